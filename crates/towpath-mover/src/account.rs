@@ -44,7 +44,7 @@ pub enum Cause {
     SenderWindow,
     /// The window of the receiver (`net.ipv4.tcp_rmem`).
     ReceiverWindow,
-    /// The mover did not ask for more: what it permits to be in flight was, or it gave a connection too little.
+    /// The mover requested no more data: its window was full, or it assigned too little to a connection.
     MoverWindow,
     /// Segments were lost, and the congestion control took it for congestion.
     Loss,
@@ -122,17 +122,17 @@ pub(crate) struct Carried {
     pub(crate) stretch: f64,
     /// Whether the sender said what held it up. If not, the shares are zero.
     pub(crate) is_told: bool,
-    /// Share of the time in which the sender had nothing to send, although it was asked.
+    /// Fraction of time with an idle sender although data were requested.
     pub(crate) idle: f64,
-    /// Share in which nothing was asked of a connection.
+    /// Fraction of time without requested data on a connection.
     pub(crate) unasked: f64,
-    /// Share in which the receiver's window held it up, although it turned over with each round trip.
+    /// Fraction of time limited by the receiver's window, although it turned over with each round trip.
     pub(crate) by_window: f64,
-    /// Share in which the receiver's window held it up because the receiver did not take what was there.
+    /// Fraction of time limited by the receiver's window because the receiver did not read available data.
     pub(crate) by_receiver: f64,
-    /// Share in which the sender's buffer held it up.
+    /// Fraction of time limited by the sender's buffer.
     pub(crate) by_buffer: f64,
-    /// Share in which the congestion or the receiver's window was still opening.
+    /// Fraction of time with a congestion window or receiver's window that was still opening.
     pub(crate) opening: f64,
     /// Bytes sent again, as a share of all.
     pub(crate) resent: f64,
@@ -159,7 +159,7 @@ pub(crate) struct Stretch {
     pub(crate) is_of_small_files: bool,
     /// Share of the processor time that it could have which it used or waited for.
     pub(crate) processor: f64,
-    /// What may be in flight, in bytes.
+    /// Size of the window in bytes.
     pub(crate) window: u64,
     /// Whether the rate that the user permits was in the way, at its beginning and at its end.
     pub(crate) is_limited: bool,
@@ -261,7 +261,7 @@ impl Account {
 }
 
 impl LegTotal {
-    /// Adds what was carried in `seconds`, in a share of which the leg was full.
+    /// Adds the data carried in `seconds`; the leg was full during the fraction `full` of that time.
     fn add(&mut self, carried: &Carried, seconds: f64, full: f64) {
         self.bytes += carried.bytes;
         self.connections = self.connections.max(carried.connections);
@@ -333,8 +333,8 @@ fn causes(stretch: &Stretch, before: &Account) -> Vec<Share> {
     }
 }
 
-/// What held the sender of a leg up; `idle` is why it had nothing to send, `storage` why the receiver did not take what it had. Where that is the storage
-/// of the other end, it may as well be its processor.
+/// Returns the causes that limited the sender of a leg; `idle` is the cause of an idle sender, `storage` the cause of
+/// a receiver that does not read. If that is the storage of the remote end, its processor may be the cause as well.
 fn network(carried: &Carried, leg: Leg, idle: Cause, storage: Cause) -> Vec<Share> {
     let far = |cause| match cause {
         Cause::MoverWindow => (cause, None),

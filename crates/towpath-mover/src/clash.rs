@@ -1,8 +1,8 @@
-//! Copies that would never end or would destroy what they copy, refused before anything is written.
+//! Rejection of copies that would never end or would destroy their source, before anything is written.
 //!
-//! Names are compared first. Directories that have several names (links, mounts, aliases of a host, a served directory and its URL) are told by their
-//! [`DirectoryId`]; where an end has none, by the addresses of the servers, and before anything is deleted by a file that is made at the destination
-//! and must not be seen at the source.
+//! Names are compared first. Directories with several names (links, mounts, host aliases, a served directory and its
+//! URL) are identified by their [`DirectoryId`]; if an end has none, by the addresses of the servers, and before
+//! deletions by a marker file that is created at the destination and must not appear at the source.
 
 use std::{collections::HashSet, ffi::OsStr, iter, os::unix::ffi::OsStrExt as _, path::Path, pin::pin, time::Duration};
 
@@ -73,7 +73,7 @@ pub(super) fn refuse_clashes(pairs: &[Job]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a destination that holds its source, which may be what is deleted there.
+/// Rejects a destination that contains its source, which the deletion could remove.
 pub(super) fn refuse_source_within(ends: &Job) -> Result<()> {
     match ends.from.is_beside(&ends.to) && ends.from.path.is_within(&ends.to.path) {
         true => Err(holds_its_source(ends)),
@@ -85,8 +85,8 @@ fn holds_its_source(ends: &Job) -> Error {
     refused(format!("it cannot be made as {} is, which lies in it", ends.from), &ends.to.path)
 }
 
-/// Refuses to copy the directory `source` into itself under another name, and to make `found`, a directory at the destination, as a source is that lies in
-/// it, under whatever names. Gives what is known of both ends.
+/// Rejects a copy of the directory `source` into itself under any name, and a copy over `found`, a directory at the
+/// destination that contains the source. Returns the identities of both ends.
 pub(super) async fn refuse_same_tree(ends: &Job, source: &Metadata, found: Option<&Metadata>) -> Result<Ends> {
     let Job { from, to, .. } = ends;
     let into_itself =
@@ -99,7 +99,7 @@ pub(super) async fn refuse_same_tree(ends: &Job, source: &Metadata, found: Optio
     if found_id.is_some_and(|id| above_source.ids.contains(&id)) {
         return Err(holds_its_source(ends));
     }
-    // Of one name the paths have been compared already.
+    // Paths of one name have been compared already.
     let is_alias = !from.is_beside(to) && !above_destination.is_identified && is_same_address(from, to).await;
     let is_beside = is_alias || from.is_beside(to);
     if (is_alias && to.path.is_within(&from.path)) || (is_beside && lies_in(to, source).await?) {
@@ -164,14 +164,15 @@ async fn is_there(place: Result<Place>) -> Result<bool> {
     match place.store.stat(&place.caller, &place.path).await {
         Ok(_) => Ok(true),
         Err(error) => match error.fault() {
-            // What lies above an export, and what is closed to this user.
+            // Directories above an export, and directories without permission.
             Fault::NotFound | Fault::NotDirectory | Fault::PermissionDenied | Fault::InvalidArgument => Ok(false),
             _ => Err(error),
         },
     }
 }
 
-/// Whether two servers have one address and port, whatever they are called. What cannot be resolved is nobody's address.
+/// Returns whether two servers have the same address and port, under any name. A name that cannot be resolved matches
+/// no address.
 async fn is_same_address(a: &Place, b: &Place) -> bool {
     let (Some((a, a_port)), Some((b, b_port))) = (a.server(), b.server()) else { return false };
     // A bucket is no host.
@@ -255,14 +256,14 @@ pub(super) async fn refuse_itself(job: &Job, source: &Metadata) -> Result<()> {
             let message = format!("it cannot be copied to {}, which is the same file", job.to);
             Err(Error::new(Fault::InvalidArgument, message).at(&job.from.path))
         }
-        // What is wrong with it is seen when it is written.
+        // Other errors appear when the destination is written.
         _ => Ok(()),
     }
 }
 
 /// Whether `place` is `directory` or lies in it. What does not exist yet lies where its parents do.
 async fn lies_in(place: &Place, directory: &Metadata) -> Result<bool> {
-    // Where the storage gives no numbers, nothing can be told.
+    // Without file ids there is nothing to compare.
     if directory.file_id.is_none() {
         return Ok(false);
     }

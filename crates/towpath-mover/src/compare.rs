@@ -1,4 +1,5 @@
-//! Whether a destination holds a file already: by what listings tell, and only where that is not enough by asking both ends.
+//! Comparison of a file with its copy: by listings, and by requests to both ends only where listings are not
+//! sufficient.
 
 use futures::try_join;
 use towpath_proto::checksum::{Agreement, Algorithm};
@@ -24,7 +25,7 @@ pub enum Compare {
     Digest,
 }
 
-/// What is kept of an entry of a listing: less than a hundred bytes with its name.
+/// The retained part of a listing entry: less than a hundred bytes including its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) kind: FileKind,
@@ -75,7 +76,7 @@ pub(crate) enum Finding {
     Touched,
     /// It is another one.
     Differs(Why),
-    /// Digests have to tell; if they cannot be compared, it is another one for this reason.
+    /// Digests decide; if they cannot be compared, the files count as different for this reason.
     Unclear(Why),
 }
 
@@ -86,9 +87,9 @@ impl Known {
     }
 }
 
-/// What two files tell that are there at both ends; `keeps_times` is whether the destination gives files the times of their sources.
+/// Compares two files by their listings; `keeps_times` is whether the destination preserves the times of sources.
 pub(crate) fn compare(source: &Known, found: &Known, by: Compare, keeps_times: bool) -> Finding {
-    // What is no file at the source fails when it is opened.
+    // A source that is not a file fails when it is opened.
     if source.kind != FileKind::File || found.kind != FileKind::File {
         return Finding::Differs(Why::Kind);
     }
@@ -110,8 +111,8 @@ pub(crate) fn compare(source: &Known, found: &Known, by: Compare, keeps_times: b
     }
 }
 
-/// Asks both ends for digests, where what the listings told is [`Finding::Unclear`]; if none can be compared, what the ends tell of the file itself
-/// decides.
+/// Requests digests from both ends if the listings were [`Finding::Unclear`]; if none can be compared, the metadata
+/// decide.
 ///
 /// # Errors
 /// Those of both stores.
@@ -145,7 +146,8 @@ pub(crate) async fn ask(job: &Job, by: Compare, algorithm: Option<Algorithm>) ->
     })
 }
 
-/// Whether two times are one, as far as both are told: not every protocol says more than seconds, and not every file system more than microseconds.
+/// Returns whether two times are equal within the precision of both: some protocols have whole seconds only, and some
+/// file systems microseconds.
 pub(crate) fn is_same_time(a_ns: i64, b_ns: i64) -> bool {
     let [a_has_fraction, b_has_fraction] = [a_ns, b_ns].map(|ns| ns.rem_euclid(NS_PER_S) != 0);
     let unit = if a_has_fraction && b_has_fraction { NS_PER_US } else { NS_PER_S };

@@ -1,4 +1,4 @@
-//! Whether a file has been copied before. What is visible under its name is whole, so little has to be compared.
+//! Detection of files that were copied before. A visible file is complete, so little has to be compared.
 
 use towpath_store::{Fault, FileKind, Metadata, Result};
 

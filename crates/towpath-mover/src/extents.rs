@@ -1,11 +1,11 @@
-//! Which bytes of a file are still to be moved, and in which pieces.
+//! The missing ranges of a file, and their division into pieces.
 
 use std::{iter, ops::Range};
 
 use towpath_proto::checksum::Extent;
 
-/// What lies in `0..size` and in none of the `present` extents, in the order of the file. The extents come in the order of their offsets
-/// and do not overlap, as [`towpath_store::WriteHandle::present`] gives them; what they say beyond `size` is ignored.
+/// Returns the ranges of `0..size` that are not in `present`, in file order. The extents are in order and do not
+/// overlap, as returned by [`towpath_store::WriteHandle::present`]; parts beyond `size` are ignored.
 pub(crate) fn missing(size: u64, present: &[Extent]) -> Vec<Range<u64>> {
     let mut missing = Vec::new();
     let mut next = 0;
@@ -22,7 +22,8 @@ pub(crate) fn missing(size: u64, present: &[Extent]) -> Vec<Range<u64>> {
     missing
 }
 
-/// `ranges`, without what lies before `from`, cut into pieces of at most as many bytes as `length` says when each is taken; one at least.
+/// Cuts the part of `ranges` from `from` on into pieces of at most `length` bytes, which is called for each piece; at
+/// least one byte.
 pub(crate) fn pieces(
     ranges: Vec<Range<u64>>,
     from: u64,

@@ -68,7 +68,8 @@ impl Filling {
         self.0.fillings.clone()
     }
 
-    /// Says what is to be set of it once it is full, if something was put into it, or if it `is_due` anyway. The first word counts.
+    /// Sets the metadata to apply once the directory is complete, if an entry was added to it or `is_due`. The first
+    /// call counts.
     pub(crate) fn set(&self, full: Full, is_due: bool) {
         let _ = self.0.full.set(full);
         if is_due {
@@ -85,7 +86,7 @@ impl Filling {
 impl Drop for Open {
     fn drop(&mut self) {
         if let Some(full) = self.full.take().filter(|_| self.is_changed.load(Relaxed)) {
-            // If nobody is there to receive it, the copy has been given up.
+            // Without a receiver the copy was cancelled.
             let _ = self.fillings.sender.send((full, self.turn.take()));
         }
     }

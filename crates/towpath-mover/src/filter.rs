@@ -15,7 +15,7 @@ pub struct Filter {
     sizes: Option<RangeInclusive<u64>>,
 }
 
-/// A pattern, and what is done with what it matches.
+/// A pattern and its effect.
 #[derive(Debug, Clone)]
 struct Rule {
     includes: bool,
@@ -23,7 +23,7 @@ struct Rule {
     glob: GlobMatcher,
 }
 
-/// What is done with a path.
+/// The effect of a filter on a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Judgement {
     /// It is copied.
@@ -73,7 +73,7 @@ impl Filter {
         self.rules.is_empty() && self.sizes.is_none()
     }
 
-    /// What is done with `path`, which lies below `root`.
+    /// Applies the filter to `path`, which lies below `root`.
     pub(crate) fn judge(&self, path: &StorePath, root: &StorePath, is_directory: bool) -> Judgement {
         let Some(last) = self.rules.last() else { return Judgement { is_taken: true, may_hold: true } };
         let start = if root.is_root() { 1 } else { root.as_bytes().len() + 1 };

@@ -17,11 +17,11 @@ const SMALL_BYTES: u64 = 4 << 20;
 /// The least part of its largest size to which a receiver's window has opened when it no longer does: the kernel keeps up to half for itself.
 const OPENED: f64 = 0.4;
 
-/// A receiver's window is what holds a connection up if so much of it turns over with each round trip; if less, the receiver does not take what is
-/// there.
+/// Minimum fraction of a receiver's window that turns over with each round trip if the window is the limit; with less,
+/// the receiver does not read available data.
 const TURNOVER: f64 = 0.5;
 
-/// What is seen of a copy at one moment. Numbers count from its beginning.
+/// A sample of a copy. Counters start at its beginning.
 #[derive(Debug, Clone)]
 pub(crate) struct Look {
     pub(crate) at: Instant,
@@ -48,7 +48,7 @@ pub(crate) struct Ledger {
     account: Account,
 }
 
-/// What was seen of a connection.
+/// The last sample of a connection.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     near: TcpInfo,
@@ -142,7 +142,8 @@ impl Ledger {
 }
 
 impl Seen {
-    /// What is known after another look. What a far sender said holds until it says something new; the one here says all the time that nothing has changed.
+    /// Returns the state after another sample. The last report of a remote sender stays valid until the next one; the
+    /// local sender always reports the current state.
     fn after(before: Option<&Self>, connection: &Connection, leg: Leg, at: Instant) -> Self {
         let sender = match leg {
             Leg::In => connection.far,
@@ -163,14 +164,14 @@ impl Seen {
                 let shares = Shares::between(&info, &said, (at - since).as_secs_f64(), most);
                 Self { near, sender: Some((said, at)), shares }
             }
-            // Of what was before nobody knows when it was.
+            // The time of earlier data is unknown.
             None => Self { near, sender: Some((said, at)), shares: Shares { opening: 1.0, is_told: true, ..shares } },
         }
     }
 }
 
 impl Shares {
-    /// If nothing is asked of a connection, that is why it is idle.
+    /// An idle connection without requested data has this cause.
     fn asked(self, has_work: bool) -> Self {
         if has_work { self } else { Self { unasked: self.idle, idle: 0.0, ..self } }
     }
@@ -198,7 +199,7 @@ impl Shares {
         let mut idle = 1.0 - busy;
         let rest = busy - by_peer - by_buffer;
         match (now.is_starved, now.is_in_slow_start) {
-            // What it has sent is still on its way, which counts as busy.
+            // Its data are in transit, which counts as busy.
             (true, _) => idle += rest,
             // After a loss it is the loss that makes windows open once more.
             (false, true) if now.resent == 0 => opening += rest,
@@ -227,7 +228,7 @@ struct Sum {
 }
 
 impl Sum {
-    /// Adds a connection that carried so many `bytes`, and may have work left.
+    /// Adds a connection that carried `bytes` and may have more work.
     fn add(&mut self, connection: &Connection, leg: Leg, (bytes, has_work): (u64, bool), shares: &Shares) {
         let (near, far) = (connection.info, connection.far.unwrap_or_default());
         let (sender, receiver) = match leg {
@@ -238,7 +239,7 @@ impl Sum {
         self.most_receive_buffer = self.most_receive_buffer.max(receiver.most_receive_buffer);
         let round_trip = [near.min_rtt, sender.min_rtt].into_iter().filter(|rtt| !rtt.is_zero()).min();
         self.round_trip = self.round_trip.into_iter().chain(round_trip).min();
-        // Of bytes that do not go out the kernel here knows why; of those that do not come it knows nothing.
+        // The local kernel knows why outgoing bytes are delayed, but not why incoming bytes are.
         let weight = if leg == Leg::Out && has_work { bytes.max(1) } else { bytes } as f64;
         if weight == 0.0 {
             return;
@@ -263,7 +264,7 @@ impl Sum {
     }
 
     fn mean(self, leg: Leg) -> Carried {
-        // No connection has anything to send: so none holds up what goes out.
+        // No connection has data to send, so none delays outgoing data.
         let is_idle = leg == Leg::Out && self.weight == 0.0;
         let told = self.told_weight.max(1.0);
         Carried {

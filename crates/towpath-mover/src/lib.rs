@@ -1,8 +1,9 @@
 //! The mover: copies from any store to any store, verified in one pass.
 //!
-//! [`jobs`] turns pairs of places into [`Job`]s (one file each) as trees are listed; [`Sync`] does so for what two trees differ in. A [`Mover`] copies them side by side, bounded by nothing but
-//! the bytes in flight ([`window`]), each by [`file::copy`]: read and written in pieces, compared at the end with what the source knows of itself.
-//! What was not copied comes as [`Missed`], with its error; the others go on.
+//! [`jobs`] turns pairs of places into [`Job`]s (one file each) while trees are listed; [`Sync`] does so for the
+//! differences of two trees. A [`Mover`] copies them concurrently, limited only by the bytes in flight ([`window`]),
+//! each with [`file::copy`]: in pieces, with digests compared at the end. Failures are returned as [`Missed`] with
+//! their error; other files continue.
 
 mod account;
 mod clash;
@@ -69,9 +70,10 @@ pub struct Job {
     pub from: Place,
     /// Where it goes: its new name, not the directory above.
     pub to: Place,
-    /// Its size in bytes as a listing told it; none if nobody has asked yet. Only what is reserved for it, and read at once, depends on it.
+    /// Its size in bytes according to a listing; `None` if unknown. It only determines the reserved bytes and the
+    /// length of the first read.
     pub size: Option<u64>,
-    /// The root of the tree that the source was found in, if it is not the source itself: filters judge by what stands below it.
+    /// Root of the tree that contains the source, if that is not the source itself; filters apply to paths below it.
     pub root: Option<StorePath>,
     /// The directory that it goes into, which waits for it.
     filling: Option<Filling>,
@@ -79,17 +81,17 @@ pub struct Job {
     part: Option<Part>,
 }
 
-/// A file, or a directory with what lies below it, that was not copied.
+/// A file, or a directory with everything below it, that was not copied.
 #[derive(Debug)]
 pub struct Missed {
-    /// What it was to be copied to; it can be tried again.
+    /// The job, which can be retried.
     pub job: Job,
     /// Why not.
     pub error: Error,
 }
 
 impl Job {
-    /// A job of which nothing is known yet.
+    /// Creates a job without further information.
     pub fn new(from: Place, to: Place) -> Self {
         Self { from, to, size: None, root: None, filling: None, part: None }
     }

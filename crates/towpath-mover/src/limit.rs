@@ -11,8 +11,9 @@ use std::{
 use tokio::time::sleep_until;
 use towpath_store::sys::clock::{self, Instant};
 
-/// Lets bytes through at no more than a rate. What goes at once is a piece: the rate holds over some seconds, not from one packet to the next. The first
-/// bytes of files whose size nobody knows are counted when they are under way: in the beginning as many of them go at once as fit into the window.
+/// Limits the rate of bytes. The granularity is a piece: the limit holds over some seconds, not for single packets.
+/// The first bytes of files of unknown size are counted after they were requested: at the beginning as many go out
+/// together as fit into the window.
 #[derive(Debug)]
 pub(crate) struct Limit {
     /// None lets everything through.
@@ -28,12 +29,12 @@ pub(crate) struct Limit {
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Limit {
-    /// At most so many bytes per second, or as many as there are.
+    /// Creates a limit in bytes per second, or no limit.
     pub(crate) fn new(bytes_per_s: Option<u64>) -> Self {
         Self { bytes_per_s, free_at: Mutex::new(clock::now()), waiting: AtomicUsize::new(0) }
     }
 
-    /// Waits until `bytes` may go, in the order in which they came; for none nobody waits.
+    /// Waits until `bytes` may be sent, in FIFO order; returns immediately without a limit.
     pub(crate) async fn pass(&self, bytes: u64) {
         let Some(bytes_per_s) = self.bytes_per_s.filter(|_| bytes > 0) else { return };
         let time = Duration::from_secs_f64(bytes as f64 / bytes_per_s.max(1) as f64);
@@ -50,7 +51,8 @@ impl Limit {
         }
     }
 
-    /// Whether somebody waits. Where the network is slower nobody does, though what went last has not had its time.
+    /// Returns whether a sender waits for the limit. On a slower network none does, even if the last bytes were sent
+    /// before their time.
     pub(crate) fn is_in_the_way(&self) -> bool {
         self.waiting.load(Relaxed) > 0
     }

@@ -92,8 +92,8 @@ impl Mover {
         self.copy_in(job, permit).await
     }
 
-    /// Copies many files, as many at once as the window has room for, each in a task of its own. Outcomes come as files end.
-    /// Dropping the stream ends what is under way, as with [`Self::copy`].
+    /// Copies many files concurrently, as many as the window permits, each in its own task. Outcomes are returned as
+    /// files end. Dropping the stream cancels the files in flight, as with [`Self::copy`].
     pub fn run(self: Arc<Self>, jobs: Jobs) -> impl Stream<Item = Outcome> + Send {
         let max_files = self.context.options.max_files.max(1);
         let admitting = Arc::clone(&self);
@@ -128,7 +128,7 @@ impl Mover {
         AbortOnDropHandle::new(copying).await.expect("a copy does not panic, and only its owner ends it")
     }
 
-    /// How it gets on.
+    /// Returns the progress of this mover.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.context.progress
     }
@@ -190,7 +190,7 @@ impl Mover {
         self.files.fetch_add(1, Relaxed);
     }
 
-    /// Begins with what is known of the path between these ends, each as [`crate::Place::at`] has it, unless another file did so before.
+    /// Starts with the stored properties of the path between these ends ([`crate::Place::at`]), once per mover.
     async fn recall(&self, from: &str, to: &str) {
         let begin = async || {
             let ends = paths::ends(from, to);
@@ -221,7 +221,7 @@ impl Mover {
         }
     }
 
-    /// What is seen of it now.
+    /// Returns a sample of the current state.
     pub(crate) fn look(&self) -> Look {
         Look {
             at: clock::now(),

@@ -13,7 +13,7 @@ use crate::third_party::ThirdParty;
 pub struct Options {
     /// How to treat existing files.
     pub overwrite: Overwrite,
-    /// Skips files that were copied before, as far as both ends can tell.
+    /// Skips files that were copied before, according to both ends.
     pub skip_existing: bool,
     /// Digest to compare at both ends, even if one of them must read the file for it.
     pub checksum: Option<Algorithm>,
@@ -29,7 +29,7 @@ pub struct Options {
     pub limit_bytes_per_s: Option<u64>,
     /// Whether to leave capacity to others: another connection is added only for a large gain.
     pub nice: bool,
-    /// File in which to remember the properties of paths ([`crate::Mover::remember`]), if any.
+    /// File for the stored properties of paths ([`crate::Mover::remember`]), if any.
     pub paths: Option<PathBuf>,
     /// Client whose connections the remote ends use; it measures round trips and adds connections while they increase the rate. Without
     /// one, ends count as local.

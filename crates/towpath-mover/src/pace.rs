@@ -31,10 +31,10 @@ pub(crate) const LONG: Duration = Duration::from_millis(10);
 /// The largest window: a rate of 5 Gbit/s over 200 ms, twice. It is also the most memory that data may take which the destination does not take.
 pub const MOST_BYTES: u64 = 256 << 20;
 
-/// Windows to what the path holds: one that travels, one that is being written and asked for.
+/// Ratio of the window to the capacity of the path: one capacity is in transit, one is being written and requested.
 const GAIN: f64 = 2.0;
 
-/// Rounds of which the best counts.
+/// Number of rounds whose maximum counts.
 const ROUNDS: usize = 10;
 
 /// The shortest round; below it rates are those of bursts.
@@ -84,14 +84,16 @@ impl Pace {
         round.tuner.begin_with(lesson.lanes);
     }
 
-    /// What was found out about the path; none if there was no time to, or no number of connections to be found.
+    /// Returns the measured properties of the path; `None` if there was no time, or no number of connections to
+    /// determine.
     pub(crate) fn lesson(&self) -> Option<Lesson> {
         let round = self.round();
         let lanes = round.tuner.found()?;
         Some(Lesson { lanes, bytes_per_s: round.best() as u64 })
     }
 
-    /// Changes the window if a round is over. To be called whenever something was moved; `ahead` is what is still to be moved, if that is known.
+    /// Adapts the window at the end of a round. Must be called after every transfer of data; `ahead` is the number of
+    /// remaining bytes, if known.
     pub(crate) fn adapt(&self, window: &Window, ahead: Option<u64>) {
         let now = clock::now();
         let mut round = self.round();
@@ -104,7 +106,7 @@ impl Pace {
         if let Some(bytes) = round.end(now, moved, round_trip) {
             window.set_limit(bytes.min(self.most));
         }
-        // Elsewhere the number of connections is none of the tuner's: it would learn from what it has no part in.
+        // Without lanes the tuner does not control the number of connections and would draw wrong conclusions.
         let Some(client) = self.client.as_ref().filter(|client| client.uses_lanes()) else { return };
         round.tuner.suit_to(round_trip, least_buffer(connections.iter().map(|connection| &connection.info)));
         let in_use = connections.iter().filter(|connection| connection.has_work);
@@ -135,8 +137,8 @@ impl Round {
     }
 }
 
-/// From one end of a copy to the other and back: a byte in flight is on its way from a server and then to another one. Of more than two
-/// servers, the two that are farthest away.
+/// Returns the round trip between the ends of a copy: a byte in flight travels from one server and then to another.
+/// With more than two servers, the two largest count.
 fn round_trip(connections: &[Connection]) -> Duration {
     let mut nearest: BTreeMap<_, Duration> = BTreeMap::new();
     for Connection { host, port, info, .. } in
@@ -158,7 +160,8 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(100);
 
-    /// The windows after some rounds, each of which moves as much as the last window and the path's rate (in bytes per round) permit.
+    /// Returns the windows after several rounds, each of which moves as much as the last window and the path's rate
+    /// (in bytes per round) permit.
     fn windows(round_trip: Duration, rates: &[u64]) -> Vec<u64> {
         let (mut now, mut moved, mut window) = (clock::now(), 0, LEAST_BYTES);
         let tuner = Tuner::new(1, false);
@@ -194,7 +197,7 @@ mod tests {
         assert_eq!(windows(Duration::from_micros(50), &[1 << 30; 3]), [LEAST_BYTES; 3]);
     }
 
-    /// What is found of a path after a minute, if its first look found it to be a long one.
+    /// Returns the lesson of a path after a minute, if the first sample showed a long path.
     async fn found_with(client: &Arc<Client>) -> Option<Lesson> {
         let pace = Pace::new(Some(Arc::clone(client)), MOST_BYTES, false);
         pace.round().tuner.observe(clock::now(), 0, RTT, None);

@@ -43,7 +43,7 @@ pub(crate) fn recall(file: &Path, ends: &str, now_s: i64) -> Option<Lesson> {
     lines(file, now_s).into_iter().find(|line| line.ends == ends).map(|line| line.lesson)
 }
 
-/// Writes down what a path has taught, in place of what was known of it.
+/// Stores the properties of a path, replacing earlier ones.
 ///
 /// # Errors
 /// Those of the file system.
@@ -56,7 +56,7 @@ pub(crate) fn note(file: &Path, ends: &str, lesson: Lesson, now_s: i64) -> io::R
     if let Some(directory) = file.parent() {
         fs::create_dir_all(directory)?;
     }
-    // Whoever reads meanwhile has the old one or the new one. Of two that write at once one is forgotten.
+    // Concurrent readers get the old or the new file. One of two concurrent writes is lost.
     let new = file.with_extension(process::id().to_string());
     let text: String = lines.iter().map(Line::text).collect();
     disk::write(&new, text.as_bytes())?;

@@ -1,4 +1,4 @@
-//! One end of a copy: a path in a store, and who asks there.
+//! One end of a copy: a path in a store, and the identity used there.
 
 use std::{fmt, sync::Arc};
 
@@ -21,7 +21,7 @@ pub struct Place {
     /// What stands before the path when it is shown: scheme and authority of a remote store, nothing for local ones.
     prefix: Arc<str>,
     server: Option<Server>,
-    /// As others may be told of it; none for local ones, and where nobody said how.
+    /// URL of the place for third-party copies; `None` for local places and for stores without one.
     url: Option<Arc<Url>>,
     /// What stands behind it, if it is one file in several places.
     replicas: Option<Arc<Replicas>>,
@@ -50,7 +50,7 @@ impl Place {
         }
     }
 
-    /// The same file, and others like it. Nobody else is told of it: that would be of one of them.
+    /// Returns this place as one file in several replicas. It has no URL: that would name only one of them.
     pub(crate) fn in_replicas(&self, replicas: Arc<Replicas>) -> Self {
         Self { store: Arc::clone(&replicas) as _, url: None, replicas: Some(replicas), ..self.clone() }
     }
@@ -60,17 +60,17 @@ impl Place {
         self.replicas.as_ref().map(|replicas| replicas.shares()).unwrap_or_default()
     }
 
-    /// The sources behind it and what is known of them, if it is one file in several places.
+    /// Returns the sources of a file in several places.
     pub fn replicas(&self) -> Option<&Replicas> {
         self.replicas.as_deref()
     }
 
-    /// Says by which URL other sites may be told of it. The path of the URL does not matter.
+    /// Sets the URL of this place for third-party copies. Its path is ignored.
     pub fn named_by(self, url: Url) -> Self {
         Self { url: Some(Arc::new(url)), ..self }
     }
 
-    /// The URL by which others are told of it; none if they must not show there who asks them.
+    /// Returns the URL for third-party copies; `None` if the caller's identity must not be sent there.
     pub(crate) fn url(&self) -> Option<Url> {
         if self.caller.is_nobody {
             return None;
@@ -115,7 +115,8 @@ impl Place {
         self.server.is_some()
     }
 
-    /// Whether what is written there is checked on its way, as this machine and our own servers do. Known when an upload has begun.
+    /// Returns whether uploads are verified in transit, as by this machine and by towpath servers. Known once an
+    /// upload has begun.
     pub(crate) fn checks_on_the_way(&self) -> bool {
         !self.is_remote() || self.store.capabilities().resume
     }

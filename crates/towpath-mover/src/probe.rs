@@ -29,7 +29,8 @@ use crate::{
 /// More than any path holds: there always is more to carry.
 const PLENTY: f64 = 1e15;
 
-/// How many connections a copy like `job` begins with by what others found out about its path, as [`crate::Options::paths`] remembers it; none if nobody did.
+/// Returns the initial number of connections of a copy like `job` according to the stored properties of its path
+/// ([`crate::Options::paths`]), if any.
 pub fn remembered_connections(paths: &path::Path, job: &Job) -> Option<usize> {
     paths::recall(paths, &paths::ends(job.from.at(), job.to.at()), clock::unix_s()).map(|lesson| lesson.lanes)
 }
@@ -51,7 +52,7 @@ impl Keeper {
         Self { ledger: Ledger::new(first), stage, began, is_remote }
     }
 
-    /// What is seen at `at`: `moved` bytes in all.
+    /// Adds a sample at `at` with `moved` bytes in total.
     fn add(&mut self, at: Instant, moved: u64, connections: Vec<Connection>, threads: HashMap<u32, Duration>) {
         self.ledger.add(look(at, self.began, self.stage, self.is_remote, moved, connections, threads));
     }

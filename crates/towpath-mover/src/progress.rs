@@ -1,7 +1,8 @@
-//! How a copy gets on: numbers that whoever watches looks at when it likes. The tuner looks too, because nothing is worth trying out that takes longer than
-//! the rest of the copy.
+//! Progress of a copy: counters to be polled at any time. The tuner reads them too, because an experiment that takes
+//! longer than the rest of the copy is not worthwhile.
 //!
-//! A file is *found* when it is told which it is, *begins* when it is open at both ends, and *ends*, well or not. Its [`Part`] goes with its job.
+//! A file is *found* when its path is known, *begins* when it is open at both ends, and *ends*, with or without
+//! success. Its [`Part`] travels with its job.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +17,8 @@ use towpath_store::sys::clock::{self, Instant};
 
 use crate::{Job, Place};
 
-/// Who is told at once how a copy gets on. It is called from many tasks, and must not wait. Whoever only looks now and then takes [`Progress::now`].
+/// Receives events of a copy immediately. It is called from many tasks and must not block. For polling see
+/// [`Progress::now`].
 pub trait Observer: Send + Sync + fmt::Debug {
     /// `bytes` more are to be moved.
     fn expect(&self, _bytes: u64) {}
@@ -27,7 +29,7 @@ pub trait Observer: Send + Sync + fmt::Debug {
     /// The destination looks for what an earlier copy left of a file, and reads it back, before [`Self::expect`] says how much is to be moved.
     fn proves(&self) {}
 
-    /// Whether single files are of interest: else none of them is kept in mind, and none is told of.
+    /// Whether to track and report single files.
     fn follows_files(&self) -> bool {
         false
     }
@@ -39,13 +41,13 @@ pub trait Observer: Send + Sync + fmt::Debug {
     fn waits(&self, _job: &Job) {}
 }
 
-/// Nobody who is told.
+/// An observer that ignores all events.
 #[derive(Debug)]
 pub struct Nobody;
 
 impl Observer for Nobody {}
 
-/// How a copy gets on.
+/// Progress of a copy.
 #[derive(Debug)]
 pub struct Progress {
     observer: Arc<dyn Observer>,
@@ -54,7 +56,7 @@ pub struct Progress {
     found: AtomicU64,
     ended: AtomicU64,
     skipped: AtomicU64,
-    /// Bytes of files that were found, as far as that told them, and of those that have begun, without what has been moved.
+    /// Bytes of found files, as far as known, and of begun files, minus the bytes moved.
     ahead_bytes: AtomicU64,
     moved_bytes: AtomicU64,
     verified_bytes: AtomicU64,
@@ -71,13 +73,13 @@ pub struct Advance {
     pub is_all_found: bool,
     /// Files of those that have ended: arrived, failed, or left alone.
     pub ended_files: u64,
-    /// Files of those of which listings told that they are there already ([`crate::Trees::skip_existing`]): there were no jobs for them.
+    /// Files that listings show as already copied ([`crate::Trees::skip_existing`]); they have no jobs.
     pub skipped_files: u64,
     /// Bytes that have been written at the destination.
     pub moved_bytes: u64,
     /// Bytes that are still to be moved, as far as that is known.
     pub ahead_bytes: u64,
-    /// Bytes of files that arrived and of which both ends have the same digest of the whole.
+    /// Bytes of files whose digest is the same at both ends.
     pub verified_bytes: u64,
 }
 
@@ -97,11 +99,12 @@ pub struct Active {
     moved_bytes: AtomicU64,
 }
 
-/// A list of which more files may come, until it is dropped.
+/// A list that may add files until it is dropped.
 #[derive(Debug)]
 pub(crate) struct List(Arc<Progress>);
 
-/// One file's part in the progress. When the last of its clones is dropped the file has ended, and what it has not moved is no longer ahead.
+/// The progress of one file. When its last clone is dropped the file has ended, and its remaining bytes are no longer
+/// ahead.
 #[derive(Debug, Clone)]
 pub struct Part(Arc<Share>);
 
@@ -136,7 +139,7 @@ impl Progress {
         List(Arc::clone(self))
     }
 
-    /// A file was found, of so many bytes if that is known.
+    /// Adds a file of `bytes`, if known.
     pub fn find(self: &Arc<Self>, bytes: Option<u64>) -> Part {
         let bytes = bytes.unwrap_or(0);
         self.found.fetch_add(1, Relaxed);
@@ -165,13 +168,14 @@ impl Progress {
         }
     }
 
-    /// At most `most` of the files under way, the oldest first, and how many there are; none if nobody follows them.
+    /// Returns at most `most` of the files in flight, the oldest first, and their number; none without an observer of
+    /// files.
     pub fn active(&self, most: usize) -> (Vec<Arc<Active>>, usize) {
         let active = locked(&self.active);
         (active.values().take(most).cloned().collect(), active.len())
     }
 
-    /// Bytes that are ahead; none as long as nobody can know.
+    /// Returns the number of remaining bytes; `None` while it is unknown.
     pub(crate) fn ahead(&self) -> Option<u64> {
         let Advance { is_all_found, ahead_bytes, .. } = self.now();
         is_all_found.then_some(ahead_bytes)
@@ -182,12 +186,12 @@ impl Progress {
         self.moved_bytes.load(Relaxed)
     }
 
-    /// `bytes` more belong to a file of which both ends have the same digest.
+    /// Counts `bytes` of a file whose digest is the same at both ends.
     pub(crate) fn verified(&self, bytes: u64) {
         self.verified_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// The destination looks for what it has of a file.
+    /// Reports that the destination looks for stored parts of a file.
     pub(crate) fn proves(&self) {
         self.observer.proves();
     }

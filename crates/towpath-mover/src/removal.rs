@@ -1,8 +1,9 @@
 //! A tree that is removed. What a symbolic link leads to never is.
 //!
-//! Listings of remote stores do not always tell a link to a directory from a directory. So each directory is first removed as if it were
-//! empty: only what is refused because it has entries ([`Fault::NotEmpty`]) is a directory for sure, and is entered; of a link the system says
-//! that it is none, and it is removed as a file is. A store that removes trees by itself (WebDAV) is asked to, if all is to go.
+//! Listings of remote stores do not always distinguish a link to a directory from a directory. Each directory is
+//! therefore first removed as if it were empty: only one that is refused because it has entries ([`Fault::NotEmpty`])
+//! is certainly a directory, and is entered; a link is reported as not a directory and removed like a file. A store
+//! with recursive deletion (WebDAV) is used for whole trees.
 
 use futures::{StreamExt as _, stream};
 use towpath_store::{DirectoryId, Error, Fault, ListOptions, Metadata, Result, StorePath, gone};
@@ -12,7 +13,8 @@ use crate::{Batch, Filter, Place, Walk};
 /// Names removed at once.
 const REMOVALS: usize = 64;
 
-/// A directory that is being removed with all in it that a filter takes. The paths of directories are kept until what is below is gone.
+/// The removal of a directory with all entries that a filter accepts. Paths of directories are kept until their
+/// contents are gone.
 pub struct Removal<'a, F> {
     root: &'a Place,
     filter: (&'a Filter, &'a StorePath),
@@ -56,13 +58,14 @@ pub(crate) async fn remove_listed(place: &Place) -> Result<()> {
 }
 
 impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
-    /// The directory `root` and what is in it, as far as the filter takes it; patterns are compared with what is below the path beside it. `on_error` hears
-    /// what could not be removed; the rest goes all the same.
+    /// Creates a removal of the directory `root` and its contents, as far as the filter accepts them; patterns apply
+    /// below the path next to the filter. `on_error` receives failures; the removal continues.
     pub fn new(root: &'a Place, filter: (&'a Filter, &'a StorePath), on_error: F) -> Self {
         Self { root, filter, on_error, emptied: Vec::new(), failures: 0, has_left: false, id: None, kept: &[] }
     }
 
-    /// The directory has this `id`. Directories of which the id is among `kept` are not entered: they hold what must not go.
+    /// Sets the `id` of the directory. Directories whose id is among `kept` are not entered, because they contain
+    /// files to keep.
     pub fn keeping(self, id: Option<DirectoryId>, kept: &'a [DirectoryId]) -> Self {
         Self { id, kept, ..self }
     }
@@ -92,7 +95,7 @@ impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
 
     /// Removes everything below `top`, but for the directories that had entries.
     async fn empty(&mut self, top: StorePath) {
-        // Only sizes and ids are looked at, and only by a filter and for what is kept.
+        // Only sizes and ids are needed, for filters and kept directories.
         let metadata = !self.filter.0.is_empty() || !self.kept.is_empty();
         let mut walk = Walk::new(self.root, ListOptions { metadata, ..ListOptions::default() });
         self.emptied.push(top);
@@ -165,7 +168,7 @@ impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
             let removals: Vec<_> = level.iter().map(|path| self.remove_directory(path)).collect();
             let outcomes: Vec<_> = stream::iter(removals).buffer_unordered(REMOVALS).collect().await;
             for error in outcomes.into_iter().filter_map(|outcome| gone(outcome).err()) {
-                // What keeps it from going has been told already, or is to stay.
+                // The entry that prevents its removal was already reported, or is kept.
                 if error.fault() != Fault::NotEmpty || (self.failures == 0 && !self.has_left) {
                     self.note(error);
                 }

@@ -1,9 +1,10 @@
-//! One file of which several storages have copies.
+//! One file with copies on several storages.
 //!
-//! [`Replicas`] is a store that has just this file, so the mover copies it like any other. Its handle asks all sources what they have and leaves out
-//! those that contradict the first. The others are read at once, each giving what it can ([`share`](self::share)), if a digest of the whole
-//! file is known or computed meanwhile ([`proof`](self::proof)); otherwise only the first is read. A source that fails, or has another version, is left
-//! out from then on and its pieces go to the others; [`Replicas::shares`] tells. The copy fails when none is left.
+//! [`Replicas`] is a store with just this file, so the mover copies it like any other. Its handle queries all sources
+//! and excludes those that contradict the first. The others are read concurrently, each according to its rate
+//! ([`share`](self::share)), if a digest of the whole file is known or being computed ([`proof`](self::proof));
+//! otherwise only the first is read. A source that fails, or has another version, is excluded and its pieces go to the
+//! others; see [`Replicas::shares`]. The copy fails when none is left.
 //!
 //! Every byte that arrives is therefore from one source alone, or part of a file that is compared as a whole with a digest before it is shown.
 //! If that fails, sources are read one by one until one gives the promised file ([`past`](self::past)).
@@ -31,7 +32,7 @@ use towpath_store::{
 use self::{file::ReplicaFile, past::Past, share::Sharing};
 use crate::{DigestOrigin, Job, Place};
 
-/// What whoever named the sources knows of the file, as a Metalink does.
+/// Properties of the file given with the list of sources, as in a Metalink.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
     /// Its size in bytes.
@@ -58,7 +59,7 @@ pub struct Replicas {
     sources: Vec<Place>,
     known: Known,
     past: Mutex<Past>,
-    /// Of the handle that was opened last.
+    /// The state of the handle that was opened last.
     sharing: Mutex<Option<Arc<Sharing>>>,
 }
 
@@ -72,7 +73,7 @@ pub(crate) enum Identity {
 }
 
 impl Replicas {
-    /// The file that all `sources` have, the best first: what it says of size and version counts, if it answers.
+    /// Creates a file with `sources`, in order of preference: the first one that responds determines size and version.
     pub fn new(sources: Vec<Place>, known: Known) -> Arc<Self> {
         let past = Mutex::new(Past::of(sources.len()));
         Arc::new(Self { sources, known, past, sharing: Mutex::default() })
@@ -88,7 +89,7 @@ impl Replicas {
         &self.sources
     }
 
-    /// What whoever named the sources knows of the file.
+    /// Returns the properties given with the list of sources.
     pub fn known(&self) -> &Known {
         &self.known
     }
@@ -111,8 +112,8 @@ impl Replicas {
         origin.unwrap_or(DigestOrigin::Computed)
     }
 
-    /// What an upload of the file, which `metadata` describe, is resumed by; none as long as a digest is still being computed: nothing would
-    /// prove then that what is there is the same file.
+    /// Returns the identity under which an upload of the file is resumed; `None` while a digest is being computed,
+    /// because nothing would prove that stored parts are of the same file.
     pub(crate) fn identity(&self, metadata: &Metadata) -> Option<Identity> {
         let sharing = self.sharing()?;
         if sharing.is_alone() {
@@ -153,7 +154,7 @@ impl fmt::Debug for Replicas {
     }
 }
 
-/// Names the sources of `job` in `error`, if it says that what came from several of them together is not what one promised.
+/// Adds the sources of `job` to `error`, if it is a mismatch of data from several of them.
 pub(crate) fn with_givers(job: &Job, error: Error) -> Error {
     let givers: Vec<_> =
         job.from.shares().iter().filter(|share| share.bytes > 0).map(|share| share.from.to_string()).collect();
@@ -249,7 +250,7 @@ impl Store for Replicas {
         Err(only_read(path))
     }
 
-    /// The one that is known, or else what each source says, all of which must be the same.
+    /// The known digest, or else the digest of each source, which must agree.
     async fn digest(
         &self,
         _caller: &Caller,

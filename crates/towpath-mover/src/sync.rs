@@ -1,8 +1,9 @@
-//! Makes a destination hold what a source holds: what is to be done, directory by directory.
+//! Synchronization of a destination with a source, directory by directory.
 //!
-//! [`Sync::copying`] goes through both trees and gives a [`Step`] for each thing to be done. Directories are made on the way, times and modes set; files
-//! are given to a [`crate::Mover`] by who asks. What the destination has beyond the source is only told. [`Sync::deleting`] goes through
-//! both once more and removes what was told and still is beyond the source: so it is looked at twice before it goes.
+//! [`Sync::copying`] walks both trees and returns a [`Step`] for each difference. It creates directories and sets
+//! times and modes itself; the caller passes files to a [`crate::Mover`]. Extra entries of the destination are only
+//! reported. [`Sync::deleting`] walks both trees once more and removes entries that were reported and are still extra:
+//! each is checked twice before its removal.
 //!
 //! In memory are the names of the directories under way and of those still to be entered: of at most 32 directories up to 32,768 names at each end,
 //! and of one at a time all that it has ([`names`]); and of each thing that is to be deleted 64 bits.
@@ -31,7 +32,8 @@ pub(crate) use self::names::SMALL;
 use self::descent::Descent;
 use crate::{Compare, Filter, Job, Missed, Place, Progress, Trees, Why, clash};
 
-/// Steps made ahead of who takes them: so many files are known of, with their sizes, before they begin. A thousand take a megabyte.
+/// Maximum number of steps prepared ahead of the caller, so that many files and sizes are known in advance. A thousand
+/// take a megabyte.
 const STEPS: usize = 16 << 10;
 
 /// What holds for all of one synchronisation.
@@ -57,18 +59,18 @@ impl From<Trees> for SyncOptions {
     }
 }
 
-/// What becomes of what the destination has.
+/// The treatment of existing entries of the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     /// It becomes as the source is.
     Alike,
     /// Nobody looks at it: all of the source is to be copied.
     CopyAll,
-    /// It stays: of the source is to be copied what is not there.
+    /// Existing entries stay; missing ones are copied.
     CopyMissing,
 }
 
-/// Two trees, or two files, of which the second shall become as the first one is.
+/// A source and a destination, each a tree or a file.
 #[derive(Debug)]
 pub struct Sync {
     ends: Job,
@@ -76,7 +78,7 @@ pub struct Sync {
     purpose: Purpose,
     /// Entries of the source that were seen, also those that the filter does not take.
     entries: AtomicU64,
-    /// Hashes of what was told to be only at the destination: nothing else is removed.
+    /// Hashes of reported extra entries; no other entry is removed.
     extras: Mutex<HashSet<u64>>,
 }
 
@@ -95,7 +97,7 @@ pub enum Step {
     Extra(Extra),
 }
 
-/// Something that only the destination has, or that is in the way of what the source has.
+/// An entry that only the destination has, or that conflicts with an entry of the source.
 #[derive(Debug)]
 pub struct Extra {
     /// Where it is.
@@ -111,7 +113,7 @@ impl Extra {
     }
 }
 
-/// The steps, as they are found. What is missed is one file or directory; the rest goes on.
+/// The steps, as they are found. A failure concerns one file or directory; the others continue.
 pub type Steps = BoxStream<'static, Result<Step, Missed>>;
 
 /// Which of the two ways through the trees it is.
@@ -142,13 +144,15 @@ impl Sync {
         Arc::new(Self { ends, options, purpose, entries: AtomicU64::new(0), extras: Mutex::default() })
     }
 
-    /// Goes through both trees. What is found is told to `progress`. Directories are made, times and modes set; files are to be copied, and may take the place of others.
+    /// Walks both trees and reports to `progress`. Directories are created, times and modes set; files are returned to
+    /// be copied, and may replace others.
     pub fn copying(self: &Arc<Self>, progress: &Arc<Progress>) -> Steps {
         self.steps(Pass::Copying, progress)
     }
 
-    /// Goes through both trees once more, and removes what the source does not have, if [`Self::copying`] told of it and unless a listing of the source fails.
-    /// Files that could not be copied because something was in the way are to be copied now. To be used once all of [`Self::copying`] went well.
+    /// Walks both trees once more and removes entries that the source does not have, if [`Self::copying`] reported
+    /// them and no listing of the source fails. Files whose copy was blocked by such an entry are returned to be
+    /// copied now. To be called after [`Self::copying`] succeeded completely.
     pub fn deleting(self: &Arc<Self>, progress: &Arc<Progress>) -> Steps {
         self.steps(Pass::Deleting, progress)
     }
@@ -165,7 +169,7 @@ impl Sync {
         extras.insert(hash);
     }
 
-    /// Whether [`Sync::copying`] told of it.
+    /// Returns whether [`Sync::copying`] reported it.
     fn is_noted(&self, extra: &Extra) -> bool {
         let extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
         extras.contains(&extra.hash(&extras))

@@ -141,7 +141,7 @@ mod tests {
         mover::tests::{memory, options, place, put},
     };
 
-    /// A place in memory that others are told of by `url`.
+    /// A place in memory with the third-party URL `url`.
     fn named(store: &Arc<dyn Store>, path: &str, url: &str) -> Place {
         place(store, path).named_by(url.parse().unwrap())
     }
@@ -150,7 +150,7 @@ mod tests {
     async fn what_sites_refuse_to_copy_is_not_counted_as_moved() {
         let store = memory();
         put(&store, "/file", vec![7; 1000].into()).await;
-        // Two protocols: neither site can ask the other.
+        // Two protocols: neither site supports the copy.
         let job = Job::new(named(&store, "/file", "http://a/"), named(&store, "/copy", "root://b/"));
         for (third_party, moved) in [(ThirdParty::Only, 0), (ThirdParty::Auto, 1000)] {
             let client = Some(Arc::new(Client::new(Arc::new(ClientOptions::default()))));

@@ -1,8 +1,9 @@
-//! The directories on the way from the root of a walk down to one directory, by which a walk ends where links lead upwards.
+//! The directories from the root of a walk down to one directory, used to end a walk at links that lead upwards.
 //!
-//! A server that identifies directories ([`DirectoryId`]) tells a directory that is its own ancestor before it is listed. Elsewhere its listing tells:
-//! one that equals an ancestor's may be the ancestor. Then the same way down is taken [`REPEATS`] times more: where that leads to the same listing still,
-//! it leads there for ever.
+//! On a server that identifies directories ([`DirectoryId`]), a directory that is its own ancestor is detected before
+//! it is listed. Elsewhere the listing decides: one that equals an ancestor's may be the ancestor. The same relative
+//! path is then followed [`REPEATS`] more times: if it still leads to the same listing, it is taken for an endless
+//! loop.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -22,7 +23,7 @@ const REPEATS: usize = 8;
 /// The same for a listing that has no times: in a bucket all directories look alike. A file system follows at most 40 links.
 const UNDATED_REPEATS: usize = 32;
 
-/// So many entries tell a directory from others: of a larger one the listing need not be at its end.
+/// Number of entries that distinguish directories: the listing of a larger one need not be complete.
 const MAX_ENTRIES: u64 = SMALL as u64;
 
 /// What names, kinds, sizes, times and versions of a directory's entries come to, in whatever order they are listed.
@@ -30,7 +31,7 @@ const MAX_ENTRIES: u64 = SMALL as u64;
 pub(crate) struct Fingerprint {
     sum: u64,
     entries: u64,
-    /// Times or versions tell its entries from others of their names.
+    /// Whether times or versions distinguish its entries from others with the same names.
     is_dated: bool,
 }
 
@@ -72,12 +73,13 @@ impl Trail {
         (!is_above).then(|| Self(Arc::new(Step { id, listing: OnceLock::new(), above: Some(self.clone()) })))
     }
 
-    /// Whether the directory is told from others by its id alone, and its listing does not matter.
+    /// Returns whether the directory is identified by its id alone, without its listing.
     pub(crate) fn is_identified(&self) -> bool {
         self.0.id.is_some()
     }
 
-    /// Whether the directory at `place`, which was listed with these `options`, is one above it. Of a local one its id tells, or that it is no link.
+    /// Returns whether the directory at `place`, which was listed with these `options`, is one of its ancestors. A
+    /// local one is decided by its id, or by not being a link.
     ///
     /// # Errors
     /// `InvalidArgument` if it is.
@@ -110,7 +112,7 @@ pub(crate) fn loops(path: &StorePath) -> Error {
     Error::new(Fault::InvalidArgument, message).at(path)
 }
 
-/// `path` with its last `levels` names so many times more; none if no path is so long.
+/// Returns `path` with its last `levels` names repeated `repeats` times; `None` if that is too long for a path.
 fn repeated(path: &StorePath, levels: usize, repeats: usize) -> Option<StorePath> {
     let mut last: Vec<_> = path.components().rev().take(levels).collect();
     last.reverse();

@@ -10,18 +10,19 @@ use crate::{Filter, Job, Missed, Progress, Step, Sync, clash};
 /// Sources gone through at once: enough to hide a round trip of 100 ms behind others.
 const SOURCES: usize = 32;
 
-/// Jobs as they are found. What is missed is one file or directory; the rest goes on.
+/// Jobs as they are found. A failure concerns one file or directory; the others continue.
 pub type Jobs = BoxStream<'static, Result<Job, Missed>>;
 
-/// What is copied of trees.
+/// The selection of files in trees.
 #[derive(Debug, Clone, Default)]
 pub struct Trees {
     /// What of them is looked at.
     pub filter: Filter,
     /// Permission bits that no directory gets, whatever its source says.
     pub umask: u32,
-    /// What the destination lists with the size and time of its source (where it keeps no times of sources: with one that is not older) is left alone, and only
-    /// counted ([`crate::Advance::skipped_files`]). To be used with [`crate::Options::skip_existing`], which asks of single files what listings leave open.
+    /// Skips files that the destination lists with the size and time of their source (where it does not keep times:
+    /// with a time that is not older), and only counts them ([`crate::Advance::skipped_files`]). To be combined with
+    /// [`crate::Options::skip_existing`], which checks single files that listings do not decide.
     pub skip_existing: bool,
 }
 

@@ -1,14 +1,16 @@
 //! How many connections to use side by side, found out while copying.
 //!
-//! One connection is enough where its window opens far enough: the sender's buffer, losses, and slow start say whether it does. So
-//! the number is tried out. What is maximised is the utility `U(n) = R(n) / PRICE^n` (Falcon, SC 2021: R is the rate, and each connection has a
-//! price, which keeps several movers on one link fair to each other and stops the search where more connections bring nothing).
+//! One connection is sufficient where its window opens far enough, which depends on the sender's buffer, losses, and
+//! slow start. The number is therefore determined by experiment. The search maximizes the utility `U(n) = R(n) /
+//! PRICE^n` (Falcon, SC 2021: R is the rate, and each connection has a price, which keeps several movers on one link
+//! fair and stops the search where more connections do not help).
 //!
-//! The search doubles `n` as long as U grows by more than the noise of its measurement, and goes back to the best `n` when it does not;
-//! then it rests, each time twice as long. While something waits in a queue the path is full, and no more are tried: they would have to make room for themselves by
-//! losses, theirs and those of the connections that are there. Every other search halves `n` in place of that, as long as U does not fall by more than the noise, but not
-//! below the number that a copy begins with: so what was found on a bad day does not stay for good. Both ways a doubling is kept if it brings as much. For a path
-//! whose rate saturates U has one maximum, so a search ends within a factor of two of it after at most log2(64) trials.
+//! The search doubles `n` as long as U grows by more than the measurement noise, and returns to the best `n`
+//! otherwise; then it rests, twice as long each time. While the path has a queue it is full, and no more connections
+//! are tried: they could gain a share only by losses of all. Every other search halves `n` instead, as long as U does
+//! not fall by more than the noise, but not below the initial number of a copy, so that the result of a bad day is not
+//! permanent. In both directions a doubling is kept if it gains as much. For a path whose rate saturates, U has one
+//! maximum, so that a search ends within a factor of two of it after at most log2(64) trials.
 
 use std::time::Duration;
 
@@ -40,7 +42,7 @@ const OPENING: u32 = 10;
 const LEAST_MEASURE: Duration = Duration::from_millis(500);
 const MEASURE: u32 = 5;
 
-/// The rest must take so many times as long as a trial, at the present rate, or there is none.
+/// Minimum ratio of the remaining time, at the present rate, to the duration of a trial.
 const WORTH: f64 = 3.0;
 
 /// How long the search rests after it was in vain for the first time; twice as long each time after.
@@ -58,7 +60,7 @@ pub(crate) struct Tuner {
     nice: bool,
     phase: Phase,
     rest: Duration,
-    /// What is tried out: more connections, or fewer.
+    /// Whether to try more connections, or fewer.
     direction: Direction,
     /// The number that the next one is compared with, and its rate.
     base: Option<(usize, f64)>,
@@ -75,7 +77,7 @@ enum Phase {
     Unknown,
     /// New connections open their windows.
     Opening { until: Instant },
-    /// The rate is measured: since when, and what had been moved by then.
+    /// Measuring the rate: start of the measurement, and bytes moved by then.
     Measuring { since: Instant, moved: u64 },
     /// The best number found is used.
     Resting { until: Instant },
@@ -107,12 +109,14 @@ impl Tuner {
         }
     }
 
-    /// Begins with half of what another copy over the path found to be the best: if it still is, the first trial tells.
+    /// Starts with half of the number that another copy found best for the path; if it still is, the first trial shows
+    /// it.
     pub(crate) fn begin_with(&mut self, lanes: usize) {
         self.remembered = Some((lanes / 2).clamp(1, MAX_LANES));
     }
 
-    /// Takes note of how far it is, and of what one connection may buffer at either end, in bytes. To be called before [`Self::observe`].
+    /// Sets the round trip, and the maximum buffer of one connection at either end in bytes. To be called before
+    /// [`Self::observe`].
     pub(crate) fn suit_to(&mut self, round_trip: Duration, buffer: u64) {
         if matches!(self.phase, Phase::Unknown) && !self.nice {
             self.first = first_lanes(round_trip, buffer, self.lanes);
@@ -147,7 +151,7 @@ impl Tuner {
                 self.judge(rate, is_worth_it, now, round_trip);
             }
             Phase::Resting { until } if now < until => {}
-            // The rate may have changed meanwhile: it is measured anew before others are tried.
+            // The rate may have changed meanwhile: it is measured again before a trial.
             Phase::Resting { .. } => {
                 self.base = None;
                 self.measure(now, moved);
@@ -211,18 +215,18 @@ impl Tuner {
     }
 }
 
-/// What `rate` is worth if it takes so many `lanes`, each at a `price`.
+/// Returns the utility of `rate` with `lanes` connections, each at a `price`.
 fn utility(rate: f64, lanes: usize, price: f64) -> f64 {
     rate / price.powi(i32::try_from(lanes).unwrap_or(i32::MAX))
 }
 
-/// What `rate` over so many `lanes` is worth to a copy.
+/// Returns the utility of `rate` with `lanes` connections for a copy.
 pub(crate) fn worth(rate: f64, lanes: usize) -> f64 {
     utility(rate, lanes, PRICE)
 }
 
-/// How many lanes a copy begins with over a path of which nothing is known but its round trip, and what one connection may buffer, in bytes (zero if that is not
-/// known); `lanes` are in use. Half of a buffer is for the kernel's own bookkeeping.
+/// Returns the initial number of lanes over a path with a known round trip and maximum buffer of one connection in
+/// bytes (zero if unknown); `lanes` are in use. Half of a buffer is for the kernel's own bookkeeping.
 pub(crate) fn first_lanes(round_trip: Duration, buffer: u64, lanes: usize) -> usize {
     if round_trip < LONG || buffer == 0 {
         return lanes;

@@ -40,7 +40,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What was seen, and what to do about it.
+/// Returns the observation and the advice for a cause.
 fn words(cause: Cause, leg: Option<Leg>, total: &LegTotal) -> (String, Option<String>) {
     let (sender, receiver) = match leg {
         Some(Leg::In) => ("the source's server", "this machine"),

@@ -18,11 +18,11 @@ pub struct Verified {
 pub enum DigestOrigin {
     /// Whoever named the file knows it, as a Metalink does.
     Named,
-    /// The storage told it with the metadata of the file.
+    /// The storage reported it with the metadata of the file.
     Reported,
     /// The storage computed it on request, or its file was read for it.
     Computed,
-    /// The destination computed it from what was written.
+    /// The destination computed it from the written data.
     Written,
     /// This program computed it from the bytes that passed.
     Streamed,

@@ -24,7 +24,7 @@ use crate::{
 /// Directories listed at once: enough to hide a round trip of 100 ms behind others, few enough to be polite.
 const LISTINGS: usize = 32;
 
-/// Limits the paths of directories that are still to be listed, in bytes with what is kept beside each: a million and a half of usual length.
+/// Maximum memory for directories that are still to be listed, in bytes: a million and a half of usual path length.
 pub(crate) const MAX_WAITING_BYTES: usize = 256 << 20;
 
 /// The memory that a waiting directory takes, in bytes.
@@ -90,7 +90,8 @@ struct Running {
 /// What a listing gives: a batch, or none at its end.
 type Listed = (u64, Option<Result<Vec<Entry>>>);
 
-/// The listing of a tree under way. It descends only where it is told to [`Walk::enter`]: who removes a tree must not follow links.
+/// The listing of a tree. It descends only into directories passed to [`Walk::enter`], because a removal must not
+/// follow links.
 pub struct Walk {
     root: Place,
     options: ListOptions,
@@ -119,14 +120,14 @@ impl Walk {
         }
     }
 
-    /// The same with room for waiting directories of so many bytes.
+    /// Sets the maximum memory for waiting directories in bytes.
     #[cfg(test)]
     pub(crate) fn with_room_for(self, max_waiting_bytes: usize) -> Self {
         Self { max_waiting_bytes, ..self }
     }
 
-    /// The entries of the directory `path`, which is in `batch`, are wanted too. One that is the same as one above it is not listed, but told as [`Unlisted`]; so is
-    /// one whose entries leave no room for more.
+    /// Adds the directory `path`, an entry of `batch`, to the walk. A directory that equals one of its ancestors is
+    /// returned as [`Unlisted`] instead; so is one that exceeds the memory limit.
     pub fn enter(&mut self, batch: &Batch, path: StorePath, metadata: &Metadata) {
         let Some(running) = self.running.get_mut(&batch.number) else { return };
         let Some(trail) = running.directory.trail.enter(metadata.directory_id) else {
@@ -160,7 +161,7 @@ impl Walk {
                 self.list(directory);
             }
             let Some((number, batch)) = self.listings.next().await else {
-                // Listings that have told their end count until they are polled once more. All of them may have been such.
+                // Completed listings count until they are polled once more. All of them may be complete.
                 if self.waiting.is_empty() {
                     return None;
                 }
@@ -196,7 +197,7 @@ impl Walk {
         self.running.insert(number, Running { directory, listing: Fingerprint::default(), held: Vec::new(), is_over });
     }
 
-    /// Enters what was held back of a directory that is listed.
+    /// Enters the deferred directories of a completed listing.
     async fn end(&mut self, number: u64) {
         let Some(Running { directory, listing, held, .. }) = self.running.remove(&number) else { return };
         if held.is_empty() {

@@ -11,7 +11,8 @@ use towpath_client::Client;
 
 use crate::{Account, Mover, ledger::Ledger};
 
-/// How often to look: often enough to see windows open on a path of 100 ms, seldom enough that asking servers costs nothing.
+/// Interval between samples: short enough to see windows open on a path of 100 ms, long enough for negligible cost of
+/// the requests.
 pub(crate) const EVERY: Duration = Duration::from_millis(250);
 
 /// A mover that is watched.
@@ -23,7 +24,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches `mover` from now on. Its client asks our servers, four times a second and connection, what holds their end up.
+    /// Starts watching `mover`. Its client requests statistics from towpath servers, four times a second per
+    /// connection.
     pub fn begin(mover: &Arc<Mover>) -> Self {
         let ledger = Arc::new(Mutex::new(Ledger::new(mover.look())));
         let looking = tokio::spawn(keep_looking(Arc::clone(mover), Arc::clone(&ledger)));
@@ -38,7 +40,7 @@ impl Watch {
     }
 }
 
-/// The times to look: now, and then again and again. After a delay the next one is as far away as ever.
+/// Returns the ticks of the samples: now, and then periodically. After a delay the interval restarts.
 pub(crate) fn ticks() -> Interval {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -48,7 +50,7 @@ pub(crate) fn ticks() -> Interval {
 async fn keep_looking(mover: Arc<Mover>, ledger: Arc<Mutex<Ledger>>) {
     let mut ticks = ticks();
     let client = mover.context.options.client.clone();
-    // An answer that takes longer than a tick is not asked for again meanwhile.
+    // A response that takes longer than a tick is not requested again meanwhile.
     let mut asking: Option<AbortOnDropHandle<()>> = None;
     loop {
         ticks.tick().await;

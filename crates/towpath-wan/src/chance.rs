@@ -35,8 +35,8 @@ impl Chance {
 
 /// Loss in a chain of two states (Gilbert 1960): in the bad one every segment is lost, in the good one none.
 ///
-/// Its mean is the loss asked for, and a row of losses has the mean length asked for. Independent losses come in rows of
-/// 1/(1 − loss) on average: shorter ones cannot be had, so that is what any shorter length gives.
+/// Its mean is the configured loss, and runs of losses have the configured mean length. Independent losses form runs
+/// of 1/(1 − loss) on average: shorter ones are impossible, so any shorter length gives that.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Loss {
     enter_bad: f64,

@@ -1,8 +1,10 @@
-//! The socket by which other processes steer a running emulator: one request and one answer, each a line of JSON, for each connection.
+//! The socket with which other processes control a running emulator: one request and one response per connection, each
+//! a line of JSON.
 //!
-//! [`Control::open`] takes a name in `/run/towpath-wan`, [`Control::serve`] answers until it is told to stop, [`ask`] is the other side. The directory
-//! is root's alone. Who holds the lock on `NAME.lock` has the name: a socket that a killed emulator left behind is replaced by the next one of its name, or
-//! removed by the next one of all if it is an [`own_name`], which nobody takes again.
+//! [`Control::open`] takes a name in `/run/towpath-wan`, [`Control::serve`] responds until a stop request, [`ask`] is
+//! the client. The directory belongs to root alone. The holder of the lock on `NAME.lock` owns the name: a socket left
+//! by a killed emulator is replaced by the next one with its name, or removed by any later one if it is an
+//! [`own_name`], which is never reused.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions, TryLockError},
@@ -30,7 +32,7 @@ const MOST_LINE_BYTES: u64 = 16 << 20;
 /// Both sides are on this machine: longer than this only a stopped process takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What may be asked of a running emulator.
+/// A request to a running emulator.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
@@ -84,7 +86,8 @@ impl Control {
         Ok(Self { listener, path, _lock: lock })
     }
 
-    /// Answers until one asks to stop. That one waits for [`Stopped::confirm`], to be called when the emulator is gone.
+    /// Serves requests until a stop request. Its client waits for [`Stopped::confirm`], to be called when the emulator
+    /// is gone.
     ///
     /// # Errors
     /// [`Error::Kernel`] if the socket fails; what a single caller does wrong is the caller's affair.
@@ -97,7 +100,7 @@ impl Control {
                 Ok(request) => answer(wan, request),
                 Err(error) => Answer::Refused(format!("cannot read the request: {error}")),
             };
-            // Who asked may be gone.
+            // The client may be gone.
             let _ = write_line(&stream, &answer);
         }
     }
@@ -109,7 +112,7 @@ impl Drop for Control {
     }
 }
 
-/// A name for an emulator that nobody else looks for: `run-`, and the number of this process.
+/// Returns a private name for an emulator: `run-` and the number of this process.
 #[must_use]
 pub fn own_name() -> String {
     format!("{OWN_PREFIX}{}", std::process::id())
@@ -161,7 +164,7 @@ fn lock_path(socket: &Path) -> PathBuf {
     socket.with_extension("lock")
 }
 
-/// The one that asked the emulator to stop, and is to learn that it did.
+/// The client of the stop request, which waits for the confirmation.
 #[derive(Debug)]
 #[must_use]
 pub struct Stopped(UnixStream);

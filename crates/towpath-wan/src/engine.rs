@@ -1,7 +1,9 @@
-//! The thread that carries packets: reads the hosts' TUN devices, lets the [`Network`] decide, writes what has arrived.
+//! The thread that carries packets: it reads the hosts' TUN devices, passes packets to the [`Network`], and writes
+//! arrived packets.
 //!
-//! One round: write what is due, read some packets of each device, do what others ask for. If no device had anything, sleep until the next packet
-//! is due, a device has something, or somebody asks. There is no busy loop, and nothing is decided here.
+//! Each round writes due packets, reads some packets of each device, and processes requests. If no device had packets,
+//! it sleeps until the next packet is due, a device becomes readable, or a request arrives. There is no busy loop, and
+//! no decision is made here.
 
 use std::{
     io, mem,
@@ -32,27 +34,27 @@ use crate::{
 /// Smaller packets are copied: acknowledgements under way would each hold the room for a whole super-packet.
 const LEAST_WHOLE_BYTES: usize = MOST_BYTES / 2;
 
-/// Packets read from one device before the others, and what is due, have their turn.
+/// Maximum number of packets read from one device before other devices and due packets.
 const READS_IN_A_ROW: usize = 32;
 
-/// The engine wakes before a packet is due by as much as it woke too late the last times, but by no more than this: an idle virtual machine takes
-/// 100 to 300 µs from the timer to the thread. What is left it spends looking at the devices.
+/// The engine wakes before a packet is due by its recent wake-up latency, but by no more than this: an idle virtual
+/// machine takes 100 to 300 µs from the timer to the thread. It spends the rest polling the devices.
 const MOST_LEAD_NS: u64 = 200_000;
 
 /// The least lateness is forgotten by so much with each wake-up by the timer, so that it follows a machine that gets slower.
 const LATENESS_CREEP_NS: u64 = 5_000;
 
-/// As a process that is nicer to nobody: the engine needs little, but at once.
+/// Highest priority: the engine needs little time, but immediately.
 const NICENESS: i32 = -20;
 
-/// What a link is like, and what it did.
+/// Settings and counters of a link.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LinkReport {
     /// Which.
     pub link: LinkName,
-    /// What it is like now.
+    /// Its current settings.
     pub settings: LinkSettings,
-    /// What became of what it was offered.
+    /// Counters of its packets.
     pub counters: LinkCounters,
 }
 
@@ -83,7 +85,7 @@ pub struct NetworkReport {
     pub cut_off: Vec<HostIndex>,
 }
 
-/// What others ask of the engine. Each gets its answer over the channel that it brings.
+/// A request to the engine, with the channel for the response.
 enum Request {
     Set(LinkName, Box<LinkSettings>, mpsc::Sender<bool>),
     Outage(LinkName, Duration, mpsc::Sender<bool>),
@@ -205,7 +207,7 @@ impl Carrier {
         }
     }
 
-    /// Writes what is due.
+    /// Writes due packets.
     fn deliver(&mut self) {
         loop {
             let now_ns = now_ns();
@@ -247,7 +249,7 @@ impl Carrier {
                 true
             }
             Err(Errno::BADFD) => {
-                // It was deleted, from inside. It would end each sleep at once, for ever.
+                // The device was deleted from inside the host. It would end each sleep immediately.
                 *place = None;
                 false
             }
@@ -256,10 +258,10 @@ impl Carrier {
         }
     }
 
-    /// Does what was asked for; false if nobody can ask any more.
+    /// Processes requests; false once all senders are gone.
     fn answer(&mut self) -> bool {
         loop {
-            // Who asked may have gone; then the answer is for nobody.
+            // The sender may be gone.
             match self.asked.try_recv() {
                 Ok(Request::Set(link, settings, answer)) => {
                     let link = self.network.link_mut(link);

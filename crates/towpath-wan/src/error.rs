@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Why there is no emulator, or why it does not do what was asked.
+/// Why the emulator could not start, or could not process a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Namespaces and TUN devices are for root alone. Nothing was made.
@@ -11,7 +11,7 @@ pub enum Error {
     /// The kernel refused, or lacks something.
     #[error("cannot {doing}: {source}")]
     Kernel {
-        /// What was tried, as in "cannot …".
+        /// The attempted operation, as in "cannot …".
         doing: String,
         /// What the kernel said.
         source: io::Error,
@@ -19,7 +19,7 @@ pub enum Error {
     /// A setting out of its bounds, or a host or link that is not there.
     #[error("{0}")]
     Invalid(String),
-    /// The emulator has ended, or a host's thread did because what it ran panicked.
+    /// The emulator has ended, or the thread of a host has, because its work panicked.
     #[error("the WAN emulator has ended")]
     Ended,
 }

@@ -1,8 +1,8 @@
 //! A host: an unnamed network namespace, and the thread that lives in it.
 //!
-//! [`Host::start`] begins a thread; the thread makes the namespace, its TUN device, addresses and sysctls, and from then on runs what it is given:
-//! whatever it does about the network, it does in the host. What it spawns, threads and processes, is in the host too. When the
-//! host is dropped the thread ends, and with it, by the kernel's hand, the processes that it spawned.
+//! [`Host::start`] starts a thread, which creates the namespace, its TUN device, addresses and sysctls, and then runs
+//! work: all its network operations are in the host. So are the threads and processes that it spawns. When the host is
+//! dropped the thread ends, and the kernel kills the processes that it spawned.
 //!
 //! The namespace has no name in any file system: it is gone when its last process and descriptor are.
 
@@ -49,7 +49,7 @@ const PATIENCE_NS: u64 = 2_000_000_000;
 /// `/proc/thread-self/net/dev` of a namespace with two devices takes half a KiB.
 const COUNTERS_BYTES: u64 = 16 << 10;
 
-/// What the kernel of a host is told.
+/// Kernel settings of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HostSettings {
     pub(crate) mtu_bytes: u16,
@@ -119,15 +119,15 @@ impl Host {
         format!("/proc/{}/task/{}/ns/net", process.as_raw_nonzero(), self.thread_id.as_raw_nonzero())
     }
 
-    /// Runs `work` in the host and waits for what it gives: sockets that it opens, and threads that it starts, are the host's.
-    /// One at a time: what takes long belongs into a thread that `work` starts.
+    /// Runs `work` in the host and returns its result: its sockets and threads belong to the host. One at a time: long
+    /// work belongs into a thread started by `work`.
     ///
     /// # Errors
     /// [`Error::Ended`] if `work`, or some work before it, panicked.
     pub fn within<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
         let (done, is_done) = mpsc::channel();
         let job: Job = Box::new(move || {
-            // Nobody waits any more: then nobody misses it.
+            // Without a receiver the result is dropped.
             let _ = done.send(work());
         });
         self.jobs.as_ref().ok_or(Error::Ended)?.send(job).map_err(|_| Error::Ended)?;
@@ -191,7 +191,7 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         self.kill_processes();
-        // The thread ends when nobody can give it work any more; that it panicked was told to whom it concerned.
+        // The thread ends when all senders are gone; a panic was reported to the caller of its work.
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -224,7 +224,7 @@ pub fn exec_in(namespace_path: &str, mut command: Command) -> Error {
     Error::Kernel { doing: format!("run `{}`", command.get_program().to_string_lossy()), source }
 }
 
-/// Makes the namespace in which the calling thread then is, and gives it with its TUN device.
+/// Creates the namespace and moves the calling thread into it; returns it with its TUN device.
 fn make(index: HostIndex, settings: &HostSettings) -> Result<(OwnedFd, OwnedFd), Error> {
     kernel::enter_new_network().map_err(Error::kernel("make a network namespace"))?;
     let namespace = open("/proc/thread-self/ns/net", OpenOptions::new().read(true))?;
@@ -254,7 +254,7 @@ fn set_up_devices(index: HostIndex, mtu_bytes: u16) -> io::Result<()> {
 
 /// Sets what the caller's namespace has of its own; the machine's are untouched.
 fn set_sysctls(settings: &HostSettings) -> Result<(), Error> {
-    // No connection inherits what an earlier one learned (its slow start threshold): figures must not depend on what was measured before.
+    // No connection inherits the slow start threshold of an earlier one: measurements must be independent.
     set_sysctl("tcp_no_metrics_save", "1")?;
     if let Some(name) = &settings.congestion_control {
         set_sysctl("tcp_congestion_control", name)?;

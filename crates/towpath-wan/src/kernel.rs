@@ -42,7 +42,7 @@ const TUN_F_TSO6: usize = 0x04;
 
 const AF_INET: u16 = 2;
 
-/// `struct ifreq`: a name, and a union of which the kernel takes what the request says.
+/// `struct ifreq`: a name, and a union whose interpretation depends on the request.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct InterfaceRequest {
@@ -72,7 +72,7 @@ struct AddressRequest {
     interface: u32,
 }
 
-/// Moves the calling thread into a network namespace of its own, in which nothing is but a loopback device that is down.
+/// Moves the calling thread into a new network namespace, which has only a loopback device that is down.
 pub(crate) fn enter_new_network() -> io::Result<()> {
     // SAFETY: descriptors stay shared: only the network namespace of this thread is another one from now on.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
@@ -121,7 +121,7 @@ impl Interface<'_> {
         let [first, second, third, fourth, ..] = request.value;
         let interface = u32::from_ne_bytes([first, second, third, fourth]);
         let request = AddressRequest { address: address.octets(), prefix_bits, interface };
-        // SAFETY: on a socket of IPv6, SIOCSIFADDR reads a `struct in6_ifreq`, of which the type has the layout.
+        // SAFETY: on an IPv6 socket, SIOCSIFADDR reads a `struct in6_ifreq`, whose layout the type has.
         unsafe { ioctl(socket, Setter::<SIOCSIFADDR, AddressRequest>::new(request)) }?;
         Ok(())
     }
@@ -158,7 +158,7 @@ pub(crate) fn die_with_this_thread(command: &mut Command) {
     let parent = getpid();
     let bind = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // If the parent ended before that call, nobody would send the signal any more.
+        // If the parent ended before that call, the signal would never be sent.
         if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     };
     // SAFETY: between fork and exec the closure makes two system calls; it allocates nothing, takes no lock and touches no memory of others.

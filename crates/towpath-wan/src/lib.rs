@@ -1,12 +1,13 @@
 //! A wide-area network on one machine: hosts with real kernel TCP, and between them links of known rate, delay, queue and loss.
 //!
-//! [`Wan`] is the emulator: [`Wan::two_hosts`] or [`Wan::builder`] makes it, [`Wan::set`] changes a link while it runs, [`Wan::report`] tells what
-//! every link did. A [`Host`] runs closures ([`Host::within`]) and commands ([`Host::spawn`]). Dropping the `Wan` kills what runs in the hosts, and the
-//! hosts are gone.
+//! [`Wan`] is the emulator: [`Wan::two_hosts`] or [`Wan::builder`] creates it, [`Wan::set`] changes a link while it
+//! runs, [`Wan::report`] returns the counters of all links. A [`Host`] runs closures ([`Host::within`]) and commands
+//! ([`Host::spawn`]). Dropping the `Wan` kills all processes in the hosts and removes the hosts.
 //!
-//! The life of one packet: the kernel of a host writes it, often 64 KiB at once, to the host's TUN device; `engine` reads it; `network` sends it through the
-//! links of its path, each of which (`link`) decides segment by segment what passes and when; `segment` cuts it where segments are
-//! missing; when it is due, `engine` writes it to the other host's device. Root is needed, and nothing outside of the namespaces made here is touched.
+//! The life of one packet: the kernel of a host writes it, often 64 KiB at once, to the host's TUN device; `engine`
+//! reads it; `network` sends it through the links of its path, each of which (`link`) decides per segment whether and
+//! when it passes; `segment` splits it where segments are missing; when it is due, `engine` writes it to the other
+//! host's device. Requires root; nothing outside of the created namespaces is touched.
 //!
 //! Why it is built so is written in `docs/rfcs/0002-wan-emulator.md`. It depends on no other towpath crate.
 
@@ -216,7 +217,7 @@ impl Wan {
         self.hosts.get(index.at()).ok_or_else(none)
     }
 
-    /// Changes a link for what enters it from now on. What is under way keeps its time of arrival.
+    /// Changes a link for packets that enter it from now on. Packets in flight keep their arrival times.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such link, or the settings are out of bounds.

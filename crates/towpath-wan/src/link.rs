@@ -27,7 +27,7 @@ pub struct LinkSettings {
     /// How long a bit travels.
     #[serde(rename = "delay_ms", with = "crate::units::milliseconds")]
     pub delay: Duration,
-    /// What waits when the link is busy. Without a rate nothing ever waits.
+    /// Queue of packets while the link is busy. Without a rate nothing is queued.
     pub queue: Queue,
     /// The share of segments that is lost, from 0 to 1.
     pub loss: f64,
@@ -63,7 +63,7 @@ impl LinkSettings {
     /// The longest delay, jitter and lateness: a minute.
     pub const LONGEST: Duration = Duration::from_secs(60);
 
-    /// What is wrong with them, if anything.
+    /// Returns the error in the settings, if any.
     pub(crate) fn fault(&self) -> Option<String> {
         for (name, share) in [("loss", self.loss), ("reorder", self.reorder)] {
             if !(0.0..=1.0).contains(&share) {
@@ -123,7 +123,7 @@ pub(crate) struct Run {
     pub(crate) at_ns: u64,
 }
 
-/// What is to become of one segment.
+/// The decision about one segment.
 enum Fate {
     Dropped,
     /// Left the link at this time.
@@ -142,7 +142,7 @@ pub(crate) struct Link {
     outages: Vec<Range<u64>>,
     /// No later packet arrives before this, unless it was reordered.
     in_order_ns: u64,
-    /// What is added to the delay of what leaves before `jitter_until_ns`.
+    /// Addition to the delay of segments that leave before `jitter_until_ns`.
     jitter_ns: u64,
     jitter_until_ns: u64,
     counters: LinkCounters,
@@ -166,12 +166,12 @@ impl Link {
         link
     }
 
-    /// Changes what it is like for what comes from now on.
+    /// Changes the settings for later packets.
     pub(crate) fn set(&mut self, settings: LinkSettings) {
         self.loss = Loss::new(settings.loss, settings.loss_burst);
         self.clock.set_rate(settings.rate);
         self.queue_bytes = settings.queue_bytes();
-        // A shorter delay takes effect at once, although what is on its way arrives after what now overtakes it.
+        // A shorter delay applies immediately, although packets in flight then arrive after later ones.
         (self.in_order_ns, self.jitter_until_ns) = (0, 0);
         self.settings = settings;
     }
@@ -184,7 +184,7 @@ impl Link {
         &self.counters
     }
 
-    /// Drops what comes in that time.
+    /// Drops packets that arrive in that time.
     pub(crate) fn add_outage(&mut self, outage: Range<u64>) {
         self.outages.push(outage);
     }
@@ -264,7 +264,8 @@ impl Link {
         run
     }
 
-    /// One that were drawn for each run would, with order kept, soon be the longest for all: nobody comes before the latest of those just before.
+    /// With a random delay per run and preserved order, the maximum would soon apply to all: no run arrives before the
+    /// latest of the preceding ones.
     fn draw_jitter(&mut self, left_ns: u64) {
         let most_ns = nanoseconds(self.settings.jitter);
         if left_ns >= self.jitter_until_ns {
@@ -279,19 +280,20 @@ fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX / 4)
 }
 
-/// When the last bit of what was sent has left. Exact: what does not fill a nanosecond is carried on, so that a rate holds to the byte.
+/// The time at which the last bit leaves. Exact: fractions of a nanosecond are carried over, so that a rate is exact
+/// to the byte.
 #[derive(Debug, Default)]
 struct SerialClock {
     rate: Option<Rate>,
     free_at_ns: u64,
-    /// Of a nanosecond, in parts of the rate.
+    /// Fraction of a nanosecond, in units of the rate.
     fraction: u64,
     /// Until when what still waits leaves at rates of before, in their order.
     before: Vec<(u64, Rate)>,
 }
 
 impl SerialClock {
-    /// What waits keeps the times that it has.
+    /// Queued packets keep their times.
     fn set_rate(&mut self, rate: Option<Rate>) {
         if let Some(rate) = self.rate {
             self.before.push((self.free_at_ns, rate));
@@ -308,14 +310,14 @@ impl SerialClock {
         }
         if let Some(rate) = self.rate {
             let parts = u128::from(wire_bytes) * 8 * 1_000_000_000 + u128::from(self.fraction);
-            // At the least rate a queue of the largest size takes 280 years, half of what nanoseconds can count.
+            // At the minimum rate a queue of the maximum size takes 280 years, half of the range of nanoseconds.
             self.free_at_ns += (parts / u128::from(rate.bits_per_s())) as u64;
             self.fraction = (parts % u128::from(rate.bits_per_s())) as u64;
         }
         self.free_at_ns
     }
 
-    /// What has not left yet, in bytes, part of a byte as a whole one.
+    /// Returns the queued bytes; a partial byte counts as a whole one.
     fn queued_bytes(&self, now_ns: u64) -> u64 {
         let Some(rate) = self.rate else { return 0 };
         let (mut from_ns, mut parts) = (now_ns, 0);

@@ -1,8 +1,9 @@
 //! Hosts and the links between them in virtual time: where a packet goes, and when it is there.
 //!
-//! A path is three links: up the sender's access link, the pair's link, down the receiver's access link. [`Network::arrive`] takes a packet from a
-//! host and sends it on its way; each link cuts it into the runs that pass; what is under way waits in one heap by time. [`Network::next_due`]
-//! takes out what has arrived. A packet enters its next link at the time at which it left the one before, however late the caller is.
+//! A path consists of three links: the sender's access link upwards, the pair's link, the receiver's access link
+//! downwards. [`Network::arrive`] sends a packet from a host; each link splits it into the runs that pass; packets in
+//! flight wait in one heap ordered by time. [`Network::next_due`] takes arrived packets out. A packet enters its next
+//! link at the time at which it left the one before, independently of the delay of the caller.
 //!
 //! It knows neither descriptors nor the time of day.
 
@@ -19,7 +20,8 @@ use crate::{
     segment::Packet,
 };
 
-/// Packets under way may take so much memory: 8 Gbit/s for 2 s. More are dropped, and counted apart from what links drop.
+/// Maximum memory for packets in flight: 8 Gbit/s for 2 s. Further packets are dropped and counted separately from
+/// those dropped by links.
 const MOST_HELD_BYTES: usize = 2 << 30;
 
 /// The most hosts: the number of a host is the last byte of its address.
@@ -72,7 +74,7 @@ impl From<HostIndex> for u8 {
     }
 }
 
-/// Which link, in which direction.
+/// A link and its direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkName {
@@ -204,7 +206,7 @@ impl Network {
     }
 
     fn host_at(&self, address: IpAddr) -> Option<HostIndex> {
-        // The last byte is the number; that the whole address is the host's is checked by making it anew.
+        // The last byte is the number; comparing the constructed address checks the rest.
         let number = match address {
             IpAddr::V4(address) => address.octets()[3],
             IpAddr::V6(address) => address.octets()[15],

@@ -1,13 +1,14 @@
 //! Super-packets: what the kernel hands over at once, and the segments of the MTU that it stands for.
 //!
-//! A [`Packet`] is what one `read` of a TUN device brings: a virtio-net header (`struct virtio_net_hdr`, VIRTIO 1.2 §5.1.6), then the IP packet.
-//! Its [`Train`] says of how many segments it consists and how large they are. [`Packet::take`] gives a run of them as a packet of its own, with
-//! the headers that a sender would have given it: total length, IPv4 identification and checksum, sequence number, FIN and PSH only on the
-//! last segment, CWR only on the first. The TCP checksum stays what the kernel left to hardware: the sum of the pseudo-header, to be completed
-//! by whoever needs it, which a receiver behind another TUN device does not.
+//! A [`Packet`] is the result of one `read` of a TUN device: a virtio-net header (`struct virtio_net_hdr`, VIRTIO 1.2
+//! §5.1.6), then the IP packet. Its [`Train`] has the number and size of its segments. [`Packet::take`] returns a run
+//! of them as a packet of its own, with the headers that a sender would have used: total length, IPv4 identification
+//! and checksum, sequence number, FIN and PSH only on the last segment, CWR only on the first. The TCP checksum stays
+//! partial, as the kernel left it to hardware: the sum of the pseudo-header, which a receiver behind another TUN
+//! device does not complete.
 //!
-//! Everything but TCP is a train of one segment. Nothing here knows of time or descriptors; every offset is checked, because any program in a
-//! host may send what it likes.
+//! Everything but TCP is a train of one segment. This module has no clock and no descriptors; every offset is checked,
+//! because programs in a host may send anything.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -17,7 +18,7 @@ use std::{
 /// Bytes of the virtio-net header before each packet: the ten of the form without the count of buffers.
 pub(crate) const VNET_BYTES: usize = 10;
 
-/// The most that one read can bring: the kernel bounds a super-packet to 64 KiB of IP unless it is told otherwise.
+/// Maximum result of one read in bytes: the kernel limits a super-packet to 64 KiB of IP by default.
 pub(crate) const MOST_BYTES: usize = VNET_BYTES + (64 << 10);
 
 /// Preamble and delimiter 8, header 14, checksum 4, gap 12.

@@ -26,7 +26,7 @@ fn leg() -> Carried {
     }
 }
 
-/// A second of a copy in which 10 MB were moved, and waited in one stage.
+/// One second of a copy that moved 10 MB and waited in one stage.
 fn stretch(stage: Stage) -> Stretch {
     Stretch {
         seconds: 1.0,

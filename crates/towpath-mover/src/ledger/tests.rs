@@ -5,7 +5,7 @@ use crate::{account::Cause, stage::Stage};
 
 const RTT: Duration = Duration::from_millis(100);
 
-/// The sender's counters after `seconds` in which it sent 40 MB/s, held up by its buffer for half of the time.
+/// The sender's counters after `seconds` at 40 MB/s, limited by its buffer half of the time.
 fn sender(seconds: u64) -> TcpInfo {
     TcpInfo {
         min_rtt: RTT,
@@ -68,7 +68,7 @@ fn seconds(cause: Cause, stage: Stage, is_remote: [bool; 2], connection_at: impl
 fn of_a_download_the_server_says_what_held_it_up() {
     let download =
         |cause| seconds(cause, Stage::Read, [true, false], |second| connection(receiver(second), Some(sender(second))));
-    // What was before the first answer is the opening of windows.
+    // The time before the first report counts as the opening of windows.
     assert!((download(Cause::SenderWindow) - 4.5).abs() < 1e-6);
     assert!((download(Cause::Bandwidth) - 4.5).abs() < 1e-6);
     assert!((download(Cause::SlowStart) - 1.0).abs() < 1e-6);
@@ -84,7 +84,7 @@ fn of_an_upload_it_is_known_here() {
 fn what_a_server_said_last_holds_until_it_says_more() {
     let seldom = |second: u64| connection(receiver(second), Some(sender(second / 3 * 3)).filter(|_| second >= 3));
     let by_buffer = seconds(Cause::SenderWindow, Stage::Read, [true, false], seldom);
-    // It spoke after 3, 6 and 9 seconds; what it said after 6 is of the time since 3, and so on.
+    // Reports arrived after 3, 6 and 9 seconds; each covers the time since the previous one.
     assert!((by_buffer - 2.5).abs() < 1e-6, "{by_buffer}");
 }
 

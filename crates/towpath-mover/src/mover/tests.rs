@@ -24,7 +24,7 @@ use towpath_testkit::{
 use super::*;
 use crate::{Nobody, Place, ThirdParty, Trees, file, jobs, pace};
 
-/// What an observer was told.
+/// The reports to an observer.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) expected: watch::Sender<u64>,
@@ -91,7 +91,7 @@ pub(crate) fn lied(liar: &Liar) -> Place {
     Place::remote(store, Caller::local(), path, ("127.0.0.1".into(), liar.port()), "http://127.0.0.1")
 }
 
-/// The sizes of a tree whose files are empty, small, as large as what is asked for first, and of several pieces.
+/// The sizes of a tree with empty and small files, files of the size of the first read, and files of several pieces.
 fn sizes() -> BTreeMap<String, usize> {
     let sizes = [0, 1, 10_000, (256 << 10) - 1, 256 << 10, (256 << 10) + 1, 5 << 20];
     let name = |number: usize, size: &usize| (format!("d{}/e{}/f{number}", number % 7, number % 3), *size);
@@ -131,7 +131,7 @@ async fn no_more_is_in_flight_than_the_window_holds() {
     let held = slow.hold("write");
     let to: Arc<dyn Store> = Arc::new(slow);
     let mover = Mover::new(options(), Arc::new(Nobody));
-    // Of an empty file nothing is asked for together with its metadata, so that all its bytes are pieces.
+    // No bytes are requested together with the metadata of an empty file, so that all its bytes are pieces.
     let job = Job { size: Some(0), ..Job::new(place(&from, "/large"), place(&to, "/copy")) };
     let copying = tokio::spawn(async move { mover.copy(&job).await });
     for _ in 0..pace::LEAST_BYTES / file::PIECE_BYTES {
@@ -146,7 +146,7 @@ async fn no_more_is_in_flight_than_the_window_holds() {
     Pattern::new(1).check(0, &get(&to, "/copy").await.unwrap());
 }
 
-/// Over HTTP a file is one request, which gathers or holds back what is written until all is there.
+/// An HTTP upload is one request, which buffers written data until it is complete.
 #[tokio::test]
 async fn no_more_files_are_under_way_than_what_is_gathered_of_them_permits() {
     let client = Client::new(Arc::default());
@@ -184,7 +184,8 @@ async fn a_file_that_fails_does_not_keep_others_from_arriving() {
     assert_eq!(get(&to, "/t/b").await.unwrap(), "content");
 }
 
-/// What became of a tree that is copied beside what is there, as far as `most` of its files have ended, and how many were there.
+/// Copies a tree over an existing copy until `most` of its files have ended; returns the outcomes and the number of
+/// existing files.
 async fn rest_of_a_tree(from: &Arc<dyn Store>, to: &Arc<dyn Store>, most: usize) -> (Vec<Outcome>, u64) {
     let mover = Mover::new(Options { skip_existing: true, ..options() }, Arc::new(Nobody));
     let trees = Trees { skip_existing: true, ..Trees::default() };
@@ -207,7 +208,7 @@ async fn a_tree_that_was_cut_off_goes_on_and_nothing_is_asked_of_files_that_are_
     let (rest, skipped) = rest_of_a_tree(&from, &to, FILES).await;
     assert!(rest.iter().all(|outcome| matches!(outcome, Outcome::Copied(..))), "{rest:?}");
     assert!(skipped >= 100 && rest.len() + skipped as usize == FILES, "{skipped}");
-    // What has another size is no copy, and stays; a directory in the way fails as it does without.
+    // A file of another size is not a copy and stays; a directory in its place fails with and without the option.
     put(&from, "/s/d0/other", Bytes::from_static(b"content")).await;
     put(&to, "/t/d0/other", Bytes::from_static(b"of another size")).await;
     put(&to, "/t/d1/f1000/file", Bytes::from_static(b"in the way")).await;

@@ -21,10 +21,10 @@ use crate::{
     watch::{self, EVERY},
 };
 
-/// What was found of the network in one direction, over some connections.
+/// Measurement of the network in one direction, over some connections.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// What was asked for.
+    /// The parameters of the probe.
     pub probe: Probe,
     /// What the kernels said.
     pub probed: Probed,
@@ -71,7 +71,7 @@ fn carried(direction: Direction, info: &TcpInfo) -> u64 {
 }
 
 impl Line {
-    /// What a probe found, of which nobody has seen what held it up.
+    /// Creates a measurement without samples of its limits.
     pub fn new(probe: Probe, probed: Probed) -> Self {
         let mut series = vec![Series::default(); probe.connections];
         for (index, trace) in probed.traces.iter().enumerate() {
@@ -106,7 +106,7 @@ impl Line {
         keeper.account()
     }
 
-    /// What had been said of a connection by then.
+    /// Returns the last report of a connection at that time.
     fn seen(&self, number: usize, by: Duration) -> Option<Connection> {
         let Series { client, server } = &self.series[number];
         let near = self.last(client, by)?;
@@ -129,7 +129,8 @@ impl Line {
         series[..count].last().map(|index| &traces[*index])
     }
 
-    /// Bytes that had been carried by then, since the probe was asked for; between two looks, as if they had come evenly.
+    /// Returns the bytes carried at that time since the request of the probe; interpolated linearly between two
+    /// samples.
     pub fn carried(&self, by: Duration) -> u64 {
         let traces = &self.probed.traces;
         let bytes = |index: &usize| carried(self.probe.direction, &traces[*index].info) as f64;
@@ -145,7 +146,7 @@ impl Line {
         self.series.iter().map(of).sum::<f64>() as u64
     }
 
-    /// The rate over all of the probe, in bytes per second: with the time in which windows opened.
+    /// Returns the mean rate of the whole probe in bytes per second, including the time in which windows opened.
     pub fn mean_rate(&self) -> f64 {
         self.carried(self.probe.duration) as f64 / self.probe.duration.as_secs_f64()
     }
@@ -168,7 +169,7 @@ impl Line {
         tuner::worth(self.settled_rate(), self.probe.connections)
     }
 
-    /// Seconds since the probe was asked for, and bytes carried by then; both grow.
+    /// Returns pairs of seconds since the request of the probe and bytes carried; both are increasing.
     pub fn ramp(&self) -> Vec<(f64, f64)> {
         let steps = (self.probe.duration.as_secs_f64() / EVERY.as_secs_f64()).ceil() as u32 * 5;
         let points = (0..=steps).map(|step| self.probe.duration * step / steps);
@@ -244,7 +245,8 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(100);
 
-    /// Two connections downwards for two seconds, each at 10 MB/s after half a second of nothing; `told` is what the server's kernel says at a time.
+    /// Two download connections for two seconds, each at 10 MB/s after half a second without data; `told` returns the
+    /// server's kernel statistics at a time.
     fn probed(told: impl Fn(Duration) -> TcpInfo) -> Line {
         let (duration, interval) = (Duration::from_secs(2), RTT);
         let probe = Probe { direction: Direction::Down, connections: 2, duration, interval };
@@ -266,7 +268,7 @@ mod tests {
         }
         let began = clock::now();
         let probed = Probed { server: String::new(), connected: RTT, began, traces };
-        // What this process did before, an hour of work, is no matter of the probe.
+        // Earlier work of this process, an hour of it, must not affect the probe.
         let threads = HashMap::from([(1, Duration::from_secs(3600))]);
         let looks = (0..=10).map(|step| (began + EVERY * step, threads.clone())).collect();
         let mut line = Line::new(probe, probed);

@@ -1,4 +1,4 @@
-//! What a copy of so many files and bytes takes, by what was measured of a path.
+//! Prediction of the duration of a copy from measurements of a path.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub struct FileSet {
     pub bytes: u64,
 }
 
-/// What was measured of a path in one direction.
+/// Measurement of a path in one direction.
 #[derive(Debug, Clone)]
 pub struct Path {
     /// The least round trip.
@@ -41,7 +41,7 @@ pub struct Prediction {
     pub storage_s: Option<f64>,
     /// What opening, making and showing files takes.
     pub files_s: f64,
-    /// What it rests on.
+    /// Assumptions of the prediction.
     pub assumptions: Vec<&'static str>,
 }
 
@@ -59,7 +59,7 @@ const REQUEST_BYTES: u64 = 512;
 const SECONDS_A_FILE: f64 = 0.000_25;
 
 impl FileSet {
-    /// One file more, of so many bytes. What is more than can be counted is told as the most that can.
+    /// Adds a file of `bytes`. Counters saturate.
     pub fn add(&mut self, bytes: u64) {
         self.files = self.files.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);

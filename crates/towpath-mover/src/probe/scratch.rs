@@ -8,13 +8,13 @@ use towpath_store::{Error, Fault, Result, sys::random};
 
 use crate::{Filter, Place, Removal};
 
-/// Of the room that is free, the share that a scratch file may take.
+/// The divisor of the free space that gives the maximum size of a scratch file.
 const ROOM_SHARE: u64 = 10;
 
 /// The largest scratch file.
 const MOST_BYTES: u64 = 8 << 30;
 
-/// How long to wait before each attempt to remove what was written.
+/// Delays before each attempt to remove scratch files.
 const REMOVAL_PAUSES: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(200), Duration::from_millis(500), Duration::from_secs(1)];
 
@@ -26,14 +26,15 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes one in the directory `above`. It is removed by a task of `background`: who waits for that can be sure that it is gone.
+    /// Creates a scratch directory in the directory `above`. A task of `background` removes it: after waiting for that
+    /// tracker it is gone.
     ///
     /// # Errors
-    /// Those of the store, also if what was made here could not be removed.
+    /// Those of the store, even if the created directory could not be removed.
     pub async fn new(above: &Place, background: &TaskTracker) -> Result<Self> {
         let (sender, made) = oneshot::channel();
         let (above, tracker) = (above.clone(), background.clone());
-        // By a task of its own: who is interrupted meanwhile would not know what there is to be removed.
+        // In a task of its own: an interruption meanwhile would otherwise lose track of the created directory.
         background.spawn(async move {
             if let Err(Ok(unwanted)) = sender.send(Self::make(&above, tracker).await) {
                 unwanted.remove().await;
@@ -46,7 +47,7 @@ impl Scratch {
         let directory = above.join(format!(".towpath-probe-{:016x}", random::number()).as_bytes())?;
         let Place { store, caller, path, .. } = &directory;
         store.make_directory(caller, path, false, None).await?;
-        // Who may make and not remove shall leave no more than this.
+        // A user with permission to create but not to remove leaves at most this directory.
         if let Err(error) = store.remove_directory(caller, path).await {
             let message = format!("what is made here cannot be removed ({error}): an empty directory is left");
             return Err(Error::new(error.fault(), message).at(path));
@@ -87,7 +88,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes all of it. What was on its way when a probe was interrupted may yet come, so this is tried several times.
+/// Removes everything. Writes of an interrupted probe may arrive late, so this is retried.
 async fn remove(directory: Place) {
     let mut failures = Vec::new();
     for pause in REMOVAL_PAUSES {

@@ -25,7 +25,7 @@ use crate::{
     watch,
 };
 
-/// Bytes that are asked for or offered at once: those of a copy.
+/// Length of a piece in bytes, as in a copy.
 const PIECE_BYTES: usize = file::PIECE_BYTES as usize;
 
 /// The most and the least bytes under way.
@@ -38,10 +38,11 @@ const FILES: usize = 1024;
 const LEAST_ROUND_TRIPS: u32 = 25;
 const LEAST: Duration = Duration::from_millis(100);
 
-/// After so many pieces what was written here is made safe: the page cache takes seconds of them at once, for which the disk then needs a minute.
+/// Number of pieces between syncs of a local file: the page cache would absorb seconds of data, for which the disk
+/// then needs a minute.
 const SYNCED_PIECES: usize = 64;
 
-/// What was found of a storage in one direction.
+/// Measurement of a storage in one direction.
 #[derive(Debug, Clone)]
 pub struct StorageLine {
     /// Bytes that were read or written.
@@ -80,7 +81,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// How long it must take at least for anything to be known: half of what is wanted, or less if the path is short.
+    /// Returns the minimum duration of a valid measurement: half of the requested one, or less if the path is short.
     fn least(&self, round_trip: Duration) -> Duration {
         (round_trip * LEAST_ROUND_TRIPS).max(LEAST).min(self.duration / 2)
     }
@@ -93,7 +94,7 @@ impl Effort {
 /// Reads `file` for some time, or to its end.
 ///
 /// # Errors
-/// Those of the store; `InvalidArgument` for a file that ends before anything can be learnt of it, and `TimedOut` if nothing came.
+/// Those of the store; `InvalidArgument` for a file that is too short to measure, and `TimedOut` without any data.
 pub async fn read(client: &Client, file: &Place, effort: Effort) -> Result<StorageLine> {
     let handle = file.store.open(&file.caller, &file.path, OpenOptions::default()).await?;
     let size = handle.metadata().await?.size;
@@ -133,7 +134,8 @@ fn too_little(line: &StorageLine, advice: &str) -> String {
 /// Writes a file for some time, and waits until it is safe. Gives the file too.
 ///
 /// # Errors
-/// Those of the store; `NoSpace` if there is too little room to learn anything, and `TimedOut` if what was written is not safe in time.
+/// Those of the store; `NoSpace` with too little space to measure, and `TimedOut` if written data are not durable in
+/// time.
 pub async fn write(client: &Client, scratch: &Scratch, effort: Effort) -> Result<(StorageLine, Place)> {
     let file = scratch.file("large")?;
     let room = scratch.room().await;
@@ -202,9 +204,9 @@ async fn each(names: impl Iterator<Item = String>, one: impl AsyncFn(String) -> 
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// What was seen of some work on a storage, and when that ended.
+/// The measurement of a storage, and when it ended.
 enum Ended {
-    /// So early that its rate tells nothing.
+    /// Too early for a valid rate.
     TooEarly(StorageLine),
     Done(StorageLine),
     /// It did not end in time, and was given up.

@@ -28,7 +28,7 @@ fn a_file_counts_from_when_it_is_found_until_it_ends() {
     assert_eq!((progress.now(), progress.ahead()), (found, None));
     drop(list);
     assert_eq!(progress.ahead(), Some(100));
-    // Of the first one 30 bytes are there already, and it has grown; of the second one nothing was known.
+    // The first file has 30 bytes stored and has grown; nothing was known of the second one.
     first.begin(&job("/a"), 110, 30);
     second.begin(&job("/b"), 7, 0);
     assert_eq!(progress.now().ahead_bytes, 87);

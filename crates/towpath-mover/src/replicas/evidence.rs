@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use towpath_proto::checksum::{Algorithm, Digest, Hasher};
 
-/// Maximum number of pieces noted, which take about 5 MB: 128 GiB of a file. What lies beyond is copied all the same; a source whose wrong bytes all
-/// lie there is not named.
+/// Maximum number of recorded pieces, which take about 5 MB: 128 GiB of a file. Data beyond are copied too, but a
+/// source whose wrong bytes are all there is not identified.
 const MAX_PIECES: usize = 1 << 16;
 
-/// What came from each source.
+/// The pieces received from each source.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Evidence(BTreeMap<u64, Given>);
 

@@ -1,4 +1,5 @@
-//! The open file: asks all sources at once, and reads each piece from the source that will have it first.
+//! The open file: queries all sources concurrently, and reads each piece from the source that is expected to deliver
+//! it first.
 
 use std::{
     fs::File,
@@ -44,7 +45,7 @@ pub(super) struct ReplicaFile {
 }
 
 impl ReplicaFile {
-    /// Asks all sources; what they say comes later.
+    /// Queries all sources; their responses arrive later.
     pub(super) fn open(sources: &[Place], options: &OpenOptions, sharing: Arc<Sharing>) -> Self {
         let ask = |(index, from): (usize, &Place)| {
             let (from, options, sharing) = (from.clone(), options.clone(), Arc::clone(&sharing));
@@ -66,7 +67,7 @@ impl ReplicaFile {
         Self { sharing, is_undecided: AtomicBool::new(true), _asking: asking }
     }
 
-    /// A piece of the file, from whoever has it first.
+    /// Reads a piece of the file from the source that delivers it first.
     async fn piece(&self, offset: u64, bytes: u64) -> Result<Vec<u8>> {
         let mut attempts: FuturesUnordered<BoxFuture<'_, Result<Vec<u8>>>> = FuturesUnordered::new();
         let mut tried = Vec::new();
@@ -76,7 +77,7 @@ impl ReplicaFile {
             let mut late = Box::pin(sleep(first.late));
             tried.push(first.source());
             attempts.push(first.read(offset).boxed());
-            // Until all that were asked have failed.
+            // Until all attempts have failed.
             while !attempts.is_empty() {
                 let second: Option<Attempt> = tokio::select! {
                     outcome = attempts.next() => match outcome {
@@ -110,7 +111,8 @@ async fn ask(from: &Place, options: OpenOptions) -> Result<(Metadata, Handle)> {
 
 #[async_trait]
 impl ReadHandle for ReplicaFile {
-    /// Of a file so large that its upload may be resumed it is waited for whether a digest can be had, because what the upload is resumed by depends on it.
+    /// For a file with a resumable upload it waits until the availability of a digest is known, because the resume key
+    /// depends on it.
     async fn metadata(&self) -> Result<Metadata> {
         let agreed = self.sharing.agreed(GRACE).await?;
         if agreed.size < MIN_RESUMABLE_BYTES || !self.is_undecided.swap(false, Relaxed) {

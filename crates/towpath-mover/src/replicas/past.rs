@@ -1,8 +1,8 @@
 //! What earlier starts of one copy found out about its sources.
 //!
-//! A copy from several sources starts again where another start can do better: if the only source that may be read was lost, and if what arrived
-//! is not what was promised. In the latter case one source after the other is read alone. When one of them has given what was promised,
-//! [`Evidence`] tells whose pieces were others before.
+//! A copy from several sources is restarted if that can help: if the only readable source was lost, or if the data do
+//! not match their digest. In the latter case each source is read alone, one after the other. When one of them
+//! delivers matching data, [`Evidence`] identifies the sources of different pieces.
 
 use towpath_proto::checksum::Digests;
 use towpath_store::{Blame, Error, Fault};
@@ -13,11 +13,11 @@ use crate::file::Failure;
 /// What earlier starts found out.
 #[derive(Debug, Default)]
 pub(super) struct Past {
-    /// Why a source is not asked any more.
+    /// Why a source is excluded.
     out: Vec<Option<Error>>,
     /// Only one source is read at a time.
     is_alone: bool,
-    /// What was given when it was not what was promised.
+    /// The pieces of the data that did not match.
     suspect: Evidence,
     restarts: usize,
 }
@@ -62,7 +62,7 @@ impl Replicas {
         past.restarts += 1;
         past.is_alone |= is_mismatch || sharing.is_alone();
         for (out, contribution) in past.out.iter_mut().zip(&contributions) {
-            // One that had another version than the lead is asked again: the lead may be another source next time.
+            // A source with another version than the lead is queried again: the lead may be another source next time.
             let lasting = |error: &&Error| error.fault() != Fault::Changed || sharing.lead().is_none();
             let lasting = contribution.error.as_ref().filter(lasting);
             *out = out.take().or_else(|| lasting.cloned());

@@ -1,4 +1,4 @@
-//! A digest for a file of which none is known: one of its sources is asked to compute it, while the lead is read.
+//! A digest for a file without a known one: one of its sources computes it while the lead is read.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::Place;
 /// From this size on a digest is worth having computed: a smaller file is copied from one source before the others could help.
 pub(super) const MIN_BYTES: u64 = 16 << 20;
 
-/// What a source is asked for, in this order: every destination computes these from pieces in any order. XRootD's servers know the second one, ours both.
+/// Algorithms to request, in this order: every destination computes these from pieces in any order. XRootD servers
+/// support the second one, towpath both.
 const ALGORITHMS: [Algorithm; 2] = [Algorithm::Crc32c, Algorithm::Adler32];
 
 /// Has a source compute the digest of its file, unless one is known: the lead if it can, else another one. Without any only the lead is read.

@@ -3,9 +3,10 @@
 //! One source, the *lead*, decides which version is copied. The others are read too as soon as a digest of the whole file is known, because the
 //! destination then finds out whether what arrived is one file or a mixture ([`admission`](self::admission)). Without a digest only the lead is read.
 //!
-//! Each source is expected to deliver what it has in flight, and one piece more, at the rate at which it delivered pieces so far, and not sooner than
-//! a piece took lately. A piece goes to the source that is expected to deliver it first; so each gives as much as it can, whether rate or
-//! distance limits it. One that has delivered nothing yet gets [`TRIED`] pieces at most, and further pieces wait for the first that is done.
+//! Each source is expected to deliver its data in flight, and one piece more, at the rate of its previous pieces, and
+//! not faster than a recent piece took. A piece goes to the source that is expected to deliver it first, so that each
+//! contributes as much as it can, whether rate or distance limits it. A source without any delivery gets at most
+//! [`TRIED`] pieces; further ones wait for the first to complete.
 //!
 //! A piece that takes much longer than expected, and at the end of the file every piece that an idle source would deliver sooner, is requested from a
 //! second source too; the first answer counts.
@@ -33,7 +34,7 @@ use crate::DigestOrigin;
 /// Pieces that a source may have underway before it has brought one: enough to keep it busy while the first is on its way.
 const TRIED: usize = 4;
 
-/// The weight of the latest piece in what is expected of a source.
+/// Weight of the latest piece in the estimate of a source.
 const GAIN: f64 = 0.25;
 
 /// A piece is late after this many times the time that was expected.
@@ -42,7 +43,7 @@ const LATE: f64 = 3.0;
 /// But not before: the first pieces of a connection are slow, and all times of a busy machine vary.
 const LEAST_LATE: Duration = Duration::from_secs(1);
 
-/// When a piece is late of a source of which nothing is known.
+/// Time after which a piece of a source without an estimate is late.
 const UNKNOWN_LATE: Duration = Duration::from_secs(3);
 
 /// How all sources of a file share the work.
@@ -58,30 +59,30 @@ struct State {
     agreed: Option<Metadata>,
     /// The source whose metadata were taken.
     lead: Option<usize>,
-    /// The only source that is asked.
+    /// The only source in use.
     only: Option<usize>,
     /// Only the lead is read, as long as the file is open.
     is_alone: bool,
     /// Where digests come from.
     origins: Vec<(Digest, DigestOrigin)>,
     sources: Vec<Source>,
-    /// What came from which source.
+    /// The pieces received from each source.
     evidence: Evidence,
-    /// Pieces underway that nobody else was asked for, by the number of their reading.
+    /// Pieces in flight with one source only, by read number.
     pieces: BTreeMap<u64, Piece>,
     next_piece: u64,
-    /// The end of what has been asked for.
+    /// The end of the requested data.
     asked: u64,
 }
 
 #[derive(Debug)]
 struct Source {
     standing: Standing,
-    /// What it tells of its file.
+    /// The digests that it reports for its file.
     digests: Digests,
     /// Whether it has been shown to have the bytes of the lead: by a digest, or by a piece that both gave.
     is_compared: bool,
-    /// It was asked to compute the digest of its file, and does not.
+    /// It does not compute the digest of its file on request.
     computes_none: bool,
     bytes: u64,
     underway: usize,
@@ -92,9 +93,9 @@ struct Source {
 
 #[derive(Debug)]
 enum Standing {
-    /// It is not asked.
+    /// Not queried.
     Unasked,
-    /// It has not said what it has.
+    /// Queried, without a response so far.
     Asked,
     /// It has, but whether that is the right version is not known.
     Answered(Metadata, Handle),
@@ -108,12 +109,12 @@ enum Standing {
 /// The file at a source.
 pub(super) type Handle = Arc<dyn ReadHandle>;
 
-/// What is expected of a source.
+/// The estimate of a source.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     /// From one piece to the next.
     seconds_per_byte: f64,
-    /// Of a piece by itself.
+    /// Duration of a single piece.
     seconds: f64,
 }
 
@@ -125,7 +126,7 @@ struct Piece {
     helper: oneshot::Sender<Attempt>,
 }
 
-/// What came of one source so far.
+/// The data received from one source so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Contribution {
     /// Bytes that it gave.
@@ -137,7 +138,8 @@ pub(super) struct Contribution {
 }
 
 impl Sharing {
-    /// Sources of which nothing is known; those with an error are left out from the beginning. With `only` no other source is read.
+    /// Creates sources without information; those with an error are excluded from the beginning. With `only`, no other
+    /// source is read.
     pub(super) fn new(known: Known, out: &[Option<Error>], only: Option<usize>) -> Self {
         let sources = out.iter().enumerate().map(|(index, error)| Source {
             standing: match error {
@@ -194,17 +196,17 @@ impl Sharing {
         self.state().agreed.as_ref().map(|agreed| agreed.size)
     }
 
-    /// What came from which source.
+    /// Returns the pieces received from each source.
     pub(super) fn evidence(&self) -> Evidence {
         self.state().evidence.clone()
     }
 
-    /// Whether a source is to be asked.
+    /// Returns whether to query a source.
     pub(super) fn is_asked(&self, index: usize) -> bool {
         matches!(self.state().sources[index].standing, Standing::Asked)
     }
 
-    /// A source says what it has.
+    /// Records the response of a source.
     pub(super) fn answered(&self, index: usize, answer: Result<(Metadata, Handle)>) {
         let mut state = self.state();
         let size_differs = |metadata: &Metadata| self.known.size.is_some_and(|size| size != metadata.size);
@@ -224,7 +226,7 @@ impl Sharing {
         self.changed.notify_waiters();
     }
 
-    /// What they agree on; waits up to `grace` after the first answer for sources that stand before it.
+    /// Returns the agreed properties; waits up to `grace` after the first response for sources that precede it.
     ///
     /// # Errors
     /// If none is left.
@@ -267,7 +269,7 @@ impl Sharing {
         }
     }
 
-    /// Another source for a piece that is late; none if nobody would be sooner.
+    /// Assigns a late piece to another source; `None` if no source would be faster.
     pub(super) fn assign_second(self: &Arc<Self>, bytes: u64, tried: &[usize]) -> Option<Attempt> {
         self.attempt_of_best(&mut self.state(), bytes, tried)
     }
@@ -317,7 +319,7 @@ impl Sharing {
         let slowest = state.pieces.iter().filter(|(_, piece)| piece.source != index);
         let slowest = slowest.max_by(|(_, a), (_, b)| left(a).total_cmp(&left(b)));
         let Some((&number, piece)) = slowest else { return };
-        // What is overdue may come at any moment, or never.
+        // An overdue piece may arrive at any moment, or never.
         let is_overdue = piece.expected_end.is_some_and(|end| end <= now);
         let own = source.expected(piece.bytes).unwrap_or(f64::MAX);
         if !is_overdue && own >= left(piece) {
@@ -341,7 +343,7 @@ impl State {
             let has_time = source.pace.is_some() || source.underway < TRIED;
             matches!(source.standing, Standing::Ready(_)) && has_time && !tried.contains(index)
         });
-        // Those of whom nothing is known first, or nothing would ever be known of them.
+        // Sources without an estimate come first; otherwise they would never get one.
         let cost = |source: &Source| source.expected(bytes).unwrap_or(-1.0 / (1 + source.underway) as f64);
         ready.min_by(|(_, a), (_, b)| cost(a).total_cmp(&cost(b))).map(|(index, _)| index)
     }

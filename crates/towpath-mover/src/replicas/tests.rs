@@ -132,8 +132,8 @@ async fn sources_with_different_digests_have_none() {
     }
 }
 
-/// The first source knows no digest, and computes one when asked; the second one has another file of the same size, and says its digests when the first
-/// one's word has been taken already.
+/// The first source knows no digest, but computes one on request; the second one has another file of the same size,
+/// and reports its digests only after those of the first were accepted.
 #[tokio::test(start_paused = true)]
 async fn digests_that_are_told_late_count_too() {
     let data = pattern(SIZE);
@@ -168,7 +168,7 @@ async fn a_source_that_stalls_is_overtaken() {
     assert!(copied(&replicas).await.unwrap() == data);
     assert_eq!(replicas.shares().iter().map(|share| share.bytes).collect::<Vec<_>>(), [0, SIZE as u64]);
     drop(held);
-    // Also if it does not even say what it has.
+    // Even if it does not respond to the first query.
     let held = slow.hold("metadata");
     let replicas = of(&[slow, good], Known::default());
     assert!(copied(&replicas).await.unwrap() == data);

@@ -1,4 +1,4 @@
-//! The way through two trees at once, from their roots down. What is to be done about an entry is told by [`super::task`].
+//! The simultaneous walk of two trees from their roots down. [`super::task`] decides about each entry.
 
 use std::{
     pin::pin,
@@ -28,7 +28,8 @@ use crate::{
 /// Directories listed at once at each end: enough to hide a round trip of 100 ms behind others, few enough to be polite.
 const DIRECTORIES: usize = 32;
 
-/// Directories of which a part is copied and the rest is still to be listed: each holds an answer of its server open.
+/// Maximum number of directories that are partly copied and partly to be listed: each holds a response of its server
+/// open.
 const MAX_UNFINISHED: usize = 64;
 
 /// Questions, removals and changes under way at once.
@@ -49,7 +50,7 @@ pub(super) struct Descent {
     /// The room for entries that are read ahead of all copies.
     ahead: Arc<Semaphore>,
     unfinished: Arc<Semaphore>,
-    /// What is known of both ends once they have been looked at.
+    /// The identities of both ends, once known.
     pub(super) ends: OnceLock<Ends>,
 }
 
@@ -60,7 +61,7 @@ pub(super) struct Directory {
     pub(super) trail: Trail,
     /// What the destination has.
     pub(super) found: Option<Known>,
-    /// Itself, and not only what may be in it.
+    /// Whether the filter accepts the directory itself, and not only its contents.
     pub(super) is_taken: bool,
     fillings: Fillings,
     /// Its listing, if that has begun.
@@ -68,7 +69,7 @@ pub(super) struct Directory {
     rest: Option<Rest>,
 }
 
-/// What a directory goes on with of which a part has been gone through.
+/// The rest of a partly processed directory.
 struct Rest {
     filling: Filling,
     _turn: OwnedSemaphorePermit,
@@ -96,7 +97,8 @@ impl Descent {
         }
     }
 
-    /// Goes through all, or as far as somebody takes the steps; ends when all directories are full. The `list` of files ends when all are found.
+    /// Walks both trees until the caller drops the steps; returns when all directories are complete. The `list` of
+    /// files ends when all are found.
     pub(super) async fn run(self, list: List) {
         let (fillings, mut full) = filling::channel();
         let finishing = async {
@@ -147,7 +149,7 @@ impl Descent {
                 self.tell(Err(Missed { job, error })).await?;
             }
             bytes += below.iter().map(Directory::bytes).sum::<usize>();
-            // Depth first, in the order of the names: what waits stays little.
+            // Depth first, in name order: this keeps the queue short.
             waiting.extend(below.into_iter().rev());
         }
     }
@@ -168,9 +170,9 @@ impl Descent {
                 Purpose::CopyAll => Ok(None),
             }
         };
-        // Whether it keeps times must be known; if it cannot be asked, it is as if it did not.
+        // Whether it keeps times must be known; if that cannot be determined, it counts as not.
         let asked = to.store.change(&to.caller, &to.path, Changes::default());
-        // What is there most likely is a tree: a server far away is asked at once.
+        // The source is most likely a tree: a remote server is queried immediately.
         let is_far = *purpose == Purpose::CopyAll && from.is_remote();
         let chunks = is_far.then(|| Chunks::begin(from, &self.ahead));
         let (source, found, _) = join!(from.store.stat(&from.caller, &from.path), found, asked);
@@ -196,7 +198,7 @@ impl Descent {
                 Some(found) => Some(self.file(ends.clone(), &known, &Known::of(found))),
                 None => Some(Task::copy(ends.clone(), &known, Why::Missing)),
             };
-            // If nobody wants to hear of it, nothing follows either.
+            // Without a receiver nothing follows either.
             let _ = self.carry_out(Vec::from_iter(task)).await;
             return Ok(None);
         }
@@ -285,7 +287,7 @@ impl Descent {
             let (chunk, has_more) = directory.chunks.get_or_insert_with(begin).next().await?;
             (Names::of_source(chunk), has_more)
         } else {
-            // Each file that is not found by a cheap look is asked for before it is copied.
+            // A file that a cheap comparison does not find is checked before it is copied.
             let look = if self.sync.purpose == Purpose::CopyMissing { Look::Cheap } else { Look::Whole };
             (Names::list(&job, look, &self.large).await?, false)
         };
@@ -308,8 +310,9 @@ impl Descent {
         Ok(Some(Directory { rest: Some(Rest { filling, _turn: turn }), ..directory }))
     }
 
-    /// A name of the source that the destination has and its listing does not show: one of those that it shows instead, and that seem to be nobody's, may
-    /// mean the same file. So it is where names that differ in case or in the spelling of their letters are one.
+    /// Detects a name of the source that the listing of the destination does not show, although it exists there under
+    /// another spelling: some listed name without a counterpart may be the same file. This happens where names that
+    /// differ in case or normalization are equal.
     async fn hidden(&self, job: &Job, names: &Names<'_>) -> Option<Missed> {
         let asked = self.unseen(job, names).into_iter().map(|job| async move {
             let error = match found(&job.to).await {
@@ -323,7 +326,7 @@ impl Descent {
         pin!(stream::iter(asked).buffer_unordered(QUESTIONS).filter_map(future::ready)).next().await
     }
 
-    /// What is wanted of the source and not listed at the destination, if that has something else.
+    /// Returns the entries to copy that are not listed at the destination, if that has other entries.
     fn unseen(&self, job: &Job, names: &Names<'_>) -> Vec<Job> {
         if names.beside().all(|entry| entry.source.is_some()) {
             return Vec::new();
@@ -453,7 +456,8 @@ impl Descent {
     /// Sets the time and mode of a directory that is full.
     async fn finish(&self, full: Full) {
         match full.finish().await {
-            // Who may put files into somebody else's directory may not give it times; and some storages give times to files only.
+            // A user may be allowed to create files in a directory of another user but not to set its times; and some
+            // storages set times of files only.
             Err(error) if matches!(error.fault(), Fault::PermissionDenied | Fault::Unsupported) => {
                 tracing::info!(place = %full.ends.to, %error, "a directory keeps its own time");
             }
@@ -462,7 +466,7 @@ impl Descent {
         }
     }
 
-    /// Tells what is found. Of what is missed nobody waits for another attempt, which judges it as this one did.
+    /// Sends a step. A failure is final: a retry would decide the same.
     async fn tell(&self, step: Result<Step, Missed>) -> Result<(), Unwanted> {
         let step = match step {
             Ok(Step::Copy(job, why)) => {
@@ -487,7 +491,7 @@ impl Directory {
     }
 }
 
-/// What is at `place`, if anything is.
+/// Returns the metadata of `place`, if it exists.
 async fn found(place: &Place) -> Result<Option<Metadata>> {
     match place.store.stat(&place.caller, &place.path).await {
         Err(error) if error.fault() == Fault::NotFound => Ok(None),

@@ -9,7 +9,8 @@ use towpath_store::{Entry, Error, Fault, FileKind, ListOptions, Result};
 
 use crate::{Job, Place, compare::Known, trail::Fingerprint};
 
-/// So many entries of each end are kept without asking. A directory with more is large, and waits for its turn: of large ones there is one at a time.
+/// Maximum number of entries of each end kept without a permit. A larger directory waits for its turn: only one is
+/// processed at a time.
 pub(crate) const SMALL: usize = 32 << 10;
 
 /// The most entries of one directory that is compared with another: half a gigabyte at each end. A listing without an end fails then.
@@ -31,7 +32,7 @@ pub(super) enum Look {
     Cheap,
 }
 
-/// A destination so many times larger than the source is not cheap to list.
+/// Size ratio beyond which a destination is not cheap to list.
 const CHEAP: usize = 4;
 
 /// What one directory holds at both ends.
@@ -51,8 +52,8 @@ pub(super) struct Both<'a> {
     pub(super) name: &'a [u8],
     pub(super) source: Option<Known>,
     pub(super) found: Option<Known>,
-    /// Whether the source, and the destination, have things of two kinds under this name, as a bucket can have an object and a prefix; of which only one is
-    /// told.
+    /// Whether the source, and the destination, have two entries of different kinds with this name, like an object and
+    /// a prefix of a bucket; only one of them is returned.
     pub(super) are_ambiguous: [bool; 2],
 }
 
@@ -83,8 +84,8 @@ impl<'a> Names<'a> {
         if let Some((source, found)) = list(SMALL).await? {
             return Ok(Self { source: source.entries, found: found.entries, listing: source.listing, _turn: None });
         }
-        // One turn for both ends: of two, each could be held by a directory that waits for the other. What is listed anew did not have to wait
-        // half-way, with a server that loses its patience.
+        // One permit for both ends: with two, each could be held by a directory that waits for the other. A repeated
+        // listing does not wait halfway with an impatient server.
         let given_up = |_| Error::new(Fault::Cancelled, "the listing was given up");
         let turn = large.acquire().await.map_err(given_up)?;
         let (source, found) = match look {
@@ -176,7 +177,7 @@ impl Chunks {
                     return;
                 }
             }
-            // If nobody receives it, nobody waits for it.
+            // Without a receiver there is no waiting task.
             let _ = sender.send(Ok(None));
         });
         Self { batches, demand, next: None, _reader: AbortOnDropHandle::new(reader) }
@@ -217,7 +218,7 @@ impl Chunks {
     }
 }
 
-/// What listings are asked for.
+/// Metadata to request in listings.
 pub(super) const LISTED: ListOptions = ListOptions { metadata: true, digests: false };
 
 /// All entries of a directory; none if it has more than `most`.

@@ -1,4 +1,4 @@
-//! What is to be done about one entry of two directories, as far as their listings tell.
+//! The decision about one entry of two directories, according to their listings.
 
 use towpath_store::{Changes, Error, Fault, FileKind, StorePath};
 
@@ -18,7 +18,7 @@ use crate::{
 /// The mode of directories that remote storages make.
 const USUAL_MODE: u32 = 0o755;
 
-/// What is to be done about one entry.
+/// The action for one entry.
 pub(super) enum Task {
     /// Tell this.
     Tell(Step),
@@ -42,7 +42,7 @@ pub(super) struct Below {
     pub(super) trail: Trail,
     /// What the destination has, if it is a directory too.
     pub(super) found: Option<Known>,
-    /// Itself, and not only what may be in it.
+    /// Whether the filter accepts the entry itself, and not only its contents.
     pub(super) is_taken: bool,
 }
 
@@ -53,7 +53,7 @@ impl Task {
 }
 
 impl Descent {
-    /// What is to be done about one entry of `directory`, whose two ends are `job`.
+    /// Decides about one entry of `directory`, whose two ends are `job`.
     pub(super) fn entry(&self, job: &Job, directory: &Directory, entry: &Both<'_>) -> Option<Task> {
         let ends = job.from.join(entry.name).and_then(|from| Ok(Job::new(from, job.to.join(entry.name)?)));
         let ends = match ends {
@@ -73,12 +73,13 @@ impl Descent {
         let Some(source) = entry.source else { return self.extra(&ends, directory, &entry.found?) };
         let judgement = self.wanted(&ends.from.path, &source)?;
         let is_directory = source.kind == FileKind::Directory;
-        // What is in the way of a copy says so itself.
+        // A conflict with a copy is reported by the copy itself.
         let is_compared =
             |found: &Known| !is_copy || ((found.kind == FileKind::Directory) == is_directory && !is_found_ambiguous);
         let found = entry.found.filter(is_compared);
         let is_there = found.is_some_and(|found| found.kind == FileKind::Directory);
-        // What a link of the destination leads to is somebody else's, and perhaps about to be deleted itself: it is not made as the source is.
+        // The target of a link at the destination is not part of the destination and may itself be about to be
+        // deleted: it is not modified.
         let is_same_kind = found.is_some_and(|found| is_tree(&found) || (is_copy && is_there));
         let below = |found| {
             let (ends, trail) = (ends.clone(), directory.trail.clone());
@@ -86,7 +87,8 @@ impl Descent {
         };
         match (is_directory, found) {
             (false, Some(_)) if is_there && source.kind == FileKind::Other => {
-                // It may be a directory that cannot be reached now: a link to what is not mounted, or one that a server does not describe.
+                // It may be an unreachable directory: a link to an unmounted file system, or a directory that a server
+                // does not describe.
                 let error = Error::new(Fault::NotRegular, "it is no file now, and a directory with this name stays");
                 Some(Task::Miss(Missed { error: error.at(&ends.from.path), job: ends }))
             }
@@ -112,14 +114,14 @@ impl Descent {
         is_wanted.then_some(judgement)
     }
 
-    /// What is to be done about a file that is there at both ends.
+    /// Decides about a file that exists at both ends.
     pub(super) fn file(&self, ends: Job, source: &Known, found: &Known) -> Task {
         let keeps_times = ends.to.store.capabilities().set_mtime;
         match compare::compare(source, found, self.sync.options.compare, keeps_times) {
             Finding::Same if self.sync.purpose == Purpose::CopyMissing && source.kind == FileKind::File => {
                 Task::Tell(Step::Same(1))
             }
-            // The copy asks both ends itself before it begins.
+            // The copy queries both ends itself before it begins.
             _ if self.sync.purpose == Purpose::CopyMissing => Task::copy(ends, source, Why::Missing),
             Finding::Differs(why) => Task::copy(ends, source, why),
             Finding::Unclear(_) => Task::Ask(ends, *source),
@@ -131,7 +133,7 @@ impl Descent {
         }
     }
 
-    /// Something of which only the destination knows.
+    /// Decides about an entry that only the destination has.
     fn extra(&self, ends: &Job, directory: &Directory, found: &Known) -> Option<Task> {
         // In the xroot protocol listings of other servers cannot say such a name: that the source has it not is not known.
         let says_all = !ends.from.is_remote() || directory.trail.is_identified();
@@ -162,7 +164,7 @@ impl Descent {
         judgement.is_taken && (is_directory || filter.takes(found.size))
     }
 
-    /// A file where a directory should be, or the other way round; `then` is what was to be done.
+    /// A file in place of a directory, or the reverse; `then` is the action afterwards.
     fn clash(&self, ends: Job, found: &Known, then: Task) -> Task {
         let is_taken = self.is_taken(&ends, found);
         if self.sync.options.delete && is_taken {
@@ -179,7 +181,8 @@ impl Descent {
         Task::Miss(Missed { job: ends, error })
     }
 
-    /// Says what is to be set of `directory`, whose two ends are `ends`, when it is full; nothing where the storage does not keep it.
+    /// Sets the metadata to apply to `directory`, whose two ends are `ends`, when it is complete; none where the
+    /// storage does not keep them.
     pub(super) fn set_when_full(&self, directory: &Directory, ends: &Job, filling: &Filling) {
         let Directory { source, found, .. } = directory;
         if self.sync.options.dry_run || !directory.is_taken || !ends.to.store.capabilities().set_mtime {

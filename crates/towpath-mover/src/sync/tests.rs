@@ -65,7 +65,7 @@ fn sync(from: &Arc<dyn Store>, to: &Arc<dyn Store>, options: SyncOptions) -> Arc
     Sync::new(Job::new(place(from, "/ours"), place(to, "/theirs")), options).unwrap()
 }
 
-/// Takes the steps, copies what is to be copied, and counts all but what is the same.
+/// Takes the steps, copies files, and counts all steps but unchanged entries.
 async fn carry_out(steps: impl FnOnce(&Arc<Progress>) -> Steps) -> usize {
     let counted = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&counted);
@@ -150,7 +150,8 @@ async fn files_of_one_size_of_which_nothing_else_is_known_are_copied() {
     assert_eq!(reason(Compare::Size).await, []);
 }
 
-/// However many files there are, only so many jobs and directories are in memory at once, also while those that are full wait for their times.
+/// The number of jobs and directories in memory is limited, independently of the number of files, even while complete
+/// directories wait for their times.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_does_not_grow_with_the_tree() {
     for (directories, files) in [(2_000, 10), (200, 100), (1, 50_000), (40_000, 0)] {
@@ -165,7 +166,7 @@ async fn memory_does_not_grow_with_the_tree() {
     }
 }
 
-/// Files are given out while their directory is listed, and the listing waits for those who take them: as one does that has no end.
+/// Files are returned while their directory is listed, and the listing waits for their copies, even if it never ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listing_waits_for_the_copies_of_what_it_has_told() {
     const FILES: usize = 3 << 20;

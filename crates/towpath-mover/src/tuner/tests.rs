@@ -73,8 +73,8 @@ fn connections_that_stand_in_each_others_way_are_given_up() {
     assert!(share(&lanes_over_time(RTT, rate), rate) > 0.85);
 }
 
-/// The numbers of connections that tuners find within ten minutes, one of which begins every 9 s, on a link that is filled by so many. All
-/// connections get the same; what each tuner measures in a round is up to 10 % off.
+/// Returns the numbers of connections that tuners find within ten minutes, one of which starts every 9 s, on a link
+/// that is filled by `filling` connections. All connections get the same rate; each measurement is up to 10 % off.
 fn found_together(tuners: usize, filling: usize, seed: u64) -> Vec<usize> {
     let (start, mut random) = (clock::now(), Random::new(seed));
     let mut copies: Vec<_> = (0..tuners).map(|_| (tuner(false), 0.0)).collect();
@@ -91,8 +91,9 @@ fn found_together(tuners: usize, filling: usize, seed: u64) -> Vec<usize> {
     copies.iter().filter_map(|(tuner, _)| tuner.found()).collect()
 }
 
-/// A search ends with a power of two: where that fills the link, it is found. Where the best number lies between two of them, what is found is worth
-/// up to 22 % less (16 connections where 24 fill the link), and noise may hide or feign as much again.
+/// A search ends with a power of two: where that fills the link, it is found. If the best number lies between two of
+/// them, the result is worth up to 22 % less (16 connections where 24 fill the link), and noise may hide or add as
+/// much again.
 #[test]
 fn noise_does_not_lead_far_astray() {
     let powers = [1, 2, 4, 8, 16, 32, 64].map(|filling| (filling, 0.9));

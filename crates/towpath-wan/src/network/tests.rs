@@ -76,7 +76,7 @@ fn a_late_caller_changes_no_time() {
     for number in 0..3 {
         network.arrive(0, host(1), packet(address_v4(host(2)), number));
     }
-    // Nobody looked for a second; each link had its turn at the right time all the same.
+    // The network was not polled for a second; each link still processed its packets at the right time.
     let segment_ns = 1538 * 8;
     let expected = [0, 1, 2].map(|number| (5 * MS + (3 + u64::from(number)) * segment_ns, 2, number));
     assert_eq!(deliveries(&mut network, 1000 * MS), expected);
@@ -131,7 +131,8 @@ fn links_that_are_not_there_have_no_settings() {
     assert_eq!(names, [LinkName::Pair(host(1), host(2)), LinkName::Pair(host(2), host(1))]);
 }
 
-/// A TCP stream of one byte value for each segment, in super-packets of so many segments, sent every 100 µs from host 1 to host 2.
+/// A TCP stream with one byte value per segment, in super-packets of the given numbers of segments, sent every 100 µs
+/// from host 1 to host 2.
 fn stream(super_packets: &[u8]) -> Vec<Sent> {
     let mut segment = 0_u32;
     let packets = super_packets.iter().map(|segments| {
@@ -150,7 +151,7 @@ fn stream(super_packets: &[u8]) -> Vec<Sent> {
     packets.collect()
 }
 
-/// Sends the stream through the network; gives the numbers of its segments in the order in which they arrive.
+/// Sends the stream through the network; returns the numbers of its segments in order of arrival.
 fn arrived(network: &mut Network, stream: &[Sent]) -> Vec<u32> {
     for (sent, index) in stream.iter().zip(0..) {
         network.arrive(index * MS / 10, host(1), sent.bytes());

@@ -30,7 +30,7 @@ fn is_gone(process: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&timeout)).unwrap() == 1
 }
 
-/// What tells a network namespace from all others.
+/// Identifies a network namespace.
 fn inode(host: &Host) -> u64 {
     stat(host.namespace_path()).unwrap().st_ino
 }

@@ -10,7 +10,8 @@ use towpath_wan::{Error, LinkName, LinkSettings, Wan};
 
 use super::lab::{host, is_root, link, ping, wan};
 
-/// A packet that wakes the emulator is taken to have come earlier by what waking takes at least: by so much it may arrive too early.
+/// Minimum wake-up latency of the emulator, which is subtracted from the arrival time of a packet that wakes it: a
+/// packet may arrive early by this much.
 const FORESTALLED: Duration = Duration::from_micros(200);
 
 /// As this thread's network namespace has it.
@@ -77,7 +78,7 @@ fn a_congestion_control_that_is_not_there_is_told_with_those_that_are() {
     assert!(error.contains("none-such") && error.contains("reno"), "{error}");
 }
 
-/// Deletes the device that leads out of the host in which it is called, as `ip link del wan0` does: `RTM_DELLINK` of rtnetlink(7).
+/// Deletes the device that leads out of the calling host, like `ip link del wan0`: `RTM_DELLINK` of rtnetlink(7).
 fn delete_device() {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None).unwrap();
     let mut request = [0_u8; 44];
@@ -101,7 +102,7 @@ fn a_host_without_its_device_is_left_out_and_told() {
     let [first, second, third] = wan.hosts() else { panic!("three hosts") };
     assert!(wan.report().unwrap().network.cut_off.is_empty());
     first.within(delete_device).unwrap();
-    // The packets of the others go through rounds in which all devices are looked at.
+    // The packets of the other hosts pass in rounds that poll all devices.
     assert!(takes(ping(second, third, 3)[0], 2));
     assert_eq!(wan.report().unwrap().network.cut_off, [host(1)]);
 }

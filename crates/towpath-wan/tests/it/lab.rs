@@ -96,7 +96,7 @@ fn byte_at(offset: usize) -> u8 {
     word.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()[offset % 8]
 }
 
-/// A transfer under way; the receiver tells when the first byte came.
+/// A transfer in flight; the receiver reports the arrival of the first byte.
 pub(crate) struct Transfer {
     begin: Duration,
     pub(crate) began: mpsc::Receiver<()>,

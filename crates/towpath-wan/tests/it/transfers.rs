@@ -1,4 +1,4 @@
-//! TCP over the links. Times are compared with what physics allows, never with what is usual.
+//! TCP over the links. Times are compared with physical bounds, never with typical values.
 
 use std::{net::IpAddr, time::Duration};
 

@@ -74,7 +74,7 @@ async fn pieces_of_a_pipe_are_written_side_by_side() {
     Pattern::new(1).check(0, &get(&to, "/copy").await.unwrap());
 }
 
-/// Who reads the pipe takes a piece at a time.
+/// The reader of the pipe takes one piece at a time.
 #[tokio::test]
 async fn the_next_pieces_come_while_one_waits_for_the_pipe() {
     let store = Arc::new(FaultStore::new(memory(), Faults::default()));

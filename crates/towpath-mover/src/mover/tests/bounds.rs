@@ -2,7 +2,7 @@
 
 use super::{remote::serve, *};
 
-/// Copies `pairs`, which are so many files; gives the seconds that it took.
+/// Copies `pairs` of `files` files and returns the duration in seconds.
 async fn seconds(options: Options, pairs: Vec<Job>, trees: Option<Trees>, files: usize) -> f64 {
     let mover = Mover::new(options, Arc::new(Nobody));
     let jobs = jobs(pairs, trees, mover.progress()).unwrap();

@@ -1,4 +1,5 @@
-//! Copies that are ended in the middle, again and again: by a process that is gone, by storages that fail, by disks that lose and change what was written.
+//! Copies that are interrupted repeatedly: by killed processes, failing storages, and disks that lose and change
+//! written data.
 
 use std::{
     fs::OpenOptions as HostOptions,
@@ -27,7 +28,7 @@ fn left(directory: &Path) -> Vec<PathBuf> {
     left
 }
 
-/// Waits until nobody holds what was left: a handle that was dropped is closed by a disk thread.
+/// Waits until all leftovers are closed: a disk thread closes dropped handles.
 async fn free(left: &[PathBuf]) {
     for path in left.iter().filter(|path| path.extension().is_none()) {
         // It may be being removed.
@@ -43,13 +44,14 @@ fn unlock(left: &[PathBuf]) {
     for path in left {
         let (content, unlocked) = (disk::read(path, SIZE).unwrap(), path.with_extension("unlocked"));
         disk::write(&unlocked, &content).unwrap();
-        // What is locked stays open: at least it takes no room.
+        // Locked files stay open; truncating them at least frees their space.
         HostOptions::new().write(true).open(path).unwrap().set_len(0).unwrap();
         disk::rename(&unlocked, path).unwrap();
     }
 }
 
-/// Does what a disk may do to what was left: nothing, cut it, or change a byte. So records are lost, torn and wrong.
+/// Damages leftovers as a disk may: not at all, by truncation, or by a changed byte. Records are thus lost, torn and
+/// wrong.
 fn harm(left: &[PathBuf], random: &mut Random) {
     use std::os::unix::fs::FileExt as _;
     for path in left {
@@ -88,7 +90,7 @@ async fn copied_in_the_end(content: &Bytes, seed: u64) -> (u64, u64) {
         let from: Arc<dyn Store> = Arc::new(FaultStore::new(Arc::clone(&source), faults(random.number())));
         let to: Arc<dyn Store> = Arc::new(FaultStore::new(Arc::clone(&local), faults(random.number())));
         let counted = Arc::new(Counted::default());
-        // After any number of pieces, each of which ends records of the journal.
+        // After any number of pieces, each of which completes records of the journal.
         let stop_at = if attempt < ATTEMPTS { random.below(SIZE) } else { u64::MAX };
         let mut moved = counted.moved.subscribe();
         let mover = Mover::new(options(), Arc::clone(&counted) as _);
@@ -168,7 +170,7 @@ async fn wherever_a_process_is_killed_the_next_copy_ends_what_it_began() {
     for killed_at in (0..4).chain((4..calls).step_by(11)).chain(calls - 2..calls) {
         let (_, again) = killed_and_copied_again(&source, &content, Some(killed_at)).await;
         let again = again.unwrap_or_else(|| panic!("killed at {killed_at}: it is said to have arrived"));
-        // What was written is not moved again, but for what was in flight.
+        // Written data are not moved again, except for those in flight.
         assert!(again < SIZE || killed_at < calls / 2, "killed at {killed_at}: {again} bytes were moved again");
     }
     assert_eq!(killed_and_copied_again(&source, &content, Some(calls)).await, (calls, None));

@@ -25,7 +25,7 @@ async fn a_source_that_changes_in_the_middle_arrives_as_it_is_then() {
         let slow = FaultStore::new(memory(), Faults::default());
         let held = slow.hold("write");
         let to: Arc<dyn Store> = Arc::new(slow);
-        // Its pieces are asked for one after the other, so that some are read when it has changed.
+        // Its pieces are requested one after the other, so that some are read after the change.
         let narrow = Options { window_bytes: 1 << 20, ..options() };
         let mover = Mover::new(narrow, Arc::new(Nobody));
         let job = Job::new(place(&from, "/source"), place(&to, "/copy"));
@@ -50,7 +50,7 @@ async fn a_source_that_changes_when_it_has_been_read_arrives_as_it_is_then() {
     let to: Arc<dyn Store> = Arc::new(slow);
     let job = Job::new(from, place(&to, "/copy"));
     let copying = tokio::spawn(async move { Mover::new(options(), Arc::new(Nobody)).copy(&job).await });
-    // What is asked for first, and two pieces.
+    // The first read and two pieces.
     for _ in 0..3 {
         held.reached().await;
     }
@@ -78,7 +78,7 @@ async fn a_copy_whose_destination_is_lost_goes_on() {
     mover.copy(&Job::new(place(&from, "/large"), place(&to, "/copy"))).await.unwrap();
     assert_eq!(get(&to, "/copy").await.unwrap(), PATTERN.bytes(0, SIZE));
     let moved = *counted.moved.borrow();
-    // What was under way when a start ended may have arrived.
+    // Data in flight at the end of an attempt may have arrived.
     assert!(moved.abs_diff(SIZE as u64) < 32 << 20, "{moved} bytes were moved");
 }
 
@@ -150,7 +150,7 @@ async fn what_a_server_lies_about_does_not_arrive() {
     let copied = copy(lied(&honest), place(&to, "/copy")).await.unwrap().unwrap();
     assert!(!copied.verified.is_empty());
     for (lie, fault, blame) in [
-        // Whether a network or a server breaks off cannot be told.
+        // A failure of the network cannot be distinguished from one of the server.
         (Lie::Longer, Fault::Unavailable, Blame::Network),
         (Lie::CutOff, Fault::Unavailable, Blame::Network),
         (Lie::OtherRange, Fault::Protocol, Blame::Storage),
@@ -178,7 +178,7 @@ async fn a_size_of_zero_is_not_taken_for_an_empty_file() {
     put(&from, "/file", content.clone()).await;
     let server = Liar::start(Some(Lie::EmptyHead), content.clone());
     for (number, from) in [place(&from, "/file"), lied(&server)].into_iter().enumerate() {
-        // As a listing told it, before the file grew.
+        // As listed before the file grew.
         let job = Job { size: Some(0), ..Job::new(from, place(&to, &format!("/{number}"))) };
         let copied = Mover::new(options(), Arc::new(Nobody)).copy(&job).await.unwrap().unwrap();
         assert_eq!(copied.bytes, 300_000);

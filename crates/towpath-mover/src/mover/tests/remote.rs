@@ -36,7 +36,7 @@ fn at(place: &Place, path: &str) -> Place {
     place.with_path(StorePath::parse(path.as_bytes()).unwrap())
 }
 
-/// Copies a tree; the bytes that the observer was told of.
+/// Copies a tree; returns the bytes reported to the observer.
 async fn copy_tree(from: Place, to: Place, files: usize) -> (u64, u64) {
     let counted = Arc::new(Counted::default());
     let mover = Mover::new(options(), Arc::clone(&counted) as _);
@@ -89,7 +89,7 @@ async fn a_small_file_counts_when_it_is_shown() {
     }
 }
 
-/// A server whose storage fills up: what has come stays, and the copy goes on there when there is room.
+/// A server whose storage becomes full: stored data stay, and the copy resumes there when space is available.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_file_goes_on_when_its_server_has_room_again() {
     const SIZE: usize = 80 << 20;

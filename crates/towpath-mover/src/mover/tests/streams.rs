@@ -1,4 +1,4 @@
-//! Copies of files whose length no answer tells.
+//! Copies of files whose length no response contains.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use towpath_client::{Client, ClientOptions};
@@ -35,7 +35,7 @@ fn body(name: &str) -> Vec<u8> {
     body
 }
 
-/// What is answered to a request for `name`.
+/// Returns the response to a request for `name`.
 fn answer(method: &str, name: &str) -> Vec<u8> {
     if method == "PROPFIND" {
         return b"HTTP/1.1 405 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec();
@@ -51,7 +51,7 @@ fn answer(method: &str, name: &str) -> Vec<u8> {
     all
 }
 
-/// The file `name` of a server that tells no lengths.
+/// The file `name` of a server that sends no lengths.
 fn unsized_file(name: &str) -> Place {
     let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -79,7 +79,7 @@ fn unsized_file(name: &str) -> Place {
     Place::remote(store, Caller::local(), path, ("127.0.0.1".into(), port), &prefix)
 }
 
-/// Copies such a file, and what is at the destination then.
+/// Copies such a file; returns the result and the content of the destination.
 async fn copied(name: &str) -> (Result<Copied>, Option<Bytes>) {
     let store = memory();
     let mover = Mover::new(options(), Arc::new(Nobody));

@@ -21,7 +21,7 @@ fn client() -> Client {
     Client::new(Arc::new(ClientOptions::default()))
 }
 
-/// A file of so many bytes.
+/// Creates a file of `bytes`.
 async fn file(root: &Place, bytes: usize) -> Place {
     let file = root.join(b"file").unwrap();
     let handle = file.store.create(&file.caller, &file.path, CreateOptions::default()).await.unwrap();

@@ -1,12 +1,13 @@
 //! Which sources are read.
 //!
-//! Bytes of several sources may only be mixed if a digest of the whole file is known, because only that shows that the result is one file: sources
-//! of the same size, time and even entity tag may have different content. The digest is one that a Metalink or a source knows, or that a source computes when
-//! asked ([`super::super::proof`]). A source whose own digest has not been compared first gives a piece that another one gave
-//! too ([`Overlap`]): two different files are found out at once, not after all of them has been read.
+//! Bytes of several sources may be mixed only if a digest of the whole file is known, because only that shows that the
+//! result is one file: sources with the same size, time and even entity tag may have different content. The digest
+//! comes from a Metalink or a source, or a source computes it on request ([`super::super::proof`]). A source whose own
+//! digest has not been compared first delivers a piece that another source delivered too ([`Overlap`]): two different
+//! files are detected immediately, not after a complete read.
 //!
-//! As long as no digest is known only the lead is read, and from when none can be had it stays so. If the lead is then lost, what came from it
-//! cannot be continued from another source: the copy starts again.
+//! As long as no digest is known only the lead is read, and permanently once none is available. If the lead is then
+//! lost, its data cannot be continued from another source: the copy restarts.
 
 use std::{sync::Arc, time::Duration};
 
@@ -177,7 +178,7 @@ impl Sharing {
 }
 
 impl State {
-    /// Takes sources in that have the right version, if that can be told.
+    /// Accepts sources with the right version, if that can be decided.
     pub(super) fn settle(&mut self, known: &Known, is_enough: bool) {
         if self.agreed.is_none() && !self.choose_lead(known, is_enough) {
             return;
@@ -206,15 +207,16 @@ impl State {
         }
     }
 
-    /// Gathers what the file must have: what whoever named it knows, what the lead tells, and what other sources tell that do not contradict; those that do
-    /// are out. The digest of a source that gave a part stays when that source fails.
+    /// Collects the digests of the file: those given with the list of sources, those of the lead, and those of other
+    /// sources that do not contradict; contradicting sources are excluded. The digest of a source that delivered a
+    /// part stays when that source fails.
     fn compare_digests(&mut self, known: &Known) {
         let Some(lead) = self.lead else { return };
         let mut promised = known.digests.clone();
         self.sources[lead].digests.iter().for_each(|digest| promised.insert(*digest));
         let of_lead = promised.clone();
         for (index, source) in self.sources.iter_mut().enumerate() {
-            // What another one tells does not count where only the lead is read.
+            // Digests of other sources do not count if only the lead is read.
             if self.is_alone || index == lead || !source.has_vote() {
                 continue;
             }
@@ -265,13 +267,14 @@ impl State {
         self.is_provable() && !self.is_alone
     }
 
-    /// Has those sources read that may be: the lead, and with a digest all that were compared, or that whoever named the digest named too.
+    /// Admits sources for reading: the lead, and with a digest all sources that were compared, or that were given
+    /// together with the digest.
     pub(super) fn admit(&mut self, known: &Known) {
         let (lead, may_change) = (self.lead, self.may_change_source());
         let is_named = !known.digests.is_empty();
         let is_ready = |standing: &Standing| matches!(standing, Standing::Ready(_));
         let lead_is_left = lead.is_some_and(|lead| !matches!(self.sources[lead].standing, Standing::Out(_)));
-        // Without the lead nothing may come that others could be compared with: then the digest alone has to tell.
+        // Without the lead no data for a comparison may arrive: then the digest alone decides.
         let none_else = !lead_is_left && !self.sources.iter().any(|source| is_ready(&source.standing));
         for (index, source) in self.sources.iter_mut().enumerate() {
             let Standing::Candidate(handle) = &source.standing else { continue };
@@ -282,7 +285,7 @@ impl State {
     }
 
     /// # Errors
-    /// If no source can give what is still missing.
+    /// If no source can deliver the missing data.
     pub(super) fn check_left(&self) -> Result<()> {
         let errors = self.sources.iter().filter_map(|source| match &source.standing {
             Standing::Out(error) => Some(error),

@@ -100,7 +100,7 @@ impl Ticket {
         Self { sharing, number, helper, is_used: false }
     }
 
-    /// The attempt of a source that takes the piece over; pending for ever if none does. None the second time.
+    /// Returns the attempt of the source that takes over the piece; pending if none does. `None` the second time.
     pub(in super::super) async fn helper(&mut self) -> Option<Attempt> {
         if self.is_used {
             return std::future::pending().await;

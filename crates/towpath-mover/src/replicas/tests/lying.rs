@@ -37,7 +37,7 @@ fn named(data: &Bytes) -> Known {
     Known { size: Some(data.len() as u64), digests: Hasher::digest_of(Algorithm::Adler32, data).into() }
 }
 
-/// Copies it to a store of its own, and gives what arrived, with what was told of it.
+/// Copies it to a new store; returns the content that arrived, with the result.
 async fn arrived(replicas: &Arc<Replicas>) -> Result<(Bytes, Copied)> {
     let to = memory();
     let job = Job::new(replicas.place().unwrap(), place(&to, "/copy"));
@@ -117,14 +117,15 @@ async fn one_liar_among_five_is_left_out_and_named() {
         let out = left_out(&replicas);
         let others = out.iter().enumerate().filter(|(index, _)| *index != liar);
         assert!(others.into_iter().all(|(_, fault)| fault.is_none()), "source {liar} lies at {wrong:?}: {out:?}");
-        // Another one may have given the bytes that it lies about; the beginning and all of it nobody else can.
+        // Another source may have delivered the wrong bytes' range; the beginning and the whole file cannot come from
+        // others.
         if liar < 2 {
             assert_eq!(out[liar], Some(Fault::ChecksumMismatch), "at {wrong:?}");
         }
     }
 }
 
-/// The lead tells the digest that its file should have, and gives other bytes.
+/// The lead reports the right digest of its file, but delivers other bytes.
 #[tokio::test]
 async fn a_lead_that_lies_is_left_out() {
     let data = pattern(SIZE);
@@ -178,7 +179,7 @@ async fn a_source_that_calls_the_file_empty_does_not_decide() {
     }
 }
 
-/// What it gave is still to be proved.
+/// Its data still have to be verified.
 #[tokio::test(start_paused = true)]
 async fn the_digest_of_a_source_that_gave_a_part_stays_when_it_is_lost() {
     let data = pattern(3 * SIZE);
@@ -213,7 +214,8 @@ async fn a_source_with_another_file_promises_nothing() {
     assert_eq!(left_out(&replicas), [None, Some(Fault::Changed)]);
 }
 
-/// An earlier run took parts of two files, trusting in a digest that the second one's source told. That source is lost before it can be compared.
+/// An earlier run accepted parts of two files because of a digest of the second source. That source is lost before it
+/// can be compared.
 #[tokio::test]
 async fn parts_of_an_earlier_run_are_not_shown_without_the_digest_that_proves_them() {
     const BYTES: usize = 80 << 20;
@@ -248,7 +250,7 @@ async fn parts_of_an_earlier_run_are_not_shown_without_the_digest_that_proves_th
     assert!(copied.verified.is_empty(), "{copied:?}");
 }
 
-/// The upload of a large file is resumed by what proves it, or by the only source that its bytes may come from.
+/// The upload of a large file is resumed by its proving digest, or by its only possible source.
 #[tokio::test]
 async fn an_upload_is_resumed_by_what_proves_it() {
     let data = pattern(65 << 20);
@@ -265,7 +267,7 @@ async fn an_upload_is_resumed_by_what_proves_it() {
     assert!(matches!(alone, Some(Identity::Alone(source)) if source.to_string() == "/file"));
     let Some(Identity::Proved(sources, digest)) = opened(&unknown, named(&data)).await else { panic!("it is named") };
     assert_eq!((sources.len(), digest.algorithm()), (2, Algorithm::Adler32));
-    // As long as a digest is being computed nobody knows.
+    // While a digest is being computed, the identity is unknown.
     let slow = lying(&store, Lies { digests: Told::OnRequest, ..Lies::default() });
     let _held = slow.hold("digest");
     tokio::time::pause();
@@ -275,7 +277,8 @@ async fn an_upload_is_resumed_by_what_proves_it() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Whatever sources have, say and do, what arrives is the file of one of them, or the promised one; and what is called verified has that digest.
+    /// For any behaviour of the sources, the result is the file of one of them, or the promised one; and a verified
+    /// result has that digest.
     #[test]
     fn what_arrives_is_the_file_of_one_source(
         size in 1..20_000_000_usize,

@@ -6,7 +6,7 @@ fn deleting() -> SyncOptions {
     SyncOptions { compare: Compare::Size, delete: true, ..SyncOptions::default() }
 }
 
-/// The second pass, of which something is missed.
+/// Runs the second pass; returns its failures.
 async fn missed(sync: &Arc<Sync>) -> Vec<(String, Fault)> {
     let steps: Vec<_> = sync.deleting(&Progress::new(Arc::new(Nobody))).collect().await;
     let missed = steps.into_iter().filter_map(Result::err);

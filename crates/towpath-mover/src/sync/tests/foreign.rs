@@ -1,4 +1,4 @@
-//! A server of another make: it follows links, and tells neither links nor ids nor times.
+//! A third-party server: it follows links, and reports neither links nor ids nor times.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use super::*;
 #[derive(Debug)]
 pub(super) struct Foreign {
     pub(super) inner: Arc<dyn Store>,
-    /// What it lists and, when it is asked for it, does not find.
+    /// An entry that it lists but does not find on request.
     pub(super) unfound: Option<&'static str>,
 }
 

@@ -61,7 +61,7 @@ impl Generated {
     }
 }
 
-/// Lets others go on, so many times.
+/// Yields to other tasks `yields` times.
 async fn pause(yields: usize) {
     for _ in 0..yields {
         tokio::task::yield_now().await;

@@ -33,7 +33,7 @@ async fn looping(root: &Path) -> Arc<dyn Store> {
     store
 }
 
-/// What a copy of all of `from` makes at an empty destination, and what it misses, in the order of their names.
+/// Copies all of `from` to an empty destination; returns its content and the failures, by name.
 async fn copied(from: &Arc<dyn Store>) -> (Tree, Vec<(String, Fault)>) {
     let to = memory();
     let (ends, trees) = (Job::new(behind("127.0.0.1", from, "/"), place(&to, "/t")), Trees::default());
@@ -119,7 +119,7 @@ async fn a_source_in_its_destination_under_another_host_name_stays() {
     let root = tempfile::tempdir().unwrap();
     let own = local(root.path());
     put(&own, "/p/src/a", Bytes::from_static(b"precious")).await;
-    // By ids; by addresses; by a marker, where the addresses tell nothing.
+    // By ids; by addresses; by a marker, where addresses are not sufficient.
     let foreign = Foreign::of(&own);
     for (store, hosts) in [
         (&own, ["127.0.0.1", "127.0.0.2"]),
@@ -135,7 +135,7 @@ async fn a_source_in_its_destination_under_another_host_name_stays() {
     assert!(tree(&own, "/p").await.keys().all(|name| !name.contains("marker")), "markers are removed");
 }
 
-/// The server tells no ids, and exports what the link leads to.
+/// The server reports no ids, and exports the target of the link.
 #[tokio::test]
 async fn a_source_that_a_link_leads_to_stays() {
     let root = tempfile::tempdir().unwrap();
