@@ -21,8 +21,8 @@ use crate::ClientOptions;
 /// The most connections for bulk data to one site.
 pub const MAX_LANES: usize = 64;
 
-/// So often in a row a connection sends again what nobody acknowledges before it is compared with a new one: after a second and a half, and on long
-/// paths seven round trips. That so many are lost by chance is next to impossible.
+/// Number of consecutive retransmissions without acknowledgement before a connection is compared with a new one: after
+/// a second and a half, and on long paths seven round trips. Chance losses of that number are next to impossible.
 const DOUBTED_RESENDS: u8 = 3;
 
 /// So often it does so after a new one came through until it counts as cut off: the first time may have been a moment ago.
@@ -49,7 +49,7 @@ pub(crate) struct Tap {
     options: Arc<ClientOptions>,
     /// How often it had sent again in vain when a new connection came through; zero if none has been tried.
     compared: AtomicU8,
-    /// Bytes of file data that are asked for, or offered, and not there.
+    /// Bytes of file data requested or offered, and not yet transferred.
     underway: Arc<AtomicUsize>,
     /// What the server said of its end.
     far: Mutex<Option<TcpInfo>>,
@@ -57,12 +57,12 @@ pub(crate) struct Tap {
     _suiting: AbortOnDropHandle<()>,
 }
 
-/// What has become of the way that a connection takes.
+/// The state of the path of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Nothing is known against it.
     Good,
-    /// What is sent is not acknowledged.
+    /// Sent data are not acknowledged.
     Doubtful,
     /// It is not, though the server can be reached.
     Cut,
@@ -77,11 +77,12 @@ pub struct Connection {
     pub host: Arc<str>,
     /// The server's port.
     pub port: u16,
-    /// Whether it has file data to carry: some are asked for, or offered, and not there.
+    /// Whether file data are requested or offered and not yet transferred.
     pub has_work: bool,
     /// What the kernel knows of it.
     pub info: TcpInfo,
-    /// What the server's kernel knew of it when it was asked for the last time ([`crate::Client::ask_far_ends`]); none if it did not say.
+    /// The latest kernel statistics of the server ([`crate::Client::ask_far_ends`]); `None` if the server did not send
+    /// them.
     pub far: Option<TcpInfo>,
 }
 
@@ -103,28 +104,29 @@ impl Dialer {
         self.lanes.load(Ordering::Relaxed)
     }
 
-    /// Changes that number, at most to [`MAX_LANES`]. Those that are no longer needed end with what they have underway.
+    /// Sets that number, at most to [`MAX_LANES`]. Surplus connections end after their requests in flight.
     pub(crate) fn set_lanes(&self, lanes: usize) {
         self.lanes.store(lanes.clamp(1, MAX_LANES), Ordering::Relaxed);
     }
 
-    /// Whether somebody wants to know about the far ends of connections.
+    /// Returns whether statistics of remote ends are requested.
     pub(crate) fn asks_for_far_ends(&self) -> bool {
         self.asks_for_far_ends.load(Ordering::Relaxed)
     }
 
-    /// From now on somebody wants to know about them.
+    /// Requests statistics of remote ends from now on.
     pub(crate) fn ask_for_far_ends(&self) {
         self.asks_for_far_ends.store(true, Ordering::Relaxed);
     }
 
-    /// Connects to the first address of `host` that answers. [`ClientOptions::reach`] is asked about each address, so a name that changes its
-    /// meaning leads nowhere else. The tap is to be dropped when the connection ends; its owner counts in
-    /// `underway` the bytes of file data that it has for the connection.
+    /// Connects to the first address of `host` that responds. [`ClientOptions::reach`] checks each address, so that a
+    /// name with a changed address leads nowhere else. The tap must be dropped when the connection ends; its owner
+    /// counts in `underway` the bytes of file data assigned to the connection.
     ///
     /// # Errors
-    /// `PermissionDenied` if the host has addresses, and none of them may be connected to; trying again is of no use then. Which they are is in the log
-    /// alone: whoever sent this program there must not learn from it what only this program can look up. Else `Unavailable` and `TimedOut`.
+    /// `PermissionDenied` if the host has addresses but none is permitted; a retry is useless. The addresses are only
+    /// logged: a client that chose the host must not learn the result of a lookup that only this machine can make.
+    /// Otherwise `Unavailable` and `TimedOut`.
     pub(crate) async fn connect(
         &self,
         host: &str,
@@ -166,7 +168,7 @@ impl Dialer {
 }
 
 impl Tap {
-    /// What the connection is doing; none if the kernel does not tell.
+    /// Returns the state of the connection; `None` if the kernel does not report it.
     pub(crate) fn look(&self) -> Option<Connection> {
         Some(Connection {
             number: self.number,
@@ -178,8 +180,8 @@ impl Tap {
         })
     }
 
-    /// Whether what is sent over the connection does not come there any more, though a new connection does. If new ones do not come there either, the network
-    /// is out, and this connection as good as any when it is back: it then has until it has sent again twice.
+    /// Determines whether sent data no longer arrive although a new connection works. If new connections fail too, the
+    /// network is down, and this connection may recover with it: it then has until two more retransmissions.
     pub(crate) async fn way(&self) -> Way {
         let resends = net::vain_resends(&self.socket).unwrap_or(0);
         let compared = self.compared.load(Ordering::Relaxed);
@@ -199,7 +201,7 @@ impl Tap {
         }
     }
 
-    /// Takes note of what the server says of its end. Whether it does.
+    /// Records the server's statistics of its end. Returns whether `line` has any.
     pub(crate) fn told(&self, line: &[u8]) -> bool {
         let Some(info) = std::str::from_utf8(line).ok().and_then(|line| line.trim().parse().ok()) else { return false };
         *self.far() = Some(info);

@@ -4,7 +4,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream, try_join};
 use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Hasher};
 use towpath_store::{Blame, ContentStream, Error, Expectation, Fault, ReadHandle, Result};
 
-/// What is read at once, and how many such pieces are underway or wait for those before them: 8 MiB of memory for each file.
+/// Length of a read, and number of reads in flight or waiting for earlier ones: 8 MiB of memory per file.
 const PIECE_BYTES: u64 = 2 << 20;
 const PIECES: usize = 4;
 
@@ -52,7 +52,8 @@ pub(crate) async fn compute(
 /// The digest of a file of unknown length.
 ///
 /// # Errors
-/// Those of reading; `ChecksumMismatch` if the storage told another digest; `Unsupported` if nothing shows that the content came to its end.
+/// Those of the reads; `ChecksumMismatch` if the storage reported another digest; `Unsupported` if the end of the
+/// content cannot be proven.
 async fn of_stream(
     stream: ContentStream,
     algorithm: Algorithm,

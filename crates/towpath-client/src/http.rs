@@ -6,20 +6,21 @@
 //! | a file being read, ranges of it | `read`, `vector` |
 //! | an upload, its PUT request, and the channel for its body; multipart uploads | `upload`, `put`, `body_channel`; `parts` |
 //! | copies between this site and another | `third_party` |
-//! | what answers tell of a file; that they say no | `describe`, `refusal` |
-//! | one request over all its attempts: retry, redirect, backoff | `question`, `site`, `retry_state`, `place`; `facts` are what was learnt |
+//! | metadata in responses; error responses | `describe`, `refusal` |
+//! | one request over all its attempts: retry, redirect, backoff | `question`, `site`, `retry_state`, `place`; `facts` are known capabilities |
 //! | one answer as it arrives | `answer` |
 //! | a probe of the network | `probe` |
 //! | a question to a service that is no storage | `inquiry` |
 //! | connections: TCP, TLS, HTTP/1.1 | `pool`, `payload` |
 //!
-//! The life of a first read: [`HttpStore`] makes a handle without asking anybody. The read sends a GET with a range; the header of
-//! the answer tells size, version and digests, which pins them; the body goes into the caller's buffer. Further reads go side by side,
-//! each over its own connection, on condition that the version is still the same (`If-Match`), and what comes is checked again.
+//! A first read: [`HttpStore`] creates a handle without a request. The read sends a GET with a range; the header of
+//! the response has size, version and digests, which pins them; the body is received into the caller's buffer. Further
+//! reads run concurrently, each over its own connection, on condition that the version is unchanged (`If-Match`), and
+//! their responses are checked again.
 //!
 //! A bearer token goes only to the site that it is meant for, over TLS or within this machine, whatever redirects say.
 //!
-//! S3 is spoken over the same sites: `s3`. What is not here: caching.
+//! S3 uses the same sites: `s3`. Not here: caching.
 
 mod answer;
 mod body_channel;

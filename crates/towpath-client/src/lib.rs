@@ -1,7 +1,7 @@
 //! Remote stores: a site that speaks the xroot protocol, HTTP/WebDAV or S3 as a [`towpath_store::Store`].
 //!
-//! [`connect`] gives the store behind a URL and the path inside it; a [`Client`] does the same for many URLs and lets
-//! those of one site share its connections. Nothing is asked of the network before the store is used.
+//! [`connect`] returns the store of a URL and the path inside it; a [`Client`] does the same for many URLs and shares
+//! the connections of each site. No request is sent before the store is used.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -94,19 +94,20 @@ impl Client {
         self.dialer.set_lanes(lanes);
     }
 
-    /// Whether that number matters: an xroot site has been asked something. Over HTTP and S3 each request has a connection for itself.
+    /// Returns whether that number matters: an xroot site has been used. Over HTTP and S3 each request has its own
+    /// connection.
     pub fn uses_lanes(&self) -> bool {
         self.xrootd.are_used()
     }
 
-    /// Makes room for others at HTTP and S3 sites: from now on each is asked at most 8 questions at a time. Listings, and uploads that are sent while they are
-    /// written come on top, each over a connection of its own.
+    /// Limits each HTTP and S3 site to at most 8 concurrent requests from now on. Listings and streamed uploads have
+    /// additional connections.
     pub fn be_nice(&self) {
         self.http.be_nice();
     }
 
-    /// Probes the network to the server at `url`, which must be towpath's: bytes go from memory to memory. Whoever may read that path may probe
-    /// downwards, whoever may write it upwards. Dropping the future ends the probe.
+    /// Probes the network to the towpath server at `url`: bytes go from memory to memory. Permission to read the path
+    /// allows downloads, permission to write it allows uploads. Dropping the future ends the probe.
     ///
     /// # Errors
     /// `Unsupported` if the server is none of towpath's, or too old; those of the server; `Unavailable` if it is out of reach.
@@ -114,17 +115,20 @@ impl Client {
         self.http.probe(url, probe).await
     }
 
-    /// Asks a service that is no storage, at an http or https `url`. What `caller` can show is sent to that server alone, over TLS or within this machine.
-    /// An answer that says 'later', and a connection that broke, make it ask again while there is time.
+    /// Sends a request to a service that is not a storage, at an http or https `url`. The credentials of `caller` are
+    /// sent to that server only, over TLS or within this machine. Lost connections, and responses that ask for a later
+    /// attempt, are retried until the timeout.
     ///
     /// # Errors
-    /// `InvalidArgument` for a URL that cannot be asked; `Unavailable` and `TimedOut` if no answer comes; `TooLarge` for one that is too long; what a status
-    /// other than 200 means, unless its document is of the type that the caller reads itself.
+    /// `InvalidArgument` for an invalid URL; `Unavailable` and `TimedOut` without a response; `TooLarge` for a
+    /// response that is too long; the fault of a status other than 200, unless the caller accepts the media type of
+    /// its document.
     pub async fn inquire(&self, url: &str, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
         self.http.inquire(url, caller, inquiry).await
     }
 
-    /// As [`Self::inquire`], but the answer is read as it comes, for as long as the service goes on: only its beginning is asked for again.
+    /// Like [`Self::inquire`], but the response is read as it arrives, for as long as the service sends; only its
+    /// beginning is retried.
     ///
     /// # Errors
     /// As [`Self::inquire`].
@@ -132,7 +136,7 @@ impl Client {
         self.http.subscribe(url, caller, inquiry).await
     }
 
-    /// Tells a service that is no storage that what is at an http or https `url` is no longer needed (DELETE), within that time.
+    /// Sends a DELETE for an http or https `url` of a service that is not a storage, with a timeout.
     ///
     /// # Errors
     /// As [`Self::inquire`]; what a status means that is no success.
@@ -165,13 +169,13 @@ impl Client {
     }
 }
 
-/// What a query asks of a client begins with this: no server knows these keys.
+/// Prefix of query keys for clients; servers ignore these keys.
 const CLIENT_KEYS: &str = "xrdcl.";
 
-/// The URL without what it asks of a client, and the member of the archive that it names, if it does.
+/// Returns the URL without client keys, and the member of the archive that it names, if any.
 ///
 /// # Errors
-/// `InvalidArgument` for what is not understood here: left out it would be ignored.
+/// `InvalidArgument` for an unknown client key, which must not be ignored.
 fn split_member(url: &Url) -> Result<(Url, Option<Vec<u8>>)> {
     let (url, pairs) = url.split_query(CLIENT_KEYS);
     let mut member = None;

@@ -17,21 +17,21 @@ pub struct ClientOptions {
     pub ca_file: Option<PathBuf>,
     /// Where buckets of `s3://` are.
     pub s3: S3Options,
-    /// Which addresses may be connected to. It is asked with each connection, whoever named the host: the user, or a redirect.
+    /// Permitted addresses. Checked for each connection, whether the user or a redirect named the host.
     pub reach: Arc<Reach>,
-    /// Fields for the header of each HTTP request to the site of a URL, never to where that redirects. Of those with the name of one of the client's own, the
-    /// client's is sent. `Authorization` stands for a token, and goes where a token would go.
+    /// Header fields for each HTTP request to the site of a URL, but not to redirect targets. The client's own fields
+    /// take precedence. `Authorization` replaces a token, and is sent like one.
     pub headers: HeaderMap,
     /// How long to wait for a connection: TCP, and TLS where it is spoken, for each address of the host.
     pub connect_timeout: Duration,
-    /// How long a connection with requests underway may bring nothing, or next to nothing of an answer: over HTTP once, over xroot, where signs of life
-    /// are asked for meanwhile (`ping`), twice as long. Then it counts as lost. One whose bytes nobody acknowledges is left much sooner, if another one can be
-    /// made.
+    /// Maximum time without data on a connection with requests in flight, or with next to nothing of a response: over
+    /// HTTP once, over xroot, where the server is pinged meanwhile (`ping`), twice as long. The connection then counts
+    /// as lost. One whose bytes are not acknowledged is abandoned much sooner, if another one can be established.
     pub stall: Duration,
-    /// How long a storage may take over what is slow by nature (recall from tape, checksums), and how long all the waits together
-    /// that it asks for may be.
+    /// Maximum duration of slow operations (recall from tape, checksums), and of the total of waits that a storage
+    /// requests.
     pub patience: Duration,
-    /// Who is told what the client waits for, once that takes longer than two seconds.
+    /// Listener for waits that take longer than two seconds.
     pub waits: Waits,
     /// How often one request is sent again after the connection was lost.
     pub retries: u32,

@@ -1,4 +1,5 @@
-//! Copies that two sites make between themselves because this client asks for it. No byte of the file goes through here.
+//! Third-party copies between two sites at the request of this client. No byte of the file passes through this
+//! machine.
 
 use std::fmt;
 
@@ -25,14 +26,14 @@ impl fmt::Display for Way {
     }
 }
 
-/// What is to be copied.
+/// The files of a copy.
 #[derive(Debug, Clone, Copy)]
 pub struct SiteCopy<'a> {
     /// The file.
     pub from: &'a Url,
     /// Its copy.
     pub to: &'a Url,
-    /// Who does the work.
+    /// The site that carries out the copy.
     pub way: Way,
     /// What to do about a file that is there already.
     pub overwrite: Overwrite,
@@ -42,8 +43,8 @@ pub struct SiteCopy<'a> {
 pub type Written<'a> = &'a (dyn Fn(u64) + Send + Sync);
 
 impl Client {
-    /// Has two sites copy a file between themselves. When it returns the destination says that it has the file. Dropping the future asks the site
-    /// that does the work to end it.
+    /// Requests a copy between two sites. On return the destination has confirmed the file. Dropping the future
+    /// cancels the copy.
     ///
     /// The token of `caller`, or else that of the options, is handed to the site that does the work, to be shown to the other one, if both speak TLS (or are
     /// this machine).

@@ -29,7 +29,7 @@ impl Tls {
     /// TLS that trusts the system's authorities and those in `ca_file`.
     ///
     /// # Errors
-    /// `InvalidArgument` if `ca_file` cannot be read, or if there is nobody to trust.
+    /// `InvalidArgument` if `ca_file` cannot be read, or if there is no trusted certificate.
     pub(crate) fn new(ca_file: Option<&Path>) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         let (system, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -1,6 +1,7 @@
-//! Where a bearer token comes from, as WLCG bearer token discovery 1.0 has it: the variable `BEARER_TOKEN`, the file that
-//! `BEARER_TOKEN_FILE` names, `$XDG_RUNTIME_DIR/bt_u<uid>`, `/tmp/bt_u<uid>`; the first that is there counts, even if
-//! what it holds is no token. Of the files that nobody named, only the user's own count: anybody may put one into `/tmp`.
+//! The source of a bearer token, by WLCG bearer token discovery 1.0: the variable `BEARER_TOKEN`, the file named by
+//! `BEARER_TOKEN_FILE`, `$XDG_RUNTIME_DIR/bt_u<uid>`, `/tmp/bt_u<uid>`; the first existing one counts, even if it
+//! holds no valid token. The two default files count only if they belong to the user: any user may create one in
+//! `/tmp`.
 //!
 //! Tokens live for an hour and are renewed in place, so [`Tokens`] looks again after a while.
 
@@ -54,12 +55,12 @@ impl TokenSource {
     }
 }
 
-/// Why a server gets nothing that proves who asks.
+/// Why no credentials are sent to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Withheld {
     /// There is a token, but the server was named without encryption: everybody could read it, or be the server.
     Unencrypted,
-    /// It is asked by [nobody](towpath_store::Caller::nobody).
+    /// The caller is [nobody](towpath_store::Caller::nobody).
     Nobody,
 }
 
@@ -76,7 +77,7 @@ impl Tokens {
         Self { source, found: Mutex::default() }
     }
 
-    /// What was found in the last minute, or is found now.
+    /// The token found within the last minute, or found now.
     ///
     /// # Errors
     /// As [`TokenSource::find`].
@@ -89,7 +90,7 @@ impl Tokens {
         }
     }
 
-    /// A server did not take the token: the next one who needs it looks for another.
+    /// Drops a rejected token: the next request looks for another one.
     pub(crate) fn forget(&self) {
         *self.found() = None;
     }
@@ -114,7 +115,7 @@ fn discover(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Secret>>
         match disk::read_regular(&path, MAX_TOKEN_BYTES, Maker::Oneself) {
             Ok(text) => return parse(&String::from_utf8_lossy(&text), &shown),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // If it were an error, whoever plants a file could keep others from working.
+            // As an error, a planted file could prevent all work.
             Err(error) => tracing::warn!(path = shown, %error, "a bearer token is not used"),
         }
     }

@@ -19,13 +19,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(120);
 /// After this long without a word about a server, the next wait is a new one.
 const FORGOTTEN: Duration = Duration::from_secs(300);
 
-/// Servers that are remembered. Of more, the oldest are forgotten.
+/// Maximum number of remembered servers; the oldest are dropped beyond that.
 const MAX_SERVERS: usize = 256;
 
-/// Takes what is said about waits.
+/// Receives messages about waits.
 type Listener = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Says what a client waits for. Clones share what was said.
+/// Reports the waits of a client. Clones share the state.
 #[derive(Clone, Default)]
 pub struct Waits(Option<Arc<Told>>);
 

@@ -2,7 +2,7 @@
 
 use towpath_store::is_obeyed;
 
-/// What is shown of it, in characters.
+/// Maximum length of the result in characters.
 const SHOWN: usize = 300;
 
 /// A server's words on one line, at most 300 characters of them: without control characters, which terminals obey, and without those

@@ -4,19 +4,19 @@
 //! | --- | --- |
 //! | a site as a [`Store`](towpath_store::Store) | [`store`](self), `read`, `write`, `listing` |
 //! | copies between this site and another | `third_party` |
-//! | one request over all its attempts: again, elsewhere, later | `recovery`, `ask` |
+//! | one request over all its attempts: retry, redirect, backoff | `recovery`, `ask` |
 //! | the sessions of one user at one server, and which of them carries what | `site`, `spread` |
 //! | one session and the files open in it | `session` |
 //! | one connection, requests multiplexed on it | `connection`, `sink` |
 //! | TCP, TLS, `protocol`, `login`, `auth` in the fewest flights | `flight`, `auth` |
 //!
-//! The life of a first read: [`XrootdStore`] makes a handle without asking anybody. The read takes the site's session, which
-//! starts to connect; open and pgread are submitted behind each other, the pgread with the handle that the server will
-//! probably give; when TCP is up, handshake, `protocol`, `login`, `open` and `pgread` leave in one segment. The answers
-//! come in one flight too: two round trips after the name is resolved, one on a warm session. The data are received
-//! into the caller's buffer and their checksums verified there.
+//! A first read: [`XrootdStore`] creates a handle without a request. The read takes the site's session, which starts
+//! to connect; open and pgread are submitted together, the pgread with the predicted handle; once TCP is connected,
+//! handshake, `protocol`, `login`, `open` and `pgread` leave in one segment. The responses arrive in one flight too:
+//! two round trips after name resolution, one on a warm session. Data are received into the caller's buffer and their
+//! checksums are verified there.
 //!
-//! What is not here: caching, splitting of large transfers, choice of replicas.
+//! Not here: caching, splitting of large transfers, selection of replicas.
 
 mod ask;
 mod attributes;

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{ClientOptions, Waits, options::LEAST_PROGRESS_BYTES, waits::FIRST_NOTICE};
 
-/// What is read of a body that nobody wants, so that its connection can be used again.
+/// Maximum number of bytes to read of an unneeded body, so that its connection can be reused.
 const DISCARDED_BYTES: usize = 64 << 10;
 
 /// An answer. Dropped before the end of its body it closes the connection, and with that ends what the server sends.
@@ -33,7 +33,7 @@ pub(super) struct Answer {
     stall: Duration,
     patience: Duration,
     recent_bytes: usize,
-    /// Since when next to nothing has come, and who is told.
+    /// Time without substantial progress, and the listener for it.
     waited: Duration,
     waits: Waits,
 }
@@ -148,7 +148,7 @@ impl Answer {
         Ok(whole)
     }
 
-    /// At most the first `limit_bytes` of the body, and what can be had of them if it breaks off.
+    /// Reads at most the first `limit_bytes` of the body; less if the connection is lost.
     pub(super) async fn beginning(mut self, limit_bytes: usize) -> Vec<u8> {
         let mut beginning = Vec::new();
         while beginning.len() < limit_bytes

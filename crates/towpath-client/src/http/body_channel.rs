@@ -1,8 +1,8 @@
 //! A bounded channel from a writer to the body of a PUT in flight, with backpressure.
 //!
-//! The last piece is held back until [`BodyChannel::complete`]: a server must not find the upload whole before the writer has
-//! checked what was promised and commits. And nothing flows before [`BodyChannel::go`], because a server may refuse or redirect an
-//! upload by its header alone (`Expect: 100-continue`).
+//! The last piece is held back until [`BodyChannel::complete`]: a server must not receive the whole upload before the
+//! writer has verified it and commits. Nothing flows before [`BodyChannel::go`], because a server may refuse or
+//! redirect an upload after its header (`Expect: 100-continue`).
 
 use std::{
     collections::VecDeque,

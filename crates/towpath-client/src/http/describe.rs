@@ -1,4 +1,4 @@
-//! What answers tell of a file: its version, size, time and digests.
+//! Metadata from responses: version, size, time and digests of a file.
 
 use http::{HeaderMap, header};
 use towpath_proto::{
@@ -17,12 +17,12 @@ use towpath_store::{DirectoryId, FileKind, Metadata, VersionTag};
 /// of a known form.
 const OWN_TAG: char = '~';
 
-/// One version of a file: its tag, and how to tell a server that only this one will do.
+/// One version of a file: its tag, and the condition that selects it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Version {
     pub(super) tag: VersionTag,
     pub(super) condition: Option<Condition>,
-    /// The tag of size and date, where they are known: what versions have in common of which only one has an entity tag.
+    /// The tag of size and date, where known: it compares versions if only one of them has an entity tag.
     dated: Option<VersionTag>,
     /// A weak entity tag, without its mark.
     weak: Option<VersionTag>,
@@ -45,7 +45,7 @@ impl Version {
         Self { tag: tag.clone(), condition, dated: Some(tag.clone()).filter(is_dated), weak: None }
     }
 
-    /// The version of a file whose metadata are known, if they tell one.
+    /// Returns the version in the metadata of a file, if any.
     pub(super) fn of_metadata(metadata: &Metadata) -> Option<Self> {
         let mut version = Self::of_tag(metadata.version.as_ref()?);
         if metadata.mtime_ns.is_some() {
@@ -56,7 +56,7 @@ impl Version {
         Some(version)
     }
 
-    /// The version of what has this entity tag, or, if it is none that can be relied on, this size and date.
+    /// Creates a version from an entity tag, or, without a reliable one, from size and date.
     fn new(etag: Option<&EntityTag>, size: u64, modified_s: Option<i64>) -> Option<Self> {
         let dated = modified_s.and_then(|modified_s| dated(size, modified_s));
         if let Some(etag) = etag.filter(|etag| !etag.is_weak()) {
@@ -74,8 +74,8 @@ impl Version {
         if is_dated(&self.tag) { self.weak.as_ref() } else { Some(&self.tag) }
     }
 
-    /// Whether this and `other` are one version; none if that cannot be told. Servers tell an entity tag in one answer and none, or a weak one, in another
-    /// (PROPFIND and GET): such versions are compared by size and date.
+    /// Returns whether both are the same version; `None` if unknown. A server may send an entity tag in one response
+    /// and none, or a weak one, in another (PROPFIND and GET): such versions are compared by size and date.
     pub(super) fn is_same(&self, other: &Version) -> Option<bool> {
         let tags = self.entity_tag().zip(other.entity_tag()).map(|(ours, theirs)| ours == theirs);
         let are_strong = self.weak.is_none() && other.weak.is_none();
@@ -102,7 +102,7 @@ fn hashed(opaque: &str) -> Option<VersionTag> {
     VersionTag::new(&format!("{OWN_TAG}{}", digest.get(..48)?))
 }
 
-/// What the header of an answer tells of a file of `size` bytes.
+/// Returns metadata and version from the header of a response about a file of `size` bytes.
 pub(super) fn of_headers(headers: &HeaderMap, size: u64) -> (Metadata, Option<Version>) {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let etag = text(header::ETAG.as_str()).and_then(EntityTag::parse);
@@ -125,7 +125,7 @@ pub(super) fn digests(headers: &HeaderMap) -> Digests {
             "digest" => parse_digest(text),
             "repr-digest" => parse_repr_digest(text),
             "oc-checksum" => parse_owncloud(text),
-            // Of the content, which is the file only if the answer is whole.
+            // It covers the content, which is the file only in a complete response.
             "content-md5" if !headers.contains_key(header::CONTENT_RANGE) => parse_content_md5(text).map(Digests::from),
             _ => continue,
         };
@@ -138,7 +138,8 @@ pub(super) fn digests(headers: &HeaderMap) -> Digests {
     all
 }
 
-/// What WebDAV tells of a file or directory: that it is there, if no more could be had. Permission bits are left out: servers invent them, and there is no way to set them.
+/// Converts a WebDAV entry to metadata, at least the existence. Permission bits are omitted: servers invent them, and
+/// they cannot be set.
 pub(super) fn of_entry(entry: &Entry) -> Metadata {
     let directory_id = entry.directory_id.and_then(DirectoryId::from_number).filter(|_| entry.is_collection);
     Metadata { is_link: entry.is_link, directory_id, ..without_node(entry) }

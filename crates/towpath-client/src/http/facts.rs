@@ -1,4 +1,4 @@
-//! What has been learnt about a site from its answers, so that nothing is asked twice that it cannot do.
+//! Capabilities of a site, learned from its responses, so that no unsupported request is sent twice.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -33,7 +33,7 @@ impl Fact {
     }
 }
 
-/// What is known of one site.
+/// The known capabilities of one site.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     /// It has answered at all.
@@ -46,11 +46,11 @@ pub(super) struct Facts {
     pub(super) want_digest: Fact,
     /// It says 'continue' before the body of an upload.
     pub(super) says_continue: Fact,
-    /// It tells how much room there is.
+    /// It reports free space.
     pub(super) quota: Fact,
     /// It has given an upload the time that it was to have.
     pub(super) keeps_times: Fact,
-    /// It is towpath's own server: uploads are staged, and conditions kept up to the moment in which they become visible.
+    /// It is a towpath server: uploads are staged, and conditions are checked until the upload becomes visible.
     pub(super) is_towpath: Fact,
     /// It takes large files in parts ([`super::parts`]).
     pub(super) takes_parts: Fact,

@@ -1,5 +1,5 @@
-//! One question to an HTTP service that is no storage, such as an ALTO server or a page with a form: a GET, or a POST of a small document, and the whole answer,
-//! or one that goes on for as long as somebody reads it.
+//! Requests to an HTTP service that is not a storage, such as an ALTO server or a web form: a GET, or a POST of a
+//! small document, with the complete response, or a response that continues as long as it is read.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ const PLAIN_IN_FORMS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'*').remove(b'-').re
 pub struct Inquiry<'a> {
     /// The value of `Accept`.
     pub accept: &'a str,
-    /// What is sent by POST, with its media type; none: it is a GET. Asking twice must do the same as asking once.
+    /// The body of a POST with its media type; `None` for a GET. Must be idempotent.
     pub document: Option<(&'a str, &'a [u8])>,
     /// The media type of refusals that the caller reads itself, if there is one.
     pub refusal_type: Option<&'a str>,
@@ -77,7 +77,7 @@ pub struct Subscription {
 /// What kind of answer something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// What was asked for.
+    /// The requested content.
     Content,
     /// That the version at hand is the present one.
     Unchanged,
@@ -162,7 +162,7 @@ impl Subscription {
     }
 }
 
-/// What is sent to ask it.
+/// Creates the request of an inquiry.
 fn question(site: &Site, inquiry: Inquiry<'_>) -> Question {
     let method = if inquiry.document.is_some() { Method::POST } else { Method::GET };
     let mut question = Question::new(site, method).with(header::ACCEPT, inquiry.accept);
@@ -199,7 +199,7 @@ async fn begin(
     Ok(Subscription { url, outcome, media_type, etag, answer, patience: inquiry.patience })
 }
 
-/// Of what has begun nothing is asked again.
+/// A response that has begun is not retried.
 fn error_of(failure: Failure) -> Error {
     match failure {
         Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) | Failure::Fatal(error) => error,

@@ -1,7 +1,7 @@
 //! Listings: the answer to a PROPFIND of depth 1, read as it arrives.
 //!
-//! An answer may describe a million files. It is cut, between two `response` elements, into pieces that are read one by one as
-//! documents of their own, so that memory is bounded by the piece. An answer in which no cut is found is read whole, up to a bound.
+//! A response may describe a million files. It is cut between `response` elements into pieces that are parsed one by
+//! one, so that memory is limited by the piece. A response without a position to cut is parsed whole, up to a limit.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map},
@@ -21,16 +21,16 @@ use towpath_store::{Blame, Caller, Entry, Error, Fault, FileKind, ListOptions, L
 use super::{answer::Answer, describe, facts, place::Place, refusal, site::Site, stat};
 use crate::words::readable;
 
-/// What is read of an answer before it is cut: some hundred entries.
+/// Bytes to read of a response before it is cut: some hundred entries.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What is read of an answer in which no cut can be found.
+/// Maximum number of bytes to read of a response that cannot be cut.
 const UNCUT_BYTES: usize = 64 << 20;
 
 /// The most entries of one batch.
 const BATCH_ENTRIES: usize = 1000;
 
-/// Requests in flight for sizes that the answer does not tell.
+/// Maximum number of requests in flight for sizes that are missing in the response.
 const QUESTIONS: usize = 8;
 
 /// The entries of the directory `path`, which is at `place`.
@@ -60,7 +60,7 @@ struct Reader {
     options: ListOptions,
     entries: VecDeque<Found>,
     names: Names,
-    /// Site, caller and query of the requests for sizes that the answer does not tell.
+    /// Site, caller and query of requests for missing sizes.
     site: Arc<Site>,
     caller: Caller,
     query: Option<String>,
@@ -69,8 +69,8 @@ struct Reader {
     ended: bool,
 }
 
-/// An entry, and its path at the site if the answer does not tell its size: an unknown size is not 0. After a redirect the server that
-/// answered is another one, with other paths: reads of the file begin at the site, and so does the request for its size.
+/// An entry, and its path at the site if the response lacks its size: an unknown size is not 0. After a redirect the
+/// responding server has other paths; reads of the file start at the site, and so does the request for its size.
 struct Found {
     entry: Entry,
     unsized_at: Option<StorePath>,
@@ -88,7 +88,7 @@ impl Reader {
             return Err(stat::no_dav(place));
         }
         let mut question = stat::propfind_question(&site, "1");
-        // Its reader may take its time, for instance to list what is in this directory.
+        // The reader may be slow, for instance because it lists subdirectories.
         question.prompt = false;
         question.wait = site.options.patience;
         let answer = site.ask(&caller, &mut site.retry_state(place), &question).await?;
@@ -173,7 +173,7 @@ impl Reader {
                 return Err(unusable(&self.answer, &format!("it describes {path}, which is not in this directory")));
             };
             self.is_found = true;
-            // Some servers tell more than what is directly in the directory: of that the directory on the way there is an entry.
+            // Some servers list more than the direct members; deeper ones stand for the directory on the way to them.
             match inside.iter().position(|byte| *byte == b'/') {
                 Some(end) => {
                     let directory = dav::Entry { is_collection: true, ..dav::Entry::default() };
@@ -264,7 +264,8 @@ impl Names {
 }
 
 impl Found {
-    /// The entry, whose size is asked for if it is not known. One that cannot be had is there all the same, as something that is not read.
+    /// Completes the entry with a request for its size, if it is missing. If that fails, the entry is kept as a
+    /// special file, which is not read.
     async fn complete(self, site: &Site, caller: &Caller, query: Option<&str>) -> Entry {
         let Self { mut entry, unsized_at } = self;
         if let Some(path) = unsized_at {

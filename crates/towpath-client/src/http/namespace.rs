@@ -1,7 +1,7 @@
 //! Directories and names, by WebDAV.
 //!
-//! WebDAV's DELETE takes a directory with all that is in it, and its MOVE and COPY do so with what they replace. A store promises
-//! less, so what is there is looked at before; a change in between is not noticed.
+//! WebDAV's DELETE removes a directory with its contents, and MOVE and COPY do so with a directory they replace. A
+//! store promises less, so the target is checked before; a change in between is not detected.
 
 use futures::StreamExt as _;
 use http::{HeaderName, Method, StatusCode, header};
@@ -51,7 +51,7 @@ impl HttpStore {
         }
     }
 
-    /// Makes `path` and what is missing above it.
+    /// Creates `path` and its missing parents.
     pub(super) async fn make_directories(&self, caller: &Caller, path: &StorePath) -> Result<()> {
         let mut missing = Vec::new();
         let mut next = Some(path.clone());
@@ -83,7 +83,7 @@ impl HttpStore {
 
     pub(super) async fn delete_file(&self, caller: &Caller, path: &StorePath) -> Result<()> {
         let found = self.stat_path(caller, path).await;
-        // Towpath's own server removes with depth 0 what is no directory: also links, wherever they lead.
+        // A towpath server removes with depth 0 anything but directories, including links to any target.
         if self.site.facts.is_towpath.certain() && !path.is_root() {
             let question = Question::new(&self.site, Method::DELETE).with(HeaderName::from_static("depth"), "0");
             let question = Question { repeatable: false, ..question };
@@ -98,7 +98,7 @@ impl HttpStore {
                 Err(Error::new(Fault::IsDirectory, "it is a directory").at(path))
             }
             Ok(_) => self.delete(caller, path, &self.place(path)).await,
-            // Of a link that leads nowhere a server may say that there is no such file, and remove it all the same.
+            // For a dangling link a server may respond that the file does not exist, and still remove it.
             Err(error) if error.fault() == Fault::NotFound => {
                 let question = self.deletion();
                 self.carry_out(caller, path, &self.place(path), question, Effect::Invisible).await
@@ -138,7 +138,7 @@ impl HttpStore {
             return Err(Error::new(Fault::NotDirectory, "it is not a directory").at(path));
         }
         let place = self.place(path);
-        // Where nothing can be listed nobody can look at what would go: nginx 1.22 empties even what links lead to.
+        // Without listings the contents of the directory are unknown: nginx 1.22 even empties the targets of links.
         if !self.site.facts.dav.certain() {
             return Err(stat::no_dav(&place).at(path));
         }
@@ -241,8 +241,8 @@ impl HttpStore {
         Err(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage).at(path))
     }
 
-    /// Sends a request that is carried out, or is not. After an answer 202, by which a server promises to carry it out later, `effect` shows
-    /// whether it has.
+    /// Sends a request that is carried out or not. After a response 202, a promise to carry it out later, `effect`
+    /// shows whether it was.
     async fn carry_out(
         &self,
         caller: &Caller,

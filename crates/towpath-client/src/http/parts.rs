@@ -1,8 +1,9 @@
-//! Large new files at a towpath server: parts of a file, each a PUT of its own, over as many connections as there are questions at a time, in any
-//! order; and what broke off goes on. The server's `http/parts.rs` tells what is said. No other server takes such parts: there a file is one PUT.
+//! Large new files at a towpath server: parts of a file, each in its own PUT, concurrently and in any order;
+//! interrupted uploads are resumed. The protocol is described in the server's `http/parts.rs`. Other servers do not
+//! support parts: there a file is one PUT.
 //!
-//! A part that is lost is sent again. The end of the upload is said with the digests of all that was sent and of what was there, and the server compares them
-//! before it shows the file.
+//! A lost part is sent again. The final request has the digests of all sent and stored data, and the server compares
+//! them before it shows the file.
 
 use std::{
     sync::{
@@ -30,7 +31,7 @@ const LEAST_BYTES: u64 = 64 << 20;
 /// The longest part, in bytes; longer pieces are cut.
 const MAX_PART_BYTES: usize = 8 << 20;
 
-/// The longest answer to the beginning: what is present.
+/// Maximum length of the first response in bytes: the stored extents.
 const PRESENT_BYTES: usize = MAX_PRESENT_EXTENTS * 64;
 
 /// How long to wait for an upload with the same key that is under way. The server finds out after three seconds that its client is gone.
@@ -49,7 +50,7 @@ pub(super) struct Parts {
     size: u64,
     /// What the server calls the upload.
     id: String,
-    /// What came stays when the upload breaks off.
+    /// Stored data stay when the upload is interrupted.
     is_resumable: bool,
     present: Vec<Extent>,
     written: Mutex<ExtentDigests>,
@@ -75,7 +76,7 @@ impl Parts {
         question.repeatable = resume.is_none() && question.repeatable;
         let answer = put.insist(&question, IN_USE_WAIT).await?;
         let Some(id) = answer.field(UPLOAD).filter(|_| answer.status == StatusCode::OK).map(str::to_owned) else {
-            // 308 is what it says to a part that it takes for another one's.
+            // The status 308 rejects a part of another upload.
             if answer.status.is_success() || answer.status == StatusCode::PERMANENT_REDIRECT {
                 facts.takes_parts.learn(false);
                 answer.discard().await;
@@ -125,7 +126,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Of an upload that the server does not know any more it says what that means.
+    /// Explains the error for an upload that the server no longer knows.
     fn lost(&self, error: Error) -> Error {
         if error.fault() != Fault::HandleNotOpen {
             return error;
@@ -282,7 +283,7 @@ impl WriteHandle for Parts {
                     let message = format!("not all of {} bytes were written", self.size);
                     return Err(Error::new(Fault::Truncated, message));
                 }
-                // What was written twice the server reads, if it is to be compared.
+                // The server reads data that were written twice, if they are to be compared.
                 Err(_) => expected.digests.clone(),
                 Ok(digests) => digests,
             };
@@ -296,7 +297,7 @@ impl WriteHandle for Parts {
             && error.fault() != Fault::Unavailable
         {
             let how = if self.is_resumable && error.fault() != Fault::ChecksumMismatch { "keep" } else { "abandon" };
-            // What is wrong with it has been said.
+            // Its error was already reported.
             let _ = self.put.leave(how, self.size, &self.id).await;
         }
         outcome.map_err(|error| error.at(&self.put.path))
@@ -320,7 +321,7 @@ impl Drop for Parts {
         let (put, size, id) = (Arc::clone(&self.put), self.size, self.id.clone());
         let how = if self.is_resumable { "keep" } else { "abandon" };
         let site = Arc::clone(&put.store.site);
-        // None while another one begins, which then has to be told that this one is under way.
+        // `None` while another upload begins, which must then be informed that this one is in progress.
         let farewell = Arc::clone(&site.farewells).try_read_owned();
         let leaving = async move {
             if let Err(error) = put.leave(how, size, &id).await {

@@ -50,7 +50,7 @@ impl Place {
         };
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(unusable)?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-        // Of a port that is no number, `http` says that there is none.
+        // For an invalid port, `http` reports no port.
         let port_text = uri.authority().and_then(|authority| authority.as_str().rsplit_once(uri.host()?));
         let port = match port_text {
             None | Some((_, "" | ":")) => default_port(tls),
@@ -114,7 +114,7 @@ impl fmt::Debug for Place {
     }
 }
 
-/// Whether what is sent to `host` cannot leave this machine.
+/// Returns whether data sent to `host` stay on this machine.
 pub(super) fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

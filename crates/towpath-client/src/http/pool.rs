@@ -47,10 +47,10 @@ const READY_WAIT: Duration = Duration::from_secs(1);
 /// Idle connections kept to one server.
 const MAX_IDLE: usize = 512;
 
-/// Servers whose connections are kept; of more, those that nobody uses are let go.
+/// Maximum number of servers with kept connections; beyond that, unused ones are dropped.
 const MAX_SERVERS: usize = 256;
 
-/// What is received at once: large enough that a system call costs nothing beside its data.
+/// Size of a receive: large enough to make the cost of the system call negligible.
 const RECEIVED_BYTES: usize = 256 << 10;
 
 /// Header fields of one answer.
@@ -86,14 +86,14 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Takes note of what an answer says of the server's end of the connection.
+    /// Records the server's statistics of its end of the connection.
     pub(super) fn note_far_end(&self, headers: &HeaderMap) {
         if let (Some(tap), Some(line)) = (self.tap.upgrade(), headers.get(TCP_INFO_FIELD)) {
             tap.told(line.as_bytes());
         }
     }
 
-    /// What it is doing; none if it has ended.
+    /// Returns its state; `None` if it has ended.
     pub(super) fn look(&self) -> Option<dial::Connection> {
         self.tap.upgrade()?.look()
     }
@@ -110,7 +110,7 @@ impl Pools {
         Self { options, dialer, tls: OnceLock::new(), pools: Mutex::default() }
     }
 
-    /// Whether somebody wants to know about the far ends of connections.
+    /// Returns whether statistics of remote ends are requested.
     pub(super) fn asks_for_far_ends(&self) -> bool {
         self.dialer.asks_for_far_ends()
     }

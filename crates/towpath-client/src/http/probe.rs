@@ -69,7 +69,8 @@ pub struct Trace {
     pub connection: usize,
     /// At which end.
     pub end: End,
-    /// When, since the connections were there and the probe was asked for; of the server, as this machine would have seen it half a round trip later.
+    /// Time since the connections existed and the probe was requested; a sample of the server is dated as it would
+    /// have been seen from this machine half a round trip later.
     pub at: Duration,
     /// What it said.
     pub info: TcpInfo,
@@ -82,13 +83,13 @@ pub struct Probed {
     pub server: String,
     /// How long it took to connect: TCP, and TLS where it is spoken.
     pub connected: Duration,
-    /// When that was done, and the probe was asked for.
+    /// Start of the probe request.
     pub began: Instant,
     /// What the kernels said, in the order of time.
     pub traces: Vec<Trace>,
 }
 
-/// What came of one connection.
+/// The result of one connection.
 struct Told {
     server: String,
     traces: Vec<Trace>,
@@ -188,7 +189,7 @@ impl Line<'_> {
         let response = match sent {
             Some(Ok(response)) => response,
             Some(Err(error)) => return Err(self.lost(&error.to_string())),
-            // What fills the buffers of a slow path takes longer; what was to be measured has been.
+            // Filling the buffers of a slow path takes longer; the measurement itself is complete.
             None if body_channel.taken_bytes() > 0 => return Ok(Told { server: String::new(), traces: Vec::new() }),
             None => return Err(self.lost("it is silent")),
         };
@@ -240,7 +241,7 @@ async fn feed(body_channel: &BodyChannel, until: Instant) {
     std::future::pending::<()>().await;
 }
 
-/// The most samples that a server may send: twice what was asked for, and some.
+/// Returns the maximum number of samples that a server may send: about twice the requested number.
 fn most_samples(duration: Duration, interval: Duration) -> usize {
     (2 * duration.as_millis() / interval.as_millis().max(1)) as usize + 16
 }
@@ -248,7 +249,7 @@ fn most_samples(duration: Duration, interval: Duration) -> usize {
 /// The samples of an answer that came by `until`.
 ///
 /// # Errors
-/// Those of the network; `Protocol` for what is no answer to a probe, or more than `most` samples.
+/// Those of the network; `Protocol` for an invalid response, or more than `most` samples.
 async fn samples(mut answer: Answer, until: Instant, most: usize) -> Result<Vec<Sample>> {
     let (mut frames, mut samples, mut ended) = (Frames::default(), Vec::new(), false);
     while !ended && let Ok(next) = timeout_at(until, answer.next()).await {

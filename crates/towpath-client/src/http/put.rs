@@ -1,4 +1,4 @@
-//! The request behind an upload, and what is checked after it.
+//! The request of an upload, and the checks after it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,11 +17,11 @@ use super::{
     store::HttpStore,
 };
 
-/// The pauses before each look for what is left of an upload that broke off.
+/// Delays before each check for leftovers of an interrupted upload.
 const LOOKS: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1000)];
 
-/// What was under the name of an upload before it.
+/// The state of the name before an upload.
 #[derive(Debug, Clone)]
 pub(super) enum Before {
     Nothing,
@@ -71,7 +71,7 @@ impl Put {
         self.accepted(answer, size).await
     }
 
-    /// Sends what comes out of `body_channel`.
+    /// Sends the content of `body_channel`.
     pub(super) async fn stream(&self, body_channel: &Arc<BodyChannel>) -> Result<Metadata> {
         if self.options.parents {
             self.make_parents().await?;
@@ -92,7 +92,7 @@ impl Put {
         let site = &self.store.site;
         let mut question = Question::new(site, Method::PUT).with(header::CONTENT_TYPE, "application/octet-stream");
         if let Payload::Whole(content) = &payload {
-            // Also of an empty file, of which hyper says nothing, and then nginx fails.
+            // Required even for an empty file: hyper omits it, and then nginx fails.
             question = question.with(header::CONTENT_LENGTH, content.len().to_string());
         }
         if let Some(mtime_ns) = mtime_ns {
@@ -116,7 +116,7 @@ impl Put {
         question
     }
 
-    /// What the answer tells of the new file.
+    /// Returns the metadata of the new file in the response.
     pub(super) async fn accepted(&self, answer: Answer, size: u64) -> Result<Metadata> {
         if answer.status == StatusCode::ACCEPTED {
             return self.promised(answer, size).await;
@@ -133,8 +133,8 @@ impl Put {
         Err(self.refused(answer).await)
     }
 
-    /// The metadata of the new file, which the server promised to make (202), if it is there already. If it is not, nothing may be removed:
-    /// under its name may be what it will replace.
+    /// Returns the metadata of a new file after a response 202, if it exists already. If it does not, nothing may be
+    /// removed: the name may still have the file to be replaced.
     async fn promised(&self, answer: Answer, size: u64) -> Result<Metadata> {
         let root = answer.place.root();
         answer.discard().await;
@@ -168,7 +168,7 @@ impl Put {
         }
     }
 
-    /// Why a PUT conflicts with what is there.
+    /// Explains the conflict of a PUT with an existing file.
     async fn explain(&self, error: Error) -> Error {
         if self.is_directory().await {
             return Error::new(Fault::IsDirectory, "it is a directory");
@@ -185,15 +185,15 @@ impl Put {
         let Some(parent) = self.path.parent() else { return Ok(()) };
         match self.store.stat_path(&self.caller, &parent).await {
             Err(error) if error.fault() == Fault::NotFound => self.store.make_directories(&self.caller, &parent).await,
-            // What is wrong with it is seen by the upload itself.
+            // The upload reports its own errors.
             _ => Ok(()),
         }
     }
 
-    /// Compares what the server has with what was sent.
+    /// Compares the stored file with the sent data.
     ///
     /// # Errors
-    /// `Truncated`, `ChecksumMismatch`, `Changed` if another file has taken its place, and why what was promised could not be checked.
+    /// `Truncated`, `ChecksumMismatch`, `Changed` if it was replaced by another file, and errors of the comparison.
     pub(super) async fn verify(
         &self,
         told: Metadata,
@@ -207,7 +207,7 @@ impl Put {
         Ok(metadata)
     }
 
-    /// Takes away what has just been put.
+    /// Removes the new file.
     pub(super) async fn remove(&self) -> bool {
         let removed = self.store.delete(&self.caller, &self.path, &self.store.place(&self.path)).await;
         if let Err(error) = &removed {
@@ -216,7 +216,8 @@ impl Put {
         removed.is_ok()
     }
 
-    /// The metadata of the new file, if size and digests are those of what was sent. Nothing is asked if the answer to the PUT told all.
+    /// Returns the metadata of the new file, if size and digests match the sent data. No request is sent if the
+    /// response to the PUT was sufficient.
     async fn compare(&self, told: Metadata, size: u64, digests: &Digests) -> Result<Metadata> {
         if told.version.is_some() && told.mtime_ns.is_some() && matches!(told.digests.compare(digests), Agreement::Same)
         {
@@ -247,14 +248,14 @@ impl Put {
     async fn look(&self) -> Result<Metadata> {
         let (site, place) = (&self.store.site, self.store.place(&self.path));
         match site.facts.is_xrootd.certain() {
-            // Its HEAD tells no time.
+            // Its HEAD has no time.
             true => stat::stat(site, &self.caller, &self.path, &place).await,
             false => stat::head(site, &self.caller, &place).await,
         }
     }
 
-    /// XRootD tells a digest only if it is asked for one, because it then reads the file: worth it where one was promised. Adds it to
-    /// those `found_right`.
+    /// Requests the expected digest from XRootD, which sends one only on request, because it reads the file for it.
+    /// Adds it to `found_right`.
     async fn ask_promised(&self, expected: &Expectation, found_right: &mut Digests) -> Result<()> {
         let is_compared = !matches!(expected.digests.compare(found_right), Agreement::Incomparable);
         if is_compared || !self.store.site.facts.is_xrootd.certain() {
@@ -292,8 +293,8 @@ impl Put {
         Ok(())
     }
 
-    /// Removes what a server may show of an upload that broke off after `sent_bytes`. Only where what is there now was not there before,
-    /// and is no more than was sent: then it can only be ours.
+    /// Removes the visible part of an upload that was interrupted after `sent_bytes`, only if the file did not exist
+    /// before and is not longer than the sent data: then it is ours.
     pub(super) async fn clean_up(&self, sent_bytes: u64) {
         let facts = &self.store.site.facts;
         if matches!(self.before, Before::Unknown) || facts.is_towpath.certain() {
@@ -319,7 +320,7 @@ impl Put {
     }
 }
 
-/// What is wrong with a file of which `size` bytes with `digests` were sent.
+/// Returns the error for a file that does not match `size` and `digests` of the sent data.
 fn damage(metadata: &Metadata, size: u64, digests: &Digests) -> Option<Error> {
     if metadata.kind != FileKind::File || metadata.size != size {
         let message = format!("{} bytes arrived of {size}", metadata.size);
@@ -332,7 +333,7 @@ fn damage(metadata: &Metadata, size: u64, digests: &Digests) -> Option<Error> {
 
 /// `X-OC-Mtime`: seconds since the Unix epoch, with a fraction where there is one.
 pub(super) fn modified(mtime_ns: i64) -> String {
-    // Of a time before 1970 the fraction counts downwards, as all of it does.
+    // Before 1970 the fraction is negative, like the whole number.
     let sign = if mtime_ns < 0 { "-" } else { "" };
     let (seconds, nanoseconds) = (mtime_ns.unsigned_abs() / 1_000_000_000, mtime_ns.unsigned_abs() % 1_000_000_000);
     if nanoseconds == 0 { format!("{sign}{seconds}") } else { format!("{sign}{seconds}.{nanoseconds:09}") }

@@ -1,4 +1,4 @@
-//! What a site is asked: method, header, body, and what may be done about it when no answer comes.
+//! A request to a site: method, header, body, and the treatment of a missing response.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ pub(super) struct Question {
     pub(super) payload: Payload,
     /// How long the answer may take to begin.
     pub(super) wait: Duration,
-    /// Whether asking twice does the same as asking once.
+    /// Whether the request is idempotent.
     pub(super) repeatable: bool,
     /// Whether its response is read at once, so that it may hold one of the site's permits. A request that waits for others (an upload for
     /// its writer, a listing for its reader) must not, or all permits could wait for each other.
     pub(super) prompt: bool,
-    /// What it is about is a file: a redirect to the same path with a slash says that it is not.
+    /// Whether the target is a file: a redirect to the same path with a slash means that it is not.
     pub(super) of_file: bool,
-    /// A header field that cannot be sent: without it the question would mean something else, so it is not asked.
+    /// A header field that cannot be sent: the request would have another meaning without it and is not sent.
     pub(super) flaw: Option<Error>,
 }
 
@@ -41,7 +41,7 @@ impl Question {
         }
     }
 
-    /// The same with a header field. If no header can have this value, asking fails.
+    /// Adds a header field. An invalid value makes the request fail.
     #[must_use]
     pub(super) fn with(mut self, name: impl Into<http::HeaderName>, value: impl AsRef<str>) -> Self {
         let name = name.into();

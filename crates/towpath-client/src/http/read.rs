@@ -1,8 +1,8 @@
 //! Files open for reading.
 //!
-//! A [`RemoteFile`] asks nobody until it is used. The first answer, to whatever was asked first, pins the version: all later
-//! requests are conditional on it, and all answers are compared with it. While the first answer is on its way, other
-//! calls wait for its header; after that they go side by side, each over a connection of its own.
+//! A [`RemoteFile`] sends no request until it is used. The first response pins the version: all later requests are
+//! conditional on it, and all responses are compared with it. Other calls wait for the header of the first response,
+//! and then run concurrently, each over its own connection.
 //!
 //! A read that breaks off goes on where it stopped.
 
@@ -39,8 +39,8 @@ use super::{
 /// How far into a file a read may begin at a server that sends files only whole: so much is received in vain.
 const SKIPPED_BYTES: u64 = 64 << 20;
 
-/// The most bytes worth asking for at once. Each question has a connection of its own: a hundred of 2 MiB at once, which 5 Gbit/s over 200 ms need, open
-/// a hundred windows.
+/// Maximum useful length of a request in bytes. Each request has its own connection: a hundred of 2 MiB, which 5
+/// Gbit/s over 200 ms need, would open a hundred windows.
 pub(super) const MOST_BYTES: usize = 8 << 20;
 
 /// So much received makes past failures of a read forgotten.
@@ -55,18 +55,19 @@ pub(super) struct RemoteFile {
     place: Place,
     /// If set, any other version fails.
     wanted: Option<VersionTag>,
-    /// Held by the call that asks first.
+    /// Locked by the call that sends the first request.
     first: tokio::sync::Mutex<()>,
     pinned: OnceLock<Pinned>,
-    /// What the first answer to a GET said of its version. What is pinned may come from PROPFIND or HEAD, which may know of no entity tag, or of another one.
+    /// The version in the first response to a GET. The pinned version may come from PROPFIND or HEAD, which may have
+    /// no entity tag, or another one.
     answered: OnceLock<Option<Version>>,
-    /// What was asked for after the first answer, because that did not tell enough.
+    /// Metadata requested after the first response, because that was incomplete.
     completed: OnceLock<Metadata>,
     /// Where the site redirected to.
     moved: Mutex<Option<Place>>,
 }
 
-/// What the first answer told.
+/// The metadata in the first response.
 #[derive(Debug)]
 pub(super) struct Pinned {
     pub(super) metadata: Metadata,
@@ -74,7 +75,7 @@ pub(super) struct Pinned {
 }
 
 impl RemoteFile {
-    /// The file at `path`, which is at `place`; nobody is asked yet.
+    /// Creates a handle of the file at `path`, whose URL is `place`, without a request.
     pub(super) fn new(
         site: Arc<Site>,
         caller: Caller,
@@ -96,7 +97,7 @@ impl RemoteFile {
         }
     }
 
-    /// What is pinned; asks for it if nothing is yet.
+    /// Returns the pinned metadata; requests them if there are none yet.
     pub(super) async fn pin(&self) -> Result<&Pinned> {
         if let Some(pinned) = self.pinned.get() {
             return Ok(pinned);
@@ -122,7 +123,7 @@ impl RemoteFile {
         self.settle(metadata, version)
     }
 
-    /// Pins what an answer told, or compares it with what is pinned.
+    /// Pins the metadata of a response, or compares them with the pinned ones.
     pub(super) fn settle(&self, metadata: Metadata, version: Option<Version>) -> Result<&Pinned> {
         let wanted = self.wanted.as_ref().map(Version::of_tag);
         let pinned = self.pinned.get().and_then(|pinned| pinned.version.as_ref());
@@ -136,8 +137,8 @@ impl RemoteFile {
         Ok(self.pinned.get_or_init(|| Pinned { metadata, version }))
     }
 
-    /// As [`Self::settle`], for what the answer to a GET tells of a file of `size` bytes. If it was not conditional because the condition was refused,
-    /// it must be known to be the version that is wanted.
+    /// Like [`Self::settle`], for the response to a GET of a file of `size` bytes. If the condition was rejected by
+    /// the server and omitted, the response must prove to be of the pinned version.
     fn settle_answer(&self, answer: &Answer, size: u64, is_conditional: bool) -> Result<()> {
         let (metadata, version) = describe::of_headers(&answer.headers, size);
         if !is_conditional {
@@ -199,7 +200,7 @@ impl RemoteFile {
         let mut first = None;
         if self.pinned.get().is_none() {
             first = Some(self.first.lock().await);
-            // XRootD promises what lies beyond the end of a file: its size must be known before.
+            // XRootD announces bytes beyond the end of a file: its size must be known before.
             if self.pinned.get().is_none() && self.site.facts.is_xrootd.certain() {
                 self.pin_by_stat().await?;
             }
@@ -217,14 +218,14 @@ impl RemoteFile {
             .await
     }
 
-    /// Looks whether the file is still as it was when its metadata were asked for, at a site whose answers tell no version.
+    /// Checks that the file is unchanged, at a site whose responses have no version.
     async fn look(&self) -> Result<()> {
         let Some(seen) = self.completed.get() else { return Ok(()) };
         let found = stat::stat(&self.site, &self.caller, &self.path, &self.place).await?;
         if (found.size, found.mtime_ns) == (seen.size, seen.mtime_ns) { Ok(()) } else { Err(changed()) }
     }
 
-    /// The whole file as it comes, if the server does not tell its length.
+    /// Streams the whole file, if the server does not send its length.
     async fn begin_stream(&self) -> Result<Option<ContentStream>> {
         let mut question = Question::new(&self.site, Method::GET);
         (question.of_file, question.prompt) = (true, false);
@@ -292,7 +293,7 @@ struct Fetch<'a> {
     wishes: bool,
     /// Whether the server refuses another version, or the answer is compared here alone.
     is_conditional: bool,
-    /// Whether to ask for a range, or for the whole file because the server cannot use ranges.
+    /// Whether to request a range, or the whole file because the server does not support ranges.
     is_ranged: bool,
 }
 
@@ -300,7 +301,7 @@ struct Fetch<'a> {
 enum Use {
     /// Its body is this part of the file.
     Part(Range<u64>),
-    /// Nothing; ask again, knowing more than before.
+    /// Retry with the new information.
     Again,
     /// Nothing at all.
     Refused,
@@ -341,7 +342,7 @@ impl Fetch<'_> {
             .ok_or_else(|| Error::new(Fault::InvalidArgument, "a range that no file can have"))
     }
 
-    /// Checks that the answer brings what was asked, of the version that is pinned; pins the version if none is.
+    /// Checks that the response has the requested range of the pinned version; pins the version if there is none.
     async fn judge(&mut self, answer: &mut Answer) -> Result<Use> {
         match answer.status {
             StatusCode::PARTIAL_CONTENT => self.judge_part(answer).await,
@@ -358,8 +359,8 @@ impl Fetch<'_> {
         }
     }
 
-    /// Either the file ends before the range, or the server cannot use ranges and is asked for the whole file: of one that is shorter by now
-    /// the answer to that shows it.
+    /// Either the file ends before the range, or the server does not support ranges and the whole file is requested;
+    /// that response shows a file that became shorter.
     async fn judge_unsatisfied(&mut self, answer: &mut Answer) -> Result<Use> {
         let Some(pinned) = self.file.pinned.get() else {
             answer.release_permit();
@@ -397,7 +398,7 @@ impl Fetch<'_> {
         Ok(Use::Part(first..last + 1))
     }
 
-    /// XRootD (seen with 5.5.3) promises bytes beyond the end of a file; the size that it tells is right.
+    /// XRootD (seen with 5.5.3) announces bytes beyond the end of a file, but a correct size.
     fn judge_impossible_part(&mut self, answer: &Answer, field: &str) -> Result<Use> {
         match range::told_size(field).filter(|size| self.file.pinned.get().is_none() && *size < self.end) {
             Some(size) => {
@@ -411,7 +412,7 @@ impl Fetch<'_> {
         }
     }
 
-    /// A server that sends the whole file whatever it is asked.
+    /// Handles a server that always sends the whole file.
     async fn judge_whole(&mut self, answer: &mut Answer) -> Result<Use> {
         let root = answer.place.root();
         let facts = &self.file.site.facts;
@@ -452,14 +453,14 @@ impl Fetch<'_> {
         Use::Refused
     }
 
-    /// Receives what is missing from a body that is `part` of the file.
+    /// Receives the missing bytes from a body that is `part` of the file.
     async fn receive(&mut self, mut answer: Answer, part: Range<u64>) -> Result<(), Failure> {
-        // The version is pinned: others may ask.
+        // The version is pinned: other calls may proceed.
         self.first = None;
         let end = self.end.min(part.end);
         let mut at = part.start;
         let mut gained = 0;
-        // The file may end before what is asked for begins.
+        // The file may end before the requested range.
         self.buffer.reserve(usize::try_from(end.saturating_sub(self.next)).unwrap_or(0));
         while self.next < end {
             let Some(data) = answer.next().await? else {
@@ -494,7 +495,7 @@ impl Fetch<'_> {
 #[async_trait]
 impl ReadHandle for RemoteFile {
     async fn metadata(&self) -> Result<Metadata> {
-        // A read that starts together with this call goes first: its answer tells all that is wanted here.
+        // Let a concurrent read go first: its response has all the required metadata.
         tokio::task::yield_now().await;
         let pinned = self.pin().await.map_err(|error| error.at(&self.path))?;
         if let Some(metadata) = self.completed.get() {

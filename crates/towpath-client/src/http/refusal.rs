@@ -7,10 +7,10 @@ use towpath_store::{Blame, Error, Fault};
 use super::{answer::Answer, site::Credentials};
 use crate::{token::Withheld, words::readable};
 
-/// What is read of the text of an error.
+/// Maximum number of bytes to read of an error text.
 const TEXT_BYTES: usize = 8 << 10;
 
-/// What a status means for one method, where that differs from what it usually means.
+/// Faults of statuses that depend on the method.
 const MEANINGS: &[(&str, u16, Fault)] = &[
     // RFC 4918 §9.3.1: the name is taken; a parent is missing; the body of the request is not understood.
     ("MKCOL", 405, Fault::AlreadyExists),
@@ -66,8 +66,8 @@ pub(super) async fn of(answer: Answer, method: &Method, credentials: &Credential
     if fault == Fault::Internal { error.blamed_on(Blame::Storage) } else { error }
 }
 
-/// That a server answered 202, and what it promised has not happened, or cannot be seen because of `unseen`. It is not sent again: what is
-/// promised may still happen, and a second time.
+/// Returns the error for a response 202 whose effect has not happened, or cannot be observed because of `unseen`. The
+/// request is not retried: it could be carried out twice.
 pub(super) fn not_done(root: &str, method: &Method, unseen: Option<&str>) -> Error {
     let state = unseen
         .map_or_else(|| "it is not done yet".to_owned(), |why| format!("whether it is done cannot be seen ({why})"));
@@ -89,7 +89,7 @@ fn fault_of_token(code: &str) -> Option<Fault> {
     }
 }
 
-/// That the bucket is in another region, of which the header of any answer may tell.
+/// Detects that the bucket is in another region, from the header of any response.
 fn elsewhere(status: StatusCode, headers: &HeaderMap) -> Option<s3::Refusal> {
     let region = headers.get("x-amz-bucket-region")?.to_str().ok()?;
     let code = "PermanentRedirect".to_owned();
@@ -123,7 +123,7 @@ pub(super) fn fault(method: &Method, status: StatusCode) -> Fault {
     match special {
         Some((_, _, fault)) => *fault,
         None if status == StatusCode::PRECONDITION_FAILED => Fault::Changed,
-        // What is asked for is being prepared, as a file that comes from tape.
+        // The file is being prepared, for instance recalled from tape.
         None if status == StatusCode::ACCEPTED => Fault::Unavailable,
         None if matches!(status, StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) => Fault::Unsupported,
         None => Fault::from_http(status.as_u16()),

@@ -64,12 +64,12 @@ impl RetryState {
         }
     }
 
-    /// The same, but waits that the server asks for last at most `patience` in all.
+    /// Limits the total of waits requested by the server to `patience`.
     pub(super) fn for_at_most(self, patience: Duration) -> Self {
         Self { patience: self.patience.min(patience), ..self }
     }
 
-    /// Where to ask now.
+    /// Returns the target of the next request.
     pub(super) fn place(&self) -> &Place {
         &self.place
     }
@@ -91,14 +91,14 @@ impl RetryState {
         starts_away
     }
 
-    /// Data came: the counters of failures start anew.
+    /// Records progress: the failure counters restart.
     pub(super) fn progressed(&mut self, now: Instant) {
         self.losses = 0;
         self.waited = Duration::ZERO;
         self.started = now;
     }
 
-    /// Goes back to where the question was first meant for. Whether that is another place than the one just asked.
+    /// Returns to the original target. Returns whether the last request went elsewhere.
     pub(super) fn return_to_origin(&mut self) -> bool {
         let was_away = self.place != self.origin;
         self.place = self.origin.clone();
@@ -108,8 +108,8 @@ impl RetryState {
 
     /// What follows from `failure`: the pause before the next attempt at [`Self::place`].
     ///
-    /// `repeatable` says that asking twice does the same as asking once, `known_good` that the server has answered before: one that
-    /// never did is not called again and again. `chance` is a random number, so that many clients do not come back in step.
+    /// `repeatable` is whether the request is idempotent, `known_good` whether the server has responded before: one
+    /// that never did is not retried. `chance` is a random number for the jitter of the backoff.
     ///
     /// # Errors
     /// The error to report: trying again is of no use, or has been tried enough.

@@ -5,13 +5,13 @@
 //! | a bucket as a [`Store`](towpath_store::Store) | `store`, `names`, `listing` |
 //! | an object being read; written, in parts | `file`; `upload`, `parts`, `budget` |
 //! | single requests | `bucket` |
-//! | where buckets are, as whom they are asked for | `settings`, `profile` |
-//! | signatures, and where credentials come from (`object_store`) | `signer`, `messenger` |
+//! | endpoints and credentials of buckets | `settings`, `profile` |
+//! | signatures, and sources of credentials (`object_store`) | `signer`, `messenger` |
 //!
-//! S3 is HTTP: requests go by the same sites and connections as those of `http(s)://`, with the same repetitions and bounds, and are signed on
-//! their way out. Of the crate `object_store` come the signature and Amazon's ways to get credentials. Its own stores cannot say what is needed
-//! here: a condition on the end of an upload in parts, the digests of an object, markers of directories, and whose fault an error is.
-//! `docs/s3.md` tells what a bucket can and cannot promise.
+//! S3 is HTTP: requests use the same sites and connections as `http(s)://`, with the same retries and limits, and are
+//! signed. The crate `object_store` provides the signature and Amazon's ways to get credentials. Its own stores lack
+//! some requirements: a condition on the completion of a multipart upload, the digests of an object, directory
+//! markers, and blame for errors. `docs/s3.md` describes the guarantees of a bucket.
 
 mod bucket;
 mod budget;
@@ -52,7 +52,7 @@ pub struct Sites {
     budget: Arc<Budget>,
 }
 
-/// What is found out once: from then on it is as it was.
+/// Capabilities found out once and then remembered.
 #[derive(Debug)]
 struct Ways {
     settings: Settings,

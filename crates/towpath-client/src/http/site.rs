@@ -1,4 +1,4 @@
-//! A site that speaks HTTP: asking it, over all redirects and repetitions, and what has been learnt about it.
+//! An HTTP site: requests with redirects and retries, and the known capabilities of the site.
 
 use std::{
     collections::HashMap,
@@ -40,10 +40,10 @@ use crate::{
     token::{Tokens, Withheld},
 };
 
-/// How long to wait for 'continue', of a site that may not know it, before the body is sent all the same, as curl does.
+/// Time to wait for 'continue' before the body is sent anyway, as curl does; some sites do not support it.
 const CONTINUE_WAIT: Duration = Duration::from_secs(1);
 
-/// Sites kept; of more, those that nobody uses are let go, and what was learnt about them.
+/// Maximum number of sites; beyond that, unused ones are dropped together with their known capabilities.
 const MAX_SITES: usize = 256;
 
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("towpath/", env!("CARGO_PKG_VERSION")));
@@ -72,7 +72,7 @@ impl Sites {
         Arc::new(Self { options, tokens, background, pools, is_nice: Arc::default(), sites: Mutex::default() })
     }
 
-    /// From now on each site is asked few questions at a time.
+    /// Limits the number of concurrent requests to each site from now on.
     pub(crate) fn be_nice(&self) {
         self.is_nice.store(true, Relaxed);
     }
@@ -105,7 +105,7 @@ pub(super) struct Site {
     tokens: Arc<Tokens>,
     /// What clears away what dropped uploads left.
     pub(super) background: TaskTracker,
-    /// Held while the site is told that an upload ended.
+    /// Locked while the end of an upload is sent to the site.
     pub(super) farewells: Arc<RwLock<()>>,
     pub(super) pools: Arc<Pools>,
     concurrency: ConcurrencyLimit,
@@ -113,7 +113,7 @@ pub(super) struct Site {
     signer: Option<Arc<Signer>>,
 }
 
-/// What is sent to prove who asks.
+/// The credentials of a request.
 #[derive(Debug, Default)]
 pub(super) struct Credentials {
     token: Option<Secret>,
@@ -121,7 +121,7 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// What may be sent.
+    /// Returns the token to send.
     pub(super) fn token(&self) -> Option<&Secret> {
         self.token.as_ref()
     }
@@ -153,7 +153,8 @@ impl Site {
         self.signer.is_some()
     }
 
-    /// What `caller` can show: the call's own token, or the one that the options tell of. It is sent over TLS, and within this machine.
+    /// Returns the credentials of `caller`: its own token, or the one in the options. It is sent over TLS, and within
+    /// this machine.
     ///
     /// # Errors
     /// `AuthenticationFailed` for a token that was named but cannot be used.
@@ -184,7 +185,7 @@ impl Site {
     /// Asks until there is an answer to work with: any status but redirects, and those that say 'later'.
     ///
     /// # Errors
-    /// The last one, when asking again is of no use or has been tried enough.
+    /// The last error, when a retry is useless or the retry budget is spent.
     pub(super) async fn ask(
         &self,
         caller: &Caller,
@@ -221,7 +222,7 @@ impl Site {
         let untouched = question.payload.is_untouched();
         let repeatable = question.repeatable && untouched;
         let failure = match failure {
-            // What has been sent of a stream is gone.
+            // Sent data of a stream are gone.
             Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) if !untouched => {
                 Failure::Lost(error)
             }
@@ -288,7 +289,7 @@ impl Site {
         if self.facts.is_xrootd.certain() { check_name(place) } else { Ok(()) }
     }
 
-    /// The request that asks `question`.
+    /// Creates the HTTP request for `question`.
     ///
     /// # Errors
     /// For what cannot be sent.
@@ -464,7 +465,7 @@ fn check_coding(answer: &Answer) -> Result<(), Failure> {
     Err(Failure::Fatal(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)))
 }
 
-/// Whether to work with an answer, or to ask again.
+/// Decides whether to use a response, or to retry.
 async fn judge(answer: Answer, question: &Question, credentials: &Credentials) -> Result<Answer, Failure> {
     check_coding(&answer)?;
     if let Some(location) = answer.headers.get(header::LOCATION).filter(|_| is_redirect(answer.status, question)) {
@@ -493,7 +494,8 @@ async fn judge(answer: Answer, question: &Question, credentials: &Credentials) -
     }
 }
 
-/// Whether `status` asks to send the same request elsewhere. 303 asks for a GET (or HEAD) in its place, and 300 recommends one, so that both serve only those.
+/// Returns whether `status` redirects the same request. 303 requests a GET (or HEAD) instead, and 300 recommends one,
+/// so both apply only to those.
 fn is_redirect(status: StatusCode, question: &Question) -> bool {
     match status.as_u16() {
         301 | 302 | 307 | 308 => true,

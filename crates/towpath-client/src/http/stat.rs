@@ -39,7 +39,7 @@ pub(super) fn method(name: &'static str) -> Method {
 /// The metadata of `path`, which is at `place`.
 ///
 /// # Errors
-/// Those of asking, and `NotFound`.
+/// Those of the request, and `NotFound`.
 pub(super) async fn stat(site: &Site, caller: &Caller, path: &StorePath, place: &Place) -> Result<Metadata> {
     match ask(site, caller, place).await {
         Ok(Known::Entry(entry)) => Ok(describe::of_entry(&entry)),
@@ -53,7 +53,7 @@ pub(super) async fn stat(site: &Site, caller: &Caller, path: &StorePath, place: 
 /// What WebDAV knows of `path`.
 ///
 /// # Errors
-/// Those of asking, `NotFound`, and `Unsupported` if the server does not speak WebDAV.
+/// Those of the request, `NotFound`, and `Unsupported` if the server does not support WebDAV.
 pub(super) async fn entry(site: &Site, caller: &Caller, path: &StorePath, place: &Place) -> Result<Entry> {
     match ask(site, caller, place).await.map_err(|error| error.at(path))? {
         Known::Entry(entry) => Ok(*entry),
@@ -134,7 +134,7 @@ impl Described {
         Ok(Self { body: answer.whole(ANSWER_BYTES).await?, place, is_from_xrootd })
     }
 
-    /// What it says of the resource.
+    /// The metadata of the resource.
     ///
     /// # Errors
     /// `Protocol` if it says nothing that can be used; the error of the resource.
@@ -149,7 +149,7 @@ impl Described {
         }
     }
 
-    /// The entry of the resource. A server may ignore the depth, and describe what is in a directory before the directory.
+    /// The entry of the resource. A server may ignore the depth, and list members of a directory before the directory.
     ///
     /// Behind a proxy a server may know the resource by a path with a prefix more, or less, than the one that was requested. A single
     /// entry is taken if one of the two paths ends with the other, name by name: `/webdav/d/f` for `/d/f`, or `/d/f` for `/webdav/d/f`.
@@ -196,10 +196,10 @@ pub(super) fn refused(status: u16, place: &Place) -> Error {
     Error::new(fault, fault.phrase()).in_store(place.root()).with_code(status.into())
 }
 
-/// The metadata of a file by HEAD, with the digests that the server has; by GET where HEAD does not tell.
+/// Returns the metadata of a file by HEAD, with the server's digests; by GET where HEAD is not sufficient.
 ///
 /// # Errors
-/// Those of asking, `NotFound`, `IsDirectory`.
+/// Those of the request, `NotFound`, `IsDirectory`.
 pub(super) async fn head(site: &Site, caller: &Caller, place: &Place) -> Result<Metadata> {
     // XRootD would read the file to compute them.
     let wanted: &[Algorithm] = if site.facts.is_xrootd.certain() { &[] } else { &WANTED };
@@ -216,7 +216,8 @@ pub(super) async fn head(site: &Site, caller: &Caller, place: &Place) -> Result<
     }
 }
 
-/// `metadata`, which say that a file is empty, or those of what a GET finds if it is not: of an empty file nothing is read that could show it.
+/// Returns `metadata`, which describe an empty file, or those of a GET if the file is not empty: reads of an empty
+/// file send no request that could show it.
 ///
 /// # Errors
 /// As [`by_get`].
@@ -232,11 +233,11 @@ pub(super) fn may_be_for_get_only(error: &Error) -> bool {
 
 /// The metadata of a file by a GET of its first byte.
 ///
-/// A server that cannot use the range answers 416 not only of an empty file. Unless it tells the size 0 with that, a GET of the whole file
-/// shows what is there; of its body nothing is read.
+/// A server without support of the range may respond 416 to a non-empty file too. Unless that response has size 0, a
+/// GET of the whole file decides; its body is not read.
 ///
 /// # Errors
-/// Those of asking; [`unknown_length`].
+/// Those of the request; [`unknown_length`].
 pub(super) async fn by_get(site: &Site, caller: &Caller, place: &Place) -> Result<Metadata> {
     let mut question = Question::new(site, Method::GET).with(header::RANGE, "bytes=0-0");
     question.of_file = true;
@@ -258,7 +259,7 @@ pub(super) async fn by_get(site: &Site, caller: &Caller, place: &Place) -> Resul
     Ok(describe::of_headers(&answer.headers, size).0)
 }
 
-/// The size of the file that an answer 416 tells (`Content-Range: bytes */N`, RFC 9110 §14.4), if it does.
+/// Returns the size of the file in a response 416 (`Content-Range: bytes */N`, RFC 9110 §14.4), if present.
 pub(super) fn size_without_range(answer: &Answer) -> Option<u64> {
     match ContentRange::parse(answer.field(header::CONTENT_RANGE)?)? {
         ContentRange::Unsatisfied { size } => Some(size),
@@ -274,7 +275,8 @@ pub(super) fn coding_of(answer: &Answer) -> Option<&str> {
         .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("identity"))
 }
 
-/// That a server does not tell how long a file is: it can only be read as a stream ([`towpath_store::ReadHandle::stream`]).
+/// Returns the error for a file of unknown length: it can only be read as a stream
+/// ([`towpath_store::ReadHandle::stream`]).
 pub(super) fn unknown_length(place: &Place) -> Error {
     let message = format!("{} does not tell how long the file is: only `cp` and `cat` can read it", place.root());
     Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)
@@ -286,10 +288,10 @@ fn described(answer: &Answer) -> Option<Metadata> {
     Some(describe::of_headers(&answer.headers, size).0)
 }
 
-/// A HEAD that succeeded; it asks for digests unless the server rejects that.
+/// Sends a HEAD and returns its successful response; it requests digests unless the server rejects that.
 ///
 /// # Errors
-/// Those of asking, `NotFound`, `IsDirectory`.
+/// Those of the request, `NotFound`, `IsDirectory`.
 pub(super) async fn ask_head(
     site: &Site,
     caller: &Caller,
@@ -334,7 +336,7 @@ pub(super) fn may_refuse_wishes(answer: &Answer) -> bool {
     matches!(answer.status, StatusCode::METHOD_NOT_ALLOWED | StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST)
 }
 
-/// The error of a body that broke off, where it is not asked for again.
+/// Returns the error of a truncated body that is not requested again.
 pub(super) fn error_of(failure: Failure) -> Error {
     match failure {
         Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) | Failure::Fatal(error) => error,

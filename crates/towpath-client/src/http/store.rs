@@ -30,10 +30,10 @@ const ROOM_CHECKED_BYTES: u64 = 1 << 30;
 
 /// A site that speaks HTTP, and perhaps WebDAV.
 ///
-/// What it can do is learnt from its answers; before the first one, [`Store::capabilities`] tells what may be. Some promises depend on the
-/// server. One that ignores `If-None-Match` or `Overwrite: F` is looked at before; what happens between is not seen. One
-/// that shows uploads while they are written is cleaned of those that failed. Only at towpath's own can uploads be taken up again, if its storage can; before the
-/// first one that is thought possible.
+/// Capabilities are learned from responses; before the first one, [`Store::capabilities`] returns the possible ones.
+/// Some promises depend on the server. If it ignores `If-None-Match` or `Overwrite: F`, the target is checked before;
+/// changes in between are not detected. If it shows uploads while they are written, failed ones are removed. Only
+/// towpath servers can resume uploads, if their storage can; before the first response this counts as possible.
 #[derive(Clone)]
 pub struct HttpStore {
     pub(super) site: Arc<Site>,
@@ -48,7 +48,7 @@ impl fmt::Debug for HttpStore {
 }
 
 impl HttpStore {
-    /// The store that `url` lies in. Nobody is asked yet. The query of the URL is sent with every request.
+    /// Creates the store of `url`, without a request. The query of the URL is sent with every request.
     pub fn new(sites: &Arc<Sites>, url: &Url) -> Self {
         let site = sites.at(&url.endpoint());
         if matches!(url.scheme(), Scheme::Dav | Scheme::Davs) {
@@ -123,7 +123,7 @@ impl Store for HttpStore {
             return Err(Error::new(Fault::IsDirectory, "it is a directory").at(path));
         }
         self.check_room(caller, path, options.size_hint.unwrap_or(0)).await?;
-        // Our own server keeps conditions by itself, and shows nothing of what failed; others may not.
+        // A towpath server checks conditions itself, and shows nothing of failed uploads; others may not.
         let before = match self.site.facts.is_towpath.certain() {
             true => Before::Unknown,
             false => match self.stat_path(caller, path).await {

@@ -1,4 +1,4 @@
-//! HTTP-TPC, the client's side: a `COPY` that a site carries out with another one, and what it tells meanwhile.
+//! Client side of HTTP-TPC: a `COPY` that a site carries out with another one, and its progress markers.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) struct Other<'a> {
 }
 
 impl HttpStore {
-    /// Fails if this site is known to take `path`, which another site will ask it for, for another one.
+    /// Fails if this site is known to take `path`, which the other site will request, for another file.
     ///
     /// # Errors
     /// `InvalidArgument`.
@@ -83,7 +83,8 @@ impl HttpStore {
     }
 }
 
-/// Follows the markers to the verdict. They may tell of no new byte for `patience`, as a storage may have to fetch or verify the file.
+/// Follows the markers to the result. They may report no new byte for `patience`, because a storage may have to recall
+/// or verify the file.
 async fn verdict(answer: &mut Answer, patience: Duration, written: Written<'_>) -> Result<()> {
     let mut reader = Reader::default();
     let mut stripes: Vec<u64> = Vec::new();

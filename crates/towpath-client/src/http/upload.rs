@@ -15,7 +15,7 @@ use towpath_store::{Error, Expectation, Fault, FileKind, Kind, Metadata, Overwri
 
 use super::{body_channel::BodyChannel, put::Put};
 
-/// What is gathered before a PUT starts: files up to here go in one request that can be sent again.
+/// Bytes to buffer before a PUT starts: files up to this size are sent in one request that can be retried.
 const GATHERED_BYTES: usize = 1 << 20;
 
 /// A file being written.
@@ -55,7 +55,7 @@ enum Accepted {
 }
 
 impl Upload {
-    /// A file of which nothing is sent yet.
+    /// Creates an upload without sending anything.
     pub(super) fn new(put: Put) -> Self {
         let algorithms = Algorithms::DEFAULT.union(put.options.digests);
         let state = State { hasher: Hasher::new(algorithms), stage: Stage::Gathering { pieces: Vec::new() } };
@@ -146,7 +146,7 @@ impl Upload {
         let sent = Arc::clone(&body_channel);
         let task = tokio::spawn(async move {
             let outcome = put.stream(&sent).await;
-            // Whoever writes more hears why nobody takes it.
+            // Later writes fail with the error of the upload.
             sent.fail(outcome.as_ref().err().cloned().unwrap_or_else(finished));
             outcome
         });
@@ -193,7 +193,7 @@ fn finished() -> Error {
     Error::new(Fault::HandleNotOpen, "the upload is finished")
 }
 
-/// Sees to it that nothing is left of an upload that fails, also if nobody waits for it any more.
+/// Removes the remains of a failed upload, even if its future is dropped.
 #[derive(Debug)]
 struct CleanUp {
     put: Arc<Put>,
@@ -202,7 +202,7 @@ struct CleanUp {
 }
 
 impl CleanUp {
-    /// Ends what is underway of an upload that is given up.
+    /// Ends the requests of an aborted upload.
     fn after(put: &Arc<Put>, stage: Stage) -> Self {
         let sent_bytes = match stage {
             Stage::Sending(sending) => Some(sending.body_channel.close()),
@@ -227,7 +227,7 @@ impl CleanUp {
 impl Drop for CleanUp {
     fn drop(&mut self) {
         let Some(bytes) = self.sent_bytes else { return };
-        // Without a runtime there is nothing left that could ask.
+        // Without a runtime no request is possible.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let put = Arc::clone(&self.put);
             let background = put.store.site.background.clone();
@@ -308,7 +308,7 @@ impl WriteHandle for Upload {
         };
         match &outcome {
             Ok(_) => clean_up.spare(),
-            // What is another's stays.
+            // A file of another client stays.
             Err(error) if is_put && error.fault() != Fault::Changed => {
                 self.put.remove().await;
                 clean_up.spare();

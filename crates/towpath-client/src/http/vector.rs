@@ -1,7 +1,7 @@
 //! Many ranges of one file at once.
 //!
-//! Ranges close to each other are joined to spans; spans go into requests of several ranges each, a few requests at a time. A server
-//! that does not answer with all of them is asked for each span by itself, from then on at once.
+//! Neighbouring ranges are joined to spans; spans are requested in a few requests with several ranges each. If a
+//! server does not respond with all of them, each span is requested separately, and from then on immediately.
 
 use std::sync::Arc;
 
@@ -27,7 +27,8 @@ pub(super) const MAX_RANGES: usize = 1024;
 /// The longest range of a vector read that is worth joining with others.
 pub(super) const MAX_RANGE_BYTES: usize = 2 << 20;
 
-/// Ranges that lie so close are read with what lies between them: the header of a part alone takes 100 bytes and a system call.
+/// Maximum gap in bytes between ranges that are read together: the header of a part alone takes 100 bytes and a system
+/// call.
 const GAP_BYTES: u64 = 1024;
 
 /// The longest span that is made by joining.
@@ -42,7 +43,7 @@ const REQUEST_BYTES: u64 = 8 << 20;
 /// Requests underway for one vector read.
 const REQUESTS: usize = 8;
 
-/// A part of the file that is read in one piece, for one or more of the ranges asked.
+/// A part of the file that is read in one piece, for one or more ranges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Span {
     start: u64,
@@ -159,7 +160,7 @@ fn failed(span: &Span, error: &Error) -> Vec<(usize, Result<Bytes>)> {
     span.members.iter().map(|(index, _)| (*index, Err(error.clone()))).collect()
 }
 
-/// What has come of the spans of one request.
+/// The received data of the spans of one request.
 struct Filling {
     spans: Arc<[Span]>,
     buffers: Vec<Vec<u8>>,
@@ -192,7 +193,7 @@ impl Filling {
     }
 }
 
-/// Asks for all spans in one request. What is missing afterwards is to be asked for one by one.
+/// Requests all spans in one request. Missing ones have to be requested separately afterwards.
 ///
 /// # Errors
 /// Those that would meet each of the spans too.
@@ -210,7 +211,7 @@ async fn read_together(file: &RemoteFile, filling: &mut Filling) -> Result<()> {
         StatusCode::PARTIAL_CONTENT => answer.field(header::CONTENT_TYPE).and_then(Boundary::of_content_type),
         StatusCode::PRECONDITION_FAILED if !file.may_be_another_tag() => return Err(changed()),
         StatusCode::PRECONDITION_FAILED => return Ok(()),
-        // What happened is seen when the spans are asked for.
+        // The separate requests show the error.
         StatusCode::OK | StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::BAD_REQUEST => None,
         _ => return Err(file.refused(answer).await),
     };
@@ -313,7 +314,7 @@ mod tests {
         filling.put(0, &at(0, 12));
         filling.put(12, &at(12, 100));
         assert_eq!(filling.buffers, [at(10, 5), at(2000, 5), at(4000, 1)]);
-        // What lies behind a gap is not taken for what stands before it.
+        // Data after a gap are not taken for data before it.
         let mut filling = Filling::new(self::spans(vec![(0, range(10, 5))]));
         filling.put(12, &at(12, 3));
         assert!(filling.buffers[0].is_empty());

@@ -17,7 +17,7 @@ use super::{
     sites::Sites,
 };
 
-/// One server as a user meant it, and all that is needed to ask it.
+/// A server as named by the user, and everything required for requests to it.
 #[derive(Debug, Clone)]
 pub(super) struct Origin {
     pub(super) sites: Arc<Sites>,
@@ -30,7 +30,7 @@ pub(super) struct Origin {
 /// A question about a path.
 pub(super) struct Question<'a> {
     pub(super) path: &'a StorePath,
-    /// Whether asking twice does the same as asking once.
+    /// Whether the request is idempotent.
     pub(super) repeatable: bool,
     /// Whether the answer may take long by its nature.
     pub(super) patient: bool,
@@ -51,13 +51,13 @@ impl<'a> Question<'a> {
 }
 
 impl Origin {
-    /// Who asks on behalf of `caller`.
+    /// Returns the identity for requests of `caller`.
     pub(super) fn identity(&self, caller: &Caller) -> Identity {
         let (token, is_nobody) = (caller.token.clone(), caller.is_nobody);
         Identity { user: self.user.clone(), token, is_nobody, careful: self.careful }
     }
 
-    /// Whether the server is towpath; it is asked if nobody has yet. Not if that is not known.
+    /// Returns whether the server is towpath, with a request if it is unknown; false if that fails.
     pub(super) async fn is_ours(&self, caller: &Caller) -> bool {
         let site = self.sites.at(&self.place, &self.identity(caller));
         site.may_be_ours().await && site.is_known_to_be_ours()
@@ -134,7 +134,7 @@ impl Origin {
         }
     }
 
-    /// As [`Self::ask`], with the body understood.
+    /// Like [`Self::ask`], with a decoded body.
     pub(super) async fn ask_for<B: Body>(
         &self,
         caller: &Caller,

@@ -1,7 +1,8 @@
 //! Which of the security protocols that a server offers can be used, and the credentials for it.
 //!
-//! `ztn` carries a bearer token and is used over TLS only; `unix` and `host` prove nothing, but some sites ask for
-//! them. Protocols with ciphers of their own (`gsi`, `sss`, `krb5`) are not spoken: a token over TLS replaces them.
+//! `ztn` carries a bearer token and is used over TLS only; `unix` and `host` prove nothing, but some sites require
+//! them. Protocols with their own cryptography (`gsi`, `sss`, `krb5`) are not supported: a token over TLS replaces
+//! them.
 
 use bytes::Bytes;
 use towpath_proto::xrootd::{
@@ -38,7 +39,8 @@ impl Means {
         Ok(credentials.map(|credentials| Auth { credential_type: offer.credential_type(), credentials }))
     }
 
-    /// The error when nothing of what `host` offers led to a login; `refusal` is the last answer of the server.
+    /// Returns the error when none of the offers of `host` led to a login; `refusal` is the last response of the
+    /// server.
     pub(super) fn exhausted(&self, host: &str, offers: &[Offer], tls: bool, refusal: Option<&str>) -> Error {
         let names: Vec<&str> = offers.iter().map(|offer| &*offer.name).collect();
         let offered = readable(&names.join(", "));

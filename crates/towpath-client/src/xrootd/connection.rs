@@ -51,9 +51,9 @@ pub(super) use writer::Payload;
 pub(super) enum Failure {
     /// The server refused it.
     Refused(ErrorReply),
-    /// It has to be asked somewhere else. `encrypted` says that nobody but the server can have said so.
+    /// It must be sent to another server. `encrypted` is whether the redirect came over an encrypted connection.
     Redirect { to: Redirect, encrypted: bool },
-    /// It has to be asked later.
+    /// It must be sent later.
     Wait { seconds: u32 },
     /// The server wanted credentials first. It was not done.
     TooEarly,
@@ -63,7 +63,7 @@ pub(super) enum Failure {
     Occupied,
     /// The connection could not be made. It was not done.
     NotSent(Error),
-    /// The connection was lost, and nobody knows whether it was done.
+    /// The connection was lost; the request may or may not have been carried out.
     Lost(Error),
     /// It was not done, and trying again is of no use.
     Fatal(Error),
@@ -145,9 +145,9 @@ struct Waiting {
     since: Instant,
     /// When it is given up: unless data came for it meanwhile, or the server promised an answer for another time (`waitresp`).
     deadline: Instant,
-    /// What came of its answer.
+    /// The response received so far.
     parts: Parts,
-    /// The server wants credentials first; it will be asked again when it has them.
+    /// The server requires credentials first; the request is sent again afterwards.
     refused_early: bool,
     /// Nobody waits for it any more.
     given_up: bool,
@@ -285,7 +285,7 @@ impl Shared {
         table.waiting.is_empty()
     }
 
-    /// Ends a request that is not in the table. A listing gives the connection back, whoever still reads it.
+    /// Ends a request that is not in the table. A listing releases the connection, even if it is still being read.
     fn end(&self, waiting: Waiting, outcome: Result<Answer, Failure>) {
         if waiting.streams {
             self.table().occupied = false;

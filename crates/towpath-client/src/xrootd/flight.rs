@@ -51,7 +51,7 @@ pub(super) enum TlsWish {
     Insist,
 }
 
-/// What is known before the connection is made.
+/// Information available before the connection.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     /// The server, for messages.
@@ -334,7 +334,7 @@ impl Flight {
         };
         Request::from(login).encode(reserved::LOGIN, &mut self.output);
         if let Some(offer) = self.plan.offer.take() {
-            // Credentials that cannot be had now are asked for again, with an error to show, once the server wants them.
+            // Unavailable credentials are looked for again, with an error to report, once the server requires them.
             let _ = self.send_credentials(offer);
         }
     }

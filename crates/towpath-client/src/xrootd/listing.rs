@@ -32,7 +32,7 @@ const ROOM_KIB: usize = 1024;
 /// Most entries of a batch.
 const BATCH: usize = 1000;
 
-/// Entries asked about at once, where the server did not tell about them.
+/// Maximum number of concurrent `stat` requests for entries, where the server does not include metadata.
 const CONCURRENT_STATS: usize = 64;
 
 /// A listing underway.
@@ -60,7 +60,7 @@ struct Answer {
 
 /// The entries of the directory at `path`.
 pub(super) fn list(origin: Origin, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing {
-    // Names alone do not tell files from directories.
+    // Names alone do not distinguish files and directories.
     let checksums = if options.digests { DirlistOptions::dcksm } else { DirlistOptions::NONE };
     let walk = Walk {
         identity: origin.identity(caller),
@@ -93,7 +93,7 @@ fn batches(walk: Walk) -> impl Stream<Item = Result<Vec<Entry>>> {
 }
 
 impl Answer {
-    /// The error of a listing of which entries have been given out.
+    /// Returns the error of a listing whose entries were partly returned.
     fn broke_off(&self, failure: Failure) -> Error {
         match failure {
             Failure::Lost(error) | Failure::EarlyLoss(error) | Failure::NotSent(error) | Failure::Fatal(error) => error,
@@ -152,7 +152,7 @@ impl Walk {
         Ok(Answer { site, pieces, pending, parser: DirlistParser::new(self.flags) })
     }
 
-    /// Asks about each entry what a server that does not honour `dstat` did not tell.
+    /// Requests missing metadata of entries from a server without `dstat`.
     async fn complete(&self, batch: Vec<(Entry, bool)>) -> Result<Vec<Entry>> {
         let entries = batch.into_iter().map(|(entry, known)| async move {
             if known {
@@ -165,7 +165,7 @@ impl Walk {
     }
 }
 
-/// Entries of what has come, and whether their metadata did too.
+/// Parses the received entries, and whether they include metadata.
 fn parse(answer: &mut Answer) -> Result<Vec<(Entry, bool)>> {
     let mut batch = Vec::new();
     while batch.len() < BATCH {

@@ -38,7 +38,7 @@ pub(super) fn of_stat(stat: &StatInfo) -> Metadata {
     metadata
 }
 
-/// The version of a file: the server's number for it, its size and its time, which the protocol tells in whole seconds.
+/// Returns the version of a file: the server's number of it, its size and its time in whole seconds.
 fn version(stat: &StatInfo) -> Option<VersionTag> {
     VersionTag::of_numbers("x", [stat.id, stat.size, stat.mtime as u64])
 }
@@ -86,7 +86,7 @@ pub(super) fn space(answer: &[u8]) -> Option<Space> {
     Some(Space { total: number("oss.space")?, free: number("oss.free")? })
 }
 
-/// The room that `statvfs` tells, in MiB and percent.
+/// Converts the space in `statvfs`, in MiB and percent.
 pub(super) fn space_of_vfs(vfs: &VfsInfo) -> Space {
     let free = vfs.rw_free_mib.saturating_mul(1 << 20);
     let unused_percent = u64::from(100_u32.saturating_sub(vfs.rw_used_percent)).max(1);

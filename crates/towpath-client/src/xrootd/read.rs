@@ -1,8 +1,9 @@
 //! Files open for reading.
 //!
-//! A [`RemoteFile`] asks nobody until it is used. Each of its lanes (one for each session of the site) holds one open of
-//! the file, made when the lane is first used, and made again after the session was lost; all opens must find the
-//! same version, and a `stat` goes along with a read once a second ([`watch`]). Ranges are received into the caller's buffer; pages that arrive damaged are fetched again one by one.
+//! A [`RemoteFile`] sends no request until it is used. Each of its lanes (one per session of the site) holds one open
+//! of the file, made when the lane is first used, and again after the session was lost; all opens must find the same
+//! version, and a `stat` accompanies a read once a second ([`watch`]). Ranges are received into the caller's buffer;
+//! corrupted pages are fetched again one by one.
 
 mod attempt;
 mod watch;
@@ -38,7 +39,7 @@ use watch::Watch;
 
 pub(super) use attempt::{Attempt, Check, fetch, reopen};
 
-/// The longest range asked for in one request, in bytes; longer reads are split, so that no request exceeds the window.
+/// Maximum length of a request in bytes; longer reads are split, so that no request exceeds the window.
 const MAX_REQUEST_BYTES: usize = 32 << 20;
 
 /// One version of a file at a site.
@@ -57,14 +58,14 @@ pub(super) struct RemoteFile {
 /// One open of the file.
 #[derive(Debug, Clone)]
 pub(super) struct Lane {
-    /// Where the file is, with what the redirector wants this server to be told of it.
+    /// The location of the file, with the opaque information that the redirector added for the server.
     place: Place,
     pub(super) site: Arc<Site>,
     pub(super) file: Arc<OpenFile>,
 }
 
 impl RemoteFile {
-    /// The file at `path`; nobody is asked yet.
+    /// Creates a handle of the file at `path`, without a request.
     pub(super) fn new(origin: Origin, identity: Identity, path: StorePath, options: OpenOptions) -> Self {
         Self {
             origin,
@@ -118,7 +119,7 @@ impl RemoteFile {
         self.lanes().iter().flatten().find(|lane| lane.file.is_usable()).map(|lane| lane.place.clone())
     }
 
-    /// Gives up a lane, unless somebody has replaced it already.
+    /// Abandons a lane, unless it was replaced already.
     pub(super) fn abandon(&self, failed: &Lane) {
         for lane in self.lanes().iter_mut() {
             if lane.as_ref().is_some_and(|lane| Arc::ptr_eq(&lane.file, &failed.file)) {
@@ -177,7 +178,7 @@ impl RemoteFile {
         }
     }
 
-    /// For servers that do not tell with the open.
+    /// For servers that do not return metadata with the open.
     async fn stat_handle(&self, lane: &Lane, handle: FileHandle) -> Result<StatInfo, Failure> {
         let stat = Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target: Target::Handle(handle) };
         let finished = lane.file.session.submit(Exchange::new(Request::from(stat), 64 << 10)).finished().await;
@@ -227,7 +228,7 @@ impl RemoteFile {
         Ok((reply.handle, pinned.size))
     }
 
-    /// How to check a range that is asked for now.
+    /// Returns how to verify a range requested now.
     fn check(&self) -> Check {
         let has_digest = self.pinned.get().is_some_and(|pinned| !pinned.digests.is_empty());
         if self.options.verifies_digests && has_digest { Check::Later } else { Check::Pages }
@@ -263,7 +264,7 @@ impl RemoteFile {
             let lane = self.lane(number, &mut retry_state)?;
             let done = buffer.len() - start;
             let rest = ByteRange { offset: range.offset + done as u64, length: range.length - done };
-            // From now on, though the file may have to be opened first: or all that is asked meanwhile would choose this lane too.
+            // Counted before the open, so that concurrent requests do not all choose this lane too.
             let _load = lane.file.session.loaded(rest.length);
             let attempt =
                 self.attempt(&lane, buffer, |handle, size, buffer| self.piece(&lane, handle, size, rest, buffer));
@@ -290,7 +291,7 @@ impl RemoteFile {
         }
     }
 
-    /// The lane for the next request, by what is underway at the site where the file was found.
+    /// Returns the lane for the next request, according to the load of the site that has the file.
     pub(super) fn busy_lane(&self) -> usize {
         let site = self.lanes().iter().flatten().next().map(|lane| Arc::clone(&lane.site));
         site.unwrap_or_else(|| self.origin.sites.at(&self.origin.place, &self.identity)).lane()

@@ -21,17 +21,18 @@ use crate::{ClientOptions, words::readable};
 /// Redirects that are followed for one request, as the reference client does.
 const MAX_REDIRECTS: usize = 16;
 
-/// How often a redirector is asked again after servers that it named failed.
+/// Maximum number of returns to a redirector after failures of its servers.
 const MAX_RETURNS: usize = 3;
 
-/// How often a server may ask for credentials, or for TLS, before the request.
+/// Maximum number of times that a server may require credentials, or TLS, before the request.
 const MAX_EARLY: u32 = 3;
 
 /// The first pause before a connection is made again; it doubles each time, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// A server, and what it is to be told beside the request itself. It prints without the secrets that opaque information may hold.
+/// A server, with the opaque information that a redirect added for it. Printed without the secrets in opaque
+/// information.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub host: String,
@@ -63,7 +64,7 @@ impl Place {
         format!("{}://{}/", if self.tls { "roots" } else { "root" }, self.name())
     }
 
-    /// What it is asked for where a request means `path`.
+    /// Returns the path to request there for `path`.
     pub(super) fn path_of<'a>(&'a self, path: &'a StorePath) -> &'a StorePath {
         self.path.as_ref().unwrap_or(path)
     }
@@ -81,7 +82,7 @@ impl fmt::Debug for Place {
 pub(super) struct RetryState {
     origin: Place,
     place: Place,
-    /// Whether asking twice does the same as asking once.
+    /// Whether the request is idempotent.
     repeatable: bool,
     started: Instant,
     retries: u32,
@@ -91,7 +92,7 @@ pub(super) struct RetryState {
     early: u32,
     waited: Duration,
     visited: Vec<Place>,
-    /// Servers that failed, as the redirector wants to be told: host and reason.
+    /// Servers that failed, in the form that the redirector expects: host and reason.
     tried: Vec<(String, &'static str)>,
 }
 
@@ -131,8 +132,8 @@ impl RetryState {
 
     /// What follows from `failure`: the pause before the next attempt, which goes to [`Self::place`].
     ///
-    /// `known_good` says that the server has been spoken to before; one that never answered is not asked again and
-    /// again. `chance` is a random number, so that many clients do not come back in step.
+    /// `known_good` is whether the server has responded before; one that never did is not retried. `chance` is a
+    /// random number for the jitter of the backoff.
     ///
     /// # Errors
     /// The error to report: trying again is of no use, or has been tried enough.
@@ -243,7 +244,7 @@ impl RetryState {
         Ok(Duration::ZERO)
     }
 
-    /// The server that a redirect names, with what it says that this server is to be told. Encryption is never given up on the way.
+    /// Returns the server of a redirect, with its opaque information. Encryption is never dropped by a redirect.
     fn named(&self, to: Redirect) -> Result<Place, String> {
         let tls = self.place.tls;
         match to {
@@ -289,7 +290,7 @@ fn is_host(text: &str) -> bool {
     (1..=255).contains(&text.len()) && text.bytes().all(allowed)
 }
 
-/// `first&second`, either of which may be empty.
+/// Joins `first&second`; either may be empty.
 pub(super) fn join_cgi(first: &[u8], second: &[u8]) -> Bytes {
     let second = second.strip_prefix(b"&").unwrap_or(second);
     match (first, second) {
@@ -304,7 +305,7 @@ pub(super) fn refusal(root: &str, reply: &ErrorReply) -> Error {
     let said = readable(&reply.message);
     let words = if said.is_empty() { fault.phrase() } else { &said };
     let error = Error::new(fault, words).in_store(root).with_code(reply.code.0);
-    // What is internal here is so in the server.
+    // An internal error is the server's.
     if fault.kind() == Kind::Internal { error.blamed_on(Blame::Storage) } else { error }
 }
 

@@ -46,7 +46,7 @@ pub(super) struct Session {
     /// Free places for pieces that wait to be sent.
     places: Arc<Semaphore>,
     slots: Mutex<Slots>,
-    /// Bytes of file data underway, by which bulk transfers choose a session.
+    /// Bytes of file data in flight, for the choice of a session by bulk transfers.
     load: Arc<AtomicUsize>,
     meter: Mutex<Meter>,
     /// It does not say what its kernel knows of the connection.
@@ -108,8 +108,8 @@ impl Session {
         self.connection.is_alive()
     }
 
-    /// Asks the server what its kernel knows of the connection, for whoever watches it ([`crate::Client::connections`]). Other servers than
-    /// ours do not say, and are not asked again.
+    /// Requests the server's kernel statistics of the connection, for observers ([`crate::Client::connections`]).
+    /// Servers other than towpath do not support it and are not asked again.
     pub(super) async fn ask_far_end(&self) {
         let may_say = self.established().is_some() && !self.is_silent.load(Ordering::Relaxed);
         let Some(tap) = self.connection.tap().filter(|_| may_say) else { return };
@@ -136,7 +136,7 @@ impl Session {
         self.meter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What file data it has underway, and how it gets on.
+    /// Returns its load in bytes and its rate.
     pub(super) fn outlook(&self) -> Outlook {
         self.meter().outlook(self.load.load(Ordering::Relaxed))
     }
@@ -173,7 +173,7 @@ impl Session {
         // A file may have to come from tape.
         exchange.patient = true;
         let (pending, guessed) = {
-            // The guess holds only if the opens leave in the order in which they were guessed.
+            // The prediction holds only if the opens leave in the predicted order.
             let mut slots = self.slots();
             let guessed = slots.opening();
             (self.submit(exchange), guessed)
@@ -220,7 +220,7 @@ impl Session {
     }
 }
 
-/// Waits for the answer to an open, and closes the file if nobody wants it any more.
+/// Waits for the response to an open, and closes the file if it is no longer needed.
 async fn settle(
     session: Arc<Session>,
     file: Weak<OpenFile>,
@@ -266,7 +266,7 @@ impl Drop for Load {
 pub(super) struct Closing(oneshot::Receiver<Result<Bytes, Failure>>);
 
 impl Closing {
-    /// Waits for the answer, and gives what it says: nothing, unless something was promised.
+    /// Waits for the response and returns its body, which is empty unless the close had a promise.
     pub(super) async fn done(self) -> Result<Bytes, Failure> {
         self.0
             .await

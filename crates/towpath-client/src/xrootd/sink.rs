@@ -1,4 +1,4 @@
-//! Where the data of a response go: the one place between the socket and the buffer of whoever asked.
+//! The destination of response data: the only code between the socket and the caller's buffer.
 //!
 //! A sink belongs to a request underway. The connection's reader gives it each run of data, either by
 //! [`Sink::push`] (bytes that came along in the reader's own small buffer) or, for long runs, by receiving straight into
@@ -23,7 +23,7 @@ pub(super) enum Sink {
     Pages(Pages),
     /// Handed on piece by piece, as a listing is.
     Stream(Outlet),
-    /// Nowhere: nobody waits for them any more.
+    /// Discards the data: the request was cancelled.
     Nowhere,
 }
 
@@ -108,7 +108,7 @@ impl Sink {
         }
     }
 
-    /// Takes bytes of the response; see [`Outlet`] for `alone`, which only a streamed answer asks.
+    /// Takes bytes of the response; see [`Outlet`] for `alone`, which only a streamed response uses.
     pub(super) async fn push(&mut self, bytes: Bytes, alone: impl FnOnce() -> bool) -> Result<(), BadAnswer> {
         match self {
             Self::Nowhere => Ok(()),
@@ -157,7 +157,7 @@ impl Sink {
         }
     }
 
-    /// What was collected: the buffer, and the pages in it that failed their checksum.
+    /// Returns the buffer, and the pages in it whose checksum failed.
     pub(super) fn into_parts(self) -> (Vec<u8>, Vec<Page>) {
         match self {
             Self::Plain { buffer, .. } => (buffer, Vec::new()),

@@ -1,4 +1,4 @@
-//! The sessions of one user at one server, and what is known of that server.
+//! The sessions of one user at one server, and the server's known capabilities.
 //!
 //! Bulk data go over a few sessions side by side, so that as many cores receive. They are sessions of their own, not
 //! streams bound to one: every server accepts them (binding is declined by proxies and for clients behind address
@@ -73,7 +73,7 @@ struct Nature {
 /// How a file that is being written can be opened once more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sharing {
-    /// Our own server gives a further handle of what another one names.
+    /// A towpath server returns another handle of a named open file.
     ByHandle,
     /// XRootD's own takes another open of the same name.
     ByName,
@@ -85,10 +85,11 @@ fn is_split_on_the_wire(path: &StorePath) -> bool {
 }
 
 impl Nature {
-    /// Of a server that does not know the question, or answers it as others do.
+    /// For a server that does not support the query, or responds like a third-party server.
     const FOREIGN: Self = Self { is_ours: false, resumes: false, sharing: None, takes_encoded_paths: false };
 
-    /// What the values of `version`, `towpath.resume`, `towpath.share` and `towpath.node` tell, a line each; a word that means nothing is echoed.
+    /// Parses the values of `version`, `towpath.resume`, `towpath.share` and `towpath.node`, one per line; an unknown
+    /// word is echoed.
     fn of_answer(answer: &[u8]) -> Self {
         let mut lines = answer.split(|byte| *byte == b'\n');
         let version = lines.next().unwrap_or_default();
@@ -154,8 +155,8 @@ impl Site {
         self.known().good
     }
 
-    /// Whether data should travel as pages with checksums: the server can (guessed before it was asked), and TLS, which notices any
-    /// damage by itself, does not carry them.
+    /// Returns whether data should travel as pages with checksums: if the server supports it (assumed before the first
+    /// response), and no TLS, which detects corruption itself, is used.
     pub(super) fn wants_pages(&self, session: &Session) -> bool {
         let said = session.established().map(super::flight::Established::has_pages);
         let known = self.known();
@@ -231,7 +232,8 @@ impl Site {
         self.nature.get().map(|nature| nature.resumes)
     }
 
-    /// A path of the store as requests to this server carry it. The server is asked whether it takes encoded paths if the path needs it.
+    /// Returns a path in the form of requests to this server. If the path needs encoding, the server is asked whether
+    /// it supports encoded paths.
     ///
     /// # Errors
     /// As [`Self::path_now`].
@@ -242,7 +244,7 @@ impl Site {
         self.path_now(path, cgi)
     }
 
-    /// The same, by what is known of the server.
+    /// The same, with the known capabilities of the server.
     ///
     /// # Errors
     /// `InvalidArgument` for a path with a `?` that the server does not take encoded: what follows it would be taken for opaque information, and another
@@ -269,8 +271,9 @@ impl Site {
         (sharing == Sharing::ByHandle || !is_proxy).then_some(sharing)
     }
 
-    /// Whether the server is towpath: then it shows an upload only once it is closed, and understands promises. It is asked until it answers;
-    /// before that it may be so, and what stands under the name of an upload must be taken for another file.
+    /// Returns whether the server may be towpath, which shows an upload only after its close and supports promises.
+    /// The query is repeated until it succeeds; until then the server may be towpath, and a file under the name of an
+    /// upload must be taken for another file.
     pub(super) async fn may_be_ours(&self) -> bool {
         match self.session(0) {
             Ok(session) => self.may_be_ours_by(&session).await,
@@ -278,7 +281,7 @@ impl Site {
         }
     }
 
-    /// As [`Self::may_be_ours`], asked in `session`.
+    /// Like [`Self::may_be_ours`], with the query sent in `session`.
     async fn may_be_ours_by(&self, session: &Session) -> bool {
         let asked = self.nature.get_or_try_init(|| async {
             let words = Query::Config(Bytes::from_static(b"version towpath.resume towpath.share towpath.node"));

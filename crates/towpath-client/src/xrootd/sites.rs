@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{ClientOptions, dial::Dialer, tls::Tls, token::Tokens};
 
-/// Sites kept; of more, those that nobody uses are let go, and their connections with them.
+/// Maximum number of sites; beyond that, unused ones are dropped with their connections.
 const MAX_SITES: usize = 256;
 
 /// The sites that have been spoken to, shared by the stores of one client.
@@ -76,7 +76,7 @@ impl Sites {
         Arc::clone(site)
     }
 
-    /// Whether one of them has been asked something.
+    /// Returns whether any of them has been used.
     pub(crate) fn are_used(&self) -> bool {
         !self.sites.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }

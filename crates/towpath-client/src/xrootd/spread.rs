@@ -7,12 +7,12 @@ use towpath_store::sys::clock::Instant;
 /// So many bytes underway make a session busy: another one then takes the next bulk request.
 pub(super) const BUSY_BYTES: usize = 1 << 20;
 
-/// What a session that has carried nothing may have underway. Its window has yet to open, and what it is given meanwhile is missing elsewhere; but its
-/// server should not have to wait for the next request either.
+/// Maximum load of a session that has carried no data. Its window has yet to open, and data assigned meanwhile are
+/// missing elsewhere; but its server should not have to wait for the next request either.
 const FIRST_BYTES: usize = 6 << 20;
 
-/// What it may have underway for each byte that it has carried, until the site's window is the bound. While a window opens it doubles with
-/// each round trip, and what is underway has to last for two.
+/// Maximum load per carried byte, until the site's window is the limit. An opening window doubles with each round
+/// trip, and the load has to last for two.
 const FURTHER: usize = 4;
 
 /// The shortest time over which a rate is measured.
@@ -25,7 +25,7 @@ pub(super) struct Outlook {
     pub load: usize,
     /// Bytes that no longer are.
     pub carried: usize,
-    /// Bytes per second lately, while it had work; none as long as nobody can say.
+    /// Recent bytes per second while it had work; `None` if unknown.
     pub rate: Option<f64>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn choose(known: &[Outlook], count: usize) -> usize {
         return 0;
     }
     let rates: Vec<f64> = known.iter().filter_map(|outlook| outlook.rate).collect();
-    // Of one that nobody knows as much is expected as of the others.
+    // A session without a rate counts like the average of the others.
     let usual = if rates.is_empty() { 1.0 } else { rates.iter().sum::<f64>() / rates.len() as f64 };
     let wait = |outlook: &Outlook| (outlook.load + BUSY_BYTES) as f64 / outlook.rate.unwrap_or(usual).max(1.0);
     let all = known.iter().chain(std::iter::repeat(&Outlook::NEW)).take(count).enumerate();
@@ -59,12 +59,12 @@ pub(super) fn choose(known: &[Outlook], count: usize) -> usize {
 pub(super) struct Meter {
     carried: usize,
     rate: Option<f64>,
-    /// When the measurement under way began, and what had been carried by then.
+    /// Start of the current measurement, and bytes carried by then.
     began: (Instant, usize),
 }
 
 impl Meter {
-    /// Of a session that has carried nothing.
+    /// Creates a meter of a session that has carried no data.
     pub(super) fn new(now: Instant) -> Self {
         Self { carried: 0, rate: None, began: (now, 0) }
     }
@@ -85,7 +85,7 @@ impl Meter {
         }
     }
 
-    /// What is known of the session, with `load` underway.
+    /// Returns the state of the session, with `load` in flight.
     pub(super) fn outlook(&self, load: usize) -> Outlook {
         Outlook { load, carried: self.carried, rate: self.rate }
     }

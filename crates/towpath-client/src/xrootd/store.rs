@@ -31,21 +31,23 @@ use crate::digest::compute;
 
 /// A site that speaks the xroot protocol.
 ///
-/// Some promises of the trait depend on the server, because the protocol has no word for them:
-/// - Our own server hides an upload until it is committed. Others show it under its name while it is written; there, replacing a
-///   file destroys it at once. A new file is opened with persist-on-successful-close, so that a lost client leaves nothing.
-/// - A rename or directory that must not be there already is looked for first; between the two somebody may make it.
+/// Some promises of the trait depend on the server, because the protocol cannot express them:
+/// - A towpath server hides an upload until it is committed. Others show it under its name while it is written; there,
+///   replacing a file destroys it immediately. A new file is opened with persist-on-successful-close, so that a lost
+///   client leaves nothing.
+/// - For a rename or directory that must not exist, the target is checked first; another client may create it in
+///   between.
 /// - The version of a file is its number, size and time in whole seconds.
-/// - A handle for reading outlives its connection, one for writing does not: its writes fail with `Unavailable`.
-/// - Only our own server lets times be set, and an upload be taken up again, if its storage does. It is asked with the first upload or change; before that the second
-///   is thought possible, and the first not.
+/// - A handle for reading survives its connection, one for writing does not: its writes fail with `Unavailable`.
+/// - Only a towpath server can set times and resume uploads, if its storage can. It is queried with the first upload
+///   or change; before that, resuming counts as possible and setting times does not.
 #[derive(Debug, Clone)]
 pub struct XrootdStore {
     pub(super) origin: Origin,
 }
 
 impl XrootdStore {
-    /// The store that `url` lies in. Nobody is asked yet.
+    /// Creates the store of `url`, without a request.
     pub fn new(sites: &Arc<Sites>, url: &Url) -> Self {
         let cgi = url.query().unwrap_or_default();
         let place = Place {

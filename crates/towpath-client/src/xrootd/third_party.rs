@@ -1,4 +1,5 @@
-//! Third-party copies over xroot, the client's side. The destination is told where the file is, the source to whom it may give it; both know the copy by a key.
+//! Client side of third-party copies over xroot. The destination gets the location of the file, the source gets the
+//! permitted destination; both identify the copy by a key.
 //!
 //! ```text
 //! source       open                                        where it is, how long
@@ -31,7 +32,7 @@ use super::{
 };
 use crate::third_party::Written;
 
-/// How often the destination is asked how much it has.
+/// Interval between queries of the progress at the destination.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// The longest answer to a `sync`.
@@ -76,7 +77,7 @@ pub(crate) async fn copy_between(
         copy.close(None).await.map_err(|failure| error(&copy, failure).at(&to))
     };
     let copied = copied.await.map(drop);
-    // Where the name was free before, other servers than ours may leave what has come so far under it.
+    // If the name was free before, servers other than towpath may leave a partial file.
     if copied.is_err()
         && overwrite == Overwrite::Refuse
         && !destination.is_ours(caller).await
@@ -129,7 +130,7 @@ async fn sync(file: &OpenFile, handle: FileHandle) -> Result<()> {
     finished.outcome.map(drop).map_err(|failure| error(file, failure))
 }
 
-/// Waits for the copy, and tells how far it is.
+/// Waits for the copy, and reports its progress.
 async fn watch(file: &OpenFile, handle: FileHandle, written: Written<'_>) -> Result<()> {
     let mut ended = std::pin::pin!(sync(file, handle));
     let mut looks = interval(LOOK);
@@ -142,7 +143,7 @@ async fn watch(file: &OpenFile, handle: FileHandle, written: Written<'_>) -> Res
                 let asked = file.session.submit(Exchange::new(Request::from(stat), ANSWER_BYTES)).finished();
                 tokio::select! {
                     ended = &mut ended => return ended,
-                    // What is wrong with the connection, the other request says.
+                    // The other request reports errors of the connection.
                     asked = asked => if let (Ok(_), Ok(stat)) = (&asked.outcome, StatInfo::decode(Bytes::from(asked.buffer.clone()))) {
                         written(stat.size);
                     }

@@ -1,7 +1,7 @@
 //! Vector reads: many ranges in few requests, each with its own fate.
 //!
-//! A server refuses a whole `readv` for one bad element. Then the elements that pass the end of the file are told apart by
-//! the size, and the others are read one by one; a server that has no `readv` is read that way too.
+//! A server rejects a whole `readv` for one invalid element. The elements beyond the end of the file are then
+//! identified by the size, and the others are read one by one; so are all on a server without `readv`.
 
 use std::collections::HashMap;
 

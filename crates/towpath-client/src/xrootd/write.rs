@@ -1,13 +1,15 @@
 //! Files being written.
 //!
-//! Pieces leave as pages with checksums, in any order and side by side, bounded by the site's window; pages that arrive
-//! damaged are sent again; but a small file leaves for our own server together with its close ([`tail`]), and its commit fails then. [`WriteHandle::commit`] closes the file, which is when the server says whether all is well. Our own server is told
-//! with the close what was promised, and compares before it shows the file; another one is asked afterwards for size and digest, and
-//! what does not hold is removed.
+//! Pieces are sent as pages with checksums, in any order and concurrently, limited by the site's window; corrupted
+//! pages are sent again. A small file is sent to a towpath server together with its close ([`tail`]), and corruption
+//! fails its commit. [`WriteHandle::commit`] closes the file, whose response is the server's confirmation. A towpath
+//! server gets size and digests with the close, and compares them before it shows the file; another server is asked
+//! for size and digest afterwards, and a mismatching file is removed.
 //!
-//! A large file goes over all connections of the site ([`streams`]), and the loss of one costs nothing. A write handle does not survive the loss of
-//! the last one: the server gives the file up (it is opened with persist-on-successful-close), so writes end with `Unavailable` and the upload has
-//! to start again. With a key ([`CreateOptions::resume`]) our own server keeps what came, and tells with the answer to the next open what that is.
+//! A large file uses all connections of the site ([`streams`]), and tolerates the loss of one. A write handle does not
+//! survive the loss of the last one: the server aborts the upload (it is opened with persist-on-successful-close), so
+//! writes fail with `Unavailable` and the upload has to restart. With a key ([`CreateOptions::resume`]) a towpath
+//! server keeps stored data, and reports them in the response to the next open.
 
 mod pieces;
 mod streams;
@@ -58,11 +60,11 @@ pub(super) struct Upload {
     site: Arc<Site>,
     handle: FileHandle,
     streams: UploadStreams,
-    /// What names the file within the server, once that was asked.
+    /// The server's number of the file, once requested.
     id: OnceCell<u64>,
-    /// What was there when it began.
+    /// Extents stored when the upload began.
     present: Vec<Extent>,
-    /// How large the file has become by what was written, if it was new.
+    /// Current size of a new file according to its writes.
     size: AtomicU64,
     tail: Tail,
     /// Commit or abort has begun: nothing more is taken.
@@ -96,8 +98,8 @@ impl Upload {
         if replaces && site.is_known_to_be_ours() {
             return Ok(open(OpenFlags::delete).await?.keeping(options));
         }
-        // As a new file first, whatever is wished: only then may the server be asked to remove it if this client is lost.
-        // Asked so for a file that is there, or for a directory, 5.5.3 removes those too.
+        // Always as a new file first: only then may the open request removal on a lost client. For an existing file or
+        // a directory, 5.5.3 would remove those too.
         let mut replaced = match open(OpenFlags::new | OpenFlags::posc).await {
             Err(error) if error.fault() == Fault::AlreadyExists && replaces => open(OpenFlags::delete).await?,
             // A server that hides it protects it anyway, and would refuse it in the end if a file came up meanwhile.
@@ -256,7 +258,7 @@ impl Upload {
         Ok(metadata)
     }
 
-    /// Whether the server compares what was promised before it shows the file, as ours does.
+    /// Returns whether the server verifies the expectation before it shows the file, as towpath does.
     fn closes_with_promise(&self) -> bool {
         self.target.is_new && self.site.is_known_to_be_ours()
     }
@@ -311,7 +313,7 @@ impl Drop for Upload {
     }
 }
 
-/// An open underway. If nobody waits for it any more, what it will have made goes away.
+/// An open in flight. If it is no longer needed, the created file is removed.
 struct Opening {
     target: Option<Target>,
     site: Arc<Site>,
@@ -337,7 +339,7 @@ impl Drop for Opening {
     }
 }
 
-/// What the server is told of a new file in the opaque part of its open.
+/// Returns the opaque information for the open of a new file.
 fn pairs(options: &CreateOptions) -> Result<Option<String>> {
     let size = options.size_hint.map(|size| format!("oss.asize={size}"));
     let Some(key) = options.resume else { return Ok(size) };

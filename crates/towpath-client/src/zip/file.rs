@@ -154,10 +154,10 @@ impl ReadHandle for DeflatedFile {
 /// A member that is being decompressed.
 struct Inflating {
     archive: Arc<dyn ReadHandle>,
-    /// What is to be read next of the archive.
+    /// Offset of the next read of the archive.
     next: u64,
     end: u64,
-    /// What was read and not decompressed yet.
+    /// Data read and not decompressed yet.
     input: Bytes,
     inflater: Decompress,
     /// How much content is still to come: no more is decompressed.

@@ -51,7 +51,7 @@ fn described(name: &str, content: Option<&Bytes>) -> Reply {
     ))
 }
 
-/// Carries out what is asked for.
+/// Carries out the request.
 fn change(tree: &mut Tree, asked: &Asked, name: String) {
     let destination = || {
         let field = asked.field("destination");
@@ -126,7 +126,7 @@ async fn what_was_only_accepted_is_not_done() {
         let error = error(outcome);
         assert_eq!((error.fault(), error.blame()), (Fault::Unsupported, Blame::Storage), "{name}: {error}");
         assert!(error.message().contains("accepted") && error.message().contains("not done yet"), "{name}: {error}");
-        // Neither is it sent again, nor is anything removed that may be what was there before.
+        // Neither a retry nor a removal, which could hit the previous file.
         let changes =
             server.methods().into_iter().filter(|method| !["PROPFIND", "GET", "HEAD"].contains(&method.as_str()));
         assert_eq!(changes.count(), 1, "{name}: {:?}", server.methods());

@@ -80,7 +80,7 @@ async fn what_would_name_another_file_is_not_sent() {
             listing.next().await.unwrap().unwrap_err(),
         ]
     });
-    // It is asked whether it takes such names otherwise, and does not.
+    // The client queries support of encoded names; the server has none.
     let (mut peer, requests) = script.first_flight(&[RequestCode::query]).await;
     peer.refuse(requests[0].0, ErrorCode::ArgInvalid);
     peer.send().await;

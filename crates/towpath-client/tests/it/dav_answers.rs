@@ -1,4 +1,4 @@
-//! WebDAV responses that may name another file than they seem to. What is listed wrongly is copied, or removed, wrongly.
+//! WebDAV responses with ambiguous names. Wrongly listed files would be copied or removed wrongly.
 
 use futures::TryStreamExt as _;
 use towpath_store::{Blame, Entry, Error, Fault, ListOptions, Result, Store};
@@ -34,7 +34,7 @@ fn names(entries: &[Entry]) -> Vec<&str> {
     entries.iter().map(|entry| std::str::from_utf8(&entry.name).unwrap()).collect()
 }
 
-/// What is in `/d`, by a server that lists these `href`s.
+/// Lists `/d` on a server with these `href`s.
 async fn listed(hrefs: &'static [&'static str]) -> Result<Vec<Entry>> {
     entries(&*Web::start(move |_, _| multistatus(hrefs, SIZE)).store()).await
 }
@@ -130,7 +130,7 @@ async fn xrootd_is_not_asked_for_a_name_with_a_question_mark() {
     assert!(server.asked().iter().all(|asked| asked.method.as_str() == "PROPFIND"), "{:?}", server.methods());
 }
 
-/// After a redirect the site may have another file under the path by which the answering server names one.
+/// After a redirect, the site may have another file under the path that the responding server uses.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_size_is_asked_for_where_the_file_is_read() {
     let far = Web::start(|asked, _| match asked.method.as_str() {

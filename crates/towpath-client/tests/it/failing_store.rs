@@ -1,5 +1,5 @@
-//! Our client and our server over a storage that fails at random, from seeds: what is visible is whole, and what is read is right,
-//! or there is an error.
+//! The client and the server of towpath over a storage that fails at random, by seed: visible files are complete, and
+//! data are correct, or there is an error.
 
 use std::{sync::Arc, time::Duration};
 
@@ -55,7 +55,7 @@ async fn session(scheme: &str, seed: u64) -> [usize; 2] {
     };
     let failing = FaultStore::new(Arc::new(inner.clone()), faults);
     let port = serve_store(Arc::new(failing.clone()), |_| ());
-    // Less than the five seconds that our server asks for: to wait for them would make the test long.
+    // Less than the five seconds that the server requests, to keep the test short.
     let impatient = ClientOptions { retries: 0, patience: Duration::from_secs(4), ..options() };
     let store = store_at(scheme, port, impatient);
     let mut went_well = [0; 2];

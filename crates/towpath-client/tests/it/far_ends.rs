@@ -22,14 +22,14 @@ use crate::{
 
 const SIZE: usize = 8 << 20;
 
-/// Reads the file `/f` over `scheme`, asking meanwhile; what is known in the end of the connections that carried something.
+/// Reads the file `/f` over `scheme` with statistics requested; returns those of the used connections at the end.
 async fn told(scheme: &str, port: u16) -> Vec<(TcpInfo, Option<TcpInfo>)> {
     let client = Client::new(Arc::new(ClientOptions { connections: 1, ..options() }));
     let (store, path) = client.connect(&format!("{scheme}://127.0.0.1:{port}//f").parse::<Url>().unwrap()).unwrap();
     let file = store.open(&caller(), &path, Default::default()).await.unwrap();
     file.read(0, SIZE).await.unwrap();
     client.ask_far_ends().await;
-    // The answer to the second read is the first one that was asked for it.
+    // The second read carries the first response to the query.
     file.read(0, SIZE).await.unwrap();
     let connections = client.connections();
     connections.into_iter().map(|one| (one.info, one.far)).filter(|(near, _)| near.received > 1 << 20).collect()
@@ -78,7 +78,7 @@ async fn who_does_not_say_is_not_asked_again() {
         client.ask_far_ends().await;
     });
     let requests = peer.expect(&[RequestCode::query]).await;
-    // As xrootd answers about what it does not know.
+    // As xrootd responds to an unknown key.
     peer.ok(requests[0].0, &Bytes::from_static(b"towpath.tcp\n"));
     peer.send().await;
     done(asking).await;

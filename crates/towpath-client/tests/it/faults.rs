@@ -88,7 +88,7 @@ impl Proxy {
         self.connections.lock().unwrap()[number].cut.cancel();
     }
 
-    /// From now on nothing that the client sends over a connection, which must be open, arrives, and nobody tells it.
+    /// Drops everything that the client sends over an open connection from now on, without notice.
     pub(crate) fn deafen(&self, number: usize) {
         deafen(&self.connections.lock().unwrap()[number].socket);
     }

@@ -147,7 +147,7 @@ async fn a_file_of_known_length_is_no_stream() {
     assert!(server.open("/file").await.stream().await.unwrap().is_none());
 }
 
-/// HEAD tells the length, GET sends chunks.
+/// HEAD has a length, GET sends chunks.
 #[tokio::test(flavor = "multi_thread")]
 async fn chunks_of_another_length_than_was_told_are_an_error() {
     for (sent, is_right) in [(SIZE, true), (SIZE - 1, false), (SIZE + 1, false)] {
@@ -395,7 +395,7 @@ async fn a_file_of_unknown_length_has_a_digest_if_its_end_is_known() {
     assert_eq!((refused.fault(), refused.blame()), (Fault::Unsupported, Blame::Storage), "{refused}");
 }
 
-/// An answer with several ranges, of the version `etag`, in which each range is what `range` makes of it.
+/// A response with several ranges of version `etag`, each transformed by `range`.
 fn multipart(asked: &Asked, etag: &str, range: impl Fn(usize, usize) -> String) -> Reply {
     let mut body = Vec::new();
     for part in asked.field("range").strip_prefix("bytes=").unwrap().split(',') {
@@ -443,7 +443,7 @@ async fn several_ranges_that_were_not_asked_for_are_not_taken_for_others() {
         |first, _| format!("bytes {first}-{}/{SIZE}", first + 5_000_000),
     ];
     for lie in lies {
-        // What does not fit is asked for range by range.
+        // Ranges that do not match are requested one by one.
         let read: Vec<_> = vector(move |asked| multipart(asked, "\"v1\"", lie)).await;
         let read: Vec<_> = read.into_iter().map(Result::unwrap).collect();
         assert_eq!(read, [10, 50_000].map(|offset| data().slice(offset..offset + 10)));

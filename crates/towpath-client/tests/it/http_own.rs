@@ -27,7 +27,7 @@ async fn check_promises(port: u16) {
     // Few retries, and no long waits: a key that is in use is in use.
     let options = ClientOptions { retries: 1, patience: Duration::from_secs(4), ..options() };
     let store = store(&format!("http://127.0.0.1:{port}/"), &options);
-    // By an upload with a key the client learns what it speaks to.
+    // The client detects the kind of server by an upload with a key.
     store.stat(&caller(), &path("/")).await.unwrap();
     let resume = Some(ResumeKey::new([1; 16]));
     let options = CreateOptions { resume, size_hint: Some(10), ..CreateOptions::default() };

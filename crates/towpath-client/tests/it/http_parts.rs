@@ -13,7 +13,7 @@ use crate::{
 };
 
 const PIECE_BYTES: usize = 2 << 20;
-/// A little more than what goes in one request.
+/// Slightly more than the maximum of a single request.
 const SIZE: usize = (64 << 20) + 4097;
 
 static CONTENT: LazyLock<Bytes> = LazyLock::new(|| content(SIZE).into());
@@ -23,7 +23,7 @@ fn creating(key: &str) -> CreateOptions {
     CreateOptions { resume, size_hint: Some(SIZE as u64), overwrite: Overwrite::Replace, ..CreateOptions::default() }
 }
 
-/// Writes what is missing, pieces of it at once.
+/// Writes the missing ranges, several pieces at once.
 async fn write(file: &dyn WriteHandle, until: usize) -> towpath_store::Result<()> {
     let present = file.present().await?;
     let is_there =
@@ -57,7 +57,7 @@ async fn a_large_file_goes_over_many_connections_and_lost_ones_cost_nothing() {
     assert_eq!(directory.path().join(".towpath").read_dir().unwrap().count(), 0);
 }
 
-/// As one that was killed: nobody says good-bye.
+/// Like a killed client: no end is sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_client_goes_on() {
     let directory = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ use crate::{
     web::{error, options, path, store},
 };
 
-/// A port that nobody uses now.
+/// Returns an unused port.
 fn free_port() -> u16 {
     let listener = towpath_store::sys::net::listen("127.0.0.1:0".parse().unwrap()).unwrap();
     listener.local_addr().unwrap().port()
@@ -206,7 +206,7 @@ async fn nginx_is_read() {
     assert_eq!(file_of(&*store, "/empty").await.unwrap().len(), 0);
     let digest = store.digest(&Caller::local(), &path("/file"), Algorithm::Crc64, &|_| {}).await.unwrap();
     assert_eq!(digest, Hasher::digest_of(Algorithm::Crc64, &data));
-    // A directory, of which nginx tells only that its name needs a slash.
+    // A directory; nginx only redirects to its name with a slash.
     fs::create_dir(server.file("directory")).unwrap();
     assert_eq!(error(file_of(&*store, "/directory").await).fault(), Fault::IsDirectory);
     let listing = store.list(&Caller::local(), &path("/directory"), ListOptions::default()).try_collect::<Vec<_>>();

@@ -21,7 +21,7 @@ fn data() -> Bytes {
     DATA.clone()
 }
 
-/// A server without WebDAV that answers GET with `get`, which is told how many GETs came before.
+/// A server without WebDAV that responds to GET with `get`, which gets the number of previous GETs.
 fn serve(get: impl Fn(&Asked, usize) -> Reply + Send + Sync + 'static) -> Web {
     let gets = std::sync::atomic::AtomicUsize::new(0);
     Web::start(move |asked, _| match asked.method {
@@ -81,7 +81,7 @@ async fn a_file_that_changes_is_never_mixed() {
     for bad in bad {
         let server = serve(move |asked, before| match before {
             0 => serve_file(asked, &data(), "\"v1\""),
-            // The condition is ignored, so that only the answer tells.
+            // The condition is ignored, so that only the response shows it.
             _ => bad(&Asked {
                 headers: [(header::RANGE, asked.headers["range"].clone())].into_iter().collect(),
                 ..asked.clone()
@@ -124,7 +124,7 @@ async fn wrong_answers_are_not_taken_for_data() {
         || reply(206).with("content-range", "nonsense").body(data().slice(..100)),
         || reply(206).body(data().slice(..100)),
         || reply(206).with("content-range", "bytes 0-99/50").body(data().slice(..100)),
-        // Encoded on its way: nobody knows what the file is.
+        // Encoded in transit: the content of the file is unknown.
         || reply(200).with("content-encoding", "gzip").body(data()).chunked(),
     ];
     for (index, wrong) in wrong.into_iter().enumerate() {
@@ -225,7 +225,7 @@ async fn redirects_are_followed_and_remembered() {
     }
     assert_eq!(here.methods().len(), 1);
     assert_eq!(target.asked()[0].target, "/there?key=1");
-    // A place that does not know us any more is asked for anew.
+    // A redirect target that rejects the session is looked up again.
     assert_eq!(error(file.read(0, 10).await).fault(), Fault::PermissionDenied);
     assert_eq!(here.methods().len(), 2);
 }
@@ -235,7 +235,7 @@ async fn vectors_find_their_way_back_when_a_redirect_has_expired() {
     let target = serve(|asked, before| match before {
         0 => serve_file(asked, &data(), "\"v1\""),
         1 => reply(403),
-        // Only one range of those that were asked for together: the others are asked for one by one.
+        // Only one of the ranges requested together: the others are requested one by one.
         _ => serve_file(asked, &data(), "\"v1\""),
     });
     let there = format!("http://{}/there", target.address);

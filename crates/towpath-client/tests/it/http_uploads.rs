@@ -145,8 +145,8 @@ async fn a_slow_source_is_waited_for() {
     assert_eq!(put_of(&server).body, "startlater");
 }
 
-/// What a server has in the end that has one file, at first `old`, and keeps what is put. Then it hangs up, or gives no answer to an upload that is
-/// cancelled.
+/// The final state of a server with one file, at first `old`, that keeps uploads. It then closes the connection, or
+/// does not respond to an upload that is cancelled.
 async fn left_by(old: Option<&'static str>, overwrite: Overwrite, size: usize, cancel: bool) -> Option<Bytes> {
     let kept = Arc::new(Mutex::new(old.map(Bytes::from)));
     let server = Web::start({
@@ -253,7 +253,7 @@ async fn an_upload_is_redirected_before_its_body() {
         file.write(0, content(size / 2).into()).await.unwrap();
         file.write(size as u64 / 2, content(size / 2).into()).await.unwrap();
         let outcome = file.commit(Expectation::default()).await;
-        // What is here after the redirect is what HEAD finds here: nothing.
+        // After the redirect, HEAD finds nothing here.
         assert_eq!(error(outcome).fault(), Fault::NotFound);
         assert_eq!(put_of(&target).body.len(), size);
     }
@@ -319,7 +319,7 @@ async fn a_file_that_arrived_damaged_is_taken_away() {
     }
 }
 
-/// A server without WebDAV whose PUT answers with `told`, and whose HEAD then with `found`.
+/// A server without WebDAV whose PUT responds with `told`, and whose HEAD then with `found`.
 fn change_one_s_mind(told: fn(Reply) -> Reply, found: fn(Reply) -> Reply) -> Web {
     let put = Mutex::new(false);
     Web::start(move |asked, _| match asked.method {

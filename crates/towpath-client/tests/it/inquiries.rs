@@ -30,7 +30,7 @@ async fn subscribe(web: &Web) -> Result<Subscription, Error> {
     client.subscribe(&format!("http://{}/updates", web.address), &Caller::nobody(), inquiry()).await
 }
 
-/// What comes of it, and how it ends.
+/// Reads the subscription; returns its content and its end.
 async fn read(mut subscription: Subscription) -> (String, Result<(), Error>) {
     let mut read = String::new();
     loop {

@@ -1,4 +1,4 @@
-//! An xroot server whose answers are not what was asked for. Whatever it says, the reader is told at once whose fault it is.
+//! An xroot server with wrong responses. The reader gets an immediate error with the right blame.
 
 use bytes::Bytes;
 use towpath_client::ClientOptions;
@@ -15,7 +15,7 @@ use crate::{
     scripted::{done, opened_with, read},
 };
 
-/// A server that breaks the rules may only have been misheard: it is asked again, but not here.
+/// A violation of the protocol may be a transmission error and is retried, but not here.
 fn once() -> ClientOptions {
     ClientOptions { retries: 0, ..options() }
 }

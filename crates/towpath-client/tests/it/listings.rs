@@ -32,7 +32,7 @@ async fn done<T>(task: JoinHandle<T>) -> T {
     tokio::time::timeout(HANG, task).await.expect("the client hangs").unwrap()
 }
 
-/// A listing of which the entry `a` has been read, and its server.
+/// A listing whose entry `a` has been read, and its server.
 async fn begun(script: &Script, store: &Arc<dyn Store>) -> (Listing, Peer, StreamId) {
     let reading = next(list(store));
     let (mut peer, requests) = script.first_flight(&[RequestCode::dirlist]).await;
@@ -116,7 +116,7 @@ async fn a_size_that_a_listing_does_not_tell_is_asked_for() {
     assert_eq!(told, [(&b"a"[..], FileKind::File, 3), (b"b", FileKind::File, 7), (b"c", FileKind::Other, 0)]);
 }
 
-/// Nobody knows what it is, but it is there.
+/// Its kind is unknown, but it exists.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_described_is_neither_left_out_nor_a_file() {
     let entries = described(&[("/d/", 200), ("/d/a", 403), ("/d/b/", 500)]).await.unwrap();

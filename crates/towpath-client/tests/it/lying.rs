@@ -55,7 +55,7 @@ fn impatient() -> ClientOptions {
     ClientOptions { stall: STALL, patience: PATIENCE, retries: 0, connections: 1, ..options() }
 }
 
-/// The error of what must fail, and that it came within `limit`; time runs where everybody waits.
+/// Returns the error of a task that must fail within `limit`; time advances while all tasks wait.
 async fn fails_within<T: std::fmt::Debug>(limit: Duration, asking: JoinHandle<Result<T>>) -> Error {
     tokio::time::pause();
     let since = clock::now();
@@ -70,7 +70,7 @@ fn blames_server(error: &Error, fault: Fault) {
     assert_eq!((error.fault(), error.blame()), (fault, Blame::Storage), "{error}");
 }
 
-/// Says the same again and again.
+/// Repeats the same message.
 fn repeat(mut peer: Peer, say: impl Fn(&mut Peer) + Send + 'static) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(tokio::spawn(async move {
         loop {

@@ -63,7 +63,7 @@ async fn the_promises_of_a_store_are_kept_for_a_directory() {
 async fn check_promises(port: u16) {
     // Few retries: a key that is in use is in use.
     let store = store_at("root", port, ClientOptions { retries: 2, ..options() });
-    // By an upload the client learns what it speaks to.
+    // The client detects the kind of server by an upload.
     let upload = store.create(&caller(), &path("/upload"), CreateOptions::default()).await.unwrap();
     upload.abort().await.unwrap();
     let fixture = Fixture { any_name: false, ..Fixture::new(store) };
@@ -88,7 +88,7 @@ async fn an_upload_with_another_digest_than_promised_leaves_the_old_file() {
     assert_eq!(file.read(0, 10).await.unwrap(), "old");
 }
 
-/// The server tells the client after some seconds that the answer will come later, unasked.
+/// After some seconds the server announces that the response will follow unsolicited.
 #[tokio::test]
 async fn a_checksum_that_takes_long_is_waited_for() {
     let slow = FaultStore::new(Arc::new(MemoryStore::new(1 << 20)), Faults::default());
@@ -114,7 +114,7 @@ async fn a_checksum_that_takes_long_is_waited_for() {
     assert_eq!(asking.await.unwrap().unwrap().to_string(), "5d41402abc4b2a76b9719d911017c592");
 }
 
-/// The server has taken the data of a write, and goes on with it when nobody wants it any more.
+/// The server has received the data of a write and continues with it after the cancellation.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_that_is_dropped_while_it_is_written_leaves_nothing() {
     let slow = FaultStore::new(Arc::new(MemoryStore::new(1 << 24)), Faults::default());
@@ -185,7 +185,7 @@ async fn a_server_without_tls_does_not_get_what_was_meant_to_be_encrypted() {
     assert_eq!(error.fault(), Fault::TlsRequired, "{error}");
 }
 
-/// A server that lets in only who has a token, over TLS.
+/// A server that admits only clients with a token, over TLS.
 struct Guarded {
     directory: tempfile::TempDir,
     port: u16,
@@ -264,7 +264,7 @@ async fn tokens_open_what_is_closed_to_others() {
     assert!(!format!("{store:?} {error:?}").contains(&token));
 }
 
-/// Long names, so that a listing is many times longer than what may wait for its reader.
+/// Long names, so that a listing greatly exceeds the buffer of its reader.
 fn long_name(number: usize) -> String {
     format!("/d/{number:0200}")
 }
@@ -295,7 +295,7 @@ async fn a_listing_that_waits_for_its_reader_holds_up_nobody() {
     while let Some(batch) = first.try_next().await.unwrap() {
         entries += batch.len();
     }
-    // One that nobody wants any more frees its connection.
+    // A cancelled listing releases its connection.
     drop(second);
     assert_eq!(entries, ENTRIES);
     assert!(others > 0);

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use towpath_client::{Client, ClientOptions, TokenSource};
 use towpath_store::{Caller, Store, StorePath};
 
-/// The number of the user `nobody`.
+/// The number of the unprivileged user.
 const NOBODY: u32 = 65534;
 
 /// A command that runs the server `name`, or none (and a word on why) where it is not installed. Where `TOWPATH_REQUIRE_PEERS` is set,
@@ -51,7 +51,7 @@ impl Xrootd {
         let at = |name: &str| directory.path().join(name);
         write(&at("cert.pem"), made.cert.pem().as_bytes());
         write(&at("key.pem"), made.signing_key.serialize_pem().as_bytes());
-        // The server wants a certificate that nobody else writes, and a key that only its user reads.
+        // The server requires a certificate that other users cannot write, and a key that only its user can read.
         fs::set_permissions(at("cert.pem"), fs::Permissions::from_mode(0o644)).unwrap();
         fs::set_permissions(at("key.pem"), fs::Permissions::from_mode(0o400)).unwrap();
         if rustix::process::geteuid().is_root() {
@@ -143,7 +143,7 @@ pub(crate) fn caller() -> Caller {
     Caller::local()
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that depend on their offset.
 pub(crate) fn content(length: usize) -> Vec<u8> {
     (0..length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }

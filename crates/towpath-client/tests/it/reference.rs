@@ -184,7 +184,7 @@ async fn directories_are_listed_with_metadata() {
     });
 }
 
-/// Configuration that makes a server ask for credentials of this kind.
+/// Configuration of a server that requires this kind of credentials.
 fn security(protocol: &str) -> String {
     format!("xrootd.seclib libXrdSec.so\nsec.protocol {protocol}")
 }
@@ -248,7 +248,7 @@ const FOREIGN: &[&str] = &[
     "updating::changes_stay_when_the_handle_is_dropped",
     "updating::an_update_can_cut_and_extend",
     "updating::a_file_changed_in_place_is_noticed",
-    // `rm` removes an empty directory too, `rmdir` of what is not there succeeds, `mv` makes missing directories.
+    // `rm` removes an empty directory too, `rmdir` of a missing directory succeeds, `mv` creates missing directories.
     "naming::files_are_removed",
     "naming::directories_are_removed",
     "naming::impossible_renames_are_refused",
@@ -266,7 +266,7 @@ const FOREIGN: &[&str] = &[
 async fn the_promises_of_a_store_are_kept() {
     with_xrootd!(server, "", {
         let store = server.store();
-        // By an upload the client learns what it speaks to.
+        // The client detects the kind of server by an upload.
         let upload = store.create(&caller(), &path("/upload"), CreateOptions::default()).await.unwrap();
         upload.abort().await.unwrap();
         let fixture = Fixture { any_name: false, heard_as: heard, ..Fixture::new(store) };

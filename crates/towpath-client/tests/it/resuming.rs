@@ -32,7 +32,7 @@ async fn write(file: &dyn WriteHandle, offset: u64) -> towpath_store::Result<()>
     file.write(offset, PATTERN.bytes(offset, PIECE_BYTES as usize)).await
 }
 
-/// Writes what is missing, whole pieces of it, and commits with digests that nobody had to read the source for.
+/// Writes the missing ranges in whole pieces, and commits with digests that required no read of the source.
 async fn finish(store: &dyn Store, file: &dyn WriteHandle) {
     let present = file.present().await.unwrap();
     let mut digests = ExtentDigests::new(Algorithms::DEFAULT);
@@ -96,7 +96,7 @@ async fn another_client_goes_on_and_replaces_the_file() {
     finish(&*second, &*file).await;
 }
 
-/// What is there may be long, and is read before the upload begins.
+/// Stored data may be long, and are read before the upload begins.
 #[tokio::test]
 async fn an_upload_that_takes_long_to_begin_is_waited_for() {
     let directory = tempfile::tempdir().unwrap();

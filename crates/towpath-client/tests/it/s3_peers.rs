@@ -1,4 +1,4 @@
-//! The S3 client against a real server, SeaweedFS: every promise of a store, parts, and what is refused.
+//! The S3 client against a real server, SeaweedFS: all promises of a store, parts, and rejections.
 
 use std::{
     process::{Child, Stdio},
@@ -31,7 +31,7 @@ struct Seaweed {
     _directory: TempDir,
 }
 
-/// Ports that nobody uses now.
+/// Returns unused ports.
 fn free_ports<const N: usize>() -> [u16; N] {
     let listeners = [(); N].map(|()| net::listen("127.0.0.1:0".parse().unwrap()).unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
@@ -137,7 +137,7 @@ async fn the_promises_of_a_store_are_kept() {
     conformance::check_except(
         &fixture,
         &[
-            // No bucket tells its room.
+            // Buckets do not report their space.
             "metadata::space_is_told",
         ],
     )
@@ -161,7 +161,7 @@ async fn upload(
 ) -> towpath_store::Result<towpath_store::Metadata> {
     let options = CreateOptions { parents: true, size_hint, ..CreateOptions::default() };
     let file = store.create(&Caller::local(), &path(name), options).await?;
-    // As a copier does: many pieces at once, of which those come last that begin the file.
+    // Like a copy: many concurrent pieces, with those at the beginning of the file last.
     let pieces = (0..data.len())
         .step_by(2 << 20)
         .map(|at| file.write(at as u64, data.slice(at..data.len().min(at + (2 << 20)))));

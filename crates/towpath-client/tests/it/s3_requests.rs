@@ -1,4 +1,4 @@
-//! What the S3 client asks, and what it makes of answers that real servers seldom give.
+//! Requests of the S3 client, and its handling of responses that real servers rarely send.
 
 use std::{
     collections::BTreeMap,
@@ -41,7 +41,7 @@ fn empty_page() -> Reply {
     reply(200).body("<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
 }
 
-/// An empty bucket that takes uploads; what it is asked is told by the method and the query.
+/// An empty bucket that accepts uploads; method and query determine the response.
 fn empty_bucket(asked: &Asked) -> Reply {
     let query = asked.target.split_once('?').map_or("", |(_, query)| query);
     match asked.method.as_str() {
@@ -118,7 +118,7 @@ async fn an_upload_in_parts_asks_for_all_that_a_server_can_check() {
     assert!(!format!("{:?}", store_of(&client)).contains("hush"));
 }
 
-/// Whether the server was asked to remove the parts.
+/// Whether removal of the parts was requested.
 fn is_given_up(web: &Web) -> bool {
     web.asked().iter().any(|asked| asked.method == "DELETE" && asked.target == "/bucket/d/a%20b?uploadId=id%2F1")
 }
@@ -280,7 +280,8 @@ fn serve_objects(objects: &mut Objects, asked: &Asked) -> Reply {
     }
 }
 
-/// What is in a bucket with `d/a` and `d/b` after `d` was to become `e`, while `meanwhile` was done to it after each request, and what came of that.
+/// Renames `d` to `e` in a bucket with `d/a` and `d/b`, with `meanwhile` applied to it after each request; returns the
+/// final keys and the result.
 async fn moved(
     meanwhile: impl Fn(&mut Objects, &Asked) + Send + Sync + 'static,
 ) -> (Objects, towpath_store::Result<()>) {
@@ -409,7 +410,7 @@ async fn listings_go_on_page_by_page() {
     assert_eq!(names, ["0", "1", "2"]);
 }
 
-/// The names and kinds of what a bucket lists in `/d`.
+/// Lists `/d` of a bucket: names, kinds and sizes.
 async fn listed(web: &Web) -> towpath_store::Result<Vec<(String, FileKind, u64)>> {
     let listing = store_of(&client(web)).list(&Caller::local(), &path("/d"), ListOptions::default());
     let entries: Vec<towpath_store::Entry> = listing.try_concat().await?;

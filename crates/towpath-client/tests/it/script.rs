@@ -67,7 +67,7 @@ impl Peer {
         (stream_id, request)
     }
 
-    /// The next request and its data. It may be long until it comes, and the client then asks whether anybody is there: that is passed over.
+    /// Returns the next request and its data. Pings of the client during a long wait are skipped.
     pub(crate) async fn next_with_data(&mut self) -> (StreamId, Request, BytesMut) {
         loop {
             let next = self.next_of_all().await;
@@ -99,7 +99,8 @@ impl Peer {
         assert!(received.expect("nothing comes").unwrap() > 0, "the client hung up");
     }
 
-    /// The next requests, which are of these kinds. A client that asks what server this is, unexpectedly, is refused: it is another one than towpath's.
+    /// Returns the next requests, which must be of these kinds. An unexpected query of the kind of server is rejected,
+    /// as by a server other than towpath.
     pub(crate) async fn expect(&mut self, codes: &[RequestCode]) -> Vec<(StreamId, Request)> {
         let mut requests = Vec::new();
         for code in codes {
@@ -125,7 +126,7 @@ impl Peer {
         response::ok(stream_id, body, &mut self.out);
     }
 
-    /// A part of an answer, of which more is to come.
+    /// Sends a part of a response.
     pub(crate) fn part(&mut self, stream_id: StreamId, body: &impl Body) {
         response::oksofar(stream_id, body, &mut self.out);
     }
@@ -157,7 +158,7 @@ impl Peer {
         self.ok(stream_id, &OpenReply { handle, stat: Some(stat), checksum, present: None });
     }
 
-    /// The answer to a pgread; `damage` is applied to what goes over the wire.
+    /// Responds to a pgread; `damage` is applied to the bytes on the wire.
     pub(crate) fn pages(&mut self, stream_id: StreamId, offset: u64, data: &[u8], damage: impl FnOnce(&mut [u8])) {
         let mut encoded = BytesMut::new();
         page::encode(offset, data, &mut encoded);

@@ -307,7 +307,7 @@ async fn a_request_that_the_server_lost_ends_though_others_are_answered() {
     }
     assert_eq!(done(lost).await.unwrap_err().fault(), Fault::TimedOut);
     peer.expect(&[RequestCode::close]).await;
-    // An answer that comes after all disturbs nobody.
+    // A late response has no effect.
     peer.pages(lost_id, 0, &content(5000), |_| ());
     answer_stat(&store, &mut peer).await;
 }

@@ -21,7 +21,8 @@ use crate::{
     script::Script,
 };
 
-/// Waits for the error of what must fail, with time running only where everybody waits; gives it and the time it took.
+/// Waits for the error of a task that must fail; time advances only while all tasks wait. Returns the error and the
+/// elapsed time.
 async fn given_up<T: std::fmt::Debug>(asking: JoinHandle<Result<T>>) -> (towpath_store::Error, Duration) {
     tokio::time::pause();
     let since = clock::now();
@@ -71,7 +72,7 @@ fn create(store: &Arc<dyn Store>) -> JoinHandle<Result<()>> {
     tokio::spawn(async move { store.create(&caller(), &path("/f"), CreateOptions::default()).await.map(drop) })
 }
 
-/// A server that takes what comes, answers every connection with these bytes, and then nothing.
+/// A server that reads everything, and responds to every connection with these bytes only.
 async fn one_word(listener: TcpListener, word: &'static [u8]) {
     let mut connections = Vec::new();
     loop {

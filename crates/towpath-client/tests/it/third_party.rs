@@ -1,4 +1,4 @@
-//! Copies that two sites make between themselves, asked of servers that answer well and badly.
+//! Third-party copies between two sites with correct and incorrect servers.
 
 use std::sync::{
     Arc,

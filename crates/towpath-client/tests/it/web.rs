@@ -20,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use towpath_client::{Client, ClientOptions, TokenSource};
 use towpath_store::{Caller, Error, ReadHandle, Store, StorePath, sys::net};
 
-/// What a client asked for.
+/// The request of a client.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) method: Method,
@@ -66,7 +66,7 @@ impl Body for Content {
         }
         match self.ending {
             Ending::Whole => Poll::Ready(None),
-            // What came before is sent first.
+            // Data before it are sent first.
             Ending::Broken if !self.flushed => {
                 self.flushed = true;
                 context.waker().wake_by_ref();
@@ -190,7 +190,7 @@ pub(crate) struct Web {
 }
 
 impl Web {
-    /// A server that answers with `answer`, which is told how many requests came before.
+    /// Starts a server that responds with `answer`, which gets the number of previous requests.
     pub(crate) fn start(answer: impl Fn(&Asked, usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::new(false, answer)
     }
@@ -217,7 +217,7 @@ impl Web {
                             true => Bytes::new(),
                             false => match body.collect().await {
                                 Ok(body) => body.to_bytes(),
-                                // What is not whole is not there.
+                                // An incomplete request is ignored.
                                 Err(_) => std::future::pending().await,
                             },
                         };
@@ -273,7 +273,7 @@ pub(crate) fn store(url: &str, options: &ClientOptions) -> Arc<dyn Store> {
     Client::new(Arc::new(options.clone())).connect(&url.parse().unwrap()).unwrap().0
 }
 
-/// Options for tests: no token of whoever runs them, and little patience.
+/// Options for tests: no token of the environment, and short timeouts.
 pub(crate) fn options() -> ClientOptions {
     ClientOptions {
         token: TokenSource::Nothing,
@@ -287,7 +287,7 @@ pub(crate) fn path(text: &str) -> StorePath {
     StorePath::parse(text.as_bytes()).unwrap()
 }
 
-/// The error of what must fail.
+/// Returns the error of a task that must fail.
 #[track_caller]
 pub(crate) fn error<T: std::fmt::Debug>(result: Result<T, Error>) -> Error {
     result.expect_err("it must fail")

@@ -35,7 +35,7 @@ const ANSWER_BYTES: usize = s3::ANSWER.bytes;
 /// What one part of a copy has, beyond which a copy is made in parts: as much as one request may copy.
 const COPIED_BYTES: u64 = MAX_PUT_BYTES;
 
-/// The header field by which a copy names its source.
+/// Header field of a copy that names its source.
 const COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
 
 /// A bucket at a site.
@@ -101,7 +101,7 @@ impl Bucket {
         }
     }
 
-    /// The body of an answer; asked for again if it breaks off.
+    /// Reads the body of a response; retries if it breaks off.
     async fn body(&self, caller: &Caller, place: &Place, question: &Question, limit_bytes: usize) -> Result<Vec<u8>> {
         let mut retry_state = self.site.retry_state(place);
         loop {
@@ -124,7 +124,7 @@ impl Bucket {
     /// The metadata of an object, with the digests that the server has.
     ///
     /// # Errors
-    /// `NotFound`, and those of asking.
+    /// `NotFound`, and those of the request.
     pub(super) async fn head(&self, caller: &Caller, key: &str) -> Result<Metadata> {
         stat::head(&self.site, caller, &self.place(key, "")).await
     }
@@ -163,7 +163,7 @@ impl Bucket {
         }
     }
 
-    /// Whether any key begins with `prefix`. Of the bucket itself, whether it is there.
+    /// Returns whether any key begins with `prefix`; for the bucket itself, whether it exists.
     ///
     /// # Errors
     /// `NotFound` if there is no such bucket.
@@ -213,7 +213,8 @@ impl Bucket {
         Ok(())
     }
 
-    /// Puts a whole object; its entity tag, if the server tells. If `only_new`, a server that keeps conditions refuses to replace one.
+    /// Puts a whole object and returns its entity tag, if the server sends it. With `only_new`, a server that supports
+    /// conditions does not replace an object.
     ///
     /// # Errors
     /// `AlreadyExists`, `ChecksumMismatch` if it was damaged on its way.
@@ -344,11 +345,12 @@ impl Bucket {
             let message = "the storage says that a part has another crc32c than what was sent";
             return Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage));
         }
-        // A server that does not tell it may not know what it is.
+        // A server that does not return it may not know the field.
         Ok(Part { number, etag, crc32c: told })
     }
 
-    /// Makes an object of the parts; its entity tag, if the server tells. `crc32c` is that of all of it, for a server that compared those of the parts.
+    /// Completes the object from its parts and returns its entity tag, if the server sends it. `crc32c` is the
+    /// checksum of the whole object, for a server that compared those of the parts.
     ///
     /// # Errors
     /// `AlreadyExists` if it is to be `only_new`, `ChecksumMismatch`.
@@ -413,7 +415,7 @@ fn with_checksum(question: Question, crc32c: Option<Digest>) -> Question {
     }
 }
 
-/// Of a copy, 412 is about its source.
+/// In response to a copy, 412 concerns the source.
 fn source_changed(error: Error) -> Error {
     if error.fault() != Fault::AlreadyExists {
         return error;
@@ -421,7 +423,7 @@ fn source_changed(error: Error) -> Error {
     Error::new(Fault::Changed, "the object is another one than a moment ago").blamed_on(Blame::Storage)
 }
 
-/// The digests among `all` that an upload may tell a server.
+/// Returns the digest among `all` that an upload may send.
 pub(super) fn crc32c_of(all: &Digests) -> Option<Digest> {
     all.get(Algorithm::Crc32c)
 }

@@ -1,8 +1,8 @@
 //! The memory of all uploads of one client together: a part is held until it has been sent, because it may have to be sent again.
 //!
-//! Whoever begins a part waits until there is room for it. A mover waits for room of its own at the same time, and so two of its files could wait for
-//! each other: one has room here and waits for it there, the other one the reverse. Therefore, when nothing has moved for a while and
-//! nothing is being sent, one who waits is let in all the same.
+//! A part waits until there is memory for it. Since a mover waits for permits of its own at the same time, two of its
+//! files could deadlock: one has memory here and waits for a permit, the other the reverse. Therefore, when nothing
+//! has moved for a while and nothing is being sent, one waiting part is admitted beyond the limit.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{sync::Notify, time::timeout};
 
-/// How long nothing must have moved before one who waits is let in beyond the bound.
+/// Time without progress after which a waiting part is admitted beyond the limit.
 const STILL: Duration = Duration::from_millis(250);
 
 /// A bound on bytes.
@@ -42,7 +42,7 @@ pub(super) struct Reserved {
 pub(super) struct Sending(Arc<Budget>);
 
 impl Budget {
-    /// A bound of `limit` bytes; what is larger goes alone.
+    /// Creates a budget of `limit` bytes; a larger part is admitted alone.
     pub(super) fn new(limit: u64) -> Arc<Self> {
         Arc::new(Self { limit, state: Mutex::default(), changed: Notify::new() })
     }
@@ -71,7 +71,7 @@ impl Budget {
         }
     }
 
-    /// Something moves: whoever waits need not help.
+    /// Records progress, so that no waiting part is admitted beyond the limit.
     pub(super) fn moved(&self) {
         self.state().moves += 1;
     }
@@ -86,7 +86,7 @@ impl Budget {
 }
 
 impl Reserved {
-    /// Takes `bytes` of it, or all if there are not so many.
+    /// Splits off `bytes`, or all if there are fewer.
     pub(super) fn split(&mut self, bytes: u64) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;

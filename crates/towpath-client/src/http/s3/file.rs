@@ -1,4 +1,4 @@
-//! An object being read: a file of HTTP, but for what S3 tells elsewhere.
+//! An object being read: an HTTP file with S3's own metadata.
 
 use std::{fs::File, sync::Arc};
 
@@ -20,13 +20,13 @@ pub(super) struct ObjectFile {
     bucket: Bucket,
     caller: Caller,
     path: StorePath,
-    /// Ranges come without the digest of the whole: whoever wants it has it asked for.
+    /// Ranges come without the digest of the whole object, which is requested separately.
     wants_digests: bool,
     head: OnceCell<Metadata>,
 }
 
 impl ObjectFile {
-    /// The object at `path`; nobody is asked yet.
+    /// Creates a handle of the object at `path`, without a request.
     ///
     /// # Errors
     /// If there can be no such key.

@@ -34,7 +34,7 @@ struct Reader {
 #[derive(Default)]
 struct Paging {
     place: Place,
-    /// Hashes of the tokens of pages and of their last keys, each of which is seen once in a listing that ends.
+    /// Hashes of page tokens and last keys, each of which appears once in a finite listing.
     seen: HashSet<u64>,
     hasher: RandomState,
     fruitless: usize,
@@ -100,7 +100,7 @@ impl Reader {
     }
 }
 
-/// What a page tells of one directory.
+/// The entries of one directory in a page.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Level {
     files: Vec<Entry>,
@@ -116,7 +116,7 @@ impl Level {
     /// unless it has content, which no path can name: it is a file without a name.
     fn of(page: &Page, prefix: &str) -> Self {
         let mut level = Self::default();
-        // Of a page that has others nothing is used.
+        // A page with other keys is rejected as a whole.
         let below = |key: &'_ [u8]| key.get(prefix.len()..).map(Bytes::copy_from_slice);
         for (object, rest) in page.objects.iter().filter_map(|object| Some((object, below(&object.key)?))) {
             let is_own_marker = rest.is_empty() && object.size == 0;
@@ -163,7 +163,7 @@ impl Paging {
     }
 }
 
-/// What a page tells of an object.
+/// Returns the metadata of an object in a page.
 pub(super) fn metadata_of(object: &Object) -> Metadata {
     let mut metadata = Metadata::new(FileKind::File, object.size);
     metadata.mtime_ns = object.modified_s.and_then(|seconds| seconds.checked_mul(1_000_000_000));

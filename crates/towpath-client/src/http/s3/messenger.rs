@@ -1,5 +1,5 @@
-//! How `object_store` asks for credentials: over this client's own connections, so that what holds for those holds for it too (which
-//! addresses may be connected to, which authorities are trusted).
+//! Adapter that lets `object_store` request credentials over this client's own connections, so that their rules apply
+//! (permitted addresses, trusted authorities).
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ use crate::{ClientOptions, dial::Dialer, tls::Tls};
 /// The longest answer about credentials.
 const ANSWER_BYTES: usize = 256 << 10;
 
-/// How long one question may take. Where there is nobody to ask for credentials, the question goes nowhere.
+/// Timeout of one request. Without a credential service the request gets no response.
 const WAIT: Duration = Duration::from_secs(3);
 
 /// Carries the questions.

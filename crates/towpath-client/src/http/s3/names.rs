@@ -1,5 +1,5 @@
-//! Directories, and what can be done to names. A directory is a prefix of keys; one made by hand has a marker, an empty object whose key ends in
-//! a slash. Nothing here is done in one step: what is told before each method.
+//! Directories and operations on names. A directory is a prefix of keys; an explicitly created one has a marker, an
+//! empty object whose key ends in a slash. No operation here is atomic: see each method.
 
 use std::{
     collections::HashSet,
@@ -35,7 +35,7 @@ impl Copied {
     fn number(&self, object: &Object) -> u64 {
         let tag = object.etag.as_ref().map(|etag| etag.opaque());
         let time = object.modified_s.filter(|_| tag.is_none());
-        // All markers are alike, whatever is told of them.
+        // All markers are alike, whatever their metadata.
         let version = (!is_marker(object)).then_some((tag, time));
         self.hasher.hash_one((&object.key, object.size, version))
     }
@@ -50,7 +50,7 @@ impl Copied {
 }
 
 impl Bucket {
-    /// What is at `path`, if anything.
+    /// Returns the metadata of `path`, if it exists.
     async fn look(&self, caller: &Caller, path: &StorePath) -> Result<Option<Metadata>> {
         match self.stat(caller, path).await {
             Ok(metadata) => Ok(Some(metadata)),
@@ -126,7 +126,7 @@ impl Bucket {
         }
     }
 
-    /// Removes all keys of a directory. What fails is left, with what was not reached.
+    /// Removes all keys of a directory. Keys that fail or were not reached stay.
     pub(super) async fn remove_tree(&self, caller: &Caller, path: &StorePath) -> Result<()> {
         if path.is_root() {
             return Err(fault(Fault::PermissionDenied, "a bucket is not emptied by one request", path));
@@ -163,8 +163,9 @@ impl Bucket {
         self.copy(caller, key_of(from)?, &metadata, key_of(to)?).await.map_err(|error| error.at(from))
     }
 
-    /// Gives a file or a directory another name: each object is copied inside the store, and when all are, those that were copied are removed. The
-    /// new file appears whole; a directory object by object. What breaks off leaves the old names, or both. What came meanwhile keeps the old name.
+    /// Renames a file or a directory: each object is copied inside the store, and after all copies the originals are
+    /// removed. A new file appears whole; a directory object by object. An interruption leaves the old names, or both.
+    /// Objects created meanwhile keep the old name.
     pub(super) async fn rename(
         &self,
         caller: &Caller,
@@ -233,7 +234,7 @@ impl Bucket {
             page.retain(|object| copied.has(object));
             staying += all - page.len();
             let removals = stream::iter(page).map(|object| async move {
-                // Nothing of a marker can be lost, and servers differ in what they call its version.
+                // Markers have no content to lose, and servers differ in their versions.
                 let version = listing::metadata_of(&object).version.filter(|_| !is_marker(&object));
                 self.delete_version(caller, text(&object.key)?, version.as_ref()).await
             });

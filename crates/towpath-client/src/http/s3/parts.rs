@@ -12,7 +12,7 @@ use super::{
     budget::{Budget, Reserved},
 };
 
-/// What is to be written, and where.
+/// The destination of an upload.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) bucket: Bucket,
@@ -33,7 +33,8 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Asks for an id. That goes on when this is dropped, for an upload whose id nobody has heard of could not be given up.
+    /// Requests an upload id. The request continues when this is dropped, because an upload with an unknown id could
+    /// not be aborted.
     pub(super) fn begin(target: Target) -> Self {
         let (found, id) = watch::channel(None);
         let asking = target.clone();
@@ -86,9 +87,9 @@ impl Parts {
         bucket.complete(caller, key, &id, &parts, crc32c, only_new).await
     }
 
-    /// Gives the upload up, once the server has told its id. That goes on when nobody waits for it.
+    /// Aborts the upload once its id is known. This continues when the future is dropped.
     pub(super) fn abort(self) -> impl Future<Output = ()> {
-        // Without a runtime there is nothing left that could ask.
+        // Without a runtime no request is possible.
         let runtime = tokio::runtime::Handle::try_current().ok();
         let background = self.target.bucket.site.background.clone();
         let removing = runtime.map(|runtime| background.spawn_on(self.remove(), &runtime));
@@ -100,7 +101,7 @@ impl Parts {
     }
 
     async fn remove(mut self) {
-        // What is on its way could arrive after all was removed.
+        // Parts in flight could arrive after everything was removed.
         self.sending.shutdown().await;
         let Ok(id) = wait(self.id.clone()).await else { return };
         let Target { bucket, caller, key, .. } = &self.target;

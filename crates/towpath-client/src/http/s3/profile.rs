@@ -1,4 +1,4 @@
-//! The files in which Amazon's tools keep profiles: `~/.aws/credentials` and `~/.aws/config`
+//! Amazon's profile files: `~/.aws/credentials` and `~/.aws/config`
 //! (<https://docs.aws.amazon.com/sdkref/latest/guide/file-format.html>).
 
 use std::{collections::HashMap, io, path::Path};
@@ -11,13 +11,13 @@ use towpath_store::{
 /// No such file is longer.
 const LIMIT_BYTES: u64 = 1 << 20;
 
-/// What is set for one profile: keys in lower case, those of nested sections behind the section's and a dot. The file of credentials goes before the
-/// other one. It is not printed, for it holds secrets.
+/// The settings of one profile: keys in lower case, those of nested sections prefixed by the section and a dot. The
+/// credentials file takes precedence. Not printable, because it holds secrets.
 #[derive(Default)]
 pub(super) struct Profile(HashMap<String, String>);
 
 impl Profile {
-    /// The profile `name` from both files, of which either may be missing.
+    /// Reads the profile `name` from both files; either may be missing.
     ///
     /// # Errors
     /// `InvalidArgument` for a file that cannot be read.

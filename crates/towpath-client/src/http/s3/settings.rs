@@ -1,5 +1,5 @@
-//! Where buckets are and as whom they are asked for: what the user says, else the environment, else a profile in `~/.aws`, as Amazon's tools look
-//! for it (<https://docs.aws.amazon.com/sdkref/latest/guide/settings-reference.html>).
+//! The endpoint and credentials of buckets: from the user's options, else the environment, else a profile in `~/.aws`,
+//! in the order of Amazon's tools (<https://docs.aws.amazon.com/sdkref/latest/guide/settings-reference.html>).
 
 use std::{env, fmt, path::PathBuf};
 
@@ -8,11 +8,11 @@ use towpath_store::{Error, Fault, Result, Secret};
 
 use super::profile::Profile;
 
-/// The region where none is named: the one that stores other than Amazon's take, and where Amazon keeps what has none.
+/// Default region: accepted by stores other than Amazon's, and Amazon's own default.
 const REGION: &str = "us-east-1";
 
-/// What a user may say about S3. What is left out is looked for in the environment (`AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `AWS_REGION`,
-/// `AWS_DEFAULT_REGION`, `AWS_PROFILE`, …) and in `~/.aws/config` and `~/.aws/credentials`.
+/// Options of S3. Missing ones come from the environment (`AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `AWS_REGION`,
+/// `AWS_DEFAULT_REGION`, `AWS_PROFILE`, …) and from `~/.aws/config` and `~/.aws/credentials`.
 #[derive(Debug, Clone, Default)]
 pub struct S3Options {
     /// The server, as `https://host:port`; Amazon's own if none.
@@ -22,7 +22,7 @@ pub struct S3Options {
     /// Whether the bucket stands in the path of a request rather than in the name of the host: `false` only where a server is named whose buckets have
     /// names of their own. If nothing is said: in the path where a server is named, and at Amazon only for buckets whose name has a dot.
     pub path_style: Option<bool>,
-    /// As whom buckets are asked for.
+    /// Credentials for buckets.
     pub keys: Option<S3Keys>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Settings {
     pub(super) is_anonymous: bool,
     /// Keys that were given, or those of a profile; none if the environment has some, or says where others come from.
     pub(super) keys: Option<S3Keys>,
-    /// Whether a machine at Amazon may be asked for credentials.
+    /// Whether to request credentials from the metadata service of a machine at Amazon.
     pub(super) asks_machine: bool,
     /// What the profile says to do for credentials that is not done here.
     pub(super) not_followed: Option<&'static str>,

@@ -1,5 +1,7 @@
-//! Proves who asks: signs requests ([Signature Version 4](https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-authenticating-requests.html)), with
-//! credentials from wherever Amazon's tools find them. `object_store` does both; here is what it is asked, and what its errors mean.
+//! Signing of requests ([Signature Version
+//! 4](https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-authenticating-requests.html)), with credentials from the
+//! same sources as Amazon's tools. `object_store` implements both; this module configures it and translates its
+//! errors.
 
 use std::{
     fmt,
@@ -126,7 +128,7 @@ fn provider(settings: &Settings, messenger: Messenger) -> Result<AwsCredentialPr
     let retry = RetryConfig { max_retries: 1, retry_timeout: Duration::from_secs(5), ..RetryConfig::default() };
     // Keys and the token of a session belong together: either all come from the environment or none.
     let builder = if settings.keys.is_some() { AmazonS3Builder::new() } else { AmazonS3Builder::from_env() };
-    // The bucket is nobody's: only the credentials are taken.
+    // The bucket name is a placeholder: only the credentials are used.
     let mut builder = builder
         .with_bucket_name("bucket")
         .with_region(&settings.region)

@@ -25,10 +25,11 @@ use super::{
 };
 use crate::digest::compute;
 
-/// The least size of a part: some more than S3 asks for, so that a part outlasts a round trip at 1 Gbit/s over 60 ms.
+/// Minimum size of a part: more than S3 requires, so that a part takes longer than a round trip at 1 Gbit/s over 60
+/// ms.
 const PART_BYTES: u64 = 8 << 20;
 
-/// The size of a part where nobody has said how much is to come: enough for 640 GB.
+/// Size of a part if the total size is unknown: sufficient for 640 GB.
 const UNKNOWN_PART_BYTES: u64 = 64 << 20;
 
 /// Sizes of parts are multiples of this.
@@ -76,7 +77,7 @@ impl Drop for GivenUp {
 }
 
 impl Upload {
-    /// An object at `path` of which nothing is sent yet.
+    /// Creates an upload to `path` without sending anything.
     pub(super) fn new(target: Target, path: StorePath, options: CreateOptions) -> Self {
         let state = State {
             hasher: Hasher::new(Algorithms::DEFAULT.union(options.digests)),
@@ -117,7 +118,8 @@ impl Upload {
         }
     }
 
-    /// Room for the parts that begin within `length` bytes at `offset`, of which `gathered` lie in a part that is open.
+    /// Reserves memory for the parts that begin within `length` bytes at `offset`; `gathered` bytes belong to an open
+    /// part.
     async fn reserve(&self, offset: u64, length: u64) -> Option<Reserved> {
         let gathered = self.state().as_ref().map_or(0, |state| state.gathered);
         let open = if gathered == 0 { 0 } else { self.part_bytes - gathered };
@@ -183,7 +185,7 @@ impl Upload {
         self.options.overwrite == Overwrite::Refuse
     }
 
-    /// Sends what is left, and has an object made of it. Its version, if the server told.
+    /// Sends the rest and completes the object. Returns its version, if the server sent it.
     async fn put(&self, mut state: State, expected: &Expectation, digests: &mut Digests) -> Result<Option<String>> {
         let Target { bucket, caller, key, budget } = &self.target;
         if state.parts.is_some() && !state.pieces.is_empty() {
@@ -215,10 +217,10 @@ impl Upload {
         outcome
     }
 
-    /// The metadata of the new object, if it is what was sent.
+    /// Returns the metadata of the new object, if it matches the sent data.
     ///
     /// # Errors
-    /// `Truncated`, `ChecksumMismatch`, and `Changed` if what is wrong may be another's object: that stays.
+    /// `Truncated`, `ChecksumMismatch`, and `Changed` if the object may be of another client: that stays.
     async fn verify(
         &self,
         version: Option<String>,
@@ -285,7 +287,8 @@ impl Upload {
         Ok(())
     }
 
-    /// The error of an upload after which there is an object that `metadata` describe, and that is not what was sent. It is removed if it `is_ours`.
+    /// Returns the error of an upload whose object, described by `metadata`, does not match the sent data. The object
+    /// is removed if it `is_ours`.
     async fn refused(&self, is_ours: bool, metadata: &Metadata, error: Error) -> Error {
         if !is_ours {
             let message =

@@ -37,14 +37,14 @@ enum Verdict {
     Dead,
 }
 
-/// What has been heard of a server.
+/// Signs of life of a server.
 #[derive(Debug)]
 struct Liveness {
     /// When a byte came last, or nothing was expected.
     heard: Instant,
     /// When an answer came last, or nothing was expected; a `ping` is no answer.
     answered: Instant,
-    /// When so much of an answer had come last as must come within the time of a stall, and what came since, in bytes.
+    /// Time of the last sufficient progress of a response, and the bytes received since.
     progressed: (Instant, usize),
     pinged: bool,
     /// How long to wait for the next byte before the next look.
@@ -144,7 +144,7 @@ impl<I: AsyncRead + Unpin> Line<I> {
         self.progressed = clock::now();
     }
 
-    /// What has to be looked at now and then, whatever comes: requests whose time is up, a login that does not come to an end, and that a wait is long.
+    /// Periodic checks: request timeouts, a stuck login, and reports of long waits.
     fn look_around(&mut self, now: Instant) -> Result<(), String> {
         self.expires_next = now + EXPIRY_INTERVAL;
         self.shared.expire(now);
@@ -198,7 +198,7 @@ impl<I: AsyncRead + Unpin> Line<I> {
         }
     }
 
-    /// Takes note of what came.
+    /// Records received data.
     fn heard(&mut self, received: io::Result<usize>) -> Result<usize, String> {
         match received {
             Ok(0) => Err("the server closed it".into()),

@@ -28,12 +28,13 @@ const BODY_LIMIT: usize = 16 << 20;
 /// From this many bytes on, data are received straight into their sink.
 const DIRECT_BYTES: u64 = 16 << 10;
 
-/// What is read at once into the framer's buffer, in bytes.
+/// Length of one read into the framer's buffer, in bytes.
 const SMALL_READ: usize = 64 << 10;
 /// The same while long responses come: enough for the head of the next one, and little to copy of its data.
 const READ_AMID_BULK: usize = 512;
 
-/// How long a server may promise an answer again and again (`waitresp`), in times of [`crate::ClientOptions::patience`]: four hours of half an hour each, twice.
+/// Maximum total time of repeated promises of a response (`waitresp`), in units of [`crate::ClientOptions::patience`]:
+/// 16 × 30 minutes are eight hours.
 const MAX_PROMISED_PATIENCES: u32 = 16;
 
 /// Why the connection is of no use any more.
@@ -155,7 +156,8 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         }
     }
 
-    /// Goes on waiting for the rest of an answer, of which a part of `bytes` came; not if next to nothing comes in all parts.
+    /// Continues to wait for the rest of a response after a part of `bytes`, unless all parts together are next to
+    /// nothing.
     fn part_came(&mut self, stream_id: StreamId, mut waiting: Waiting, bytes: usize) {
         let now = clock::now();
         if waiting.parts.came(bytes, now) {
@@ -189,7 +191,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
             Response::WaitResp(wait) => {
                 let promised = Duration::from_secs(u64::from(wait.seconds));
                 let promised = promised.max(self.shared.stall).min(self.shared.patience);
-                // Promises may be renewed, but not for ever.
+                // Promises may be renewed, but not indefinitely.
                 let latest = waiting.since + self.shared.patience * MAX_PROMISED_PATIENCES;
                 waiting.deadline = (clock::now() + promised).min(latest);
                 waiting.patient = true;

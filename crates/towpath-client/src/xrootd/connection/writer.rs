@@ -35,7 +35,7 @@ impl Payload {
 }
 
 impl Payload {
-    /// Copies what is small into `batch`; gives the rest back.
+    /// Copies small data into `batch`; returns large data.
     fn gather_into(self, batch: &mut BytesMut) -> Option<Self> {
         match self {
             Self::None => {}
@@ -50,7 +50,7 @@ impl Payload {
 /// Pages and checksums, interleaved as they are sent; nothing is copied.
 #[derive(Debug)]
 pub(in crate::xrootd) struct Pages {
-    /// What is left of the data.
+    /// The remaining data.
     data: Bytes,
     checksums: Arc<[[u8; CRC_BYTES]]>,
     /// The checksum to be sent next.
@@ -122,8 +122,8 @@ pub(super) struct Outgoing {
     pub(super) place: Option<OwnedSemaphorePermit>,
 }
 
-/// Sends `first`, then orders of the reader as they come, and requests once the gate is open. Ends when nobody can
-/// submit any more and everything is sent.
+/// Sends `first`, then orders of the reader, and requests once the gate is open. Ends when all senders are dropped and
+/// everything is sent.
 pub(super) async fn run(
     mut output: impl AsyncWrite + Unpin,
     first: Bytes,
@@ -167,7 +167,7 @@ pub(super) async fn run(
     }
 }
 
-/// Sends what was gathered, and then a large payload, whose place is free after that.
+/// Sends the batch and then a large payload, whose memory is released afterwards.
 async fn send(
     output: &mut (impl AsyncWrite + Unpin),
     batch: &mut BytesMut,

@@ -20,7 +20,7 @@ fn plan(tls: TlsWish) -> Plan {
     }
 }
 
-/// The names of the requests in what is to be sent; the handshake is not counted.
+/// Returns the names of the requests to be sent, without the handshake.
 fn requests(flight: &mut Flight, handshaken: bool) -> Vec<&'static str> {
     let mut framer = RequestFramer::new(Limits::default());
     if handshaken {

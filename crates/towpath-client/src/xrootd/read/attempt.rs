@@ -28,7 +28,7 @@ pub(in crate::xrootd) enum Check {
     Pages,
     /// Page by page: these were damaged before.
     DamagedPages,
-    /// By whoever reads them, all together.
+    /// By the caller, for all ranges together.
     Later,
 }
 
@@ -42,7 +42,7 @@ impl Check {
     }
 }
 
-/// How an attempt to read ended: what came is in the buffer in any case.
+/// The result of an attempt to read; received data are in the buffer in any case.
 pub(in crate::xrootd) struct Attempt {
     pub(in crate::xrootd) buffer: Vec<u8>,
     pub(super) bad_pages: Vec<Page>,
@@ -59,7 +59,7 @@ impl Attempt {
         }
     }
 
-    /// Nothing of what came behind `start` can be used.
+    /// The data received after `start` cannot be used.
     pub(in crate::xrootd) fn failed(mut buffer: Vec<u8>, start: usize, failure: Failure) -> Self {
         buffer.truncate(start);
         Self { buffer, bad_pages: Vec::new(), outcome: Err(failure) }

@@ -1,7 +1,7 @@
 //! When to look whether an open file is still the version that was opened.
 //!
-//! The protocol's reads do not say what version they come from, so a `stat` of the handle goes along with a read now and
-//! then, in the same flight. Times are told in seconds, so looking more often than [`INTERVAL`] would not see more.
+//! Reads of the protocol do not name the version, so a `stat` of the handle periodically accompanies a read in the
+//! same flight. Times have whole seconds, so checks more frequent than [`INTERVAL`] would not detect more.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -10,10 +10,10 @@ use std::{
 
 use towpath_store::sys::clock::Instant;
 
-/// How long what was seen last is believed.
+/// Validity of the last check.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What was seen of a file, and when.
+/// The last known state of a file, and its time.
 #[derive(Debug, Default)]
 pub(super) struct Watch(Mutex<Seen>);
 
@@ -46,7 +46,7 @@ impl Watch {
         self.with(|seen| seen.changed)
     }
 
-    /// Whether it is time to look again; whoever is told so looks, and nobody else before the next time.
+    /// Returns whether a check is due; only one caller gets true per interval.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.with(|seen| match seen.last {
             Some(last) if now - last >= INTERVAL => {

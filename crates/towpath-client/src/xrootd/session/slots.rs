@@ -1,8 +1,8 @@
 //! Which handle a server will give to the next open, so that reads can leave behind the open in the same flight.
 //!
-//! Servers hand out the lowest number that is free in the session, in the byte order of the reference server's machine
-//! (little-endian; seen with 5.5.3). That is a guess, never a promise: the caller compares the answer to the open with the
-//! guess and throws away what was read through another handle.
+//! Servers assign the lowest free number of the session, in the byte order of the reference server's machine
+//! (little-endian; seen with 5.5.3). This is only a prediction: the caller compares the response to the open with it
+//! and discards data read through another handle.
 //!
 //! A guess must not be a handle that may still mean another file: a server may work on the requests of one connection
 //! side by side, so while a close has not been answered, nothing is guessed. A handle that is not open can only be

@@ -1,9 +1,9 @@
 //! The answer to `pgread`, verified and stripped in the caller's own buffer.
 //!
-//! On the wire each page of 4096 bytes is preceded by its CRC32C. Runs of them are received behind what the buffer
-//! holds already; then, while they are in the processor's cache, each checksum is taken out, the page is moved to its
-//! place, and compared. The buffer never holds more than one run beyond the data, and it is never made larger than the
-//! data asked for: a run is at most as long as the room that is left.
+//! On the wire each page of 4096 bytes is preceded by its CRC32C. Runs of pages are received after the existing data
+//! of the buffer; then, while they are in the processor's cache, each checksum is removed, the page is moved into
+//! place, and compared. The buffer never holds more than one run beyond the data, and never grows beyond the requested
+//! data: a run is at most as long as the remaining space.
 
 use towpath_proto::xrootd::page::{CRC_BYTES, PAGE_BYTES, Page, crc32c, encoded_len};
 
@@ -51,7 +51,7 @@ impl Pages {
         if offset != self.offset && wire > 0 {
             return Err(BadAnswer::WrongOffset);
         }
-        // Nothing of it may get into the buffer, which would hold more than was asked for.
+        // Nothing of it may enter the buffer, which would exceed the requested length.
         if wire > encoded_len(self.offset, self.left as u64) {
             return Err(BadAnswer::TooMuch);
         }
@@ -134,7 +134,8 @@ impl Pages {
         (self.crc_have, self.page_have) = (0, 0);
     }
 
-    /// The buffer, and the pages that failed. Of an answer that broke off in the middle of a page, what was not compared is left out.
+    /// Returns the buffer, and the pages that failed. Uncompared data of a response that ended within a page are
+    /// dropped.
     pub(super) fn into_parts(mut self) -> (Vec<u8>, Vec<Page>) {
         self.buffer.truncate(self.buffer.len() - self.page_have);
         (self.buffer, self.bad)
@@ -160,7 +161,8 @@ mod tests {
     }
 
     proptest! {
-        /// However the wire is cut into pieces and runs, the data come out, behind what was there, without growth.
+        /// For any division of the wire into pieces and runs, the data are appended to the existing ones without
+        /// growth of the buffer.
         #[test]
         fn strips_whatever_the_cuts(
             offset in 0_u64..10_000,

@@ -68,7 +68,7 @@ impl Upload {
         damaged(file, finished)
     }
 
-    /// Sends what was kept back, and the close right behind it: our own server takes them in that order.
+    /// Sends the held-back data, and the close right after it: a towpath server processes them in that order.
     pub(super) async fn close_behind(
         &self,
         target: &Target,

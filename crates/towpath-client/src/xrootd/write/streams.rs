@@ -121,7 +121,7 @@ impl Upload {
     /// Returns the stream of an open that was answered.
     pub(super) fn stream_of(&self, file: Arc<OpenFile>, bytes: usize) -> UploadStream {
         let load = file.session.loaded(bytes);
-        // Of one that is closed, or lost, the session says what is wrong.
+        // The session reports the error of a closed or lost stream.
         let handle = file.open_handle().unwrap_or(self.handle);
         UploadStream { file, handle, place: None, _load: load }
     }
@@ -191,7 +191,7 @@ impl Upload {
     /// commits with the first.
     ///
     /// # Errors
-    /// A storage may say only now that it could not write. That a connection is lost does not matter: what was sent over it has been answered.
+    /// A storage may report a write error only now. A lost connection does not matter: its writes were confirmed.
     pub(super) async fn gather(&self, target: &Target) -> Result<(), Failure> {
         if self.site.is_known_to_be_ours() {
             return Ok(());

@@ -1,9 +1,11 @@
 //! What of a file is kept back: until it is committed, or its writer reads, syncs or overwrites it.
 //!
-//! Of one that is written where everybody sees it that is its end, and it is sent when all else has been acknowledged. So what is left of an upload that
-//! is killed is always shorter than the file should be, and no later comparison of sizes takes it for whole.
+//! On a server that shows files while they are written, it is the end of the file, sent after all other writes were
+//! confirmed. A killed upload therefore leaves a file that is shorter than the original, and no later comparison of
+//! sizes takes it for complete.
 //!
-//! Of a small one for our own server it is all: it leaves together with the close, which saves a round trip.
+//! For a small file to a towpath server it is the whole content: it is sent together with the close, which saves a
+//! round trip.
 
 use bytes::Bytes;
 use tokio::sync::Mutex;
@@ -47,7 +49,8 @@ impl Tail {
 }
 
 impl Upload {
-    /// Keeps back what ends the file, and gives what comes before it. What was kept before and lies there leaves first: the last write counts.
+    /// Holds back the end of the file, and returns data before it. Previously held-back data in that range are sent
+    /// first: the last write counts.
     pub(super) async fn keep_tail(&self, offset: u64, mut data: Bytes) -> Result<Bytes> {
         if self.tail.size.is_none() {
             return Ok(data);
@@ -71,12 +74,12 @@ impl Upload {
         Ok(data)
     }
 
-    /// Takes what was kept back, to be sent otherwise.
+    /// Takes the held-back data, to be sent another way.
     pub(super) async fn take_tail(&self) -> Option<(u64, Bytes)> {
         self.tail.kept.lock().await.take()
     }
 
-    /// Sends what was kept back.
+    /// Sends the held-back data.
     pub(super) async fn send_tail(&self) -> Result<()> {
         let mut kept = self.tail.kept.lock().await;
         if let Some((offset, data)) = &*kept {

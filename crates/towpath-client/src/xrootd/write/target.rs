@@ -1,10 +1,11 @@
 //! What an upload leaves at the server, and how that goes away.
 //!
-//! Most servers show an upload under its name from the beginning; it is closed and then removed. One that hides it until it
-//! is closed (ours) must not be asked to remove anything, because what stands under the name is another file: it is told with the close that nothing
-//! is to become visible, and whether what was written stays. One that has not said what it is may understand only the protocol, which
-//! knows no way to close without committing. But a file with damaged pages cannot be closed well: so one byte is sent with a checksum that is wrong on
-//! purpose. (That alone would not do for ours: a write of the same page that is still under way puts it right.)
+//! Most servers show an upload under its name from the beginning; it is closed and then removed. A server that hides
+//! it until its close (towpath) must not be asked to remove anything, because the name belongs to another file: the
+//! close says to abort, and whether written data stay. A server of unknown kind may support only the protocol, which
+//! has no close without a commit. But a file with corrupted pages cannot be closed successfully: so one byte is sent
+//! with a deliberately wrong checksum. (That is not sufficient for a towpath server: a write of the same page in
+//! flight would repair it.)
 
 use std::sync::{
     Arc,
@@ -28,7 +29,7 @@ use crate::xrootd::{
     store::XrootdStore,
 };
 
-/// What is written, with all that is needed to clear it away, whoever does it.
+/// The file being written, with everything required to remove it.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) store: XrootdStore,
@@ -44,7 +45,7 @@ pub(super) struct Target {
     pub(super) shown: Arc<AtomicBool>,
 }
 
-/// What has been sent to make an upload go away.
+/// The requests sent to remove an upload.
 pub(super) struct Clearing {
     closing: Option<Closing>,
     removing: Option<Pending>,
@@ -57,12 +58,12 @@ impl Target {
         self.shown.store(!hidden, Ordering::Release);
     }
 
-    /// Runs what must come to its end though nobody waits for it.
+    /// Runs a task to its end, independently of the caller.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.store.origin.sites.background.spawn_on(task, self.file.session.runtime());
     }
 
-    /// As [`Self::clear`], where nobody is there to be told.
+    /// Like [`Self::clear`], but logs errors.
     pub(super) async fn clear_abandoned(&self, underway: Clearing) {
         if let Err(error) = self.clear(underway).await {
             tracing::warn!(path = %self.path, %error, "an abandoned upload could not be removed");
@@ -78,7 +79,7 @@ impl Target {
         Ok(answer)
     }
 
-    /// Sends what makes the file go away, in one flight; what can be taken up again stays. Returns at once.
+    /// Sends the requests that remove the file, in one flight; resumable data stay. Returns immediately.
     pub(super) fn start_clear(&self) -> Clearing {
         if let Some(parting) = self.file.parting() {
             return Clearing { closing: self.file.start_close(Some(parting)), removing: None };
@@ -105,7 +106,7 @@ impl Target {
         self.start_clear()
     }
 
-    /// Waits until the file has gone away; asks again if the server could not remove it while it was open.
+    /// Waits until the file is removed; retries if the server could not remove it while it was open.
     pub(super) async fn clear(&self, underway: Clearing) -> Result<()> {
         if let Some(closing) = underway.closing {
             // Whether it can be closed or not, it is to go away.
