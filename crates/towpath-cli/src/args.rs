@@ -83,7 +83,7 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Say what paths cost, by ALTO (RFC 7285): network and cost maps, and properties of endpoints.
     Alto(crate::alto::args::Alto),
-    /// Put the replicas in a list into the order in which they are to be tried, by what an ALTO server says.
+    /// Sort the replicas in a list by preference, as an ALTO server knows the paths to them.
     Order(crate::order::args::Order),
     /// Copy files and trees between storages, verified.
     Cp(Copy),
@@ -107,7 +107,7 @@ pub(crate) enum Command {
     Df(Paths),
     /// Measure the round trip to a storage.
     Ping(Ping),
-    /// Measure a path to a server and its ends, say what is in the way, and predict how long a copy takes.
+    /// Measure a path to a server and its ends, name the bottleneck, and predict the duration of a copy.
     Probe(Probe),
     /// Show settings and where each comes from.
     Config(Config),
@@ -149,8 +149,8 @@ pub(crate) struct Copy {
     /// Replace existing files.
     #[arg(long, short = 'f')]
     pub force: bool,
-    /// Leave files alone that are there already: of the same size and, as far as both ends tell, the same digest or time of change. A copy
-    /// that was interrupted goes on where it ended.
+    /// Skip files that exist already with the same size and, as far as both ends know, the same digest or modification
+    /// time. Interrupted copies are resumed.
     #[arg(long)]
     pub skip_existing: bool,
     /// Take the destination for the name of the copy itself, though a directory may be there; nothing is put into it under the source's name.
@@ -190,7 +190,7 @@ pub(crate) struct Sync {
     /// Remove what the source does not have, once all else went well.
     #[arg(long)]
     pub delete: bool,
-    /// Remove nothing if it would be more than so many files and directories.
+    /// Delete nothing if it would be more than this number of files and directories.
     #[arg(long, value_name = "N", requires = "delete")]
     pub max_delete: Option<u64>,
     /// Let --delete empty the destination if the source is empty.
@@ -231,7 +231,7 @@ impl From<CompareBy> for Compare {
     }
 }
 
-/// Whether storages are asked to copy between themselves.
+/// Whether to use third-party copies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WhenThirdParty {
     /// If they can.

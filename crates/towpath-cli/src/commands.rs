@@ -1,4 +1,4 @@
-//! The commands that ask or change names, but for `ls`: `stat`, `cat`, `sum`, `mkdir`, `mv`, `df`, `ping`.
+//! The commands for single paths, except `ls`: `stat`, `cat`, `sum`, `mkdir`, `mv`, `df`, `ping`.
 
 use std::{ffi::OsString, io::Write as _, sync::Arc, time::Duration};
 
@@ -16,9 +16,9 @@ use crate::{
     output::{self, Described},
 };
 
-/// Bytes asked for at once when a file is written to the standard output.
+/// Length of a read in bytes when a file is written to the standard output.
 const PIECE_BYTES: usize = 4 << 20;
-/// Pieces asked for ahead of the one being written.
+/// Number of reads in flight ahead of the piece being written.
 const PIECES_AHEAD: usize = 4;
 /// Questions underway at once: enough to hide a round trip of 100 ms behind others.
 const QUESTIONS: usize = 64;
@@ -128,7 +128,7 @@ pub(crate) async fn cat(arguments: &Cat, places: &StoreResolver) -> Result<(), F
     let mover = Mover::new(CopyOptions::default().mover_options(Overwrite::Refuse, false, places), Arc::new(Nobody));
     for_each(&arguments.paths, places, async |_, place| {
         refuse_slash_of_file(&place).await?;
-        // Not the blocking one: while nobody reads the pipe, a signal must still be heard.
+        // Not the blocking one: signals must be handled even if the pipe is not read.
         let mut out = tokio::io::stdout();
         match &range {
             None => drop(mover.drain(&place, async |piece| Ok::<_, Failure>(out.write_all(&piece).await?)).await?),

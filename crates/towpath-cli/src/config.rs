@@ -28,7 +28,7 @@ pub(crate) enum ConfigError {
     Wrong {
         /// The layer.
         origin: String,
-        /// What is wrong, with the nearest known key.
+        /// The error, with the most similar known key.
         message: String,
     },
 }
@@ -104,7 +104,8 @@ fn environment_layer(
     layers
 }
 
-/// The table in which `value` stands at `key`, whose words are joined by `_`: the words that name tables are found in `known`.
+/// Returns the nested table with `value` at `key`, whose words are joined by `_`; the words that name tables are those
+/// in `known`.
 fn nest(key: &str, known: &Table, value: Value) -> Table {
     // The longest name first: `access_log` before `access`.
     let mut tables: Vec<_> = known.iter().collect();

@@ -1,4 +1,4 @@
-//! `towpath cp`: its arguments, and what is told of the copies that [`towpath_mover`] makes.
+//! `towpath cp`: its arguments, and the report of the copies by [`towpath_mover`].
 
 mod arguments;
 mod streams;
@@ -28,8 +28,8 @@ use crate::{
     umask,
 };
 
-/// After so many generations of files of which none could be copied because a storage is out of reach, the rest is not tried: each file takes
-/// a minute to fail then.
+/// Number of generations of files without a single success on an unreachable storage after which the rest is not
+/// tried: each file then takes a minute to fail.
 const LOST_GENERATIONS: usize = 2;
 
 /// So many files make a generation.
@@ -38,14 +38,14 @@ const GENERATION: usize = 192;
 /// So many files make a generation, even if fewer are copied at once.
 const LEAST_GENERATION: usize = 8;
 
-/// What is still to be copied, where that is known without looking: it is told as missed when it is given up.
+/// The remaining files, where known without a listing: they are reported as failures when the copy gives up.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rest {
     is_given_up: Arc<AtomicBool>,
 }
 
 impl Rest {
-    /// The `jobs`, none of which is tried once the rest is given up.
+    /// Passes `jobs` on until the rest is given up.
     fn of(&self, jobs: Jobs) -> Jobs {
         let Self { is_given_up } = self.clone();
         let jobs = jobs.and_then(move |job| {
@@ -72,11 +72,11 @@ pub(crate) struct Total {
     pub(crate) verified: Verification,
     pub(crate) skipped: u64,
     pub(crate) failures: FailureList,
-    /// What the time was spent on; none if nobody watched.
+    /// How the time was spent; `None` without observation.
     pub(crate) account: Option<Account>,
 }
 
-/// Files of which both ends have the same digest.
+/// Number of files with the same digest at both ends.
 #[derive(Debug, Default)]
 pub(crate) struct Verification {
     files: u64,
@@ -126,7 +126,7 @@ pub(crate) async fn run(arguments: &Copy, places: &StoreResolver, resumption: &R
     })
 }
 
-/// The command that goes on where a copy ended. Clones share what is found out while it runs.
+/// The command that resumes an interrupted copy. Clones share the information found while it runs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Resumption(Arc<AtomicBool>);
 
@@ -143,7 +143,7 @@ impl Resumption {
     }
 }
 
-/// What came of all, for programs.
+/// Returns the summary in JSON.
 fn summary(total: &Total, seconds: f64) -> Value {
     let mut line = json!({"files": total.files, "bytes": total.bytes, "skipped": total.skipped, "failed": total.failures.tally.count, "seconds": seconds});
     total.verified.note(&mut line);
@@ -153,7 +153,7 @@ fn summary(total: &Total, seconds: f64) -> Value {
     line
 }
 
-/// Says what came of all, and why it took so long.
+/// Prints the summary, and the verdict.
 fn report(options: &CopyOptions, total: &Total, seconds: f64) -> Result<(), Failure> {
     if options.json {
         writeln!(std::io::stdout(), "{}", summary(total, seconds))?;
@@ -161,7 +161,7 @@ fn report(options: &CopyOptions, total: &Total, seconds: f64) -> Result<(), Fail
         let rate = output::size((total.bytes as f64 / seconds.max(1e-9)) as u64);
         let skipped = if total.skipped > 0 { format!("; {} were there already", total.skipped) } else { String::new() };
         let (files, bytes) = (total.files, output::size(total.bytes));
-        // As all that is said on that stream: if nobody reads it, nothing is lost.
+        // Like all output on that stream, it may be lost.
         let verified = total.verified.told(total.files);
         let _ = writeln!(std::io::stderr(), "{files} files, {bytes} in {seconds:.2} s, {rate}/s{verified}{skipped}");
     }
@@ -171,7 +171,7 @@ fn report(options: &CopyOptions, total: &Total, seconds: f64) -> Result<(), Fail
     Ok(())
 }
 
-/// The command that tries again what was missed and is in `list`.
+/// Returns the command that retries the failures in `list`.
 fn again(arguments: &Copy, places: &StoreResolver, list: &str) -> String {
     let mut words = vec!["towpath cp --skip-existing".to_owned()];
     let flags = [(arguments.recursive, "-r"), (arguments.force, "-f")];
@@ -205,7 +205,8 @@ async fn run_pipe(
     Ok(())
 }
 
-/// Copies files, and tells what became of each. When a storage is out of reach the rest is given up, and told if there is a [`Rest`] that knows it.
+/// Copies files and reports each result. If a storage is unreachable the rest is given up, and reported if a [`Rest`]
+/// knows it.
 pub(crate) async fn run_jobs(
     options: &CopyOptions,
     mover: &Arc<Mover>,
@@ -239,13 +240,13 @@ pub(crate) async fn run_jobs(
         }
     }
     mover.remember().await;
-    // Of a sync the pass that copies is the one to explain.
+    // For a sync the copying pass is explained.
     total.account.get_or_insert_with(|| watch.account());
     Ok(())
 }
 
 impl Total {
-    /// Counts what became of a file, and prints it if it failed.
+    /// Counts the result of a file, and prints a failure.
     fn add(&mut self, outcome: &Outcome) {
         match outcome {
             Outcome::Skipped(_) => self.skipped += 1,
@@ -274,7 +275,7 @@ impl Verification {
         line["verified_by"] = self.algorithms.iter().map(Algorithm::name).collect();
     }
 
-    /// What the summary for people says of so many files.
+    /// Returns the text of the summary for `files` files.
     pub(crate) fn told(&self, files: u64) -> String {
         let names: Vec<_> = self.algorithms.iter().map(Algorithm::name).collect();
         let names = names.join(", ");

@@ -54,7 +54,7 @@ impl Events {
         let _ = writeln!(waiting, "{fields}");
     }
 
-    /// Writes what was noted.
+    /// Writes the recorded events.
     ///
     /// # Errors
     /// The system's: a reader that went away, a full disk.

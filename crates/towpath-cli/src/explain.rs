@@ -8,11 +8,11 @@ use towpath_mover::{Account, Leg, LegTotal, Verdict};
 /// A share of the time below this is not worth a line.
 const LEAST_SHARE: f64 = 0.005;
 
-/// After so many seconds a copy was long enough to say what held it up, even if nobody asked.
+/// Duration in seconds after which the verdict of a copy is always printed.
 const LONG_S: f64 = 10.0;
 
-/// Says on the standard error stream what the time was spent on if it is `wanted`, and the verdict alone of a long copy unless that is to be
-/// `silent`. If nobody reads it, nothing is lost.
+/// Prints how the time was spent if `wanted`, and otherwise the verdict of a long copy unless `silent`, on the
+/// standard error stream. Write errors are ignored.
 pub(crate) fn tell(account: &Account, wanted: bool, silent: bool) {
     let _ = match wanted {
         true => write(account, &mut io::stderr()),

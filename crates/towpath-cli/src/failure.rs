@@ -1,4 +1,4 @@
-//! How a command fails: what is printed, and the exit code.
+//! Failures of commands: messages and exit codes.
 
 use std::{fmt, io::Write as _, sync::OnceLock};
 
@@ -31,7 +31,7 @@ pub(crate) enum Failure {
     Config(ConfigError),
     /// The server could not start.
     Start(StartError),
-    /// What is known of the network contradicts itself, or cannot be read; a line each.
+    /// Network facts that are contradictory or unreadable, one per line.
     Facts(String),
     /// The WAN emulator said no.
     Wan(towpath_wan::Error),
@@ -51,7 +51,7 @@ pub(crate) enum Failure {
     Output(std::io::Error),
     /// The system refused what the command needs for itself.
     System {
-        /// What was tried, as in "cannot …".
+        /// The attempted operation, as in "cannot …".
         doing: &'static str,
         /// What the system said.
         source: std::io::Error,
@@ -60,7 +60,7 @@ pub(crate) enum Failure {
     Interrupted {
         /// Which.
         signal: Signal,
-        /// What became of what it was doing.
+        /// The effect on the interrupted work.
         consequence: String,
     },
 }
@@ -136,7 +136,7 @@ impl Failure {
         }
     }
 
-    /// Whether the reader of the standard output went away: then nothing more can be done, and nobody is to be told.
+    /// Returns whether the reader of the standard output is gone: nothing more can be done or reported.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         matches!(self, Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
     }
@@ -165,7 +165,7 @@ pub(crate) fn fault_of(error: &std::io::Error) -> Fault {
     error.raw_os_error().map_or(Fault::Io, Fault::from_errno)
 }
 
-/// Whether a storage does not answer, or cannot be reached, so that what else is asked of it will hardly fare better.
+/// Returns whether a storage is unreachable, so that further requests will probably fail too.
 pub(crate) fn is_out_of_reach(error: &Error) -> bool {
     matches!(error.fault(), Fault::Unavailable | Fault::TimedOut) && error.blame() == Blame::Network
 }

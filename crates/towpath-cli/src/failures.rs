@@ -1,11 +1,12 @@
-//! The failures of a command: printed as they happen, counted by fault, and written to a failure list from which they can be retried.
+//! The failure list of a command: failures are printed immediately, counted by fault, and written to a file from which
+//! they can be retried.
 //!
 //! A list has one JSON object a line, `{"from": PLACE, "to": PLACE, "error": "NotFound", "message": "..."}`. A place is `{"at": "root://host/", "path": "/a"}`,
 //! of this machine without `at`; a path that is not UTF-8 is `path_hex` in its place. What stood behind `?` in a URL is not written, because it may be a secret.
 //!
-//! What was found in a tree has `root`, the place below which filters judge it. A file in several places has `sources`, all of them with `from` as the first, and what is
-//! known of it: `size` in bytes and `digests`, `["adler32:0a0b0c0d"]`. A place that only a Metalink named has `as_nobody`: there nothing is shown that proves who
-//! the user is.
+//! An entry found in a tree has `root`, the directory at which filters start. A file in several places has `sources`,
+//! with `from` as the first, and its known properties: `size` in bytes and `digests`, `["adler32:0a0b0c0d"]`. A place
+//! named only by a Metalink has `as_nobody`: no credentials are sent there.
 
 use std::{
     collections::BTreeMap,
@@ -149,8 +150,9 @@ impl FailureList {
         }
     }
 
-    /// Says what was missed in all, and how it can be tried again: as `again` says of the list's name, quoted, or of none if no list has all of it.
-    /// Of one file alone, without a list and `others` that were not missed, all is said already. Gives how the command ends.
+    /// Prints the summary of the failures and the command to retry them: `again` returns it for the quoted name of the
+    /// list, or for `None` if no list is complete. For one file alone, without a list and without `others` that
+    /// succeeded, everything was printed already. Returns the result of the command.
     pub(crate) fn finish(&self, others: u64, again: impl FnOnce(Option<&str>) -> String) -> Result<(), Failure> {
         let count = self.tally.count;
         if count > 1 {
@@ -201,7 +203,7 @@ impl List {
 
     /// An earlier list of that name stays: it may be the one that is being read.
     fn discard(&self) {
-        // Nobody asked for it under this name.
+        // The temporary name is private.
         let _ = disk::remove(&self.unfinished);
     }
 }
@@ -367,7 +369,7 @@ pub(crate) fn once_more(words: impl Iterator<Item = OsString>, flags: &[&str]) -
     format!("towpath {}", told.join(" "))
 }
 
-/// Whether a word can be told as it is: what stands behind `?` or before `@` in a URL may be a secret.
+/// Returns whether a word may be printed: text after `?` or before `@` in a URL may be a secret.
 fn can_be_told(word: &OsStr) -> bool {
     word.to_str().is_some_and(|word| !word.split_once("://").is_some_and(|(_, rest)| rest.contains(['?', '@'])))
 }

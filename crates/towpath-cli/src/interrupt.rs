@@ -1,7 +1,8 @@
 //! The signals that end a command, and the time that it then has.
 //!
-//! The first SIGINT, SIGTERM or SIGHUP lets the command clean up; a second one, or [`GRACE`] later, ends the process whatever it waits for,
-//! be it a storage that no longer answers or a pipe that nobody reads. A signal that the parent had us ignore (`nohup`) stays ignored.
+//! The first SIGINT, SIGTERM or SIGHUP lets the command clean up; a second one, or [`GRACE`] later, ends the process
+//! even if it waits for an unresponsive storage or an unread pipe. Signals ignored by the parent (`nohup`) stay
+//! ignored.
 
 use std::{path::Path, time::Duration};
 
@@ -19,7 +20,7 @@ pub(crate) const CLEANING: Duration = Duration::from_secs(5);
 /// How long a process lives after a signal: less than batch systems leave between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(7);
 
-/// Signals that ask the process to end.
+/// Signals that end the process.
 #[derive(Debug)]
 pub(crate) struct Interrupts(Vec<(Signal, unix::Signal)>);
 

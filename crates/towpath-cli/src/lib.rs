@@ -1,8 +1,8 @@
 //! The one binary `towpath`: reads the command line and the settings, wires stores, faces and commands together, prints.
 //!
-//! The life of a command: [`main`] parses the arguments ([`args`]), [`run`] picks the command, the command turns its paths and URLs
-//! into stores ([`location`]) and asks them. Data go to the standard output, everything else to the standard error stream. A [`Failure`]
-//! is printed once, here, and becomes the exit code that the error table gives.
+//! The life of a command: [`main`] parses the arguments ([`args`]), [`run`] selects the command, which resolves its
+//! paths and URLs to stores ([`location`]) and calls them. Data go to the standard output, everything else to the
+//! standard error stream. A [`Failure`] is printed once, here, and determines the exit code.
 
 mod alto;
 pub mod alto_client;
@@ -135,7 +135,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     })
 }
 
-/// What is said of a command that was interrupted.
+/// The message about an interrupted command.
 enum Resumed {
     /// This.
     Said(&'static str),
@@ -165,7 +165,7 @@ async fn run_client(command: Command, places: &StoreResolver, resumption: &Resum
     }
 }
 
-/// The user's file mode creation mask. To see it another one is set, which nobody has time to use: no file is made yet.
+/// Returns the user's file mode creation mask. Reading it requires setting it; no file is created in between.
 fn umask() -> u32 {
     let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     rustix::process::umask(mask);

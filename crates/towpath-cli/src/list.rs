@@ -1,7 +1,6 @@
-//! `towpath ls`: one directory in the order of its names, or a tree in the order in which it is found.
+//! `towpath ls`: one directory in name order, or a tree in the order of its listing.
 //!
-//! Each entry becomes its line as it comes, while more are on their way; so what is kept of a large directory until its end is
-//! little more than what will be printed.
+//! Each entry is formatted as it arrives, so that the memory of a large directory is little more than its output.
 
 use std::{
     ffi::OsString,
@@ -23,10 +22,10 @@ use crate::{
     output::{self, Described},
 };
 
-/// What is printed at once.
+/// Size of the output buffer in bytes.
 const PRINT_BYTES: usize = 64 << 10;
 
-/// What is kept of one directory to be printed in the order of the names, in bytes; a larger one is printed in parts. A listing need not have an end.
+/// Maximum number of bytes of one directory to sort; a larger one is printed in parts. A listing may be endless.
 const MAX_SORTED_BYTES: usize = 64 << 20;
 
 /// Runs `towpath ls`.
@@ -61,7 +60,7 @@ async fn list_directory(
                     lines.print(out)?;
                 }
             }
-            // As `ls` does: a file lists as itself. By XRootD's protocol nobody is told that it is one.
+            // Like `ls`, a file lists itself. The XRootD protocol does not report that it is a file.
             Err(error) if matches!(error.fault(), Fault::NotDirectory | Fault::Io) => {
                 return match place.store.stat(&place.caller, &place.path).await {
                     Ok(metadata) if !metadata.is_directory() && !place.is_directory => {
@@ -119,7 +118,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Prints them, and starts anew.
+    /// Prints and clears them.
     fn print(&mut self, out: &mut impl Write) -> io::Result<()> {
         self.names.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         for (_, line) in self.names.drain(..) {

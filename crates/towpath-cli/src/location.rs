@@ -28,7 +28,8 @@ pub(crate) enum End {
     Place(Place),
     /// The standard input or output.
     Standard,
-    /// A device or pipe of this machine, or a file whose length only its end tells, as those of `/proc`: read or written from start to end.
+    /// A device or pipe of this machine, or a file whose length is unknown until its end, like those in `/proc`: read
+    /// or written from start to end.
     Stream(Place),
 }
 
@@ -36,8 +37,7 @@ pub(crate) enum End {
 /// of S3, a ZIP archive.
 type Site = (Endpoint, Option<String>, Option<String>, Option<Vec<u8>>);
 
-/// Makes stores from what the user typed; one store for each site, so that its connections are shared.
-/// Clones share them.
+/// Resolves arguments to stores; one store per site, so that its connections are shared. Clones share the stores.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreResolver {
     client: Arc<Client>,
@@ -60,7 +60,7 @@ impl StoreResolver {
                 keys: None,
             },
             waits: Waits::new(|what| complain(what)),
-            // The mover bounds what is in flight by the path.
+            // The mover limits the bytes in flight by the path.
             window_bytes: towpath_mover::MOST_BYTES as usize,
             ..ClientOptions::default()
         };
@@ -87,7 +87,7 @@ impl StoreResolver {
         }
     }
 
-    /// As [`Self::end`], for a copy of single files: asks this machine whether the path is a stream.
+    /// Like [`Self::end`], for a copy of single files: checks whether a local path is a stream.
     pub(crate) async fn end_of_copy(&self, text: &OsStr) -> Result<End, Failure> {
         Ok(match self.end(text)? {
             End::Place(place) if is_standard(&place) => End::Standard,
@@ -163,7 +163,7 @@ impl StoreResolver {
             }
         };
         let separator = if url.scheme().family() == Family::Xrootd { "/" } else { "" };
-        // Over HTTP nobody logs in by it, and it may be a secret.
+        // Over HTTP the user is not a login, and may be a secret.
         let user = url.user().filter(|_| url.scheme().family() == Family::Xrootd);
         let user = user.map(|user| format!("{user}@")).unwrap_or_default();
         let prefix = format!("{}://{user}{}{separator}", url.scheme().name(), url.authority());
@@ -171,7 +171,7 @@ impl StoreResolver {
         let host = if is_bucket { prefix.as_str() } else { url.host() };
         let server = (host.into(), url.port());
         let place = Place::remote(store, Caller::local(), path, server, &prefix);
-        // Another site cannot be asked for a member of an archive.
+        // Members of an archive are not available to third-party copies.
         let place = if is_archive { place } else { place.named_by(url.clone()) };
         Ok(place.called_directory(url.path().ends_with(b"/")))
     }

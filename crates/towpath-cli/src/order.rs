@@ -1,8 +1,9 @@
-//! `towpath order`: puts replicas into the order in which they are to be tried, by what an ALTO server knows of the ways to them.
+//! `towpath order`: sorts replicas by preference according to an ALTO server.
 //!
-//! [`run`] reads the list, [`hosts`] finds out where the replicas are, an [`AltoClient`] asks, and the same list is written with its replicas in another
-//! order; [`explain`] says why they are in it. If nobody names a server, the DNS may have one. Without an answer nothing is written: a list in its old order would look as if it had been judged.
-//! `--fallback` has it written all the same. Beside `--strict` that is refused, because replicas would come through that nobody has judged.
+//! [`run`] reads the list, [`hosts`] finds the addresses of the replicas, an [`AltoClient`] queries the server, and
+//! the list is written with sorted replicas; [`explain`] shows the reasons. Without a configured server, one is
+//! discovered in the DNS. Without a response nothing is written: an unsorted list would look like a sorted one.
+//! `--fallback` writes it anyway, and conflicts with `--strict`, because unchecked replicas would pass.
 
 pub(crate) mod args;
 mod explain;
@@ -90,7 +91,7 @@ async fn survey(
     Ok((survey, statement))
 }
 
-/// A server that the DNS has. It is told, because nobody asked for it by its name.
+/// Discovers a server in the DNS. It is printed, because the user did not name it.
 async fn found(arguments: &Order, places: &StoreResolver) -> Result<AltoClient, AltoTrouble> {
     let Order { domain, client: address, dns, .. } = arguments;
     let search = Search { domain: domain.clone(), address: *address, dns: *dns };
@@ -113,7 +114,7 @@ pub(crate) fn configuration(path: &Path) -> Result<Configuration, Failure> {
     Ok(Configuration::parse(&text).map_err(|error| wrong(&error.to_string()))?)
 }
 
-/// The address of the directory to ask; none if it has to be found.
+/// Returns the URL of the directory; `None` if it has to be discovered.
 fn directory<'a>(arguments: &'a Order, configuration: &'a Configuration) -> Result<Option<&'a str>, Failure> {
     let named = arguments.ird.as_deref().or(configuration.default_ird.as_deref());
     let Some(address) = named.filter(|_| arguments.domain.is_none()) else { return Ok(None) };
@@ -133,7 +134,7 @@ async fn list(path: Option<&Path>) -> Result<Vec<u8>, Failure> {
         return disk::read(path, MAX_BYTES as u64).map_err(|error| unreadable(path, &error));
     }
     let mut bytes = Vec::new();
-    // One byte too many tells a list that is too long from one that is as long as may be.
+    // One more byte distinguishes a list that is too long from one of maximum length.
     let reading = tokio::io::stdin().take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).await;
     reading.map_err(Failure::system("read the standard input"))?;
     Ok(bytes)

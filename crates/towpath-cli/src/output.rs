@@ -10,7 +10,7 @@ use std::{
 use serde::Serialize;
 use towpath_store::{FileKind, Metadata, StorePath};
 
-/// What is printed of a path in JSON.
+/// The JSON object of a path.
 #[derive(Debug, Serialize)]
 pub(crate) struct Described {
     /// The path as given, or the place.
@@ -34,7 +34,7 @@ pub(crate) struct Described {
 }
 
 impl Described {
-    /// What is known of `path`.
+    /// Creates the object of `path`.
     pub(crate) fn new(path: String, metadata: &Metadata) -> Self {
         Self {
             path,
@@ -66,7 +66,7 @@ pub(crate) fn line(path: impl fmt::Display, metadata: &Metadata, out: &mut impl 
     }
 }
 
-/// The name of what a path is.
+/// Returns the name of the kind of a path.
 pub(crate) fn kind_name(kind: FileKind) -> &'static str {
     match kind {
         FileKind::File => "file",

@@ -1,7 +1,8 @@
 //! `towpath probe`: what a path carries, what its ends give and take, and what a copy would take by that. docs/probe.md explains it to users.
 //!
-//! [`run`] goes through the legs: the network in each direction over each number of connections, the far storage, the disk here. What is not measured is said, with
-//! the reason. [`report`] says what was found, [`trace`] writes down what the kernels said.
+//! [`run`] measures the legs: the network in each direction with each number of connections, the remote storage, the
+//! local disk. Legs that are not measured are reported with the reason. [`report`] prints the results, [`trace`]
+//! writes the kernel statistics.
 
 mod legs;
 mod report;
@@ -30,7 +31,7 @@ use legs::Legs;
 /// How long the server is probed to find out how far it is.
 const FIRST_LOOK: Duration = Duration::from_millis(100);
 
-/// What is probed with `--sweep`.
+/// Numbers of connections to probe with `--sweep`.
 const SWEEP: [usize; 4] = [1, 2, 4, 8];
 
 /// Runs `towpath probe`.
@@ -48,7 +49,7 @@ pub(crate) async fn run(arguments: &args::Probe, places: &StoreResolver) -> Resu
     if let Some(trace) = &mut trace {
         trace.write(&url, &legs.network)?;
     }
-    // The storage is asked over as many connections as a copy would have.
+    // The storage is measured with the number of connections of a copy.
     let most = [Direction::Down, Direction::Up].iter().filter_map(|direction| legs.best(*direction));
     if let Some(connections) = most.map(|line| line.probe.connections).max() {
         places.client().set_lanes(connections);
@@ -181,7 +182,7 @@ fn predictions(legs: &Legs, set: FileSet, wanted: Option<Direction>) -> Vec<(Dir
     directions.filter_map(|direction| Some((direction, Prediction::new(&path(legs, direction)?, set)))).collect()
 }
 
-/// What was measured of a direction; none if nothing was.
+/// Returns the measurements of a direction, if any.
 fn path(legs: &Legs, direction: Direction) -> Option<Path> {
     let storage = legs.storage(direction).map(|(_, line)| line);
     let far = match direction {

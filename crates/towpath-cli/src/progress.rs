@@ -23,7 +23,7 @@ pub(crate) struct Meter {
     start: Instant,
     last: Instant,
     moved_bytes: u64,
-    /// Weighted by how long ago it was; what lies before the start has no weight.
+    /// Weighted by age; the time before the start has no weight.
     bytes_per_s: f64,
 }
 
@@ -33,7 +33,7 @@ impl Meter {
         Self { start: now, last: now, moved_bytes: 0, bytes_per_s: 0.0 }
     }
 
-    /// The rate in bytes per second, now that so many bytes have been moved.
+    /// Returns the current rate in bytes per second, given the bytes moved so far.
     pub(crate) fn rate(&mut self, now: Instant, moved_bytes: u64) -> f64 {
         let passed = (now - self.last).as_secs_f64();
         if passed > 0.0 {
@@ -47,24 +47,25 @@ impl Meter {
     }
 }
 
-/// How much what was so many seconds ago still counts.
+/// Returns the weight of a sample of this age.
 fn weight(seconds: f64) -> f64 {
     (-seconds / SMOOTHING.as_secs_f64()).exp()
 }
 
-/// Seconds that the rest takes, at this rate; none if nobody can tell.
+/// Returns the remaining seconds at this rate; `None` if unknown.
 pub(crate) fn eta_s(advance: &Advance, bytes_per_s: f64) -> Option<f64> {
     (bytes_per_s >= 1.0).then(|| advance.ahead_bytes as f64 / bytes_per_s)
 }
 
-/// The lines for a terminal of so many rows and columns: files, how many more there are, and the total. They leave a row free, and are no longer than that is wide wherever it is wide enough for anything.
+/// Returns the lines for a terminal of `rows` and `columns`: files, the number of further files, and the total. They
+/// leave one row free, and fit the width unless it is too small for anything.
 pub(crate) fn lines(
     advance: &Advance,
     bytes_per_s: f64,
     (files, count): (&[FileLine], usize),
     (rows, columns): (usize, usize),
 ) -> Vec<String> {
-    // Below them the cursor needs a row, the total one, and what is left out.
+    // The cursor, the total, and the number of omitted files need a row each.
     let room = rows.saturating_sub(3).min(MOST_FILES);
     let mut lines: Vec<_> = files.iter().take(room).map(|file| file.line(columns)).collect();
     if count > lines.len() && !lines.is_empty() {
@@ -74,7 +75,7 @@ pub(crate) fn lines(
     lines
 }
 
-/// What is shown of one file.
+/// The display of one file.
 #[derive(Debug)]
 pub(crate) struct FileLine {
     name: String,
@@ -104,7 +105,7 @@ impl FileLine {
     }
 }
 
-/// As much of the end of `text` as fits into so many columns: names differ there.
+/// Returns the end of `text` that fits into `columns`, because names differ at their ends.
 fn last_columns(text: &str, columns: usize) -> String {
     if measure_text_width(text) <= columns {
         return text.to_owned();

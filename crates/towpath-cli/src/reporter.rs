@@ -1,4 +1,5 @@
-//! Who is told how a copy gets on while it is made: a person at a terminal, a program that reads events, both, or nobody. Nobody costs nothing.
+//! Reports of the progress of a copy: to a terminal, to a program that reads events, to both, or to none, which costs
+//! nothing.
 
 use std::{
     io::{self, Write as _},
@@ -42,7 +43,7 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// Creates the reporter that `options` ask for, and writes the first event, with the name of the `command`.
+    /// Creates the reporter for `options`, and writes the first event, with the name of the `command`.
     ///
     /// # Errors
     /// Events cannot be written there.
@@ -64,7 +65,7 @@ impl Reporter {
         Ok(Self { is_watched, prints_json: options.json, events, ticks, looks: 0, meter: Meter::new(clock::now()) })
     }
 
-    /// What a mover is to tell.
+    /// Returns the observer for a mover.
     pub(crate) fn observer(&self) -> Arc<dyn Observer> {
         Arc::new(Follower { follows_files: self.ticks.is_some(), events: self.events.clone() })
     }
@@ -85,7 +86,7 @@ impl Reporter {
         }
     }
 
-    /// Tells what became of a file.
+    /// Reports the result of a file.
     pub(crate) fn outcome(&self, outcome: &Outcome) -> io::Result<()> {
         let (Outcome::Copied(job, _) | Outcome::Skipped(job) | Outcome::Failed(Missed { job, .. })) = outcome;
         self.tell_shares(job);
@@ -129,7 +130,7 @@ impl Reporter {
         }
     }
 
-    /// All is over, and this is what came of it.
+    /// Reports the end and the summary.
     pub(crate) fn end(&self, summary: impl FnOnce() -> Value) -> io::Result<()> {
         screen::clear();
         let Some(events) = &self.events else { return Ok(()) };
@@ -137,7 +138,7 @@ impl Reporter {
         events.deliver()
     }
 
-    /// Waits until it is time to look; for ever if nobody does.
+    /// Waits until the next report; forever if there are none.
     pub(crate) async fn tick(&mut self) {
         match &mut self.ticks {
             Some(ticks) => drop(ticks.tick().await),
@@ -145,7 +146,7 @@ impl Reporter {
         }
     }
 
-    /// Shows and tells how far a copy is.
+    /// Reports the progress of a copy.
     pub(crate) fn look(&mut self, progress: &Progress) -> io::Result<()> {
         self.looks += 1;
         let advance = progress.now();

@@ -1,4 +1,4 @@
-//! Lines at the foot of the terminal on the standard error stream, that are written anew again and again while other lines pass above them.
+//! Lines at the bottom of the terminal on the standard error stream, which are redrawn below other output.
 //!
 //! There is one such stream in a process, so there is one screen. A frame is written with one call, each line over the one before, so that nothing flickers; the
 //! cursor rests visibly below it, so that nothing has to be restored however the process ends. Where there is no terminal, nothing is ever written.
@@ -36,7 +36,7 @@ pub(crate) fn clear() {
     replace(&mut shown(), Vec::new(), size().1);
 }
 
-/// Has `write` write to the terminal, and keeps the lines below what it writes.
+/// Runs `write`, which writes to the terminal, above those lines.
 pub(crate) fn above<T>(write: impl FnOnce() -> T) -> T {
     let mut shown = shown();
     if shown.is_empty() {
@@ -57,7 +57,7 @@ fn replace(shown: &mut Vec<String>, lines: Vec<String>, columns: usize) {
     }
     let text = frame(shown, &lines, columns);
     let mut out = io::stderr().lock();
-    // If nobody reads it, nothing is lost.
+    // Write errors are ignored.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     *shown = lines;
 }

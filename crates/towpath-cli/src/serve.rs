@@ -22,7 +22,7 @@ use crate::{
     notify::tell_systemd,
 };
 
-/// Serves a directory until told to stop by SIGINT or SIGTERM.
+/// Serves a directory until SIGINT or SIGTERM.
 pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
     let Layered { settings, origins } = load(arguments.config.as_deref(), flags(arguments))?;
     if origins.get("root").is_none_or(|(_, origin)| origin == "default") {
@@ -41,7 +41,7 @@ pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
     let store: Arc<dyn Store> = Arc::new(LocalStore::open(&settings.root, options)?);
     let transfers = Engine { ca: settings.third_party.ca.clone() };
     let server = Server::bind_with(store, Some(Arc::new(transfers)), &settings)?;
-    // Before anybody is told that the server is there: from now on it stops in good order.
+    // Before the readiness notification: a signal from now on stops the server gracefully.
     run(server, Interrupts::new()?).await
 }
 

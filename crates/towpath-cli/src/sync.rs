@@ -1,4 +1,4 @@
-//! `towpath sync`: what [`towpath_mover::Sync`] finds is done, or in a dry run only told.
+//! `towpath sync`: carries out the steps of [`towpath_mover::Sync`], or prints them in a dry run.
 
 use std::{
     io::{self, Write as _},
@@ -26,7 +26,7 @@ use crate::{
     screen, umask,
 };
 
-/// What was done beside copying.
+/// Counts of actions besides copies.
 #[derive(Debug, Default)]
 struct Counts {
     same: AtomicU64,
@@ -35,7 +35,7 @@ struct Counts {
     extras: AtomicU64,
 }
 
-/// Where steps are told, and how.
+/// The output of steps.
 #[derive(Debug, Clone)]
 struct Teller {
     counts: Arc<Counts>,
@@ -101,7 +101,7 @@ pub(crate) async fn run(arguments: &Sync, places: &StoreResolver) -> Result<(), 
         explain::tell(account, options.explain, options.quiet || options.json);
     }
     let others = total.files + teller.counts.same.load(Relaxed);
-    // What is the same by then is left alone.
+    // Files that are the same by then are skipped.
     total.failures.finish(others, |_| once_more(std::env::args_os(), &[])).and(may_delete)
 }
 
@@ -124,14 +124,14 @@ fn permit(arguments: &Sync, extras: u64, source_entries: u64, total: &Total) -> 
 }
 
 impl Teller {
-    /// The files that are to be copied; all other steps are told as they come.
+    /// Returns the files to copy; all other steps are reported as they arrive.
     fn jobs(&self, steps: Steps) -> Jobs {
         let teller = self.clone();
         let jobs = steps.filter_map(move |step| {
             future::ready(match step {
                 Ok(Step::Copy(job, _)) => Some(Ok(job)),
                 Ok(step) => {
-                    // If nobody reads what is told, the copies go on; with the next one told it is noticed.
+                    // A lost reader does not stop the copies; it is noticed with the next report.
                     let _ = teller.tell(&step);
                     None
                 }
@@ -161,7 +161,7 @@ impl Teller {
         Ok(())
     }
 
-    /// Counts a step, and prints it if it was asked for.
+    /// Counts a step, and prints it if requested.
     fn tell(&self, step: &Step) -> io::Result<()> {
         let counts = &self.counts;
         let (counter, by) = match step {
@@ -176,7 +176,7 @@ impl Teller {
     }
 
     fn print(&self, step: &Step) -> io::Result<()> {
-        // A copy that is made is told when it ends.
+        // A copy is reported when it ends.
         let is_told = self.is_dry || !matches!(step, Step::Copy(..));
         if let (Some(events), Some(fields)) = (&self.events, object(step).filter(|_| is_told)) {
             events.note("action", fields);
@@ -210,13 +210,13 @@ impl Teller {
         }
     }
 
-    /// Files that are the same, that were touched, directories that were made, and what was deleted.
+    /// Returns the numbers of unchanged files, touched files, created directories, and deletions.
     fn counts(&self) -> [u64; 4] {
         let Counts { same, touched, directories, extras } = &*self.counts;
         [same, touched, directories, extras].map(|count| count.load(Relaxed))
     }
 
-    /// What came of all, for programs.
+    /// Returns the summary in JSON.
     fn summary(&self, total: &Total, seconds: f64) -> Value {
         let [same, touched, directories, deleted] = self.counts();
         let mut line = json!({
@@ -249,7 +249,7 @@ impl Teller {
     }
 }
 
-/// What `--json` prints of a step; nothing of files that are as they should be. Of a copy that is made more is printed when it ends.
+/// Returns the JSON of a step; `None` for unchanged files. A copy is printed with more details when it ends.
 fn object(step: &Step) -> Option<Value> {
     Some(match step {
         Step::Same(_) => return None,

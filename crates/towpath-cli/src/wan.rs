@@ -1,8 +1,8 @@
 //! `towpath wan`: the WAN emulator on the command line.
 //!
-//! `up` starts this program anew as `up --foreground`, which holds the emulator and answers on its control socket; `set`, `stats`, `down` and
-//! `exec` ask there. `run` holds an emulator of its own, with a socket too, as long as its command runs. What a link does is the
-//! business of the crate `towpath-wan`.
+//! `up` starts this program again as `up --foreground`, which holds the emulator and serves its control socket; `set`,
+//! `stats`, `down` and `exec` are its clients. `run` holds an emulator of its own, with a socket, for the duration of
+//! its command. The behaviour of links is in the crate `towpath-wan`.
 
 pub(crate) mod args;
 
@@ -61,7 +61,7 @@ struct Held {
     name: String,
     wan: Arc<Wan>,
     server: thread::JoinHandle<Result<(Stopped, Control), towpath_wan::Error>>,
-    /// Told when the server ends, be it that somebody asked for it.
+    /// Signals the end of the server, for instance after a stop request.
     ended: oneshot::Receiver<()>,
 }
 
@@ -83,14 +83,14 @@ impl Held {
     /// Kills what runs in the hosts, and removes them.
     fn end(self) -> Result<(), Failure> {
         let Self { name, wan, server, .. } = self;
-        // The server holds the emulator until it is asked to stop; if it was before, nobody answers this.
+        // The server holds the emulator until a stop request; if it stopped before, this gets no response.
         let asker = thread::spawn(move || ask(&name, &Request::Stop));
         let (stopper, control) =
             server.join().map_err(|_| Failure::internal("the control socket's thread panicked"))??;
         drop(wan);
         drop(control);
         stopper.confirm();
-        // Everything is gone, whatever it was told.
+        // Everything is gone, independently of the response.
         let _ = asker.join();
         Ok(())
     }
@@ -146,7 +146,7 @@ fn tell_failure(holder: &mut Child) -> std::io::Result<u8> {
     if let Some(mut errors) = holder.stderr.take() {
         errors.read_to_string(&mut said)?;
     }
-    // Nobody is to be told if there is no standard error stream.
+    // There may be no standard error stream.
     let _ = write!(std::io::stderr(), "{said}");
     Ok(exit_code(holder.wait()?))
 }
@@ -268,7 +268,7 @@ async fn run_command(arguments: &Run) -> Result<(), Failure> {
     outcome
 }
 
-/// Starts the command in the first host; what it gives tells how it ended.
+/// Starts the command in the first host; the receiver gets its exit status.
 fn start_command(arguments: &Run, held: &Held) -> Result<oneshot::Receiver<std::io::Result<ExitStatus>>, Failure> {
     let mut command = command(&arguments.command)?;
     command.env(NAME_VARIABLE, &held.name);

@@ -1,4 +1,4 @@
-//! How files are copied, and what is told of it: the same for `cp` and `sync`.
+//! Options of copies and their reports, shared by `cp` and `sync`.
 
 use std::{env, path::PathBuf};
 
@@ -11,7 +11,8 @@ use towpath_wan::Rate;
 use super::WhenThirdParty;
 use crate::{descriptors, location::StoreResolver, umask};
 
-/// Files open at once unless told otherwise. What is in flight is bounded by bytes; this bounds what the user's other programs find open.
+/// Default maximum number of open files. Bytes in flight have their own limit; this one protects the user's other
+/// programs.
 const MAX_FILES: usize = 4096;
 
 /// Descriptors that a file under way may need: its source, its destination, and what a store opens beside them.
@@ -23,8 +24,9 @@ pub(crate) struct CopyOptions {
     /// Compare this digest at both ends too, even if one of them must read the file for it.
     #[arg(long, value_name = "ALGORITHM")]
     pub checksum: Option<Algorithm>,
-    /// Whether remote storages are asked to copy between themselves: `auto` tries (the destination fetches, or the source sends) before the bytes
-    /// come through this machine, `only` does nothing else. A token is handed on to the storage that does the work.
+    /// Whether to use third-party copies between remote storages: `auto` tries them (the destination pulls, or the
+    /// source pushes) before the bytes pass through this machine, `only` does nothing else. The token is passed to the
+    /// storage that does the transfer.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = WhenThirdParty::Never)]
     pub third_party: WhenThirdParty,
     /// Files copied at once, at most [default: as many as fill the path, up to 4096].
@@ -36,13 +38,13 @@ pub(crate) struct CopyOptions {
     /// Make room for others on the path: only connections that bring much are opened beside the first.
     #[arg(long)]
     pub nice: bool,
-    /// Say what the time was spent on, and what to do about it. After ten seconds the verdict is told anyway.
+    /// Report how the time was spent and what to do about it. After ten seconds the verdict is printed anyway.
     #[arg(long)]
     pub explain: bool,
     /// No progress.
     #[arg(long, short = 'q')]
     pub quiet: bool,
-    /// What is done as JSON, one object a file or action and one for all.
+    /// Print JSON: one object per file or action, and one summary.
     #[arg(long)]
     pub json: bool,
     /// Write what happens while it happens to this file, one JSON object a line; `-` is the standard output, `/dev/fd/3` a descriptor that is open.

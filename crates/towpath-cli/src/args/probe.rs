@@ -36,7 +36,7 @@ pub(crate) struct Probe {
     /// Predict how long a copy of that takes: of a local directory or file to the server, or of one at the server to here.
     #[arg(long = "for", value_name = "PLACE", conflicts_with_all = ["files", "bytes"])]
     pub set: Option<OsString>,
-    /// Predict how long a copy of so many files takes, together with --bytes.
+    /// Predict the duration of a copy of this number of files, together with --bytes.
     #[arg(long, value_name = "N", requires = "bytes")]
     pub files: Option<u64>,
     /// How large they are together: `100GB`.

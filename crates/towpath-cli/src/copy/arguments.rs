@@ -14,7 +14,7 @@ use crate::{
     location::{End, StoreResolver},
 };
 
-/// What `cp` was asked to do.
+/// The request of a `cp` command.
 pub(super) enum Request {
     /// A file goes to a stream.
     ToStream(Place, Stream),
@@ -24,7 +24,7 @@ pub(super) enum Request {
     Files(Source, bool),
 }
 
-/// What is read or written from start to end.
+/// A stream to read or write from start to end.
 pub(super) enum Stream {
     /// The standard input or output.
     Standard,
@@ -32,15 +32,15 @@ pub(super) enum Stream {
     Special(Place),
 }
 
-/// Where it is said what is copied.
+/// The origin of the list of files.
 pub(super) enum Source {
     /// On the command line.
     Named(Vec<Job>),
-    /// In a list of what was missed before.
+    /// A list of earlier failures.
     Listed(Jobs),
 }
 
-/// Reads the arguments. Only what decides the destination's names is asked of the stores here; sources are opened when their turn comes.
+/// Parses the arguments. Stores are only queried to determine the names at the destination; sources are opened later.
 pub(super) async fn read(arguments: &Copy, places: &StoreResolver) -> Result<Request, Failure> {
     let places = &places.trusting_metalinks(arguments.trust_metalink);
     if let Some(list) = &arguments.retry_from {
@@ -129,7 +129,7 @@ async fn end(arguments: &Copy, places: &StoreResolver, typed: &OsStr) -> Result<
     }
 }
 
-/// Whether something was asked for that a pipe cannot give.
+/// Returns whether an option is incompatible with a pipe.
 fn needs_two_files(arguments: &Copy) -> bool {
     let CopyOptions { checksum, failed_to, third_party, .. } = &arguments.options;
     let goes_elsewhere = *third_party != WhenThirdParty::Never;

@@ -26,7 +26,7 @@ pub(super) async fn to_stream(
     may_replace: bool,
 ) -> Result<Copied, Failure> {
     let mut out: Box<dyn AsyncWrite + Send + Unpin> = match stream {
-        // Not the blocking one: while nobody reads the pipe, a signal must still be heard.
+        // Not the blocking one: signals must be handled even if the pipe is not read.
         Stream::Standard => Box::new(tokio::io::stdout()),
         Stream::Special(place) => Box::new(opened(place, move |path| to_write(&path, may_replace)).await?),
     };

@@ -14,25 +14,26 @@ pub(crate) struct Order {
     /// The list of replicas: a URL in each line, JSON as Rucio has it, or a Metalink [default: the standard input].
     #[arg(value_name = "FILE")]
     pub list: Option<PathBuf>,
-    /// By what they are ordered, and what has to be true of those that come first: `BY as_hopcount, delay_ow WHERE continent = "EU"`.
+    /// Keys to sort by, and the condition for the first ones: `BY as_hopcount, delay_ow WHERE continent = "EU"`.
     #[arg(long, value_name = "STATEMENT", default_value = "BY routingcost")]
     pub by: String,
-    /// Metrics, and the server to ask (TOML).
+    /// Metrics and server (TOML).
     #[arg(long, value_name = "FILE", env = "TOWPATH_ALTO_CONFIG")]
     pub config: Option<PathBuf>,
-    /// The directory of the ALTO server to ask [default: default-ird in the file of --config, else the one that the DNS has for --client or for this machine].
+    /// Directory of the ALTO server [default: default-ird in the file of --config, else the one in the DNS for
+    /// --client or for this machine].
     #[arg(long, value_name = "URL", env = "TOWPATH_ALTO_IRD")]
     pub ird: Option<String>,
     /// Ask the ALTO server that the DNS has for this domain (RFC 7286), whatever else is configured.
     #[arg(long, value_name = "NAME")]
     pub domain: Option<DomainName>,
-    /// The address from which replicas are read [default: the one that the server sees].
+    /// Address of the reader of the replicas [default: the one that the server sees].
     #[arg(long, value_name = "ADDRESS")]
     pub client: Option<IpAddr>,
-    /// The name server that is asked for ALTO servers [default: those of /etc/resolv.conf].
+    /// Name server for the discovery of ALTO servers [default: those of /etc/resolv.conf].
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub dns: Option<SocketAddr>,
-    /// Leave out replicas of which the condition is not true, rather than putting them at the end.
+    /// Omit replicas that do not meet the condition, instead of sorting them last.
     #[arg(long)]
     pub strict: bool,
     /// If the server does not answer, write the list as it is, and end well.

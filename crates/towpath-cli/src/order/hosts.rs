@@ -17,7 +17,7 @@ const MAX_HOSTS: usize = 10_000;
 /// Hosts looked up at once.
 const LOOKUPS: usize = 64;
 
-/// How long the address of one is waited for, and how long those of all where nobody waits for an answer.
+/// Timeout for the address of one host, and for those of all hosts.
 const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) const PATIENCE_FOR_ALL: Duration = Duration::from_secs(60);
 
@@ -26,8 +26,8 @@ pub(crate) const PATIENCE_FOR_ALL: Duration = Duration::from_secs(60);
 pub(crate) struct Hosts(HashMap<String, Option<IpAddr>>);
 
 impl Hosts {
-    /// Looks up the hosts of all replicas, each once. Of several addresses the first one of the client's family is taken, if that is known, else the one
-    /// that the system would try first. Those that are not found within `limit` have none.
+    /// Resolves the hosts of all replicas, each once. Of several addresses the first one of the client's family is
+    /// used, if that is known, else the system's first choice. Hosts that are not resolved within `limit` have none.
     ///
     /// # Errors
     /// If there are too many.
@@ -53,7 +53,7 @@ impl Hosts {
         self.0.values().copied().flatten().collect()
     }
 
-    /// Whether there are hosts, of which none has an address.
+    /// Returns whether there are hosts but no addresses.
     pub(crate) fn are_all_unknown(&self) -> bool {
         !self.0.is_empty() && self.0.values().all(Option::is_none)
     }
@@ -94,8 +94,8 @@ fn chosen(found: &[SocketAddr], client: Option<IpAddr>) -> Option<IpAddr> {
     found.iter().find(is_of_family).or_else(|| found.first()).map(SocketAddr::ip)
 }
 
-/// The host that has the replica at `url`, in lower case; an address without brackets. Of a URL in a URL (`root://proxy//root://host//path`) the last one
-/// counts: the others only pass the data on.
+/// Returns the host of the replica at `url`, in lower case; an address without brackets. Of a URL in a URL
+/// (`root://proxy//root://host//path`) the last one counts: the others only forward the data.
 fn host_of(url: &str) -> Option<String> {
     let path = url.split(['?', '#']).next()?;
     let (_, rest) = path.rsplit_once("://")?;

@@ -1,4 +1,4 @@
-//! What was measured, leg by leg, and what was not.
+//! The measured legs, and those that were not measured.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const FILE_COUNTS: [usize; 2] = [64, 576];
 /// How many times as long as another leg they may take.
 const FILES_PATIENCE: u32 = 4;
 
-/// A storage that gives or takes less than this share of what the network carries in the same time is what a copy waits for.
+/// Ratio below which a storage, compared with the network at the same time, counts as the bottleneck of a copy.
 const SLOWER: f64 = 0.75;
 
 /// Bytes under way where nothing is known of the path.
@@ -47,9 +47,9 @@ pub(super) struct Legs {
     pub(super) files: Option<Files>,
     /// The least round trip of all connections.
     pub(super) round_trip: Option<Duration>,
-    /// What was not measured, and why.
+    /// Legs that could not be measured, and why.
     pub(super) skipped: Vec<(&'static str, Error)>,
-    /// What was not asked for.
+    /// Legs that were not requested.
     pub(super) unasked: Vec<(&'static str, &'static str)>,
 }
 
@@ -65,7 +65,7 @@ impl Legs {
         self.network.is_empty() && storage.into_iter().all(Option::is_none)
     }
 
-    /// Why nothing was measured: the first reason. Others are told.
+    /// Returns the first reason why nothing was measured; others are printed.
     pub(super) fn failure(&self) -> Failure {
         self.skipped.iter().skip(1).for_each(|(leg, error)| complain(format_args!("{leg}: not measured: {error}")));
         let first = self.skipped.first().map(|(_, error)| error.clone().into());
@@ -108,7 +108,7 @@ impl Legs {
         self.note_round_trip(places);
     }
 
-    /// Writes into a directory at the server, if that was asked for.
+    /// Measures writes to a directory at the server, if requested.
     pub(super) async fn write(
         &mut self,
         arguments: &args::Probe,

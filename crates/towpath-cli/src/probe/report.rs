@@ -1,4 +1,4 @@
-//! What was found, for people and for programs.
+//! The result for people and programs.
 
 use std::{fmt::Write as _, io::Write as _, time::Duration};
 
@@ -238,7 +238,7 @@ fn ms(time: Duration) -> String {
 fn time(seconds: f64) -> String {
     match seconds {
         seconds if seconds < 600.0 => format!("{seconds:.1} s"),
-        // Such a long time nobody needs to the millisecond; beyond all reason it is no number either.
+        // Milliseconds do not matter for long durations, and huge numbers overflow.
         seconds => humantime::format_duration(Duration::from_secs(seconds.min(1e15) as u64)).to_string(),
     }
 }

@@ -9,7 +9,8 @@ use towpath_proto::reach::Reach;
 use towpath_server::third_party::{Direction, Progress, ThirdPartyCopy, Transfers};
 use towpath_store::{Caller, Result, Store};
 
-/// Bytes in flight of one copy: it fills 1.3 Gbit/s over 100 ms, and so many copies as a server makes at once stay within half a GiB.
+/// Window of one copy in bytes: it fills 1.3 Gbit/s over 100 ms, and the maximum number of concurrent copies stays
+/// within half a GiB.
 const WINDOW_BYTES: usize = 16 << 20;
 
 /// Permission bits that no file gets, whatever its source says.

@@ -141,7 +141,7 @@ pub(crate) struct Link {
     /// Bits per second on Ethernet, such as 1Gbit: packets with 1448 bytes of payload take 1538 [default: unlimited].
     #[arg(long)]
     pub rate: Option<Rate>,
-    /// What may wait: a size such as 12MB, or bdp, the rate times the round trip, at least 1 MiB [default: bdp].
+    /// Queue limit: a size such as 12MB, or bdp, the rate times the round trip, at least 1 MiB [default: bdp].
     #[arg(long, value_name = "SIZE")]
     pub queue: Option<Queue>,
     /// Share of packets that is lost, from 0 to 1.
@@ -162,7 +162,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// `settings` with what was given in place of what was there.
+    /// Returns `settings` with the given values replaced.
     pub(crate) fn change(&self, settings: &LinkSettings) -> LinkSettings {
         LinkSettings {
             rate: self.rate.or(settings.rate),

@@ -1,4 +1,4 @@
-//! Agents of the ALTO server that ask, listen and run programs.
+//! Polling, listening and program agents of the ALTO server.
 
 use std::{
     path::PathBuf,
@@ -23,7 +23,7 @@ use super::{
     program::{Directory, Served},
 };
 
-/// A program that tells how many hops there are, and stays. It ends when nobody reads what it prints.
+/// A program that prints hop counts and stays. It ends when its output is no longer read.
 const HOPS: &str = r#"
 echo '{"metric": {"src": "127.0.0.0/8", "dst": "192.0.2.0/24", "metric": "hopcount", "value": 3}}'
 echo 'this is no JSON'
@@ -33,7 +33,8 @@ echo 'for people' >&2
 while sleep 1; do echo; done
 "#;
 
-/// A program that tells how often it ran, and ends. After its first run it commits only once the file `go` is there.
+/// A program that prints the number of its runs, and ends. After its first run it commits only once the file `go`
+/// exists.
 const ENDS: &str = r#"
 echo run >> runs
 count=$(grep -c run runs)
@@ -106,7 +107,7 @@ async fn a_program_that_ends_is_started_again_and_what_it_knew_holds() {
     expect(&hops(&served).await, &[r#""ipv4:192.0.2.7":"#]);
 }
 
-/// Whether that process has ended; perhaps nobody has asked yet how.
+/// Returns whether that process has ended; it may not be reaped yet.
 fn has_ended(process: &str) -> bool {
     let status = disk::read(&PathBuf::from(format!("/proc/{process}/stat")), 1 << 20).unwrap_or_default();
     let status = String::from_utf8(status).unwrap();

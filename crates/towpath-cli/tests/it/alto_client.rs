@@ -30,7 +30,7 @@ async fn in_time<T>(future: impl Future<Output = T>) -> T {
     timeout(Duration::from_secs(60), future).await.expect("it does not take so long")
 }
 
-/// What a follower has, and who follows it.
+/// The state of a subscriber, and its subscription.
 struct Reader {
     client: AltoClient,
     followed: Followed,
@@ -45,7 +45,7 @@ impl Reader {
         Self { client, followed, held: BTreeMap::new() }
     }
 
-    /// Takes changes until that is told, and all is what who asks gets.
+    /// Takes changes until `told` appears, and the state equals a fresh response.
     async fn until(&mut self, told: &str) {
         while !self.tells(told) || !self.is_current().await {
             let change = self.followed.next().await.unwrap();

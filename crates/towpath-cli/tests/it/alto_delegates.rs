@@ -1,4 +1,4 @@
-//! Agents of the ALTO server that are asked when a request comes.
+//! On-demand agents of the ALTO server.
 
 use std::sync::{
     Arc,
@@ -14,7 +14,7 @@ use super::{
     program::{Directory, Served},
 };
 
-/// A program that knows hops to 192.0.2.7 and how each address is called, and notes what it was asked.
+/// A program that knows hops to 192.0.2.7 and the name of each address, and logs its requests.
 const ASKED: &str = r#"
 while read question; do
     echo "$question" >> questions
@@ -30,7 +30,7 @@ const PROGRAM: &str = "[agents.rack]\nkind = 'delegate'\ncommand = ['sh', 'asked
 
 const PROPERTIES: &str = "application/alto-endpointpropparams+json";
 
-/// A server with a program that is asked, whose log is in the file `log`.
+/// Starts a server with an on-demand program, whose log is in the file `log`.
 fn serve_program(program: &str, settings: &str) -> (Directory, Served) {
     let directory = directory();
     directory.put("asked.sh", program);
@@ -115,7 +115,7 @@ async fn the_example_of_a_program_that_is_asked_works() {
     expect(&answer, &[r#"{"ipv4:127.0.0.1":{"priv:host":"localhost"}}"#]);
 }
 
-/// A server with the facts of [`directory`], and one that asks it.
+/// Starts a server with the facts of [`directory`], and one that queries it.
 fn serve_two(settings: &str) -> (Directory, Served, Served) {
     let far = directory();
     let server = serve(&far, "");
@@ -203,7 +203,7 @@ fn listed(metric: &str) -> String {
     answer("200 OK", "Content-Type: application/alto-directory+json\r\n", &listed)
 }
 
-/// A server that asks the one at `web`.
+/// Starts a server that queries the one at `web`.
 fn asks(web: &Web, settings: &str) -> (Directory, Served) {
     let near = Directory::new();
     near.put("facts.toml", "[network-map.default]\nall = ['0.0.0.0/0']\n");

@@ -1,4 +1,4 @@
-//! The ALTO server that is stopped and started again, and answers from what it knew.
+//! An ALTO server that is restarted and serves its snapshot.
 
 use std::{
     sync::{
@@ -21,7 +21,7 @@ use super::{
 
 const PROGRAM: &str = "[agents.hops]\nkind = 'program'\ncommand = ['sh', 'agent.sh']\n";
 
-/// A program that tells the hops that there are in the file `hops`, once that is there, and stays.
+/// A program that prints the hops in the file `hops`, once that exists, and stays.
 const AGENT: &str = r#"
 until [ -e hops ]; do sleep 0.1; done
 echo '{"metric": {"src": "127.0.0.0/8", "dst": "192.0.2.0/24", "metric": "hopcount", "value": '$(cat hops)'}}'
@@ -96,7 +96,8 @@ async fn a_damaged_snapshot_is_told_and_replaced() {
     until_kept(&directory, r#""hopcount":3.0"#).await;
 }
 
-/// A page, and an agent that asks it. By what the number says it tells a PID and hops; hops, once the snapshot is left aside; or it is out of order.
+/// A page, and an agent that reads it. The number selects the response: a PID and hops; hops, once the snapshot is
+/// ignored; or an error.
 fn page(directory: &Directory) -> (Web, Arc<AtomicUsize>, String) {
     let state = Arc::new(AtomicUsize::new(0));
     let log = directory.host("log");

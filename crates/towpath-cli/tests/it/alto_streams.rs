@@ -33,7 +33,7 @@ impl Events {
         Self { connection, text: String::new() }
     }
 
-    /// All that came up to `told`, which is waited for.
+    /// Returns everything received up to `told`, with a wait for it.
     async fn until(&mut self, told: &str) -> String {
         let reading = async {
             while !self.text.contains(told) {
@@ -55,7 +55,7 @@ impl Events {
         self.text
     }
 
-    /// Where the stream is controlled, which the first event tells.
+    /// Returns the control URL of the stream, from its first event.
     async fn control(&mut self) -> String {
         self.until("\"control-uri\":\"./").await;
         let path = self.until("\"").await;

@@ -1,4 +1,4 @@
-//! `cp`: what arrives, and what is refused.
+//! `cp`: results and rejections.
 
 use std::{os::unix::fs::PermissionsExt, process::Command};
 

@@ -1,7 +1,7 @@
-//! Ten thousand connections that say nothing: what they cost, and that others are served beside them.
+//! Ten thousand idle connections: their cost, and the service of other clients meanwhile.
 //!
-//! The server is a process of its own: so both ends of the connections do not share one limit of descriptors, and its memory can be
-//! told from the test's.
+//! The server is a separate process, so that both ends of the connections do not share one descriptor limit, and its
+//! memory can be measured.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -32,7 +32,7 @@ const LIMIT_BYTES: u64 = 64 << 10;
 /// Nothing here takes so long unless it hangs.
 const HANG: Duration = Duration::from_secs(30);
 
-/// A protocol: what a client says first, what it says later, and how the answer to either ends.
+/// A protocol: the first and the later messages of a client, and the end of the responses.
 struct Face {
     name: &'static str,
     hello: Vec<u8>,

@@ -19,7 +19,7 @@ use super::{
     program::{Directory, Outcome, Served},
 };
 
-/// Large enough that sources are asked to compute a digest.
+/// Large enough for a request to compute a digest.
 const SIZE: usize = 20 << 20;
 
 /// Large enough that an upload goes on where it was killed.
@@ -81,7 +81,7 @@ async fn a_file_that_contradicts_its_digest_is_not_shown_as_right() {
     }
 }
 
-/// Neither server tells a digest, and both call their files by one ETag.
+/// Neither server has a digest, and both use one ETag for their files.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_any_digest_one_source_is_read_and_that_is_said() {
     let directory = Directory::new();

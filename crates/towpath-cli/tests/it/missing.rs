@@ -1,4 +1,4 @@
-//! What could not be copied: told, counted, listed, and tried again.
+//! Failures: reported, counted, listed, and retried.
 
 use std::{
     ffi::OsStr,
@@ -61,7 +61,7 @@ fn what_was_missed_is_tried_again_with_the_command_that_is_told() {
     }
 }
 
-/// Of files in all states: being opened, on their way, being shown.
+/// Files in all states: being opened, in flight, being committed.
 #[test]
 fn nothing_is_missed_of_a_tree_whose_server_is_killed_and_starts_again() {
     const FILES: usize = 1_000;

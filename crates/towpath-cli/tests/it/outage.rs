@@ -39,7 +39,7 @@ impl Lab {
         Self { holder, name }
     }
 
-    /// The program in a host; what it prints can be read.
+    /// The program in a host, with captured output.
     fn command(&self, host: &str, directory: &Directory, words: &[&str]) -> Command {
         let exec = ["wan", "exec", "--name", &self.name, host, "--", env!("CARGO_BIN_EXE_towpath")];
         let mut command = directory.command(exec.into_iter().chain(words.iter().copied()));
@@ -52,7 +52,7 @@ impl Lab {
         assert!(towpath(["wan", "set", "--name", &self.name, "--outage", time]).status().unwrap().success());
     }
 
-    /// What was lost in outages and by chance, in packets, each way.
+    /// Losses by outages and by chance, in packets per direction.
     fn lost(&self) -> Vec<[u64; 2]> {
         let stats = towpath(["wan", "stats", "--json", "--name", &self.name]).output().unwrap().stdout;
         let stats: Value = serde_json::from_slice(&stats).unwrap();
@@ -95,7 +95,7 @@ impl Copying {
     }
 
     fn finish(mut self) {
-        // Nobody else reads what it prints.
+        // The output must be read.
         self.events.for_each(|event| drop(event.unwrap()));
         assert!(self.process.wait().unwrap().success());
     }
@@ -132,7 +132,7 @@ fn copies_outlive_losses_and_an_outage() {
         }
     }
     let lost = lab.lost();
-    // A server that is asked nothing while the outage lasts has nothing to lose in it.
+    // A server without requests during the outage has nothing to lose.
     let has_lost = |what: usize| lost.iter().filter(|counts| counts[what] > 0).count();
     assert!(lost.len() == 2 && has_lost(0) >= 1 && has_lost(1) == 2, "{lost:?}");
     drop(lab);

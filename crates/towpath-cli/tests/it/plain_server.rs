@@ -1,4 +1,5 @@
-//! A web server of one file, as there are many: it knows ranges and entity tags, and nothing of towpath. It tells what it sent.
+//! A common web server of one file: it supports ranges and entity tags, but nothing of towpath. It reports the data
+//! sent.
 
 use std::{
     io,
@@ -14,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use towpath_store::sys::net;
 use towpath_testkit::pattern::Pattern;
 
-/// What is made, and sent, at a time.
+/// Size of the pieces generated and sent.
 const CHUNK_BYTES: u64 = 64 << 10;
 
 /// One version of the file.
@@ -29,9 +30,9 @@ pub(super) struct Version {
 pub(super) struct Part {
     /// Where it begins.
     pub(super) first: u64,
-    /// The condition on which it was asked for.
+    /// The condition of the request.
     pub(super) if_match: Option<String>,
-    /// What was sent of it.
+    /// Bytes sent of it.
     pub(super) bytes: u64,
 }
 
@@ -125,7 +126,7 @@ impl File {
     }
 }
 
-/// What is asked for.
+/// A request.
 #[derive(Default)]
 struct Request {
     is_head: bool,

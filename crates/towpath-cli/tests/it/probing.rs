@@ -30,7 +30,7 @@ fn unmeasured(document: &Value) -> Vec<&str> {
 fn a_path_is_measured_both_ways_and_a_copy_predicted() {
     let directory = Directory::new();
     directory.put("dir/file", "");
-    // Of nothing but holes, and more than a second's reading.
+    // A sparse file, longer than a second's reading.
     OpenOptions::new().write(true).open(directory.host("dir/file")).unwrap().set_len(16 << 30).unwrap();
     let served = directory.serve();
     for url in served.urls() {
@@ -121,7 +121,7 @@ fn scratch_files_are_written_and_go_away() {
         let line = format!("probe {url}/remote/keep --seconds 1 --direction up --write --local local --json");
         let document = json(&directory.run(&line).expect(0));
         let measured = document["storage"].as_array().unwrap().iter().map(|leg| leg["leg"].as_str().unwrap());
-        // A disk may be so slow, or so fast, that it tells nothing in a second.
+        // A disk may be too slow or too fast for a result within a second.
         let legs: BTreeSet<_> = measured.chain(unmeasured(&document)).collect();
         assert_eq!(legs, ["own disk read", "own disk write", "storage read", "storage write"].into());
         assert!(unmeasured(&document).contains(&"storage read"), "it is too small: {document}");

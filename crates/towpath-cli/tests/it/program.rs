@@ -15,7 +15,7 @@ use towpath_store::sys::disk;
 /// The program, with `arguments`, that nothing in the environment disturbs.
 pub(super) fn towpath<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new("env");
-    // Tests may run where signals are ignored, as behind `nohup`, and what is ignored stays so.
+    // Tests may run with ignored signals, as under `nohup`, which stay ignored.
     command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_towpath")]).args(arguments).stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("TOWPATH_") || name.to_string_lossy().starts_with("BEARER_TOKEN") {
@@ -25,7 +25,7 @@ pub(super) fn towpath<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Comma
     command
 }
 
-/// A temporary directory in which commands run.
+/// A temporary working directory for commands.
 pub(super) struct Directory(TempDir);
 
 impl Directory {

@@ -1,4 +1,4 @@
-//! `rm`: what goes, and what must not.
+//! `rm`: removed and kept entries.
 
 use super::program::Directory;
 

@@ -20,7 +20,8 @@ const SIZE: u64 = 160 << 20;
 const KILLED_AT: u64 = 40 << 20;
 /// What the next run must find of it: blocks that were not whole have no record in the journal.
 const FOUND: u64 = KILLED_AT / 2;
-/// What may come beside what is missing: the beginning of the file, headers, checksums, and what was asked for when the first run was killed.
+/// Maximum transfer besides the missing data: the beginning of the file, headers, checksums, and data in flight when
+/// the first run was killed.
 const BESIDE: u64 = 4 << 20;
 const PATTERN: Pattern = Pattern::new(21);
 
@@ -31,14 +32,14 @@ const NEW: Version = Version { etag: "\"2\"", content: Pattern::new(22) };
 /// Nothing here takes so long unless it hangs.
 const HANG: Duration = Duration::from_secs(120);
 
-/// Bytes of what is staged in `directory`.
+/// Returns the bytes of staging files in `directory`.
 fn staged(directory: &Directory) -> u64 {
     let Ok(entries) = directory.host(".towpath").read_dir() else { return 0 };
     let bytes = entries.filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len()));
     bytes.max().unwrap_or(0)
 }
 
-/// Bytes that connections carried, as the last line of `--json` tells.
+/// Returns the bytes carried by connections, from the last line of `--json`.
 fn moved(told: &str) -> u64 {
     let total: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
     let legs = &total["explained"]["legs"];
@@ -76,7 +77,7 @@ fn an_upload_that_was_killed_goes_on() {
 
 /// Begins to copy `url` to `copy`, and kills that in the middle.
 fn kill_a_download(working: &Directory, url: &str) {
-    // Slow enough to be killed in time, though what has arrived is told once a second only.
+    // Slow enough to be killed in time, although progress is reported only once a second.
     let mut command = working.command(["cp", "--limit", "200Mbit", "--events", "-", url, "copy"]);
     let mut copying = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut events = BufReader::new(copying.stdout.take().unwrap()).lines();
@@ -104,7 +105,7 @@ fn go_on(working: &Directory, url: &str, content: Pattern) -> (u64, u64) {
 fn a_download_that_was_killed_goes_on() {
     let (local, remote) = (Directory::new(), Directory::new());
     disk::write(&remote.host("large"), &PATTERN.bytes(0, SIZE as usize)).unwrap();
-    // A file that changed just now might change again without another version, as far as xroot tells.
+    // A file that was just modified might change again without a new version over xroot.
     let large = disk::open(&remote.host("large")).unwrap();
     large.set_modified(UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
     let server = Served::start(&remote.host(""));
@@ -118,8 +119,8 @@ fn a_download_that_was_killed_goes_on() {
     }
 }
 
-/// Goes on with the copy of the file at `server`, which has `version` of it, and gives the bytes that were there already. Everything but the
-/// beginning, which tells what version it is, is asked for on condition that it is this one.
+/// Resumes the copy of the file at `server`, which has `version` of it, and returns the bytes that were stored
+/// already. All requests but the first, which determines the version, are conditional on it.
 fn go_on_from(server: &PlainServer, working: &Directory, version: Version) -> u64 {
     let before = server.parts().len();
     let (present, _) = go_on(working, &server.url(), version.content);
@@ -146,7 +147,7 @@ async fn a_download_begins_anew_if_the_file_has_become_another_one() {
     server.change(NEW);
     assert_eq!(go_on_from(&server, &local, NEW), 0, "nothing of the old file is of use");
     disk::rename(&local.host("copy"), &local.host("new")).unwrap();
-    // What was left is of the old version, and good for it if that comes back.
+    // The stored parts are of the old version, and usable if that returns.
     server.change(OLD);
     let present = go_on_from(&server, &local, OLD);
     assert!(present >= FOUND, "{present} bytes were left by the first run");

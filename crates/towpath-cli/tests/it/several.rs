@@ -15,7 +15,7 @@ fn content() -> String {
     (0..600_000).map(|line| format!("line {line} of a file\n")).collect()
 }
 
-/// A directory with the file in several places, of which one is not the same.
+/// A directory with the file in several places, one of which differs.
 struct Sites {
     directory: Directory,
     good: [Served; 2],
@@ -112,7 +112,7 @@ fn a_metalink_is_followed() {
     assert_eq!(sites.directory.get("into/out.meta4"), sites.directory.get("out.meta4"));
 }
 
-/// A server that takes note of the headers that come. To whoever has a token it gives one content under all names but `/f.meta4`.
+/// A server that records headers. It serves clients with a token the same content under all names but `/f.meta4`.
 struct Doorkeeper {
     url: String,
     headers: Arc<Mutex<Vec<String>>>,
@@ -132,7 +132,7 @@ impl Doorkeeper {
         Self { url, headers }
     }
 
-    /// Whether a token has come since this was asked before.
+    /// Returns whether a token was received since the last call.
     fn saw_token(&self) -> bool {
         let headers = std::mem::take(&mut *self.headers.lock().unwrap());
         headers.iter().any(|header| header.contains("authorization: bearer hush"))
@@ -183,7 +183,7 @@ async fn a_metalink_leads_the_token_nowhere_unless_it_is_trusted() {
     let refused = run(&format!("cp --failed-to lost {metalink} copy")).expect(4);
     assert!(refused.stderr.contains("--trust-metalink"), "{refused:?}");
     assert!(home.saw_token() && !other.saw_token(), "{refused:?}");
-    // A list of what was missed does not lead it there either.
+    // A failure list does not send it there either.
     run("cp --retry-from lost --failed-to lost").expect(4);
     assert!(!other.saw_token());
     run("cp --retry-from lost --trust-metalink").expect(0);

@@ -1,4 +1,4 @@
-//! `sync`: what becomes the same, what is left alone, and what must not go.
+//! `sync`: synchronized, skipped, and protected entries.
 
 use std::{
     collections::BTreeMap,
@@ -34,7 +34,7 @@ fn files(directory: &Directory, name: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Gives a file a time some years and so many seconds ago.
+/// Sets the time of a file to some years and the given seconds ago.
 fn age(directory: &Directory, name: &str, seconds: u64) {
     let file = disk::append(&directory.host(name)).unwrap();
     file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 - seconds)).unwrap();
@@ -187,7 +187,7 @@ fn what_is_in_the_way_goes_only_if_asked() {
     });
 }
 
-/// What lies behind a link of the destination is somebody else's.
+/// Files behind a link of the destination are not part of it.
 #[test]
 fn nothing_is_written_nor_deleted_behind_a_link() {
     let directory = Directory::new();
@@ -201,7 +201,7 @@ fn nothing_is_written_nor_deleted_behind_a_link() {
     assert_eq!((directory.names("t"), directory.names("t/d")), (vec!["d".into()], vec!["new".into()]));
 }
 
-/// A link to what is not mounted now may have led to a directory when that was copied.
+/// A link to an unmounted file system may have led to a directory when that was copied.
 #[test]
 fn a_directory_stays_where_the_source_leads_nowhere() {
     let directory = Directory::new();
@@ -226,7 +226,7 @@ fn a_source_in_its_destination_stays() {
     let served = directory.serve();
     let [xroot, http] = served.urls().map(|url| format!("{url}/"));
     let names = ["", &xroot, &http].map(|at| (at, "t/new", "t"));
-    // By HTTP nobody tells where a link leads.
+    // HTTP does not report the target of a link.
     let links = ["", &xroot].into_iter().flat_map(|at| [(at, "link/new", "t"), (at, "t/new", "link")]);
     for (at, source, destination) in names.into_iter().chain(links) {
         let outcome = directory.run(&format!("sync --delete {at}{source} {at}{destination}")).expect(5);
@@ -248,7 +248,7 @@ fn a_file_is_synchronised_as_such() {
     directory.run("sync d d/e").expect(5);
 }
 
-/// What was copied without its time needs no second copy.
+/// A file copied without its time needs no second copy.
 #[test]
 fn known_digests_save_a_copy() {
     let directory = Directory::new();
@@ -295,7 +295,7 @@ fn what_a_listing_cannot_say_is_not_deleted() {
     }
 }
 
-/// Deeper than any path can say: that is told, and keeps nothing else from arriving.
+/// Paths that are too deep are reported, and do not stop the rest.
 #[test]
 fn what_lies_too_deep_is_told() {
     let directory = Directory::new();

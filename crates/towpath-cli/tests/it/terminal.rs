@@ -21,7 +21,7 @@ struct Terminal {
     theirs: OwnedFd,
 }
 
-/// What was seen on it.
+/// The contents of the terminal.
 #[derive(Debug, Default)]
 struct Seen {
     /// The screens, without empty rows.
@@ -49,7 +49,7 @@ impl Terminal {
         let mut command = directory.command(line.split(' '));
         command.env("TERM", "xterm").stderr(theirs);
         let mut process = command.spawn().unwrap();
-        // It is the end of what is read when nobody holds the other end.
+        // Reading ends when the other end is closed.
         drop(command);
         let mut parser = vt100::Parser::new(at_least_one(size.ws_row), at_least_one(size.ws_col), 0);
         let (mut seen, mut other) = (Seen::default(), other);

@@ -60,7 +60,8 @@ async fn cp_has_storages_copy_between_themselves() {
         let done = copy("--third-party only --checksum adler32", &file, &format!("{to}/{name}")).expect(0);
         assert!(done.stdout.contains(r#""route":"pull""#) && done.stdout.contains("adler32:"), "{done:?}");
         assert_eq!(theirs.get(&format!("export/{name}")), content);
-        // The other server may not be led to this machine: over HTTP the source sends it, over xroot nobody does.
+        // The other server may not connect to this machine: over HTTP the source pushes the file, over xroot the copy
+        // fails.
         let (back, again) = (format!("{to}/{name}"), format!("{from}/{name}"));
         let done = copy("--third-party auto", &back, &again).expect(0);
         let route = if name == "http" { "push" } else { "streamed" };

@@ -61,7 +61,7 @@ fn a_time_that_differs_makes_a_copy_where_times_are_kept() {
     for to in ["".into()].into_iter().chain(served.urls().map(|url| format!("{url}/"))) {
         let line = format!("sync s {to}t --json");
         directory.run(&line).expect(0);
-        // Of the same size, and older than what is there.
+        // Of the same size, and older than the existing file.
         directory.put("t/a", "z");
         let outcome = directory.run(&line).expect(0);
         assert!(outcome.stdout.contains("\"files\":1"), "{to}: {outcome:?}");
@@ -111,7 +111,7 @@ fn times_before_1970_are_kept_by_every_protocol_that_keeps_times() {
     let again = directory.run(&format!("sync -n s {http}/t")).expect(0);
     assert!(!again.stdout.contains("copy"), "{again:?}");
     directory.run(&format!("cp -r {http}/t back")).expect(0);
-    // HTTP tells whole seconds.
+    // HTTP has whole seconds.
     assert_eq!(directory.host("back/file").metadata().unwrap().mtime(), -2);
 }
 

@@ -40,7 +40,7 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Whether something is there by which others find an emulator of that name.
+/// Returns whether an emulator of that name can be found.
 fn is_known(name: &str) -> bool {
     ["sock", "lock"].iter().any(|end| Path::new("/run/towpath-wan").join(format!("{name}.{end}")).exists())
 }
@@ -148,7 +148,7 @@ fn what_a_killed_emulator_leaves_is_removed_by_the_next_one() {
 fn a_process_that_cannot_be_started_is_told_as_such() {
     let directory = Directory::new();
     std::fs::copy(env!("CARGO_BIN_EXE_towpath"), directory.host("towpath")).unwrap();
-    // The program has lost its name when it is to be started anew.
+    // The name of the program is gone when it restarts itself.
     let script = "exec 3< towpath; rm towpath; exec /proc/self/fd/3 wan up";
     let mut shell = Command::new("sh");
     let outcome = Outcome::from(shell.args(["-c", script]).current_dir(directory.host("")).output().unwrap()).expect(8);
@@ -160,7 +160,7 @@ fn a_command_runs_in_a_network_of_its_own() {
     if !is_root() {
         return;
     }
-    // In the command, the name of the emulator is known; what it leaves in the background is killed, or this would wait for it.
+    // The command knows the name of the emulator; its background processes are killed, or this would wait for them.
     let script = format!(
         "sleep 600 & {0} wan exec 2 -- cat /proc/net/fib_trie | grep -q {SECOND} && {0} wan stats && exit 9",
         env!("CARGO_BIN_EXE_towpath")
@@ -191,7 +191,7 @@ fn without_root_it_says_so() {
     if !is_root() {
         return;
     }
-    // The user `nobody` may not be able to reach the program: a copy can be reached by anybody.
+    // An unprivileged user may not be able to reach the program: a copy is reachable for all.
     let directory =
         tempfile::Builder::new().permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755)).tempdir().unwrap();
     let copy = directory.path().join("towpath");

@@ -50,7 +50,7 @@ async fn store_with_file() -> Arc<dyn Store> {
     Arc::new(store)
 }
 
-/// The bytes that markers have told so far.
+/// Returns the byte counts of the markers so far.
 fn counts(told: &[u8]) -> Vec<usize> {
     let told = String::from_utf8_lossy(told);
     let count = |line: &str| line.strip_prefix("Stripe Bytes Transferred: ")?.strip_suffix('\n')?.parse().ok();
@@ -68,7 +68,7 @@ async fn markers_count_what_has_been_written() {
     let copy =
         format!("COPY /copy HTTP/1.1\r\nHost: here\r\nConnection: close\r\nSource: http://{source}/file\r\n\r\n");
     client.write_all(copy.as_bytes()).await.unwrap();
-    // What is to be written has been read.
+    // The data to write have been read.
     held.reached().await;
     // So many markers may have come before that, and no more.
     let before = start.elapsed().as_millis() / MARKERS.as_millis() + 1;
