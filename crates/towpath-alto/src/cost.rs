@@ -51,7 +51,7 @@ const MORE_IS_BETTER: [&str; 3] = ["tput", "bw-residual", "bw-available"];
 const SPREADS: [&str; 2] = ["stddev", "stdvar"];
 
 /// Whether more is better of a metric with that name, which may have a statistic behind it: `tput:p95`.
-pub(crate) fn is_more_better(metric: &str) -> bool {
+pub fn is_more_better(metric: &str) -> bool {
     let (base, statistic) = metric.split_once(':').unwrap_or((metric, ""));
     MORE_IS_BETTER.contains(&base) && !SPREADS.contains(&statistic)
 }

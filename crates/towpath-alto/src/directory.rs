@@ -15,7 +15,7 @@ use crate::{
     media,
     names::{CostMetric, ResourceId},
     resource::{Answer, Kind, MOST_PAIRS, Resource, endpoints},
-    updates,
+    update_services,
     world::{Region, World},
 };
 
@@ -160,20 +160,20 @@ impl Directory {
     /// The entry of the update stream service (RFC 8895 §6).
     fn updates(&self) -> Value {
         json!({
-            "media-type": updates::EVENT_STREAM,
-            "accepts": updates::UPDATE_STREAM_PARAMS,
-            "capabilities": updates::stream_capabilities(self),
-            "uses": updates::uses(self),
+            "media-type": update_services::EVENT_STREAM,
+            "accepts": update_services::UPDATE_STREAM_PARAMS,
+            "capabilities": update_services::stream_capabilities(self),
+            "uses": update_services::uses(self),
         })
     }
 
     /// The entry of TIPS (RFC 9569 §5).
     fn views(&self) -> Value {
         json!({
-            "media-type": updates::TIPS,
-            "accepts": updates::TIPS_PARAMS,
-            "capabilities": updates::view_capabilities(self),
-            "uses": updates::uses(self),
+            "media-type": update_services::TIPS,
+            "accepts": update_services::TIPS_PARAMS,
+            "capabilities": update_services::view_capabilities(self),
+            "uses": update_services::uses(self),
         })
     }
 }

@@ -191,7 +191,7 @@ impl Cost {
     }
 
     /// Whether all its values may be such of `metric`.
-    pub(crate) fn suits(&self, metric: &CostMetric) -> bool {
+    pub fn suits(&self, metric: &CostMetric) -> bool {
         let is_suitable = |value: &f64| value.fract() == 0.0;
         !is_whole(metric.as_str())
             || match &self.0 {

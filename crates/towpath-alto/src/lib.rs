@@ -5,7 +5,7 @@
 //! with one is a [`problem`]. Costs of many pairs are a [`matrix`], and some have a [`calendar`]; ways between them, [`path`]s through the [`routes`] of routers and over the links of a [`topology`]. What it lacks may be asked for when a request comes ([`delegation`]). What is offered beside what the RFCs say is [`compatibility`].
 //!
 //! Beside that stand [`looking_glass`], [`mrt`] and [`bmp`], which read what routers say, [`feed`], which keeps it; [`geo`], where addresses are on Earth; [`lines`], what programs print; [`sites`] and [`measurements`], which read what registries and tools know; [`order`], the expression by which replicas are ordered, and [`replicas`], the lists
-//! that it orders; [`patch`], the changes of documents, and [`updates`], which tells them to who follows; [`client`], which asks other servers.
+//! that it orders; [`patch`], the changes of documents, and [`updates`], which tells them to who follows.
 //!
 //! What is not here: HTTP, files and clocks. Everything is a function of bytes, but for what reads a stream that it is given.
 
@@ -13,7 +13,6 @@ pub mod address;
 mod bgp_update;
 pub mod bmp;
 pub mod calendar;
-pub mod client;
 pub mod compatibility;
 pub mod cost;
 pub mod delegation;
@@ -42,8 +41,8 @@ pub mod replicas;
 pub mod resource;
 pub mod route;
 pub mod routes;
-pub mod rucio;
 pub mod sites;
 pub mod topology;
+pub mod update_services;
 pub mod updates;
 pub mod world;

@@ -88,7 +88,7 @@ impl Statement {
     }
 
     /// Whether its keys or its condition look `name` up.
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.named().contains(&name)
     }
 

@@ -11,13 +11,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("store", &["proto"]),
     ("alto", &["proto"]),
     ("client", &["store"]),
+    ("alto-client", &["alto", "client"]),
     ("cache", &["store"]),
     ("mount", &["store"]),
     ("server", &["store"]),
     ("mover", &["store", "client"]),
-    ("sched", &["mover", "alto"]),
-    ("cli", &["proto", "store", "client", "mover", "server", "cache", "mount", "alto", "sched", "wan"]),
-    ("py", &["cli", "client", "cache", "mover", "alto", "sched"]),
+    ("sched", &["mover", "alto-client"]),
+    ("cli", &["proto", "store", "client", "mover", "server", "cache", "mount", "alto", "alto-client", "sched", "wan"]),
+    ("py", &["client", "cache", "mover", "alto-client", "sched"]),
     ("testkit", &["proto", "store"]),
 ];
 

@@ -7,8 +7,16 @@ use std::{cell::Cell, collections::BTreeMap, net::IpAddr, time::Duration};
 
 use proptest::prelude::*;
 
+use serde_json::{Value, json};
+
 use super::*;
-use crate::{facts::Facts, patch::Change, problem::Code};
+use crate::{
+    facts::Facts,
+    media,
+    patch::{Allowed, Change},
+    problem::Code,
+    resource::Resource,
+};
 
 /// A world with its directory.
 struct Site {

@@ -17,7 +17,6 @@ use towpath_alto::{
     fields, media,
     problem::Problem,
     resource::{Answer, Caller, Resource},
-    rucio::Source,
     updates::{self, EVENT_STREAM, Present, UPDATE_STREAM_PARAMS},
     world::{World, WorldFault},
 };
@@ -27,7 +26,7 @@ use towpath_store::sys::clock;
 
 use super::{
     delegates::{Asking, Delegates},
-    rucio::{self, Rucio},
+    rucio::{self, Rucio, Source},
     settings::Offer,
     streams::Streams,
     views::{Change, Views},

@@ -1,7 +1,9 @@
 //! Rucio's table of distances, which its sorter `custom_table` fetches: `GET /rucio/custom_table.csv?stmt=STATEMENT`.
 //!
-//! What it says is worked out by [`towpath_alto::rucio`]; here is where sites and storages are. Hosts are looked up at the start and every few minutes; one
+//! What it says is worked out by [`table`]; here is where sites and storages are. Hosts are looked up at the start and every few minutes; one
 //! that has no address any more keeps the one that it had.
+
+mod table;
 
 use std::{
     borrow::Cow,
@@ -13,18 +15,16 @@ use std::{
 };
 
 use percent_encoding::percent_decode_str;
-use towpath_alto::{
-    client::Configuration,
-    network_map::NetworkMap,
-    order::Statement,
-    rucio::{self, Addresses, Source, TableFault},
+use towpath_alto::{network_map::NetworkMap, order::Statement};
+use towpath_alto_client::{
+    Configuration,
+    net::hosts::{self, PATIENCE_FOR_ALL},
 };
 
+pub(super) use self::table::Source;
+use self::table::{Addresses, TableFault};
 use super::settings::rucio::{Name, RucioConfig, Spot};
-use crate::{
-    failure::Failure,
-    order::{self, hosts::PATIENCE_FOR_ALL},
-};
+use crate::{failure::Failure, order};
 
 /// Where it is asked for.
 pub(super) const PATH: &str = "rucio/custom_table.csv";
@@ -94,7 +94,7 @@ impl Rucio {
             (true, Some(map)) => of_pids(map),
             _ => self.places(&self.sites, map),
         };
-        let table = rucio::table(source, &self.configuration, statement, &sites, &storages);
+        let table = table::table(source, &self.configuration, statement, &sites, &storages);
         table.map_err(|fault| match fault {
             TableFault::TooLarge { .. } => Refused::Table(fault),
             TableFault::Statement(_) | TableFault::TooManyNames { .. } => Refused::Statement(fault.to_string()),
@@ -128,7 +128,7 @@ impl Rucio {
     pub(super) async fn look_up(&self) {
         // IPv4 first, as of PIDs: costs are told between addresses of one family.
         let client = Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        let found = order::hosts::addresses(self.names(), client, PATIENCE_FOR_ALL).await;
+        let found = hosts::addresses(self.names(), client, PATIENCE_FOR_ALL).await;
         let found = found.into_iter().filter_map(|(name, address)| Some((name, address?)));
         self.hosts.write().unwrap_or_else(PoisonError::into_inner).extend(found);
     }

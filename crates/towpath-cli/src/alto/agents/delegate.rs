@@ -20,11 +20,14 @@ use futures::{StreamExt as _, stream};
 use serde_json::Value;
 use tokio::{sync::watch, time::sleep};
 use towpath_alto::{
-    client::Posting,
     delegation::{Askable, Item, Question},
     facts::Facts,
     lines::MAX_VALUE_BYTES,
     names::{CostMetric, PropertyName},
+};
+use towpath_alto_client::{
+    Posting,
+    net::{AltoClient, PATIENCE},
 };
 use towpath_client::Client;
 use towpath_server::units::Span;
@@ -32,13 +35,10 @@ use towpath_store::sys::clock;
 
 use self::dialogue::Dialogue;
 use super::{Purpose, Teller, pauses::Restarts};
-use crate::{
-    alto::{
-        delegates::Desk,
-        settings::delegate::{DelegateConfig, Whom},
-        sources::Knowledge,
-    },
-    alto_client::{AltoClient, PATIENCE},
+use crate::alto::{
+    delegates::Desk,
+    settings::delegate::{DelegateConfig, Whom},
+    sources::Knowledge,
 };
 
 /// How many questions of a round another server is asked at a time.

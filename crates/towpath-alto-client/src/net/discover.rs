@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use crate::{Discovered, Discovery, DomainName, Naptr};
 use hickory_resolver::{
     TokioResolver,
     config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts},
@@ -14,7 +15,6 @@ use hickory_resolver::{
     system_conf::parse_resolv_conf,
 };
 use tokio::time::timeout;
-use towpath_alto::client::{Discovered, Discovery, DomainName, Naptr};
 use towpath_store::{Error, Fault, sys::disk};
 
 use super::AltoTrouble;

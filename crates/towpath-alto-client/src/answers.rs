@@ -11,7 +11,7 @@ use super::{
     need::Elements,
     survey::Ends,
 };
-use crate::{address::PrefixMap, order::Value};
+use towpath_alto::{address::PrefixMap, order::Value};
 
 /// An answer, and where it came from.
 pub(super) struct Answer {
@@ -154,7 +154,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::order::Aggregate;
+    use towpath_alto::order::Aggregate;
 
     fn ends(client: Option<&str>) -> Ends {
         Ends {

@@ -1,7 +1,7 @@
 //! An ALTO client: learns from a server what replicas are ordered by. It has no I/O and no clock.
 //!
 //! Somebody who can fetch documents has a [`Configuration`], reads a [`Directory`], and makes a [`Survey`] of it for one
-//! [`Statement`](crate::order::Statement) and the [`Ends`] of the ways: the client and its replicas. As long as [`Survey::question`] has one, it is
+//! [`Statement`](towpath_alto::order::Statement) and the [`Ends`] of the ways: the client and its replicas. As long as [`Survey::question`] has one, it is
 //! asked and its answer is given to [`Survey::take`]. Then [`Survey::known`] has the values, and each replica is a [`Candidate`] that the statement
 //! can put into order.
 //!
@@ -38,6 +38,8 @@ mod held;
 mod media_type;
 mod multipart;
 mod need;
+#[cfg(feature = "net")]
+pub mod net;
 mod sse;
 mod survey;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! [`AltoClient`] has read a server's directory, with those that are linked from it: of one that was named, or that the DNS has. Then answers are asked for by name ([`AltoClient::ask`]), all
 //! that a statement needs is ([`AltoClient::survey`]), and answers are followed as they change ([`AltoClient::follow`]). [`order()`] puts a list of
-//! replicas into order, [`rank`] some URLs. What is asked, and what answers mean, is `towpath_alto::client`; here it meets connections and time.
+//! replicas into order, [`rank`] some URLs. What is asked, and what answers mean, is this crate's root; here it meets connections and time.
 //!
 //! A token is shown only to the server whose directory was named, whatever that directory says.
 
@@ -10,6 +10,7 @@ mod asker;
 mod cache;
 mod discover;
 mod followed;
+pub mod hosts;
 mod ordering;
 mod trouble;
 
@@ -21,7 +22,7 @@ use std::{
 };
 
 use serde_json::Value as Json;
-use towpath_alto::{client::MAX_ANSWER_BYTES, order::Statement};
+use towpath_alto::order::Statement;
 use towpath_client::{Client, Outcome, Reply};
 use towpath_store::sys::clock;
 
@@ -30,15 +31,15 @@ use self::{
     cache::{Cache, Key},
 };
 
-pub(crate) use self::ordering::Judge;
 pub use self::{
     asker::PATIENCE,
     discover::Search,
     followed::{Change, Followed, Means},
-    ordering::{Ordered, OrderedFile, Place, order, rank},
+    ordering::{Judge, Ordered, OrderedFile, Place, order, rank},
     trouble::AltoTrouble,
 };
-pub use towpath_alto::client::{Configuration, Directory, Document, DomainName, Ends, Entry, Part, Survey, Wanted};
+use crate::MAX_ANSWER_BYTES;
+pub use crate::{Configuration, Directory, Document, DomainName, Ends, Entry, Part, Survey, Wanted};
 
 /// The most servers that the DNS has in one place and that are tried.
 const MOST_TRIED: usize = 3;
@@ -140,13 +141,13 @@ impl AltoClient {
     ///
     /// # Errors
     /// As [`Self::ask`].
-    pub(crate) async fn ask_once(&self, resource: &str, input: Option<&Json>) -> Result<Document, AltoTrouble> {
+    pub async fn ask_once(&self, resource: &str, input: Option<&Json>) -> Result<Document, AltoTrouble> {
         let question = self.0.directory.question(resource, input)?;
         read(resource, &self.0.asker.ask(&question, None, PATIENCE).await?)
     }
 
     /// Whether the server is there: it gives its directory.
-    pub(crate) async fn is_there(&self) -> bool {
+    pub async fn is_there(&self) -> bool {
         self.0.asker.directory(self.ird(), MAX_ANSWER_BYTES, PATIENCE).await.is_ok()
     }
 

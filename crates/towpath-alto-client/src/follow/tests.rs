@@ -2,8 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::{
-    client::{Directory, EventReader},
+use towpath_alto::{
     directory,
     facts::Facts,
     resource::Answer,
@@ -12,16 +11,17 @@ use crate::{
 };
 
 use super::*;
+use crate::{Directory, EventReader};
 
 /// A world with its directory.
-pub(in crate::client) struct Site {
+pub(crate) struct Site {
     world: World,
     directory: directory::Directory,
 }
 
 impl Site {
     /// A site where a cost is that one, and the way to the other end goes over these networks.
-    pub(in crate::client) fn with(cost: u32, as_path: &str) -> Self {
+    pub(crate) fn with(cost: u32, as_path: &str) -> Self {
         let facts = format!(
             r#"
             [network-map.default]
@@ -39,18 +39,18 @@ impl Site {
         Self { world, directory }
     }
 
-    pub(in crate::client) fn present(&self) -> Present<'_> {
+    pub(crate) fn present(&self) -> Present<'_> {
         Present { world: &self.world, directory: &self.directory }
     }
 
     /// The directory as a client reads it.
-    pub(in crate::client) fn told(&self) -> Directory {
+    pub(crate) fn told(&self) -> Directory {
         let document = self.directory.answer(&self.world, |id| format!("./{id}"));
         Directory::parse("http://h/directory", &document.body).unwrap()
     }
 
     /// What who asks gets.
-    pub(in crate::client) fn answer(&self, wanted: &Wanted) -> Vec<super::super::Part> {
+    pub(crate) fn answer(&self, wanted: &Wanted) -> Vec<super::super::Part> {
         let resource = self.directory.find(&wanted.resource).unwrap();
         let input = wanted.input.clone().unwrap_or_default();
         let Answer { media_type, body, .. } = resource.answer(&self.world, &input, client()).unwrap();
@@ -58,12 +58,12 @@ impl Site {
     }
 }
 
-pub(in crate::client) fn client() -> IpAddr {
+pub(crate) fn client() -> IpAddr {
     "137.138.0.1".parse().unwrap()
 }
 
 /// Answers of each form: with a tag of its own, without one, and of several parts.
-pub(in crate::client) fn wanted() -> BTreeMap<String, Wanted> {
+pub(crate) fn wanted() -> BTreeMap<String, Wanted> {
     let ways = json!({
         "cost-type": { "cost-mode": "array", "cost-metric": "ane-path" },
         "endpoints": { "srcs": ["ipv4:137.138.0.1"], "dsts": ["ipv4:134.158.84.23"] },

@@ -6,8 +6,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr, sync::Arc};
 
-use crate::{
-    client::{self, Candidate, ClientError, Configuration, Ends, Question, Survey},
+use towpath_alto::{
     delegation::Delegate,
     directory::Directory,
     fields,
@@ -15,6 +14,7 @@ use crate::{
     resource::{Answer, Caller, MOST_PAIRS},
     world::World,
 };
+use towpath_alto_client::{Candidate, ClientError, Configuration, Ends, Question, Survey};
 
 /// Where the resources would be if they were asked over the network. Nobody asks there (RFC 6761 §6.4).
 const BASE: &str = "http://towpath.invalid/";
@@ -24,7 +24,7 @@ const MOST_VALUES: usize = 4 * MOST_PAIRS;
 
 /// Why there is no table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TableFault {
+pub(crate) enum TableFault {
     /// What the statement needs is not told; whose fault it is, the error says.
     #[error(transparent)]
     Statement(#[from] ClientError),
@@ -48,7 +48,7 @@ pub enum TableFault {
 
 /// What the table follows from.
 #[derive(Clone, Copy)]
-pub struct Source<'a> {
+pub(crate) struct Source<'a> {
     /// The world,
     pub world: &'a World,
     /// its directory,
@@ -58,14 +58,14 @@ pub struct Source<'a> {
 }
 
 /// Sites, or storages, with an address of each; none if it is nowhere.
-pub type Addresses = BTreeMap<String, Option<IpAddr>>;
+pub(crate) type Addresses = BTreeMap<String, Option<IpAddr>>;
 
 /// The table, with a line for each pair. The distance of a storage is the share of the storages that come before it; those that are equally good have the same.
 /// Who is nowhere is at 1, behind all others. Memory: some 50 bytes a pair, of which there are at most [`MOST_PAIRS`].
 ///
 /// # Errors
 /// [`TableFault`].
-pub fn table(
+pub(crate) fn table(
     source: Source<'_>,
     configuration: &Configuration,
     statement: &Statement,
@@ -81,7 +81,7 @@ pub fn table(
         return Err(TableFault::TooManyNames { names, pairs });
     }
     let told = source.directory.answer(source.world, |id| format!("{BASE}{id}"));
-    let offered = Arc::new(client::Directory::parse(BASE, &told.body)?);
+    let offered = Arc::new(towpath_alto_client::Directory::parse(BASE, &told.body)?);
     let statement = &offered.completed(statement);
     let located: Vec<(&String, IpAddr)> =
         storages.iter().filter_map(|(name, address)| Some((name, (*address)?))).collect();
@@ -149,7 +149,7 @@ fn distances(ranks: &[Ranked]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{delegation::Nobody, facts::Facts};
+    use towpath_alto::{delegation::Nobody, facts::Facts};
 
     const FACTS: &str = r#"
         [network-map.default]

@@ -4,13 +4,12 @@ use std::net::IpAddr;
 
 use serde_json::json;
 use towpath_alto::{
-    client::{Candidate, Configuration, Ends, Known},
     order::{Look as _, Ranked, Statement, Value, Where},
     replicas::{Replicas, ReplicatedFile},
 };
 
-use super::{AltoClient, AltoTrouble};
-use crate::order::hosts::Hosts;
+use super::{AltoClient, AltoTrouble, hosts::Hosts};
+use crate::{Candidate, Configuration, Ends, Known};
 
 /// Hosts are looked up in this part of the time that a call may take: one that a name server is silent about should not use it up.
 const SHARE_OF_HOSTS: u32 = 3;
@@ -113,29 +112,33 @@ async fn judged(
 }
 
 /// Judges the replicas of one file after the other.
-pub(crate) struct Judge<'a> {
-    pub(crate) statement: &'a Statement,
-    pub(crate) configuration: &'a Configuration,
-    pub(crate) known: &'a Known,
-    pub(crate) hosts: &'a Hosts,
+pub struct Judge<'a> {
+    /// Ordering statement that ranks the replicas.
+    pub statement: &'a Statement,
+    /// Metrics that the statement may name.
+    pub configuration: &'a Configuration,
+    /// Values that the server returned.
+    pub known: &'a Known,
+    /// Addresses of the replicas' hosts.
+    pub hosts: &'a Hosts,
     /// Whether replicas are left out of which the condition is not true.
-    pub(crate) strict: bool,
+    pub strict: bool,
 }
 
 impl Judge<'_> {
     /// The replicas of each file in their order, those that are left out last.
-    pub(crate) fn ranks(&self, replicas: &Replicas) -> Vec<Vec<Ranked>> {
+    pub fn ranks(&self, replicas: &Replicas) -> Vec<Vec<Ranked>> {
         replicas.files().iter().map(|file| self.ranks_of(file)).collect()
     }
 
     /// The list in that order.
-    pub(crate) fn write(&self, replicas: &Replicas, ranks: &[Vec<Ranked>]) -> Vec<u8> {
+    pub fn write(&self, replicas: &Replicas, ranks: &[Vec<Ranked>]) -> Vec<u8> {
         let kept = ranks.iter().map(|ranks| self.kept(ranks).0.iter().map(|ranked| ranked.index).collect());
         replicas.write(&kept.collect::<Vec<Vec<usize>>>())
     }
 
     /// The replicas of a file with their values, those that are left out as they come in the list.
-    pub(crate) fn places(&self, file: &ReplicatedFile, ranks: &[Ranked]) -> Vec<Place> {
+    pub fn places(&self, file: &ReplicatedFile, ranks: &[Ranked]) -> Vec<Place> {
         let (kept, left_out) = self.kept(ranks);
         let mut left_out: Vec<&Ranked> = left_out.iter().collect();
         left_out.sort_by_key(|ranked| ranked.index);

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Map, Value as Json};
 
-use crate::{
+use towpath_alto::{
     cost::is_more_better,
     names::{CostMetric, PropertyName, ResourceId},
     order::{Aggregate, Direction, Pipeline},

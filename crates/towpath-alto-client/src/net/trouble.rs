@@ -1,9 +1,7 @@
 //! Why nothing can be learnt of a server.
 
-use towpath_alto::client::ClientError;
+use crate::ClientError;
 use towpath_store::{Error, Fault, Kind};
-
-use crate::failure::Failure;
 
 /// Why there is no answer, or it is of no use.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -24,7 +22,7 @@ pub enum AltoTrouble {
 
 impl AltoTrouble {
     /// That no host in the list has an address, so that nothing can be asked: rather the name server's fault than that of so many.
-    pub(crate) fn no_addresses() -> Self {
+    pub fn no_addresses() -> Self {
         let message = "none of the hosts in the list has an address: can the name server be reached?";
         Self::Unanswered(Error::new(Fault::Unavailable, message))
     }
@@ -50,7 +48,7 @@ impl AltoTrouble {
 
     /// Whether the server refuses this one question, and may answer another: it says so as ALTO servers do, or that the question is bad or too long, or the answer is too long. That it
     /// forbids something, or has not what it lists, may come from a proxy, and then all questions share it.
-    pub(crate) fn is_refusal(&self) -> bool {
+    pub fn is_refusal(&self) -> bool {
         match self {
             Self::Unanswered(error) => {
                 matches!(error.fault(), Fault::InvalidArgument | Fault::NameTooLong | Fault::TooLarge)
@@ -100,22 +98,7 @@ impl AltoTrouble {
     }
 
     /// Whether no answer came in the time allowed.
-    pub(crate) fn is_late(&self) -> bool {
+    pub fn is_late(&self) -> bool {
         matches!(self, Self::Unanswered(error) if error.fault() == Fault::TimedOut)
-    }
-}
-
-impl From<AltoTrouble> for Failure {
-    fn from(trouble: AltoTrouble) -> Self {
-        match trouble {
-            AltoTrouble::Unanswered(error) => Failure::Store(error),
-            AltoTrouble::Useless(error @ ClientError::NeedsClient { .. }) => {
-                Failure::Usage(format!("{error}: --client ADDRESS"))
-            }
-            AltoTrouble::Useless(error) if error.is_askers() => Failure::Usage(error.to_string()),
-            AltoTrouble::Useless(error) => Failure::Facts(error.to_string()),
-            AltoTrouble::Unusable(problem) => Failure::Facts(problem),
-            AltoTrouble::Unfound(problem) => Failure::Usage(problem),
-        }
     }
 }

@@ -5,7 +5,7 @@ use super::{
     directory::{Directory, Entry, Service},
     error::{ClientError, printable},
 };
-use crate::{
+use towpath_alto::{
     cost::{CostMode, CostType},
     names::{CostMetric, PropertyName, ResourceId},
     order::{Aggregate, Pipeline},

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{MAX_ANSWER_BYTES, document::Document, error::ClientError};
-use crate::patch::Change;
+use towpath_alto::patch::Change;
 
 /// Why a change of an answer is not applied.
 #[derive(Debug, PartialEq, Eq)]

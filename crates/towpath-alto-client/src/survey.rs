@@ -15,7 +15,7 @@ use super::{
     error::ClientError,
     need::{Need, Needs, Way},
 };
-use crate::{
+use towpath_alto::{
     address::Endpoint,
     cost::CostType,
     media,
@@ -102,7 +102,7 @@ impl Survey {
 
     /// The same, without asking again for network maps that `other`, a survey of the same directory, has read.
     #[must_use]
-    pub(crate) fn after(mut self, other: &Self) -> Self {
+    pub fn after(mut self, other: &Self) -> Self {
         self.maps.clone_from(&other.maps);
         let maps = &self.maps;
         self.tasks.retain(|task| !matches!(task, Task::NetworkMap(id) if maps.contains_key(id)));

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::{
+use towpath_alto::{
     directory,
     facts::Facts,
     order::{Direction, Look as _, Statement, Value, Where},
@@ -269,7 +269,7 @@ fn what_terminals_obey_is_not_repeated_of_a_directory() {
     let document = json!({
         "meta": { "cost-types": { "km": { "cost-mode": "numerical", "cost-metric": "routingcost" } } },
         "resources": { "costs": {
-            "uri": "costs", "media-type": crate::media::COST_MAP, "uses": ["a\u{1b}b"],
+            "uri": "costs", "media-type": towpath_alto::media::COST_MAP, "uses": ["a\u{1b}b"],
             "capabilities": { "cost-type-names": ["km"] },
         }},
     });
@@ -304,7 +304,7 @@ fn many_replicas_are_asked_for_in_parts_that_a_server_takes() {
         assert!(document.len() <= 256 << 10, "{}", document.len());
         let document: Json = serde_json::from_slice(&document).unwrap();
         asked += document["endpoints"]["srcs"].as_array().unwrap().len();
-        survey.take(crate::media::ENDPOINT_COST, br#"{"endpoint-cost-map": {}}"#).unwrap();
+        survey.take(towpath_alto::media::ENDPOINT_COST, br#"{"endpoint-cost-map": {}}"#).unwrap();
     }
     assert_eq!(asked, 9000);
     assert_eq!(survey.known().at(Some(longest(0xffff))).look("delay_ow"), None::<Value>);

@@ -14,12 +14,12 @@ use super::{
     uri,
     view::Viewing,
 };
-use crate::{
+use towpath_alto::{
     cost::{CostMode, CostType},
     geo, media,
     names::{CostMetric, ResourceId},
     order::Statement,
-    updates::{EVENT_STREAM, TIPS},
+    update_services::{EVENT_STREAM, TIPS},
 };
 
 /// How many names are told to whoever used one that there is not.

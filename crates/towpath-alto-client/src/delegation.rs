@@ -1,4 +1,4 @@
-//! What a server is asked on behalf of another one ([`crate::delegation`]).
+//! What a server is asked on behalf of another one ([`towpath_alto::delegation`]).
 
 use std::{cmp::Reverse, collections::HashSet, net::IpAddr};
 
@@ -10,7 +10,7 @@ use super::{
     document::Document,
     survey::endpoints,
 };
-use crate::{
+use towpath_alto::{
     cost::{CostMode, CostType},
     delegation::{Askable, Item, Question},
     facts::Cost,
@@ -129,7 +129,7 @@ fn costs(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{delegation::questions, directory, facts::Facts, world::World};
+    use towpath_alto::{delegation::questions, directory, facts::Facts, world::World};
 
     const FACTS: &str = r#"
         [network-map.default]

@@ -7,7 +7,7 @@ use super::{
     media_type::MediaType,
     multipart,
 };
-use crate::{media, patch::Change};
+use towpath_alto::{media, patch::Change};
 
 /// What is there where nothing is.
 static NOTHING: Json = Json::Null;

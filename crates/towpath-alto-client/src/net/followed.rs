@@ -6,8 +6,8 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use crate::{ClientError, Document, EventReader, Following, News, Question, Viewing, Wanted};
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::sleep};
-use towpath_alto::client::{ClientError, Document, EventReader, Following, News, Question, Viewing, Wanted};
 use towpath_store::{
     Error, Fault,
     sys::{

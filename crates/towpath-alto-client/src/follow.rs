@@ -18,10 +18,10 @@ use super::{
     sse::Event,
     survey::Question,
 };
-use crate::{
+use towpath_alto::{
     media,
     patch::{Change, JSON_PATCH, MERGE_PATCH},
-    updates::{EVENT_STREAM, UPDATE_STREAM_CONTROL, UPDATE_STREAM_PARAMS},
+    update_services::{EVENT_STREAM, UPDATE_STREAM_CONTROL, UPDATE_STREAM_PARAMS},
 };
 
 /// The most bytes of answers that one stream may keep, as JSON. In memory it is up to 30 times as much.

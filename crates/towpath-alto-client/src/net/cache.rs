@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use towpath_alto::client::{Document, Question};
+use crate::{Document, Question};
 
 /// How many answers are kept, and how many bytes of them, as they were sent. Then the one goes that nobody asked for the longest.
 const MOST_ANSWERS: usize = 64;

@@ -15,7 +15,7 @@ use std::{
     str::FromStr,
 };
 
-use crate::{directory::DirectoryUri, names::Malformed};
+use towpath_alto::{directory::DirectoryUri, names::Malformed};
 
 /// The service of records that name ALTO servers (RFC 7286 §5).
 const SERVICE: &str = "ALTO";

@@ -3,16 +3,13 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use towpath_alto::{
-    client::{ClientError, Directory, MAX_ANSWER_BYTES, Question},
-    media,
-    updates::EVENT_STREAM,
-};
+use towpath_alto::{media, update_services::EVENT_STREAM};
 use towpath_client::{Client, Inquiry, Outcome, Reply, Subscription};
 use towpath_proto::{http::media_type, url::Url};
 use towpath_store::{Caller, sys::clock};
 
 use super::AltoTrouble;
+use crate::{ClientError, Directory, MAX_ANSWER_BYTES, Question};
 
 /// How long one answer is waited for, and a call in all if nobody says how long. Whoever orders replicas waits to read them.
 pub const PATIENCE: Duration = Duration::from_secs(30);

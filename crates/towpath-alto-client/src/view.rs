@@ -18,10 +18,10 @@ use super::{
     survey::Question,
     uri,
 };
-use crate::{
+use towpath_alto::{
     media,
     patch::{Change, MERGE_PATCH},
-    updates::{TIPS, TIPS_PARAMS},
+    update_services::{TIPS, TIPS_PARAMS},
 };
 
 /// A view, and what it told.

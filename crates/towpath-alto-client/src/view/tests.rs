@@ -3,10 +3,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::{
-    client::follow::tests::{Site, client, wanted},
-    updates::{Edge, Followed, Refusal, View, edge_numbers},
-};
+use crate::follow::tests::{Site, client, wanted};
+use towpath_alto::updates::{Edge, Followed, Refusal, View, edge_numbers};
 
 const VIEW: &str = "http://h/tips/1";
 

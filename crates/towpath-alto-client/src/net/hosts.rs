@@ -19,11 +19,12 @@ const LOOKUPS: usize = 64;
 
 /// How long the address of one is waited for, and how long those of all where nobody waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-pub(crate) const PATIENCE_FOR_ALL: Duration = Duration::from_secs(60);
+/// Time limit of one lookup of all hosts of a list.
+pub const PATIENCE_FOR_ALL: Duration = Duration::from_secs(60);
 
 /// The hosts of a list, by name.
 #[derive(Debug)]
-pub(crate) struct Hosts(HashMap<String, Option<IpAddr>>);
+pub struct Hosts(HashMap<String, Option<IpAddr>>);
 
 impl Hosts {
     /// Looks up the hosts of all replicas, each once. Of several addresses the first one of the client's family is taken, if that is known, else the one
@@ -31,7 +32,7 @@ impl Hosts {
     ///
     /// # Errors
     /// If there are too many.
-    pub(crate) async fn find(replicas: &Replicas, client: Option<IpAddr>, limit: Duration) -> Result<Self, String> {
+    pub async fn find(replicas: &Replicas, client: Option<IpAddr>, limit: Duration) -> Result<Self, String> {
         let all = replicas.files().iter().flat_map(|file| &file.replicas);
         let mut names: BTreeSet<String> = BTreeSet::new();
         for host in all.filter_map(|replica| host_of(&replica.url)) {
@@ -44,29 +45,29 @@ impl Hosts {
     }
 
     /// Where the replica at `url` is, as far as that is known.
-    pub(crate) fn of(&self, url: &str) -> Option<IpAddr> {
+    pub fn of(&self, url: &str) -> Option<IpAddr> {
         *self.0.get(&host_of(url)?)?
     }
 
     /// Where all of them are.
-    pub(crate) fn addresses(&self) -> BTreeSet<IpAddr> {
+    pub fn addresses(&self) -> BTreeSet<IpAddr> {
         self.0.values().copied().flatten().collect()
     }
 
     /// Whether there are hosts, of which none has an address.
-    pub(crate) fn are_all_unknown(&self) -> bool {
+    pub fn are_all_unknown(&self) -> bool {
         !self.0.is_empty() && self.0.values().all(Option::is_none)
     }
 
     /// The hosts that have no address, in the order of their names.
-    pub(crate) fn unknown(&self) -> Vec<&str> {
+    pub fn unknown(&self) -> Vec<&str> {
         let unknown = self.0.iter().filter(|(_, address)| address.is_none()).map(|(name, _)| name.as_str());
         unknown.collect::<BTreeSet<_>>().into_iter().collect()
     }
 }
 
 /// The addresses of hosts, as far as they are found within `limit`: of the family of `client` if there is one of it.
-pub(crate) async fn addresses(
+pub async fn addresses(
     names: BTreeSet<String>,
     client: Option<IpAddr>,
     limit: Duration,
