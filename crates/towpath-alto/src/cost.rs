@@ -88,7 +88,7 @@ fn is_statistic(text: &str) -> bool {
 }
 
 /// Whether the values of a metric with that name, which may have a statistic behind it, are whole numbers (RFC 9439 §4.5.2).
-pub(crate) fn is_whole(metric: &str) -> bool {
+pub fn is_whole(metric: &str) -> bool {
     metric.split(':').next() == Some("hopcount")
 }
 

@@ -149,7 +149,7 @@ pub struct Costs {
 
 impl Costs {
     /// How its ends are called beside the metrics when it is written: no metric of it can be called so.
-    pub(crate) const ENDS: [&str; 2] = ["src", "dst"];
+    pub const ENDS: [&str; 2] = ["src", "dst"];
 }
 
 /// A prefix as people write it, without bits behind its length.
@@ -201,7 +201,10 @@ impl Cost {
     }
 
     /// Reads a cost that must be one number.
-    pub(crate) fn steady<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    ///
+    /// # Errors
+    /// If it is no number, or no cost.
+    pub fn steady<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         checked(f64::deserialize(deserializer)?).map(|value| Self(Course::Steady(value)))
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Nothing is fetched here, and no file is opened.
 
-pub(crate) mod continents;
+pub mod continents;
 mod position;
 #[cfg(test)]
 mod tests;
@@ -21,8 +21,7 @@ use maxminddb::{
 use serde::Deserialize;
 use serde_json::{Number, Value};
 
-pub(crate) use self::position::Point;
-pub use self::position::Position;
+pub use self::position::{Point, Position};
 use crate::{address::AddressType, names::PropertyName};
 
 /// The property with the country: of a database its code of two letters (ISO 3166-1), of a list of sites what that says.

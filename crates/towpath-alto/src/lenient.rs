@@ -11,7 +11,7 @@ use std::{borrow::Cow, fmt};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// What takes from a JSON value what it knows. Of a kind that it does not override, it takes nothing.
-pub(crate) trait Fill {
+pub trait Fill {
     /// The value is this text.
     fn text(&mut self, _text: &str) {}
 
@@ -31,19 +31,19 @@ pub(crate) trait Fill {
 }
 
 /// Passes over the value of a member.
-pub(crate) fn pass_over<'de, A: MapAccess<'de>>(members: &mut A) -> Result<(), A::Error> {
+pub fn pass_over<'de, A: MapAccess<'de>>(members: &mut A) -> Result<(), A::Error> {
     members.next_value::<IgnoredAny>().map(drop)
 }
 
 /// Takes the value of a member.
-pub(crate) fn take<'de, T: Fill + Default, A: MapAccess<'de>>(members: &mut A) -> Result<T, A::Error> {
+pub fn take<'de, T: Fill + Default, A: MapAccess<'de>>(members: &mut A) -> Result<T, A::Error> {
     let mut taken = T::default();
     members.next_value_seed(Filling(&mut taken))?;
     Ok(taken)
 }
 
 /// The reader of one value, whatever it is.
-pub(crate) struct Filling<'a, T>(pub(crate) &'a mut T);
+pub struct Filling<'a, T>(pub &'a mut T);
 
 impl<'de, T: Fill> DeserializeSeed<'de> for Filling<'_, T> {
     type Value = ();
@@ -100,21 +100,24 @@ impl<'de, T: Fill> Visitor<'de> for Filling<'_, T> {
 
 /// A number or a text. Truths, objects, arrays, `null` and blank texts are nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) enum Scalar {
+pub enum Scalar {
+    /// Neither a number nor a text.
     #[default]
     Nothing,
+    /// A number.
     Number(f64),
     /// Without blanks around it.
     Text(String),
 }
 
 impl Scalar {
-    pub(crate) fn is_nothing(&self) -> bool {
+    /// Whether it is neither a number nor a text.
+    pub fn is_nothing(&self) -> bool {
         *self == Scalar::Nothing
     }
 
     /// The number that it is, or that its text is. A text may be `NaN` or `inf`.
-    pub(crate) fn as_number(&self) -> Option<f64> {
+    pub fn as_number(&self) -> Option<f64> {
         match self {
             Scalar::Nothing => None,
             Scalar::Number(number) => Some(*number),
@@ -123,7 +126,7 @@ impl Scalar {
     }
 
     /// Its text, or its number as text.
-    pub(crate) fn as_text(&self) -> Option<Cow<'_, str>> {
+    pub fn as_text(&self) -> Option<Cow<'_, str>> {
         match self {
             Scalar::Nothing => None,
             Scalar::Number(number) => Some(number.to_string().into()),

@@ -4,14 +4,12 @@
 //! follows from it: a [`directory`] of [`resource`]s, each a pure function of the world and a request. Requests are taken apart by [`fields`], and what is wrong
 //! with one is a [`problem`]. Costs of many pairs are a [`matrix`], and some have a [`calendar`]; ways between them, [`path`]s through the [`routes`] of routers and over the links of a [`topology`]. What it lacks may be asked for when a request comes ([`delegation`]). What is offered beside what the RFCs say is [`compatibility`].
 //!
-//! Beside that stand [`looking_glass`], [`mrt`] and [`bmp`], which read what routers say, [`feed`], which keeps it; [`geo`], where addresses are on Earth; [`lines`], what programs print; [`sites`] and [`measurements`], which read what registries and tools know; [`order`], the expression by which replicas are ordered, and [`replicas`], the lists
+//! Beside that stand [`geo`], where addresses are on Earth; [`order`], the expression by which replicas are ordered, and [`replicas`], the lists
 //! that it orders; [`patch`], the changes of documents, and [`updates`], which tells them to who follows.
 //!
 //! What is not here: HTTP, files and clocks. Everything is a function of bytes, but for what reads a stream that it is given.
 
 pub mod address;
-mod bgp_update;
-pub mod bmp;
 pub mod calendar;
 pub mod compatibility;
 pub mod cost;
@@ -19,18 +17,13 @@ pub mod delegation;
 pub mod directory;
 pub mod entity;
 pub mod facts;
-pub mod feed;
 pub mod fields;
 pub mod geo;
-mod lenient;
-pub mod lines;
-pub mod looking_glass;
+pub mod lenient;
 pub mod matrix;
-pub mod measurements;
 pub mod media;
-pub mod mrt;
 pub mod names;
-mod nested;
+pub mod nested;
 pub mod network_map;
 pub mod order;
 pub mod patch;
@@ -41,7 +34,6 @@ pub mod replicas;
 pub mod resource;
 pub mod route;
 pub mod routes;
-pub mod sites;
 pub mod topology;
 pub mod update_services;
 pub mod updates;

@@ -9,13 +9,13 @@ use serde::{
 use serde_json::{Map, Value};
 
 /// The most arrays and objects within each other: about half of what readers of JSON take, so that there is room for what is around them.
-pub(crate) const MAX_LEVELS: usize = 64;
+pub const MAX_LEVELS: usize = 64;
 
 /// Reads a value.
 ///
 /// # Errors
 /// If it has more than [`MAX_LEVELS`].
-pub(crate) fn value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+pub fn value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
     Levels(MAX_LEVELS).deserialize(deserializer)
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value,
 ///
 /// # Errors
 /// If one has more than [`MAX_LEVELS`].
-pub(crate) fn values<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Map<String, Value>, D::Error> {
+pub fn values<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Map<String, Value>, D::Error> {
     let values = BTreeMap::<String, Nested>::deserialize(deserializer)?;
     Ok(values.into_iter().map(|(name, Nested(value))| (name, value)).collect())
 }
@@ -32,7 +32,7 @@ pub(crate) fn values<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Map<S
 ///
 /// # Errors
 /// If one has more than [`MAX_LEVELS`].
-pub(crate) fn properties<'de, D, T, N>(deserializer: D) -> Result<BTreeMap<T, BTreeMap<N, Value>>, D::Error>
+pub fn properties<'de, D, T, N>(deserializer: D) -> Result<BTreeMap<T, BTreeMap<N, Value>>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de> + Ord,

@@ -20,10 +20,9 @@ use std::{
     sync::Arc,
 };
 
-pub(crate) use self::told::{Amount, ToldLink};
 pub use self::{
     attached::{AttachFault, Attached},
-    told::Told,
+    told::{Amount, Told, ToldLink},
 };
 use self::{draft::Draft, shortest::Trees};
 use crate::{

@@ -1,6 +1,6 @@
 //! The world: all that agents know, put together, checked, and never changed. A new one takes its place.
 
-pub(crate) mod check;
+pub mod check;
 mod draft;
 mod fault;
 

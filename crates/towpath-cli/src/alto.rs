@@ -1,15 +1,12 @@
 //! `towpath alto`: an ALTO server, and `towpath alto check`, which proves its configuration.
 //!
-//! [`agents`] tell what is known; [`answers`] makes a world of it and answers requests, and takes a new world when an agent knows something else.
+//! Agents ([`towpath_alto_sources`]) tell what is known; [`answers`] makes a world of it and answers requests, and takes a new world when an agent knows something else.
 
-mod agents;
 mod answers;
 pub(crate) mod args;
 mod delegates;
 mod rucio;
 mod settings;
-mod snapshot;
-mod sources;
 mod streams;
 mod views;
 
@@ -19,10 +16,10 @@ use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
 use toml::{Table, Value};
+use towpath_alto_sources::{Agents, AgentsError, Purpose};
 use towpath_server::Server;
 
 use self::{
-    agents::{Agents, Purpose},
     answers::Answers,
     args::{Alto, AltoAction},
     delegates::Delegates,
@@ -87,7 +84,7 @@ async fn serve(arguments: &Alto) -> Result<(), Failure> {
     };
     let stopping = server.stopping();
     let looking_up = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&answers).look_up_again_and_again()));
-    let minding = tokio::spawn(agents::mind(agents, answers, hangups, stopping.clone()));
+    let minding = tokio::spawn(towpath_alto_sources::mind(agents, answers, hangups, stopping.clone()));
     let outcome = serve::run(server, interrupts).await;
     stopping.cancel();
     // Else programs would outlive the server.
@@ -157,5 +154,14 @@ async fn prove(agents: &mut Agents, settings: &AltoConfig, rucio: Option<Rucio>)
     match faults.is_empty() {
         true => Ok(()),
         false => Err(Failure::Facts(faults.join("\n"))),
+    }
+}
+
+impl From<AgentsError> for Failure {
+    fn from(error: AgentsError) -> Self {
+        match error {
+            AgentsError::Settings(problem) => Failure::Usage(problem),
+            AgentsError::Unavailable(problem) => Failure::Facts(problem),
+        }
     }
 }

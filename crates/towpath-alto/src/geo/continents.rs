@@ -2,7 +2,7 @@
 
 /// The continent of a country, in two letters as databases of locations write it: `AF`, `AN`, `AS`, `EU`, `NA`, `OC`,
 /// `SA`. The country may be its code (ISO 3166-1, two letters) or its name in English, in letters of any case.
-pub(crate) fn of(country: &str) -> Option<&'static str> {
+pub fn of(country: &str) -> Option<&'static str> {
     let country = country.trim();
     let other_name = OTHER_NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(country));
     let country = other_name.map_or(country, |(_, code)| *code);

@@ -34,7 +34,10 @@ pub(super) fn facts(facts: &Facts) -> Result<(), WorldFault> {
 }
 
 /// Refuses a cost of a pair that is no value of its metric.
-pub(crate) fn cost(metric: &CostMetric, cost: &Cost, pair: impl FnOnce() -> String) -> Result<(), WorldFault> {
+///
+/// # Errors
+/// If the metric has whole numbers only.
+pub fn cost(metric: &CostMetric, cost: &Cost, pair: impl FnOnce() -> String) -> Result<(), WorldFault> {
     match cost.suits(metric) {
         true => Ok(()),
         false => Err(WorldFault::Fraction { metric: metric.clone(), pair: pair() }),
@@ -42,7 +45,10 @@ pub(crate) fn cost(metric: &CostMetric, cost: &Cost, pair: impl FnOnce() -> Stri
 }
 
 /// Refuses a property of an entity of which none can be told, and one that is no value of it.
-pub(crate) fn property(entity: &Entity, name: &PropertyName, value: &Value) -> Result<(), WorldFault> {
+///
+/// # Errors
+/// For such an entity or value.
+pub fn property(entity: &Entity, name: &PropertyName, value: &Value) -> Result<(), WorldFault> {
     match entity {
         Entity::Ane(Some(resource), _) if resource.as_str() != PROPERTIES => {
             Err(WorldFault::NoDomain { entity: entity.clone() })

@@ -20,6 +20,7 @@ use towpath_alto::{
     updates::{self, EVENT_STREAM, Present, UPDATE_STREAM_PARAMS},
     world::{World, WorldFault},
 };
+use towpath_alto_sources::{Consumer, Stale};
 use towpath_proto::{http::media_type, url::decode_href};
 use towpath_server::application::{Application, Body, Reply};
 use towpath_store::sys::clock;
@@ -31,9 +32,6 @@ use super::{
     streams::Streams,
     views::{Change, Views},
 };
-
-/// An agent with which something is wrong, and since when, from the Unix epoch.
-pub(super) type Stale<'a> = (&'a str, Duration);
 
 /// How long a world holds at least, however short the intervals of its calendars are: each new one is compared with the one before for who follows.
 const LEAST_WORLD_S: i64 = 10;
@@ -137,44 +135,6 @@ impl Answers {
         Self { delegates, ..self }
     }
 
-    /// From now on answers are from what these agents know. To be called by a thread that may take its time.
-    ///
-    /// # Errors
-    /// If that makes no world; then answers are as before.
-    pub(super) fn renew<'a>(
-        &self,
-        facts: impl Iterator<Item = &'a Facts>,
-        stale: impl Iterator<Item = Stale<'a>>,
-    ) -> Result<(), Unservable> {
-        self.serve(Served::of(facts, stale, &self.offer)?);
-        tracing::info!("agents know something else: there is a new world");
-        Ok(())
-    }
-
-    /// Whether there could be answers from these facts.
-    ///
-    /// # Errors
-    /// If they make no world.
-    pub(super) fn would_renew<'a>(&self, facts: impl Iterator<Item = &'a Facts>) -> Result<(), Unservable> {
-        Served::of(facts, std::iter::empty(), &self.offer).map(drop)
-    }
-
-    /// Waits until costs are others because time has passed; for ever if they never will be.
-    pub(super) async fn until_over(&self) {
-        let Some(over_s) = self.served().over_s else { return pending().await };
-        while let Ok(left_s @ 1..) = u64::try_from(over_s.saturating_sub(clock::unix_s())) {
-            sleep(Duration::from_secs(left_s.min(LOOK_AT_DATE_EVERY_S))).await;
-        }
-    }
-
-    /// From now on costs are those of now, if they were those of a time that is over. To be called by a thread that may take its time.
-    pub(super) fn go_on(&self) {
-        let served = self.served();
-        if served.is_over() {
-            self.serve(Served::at(clock::unix_s(), served.world.clone(), served.directory.clone()));
-        }
-    }
-
     fn serve(&self, served: Served) {
         let before = self.served();
         let new = served.lacks.iter().filter(|lack| !before.lacks.contains(lack));
@@ -222,6 +182,48 @@ impl Answers {
     pub(super) fn lost(&self) -> Vec<String> {
         let served = self.served();
         self.rucio.as_ref().map_or_else(Vec::new, |rucio| rucio.lost(served.source(&Nobody)))
+    }
+}
+
+impl Consumer for Answers {
+    type Fault = Unservable;
+
+    /// From now on answers are from what these agents know. To be called by a thread that may take its time.
+    ///
+    /// # Errors
+    /// If that makes no world; then answers are as before.
+    fn renew<'a>(
+        &self,
+        facts: impl Iterator<Item = &'a Facts>,
+        stale: impl Iterator<Item = Stale<'a>>,
+    ) -> Result<(), Unservable> {
+        self.serve(Served::of(facts, stale, &self.offer)?);
+        tracing::info!("agents know something else: there is a new world");
+        Ok(())
+    }
+
+    /// Whether there could be answers from these facts.
+    ///
+    /// # Errors
+    /// If they make no world.
+    fn would_renew<'a>(&self, facts: impl Iterator<Item = &'a Facts>) -> Result<(), Unservable> {
+        Served::of(facts, std::iter::empty(), &self.offer).map(drop)
+    }
+
+    /// Waits until costs are others because time has passed; for ever if they never will be.
+    async fn until_over(&self) {
+        let Some(over_s) = self.served().over_s else { return pending().await };
+        while let Ok(left_s @ 1..) = u64::try_from(over_s.saturating_sub(clock::unix_s())) {
+            sleep(Duration::from_secs(left_s.min(LOOK_AT_DATE_EVERY_S))).await;
+        }
+    }
+
+    /// From now on costs are those of now, if they were those of a time that is over. To be called by a thread that may take its time.
+    fn go_on(&self) {
+        let served = self.served();
+        if served.is_over() {
+            self.serve(Served::at(clock::unix_s(), served.world.clone(), served.directory.clone()));
+        }
     }
 }
 

@@ -3,19 +3,14 @@
 //! Each has a [`Desk`], where requests leave what they need, and find what was learnt. What many of them need at one time is asked for together. A request waits for what it needs,
 //! but not longer than each agent's settings say, and is then answered from what is there.
 
-mod desk;
-mod recent;
-
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
 use futures::future::{BoxFuture, FutureExt as _, join_all};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use towpath_alto::delegation::{Delegate, Item};
+use towpath_alto_sources::{Desk, Found};
 use towpath_store::sys::clock::{self, Instant};
-
-pub(super) use self::desk::Desk;
-use self::desk::Found;
 
 /// How many requests may wait at one time; others are answered from what is there.
 const MOST_WAITING: usize = 1024;

@@ -1,7 +1,5 @@
-//! The settings of `towpath alto`, each documented once: those of agents in [`agent`], those that all servers have in [`ServeConfig`], the others here.
+//! The settings of `towpath alto`, each documented once: those of agents in [`towpath_alto_sources::settings`], those that all servers have in [`ServeConfig`], the others here.
 
-pub(crate) mod agent;
-pub(crate) mod delegate;
 pub(crate) mod public_url;
 pub(crate) mod rucio;
 
@@ -13,13 +11,14 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use towpath_alto::{compatibility::Profile, directory::Linked, names::ResourceId};
+use towpath_alto_sources::settings::agent::AgentConfig;
 use towpath_server::{
     ServeConfig,
     config::{AccessConfig, AccessLogConfig, Limits, TlsConfig},
     units::Span,
 };
 
-use self::{agent::AgentConfig, public_url::PublicUrl, rucio::RucioConfig};
+use self::{public_url::PublicUrl, rucio::RucioConfig};
 
 /// There is no port of its own for ALTO; servers are found by their directory's address.
 const DEFAULT_PORT: u16 = 8096;

@@ -1,0 +1,23 @@
+//! How far sites are from each other.
+
+use std::collections::BTreeMap;
+
+use towpath_alto::{
+    facts::{Cost, PidCosts},
+    geo::{Point, Position},
+    names::PidName,
+};
+
+/// The distances between all of these PIDs, each to itself too, in whole kilometres. Best in the order of their names.
+pub(super) fn costs(places: &[(PidName, Position)]) -> PidCosts {
+    let points: Vec<(&PidName, Point)> = places.iter().map(|(pid, position)| (pid, Point::at(*position))).collect();
+    points.iter().map(|(pid, from)| ((*pid).clone(), row(from, &points))).collect()
+}
+
+fn row(from: &Point, points: &[(&PidName, Point)]) -> BTreeMap<PidName, Cost> {
+    points.iter().map(|(pid, to)| ((*pid).clone(), cost(from, to))).collect()
+}
+
+fn cost(from: &Point, to: &Point) -> Cost {
+    Cost::new(from.distance_km(to).round()).expect("a distance is a number of 0 or more")
+}
