@@ -29,7 +29,7 @@ const PATH_VECTOR: &str = "path-vector";
 /// The property map of everything.
 pub(crate) const PROPERTIES: &str = "properties";
 const PROPERTIES_FILTERED: &str = "properties-filtered";
-/// The service by which answers are followed ([`crate::updates`]). It is no resource: its answer is a stream, and whoever serves keeps that.
+/// The service by which answers are followed ([`crate::update_services`]). It is no resource: its answer is a stream, and whoever serves keeps that.
 pub const UPDATES: &str = "updates";
 /// The service by which changes of answers are fetched; no resource either.
 pub const TIPS: &str = "tips";

@@ -5,7 +5,7 @@
 //! with one is a [`problem`]. Costs of many pairs are a [`matrix`], and some have a [`calendar`]; ways between them, [`path`]s through the [`routes`] of routers and over the links of a [`topology`]. What it lacks may be asked for when a request comes ([`delegation`]). What is offered beside what the RFCs say is [`compatibility`].
 //!
 //! Beside that stand [`geo`], where addresses are on Earth; [`order`], the expression by which replicas are ordered, and [`replicas`], the lists
-//! that it orders; [`patch`], the changes of documents, and [`updates`], which tells them to who follows.
+//! that it orders; [`patch`], the changes of documents, and [`update_services`], which announces them.
 //!
 //! What is not here: HTTP, files and clocks. Everything is a function of bytes, but for what reads a stream that it is given.
 
@@ -36,5 +36,4 @@ pub mod route;
 pub mod routes;
 pub mod topology;
 pub mod update_services;
-pub mod updates;
 pub mod world;

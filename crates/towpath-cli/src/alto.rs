@@ -1,14 +1,8 @@
 //! `towpath alto`: an ALTO server, and `towpath alto check`, which proves its configuration.
 //!
-//! Agents ([`towpath_alto_sources`]) tell what is known; [`answers`] makes a world of it and answers requests, and takes a new world when an agent knows something else.
+//! Agents ([`towpath_alto_sources`]) tell what is known; [`Answers`] makes a world of it and answers requests, and takes a new world when an agent knows something else.
 
-mod answers;
 pub(crate) mod args;
-mod delegates;
-mod rucio;
-mod settings;
-mod streams;
-mod views;
 
 use std::{io::Write as _, path::Path, sync::Arc};
 
@@ -16,22 +10,20 @@ use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
 use toml::{Table, Value};
+use towpath_alto_server::{
+    Answers, Delegates, Rucio,
+    settings::{AltoConfig, rucio::RucioConfig},
+};
 use towpath_alto_sources::{Agents, AgentsError, Purpose};
 use towpath_server::Server;
 
-use self::{
-    answers::Answers,
-    args::{Alto, AltoAction},
-    delegates::Delegates,
-    rucio::Rucio,
-    settings::AltoConfig,
-};
+use self::args::{Alto, AltoAction};
 use crate::{
     config::{self, Layered},
     descriptors,
     failure::Failure,
     interrupt::Interrupts,
-    serve,
+    order, serve,
 };
 
 /// Runs `towpath alto`.
@@ -62,6 +54,13 @@ fn settings(arguments: &Alto) -> Result<AltoConfig, Failure> {
     Ok(settings)
 }
 
+/// Rucio's table of distances, with the metrics in its file; none if the settings name no storage.
+fn rucio(config: &RucioConfig) -> Result<Option<Rucio>, Failure> {
+    let path = config.config.as_deref().filter(|_| !config.rses.is_empty());
+    let configuration = path.map(order::configuration).transpose()?.unwrap_or_default();
+    Rucio::of(config, configuration).map_err(Failure::Usage)
+}
+
 /// Serves until told to stop. What agents know is looked after meanwhile.
 async fn serve(arguments: &Alto) -> Result<(), Failure> {
     let settings = settings(arguments)?;
@@ -69,7 +68,7 @@ async fn serve(arguments: &Alto) -> Result<(), Failure> {
     // Before programs are started and before anybody is told that the server is there: a signal that nobody waits for would end it, and not them.
     let hangups = signal(SignalKind::hangup()).map_err(Failure::system("wait for SIGHUP"))?;
     let mut interrupts = Interrupts::of(&[Signal::INT, Signal::TERM])?;
-    let rucio = Rucio::of(&settings.rucio)?;
+    let rucio = rucio(&settings.rucio)?;
     let mut agents = Agents::start(&settings.agents, Purpose::Serve, settings.snapshot.as_deref())?;
     let begun = tokio::select! {
         begun = begin(&mut agents, &settings, rucio) => begun,
@@ -126,7 +125,7 @@ async fn begin(
 async fn check(arguments: &Alto) -> Result<(), Failure> {
     let settings = settings(arguments)?;
     let mut interrupts = Interrupts::new()?;
-    let rucio = Rucio::of(&settings.rucio)?;
+    let rucio = rucio(&settings.rucio)?;
     let mut agents = Agents::start(&settings.agents, Purpose::Check, None)?;
     let outcome = tokio::select! {
         outcome = prove(&mut agents, &settings, rucio) => outcome,

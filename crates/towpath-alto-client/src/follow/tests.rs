@@ -2,13 +2,9 @@
 
 use std::net::IpAddr;
 
-use towpath_alto::{
-    directory,
-    facts::Facts,
-    resource::Answer,
-    updates::{self, Followed, Piece, Present},
-    world::World,
-};
+use towpath_alto::{directory, facts::Facts, resource::Answer, world::World};
+
+use towpath_alto_server::updates::{self, Followed, Piece, Present};
 
 use super::*;
 use crate::{Directory, EventReader};

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::follow::tests::{Site, client, wanted};
-use towpath_alto::updates::{Edge, Followed, Refusal, View, edge_numbers};
+use towpath_alto_server::updates::{Edge, Followed, Refusal, View, edge_numbers};
 
 const VIEW: &str = "http://h/tips/1";
 

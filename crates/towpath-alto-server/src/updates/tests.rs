@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{
+use towpath_alto::{
     facts::Facts,
     media,
     patch::{Allowed, Change},

@@ -9,7 +9,6 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     net::{IpAddr, Ipv4Addr},
-    path::Path,
     sync::{PoisonError, RwLock},
     time::Duration,
 };
@@ -24,7 +23,6 @@ use towpath_alto_client::{
 pub(super) use self::table::Source;
 use self::table::{Addresses, TableFault};
 use super::settings::rucio::{Name, RucioConfig, Spot};
-use crate::{failure::Failure, order};
 
 /// Where it is asked for.
 pub(super) const PATH: &str = "rucio/custom_table.csv";
@@ -40,7 +38,7 @@ const STATEMENT: &str = "stmt";
 
 /// The table of distances, as it is configured.
 #[derive(Debug)]
-pub(super) struct Rucio {
+pub struct Rucio {
     storages: BTreeMap<Name, Spot>,
     /// None: each PID is one.
     sites: BTreeMap<Name, Spot>,
@@ -64,22 +62,21 @@ pub(super) enum Refused {
 }
 
 impl Rucio {
-    /// The table of these settings; none if they name no storage.
+    /// The table of these settings, and of the metrics of their `config`; none if they name no storage.
     ///
     /// # Errors
-    /// For a statement, or a file of metrics, that cannot be read.
-    pub(super) fn of(config: &RucioConfig) -> Result<Option<Self>, Failure> {
+    /// For a statement that cannot be read.
+    pub fn of(config: &RucioConfig, configuration: Configuration) -> Result<Option<Self>, String> {
         if config.rses.is_empty() {
             return Ok(None);
         }
         let statement = config.statement.as_deref().map(str::parse::<Statement>).transpose();
-        let statement = statement.map_err(|error| Failure::Usage(format!("rucio.statement: {error}")))?;
-        let configuration = config.config.as_deref().map(Path::new).map(order::configuration).transpose()?;
+        let statement = statement.map_err(|error| format!("rucio.statement: {error}"))?;
         Ok(Some(Self {
             storages: config.rses.clone(),
             sites: config.sites.clone(),
             statement,
-            configuration: configuration.unwrap_or_default(),
+            configuration,
             hosts: RwLock::default(),
         }))
     }
@@ -194,7 +191,7 @@ mod tests {
     fn table(settings: &str, query: Option<&str>) -> Result<String, Refused> {
         let world = World::of([&Facts::parse(FACTS).unwrap()]).unwrap();
         let (directory, _) = Directory::of(&world);
-        let rucio = Rucio::of(&toml::from_str(settings).unwrap()).unwrap().unwrap();
+        let rucio = Rucio::of(&toml::from_str(settings).unwrap(), Configuration::default()).unwrap().unwrap();
         rucio.table(Source { world: &world, directory: &directory, delegate: &Nobody }, query)
     }
 
@@ -229,9 +226,9 @@ mod tests {
         let config = toml::from_str("rses = { A = 'LYON', B = 'se.invalid' }\nsites = { C = 'ui.invalid' }").unwrap();
         let (directory, _) = Directory::of(&world);
         let source = Source { world: &world, directory: &directory, delegate: &Nobody };
-        let lost = Rucio::of(&config).unwrap().unwrap().lost(source);
+        let lost = Rucio::of(&config, Configuration::default()).unwrap().unwrap().lost(source);
         let config = toml::from_str("rses = { A = 'LYON' }\nstatement = 'BY nothing_such'").unwrap();
-        let told = Rucio::of(&config).unwrap().unwrap().lost(source);
+        let told = Rucio::of(&config, Configuration::default()).unwrap().unwrap().lost(source);
         assert!(told.len() == 1 && told[0].contains("there is no table"), "{told:?}");
         assert!(lost.len() == 2 && lost[0].contains("B is nowhere") && lost[1].contains("C is nowhere"), "{lost:?}");
     }

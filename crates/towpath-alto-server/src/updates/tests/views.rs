@@ -1,7 +1,7 @@
 //! TIPS views (RFC 9569).
 
 use super::*;
-use crate::patch::MERGE_PATCH;
+use towpath_alto::patch::MERGE_PATCH;
 
 fn open(request: &Value, site: &Site, followed: &mut Followed) -> (View, Value) {
     View::open(request, "https://alto.example.com/tips/1", client(), site.present(), followed).unwrap()

@@ -8,7 +8,7 @@ use towpath_alto::names::PidName;
 /// What Rucio's table of distances is made of; without storages there is none.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct RucioConfig {
+pub struct RucioConfig {
     /// Storages by the names of their RSEs: each an address, a PID of the default map, or a host.
     pub rses: BTreeMap<Name, Spot>,
     /// Sites by the names that Rucio's clients tell (`SITE_NAME`): likewise; none: each PID of the default map is one.
@@ -24,10 +24,11 @@ pub(crate) struct RucioConfig {
 /// A name in the table, which has no quotes, and in keys of memcached, where Rucio keeps it: printable, without spaces, commas and quotes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) struct Name(String);
+pub struct Name(String);
 
 impl Name {
-    pub(crate) fn as_str(&self) -> &str {
+    /// Returns it as text.
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }
@@ -56,7 +57,8 @@ impl From<Name> for String {
 /// Where something is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) enum Spot {
+pub enum Spot {
+    /// At this address.
     Address(IpAddr),
     /// The PID of that name, if the default map has it, else the host.
     Named(String),

@@ -15,7 +15,7 @@ use super::{
     item::Key,
     request::{Asked, SubstreamId, Updates},
 };
-use crate::problem::Problem;
+use towpath_alto::problem::Problem;
 
 /// How many answers a stream follows at once.
 pub const MOST_SUBSTREAMS: usize = 128;

@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 
 use super::MOST_SUBSTREAMS;
-use crate::{fields::Fields, names::ResourceId, problem::Problem};
+use towpath_alto::{fields::Fields, names::ResourceId, problem::Problem};
 
 /// One answer that is to be followed: an `AddUpdateReq` (RFC 8895 §6.5) or a `TIPSReq` (RFC 9569 §6.1).
 #[derive(Debug)]

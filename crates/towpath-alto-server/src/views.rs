@@ -9,11 +9,11 @@ use std::{
     time::Duration,
 };
 
+use crate::updates::{Content, Edge, Refusal, View};
 use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use towpath_alto::updates::{Content, Edge, Refusal, View};
 use towpath_store::sys::{
     clock::{self, Instant},
     random,
@@ -195,7 +195,7 @@ mod tests {
     use tokio::task::block_in_place;
 
     use super::*;
-    use crate::alto::streams::{MOST_OF_ONE, tests::world};
+    use crate::streams::{MOST_OF_ONE, tests::world};
 
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 

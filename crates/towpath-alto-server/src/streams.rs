@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use crate::updates::{Event, Followed, KEEP_ALIVE, KEEP_ALIVE_INTERVAL, Piece, Refusal, Stream};
 use bytes::Bytes;
 use futures::{
     StreamExt as _,
@@ -25,7 +26,6 @@ use tokio::{
     sync::{Notify, RwLock, RwLockReadGuard, watch},
     time::timeout,
 };
-use towpath_alto::updates::{Event, Followed, KEEP_ALIVE, KEEP_ALIVE_INTERVAL, Piece, Refusal, Stream};
 use towpath_store::sys::{
     clock::{self, Instant},
     random,
@@ -314,13 +314,13 @@ pub(super) mod tests {
     use towpath_alto::facts::Facts;
 
     use super::*;
-    use crate::alto::settings::Offer;
+    use crate::settings::Offer;
 
     const SHORT: Duration = Duration::from_millis(10);
     const LONG: Duration = Duration::from_secs(60);
 
     /// The world in which this is the only cost.
-    pub(in crate::alto) fn world(cost: u8) -> Arc<Served> {
+    pub(crate) fn world(cost: u8) -> Arc<Served> {
         let facts = format!(
             "[network-map.default]\nPID1 = [\"0.0.0.0/0\"]\n[cost-map.default.routingcost.PID1]\nPID1 = {cost}\n"
         );

@@ -1,7 +1,7 @@
 //! The settings of `towpath alto`, each documented once: those of agents in [`towpath_alto_sources::settings`], those that all servers have in [`ServeConfig`], the others here.
 
-pub(crate) mod public_url;
-pub(crate) mod rucio;
+pub mod public_url;
+pub mod rucio;
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ const DEFAULT_PORT: u16 = 8096;
 /// All settings of `towpath alto`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct AltoConfig {
+pub struct AltoConfig {
     /// Addresses to listen on. HTTP/1.1, HTTP/2 and TLS share each port.
     pub listen: Vec<SocketAddr>,
     /// Where the server is from outside, if a proxy speaks TLS for it or adds a path (`https://alto.example.org/path`): views are told to be beneath that. Without it they are where
@@ -62,7 +62,7 @@ pub(crate) struct AltoConfig {
 
 /// What there is beside what agents tell.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Offer {
+pub struct Offer {
     /// The form of another program.
     pub profile: Option<Profile>,
     /// Directories of other servers.
@@ -96,12 +96,12 @@ impl Default for AltoConfig {
 
 impl AltoConfig {
     /// What there is beside what agents tell.
-    pub(crate) fn offer(&self) -> Offer {
+    pub fn offer(&self) -> Offer {
         Offer { profile: self.compatibility.clone(), linked: self.linked.clone(), url: self.url.clone() }
     }
 
     /// What the server behind it has to know.
-    pub(crate) fn server(&self) -> ServeConfig {
+    pub fn server(&self) -> ServeConfig {
         let Self { listen, drain, tls, access, limits, access_log, .. } = self.clone();
         ServeConfig { listen, drain, tls, access, limits, access_log, ..ServeConfig::default() }
     }

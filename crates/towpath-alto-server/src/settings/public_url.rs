@@ -9,7 +9,7 @@ use towpath_proto::url::Url;
 /// An address beneath which clients find a server: what a proxy adds and takes away again is part of it. It has no slash at its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) struct PublicUrl(String);
+pub struct PublicUrl(String);
 
 impl TryFrom<String> for PublicUrl {
     type Error = String;

@@ -5,7 +5,7 @@ use std::str;
 use serde_json::Value;
 
 use super::{Content, body::Tally};
-use crate::patch::{Allowed, Change, smallest};
+use towpath_alto::patch::{Allowed, Change, smallest};
 
 /// A document of an answer.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use super::{
     item::{Item, Key},
     request::Asked,
 };
-use crate::{patch::Allowed, problem::Problem, resource::Resource};
+use towpath_alto::{patch::Allowed, problem::Problem, resource::Resource};
 
 /// So many bytes of latest answers, and of what was posted for them, may be followed before nothing new is. Ten meshes of 600 storages.
 pub const MOST_BYTES: usize = 256 << 20;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use serde_json::{Value, json};
 
 use super::{Content, Refusal, body::Tally, document::Patch};
-use crate::{names::Tag, resource::Answer};
+use towpath_alto::{names::Tag, resource::Answer};
 
 /// How much of what was is kept of one answer. The latest version is always kept, whatever its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

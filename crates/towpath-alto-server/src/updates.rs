@@ -21,7 +21,7 @@ mod request;
 mod stream;
 mod view;
 
-use crate::{directory::Directory, problem::Problem, world::World};
+use towpath_alto::{directory::Directory, problem::Problem, world::World};
 
 pub use self::{
     body::Body,
@@ -31,7 +31,7 @@ pub use self::{
     stream::{MOST_NAMES, MOST_SUBSTREAMS, Stream},
     view::{View, edge_numbers},
 };
-pub use crate::update_services::{
+pub use towpath_alto::update_services::{
     EVENT_STREAM, TIPS, TIPS_PARAMS, UPDATE_STREAM_CONTROL, UPDATE_STREAM_PARAMS, allowed, stream_capabilities, uses,
     view_capabilities,
 };

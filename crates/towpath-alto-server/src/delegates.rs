@@ -17,13 +17,14 @@ const MOST_WAITING: usize = 1024;
 
 /// All agents that are asked, in the order in which what they say holds.
 #[derive(Debug)]
-pub(super) struct Delegates {
+pub struct Delegates {
     desks: Vec<Arc<Desk>>,
     waiting: Arc<Semaphore>,
 }
 
 impl Delegates {
-    pub(super) fn new(desks: Vec<Arc<Desk>>) -> Self {
+    /// Those of these desks.
+    pub fn new(desks: Vec<Arc<Desk>>) -> Self {
         Self { desks, waiting: Arc::new(Semaphore::new(MOST_WAITING)) }
     }
 

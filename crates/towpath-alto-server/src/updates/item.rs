@@ -14,7 +14,7 @@ use super::{
     document::{Part, parts, patches},
     graph::{Graph, Limits, Version},
 };
-use crate::{
+use towpath_alto::{
     media,
     names::ResourceId,
     patch::Allowed,

@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Arc};
 use serde_json::{Value, json};
 
 use super::{Content, Edge, Followed, Present, Refusal, graph::Graph, item::Key, request::Asked};
-use crate::{names::ResourceId, patch::MERGE_PATCH, problem::Problem};
+use towpath_alto::{names::ResourceId, patch::MERGE_PATCH, problem::Problem};
 
 /// The updates graph of an answer, as one client sees it. Views of one answer share the graph and its numbers.
 #[derive(Debug)]

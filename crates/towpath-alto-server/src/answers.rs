@@ -7,6 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use crate::updates::{self, EVENT_STREAM, Present, UPDATE_STREAM_PARAMS};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use serde_json::Value;
 use tokio::time::sleep;
@@ -17,7 +18,6 @@ use towpath_alto::{
     fields, media,
     problem::Problem,
     resource::{Answer, Caller, Resource},
-    updates::{self, EVENT_STREAM, Present, UPDATE_STREAM_PARAMS},
     world::{World, WorldFault},
 };
 use towpath_alto_sources::{Consumer, Stale};
@@ -51,7 +51,7 @@ pub(super) struct Served {
 
 /// Why there is no world to answer from.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unservable {
+pub enum Unservable {
     /// What agents know makes none.
     #[error(transparent)]
     World(#[from] WorldFault),
@@ -102,7 +102,7 @@ impl Served {
 
 /// What answers: always from one world, to the end of the answer.
 #[derive(Debug)]
-pub(super) struct Answers {
+pub struct Answers {
     served: RwLock<Arc<Served>>,
     offer: Offer,
     rucio: Option<Rucio>,
@@ -113,7 +113,10 @@ pub(super) struct Answers {
 
 impl Answers {
     /// Answers from what these agents know, with what is offered beside.
-    pub(super) fn of<'a>(
+    ///
+    /// # Errors
+    /// If that makes no world.
+    pub fn of<'a>(
         facts: impl Iterator<Item = &'a Facts>,
         stale: impl Iterator<Item = Stale<'a>>,
         offer: Offer,
@@ -126,12 +129,12 @@ impl Answers {
     }
 
     /// The same, with Rucio's table of distances.
-    pub(super) fn with_rucio(self, rucio: Option<Rucio>) -> Self {
+    pub fn with_rucio(self, rucio: Option<Rucio>) -> Self {
         Self { rucio, ..self }
     }
 
     /// The same, with those who are asked for what agents do not tell.
-    pub(super) fn with_delegates(self, delegates: Delegates) -> Self {
+    pub fn with_delegates(self, delegates: Delegates) -> Self {
         Self { delegates, ..self }
     }
 
@@ -147,7 +150,7 @@ impl Answers {
     }
 
     /// What its directory lacks.
-    pub(super) fn lacks(&self) -> Vec<Lack> {
+    pub fn lacks(&self) -> Vec<Lack> {
         self.served().lacks.clone()
     }
 
@@ -156,7 +159,7 @@ impl Answers {
     }
 
     /// What there is, a line each.
-    pub(super) fn summary(&self) -> Vec<String> {
+    pub fn summary(&self) -> Vec<String> {
         let served = self.served();
         let resources = served.directory.resources().map(|resource| (&resource.id, resource.media_type()));
         let linked = served.directory.linked().map(|(id, _)| (id, media::DIRECTORY));
@@ -164,14 +167,14 @@ impl Answers {
     }
 
     /// Looks up the hosts in Rucio's table.
-    pub(super) async fn look_up(&self) {
+    pub async fn look_up(&self) {
         if let Some(rucio) = &self.rucio {
             rucio.look_up().await;
         }
     }
 
     /// Does so every few minutes.
-    pub(super) async fn look_up_again_and_again(self: Arc<Self>) {
+    pub async fn look_up_again_and_again(self: Arc<Self>) {
         loop {
             sleep(rucio::LOOK_UP_EVERY).await;
             self.look_up().await;
@@ -179,7 +182,7 @@ impl Answers {
     }
 
     /// What is wrong with Rucio's table.
-    pub(super) fn lost(&self) -> Vec<String> {
+    pub fn lost(&self) -> Vec<String> {
         let served = self.served();
         self.rucio.as_ref().map_or_else(Vec::new, |rucio| rucio.lost(served.source(&Nobody)))
     }
