@@ -23,7 +23,6 @@ use towpath_alto::{
     geo::Locations,
     names::{CostMetric, NodeName, PidName, ResourceId, RouterName, TopologyName},
     routes::Table,
-    topology,
 };
 use towpath_store::sys::{clock, disk};
 
@@ -164,7 +163,7 @@ fn links(
     attach: &BTreeMap<NodeName, BTreeSet<Prefix>>,
 ) -> Result<Facts, String> {
     let (source, text) = material.into_text()?;
-    topology::facts(&text, name.clone(), attach.clone()).map_err(|error| told(&source, &error))
+    Facts::of_topology(&text, name.clone(), attach.clone()).map_err(|error| told(&source, &error))
 }
 
 /// Where addresses are.

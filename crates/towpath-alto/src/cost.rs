@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -368,6 +368,31 @@ impl Tests<'_> {
         let tests = element.as_array().ok_or("this must be a list of lists of constraints")?;
         let parse = |test: &Value| self.parse(test.as_str().unwrap_or_default()).map_err(|error| error.to_string());
         tests.iter().map(parse).collect()
+    }
+}
+
+/// Each of these costs once, the least first.
+pub(crate) fn ascending(costs: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut costs: Vec<f64> = costs.collect();
+    costs.sort_unstable_by(f64::total_cmp);
+    costs.dedup();
+    costs
+}
+
+/// A number that is written without a fraction where it has none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Number(pub(crate) f64);
+
+impl Serialize for Number {
+    #[expect(clippy::cast_possible_truncation, reason = "it was compared before")]
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        /// From here on floats are further apart than whole numbers.
+        const WHOLE: f64 = 9_007_199_254_740_992.0;
+        if self.0.fract() == 0.0 && self.0.abs() < WHOLE {
+            serializer.serialize_i64(self.0 as i64)
+        } else {
+            serializer.serialize_f64(self.0)
+        }
     }
 }
 

@@ -14,35 +14,16 @@ use crate::{
     cost::{CostMode, CostType, is_registered},
     media,
     names::{CostMetric, ResourceId},
-    resource::{Answer, Kind, MOST_PAIRS, Resource, endpoints},
+    reserved::{
+        COSTS, ENDPOINT_COSTS, ENDPOINT_PROPERTIES, FILTERED, ORDINAL, PATH_VECTOR, PROPERTIES, PROPERTIES_FILTERED,
+    },
+    resource::{Answer, Kind, MOST_PAIRS, Resource, endpoints, property_map},
     update_services,
     world::{Region, World},
 };
 
 pub use self::linked::{DirectoryUri, LinkFault, Linked};
-
-/// The name of the directory itself.
-pub const DIRECTORY: &str = "directory";
-const ENDPOINT_PROPERTIES: &str = "endpoint-properties";
-const ENDPOINT_COSTS: &str = "endpoint-costs";
-const PATH_VECTOR: &str = "path-vector";
-/// The property map of everything.
-pub(crate) const PROPERTIES: &str = "properties";
-const PROPERTIES_FILTERED: &str = "properties-filtered";
-/// The service by which answers are followed ([`crate::update_services`]). It is no resource: its answer is a stream, and whoever serves keeps that.
-pub const UPDATES: &str = "updates";
-/// The service by which changes of answers are fetched; no resource either.
-pub const TIPS: &str = "tips";
-/// Names that no network map may have.
-pub(crate) const OTHERS: [&str; 8] =
-    [DIRECTORY, ENDPOINT_PROPERTIES, ENDPOINT_COSTS, PATH_VECTOR, PROPERTIES, PROPERTIES_FILTERED, UPDATES, TIPS];
-
-const FILTERED: &str = "filtered";
-const COSTS: &str = "costs";
-/// What stands behind the name of a network map and a dash in the names of its resources that are no cost maps: no metric may be called so.
-pub(crate) const OF_MAPS: [&str; 3] = [FILTERED, COSTS, PATH_VECTOR];
-/// What stands behind a metric in the name of the cost map with its ranks.
-pub(crate) const ORDINAL: &str = "-ordinal";
+pub use crate::reserved::{DIRECTORY, TIPS, UPDATES};
 
 /// What a network map must have a cost map of (RFC 7285 §11.2.3).
 const ROUTING_COST: &str = "routingcost";
@@ -162,8 +143,8 @@ impl Directory {
         json!({
             "media-type": update_services::EVENT_STREAM,
             "accepts": update_services::UPDATE_STREAM_PARAMS,
-            "capabilities": update_services::stream_capabilities(self),
-            "uses": update_services::uses(self),
+            "capabilities": update_services::stream_capabilities(self.resources()),
+            "uses": update_services::uses(self.resources()),
         })
     }
 
@@ -172,8 +153,8 @@ impl Directory {
         json!({
             "media-type": update_services::TIPS,
             "accepts": update_services::TIPS_PARAMS,
-            "capabilities": update_services::view_capabilities(self),
-            "uses": update_services::uses(self),
+            "capabilities": update_services::view_capabilities(self.resources()),
+            "uses": update_services::uses(self.resources()),
         })
     }
 }
@@ -200,6 +181,7 @@ fn entry(resource: &Resource, world: &World, uri: String) -> Value {
 /// A directory that is being put together.
 #[derive(Default)]
 struct Draft {
+    property_map: property_map::Cache,
     directory: Directory,
     lacks: Vec<Lack>,
 }
@@ -232,7 +214,7 @@ impl Draft {
 
     fn add(&mut self, name: &str, kind: Kind) {
         let id = ResourceId::new(name).expect("made of valid names, and short enough");
-        self.directory.resources.insert(id.clone(), Resource { id, kind });
+        self.directory.resources.insert(id.clone(), Resource { id, kind, property_map: self.property_map.clone() });
     }
 }
 

@@ -42,24 +42,23 @@ use std::{
     thread,
 };
 
-use ipnet::IpNet;
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{self, SeqAccess, Visitor},
 };
 
+pub use crate::address::Prefix;
 use crate::{
-    address,
     calendar::{Calendar, MOST_INTERVALS},
     cost::{CostContext, is_whole},
     delegation::Askable,
     entity::Entity,
     geo::Locations,
-    names::{CostMetric, PidName, PropertyName, ResourceId, RouterName, TopologyName},
+    names::{CostMetric, NodeName, PidName, PropertyName, ResourceId, RouterName, TopologyName},
     nested,
     route::{AsPath, Route},
     routes::Table,
-    topology::Told,
+    topology::{Told, Topology, TopologyError},
 };
 
 /// Costs from the first PID to the second.
@@ -151,11 +150,6 @@ impl Costs {
     /// How its ends are called beside the metrics when it is written: no metric of it can be called so.
     pub const ENDS: [&str; 2] = ["src", "dst"];
 }
-
-/// A prefix as people write it, without bits behind its length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct Prefix(pub IpNet);
 
 /// A cost: finite, not negative (RFC 7285 §6.1.2.1). Written as a number, or as a list with one for each interval of the calendar of its metric.
 #[derive(Debug, Clone, PartialEq)]
@@ -268,12 +262,6 @@ impl<'de> Visitor<'de> for AnyCourse {
     }
 }
 
-impl<'de> Deserialize<'de> for Prefix {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        address::prefix(&String::deserialize(deserializer)?).map(Self).map_err(de::Error::custom)
-    }
-}
-
 impl Serialize for Entity {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -287,6 +275,19 @@ impl<'de> Deserialize<'de> for Entity {
 }
 
 impl Facts {
+    /// What an agent tells that read a topology from `text`, and knows what is attached to its nodes. That there are such nodes the world looks at.
+    ///
+    /// # Errors
+    /// As [`Topology::parse`].
+    pub fn of_topology(
+        text: &str,
+        name: TopologyName,
+        attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
+    ) -> Result<Facts, TopologyError> {
+        let topology = Some(Arc::new(Topology::parse(text)?));
+        Ok(Facts { topology: BTreeMap::from([(name, Told { topology, attach })]), ..Facts::default() })
+    }
+
     /// Reads a static file: TOML, or JSON of the same form.
     ///
     /// # Errors
@@ -316,6 +317,8 @@ fn with_deep_stack<T: Send>(read: impl FnOnce() -> T + Send) -> io::Result<T> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    use ipnet::IpNet;
 
     use super::*;
     use crate::route::Hop;

@@ -10,7 +10,9 @@
 //! What is not here: HTTP, files and clocks. Everything is a function of bytes, but for what reads a stream that it is given.
 
 pub mod address;
+pub mod answer;
 pub mod calendar;
+pub mod calendared;
 pub mod compatibility;
 pub mod cost;
 pub mod delegation;
@@ -31,6 +33,7 @@ pub mod path;
 pub mod problem;
 pub mod properties;
 pub mod replicas;
+mod reserved;
 pub mod resource;
 pub mod route;
 pub mod routes;

@@ -10,8 +10,8 @@ use std::{
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::{
-    calendar::Calendared,
-    cost::{CostMode, CostQuery, CostType, is_more_better},
+    calendared::Calendared,
+    cost::{CostMode, CostQuery, CostType, Number, ascending, is_more_better},
     names::{AneName, CostMetric},
 };
 
@@ -195,14 +195,6 @@ fn column(grid: &dyn Grid, pairs: &[(usize, usize)], kind: &CostType) -> Vec<Opt
     }
 }
 
-/// Each of these costs once, the least first.
-pub(crate) fn ascending(costs: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut costs: Vec<f64> = costs.collect();
-    costs.sort_unstable_by(f64::total_cmp);
-    costs.dedup();
-    costs
-}
-
 /// The ranks of costs among all those of the universe: 1 for the one to prefer, which is the least or the greatest, equal ones for equals (RFC 7285 §6.1.2.2).
 #[expect(clippy::cast_precision_loss, reason = "there are less than 2^52 ranks")]
 fn ranked(costs: &[Option<f64>], universe: &[f64], is_more_better: bool) -> Vec<Option<f64>> {
@@ -255,23 +247,6 @@ impl Serialize for Row<'_> {
             }
         }
         map.end()
-    }
-}
-
-/// A number that is written without a fraction where it has none.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Number(pub(crate) f64);
-
-impl Serialize for Number {
-    #[expect(clippy::cast_possible_truncation, reason = "it was compared before")]
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        /// From here on floats are further apart than whole numbers.
-        const WHOLE: f64 = 9_007_199_254_740_992.0;
-        if self.0.fract() == 0.0 && self.0.abs() < WHOLE {
-            serializer.serialize_i64(self.0 as i64)
-        } else {
-            serializer.serialize_f64(self.0)
-        }
     }
 }
 

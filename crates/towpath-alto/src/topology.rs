@@ -15,20 +15,12 @@ mod shortest;
 mod tests;
 mod told;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
-
 pub use self::{
     attached::{AttachFault, Attached},
     told::{Amount, Told, ToldLink},
 };
 use self::{draft::Draft, shortest::Trees};
-use crate::{
-    facts::{Facts, Prefix},
-    names::{Malformed, NodeName, TopologyName},
-};
+use crate::names::{Malformed, NodeName};
 
 /// The longest file that is read, in bytes.
 pub const MAX_BYTES: usize = 64 << 20;
@@ -109,19 +101,6 @@ pub enum TopologyError {
     /// A node has no name that can be one.
     #[error("the topology has a node without a name: {0}")]
     Name(Malformed),
-}
-
-/// What an agent tells that read a topology from `text`, and knows what is attached to its nodes. That there are such nodes the world looks at.
-///
-/// # Errors
-/// As [`Topology::parse`].
-pub fn facts(
-    text: &str,
-    name: TopologyName,
-    attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
-) -> Result<Facts, TopologyError> {
-    let topology = Some(Arc::new(Topology::parse(text)?));
-    Ok(Facts { topology: BTreeMap::from([(name, Told { topology, attach })]), ..Facts::default() })
 }
 
 impl Topology {

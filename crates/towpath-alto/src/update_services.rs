@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::{directory::Directory, media, names::ResourceId, patch::Allowed, resource::Resource};
+use crate::{media, names::ResourceId, patch::Allowed, resource::Resource};
 
 /// An update stream (RFC 8895 §6.1).
 pub const EVENT_STREAM: &str = "text/event-stream";
@@ -26,14 +26,14 @@ pub fn allowed(resource: &Resource) -> Allowed {
     }
 }
 
-/// The `capabilities` of the update stream service (RFC 8895 §6.3).
-pub fn stream_capabilities(directory: &Directory) -> Value {
-    json!({ "incremental-change-media-types": media_types(directory.resources()), "support-stream-control": true })
+/// The `capabilities` of the update stream service for these resources (RFC 8895 §6.3).
+pub fn stream_capabilities<'a>(resources: impl Iterator<Item = &'a Resource>) -> Value {
+    json!({ "incremental-change-media-types": media_types(resources), "support-stream-control": true })
 }
 
 /// The `capabilities` of TIPS (RFC 9569 §5.2). An edge is one document, so answers that have parts are told whole.
-pub fn view_capabilities(directory: &Directory) -> Value {
-    let whole = directory.resources().filter(|resource| !resource.media_type().starts_with("multipart/"));
+pub fn view_capabilities<'a>(resources: impl Iterator<Item = &'a Resource>) -> Value {
+    let whole = resources.filter(|resource| !resource.media_type().starts_with("multipart/"));
     json!({ "incremental-change-media-types": media_types(whole) })
 }
 
@@ -42,6 +42,6 @@ fn media_types<'a>(resources: impl Iterator<Item = &'a Resource>) -> Map<String,
 }
 
 /// The names of all that can be followed: the `uses` of both services (RFC 8895 §6.4, RFC 9569 §5.3).
-pub fn uses(directory: &Directory) -> Vec<ResourceId> {
-    directory.resources().map(|resource| resource.id.clone()).collect()
+pub fn uses<'a>(resources: impl Iterator<Item = &'a Resource>) -> Vec<ResourceId> {
+    resources.map(|resource| resource.id.clone()).collect()
 }

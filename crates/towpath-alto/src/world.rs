@@ -19,18 +19,15 @@ use crate::{
     address::{AddressType, PrefixMap},
     calendar::Calendar,
     compatibility::Profile,
-    cost::{CostContext, CostMode, CostType, is_whole},
+    cost::{CostContext, CostMode, CostType, ascending, is_whole},
     delegation::{Askable, Delegate, Item},
-    directory,
     entity::{Domain, Entity},
     facts::{self, Cost, Facts, Router},
     geo::{self, Location, Locations, Position},
-    matrix::ascending,
-    names::{CostMetric, PropertyName, ResourceId, RouterName, TopologyName, VersionTag},
+    names::{CostMetric, PropertyName, ResourceId, RouterName, TopologyName},
     network_map::NetworkMap,
     properties::Properties,
-    resource::Answer,
-    routes,
+    reserved, routes,
     topology::{Attached, Topology},
 };
 
@@ -84,8 +81,6 @@ pub struct World {
     profile: Option<Profile>,
     /// Agents with which something is wrong, and since when (RFC 3339).
     stale: BTreeMap<String, String>,
-    /// What is told of all entities, once it was asked for.
-    pub(crate) property_map: OnceLock<(Answer, VersionTag)>,
 }
 
 /// What routers and topologies say of ways.
@@ -141,7 +136,7 @@ impl World {
             let rest = name.as_str().strip_prefix(map.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
         };
-        if directory::OTHERS.contains(&name.as_str()) || self.regions.keys().any(is_of) {
+        if reserved::OTHERS.contains(&name.as_str()) || self.regions.keys().any(is_of) {
             return Err(WorldFault::ProfileName { name: name.clone() });
         }
         self.profile = Some(profile);

@@ -16,7 +16,6 @@ use super::{
 use crate::{
     address::Endpoint,
     cost::{CostCapabilities, CostQuery, CostType},
-    directory::PROPERTIES,
     entity::{Domain, Entity},
     fields::Fields,
     matrix::{Grid, Matrix, Passing, PathColumn},
@@ -24,14 +23,13 @@ use crate::{
     names::{AneName, PropertyName, ResourceId, VersionTag},
     path::{Element, End, Paths, system},
     problem::Problem,
+    reserved::{BANDWIDTH, PROPERTIES},
     topology::Topology,
     world::{Place, Region, World},
 };
 
 /// The property by which an element is found there (RFC 9275 §6.4.2).
 const PERSISTENT: &str = "persistent-entity-id";
-/// The property with what can be reserved on an element at most, in bits per second (RFC 9275 §6.4.1).
-pub(crate) const BANDWIDTH: &str = "max-reservable-bandwidth";
 /// The property that tells what is behind an element, as one word: of a link the next router, of an adjacency the autonomous system that is entered. Where one router is on a path, there
 /// are as many as systems in the AS path, because its link leads into the first.
 const HOP: &str = "priv:hop";
@@ -223,7 +221,8 @@ impl<'a> Asked<'a> {
         });
         // Who is told where elements last is told in which version (RFC 9275 §7.2.6).
         let refers = self.properties.iter().any(|name| name.as_str() == PERSISTENT);
-        let lasting = refers.then(|| &property_map::whole(self.world).1);
+        let lasting = refers.then(|| property_map::whole(self.world, &self.resource.property_map));
+        let lasting = lasting.as_ref().map(|whole| &whole.1);
         let depends: Vec<&VersionTag> = [first].into_iter().chain(lasting).collect();
         json!({ "meta": { "dependent-vtags": depends }, "property-map": Value::Object(entities.collect()) })
     }

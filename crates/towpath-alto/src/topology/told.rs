@@ -19,7 +19,7 @@ use super::{
     draft::{Draft, WrittenLink, WrittenNode},
 };
 use crate::{
-    facts::Prefix,
+    address::Prefix,
     names::{NodeName, TopologyName},
 };
 

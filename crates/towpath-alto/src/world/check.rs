@@ -4,11 +4,10 @@ use serde_json::Value;
 
 use super::WorldFault;
 use crate::{
-    directory::PROPERTIES,
     entity::Entity,
     facts::{Cost, Facts},
     names::{CostMetric, PropertyName},
-    resource::BANDWIDTH,
+    reserved::{BANDWIDTH, PROPERTIES},
 };
 
 /// Refuses facts of which no resource may tell.

@@ -38,12 +38,12 @@ fn refused(request: &Value) -> (Code, String, String) {
 #[test]
 fn s1_a_directory_can_say_what_is_sent() {
     let site = Site::of(&example());
-    let told = stream_capabilities(&site.directory);
+    let told = stream_capabilities(site.directory.resources());
     assert_eq!(told["support-stream-control"], true);
     let kinds = &told["incremental-change-media-types"];
     assert_eq!(kinds["default"], "application/merge-patch+json,application/json-patch+json");
     assert_eq!(kinds["default-routingcost"], "application/merge-patch+json");
-    assert_eq!(kinds.as_object().unwrap().len(), uses(&site.directory).len());
+    assert_eq!(kinds.as_object().unwrap().len(), uses(site.directory.resources()).len());
 }
 
 #[test]

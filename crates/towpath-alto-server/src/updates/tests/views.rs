@@ -27,9 +27,12 @@ fn start_edge(told: &Value) -> (u64, u64) {
 #[test]
 fn t1_a_directory_can_say_what_is_on_edges() {
     let site = Site::of(&drawn(&(vec![0; 4], vec![None; 9], 0, 0)));
-    let kinds = &view_capabilities(&site.directory)["incremental-change-media-types"];
+    let kinds = &view_capabilities(site.directory.resources())["incremental-change-media-types"];
     assert_eq!(kinds["default-routingcost"], MERGE_PATCH);
-    assert!(kinds.get("path-vector").is_none() && uses(&site.directory).iter().any(|id| id.as_str() == "path-vector"));
+    assert!(
+        kinds.get("path-vector").is_none()
+            && uses(site.directory.resources()).iter().any(|id| id.as_str() == "path-vector")
+    );
 }
 
 #[test]
