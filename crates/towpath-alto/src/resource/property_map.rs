@@ -27,7 +27,13 @@ type Whole = Arc<(Answer, VersionTag)>;
 /// Property map of a world with its version, made on first use. All resources of one directory share it. It is kept with the `meta` that it begins with,
 /// which changes when agents become stale; all else follows from the directory's world.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Cache(Arc<Mutex<Option<(Map<String, Value>, Whole)>>>);
+pub(crate) struct Cache(Arc<Mutex<Option<Cached>>>);
+
+#[derive(Debug)]
+struct Cached {
+    meta: Map<String, Value>,
+    whole: Whole,
+}
 
 /// Any two caches are equal: their contents follow from the world.
 impl PartialEq for Cache {
@@ -82,8 +88,8 @@ pub(super) fn whole(world: &World, cache: &Cache) -> Whole {
     let meta = world.meta();
     let mut cached = cache.0.lock().unwrap_or_else(PoisonError::into_inner);
     match &*cached {
-        Some((of, whole)) if *of == meta => Arc::clone(whole),
-        _ => Arc::clone(&cached.insert((meta, Arc::new(made(world)))).1),
+        Some(cached) if cached.meta == meta => Arc::clone(&cached.whole),
+        _ => Arc::clone(&cached.insert(Cached { meta, whole: Arc::new(made(world)) }).whole),
     }
 }
 
