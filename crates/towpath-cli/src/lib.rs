@@ -5,7 +5,6 @@
 //! is printed once, here, and becomes the exit code that the error table gives.
 
 mod alto;
-pub mod alto_client;
 mod args;
 mod commands;
 mod config;

@@ -1,30 +1,31 @@
 //! `towpath order`: puts replicas into the order in which they are to be tried, by what an ALTO server knows of the ways to them.
 //!
-//! [`run`] reads the list, [`hosts`] finds out where the replicas are, an [`AltoClient`] asks, and the same list is written with its replicas in another
+//! [`run`] reads the list, [`Hosts`] finds out where the replicas are, an [`AltoClient`] asks, and the same list is written with its replicas in another
 //! order; [`explain`] says why they are in it. If nobody names a server, the DNS may have one. Without an answer nothing is written: a list in its old order would look as if it had been judged.
 //! `--fallback` has it written all the same. Beside `--strict` that is refused, because replicas would come through that nobody has judged.
 
 pub(crate) mod args;
 mod explain;
-pub(crate) mod hosts;
 
 use std::{ffi::OsStr, io::Write as _, path::Path};
 
 use tokio::io::AsyncReadExt as _;
 use towpath_alto::{
-    client::{Configuration, Ends, MAX_CONFIGURATION_BYTES, Survey},
     order::{Ranked, Statement},
     replicas::{MAX_BYTES, Replicas},
+};
+use towpath_alto_client::{
+    ClientError, Configuration, Ends, MAX_CONFIGURATION_BYTES, Survey,
+    net::{
+        AltoClient, AltoTrouble, Judge, PATIENCE, Search,
+        hosts::{Hosts, PATIENCE_FOR_ALL},
+    },
 };
 use towpath_proto::url::{Family, Url};
 use towpath_store::{Error, sys::disk};
 
-use self::{
-    args::Order,
-    hosts::{Hosts, PATIENCE_FOR_ALL},
-};
+use self::args::Order;
 use crate::{
-    alto_client::{AltoClient, AltoTrouble, Judge, PATIENCE, Search},
     config,
     failure::{Failure, complain},
     location::{StoreResolver, shown},
@@ -169,5 +170,20 @@ fn tell_unknown(hosts: &Hosts) {
         let named = unknown.iter().take(MAX_NAMED).copied().collect::<Vec<_>>().join(", ");
         let more = if unknown.len() > MAX_NAMED { ", .." } else { "" };
         complain(format_args!("nothing is known of hosts without an address, {} in all: {named}{more}", unknown.len()));
+    }
+}
+
+impl From<AltoTrouble> for Failure {
+    fn from(trouble: AltoTrouble) -> Self {
+        match trouble {
+            AltoTrouble::Unanswered(error) => Failure::Store(error),
+            AltoTrouble::Useless(error @ ClientError::NeedsClient { .. }) => {
+                Failure::Usage(format!("{error}: --client ADDRESS"))
+            }
+            AltoTrouble::Useless(error) if error.is_askers() => Failure::Usage(error.to_string()),
+            AltoTrouble::Useless(error) => Failure::Facts(error.to_string()),
+            AltoTrouble::Unusable(problem) => Failure::Facts(problem),
+            AltoTrouble::Unfound(problem) => Failure::Usage(problem),
+        }
     }
 }
