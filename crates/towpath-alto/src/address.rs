@@ -4,6 +4,7 @@ use std::{fmt, net::IpAddr};
 
 use ipnet::IpNet;
 use prefix_trie::joint::JointPrefixMap;
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::names::Malformed;
 
@@ -98,6 +99,17 @@ pub fn prefix(text: &str) -> Result<IpNet, Malformed> {
         Err(_) => text.parse::<IpNet>().map_err(|_| malformed())?,
     };
     if prefix.trunc() == prefix { Ok(prefix) } else { Err(malformed()) }
+}
+
+/// A prefix in text form, without host bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Prefix(pub IpNet);
+
+impl<'de> Deserialize<'de> for Prefix {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        prefix(&String::deserialize(deserializer)?).map(Self).map_err(de::Error::custom)
+    }
 }
 
 #[cfg(test)]

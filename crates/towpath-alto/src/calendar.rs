@@ -1,37 +1,21 @@
 //! Cost calendars (RFC 8896): cost values per time interval, and the requests for them.
 //!
 //! [`Calendar`] defines the time intervals of a metric; agents publish it together with the costs ([`crate::facts`]).
-//! [`Calendared`] is the calendar part of a request. Only numerical cost types have calendars: ordinal costs are
+//! [`Calendared`](crate::calendared::Calendared) is the calendar part of a request. Only numerical cost types have calendars: ordinal costs are
 //! ranks, which would differ in each interval.
 //!
 //! Clients that do not request a calendar receive a single cost: that of the interval that contains the current time
-//! ([`World::at`]), "the current value of the metric" (RFC 8896 §3.3.2). If that time is outside the calendar, or
+//! ([`World::at`](crate::world::World::at)), "the current value of the metric" (RFC 8896 §3.3.2). If that time is outside the calendar, or
 //! there is no current time, the cost is the mean over all intervals. Constraints are tested against this cost even
 //! for pairs returned with calendars, so that all clients see the same pairs filtered out.
 
-use std::collections::BTreeSet;
-
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
 use towpath_proto::http::date;
 
-use crate::{
-    cost::{CostQuery, CostType},
-    fields::Fields,
-    matrix::Number,
-    names::Malformed,
-    problem::Problem,
-    world::World,
-};
+use crate::names::Malformed;
 
 /// Maximum number of intervals in a calendar: six weeks of hours.
 pub const MOST_INTERVALS: usize = 1024;
-
-/// Maximum number of interval costs in one response; same as the limit for path elements.
-const MOST_VALUES: usize = 5_000_000;
-
-/// The request field for calendars.
-const FIELD: &str = "calendared";
 
 /// Time intervals of the costs of a metric, and how often they repeat.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,13 +23,13 @@ const FIELD: &str = "calendared";
 pub struct Calendar {
     /// Start of the first interval, in seconds since 1970. Agents are responsible for it not being in the future
     /// ([`crate::directory::Lack`]).
-    start_s: i64,
+    pub(crate) start_s: i64,
     /// Greater than 0.
-    interval_s: f64,
+    pub(crate) interval_s: f64,
     /// Between 1 and [`MOST_INTERVALS`].
-    intervals: usize,
+    pub(crate) intervals: usize,
     /// At least 1.
-    repeated: Option<u32>,
+    pub(crate) repeated: Option<u32>,
 }
 
 /// A calendar in the notation of agents.
@@ -119,116 +103,20 @@ impl Calendar {
     fn all(&self) -> f64 {
         self.intervals as f64 * f64::from(self.repeated.unwrap_or(1))
     }
-
-    /// Returns the calendar attributes for directories and responses (RFC 8896 §4.1).
-    fn attributes(&self) -> Map<String, Value> {
-        Map::from_iter([
-            ("time-interval-size".to_owned(), json!(Number(self.interval_s))),
-            ("number-of-intervals".to_owned(), json!(self.intervals)),
-        ])
-    }
-
-    /// Returns the calendar attributes for responses (RFC 8896 §5.1).
-    fn response_attributes(&self) -> Map<String, Value> {
-        let mut told = self.attributes();
-        told.insert("calendar-start-time".into(), date::format(self.start_s).into());
-        told.extend(self.repeated.map(|times| ("repeated".to_owned(), json!(times))));
-        told
-    }
-}
-
-/// Returns the calendar capabilities of these cost types for a directory, one entry per type (`calendar-attributes`,
-/// RFC 8896 §4.1).
-pub(crate) fn capabilities(world: &World, types: &[CostType]) -> Vec<Value> {
-    let told = types.iter().filter_map(|kind| Some(named(kind, world.calendar(kind)?.attributes())));
-    told.collect()
-}
-
-/// Adds the cost type name to calendar attributes.
-fn named(kind: &CostType, mut attributes: Map<String, Value>) -> Value {
-    attributes.insert("cost-type-names".into(), json!([kind.to_string()]));
-    attributes.into()
-}
-
-/// Calendars requested for the cost types of a query.
-#[derive(Debug, Default)]
-pub struct Calendared<'a> {
-    /// One entry per cost type in query order, or empty.
-    of_types: Vec<Option<&'a Calendar>>,
-}
-
-impl<'a> Calendared<'a> {
-    /// Reads the `calendared` field of a request for the costs of `pairs` pairs: one boolean per cost type in
-    /// `query`. It is ignored for types without a calendar. If absent, no calendars are returned (RFC 8896 §5.1).
-    ///
-    /// # Errors
-    /// [`Problem`] if the field is malformed, has the wrong length, or requests too many costs.
-    pub fn read(fields: Fields<'_>, query: &CostQuery, world: &'a World, pairs: usize) -> Result<Self, Problem> {
-        let truth = |element: &Value| element.as_bool().ok_or("each of these must be true or false");
-        let Some(wanted) = fields.list(FIELD, truth)? else { return Ok(Self::default()) };
-        let types = query.types.len();
-        if wanted.len() != types {
-            let expected = format!("this must have one element per requested cost type: {types}");
-            return Err(fields.refuse_present(FIELD, &expected));
-        }
-        let calendars = query.types.iter().zip(wanted).map(|(kind, wanted)| world.calendar(kind).filter(|_| wanted));
-        let of_types: Vec<Option<&Calendar>> = calendars.collect();
-        let intervals: usize = of_types.iter().flatten().map(|calendar| calendar.intervals).sum();
-        let values = pairs.saturating_mul(intervals);
-        if values > MOST_VALUES {
-            let most = format!(
-                "at most {MOST_VALUES} interval costs can be requested at once, not {values}: request fewer pairs"
-            );
-            return Err(fields.refuse_present(FIELD, &most));
-        }
-        Ok(Self { of_types })
-    }
-
-    /// Returns the calendar requested for the cost type at the given position.
-    pub fn of(&self, position: usize) -> Option<&'a Calendar> {
-        self.of_types.get(position).copied().flatten()
-    }
-
-    /// Returns the response metadata for the requested calendars; `None` if there are none
-    /// (`calendar-response-attributes`, RFC 8896 §5.1).
-    pub(crate) fn meta(&self, query: &CostQuery) -> Option<(String, Value)> {
-        let mut names = BTreeSet::new();
-        let told = query.types.iter().zip(&self.of_types).filter_map(|(kind, calendar)| Some((kind, (*calendar)?)));
-        // A type requested twice is described once.
-        let told = told.filter(|(kind, _)| names.insert(*kind)).map(|(kind, calendar)| match query.is_multi {
-            true => named(kind, calendar.response_attributes()),
-            // A single cost type needs no name here: it is the cost type of the response.
-            false => calendar.response_attributes().into(),
-        });
-        let told: Vec<Value> = told.collect();
-        (!told.is_empty()).then(|| ("calendar-response-attributes".to_owned(), told.into()))
-    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
-    fn read(changes: &Value) -> Result<Calendar, String> {
+    pub(crate) fn read(changes: &Value) -> Result<Calendar, String> {
         let mut written = json!({
             "start": "2019-07-01T13:00:00Z", "time-interval-size": 7200, "number-of-intervals": 12,
         });
         written.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
         serde_json::from_value(written).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn k1_a_calendar_is_told_as_in_rfc_8896() {
-        let calendar = read(&json!({})).unwrap();
-        let mut expected = json!({ "time-interval-size": 7200, "number-of-intervals": 12 });
-        assert_eq!(Value::Object(calendar.attributes()), expected);
-        // The RFC has the wrong weekday (Tuesday) and omits a digit.
-        expected["calendar-start-time"] = "Mon, 01 Jul 2019 13:00:00 GMT".into();
-        assert_eq!(Value::Object(calendar.response_attributes()), expected);
-        let repeated = read(&json!({ "repeated": 4 })).unwrap().response_attributes();
-        assert_eq!(repeated["repeated"], 4);
-        let half = read(&json!({ "time-interval-size": 0.5 })).unwrap().attributes();
-        assert_eq!(half["time-interval-size"], 0.5);
     }
 
     #[test]

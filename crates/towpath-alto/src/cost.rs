@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -51,7 +51,7 @@ const MORE_IS_BETTER: [&str; 3] = ["tput", "bw-residual", "bw-available"];
 const SPREADS: [&str; 2] = ["stddev", "stdvar"];
 
 /// Returns whether higher is better for a metric, which may have a statistic suffix: `tput:p95`.
-pub(crate) fn is_more_better(metric: &str) -> bool {
+pub fn is_more_better(metric: &str) -> bool {
     let (base, statistic) = metric.split_once(':').unwrap_or((metric, ""));
     MORE_IS_BETTER.contains(&base) && !SPREADS.contains(&statistic)
 }
@@ -89,7 +89,7 @@ fn is_statistic(text: &str) -> bool {
 }
 
 /// Returns whether the values of a metric, with an optional statistic, are integers (RFC 9439 §4.5.2).
-pub(crate) fn is_whole(metric: &str) -> bool {
+pub fn is_whole(metric: &str) -> bool {
     metric.split(':').next() == Some("hopcount")
 }
 
@@ -378,6 +378,31 @@ impl Tests<'_> {
         let tests = element.as_array().ok_or("this must be a list of lists of constraints")?;
         let parse = |test: &Value| self.parse(test.as_str().unwrap_or_default()).map_err(|error| error.to_string());
         tests.iter().map(parse).collect()
+    }
+}
+
+/// Returns the distinct costs in ascending order.
+pub(crate) fn ascending(costs: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut costs: Vec<f64> = costs.collect();
+    costs.sort_unstable_by(f64::total_cmp);
+    costs.dedup();
+    costs
+}
+
+/// A number serialized without a fraction if it has none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Number(pub(crate) f64);
+
+impl Serialize for Number {
+    #[expect(clippy::cast_possible_truncation, reason = "it was compared before")]
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        /// 2^53: from here on not every integer has an exact `f64`.
+        const WHOLE: f64 = 9_007_199_254_740_992.0;
+        if self.0.fract() == 0.0 && self.0.abs() < WHOLE {
+            serializer.serialize_i64(self.0 as i64)
+        } else {
+            serializer.serialize_f64(self.0)
+        }
     }
 }
 

@@ -16,36 +16,16 @@ use crate::{
     cost::{CostMode, CostType, is_registered},
     media,
     names::{CostMetric, ResourceId},
-    resource::{Answer, Kind, MOST_PAIRS, Resource, endpoints},
-    updates,
+    reserved::{
+        COSTS, ENDPOINT_COSTS, ENDPOINT_PROPERTIES, FILTERED, ORDINAL, PATH_VECTOR, PROPERTIES, PROPERTIES_FILTERED,
+    },
+    resource::{Answer, Kind, MOST_PAIRS, Resource, endpoints, property_map},
+    update_services,
     world::{Region, World},
 };
 
 pub use self::linked::{DirectoryUri, LinkFault, Linked};
-
-/// The id of the directory itself.
-pub const DIRECTORY: &str = "directory";
-const ENDPOINT_PROPERTIES: &str = "endpoint-properties";
-const ENDPOINT_COSTS: &str = "endpoint-costs";
-const PATH_VECTOR: &str = "path-vector";
-/// The complete property map.
-pub(crate) const PROPERTIES: &str = "properties";
-const PROPERTIES_FILTERED: &str = "properties-filtered";
-/// The update stream service ([`crate::updates`]). Not a [`Resource`]: its response is a stream, which the server
-/// maintains.
-pub const UPDATES: &str = "updates";
-/// The TIPS service for incremental updates; not a [`Resource`] either.
-pub const TIPS: &str = "tips";
-/// Ids that network maps must not use.
-pub(crate) const OTHERS: [&str; 8] =
-    [DIRECTORY, ENDPOINT_PROPERTIES, ENDPOINT_COSTS, PATH_VECTOR, PROPERTIES, PROPERTIES_FILTERED, UPDATES, TIPS];
-
-const FILTERED: &str = "filtered";
-const COSTS: &str = "costs";
-/// Suffixes of resources of a network map other than cost maps; no metric may have these names.
-pub(crate) const OF_MAPS: [&str; 3] = [FILTERED, COSTS, PATH_VECTOR];
-/// Suffix of a cost map with ordinal costs.
-pub(crate) const ORDINAL: &str = "-ordinal";
+pub use crate::reserved::{DIRECTORY, TIPS, UPDATES};
 
 /// The metric for which each network map must have a cost map (RFC 7285 §11.2.3).
 const ROUTING_COST: &str = "routingcost";
@@ -159,20 +139,20 @@ impl Directory {
     /// Returns the entry of the update stream service (RFC 8895 §6).
     fn updates(&self) -> Value {
         json!({
-            "media-type": updates::EVENT_STREAM,
-            "accepts": updates::UPDATE_STREAM_PARAMS,
-            "capabilities": updates::stream_capabilities(self),
-            "uses": updates::uses(self),
+            "media-type": update_services::EVENT_STREAM,
+            "accepts": update_services::UPDATE_STREAM_PARAMS,
+            "capabilities": update_services::stream_capabilities(self.resources()),
+            "uses": update_services::uses(self.resources()),
         })
     }
 
     /// Returns the entry of the TIPS service (RFC 9569 §5).
     fn views(&self) -> Value {
         json!({
-            "media-type": updates::TIPS,
-            "accepts": updates::TIPS_PARAMS,
-            "capabilities": updates::view_capabilities(self),
-            "uses": updates::uses(self),
+            "media-type": update_services::TIPS,
+            "accepts": update_services::TIPS_PARAMS,
+            "capabilities": update_services::view_capabilities(self.resources()),
+            "uses": update_services::uses(self.resources()),
         })
     }
 }
@@ -199,6 +179,7 @@ fn entry(resource: &Resource, world: &World, uri: String) -> Value {
 /// A directory under construction.
 #[derive(Default)]
 struct Draft {
+    property_map: property_map::Cache,
     directory: Directory,
     lacks: Vec<Lack>,
 }
@@ -231,7 +212,7 @@ impl Draft {
 
     fn add(&mut self, name: &str, kind: Kind) {
         let id = ResourceId::new(name).expect("made of valid names, and short enough");
-        self.directory.resources.insert(id.clone(), Resource { id, kind });
+        self.directory.resources.insert(id.clone(), Resource { id, kind, property_map: self.property_map.clone() });
     }
 }
 

@@ -42,24 +42,23 @@ use std::{
     thread,
 };
 
-use ipnet::IpNet;
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{self, SeqAccess, Visitor},
 };
 
+pub use crate::address::Prefix;
 use crate::{
-    address,
     calendar::{Calendar, MOST_INTERVALS},
     cost::{CostContext, is_whole},
     delegation::Askable,
     entity::Entity,
     geo::Locations,
-    names::{CostMetric, PidName, PropertyName, ResourceId, RouterName, TopologyName},
+    names::{CostMetric, NodeName, PidName, PropertyName, ResourceId, RouterName, TopologyName},
     nested,
     route::{AsPath, Route},
     routes::Table,
-    topology::Told,
+    topology::{Told, Topology, TopologyError},
 };
 
 /// Costs from the first PID to the second.
@@ -149,13 +148,8 @@ pub struct Costs {
 
 impl Costs {
     /// Serialized keys of the two ends, next to the metrics; no metric may have these names.
-    pub(crate) const ENDS: [&str; 2] = ["src", "dst"];
+    pub const ENDS: [&str; 2] = ["src", "dst"];
 }
-
-/// A prefix in text form, without host bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct Prefix(pub IpNet);
 
 /// A cost: finite and non-negative (RFC 7285 §6.1.2.1). Serialized as a number, or as a list with one number per
 /// interval of the metric's calendar.
@@ -192,7 +186,7 @@ impl Cost {
     }
 
     /// Returns whether all values are valid for `metric`.
-    pub(crate) fn suits(&self, metric: &CostMetric) -> bool {
+    pub fn suits(&self, metric: &CostMetric) -> bool {
         let is_suitable = |value: &f64| value.fract() == 0.0;
         !is_whole(metric.as_str())
             || match &self.0 {
@@ -202,7 +196,10 @@ impl Cost {
     }
 
     /// Deserializes a cost that must be a single number.
-    pub(crate) fn steady<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    ///
+    /// # Errors
+    /// If it is no number, or no cost.
+    pub fn steady<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         checked(f64::deserialize(deserializer)?).map(|value| Self(Course::Steady(value)))
     }
 }
@@ -266,12 +263,6 @@ impl<'de> Visitor<'de> for AnyCourse {
     }
 }
 
-impl<'de> Deserialize<'de> for Prefix {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        address::prefix(&String::deserialize(deserializer)?).map(Self).map_err(de::Error::custom)
-    }
-}
-
 impl Serialize for Entity {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -285,6 +276,20 @@ impl<'de> Deserialize<'de> for Entity {
 }
 
 impl Facts {
+    /// Returns the facts for a topology read from `text`, with the prefixes attached to its nodes. The network state checks that
+    /// these nodes exist.
+    ///
+    /// # Errors
+    /// As [`Topology::parse`].
+    pub fn of_topology(
+        text: &str,
+        name: TopologyName,
+        attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
+    ) -> Result<Facts, TopologyError> {
+        let topology = Some(Arc::new(Topology::parse(text)?));
+        Ok(Facts { topology: BTreeMap::from([(name, Told { topology, attach })]), ..Facts::default() })
+    }
+
     /// Parses a static file: TOML, or equivalent JSON.
     ///
     /// # Errors
@@ -315,6 +320,8 @@ fn with_deep_stack<T: Send>(read: impl FnOnce() -> T + Send) -> io::Result<T> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    use ipnet::IpNet;
 
     use super::*;
     use crate::route::Hop;

@@ -6,7 +6,7 @@
 //!
 //! This module opens no files and downloads nothing.
 
-pub(crate) mod continents;
+pub mod continents;
 mod position;
 #[cfg(test)]
 mod tests;
@@ -21,8 +21,7 @@ use maxminddb::{
 use serde::Deserialize;
 use serde_json::{Number, Value};
 
-pub(crate) use self::position::Point;
-pub use self::position::Position;
+pub use self::position::{Point, Position};
 use crate::{address::AddressType, names::PropertyName};
 
 /// Country property: a two-letter code (ISO 3166-1) if it comes from a database, or the text in a list of sites.

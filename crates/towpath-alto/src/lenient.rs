@@ -10,7 +10,7 @@ use std::{borrow::Cow, fmt};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// A receiver of a JSON value. The default methods ignore the value.
-pub(crate) trait Fill {
+pub trait Fill {
     /// Receives a string.
     fn text(&mut self, _text: &str) {}
 
@@ -30,19 +30,19 @@ pub(crate) trait Fill {
 }
 
 /// Skips the value of a member.
-pub(crate) fn pass_over<'de, A: MapAccess<'de>>(members: &mut A) -> Result<(), A::Error> {
+pub fn pass_over<'de, A: MapAccess<'de>>(members: &mut A) -> Result<(), A::Error> {
     members.next_value::<IgnoredAny>().map(drop)
 }
 
 /// Reads the value of a member.
-pub(crate) fn take<'de, T: Fill + Default, A: MapAccess<'de>>(members: &mut A) -> Result<T, A::Error> {
+pub fn take<'de, T: Fill + Default, A: MapAccess<'de>>(members: &mut A) -> Result<T, A::Error> {
     let mut taken = T::default();
     members.next_value_seed(Filling(&mut taken))?;
     Ok(taken)
 }
 
 /// Reads one value of any type.
-pub(crate) struct Filling<'a, T>(pub(crate) &'a mut T);
+pub struct Filling<'a, T>(pub &'a mut T);
 
 impl<'de, T: Fill> DeserializeSeed<'de> for Filling<'_, T> {
     type Value = ();
@@ -99,21 +99,24 @@ impl<'de, T: Fill> Visitor<'de> for Filling<'_, T> {
 
 /// A number or a string. Booleans, objects, arrays, `null` and blank strings are `Nothing`.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) enum Scalar {
+pub enum Scalar {
+    /// Neither a number nor a text.
     #[default]
     Nothing,
+    /// A number.
     Number(f64),
     /// Trimmed.
     Text(String),
 }
 
 impl Scalar {
-    pub(crate) fn is_nothing(&self) -> bool {
+    /// Whether it is neither a number nor a text.
+    pub fn is_nothing(&self) -> bool {
         *self == Scalar::Nothing
     }
 
     /// Returns the number, or the text parsed as one. Text can be `NaN` or `inf`.
-    pub(crate) fn as_number(&self) -> Option<f64> {
+    pub fn as_number(&self) -> Option<f64> {
         match self {
             Scalar::Nothing => None,
             Scalar::Number(number) => Some(*number),
@@ -122,7 +125,7 @@ impl Scalar {
     }
 
     /// Returns the text, or the number formatted as text.
-    pub(crate) fn as_text(&self) -> Option<Cow<'_, str>> {
+    pub fn as_text(&self) -> Option<Cow<'_, str>> {
         match self {
             Scalar::Nothing => None,
             Scalar::Number(number) => Some(number.to_string().into()),

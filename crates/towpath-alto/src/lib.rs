@@ -7,37 +7,28 @@
 //! Values that the world lacks can be fetched on demand ([`delegation`]). [`compatibility`] contains extensions
 //! beyond the RFCs.
 //!
-//! Inputs: [`looking_glass`], [`mrt`] and [`bmp`] decode the output of routers, and [`feed`] maintains their routes;
-//! [`geo`] locates addresses; [`lines`] reads the output of programs; [`sites`] and [`measurements`] read registries
-//! and measurement tools. [`order`] is the expression language that orders [`replicas`]. [`patch`] represents
-//! changes of documents, and [`updates`] sends them to followers. [`client`] queries other servers.
+//! [`geo`] locates addresses. [`order`] is the expression language that orders [`replicas`]. [`patch`] represents
+//! changes of documents, and [`update_services`] announces the services that send them.
 //!
-//! The crate does no HTTP, file access or timekeeping. Everything is a function of bytes, except for readers of a
-//! given stream.
+//! The crate does no HTTP, file access or timekeeping. Everything is a function of bytes.
 
 pub mod address;
-mod bgp_update;
-pub mod bmp;
+pub mod answer;
 pub mod calendar;
-pub mod client;
+pub mod calendared;
 pub mod compatibility;
 pub mod cost;
 pub mod delegation;
 pub mod directory;
 pub mod entity;
 pub mod facts;
-pub mod feed;
 pub mod fields;
 pub mod geo;
-mod lenient;
-pub mod lines;
-pub mod looking_glass;
+pub mod lenient;
 pub mod matrix;
-pub mod measurements;
 pub mod media;
-pub mod mrt;
 pub mod names;
-mod nested;
+pub mod nested;
 pub mod network_map;
 pub mod order;
 pub mod patch;
@@ -45,11 +36,10 @@ pub mod path;
 pub mod problem;
 pub mod properties;
 pub mod replicas;
+mod reserved;
 pub mod resource;
 pub mod route;
 pub mod routes;
-pub mod rucio;
-pub mod sites;
 pub mod topology;
-pub mod updates;
+pub mod update_services;
 pub mod world;

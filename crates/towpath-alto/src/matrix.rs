@@ -10,8 +10,8 @@ use std::{
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::{
-    calendar::Calendared,
-    cost::{CostMode, CostQuery, CostType, is_more_better},
+    calendared::Calendared,
+    cost::{CostMode, CostQuery, CostType, Number, ascending, is_more_better},
     names::{AneName, CostMetric},
 };
 
@@ -200,14 +200,6 @@ fn column(grid: &dyn Grid, pairs: &[(usize, usize)], kind: &CostType) -> Vec<Opt
     }
 }
 
-/// Returns the distinct costs in ascending order.
-pub(crate) fn ascending(costs: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut costs: Vec<f64> = costs.collect();
-    costs.sort_unstable_by(f64::total_cmp);
-    costs.dedup();
-    costs
-}
-
 /// Returns the ranks of `costs` within `universe` (RFC 7285 §6.1.2.2). The preferred cost, the smallest or the largest, has
 /// rank 1; equal costs have equal ranks.
 #[expect(clippy::cast_precision_loss, reason = "there are less than 2^52 ranks")]
@@ -261,23 +253,6 @@ impl Serialize for Row<'_> {
             }
         }
         map.end()
-    }
-}
-
-/// A number serialized without a fraction if it has none.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Number(pub(crate) f64);
-
-impl Serialize for Number {
-    #[expect(clippy::cast_possible_truncation, reason = "it was compared before")]
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        /// 2^53: from here on not every integer has an exact `f64`.
-        const WHOLE: f64 = 9_007_199_254_740_992.0;
-        if self.0.fract() == 0.0 && self.0.abs() < WHOLE {
-            serializer.serialize_i64(self.0 as i64)
-        } else {
-            serializer.serialize_f64(self.0)
-        }
     }
 }
 

@@ -11,13 +11,13 @@ use serde_json::{Map, Value};
 
 /// Maximum nesting of arrays and objects: about half of the limit of JSON parsers, which leaves room for the enclosing
 /// document.
-pub(crate) const MAX_LEVELS: usize = 64;
+pub const MAX_LEVELS: usize = 64;
 
 /// Deserializes a value.
 ///
 /// # Errors
 /// Returns an error for more than [`MAX_LEVELS`].
-pub(crate) fn value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+pub fn value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
     Levels(MAX_LEVELS).deserialize(deserializer)
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value,
 ///
 /// # Errors
 /// Returns an error if one has more than [`MAX_LEVELS`].
-pub(crate) fn values<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Map<String, Value>, D::Error> {
+pub fn values<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Map<String, Value>, D::Error> {
     let values = BTreeMap::<String, Nested>::deserialize(deserializer)?;
     Ok(values.into_iter().map(|(name, Nested(value))| (name, value)).collect())
 }
@@ -34,7 +34,7 @@ pub(crate) fn values<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Map<S
 ///
 /// # Errors
 /// Returns an error if one has more than [`MAX_LEVELS`].
-pub(crate) fn properties<'de, D, T, N>(deserializer: D) -> Result<BTreeMap<T, BTreeMap<N, Value>>, D::Error>
+pub fn properties<'de, D, T, N>(deserializer: D) -> Result<BTreeMap<T, BTreeMap<N, Value>>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de> + Ord,

@@ -89,7 +89,7 @@ impl Statement {
     }
 
     /// Returns whether the keys or the condition look up `name`.
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.named().contains(&name)
     }
 

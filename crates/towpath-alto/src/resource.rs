@@ -9,22 +9,21 @@ mod maps;
 mod multipart;
 mod openalto;
 mod path_vector;
-mod property_map;
+pub(crate) mod property_map;
 
 use std::net::IpAddr;
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
-pub(crate) use self::path_vector::BANDWIDTH;
+pub use crate::answer::Answer;
 use crate::{
-    calendar,
+    calendared,
     cost::{CostCapabilities, CostMode, CostType, MOST_TYPES},
     delegation::{Delegate, Nobody},
     entity::Property,
     fields::Fields,
     media,
-    names::{CostMetric, ResourceId, Tag, VersionTag},
+    names::{CostMetric, ResourceId, VersionTag},
     problem::Problem,
     world::{Region, World},
 };
@@ -63,25 +62,8 @@ pub struct Resource {
     pub id: ResourceId,
     /// Kind of the resource.
     pub kind: Kind,
-}
-
-/// Response to a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// Media type.
-    pub media_type: &'static str,
-    /// Version tag. Equal bodies have equal tags.
-    pub tag: Tag,
-    /// Serialized document.
-    pub body: Vec<u8>,
-}
-
-impl Answer {
-    /// Serializes a document as a response.
-    pub(crate) fn of(media_type: &'static str, document: &impl Serialize) -> Self {
-        let body = serde_json::to_vec(document).expect("resource documents are serializable");
-        Self { media_type, tag: Tag::of(&body), body }
-    }
+    /// The property map that path vectors refer to.
+    pub(crate) property_map: property_map::Cache,
 }
 
 /// Origin of a request, and the delegate for facts missing from the network state.
@@ -178,7 +160,7 @@ impl Resource {
                     "cost-constraints": true,
                     "max-cost-types": can.max_cost_types,
                 });
-                let calendars = calendar::capabilities(world, &can.cost_types);
+                let calendars = calendared::capabilities(world, &can.cost_types);
                 if !calendars.is_empty() {
                     told["calendar-attributes"] = calendars.into();
                 }
@@ -226,7 +208,7 @@ impl Resource {
             Kind::PathVector => path_vector::endpoints(world, self, request, self.costs(world), caller),
             Kind::PidPathVector(map) => path_vector::pids(world, self, region(map), request, self.costs(world)),
             Kind::OpenAlto => openalto::endpoints(world, self, request, caller),
-            Kind::PropertyMap => Ok(property_map::whole(world).0.clone()),
+            Kind::PropertyMap => Ok(property_map::whole(world, &self.property_map).0.clone()),
             Kind::FilteredPropertyMap => property_map::filtered(world, request, caller.delegate),
         }
     }

@@ -15,21 +15,12 @@ mod shortest;
 mod tests;
 mod told;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
-
-pub(crate) use self::told::{Amount, ToldLink};
 pub use self::{
     attached::{AttachFault, Attached},
-    told::Told,
+    told::{Amount, Told, ToldLink},
 };
 use self::{draft::Draft, shortest::Trees};
-use crate::{
-    facts::{Facts, Prefix},
-    names::{Malformed, NodeName, TopologyName},
-};
+use crate::names::{Malformed, NodeName};
 
 /// Maximum size of a file, in bytes.
 pub const MAX_BYTES: usize = 64 << 20;
@@ -108,20 +99,6 @@ pub enum TopologyError {
     /// A node has no valid name.
     #[error("the topology has a node without a name: {0}")]
     Name(Malformed),
-}
-
-/// Returns the facts for a topology read from `text`, with the prefixes attached to its nodes. The network state checks that
-/// these nodes exist.
-///
-/// # Errors
-/// As [`Topology::parse`].
-pub fn facts(
-    text: &str,
-    name: TopologyName,
-    attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
-) -> Result<Facts, TopologyError> {
-    let topology = Some(Arc::new(Topology::parse(text)?));
-    Ok(Facts { topology: BTreeMap::from([(name, Told { topology, attach })]), ..Facts::default() })
 }
 
 impl Topology {

@@ -1,6 +1,6 @@
 //! The network state: the facts of all agents, merged, validated and immutable. Changes produce a new state that replaces it.
 
-pub(crate) mod check;
+pub mod check;
 mod draft;
 mod fault;
 
@@ -19,18 +19,15 @@ use crate::{
     address::{AddressType, PrefixMap},
     calendar::Calendar,
     compatibility::Profile,
-    cost::{CostContext, CostMode, CostType, is_whole},
+    cost::{CostContext, CostMode, CostType, ascending, is_whole},
     delegation::{Askable, Delegate, Item},
-    directory,
     entity::{Domain, Entity},
     facts::{self, Cost, Facts, Router},
     geo::{self, Location, Locations, Position},
-    matrix::ascending,
-    names::{CostMetric, PropertyName, ResourceId, RouterName, TopologyName, VersionTag},
+    names::{CostMetric, PropertyName, ResourceId, RouterName, TopologyName},
     network_map::NetworkMap,
     properties::Properties,
-    resource::Answer,
-    routes,
+    reserved, routes,
     topology::{Attached, Topology},
 };
 
@@ -84,8 +81,6 @@ pub struct World {
     profile: Option<Profile>,
     /// Stale agents, and since when (RFC 3339).
     stale: BTreeMap<String, String>,
-    /// Cached property map of all entities.
-    pub(crate) property_map: OnceLock<(Answer, VersionTag)>,
 }
 
 /// Routes and topologies.
@@ -142,7 +137,7 @@ impl World {
             let rest = name.as_str().strip_prefix(map.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
         };
-        if directory::OTHERS.contains(&name.as_str()) || self.regions.keys().any(is_of) {
+        if reserved::OTHERS.contains(&name.as_str()) || self.regions.keys().any(is_of) {
             return Err(WorldFault::ProfileName { name: name.clone() });
         }
         self.profile = Some(profile);

@@ -1,18 +1,9 @@
 //! `towpath alto`: an ALTO server, and `towpath alto check`, which validates its configuration.
 //!
-//! [`agents`] collect facts; [`answers`] builds the network state from them, answers requests, and replaces the state when
+//! [`Agents`] collect facts; [`Answers`] builds the network state from them, answers requests, and replaces the state when
 //! facts change.
 
-mod agents;
-mod answers;
 pub(crate) mod args;
-mod delegates;
-mod rucio;
-mod settings;
-mod snapshot;
-mod sources;
-mod streams;
-mod views;
 
 use std::{io::Write as _, path::Path, sync::Arc};
 
@@ -20,22 +11,20 @@ use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
 use toml::{Table, Value};
+use towpath_alto_server::{
+    Answers, Delegates, Rucio,
+    settings::{AltoConfig, rucio::RucioConfig},
+};
+use towpath_alto_sources::{Agents, AgentsError, Purpose};
 use towpath_server::Server;
 
-use self::{
-    agents::{Agents, Purpose},
-    answers::Answers,
-    args::{Alto, AltoAction},
-    delegates::Delegates,
-    rucio::Rucio,
-    settings::AltoConfig,
-};
+use self::args::{Alto, AltoAction};
 use crate::{
     config::{self, Layered},
     descriptors,
     failure::Failure,
     interrupt::Interrupts,
-    serve,
+    order, serve,
 };
 
 /// Runs `towpath alto`.
@@ -64,6 +53,13 @@ fn settings(arguments: &Alto) -> Result<AltoConfig, Failure> {
     Ok(settings)
 }
 
+/// Rucio's table of distances, with the metrics in its file; none if the settings name no storage.
+fn rucio(config: &RucioConfig) -> Result<Option<Rucio>, Failure> {
+    let path = config.config.as_deref().filter(|_| !config.rses.is_empty());
+    let configuration = path.map(order::configuration).transpose()?.unwrap_or_default();
+    Rucio::of(config, configuration).map_err(Failure::Usage)
+}
+
 /// Serves until interrupted, and processes agent reports meanwhile.
 async fn serve(arguments: &Alto) -> Result<(), Failure> {
     let settings = settings(arguments)?;
@@ -72,7 +68,7 @@ async fn serve(arguments: &Alto) -> Result<(), Failure> {
     // server but not the programs.
     let hangups = signal(SignalKind::hangup()).map_err(Failure::system("wait for SIGHUP"))?;
     let mut interrupts = Interrupts::of(&[Signal::INT, Signal::TERM])?;
-    let rucio = Rucio::of(&settings.rucio)?;
+    let rucio = rucio(&settings.rucio)?;
     let mut agents = Agents::start(&settings.agents, Purpose::Serve, settings.snapshot.as_deref())?;
     let begun = tokio::select! {
         begun = begin(&mut agents, &settings, rucio) => begun,
@@ -87,7 +83,7 @@ async fn serve(arguments: &Alto) -> Result<(), Failure> {
     };
     let stopping = server.stopping();
     let looking_up = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&answers).look_up_again_and_again()));
-    let minding = tokio::spawn(agents::mind(agents, answers, hangups, stopping.clone()));
+    let minding = tokio::spawn(towpath_alto_sources::mind(agents, answers, hangups, stopping.clone()));
     let outcome = serve::run(server, interrupts).await;
     stopping.cancel();
     // Otherwise programs would outlive the server.
@@ -129,7 +125,7 @@ async fn begin(
 async fn check(arguments: &Alto) -> Result<(), Failure> {
     let settings = settings(arguments)?;
     let mut interrupts = Interrupts::new()?;
-    let rucio = Rucio::of(&settings.rucio)?;
+    let rucio = rucio(&settings.rucio)?;
     let mut agents = Agents::start(&settings.agents, Purpose::Check, None)?;
     let outcome = tokio::select! {
         outcome = prove(&mut agents, &settings, rucio) => outcome,
@@ -157,5 +153,14 @@ async fn prove(agents: &mut Agents, settings: &AltoConfig, rucio: Option<Rucio>)
     match faults.is_empty() {
         true => Ok(()),
         false => Err(Failure::Facts(faults.join("\n"))),
+    }
+}
+
+impl From<AgentsError> for Failure {
+    fn from(error: AgentsError) -> Self {
+        match error {
+            AgentsError::Settings(problem) => Failure::Usage(problem),
+            AgentsError::Unavailable(problem) => Failure::Facts(problem),
+        }
     }
 }

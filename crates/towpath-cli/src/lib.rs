@@ -5,7 +5,6 @@
 //! standard error stream. A [`Failure`] is printed once, here, and determines the exit code.
 
 mod alto;
-pub mod alto_client;
 mod args;
 mod commands;
 mod config;

@@ -1,31 +1,32 @@
 //! `towpath order`: sorts replicas by preference according to an ALTO server.
 //!
-//! [`run`] reads the list, [`hosts`] finds the addresses of the replicas, an [`AltoClient`] queries the server, and
+//! [`run`] reads the list, [`Hosts`] finds the addresses of the replicas, an [`AltoClient`] queries the server, and
 //! the list is written with sorted replicas; [`explain`] shows the reasons. Without a configured server, one is
 //! discovered in the DNS. Without a response nothing is written: an unsorted list would look like a sorted one.
 //! `--fallback` writes it anyway, and conflicts with `--strict`, because unchecked replicas would pass.
 
 pub(crate) mod args;
 mod explain;
-pub(crate) mod hosts;
 
 use std::{ffi::OsStr, io::Write as _, path::Path};
 
 use tokio::io::AsyncReadExt as _;
 use towpath_alto::{
-    client::{Configuration, Ends, MAX_CONFIGURATION_BYTES, Survey},
     order::{Ranked, Statement},
     replicas::{MAX_BYTES, Replicas},
+};
+use towpath_alto_client::{
+    ClientError, Configuration, Ends, MAX_CONFIGURATION_BYTES, Survey,
+    net::{
+        AltoClient, AltoTrouble, Judge, PATIENCE, Search,
+        hosts::{Hosts, PATIENCE_FOR_ALL},
+    },
 };
 use towpath_proto::url::{Family, Url};
 use towpath_store::{Error, sys::disk};
 
-use self::{
-    args::Order,
-    hosts::{Hosts, PATIENCE_FOR_ALL},
-};
+use self::args::Order;
 use crate::{
-    alto_client::{AltoClient, AltoTrouble, Judge, PATIENCE, Search},
     config,
     failure::{Failure, complain},
     location::{StoreResolver, shown},
@@ -170,5 +171,20 @@ fn tell_unknown(hosts: &Hosts) {
         let named = unknown.iter().take(MAX_NAMED).copied().collect::<Vec<_>>().join(", ");
         let more = if unknown.len() > MAX_NAMED { ", .." } else { "" };
         complain(format_args!("nothing is known of hosts without an address, {} in all: {named}{more}", unknown.len()));
+    }
+}
+
+impl From<AltoTrouble> for Failure {
+    fn from(trouble: AltoTrouble) -> Self {
+        match trouble {
+            AltoTrouble::Unanswered(error) => Failure::Store(error),
+            AltoTrouble::Useless(error @ ClientError::NeedsClient { .. }) => {
+                Failure::Usage(format!("{error}: --client ADDRESS"))
+            }
+            AltoTrouble::Useless(error) if error.is_askers() => Failure::Usage(error.to_string()),
+            AltoTrouble::Useless(error) => Failure::Facts(error.to_string()),
+            AltoTrouble::Unusable(problem) => Failure::Facts(problem),
+            AltoTrouble::Unfound(problem) => Failure::Usage(problem),
+        }
     }
 }

@@ -8,6 +8,7 @@ pub mod probe;
 pub mod reach;
 pub mod s3;
 pub mod tcp;
+pub mod units;
 pub mod url;
 pub mod xrootd;
 pub mod zip;

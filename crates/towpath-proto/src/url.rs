@@ -12,9 +12,13 @@
 //! Query and opaque information may hold bearer tokens, so `Display` and `Debug` hide the values of [`SECRET_KEYS`], and
 //! errors never quote a URL; [`Url::expose`] is for the wire.
 
+mod shown;
+
 use std::{ffi::OsStr, fmt, net::Ipv6Addr, path::PathBuf, str::FromStr};
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
+
+pub use self::shown::shown;
 
 /// The longest URL that is read, in bytes: room for a few tokens of the 4 KiB to 16 KiB that issuers give out.
 pub const MAX_URL_BYTES: usize = 64 * 1024;

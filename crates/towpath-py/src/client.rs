@@ -14,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 use towpath_alto::{names::Malformed, order::Value};
-use towpath_cli::alto_client::{
+use towpath_alto_client::net::{
     self, AltoClient, AltoTrouble, Configuration, Document, Entry, Means, Place, Search, Wanted, configuration,
 };
 use towpath_client::{ClientOptions, TokenSource};
@@ -124,7 +124,7 @@ impl Client {
     fn order(&self, py: Python<'_>, list: &[u8], by: &str, client: Option<IpAddr>, strict: bool) -> PyResult<Vec<u8>> {
         let by = statement(by)?;
         let list = list.to_vec();
-        let ordering = alto_client::order(&self.alto, list, &by, &self.configuration, client, strict);
+        let ordering = net::order(&self.alto, list, &by, &self.configuration, client, strict);
         self.wait(py, async { ordering.await.map(|ordered| ordered.bytes) })
     }
 
@@ -138,7 +138,7 @@ impl Client {
     ) -> PyResult<Vec<Placed<'py>>> {
         let by = statement(by)?;
         let places =
-            self.wait(py, async move { alto_client::rank(&self.alto, &urls, &by, &self.configuration, client).await })?;
+            self.wait(py, async move { net::rank(&self.alto, &urls, &by, &self.configuration, client).await })?;
         places.into_iter().map(|place| placed(py, place)).collect()
     }
 
@@ -213,7 +213,7 @@ fn client(runtime: &Runtime, token: Option<String>, ca_file: Option<PathBuf>) ->
 #[pyclass(frozen, module = "towpath._towpath")]
 pub(crate) struct Followed {
     /// `None` once closed. Locked by the thread that waits for a change.
-    changes: Mutex<Option<alto_client::Followed>>,
+    changes: Mutex<Option<net::Followed>>,
     is_closed: watch::Sender<bool>,
     runtime: Arc<Runtime>,
 }
@@ -259,7 +259,7 @@ impl Followed {
         }
     }
 
-    fn forget(&self, changes: Option<alto_client::Followed>) {
+    fn forget(&self, changes: Option<net::Followed>) {
         if !self.runtime.is_of_this_process() {
             // The tasks belong to the parent of this fork, and one of its threads, which do not exist here, may have held their locks.
             return std::mem::forget(changes);

@@ -1,8 +1,7 @@
 //! Errors as exceptions: one class of the package for each kind.
 
 use pyo3::{prelude::*, types::PyType};
-use towpath_alto::client::ClientError;
-use towpath_cli::alto_client::AltoTrouble;
+use towpath_alto_client::{ClientError, net::AltoTrouble};
 use towpath_store::Kind;
 
 /// What the class of a kind is called in the package.

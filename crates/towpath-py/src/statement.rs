@@ -7,10 +7,8 @@ use pyo3::{
     prelude::*,
     types::{PyBool, PyList, PyTuple},
 };
-use towpath_alto::{
-    client::Configuration,
-    order::{self, Look, Value, Where},
-};
+use towpath_alto::order::{self, Look, Value, Where};
+use towpath_alto_client::Configuration;
 
 /// How deep lists in lists are read: as deep as `serde_json` reads them.
 const MAX_DEPTH: usize = 128;

@@ -20,7 +20,6 @@ pub mod shares;
 mod socket;
 pub mod third_party;
 mod tls;
-pub mod units;
 pub mod xrootd;
 
 use std::{fmt, net::SocketAddr, sync::Arc};
@@ -35,6 +34,7 @@ pub use config::ServeConfig;
 pub use listener::Server;
 use shares::Shares;
 pub use socket::Socket;
+pub use towpath_proto::units;
 
 /// What went wrong before the server could serve.
 #[derive(Debug, thiserror::Error)]

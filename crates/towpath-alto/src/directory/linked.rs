@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Directory, OTHERS};
+use super::Directory;
 use crate::{
     media,
     names::{Malformed, ResourceId},
+    reserved::OTHERS,
 };
 
 /// Maximum length of a directory URI in bytes.

@@ -3,7 +3,7 @@
 /// Returns the continent of a country, as a two-letter code used by geolocation databases: `AF`, `AN`, `AS`, `EU`,
 /// `NA`, `OC`, `SA`. The country is given by its code (ISO 3166-1, two letters) or its English name,
 /// case-insensitively.
-pub(crate) fn of(country: &str) -> Option<&'static str> {
+pub fn of(country: &str) -> Option<&'static str> {
     let country = country.trim();
     let other_name = OTHER_NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(country));
     let country = other_name.map_or(country, |(_, code)| *code);

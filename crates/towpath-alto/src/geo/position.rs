@@ -32,7 +32,7 @@ impl Position {
 
 /// A position in radians with precomputed cosine, for computing many distances.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Point {
+pub struct Point {
     latitude_rad: f64,
     longitude_rad: f64,
     cos_latitude: f64,
@@ -40,13 +40,13 @@ pub(crate) struct Point {
 
 impl Point {
     /// Converts a position.
-    pub(crate) fn at(position: Position) -> Self {
+    pub fn at(position: Position) -> Self {
         let latitude_rad = position.latitude.to_radians();
         Self { latitude_rad, longitude_rad: position.longitude.to_radians(), cos_latitude: latitude_rad.cos() }
     }
 
     /// Returns the great-circle distance by the haversine formula, which is precise for short distances.
-    pub(crate) fn distance_km(&self, other: &Self) -> f64 {
+    pub fn distance_km(&self, other: &Self) -> f64 {
         let haversine = |angle: f64| (angle / 2.0).sin().powi(2);
         let latitudes = haversine(other.latitude_rad - self.latitude_rad);
         let longitudes = haversine(other.longitude_rad - self.longitude_rad);

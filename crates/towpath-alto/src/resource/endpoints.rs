@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{Answer, Caller, MOST_PAIRS, flows::Flows, maps::cost_meta, too_many_pairs, vtags};
 use crate::{
     address::Endpoint,
-    calendar::Calendared,
+    calendared::Calendared,
     cost::{CostCapabilities, CostQuery},
     delegation::{Delegate, Item},
     entity::{Domain, Entity, Property},

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Answer, MOST_PAIRS, flows::Flows, too_many_pairs, vtags};
 use crate::{
-    calendar::Calendared,
+    calendared::Calendared,
     cost::{CostCapabilities, CostQuery, CostType},
     fields::Fields,
     matrix::{Grid, Matrix},

@@ -17,7 +17,6 @@ use super::{
 use crate::{
     address::Endpoint,
     cost::{CostCapabilities, CostQuery, CostType},
-    directory::PROPERTIES,
     entity::{Domain, Entity},
     fields::Fields,
     matrix::{Grid, Matrix, Passing, PathColumn},
@@ -25,14 +24,13 @@ use crate::{
     names::{AneName, PropertyName, ResourceId, VersionTag},
     path::{Element, End, Paths, system},
     problem::Problem,
+    reserved::{BANDWIDTH, PROPERTIES},
     topology::Topology,
     world::{Place, Region, World},
 };
 
 /// Property that identifies an element in the property map (RFC 9275 §6.4.2).
 const PERSISTENT: &str = "persistent-entity-id";
-/// Property for the maximum reservable bandwidth of an element, in bits per second (RFC 9275 §6.4.1).
-pub(crate) const BANDWIDTH: &str = "max-reservable-bandwidth";
 /// Property for the far side of an element, as one word: for a link the next router, for an adjacency the autonomous system
 /// that is entered. On a path with one router their number equals the length of the AS path, because the link leads into its
 /// first system.
@@ -226,7 +224,8 @@ impl<'a> Asked<'a> {
         });
         // A response that refers to persistent elements also names the version of their map (RFC 9275 §7.2.6).
         let refers = self.properties.iter().any(|name| name.as_str() == PERSISTENT);
-        let lasting = refers.then(|| &property_map::whole(self.world).1);
+        let lasting = refers.then(|| property_map::whole(self.world, &self.resource.property_map));
+        let lasting = lasting.as_ref().map(|whole| &whole.1);
         let depends: Vec<&VersionTag> = [first].into_iter().chain(lasting).collect();
         json!({ "meta": { "dependent-vtags": depends }, "property-map": Value::Object(entities.collect()) })
     }

@@ -1,6 +1,9 @@
 //! Properties of entities of all domains (RFC 9240).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
@@ -9,14 +12,37 @@ use super::{Answer, endpoints::property_of, vtags};
 use crate::{
     address::AddressType,
     delegation::Delegate,
-    directory::PROPERTIES,
     entity::{Domain, Entity, Property},
     fields::Fields,
     media,
     names::{PropertyName, ResourceId, VersionTag},
     problem::Problem,
+    reserved::PROPERTIES,
     world::{Region, World},
 };
+
+/// The property map of everything, with its version.
+type Whole = Arc<(Answer, VersionTag)>;
+
+/// Property map of a world with its version, made on first use. All resources of one directory share it. It is kept with the `meta` that it begins with,
+/// which changes when agents become stale; all else follows from the directory's world.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cache(Arc<Mutex<Option<Cached>>>);
+
+#[derive(Debug)]
+struct Cached {
+    meta: Map<String, Value>,
+    whole: Whole,
+}
+
+/// Any two caches are equal: their contents follow from the world.
+impl PartialEq for Cache {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Cache {}
 
 /// Scope of the offered properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,18 +85,25 @@ fn offered(world: &World, offer: Offer) -> BTreeMap<Domain, BTreeSet<Property>> 
 
 /// Returns the property map with the own properties of each entity, and its version. Built once per network state, because
 /// path vectors refer to it.
-pub(super) fn whole(world: &World) -> &(Answer, VersionTag) {
-    world.property_map.get_or_init(|| {
-        let mut map = Map::new();
-        for (domain, properties) in &offered(world, Offer::Told) {
-            let properties = named(properties);
-            for entity in entities(world, domain) {
-                map.insert(entity.to_string(), described(&entity, &properties, &said_in(world)));
-            }
+pub(super) fn whole(world: &World, cache: &Cache) -> Whole {
+    let meta = world.meta();
+    let mut cached = cache.0.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*cached {
+        Some(cached) if cached.meta == meta => Arc::clone(&cached.whole),
+        _ => Arc::clone(&cached.insert(Cached { meta, whole: Arc::new(made(world)) }).whole),
+    }
+}
+
+fn made(world: &World) -> (Answer, VersionTag) {
+    let mut map = Map::new();
+    for (domain, properties) in &offered(world, Offer::Told) {
+        let properties = named(properties);
+        for entity in entities(world, domain) {
+            map.insert(entity.to_string(), described(&entity, &properties, &said_in(world)));
         }
-        let vtag = VersionTag::of(ResourceId::new(PROPERTIES).expect("a valid name"), &map);
-        (document(world, Some(&vtag), &map), vtag)
-    })
+    }
+    let vtag = VersionTag::of(ResourceId::new(PROPERTIES).expect("a valid name"), &map);
+    (document(world, Some(&vtag), &map), vtag)
 }
 
 /// Returns all entities of a domain that have properties.

@@ -10,8 +10,7 @@ use ipnet::IpNet;
 
 use super::Topology;
 use crate::{
-    address::PrefixMap,
-    facts::Prefix,
+    address::{Prefix, PrefixMap},
     names::{NodeName, TopologyName},
 };
 

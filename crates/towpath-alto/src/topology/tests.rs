@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use std::collections::BTreeMap;
+
 use super::*;
+use crate::{facts::Facts, names::TopologyName};
 
 fn names(topology: &Topology) -> Vec<&str> {
     topology.nodes().iter().map(|node| node.name.as_str()).collect()
@@ -209,7 +212,7 @@ fn one_agent_may_tell_links_and_another_what_is_attached() {
     let name = TopologyName::new("t").unwrap();
     let attach = "[topology.t]\nattach = { Paris = [\"10.0.0.0/8\"] }";
     let Facts { topology: attach, .. } = Facts::parse(attach).unwrap();
-    let read = facts(ZOO, name.clone(), BTreeMap::new()).unwrap();
+    let read = Facts::of_topology(ZOO, name.clone(), BTreeMap::new()).unwrap();
     for order in [[&attach, &read.topology], [&read.topology, &attach]] {
         let mut told = Told::default();
         order.iter().for_each(|agent| told.join(&agent[&name]));

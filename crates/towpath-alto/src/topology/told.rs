@@ -19,7 +19,7 @@ use super::{
     draft::{Draft, WrittenLink, WrittenNode},
 };
 use crate::{
-    facts::Prefix,
+    address::Prefix,
     names::{NodeName, TopologyName},
 };
 
@@ -37,10 +37,7 @@ impl Told {
     ///
     /// # Errors
     /// Returns an error if there are too many of either.
-    pub(crate) fn linked(
-        links: &[&ToldLink],
-        attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
-    ) -> Result<Self, TopologyError> {
+    pub fn linked(links: &[&ToldLink], attach: BTreeMap<NodeName, BTreeSet<Prefix>>) -> Result<Self, TopologyError> {
         Self::of(&BTreeMap::new(), links, attach)
     }
 
@@ -101,20 +98,23 @@ struct NodeInFile {
 /// A link reported by an agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ToldLink {
-    pub(crate) from: NodeName,
-    pub(crate) to: NodeName,
+pub struct ToldLink {
+    /// Node where it begins.
+    pub from: NodeName,
+    /// Node where it ends.
+    pub to: NodeName,
     /// In bits per second.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) capacity: Option<Amount>,
+    pub capacity: Option<Amount>,
     /// In km.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) length: Option<Amount>,
+    pub length: Option<Amount>,
+    /// Routing weight.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) weight: Option<Amount>,
+    pub weight: Option<Amount>,
     /// Whether the link is directed.
     #[serde(default)]
-    pub(crate) directed: bool,
+    pub directed: bool,
 }
 
 impl ToldLink {
@@ -133,7 +133,7 @@ impl ToldLink {
 
 /// A number of at least 0.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct Amount(f64);
+pub struct Amount(f64);
 
 impl<'de> Deserialize<'de> for Amount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

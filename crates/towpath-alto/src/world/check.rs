@@ -4,11 +4,10 @@ use serde_json::Value;
 
 use super::WorldFault;
 use crate::{
-    directory::PROPERTIES,
     entity::Entity,
     facts::{Cost, Facts},
     names::{CostMetric, PropertyName},
-    resource::BANDWIDTH,
+    reserved::{BANDWIDTH, PROPERTIES},
 };
 
 /// Rejects facts that no resource can represent.
@@ -34,7 +33,10 @@ pub(super) fn facts(facts: &Facts) -> Result<(), WorldFault> {
 }
 
 /// Rejects a cost whose value is invalid for its metric.
-pub(crate) fn cost(metric: &CostMetric, cost: &Cost, pair: impl FnOnce() -> String) -> Result<(), WorldFault> {
+///
+/// # Errors
+/// If the metric has whole numbers only.
+pub fn cost(metric: &CostMetric, cost: &Cost, pair: impl FnOnce() -> String) -> Result<(), WorldFault> {
     match cost.suits(metric) {
         true => Ok(()),
         false => Err(WorldFault::Fraction { metric: metric.clone(), pair: pair() }),
@@ -42,7 +44,10 @@ pub(crate) fn cost(metric: &CostMetric, cost: &Cost, pair: impl FnOnce() -> Stri
 }
 
 /// Rejects properties of entities that cannot have any, and invalid values.
-pub(crate) fn property(entity: &Entity, name: &PropertyName, value: &Value) -> Result<(), WorldFault> {
+///
+/// # Errors
+/// For such an entity or value.
+pub fn property(entity: &Entity, name: &PropertyName, value: &Value) -> Result<(), WorldFault> {
     match entity {
         Entity::Ane(Some(resource), _) if resource.as_str() != PROPERTIES => {
             Err(WorldFault::NoDomain { entity: entity.clone() })

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, OnceLock},
+    sync::Arc,
 };
 
 use ipnet::IpNet;
@@ -13,13 +13,13 @@ use crate::{
     calendar::Calendar,
     cost::CostContext,
     delegation::Askable,
-    directory,
     entity::{Domain, Entity},
     facts::{Cost, Facts},
     geo::{self, Locations},
     names::{CostMetric, PidName, PropertyName, ResourceId, TopologyName},
     network_map::NetworkMap,
     properties::Properties,
+    reserved,
     topology::Told,
 };
 
@@ -59,7 +59,7 @@ impl Draft {
         }
         for (entity, properties) in &facts.properties {
             for (name, value) in properties {
-                self.properties.insert(entity.within(directory::PROPERTIES), name.clone(), value.clone());
+                self.properties.insert(entity.within(reserved::PROPERTIES), name.clone(), value.clone());
             }
         }
         for (name, router) in &facts.routers {
@@ -110,7 +110,7 @@ impl Draft {
         let domains = domains(&properties, &locations);
         let geo_distance =
             knows_positions(&domains, &askable).then(|| CostMetric::new(geo::DISTANCE).expect("a valid name"));
-        let (at_s, profile, stale, property_map) = (None, None, BTreeMap::new(), OnceLock::new());
+        let (at_s, profile, stale) = (None, None, BTreeMap::new());
         Ok(World {
             regions,
             mesh,
@@ -125,7 +125,6 @@ impl Draft {
             askable,
             profile,
             stale,
-            property_map,
         })
     }
 }
@@ -154,7 +153,7 @@ fn check_names<T>(maps: &BTreeMap<ResourceId, T>) -> Result<(), WorldFault> {
         let name = map.as_str();
         let begins_like =
             |other: &ResourceId| name.strip_prefix(other.as_str()).is_some_and(|rest| rest.starts_with('-'));
-        if name.len() > MAP_NAME_LENGTH || directory::OTHERS.contains(&name) || maps.keys().any(begins_like) {
+        if name.len() > MAP_NAME_LENGTH || reserved::OTHERS.contains(&name) || maps.keys().any(begins_like) {
             return Err(WorldFault::MapName { map: map.clone() });
         }
     }
@@ -165,8 +164,8 @@ fn check_names<T>(maps: &BTreeMap<ResourceId, T>) -> Result<(), WorldFault> {
 fn check_metrics<T>(map: &ResourceId, costs: &BTreeMap<CostMetric, T>) -> Result<(), WorldFault> {
     let is_taken = |metric: &&CostMetric| {
         let name = metric.as_str();
-        let are_ranks = name.strip_suffix(directory::ORDINAL).is_some_and(|other| costs.contains_key(other));
-        are_ranks || directory::OF_MAPS.contains(&name)
+        let are_ranks = name.strip_suffix(reserved::ORDINAL).is_some_and(|other| costs.contains_key(other));
+        are_ranks || reserved::OF_MAPS.contains(&name)
     };
     match costs.keys().find(is_taken) {
         Some(metric) => Err(WorldFault::MetricName { map: map.clone(), metric: metric.clone() }),

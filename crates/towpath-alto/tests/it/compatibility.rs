@@ -7,10 +7,10 @@ use towpath_alto::{
     compatibility::Profile,
     directory::Directory,
     facts::{Facts, Router},
-    looking_glass,
     names::RouterName,
     world::World,
 };
+use towpath_alto_sources::looking_glass;
 
 use super::{
     Site,

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use towpath_alto::{
-    client::{self, Document},
     directory::Directory,
     facts::Facts,
     fields, media,
@@ -13,6 +12,7 @@ use towpath_alto::{
     resource::Resource,
     world::World,
 };
+use towpath_alto_client::Document;
 
 /// A network state for which every kind of resource has content.
 const FACTS: &str = r#"
@@ -267,6 +267,6 @@ proptest! {
             let _ = Document::parse(resource.id.as_str(), "http://h/x", answer.media_type, &body[..cut.index(body.len() + 1)]);
         }
         let told = directory.answer(&world, |id| format!("./{id}"));
-        let _ = client::Directory::parse("http://h/directory", &told.body[..cut.index(told.body.len() + 1)]);
+        let _ = towpath_alto_client::Directory::parse("http://h/directory", &told.body[..cut.index(told.body.len() + 1)]);
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::Args;
-use towpath_alto::client::DomainName;
+use towpath_alto_client::DomainName;
 
 /// Arguments of `order`.
 #[derive(Debug, Args)]

@@ -4,9 +4,10 @@ use std::{ffi::OsStr, io::Write as _};
 
 use console::measure_text_width;
 use towpath_alto::replicas::ReplicatedFile;
+use towpath_alto_client::net::Place;
 use towpath_store::is_obeyed;
 
-use crate::{alto_client::Place, location::shown, screen};
+use crate::{location::shown, screen};
 
 /// Prints the table of a file on the standard error stream, if there still is one.
 pub(super) fn tell(file: &ReplicatedFile, places: &[Place], names: &[&str]) {

@@ -49,7 +49,9 @@ const PROGRAM: &str = "[agents.hops]\nkind = 'program'\ncommand = ['sh', 'agent.
 pub(super) fn serve(directory: &Directory, agents: &str) -> Served {
     directory.put("alto.toml", &format!("{CONFIG}{agents}"));
     let mut command = directory.command(["alto", "--config", "alto.toml"]);
-    command.env("TOWPATH_LOG", "warn,towpath_cli::alto=info").stderr(disk::create(&directory.host("log")).unwrap());
+    command
+        .env("TOWPATH_LOG", "warn,towpath_alto_sources=info,towpath_alto_server=info")
+        .stderr(disk::create(&directory.host("log")).unwrap());
     Served::of(command)
 }
 

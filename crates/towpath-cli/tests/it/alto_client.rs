@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use serde_json::json;
 use tokio::time::timeout;
 use towpath_alto::order::Value;
-use towpath_cli::alto_client::{
+use towpath_alto_client::net::{
     AltoClient, AltoTrouble, Document, Followed, Means, PATIENCE, Wanted, configuration, order, rank,
 };
 use towpath_client::{Client, ClientOptions, TokenSource};

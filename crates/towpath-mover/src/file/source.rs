@@ -77,7 +77,9 @@ pub(super) async fn check_unchanged(
 }
 
 /// The read of the first bytes of a file, which makes progress only while it is polled.
-pub(super) struct FirstRead(Pin<Box<MaybeDone<BoxFuture<'static, Result<Vec<u8>>>>>>);
+pub(super) struct FirstRead(Pin<Box<MaybeDone<Read>>>);
+
+type Read = BoxFuture<'static, Result<Vec<u8>>>;
 
 impl FirstRead {
     fn begin(handle: Arc<dyn ReadHandle>, bytes: u64) -> Self {

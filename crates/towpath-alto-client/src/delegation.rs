@@ -1,0 +1,229 @@
+//! Queries to a server on behalf of another one ([`towpath_alto::delegation`]).
+
+use std::{cmp::Reverse, collections::HashSet, net::IpAddr};
+
+use serde_json::{Map, Value as Json, json};
+
+use super::{
+    answers::{address_of, property},
+    directory::{Directory, Entry, Service},
+    document::Document,
+    survey::endpoints,
+};
+use towpath_alto::{
+    cost::{CostMode, CostType},
+    delegation::{Askable, Item, Question},
+    facts::Cost,
+    names::{CostMetric, PropertyName},
+};
+
+/// Maximum number of metrics, and of properties, taken from one server.
+const MOST_NAMES: usize = 256;
+
+impl Directory {
+    /// Returns what the server offers for addresses: at most 256 numerical metrics and at most 256 properties.
+    pub fn askable(&self) -> Askable {
+        let kinds = self.of(&[Service::EndpointCosts]).flat_map(|entry| &entry.cost_types);
+        let numerical = kinds.filter(|kind| kind.cost_mode == CostMode::Numerical);
+        // Resource-specific properties, such as PIDs, belong to that server's own map.
+        let properties = self.of(OF_ADDRESSES).flat_map(|entry| &entry.properties);
+        Askable {
+            metrics: numerical.map(|kind| kind.cost_metric.clone()).take(MOST_NAMES).collect(),
+            properties: properties.filter_map(|name| PropertyName::new(name).ok()).take(MOST_NAMES).collect(),
+        }
+    }
+
+    /// Returns the requests for a question: at most one per resource, and none for what the server does not offer.
+    /// Costs need one request; so do properties if one resource has all of them.
+    pub fn postings(&self, question: &Question) -> Vec<Posting<'_>> {
+        match question {
+            Question::Costs { metric, sources, destinations } => {
+                let kind = numerical(metric);
+                let entry = self.of(&[Service::EndpointCosts]).find(|entry| entry.cost_types.contains(&kind));
+                let ends = json!({ "srcs": endpoints(sources), "dsts": endpoints(destinations) });
+                let input = json!({ "cost-type": kind, "endpoints": ends });
+                entry.map(|entry| Posting { resource: &entry.id, asks: question.clone(), input }).into_iter().collect()
+            }
+            Question::Properties { names, addresses } => self.property_postings(names, addresses),
+        }
+    }
+
+    fn property_postings(&self, names: &[PropertyName], addresses: &[IpAddr]) -> Vec<Posting<'_>> {
+        let has = |entry: &Entry, name: &PropertyName| entry.properties.contains(name.as_str());
+        let (mut left, mut postings) = (names.to_vec(), Vec::new());
+        while !left.is_empty() {
+            let count = |entry: &&Entry| left.iter().filter(|name| has(entry, name)).count();
+            let first_with_most = self.of(OF_ADDRESSES).min_by_key(|entry| Reverse(count(entry)));
+            let Some(entry) = first_with_most.filter(|entry| count(entry) > 0) else { break };
+            let (names, others) = left.into_iter().partition(|name| has(entry, name));
+            left = others;
+            let of = if entry.service == Service::PropertyMap { "entities" } else { "endpoints" };
+            let input = json!({ of: endpoints(addresses), "properties": names });
+            let asks = Question::Properties { names, addresses: addresses.to_vec() };
+            postings.push(Posting { resource: &entry.id, asks, input });
+        }
+        postings
+    }
+}
+
+/// A request to one resource for its part of a question.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Posting<'a> {
+    /// The id of the resource.
+    pub resource: &'a str,
+    /// The part of the question covered by this request.
+    pub asks: Question,
+    /// The request body.
+    pub input: Json,
+}
+
+/// Services that return properties of addresses.
+const OF_ADDRESSES: &[Service] = &[Service::PropertyMap, Service::EndpointProperties];
+
+fn numerical(metric: &CostMetric) -> CostType {
+    CostType { cost_mode: CostMode::Numerical, cost_metric: metric.clone() }
+}
+
+impl Document {
+    /// Returns the items in this response that answer the question. Malformed items and items that were not requested
+    /// are ignored.
+    pub fn told(&self, question: &Question) -> Vec<(Item, Json)> {
+        match question {
+            Question::Costs { metric, sources, destinations } => {
+                let [sources, destinations] =
+                    [sources, destinations].map(|ends| HashSet::from_iter(ends.iter().copied()));
+                let rows = self.costs().into_iter().flatten();
+                let row = |(from, row): (&String, &Json)| {
+                    let from = address_of(from).filter(|from| sources.contains(from))?;
+                    costs(metric, from, &destinations, row.as_object()?)
+                };
+                rows.filter_map(row).flatten().collect()
+            }
+            Question::Properties { names, addresses } => {
+                let Some(told) = self.properties() else { return Vec::new() };
+                let of_name = |name: &PropertyName| {
+                    let values = property(told, name.as_str());
+                    let value = |address: &IpAddr| Some((*address, (*values.get_lpm(&(*address).into())?.1).clone()));
+                    let told = addresses.iter().filter_map(value);
+                    told.map(|(address, value)| (Item::Property(name.clone(), address), value)).collect::<Vec<_>>()
+                };
+                names.iter().flat_map(of_name).collect()
+            }
+        }
+    }
+}
+
+/// Returns the costs from one address to the given destinations.
+fn costs(
+    metric: &CostMetric,
+    from: IpAddr,
+    destinations: &HashSet<IpAddr>,
+    row: &Map<String, Json>,
+) -> Option<Vec<(Item, Json)>> {
+    let cost = |(to, cost): (&String, &Json)| {
+        let to = address_of(to).filter(|to| destinations.contains(to))?;
+        let cost = Cost::new(cost.as_f64()?).filter(|cost| cost.suits(metric))?;
+        Some((Item::Cost(metric.clone(), from, to), cost.value().into()))
+    };
+    Some(row.iter().filter_map(cost).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use towpath_alto::{delegation::questions, directory, facts::Facts, world::World};
+
+    const FACTS: &str = r#"
+        [network-map.default]
+        all = ["0.0.0.0/0"]
+        [properties."ipv4:192.0.2.0/24"]
+        "priv:country" = "CH"
+        [properties."ipv4:192.0.2.2"]
+        "priv:country" = "FR"
+        "priv:rack" = 7
+        [[costs]]
+        src = "192.0.2.0/24"
+        dst = "198.51.100.0/24"
+        delay-ow = 5300
+    "#;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn cost(from: &str, to: &str) -> Item {
+        Item::Cost("delay-ow".parse().unwrap(), address(from), address(to))
+    }
+
+    fn property(name: &str, of: &str) -> Item {
+        Item::Property(name.parse().unwrap(), address(of))
+    }
+
+    /// Returns the items that a local server returns for these questions.
+    fn told(items: impl IntoIterator<Item = Item>) -> Vec<(Item, Json)> {
+        let world = World::of([&Facts::parse(FACTS).unwrap()]).unwrap();
+        let (resources, _) = directory::Directory::of(&world);
+        let listed = resources.answer(&world, |id| format!("./{id}"));
+        let directory = Directory::parse("http://h/directory", &listed.body).unwrap();
+        assert_eq!(directory.askable().metrics.len(), 1);
+        let answer = |question: Question| {
+            let [Posting { resource, asks, input }] = &directory.postings(&question)[..] else { panic!() };
+            let answer = resources.find(resource).unwrap().answer(&world, input, address("192.0.2.9")).unwrap();
+            let document = Document::parse(resource, "http://h/", answer.media_type, &answer.body).unwrap();
+            document.told(asks)
+        };
+        questions(items).into_iter().flat_map(answer).collect()
+    }
+
+    #[test]
+    fn a_server_says_what_it_knows_of_what_is_asked() {
+        let known = cost("192.0.2.1", "198.51.100.7");
+        assert_eq!(told([known.clone(), cost("203.0.113.1", "198.51.100.7")]), [(known, 5300.0.into())]);
+        let (one, two) = (property("priv:country", "192.0.2.1"), property("priv:country", "192.0.2.2"));
+        let rack = property("priv:rack", "192.0.2.2");
+        let asked = [one.clone(), two.clone(), rack.clone(), property("priv:country", "203.0.113.1")];
+        assert_eq!(told(asked), [(one, "CH".into()), (two, "FR".into()), (rack, 7.into())]);
+    }
+
+    #[test]
+    fn what_a_server_has_not_is_not_asked() {
+        let listed = json!({ "resources": {} }).to_string();
+        let directory = Directory::parse("http://h/directory", listed.as_bytes()).unwrap();
+        assert!(directory.askable().is_empty());
+        for question in questions([cost("192.0.2.1", "192.0.2.2"), property("x", "192.0.2.1")]) {
+            assert_eq!(directory.postings(&question), []);
+        }
+    }
+
+    #[test]
+    fn properties_that_no_resource_has_together_are_asked_of_several() {
+        let resource = |name: &str, properties: Json| {
+            json!({
+                "uri": name, "media-type": "application/alto-endpointprop+json",
+                "accepts": "application/alto-endpointpropparams+json", "capabilities": { "prop-types": properties },
+            })
+        };
+        let resources = json!({ "a": resource("a", json!(["x"])), "b": resource("b", json!(["y", "z"])) });
+        let listed = json!({ "resources": resources }).to_string();
+        let directory = Directory::parse("http://h/directory", listed.as_bytes()).unwrap();
+        let asked = ["w", "x", "y", "z"].map(|name| property(name, "192.0.2.1"));
+        let [question] = &questions(asked)[..] else { panic!() };
+        let postings = directory.postings(question);
+        let input = |names: Json| json!({ "endpoints": ["ipv4:192.0.2.1"], "properties": names });
+        let told: Vec<_> = postings.iter().map(|posting| (posting.resource, &posting.input)).collect();
+        assert_eq!(told, [("b", &input(json!(["y", "z"]))), ("a", &input(json!(["x"])))]);
+        assert_eq!(postings.iter().map(|posting| posting.asks.items()).sum::<usize>(), 3);
+    }
+
+    #[test]
+    fn what_is_no_cost_or_was_not_asked_for_is_left_out() {
+        let body = r#"{"endpoint-cost-map": {
+            "ipv4:192.0.2.1": { "ipv4:192.0.2.2": -1, "ipv4:192.0.2.3": "far", "x": 1, "ipv4:192.0.2.4": 2, "ipv4:192.0.2.6": 3 },
+            "x": {}, "ipv4:192.0.2.5": 7, "ipv4:192.0.2.6": { "ipv4:192.0.2.4": 4 }
+        }}"#;
+        let document = Document::parse("r", "http://h/", "application/alto-endpointcost+json", body.as_bytes());
+        let asked = ["192.0.2.2", "192.0.2.3", "192.0.2.4"].map(|to| cost("192.0.2.1", to));
+        let [question] = &questions(asked)[..] else { panic!() };
+        assert_eq!(document.unwrap().told(question), [(cost("192.0.2.1", "192.0.2.4"), 2.0.into())]);
+    }
+}

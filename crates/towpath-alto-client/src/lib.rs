@@ -1,0 +1,66 @@
+//! An ALTO client: obtains values for ordering replicas from a server. Outside of [`net`] it has no I/O and no clock.
+//!
+//! The caller fetches the documents. Given a [`Configuration`], it reads a [`Directory`] and creates a [`Survey`] of
+//! it for a [`Statement`](towpath_alto::order::Statement) and the [`Ends`] of the paths: the client and its replicas. While
+//! [`Survey::question`] returns a request, the caller sends it and passes the response to [`Survey::take`]. Then
+//! [`Survey::known`] has the values, and each replica is a [`Candidate`] that the statement can order.
+//!
+//! Other resources are requested by id ([`Directory::question`]) and parsed as [`Document`]s. To follow changes, the
+//! caller opens one update stream for all of them ([`Directory::stream`]), whose bytes an [`EventReader`] splits into
+//! events, or one TIPS view for each ([`Directory::view`]).
+//!
+//! | topic | module |
+//! | --- | --- |
+//! | user-defined metrics, also in the notation of the talk | `configuration` |
+//! | discovery of servers | `discovery` |
+//! | resources of a server | `directory`, `media_type`, `uri` |
+//! | responses | `document`, `multipart` |
+//! | followed responses | `follow` and `sse`, or `view`; `held` |
+//! | queries on behalf of another server | `delegation` |
+//! | source of each value in a statement | `need` |
+//! | requests, and values extracted from responses | `survey`, `answers` |
+//!
+//! A name in a statement is a metric of the configuration, else a cost metric of the server (`delay_ow` maps to
+//! `delay-ow`), else a property (`continent`, `priv:continent`). Properties refer to the replica, with or without a
+//! `dst.` prefix, and to the client with `src.`, regardless of the direction of the data.
+//!
+//! One request covers all replicas for a metric (several if there are more than 4000 addresses). Values missing from
+//! a response stay unknown; the replica remains in the order. Responses are parsed leniently, but each is limited to
+//! [`MAX_ANSWER_BYTES`].
+
+mod answers;
+mod configuration;
+mod delegation;
+mod directory;
+mod discovery;
+mod document;
+mod error;
+mod follow;
+mod held;
+mod media_type;
+mod multipart;
+mod need;
+#[cfg(feature = "net")]
+pub mod net;
+mod sse;
+mod survey;
+#[cfg(test)]
+mod tests;
+mod uri;
+mod view;
+
+pub use self::{
+    configuration::{Configuration, ConfigurationError, MAX_CONFIGURATION_BYTES, Metric},
+    delegation::Posting,
+    directory::{Directory, Entry},
+    discovery::{Discovered, Discovery, DomainName, Naptr, PassedOver},
+    document::{Document, Kind, Part},
+    error::{ClientError, Refusal},
+    follow::{Following, News, Wanted},
+    sse::{Event, EventReader, TooLong},
+    survey::{Candidate, Ends, Known, Question, Survey},
+    view::Viewing,
+};
+
+/// Maximum size of a response in bytes: a cost map of a thousand PIDs. In memory it takes up to 30 times as much.
+pub const MAX_ANSWER_BYTES: usize = 32 << 20;

@@ -1,0 +1,195 @@
+//! HTTP requests to a server, and its directory with those linked from it.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use futures::future::join_all;
+use towpath_alto::{media, update_services::EVENT_STREAM};
+use towpath_client::{Client, Inquiry, Outcome, Reply, Subscription};
+use towpath_proto::{http::media_type, url::Url};
+use towpath_store::{Caller, sys::clock};
+
+use super::AltoTrouble;
+use crate::{ClientError, Directory, MAX_ANSWER_BYTES, Question};
+
+/// Maximum time for one response, and default time limit of a call. Ordering replicas delays reading them.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Maximum silence of a stream, which should send a comment every 15 s (RFC 8895 §6.8).
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// Maximum number of directories read, and of links to follow from the first.
+const MOST_DIRECTORIES: usize = 32;
+const MOST_LINKS: usize = 4;
+
+/// Maximum size of a linked directory, in bytes: thousands of resources. All together are limited to the maximum of the first.
+const MAX_LINKED_BYTES: usize = MAX_ANSWER_BYTES / MOST_DIRECTORIES;
+
+/// Fraction of a call's time limit for reading all linked directories, so that other servers cannot use it up.
+const SHARE_OF_LINKED: u32 = 3;
+
+/// Sends requests to one server and to those that it links to.
+pub(super) struct Asker {
+    client: Arc<Client>,
+    /// URI of the directory.
+    ird: String,
+    /// Whether the caller named the server, rather than DNS.
+    is_named: bool,
+}
+
+impl Asker {
+    /// Creates an asker for the directory at `ird`. A token is sent only if the server was named by the caller.
+    pub(super) fn new(client: Arc<Client>, ird: &str, is_named: bool) -> Self {
+        Self { client, ird: ird.to_owned(), is_named }
+    }
+
+    /// Returns the URI of the directory.
+    pub(super) fn ird(&self) -> &str {
+        &self.ird
+    }
+
+    /// Reads the directory within `limit`, and those linked from it, each once, as far as they arrive within their share of
+    /// it.
+    pub(super) async fn directories(&self, limit: Duration) -> Result<Directory, AltoTrouble> {
+        let limit = limit.min(PATIENCE);
+        let mut directory = self.directory(&self.ird, MAX_ANSWER_BYTES, limit).await?;
+        let end = clock::now() + limit / SHARE_OF_LINKED;
+        let mut met = BTreeSet::from([self.ird.clone()]);
+        let mut left = MOST_DIRECTORIES - 1;
+        for _ in 0..MOST_LINKS {
+            let new = directory.linked().filter(|uri| met.insert((*uri).to_owned())).take(left);
+            let new: Vec<String> = new.map(str::to_owned).collect();
+            if new.is_empty() {
+                break;
+            }
+            left -= new.len();
+            let patience = end.saturating_duration_since(clock::now());
+            let read = new.iter().map(|uri| self.directory(uri, MAX_LINKED_BYTES, patience));
+            for linked in join_all(read).await {
+                add(&mut directory, linked);
+            }
+        }
+        Ok(directory)
+    }
+
+    /// Reads one directory without those linked from it.
+    pub(super) async fn directory(
+        &self,
+        uri: &str,
+        limit_bytes: usize,
+        patience: Duration,
+    ) -> Result<Directory, AltoTrouble> {
+        let accept = format!("{}, {}", media::DIRECTORY, media::ERROR);
+        let question = Question { uri: uri.to_owned(), accept, document: None };
+        let inquiry = Inquiry { limit_bytes, ..inquiry(&question, None, patience) };
+        let reply = accepted(self.client.inquire(uri, &self.caller(uri), inquiry).await?)?;
+        Ok(Directory::parse(&reply.url, &reply.body)?)
+    }
+
+    /// Sends a request. The content is omitted from the response if it still has the entity tag.
+    pub(super) async fn ask(
+        &self,
+        question: &Question,
+        etag: Option<&str>,
+        patience: Duration,
+    ) -> Result<Reply, AltoTrouble> {
+        let inquiry = inquiry(question, etag, patience);
+        accepted(self.client.inquire(&question.uri, &self.caller(&question.uri), inquiry).await?)
+    }
+
+    /// Sends a request whose response may be delayed, outside of the concurrency limit for normal requests. `patience` limits
+    /// each period of silence.
+    pub(super) async fn await_answer(&self, question: &Question, patience: Duration) -> Result<Reply, AltoTrouble> {
+        let inquiry = inquiry(question, None, patience);
+        let begun = self.client.subscribe(&question.uri, &self.caller(&question.uri), inquiry).await?;
+        let (url, outcome, media_type) = (begun.url.clone(), begun.outcome, begun.media_type.clone());
+        let body = begun.whole(MAX_ANSWER_BYTES).await?;
+        accepted(Reply { url, outcome, media_type, etag: None, body })
+    }
+
+    /// Sends a request with an endless response.
+    pub(super) async fn subscribe(&self, question: &Question) -> Result<Subscription, AltoTrouble> {
+        let inquiry = inquiry(question, None, SILENCE);
+        let subscription = self.client.subscribe(&question.uri, &self.caller(&question.uri), inquiry).await?;
+        if subscription.outcome == Outcome::Refused {
+            let url = subscription.url.clone();
+            let body = subscription.whole(MAX_ANSWER_BYTES).await?;
+            return Err(ClientError::refused(&url, &body).into());
+        }
+        if !media_type::is(&subscription.media_type, EVENT_STREAM) {
+            let told = media_type::essence(&subscription.media_type);
+            return Err(ClientError::no_events(&subscription.url, told).into());
+        }
+        Ok(subscription)
+    }
+
+    /// Tells the server that the resource at `uri` is no longer needed.
+    pub(super) async fn withdraw(&self, uri: &str) {
+        if let Err(error) = self.client.withdraw(uri, &self.caller(uri), PATIENCE).await {
+            tracing::debug!("{error}; the server will drop it after a timeout");
+        }
+    }
+
+    /// A directory may link to any server, but the token is only for the one named by the caller.
+    fn caller(&self, uri: &str) -> Caller {
+        if self.is_named && is_same_server(&self.ird, uri) { Caller::local() } else { Caller::nobody() }
+    }
+}
+
+/// Returns an error for a refusal.
+fn accepted(reply: Reply) -> Result<Reply, AltoTrouble> {
+    match reply.outcome {
+        Outcome::Refused => Err(ClientError::refused(&reply.url, &reply.body).into()),
+        Outcome::Content | Outcome::Unchanged => Ok(reply),
+    }
+}
+
+/// Adds a linked directory, if it was read.
+fn add(directory: &mut Directory, linked: Result<Directory, AltoTrouble>) {
+    match linked {
+        Ok(linked) => {
+            let taken = directory.add(linked);
+            if let Some(name) = taken.first() {
+                let count = taken.len();
+                tracing::warn!(
+                    "ignoring {count} resources of a linked directory whose names are taken, such as {name}"
+                );
+            }
+        }
+        Err(trouble) => tracing::warn!("{trouble}; ignoring this linked directory"),
+    }
+}
+
+fn inquiry<'a>(question: &'a Question, etag: Option<&'a str>, patience: Duration) -> Inquiry<'a> {
+    Inquiry {
+        accept: &question.accept,
+        document: question.document.as_ref().map(|(media_type, document)| (*media_type, document.as_slice())),
+        refusal_type: Some(media::ERROR),
+        etag,
+        limit_bytes: MAX_ANSWER_BYTES,
+        patience,
+    }
+}
+
+fn is_same_server(one: &str, other: &str) -> bool {
+    let endpoint = |address: &str| address.parse::<Url>().ok().map(|url| url.endpoint());
+    endpoint(one).is_some() && endpoint(one) == endpoint(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_for_the_server_that_was_named() {
+        for (other, is_same) in [
+            ("https://HOST:443/x", true),
+            ("https://host:8443/x", false),
+            ("http://host/x", false),
+            ("https://other/x", false),
+            ("mailto:x", false),
+        ] {
+            assert_eq!(is_same_server("https://host/directory", other), is_same, "{other}");
+        }
+        assert!(!is_same_server("x", "x"));
+    }
+}

@@ -1,0 +1,448 @@
+//! Follows responses over the network, with retries.
+//!
+//! Each means has its tasks, which send changes to one [`Followed`]; a slow receiver makes them wait. After a lost connection
+//! or an invalid response they restart with a backoff that grows with consecutive failures; at the beginning only if something
+//! was received before. A refusal is permanent, except from a server that had the resource before: it may have been restarted,
+//! and have it again in a few minutes.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use crate::{ClientError, Document, EventReader, Following, News, Question, Viewing, Wanted};
+use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::sleep};
+use towpath_store::{
+    Error, Fault,
+    sys::{
+        clock::{self, Instant},
+        random,
+    },
+};
+
+use super::{AltoClient, AltoTrouble, asker::PATIENCE};
+
+/// Default polling interval for responses that cannot be followed otherwise, and minimum interval.
+const EVERY: Duration = Duration::from_secs(60);
+const OFTEN: Duration = Duration::from_millis(100);
+
+/// First backoff after a failure; it doubles up to the longest one.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Failures this far apart are not consecutive: longer than the maximum silence and backoff together.
+const STEADY: Duration = Duration::from_secs(3 * 60);
+
+/// Maximum time to wait for a change before the request is repeated: shorter than stall timeouts of clients and proxies.
+const WAIT: Duration = Duration::from_secs(25);
+
+/// Maximum number of consecutive refusals of a view without any content: two views, each requested both ways.
+const MOST_REFUSALS: u32 = 4;
+
+/// Maximum number of consecutive absences of a resource that existed before: a few minutes.
+const MOST_ABSENCES: u32 = 14;
+
+/// Means of learning about changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Means {
+    /// The first of the following means that the directory supports.
+    Offered {
+        /// Polling interval if it supports neither streams nor views.
+        every: Duration,
+    },
+    /// One update stream (RFC 8895).
+    Stream,
+    /// A TIPS view per response (RFC 9569).
+    Views,
+    /// Polling each response.
+    Asking {
+        /// Polling interval; at least 100 ms.
+        every: Duration,
+    },
+}
+
+impl Default for Means {
+    fn default() -> Self {
+        Self::Offered { every: EVERY }
+    }
+}
+
+/// A change of a response. Costs and the map of their PIDs change one after the other: `dependent-vtags` in the `meta` of the
+/// costs names the version of the map that they refer to (RFC 7285 §11.2.3.6).
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// Name given by the follower.
+    pub name: String,
+    /// The current document.
+    pub document: Arc<Document>,
+}
+
+/// Followed responses. Dropping it ends the following.
+///
+/// Memory: the responses as JSON, at most 128 MiB for a stream and 32 MiB per view, and the next change.
+#[derive(Debug)]
+pub struct Followed {
+    changes: mpsc::Receiver<Told>,
+    _tasks: JoinSet<()>,
+}
+
+type Told = Result<Change, AltoTrouble>;
+
+impl Followed {
+    /// Starts to follow by the given means.
+    pub(super) fn begin(
+        client: &AltoClient,
+        wanted: BTreeMap<String, Wanted>,
+        means: Means,
+    ) -> Result<Self, AltoTrouble> {
+        if wanted.is_empty() {
+            return Err(AltoTrouble::Unusable("nothing is to be followed".into()));
+        }
+        let directory = client.directory();
+        // A queue of one suffices: the server resends missed changes to a slow client.
+        let (teller, changes) = mpsc::channel(1);
+        let mut tasks = JoinSet::new();
+        match means {
+            Means::Offered { every } => {
+                let means = match () {
+                    () if directory.has_stream(&wanted) => Means::Stream,
+                    () if directory.has_views(&wanted) => Means::Views,
+                    () => Means::Asking { every },
+                };
+                return Self::begin(client, wanted, means);
+            }
+            Means::Stream => {
+                let following = directory.stream(wanted)?;
+                tasks.spawn(watch(by_stream(client.clone(), following, teller.clone()), teller));
+            }
+            Means::Views => {
+                for (name, wanted) in wanted {
+                    let viewing = directory.view(&name, wanted)?;
+                    let view = Watched { client: client.clone(), viewing };
+                    tasks.spawn(watch(by_view(view, teller.clone()), teller.clone()));
+                }
+            }
+            Means::Asking { every } => {
+                for (name, wanted) in wanted {
+                    directory.question(&wanted.resource, wanted.input.as_ref())?;
+                    let asking = by_asking(client.clone(), name, wanted, every.max(OFTEN), teller.clone());
+                    tasks.spawn(watch(asking, teller.clone()));
+                }
+            }
+        }
+        Ok(Self { changes, _tasks: tasks })
+    }
+
+    /// Waits for the next change. First returns the current state of each response, then its full content whenever it changes.
+    /// Changes between two calls may be combined. Cancel-safe.
+    ///
+    /// # Errors
+    /// Returns an error if the server refuses a response or stops sending it: that one is no longer followed, the others are.
+    /// If the server does not respond from the beginning, or memory limits are exceeded, the error applies to all responses of
+    /// a stream.
+    pub async fn next(&mut self) -> Result<Change, AltoTrouble> {
+        let over = || Err(AltoTrouble::Unusable("nothing is followed any more".into()));
+        self.changes.recv().await.unwrap_or_else(over)
+    }
+}
+
+/// Runs a task and sends its error, if any.
+async fn watch(following: impl Future<Output = Result<(), AltoTrouble>>, teller: mpsc::Sender<Told>) {
+    if let Err(trouble) = following.await {
+        tell(&teller, Err(trouble)).await;
+    }
+}
+
+/// Waits until the message is received. Without a receiver, this task is about to end.
+async fn tell(teller: &mpsc::Sender<Told>, told: Told) {
+    let _ = teller.send(told).await;
+}
+
+/// Follows by one stream until the server stops all of it. Responses that the server refuses individually get streams of their
+/// own, so that the others do not wait.
+async fn by_stream(
+    client: AltoClient,
+    mut following: Following,
+    teller: mpsc::Sender<Told>,
+) -> Result<(), AltoTrouble> {
+    let (mut pauses, mut refused) = (Pauses::default(), JoinSet::new());
+    while let Some(question) = following.question() {
+        let Err(trouble) = read_stream(&client, &question, &mut following, &teller, &mut pauses).await else {
+            continue;
+        };
+        let one = match &trouble {
+            AltoTrouble::Useless(ClientError::Refused { refusal, .. }) => following.without(refusal),
+            _ => None,
+        };
+        match one {
+            Some(one) => {
+                let alone = by_own_stream(client.clone(), one, teller.clone(), pauses.clone());
+                refused.spawn(watch(alone, teller.clone()));
+            }
+            None => pauses.bear(trouble).await?,
+        }
+    }
+    refused.join_all().await;
+    Ok(())
+}
+
+/// Follows one response by a stream until the server stops it.
+async fn by_own_stream(
+    client: AltoClient,
+    mut following: Following,
+    teller: mpsc::Sender<Told>,
+    mut pauses: Pauses,
+) -> Result<(), AltoTrouble> {
+    while let Some(question) = following.question() {
+        if let Err(trouble) = read_stream(&client, &question, &mut following, &teller, &mut pauses).await {
+            pauses.bear(trouble).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads one stream until all its responses are stopped, or returns why it ended.
+async fn read_stream(
+    client: &AltoClient,
+    question: &Question,
+    following: &mut Following,
+    teller: &mpsc::Sender<Told>,
+    pauses: &mut Pauses,
+) -> Result<(), AltoTrouble> {
+    let mut stream = client.0.asker.subscribe(question).await?;
+    let mut reader = EventReader::default();
+    while let Some(piece) = stream.next().await? {
+        let events = reader.read(&piece).map_err(ClientError::from)?;
+        for event in &events {
+            for news in following.take(event)? {
+                pauses.end();
+                let told: Told = match news {
+                    News::Changed { name, document } => Ok(Change { name, document }),
+                    News::Stopped { name, reason } => Err(ClientError::Stopped { name, reason }.into()),
+                };
+                tell(teller, told).await;
+            }
+        }
+        if following.is_over() {
+            return Ok(());
+        }
+    }
+    Err(Error::new(Fault::Unavailable, "the server ended the update stream").into())
+}
+
+/// A view that is closed when no longer needed, because servers limit their number.
+struct Watched {
+    client: AltoClient,
+    viewing: Viewing,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if let Some(view) = self.viewing.view() {
+            self.withdraw(view.to_owned());
+        }
+    }
+}
+
+impl Watched {
+    /// Closes a view.
+    fn withdraw(&self, view: String) {
+        // Without a runtime, the server drops the view after a timeout.
+        if let Ok(runtime) = Handle::try_current() {
+            let client = self.client.clone();
+            runtime.spawn(async move { client.0.asker.withdraw(&view).await });
+        }
+    }
+}
+
+/// Follows by a view, indefinitely.
+async fn by_view(mut view: Watched, teller: mpsc::Sender<Told>) -> Result<(), AltoTrouble> {
+    let mut pauses = Pauses::default();
+    loop {
+        let before = view.viewing.view().map(str::to_owned);
+        let step = view.step().await;
+        // An abandoned view would stay open.
+        if let Some(left) = before.filter(|_| view.viewing.view().is_none()) {
+            view.withdraw(left);
+        }
+        match step {
+            Ok(Step::Nothing) => {}
+            Ok(Step::Changed(document)) => {
+                pauses.end();
+                let name = view.viewing.name().to_owned();
+                tell(&teller, Ok(Change { name, document })).await;
+            }
+            Ok(Step::Elsewhere(trouble)) if !pauses.has_worked && pauses.failures >= MOST_REFUSALS => {
+                return Err(trouble);
+            }
+            Ok(Step::Elsewhere(trouble)) => pauses.wait(&trouble).await,
+            Err(trouble) => pauses.bear(trouble).await?,
+        }
+    }
+}
+
+/// Outcome of one request about a view.
+enum Step {
+    /// The response changed.
+    Changed(Arc<Document>),
+    /// The response is unchanged.
+    Nothing,
+    /// The server refused the request; another one may succeed.
+    Elsewhere(AltoTrouble),
+}
+
+impl Watched {
+    async fn step(&mut self) -> Result<Step, AltoTrouble> {
+        let question = self.viewing.question();
+        let (waits, asker) = (self.viewing.waits(), &self.client.0.asker);
+        let asked = match waits {
+            true => asker.await_answer(&question, WAIT).await,
+            false => asker.ask(&question, None, PATIENCE).await,
+        };
+        match asked {
+            Ok(reply) => {
+                let changed = self.viewing.take(&reply.url, &reply.media_type, &reply.body)?;
+                Ok(changed.map_or(Step::Nothing, Step::Changed))
+            }
+            // No change within the wait time.
+            Err(trouble) if waits && trouble.is_late() => Ok(Step::Nothing),
+            // A network failure is not a refusal, and content that is too large remains so.
+            Err(trouble) if !trouble.is_passing() && !trouble.is_too_much() && self.viewing.refused() => {
+                Ok(Step::Elsewhere(trouble))
+            }
+            Err(trouble) => Err(trouble),
+        }
+    }
+}
+
+/// Follows by polling, indefinitely.
+async fn by_asking(
+    client: AltoClient,
+    name: String,
+    wanted: Wanted,
+    every: Duration,
+    teller: mpsc::Sender<Told>,
+) -> Result<(), AltoTrouble> {
+    let mut pauses = Pauses::default();
+    let mut held: Option<Arc<Document>> = None;
+    loop {
+        match client.ask(&wanted.resource, wanted.input.as_ref()).await {
+            Ok(document) => {
+                pauses.end();
+                let is_same = |held: &Arc<Document>| Arc::ptr_eq(held, &document) || held.parts == document.parts;
+                if !held.as_ref().is_some_and(is_same) {
+                    let change = Change { name: name.clone(), document: Arc::clone(&document) };
+                    tell(&teller, Ok(change)).await;
+                }
+                held = Some(document);
+                sleep(every).await;
+            }
+            Err(trouble) => pauses.bear(trouble).await?,
+        }
+    }
+}
+
+/// Retry state after failures.
+#[derive(Debug, Clone, Default)]
+struct Pauses {
+    /// Number of failures since the last success.
+    failures: u32,
+    /// Number of consecutive absences of a resource that existed before.
+    absences: u32,
+    has_worked: bool,
+    /// Time of the last failure.
+    failed: Option<Instant>,
+}
+
+impl Pauses {
+    /// Resets the state after success.
+    fn end(&mut self) {
+        *self = Self { has_worked: true, ..Self::default() };
+    }
+
+    /// Waits for the backoff before a retry.
+    ///
+    /// # Errors
+    /// Returns the error if a retry is pointless.
+    async fn bear(&mut self, trouble: AltoTrouble) -> Result<(), AltoTrouble> {
+        if !self.bears(&trouble) {
+            return Err(trouble);
+        }
+        self.wait(&trouble).await;
+        Ok(())
+    }
+
+    /// Returns whether a retry is worthwhile.
+    fn bears(&self, trouble: &AltoTrouble) -> bool {
+        let is_absent = trouble.is_absence() && self.absences < MOST_ABSENCES;
+        self.has_worked && (trouble.is_passing() || is_absent)
+    }
+
+    async fn wait(&mut self, trouble: &AltoTrouble) {
+        let now = clock::now();
+        // Failures far apart are not consecutive.
+        if self.failed.is_some_and(|before| now - before > STEADY) {
+            self.failures = 0;
+        }
+        self.failed = Some(now);
+        self.absences = if trouble.is_absence() { self.absences + 1 } else { 0 };
+        let pause = self.next(random::number());
+        tracing::warn!("{trouble}; retrying in {} ms", pause.as_millis());
+        sleep(pause).await;
+    }
+
+    /// Returns the next backoff: between one half and the whole of a doubling interval, by `chance`, so that clients do not
+    /// retry in step.
+    fn next(&mut self, chance: u64) -> Duration {
+        let longest = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        longest / 2 + longest.mul_f64((chance % 1024) as f64 / 2048.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_fails_again_and_again_comes_back_less_and_less_often() {
+        let mut pauses = Pauses::default();
+        let waited: Vec<_> = (0..20).map(|_| pauses.next(0)).collect();
+        assert!(waited.is_sorted() && waited[0] == FIRST_PAUSE / 2 && waited[19] == LONGEST_PAUSE / 2, "{waited:?}");
+        assert!(pauses.next(1023) < LONGEST_PAUSE);
+        pauses.end();
+        assert_eq!(pauses.next(0), FIRST_PAUSE / 2);
+    }
+
+    #[test]
+    fn what_never_worked_and_what_will_never_work_is_not_begun_anew() {
+        let trouble = |fault| AltoTrouble::from(Error::new(fault, "trouble"));
+        let (gone, denied) = (trouble(Fault::Unavailable), trouble(Fault::PermissionDenied));
+        let unfit = AltoTrouble::from(ClientError::Unfit { name: "x".into(), problem: "y".into() });
+        assert!(!Pauses::default().bears(&gone));
+        let mut pauses = Pauses::default();
+        pauses.end();
+        assert_eq!([&gone, &unfit, &denied].map(|trouble| pauses.bears(trouble)), [true, true, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_server_has_no_longer_is_waited_for_some_minutes() {
+        let refused = |field: &str| {
+            let body = format!(r#"{{"meta": {{"code": "E_INVALID_FIELD_VALUE", "field": "{field}"}}}}"#);
+            AltoTrouble::from(ClientError::refused("http://h/", body.as_bytes()))
+        };
+        let missing = AltoTrouble::from(Error::new(Fault::NotFound, "it is not there"));
+        let mut pauses = Pauses::default();
+        let absent = [refused("add/1/resource-id"), refused("resource-id"), missing];
+        assert!(absent.iter().all(|trouble| !pauses.bears(trouble)), "it never was there");
+        pauses.end();
+        assert!(absent.iter().all(|trouble| pauses.bears(trouble)));
+        assert!(!pauses.bears(&refused("add/1/input/pids")));
+        // Regardless of how long it was unreachable before.
+        for _ in 0..2 * MOST_ABSENCES {
+            pauses.bear(AltoTrouble::from(Error::new(Fault::Unavailable, "it is down"))).await.unwrap();
+        }
+        let begun = clock::now();
+        while pauses.bear(absent[0].clone()).await.is_ok() {}
+        let waited = clock::now() - begun;
+        assert!(Duration::from_secs(5 * 60) < waited && waited < Duration::from_secs(15 * 60), "{waited:?}");
+        assert!(absent.iter().all(|trouble| !pauses.bears(trouble)));
+    }
+}

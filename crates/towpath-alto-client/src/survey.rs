@@ -1,0 +1,395 @@
+//! The sequence of requests needed for one statement, and the values obtained from the responses.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use serde_json::{Value as Json, json};
+
+use super::{
+    answers::{self, Answer, LocatedMap},
+    configuration::Configuration,
+    directory::{Directory, Entry, Service},
+    error::ClientError,
+    need::{Need, Needs, Way},
+};
+use towpath_alto::{
+    address::Endpoint,
+    cost::CostType,
+    media,
+    order::{Direction, Look, Pipeline, Statement, Value},
+};
+
+/// Maximum number of replica addresses per request. More would exceed the 256 KiB that a towpath server accepts per
+/// request.
+const MOST_ENDPOINTS: usize = 4000;
+
+/// The endpoints of a transfer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// Address of the client; `None` for the address that the server sees.
+    pub client: Option<IpAddr>,
+    /// Addresses of the replicas.
+    pub replicas: BTreeSet<IpAddr>,
+}
+
+/// A request to a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// The absolute URI.
+    pub uri: String,
+    /// The value of the `Accept` header.
+    pub accept: String,
+    /// Media type and body of a POST; `None` for a GET.
+    pub document: Option<(&'static str, Vec<u8>)>,
+}
+
+/// The requests for one statement, and the values obtained so far. Takes a few hundred bytes of memory per address
+/// and name.
+pub struct Survey {
+    directory: Arc<Directory>,
+    ends: Ends,
+    tasks: VecDeque<Task>,
+    maps: BTreeMap<String, Arc<LocatedMap>>,
+    known: Known,
+    /// The keys of the statement, and the fallback key for replicas without any known key.
+    keys: Vec<String>,
+    backup: Option<String>,
+}
+
+/// The purpose of one request.
+enum Task {
+    /// A network map, needed for costs between PIDs.
+    NetworkMap(String),
+    /// The value of a name for the paths of these replicas.
+    Way { name: String, reverse: bool, way: Way, replicas: Vec<IpAddr> },
+    /// Properties of these addresses.
+    Properties { resource: String, wanted: Vec<Wanted>, of_client: bool, addresses: Vec<IpAddr> },
+}
+
+/// A property to request.
+#[derive(Clone)]
+struct Wanted {
+    name: String,
+    property: String,
+    transformer: Option<Pipeline>,
+}
+
+impl Survey {
+    /// Plans the requests to the server with the given directory that provide the names in `statement`.
+    ///
+    /// # Errors
+    /// If a name is unknown, or the server lacks a required resource.
+    pub fn new(
+        configuration: &Configuration,
+        directory: impl Into<Arc<Directory>>,
+        statement: &Statement,
+        ends: Ends,
+    ) -> Result<Self, ClientError> {
+        let directory = directory.into();
+        let needs = Needs { configuration, directory: &directory, has_client: ends.client.is_some() };
+        let needs = statement.names().map(|name| needs.of(name)).collect::<Result<Vec<_>, _>>()?;
+        let ranks = needs.iter().filter(|need| need.is_rank()).map(|need| need.name().to_owned()).collect();
+        let known = Known { ranks, ..Known::default() };
+        let (mut tasks, maps) = (tasks(needs, &ends), BTreeMap::new());
+        // A fallback that the statement also names is always requested.
+        let backup = statement.backup().filter(|name| !statement.has(name)).map(str::to_owned);
+        // Last, because it may not be needed by then.
+        tasks.make_contiguous().sort_by_key(|task| task.is_of(backup.as_deref()));
+        let keys = statement.keys().iter().map(|key| key.name.clone()).collect();
+        Ok(Self { directory, ends, tasks, maps, known, keys, backup })
+    }
+
+    /// Reuses the network maps already read by `other`, a survey of the same directory.
+    #[must_use]
+    pub fn after(mut self, other: &Self) -> Self {
+        self.maps.clone_from(&other.maps);
+        let maps = &self.maps;
+        self.tasks.retain(|task| !matches!(task, Task::NetworkMap(id) if maps.contains_key(id)));
+        self
+    }
+
+    /// Returns the next request; `None` when all are answered. It stays the same until [`Self::take`] receives the
+    /// response.
+    pub fn question(&mut self) -> Option<Question> {
+        while let Some(task) = self.tasks.front() {
+            let question = self.question_of(task);
+            if question.is_some() && !self.is_needless(task) {
+                return question;
+            }
+            self.tasks.pop_front();
+        }
+        None
+    }
+
+    /// Processes the response to the last request. The caller limits the body to
+    /// [`MAX_ANSWER_BYTES`](super::MAX_ANSWER_BYTES).
+    ///
+    /// # Errors
+    /// If the document is malformed, or a cost map depends on another version of the network map than the one read.
+    pub fn take(&mut self, media_type: &str, body: &[u8]) -> Result<(), ClientError> {
+        let Some(task) = self.tasks.pop_front() else { return Ok(()) };
+        let address = self.directory.entry(task.resource()).map(|entry| entry.uri.as_str()).unwrap_or_default();
+        let answer = Answer::read(address, media_type, body)?;
+        match task {
+            Task::NetworkMap(id) => drop(self.maps.insert(id, Arc::new(LocatedMap::read(&answer)?))),
+            Task::Way { name, reverse, way, replicas } => {
+                let values = self.values(&way, reverse, &replicas, &answer)?;
+                self.known.of_replicas.entry(name).or_default().extend(values);
+            }
+            Task::Properties { wanted, of_client, addresses, .. } => {
+                self.take_properties(&wanted, of_client, &addresses, &answer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the values obtained so far.
+    pub fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// Returns whether a task only serves the fallback of replicas that have a known key.
+    fn is_needless(&self, task: &Task) -> bool {
+        let is_known = |replica: &IpAddr| {
+            let candidate = self.known.at(Some(*replica));
+            self.keys.iter().any(|key| candidate.look(key).is_some())
+        };
+        let Task::Way { replicas, .. } = task else { return false };
+        task.is_of(self.backup.as_deref()) && replicas.iter().all(is_known)
+    }
+
+    /// Returns the request for a task; `None` if it cannot yield any value.
+    fn question_of(&self, task: &Task) -> Option<Question> {
+        let entry = self.directory.entry(task.resource())?;
+        match task {
+            Task::NetworkMap(_) => Some(get(entry)),
+            Task::Properties { wanted, addresses, .. } => {
+                let names: BTreeSet<&str> = wanted.iter().map(|wanted| wanted.property.as_str()).collect();
+                let addresses = endpoints(addresses);
+                Some(match entry.service {
+                    Service::EndpointProperties => {
+                        let document = json!({ "properties": names, "endpoints": addresses });
+                        post(entry, media::ENDPOINT_PROPERTIES_PARAMS, &document)
+                    }
+                    _ => {
+                        let document = json!({ "entities": addresses, "properties": names });
+                        post(entry, media::PROPERTY_MAP_PARAMS, &document)
+                    }
+                })
+            }
+            Task::Way { reverse, way, replicas, .. } => self.question_of_way(entry, way, *reverse, replicas),
+        }
+    }
+
+    fn question_of_way(&self, entry: &Entry, way: &Way, reverse: bool, replicas: &[IpAddr]) -> Option<Question> {
+        match way {
+            Way::EndpointCosts { kind, .. } => {
+                let document = json!({ "cost-type": kind, "endpoints": self.filter(replicas, reverse) });
+                Some(post(entry, media::ENDPOINT_COST_PARAMS, &document))
+            }
+            Way::PathVector { elements, .. } => {
+                let properties: Vec<_> = elements.property.iter().collect();
+                let document = json!({
+                    "cost-type": CostType::path_vector(),
+                    "endpoints": self.filter(replicas, reverse),
+                    "ane-property-names": properties,
+                });
+                Some(post(entry, media::ENDPOINT_COST_PARAMS, &document))
+            }
+            Way::CostMap { map, kind, .. } => {
+                let pairs = replicas.iter().filter_map(|replica| self.pids(map, *replica, reverse));
+                let (sources, destinations): (BTreeSet<&str>, BTreeSet<&str>) = pairs.unzip();
+                // Empty lists would select all PIDs.
+                if sources.is_empty() {
+                    return None;
+                }
+                Some(match entry.service {
+                    Service::FilteredCostMap => {
+                        let pids = json!({ "srcs": sources, "dsts": destinations });
+                        post(entry, media::COST_MAP_FILTER, &json!({ "cost-type": kind, "pids": pids }))
+                    }
+                    _ => get(entry),
+                })
+            }
+        }
+    }
+
+    /// Returns an `EndpointFilter` (RFC 7285 §11.5.1.3). An empty side stands for the requesting client.
+    fn filter(&self, replicas: &[IpAddr], reverse: bool) -> Json {
+        let client: Vec<IpAddr> = self.ends.client.into_iter().collect();
+        let (sources, destinations) = if reverse { (&*client, replicas) } else { (replicas, &*client) };
+        json!({ "srcs": endpoints(sources), "dsts": endpoints(destinations) })
+    }
+
+    /// Returns the source and destination PIDs; `None` if either is unknown.
+    fn pids(&self, map: &str, replica: IpAddr, reverse: bool) -> Option<(&str, &str)> {
+        let map = self.maps.get(map)?;
+        let (replica, client) = (map.locate(replica)?, map.locate(self.ends.client?)?);
+        Some(if reverse { (client, replica) } else { (replica, client) })
+    }
+
+    /// Returns the values in a response for the paths of `replicas`.
+    fn values(
+        &self,
+        way: &Way,
+        reverse: bool,
+        replicas: &[IpAddr],
+        answer: &Answer,
+    ) -> Result<Vec<(IpAddr, Value)>, ClientError> {
+        match way {
+            Way::EndpointCosts { .. } => {
+                let cells = answers::cells(answer.member(&["endpoint-cost-map"])?, &self.ends, reverse);
+                Ok(cells.into_iter().filter_map(|(replica, cell)| Some((replica, Value::from_json(cell)?))).collect())
+            }
+            Way::PathVector { elements, .. } => {
+                // An example in RFC 9275 §8 uses the second name.
+                let paths = answer.member(&["endpoint-cost-map", "cost-map"])?;
+                let told = answers::elements(answer.member(&["property-map"])?);
+                let cells = answers::cells(paths, &self.ends, reverse).into_iter();
+                Ok(cells.filter_map(|(replica, path)| Some((replica, elements.value(path, &told)?))).collect())
+            }
+            Way::CostMap { map: id, .. } => {
+                let costs = answer.member(&["cost-map"])?;
+                if self.maps.get(id).is_some_and(|map| answer.is_of_another(id, map)) {
+                    return Err(ClientError::Changed { map: id.clone() });
+                }
+                let cost = |replica: &IpAddr| answers::cost(costs, self.pids(id, *replica, reverse)?);
+                Ok(replicas.iter().filter_map(|replica| Some((*replica, cost(replica)?))).collect())
+            }
+        }
+    }
+
+    fn take_properties(
+        &mut self,
+        wanted: &[Wanted],
+        of_client: bool,
+        addresses: &[IpAddr],
+        answer: &Answer,
+    ) -> Result<(), ClientError> {
+        let entities = answer.member(&["property-map", "endpoint-properties"])?;
+        for Wanted { name, property, transformer } in wanted {
+            let told = answers::property(entities, property);
+            for address in addresses {
+                let value = told.get_lpm(&(*address).into()).and_then(|(_, value)| Value::from_json(value));
+                let value = match transformer {
+                    Some(transformer) => value.and_then(|value| transformer.apply(value)),
+                    None => value,
+                };
+                let Some(value) = value else { continue };
+                match of_client {
+                    true => drop(self.known.of_client.insert(name.clone(), value)),
+                    false => drop(self.known.of_replicas.entry(name.clone()).or_default().insert(*address, value)),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the tasks in order: network maps precede the cost maps that need them.
+fn tasks(needs: Vec<Need>, ends: &Ends) -> VecDeque<Task> {
+    let (mut maps, mut ways, mut properties) = (BTreeSet::new(), Vec::new(), BTreeMap::<_, Vec<Wanted>>::new());
+    let replicas: Vec<IpAddr> = ends.replicas.iter().copied().collect();
+    for need in needs {
+        match need {
+            Need::Way { name, reverse, way } => {
+                if let Way::CostMap { map, .. } = &way {
+                    maps.insert(map.clone());
+                }
+                ways.extend(replicas.chunks(MOST_ENDPOINTS).map(|replicas| Task::Way {
+                    name: name.clone(),
+                    reverse,
+                    way: way.clone(),
+                    replicas: replicas.to_vec(),
+                }));
+            }
+            Need::Property { name, resource, property, of_client, transformer } => {
+                let wanted = Wanted { name, property, transformer };
+                properties.entry((resource, of_client)).or_default().push(wanted);
+            }
+        }
+    }
+    let client: Vec<IpAddr> = ends.client.into_iter().collect();
+    let properties = properties.into_iter().flat_map(|((resource, of_client), wanted)| {
+        let addresses = if of_client { &client } else { &replicas };
+        let part = |addresses: &[IpAddr]| Task::Properties {
+            resource: resource.clone(),
+            wanted: wanted.clone(),
+            of_client,
+            addresses: addresses.to_vec(),
+        };
+        addresses.chunks(MOST_ENDPOINTS).map(part).collect::<Vec<_>>()
+    });
+    maps.into_iter().map(Task::NetworkMap).chain(ways).chain(properties).collect()
+}
+
+impl Task {
+    /// Returns whether the task obtains the path value with the given name.
+    fn is_of(&self, wanted: Option<&str>) -> bool {
+        matches!(self, Self::Way { name, .. } if Some(name.as_str()) == wanted)
+    }
+
+    /// Returns the resource of the task.
+    fn resource(&self) -> &str {
+        match self {
+            Self::NetworkMap(resource) | Self::Properties { resource, .. } => resource,
+            Self::Way { way, .. } => match way {
+                Way::EndpointCosts { resource, .. }
+                | Way::CostMap { resource, .. }
+                | Way::PathVector { resource, .. } => resource,
+            },
+        }
+    }
+}
+
+fn get(entry: &Entry) -> Question {
+    Question { uri: entry.uri.clone(), accept: entry.accept(), document: None }
+}
+
+fn post(entry: &Entry, media_type: &'static str, document: &Json) -> Question {
+    Question { document: Some((media_type, document.to_string().into_bytes())), ..get(entry) }
+}
+
+/// Formats addresses for requests.
+pub(super) fn endpoints(addresses: &[IpAddr]) -> Vec<String> {
+    addresses.iter().map(|address| Endpoint(*address).to_string()).collect()
+}
+
+/// The values of replicas and of the client, by their names in a statement.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Known {
+    of_replicas: BTreeMap<String, HashMap<IpAddr, Value>>,
+    of_client: BTreeMap<String, Value>,
+    /// Names with ordinal costs.
+    ranks: BTreeSet<String>,
+}
+
+impl Known {
+    /// Returns which values of a name are better, if the statement does not specify it: the least for ranks (RFC 7285
+    /// §6.1.2.2), else [`Configuration::direction`].
+    pub fn direction(&self, name: &str, configuration: &Configuration) -> Direction {
+        if self.ranks.contains(name) { Direction::Min } else { configuration.direction(name) }
+    }
+
+    /// Returns the values of the replica at the given address; `None` if its address is unknown.
+    pub fn at(&self, address: Option<IpAddr>) -> Candidate<'_> {
+        Candidate { known: self, address }
+    }
+}
+
+/// A replica for evaluation by a statement.
+#[derive(Debug, Clone, Copy)]
+pub struct Candidate<'a> {
+    known: &'a Known,
+    address: Option<IpAddr>,
+}
+
+impl Look for Candidate<'_> {
+    fn look(&self, name: &str) -> Option<Value> {
+        let of_replica = || self.known.of_replicas.get(name)?.get(&self.address?);
+        self.known.of_client.get(name).or_else(of_replica).cloned()
+    }
+}

@@ -1,0 +1,311 @@
+//! Statements evaluated with values from this crate's own server.
+
+use std::net::IpAddr;
+
+use serde_json::{Value as Json, json};
+
+use super::*;
+use towpath_alto::{
+    directory,
+    facts::Facts,
+    order::{Direction, Look as _, Statement, Value, Where},
+    world::World,
+};
+
+/// The sites of the talk, a link of known capacity, delays, and one site with a known continent.
+const FACTS: &str = r#"
+    [network-map.default]
+    CERN = ["137.138.0.0/16"]
+    IN2P3 = ["134.158.84.0/24"]
+    elsewhere = ["0.0.0.0/0", "::/0"]
+    [cost-map.default.routingcost]
+    IN2P3 = { CERN = 2 }
+    elsewhere = { CERN = 9 }
+    CERN = { IN2P3 = 7 }
+    [[costs]]
+    src = "134.158.84.23"
+    dst = "137.138.0.0/16"
+    delay-ow = 5300
+    [[costs]]
+    src = "140.115.32.0/24"
+    dst = "137.138.0.0/16"
+    delay-ow = 90000
+    [properties."ipv4:134.158.84.0/24"]
+    "priv:continent" = "EU"
+    [properties."ipv4:137.138.0.101"]
+    "priv:continent" = "EU"
+    [properties.".ane:link:ex2j_cern_ch-192_65_184_145"]
+    max-reservable-bandwidth = 1e11
+    [routers."ex2j.cern.ch"]
+    default = true
+    routes = [
+        { prefix = "134.158.84.0/24", next-hop = "192.65.184.145", as-path = "20965 2091 789" },
+        { prefix = "140.115.32.0/24", next-hop = "192.65.184.145", as-path = "20965 24167 7539 1659" },
+    ]
+"#;
+
+const CONFIGURATION: &str = r#"
+    [metrics.as_hopcount]
+    resource-type = "path-vector"
+    element-prefix = "as:"
+    reverse = true
+    [metrics.narrowest]
+    resource-type = "path-vector"
+    resource-id = "path-vector"
+    prop-name = "max-reservable-bandwidth"
+    prop-transformer = "scale(0.5)"
+    aggr-transformer = "min"
+    order = "max"
+    reverse = true
+    [metrics.distance]
+    resource-type = "cost-map"
+    cost-metric = "routingcost"
+    dependent-network-map = "default"
+    [metrics.cost]
+    resource-type = "cost-map"
+    cost-metric = "routingcost"
+    [metrics.region]
+    resource-type = "property-map"
+    prop-name = "priv:continent"
+    [metrics.odd]
+    resource-type = "endpoint-cost"
+    resource-id = "default"
+"#;
+
+const CERN: &str = "137.138.0.101";
+const IN2P3: &str = "134.158.84.23";
+const TAIWAN: &str = "140.115.32.101";
+const UNKNOWN: &str = "203.0.113.9";
+
+struct Server {
+    world: World,
+    directory: directory::Directory,
+}
+
+impl Server {
+    fn new() -> Self {
+        Self::of(FACTS)
+    }
+
+    fn of(facts: &str) -> Self {
+        let world = World::of([&Facts::parse(facts).unwrap()]).unwrap();
+        let (directory, _) = directory::Directory::of(&world);
+        Self { world, directory }
+    }
+
+    fn directory(&self) -> Directory {
+        let document = self.directory.answer(&self.world, |id| format!("./{id}"));
+        Directory::parse("http://h/alto/directory", &document.body).unwrap()
+    }
+
+    /// Returns the response for a client at CERN.
+    fn answer(&self, question: &Question) -> (&'static str, Vec<u8>) {
+        let resource = self.directory.find(question.uri.strip_prefix("http://h/alto/").unwrap()).unwrap();
+        let document = question.document.as_ref();
+        assert_eq!(document.map(|(media_type, _)| *media_type), resource.accepts());
+        assert!(question.accept.starts_with(resource.media_type()));
+        let request = document.map_or(Json::Null, |(_, document)| serde_json::from_slice(document).unwrap());
+        let answer = resource.answer(&self.world, &request, address(CERN)).unwrap();
+        (answer.media_type, answer.body)
+    }
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn survey(server: &Server, statement: &str, ends: Ends) -> Result<Survey, ClientError> {
+    let configuration = Configuration::parse(CONFIGURATION).unwrap();
+    Survey::new(&configuration, server.directory(), &statement.parse().unwrap(), ends)
+}
+
+fn ends(client: Option<&str>) -> Ends {
+    let replicas = [UNKNOWN, TAIWAN, IN2P3].map(address).into();
+    Ends { client: client.map(address), replicas }
+}
+
+/// Returns the formatted values of a name for the three replicas, and the number of requests needed.
+fn values(name: &str, client: Option<&str>) -> ([String; 3], usize) {
+    let server = Server::new();
+    let mut survey = survey(&server, &format!("BY {name}"), ends(client)).unwrap();
+    let mut questions = 0;
+    while let Some(question) = survey.question() {
+        let (media_type, body) = server.answer(&question);
+        survey.take(media_type, &body).unwrap();
+        questions += 1;
+    }
+    let known = survey.known();
+    let value = |replica| known.at(Some(address(replica))).look(name);
+    let printed = |replica| value(replica).map_or("-".to_owned(), |value| value.to_string());
+    ([IN2P3, TAIWAN, UNKNOWN].map(printed), questions)
+}
+
+#[test]
+fn each_metric_of_all_replicas_takes_one_question() {
+    for (name, expected) in [
+        ("as_hopcount", ["2", "3", "-"]),
+        ("dst.as_hopcount", ["2", "3", "-"]),
+        ("narrowest", ["50000000000", "50000000000", "-"]),
+        ("delay_ow", ["5300", "90000", "-"]),
+        ("delay-ow", ["5300", "90000", "-"]),
+        ("routingcost", ["2", "9", "9"]),
+        ("region", ["EU", "-", "-"]),
+        ("continent", ["EU", "-", "-"]),
+        ("priv:continent", ["EU", "-", "-"]),
+        ("default.pid", ["IN2P3", "elsewhere", "elsewhere"]),
+    ] {
+        for client in [Some(CERN), None] {
+            let expected = expected.map(str::to_owned);
+            assert_eq!(values(name, client), (expected, 1), "{name} for {client:?}");
+        }
+    }
+}
+
+#[test]
+fn replicas_of_which_no_key_is_known_are_ordered_by_distance() {
+    let positions = [(IN2P3, 45.8, 4.9), (TAIWAN, 25.0, 121.2), (CERN, 46.2, 6.0)];
+    let position = |(address, latitude, longitude)| {
+        format!("[properties.\"ipv4:{address}\"]\n\"priv:latitude\" = {latitude}\n\"priv:longitude\" = {longitude}\n")
+    };
+    let facts: String = positions.map(position).concat();
+    let known = |statement: &str, of_all: bool| {
+        let delay = |replica| format!("[[costs]]\nsrc = \"{replica}\"\ndst = \"{CERN}\"\ndelay-ow = 7\n");
+        let delays = if of_all { [IN2P3, TAIWAN].map(delay).concat() } else { String::new() };
+        let other = "[[costs]]\nsrc = \"192.0.2.1\"\ndst = \"192.0.2.2\"\ndelay-ow = 1\n";
+        let server = Server::of(&format!("{other}{delays}{facts}"));
+        let (directory, configuration) = (server.directory(), Configuration::default());
+        let statement = directory.completed(&statement.parse().unwrap());
+        let ends = Ends { client: Some(address(CERN)), replicas: [TAIWAN, IN2P3].map(address).into() };
+        let mut survey = Survey::new(&configuration, directory, &statement, ends).unwrap();
+        let mut questions = 0;
+        while let Some(question) = survey.question() {
+            let (media_type, body) = server.answer(&question);
+            survey.take(media_type, &body).unwrap();
+            questions += 1;
+        }
+        let candidates = [TAIWAN, IN2P3].map(|replica| survey.known().at(Some(address(replica))));
+        let ranked = statement.order(&candidates, &|name| configuration.direction(name), Where::Demote);
+        (questions, ranked.iter().map(|ranked| ranked.index).collect::<Vec<_>>())
+    };
+    assert_eq!(known("BY delay_ow", false), (2, vec![1, 0]));
+    assert_eq!(known("BY delay_ow, priv:geo-distance", true), (2, vec![1, 0]), "what is named is asked for");
+    assert_eq!(known("BY delay_ow WHERE priv:geo-distance < 1000", true), (2, vec![1, 0]));
+    assert_eq!(
+        known("BY delay_ow", true),
+        (1, vec![0, 1]),
+        "nobody asks for what is not needed, and ties stay as they were"
+    );
+    assert_eq!(Server::new().directory().completed(&"BY x".parse().unwrap()).backup(), None);
+}
+
+#[test]
+fn m3_of_ranks_the_least_is_the_best_whatever_is_ranked() {
+    let document = json!({
+        "meta": { "cost-types": { "t": { "cost-mode": "ordinal", "cost-metric": "tput" } } },
+        "resources": { "e": {
+            "uri": "e", "media-type": "application/alto-endpointcost+json",
+            "accepts": "application/alto-endpointcostparams+json", "capabilities": { "cost-type-names": ["t"] },
+        } },
+    });
+    let directory = Directory::parse("http://h/d", document.to_string().as_bytes()).unwrap();
+    let configuration = Configuration::default();
+    let statement = "BY tput".parse().unwrap();
+    let of_ranks = Survey::new(&configuration, directory, &statement, ends(Some(CERN))).unwrap();
+    assert_eq!(of_ranks.known().direction("tput", &configuration), Direction::Min);
+    assert_eq!(Known::default().direction("tput", &configuration), Direction::Max);
+}
+
+#[test]
+fn costs_between_pids_take_the_network_map_too() {
+    assert_eq!(values("distance", Some(CERN)), (["2", "9", "9"].map(str::to_owned), 2));
+    assert_eq!(values("distance", Some("2001:db8::1")), (["-", "-", "-"].map(str::to_owned), 2), "of another PID");
+}
+
+#[test]
+fn the_client_has_properties_too() {
+    assert_eq!(values("src.continent", Some(CERN)).0, ["EU", "EU", "EU"].map(str::to_owned));
+    assert_eq!(values("src.continent", Some(TAIWAN)).0, ["-", "-", "-"].map(str::to_owned));
+}
+
+#[test]
+fn the_talks_statement_orders_replicas() {
+    let server = Server::new();
+    let text = "BY=as_hopcount,delay_ow WHERE continent=\"EU\"";
+    let mut survey = survey(&server, text, ends(None)).unwrap();
+    while let Some(question) = survey.question() {
+        let (media_type, body) = server.answer(&question);
+        survey.take(media_type, &body).unwrap();
+    }
+    let statement: Statement = text.parse().unwrap();
+    let replicas = [None, Some(UNKNOWN), Some(TAIWAN), Some(IN2P3)];
+    let candidates = replicas.map(|replica| survey.known().at(replica.map(address)));
+    let order = |where_| {
+        let ranked = statement.order(&candidates, &|name| Configuration::default().direction(name), where_);
+        ranked.into_iter().map(|ranked| replicas[ranked.index]).collect::<Vec<_>>()
+    };
+    assert_eq!(order(Where::Demote), [Some(IN2P3), Some(TAIWAN), None, Some(UNKNOWN)]);
+    assert_eq!(order(Where::Drop), [Some(IN2P3)]);
+}
+
+#[test]
+fn what_cannot_be_asked_is_told_with_whose_fault_it_is() {
+    let server = Server::new();
+    for (name, told) in [
+        ("delai", "`delai` is no configured metric, and no cost metric or property of http://h/alto/directory"),
+        ("src.delai", "`src.delai` is no configured metric"),
+        ("odd", "metric odd: the resource default of http://h/alto/directory is no endpoint cost service"),
+        ("distance", "`distance` follows from the client's own address"),
+        ("src.continent", "`src.continent` follows from the client's own address"),
+    ] {
+        let error = survey(&server, &format!("BY {name}"), ends(None)).err().unwrap();
+        assert!(error.to_string().starts_with(told) && error.is_askers(), "{name}: {error}");
+    }
+    let error = survey(&server, "BY delai", ends(None)).err().unwrap().to_string();
+    assert!(error.ends_with("which has default.pid, delay-ow, priv:continent, routingcost"), "{error}");
+}
+
+#[test]
+fn what_terminals_obey_is_not_repeated_of_a_directory() {
+    let document = json!({
+        "meta": { "cost-types": { "km": { "cost-mode": "numerical", "cost-metric": "routingcost" } } },
+        "resources": { "costs": {
+            "uri": "costs", "media-type": towpath_alto::media::COST_MAP, "uses": ["a\u{1b}b"],
+            "capabilities": { "cost-type-names": ["km"] },
+        }},
+    });
+    let directory = Directory::parse("http://h/", document.to_string().as_bytes()).unwrap();
+    let configuration = Configuration::parse(CONFIGURATION).unwrap();
+    let statement = "BY cost".parse().unwrap();
+    let error = Survey::new(&configuration, directory, &statement, ends(Some(CERN))).err().unwrap().to_string();
+    assert!(error.starts_with("metric cost: http://h/ has no network map 'a b'"), "{error}");
+}
+
+#[test]
+fn a_network_map_that_changed_meanwhile_is_noticed() {
+    let server = Server::new();
+    let mut survey = survey(&server, "BY distance", ends(Some(CERN))).unwrap();
+    let (media_type, body) = server.answer(&survey.question().unwrap());
+    let mut document: Json = serde_json::from_slice(&body).unwrap();
+    document["meta"]["vtag"]["tag"] = "before".into();
+    survey.take(media_type, document.to_string().as_bytes()).unwrap();
+    let (media_type, body) = server.answer(&survey.question().unwrap());
+    assert_eq!(survey.take(media_type, &body), Err(ClientError::Changed { map: "default".into() }));
+}
+
+#[test]
+fn many_replicas_are_asked_for_in_parts_that_a_server_takes() {
+    let server = Server::new();
+    let longest = |number: u32| IpAddr::from([0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff, number as u16]);
+    let replicas = (0..9000).map(|number| longest(0xffff - number)).collect();
+    let mut survey = survey(&server, "BY delay_ow", Ends { client: None, replicas }).unwrap();
+    let mut asked = 0;
+    while let Some(question) = survey.question() {
+        let (_, document) = question.document.unwrap();
+        assert!(document.len() <= 256 << 10, "{}", document.len());
+        let document: Json = serde_json::from_slice(&document).unwrap();
+        asked += document["endpoints"]["srcs"].as_array().unwrap().len();
+        survey.take(towpath_alto::media::ENDPOINT_COST, br#"{"endpoint-cost-map": {}}"#).unwrap();
+    }
+    assert_eq!(asked, 9000);
+    assert_eq!(survey.known().at(Some(longest(0xffff))).look("delay_ow"), None::<Value>);
+}

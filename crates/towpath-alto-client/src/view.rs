@@ -1,0 +1,191 @@
+//! Client side of TIPS views (RFC 9569).
+//!
+//! [`Viewing::question`] returns the next request: to open the view, to fetch the next edge of its updates graph, or
+//! for a recommended edge. The response is passed to [`Viewing::take`]. After a rejected request,
+//! [`Viewing::refused`] selects another one: a recommended edge if the edge is gone, a new view if the view is
+//! closed. The server responds to a request for the next edge once that version exists.
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use super::{
+    directory::Entry,
+    document::Document,
+    error::{ClientError, shown},
+    follow::{CHANGES, Wanted},
+    held::{Held, Misfit},
+    media_type::MediaType,
+    survey::Question,
+    uri,
+};
+use towpath_alto::{
+    media,
+    patch::{Change, MERGE_PATCH},
+    update_services::{TIPS, TIPS_PARAMS},
+};
+
+/// A view and the response followed through it.
+#[derive(Debug)]
+pub struct Viewing {
+    name: String,
+    wanted: Wanted,
+    /// URI of the TIPS service.
+    service: String,
+    /// The media type of the response.
+    media_type: String,
+    step: Step,
+    held: Held,
+}
+
+/// The next request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    /// Open a view.
+    Open,
+    /// Fetch the edge between two versions of this view.
+    Edge(String, u64, u64),
+    /// Request a recommended edge of this view.
+    Recommend(String),
+}
+
+impl Viewing {
+    /// Follows a response of `resource` under `name`; nothing has been received yet. `service` opens views.
+    pub(super) fn new(name: &str, wanted: Wanted, resource: &Entry, service: &Entry) -> Self {
+        Self {
+            name: name.to_owned(),
+            wanted,
+            service: service.uri.clone(),
+            media_type: resource.media_type.clone(),
+            step: Step::Open,
+            held: Held::default(),
+        }
+    }
+
+    /// Returns the caller's name for the response.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the next request.
+    pub fn question(&self) -> Question {
+        let post = |uri: String, accept: &str, document: Json| Question {
+            uri,
+            accept: format!("{accept}, {}", media::ERROR),
+            document: Some((TIPS_PARAMS, document.to_string().into_bytes())),
+        };
+        match &self.step {
+            Step::Open => post(self.service.clone(), TIPS, self.wanted.request(self.held.tag())),
+            Step::Edge(view, from, to) => Question {
+                uri: format!("{view}/ug/{from}/{to}"),
+                accept: format!("{}, {}, {}", self.media_type, CHANGES.join(", "), media::ERROR),
+                document: None,
+            },
+            Step::Recommend(view) => {
+                let accept = format!("{TIPS}, {MERGE_PATCH}");
+                // The view keeps the input it was opened with.
+                let wanted = Wanted { input: None, ..self.wanted.clone() };
+                post(format!("{view}/ug"), &accept, wanted.request(self.held.tag()))
+            }
+        }
+    }
+
+    /// Returns whether the server delays its response until there is a change, for any length of time.
+    pub fn waits(&self) -> bool {
+        matches!(self.step, Step::Edge(_, from, _) if from > 0)
+    }
+
+    /// Returns the URI of the view, once it is open.
+    pub fn view(&self) -> Option<&str> {
+        match &self.step {
+            Step::Open => None,
+            Step::Edge(view, ..) | Step::Recommend(view) => Some(view),
+        }
+    }
+
+    /// Processes the response to the last request, from `address`; returns the followed response if it changed.
+    ///
+    /// # Errors
+    /// [`ClientError::Unfit`] if a change does not apply, and [`ClientError::Malformed`] if a response is malformed;
+    /// the next request recovers from both. [`ClientError::TooMuch`]: further requests do not help.
+    pub fn take(&mut self, address: &str, media_type: &str, body: &[u8]) -> Result<Option<Arc<Document>>, ClientError> {
+        match self.step.clone() {
+            Step::Open => self.opened(address, body).map(|()| None),
+            Step::Recommend(view) => {
+                // If the recommendation is unusable, open a new view.
+                self.step = Step::Open;
+                self.go_on(address, view, body).map(|()| None)
+            }
+            Step::Edge(view, from, to) => {
+                let taken = self.read(address, media_type, from, body);
+                self.step = match &taken {
+                    Ok(_) => Step::Edge(view, to, to.saturating_add(1)),
+                    Err(_) => Step::Recommend(view),
+                };
+                let has_changed = taken.inspect_err(|_| self.held.forget())?;
+                Ok(self.held.document().filter(|_| has_changed).map(Arc::clone))
+            }
+        }
+    }
+
+    /// Handles a rejected request. Returns whether the next request is a different one.
+    pub fn refused(&mut self) -> bool {
+        let next = match &self.step {
+            Step::Open => return false,
+            Step::Edge(view, ..) => Step::Recommend(view.clone()),
+            Step::Recommend(_) => Step::Open,
+        };
+        self.step = next;
+        true
+    }
+
+    /// Processes the response to opening a view (RFC 9569 §6.2).
+    fn opened(&mut self, address: &str, body: &[u8]) -> Result<(), ClientError> {
+        let told: Json = serde_json::from_slice(body).unwrap_or_default();
+        let view = told.get("tips-view-uri").and_then(Json::as_str).and_then(|view| uri::resolve(address, view));
+        let view = view.filter(|view| uri::is_http(view));
+        let view = view.ok_or_else(|| malformed(address, "it has no valid URI"))?;
+        self.go_on(address, view.trim_end_matches('/').to_owned(), body)
+    }
+
+    /// Processes a recommended edge (RFC 9569 §6.2, §7.4).
+    fn go_on(&mut self, address: &str, view: String, body: &[u8]) -> Result<(), ClientError> {
+        let told: Json = serde_json::from_slice(body).unwrap_or_default();
+        let number = |name: &str| {
+            let edge = told.get("tips-view-summary")?.get("updates-graph-summary")?.get("start-edge-rec")?;
+            edge.get(name)?.as_u64()
+        };
+        let edge = number("seq-i").zip(number("seq-j")).filter(|(from, to)| from < to);
+        let (from, to) = edge.ok_or_else(|| malformed(address, "it recommends no valid start edge"))?;
+        if from > 0 && self.held.document().is_none() {
+            return Err(malformed(address, "it recommends an incremental edge before a complete version"));
+        }
+        self.step = Step::Edge(view, from, to);
+        Ok(())
+    }
+
+    /// Processes the content of an edge (RFC 9569 §7.2); returns whether the response changed.
+    fn read(&mut self, address: &str, media_type: &str, from: u64, body: &[u8]) -> Result<bool, ClientError> {
+        let kind = MediaType::parse(media_type);
+        let Some(change) = CHANGES.into_iter().find(|change| kind.is(change)) else {
+            let document = Document::parse(&self.wanted.resource, address, media_type, body)?;
+            return Ok(self.held.replace(document));
+        };
+        if from == 0 {
+            return Err(malformed(address, "it sent a change instead of a complete version"));
+        }
+        let value = serde_json::from_slice(body).map_err(|error| Misfit::from(error.to_string()));
+        let changed = value.and_then(|value| {
+            let change = Change::of(change, value).expect("one of these kinds");
+            self.held.change(None, &change)
+        });
+        changed.map(|()| true).map_err(|misfit| misfit.of(&self.name))
+    }
+}
+
+fn malformed(address: &str, problem: &str) -> ClientError {
+    ClientError::Malformed { address: shown(address), what: "view", problem: problem.to_owned() }
+}
+
+#[cfg(test)]
+mod tests;

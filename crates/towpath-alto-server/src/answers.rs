@@ -1,0 +1,582 @@
+//! Responses to requests from the current network state.
+
+use std::{
+    future::pending,
+    net::IpAddr,
+    sync::{Arc, PoisonError, RwLock},
+    time::{Duration, SystemTime},
+};
+
+use crate::updates::{self, EVENT_STREAM, Present, UPDATE_STREAM_PARAMS};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use serde_json::Value;
+use tokio::time::sleep;
+use towpath_alto::{
+    delegation::{Delegate, Nobody},
+    directory::{DIRECTORY, Directory, Lack, LinkFault, TIPS, UPDATES},
+    facts::Facts,
+    fields, media,
+    problem::Problem,
+    resource::{Answer, Caller, Resource},
+    world::{World, WorldFault},
+};
+use towpath_alto_sources::{Consumer, Stale};
+use towpath_proto::{http::media_type, url::decode_href};
+use towpath_server::application::{Application, Body, Reply};
+use towpath_store::sys::clock;
+
+use super::{
+    delegates::{Asking, Delegates},
+    rucio::{self, Rucio, Source},
+    settings::Offer,
+    streams::Streams,
+    views::{Change, Views},
+};
+
+/// Minimum lifetime of a network state, in seconds, however short the calendar intervals: each new one is compared with the
+/// previous one for followers.
+const LEAST_WORLD_S: i64 = 10;
+
+/// Maximum sleep, in seconds, while waiting for a time of day: timers stop while the machine is suspended, the clock does not.
+const LOOK_AT_DATE_EVERY_S: u64 = 60;
+
+/// A network state and its directory.
+#[derive(Debug)]
+pub(super) struct Served {
+    world: World,
+    directory: Directory,
+    lacks: Vec<Lack>,
+    /// When its costs expire, in seconds since 1970; `None` if they never do.
+    over_s: Option<i64>,
+}
+
+/// Why no network state can be served.
+#[derive(Debug, thiserror::Error)]
+pub enum Unservable {
+    /// The facts of the agents are inconsistent.
+    #[error(transparent)]
+    World(#[from] WorldFault),
+    /// The directory cannot link to the configured others.
+    #[error(transparent)]
+    Link(#[from] LinkFault),
+}
+
+impl Served {
+    /// Builds the network state from facts, as of now, and the additional offer.
+    pub(super) fn of<'a>(
+        facts: impl Iterator<Item = &'a Facts>,
+        stale: impl Iterator<Item = Stale<'a>>,
+        offer: &Offer,
+    ) -> Result<Self, Unservable> {
+        let since = |at: Duration| humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + at).to_string();
+        let mut world = World::of(facts)?.with_stale(stale.map(|(agent, at)| (agent.to_owned(), since(at))));
+        if let Some(profile) = &offer.profile {
+            world = world.compatible(profile.clone())?;
+        }
+        let (directory, _) = Directory::of(&world);
+        Ok(Self::at(clock::unix_s(), world, directory.with_linked(offer.linked.clone())?))
+    }
+
+    /// Sets the time of a network state, in seconds since 1970.
+    fn at(unix_s: i64, world: World, directory: Directory) -> Self {
+        let world = world.at(unix_s);
+        let (_, lacks) = Directory::of(&world);
+        let over_s = world.next_interval_s().map(|next_s| next_s.max(unix_s.saturating_add(LEAST_WORLD_S)));
+        Self { world, directory, lacks, over_s }
+    }
+
+    /// Returns whether its costs have expired.
+    fn is_over(&self) -> bool {
+        self.over_s.is_some_and(|over_s| over_s <= clock::unix_s())
+    }
+
+    /// Returns the source for Rucio's distance table.
+    fn source<'a>(&'a self, delegate: &'a dyn Delegate) -> Source<'a> {
+        Source { world: &self.world, directory: &self.directory, delegate }
+    }
+
+    /// Returns the network state for followers.
+    pub(super) fn present(&self) -> Present<'_> {
+        Present { world: &self.world, directory: &self.directory }
+    }
+}
+
+/// Serves responses, each from a single network state.
+#[derive(Debug)]
+pub struct Answers {
+    served: RwLock<Arc<Served>>,
+    offer: Offer,
+    rucio: Option<Rucio>,
+    delegates: Delegates,
+    streams: Arc<Streams>,
+    views: Views,
+}
+
+impl Answers {
+    /// Creates the responses from the facts of agents and the additional offer.
+    ///
+    /// # Errors
+    /// If that makes no world.
+    pub fn of<'a>(
+        facts: impl Iterator<Item = &'a Facts>,
+        stale: impl Iterator<Item = Stale<'a>>,
+        offer: Offer,
+    ) -> Result<Self, Unservable> {
+        let served = RwLock::new(Arc::new(Served::of(facts, stale, &offer)?));
+        let streams = Streams::new();
+        let views = Views::new(Arc::clone(&streams));
+        let delegates = Delegates::new(Vec::new());
+        Ok(Self { served, offer, rucio: None, delegates, streams, views })
+    }
+
+    /// Adds Rucio's distance table.
+    pub fn with_rucio(self, rucio: Option<Rucio>) -> Self {
+        Self { rucio, ..self }
+    }
+
+    /// Adds the delegates.
+    pub fn with_delegates(self, delegates: Delegates) -> Self {
+        Self { delegates, ..self }
+    }
+
+    fn serve(&self, served: Served) {
+        let before = self.served();
+        let new = served.lacks.iter().filter(|lack| !before.lacks.contains(lack));
+        new.for_each(|lack| tracing::warn!("{lack}"));
+        let served = Arc::new(served);
+        self.views.forget_idle();
+        self.streams.renew(&served, || {
+            *self.served.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&served);
+        });
+    }
+
+    /// Returns what the directory lacks.
+    pub fn lacks(&self) -> Vec<Lack> {
+        self.served().lacks.clone()
+    }
+
+    fn served(&self) -> Arc<Served> {
+        Arc::clone(&self.served.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns a summary with one line per resource.
+    pub fn summary(&self) -> Vec<String> {
+        let served = self.served();
+        let resources = served.directory.resources().map(|resource| (&resource.id, resource.media_type()));
+        let linked = served.directory.linked().map(|(id, _)| (id, media::DIRECTORY));
+        resources.chain(linked).map(|(id, media_type)| format!("{id}  {media_type}")).collect()
+    }
+
+    /// Resolves the hosts in Rucio's table.
+    pub async fn look_up(&self) {
+        if let Some(rucio) = &self.rucio {
+            rucio.look_up().await;
+        }
+    }
+
+    /// Resolves the hosts periodically.
+    pub async fn look_up_again_and_again(self: Arc<Self>) {
+        loop {
+            sleep(rucio::LOOK_UP_EVERY).await;
+            self.look_up().await;
+        }
+    }
+
+    /// Returns the problems of Rucio's table.
+    pub fn lost(&self) -> Vec<String> {
+        let served = self.served();
+        self.rucio.as_ref().map_or_else(Vec::new, |rucio| rucio.lost(served.source(&Nobody)))
+    }
+}
+
+impl Consumer for Answers {
+    type Fault = Unservable;
+
+    /// Replaces the network state by one built from these facts. May block.
+    ///
+    /// # Errors
+    /// Returns an error if the facts are inconsistent; the previous state stays in use.
+    fn renew<'a>(
+        &self,
+        facts: impl Iterator<Item = &'a Facts>,
+        stale: impl Iterator<Item = Stale<'a>>,
+    ) -> Result<(), Unservable> {
+        self.serve(Served::of(facts, stale, &self.offer)?);
+        tracing::info!("facts changed: network state updated");
+        Ok(())
+    }
+
+    /// Checks that a network state can be built from these facts.
+    ///
+    /// # Errors
+    /// Returns an error if they are inconsistent.
+    fn would_renew<'a>(&self, facts: impl Iterator<Item = &'a Facts>) -> Result<(), Unservable> {
+        Served::of(facts, std::iter::empty(), &self.offer).map(drop)
+    }
+
+    /// Waits until costs change because time passes; never returns if they do not.
+    async fn until_over(&self) {
+        let Some(over_s) = self.served().over_s else { return pending().await };
+        while let Ok(left_s @ 1..) = u64::try_from(over_s.saturating_sub(clock::unix_s())) {
+            sleep(Duration::from_secs(left_s.min(LOOK_AT_DATE_EVERY_S))).await;
+        }
+    }
+
+    /// Updates costs to the current time if they have expired. May block.
+    fn go_on(&self) {
+        let served = self.served();
+        if served.is_over() {
+            self.serve(Served::at(clock::unix_s(), served.world.clone(), served.directory.clone()));
+        }
+    }
+}
+
+impl Application for Answers {
+    fn answer(&self, request: &Request<Vec<u8>>, client: IpAddr, is_again: bool) -> Reply {
+        let path = decode_href(request.uri().path()).ok().and_then(|path| String::from_utf8(path).ok());
+        let reply = match path.as_deref().map(|path| path.trim_start_matches('/')) {
+            Some(path) => match path.strip_prefix(VIEW) {
+                Some(view) => self.view(view, request),
+                None => self.made(path, request, client, is_again),
+            },
+            None => Err(Refusal::NotFound),
+        };
+        reply.unwrap_or_else(|refusal| refusal.into_response().into())
+    }
+}
+
+/// Path prefix of views, followed by the key.
+const VIEW: &str = "tips/";
+
+impl Answers {
+    /// Returns the document at `path`, or when to retry because a delegate is being queried.
+    fn made(&self, path: &str, request: &Request<Vec<u8>>, client: IpAddr, is_again: bool) -> Result<Reply, Refusal> {
+        let asking = self.delegates.asking(!is_again);
+        let document = self.document(path, request, client, &asking)?;
+        Ok(asking.pending().map_or(Reply::Now(document), Reply::Later))
+    }
+
+    fn document(
+        &self,
+        path: &str,
+        request: &Request<Vec<u8>>,
+        client: IpAddr,
+        asking: &Asking<'_>,
+    ) -> Result<Response<Body>, Refusal> {
+        let served = self.served();
+        match (path, request.uri().query()) {
+            ("" | DIRECTORY, _) => directory(&served, request),
+            (UPDATES, Some(key)) => self.control(key, request),
+            (UPDATES, None) => self.follow(request, client),
+            (TIPS, _) => self.open(request, client),
+            (rucio::PATH, query) => self.distances(&served, query, request, asking),
+            (id, _) => {
+                let resource = served.directory.find(id).ok_or(Refusal::NotFound)?;
+                let caller = Caller { address: client, delegate: asking };
+                resource_answer(&served, resource, request, caller)
+            }
+        }
+    }
+
+    /// Responds with Rucio's distance table.
+    fn distances(
+        &self,
+        served: &Served,
+        query: Option<&str>,
+        request: &Request<Vec<u8>>,
+        delegate: &dyn Delegate,
+    ) -> Result<Response<Body>, Refusal> {
+        let rucio = self.rucio.as_ref().ok_or(Refusal::NotFound)?;
+        if request.method() != Method::GET {
+            return Err(Refusal::Method(BY_GET));
+        }
+        let table = rucio.table(served.source(delegate), query)?;
+        Ok(response(StatusCode::OK, rucio::CSV, table.into_bytes()))
+    }
+
+    /// Opens a TIPS view.
+    fn open(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Result<Response<Body>, Refusal> {
+        let question = posted(request, updates::TIPS_PARAMS)?;
+        accept(request.headers(), updates::TIPS)?;
+        let asked = || {
+            let (scheme, authority) = request.uri().scheme().zip(request.uri().authority())?;
+            Some(format!("{scheme}://{authority}"))
+        };
+        let above = self.offer.url.as_ref().map(ToString::to_string).or_else(asked).ok_or(Refusal::Nowhere)?;
+        let uri = |key: &str| format!("{above}/{VIEW}{key}");
+        let told = self.views.open(&question, client, || self.served(), uri)?;
+        Ok(unkept(updates::TIPS, told.to_string().into_bytes()))
+    }
+
+    /// Handles a request to the view at `path`: `KEY`, `KEY/ug` or `KEY/ug/I/J`.
+    fn view(&self, path: &str, request: &Request<Vec<u8>>) -> Result<Reply, Refusal> {
+        let (key, within) = path.split_once('/').unwrap_or((path, ""));
+        let takes = |kind: &str| is_taken(request.headers(), kind);
+        match (within, request.method()) {
+            ("", &Method::DELETE) => {
+                self.views.close(key)?;
+                Ok(done().into())
+            }
+            ("", _) => Err(Refusal::Method("DELETE")),
+            ("ug", _) => {
+                let content = self.views.recommend(key, &posted(request, updates::TIPS_PARAMS)?)?;
+                match takes(content.media_type) {
+                    true => Ok(unkept(content.media_type, content.body.to_vec()).into()),
+                    false => Err(updates::Refusal::NotAccepted(content.media_type).into()),
+                }
+            }
+            (_, &Method::GET) => {
+                let edge = updates::edge_numbers(within).ok_or(Refusal::NotFound)?;
+                Ok(match self.views.edge(key, edge, takes)? {
+                    Change::Now(content) => unkept(content.media_type, content.body.to_vec()).into(),
+                    Change::Later(waiting) => Reply::Later(waiting),
+                })
+            }
+            (_, _) => Err(Refusal::Method(BY_GET)),
+        }
+    }
+
+    /// Opens an update stream.
+    fn follow(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Result<Response<Body>, Refusal> {
+        let question = posted(request, UPDATE_STREAM_PARAMS)?;
+        accept(request.headers(), EVENT_STREAM)?;
+        self.views.forget_idle();
+        // Relative, like the URIs in the directory. The key follows the `?`, because the log contains what precedes it.
+        let control_uri = |key: &str| format!("./{UPDATES}?{key}");
+        let events = self.streams.open(&question, client, || self.served(), control_uri)?;
+        Ok(unkept(EVENT_STREAM, Vec::new()).map(|_| Body::Stream(events)))
+    }
+
+    /// Adds or removes resources of an update stream.
+    fn control(&self, key: &str, request: &Request<Vec<u8>>) -> Result<Response<Body>, Refusal> {
+        let question = posted(request, UPDATE_STREAM_PARAMS)?;
+        self.streams.control(key, &question, || self.served())?;
+        Ok(done())
+    }
+}
+
+/// Returns an empty success response.
+fn done() -> Response<Body> {
+    let mut response = Response::new(Body::Whole(Vec::new()));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
+/// Returns a response that must not be cached, because it belongs to a secret URI.
+fn unkept(media_type: &'static str, body: Vec<u8>) -> Response<Body> {
+    let mut response = response(StatusCode::OK, media_type, body);
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Why there is no document.
+#[derive(Debug)]
+enum Refusal {
+    NotFound,
+    /// Only this method is allowed.
+    Method(&'static str),
+    /// The request must have this media type.
+    Content(&'static str),
+    /// The response has this media type, which the client does not accept.
+    Accept(&'static str),
+    Problem(Problem),
+    /// The request lacks the host that the URI of a view would refer to.
+    Nowhere,
+    /// An update stream or view was refused.
+    Update(updates::Refusal),
+    /// No distance table for this request.
+    Table(rucio::Refused),
+}
+
+impl From<rucio::Refused> for Refusal {
+    fn from(refused: rucio::Refused) -> Self {
+        Self::Table(refused)
+    }
+}
+
+impl From<updates::Refusal> for Refusal {
+    fn from(refusal: updates::Refusal) -> Self {
+        match refusal {
+            updates::Refusal::Problem(problem) => Self::Problem(problem),
+            other => Self::Update(other),
+        }
+    }
+}
+
+impl Refusal {
+    fn into_response(self) -> Response<Body> {
+        let (status, told) = match &self {
+            Refusal::NotFound => {
+                (StatusCode::NOT_FOUND, "there is no such resource; the directory lists them".to_owned())
+            }
+            Refusal::Method(allowed) => (StatusCode::METHOD_NOT_ALLOWED, format!("this resource supports {allowed}")),
+            Refusal::Content(wanted) => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("this resource requires a body of media type {wanted}"))
+            }
+            Refusal::Accept(offered) => (StatusCode::NOT_ACCEPTABLE, format!("this resource has media type {offered}")),
+            Refusal::Nowhere => {
+                (StatusCode::BAD_REQUEST, "`Host` is required: a view has an absolute address".to_owned())
+            }
+            Refusal::Table(refused @ rucio::Refused::Table(_)) => {
+                tracing::error!("rucio: {refused}");
+                (StatusCode::INTERNAL_SERVER_ERROR, refused.to_string())
+            }
+            Refusal::Table(refused) => (StatusCode::BAD_REQUEST, refused.to_string()),
+            Refusal::Update(refusal) => {
+                let status = StatusCode::from_u16(refusal.status());
+                (status.expect("statuses of refusals are valid"), refusal.to_string())
+            }
+            Refusal::Problem(problem) => {
+                tracing::debug!("{problem}");
+                let document = problem.document().to_string();
+                return response(StatusCode::BAD_REQUEST, media::ERROR, document.into_bytes());
+            }
+        };
+        let mut response = unkept("text/plain; charset=utf-8", format!("{told}\n").into_bytes());
+        *response.status_mut() = status;
+        if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("10"));
+        }
+        if let Refusal::Method(allowed) = self {
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+        }
+        response
+    }
+}
+
+fn response(status: StatusCode, media_type: &'static str, body: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Body::Whole(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
+
+const BY_GET: &str = "GET, HEAD";
+const BY_POST: &str = "POST";
+
+/// Responds to a GET of the directory.
+fn directory(served: &Served, request: &Request<Vec<u8>>) -> Result<Response<Body>, Refusal> {
+    if request.method() != Method::GET {
+        return Err(Refusal::Method(BY_GET));
+    }
+    accept(request.headers(), media::DIRECTORY)?;
+    // Relative, so that they work behind a proxy; with a leading dot, because IDs may contain colons.
+    Ok(tagged(served.directory.answer(&served.world, |id| format!("./{id}"))))
+}
+
+/// Responds to a GET or POST of a resource.
+fn resource_answer(
+    served: &Served,
+    resource: &Resource,
+    request: &Request<Vec<u8>>,
+    caller: Caller<'_>,
+) -> Result<Response<Body>, Refusal> {
+    let question = match (resource.accepts(), request.method()) {
+        (None, &Method::GET) => Value::Null,
+        (None, _) => return Err(Refusal::Method(BY_GET)),
+        (Some(wanted), _) => posted(request, wanted)?,
+    };
+    accept(request.headers(), resource.media_type())?;
+    resource.answer_with(&served.world, &question, caller).map(tagged).map_err(Refusal::Problem)
+}
+
+/// Returns the posted document, which must have this media type.
+fn posted(request: &Request<Vec<u8>>, wanted: &'static str) -> Result<Value, Refusal> {
+    match *request.method() {
+        Method::POST if !is_of(request.headers(), wanted) => Err(Refusal::Content(wanted)),
+        Method::POST => fields::parse(request.body()).map_err(Refusal::Problem),
+        _ => Err(Refusal::Method(BY_POST)),
+    }
+}
+
+/// Returns a response with an entity tag.
+fn tagged(answer: Answer) -> Response<Body> {
+    let tag = HeaderValue::try_from(format!("\"{}\"", answer.tag)).expect("hex digits form a valid header value");
+    let mut response = response(StatusCode::OK, answer.media_type, answer.body);
+    response.headers_mut().insert(header::ETAG, tag);
+    response
+}
+
+/// Returns whether the body has this media type. Parameters are ignored.
+fn is_of(headers: &HeaderMap, wanted: &str) -> bool {
+    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    media_type::is(given, wanted)
+}
+
+/// Checks that the client accepts the media type.
+fn accept(headers: &HeaderMap, offered: &'static str) -> Result<(), Refusal> {
+    if is_taken(headers, offered) { Ok(()) } else { Err(Refusal::Accept(media_type::essence(offered))) }
+}
+
+/// Returns whether the client accepts a media type (RFC 9110 §12.5.1). A missing `Accept` header matches any media type; the
+/// most specific range decides. Parameters are ignored: of ranges that differ only in them, one with a non-zero weight
+/// suffices.
+fn is_taken(headers: &HeaderMap, offered: &str) -> bool {
+    let ranges = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let ranges: Vec<&str> =
+        ranges.flat_map(|value| value.split(',')).map(str::trim).filter(|range| !range.is_empty()).collect();
+    let kind = media_type::essence(offered);
+    let every_subtype = format!("{}/*", kind.split('/').next().unwrap_or_default());
+    let said = |wanted: &str| {
+        let mut alike = ranges.iter().filter(|range| media_type::is(range, wanted)).peekable();
+        alike.peek()?;
+        Some(alike.any(|range| quality(range) != Some(0.0)))
+    };
+    [kind, &every_subtype, "*/*"].into_iter().find_map(said).unwrap_or(ranges.is_empty())
+}
+
+/// Returns the weight of a range, if present.
+fn quality(range: &str) -> Option<f64> {
+    let mut parameters = range.split(';').skip(1).filter_map(|parameter| parameter.trim().split_once('='));
+    parameters.find(|(name, _)| name.eq_ignore_ascii_case("q"))?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::block_in_place;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn k1_a_world_whose_time_is_over_gives_way_to_that_of_now() {
+        let calendar =
+            "[calendars.tput]\nstart = '2026-01-05T00:00:00Z'\ntime-interval-size = 0.5\nnumber-of-intervals = 2\n";
+        let facts = format!(
+            "{calendar}repeated = 4000000000\n[network-map.m]\nP = ['0.0.0.0/0']\n[cost-map.m.tput.P]\nP = [1, 2]"
+        );
+        let answers = Answers::of([Facts::parse(&facts).unwrap()].iter(), std::iter::empty(), Offer::default());
+        let answers = answers.unwrap();
+        let served = answers.served();
+        assert!(served.over_s.unwrap() - clock::unix_s() > LEAST_WORLD_S / 2, "not each half a second");
+        answers.go_on();
+        assert!(Arc::ptr_eq(&served, &answers.served()), "it is not over");
+        let earlier = Served::at(clock::unix_s() - LEAST_WORLD_S, served.world.clone(), served.directory.clone());
+        block_in_place(|| answers.serve(earlier));
+        answers.until_over().await;
+        block_in_place(|| answers.go_on());
+        assert!(!answers.served().is_over());
+    }
+
+    #[test]
+    fn what_a_client_takes() {
+        let takes = |text: &'static str| {
+            let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(text))]);
+            accept(&headers, media::NETWORK_MAP).is_ok()
+        };
+        assert!(accept(&HeaderMap::new(), media::NETWORK_MAP).is_ok());
+        for text in [
+            "*/*",
+            "text/html, application/*;q=0.5",
+            "application/alto-networkmap+json,application/alto-error+json",
+            "",
+            "application/alto-networkmap+json;x=1;q=0, application/alto-networkmap+json;x=2",
+        ] {
+            assert!(takes(text), "{text}");
+        }
+        for text in
+            ["text/html", "application/json", "*/*;q=0", "*/*;Q=0.0", "application/alto-networkmap+json;q=0, */*"]
+        {
+            assert!(!takes(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Settings of `towpath alto`, each documented once: those of agents in [`towpath_alto_sources::settings`], those common to all servers in
+//! [`ServeConfig`], the others here.
+
+pub mod public_url;
+pub mod rucio;
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
+
+use serde::{Deserialize, Serialize};
+use towpath_alto::{compatibility::Profile, directory::Linked, names::ResourceId};
+use towpath_alto_sources::settings::agent::AgentConfig;
+use towpath_server::{
+    ServeConfig,
+    config::{AccessConfig, AccessLogConfig, Limits, TlsConfig},
+    units::Span,
+};
+
+use self::{public_url::PublicUrl, rucio::RucioConfig};
+
+/// ALTO has no assigned port; servers are found by the URI of their directory.
+const DEFAULT_PORT: u16 = 8096;
+
+/// All settings of `towpath alto`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AltoConfig {
+    /// Addresses to listen on. HTTP/1.1, HTTP/2 and TLS share each port.
+    pub listen: Vec<SocketAddr>,
+    /// Public URL, if a proxy terminates TLS or adds a path (`https://alto.example.org/path`): views are announced beneath it.
+    /// By default they are announced beneath the URL of the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<PublicUrl>,
+    /// How long requests in flight may continue after a stop signal.
+    pub drain: Span,
+    /// TLS.
+    pub tls: TlsConfig,
+    /// Access control.
+    pub access: AccessConfig,
+    /// Origins whose pages may read responses (`https://dashboard.example.org`; `*`: all). Requests from such a page have the
+    /// rights of the user's network location.
+    pub origins: Vec<String>,
+    /// Limits.
+    pub limits: Limits,
+    /// The access log.
+    pub access_log: AccessLogConfig,
+    /// Additionally offer paths in the format of another program: `openalto`, whose resource is then `cern-pv`, or
+    /// `openalto:NAME`; `openalto-client` for OpenALTO's own client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compatibility: Option<Profile>,
+    /// Directories of other servers linked from this one, by name.
+    pub linked: BTreeMap<ResourceId, Linked>,
+    /// Rucio's distance table.
+    pub rucio: RucioConfig,
+    /// File for the facts of servers, programs and routers, but not of local files. After a restart they are used until the
+    /// agents report again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<PathBuf>,
+    /// Sources of facts about the network, by name. Later names take precedence.
+    pub agents: BTreeMap<String, AgentConfig>,
+}
+
+/// Offer in addition to the facts of agents.
+#[derive(Debug, Clone, Default)]
+pub struct Offer {
+    /// Format of another program.
+    pub profile: Option<Profile>,
+    /// Directories of other servers.
+    pub linked: BTreeMap<ResourceId, Linked>,
+    /// Public URL; `None` to use that of the request.
+    pub url: Option<PublicUrl>,
+}
+
+impl Default for AltoConfig {
+    fn default() -> Self {
+        let ServeConfig { drain, tls, access, limits, access_log, .. } = ServeConfig::default();
+        let listen = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT)];
+        let (url, origins, compatibility, linked, rucio, snapshot, agents) = Default::default();
+        Self {
+            listen,
+            url,
+            drain,
+            tls,
+            access,
+            origins,
+            limits,
+            access_log,
+            compatibility,
+            linked,
+            rucio,
+            snapshot,
+            agents,
+        }
+    }
+}
+
+impl AltoConfig {
+    /// Returns the offer in addition to the facts of agents.
+    pub fn offer(&self) -> Offer {
+        Offer { profile: self.compatibility.clone(), linked: self.linked.clone(), url: self.url.clone() }
+    }
+
+    /// Returns the settings of the underlying server.
+    pub fn server(&self) -> ServeConfig {
+        let Self { listen, drain, tls, access, limits, access_log, .. } = self.clone();
+        ServeConfig { listen, drain, tls, access, limits, access_log, ..ServeConfig::default() }
+    }
+}

@@ -1,0 +1,126 @@
+//! Settings of Rucio's distance table.
+
+use std::{collections::BTreeMap, fmt, net::IpAddr, path::PathBuf, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use towpath_alto::names::PidName;
+
+/// Contents of Rucio's distance table; disabled without storages.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RucioConfig {
+    /// Storages by RSE name: each an address, a PID of the default map, or a host.
+    pub rses: BTreeMap<Name, Spot>,
+    /// Sites by the names that Rucio's clients report (`SITE_NAME`), in the same form; by default each PID of the default map.
+    pub sites: BTreeMap<Name, Spot>,
+    /// Default statement for requests without one (`stmt`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statement: Option<String>,
+    /// Definitions of the names in statements: a file, as for `--config` of `towpath order`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<PathBuf>,
+}
+
+/// A name in the table, which has no quoting, and in memcached keys of Rucio's cache: printable, without spaces, commas and
+/// quotes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Name(String);
+
+impl Name {
+    /// Returns it as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        // Keys contain both names and a prefix of Rucio, and memcached limits them to 250 bytes.
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && !b",\"".contains(&byte);
+        match (1..=99).contains(&name.len()) && name.bytes().all(is_plain) {
+            true => Ok(Self(name)),
+            false => Err(format!(
+                "{name:?} cannot be in the table: up to 99 printable ASCII characters without spaces, commas and quotes"
+            )),
+        }
+    }
+}
+
+impl From<Name> for String {
+    fn from(Name(name): Name) -> Self {
+        name
+    }
+}
+
+/// Location of a site or storage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Spot {
+    /// At this address.
+    Address(IpAddr),
+    /// The PID of this name if it is in the default map, else the host.
+    Named(String),
+}
+
+impl FromStr for Spot {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_of_host = |character: char| character.is_ascii_alphanumeric() || "-._".contains(character);
+        let is_host = !text.is_empty() && text.len() <= 253 && text.chars().all(is_of_host);
+        match text.parse() {
+            Ok(address) => Ok(Self::Address(address)),
+            Err(_) if is_host || PidName::new(text).is_ok() => Ok(Self::Named(text.to_owned())),
+            Err(_) => Err(format!("{text:?} is no address, and no name of a PID or of a host")),
+        }
+    }
+}
+
+impl TryFrom<String> for Spot {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Spot> for String {
+    fn from(spot: Spot) -> Self {
+        spot.to_string()
+    }
+}
+
+impl fmt::Display for Spot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Named(name) => f.write_str(name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_stand_in_the_table_is_refused() {
+        let config = |text: &str| toml::from_str::<RucioConfig>(text).map_err(|error| error.to_string());
+        let config_is_wrong = |text: &str, told: &str| {
+            let error = config(text).unwrap_err();
+            assert!(error.contains(told), "{text}: {error}");
+        };
+        config_is_wrong("[rses]\n'A,B' = '192.0.2.1'", "without spaces, commas");
+        config_is_wrong("[rses]\n'é' = '192.0.2.1'", "ASCII");
+        config_is_wrong(&format!("[rses]\n{} = '192.0.2.1'", "A".repeat(100)), "up to 99");
+        config_is_wrong("[rses]\nA = 'not a host'", "no address");
+        config_is_wrong("[rses]\nA = ''", "no address");
+        config_is_wrong("[storages]", "unknown field `storages`");
+        let config = config("[rses]\nA = '2001:db8::1'\nB = 'CERN'\nC = 'se.example.org'").unwrap();
+        let spots: Vec<&Spot> = config.rses.values().collect();
+        assert!(matches!(spots[..], [Spot::Address(_), Spot::Named(_), Spot::Named(_)]), "{spots:?}");
+    }
+}

@@ -1,0 +1,72 @@
+//! Splits responses into their JSON documents, and computes the changes between two versions.
+
+use std::str;
+
+use serde_json::Value;
+
+use super::{Content, body::Tally};
+use towpath_alto::patch::{Allowed, Change, smallest};
+
+/// One document of a response.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// The `Content-ID` without brackets, if the response is multipart.
+    pub(super) id: Option<String>,
+    /// Serialized document.
+    pub(super) value: Value,
+}
+
+/// A change of one document.
+#[derive(Debug)]
+pub(super) struct Patch {
+    /// `Content-ID` of the changed part, or `None` if the response is a single document.
+    pub(super) part: Option<String>,
+    /// The change.
+    pub(super) content: Content,
+}
+
+impl Patch {
+    fn of(part: &Part, change: &Change, tally: &Tally) -> Self {
+        let body = tally.body(change.value().to_string().into_bytes());
+        Self { part: part.id.clone(), content: Content { media_type: change.media_type(), body } }
+    }
+}
+
+/// Returns the documents of a response: one, or one per part. Empty if the response is not JSON, which can only be sent whole.
+pub(super) fn parts(media_type: &str, body: &[u8]) -> Vec<Part> {
+    let parts = match boundary(media_type) {
+        Some(boundary) => multipart(body, boundary),
+        None => serde_json::from_slice(body).ok().map(|value| vec![Part { id: None, value }]),
+    };
+    parts.unwrap_or_default()
+}
+
+fn boundary(media_type: &str) -> Option<&str> {
+    media_type.split(';').find_map(|parameter| parameter.trim().strip_prefix("boundary="))
+}
+
+fn multipart(body: &[u8], boundary: &str) -> Option<Vec<Part>> {
+    let text = str::from_utf8(body).ok()?.strip_prefix(&format!("--{boundary}\r\n"))?;
+    let text = text.strip_suffix(&format!("\r\n--{boundary}--\r\n"))?;
+    let delimiter = format!("\r\n--{boundary}\r\n");
+    text.split(&delimiter).map(part).collect()
+}
+
+fn part(text: &str) -> Option<Part> {
+    let (header, document) = text.split_once("\r\n\r\n")?;
+    let id = header.lines().find_map(|line| line.strip_prefix("Content-ID: "))?;
+    let id = id.strip_prefix('<')?.strip_suffix('>')?.to_owned();
+    Some(Part { id: Some(id), value: serde_json::from_str(document).ok()? })
+}
+
+/// Returns the changes from the documents `old` to `new`, one per changed document. Returns `None` if nothing changed, or if
+/// the response should be sent whole because the parts differ or a full document is smaller.
+pub(super) fn patches(old: &[Part], new: &[Part], allowed: Allowed, tally: &Tally) -> Option<Vec<Patch>> {
+    if !old.iter().map(|part| &part.id).eq(new.iter().map(|part| &part.id)) {
+        return None;
+    }
+    let changed = old.iter().zip(new).filter(|(old, new)| old.value != new.value);
+    let patches = changed.map(|(old, new)| Some(Patch::of(new, &smallest(&old.value, &new.value, allowed)?, tally)));
+    let patches: Vec<Patch> = patches.collect::<Option<_>>()?;
+    (!patches.is_empty()).then_some(patches)
+}

@@ -1,0 +1,200 @@
+//! Polled agents: they check files and query servers, and read what changed.
+
+use std::{
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use tokio::{sync::watch, task::spawn_blocking, time::sleep};
+use towpath_client::{Client, ClientOptions, Inquiry, Outcome, TokenSource};
+use towpath_store::{Caller, sys::disk};
+
+use super::{Teller, pauses};
+use crate::{
+    settings::agent::{AgentConfig, Question, Source},
+    sources::{Before, Content, Knowledge, Material, Reading, Results},
+};
+
+/// Maximum time for a server's response, including redirects and retries.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
+
+/// Maximum size of a response. A looking glass prints more for all routes of the Internet, which should not be requested from
+/// one.
+const ANSWER_BYTES: usize = 64 << 20;
+
+/// A polled agent.
+#[derive(Debug)]
+pub(super) struct Asked {
+    config: Arc<AgentConfig>,
+    questions: Vec<Question>,
+    client: Arc<Client>,
+    /// Version of each response last read; `None` if it has none or was not read.
+    marks: Vec<Option<Mark>>,
+    /// Whether facts are already known. Those from the snapshot may be dropped at any time.
+    knows: Arc<AtomicBool>,
+    /// The last results of each document, if the agent reads measurements.
+    results: Option<Results>,
+}
+
+/// Version of a response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Mark {
+    /// Inode number, length and modification time: a copy may preserve the time, but not the inode number.
+    File(u64, u64, Option<SystemTime>),
+    /// An entity tag.
+    Page(String),
+}
+
+/// A response and its version, unless unchanged.
+type Look = Option<(Content, Option<Mark>)>;
+
+/// Creates an HTTP client without a token, since the servers are third parties.
+pub(super) fn client() -> Client {
+    let stall = ANSWER_TIME;
+    Client::new(Arc::new(ClientOptions { token: TokenSource::Nothing, stall, retries: 1, ..ClientOptions::default() }))
+}
+
+impl Asked {
+    /// Creates an agent that has not been polled; facts may be known from the snapshot.
+    pub(super) fn new(config: &AgentConfig, client: Arc<Client>, knows: Arc<AtomicBool>) -> Self {
+        let questions = config.questions();
+        let marks = vec![None; questions.len()];
+        Self { config: Arc::new(config.clone()), questions, client, marks, knows, results: None }
+    }
+
+    /// Polls indefinitely: at the configured interval, and immediately, rereading everything, when signalled.
+    pub(super) async fn run(mut self, teller: Teller, mut anew: watch::Receiver<()>) {
+        let mut failures = 0_u32;
+        loop {
+            let knew = self.knows();
+            match self.ask().await {
+                // It was rejected relative to facts that have been dropped since.
+                Err(_) if knew && !self.knows() => continue,
+                Ok((knowledge, trouble)) => {
+                    failures = 0;
+                    teller.tell(knowledge, trouble).await;
+                }
+                Err(trouble) => {
+                    failures = failures.saturating_add(1);
+                    teller.tell(None, Some(trouble)).await;
+                }
+            }
+            tokio::select! {
+                () = sleep(pauses::until_asked(self.config.refresh(), failures)) => {}
+                told = anew.changed() => match told {
+                    Ok(()) => self.marks.fill(None),
+                    Err(_) => return,
+                }
+            }
+        }
+    }
+
+    /// Returns the agent's facts, or `None` if unchanged, and the problem with a part of them.
+    async fn ask(&mut self) -> Result<(Option<Knowledge>, Option<String>), String> {
+        let mut looks = Vec::new();
+        for (question, mark) in self.questions.iter().zip(&self.marks) {
+            looks.push(self.look_or_miss(question, mark.as_ref()).await?);
+        }
+        if looks.iter().all(Option::is_none) {
+            return Ok((None, None));
+        }
+        let (mut materials, mut marks) = (Vec::new(), Vec::new());
+        for (question, look) in self.questions.iter().zip(looks) {
+            let (content, mark) = match look {
+                Some(look) => look,
+                // Unchanged, but needed together with the changed ones.
+                None => self.look_or_miss(question, None).await?.expect("a request without a version returns content"),
+            };
+            materials.push(Material { source: question.source.to_string(), content });
+            marks.push(mark);
+        }
+        let (config, before) = (Arc::clone(&self.config), self.before());
+        let read = spawn_blocking(move || config.read(materials, &before)).await;
+        let Reading { knowledge, trouble } =
+            read.map_err(|error| format!("internal error while reading: {error}"))??;
+        self.marks = match trouble {
+            None => marks,
+            // Parts that could not be read must be checked again.
+            Some(_) => vec![None; marks.len()],
+        };
+        if let Knowledge::Results(results) = &knowledge {
+            self.results = Some(results.clone());
+        }
+        self.knows.store(true, Ordering::Relaxed);
+        Ok((Some(knowledge), trouble))
+    }
+
+    /// Returns the previous knowledge.
+    fn before(&self) -> Before {
+        match &self.results {
+            Some(results) => Before::Results(results.clone()),
+            None if self.knows() => Before::Something,
+            None => Before::Nothing,
+        }
+    }
+
+    fn knows(&self) -> bool {
+        self.knows.load(Ordering::Relaxed)
+    }
+
+    /// Like [`Self::look`], but a missing response is not an error if an earlier one can replace it.
+    async fn look_or_miss(&self, question: &Question, mark: Option<&Mark>) -> Result<Look, String> {
+        let looked = self.look(question, mark).await;
+        looked.or_else(|trouble| match &self.results {
+            Some(_) => Ok(Some((Content::Missing(trouble), None))),
+            None => Err(trouble),
+        })
+    }
+
+    async fn look(&self, question: &Question, mark: Option<&Mark>) -> Result<Look, String> {
+        let Question { source, form } = question;
+        let looked = match source {
+            Source::File(path) => look_at_file(path.clone(), mark).await,
+            Source::Page(url) => self.look_at_page(url, form.as_deref(), mark).await,
+        };
+        looked.map_err(|error| format!("{source}: {error}"))
+    }
+
+    async fn look_at_page(
+        &self,
+        url: &str,
+        form: Option<&[(String, String)]>,
+        mark: Option<&Mark>,
+    ) -> Result<Look, String> {
+        let etag = match mark {
+            Some(Mark::Page(etag)) => Some(&**etag),
+            _ => None,
+        };
+        let form = form.map(towpath_client::form);
+        let document = form.as_ref().map(|(media_type, document)| (*media_type, document.as_slice()));
+        let inquiry = Inquiry {
+            accept: "*/*",
+            document,
+            refusal_type: None,
+            etag,
+            limit_bytes: ANSWER_BYTES,
+            patience: ANSWER_TIME,
+        };
+        let reply = self.client.inquire(url, &Caller::nobody(), inquiry).await.map_err(|error| error.to_string())?;
+        let content = || (Content::Bytes(reply.body), reply.etag.map(Mark::Page));
+        Ok((reply.outcome != Outcome::Unchanged).then(content))
+    }
+}
+
+async fn look_at_file(path: PathBuf, mark: Option<&Mark>) -> Result<Look, String> {
+    let looking = spawn_blocking(move || (mark_of_file(&path), path));
+    let (found, path) = looking.await.map_err(|error| format!("internal error while checking the file: {error}"))?;
+    // A write between now and reading the file changes this mark.
+    let found = found.map_err(|error| error.to_string())?;
+    Ok((mark != Some(&found)).then_some((Content::File(path), Some(found))))
+}
+
+fn mark_of_file(path: &Path) -> std::io::Result<Mark> {
+    let metadata = disk::open(path)?.metadata()?;
+    Ok(Mark::File(metadata.ino(), metadata.len(), metadata.modified().ok()))
+}

@@ -1,0 +1,289 @@
+//! Delegates: agents queried on demand, either another ALTO server or a program.
+//!
+//! The [`Desk`] supplies the needed items in rounds of a few questions, each settled separately. A delegate that does not
+//! answer is left alone for a while, longer each time; meanwhile requests are answered without it.
+
+mod dialogue;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    future::{pending, ready},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use crate::lines::MAX_VALUE_BYTES;
+use futures::{StreamExt as _, stream};
+use serde_json::Value;
+use tokio::{sync::watch, time::sleep};
+use towpath_alto::{
+    delegation::{Askable, Item, Question},
+    facts::Facts,
+    names::{CostMetric, PropertyName},
+};
+use towpath_alto_client::{
+    Posting,
+    net::{AltoClient, PATIENCE},
+};
+use towpath_client::Client;
+use towpath_proto::units::Span;
+use towpath_store::sys::clock;
+
+use self::dialogue::Dialogue;
+use super::{Purpose, Teller, pauses::Restarts};
+use crate::{
+    desk::Desk,
+    settings::delegate::{DelegateConfig, Whom},
+    sources::Knowledge,
+};
+
+/// Maximum number of concurrent questions to a server within a round.
+const AT_A_TIME: usize = 4;
+
+/// Values learned from one question.
+type Told = Vec<(Item, Value)>;
+
+/// Why a question has no complete answer, as a message.
+#[derive(Debug)]
+enum Unanswered {
+    /// The answer is partial, possibly because of the question itself: the remaining items count as unknown.
+    Partly(Told, String),
+    /// The delegate is unreachable, so that the question must be repeated.
+    Gone(String),
+}
+
+/// A delegate and the items needed from it.
+pub(super) struct Delegated {
+    pub(super) config: DelegateConfig,
+    pub(super) desk: Arc<Desk>,
+    pub(super) client: Arc<Client>,
+    pub(super) purpose: Purpose,
+}
+
+impl Delegated {
+    /// Answers the desk's questions indefinitely. A reload signal drops learned values.
+    pub(super) async fn run(self, teller: Teller, mut anew: watch::Receiver<()>) {
+        let mut restarts = Restarts::default();
+        loop {
+            let trouble = match self.open(&teller.name).await {
+                Ok(mut source) => self.serve(&mut source, &teller, &mut anew, &mut restarts).await,
+                Err(trouble) => Some(trouble),
+            };
+            let Some(trouble) = trouble else {
+                restarts.note_work();
+                continue;
+            };
+            self.desk.close();
+            let pause = restarts.pause();
+            teller.tell(None, Some(format!("{trouble}; it is asked again in {}", Span(pause)))).await;
+            tokio::select! {
+                () = sleep(pause) => {}
+                told = anew.changed() => match told {
+                    Ok(()) => self.desk.forget(),
+                    Err(_) => return,
+                }
+            }
+        }
+    }
+
+    /// Serves questions until the source must be reopened or fails.
+    async fn serve(
+        &self,
+        source: &mut Source,
+        teller: &Teller,
+        anew: &mut watch::Receiver<()>,
+        restarts: &mut Restarts,
+    ) -> Option<String> {
+        let askable = match self.offered(source) {
+            Ok(askable) => askable,
+            Err(trouble) => return Some(trouble),
+        };
+        self.desk.open(askable.clone());
+        teller.tell(Some(Knowledge::of(Facts { askable, ..Facts::default() })), None).await;
+        let mut is_due = pin!(sleep(self.config.refresh()));
+        loop {
+            let questions = tokio::select! {
+                questions = self.desk.next() => questions,
+                () = &mut is_due, if source.may_change() => return None,
+                trouble = source.has_ended() => return Some(trouble),
+                told = anew.changed() => {
+                    // The sender is gone: the server stops.
+                    told.ok()?;
+                    self.desk.forget();
+                    match source.may_change() {
+                        true => return None,
+                        false => continue,
+                    }
+                }
+            };
+            if let Some(trouble) = self.put(questions, source, teller, restarts).await {
+                return Some(trouble);
+            }
+        }
+    }
+
+    /// Asks the questions until a failure. Each is settled when it is answered.
+    async fn put(
+        &self,
+        questions: Vec<Question>,
+        source: &mut Source,
+        teller: &Teller,
+        restarts: &mut Restarts,
+    ) -> Option<String> {
+        match source {
+            Source::Server(server) => {
+                let server = &*server;
+                self.put_to_server(questions, |question| ask_server(server, question, &teller.name), restarts).await
+            }
+            Source::Program(dialogue) => {
+                for question in questions {
+                    let answer = dialogue.ask(&question).await;
+                    if let Some(trouble) = self.settle(&question, answer, restarts) {
+                        return Some(trouble);
+                    }
+                }
+                None
+            }
+            #[cfg(test)]
+            Source::Scripted(script) => self.put_to_server(questions, &*script, restarts).await,
+        }
+    }
+
+    /// Asks several questions concurrently. After a failure no new ones are sent, but those in flight are awaited.
+    async fn put_to_server<F: Future<Output = (Question, Result<Told, Unanswered>)>>(
+        &self,
+        questions: Vec<Question>,
+        ask: impl Fn(Question) -> F,
+        restarts: &mut Restarts,
+    ) -> Option<String> {
+        let is_troubled = AtomicBool::new(false);
+        let left = stream::iter(questions).take_while(|_| ready(!is_troubled.load(Ordering::Relaxed)));
+        let mut answers = pin!(left.map(ask).buffer_unordered(AT_A_TIME));
+        let mut first = None;
+        while let Some((question, answer)) = answers.next().await {
+            let trouble = self.settle(&question, answer, restarts);
+            is_troubled.fetch_or(trouble.is_some(), Ordering::Relaxed);
+            first = first.or(trouble);
+        }
+        first
+    }
+
+    /// Settles a question. Returns the problem of the delegate, if any.
+    fn settle(&self, question: &Question, answer: Result<Told, Unanswered>, restarts: &mut Restarts) -> Option<String> {
+        match answer {
+            Ok(told) => {
+                restarts.note_work();
+                self.desk.settle(question, told, clock::now());
+                None
+            }
+            Err(Unanswered::Partly(told, trouble)) => {
+                self.desk.settle(question, told, clock::now());
+                Some(trouble)
+            }
+            Err(Unanswered::Gone(trouble)) => {
+                self.desk.give_up(question);
+                Some(trouble)
+            }
+        }
+    }
+
+    async fn open(&self, name: &Arc<str>) -> Result<Source, String> {
+        match self.config.whom()? {
+            Whom::Server(url) => {
+                let opened = AltoClient::open(Arc::clone(&self.client), url, PATIENCE).await;
+                opened.map(Source::Server).map_err(|trouble| trouble.to_string())
+            }
+            Whom::Program(command) => {
+                let mut dialogue = Dialogue::open(command, name)?;
+                if self.purpose == Purpose::Check {
+                    self.prove(&mut dialogue).await?;
+                }
+                Ok(Source::Program(Box::new(dialogue)))
+            }
+        }
+    }
+
+    /// Asks a program an empty question, which it must still answer.
+    async fn prove(&self, dialogue: &mut Dialogue) -> Result<(), String> {
+        let Askable { metrics, properties } = self.config.askable();
+        let question = match metrics.into_iter().next() {
+            Some(metric) => Question::Costs { metric, sources: Vec::new(), destinations: Vec::new() },
+            None => Question::Properties { names: properties.into_iter().collect(), addresses: Vec::new() },
+        };
+        match dialogue.ask(&question).await {
+            Ok(_) => Ok(()),
+            Err(Unanswered::Partly(_, trouble) | Unanswered::Gone(trouble)) => Err(trouble),
+        }
+    }
+
+    /// Returns the items to request from the delegate: as configured, else all that it offers.
+    fn offered(&self, source: &Source) -> Result<Askable, String> {
+        let wanted = self.config.askable();
+        let Source::Server(server) = source else { return Ok(wanted) };
+        let offered = server.directory().askable();
+        if wanted.is_empty() && offered.is_empty() {
+            return Err("the server has neither costs between endpoints nor properties of them".into());
+        }
+        let metrics = wanted.metrics.difference(&offered.metrics).map(CostMetric::as_str);
+        let properties = wanted.properties.difference(&offered.properties).map(PropertyName::as_str);
+        let lacks: Vec<&str> = metrics.chain(properties).collect();
+        match lacks[..] {
+            [] if wanted.is_empty() => Ok(offered),
+            [] => Ok(wanted),
+            _ => Err(format!("the server has no {}: name what its directory offers of endpoints", lacks.join(", "))),
+        }
+    }
+}
+
+/// The delegate's backend.
+enum Source {
+    Server(AltoClient),
+    Program(Box<Dialogue>),
+    #[cfg(test)]
+    Scripted(tests::Script),
+}
+
+impl Source {
+    /// Returns whether its offer may change over time.
+    fn may_change(&self) -> bool {
+        matches!(self, Self::Server(_))
+    }
+
+    /// Waits for its end and returns the reason; never returns for a server.
+    async fn has_ended(&mut self) -> String {
+        match self {
+            Self::Server(_) => pending().await,
+            Self::Program(dialogue) => dialogue.has_ended().await,
+            #[cfg(test)]
+            Self::Scripted(_) => pending().await,
+        }
+    }
+}
+
+/// Asks a server and returns the question with the answer. A refusal is logged and yields no values.
+async fn ask_server(server: &AltoClient, question: Question, name: &str) -> (Question, Result<Told, Unanswered>) {
+    let mut told = Told::new();
+    for Posting { resource, asks, input } in server.directory().postings(&question) {
+        match server.ask_once(resource, Some(&input)).await {
+            Ok(document) => told.extend(document.told(&asks).into_iter().filter(|(_, value)| is_short(value))),
+            Err(trouble) if trouble.is_refusal() => {
+                tracing::warn!("agent {name}: {trouble}; nothing is learnt by this question");
+            }
+            // Distinguish a slow answer from an unreachable server.
+            Err(trouble) if trouble.is_late() && server.is_there().await => {
+                return (question, Err(Unanswered::Partly(told, trouble.to_string())));
+            }
+            Err(trouble) => return (question, Err(Unanswered::Gone(trouble.to_string()))),
+        }
+    }
+    (question, Ok(told))
+}
+
+/// Returns whether a value is within the length limit for agents.
+fn is_short(value: &Value) -> bool {
+    value.is_number() || value.to_string().len() <= MAX_VALUE_BYTES
+}

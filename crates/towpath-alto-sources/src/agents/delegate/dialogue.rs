@@ -1,0 +1,177 @@
+//! A program that reads questions, one per line, and prints the answers.
+
+use std::{collections::HashSet, process::Stdio, sync::Arc, time::Duration};
+
+use crate::lines::{Cutter, MAX_LINE_BYTES, Reply};
+use futures::FutureExt as _;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    process::{ChildStdin, ChildStdout},
+    time::timeout,
+};
+use tokio_util::task::AbortOnDropHandle;
+use towpath_alto::delegation::{Item, Question};
+use towpath_proto::units::Span;
+
+use super::{
+    super::program::{READ_BYTES, Running, log},
+    Told, Unanswered,
+};
+
+/// Maximum time for one answer. Requests do not wait that long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A program answering one question after another.
+pub(super) struct Dialogue {
+    program: Running,
+    questions: ChildStdin,
+    answers: Answers,
+    _logging: Option<AbortOnDropHandle<()>>,
+}
+
+/// Reader for the program's output.
+struct Answers {
+    output: ChildStdout,
+    cutter: Cutter,
+    /// Name of the agent.
+    name: Arc<str>,
+    /// Whether unrequested items have already been logged.
+    is_talkative: bool,
+}
+
+/// The answer to one question, as far as read.
+struct Answer {
+    /// Requested items without a value yet.
+    open: HashSet<Item>,
+    told: Told,
+    /// Whether the answer is complete.
+    is_done: bool,
+    /// Whether output follows the complete answer.
+    is_exceeded: bool,
+    /// Number of invalid lines.
+    skipped: u64,
+}
+
+/// Error for output without a question: later answers could then belong to other questions.
+const UNASKED: &str = "the program says something that nobody asked; let it end each answer with one commit";
+
+impl Dialogue {
+    /// Starts the program for the named agent.
+    pub(super) fn open(command: &[String], name: &Arc<str>) -> Result<Self, String> {
+        let cannot = |error| format!("{} cannot be started: {error}", command.first().map_or("", String::as_str));
+        let mut program = Running::start(command, Stdio::piped()).map_err(cannot)?;
+        let pipes = (program.child.stdin.take(), program.child.stdout.take(), program.child.stderr.take());
+        let (Some(questions), Some(output), errors) = pipes else { return Err("the program has no pipes".into()) };
+        let logging = errors.map(|errors| AbortOnDropHandle::new(tokio::spawn(log(errors, Arc::clone(name)))));
+        let cutter = Cutter::new(MAX_LINE_BYTES);
+        let answers = Answers { output, cutter, name: Arc::clone(name), is_talkative: false };
+        Ok(Self { program, questions, answers, _logging: logging })
+    }
+
+    /// Asks a question.
+    ///
+    /// # Errors
+    /// Returns an error if the program has ended, printed output before the question or after its answer, or takes too long.
+    pub(super) async fn ask(&mut self, question: &Question) -> Result<Told, Unanswered> {
+        match self.answers.unasked().now_or_never() {
+            Some(Broken::Unasked) => return Err(Unanswered::Gone(UNASKED.into())),
+            Some(Broken::Ended) => return Err(Unanswered::Gone(self.program.ended().await)),
+            None => {}
+        }
+        let mut line = serde_json::to_vec(question).expect("questions can be written");
+        line.push(b'\n');
+        let Self { questions, answers, .. } = self;
+        let asked = async {
+            // If the program does not read it, the missing answer reveals that.
+            let _ = questions.write_all(&line).await;
+        };
+        let mut answer = Answer::to(question);
+        let both = async { tokio::join!(asked, answers.next(&mut answer)).1 };
+        match timeout(PATIENCE, both).await {
+            Ok(Ok(())) => Ok(answer.told),
+            Ok(Err(Broken::Ended)) => Err(Unanswered::Gone(self.program.ended().await)),
+            Ok(Err(Broken::Unasked)) => Err(Unanswered::Partly(answer.told, UNASKED.into())),
+            Err(_) => {
+                let trouble = format!("the program did not answer within {}", Span(PATIENCE));
+                Err(Unanswered::Partly(answer.told, trouble))
+            }
+        }
+    }
+
+    /// Waits until the program ends or prints unrequested output, and returns which.
+    pub(super) async fn has_ended(&mut self) -> String {
+        let Self { program, answers, .. } = self;
+        let broken = tokio::select! {
+            () = program.has_ended() => Broken::Ended,
+            broken = answers.unasked() => broken,
+        };
+        match broken {
+            Broken::Ended => self.program.ended().await,
+            Broken::Unasked => UNASKED.into(),
+        }
+    }
+}
+
+/// Why the program can answer no further questions.
+enum Broken {
+    Ended,
+    Unasked,
+}
+
+impl Answers {
+    /// Reads the next answer.
+    async fn next(&mut self, answer: &mut Answer) -> Result<(), Broken> {
+        let mut buffer = vec![0; READ_BYTES];
+        while !answer.is_done {
+            let length = match self.output.read(&mut buffer).await {
+                Ok(0) | Err(_) => return Err(Broken::Ended),
+                Ok(length) => length,
+            };
+            let Self { cutter, name, is_talkative, .. } = self;
+            cutter.feed(&buffer[..length], |line| answer.take(line, name, is_talkative));
+        }
+        if answer.is_exceeded { Err(Broken::Unasked) } else { Ok(()) }
+    }
+
+    /// Waits for unrequested output or the end of output. Cancel-safe.
+    async fn unasked(&mut self) -> Broken {
+        let mut buffer = vec![0; READ_BYTES];
+        let mut has_line = false;
+        while !has_line {
+            let length = match self.output.read(&mut buffer).await {
+                Ok(0) | Err(_) => return Broken::Ended,
+                Ok(length) => length,
+            };
+            self.cutter.feed(&buffer[..length], |line| has_line |= !line.trim_ascii().is_empty());
+        }
+        Broken::Unasked
+    }
+}
+
+impl Answer {
+    fn to(question: &Question) -> Self {
+        let open = question.each().collect();
+        Self { open, told: Told::new(), is_done: false, is_exceeded: false, skipped: 0 }
+    }
+
+    /// Processes a line. Unrequested items are ignored.
+    fn take(&mut self, line: &[u8], name: &str, is_talkative: &mut bool) {
+        match Reply::read(line) {
+            Ok(None) => {}
+            _ if self.is_done => self.is_exceeded = true,
+            Ok(Some(Reply::Told(item, value))) if self.open.remove(&item) => self.told.push((item, value)),
+            Ok(Some(Reply::Told(..))) => {
+                if !std::mem::replace(is_talkative, true) {
+                    tracing::warn!("agent {name}: ignoring values that were not requested");
+                }
+            }
+            Ok(Some(Reply::Done)) => self.is_done = true,
+            Err(fault) => {
+                if self.skipped == 0 {
+                    tracing::warn!("agent {name}: {fault}; skipping invalid lines of this answer");
+                }
+                self.skipped += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Scripted servers, and programs, with a paused clock that advances only while waiting.
+
+use std::{path::Path, time::Duration};
+
+use futures::future::{BoxFuture, FutureExt as _};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    sync::mpsc,
+    task::yield_now,
+};
+use towpath_store::sys::net;
+
+use super::*;
+use crate::{agents::asked, desk::Found};
+
+/// A question and its delayed answer.
+type Answer = BoxFuture<'static, (Question, Result<Told, Unanswered>)>;
+
+pub(super) type Script = Box<dyn Fn(Question) -> Answer + Send + Sync>;
+
+fn item(from: u8) -> Item {
+    Item::Cost("delay-ow".parse().unwrap(), [192, 0, 2, from].into(), [198, 51, 100, from].into())
+}
+
+/// A delegate for delays.
+fn delegated() -> Delegated {
+    let config = toml::from_str("command = ['none']\nmetrics = ['delay-ow']\nwait = '1m'").unwrap();
+    let desk = Arc::new(Desk::new(Duration::from_secs(60), Duration::from_secs(300)));
+    Delegated { config, desk, client: Arc::new(asked::client()), purpose: Purpose::Serve }
+}
+
+/// Asks a source for items; returns their values, and the final problem if any.
+async fn put_to(source: &mut Source, delegated: &Delegated, items: &[Item]) -> (Vec<Option<Value>>, Option<String>) {
+    delegated.desk.open(delegated.config.askable());
+    items.iter().for_each(|item| drop(delegated.desk.look_up(item, true, clock::now())));
+    let (reports, _) = mpsc::channel(1);
+    let teller = Teller { agent: 0, name: "x".into(), reports };
+    let trouble = delegated.put(delegated.desk.next().await, source, &teller, &mut Restarts::default()).await;
+    let told = items.iter().map(|item| match delegated.desk.look_up(item, false, clock::now()) {
+        Found::Known(value) => value,
+        Found::Needed(_) | Found::Unknown => None,
+    });
+    (told.collect(), trouble)
+}
+
+/// A server that answers each question with a cost of 7, except those from one address, for which it does `otherwise`.
+fn knows_all_but(from: u8, otherwise: impl Fn(Question) -> Answer + Send + Sync + 'static) -> Source {
+    Source::Scripted(Box::new(move |question| {
+        let told: Told = question.each().map(|item| (item, 7.into())).collect();
+        match told.iter().any(|(asked, _)| *asked == item(from)) {
+            true => otherwise(question),
+            false => ready((question, Ok(told))).boxed(),
+        }
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_is_not_answered_hurts_only_itself() {
+    let delegated = delegated();
+    let mut source = knows_all_but(3, |question| {
+        let late = async {
+            sleep(Duration::from_secs(30)).await;
+            (question, Err(Unanswered::Partly(Told::new(), "it is late".into())))
+        };
+        late.boxed()
+    });
+    let items: Vec<Item> = (1..=20).map(item).collect();
+    let (told, trouble) = put_to(&mut source, &delegated, &items).await;
+    assert_eq!(trouble.as_deref(), Some("it is late"));
+    let known = |number: usize| (number != 2).then(|| Value::from(7));
+    assert_eq!(told, (0..20).map(known).collect::<Vec<_>>());
+    delegated.desk.open(delegated.config.askable());
+    assert_eq!(delegated.desk.next().now_or_never(), None, "it is not asked again soon");
+}
+
+#[tokio::test]
+async fn what_was_not_asked_when_it_went_is_asked_when_it_is_back() {
+    let delegated = delegated();
+    let mut source = knows_all_but(1, |question| ready((question, Err(Unanswered::Gone("it went".into())))).boxed());
+    let items: Vec<Item> = (1..=20).map(item).collect();
+    let (told, trouble) = put_to(&mut source, &delegated, &items).await;
+    assert_eq!(trouble.as_deref(), Some("it went"));
+    let unknown: Vec<Item> =
+        items.iter().zip(&told).filter(|(_, told)| told.is_none()).map(|(item, _)| item.clone()).collect();
+    assert!(unknown.len() > 1 && unknown.len() < 20, "{unknown:?}");
+    delegated.desk.close();
+    delegated.desk.open(delegated.config.askable());
+    let mut again: Vec<Item> = delegated.desk.next().await.iter().flat_map(Question::each).collect();
+    again.sort();
+    assert_eq!(again, unknown[1..]);
+}
+
+/// A program.
+fn program(script: &str) -> Dialogue {
+    let command = ["sh", "-c", script].map(str::to_owned);
+    Dialogue::open(&command, &"x".into()).unwrap()
+}
+
+fn question(froms: impl IntoIterator<Item = u8>) -> Question {
+    let sources = froms.into_iter().map(|from| [192, 0, 2, from].into()).collect();
+    Question::Costs { metric: "delay-ow".parse().unwrap(), sources, destinations: vec![[198, 51, 100, 1].into()] }
+}
+
+/// Shell code that prints the first item of [`question`] and one that was not requested.
+const TELLS: &str = r#"
+tell() { echo '{"metric": {"src": "'$1'", "dst": "'$2'", "metric": "delay-ow", "value": 7}}'; }
+tell 192.0.2.1 198.51.100.1; tell 198.51.100.1 192.0.2.1
+"#;
+
+#[tokio::test]
+async fn a_program_may_tell_more_than_it_is_asked_for() {
+    let mut program = program(&format!("while read question; do {TELLS} echo '{{\"commit\": {{}}}}'; done"));
+    for _ in 0..3 {
+        assert_eq!(program.ask(&question([1])).await.unwrap(), [(item(1), 7.0.into())]);
+    }
+}
+
+#[tokio::test]
+async fn what_a_program_told_before_it_was_silent_holds() {
+    let directory = tempfile::tempdir().unwrap();
+    let told = directory.path().join("told");
+    let mut program = program(&format!(
+        "read question; {TELLS} > '{0}.new'; cat '{0}.new'; mv '{0}.new' '{0}'; read x",
+        told.display()
+    ));
+    // Only now, because the program would otherwise time out before it starts.
+    let stand_still = async {
+        until_there(&told).await;
+        tokio::time::pause();
+    };
+    let question = question([1, 2]);
+    let (answer, ()) = tokio::join!(program.ask(&question), stand_still);
+    match answer {
+        Err(Unanswered::Partly(told, trouble)) => {
+            assert_eq!(told, [(item(1), 7.0.into())]);
+            assert_eq!(trouble, "the program did not answer within 30s");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Directory of a server with delays.
+const DIRECTORY: &str = r#"{"meta": {"cost-types": {"m": {"cost-mode": "numerical", "cost-metric": "delay-ow"}}},
+    "resources": {"costs": {"uri": "costs", "media-type": "application/alto-endpointcost+json",
+    "accepts": "application/alto-endpointcostparams+json", "capabilities": {"cost-type-names": ["m"]}}}}"#;
+
+#[tokio::test]
+async fn nothing_is_learnt_by_a_server_that_is_silent_to_all() {
+    let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
+    let url = format!("http://{}/directory", listener.local_addr().unwrap());
+    let answer_once = async {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        connection.read_u8().await.unwrap();
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/alto-directory+json\r\n";
+        let answer = format!("{head}Content-Length: {}\r\n\r\n{DIRECTORY}", DIRECTORY.len());
+        connection.write_all(answer.as_bytes()).await.unwrap();
+        connection
+    };
+    let client = Arc::new(asked::client());
+    let (server, _connection) = tokio::join!(AltoClient::open(client, &url, PATIENCE), answer_once);
+    tokio::time::pause();
+    let (_, answer) = ask_server(&server.unwrap(), question([1]), "x").await;
+    assert!(matches!(answer, Err(Unanswered::Gone(_))), "{answer:?}");
+}
+
+async fn until_there(path: &Path) {
+    while !path.exists() {
+        yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_commits_once_too_often_is_told() {
+    let commits = r#"while read question; do echo '{"commit": {}}'; echo '{"commit": {}}'; done"#;
+    let mut program = program(commits);
+    let first = program.ask(&question([1])).await;
+    let trouble = match first {
+        Err(Unanswered::Partly(_, trouble)) => trouble,
+        Ok(_) => program.has_ended().await,
+        other => panic!("{other:?}"),
+    };
+    assert!(trouble.starts_with("the program says something that nobody asked"), "{trouble}");
+}
+
+#[tokio::test]
+async fn a_program_that_says_something_unasked_or_closes_its_output_is_told() {
+    for (script, told) in [
+        ("echo hello; read x", "the program says something that nobody asked"),
+        ("exec >&-; read x", "the program ended"),
+    ] {
+        let trouble = program(script).has_ended().await;
+        assert!(trouble.starts_with(told), "{script}: {trouble}");
+    }
+}

@@ -1,0 +1,430 @@
+//! Queue between requests and the delegate that answers them.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use serde_json::Value;
+use tokio::{
+    sync::{Notify, watch},
+    time::timeout,
+};
+use towpath_alto::delegation::{Askable, Item, Question, questions};
+use towpath_store::sys::clock::{self, Instant};
+
+use super::recent::{ROOM, Recent};
+
+/// Maximum number of items requested in one round.
+const MOST_ASKED: usize = 1 << 16;
+
+/// Maximum number of questions in one round; items needed meanwhile wait for no more than that.
+const MOST_QUESTIONS: usize = 64;
+
+/// Items that requests need from one delegate. They are requested in rounds of questions, oldest first; items needed during a
+/// round are collected for the next ones.
+///
+/// Needed items are numbered consecutively, so that a request can wait until all up to a number are settled.
+///
+/// Memory: learned values ([`ROOM`]), twice as much for waiting items, and a little for requested ones.
+#[derive(Debug)]
+pub struct Desk {
+    /// How long a request waits.
+    wait: Duration,
+    /// How long learned values are valid.
+    keep: Duration,
+    state: Mutex<State>,
+    /// Signals that items are needed.
+    needs: Notify,
+    /// Number up to which all items are settled.
+    settled: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Items that may be requested; none while the delegate is unreachable.
+    askable: Askable,
+    recent: Recent,
+    /// Waiting items, oldest first, and since when.
+    waiting: VecDeque<(Item, Instant)>,
+    /// Numbers of the waiting items.
+    needed: HashMap<Item, u64>,
+    /// The last number.
+    last: u64,
+    /// Unsettled items of the current round.
+    asked: HashSet<Item>,
+    /// The last number of that round.
+    last_asked: u64,
+    /// Start of the round; kept if the delegate disconnects meanwhile.
+    began: Option<Instant>,
+}
+
+/// Result of looking up an item.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Found {
+    /// Its value, or `None` if the delegate has none.
+    Known(Option<Value>),
+    /// It will be known once all up to this number is settled.
+    Needed(u64),
+    /// Unknown, and not worth waiting for.
+    Unknown,
+}
+
+impl Desk {
+    /// Creates a closed desk with these limits for waiting and for the validity of values.
+    pub fn new(wait: Duration, keep: Duration) -> Self {
+        let (state, needs, (settled, _)) = (Mutex::default(), Notify::new(), watch::channel(0));
+        Self { wait, keep, state, needs, settled }
+    }
+
+    /// Opens the desk for these items. Waiting items keep their numbers. Unsettled items of an interrupted round are requested
+    /// again only if it started recently, so that a question the delegate cannot handle does not harm the others.
+    pub fn open(&self, askable: Askable) {
+        let mut state = self.state();
+        let state = &mut *state;
+        state.askable = askable;
+        let State { askable, waiting, needed, asked, .. } = state;
+        waiting.retain(|(item, _)| askable.has(item));
+        needed.retain(|item, _| askable.has(item));
+        asked.retain(|item| askable.has(item));
+        let (now, left) = (clock::now(), mem::take(asked));
+        if state.began.take().is_some_and(|began| !self.is_over(began, now)) {
+            for item in left {
+                state.need(item, now);
+            }
+        }
+        self.needs.notify_one();
+    }
+
+    /// Closes the desk while the delegate is unreachable: nothing waits. Learned values stay valid.
+    pub fn close(&self) {
+        let mut state = self.state();
+        state.askable = Askable::default();
+        state.waiting.clear();
+        state.needed.clear();
+        self.settled.send_replace(state.last);
+    }
+
+    /// Drops learned values.
+    pub fn forget(&self) {
+        self.state().recent = Recent::default();
+    }
+
+    /// Looks up `item`. If it `may_wait` and the item is unknown, the item is requested.
+    pub fn look_up(&self, item: &Item, may_wait: bool, now: Instant) -> Found {
+        let mut state = self.state();
+        if let Some(known) = state.recent.get(item, now) {
+            return Found::Known(known.cloned());
+        }
+        if !may_wait || !state.askable.has(item) {
+            return Found::Unknown;
+        }
+        let number = match state.needed.get(item) {
+            _ if state.asked.contains(item) => state.last_asked,
+            Some(number) => *number,
+            None if state.waiting.len() >= ROOM => return Found::Unknown,
+            None => {
+                self.needs.notify_one();
+                state.need(item.clone(), now)
+            }
+        };
+        // Requests that have been waiting since then were answered without it.
+        let oldest = state.waiting.front().map(|(_, since)| *since);
+        match state.began.into_iter().chain(oldest).any(|since| self.is_over(since, now)) {
+            true => Found::Unknown,
+            false => Found::Needed(number),
+        }
+    }
+
+    /// Starts the next round and returns its questions. Cancel-safe.
+    pub async fn next(&self) -> Vec<Question> {
+        loop {
+            if let Some(questions) = self.begin() {
+                return questions;
+            }
+            self.needs.notified().await;
+        }
+    }
+
+    pub(super) fn begin(&self) -> Option<Vec<Question>> {
+        let mut state = self.state();
+        let state = &mut *state;
+        let (count, questions) = state.first()?;
+        for (item, _) in state.waiting.drain(..count) {
+            state.last_asked = state.needed.remove(&item).unwrap_or(state.last_asked);
+            state.asked.insert(item);
+        }
+        state.began = Some(clock::now());
+        Some(questions)
+    }
+
+    /// Settles a question with the values learned. Other items of the question count as unknown; unrequested ones are ignored.
+    pub fn settle(&self, question: &Question, told: impl IntoIterator<Item = (Item, Value)>, now: Instant) {
+        let mut state = self.state();
+        let until = now + self.keep;
+        for (item, value) in told {
+            if state.asked.remove(&item) {
+                state.recent.put(item, Some(value), until);
+            }
+        }
+        for item in question.each() {
+            if state.asked.remove(&item) {
+                state.recent.put(item, None, until);
+            }
+        }
+        self.end_if_settled(&mut state);
+    }
+
+    /// Abandons a question that could not be answered. Its items must be requested again.
+    pub fn give_up(&self, question: &Question) {
+        let mut state = self.state();
+        for item in question.each() {
+            state.asked.remove(&item);
+        }
+        self.end_if_settled(&mut state);
+    }
+
+    /// Ends the round if all its items are settled.
+    fn end_if_settled(&self, state: &mut State) {
+        if state.asked.is_empty() {
+            state.began = None;
+            self.settled.send_replace(state.last_asked);
+        }
+    }
+
+    /// Waits until all up to this number is settled, within the time limit.
+    pub async fn until(self: Arc<Self>, number: u64) {
+        let mut settled = self.settled.subscribe();
+        // After a timeout the response is computed without it.
+        let _ = timeout(self.wait, settled.wait_for(|settled| *settled >= number)).await;
+    }
+
+    /// Returns whether requests waiting since then have timed out.
+    fn is_over(&self, since: Instant, now: Instant) -> bool {
+        now.saturating_duration_since(since) >= self.wait
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Adds `item` to the waiting items and returns its number.
+    fn need(&mut self, item: Item, now: Instant) -> u64 {
+        self.last += 1;
+        self.needed.insert(item.clone(), self.last);
+        self.waiting.push_back((item, now));
+        self.last
+    }
+
+    /// Returns how many waiting items, oldest first, to request in one round, and the questions for them. Returns `None` if
+    /// nothing waits.
+    ///
+    /// A question has at least one item; starting there, the count is doubled as long as it yields few questions.
+    fn first(&self) -> Option<(usize, Vec<Question>)> {
+        let most = self.waiting.len().min(MOST_ASKED);
+        let counts = (0..).map(|doublings| most.min(MOST_QUESTIONS << doublings));
+        let of_count = |count| (count, questions(self.waiting.iter().take(count).map(|(item, _)| item.clone())));
+        let mut best = None;
+        for (count, questions) in counts.map(of_count) {
+            if questions.is_empty() || questions.len() > MOST_QUESTIONS {
+                break;
+            }
+            best = Some((count, questions));
+            if count == most {
+                break;
+            }
+        }
+        best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAIT: Duration = Duration::from_secs(2);
+
+    fn desk() -> Desk {
+        let desk = Desk::new(WAIT, Duration::from_secs(60));
+        desk.open(askable());
+        desk
+    }
+
+    fn askable() -> Askable {
+        Askable { properties: ["x".parse().unwrap()].into(), ..Askable::default() }
+    }
+
+    fn item(number: u8) -> Item {
+        Item::Property("x".parse().unwrap(), [192, 0, 2, number].into())
+    }
+
+    fn look_up(desk: &Desk, number: u8) -> Found {
+        desk.look_up(&item(number), true, clock::now())
+    }
+
+    /// Returns the items of the next round.
+    fn begin(desk: &Desk) -> Option<Vec<Item>> {
+        let mut items: Vec<Item> = desk.begin()?.iter().flat_map(Question::each).collect();
+        items.sort();
+        Some(items)
+    }
+
+    /// A desk for delays.
+    fn desk_of_delays() -> Desk {
+        let desk = desk();
+        desk.open(Askable { metrics: ["delay-ow".parse().unwrap()].into(), ..Askable::default() });
+        desk
+    }
+
+    fn delay(from: u16, to: u16) -> Item {
+        let [from, to] = [from, to].map(|end| (u32::from(end) << 8).to_be_bytes().into());
+        Item::Cost("delay-ow".parse().unwrap(), from, to)
+    }
+
+    fn question(numbers: impl IntoIterator<Item = u8>) -> Question {
+        let addresses = numbers.into_iter().map(|number| [192, 0, 2, number].into()).collect();
+        Question::Properties { names: vec!["x".parse().unwrap()], addresses }
+    }
+
+    #[test]
+    fn what_is_needed_while_one_round_is_asked_comes_with_the_next() {
+        let desk = desk();
+        assert_eq!((look_up(&desk, 1), look_up(&desk, 1)), (Found::Needed(1), Found::Needed(1)));
+        assert_eq!(begin(&desk), Some(vec![item(1)]));
+        assert_eq!((look_up(&desk, 1), look_up(&desk, 2)), (Found::Needed(1), Found::Needed(2)));
+        desk.settle(&question([1]), [(item(1), 7.into()), (item(3), 8.into())], clock::now());
+        assert_eq!((look_up(&desk, 1), look_up(&desk, 2)), (Found::Known(Some(7.into())), Found::Needed(2)));
+        assert_eq!(begin(&desk), Some(vec![item(2)]), "what was told and not asked for is not known");
+        desk.settle(&question([2]), [], clock::now());
+        assert_eq!((look_up(&desk, 2), look_up(&desk, 3)), (Found::Known(None), Found::Needed(3)));
+    }
+
+    #[test]
+    fn each_question_is_settled_for_itself() {
+        let desk = desk();
+        let numbers: Vec<Found> = (1..=3).map(|number| look_up(&desk, number)).collect();
+        assert_eq!(numbers, [Found::Needed(1), Found::Needed(2), Found::Needed(3)]);
+        desk.begin();
+        desk.settle(&question([2]), [(item(2), 7.into())], clock::now());
+        assert_eq!((look_up(&desk, 2), look_up(&desk, 1)), (Found::Known(Some(7.into())), Found::Needed(3)));
+        desk.give_up(&question([1]));
+        assert_eq!(*desk.settled.borrow(), 0, "one is still asked for");
+        desk.close();
+        assert_eq!(*desk.settled.borrow(), 3);
+        desk.open(askable());
+        assert_eq!(begin(&desk), Some(vec![item(3)]), "what was not settled is asked for again");
+        desk.settle(&question([3]), [], clock::now());
+        assert_eq!((look_up(&desk, 3), look_up(&desk, 1)), (Found::Known(None), Found::Needed(5)));
+    }
+
+    #[test]
+    fn the_oldest_is_asked_for_first_and_not_all_at_once() {
+        let desk = desk_of_delays();
+        let look_up = |from, to| desk.look_up(&delay(from, to), true, clock::now());
+        let most = u16::try_from(MOST_QUESTIONS).unwrap();
+        (0..=most).for_each(|number| assert_eq!(look_up(number, number), Found::Needed(u64::from(number) + 1)));
+        assert_eq!(look_up(0, 1), Found::Needed(66));
+        let first = desk.begin().unwrap();
+        let mut items: Vec<Item> = first.iter().flat_map(Question::each).collect();
+        items.sort();
+        assert_eq!(items, (0..most).map(|number| delay(number, number)).collect::<Vec<_>>());
+        assert_eq!((look_up(0, 0), look_up(most, most)), (Found::Needed(64), Found::Needed(65)));
+        first.iter().for_each(|question| desk.settle(question, [], clock::now()));
+        assert_eq!(begin(&desk).map(|items| items.len()), Some(2));
+    }
+
+    #[test]
+    fn the_costs_of_very_many_replicas_for_one_client_are_one_round() {
+        for pair in [|replica, client| delay(replica, client), |replica, client| delay(client, replica)] {
+            let desk = desk_of_delays();
+            (1..=4000).for_each(|replica| drop(desk.look_up(&pair(replica, 0), true, clock::now())));
+            let questions = desk.begin().unwrap();
+            assert_eq!((questions.len(), questions.iter().map(Question::items).sum::<usize>()), (16, 4000));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_asked_for_is_not_asked() {
+        let desk = desk();
+        let other = Item::Property("y".parse().unwrap(), [192, 0, 2, 1].into());
+        assert_eq!(desk.look_up(&other, true, clock::now()), Found::Unknown);
+        assert_eq!(desk.look_up(&item(1), false, clock::now()), Found::Unknown);
+        assert_eq!(desk.begin(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_a_round_that_takes_too_long() {
+        let desk = desk();
+        look_up(&desk, 1);
+        desk.begin();
+        tokio::time::advance(WAIT).await;
+        assert_eq!((look_up(&desk, 1), look_up(&desk, 2)), (Found::Unknown, Found::Unknown));
+        desk.settle(&question([1]), [(item(1), 7.into())], clock::now());
+        assert_eq!(look_up(&desk, 1), Found::Known(Some(7.into())));
+        assert_eq!(begin(&desk), Some(vec![item(2)]), "it was noted all the same");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_behind_what_has_waited_too_long() {
+        let desk = desk_of_delays();
+        let look_up = |number| desk.look_up(&delay(number, number), true, clock::now());
+        let most = u16::try_from(MOST_QUESTIONS).unwrap();
+        (0..3 * most).for_each(|number| drop(look_up(number)));
+        let first = desk.begin().unwrap();
+        tokio::time::advance(WAIT).await;
+        first.iter().for_each(|question| desk.settle(question, [], clock::now()));
+        assert_eq!(look_up(3 * most), Found::Unknown, "before the next round too");
+        desk.begin();
+        assert_eq!(look_up(3 * most), Found::Unknown);
+    }
+
+    #[test]
+    fn what_waits_keeps_its_number_when_it_turns_out_what_can_be_asked_for() {
+        let desk = desk();
+        (1..=3).for_each(|number| drop(look_up(&desk, number)));
+        desk.open(askable());
+        assert_eq!((look_up(&desk, 1), look_up(&desk, 3)), (Found::Needed(1), Found::Needed(3)));
+        desk.open(Askable::default());
+        desk.open(askable());
+        assert_eq!(begin(&desk), None, "in between it could not be asked for");
+        assert_eq!(look_up(&desk, 1), Found::Needed(4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_the_agent_goes_nobody_waits_for_it() {
+        let desk = Arc::new(desk());
+        look_up(&desk, 1);
+        desk.begin();
+        let (Found::Needed(this), Found::Needed(next)) = (look_up(&desk, 1), look_up(&desk, 2)) else { panic!() };
+        let began = clock::now();
+        let waiting = [this, next].map(|round| Arc::clone(&desk).until(round));
+        desk.close();
+        futures::future::join_all(waiting).await;
+        assert_eq!(clock::now(), began);
+        assert_eq!(look_up(&desk, 1), Found::Unknown);
+        desk.open(askable());
+        assert_eq!(begin(&desk), Some(vec![item(1)]), "what it was asked for is, but not what waited");
+        desk.close();
+        tokio::time::advance(WAIT).await;
+        desk.open(askable());
+        assert_eq!(begin(&desk), None, "that is long ago");
+        assert!(matches!(look_up(&desk, 1), Found::Needed(_)));
+    }
+
+    #[test]
+    fn what_was_learnt_holds_for_a_while_also_when_the_agent_is_gone() {
+        let (desk, now) = (desk(), clock::now());
+        look_up(&desk, 1);
+        desk.begin();
+        desk.settle(&question([1]), [(item(1), 7.into())], now);
+        desk.close();
+        let after = |seconds| desk.look_up(&item(1), true, now + Duration::from_secs(seconds));
+        assert_eq!((after(59), after(60)), (Found::Known(Some(7.into())), Found::Unknown));
+        desk.forget();
+        assert_eq!(after(0), Found::Unknown);
+    }
+}

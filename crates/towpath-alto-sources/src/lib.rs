@@ -1,0 +1,27 @@
+//! Sources of the ALTO model: readers of what routers, registries and tools publish, and the agents that run them.
+//!
+//! Readers are functions of bytes, or of a stream that the caller passes, and return [`towpath_alto::facts`]: [`looking_glass`], [`mrt`] and [`bmp`] read
+//! routes, and [`feed`] keeps them; [`sites`] reads registries, [`measurements`] the output of measurement tools, [`lines`] the output of programs.
+//!
+//! [`Agents`] runs one task for each configured agent ([`settings`]), keeps what each of them reported last, and passes it to a [`Consumer`]. A [`Desk`]
+//! queues the questions for an agent that is queried when a request arrives.
+
+mod agents;
+mod bgp_update;
+pub mod bmp;
+mod desk;
+pub mod feed;
+pub mod lines;
+pub mod looking_glass;
+pub mod measurements;
+pub mod mrt;
+mod recent;
+pub mod settings;
+pub mod sites;
+mod snapshot;
+mod sources;
+
+pub use self::{
+    agents::{Agents, AgentsError, Consumer, Purpose, Stale, mind},
+    desk::{Desk, Found},
+};

@@ -1,0 +1,143 @@
+//! The facts currently set.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use ipnet::IpNet;
+use serde_json::Value;
+
+use super::{
+    LineFault,
+    networks::Network,
+    wire::{Change, CostKey, Ends, PropertyKey},
+};
+use towpath_alto::{
+    facts::{Cost, Costs, Facts, Router},
+    names::{RouterName, TopologyName},
+    route::Route,
+    routes::Table,
+};
+
+/// Facts by key. Withdrawn facts leave no trace: the result is the same as if they had never been set.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// No table is empty.
+    tables: BTreeMap<RouterName, Arc<Table>>,
+    properties: BTreeMap<PropertyKey, Value>,
+    costs: BTreeMap<CostKey, Cost>,
+    /// No network is empty.
+    networks: BTreeMap<TopologyName, Network>,
+    /// Total number of routes in the tables.
+    routes: usize,
+    /// Total number of facts in the networks.
+    ties: usize,
+}
+
+impl Known {
+    /// Returns the number of facts.
+    pub(super) fn len(&self) -> usize {
+        self.routes + self.properties.len() + self.costs.len() + self.ties
+    }
+
+    /// Applies all changes or none: the resulting topologies are checked against their limits first.
+    ///
+    /// # Errors
+    /// If a topology would be too large. The changes are left as they are.
+    pub(super) fn take(&mut self, changes: &mut Vec<Change>) -> Result<(), LineFault> {
+        let drawn = self.drawn(changes)?;
+        self.networks.extend(drawn);
+        self.networks.retain(|_, network| !network.is_empty());
+        self.ties = self.networks.values().map(Network::facts).sum();
+        changes.drain(..).for_each(|change| self.apply(change));
+        Ok(())
+    }
+
+    /// Returns the changed topologies as they would be after the changes.
+    fn drawn(&self, changes: &[Change]) -> Result<BTreeMap<TopologyName, Network>, LineFault> {
+        let mut drawn: BTreeMap<TopologyName, Network> = BTreeMap::new();
+        for change in changes {
+            let (key, tie) = match change {
+                Change::Link(key, tie) => (key, Some(tie)),
+                Change::NoLink(key) => (key, None),
+                _ => continue,
+            };
+            let known = || self.networks.get(&key.0).cloned().unwrap_or_default();
+            drawn.entry(key.0.clone()).or_insert_with(known).note(key, tie);
+        }
+        for (topology, network) in &mut drawn {
+            network.draw().map_err(|error| LineFault::Topology { topology: topology.clone(), error })?;
+        }
+        Ok(drawn)
+    }
+
+    fn apply(&mut self, change: Change) {
+        match change {
+            Change::Route(router, route) => self.add_route(router, route),
+            Change::Property(key, value) => {
+                self.properties.insert(key, value);
+            }
+            Change::Cost(key, cost) => {
+                self.costs.insert(key, cost);
+            }
+            Change::NoRoute(router, prefix) => self.remove_route(&router, prefix),
+            Change::NoProperty(key) => {
+                self.properties.remove(&key);
+            }
+            Change::NoCost(key) => {
+                self.costs.remove(&key);
+            }
+            // Topologies are built as a whole.
+            Change::Link(..) | Change::NoLink(_) => {}
+        }
+    }
+
+    fn add_route(&mut self, router: RouterName, route: Route) {
+        let table = self.tables.entry(router).or_default();
+        let before = table.len();
+        Arc::make_mut(table).insert(route);
+        self.routes += table.len() - before;
+    }
+
+    fn remove_route(&mut self, router: &RouterName, prefix: IpNet) {
+        let Some(table) = self.tables.get_mut(router) else { return };
+        let before = table.len();
+        Arc::make_mut(table).remove(prefix);
+        self.routes -= before - table.len();
+        if table.is_empty() {
+            self.tables.remove(router);
+        }
+    }
+
+    pub(super) fn facts(&self) -> Facts {
+        let mut facts = Facts::default();
+        for (name, table) in &self.tables {
+            let router = Router { routes: Some(Arc::clone(table)), ..Router::default() };
+            facts.routers.insert(name.clone(), router);
+        }
+        for (name, network) in &self.networks {
+            facts.topology.insert(name.clone(), network.told().clone());
+        }
+        for ((entity, name), value) in &self.properties {
+            facts.properties.entry(entity.clone()).or_default().insert(name.clone(), value.clone());
+        }
+        self.costs.iter().for_each(|(key, cost)| add_cost(&mut facts, key, cost.clone()));
+        facts
+    }
+}
+
+/// Adds a cost. Costs with the same ends must be added consecutively.
+fn add_cost(facts: &mut Facts, (ends, metric): &CostKey, cost: Cost) {
+    match ends {
+        Ends::Prefixes(src, dst) => {
+            if facts.costs.last().is_none_or(|last| (last.src, last.dst) != (*src, *dst)) {
+                facts.costs.push(Costs { src: *src, dst: *dst, values: BTreeMap::new() });
+            }
+            let last = facts.costs.last_mut().expect("one of these ends is the last");
+            last.values.insert(metric.clone(), cost);
+        }
+        Ends::Pids(map, src, dst) => {
+            let metrics = facts.cost_map.entry(map.clone()).or_default();
+            let row = metrics.entry(metric.clone()).or_default().entry(src.clone()).or_default();
+            row.insert(dst.clone(), cost);
+        }
+    }
+}

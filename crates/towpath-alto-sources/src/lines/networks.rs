@@ -1,0 +1,75 @@
+//! Topologies assembled from individual links.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use towpath_alto::{
+    facts::Prefix,
+    names::{NodeName, TopologyName},
+    topology::{Told, ToldLink, TopologyError},
+};
+
+/// The topology of a link and its ends in order; the opposite direction is another link.
+pub(super) type LinkKey = (TopologyName, NodeName, NodeName);
+
+/// A link and the prefixes attached to its ends.
+#[derive(Debug)]
+pub(super) struct Tie {
+    pub(super) link: ToldLink,
+    pub(super) attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
+}
+
+impl Tie {
+    /// Returns the number of facts: the link and each attached prefix.
+    pub(super) fn facts(&self) -> usize {
+        1 + self.attach.values().map(BTreeSet::len).sum::<usize>()
+    }
+}
+
+/// The links of one topology, and the topology built from them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Network {
+    ties: BTreeMap<LinkKey, Arc<Tie>>,
+    told: Told,
+}
+
+impl Network {
+    /// Returns the number of facts.
+    pub(super) fn facts(&self) -> usize {
+        self.ties.values().map(|tie| tie.facts()).sum()
+    }
+
+    /// Returns whether there are no links.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ties.is_empty()
+    }
+
+    /// Sets or removes a link; takes effect with [`Self::draw`].
+    pub(super) fn note(&mut self, key: &LinkKey, tie: Option<&Arc<Tie>>) {
+        match tie {
+            Some(tie) => self.ties.insert(key.clone(), Arc::clone(tie)),
+            None => self.ties.remove(key),
+        };
+    }
+
+    /// Builds the topology from the links.
+    ///
+    /// # Errors
+    /// If there are too many links or nodes.
+    pub(super) fn draw(&mut self) -> Result<(), TopologyError> {
+        let mut attach: BTreeMap<NodeName, BTreeSet<Prefix>> = BTreeMap::new();
+        for (node, prefixes) in self.ties.values().flat_map(|tie| &tie.attach) {
+            attach.entry(node.clone()).or_default().extend(prefixes);
+        }
+        let links: Vec<&ToldLink> = self.ties.values().map(|tie| &tie.link).collect();
+        self.told = Told::linked(&links, attach)?;
+        Ok(())
+    }
+
+    /// Returns the topology as facts.
+    pub(super) fn told(&self) -> &Told {
+        &self.told
+    }
+}

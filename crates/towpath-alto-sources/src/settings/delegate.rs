@@ -1,0 +1,158 @@
+//! Settings of agents queried on demand.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use towpath_alto::{
+    delegation::Askable,
+    names::{CostMetric, PropertyName},
+};
+use towpath_proto::units::Span;
+
+use super::agent::{REFRESH_OF_PAGES, Source};
+
+/// Maximum time that a request may wait, before clients are likely to give up.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Minimum validity of learned values: a request that waited for one must still find it.
+const SHORTEST_KEEP: Duration = Duration::from_secs(30);
+
+/// Maximum validity of learned values.
+const LONGEST_KEEP: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// Minimum interval between reads of a directory.
+const SHORTEST_REFRESH: Duration = Duration::from_secs(1);
+
+/// Another ALTO server, or a program, queried on demand for facts that no other agent has.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DelegateConfig {
+    /// URL of a server's directory, as an alternative to `command`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    url: Option<Source>,
+    /// A program and its arguments, run without a shell. It reads questions and prints the answers.
+    #[serde(default)]
+    command: Vec<String>,
+    /// Metrics of costs between addresses to request from it.
+    #[serde(default)]
+    metrics: BTreeSet<CostMetric>,
+    /// Properties of addresses to request from it. If neither they nor metrics are set, all that a server's directory offers.
+    #[serde(default)]
+    properties: BTreeSet<PropertyName>,
+    /// How long a request waits for it.
+    #[serde(default = "wait")]
+    pub wait: Span,
+    /// How long its answers are valid, including negative ones.
+    #[serde(default = "keep")]
+    pub keep: Span,
+    /// Interval at which a server's directory is read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refresh: Option<Span>,
+}
+
+/// The delegate's backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whom<'a> {
+    /// The server with this directory.
+    Server(&'a str),
+    /// A program with its arguments.
+    Program(&'a [String]),
+}
+
+impl DelegateConfig {
+    /// Returns the backend.
+    ///
+    /// # Errors
+    /// Returns an error unless exactly one is configured.
+    pub fn whom(&self) -> Result<Whom<'_>, String> {
+        match (&self.url, &self.command[..]) {
+            (Some(Source::Page(url)), []) => Ok(Whom::Server(url)),
+            (None, command @ [_, ..]) => Ok(Whom::Program(command)),
+            (Some(Source::File(_)), _) => Err("`url` is no http or https URL of a directory".into()),
+            _ => Err("name either the `url` of a directory or a `command`".into()),
+        }
+    }
+
+    /// Returns the configured items; empty for all that it offers.
+    pub fn askable(&self) -> Askable {
+        Askable { metrics: self.metrics.clone(), properties: self.properties.clone() }
+    }
+
+    /// Returns the interval for reading the directory, at least one second.
+    pub fn refresh(&self) -> Duration {
+        self.refresh.map_or(REFRESH_OF_PAGES, |span| span.0.max(SHORTEST_REFRESH))
+    }
+
+    /// Checks the settings for contradictions.
+    ///
+    /// # Errors
+    /// Returns a message with the problem and its remedy.
+    pub fn check(&self) -> Result<(), String> {
+        let is_program = matches!(self.whom()?, Whom::Program(_));
+        match () {
+            () if is_program && self.askable().is_empty() => {
+                Err("say what the program can be asked for: `metrics` or `properties`".into())
+            }
+            () if self.wait.0 > LONGEST_WAIT => {
+                Err(format!("`wait` is {}, and {} at most", self.wait, Span(LONGEST_WAIT)))
+            }
+            () if self.keep.0 < SHORTEST_KEEP => {
+                Err(format!("`keep` is {}, and {} at least", self.keep, Span(SHORTEST_KEEP)))
+            }
+            () if self.keep.0 > LONGEST_KEEP => {
+                Err(format!("`keep` is {}, and {} at most", self.keep, Span(LONGEST_KEEP)))
+            }
+            () => Ok(()),
+        }
+    }
+}
+
+fn wait() -> Span {
+    Span(Duration::from_secs(2))
+}
+
+fn keep() -> Span {
+    Span(Duration::from_secs(5 * 60))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::agent::AgentConfig, *};
+
+    fn config(text: &str) -> Result<DelegateConfig, String> {
+        match toml::from_str(&format!("kind = 'delegate'\n{text}")).map_err(|error| error.to_string())? {
+            AgentConfig::Delegate(config) => config.check().map(|()| config),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn who_is_asked_is_a_server_or_a_program() {
+        let server = config("url = 'https://alto.example/directory'").unwrap();
+        assert_eq!(server.whom(), Ok(Whom::Server("https://alto.example/directory")));
+        assert!(server.askable().is_empty());
+        assert_eq!(config("url = 'http://h/'\nrefresh = '0s'").unwrap().refresh(), SHORTEST_REFRESH);
+        assert_eq!((server.wait.0.as_secs(), server.keep.0.as_secs()), (2, 300));
+        let program = config("command = ['ask', 'it']\nmetrics = ['delay-ow']\nwait = '500ms'").unwrap();
+        assert_eq!(program.whom(), Ok(Whom::Program(&["ask".into(), "it".into()])));
+        assert_eq!(program.askable().metrics.len(), 1);
+    }
+
+    #[test]
+    fn settings_that_contradict_themselves_are_told() {
+        for (text, told) in [
+            ("", "name either the `url`"),
+            ("url = 'http://h/'\ncommand = ['x']", "name either the `url`"),
+            ("url = 'directory.json'", "no http or https URL"),
+            ("command = ['x']", "say what the program can be asked for"),
+            ("url = 'http://h/'\nwait = '2m'", "`wait` is 2m, and 1m at most"),
+            ("url = 'http://h/'\nkeep = '5s'", "`keep` is 5s, and 30s at least"),
+            ("url = 'http://h/'\nkeep = '31d'", "and 30d at most"),
+            ("url = 'http://h/'\nmetrics = ['a b']", "'a b' is no cost metric"),
+            ("url = 'http://h/'\nwhat = 1", "unknown field `what`"),
+        ] {
+            let error = config(text).unwrap_err();
+            assert!(error.contains(told), "{text}: {error}");
+        }
+    }
+}
