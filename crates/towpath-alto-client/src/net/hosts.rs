@@ -55,7 +55,7 @@ impl Hosts {
     }
 
     /// Returns whether there are hosts but no addresses.
-    pub(crate) fn are_all_unknown(&self) -> bool {
+    pub fn are_all_unknown(&self) -> bool {
         !self.0.is_empty() && self.0.values().all(Option::is_none)
     }
 
