@@ -1,4 +1,4 @@
-//! Sizes and durations as people write them: `"64MiB"`, `"30s"`.
+//! Sizes and durations in human-readable form: `"64MiB"`, `"30s"`.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -12,7 +12,7 @@ pub struct ByteSize(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
-/// Text that is no size or no duration.
+/// Error for text that is not a valid size or duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no {what}: write a number and a unit, as in {example}")]
 pub struct UnitError {
@@ -21,7 +21,7 @@ pub struct UnitError {
     example: &'static str,
 }
 
-/// Largest unit first, so that printing finds the one that divides the value.
+/// Largest unit first, so that formatting finds the largest one that divides the value.
 const SIZE_UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
     ("TB", 1_000_000_000_000),
@@ -34,7 +34,7 @@ const SIZE_UNITS: [(&str, u64); 9] = [
     ("", 1),
 ];
 
-/// In milliseconds.
+/// Time units, in milliseconds.
 const TIME_UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {
@@ -78,7 +78,7 @@ impl fmt::Display for Span {
     }
 }
 
-/// Both types travel as text.
+/// Serializes and deserializes both types as text.
 macro_rules! as_text {
     ($type:ty) => {
         impl Serialize for $type {

@@ -1,8 +1,8 @@
-//! Who may do what: one policy for both faces.
+//! Access control: one policy for both faces.
 //!
-//! A caller is anonymous, comes with a bearer token (HTTP's `Authorization`, XRootD's `ztn`, or `authz=` in a request's opaque part), or logged in over HTTP with one of
-//! the passwords of its users. Either way it ends as an [`Identity`]: a [`Caller`] with [`Grant`]s. [`Identity::check`] is asked before each call of the
-//! store. Paths are compared by whole components.
+//! A caller is anonymous, presents a bearer token (HTTP's `Authorization`, XRootD's `ztn`, or `authz=` in a request's
+//! opaque part), or logs in over HTTP with a password. Each becomes an [`Identity`]: a [`Caller`] with [`Grant`]s.
+//! [`Identity::check`] is called before each store operation. Paths are compared by whole components.
 
 pub mod bearer;
 pub mod tokens;
@@ -20,25 +20,25 @@ use crate::{
     passwords::Passwords,
 };
 
-/// What a request wants to do with a path.
+/// The operation that a request performs on a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
-    /// Ask for size, times, checksum.
+    /// Query size, times and checksum.
     Stat,
-    /// Have a file brought on line.
+    /// Bring a file online.
     Stage,
     /// Read a file.
     Read,
     /// List a directory.
     List,
-    /// Make a file that does not exist.
+    /// Create a file that does not exist.
     Create,
-    /// Make a directory that does not exist.
+    /// Create a directory that does not exist.
     CreateDirectory,
-    /// Take a file's name away to give it another; the new name needs `Create`, or `Modify` if it replaces a file.
+    /// Remove the old name of a file in a rename; the new name needs `Create`, or `Modify` if it replaces a file.
     /// Renaming a directory is `Modify`.
     Rename,
-    /// Overwrite, change, delete.
+    /// Overwrite, change or delete.
     Modify,
 }
 
@@ -61,16 +61,16 @@ impl Activity {
 pub struct Grant {
     /// The right.
     pub right: Right,
-    /// Where it holds, with everything below it.
+    /// Path at and below which it applies.
     pub path: StorePath,
-    /// Whether `path` must be a directory: then the right does not hold for a file of that name.
+    /// Whether `path` must be a directory: the right then does not apply to a file of that name.
     pub directory: bool,
 }
 
 impl Grant {
-    /// Any right below a path lets its bearer ask about it and about the directories on the way there; a right to create lets it
-    /// make those directories. The root is nobody's file: a grant on `/` covers it too, its mode, properties and locks; that it
-    /// cannot be removed or renamed is up to the faces and stores.
+    /// Any right below a path allows its holder to query the path and the directories that lead to it; a right to
+    /// create allows creating those directories. A grant on `/` also covers the root's own mode, properties and
+    /// locks; faces and stores prevent the removal and renaming of the root.
     fn allows(&self, activity: Activity, path: &StorePath) -> bool {
         let below = path.is_within(&self.path);
         let on_the_way = self.path.is_within(path);
@@ -88,32 +88,34 @@ impl Grant {
     }
 }
 
-/// Somebody who asks, and what they may do.
+/// An authenticated or anonymous caller with its grants.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// Who asks, as stores get to know it.
+    /// The caller, as passed to stores.
     pub caller: Caller,
-    /// What they may do.
+    /// The caller's grants.
     pub grants: Arc<[Grant]>,
-    /// When that ends, in seconds since the Unix epoch.
+    /// Expiry of the grants, in seconds since the Unix epoch.
     pub expires_s: Option<i64>,
 }
 
 impl Identity {
-    /// Whether `activity` on `path` is allowed.
+    /// Checks that `activity` on `path` is allowed.
     ///
     /// # Errors
-    /// `AuthenticationFailed` for an anonymous caller (a token or a password may help) and for an expired one; `PermissionDenied` otherwise.
+    /// `AuthenticationFailed` for an anonymous caller (a token or a password may help) or an expired identity;
+    /// `PermissionDenied` otherwise.
     pub fn check(&self, activity: Activity, path: &StorePath) -> Result<()> {
         if self.may(activity, path) { Ok(()) } else { Err(self.refusal(activity, path)) }
     }
 
-    /// As [`Self::check`], for those who need no words: the stat text of each entry of a listing says what its reader may do.
+    /// Like [`Self::check`], without an error message. Used for the stat text of each listing entry, which shows the
+    /// reader's rights.
     pub fn may(&self, activity: Activity, path: &StorePath) -> bool {
         !self.has_expired() && self.grants.iter().any(|grant| grant.allows(activity, path))
     }
 
-    /// Whether anything is allowed anywhere.
+    /// Whether the caller has any unexpired grant.
     pub fn has_rights(&self) -> bool {
         !self.has_expired() && !self.grants.is_empty()
     }
@@ -127,7 +129,7 @@ impl Identity {
             return Error::new(Fault::AuthenticationFailed, "the token has expired: get a new one").at(path);
         }
         let verb = activity.verb();
-        // A SciToken need not name a subject; then the issuer stands for it.
+        // A SciToken may lack a subject; the issuer is named instead.
         let (fault, message) = match self.caller.subject.as_ref().or(self.caller.issuer.as_ref()) {
             None => (
                 Fault::AuthenticationFailed,
@@ -144,8 +146,8 @@ impl Identity {
     }
 }
 
-/// A person, as far as one can be known again: whoever bears a token of the same issuer for the same subject, or has the same name and password. All anonymous callers
-/// are one.
+/// A person, as far as callers can be identified: by the issuer and subject of a token, or by name and password. All
+/// anonymous callers are the same person.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Person {
     issuer: Option<Arc<str>>,
@@ -153,18 +155,19 @@ pub struct Person {
 }
 
 impl Person {
-    /// The one who makes a call.
+    /// Returns the person behind a caller.
     pub fn of(caller: &Caller) -> Self {
         Self { issuer: caller.issuer.clone(), subject: caller.subject.clone() }
     }
 
-    /// Whether nobody vouches for it.
+    /// Whether the caller is unauthenticated.
     pub fn is_anonymous(&self) -> bool {
         self.issuer.is_none()
     }
 }
 
-/// Where an address is, as far as guesses and grants are counted: users of IPv6 are given networks that have 64 bits for their addresses (RFC 4291 §2.5.4).
+/// Returns the network of an address, by which password failures and shares are counted. IPv6 users are assigned
+/// networks with 64-bit interface identifiers (RFC 4291 §2.5.4).
 pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
@@ -172,7 +175,7 @@ pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The policy of a server.
+/// The access policy of a server.
 #[derive(Debug)]
 pub struct Access {
     anonymous: Arc<[Grant]>,
@@ -181,19 +184,19 @@ pub struct Access {
     users: Vec<UserGrants>,
 }
 
-/// What users with a password may do.
+/// Rights of users with a password.
 #[derive(Debug)]
 struct UserGrants {
-    /// Who; none: all of them.
+    /// User names; `None` means all users.
     names: Option<Vec<String>>,
     grants: Vec<Grant>,
 }
 
 impl Access {
-    /// The policy that `config` describes.
+    /// Builds the policy from `config`.
     ///
     /// # Errors
-    /// [`StartError::Access`] for a path that is none, or keys or passwords that cannot be read.
+    /// [`StartError::Access`] for an invalid path, or for keys or passwords that cannot be read.
     pub fn new(config: &AccessConfig) -> Result<Self, StartError> {
         let mut anonymous = Vec::new();
         for rule in &config.anonymous {
@@ -209,38 +212,38 @@ impl Access {
         Ok(Self { anonymous: anonymous.into(), tokens, passwords, users })
     }
 
-    /// The passwords, where there are any.
+    /// Returns the password authenticator, if configured.
     pub(crate) fn passwords(&self) -> Option<&Passwords> {
         self.passwords.as_ref()
     }
 
-    /// Somebody at `address` who logged in with the password of that name.
+    /// Returns the identity of the password user `name` at `address`.
     pub(crate) fn user(&self, name: Arc<str>, address: IpAddr) -> Identity {
         let is_for = |names: &Vec<String>| names.iter().any(|known| **known == *name);
         let rules = self.users.iter().filter(|rule| rule.names.as_ref().is_none_or(is_for));
         let grants = rules.flat_map(|rule| rule.grants.iter().cloned()).collect();
-        // No issuer of tokens is called so: those are URLs of the web.
+        // Token issuers are web URLs, so no issuer can have this name.
         let issuer = self.passwords.as_ref().map(|passwords| format!("realm:{}", passwords.realm()).into());
         let caller = Caller { subject: Some(name), issuer, address: Some(address), ..Caller::default() };
         Identity { caller, grants, expires_s: None }
     }
 
-    /// Whether tokens are understood at all.
+    /// Whether the server accepts tokens.
     pub fn takes_tokens(&self) -> bool {
         self.tokens.is_some()
     }
 
-    /// Somebody at `address` without a token or a password.
+    /// Returns the identity of a caller at `address` without a token or a password.
     pub fn anonymous(&self, address: IpAddr) -> Identity {
         let caller = Caller { address: Some(address), ..Caller::default() };
         Identity { caller, grants: Arc::clone(&self.anonymous), expires_s: None }
     }
 
-    /// Somebody at `address`, with a bearer token if the request carried one. A server without issuers treats everybody alike: clients
-    /// send the token they have to whomever they ask.
+    /// Returns the identity of a caller at `address`, using the bearer token if the request has one. A server without
+    /// issuers ignores tokens, because clients send theirs to every server.
     ///
     /// # Errors
-    /// As [`Self::bearer`].
+    /// See [`Self::bearer`].
     pub async fn identify(&self, token: Option<&Secret>, address: IpAddr) -> Result<Identity> {
         match token.filter(|_| self.takes_tokens()) {
             Some(token) => self.bearer(token.expose(), address).await,
@@ -248,11 +251,11 @@ impl Access {
         }
     }
 
-    /// Somebody at `address` who logs in with a bearer token.
+    /// Authenticates a caller at `address` by its bearer token.
     ///
     /// # Errors
-    /// `AuthenticationFailed` if the token is malformed, forged, expired, not for this server, or of an issuer that is not trusted by this server;
-    /// `Unavailable` if the issuer's keys are not available now.
+    /// `AuthenticationFailed` if the token is malformed, forged, expired, for another audience, or of an untrusted
+    /// issuer; `Unavailable` if the issuer's keys are currently unavailable.
     pub async fn bearer(&self, token: &str, address: IpAddr) -> Result<Identity> {
         match &self.tokens {
             Some(verifier) => verifier.identify(token, address).await,
@@ -264,7 +267,7 @@ impl Access {
     }
 }
 
-/// The rights that a rule gives.
+/// Converts a rule into grants.
 fn grants(kind: &str, path: &str, allow: &[Right]) -> Result<Vec<Grant>, StartError> {
     let at = StorePath::parse(path.as_bytes())
         .map_err(|error| StartError::Access(format!("{kind} path `{path}`: {error}")))?;

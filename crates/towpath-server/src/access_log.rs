@@ -1,4 +1,5 @@
-//! The access log: one line for each request, text or JSON, written by a task of its own so that no request waits for it.
+//! The access log: one line per request, as text or JSON, written by a separate task so that requests never wait for
+//! it.
 
 use std::{fmt, net::SocketAddr, path::Path, time::Duration};
 
@@ -20,27 +21,28 @@ use crate::{
     metrics::Face,
 };
 
-/// How many lines may wait for the writer; further ones are dropped and counted.
+/// Maximum number of lines queued for the writer. Further lines are dropped and counted.
 const QUEUE_LINES: usize = 8192;
 
-/// What one line tells.
+/// The content of one log line.
 #[derive(Debug)]
 pub struct Record<'a> {
-    /// Which protocol.
+    /// The protocol.
     pub face: Face,
-    /// Who, by address.
+    /// Address of the client.
     pub peer: SocketAddr,
-    /// Who, by token.
+    /// Subject of the client's token.
     pub subject: Option<&'a str>,
-    /// What was asked, as the protocol calls it.
+    /// The operation, named as in the protocol.
     pub verb: &'static str,
-    /// Of which path; without its opaque part, which may carry a token.
+    /// The path, without its opaque part, which may contain a token.
     pub path: fmt::Arguments<'a>,
-    /// What it failed with.
+    /// The fault, if the request failed.
     pub fault: Option<Fault>,
-    /// File data moved.
+    /// Bytes of file data transferred.
     pub bytes: u64,
-    /// From the request's arrival to the end of its answer: over HTTP its last byte has gone, over xroot its last frame is about to.
+    /// Time from the arrival of the request to the end of the response: for HTTP until the last byte was sent, for
+    /// xroot until the last frame is about to be sent.
     pub took: Duration,
 }
 
@@ -68,22 +70,23 @@ impl Line<'_> {
     }
 }
 
-/// Where the lines go.
+/// Handle to the log writer.
 #[derive(Debug, Default)]
 pub struct AccessLog {
     lines: Option<(mpsc::Sender<String>, LogFormat)>,
-    /// Lines that were not written.
+    /// Counts dropped lines.
     lost: Counter,
-    /// No more lines come.
+    /// Cancelled when no more lines will be logged.
     ending: CancellationToken,
     writer: TaskTracker,
 }
 
 impl AccessLog {
-    /// The log that `config` describes, which counts the lines that it loses in `lost`; its writer is a task of the running runtime.
+    /// Starts the log described by `config`, with its writer as a task on the current runtime. Dropped lines are
+    /// counted in `lost`.
     ///
     /// # Errors
-    /// [`StartError::AccessLog`] if its file cannot be opened.
+    /// [`StartError::AccessLog`] if the file cannot be opened.
     pub fn start(config: &AccessLogConfig, lost: Counter) -> Result<Self, StartError> {
         if config.path.is_empty() {
             return Ok(Self::default());
@@ -100,14 +103,14 @@ impl AccessLog {
         Ok(Self { lines: Some((sender, config.format)), lost, ending, writer })
     }
 
-    /// Waits until all lines have been written; later ones are dropped.
+    /// Waits until all queued lines are written; later lines are dropped.
     pub async fn finish(&self) {
         self.ending.cancel();
         self.writer.close();
         self.writer.wait().await;
     }
 
-    /// Writes one line, if anybody reads them.
+    /// Queues one line if the log is enabled.
     pub fn record(&self, record: &Record<'_>) {
         let Some((sender, format)) = &self.lines else { return };
         let line = Line {
@@ -130,7 +133,7 @@ impl AccessLog {
         }
     }
 
-    /// Whether anybody reads the lines.
+    /// Whether the log is enabled.
     pub fn is_on(&self) -> bool {
         self.lines.is_some()
     }

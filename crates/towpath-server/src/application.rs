@@ -1,7 +1,7 @@
-//! Services that answer requests by themselves, in the place of a store: what is asked for is no file.
+//! Applications: services that answer HTTP requests without a store.
 //!
-//! An [`Application`] turns a request into an answer; everything else is the server's: connections, TLS, tokens, bounds, log and metrics, and of HTTP
-//! what is the same for all answers ([`crate::http`]).
+//! An [`Application`] computes a response from a request. The server provides connections, TLS, tokens, limits, logs,
+//! metrics, and the HTTP behaviour common to all responses ([`crate::http`]).
 
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
@@ -14,20 +14,23 @@ use tokio::{
 };
 use towpath_store::sys::processor;
 
-/// What answers the requests of a server without files.
+/// Answers the requests of a server without files.
 pub trait Application: Send + Sync + fmt::Debug {
-    /// The answer to a request from a client at that address, who may read. It may take processor time, and must not wait for anything: it is called by a thread that
-    /// does nothing else meanwhile. A tag that it gives its answer (`ETag`) lets clients that have it be told so without it. `Content-Length` is the server's to tell. The request is
-    /// a GET, a POST or a DELETE, and its URI absolute as far as the client says where it sends it. `is_again` says whether that request was to be asked again.
+    /// Answers a request from a client at `client` that has read access. May use CPU time but must not block: it runs
+    /// on a dedicated thread. An `ETag` in the response enables conditional requests. The server sets
+    /// `Content-Length`. The request is a GET, POST or DELETE, with an absolute URI if the client sent a host.
+    /// `is_again` is true when the same request is repeated after [`Reply::Later`].
     fn answer(&self, request: &Request<Vec<u8>>, client: IpAddr, is_again: bool) -> Reply;
 }
 
-/// What an application says to a request.
+/// The reply of an application to a request.
 pub enum Reply {
-    /// This.
+    /// The response.
     Now(Response<Body>),
-    /// Nothing yet: it is asked the same again once this is over, hours later if need be. Waiting costs no place among the answers in the making, and no limit ends it; it is dropped when
-    /// the client has gone, and when the server stops: then the client is told to come again. How many may wait is for the application to say.
+    /// No response yet: the request is repeated once the future completes, possibly hours later. A waiting request
+    /// holds no permit and has no timeout. It is dropped when the client disconnects or the server stops; in the
+    /// latter case the client receives a response that asks it to retry. The application must limit the number of
+    /// waiting requests.
     Later(BoxFuture<'static, ()>),
 }
 
@@ -37,14 +40,15 @@ impl From<Response<Body>> for Reply {
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 pub enum Body {
-    /// All of it. Text of 1 KiB and more goes compressed to clients that take it so.
+    /// The complete body. Text of 1 KiB and more is compressed for clients that accept it.
     Whole(Vec<u8>),
-    /// Pieces as they come about, for hours if need be. The next one is asked for when the connection can take it, by a thread that serves other connections too:
-    /// that must cost next to nothing. A silent stream costs no place among the answers in the making, and no limit ends it. It is dropped when its client has gone,
-    /// and when the server stops: then the answer ends as if no piece were left. How many there may be, beyond the bounds on connections and their requests, is for
-    /// the application to say.
+    /// Chunks that become available over time, possibly for hours. The stream is polled when the connection can send,
+    /// on a thread shared with other connections, so polling must be cheap. An idle stream holds no permit and has no
+    /// timeout. It is dropped when the client disconnects or the server stops; in the latter case the response ends
+    /// normally. The application must limit the number of streams beyond the limits on connections and their
+    /// requests.
     Stream(BoxStream<'static, Bytes>),
 }
 
@@ -57,31 +61,31 @@ impl fmt::Debug for Body {
     }
 }
 
-/// An application with the places for requests that it answers at once.
+/// An application with the permits for concurrent responses.
 #[derive(Debug)]
 pub(crate) struct Hosted {
     application: Arc<dyn Application>,
     places: Arc<Semaphore>,
-    /// Origins whose pages may read what is told (`*`: all).
+    /// Origins whose pages may read responses (`*`: all).
     pub(crate) origins: Vec<String>,
 }
 
-/// How long a request may wait for a place before its client is told to come again.
+/// Maximum time that a request waits for a permit before the client is asked to retry.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Hosted {
     pub(crate) fn new(application: Arc<dyn Application>, origins: Vec<String>) -> Self {
-        // More would only share the processors, each with the memory of its answer.
+        // More permits would only share the processors, each with the memory of its response.
         Self { application, places: Arc::new(Semaphore::new(processor::processors())), origins }
     }
 
-    /// A place to make an answer, and to keep it until there is room for it.
+    /// Waits for a permit to compute a response; it is held until the response fits into memory.
     pub(crate) async fn place(&self) -> Option<OwnedSemaphorePermit> {
         timeout(PATIENCE, Arc::clone(&self.places).acquire_owned()).await.ok()?.ok()
     }
 
-    /// What comes of work with the application, and the place where it was done; none if it failed, which is a defect. Dropped before, the work still goes on to its end,
-    /// and has the place until then.
+    /// Runs `work` with the application and returns its result with the permit. Returns `None` if the work panicked,
+    /// which is a bug. If this future is dropped, the work still runs to completion and keeps its permit until then.
     pub(crate) async fn work<T: Send + 'static>(
         &self,
         place: OwnedSemaphorePermit,

@@ -1,4 +1,4 @@
-//! Bounds on memory: [`Memory`] for all connections, in fair shares, and [`Buffers`] for one.
+//! Memory limits: [`Memory`] for all connections, in fair shares, and [`Buffers`] for one connection.
 
 use std::sync::{
     Arc,
@@ -9,26 +9,27 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::shares::{Class, Holder, Lease, Shares, Standing};
 
-/// Memory of one connection is handed out in units of this many bytes, because a semaphore counts to 2^29 or so.
+/// Allocation unit of a connection's memory, in bytes; needed because a semaphore counts only to about 2^29.
 const UNIT_BYTES: usize = 4096;
 
-/// What a connection may take before its peer has taken, or sent, anything: two pieces of a file.
+/// Initial memory of a connection whose peer has not yet received or sent data: two blocks of a file.
 const FIRST_BYTES: u64 = 512 << 10;
 
-/// The longest lease that may come from the reserve of the memory for all: a short file, a listing of a hundred entries.
+/// Maximum size of a lease that the reserve can serve, in bytes: a short file, or a listing of about a hundred
+/// entries.
 const SMALL_BYTES: usize = 128 << 10;
 
-/// The memory for answers and requests of all connections.
+/// The memory for requests and responses of all connections.
 #[derive(Debug, Clone)]
 pub struct Memory(Shares);
 
 impl Memory {
-    /// Makes a pool of `bytes`.
+    /// Creates a pool of `bytes`.
     pub fn new(bytes: u64) -> Self {
         Self(Shares::new(bytes, UNIT_BYTES as u64, 1))
     }
 
-    /// Takes `bytes` as soon as the share of `holder` permits it.
+    /// Waits until the share of `holder` permits `bytes` more, and takes them.
     pub async fn take(&self, holder: &Arc<Holder>, bytes: usize, standing: &Arc<Standing>) -> Lease {
         let class = if bytes <= SMALL_BYTES { Class::Small } else { Class::Large };
         self.0.take(holder, bytes as u64, class, standing).await
@@ -40,16 +41,17 @@ impl Memory {
     }
 }
 
-/// A bound on the memory of one connection. It grows with what its peer takes, or sends. Requests for memory are served first come, first served.
+/// A memory limit of one connection, which grows as its peer receives or sends data. Requests are served in FIFO
+/// order.
 #[derive(Debug, Clone)]
 pub(crate) struct Buffers {
     free: Arc<Semaphore>,
-    /// The bound now, and at most, in units.
+    /// The current and the maximum limit, in units.
     bound: Arc<AtomicU32>,
     most: u32,
 }
 
-/// The right to use some memory, until dropped.
+/// A permit for some memory, released on drop.
 #[derive(Debug)]
 pub(crate) struct Room {
     permit: OwnedSemaphorePermit,
@@ -57,12 +59,12 @@ pub(crate) struct Room {
 }
 
 impl Buffers {
-    /// Makes a bound of `bytes`, at least one unit of 4 KiB.
+    /// Creates a limit of `bytes`, at least one unit of 4 KiB.
     pub(crate) fn new(bytes: u64) -> Self {
         Self::growing(bytes, bytes)
     }
 
-    /// Makes a bound that begins at [`FIRST_BYTES`] and grows up to `bytes` as rooms are given back.
+    /// Creates a limit that starts at [`FIRST_BYTES`] and grows up to `bytes` as permits are released.
     pub(crate) fn growing_to(bytes: u64) -> Self {
         Self::growing(FIRST_BYTES, bytes)
     }
@@ -74,20 +76,21 @@ impl Buffers {
         Self { free: Arc::new(Semaphore::new(bound as usize)), bound: Arc::new(AtomicU32::new(bound)), most }
     }
 
-    /// Returns room for `bytes`, once there is. A request for more than the whole gets the whole.
+    /// Waits for a permit for `bytes`. A request larger than the limit takes all of it.
     pub(crate) async fn room(&self, bytes: usize) -> Room {
         let wanted = self.units_for(bytes);
         let permit = Arc::clone(&self.free).acquire_many_owned(wanted).await;
         Room { permit: permit.expect("the semaphore is never closed"), of: self.clone() }
     }
 
-    /// Returns room for `bytes` if there is some at once.
+    /// Returns a permit for `bytes` if it is available immediately.
     pub(crate) fn room_now(&self, bytes: usize) -> Option<Room> {
         let permit = Arc::clone(&self.free).try_acquire_many_owned(self.units_for(bytes)).ok()?;
         Some(Room { permit, of: self.clone() })
     }
 
-    /// Makes a room of this memory one for `bytes`: what is too much is given back; what is missing is added if all of it is free at once, else nothing is.
+    /// Resizes a permit to `bytes`: the excess is released; missing memory is added only if all of it is available
+    /// immediately.
     pub(crate) fn fit(&self, mut room: Room, bytes: usize) -> Room {
         let (has, wanted) = (room.permit.num_permits(), self.units_for(bytes));
         drop(room.permit.split(has.saturating_sub(wanted as usize)));
@@ -98,12 +101,12 @@ impl Buffers {
         room
     }
 
-    /// Grows the bound, because the peer has sent, or taken, `bytes`.
+    /// Grows the limit because the peer has sent or received `bytes`.
     pub(crate) fn moved(&self, bytes: usize) {
         self.grow(bytes / UNIT_BYTES);
     }
 
-    /// Returns the bound as it is now, in bytes.
+    /// Returns the current limit, in bytes.
     pub(crate) fn bound_bytes(&self) -> usize {
         self.bound.load(Relaxed) as usize * UNIT_BYTES
     }

@@ -1,4 +1,4 @@
-//! The settings of `towpath serve`, each documented once, here.
+//! Settings of `towpath serve`. Each is documented on its field.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -11,49 +11,49 @@ use towpath_proto::probe::MAX_PROBE;
 
 use crate::units::{ByteSize, Span};
 
-/// The port that the field gives to XRootD servers.
+/// Default port of XRootD servers.
 pub const DEFAULT_PORT: u16 = 1094;
 
 /// All settings of `towpath serve`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServeConfig {
-    /// The directory to export. Nothing outside it is ever touched.
+    /// The exported directory. Nothing outside it is accessed.
     pub root: PathBuf,
     /// Addresses to listen on. XRootD, HTTP and TLS share each port.
     pub listen: Vec<SocketAddr>,
-    /// The site's name, as clients may ask for it.
+    /// Name of the site, as reported to clients.
     pub site: String,
-    /// When an upload counts as safe: `none` (when the kernel has it), `file` (its data are on disk),
-    /// `file-and-directory` (its name too).
+    /// When an upload counts as durable: `none` (once the kernel has the data), `file` (once the data are on disk),
+    /// `file-and-directory` (once the file name is on disk too).
     pub durability: Durability,
-    /// How long requests under way may go on once the server was told to stop.
+    /// Maximum time that requests in flight may take to finish after the server was told to stop.
     pub drain: Span,
     /// TLS.
     pub tls: TlsConfig,
-    /// Who may do what.
+    /// Access rules.
     pub access: AccessConfig,
-    /// What HTTP and WebDAV do where their clients differ.
+    /// HTTP and WebDAV behaviour on which clients disagree.
     pub http: HttpConfig,
-    /// Copies between this server and others.
+    /// Third-party copies between this server and others.
     pub third_party: ThirdPartyConfig,
-    /// Probes of the network.
+    /// Network probes.
     pub probe: ProbeConfig,
-    /// Bounds.
+    /// Limits.
     pub limits: Limits,
     /// The access log.
     pub access_log: AccessLogConfig,
 }
 
-/// When an upload counts as safe.
+/// When an upload counts as durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
-    /// As soon as the kernel has it.
+    /// Once the kernel has the data.
     None,
-    /// When its data are on disk.
+    /// Once the data are on disk.
     File,
-    /// When its data and its name are on disk.
+    /// Once the data and the file name are on disk.
     FileAndDirectory,
 }
 
@@ -61,88 +61,89 @@ pub enum Durability {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TlsConfig {
-    /// PEM file with the server's certificate and those between it and a root. No TLS without it.
+    /// PEM file with the server's certificate and its intermediate certificates. TLS is disabled without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
     /// PEM file with the certificate's private key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
-    /// Refuse requests that come without TLS.
+    /// Reject requests without TLS.
     pub required: bool,
 }
 
-/// Who may do what.
+/// Access rules.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AccessConfig {
-    /// What callers without a token or a password may do, by path. The default lets them read everything.
+    /// Rights of callers without a token or a password, by path. By default they can read everything.
     pub anonymous: Vec<AnonymousRule>,
-    /// A file with the users who may log in by HTTP with a password, `NAME:sha-256$HEX` on each line: the SHA-256 of `NAME:REALM:PASSWORD`. It must have a user and be readable by
-    /// its owner only, and a certificate is needed: passwords are taken over TLS only.
+    /// File of the users who can log in over HTTP with a password. Each line is `NAME:sha-256$HEX`, where `HEX` is
+    /// the SHA-256 of `NAME:REALM:PASSWORD`. The file must contain at least one user and be readable by its owner
+    /// only. A certificate is required, because passwords are accepted over TLS only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passwords: Option<PathBuf>,
-    /// For what people are asked their password. With another realm all passwords are to be set again.
+    /// Realm that clients show when they prompt for a password. Changing it invalidates all passwords in the file.
     pub realm: String,
-    /// What those who logged in with a password may do, by path. The default lets them read everything.
+    /// Rights of users who logged in with a password, by path. By default they can read everything.
     pub users: Vec<UserRule>,
-    /// Whose tokens are believed.
+    /// Trusted token issuers.
     pub issuers: Vec<IssuerConfig>,
-    /// The audiences that name this server in a token, such as `https://se.example.org`.
+    /// Audiences that identify this server in a token, such as `https://se.example.org`.
     pub audiences: Vec<String>,
 }
 
-/// What callers without a token may do below a path.
+/// Rights of callers without a token below a path.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AnonymousRule {
-    /// The path, with everything below it.
+    /// The path; the rule covers everything below it.
     pub path: String,
-    /// What is allowed there.
+    /// The granted rights.
     pub allow: Vec<Right>,
 }
 
-/// What users with a password may do below a path.
+/// Rights of users with a password below a path.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserRule {
-    /// Who, by the names in the file; without it all of them.
+    /// User names from the password file; without it, all users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Vec<String>>,
-    /// The path, with everything below it.
+    /// The path; the rule covers everything below it.
     pub path: String,
-    /// What is allowed there.
+    /// The granted rights.
     pub allow: Vec<Right>,
 }
 
-/// A right, in the words of the WLCG token profile.
+/// A right, named as in the WLCG token profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Right {
-    /// Ask for size, times and checksum. Every other right includes it.
+    /// Query size, times and checksum. Every other right includes it.
     Stat,
-    /// Have files brought on line (`prepare`), without reading them.
+    /// Bring files online (`prepare`) without reading them.
     Stage,
-    /// Read files, list directories; it includes `stage`.
+    /// Read files and list directories. Includes `stage`.
     Read,
-    /// Make new files and directories.
+    /// Create files and directories.
     Create,
-    /// Everything `create` allows, and overwrite, change, rename and delete.
+    /// Everything that `create` allows, and overwrite, change, rename and delete.
     Modify,
 }
 
-/// An issuer of tokens (one issuer is one virtual organization).
+/// A token issuer (one per virtual organization).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IssuerConfig {
-    /// The issuer's URL, exactly as in the token's `iss`.
+    /// URL of the issuer, exactly as in the token's `iss` claim.
     pub issuer: String,
-    /// Where the issuer's paths begin in this export.
+    /// Path in this export that the issuer's paths are relative to.
     #[serde(default = "root_path")]
     pub base_path: String,
-    /// A file with the issuer's keys (JWKS). Without it they are found by OpenID discovery.
+    /// File with the issuer's keys (JWKS). Without it the keys are fetched through OpenID discovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<PathBuf>,
-    /// PEM file with certificates to trust, besides the system's, when the issuer's keys are fetched.
+    /// PEM file with certificates to trust, in addition to the system's, when fetching the issuer's keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
 }
@@ -151,97 +152,106 @@ fn root_path() -> String {
     "/".into()
 }
 
-/// What HTTP and WebDAV do where their clients differ.
+/// HTTP and WebDAV behaviour on which clients disagree.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
-    /// Whether PUT makes missing parent directories, as XRootD's HTTP does. WebDAV wants it to fail with 409 (RFC 4918 §9.7.1).
+    /// Whether PUT creates missing parent directories, as XRootD's HTTP does. WebDAV requires it to fail with 409
+    /// (RFC 4918 §9.7.1).
     pub create_parents: bool,
-    /// Origins whose web pages may read files and listings (CORS), such as `https://root.cern` for JSROOT; `*` for all. Pages of other
-    /// origins may not. A page brings its own token where one is needed: passwords that a browser knows are not used.
+    /// Origins whose web pages may read files and listings (CORS), such as `https://root.cern` for JSROOT; `*` allows
+    /// all. Pages from other origins are not allowed. A page must send its own token where authentication is
+    /// required: passwords stored by the browser are not used.
     pub cors_origins: Vec<String>,
 }
 
-/// Third-party copies: a client has this server fetch a file from another one, or send it there.
+/// Third-party copies: a client has this server fetch a file from another server, or send a file to it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ThirdPartyConfig {
-    /// Whether they are made.
+    /// Whether third-party copies are enabled.
     pub enabled: bool,
-    /// Whether callers without a token may ask for them, as far as they may read or write: what they have sent goes wherever they say.
+    /// Whether callers without a token can request copies, within their rights to read or write. They choose the
+    /// destination of the data.
     pub anonymous: bool,
-    /// Where they may lead beside public addresses: networks (`10.1.0.0/16`), addresses, hosts (`se.example.org`), domains (`.example.org`), or `*` for
-    /// everywhere. Callers name the other server, so each entry lets them have this one speak to what is there.
+    /// Destinations that copies can connect to, in addition to public addresses: networks (`10.1.0.0/16`), addresses,
+    /// hosts (`se.example.org`), domains (`.example.org`), or `*` for all. Callers choose the other server, so each
+    /// entry lets them make this server connect there.
     pub allow: Vec<String>,
-    /// Copies at once. Further ones are refused for the time being.
+    /// Maximum number of concurrent copies. Further copies are rejected with a temporary error.
     pub copies: usize,
-    /// How long a copy may move no byte.
+    /// Maximum time that a copy may make no progress.
     pub idle: Span,
-    /// The time between two performance markers of HTTP, at most 30 s.
+    /// Interval between two HTTP performance markers, at most 30 s.
     pub markers: Span,
-    /// PEM file with certificates of authorities to trust, besides the system's, when the other server speaks TLS.
+    /// PEM file with CA certificates to trust, in addition to the system's, when the other server uses TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
 }
 
-/// Probes of the network (`towpath probe`): bytes from memory to whoever may read, and into the void from whoever may write.
+/// Network probes (`towpath probe`): the server sends generated bytes to callers with read access, and discards bytes
+/// from callers with write access.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProbeConfig {
-    /// Whether they are answered.
+    /// Whether probes are enabled.
     pub enabled: bool,
-    /// Connections that are probed at once. Further ones are refused for the time being.
+    /// Maximum number of concurrent probe connections. Further ones are rejected with a temporary error.
     pub connections: usize,
-    /// The longest probe, at most 60 s.
+    /// Maximum duration of a probe, at most 60 s.
     pub longest: Span,
 }
 
-/// Bounds of one connection and of all. Beyond them a client waits or is refused; memory does not grow.
+/// Limits of one connection and of all connections. A client beyond them waits or is rejected; memory use stays
+/// bounded.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Connections at once, no more than three quarters of the descriptors that the process may have. Idle ones make way for clients
-    /// from networks that have none.
+    /// Maximum number of connections, at most three quarters of the file descriptors available to the process. Idle
+    /// connections are closed in favour of clients from networks that have none.
     pub connections: usize,
-    /// Requests of one connection being worked on; the next is read when one is done.
+    /// Maximum number of requests in flight per connection. The next request is read when one completes.
     pub requests_per_connection: usize,
-    /// Memory for the answers of one connection; never more than a sixteenth of [`Self::bytes`]. XRootD's uploads have as much again.
+    /// Memory for the responses of one connection, at most one sixteenth of [`Self::bytes`]. XRootD uploads have the
+    /// same amount again.
     pub bytes_per_connection: ByteSize,
-    /// Memory for the answers of all connections.
+    /// Memory for the responses of all connections.
     pub bytes: ByteSize,
-    /// Threads that wait for the disk.
+    /// Number of threads for disk I/O.
     pub disk_threads: usize,
-    /// Open files, listings and uploads of all connections; no more than the process may have descriptors beside its connections.
+    /// Maximum number of open files, listings and uploads of all connections, limited by the file descriptors left
+    /// beside connections.
     pub files: usize,
-    /// Open files of one connection.
+    /// Maximum number of open files per connection.
     pub files_per_connection: usize,
-    /// The longest request header (HTTP) or text argument (XRootD).
+    /// Maximum size of a request header (HTTP) or text argument (XRootD).
     pub header_bytes: ByteSize,
-    /// How long a client may take over its handshake (and TLS's, and login).
+    /// Timeout of a client's handshake (also for TLS and login).
     pub handshake: Span,
-    /// How long a connection may be silent.
+    /// Maximum time that a connection may be idle.
     pub idle: Span,
-    /// How long a client may take no byte of an answer, leave a piece of one in memory that others lack, or send no byte of its own request, before it is dropped.
+    /// Maximum time that a client may stall before it is dropped: receive nothing of a response, hold buffered
+    /// response data while others wait for memory, or send nothing of its own request.
     pub stall: Span,
 }
 
-/// The access log: one line for each request.
+/// The access log: one line per request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AccessLogConfig {
-    /// Where it goes: a file, `-` for the standard error stream, or nothing for no log.
+    /// Destination: a file, `-` for standard error, or empty for no log.
     pub path: String,
     /// `text` or `json`.
     pub format: LogFormat,
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// One readable line.
+    /// One human-readable line.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -317,11 +327,11 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Of the memory for all answers, the part that one connection may take: so that a few clients who do not read what they asked for
-    /// cannot keep the others waiting.
+    /// Divisor of the memory for all responses that bounds one connection, so that a few clients that do not read
+    /// their responses cannot block the others.
     const SHARE_OF_ALL: u64 = 16;
 
-    /// The memory that answers in the making on one connection may take.
+    /// Maximum memory for the responses in flight on one connection.
     pub fn memory_of_connection(&self) -> u64 {
         self.bytes_per_connection.0.min(self.bytes.0 / Self::SHARE_OF_ALL)
     }

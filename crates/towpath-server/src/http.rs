@@ -1,15 +1,16 @@
 //! HTTP and WebDAV as a face of a store.
 //!
-//! The life of a request: hyper reads it from the [`wire`]; [`routes`] finds out what it is about ([`target`]) and who asks
-//! ([`identity`]), and calls its method's function ([`get`], [`put`], [`namespace`], [`copying`], [`propfind`],
-//! [`third_party`], [`proppatch`], [`locking`], [`probe`]) with an [`exchange::Exchange`]. That checks access and locks, calls the store, and
-//! gives an answer or a [`refusal`]. Bodies ([`body`]) are made as the client takes them; files go by `sendfile` where they can.
-//! When the last byte has gone, the request's [`account`] is written to log and metrics.
+//! The life of a request: hyper reads it from the [`wire`]; [`routes`] determines its [`target`] and the caller's
+//! [`identity`], and calls the function of its method ([`get`], [`put`], [`namespace`], [`copying`], [`propfind`],
+//! [`third_party`], [`proppatch`], [`locking`], [`probe`]) with an [`exchange::Exchange`]. That function checks
+//! access and locks, calls the store, and returns a response or a [`refusal`]. Bodies ([`body`]) are produced as the
+//! client reads them; files are sent by `sendfile` where possible. After the last byte, the request's [`account`] is
+//! written to log and metrics.
 //!
-//! What a client may take or cost is bounded: headers by size, time and number, requests of a connection, memory of
-//! one and of all ([`link`]), and time without progress ([`pulse`]).
+//! A client's resource use is bounded: headers by size, time and number, requests per connection, memory per
+//! connection and in total ([`link`]), and time without progress ([`pulse`]).
 //!
-//! What is not here: how HTTP's values are spelled (`towpath_proto::http`), TLS (the listener).
+//! Not here: the syntax of HTTP values (`towpath_proto::http`), TLS (the listener).
 
 mod account;
 mod application;
@@ -61,19 +62,21 @@ use crate::{
     shares::Standing,
 };
 
-/// The longest frame that a client may send on HTTP/2. The least allowed, 16 KiB, is many to take apart.
+/// Maximum size of an HTTP/2 frame, in bytes. The minimum of 16 KiB would cost many frames to parse.
 const FRAME_BYTES: u32 = 256 << 10;
 
-/// Streams that a client may open and cancel before they have been looked at (CVE-2023-44487); more end the connection.
+/// Maximum number of streams that a client opens and cancels before they are handled (CVE-2023-44487); more end the
+/// connection.
 const PENDING_RESETS: usize = 32;
 
-/// Header fields of one request.
+/// Maximum number of header fields of one request.
 const HEADER_FIELDS: usize = 128;
 
-/// The most that hyper reads or holds back at once on HTTP/1.1: what one read of a fast upload brings. It takes its memory as reads fill it.
+/// Maximum number of bytes that hyper reads or buffers at once on HTTP/1.1: one read of a fast upload. The buffer
+/// grows with the reads.
 const BUFFER_BYTES: usize = 512 << 10;
 
-/// What all HTTP connections of a server share.
+/// State shared by all HTTP connections of a server.
 #[derive(Debug, Default)]
 pub struct State {
     settings: HttpConfig,
@@ -83,13 +86,13 @@ pub struct State {
 }
 
 impl State {
-    /// The state of a server that starts.
+    /// Creates the state at server start.
     pub fn new(settings: HttpConfig, probes: ProbeConfig) -> Self {
         Self { settings, probes: probe::Probes::new(probes), ..Self::default() }
     }
 }
 
-/// Serves one connection until it ends. `activity` learns what the client sends and takes.
+/// Serves one connection until it ends. Records the client's progress in `activity`.
 pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, activity: &Arc<Standing>) {
     let link = Arc::new(Link::new(&service, &socket, peer, activity));
     let wire = Wire::new(socket, &link, service.limits.header_bytes.0);
@@ -137,17 +140,19 @@ fn builder(service: &Service) -> Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        // The pulse knows how long a header may take, and tells it from silence between two requests.
+        // The watchdog enforces the header timeout, and distinguishes it from idle time between requests.
         .header_read_timeout(None)
-        // Streams of applications may be silent for hours: that nothing more will be sent is the one sign that their client has gone.
+        // Streams of applications may be idle for hours: the end of the request stream is the only sign that the
+        // client has gone.
         .half_close(service.application.is_none())
         .max_headers(HEADER_FIELDS)
         .max_buf_size(BUFFER_BYTES.max(2 * usize::try_from(limits.header_bytes.0).unwrap_or(usize::MAX / 2)));
     builder
         .http2()
         .timer(TokioTimer::new())
-        // What a client may send before the server has taken it, in a stream and in all: 64 KiB, and more as it is taken (at most 16 MiB). With large windows from the
-        // beginning, each connection could fill one of them with what nothing was reserved for.
+        // HTTP/2 flow control: the window of a stream and of the connection is 64 KiB and grows as data is consumed
+        // (up to 16 MiB). With large initial windows each connection could fill one with data for which no memory is
+        // reserved.
         .adaptive_window(true)
         .max_frame_size(FRAME_BYTES)
         .max_concurrent_streams(u32::try_from(limits.requests_per_connection).unwrap_or(u32::MAX))
@@ -156,7 +161,7 @@ fn builder(service: &Service) -> Builder<TokioExecutor> {
     builder
 }
 
-/// Ends when the client is late.
+/// Returns when the client exceeds a timeout.
 async fn watch(link: &Link, limits: &Limits) -> Late {
     loop {
         match link.pulse.late(limits) {

@@ -1,11 +1,12 @@
-//! Any store over the xroot protocol and HTTP/WebDAV, with or without TLS, on one port.
+//! Serves any store over the xroot protocol and HTTP/WebDAV, with or without TLS, on one port.
 //!
-//! The life of a connection: [`Server::run`] accepts it once a place is free, tells its protocol by its first bytes
-//! ([`listener`]), and hands it to a face ([`xrootd`], [`http`]). A face turns each request into calls of the
-//! [`towpath_store::Store`], after [`access`] has said that the one who asks may do it there.
-//! Everything that the faces share is in [`Service`].
+//! The life of a connection: [`Server::run`] accepts it once a connection slot is free, detects the protocol from its
+//! first bytes ([`listener`]), and passes it to a face ([`xrootd`], [`http`]). A face translates each request into
+//! calls of the [`towpath_store::Store`] after [`access`] has authorized the caller. State shared by the faces is in
+//! [`Service`].
 //!
-//! What is not here: how bytes are stored (`towpath-store`), how protocols are spelled (`towpath-proto`), where settings come from (the command line).
+//! Not here: storage of bytes (`towpath-store`), wire formats (`towpath-proto`), and the sources of settings (the
+//! command line).
 
 pub mod access;
 pub mod access_log;
@@ -36,15 +37,15 @@ use shares::Shares;
 pub use socket::Socket;
 pub use towpath_proto::units;
 
-/// What went wrong before the server could serve.
+/// An error that prevents the server from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// An address cannot be listened on.
+    /// The server cannot listen on an address.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// The address asked for.
+        /// The configured address.
         address: std::net::SocketAddr,
-        /// The system's reason.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The certificate or key cannot be used.
@@ -59,59 +60,60 @@ pub enum StartError {
     /// The access log cannot be written.
     #[error("access log {path}: {source}")]
     AccessLog {
-        /// Where it should go.
+        /// Path of the log file.
         path: String,
-        /// The system's reason.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }
 
-/// What all connections share.
+/// State shared by all connections.
 #[derive(Debug)]
 pub struct Service {
-    /// What is served.
+    /// The exported store.
     pub store: Arc<dyn Store>,
-    /// What answers HTTP in its place.
+    /// The application that answers HTTP requests instead of the store, if any.
     application: Option<application::Hosted>,
-    /// Who may do what.
+    /// The access policy.
     pub access: access::Access,
-    /// Bounds of one connection and of all.
+    /// Limits of one connection and of all connections.
     pub limits: config::Limits,
-    /// What HTTP connections share beyond that: locks, uploads in pieces.
+    /// State shared by HTTP connections: locks and multipart uploads.
     pub http: http::State,
-    /// Copies between this server and others.
+    /// Third-party copies.
     pub third_party: third_party::State,
-    /// The memory that answers in the making, and requests that arrive, may take: in bytes.
+    /// Memory pool for responses in flight and incoming requests, in bytes.
     pub memory: Memory,
-    /// Connections.
+    /// Pool of connections.
     pub connections: Shares,
-    /// Open files, directories that are listed, and uploads, of all connections.
+    /// Pool of open files, listings in progress and uploads of all connections.
     pub files: Shares,
-    /// Threads that may send files at once: they wait for the disk and a little for clients, beside the store's own.
+    /// Limits the number of threads that send files; they block on the disk and briefly on clients, in addition to
+    /// the store's threads.
     pub file_senders: Arc<Semaphore>,
     /// Counters.
     pub metrics: metrics::Metrics,
-    /// One line for each request.
+    /// The access log: one line per request.
     pub access_log: access_log::AccessLog,
-    /// How TLS is spoken, where it is.
+    /// TLS settings, if TLS is enabled.
     pub tls: Option<tls::Tls>,
-    /// The sessions of the xroot protocol.
+    /// Sessions of the xroot protocol.
     pub sessions: xrootd::Sessions,
-    /// The name of the site, as `query config sitename` and the listing page tell it.
+    /// Name of the site, as reported by `query config sitename` and the listing page.
     pub site: String,
-    /// Cancelled when the server stops: connections finish the requests they have and take no new ones.
+    /// Cancelled when the server stops: connections finish the requests in flight and accept no new ones.
     pub stopping: CancellationToken,
 }
 
 impl Service {
-    /// Counts and logs a request that has been answered.
+    /// Counts and logs a completed request.
     fn answered(&self, record: &access_log::Record<'_>) {
         self.metrics.answered(record.face, record.verb, record.fault, record.took.as_secs_f64());
         self.access_log.record(record);
     }
 }
 
-/// Tells the operator of a request that failed through no fault of its client's: nobody else can mend that.
+/// Logs a request that failed through no fault of its client, so that the operator can act on it.
 fn tell_operator(peer: SocketAddr, fault: Fault, message: impl fmt::Display) {
     if matches!(fault, Fault::Io | Fault::Internal) {
         tracing::error!(%peer, "{message}");
@@ -126,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// The levels of what was logged.
+    /// Records the levels of log events.
     #[derive(Default)]
     struct Log(Mutex<Vec<Level>>);
 

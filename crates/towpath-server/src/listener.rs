@@ -1,12 +1,12 @@
-//! Accepting connections and telling their protocol by the first bytes.
+//! Accepts connections and detects their protocol from the first bytes.
 //!
 //! | first byte | protocol |
 //! | --- | --- |
-//! | 0x16 | a TLS ClientHello; what is inside is told by the first byte inside |
+//! | 0x16 | a TLS ClientHello; the first byte inside selects the protocol |
 //! | 0x00 | the xroot handshake (its first four words are 0, 0, 0, 4) |
 //! | other | HTTP/1.1, or HTTP/2 with its preface `PRI` |
 //!
-//! A connection is accepted only when a place for it is free: until then it waits in the kernel's queue.
+//! A connection is accepted only when a connection slot is free; until then it waits in the kernel's queue.
 
 use std::{net::SocketAddr, os::fd::AsRawFd as _, sync::Arc, time::Duration};
 
@@ -42,16 +42,18 @@ const TLS_HANDSHAKE: u8 = 0x16;
 /// First byte of the xroot handshake.
 const XROOTD_HANDSHAKE: u8 = 0;
 
-/// What one network may have of the connections, to what is left free: three to one, because batch systems stand behind one address.
+/// Share of the connections that one network may hold, relative to the free ones: three to one, because batch systems
+/// are behind one address.
 const CONNECTIONS_ALPHA: u64 = 3;
-/// Connections beyond the limit that may wait for a place; further ones wait in the kernel's queue.
+/// Maximum number of connections beyond the limit that wait for a slot; further ones wait in the kernel's queue.
 const NEWCOMERS: usize = 64;
-/// How long a connection of a network that has none may wait for one.
+/// Maximum time that a connection from a network without connections waits for a slot.
 const NEWCOMER_PATIENCE: Duration = Duration::from_secs(10);
-/// Descriptors that are neither connections nor open files: listeners, logs, the runtime's, and those of short looks at names.
+/// File descriptors reserved for listeners, logs, the runtime and short metadata operations, beside connections and
+/// open files.
 const OTHER_DESCRIPTORS: u64 = 256;
 
-/// A server that listens, and has not begun to accept.
+/// A server that is listening but not yet accepting.
 #[derive(Debug)]
 pub struct Server {
     service: Arc<Service>,
@@ -60,18 +62,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens as `config` says, for `store`. Connections queue in the kernel until [`Self::run`].
+    /// Listens on the addresses in `config` and serves `store`. Connections queue in the kernel until [`Self::run`].
     ///
     /// # Errors
-    /// [`StartError`]: an address in use, a certificate that cannot be read, access rules that are invalid.
+    /// [`StartError`] for an address in use, an unreadable certificate, or invalid access rules.
     pub fn bind(store: Arc<dyn Store>, config: &ServeConfig) -> Result<Self, StartError> {
         Self::bind_with(store, None, config)
     }
 
-    /// As [`Self::bind`], for an application, whose answers pages of these origins may read (`*`: of all). There are no files then: XRootD is not spoken.
+    /// Like [`Self::bind`], for an application. Pages from `origins` may read its responses (`*`: all). There are no
+    /// files, so XRootD is disabled.
     ///
     /// # Errors
-    /// As [`Self::bind`].
+    /// See [`Self::bind`].
     pub fn bind_application(
         application: Arc<dyn Application>,
         origins: Vec<String>,
@@ -80,10 +83,10 @@ impl Server {
         Self::bind_service(Arc::new(MemoryStore::new(0)), None, Some(Hosted::new(application, origins)), config)
     }
 
-    /// As [`Self::bind`], for a server that makes third-party copies by `transfers`.
+    /// Like [`Self::bind`], for a server that makes third-party copies with `transfers`.
     ///
     /// # Errors
-    /// As [`Self::bind`].
+    /// See [`Self::bind`].
     pub fn bind_with(
         store: Arc<dyn Store>,
         transfers: Option<Arc<dyn Transfers>>,
@@ -131,22 +134,22 @@ impl Server {
         Ok(Self { service: Arc::new(service), listeners, drain: config.drain.0 })
     }
 
-    /// The addresses that are listened on, with their real ports where 0 was asked for.
+    /// Returns the listening addresses, with the actual port for each configured port 0.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
 
-    /// What stops the server when cancelled.
+    /// Returns the token that stops the server when cancelled.
     pub fn stopping(&self) -> CancellationToken {
         self.service.stopping.clone()
     }
 
-    /// What the connections share, for its counters.
+    /// Returns the state shared by the connections, for its counters.
     pub fn service(&self) -> Arc<Service> {
         Arc::clone(&self.service)
     }
 
-    /// Serves until [`Self::stopping`] is cancelled, then lets requests under way finish, for as long as the setting `drain` says.
+    /// Serves until [`Self::stopping`] is cancelled, then drains requests in flight for up to the setting `drain`.
     pub async fn run(self) {
         let connections = TaskTracker::new();
         let most = usize::try_from(descriptors(&self.service.limits).0).unwrap_or(usize::MAX);
@@ -182,7 +185,7 @@ async fn accept(listener: TcpListener, service: Arc<Service>, places: Arc<Semaph
                 });
             }
             (_, Err(error)) => {
-                // Out of descriptors, or a client that vanished: neither ends the server.
+                // The process is out of descriptors, or a client disconnected. Neither stops the server.
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -190,7 +193,7 @@ async fn accept(listener: TcpListener, service: Arc<Service>, places: Arc<Semaph
     }
 }
 
-/// Serves a connection if the share of its network permits one more, and until others need its place and it is idle.
+/// Serves a connection if the share of its network permits it, until it is evicted while idle.
 async fn admit(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {
     let evicted = CancellationToken::new();
     let activity = Standing::watching(evicted.clone());
@@ -207,7 +210,7 @@ async fn admit(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {
     tracing::info!(%peer, "closed a connection: {problem}");
 }
 
-/// Returns the limits of connections and open files: those of the settings, reduced to the descriptors of the process.
+/// Returns the limits of connections and open files from the settings, reduced to the descriptors of the process.
 fn descriptors(limits: &Limits) -> (u64, u64) {
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let connections = (limits.connections as u64).clamp(1, (most / 4 * 3).max(1));
@@ -241,7 +244,7 @@ async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr, acti
     }
 }
 
-/// Counts a connection for as long as it is served.
+/// Counts a connection while it is served.
 struct Counted<'a>(&'a Service);
 
 impl<'a> Counted<'a> {
@@ -263,7 +266,8 @@ enum Protocol {
     Http,
 }
 
-/// The protocol of a new connection, with the connection as it was; none if the client left without a byte.
+/// Detects the protocol of a new connection without consuming its bytes. Returns `None` if the client disconnected
+/// without sending any.
 async fn recognize(service: &Service, stream: TcpStream) -> std::io::Result<Option<(Protocol, Socket)>> {
     let mut first = [0];
     if stream.peek(&mut first).await? == 0 {

@@ -1,4 +1,4 @@
-//! Counters, as Prometheus reads them at `/metrics`.
+//! Counters, exported to Prometheus at `/metrics`.
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -14,7 +14,7 @@ use towpath_store::Fault;
 
 use crate::third_party::Direction;
 
-/// Which protocol a request came by.
+/// The protocol of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Face {
     /// The xroot protocol.
@@ -24,7 +24,7 @@ pub enum Face {
 }
 
 impl Face {
-    /// Its name in labels and logs.
+    /// Returns the name in labels and logs.
     pub fn name(self) -> &'static str {
         match self {
             Face::Xrootd => "xrootd",
@@ -60,13 +60,13 @@ struct CopyLabels {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    /// Connections open now.
+    /// Open connections.
     pub connections: Gauge,
-    /// Connections accepted so far.
+    /// Accepted connections.
     pub accepted: Counter,
-    /// Connections that ended because the client was silent, slow or broke the protocol.
+    /// Connections dropped because the client was idle, slow or violated the protocol.
     pub dropped: Counter,
-    /// Access log lines that were lost because their writer did not keep up, or could not write.
+    /// Access log lines lost because the writer was too slow or failed.
     pub log_lines_lost: Counter,
     requests: Family<RequestLabels, Counter>,
     seconds: Family<FaceLabels, Histogram>,
@@ -112,31 +112,31 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counts one answered request; `fault` is what it failed with. `verb` must come from a fixed set.
+    /// Counts one completed request with its `fault`, if any. `verb` must come from a fixed set.
     pub fn answered(&self, face: Face, verb: &'static str, fault: Option<Fault>, seconds: f64) {
         let outcome = fault.map_or("ok", Fault::name);
         self.requests.get_or_create(&RequestLabels { face: face.name(), verb, outcome }).inc();
         self.seconds.get_or_create(&FaceLabels { face: face.name() }).observe(seconds);
     }
 
-    /// Counts file data that went out.
+    /// Counts bytes of file data sent.
     pub fn sent(&self, face: Face, bytes: u64) {
         self.sent.get_or_create(&FaceLabels { face: face.name() }).inc_by(bytes);
     }
 
-    /// Counts file data that came in.
+    /// Counts bytes of file data received.
     pub fn received(&self, face: Face, bytes: u64) {
         self.received.get_or_create(&FaceLabels { face: face.name() }).inc_by(bytes);
     }
 
-    /// Counts a third-party copy that ended, having written `bytes`; `fault` is what it failed with.
+    /// Counts one finished third-party copy that wrote `bytes`, with its `fault`, if any.
     pub fn copied(&self, direction: Direction, fault: Option<Fault>, bytes: u64) {
         let (direction, outcome) = (direction.name(), fault.map_or("ok", Fault::name));
         self.copies.get_or_create(&CopyLabels { direction, outcome }).inc();
         self.copied.get_or_create(&DirectionLabels { direction }).inc_by(bytes);
     }
 
-    /// All counters in the text format of OpenMetrics.
+    /// Renders all counters in the OpenMetrics text format.
     pub fn render(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a string does not fail");

@@ -1,10 +1,12 @@
-//! Passwords over HTTP: Digest ([RFC 7616](https://www.rfc-editor.org/rfc/rfc7616)) and Basic ([RFC 7617](https://www.rfc-editor.org/rfc/rfc7617)), against one
-//! file. RFC 7285 §8.3.5 wants Digest of a server whose clients say by HTTP who they are.
+//! Password authentication over HTTP: Digest ([RFC 7616](https://www.rfc-editor.org/rfc/rfc7616)) and Basic ([RFC
+//! 7617](https://www.rfc-editor.org/rfc/rfc7617)), against one file. RFC 7285 §8.3.5 requires Digest of a server that
+//! authenticates clients by HTTP.
 //!
-//! The life of a login: what a request shows ([`Shown`]) is taken apart ([`digest`]; Basic here), and compared with what the [`file`] has of that user: the SHA-256 of
-//! `name:realm:password`, which Digest calls H(A1). A digest is good once, for its nonce and its count ([`nonces`]). Who guesses is stopped ([`attempts`]).
+//! The life of a login: the `Authorization` header ([`Shown`]) is parsed ([`digest`]; Basic here) and compared with
+//! the user's entry in the [`file`]: the SHA-256 of `name:realm:password`, which Digest calls H(A1). A digest is
+//! valid once, for its nonce and its count ([`nonces`]). Password guessing is throttled ([`attempts`]).
 //!
-//! What is not here: rights (`access`), statuses and header fields (`http`). That passwords are taken over TLS only is up to who calls.
+//! Not here: rights (`access`), statuses and header fields (`http`). The caller must accept passwords over TLS only.
 
 mod attempts;
 mod digest;
@@ -32,13 +34,13 @@ use self::{
 };
 use crate::StartError;
 
-/// The longest credentials; those of real clients have a few hundred bytes.
+/// Maximum size of credentials, in bytes; those of real clients have a few hundred.
 const MAX_CREDENTIALS_BYTES: usize = 8 << 10;
 
-/// The longest realm.
+/// Maximum length of a realm, in bytes.
 const MAX_REALM_BYTES: usize = 128;
 
-/// Who has a password, and what is needed to tell whether one is right.
+/// Authenticates users by password.
 #[derive(Debug)]
 pub(crate) struct Passwords {
     realm: String,
@@ -47,7 +49,7 @@ pub(crate) struct Passwords {
     attempts: Attempts,
 }
 
-/// By which of the two schemes somebody says who they are.
+/// The authentication scheme of a login.
 #[derive(Clone, Copy)]
 enum Scheme {
     Digest,
@@ -56,42 +58,42 @@ enum Scheme {
 
 const SCHEMES: [(&str, Scheme); 2] = [("Digest", Scheme::Digest), ("Basic", Scheme::Basic)];
 
-/// A login as a request carries it. (It cannot be printed: a password may be in it.)
+/// The credentials of a request. Not `Debug`, because they may contain a password.
 pub(crate) struct Shown<'a> {
     scheme: Scheme,
     credentials: &'a [u8],
 }
 
-/// The request that a login comes with.
+/// The request that carries the credentials.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'a> {
-    /// Its method.
+    /// The method.
     pub(crate) method: &'a str,
-    /// Its target.
+    /// The request target.
     pub(crate) uri: &'a Uri,
-    /// Where it comes from.
+    /// Address of the client.
     pub(crate) address: IpAddr,
 }
 
-/// Why a login is refused, in words for the one who tries.
+/// Why a login was rejected, worded for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Denial {
-    /// Not what the RFCs say.
+    /// The credentials violate the RFCs.
     #[error("the credentials are malformed: {0}")]
     Malformed(&'static str),
-    /// A field that there must be is not there.
+    /// A required field is missing.
     #[error("the credentials are malformed: `{0}` is missing")]
     Missing(&'static str),
-    /// Good elsewhere perhaps.
+    /// The credentials are well-formed but not for this server.
     #[error("the credentials do not answer this server's challenge: {0}")]
     Unsuited(&'static str),
-    /// There is no such user, or the password is another one: it is not told which.
+    /// Unknown user or wrong password; the message does not distinguish them.
     #[error("the name or the password is wrong")]
     Wrong,
-    /// The password is right, and the nonce too old, unknown, or used with this count before.
+    /// The password is right, but the nonce is stale, unknown, or was used with this count before.
     #[error("the nonce is used up: answer the new one")]
     Stale,
-    /// Too many were wrong.
+    /// Too many failed attempts.
     #[error("{} wrong passwords came from this address within a minute: wait for one", attempts::MOST_FAILURES)]
     TooMany,
 }
@@ -108,7 +110,7 @@ impl From<Denial> for Error {
 }
 
 impl<'a> Shown<'a> {
-    /// The login in the value of `Authorization`; none if that is of another scheme.
+    /// Parses the value of `Authorization`. Returns `None` for another scheme.
     pub(crate) fn of(authorization: &'a [u8]) -> Option<Self> {
         let shown = authorization.trim_ascii();
         let end = shown.iter().position(|byte| *byte == b' ').unwrap_or(shown.len());
@@ -126,10 +128,11 @@ impl<'a> Shown<'a> {
 }
 
 impl Passwords {
-    /// Those in the file at `path`, for `realm`. The file is read at once, so that a wrong one is noticed at the start.
+    /// Loads the users in the file at `path` for `realm`. The file is read immediately, so that an invalid one
+    /// prevents the start.
     ///
     /// # Errors
-    /// [`StartError::Access`] if it cannot be used.
+    /// [`StartError::Access`] if the file is invalid.
     pub(crate) fn new(path: &Path, realm: &str) -> Result<Self, StartError> {
         let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
         if realm.is_empty() || realm.len() > MAX_REALM_BYTES || !realm.bytes().all(is_plain) {
@@ -148,12 +151,13 @@ impl Passwords {
         })
     }
 
-    /// For what clients are asked their password.
+    /// Returns the realm that clients show in their password prompt.
     pub(crate) fn realm(&self) -> &str {
         &self.realm
     }
 
-    /// The values of `WWW-Authenticate`, the better one first. `is_stale` tells a client that its password was right, so that it does not ask its user again.
+    /// Returns the values of `WWW-Authenticate`, the stronger scheme first. `is_stale` signals that the password was
+    /// right, so that the client does not prompt its user again.
     pub(crate) fn challenges(&self, is_stale: bool) -> [String; 2] {
         let (realm, nonce) = (&self.realm, self.nonces.make(clock::now()));
         let stale = if is_stale { ", stale=true" } else { "" };
@@ -165,7 +169,7 @@ impl Passwords {
         ]
     }
 
-    /// The name of who logs in.
+    /// Authenticates a login and returns the user's name.
     ///
     /// # Errors
     /// [`Denial`].
@@ -195,7 +199,7 @@ impl Passwords {
             return Err(Denial::Malformed("`uri` is not the target of the request"));
         }
         let user = users.find(&credentials.username, |kept| credentials.is_of(kept, asked.method))?;
-        // Only now: who does not know the password does not learn what is a nonce, and uses none up.
+        // Checked last: a client without the password cannot probe for nonces or use them up.
         self.nonces.take(&credentials.nonce, credentials.count, now)?;
         Ok(user)
     }
@@ -210,12 +214,12 @@ impl Passwords {
     }
 }
 
-/// The SHA-256 of these, with colons between them, in hex: what RFC 7616 calls `H(a ":" b)`.
+/// Returns the SHA-256 of the parts joined with colons, in hex: `H(a ":" b)` in RFC 7616.
 fn hash(parts: &[&str]) -> String {
     Sha256::digest(parts.join(":")).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether two hashes are the same, found out in a time that does not depend on where they differ.
+/// Compares two hashes in constant time.
 fn are_equal(one: &str, other: &str) -> bool {
     constant_time::verify_slices_are_equal(one.as_bytes(), other.as_bytes()).is_ok()
 }

@@ -1,13 +1,15 @@
-//! Fair shares of what a server has a bounded amount of: memory, connections, open files, locks, uploads in pieces (RFC 0005).
+//! Fair shares of bounded resources: memory, connections, open files, locks, multipart uploads (RFC 0005).
 //!
-//! A [`Shares`] is a pool. Whoever takes from it is a [`Holder`]: a person at a network address. What it takes is a [`Lease`], until dropped.
-//! A holder may take more while it then holds no more than what is left free (the dynamic threshold of Choudhury and Hahne, 1998). So one holder gets half of the
-//! pool, `n` holders an equal part each, and as much is left for the next one; no number of holders has to be known. A sixteenth of the pool is a reserve, shared
-//! in the same way, for requests of class [`Class::Small`].
+//! A [`Shares`] is a pool. A [`Holder`], a person at a network address, takes a [`Lease`] from it, which is returned
+//! on drop. A holder may take more while its total does not exceed the free capacity (the dynamic threshold of
+//! Choudhury and Hahne, 1998). One holder thus gets half of the pool, `n` holders an equal part each, and the same
+//! amount remains for the next one; the number of holders need not be known. A sixteenth of the pool is a reserve,
+//! shared in the same way, for requests of class [`Class::Small`].
 //!
-//! [`Shares::take`] waits, [`Shares::take_soon`] for a short time; then those that hold nothing go first. While requests wait, leases are revoked by what their peers move
-//! ([`Standing`]): for a holder that has its share, its own leases whose peers move nothing; for a holder that has nothing, also those of slow peers, of the largest holders
-//! first, where a holder is over its share. To revoke is to end the connection.
+//! [`Shares::take`] waits, [`Shares::take_soon`] for a short time; holders without leases are served first. While
+//! requests wait, leases are revoked according to the progress of their peers ([`Standing`]): for a holder at its
+//! share, its own leases whose peers are idle; for a holder without leases, also those of slow peers, from the
+//! largest holders over their share first. Revoking a lease ends its connection.
 
 mod holder;
 mod standing;
@@ -28,45 +30,46 @@ pub use holder::Holder;
 use standing::Pace;
 pub use standing::{AwaitsPeer, Standing};
 
-/// The part of a pool that is kept for small requests: one in this many.
+/// The reserve is this fraction of the pool: one sixteenth.
 const RESERVE_PART: u64 = 16;
 
-/// One lease is at most the whole less the reserve divided by this. Larger requests are granted, and count as that much.
+/// Divisor of the general part that limits one lease. Larger requests are granted, but counted as this much.
 const LARGEST_LEASE_PART: u64 = 4;
 
-/// How many times larger `alpha` is for a site than for one network. More than one, so that a greedy network leaves something to its neighbours.
+/// Factor of `alpha` for a site compared with one network. More than one, so that a greedy network leaves capacity to
+/// its neighbours.
 const SITE_ALPHA: u64 = 2;
 
-/// How long a holder that has no open file waits for one.
+/// Maximum time that a holder without open files waits for one.
 pub(crate) const FILE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often a pool with waiting requests looks for leases to revoke.
+/// Interval at which a pool with waiting requests looks for leases to revoke.
 const RECLAIM_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Which part of the pool a request may be served from.
+/// The part of the pool that can serve a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// The pool or its reserve: little, and soon given back.
+    /// The pool or its reserve: for small, short-lived leases.
     Small,
     /// The pool without the reserve.
     Large,
 }
 
-/// A pool with fair shares. Clones are the same pool.
+/// A pool with fair shares. Clones share the same pool.
 #[derive(Debug, Clone)]
 pub struct Shares(Arc<Pool>);
 
 #[derive(Debug)]
 struct Pool {
-    /// The least that a lease counts for.
+    /// Minimum amount that a lease counts for.
     unit: u64,
     largest_lease: u64,
-    /// A holder may hold up to this many times what is left free.
+    /// A holder may hold up to this multiple of the free capacity.
     alpha: u64,
     state: Mutex<State>,
 }
 
-/// Index of what is for all requests in `free` and `held`.
+/// Index of the general part in `free` and `held`.
 const GENERAL: usize = 0;
 /// Index of the reserve.
 const RESERVE: usize = 1;
@@ -75,22 +78,22 @@ const RESERVE: usize = 1;
 struct State {
     free: [u64; 2],
     members: HashMap<Arc<Holder>, Member>,
-    /// The holders whose requests wait, in the order of their turns.
+    /// Holders with waiting requests, in round-robin order.
     turns: VecDeque<Arc<Holder>>,
-    /// Whether a newcomer waits: then others get no more.
+    /// Whether a holder without leases waits; other holders are then not served.
     has_starving: bool,
-    /// Whether a task looks for leases to revoke.
+    /// Whether the reclaim task is running.
     is_reclaiming: bool,
     last_lease: u64,
 }
 
-/// A holder that holds something, or waits; or a site whose holders hold something.
+/// The account of a holder with leases or waiting requests, or of a site whose holders have leases.
 #[derive(Debug, Default)]
 struct Member {
     held: [u64; 2],
-    /// Leases that can be revoked, oldest first.
+    /// Revocable leases, oldest first.
     leases: BTreeMap<u64, (Arc<Standing>, u64)>,
-    /// Requests that wait, by class.
+    /// Waiting requests, by class.
     waiting: [VecDeque<Waiter>; 2],
 }
 
@@ -107,7 +110,7 @@ struct Request {
     standing: Option<Arc<Standing>>,
 }
 
-/// The right to a part of a pool, until dropped.
+/// The right to a part of a pool, returned on drop.
 #[derive(Debug)]
 pub struct Lease {
     pool: Arc<Pool>,
@@ -118,8 +121,8 @@ pub struct Lease {
 }
 
 impl Shares {
-    /// Makes a pool of `capacity`, of which a lease takes at least one `unit`. A holder may hold up to `alpha` times what is left free: alone it gets `alpha` parts of
-    /// `alpha + 1`.
+    /// Creates a pool of `capacity`; a lease counts for at least one `unit`. A holder may hold up to `alpha` times
+    /// the free capacity: alone it gets `alpha` parts of `alpha + 1`.
     pub fn new(capacity: u64, unit: u64, alpha: u64) -> Self {
         let unit = unit.max(1);
         let capacity = capacity.max(unit);
@@ -137,14 +140,15 @@ impl Shares {
         Self(Arc::new(Pool { unit, largest_lease, alpha, state: Mutex::new(state) }))
     }
 
-    /// Takes `amount` now, or nothing if the holder's share does not permit it. Such a lease is never revoked.
+    /// Takes `amount` immediately, or returns `None` if the holder's share does not permit it. Such a lease is never
+    /// revoked.
     pub fn try_take(&self, holder: &Arc<Holder>, amount: u64, class: Class) -> Option<Lease> {
         let request = self.0.request(amount, class, None);
         self.0.state().try_grant(&self.0, holder, &request)
     }
 
-    /// Takes `amount` as soon as the holder's share permits it. The lease is revoked, by `standing`, if its peer does not move while others wait. Dropping the future
-    /// gives up the place in the queue.
+    /// Takes `amount` once the holder's share permits it. The lease is revoked through `standing` if its peer makes
+    /// no progress while others wait. Dropping the future leaves the queue.
     pub async fn take(&self, holder: &Arc<Holder>, amount: u64, class: Class, standing: &Arc<Standing>) -> Lease {
         loop {
             let request = self.0.request(amount, class, Some(Arc::clone(standing)));
@@ -155,14 +159,15 @@ impl Shares {
                 }
                 state.enqueue(&self.0, holder, request)
             };
-            // The sender goes without a grant only together with the pool, which this holds.
+            // The sender is dropped without a grant only together with the pool, which `self` keeps alive.
             if let Ok(lease) = granted.await {
                 return lease;
             }
         }
     }
 
-    /// Takes one unit. A holder that has nothing waits up to `patience` for others to give some back, or to have it revoked; any other gets its share now or nothing.
+    /// Takes one unit. A holder without leases waits up to `patience` for others to return or lose theirs; any other
+    /// holder is served immediately or not at all.
     pub async fn take_soon(
         &self,
         holder: &Arc<Holder>,
@@ -184,12 +189,12 @@ impl Shares {
         tokio::time::timeout(patience, granted).await.ok()?.ok()
     }
 
-    /// Returns how much is free, the reserve included.
+    /// Returns the free capacity, including the reserve.
     pub fn free(&self) -> u64 {
         self.0.state().free.iter().sum()
     }
 
-    /// Returns how many requests wait.
+    /// Returns the number of waiting requests.
     pub fn waiting(&self) -> usize {
         let state = self.0.state();
         let queues = state.members.values().flat_map(|member| &member.waiting);
@@ -212,11 +217,11 @@ impl Pool {
             state.release(lease);
             state.serve(self)
         };
-        // Outside of the lock: they come back here.
+        // Outside of the lock, because dropping leases locks it again.
         drop(unclaimed);
     }
 
-    /// Revokes what may be revoked now; whether requests still wait.
+    /// Revokes leases where possible. Returns whether requests still wait.
     fn reclaim(self: &Arc<Self>) -> bool {
         let (unclaimed, waits) = {
             let mut state = self.state();
@@ -231,7 +236,7 @@ impl Pool {
     }
 }
 
-/// Looks for leases to revoke as long as requests wait.
+/// Revokes leases periodically while requests wait.
 async fn reclaim(pool: Weak<Pool>) {
     loop {
         tokio::time::sleep(RECLAIM_INTERVAL).await;
@@ -242,12 +247,12 @@ async fn reclaim(pool: Weak<Pool>) {
 }
 
 impl State {
-    /// Returns what an account holds of one part of the pool.
+    /// Returns the amount that an account holds of one part of the pool.
     fn held(&self, account: &Holder, part: usize) -> u64 {
         self.members.get(account).map_or(0, |member| member.held[part])
     }
 
-    /// Whether the share of an account permits it `amount` more of one part of the pool.
+    /// Whether the share of an account permits `amount` more of one part of the pool.
     fn fits(&self, pool: &Pool, account: &Holder, part: usize, amount: u64) -> bool {
         let (held, free) = (self.held(account, part), self.free[part]);
         let alpha = if account.is_site { pool.alpha.saturating_mul(SITE_ALPHA) } else { pool.alpha };
@@ -255,17 +260,17 @@ impl State {
         amount <= free && (is_first_unit || held + amount <= (free - amount).saturating_mul(alpha))
     }
 
-    /// Whether a holder, and the site that it is a part of, hold nothing of what is for all.
+    /// Whether neither the holder nor its site holds anything of the general part.
     fn is_newcomer(&self, holder: &Arc<Holder>) -> bool {
         holder.accounts().all(|account| self.held(account, GENERAL) == 0)
     }
 
-    /// Whether a newcomer waits.
+    /// Whether the holder has no leases and a waiting request.
     fn is_starving(&self, holder: &Arc<Holder>) -> bool {
         self.is_newcomer(holder) && self.members.get(holder).is_some_and(Member::waits)
     }
 
-    /// The part of the pool that the request may be served from now.
+    /// Returns the part of the pool that can serve the request now.
     fn source(&self, pool: &Pool, holder: &Arc<Holder>, request: &Request) -> Option<usize> {
         let fits = |part| holder.accounts().all(|account| self.fits(pool, account, part, request.amount));
         if fits(GENERAL) && (!self.has_starving || self.is_newcomer(holder)) {
@@ -274,7 +279,7 @@ impl State {
         (request.class == Class::Small && fits(RESERVE)).then_some(RESERVE)
     }
 
-    /// Grants a request that has just come, unless it or an earlier one of its kind has to wait.
+    /// Grants a new request unless it must wait, or an earlier one of its class is waiting.
     fn try_grant(&mut self, pool: &Arc<Pool>, holder: &Arc<Holder>, request: &Request) -> Option<Lease> {
         let is_behind = |member: &Member| !member.waiting[request.class as usize].is_empty();
         if self.members.get(holder).is_some_and(is_behind) {
@@ -324,7 +329,7 @@ impl State {
         receiver
     }
 
-    /// Grants what can be granted now, to one holder after the other. Returns leases whose requests were given up.
+    /// Grants waiting requests, one holder after the other. Returns leases whose requests were cancelled.
     fn serve(&mut self, pool: &Arc<Pool>) -> Vec<Lease> {
         let mut unclaimed = Vec::new();
         loop {
@@ -347,7 +352,7 @@ impl State {
         }
     }
 
-    /// Grants the next request of a holder, a small one first; whether there was one to grant.
+    /// Grants the next request of a holder, small ones first. Returns whether it granted one.
     fn serve_one(&mut self, pool: &Arc<Pool>, holder: &Arc<Holder>, unclaimed: &mut Vec<Lease>) -> bool {
         for class in [Class::Small, Class::Large] {
             let Some(member) = self.members.get_mut(holder) else { return false };
@@ -367,13 +372,13 @@ impl State {
         false
     }
 
-    /// Whether a holder, or its site, has more than its share: the rule would not permit it as much again.
+    /// Whether a holder or its site is over its share: the rule would not permit the same amount again.
     fn is_over(&self, pool: &Pool, holder: &Arc<Holder>) -> bool {
         let as_much = |account| self.held(account, GENERAL).max(pool.unit);
         holder.accounts().any(|account| !self.fits(pool, account, GENERAL, as_much(account)))
     }
 
-    /// Ends connections whose peers do not move what they hold, until as much comes back as is waited for.
+    /// Ends connections of idle or slow peers until enough leases return for the waiting requests.
     fn revoke(&self, pool: &Pool, now: Instant) {
         let (mut wanted_in, mut wanted_by_newcomers) = (HashMap::<&Holder, u64>::new(), 0);
         for holder in &self.turns {
@@ -384,7 +389,7 @@ impl State {
             }
         }
         for (holder, member) in &self.members {
-            // Slow peers of its own are no reason: they may share one slow path, and each has as much right as the one that waits.
+            // Slow peers of the same holder are not revoked: they may share one slow path and have equal rights.
             if let Some(wanted) = wanted_in.get_mut(holder.outermost()) {
                 *wanted = wanted.saturating_sub(member.revoke(now, Pace::Idle, *wanted));
             }
@@ -408,7 +413,7 @@ impl State {
 }
 
 impl Lease {
-    /// Whether it is of the reserve: for what is soon given back.
+    /// Whether the lease is from the reserve.
     pub fn is_of_reserve(&self) -> bool {
         self.from == RESERVE
     }
@@ -419,7 +424,7 @@ impl Member {
         self.held == [0; 2] && self.waiting.iter().all(VecDeque::is_empty)
     }
 
-    /// Whether a request of it waits.
+    /// Whether a request of this holder waits.
     fn waits(&self) -> bool {
         self.waiting.iter().flatten().any(|waiter| !waiter.granted.is_closed())
     }
@@ -428,7 +433,8 @@ impl Member {
         self.waiting.iter().flatten().map(|waiter| waiter.request.amount).sum()
     }
 
-    /// Revokes leases of peers that move as little as `pace`, oldest first, until `wanted` will come back; how much will.
+    /// Revokes leases of peers no faster than `pace`, oldest first, until `wanted` will return. Returns the revoked
+    /// amount.
     fn revoke(&self, now: Instant, pace: Pace, wanted: u64) -> u64 {
         let mut freed = 0;
         for (standing, amount) in self.leases.values() {

@@ -1,4 +1,4 @@
-//! A connection, plain or in TLS, whose first bytes may have been looked at.
+//! A connection, plain or in TLS, whose first bytes can be inspected before they are consumed.
 
 use std::{
     io,
@@ -14,25 +14,25 @@ use tokio::{
 };
 use tokio_rustls::server::TlsStream;
 
-/// A connection. Plain ones keep their [`TcpStream`] within reach, for `sendfile` and for turning to TLS later.
+/// A connection. The plain variant exposes its [`TcpStream`] for `sendfile` and for a later upgrade to TLS.
 #[derive(Debug)]
 pub enum Socket {
     /// Without TLS.
     Plain(TcpStream),
-    /// In TLS. The buffer lets the listener look at the first bytes without taking them.
+    /// In TLS. The buffer lets the listener peek at the first bytes.
     Tls(Box<BufReader<TlsStream<TcpStream>>>),
 }
 
 impl Socket {
-    /// Whether what is sent is encrypted.
+    /// Whether the connection is encrypted.
     pub fn is_encrypted(&self) -> bool {
         matches!(self, Socket::Tls(_))
     }
 
-    /// The address that the client connected to.
+    /// Returns the local address of the connection.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the operating system.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         match self {
             Socket::Plain(stream) => stream.local_addr(),
@@ -50,7 +50,7 @@ impl AsRawFd for Socket {
     }
 }
 
-/// Whether `sendfile` fails with it because of the connection; everything else is about the file.
+/// Whether a `sendfile` error is about the connection rather than the file.
 pub(crate) fn is_of_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{
         BrokenPipe, ConnectionAborted, ConnectionReset, HostUnreachable, NetworkDown, NetworkUnreachable, NotConnected,

@@ -1,10 +1,12 @@
-//! Third-party copies: between this server's store and another server, at the request of a client through which no byte goes.
+//! Third-party copies: transfers between this server's store and another server, requested by a client that takes no
+//! part in the data transfer.
 //!
-//! The faces ([`crate::http`], [`crate::xrootd`]) read what is asked for and check that the caller may do that to the local path. Then
-//! [`State::begin`] looks at the bounds and at where the copy would lead, and [`Running`] is the copy itself, in a task of its own: how fast a client reads
-//! its progress must not slow it down. Dropping it ends the copy, and nothing of it is seen; of a large file what arrived may stay for the next attempt.
+//! The faces ([`crate::http`], [`crate::xrootd`]) parse the request and check the caller's rights to the local path.
+//! Then [`State::begin`] checks the limits and the destination. [`Running`] is the copy itself, in a separate task,
+//! so that a client that reads progress slowly does not slow the copy down. Dropping it aborts the copy and nothing
+//! becomes visible; received parts of a large file may stay for the next attempt.
 //!
-//! What is not here: how bytes are moved. The server does not know remote stores; whoever starts it gives it [`Transfers`].
+//! Not here: moving the bytes. The server does not know remote stores; its creator supplies [`Transfers`].
 
 pub(crate) mod rendezvous;
 
@@ -30,17 +32,18 @@ use towpath_store::{Blame, Caller, Error, Fault, Overwrite, Result, Secret, Stor
 use self::rendezvous::Rendezvous;
 use crate::{Service, StartError, access::Person, config::ThirdPartyConfig};
 
-/// Looks up the names that clients choose, so that a name server that they have chosen too keeps no other lookup waiting. 16 at once: a copy needs
-/// one, and answers take milliseconds.
+/// Resolves host names chosen by clients, separately from all other lookups, because their name servers may be
+/// hostile or slow. 16 concurrent lookups: a copy needs one, and answers take milliseconds.
 static FOREIGN_NAMES: LazyLock<Resolver> = LazyLock::new(|| Resolver::new(16));
 
-/// What moves the bytes of third-party copies.
+/// Moves the bytes of third-party copies.
 #[async_trait]
 pub trait Transfers: Send + Sync + fmt::Debug {
-    /// Makes one copy between `store` and another server. When it returns, the destination has all of it, compared in size with the source, and in
-    /// the digests that both ends know. Dropping the future ends the copy; nothing of it is then visible, but the destination may keep what arrived, for
-    /// another copy of the same file to go on from.
+    /// Copies one file between `store` and another server. On success the destination has the complete file, verified
+    /// by size and by the digests that both ends know. Dropping the future aborts the copy: nothing of it is visible,
+    /// but the destination may keep received parts so that a later copy of the same file can resume.
     ///
+    /// Every connection, also after a redirect, is checked against `reach`.
     /// It connects to nothing that `reach` does not permit, at each connection anew, redirects included.
     async fn copy(
         &self,
@@ -51,7 +54,7 @@ pub trait Transfers: Send + Sync + fmt::Debug {
     ) -> Result<()>;
 }
 
-/// Which way a copy goes.
+/// The direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the other server to this one.
@@ -61,7 +64,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Its name in logs and metrics.
+    /// Returns the name in logs and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Direction::Pull => "pull",
@@ -70,74 +73,76 @@ impl Direction {
     }
 }
 
-/// One copy of one file.
+/// A copy of one file.
 #[derive(Debug, Clone)]
 pub struct ThirdPartyCopy {
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
     /// The file in this server's store.
     pub local: StorePath,
-    /// Who asked for it, for the store. The token in it is for this server alone.
+    /// The caller, for the store. Its token is valid for this server only.
     pub caller: Caller,
-    /// The file at the other server.
+    /// The file on the other server.
     pub remote: Url,
-    /// The bearer token to show there.
+    /// The bearer token for the other server.
     pub token: Option<Secret>,
-    /// Further header fields for the other server, which may be secrets. For that server alone, whatever it redirects to.
+    /// Additional header fields for the other server. They may be secrets, so they are not forwarded on redirects to
+    /// other servers.
     pub headers: HeaderMap,
-    /// What to do about a file that is there already.
+    /// What to do if the destination exists.
     pub overwrite: Overwrite,
-    /// Compare this digest, even if one of the two ends must read the file for it.
+    /// Verify this digest, even if one of the ends must read the file to compute it.
     pub checksum: Option<Algorithm>,
-    /// The source gives the file once: it may be opened only once, and by one connection.
+    /// Whether the source allows only one open, by one connection.
     pub opens_once: bool,
 }
 
-/// How far a copy has come.
+/// Progress of a copy.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// All that is to be written, over all starts of the copy; 0 until that is known.
+    /// Total number of bytes to write, over all attempts; 0 while unknown.
     expected: AtomicU64,
     written: AtomicU64,
-    /// What is there already is being read back, or nothing is missing.
+    /// Whether existing data is being read back, or nothing is left to write.
     is_comparing: AtomicBool,
 }
 
 impl Progress {
-    /// The destination reads back what an earlier copy left of the file. How long that takes depends on its size only; [`Self::expect`] ends it.
+    /// Records that the destination reads back the data of an earlier copy, which takes time in proportion to its
+    /// size. [`Self::expect`] ends this phase.
     pub fn proves(&self) {
         self.is_comparing.store(true, Relaxed);
     }
 
-    /// `bytes` more are to be moved: of a copy that goes on, what was missing then.
+    /// Records that `bytes` more are to be moved; for a resumed copy, the missing bytes.
     pub fn expect(&self, bytes: u64) {
         self.expected.store(self.written() + bytes, Relaxed);
         self.is_comparing.store(bytes == 0, Relaxed);
     }
 
-    /// `bytes` more have been written at the destination.
+    /// Records that `bytes` more have been written to the destination.
     pub fn wrote(&self, bytes: u64) {
         self.written.fetch_add(bytes, Relaxed);
     }
 
-    /// Bytes written at the destination so far.
+    /// Returns the number of bytes written to the destination so far.
     pub fn written(&self) -> u64 {
         self.written.load(Relaxed)
     }
 
-    /// Bytes of the whole file; 0 until that is known.
+    /// Returns the size of the whole file; 0 while unknown.
     pub fn expected(&self) -> u64 {
         self.expected.load(Relaxed)
     }
 
-    /// Whether a storage compares what is there: what an earlier copy left, or at the end the whole. Nothing moves meanwhile.
+    /// Whether a storage verifies existing data or, at the end, the whole file. No bytes move during this time.
     fn is_comparing(&self) -> bool {
         let expected = self.expected.load(Relaxed);
         self.is_comparing.load(Relaxed) || (expected > 0 && self.written() >= expected)
     }
 }
 
-/// What third-party copies of a server share.
+/// State shared by the third-party copies of a server.
 #[derive(Debug)]
 pub struct State {
     pub(crate) settings: ThirdPartyConfig,
@@ -148,10 +153,10 @@ pub struct State {
 }
 
 impl State {
-    /// The state of a server that starts. Without `transfers` no copies are made.
+    /// Creates the state at server start. Without `transfers`, third-party copies are disabled.
     ///
     /// # Errors
-    /// [`StartError::ThirdParty`] for an entry of `allow` that means nothing.
+    /// [`StartError::ThirdParty`] for an invalid entry of `allow`.
     pub fn new(settings: ThirdPartyConfig, transfers: Option<Arc<dyn Transfers>>) -> Result<Self, StartError> {
         let reach = Reach::beyond_public(&settings.allow).map_err(|error| StartError::ThirdParty(error.to_string()))?;
         Ok(Self {
@@ -163,20 +168,20 @@ impl State {
         })
     }
 
-    /// Whether copies are made.
+    /// Whether third-party copies are enabled.
     pub fn is_served(&self) -> bool {
         self.transfers.is_some()
     }
 
-    /// How many copies are under way.
+    /// Returns the number of copies in flight.
     pub fn under_way(&self) -> usize {
         self.settings.copies.max(1) - self.places.available_permits()
     }
 
-    /// Refuses callers that have no copies made here.
+    /// Rejects callers that may not request copies.
     ///
     /// # Errors
-    /// `AuthenticationFailed` for an anonymous caller, unless the settings let them.
+    /// `AuthenticationFailed` for an anonymous caller, unless the settings allow it.
     pub(crate) fn admit(&self, caller: &Caller) -> Result<()> {
         if self.settings.anonymous || !Person::of(caller).is_anonymous() {
             return Ok(());
@@ -184,11 +189,11 @@ impl State {
         Err(Error::new(Fault::AuthenticationFailed, "anonymous callers have no third-party copies made: send a token"))
     }
 
-    /// Starts a copy, if it may lead where it would, and there is a place for it.
+    /// Starts a copy if its destination is permitted and the limit on copies is not reached.
     ///
     /// # Errors
-    /// `Unsupported` if copies are not made here, `PermissionDenied` for a host that has no address which may be connected to, `Overloaded`
-    /// if too many are under way, and why the host cannot be found.
+    /// `Unsupported` if copies are disabled, `PermissionDenied` for a host without a permitted address, `Overloaded`
+    /// if too many copies are in flight, or the error of the host lookup.
     pub(crate) async fn begin(service: &Arc<Service>, copy: ThirdPartyCopy) -> Result<Running> {
         let state = &service.third_party;
         let transfers = state.transfers.clone().ok_or_else(not_served)?;
@@ -212,8 +217,8 @@ impl State {
         Ok(Running { task, progress })
     }
 
-    /// Refuses a host none of whose addresses may be connected to, so that the caller is told at once. What counts is asked again with
-    /// each connection.
+    /// Rejects a host without a permitted address, for an early error message. Each connection checks its address
+    /// again.
     async fn check(&self, url: &Url) -> Result<()> {
         let addresses = addresses(url).await?;
         if addresses.is_empty() || addresses.iter().any(|address| self.reach.permits(url.host(), *address)) {
@@ -224,10 +229,10 @@ impl State {
     }
 }
 
-/// The addresses of the host of `url`.
+/// Resolves the addresses of the host of `url`.
 ///
 /// # Errors
-/// `Unavailable` if it cannot be found within ten seconds.
+/// `Unavailable` if the host is not found within ten seconds.
 pub(crate) async fn addresses(url: &Url) -> Result<Vec<IpAddr>> {
     let found = FOREIGN_NAMES.resolve(url.host(), url.port()).await.map_err(|error| {
         let message = format!("{} cannot be found: {error}", url.host());
@@ -236,17 +241,17 @@ pub(crate) async fn addresses(url: &Url) -> Result<Vec<IpAddr>> {
     Ok(found.into_iter().map(|address| address.ip()).collect())
 }
 
-/// Returns the name of a client's address, or the address as text if it has none.
+/// Returns the host name of a client's address, or the address as text if it has none.
 pub(crate) async fn name_of(address: IpAddr) -> String {
     FOREIGN_NAMES.name_of(address).await.unwrap_or_else(|_| address.to_string())
 }
 
-/// That no third-party copies are made here.
+/// Returns the error for disabled third-party copies.
 pub(crate) fn not_served() -> Error {
     Error::new(Fault::Unsupported, "this server makes no third-party copies")
 }
 
-/// A copy under way. Dropping it ends the copy.
+/// A copy in flight. Dropping it aborts the copy.
 #[derive(Debug)]
 pub(crate) struct Running {
     task: AbortOnDropHandle<Result<()>>,
@@ -254,7 +259,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Waits for its end. It may be given up and called again, until it has returned once.
+    /// Waits for the copy to finish. Cancel safe until it has returned once.
     pub(crate) async fn finished(&mut self) -> Result<()> {
         (&mut self.task).map(|ended| ended.unwrap_or_else(|error| Err(broken(&error)))).await
     }
@@ -265,8 +270,8 @@ fn broken(error: &JoinError) -> Error {
     Error::new(Fault::Internal, "the copy ended by itself: the server's log says why")
 }
 
-/// Ends a copy that has moved nothing for `idle`, and at the latest after twice that. While storages compare what they have nothing moves; how
-/// long that may take is up to whoever asks them.
+/// Aborts a copy that makes no progress for `idle`, at the latest after twice that time. No bytes move while storages
+/// verify data; that phase is bounded by the calls that request it.
 async fn unless_idle(copying: impl Future<Output = Result<()>>, progress: &Progress, idle: Duration) -> Result<()> {
     let mut copying = pin!(copying);
     loop {
@@ -281,8 +286,8 @@ async fn unless_idle(copying: impl Future<Output = Result<()>>, progress: &Progr
     }
 }
 
-/// The account of one copy: one line in the log and one count in the metrics, when it has ended. Dropped before that, it was cancelled: by the client, or
-/// because the server stops.
+/// Logs and counts one finished copy. If dropped before it finished, the copy was cancelled by the client or by the
+/// server's shutdown.
 struct Account {
     service: Arc<Service>,
     copy: ThirdPartyCopy,
@@ -317,7 +322,8 @@ mod tests {
 
     const IDLE: Duration = Duration::from_secs(10);
 
-    /// The outcome of a copy that proves what is there, stalls, writes what is missing, and is compared, each for so many times the patience.
+    /// Runs a copy that verifies existing data, stalls, writes the missing bytes and is compared; durations are
+    /// multiples of the idle timeout.
     async fn outcome(proof: u32, missing_bytes: u64, stall: u32, comparison: u32) -> Result<()> {
         let progress = Progress::default();
         let copying = async {

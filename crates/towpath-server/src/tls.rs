@@ -12,14 +12,14 @@ use towpath_store::sys::disk;
 
 use crate::{StartError, config::TlsConfig};
 
-/// No certificate chain or key is longer.
+/// Maximum size of a certificate chain or key file, in bytes.
 const LIMIT_BYTES: u64 = 1 << 20;
 
-/// How TLS is spoken.
+/// TLS settings of the server.
 #[derive(Clone)]
 pub struct Tls {
     acceptor: TlsAcceptor,
-    /// Whether requests without TLS are refused.
+    /// Whether requests without TLS are rejected.
     pub required: bool,
 }
 
@@ -30,10 +30,10 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// TLS as `config` says; none if it names no certificate.
+    /// Loads TLS from `config`. Returns `None` if no certificate is configured.
     ///
     /// # Errors
-    /// [`StartError::Tls`] for files that cannot be read or do not belong together.
+    /// [`StartError::Tls`] for files that cannot be read or do not match.
     pub fn new(config: &TlsConfig) -> Result<Option<Self>, StartError> {
         let (certificate, key) = match (&config.certificate, &config.key) {
             (Some(certificate), Some(key)) => (certificate, key),
@@ -54,10 +54,10 @@ impl Tls {
         Ok(Some(Self { acceptor: TlsAcceptor::from(Arc::new(rustls)), required: config.required }))
     }
 
-    /// The server's part of the TLS handshake.
+    /// Performs the server side of the TLS handshake.
     ///
     /// # Errors
-    /// The connection's, or the client's alert.
+    /// The error of the connection, or the client's alert.
     pub async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
         self.acceptor.accept(stream).await
     }

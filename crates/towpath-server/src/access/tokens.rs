@@ -1,13 +1,14 @@
 //! Bearer tokens: JWT by the [WLCG profile](https://zenodo.org/records/20734267) (1.x) and
 //! [SciTokens](https://scitokens.org/technical_docs/Claims) (1.0 and 2.0).
 //!
-//! The life of a token: [`Verifier::identify`] looks for it among those [`known`] already; else it is taken apart ([`jwt`]), its issuer
-//! is looked up among the configured ones, its signature is verified with the issuer's [`keys`] (kept fresh by a [`ring`], which has
-//! them from a file or by [`discovery`]), its [`claims`] are compared with the clock and this server's audiences, and its
-//! [`scope`]s become grants. Whatever fails before that is a [`Refusal`], which says why.
+//! The life of a token: [`Verifier::identify`] looks it up in the cache of verified tokens ([`known`]). On a miss the
+//! token is parsed ([`jwt`]), its issuer is looked up among the configured ones, its signature is verified with the
+//! issuer's [`keys`] (kept fresh by a [`ring`], which loads them from a file or by [`discovery`]), its [`claims`] are
+//! checked against the clock and this server's audiences, and its [`scope`]s become grants. A failure is a
+//! [`Refusal`] with the reason.
 //!
-//! What is not here: groups (`wlcg.groups`) give no rights, tokens are not asked after at the issuer (RFC 7662), and keys and
-//! certificates that come inside a token are never looked at.
+//! Not here: groups (`wlcg.groups`) grant no rights, tokens are not introspected at the issuer (RFC 7662), and keys
+//! and certificates inside a token are ignored.
 
 mod claims;
 mod discovery;
@@ -50,7 +51,7 @@ pub struct Verifier {
     known: Known,
 }
 
-/// Somebody whose tokens are believed.
+/// A trusted issuer.
 #[derive(Debug)]
 struct Issuer {
     name: Arc<str>,
@@ -58,7 +59,7 @@ struct Issuer {
     keys: Arc<Ring>,
 }
 
-/// What a good token says.
+/// The content of a verified token.
 #[derive(Debug)]
 struct Verified {
     subject: Option<Arc<str>>,
@@ -69,10 +70,10 @@ struct Verified {
 }
 
 impl Verifier {
-    /// A verifier for the issuers in `config`. It reads files, and asks nobody yet.
+    /// Creates a verifier for the issuers in `config`. Reads files but does not access the network.
     ///
     /// # Errors
-    /// [`StartError::Access`] if an issuer's URL, path, keys or certificates cannot be used.
+    /// [`StartError::Access`] if an issuer's URL, path, keys or certificates are invalid.
     pub fn new(config: &AccessConfig) -> Result<Self, StartError> {
         let mut issuers = HashMap::new();
         for settings in &config.issuers {
@@ -85,7 +86,8 @@ impl Verifier {
         Ok(Self { issuers, audiences: Audiences::new(&config.audiences), known: Known::default() })
     }
 
-    /// Who bears `token`, at `address`. Its cost is that of one hash for a token that was good less than five minutes ago.
+    /// Authenticates the bearer of `token` at `address`. A token that was verified less than five minutes ago costs
+    /// one hash.
     ///
     /// # Errors
     /// See [`super::Access::bearer`].
@@ -106,7 +108,7 @@ impl Verifier {
         let jwt = Jwt::parse(token)?;
         let issuer = self.issuer(&jwt.claims.issuer)?;
         issuer.keys.verify(&jwt, &issuer.name).await?;
-        // From here on it is known that the issuer says all this.
+        // The signature is verified: the claims are those of the issuer.
         let profile = claims::profile(&jwt)?;
         let expires_s = claims::check_times(&jwt.claims, clock::unix_s())?;
         self.audiences.check(profile, &jwt.claims)?;
@@ -142,7 +144,7 @@ impl Issuer {
     }
 }
 
-/// The keys in a file are read at once, so that a wrong one is noticed at the start.
+/// Reads the keys in a file immediately, so that an invalid file prevents the start.
 fn ring_of_file(path: PathBuf) -> Result<Ring, KeysError> {
     let file = KeyFile::new(path);
     let keys = file.read()?;

@@ -1,4 +1,4 @@
-//! The account of one request: one line in the access log and one count in the metrics, when its answer has ended.
+//! The account of one request: one line in the access log and one count in the metrics when its response has ended.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use towpath_store::{
 use super::{link::Link, pulse::Answering};
 use crate::{Service, access_log::Record, metrics::Face};
 
-/// Kept from a request's arrival to the last byte of its answer. Dropped before that, it counts as cancelled by the client, unless
-/// a file failed on its way.
+/// Kept from a request's arrival to the last byte of its response. If dropped earlier, it counts as cancelled by the
+/// client unless reading a file failed.
 #[derive(Debug)]
 pub(super) struct Account {
     service: Arc<Service>,
@@ -28,7 +28,7 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// Opens the account of a request for `path`, which must not hold its query.
+    /// Opens the account of a request for `path`, which must not contain the query.
     pub(super) fn open(
         service: &Arc<Service>,
         link: &Arc<Link>,
@@ -51,34 +51,34 @@ impl Account {
         }
     }
 
-    /// Who asks, once that is known.
+    /// Records the subject once the client is authenticated.
     pub(super) fn identified(&mut self, subject: Option<Arc<str>>) {
         self.subject = subject;
     }
 
-    /// Bytes of the answer went to the connection.
+    /// Counts bytes of the response written to the connection.
     pub(super) fn sent(&mut self, bytes: u64) {
         self.sent += bytes;
         self.service.metrics.sent(Face::Http, bytes);
     }
 
-    /// Bytes of an upload arrived.
+    /// Counts received bytes of an upload.
     pub(super) fn received(&mut self, bytes: u64) {
         self.received += bytes;
         self.service.metrics.received(Face::Http, bytes);
     }
 
-    /// The request is refused for `fault`; its answer is still to be sent.
+    /// Records that the request is rejected for `fault`; its response is still to be sent.
     pub(super) fn refused(&mut self, fault: Fault) {
         self.refused = Some(fault);
     }
 
-    /// The answer is complete.
+    /// Closes the account of a complete response.
     pub(super) fn finish(mut self) {
         self.finished = true;
     }
 
-    /// The answer broke off for `fault`.
+    /// Closes the account of a response that was cut short by `fault`.
     pub(super) fn fail(mut self, fault: Fault) {
         self.refused = Some(fault);
     }

@@ -1,7 +1,9 @@
-//! Requests to an [`Application`]: what HTTP says of all of them.
+//! Requests to an [`Application`]: the HTTP behaviour common to all of them.
 //!
-//! A request waits until its connection has room for an answer, then for a place. There the answer is made, compared with what the client has, and compressed ([`coding`]),
-//! and it keeps the place until all connections have room for it. A stream gives its place back at once, and asks for room piece by piece.
+//! A request waits until its connection has memory for a response, then for a permit. With the permit the response is
+//! computed, checked against the request's conditions, and compressed ([`coding`]); the permit is kept until the
+//! memory for all connections has room for the response. A stream releases its permit immediately and reserves memory
+//! chunk by chunk.
 
 mod coding;
 
@@ -38,7 +40,7 @@ use crate::{
 /// The value of `Allow`.
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, DELETE, OPTIONS");
 
-/// Answers a request; of other methods than these, that they are not allowed.
+/// Answers a request; methods other than these get 405.
 pub(super) async fn answer(exchange: &Exchange, hosted: &Hosted, body: Incoming) -> Result<Response<Content>, Refusal> {
     let mut response = match exchange.verb {
         Verb::Options => respond::empty(StatusCode::NO_CONTENT),
@@ -67,7 +69,7 @@ async fn ask(exchange: &Exchange, hosted: &Hosted, body: Incoming) -> Result<Res
     let question = Arc::new(Question::of(exchange, body)?);
     let mut is_again = false;
     loop {
-        // Before there is a place: who leaves answers untaken waits here for itself, and keeps nobody else waiting.
+        // Taken before the permit: a client that leaves responses unread waits here without blocking others.
         let advance = exchange.link.advance().await;
         let busy = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too much is asked for at once: ask again later");
         let place = hosted.place().await.ok_or_else(busy)?;
@@ -86,7 +88,7 @@ async fn ask(exchange: &Exchange, hosted: &Hosted, body: Incoming) -> Result<Res
     }
 }
 
-/// Waits until an answer may be there, unless the server stops before.
+/// Waits until a response may be available, unless the server stops first.
 async fn wait(exchange: &Exchange, waiting: BoxFuture<'static, ()>) -> Result<(), Refusal> {
     tokio::select! {
         () = waiting => Ok(()),
@@ -96,7 +98,7 @@ async fn wait(exchange: &Exchange, waiting: BoxFuture<'static, ()>) -> Result<()
     }
 }
 
-/// A request as the application gets it, and the conditions on which its answer is sent.
+/// A request for the application, and the conditions of its response.
 #[derive(Debug)]
 struct Question {
     request: Request<Vec<u8>>,
@@ -119,7 +121,7 @@ impl Question {
         Ok(Self { request, client: address_of(exchange), conditions })
     }
 
-    /// The answer as it is sent. It takes processor time.
+    /// Computes the response. Uses CPU time.
     fn answer(&self, application: &dyn Application, is_again: bool) -> Result<Reply, Refusal> {
         let mut answer = match application.answer(&self.request, self.client, is_again) {
             Reply::Now(answer) => answer,
@@ -130,7 +132,7 @@ impl Question {
         Ok(Reply::Now(if is_compressed { coding::gzip(answer) } else { answer }))
     }
 
-    /// The answer, or that the client has it.
+    /// Applies the conditions: returns the response, or 304 if the client has it.
     fn condition(&self, answer: Response<Body>) -> Result<Response<Body>, Refusal> {
         let tag = tag_of(answer.headers());
         if answer.status() != StatusCode::OK || tag.is_none() {
@@ -148,10 +150,10 @@ impl Question {
     }
 }
 
-/// The URI of a request with where the client sent it, if it says so as it must (RFC 9110 §7.1).
+/// Returns the request URI with the host that the client sent, as RFC 9110 §7.1 requires.
 fn absolute(exchange: &Exchange) -> Uri {
     let said = exchange.headers.get(header::HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
-    // No user: that is no part of where something is.
+    // User information is not part of the location.
     let said = said.filter(|said| !said.as_str().contains('@'));
     let mut parts = exchange.uri.clone().into_parts();
     parts.authority = parts.authority.or(said);
@@ -160,7 +162,7 @@ fn absolute(exchange: &Exchange) -> Uri {
     Uri::from_parts(parts).unwrap_or_else(|_| exchange.uri.clone())
 }
 
-/// The client's address; an IPv4 address is one also where it came to a socket of both families.
+/// Returns the client's address; IPv4-mapped addresses become IPv4.
 fn address_of(exchange: &Exchange) -> IpAddr {
     exchange.link.peer.ip().to_canonical()
 }
@@ -169,7 +171,8 @@ fn tag_of(headers: &HeaderMap) -> Option<EntityTag> {
     headers.get(header::ETAG).and_then(|tag| tag.to_str().ok()).and_then(EntityTag::parse)
 }
 
-/// The answer, once there is room for it among those that wait to be taken. Until then it keeps its place, so that no more are made.
+/// Returns the response once memory is reserved for it. Keeps its permit until then, which limits the number of
+/// responses.
 async fn with_room(
     exchange: &Exchange,
     answer: Response<Body>,
@@ -188,7 +191,7 @@ async fn with_room(
     response
 }
 
-/// A body in one piece, which is the client's to take from now on.
+/// Returns a complete body that now waits for the client.
 async fn whole(exchange: &Exchange, body: Vec<u8>, advance: Advance) -> Content {
     let (claim, length) = (exchange.claim(), body.len());
     let reserved = claim.await_client(claim.reserve_advanced(advance, length).await);
@@ -196,7 +199,7 @@ async fn whole(exchange: &Exchange, body: Vec<u8>, advance: Advance) -> Content 
     Content::Stream(chunk.into_stream().boxed(), Some(length as u64))
 }
 
-/// Pieces, each once there is room for it, until none is left or the server stops.
+/// Returns a body of chunks, each sent once memory is reserved, until the stream ends or the server stops.
 fn stream(exchange: &Exchange, pieces: BoxStream<'static, Bytes>) -> Content {
     let claim = exchange.claim();
     let chunks = pieces.then(move |piece| {

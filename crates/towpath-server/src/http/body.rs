@@ -1,4 +1,5 @@
-//! Bodies of answers: where their bytes come from ([`Content`]), and how they reach the connection ([`Reply`], [`Piece`]).
+//! Response bodies: the source of their bytes ([`Content`]), and how they reach the connection ([`Reply`],
+//! [`Piece`]).
 
 use std::{
     pin::Pin,
@@ -18,12 +19,12 @@ use super::{
     wire::{FileSpan, MARK, Outbox},
 };
 
-/// Bytes of an answer, as they come from where they are made.
+/// Bytes of a response, as produced by their source.
 #[derive(Debug)]
 pub(super) enum Chunk {
-    /// In memory; what was reserved for them is given back when they are sent.
+    /// In memory; the reservation is released when they are sent.
     Bytes(Bytes, Option<Reserved>),
-    /// The last bytes of an answer whose status had to be sent before its outcome was known, and how that is called if it is a failure.
+    /// The last bytes of a response whose status was sent before its outcome was known, and the fault if it failed.
     Verdict(Bytes, Option<Fault>),
     /// In a file, to be sent by `sendfile`. Only for connections that [`Link::can_send_files`].
     File(FileSpan),
@@ -38,13 +39,13 @@ impl Chunk {
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 pub(super) enum Content {
     /// No body.
     Empty,
-    /// All of it at hand.
+    /// The complete body.
     Whole(Bytes),
-    /// Made as the client takes it. Its length, if known, must be right.
+    /// Produced as the client reads it. The length, if known, must be exact.
     Stream(BoxStream<'static, Result<Chunk>>, Option<u64>),
 }
 
@@ -55,12 +56,12 @@ impl std::fmt::Debug for Content {
 }
 
 impl Content {
-    /// A body of text.
+    /// Creates a text body.
     pub(super) fn text(text: impl Into<String>) -> Self {
         Content::Whole(Bytes::from(text.into()))
     }
 
-    /// Its length in bytes, if known.
+    /// Returns the length in bytes, if known.
     pub(super) fn length(&self) -> Option<u64> {
         match self {
             Content::Empty => Some(0),
@@ -70,8 +71,9 @@ impl Content {
     }
 }
 
-/// A body on its way: it cuts content into pieces that the connection can write, and keeps the request's account until the last of them,
-/// which closes it when it has been written. (If the length is not known, when the connection has taken all.)
+/// A body being sent: splits content into pieces for the connection. The last piece carries the request's account,
+/// which closes when it has been written. (If the length is unknown, it closes when the connection has accepted
+/// everything.)
 #[derive(Debug)]
 pub(super) struct Reply {
     content: Content,
@@ -81,7 +83,7 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// The body of the answer that `account` is kept for.
+    /// Creates the body of the response of `account`.
     pub(super) fn new(content: Content, link: Arc<Link>, account: Account) -> Self {
         let left = content.length();
         let mut reply = Self { content, left, link, account: Some(account) };
@@ -154,11 +156,11 @@ impl Body for Reply {
     }
 }
 
-/// Bytes that hyper writes.
+/// Bytes for hyper to write.
 #[derive(Debug)]
 pub(super) struct Piece {
     data: Data,
-    /// That of the answer whose last piece this is.
+    /// The account of the response, in its last piece.
     account: Option<Account>,
     owed: Owed,
     reserved: Option<Reserved>,
@@ -167,7 +169,7 @@ pub(super) struct Piece {
 #[derive(Debug)]
 enum Data {
     Bytes(Bytes),
-    /// A span in the connection's outbox, by what is left of it.
+    /// A span in the connection's outbox, represented by its remaining length.
     Span(usize, Arc<Outbox>),
 }
 

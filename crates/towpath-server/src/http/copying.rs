@@ -1,4 +1,5 @@
-//! COPY inside the store; between this server and another one it is a matter of [`super::third_party`]. A file, a directory alone (Depth 0), or a directory with everything in it.
+//! COPY inside the store; copies between servers are in [`super::third_party`]. Copies a file, a directory alone
+//! (Depth 0), or a directory with its content.
 
 use futures::StreamExt as _;
 use http::{Response, StatusCode};
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::access::Activity;
 
-/// Answers a COPY.
+/// Handles a COPY.
 pub(super) async fn copy(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     if let Some(other) = namespace::other_end(exchange)? {
         return third_party::copy(exchange, &other).await;
@@ -39,7 +40,7 @@ pub(super) async fn copy(exchange: &Exchange) -> Result<Response<Content>, Refus
         FileKind::Directory => copy_directory(exchange, path, &destination.path).await,
         _ => exchange.store().copy(exchange.caller(), path, &destination.path, overwrite).await,
     };
-    // The source was there a moment ago: what is missing is the destination's parent.
+    // The source existed a moment ago, so the missing path is the destination's parent.
     copied.map_err(|error| Refusal::from(error).or_status(Fault::NotFound, StatusCode::CONFLICT))?;
     if source.is_directory() && depth == Depth::Infinity {
         copy_members(exchange, path, &destination.path, &mut failures).await?;
@@ -51,7 +52,7 @@ pub(super) async fn copy(exchange: &Exchange) -> Result<Response<Content>, Refus
     }
 }
 
-/// Makes a directory with the attributes of another one.
+/// Creates a directory with the attributes of another one.
 async fn copy_directory(exchange: &Exchange, from: &StorePath, to: &StorePath) -> Result<(), Error> {
     let (store, caller) = (exchange.store(), exchange.caller());
     store.make_directory(caller, to, false, None).await?;
@@ -63,7 +64,7 @@ async fn copy_directory(exchange: &Exchange, from: &StorePath, to: &StorePath) -
     Ok(())
 }
 
-/// Copies what is in a directory. Memory grows with the number of directories found and not yet entered.
+/// Copies the content of a directory. Memory grows with the number of directories found and not yet visited.
 async fn copy_members(
     exchange: &Exchange,
     from: &StorePath,
@@ -85,7 +86,7 @@ async fn copy_members(
             for entry in entries {
                 let (source, copy) = (member(&from, &entry.name)?, member(&to, &entry.name)?);
                 match entry.metadata.kind {
-                    // It may lead anywhere: above itself, or where its files are not for this caller to read.
+                    // The link may lead anywhere: above itself, or to files that the caller may not read.
                     FileKind::Directory if entry.metadata.is_link => {
                         failures.add(&copy, Error::new(Fault::Unsupported, "a link to a directory is not followed"));
                     }
@@ -94,7 +95,7 @@ async fn copy_members(
                         Err(error) => failures.add(&copy, error),
                     },
                     FileKind::File => failures.note(&copy, store.copy(caller, &source, &copy, Overwrite::Refuse).await),
-                    // A device, socket or dangling link.
+                    // A device, a socket or a dangling link.
                     FileKind::Other => failures.add(&copy, namespace::not_regular(&source)),
                 }
             }

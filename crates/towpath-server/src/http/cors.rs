@@ -1,24 +1,25 @@
-//! Requests of web pages from other origins (CORS, <https://fetch.spec.whatwg.org/#http-cors-protocol>): ROOT files in JSROOT, maps of an application.
+//! Cross-origin requests of web pages (CORS, <https://fetch.spec.whatwg.org/#http-cors-protocol>): ROOT files in
+//! JSROOT, maps of an application.
 //!
-//! Only pages of origins that the settings name may read responses. None may use what a browser knows of its user
-//! (`Access-Control-Allow-Credentials` is never sent): a page that needs rights brings a token of its own.
+//! Only pages from configured origins may read responses. Browser credentials are never allowed
+//! (`Access-Control-Allow-Credentials` is never sent): a page that needs rights sends its own token.
 
 use http::{HeaderMap, HeaderValue, header};
 
 use super::verb::Verb;
 use crate::Service;
 
-/// How long a browser may remember what a preflight said, in seconds; browsers cap it at two hours or less.
+/// TTL of a preflight result, in seconds; browsers cap it at two hours or less.
 const PREFLIGHT_S: HeaderValue = HeaderValue::from_static("7200");
 
-/// What pages of other origins may do.
+/// Permissions of pages from other origins.
 struct Policy<'a> {
     /// The origins (`*`: all).
     origins: &'a [String],
     methods: &'static str,
-    /// Fields that they may send.
+    /// Request fields that they may send.
     fields: &'static str,
-    /// Fields of responses that they may read, beside those that all may.
+    /// Response fields that they may read, in addition to the safelisted ones.
     exposed: &'static str,
 }
 
@@ -46,13 +47,13 @@ impl<'a> Policy<'a> {
     }
 }
 
-/// Adds to a response what the page at `origin` may do with it.
+/// Adds the CORS fields for the page at `origin` to a response.
 pub(super) fn permit(service: &Service, verb: Verb, origin: Option<HeaderValue>, headers: &mut HeaderMap) {
     let policy = Policy::of(service);
     if policy.origins.is_empty() {
         return;
     }
-    // On every response: a cache must not give one that was made for another origin, or for none, to a page.
+    // On every response: a cache must not serve a response for one origin, or for none, to another.
     headers.append(header::VARY, HeaderValue::from_static("origin"));
     let Some(origin) = origin.filter(|origin| policy.permits(origin)) else { return };
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);

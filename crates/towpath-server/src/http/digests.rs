@@ -1,4 +1,4 @@
-//! Digests in requests and answers: which one a client wants, and which ones it promises.
+//! Digests in requests and responses: the digest that a client wants, and the digests that an upload promises.
 
 use http::{HeaderName, HeaderValue, StatusCode};
 use towpath_proto::{
@@ -10,19 +10,19 @@ use towpath_store::{FileKind, Metadata, Result};
 use super::{exchange::Exchange, refusal::Refusal, respond::value};
 use crate::access::Activity;
 
-/// The largest file that is read because a client wants a digest which is not known, in bytes. For a larger one the
-/// field is left out; who needs it asks over the xroot protocol (`query checksum`), where waiting is foreseen.
+/// Maximum size of a file that is read to compute a wanted digest, in bytes. For larger files the field is omitted;
+/// clients can use the xroot protocol (`query checksum`), which supports waiting.
 const COMPUTED_BYTES: u64 = 16 << 20;
 
 const DIGEST: HeaderName = HeaderName::from_static("digest");
 const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 
-/// The digest that the request wants of the file with this `metadata`, as a header field; none if it wants none, or none is known
-/// and the file is large.
+/// Returns the wanted digest of the file with this `metadata` as a header field. Returns `None` if none is wanted, or
+/// if none is known and the file is large.
 pub(super) async fn wanted(exchange: &Exchange, metadata: &Metadata) -> Option<(HeaderName, HeaderValue)> {
     let old = exchange.custom_field("want-digest").map(|text| Wanted::parse_want_digest(&text));
     let new = exchange.custom_field("want-repr-digest").map(|text| Wanted::parse_want_repr_digest(&text));
-    // Who asks both ways is an old client with a new library: the old form is understood for sure.
+    // A request with both fields is from an old client with a new library, so the old form is safe.
     let (wanted, is_old) = match (old, new) {
         (Some(old), _) => (old, true),
         (None, new) => (new?, false),
@@ -44,7 +44,7 @@ async fn find(exchange: &Exchange, metadata: &Metadata, wanted: &Wanted) -> Opti
     if metadata.size > COMPUTED_BYTES || metadata.kind != FileKind::File {
         return None;
     }
-    // Computing reads the file: whoever makes the server do that must be allowed to read it.
+    // Computing reads the file, so it requires the right to read.
     exchange.may(Activity::Read).ok()?;
     compute(exchange, metadata, algorithm).await.unwrap_or_else(|error| {
         tracing::debug!(%error, "a digest that a client wants could not be computed");
@@ -52,7 +52,8 @@ async fn find(exchange: &Exchange, metadata: &Metadata, wanted: &Wanted) -> Opti
     })
 }
 
-/// Computes a digest; none if the file changed meanwhile, so that it is not of the version that the answer is about.
+/// Computes a digest; `None` if the file changed meanwhile, because the digest must match the version of the
+/// response.
 async fn compute(exchange: &Exchange, metadata: &Metadata, algorithm: Algorithm) -> Result<Option<Digest>> {
     let (store, caller, path) = (exchange.store(), exchange.caller(), exchange.path());
     let digest = store.digest(caller, path, algorithm, &|_| {}).await?;
@@ -60,7 +61,7 @@ async fn compute(exchange: &Exchange, metadata: &Metadata, algorithm: Algorithm)
     Ok((now.version == metadata.version).then_some(digest))
 }
 
-/// What an upload promises about the whole file, in whichever fields.
+/// Returns the digests of the whole file that an upload promises, in any of the fields.
 pub(super) fn promised(exchange: &Exchange) -> Result<Digests, Refusal> {
     let mut promised = in_field(exchange, "digest", digest::parse_digest)?;
     let more = [
@@ -71,7 +72,7 @@ pub(super) fn promised(exchange: &Exchange) -> Result<Digests, Refusal> {
     Ok(promised)
 }
 
-/// What an upload promises about the bytes of this request.
+/// Returns the digests of this request's body that an upload promises.
 pub(super) fn promised_of_content(exchange: &Exchange) -> Result<Digests, Refusal> {
     let mut promised = in_field(exchange, "content-digest", digest::parse_repr_digest)?;
     let md5 = in_field(exchange, "content-md5", |text| digest::parse_content_md5(text).map(Digests::from))?;

@@ -1,4 +1,4 @@
-//! One request, as its method's function sees it: what it is about, who asks, and the service behind it.
+//! One request as its method's function sees it: the target, the caller, and the service.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -32,53 +32,53 @@ pub(super) struct Exchange {
     pub(super) service: Arc<Service>,
     pub(super) link: Arc<Link>,
     pub(super) identity: Identity,
-    /// Whose share of memory, files, locks and uploads it takes from.
+    /// The holder whose shares of memory, files, locks and uploads it uses.
     pub(super) holder: Arc<Holder>,
     pub(super) verb: Verb,
     pub(super) version: Version,
     pub(super) target: Target,
     pub(super) uri: Uri,
     pub(super) headers: HeaderMap,
-    /// What it has cost so far.
+    /// Accounts for the request.
     pub(super) account: Mutex<Account>,
-    /// Whether the identity lacked a right that the request needs.
+    /// Whether the identity lacked a required right.
     pub(super) lacks_right: AtomicBool,
 }
 
-/// Refuses a file beyond the share of its holder.
+/// Rejects a file beyond the share of its holder.
 pub(super) fn too_many_files() -> Refusal {
     Refusal::overloaded("you have as many open files here as your share permits: try again later")
 }
 
 impl Exchange {
-    /// The store.
+    /// Returns the store.
     pub(super) fn store(&self) -> &dyn Store {
         &*self.service.store
     }
 
-    /// Who asks.
+    /// Returns the caller.
     pub(super) fn caller(&self) -> &Caller {
         &self.identity.caller
     }
 
-    /// What it is about.
+    /// Returns the path of the target.
     pub(super) fn path(&self) -> &StorePath {
         &self.target.path
     }
 
-    /// Whether the one who asks may do this to the target.
+    /// Checks that the caller has the right to `activity` on the target.
     pub(super) fn may(&self, activity: Activity) -> Result<()> {
         self.may_at(activity, self.path())
     }
 
-    /// Whether the one who asks may do this at `path`.
+    /// Checks that the caller has the right to `activity` on `path`.
     pub(super) fn may_at(&self, activity: Activity, path: &StorePath) -> Result<()> {
         let checked = self.identity.check(activity, path);
         self.lacks_right.fetch_or(checked.is_err(), Relaxed);
         checked
     }
 
-    /// The refusal, which says so if the token of the request is to blame. That a file's own permissions refuse is no matter of the token.
+    /// Adds a `BearerError` to the refusal if the request's token is the cause. A refusal by file permissions is not.
     pub(super) fn explain(&self, refusal: Refusal) -> Refusal {
         match refusal.fault() {
             _ if self.caller().token.is_none() => refusal,
@@ -90,22 +90,22 @@ impl Exchange {
         }
     }
 
-    /// A header field with all its lines.
+    /// Returns a header field, with all its lines joined.
     pub(super) fn field(&self, name: impl Into<HeaderName>) -> Option<String> {
         field(&self.headers, name)
     }
 
-    /// A header field that is none of the standard ones; its name in lower case.
+    /// Returns a non-standard header field, by lowercase name.
     pub(super) fn custom_field(&self, name: &'static str) -> Option<String> {
         field(&self.headers, HeaderName::from_static(name))
     }
 
-    /// Metadata of the target; none if it does not exist.
+    /// Returns the metadata of the target, or `None` if it does not exist.
     pub(super) async fn metadata(&self) -> Result<Option<Metadata>> {
         self.metadata_of(self.path()).await
     }
 
-    /// Metadata of a path; none if it does not exist.
+    /// Returns the metadata of a path, or `None` if it does not exist.
     pub(super) async fn metadata_of(&self, path: &StorePath) -> Result<Option<Metadata>> {
         match self.store().stat(self.caller(), path).await {
             Ok(metadata) => Ok(Some(metadata)),
@@ -114,7 +114,7 @@ impl Exchange {
         }
     }
 
-    /// Refuses a target that is written as a directory, with a slash at its end, and is none.
+    /// Rejects a target with a trailing slash that is not a directory.
     pub(super) fn refuse_slash_of_file(&self, found: Option<&Metadata>) -> Result<()> {
         match self.target.slash && !self.path().is_root() && !found.is_some_and(Metadata::is_directory) {
             true => Err(Error::new(Fault::NotFound, "there is no directory of this name").at(self.path())),
@@ -122,7 +122,7 @@ impl Exchange {
         }
     }
 
-    /// The conditions of the request.
+    /// Returns the conditions of the request.
     pub(super) fn conditions(&self) -> Result<Conditions, Refusal> {
         let [matches, none_match] = [self.field(header::IF_MATCH), self.field(header::IF_NONE_MATCH)];
         let [since, not_since] = [self.field(header::IF_MODIFIED_SINCE), self.field(header::IF_UNMODIFIED_SINCE)];
@@ -130,7 +130,7 @@ impl Exchange {
             .map_err(|error| Refusal::bad_request(error.to_string()))
     }
 
-    /// Refuses a changing request whose conditions do not hold for what is there now.
+    /// Rejects a modifying request whose conditions do not hold for the existing resource.
     pub(super) fn check_conditions(&self, existing: Option<&Metadata>) -> Result<(), Refusal> {
         let conditions = self.conditions()?;
         if conditions.is_empty() {
@@ -150,21 +150,21 @@ impl Exchange {
         }
     }
 
-    /// Returns a claim on memory for the body of this request, or for its answer.
+    /// Returns a claim on memory for the body of this request or its response.
     pub(super) fn claim(&self) -> Claim {
         Claim::new(&self.link, &self.holder)
     }
 
-    /// Takes a file to open from the holder's share, for as long as the answer lasts.
+    /// Takes a lease for an open file from the holder's share, for the duration of the response.
     ///
     /// # Errors
-    /// 503 if the holder has as many open files as its share permits.
+    /// 503 if the holder's share of open files is exhausted.
     pub(super) async fn open_file(&self) -> Result<Lease, Refusal> {
         let (files, activity) = (&self.service.files, &self.link.activity);
         files.take_soon(&self.holder, Class::Small, activity, FILE_PATIENCE).await.ok_or_else(too_many_files)
     }
 
-    /// Counts bytes of an upload.
+    /// Counts received bytes of an upload.
     pub(super) fn received(&self, bytes: u64) {
         self.account.lock().unwrap_or_else(PoisonError::into_inner).received(bytes);
     }

@@ -1,5 +1,5 @@
-//! Ranges of a file as the body of an answer: by `sendfile` where the file is local, in memory, and the connection plain; else
-//! read ahead by one piece, so that disk and network work at the same time.
+//! Ranges of a file as a response body: sent by `sendfile` if the file is local and cached and the connection is
+//! plain; otherwise read one piece ahead, so that disk and network work in parallel.
 
 use std::{
     collections::VecDeque,
@@ -20,22 +20,23 @@ use super::{
 };
 use crate::shares::Lease;
 
-/// Bytes of one read. Twice this is what an answer holds in memory; both fit into a processor's second cache until they are sent.
+/// Size of one read, in bytes. A response holds twice this in memory; both fit into a processor's second-level cache
+/// until they are sent.
 pub(super) const READ_BYTES: u64 = 256 << 10;
 
-/// Bytes of one span. The file's version is compared before the last byte of each.
+/// Size of one span, in bytes. The file's version is compared before the last byte of each.
 const SPAN_BYTES: u64 = 4 << 20;
 
-/// Shorter pieces are copied: header and data then leave in one segment.
+/// Minimum size of a span, in bytes. Shorter ones are copied, so that header and data leave in one segment.
 const LEAST_SPAN_BYTES: u64 = 64 << 10;
 
-/// Bytes of one `read_now`; longer ones are declined by the store.
+/// Size of one `read_now`, in bytes; the store declines longer ones.
 const READ_NOW_BYTES: usize = 64 << 10;
 
-/// Pieces being read while another one is sent.
+/// Number of pieces read ahead while another one is sent.
 const AHEAD: usize = 2;
 
-/// What an answer is made of, in order.
+/// A part of a response body, in order.
 #[derive(Debug)]
 pub(super) enum Segment {
     /// Text between ranges.
@@ -44,10 +45,10 @@ pub(super) enum Segment {
     Part(Range<u64>),
 }
 
-/// The body.
+/// A response body of file ranges.
 pub(super) struct FileBody {
     handle: Arc<dyn ReadHandle>,
-    /// That of the open file.
+    /// The lease of the open file.
     lease: Arc<Lease>,
     claim: Claim,
     segments: VecDeque<Segment>,
@@ -61,7 +62,7 @@ enum Pending {
 }
 
 impl FileBody {
-    /// The segments of the file that `handle` has open.
+    /// Creates a body of segments of the file opened as `handle`.
     pub(super) fn new(
         handle: Arc<dyn ReadHandle>,
         lease: Arc<Lease>,
@@ -73,7 +74,7 @@ impl FileBody {
         Self { handle, lease, claim, segments: segments.into(), by_sendfile, pieces: VecDeque::new() }
     }
 
-    /// Starts with the next piece; `None` if there is none.
+    /// Starts the next piece; `None` at the end.
     fn next_piece(&mut self) -> Option<Pending> {
         match self.segments.front_mut()? {
             Segment::Text(text) => {
@@ -95,7 +96,7 @@ impl FileBody {
         }
     }
 
-    /// Takes `length` bytes off the range at the front.
+    /// Removes `length` bytes from the range at the front.
     fn skip(&mut self, length: u64) {
         if let Some(Segment::Part(rest)) = self.segments.front_mut() {
             rest.start += length;
@@ -106,7 +107,8 @@ impl FileBody {
     }
 }
 
-/// The next span of `range`, if its ends are in memory. What is read from the disk anyway is sent from where it was read to.
+/// Returns the next span of `range` if its ends are in the page cache. Data that must be read from disk is sent from
+/// its read buffer.
 fn span(handle: &Arc<dyn ReadHandle>, lease: &Arc<Lease>, range: &Range<u64>) -> Option<FileSpan> {
     let length = SPAN_BYTES.min(range.end - range.start);
     if length < LEAST_SPAN_BYTES {
@@ -123,7 +125,8 @@ fn span(handle: &Arc<dyn ReadHandle>, lease: &Arc<Lease>, range: &Range<u64>) ->
     })
 }
 
-/// Reads all segments at once, `length` bytes together, into the memory that is reserved for them: the file can be closed before the client takes any.
+/// Reads all segments, `length` bytes in total, into the reserved memory, so that the file can be closed before the
+/// client receives any.
 pub(super) async fn read_all(
     handle: &dyn ReadHandle,
     claim: &Claim,
@@ -160,7 +163,7 @@ async fn read_piece(handle: &dyn ReadHandle, offset: u64, length: usize) -> Resu
     Ok(bytes)
 }
 
-/// Copies what is in memory on this thread, which costs less than to wake another one; the disk pool reads the rest.
+/// Copies cached data on this thread, which costs less than waking another one; the disk pool reads the rest.
 async fn read_local(handle: &dyn ReadHandle, offset: u64, length: usize) -> Result<Bytes> {
     let mut buffer = Vec::with_capacity(length);
     while buffer.len() < length {
@@ -192,7 +195,7 @@ impl Stream for FileBody {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         while self.pieces.len() < AHEAD
-            // What is at hand needs no other piece ahead of it.
+            // Data at hand needs no readahead.
             && !matches!(self.pieces.back(), Some(Pending::Done(_)))
             && let Some(piece) = self.next_piece()
         {

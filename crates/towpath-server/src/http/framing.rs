@@ -1,8 +1,9 @@
-//! Requests whose host or framing two recipients could read differently are refused, and their connection ends: behind a proxy that reads
-//! them otherwise, the rest of the connection could be taken for somebody else's request (request smuggling).
+//! Rejects requests with ambiguous host or framing and closes their connection: behind a proxy that interprets them
+//! differently, the rest of the connection could be taken for another client's request (request smuggling).
 //!
-//! hyper refuses other such shapes by itself: lengths that differ or are no numbers, `Transfer-Encoding` in HTTP/1.0 or without `chunked` at its
-//! end, folded lines, blanks before a colon. A request with both a length and `chunked` is read as chunked, and ends its connection (RFC 9112 §6.1).
+//! hyper itself rejects other such forms: conflicting or invalid lengths, `Transfer-Encoding` in HTTP/1.0 or without
+//! final `chunked`, folded lines, whitespace before a colon. A request with both a length and `chunked` is read as
+//! chunked and closes its connection (RFC 9112 §6.1).
 
 use std::net::Ipv6Addr;
 
@@ -13,8 +14,8 @@ use super::refusal::Refusal;
 /// Checks the host and the framing of a request.
 ///
 /// # Errors
-/// 400 for a `Host` that is missing (from HTTP/1.1), there twice or invalid (RFC 9112 §3.2), and for `chunked` twice (§6.1); 501 for other
-/// transfer codings (§6.1).
+/// 400 for a `Host` that is missing (from HTTP/1.1), duplicate or invalid (RFC 9112 §3.2), and for repeated `chunked`
+/// (§6.1); 501 for other transfer codings (§6.1).
 pub(super) fn check(version: Version, headers: &HeaderMap) -> Result<(), Refusal> {
     let checked = check_host(version, headers).and_then(|()| check_codings(headers));
     checked.map_err(|refusal| match version {
@@ -34,7 +35,8 @@ fn check_host(version: Version, headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-/// Whether `value` is `uri-host [ ":" port ]` (RFC 9110 §7.2). It may be empty: that is the host of a target without one.
+/// Whether `value` is `uri-host [ ":" port ]` (RFC 9110 §7.2). Empty is valid: the host of a target without an
+/// authority.
 fn is_host(value: &[u8]) -> bool {
     if value.is_empty() {
         return true;

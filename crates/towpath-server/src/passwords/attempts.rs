@@ -1,4 +1,4 @@
-//! Wrong passwords by address: who guesses is stopped for a while.
+//! Throttles password guessing: counts failed attempts by address.
 
 use std::{
     collections::HashMap,
@@ -11,11 +11,13 @@ use towpath_store::sys::clock::Instant;
 
 use crate::access::network_of;
 
-/// Wrong passwords from one address within [`WINDOW`], after which none is looked at until it is over. Who mistypes has some left; a guesser gets through 14,400 a day.
+/// Maximum number of wrong passwords from one address within [`WINDOW`]; then all are rejected until it ends. Leaves
+/// room for typing errors and limits guessing to 14,400 attempts a day.
 pub(super) const MOST_FAILURES: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Addresses that are remembered; with more, the one that failed first is forgotten. They take less than 1 MiB.
+/// Maximum number of addresses tracked; beyond it, the one with the oldest failure is evicted. They take less than 1
+/// MiB.
 const MOST_ADDRESSES: usize = 10_000;
 
 /// Wrong passwords of the last minute.
@@ -35,14 +37,14 @@ impl Failures {
 }
 
 impl Attempts {
-    /// Whether a password from `address` is to be looked at.
+    /// Whether passwords from `address` are currently checked.
     pub(super) fn may_go_on(&self, address: IpAddr, now: Instant) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let failures = all.get(&network_of(address));
         failures.is_none_or(|failures| failures.count < MOST_FAILURES || !failures.are_recent(now))
     }
 
-    /// Counts a wrong password from `address`; whether no more is looked at now.
+    /// Counts a wrong password from `address`. Returns whether further ones are now rejected.
     pub(super) fn failed(&self, address: IpAddr, now: Instant) -> bool {
         let address = network_of(address);
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

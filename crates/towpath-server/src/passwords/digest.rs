@@ -1,25 +1,26 @@
-//! The credentials of Digest (RFC 7616 §3.4): taken apart, and compared with what is kept of a password.
+//! Parses Digest credentials (RFC 7616 §3.4) and verifies them against a password hash.
 //!
-//! What is asked for is `algorithm=SHA-256` and `qop=auth`, and nothing else is taken: the older forms, without `qop` or with MD5, prove less.
+//! Only `algorithm=SHA-256` with `qop=auth` is requested and accepted: the older forms, without `qop` or with MD5,
+//! are weaker.
 
 use http::Uri;
 use percent_encoding::percent_decode_str;
 
 use super::{Denial, are_equal, hash};
 
-/// More fields than any client sends.
+/// Maximum number of fields; more than any client sends.
 const MAX_FIELDS: usize = 32;
 
 const BLANKS: [char; 2] = [' ', '\t'];
 
-/// Who asks, and what proves it. (It cannot be printed: with a weak password a proof is as good as that.)
+/// The client's name and proof. Not `Debug`, because the proof of a weak password reveals it.
 pub(super) struct Credentials {
     pub(super) username: String,
     pub(super) realm: String,
     pub(super) nonce: String,
-    /// How often the client has used the nonce, with this time: at least 1.
+    /// How often the client has used the nonce, including this request: at least 1.
     pub(super) count: u32,
-    /// The same as it was written.
+    /// The same number as sent.
     nc: String,
     cnonce: String,
     uri: String,
@@ -27,13 +28,13 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// What is behind `Digest` in `Authorization`.
+    /// Parses the part after `Digest` in `Authorization`.
     ///
     /// # Errors
-    /// [`Denial`], if it is no answer to our challenge at all.
+    /// [`Denial`] if it does not respond to our challenge.
     pub(super) fn parse(text: &str) -> Result<Self, Denial> {
         let mut fields = Fields::parse(text)?;
-        // Without one it is MD5.
+        // The default is MD5.
         let algorithm = fields.take("algorithm").unwrap_or_default();
         if !algorithm.eq_ignore_ascii_case("SHA-256") {
             return Err(Denial::Unsuited("`algorithm` must be SHA-256"));
@@ -57,13 +58,14 @@ impl Credentials {
         })
     }
 
-    /// Whether they are for this target. Clients write it as they write the request; HTTP/2 also has the scheme and the host.
+    /// Whether the credentials are for this target. Clients write the URI as in the request; with HTTP/2 it may
+    /// include scheme and host.
     pub(super) fn is_about(&self, uri: &Uri) -> bool {
         let is_target = uri.path_and_query().is_some_and(|target| target.as_str() == self.uri);
         is_target || (uri.authority().is_some() && uri.to_string() == self.uri)
     }
 
-    /// Whether they were made by somebody who knows the password of which `kept` is the hash, for a request of this method.
+    /// Whether they were computed for a request of this method with the password whose hash is `kept`.
     pub(super) fn is_of(&self, kept: &str, method: &str) -> bool {
         let asked = hash(&[method, &self.uri]);
         let proof = hash(&[kept, &self.nonce, &self.nc, &self.cnonce, "auth", &asked]);
@@ -76,11 +78,11 @@ fn count(text: &str) -> Option<u32> {
     u32::from_str_radix(text, 16).ok().filter(|count| is_hex && *count > 0)
 }
 
-/// The fields of credentials, by their names in lower case.
+/// The fields of credentials, by lowercase name.
 struct Fields(Vec<(String, String)>);
 
 impl Fields {
-    /// A list of `name=value` (RFC 9110 §11.4), each there once.
+    /// Parses a list of `name=value` (RFC 9110 §11.4) without duplicates.
     fn parse(text: &str) -> Result<Self, Denial> {
         let mut fields: Vec<(String, String)> = Vec::new();
         let mut rest = text;
@@ -111,7 +113,7 @@ impl Fields {
         self.take(name).ok_or(Denial::Missing(name))
     }
 
-    /// The name in `username`, or that in `username*`, which some clients write if it is not ASCII (RFC 7616 §3.4).
+    /// Takes the name in `username`, or in `username*`, which some clients use for non-ASCII names (RFC 7616 §3.4).
     fn username(&mut self) -> Result<String, Denial> {
         match (self.take("username"), self.take("username*")) {
             (Some(name), None) => Ok(name),
@@ -122,7 +124,7 @@ impl Fields {
     }
 }
 
-/// The first field of a list, which is not empty, and what comes behind it: a comma or nothing.
+/// Splits off the first field of a non-empty list. The rest is empty or starts with a comma.
 fn field(text: &str) -> Option<(&str, String, &str)> {
     let (name, rest) = token(text)?;
     let rest = rest.trim_start_matches(BLANKS).strip_prefix('=')?.trim_start_matches(BLANKS);
@@ -134,15 +136,15 @@ fn field(text: &str) -> Option<(&str, String, &str)> {
     (rest.is_empty() || rest.starts_with(',')).then_some((name, value, rest))
 }
 
-/// A token (RFC 9110 §5.6.2) and what comes behind it.
+/// Splits off a token (RFC 9110 §5.6.2).
 fn token(text: &str) -> Option<(&str, &str)> {
     let is_of_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     let end = text.bytes().position(|byte| !is_of_token(byte)).unwrap_or(text.len());
-    // All that is before is ASCII.
+    // All bytes before `end` are ASCII.
     (end > 0).then(|| text.split_at(end))
 }
 
-/// What is in quotes (RFC 9110 §5.6.4), of which the first is gone, and what comes behind them.
+/// Parses a quoted string (RFC 9110 §5.6.4) without its opening quote, and returns its value and the rest.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.chars();
@@ -155,7 +157,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// The text of an extended value (RFC 8187 §3.2) in UTF-8.
+/// Decodes an extended value (RFC 8187 §3.2) in UTF-8.
 fn extended(value: &str) -> Option<String> {
     let (charset, rest) = value.split_once('\'')?;
     let (_language, encoded) = rest.split_once('\'')?;

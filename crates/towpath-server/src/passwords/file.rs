@@ -1,7 +1,9 @@
-//! The file of users: a line `NAME:sha-256$HEX` for each, where HEX is the SHA-256 of `NAME:REALM:PASSWORD`. Empty lines and those that begin with `#` say nothing.
+//! The password file: one line `NAME:sha-256$HEX` per user, where HEX is the SHA-256 of `NAME:REALM:PASSWORD`. Empty
+//! lines and lines that begin with `#` are ignored.
 //!
-//! Whoever can read it can log in as any of its users by Digest, so it must be its owner's alone. It is looked at again when somebody logs in, at most every [`PAUSE`].
-//! One without users is not taken: it may be one that is only being written, and would lock all out.
+//! Anyone who can read the file can log in as any of its users by Digest, so only its owner may have access. A login
+//! checks the file for changes at most once per [`PAUSE`]. A file without users is rejected: it may be half written,
+//! and would lock out everyone.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -22,17 +24,17 @@ use towpath_store::{
 
 use super::Denial;
 
-/// The longest file, and its most lines.
+/// Maximum size of the file, in bytes, and maximum number of lines.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 const MAX_LINES: usize = 10_000;
 
-/// How long nobody looks whether the file is another one.
+/// Minimum time between two checks of the file for changes.
 pub(super) const PAUSE: Duration = Duration::from_secs(5);
 
-/// What a password is compared with if there is no such user, so that it takes as long to say so.
+/// Hash that a password is compared with if the user does not exist, so that the response time is the same.
 const NOBODY: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// The file, and what was in it.
+/// The password file and its parsed content.
 #[derive(Debug)]
 pub(super) struct Roll {
     path: PathBuf,
@@ -44,15 +46,15 @@ struct Held {
     users: Arc<Users>,
     stamp: Stamp,
     looked: Instant,
-    /// Why what is there now is not taken, so that it is told once.
+    /// Why the current file was rejected; kept so that each error is logged once.
     trouble: Option<FileError>,
 }
 
-/// Users by name, each with the hash of the password in lower case.
+/// Users by name, each with the hash of the password in lowercase.
 #[derive(Debug)]
 pub(super) struct Users(HashMap<Arc<str>, Secret>);
 
-/// What tells a file from another one at the same place.
+/// Identifies a version of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -60,7 +62,7 @@ struct Stamp {
     modified: (i64, i64),
 }
 
-/// Why a file is not taken.
+/// Why a file was rejected.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FileError {
     #[error("{0}")]
@@ -88,7 +90,7 @@ impl From<io::Error> for FileError {
 }
 
 impl Users {
-    /// The user of that name, if what is kept of the password `fits`.
+    /// Returns the user of that name if the hash of its password `fits`.
     pub(super) fn find(&self, name: &str, fits: impl FnOnce(&str) -> bool) -> Result<Arc<str>, Denial> {
         let known = self.0.get_key_value(name);
         let is_right = fits(known.map_or(NOBODY, |(_, kept)| kept.expose()));
@@ -129,7 +131,7 @@ impl Stamp {
     }
 }
 
-/// What is in the file at `path`, unless that is the `known` one.
+/// Reads the file at `path` unless it is the `known` version.
 fn read(path: &Path, known: Option<&Stamp>) -> Result<Option<(Users, Stamp)>, FileError> {
     let file = disk::open(path)?;
     let metadata = file.metadata()?;
@@ -148,7 +150,7 @@ fn read(path: &Path, known: Option<&Stamp>) -> Result<Option<(Users, Stamp)>, Fi
 }
 
 impl Roll {
-    /// The file at `path`, as it is now.
+    /// Opens and reads the file at `path`.
     pub(super) fn open(path: &Path) -> Result<Self, FileError> {
         let looked = clock::now();
         let (users, stamp) = read(path, None)?.ok_or(FileError::Kind)?;
@@ -156,17 +158,17 @@ impl Roll {
         Ok(Self { path: path.to_owned(), held: Mutex::new(held) })
     }
 
-    /// The users as they are in the file, or were there [`PAUSE`] ago.
+    /// Returns the users in the file, at most [`PAUSE`] old.
     pub(super) async fn users(self: &Arc<Self>) -> Arc<Users> {
         if self.is_due() {
             let roll = Arc::clone(self);
-            // If it is cancelled, with the process, what was known holds.
+            // If the task is cancelled at process exit, the previous users stay valid.
             let _ = tokio::task::spawn_blocking(move || roll.look()).await;
         }
         Arc::clone(&self.held().users)
     }
 
-    /// Whether it is time to look. Whoever is told so does it, and the others go on meanwhile.
+    /// Whether the file must be checked now. Only one caller gets `true`; the others use the current users meanwhile.
     fn is_due(&self) -> bool {
         let now = clock::now();
         let mut held = self.held();
@@ -177,9 +179,9 @@ impl Roll {
         is_due
     }
 
-    /// Takes what is in the file now. What cannot be taken is told in the log, and what was known holds.
+    /// Loads the current file. If it is invalid, logs the error and keeps the previous users.
     fn look(&self) {
-        // Nobody else looks, and a file may be slow: not under the lock.
+        // Reads outside the lock: only one caller gets here, and the file system may be slow.
         let known = self.held().stamp.clone();
         let found = read(&self.path, Some(&known));
         let mut held = self.held();

@@ -1,7 +1,7 @@
-//! Nonces of Digest: made without keeping anything, and remembered from their first use on, so that a digest is good once.
+//! Nonces of Digest: created without state, and tracked from their first use, so that each digest is valid once.
 //!
-//! A nonce is a time and a number that this process signed. Who merely asks for challenges takes no memory. Those who answered one are remembered by their counts (`nc`):
-//! requests that are sent at once may come in any order, within a window.
+//! A nonce is a timestamp and a number, signed by this process. Requesting a challenge takes no memory. Used nonces
+//! are tracked with their counts (`nc`): concurrent requests may arrive in any order, within a window.
 
 use std::{
     collections::BTreeMap,
@@ -18,13 +18,13 @@ use towpath_store::sys::{clock::Instant, random};
 
 use super::Denial;
 
-/// How long a nonce is good: a client asks again with the new one, by itself.
+/// Lifetime of a nonce. Clients retry with a new one without prompting the user.
 const LIFE: Duration = Duration::from_secs(5 * 60);
 
-/// Nonces that are remembered, about 1 MiB. With more the oldest is forgotten, and is good no more.
+/// Maximum number of used nonces tracked, about 1 MiB. Beyond it the oldest is evicted and becomes invalid.
 const MOST_USED: usize = 10_000;
 
-/// The bytes of an [`Id`], and with its signature those of a nonce.
+/// Sizes of an [`Id`] and, with its signature, of a nonce, in bytes.
 const ID_BYTES: usize = 16;
 const NONCE_BYTES: usize = ID_BYTES + 32;
 
@@ -37,10 +37,10 @@ pub(super) struct Nonces {
     used: Mutex<Used>,
 }
 
-/// What tells a nonce from all others, in the order in which they were made.
+/// Unique identifier of a nonce, ordered by creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Id {
-    /// When, since the process has nonces.
+    /// Creation time, in milliseconds since the process started issuing nonces.
     made_ms: u64,
     number: u64,
 }
@@ -48,20 +48,20 @@ struct Id {
 #[derive(Debug, Default)]
 struct Used {
     counts: BTreeMap<Id, Counts>,
-    /// The last one that was forgotten before its time; older ones may have been used too.
+    /// The last nonce evicted before its expiry; older ones may have been used too.
     forgotten: Option<Id>,
 }
 
-/// The counts with which a nonce was used.
+/// The counts that a nonce was used with.
 #[derive(Debug, Default)]
 struct Counts {
     highest: u32,
-    /// Those that were, `1 << n` for `highest - n`; what is below counts as used.
+    /// Bit `1 << n` is set if `highest - n` was used. Counts below the window are treated as used.
     seen: u128,
 }
 
 impl Counts {
-    /// Whether a count comes for the first time.
+    /// Records a count. Returns whether it is new.
     fn take(&mut self, count: u32) -> bool {
         if let Some(ahead) = count.checked_sub(self.highest).filter(|ahead| *ahead > 0) {
             self.seen = self.seen.checked_shl(ahead).unwrap_or(0) | 1;
@@ -88,13 +88,13 @@ impl Id {
 }
 
 impl Nonces {
-    /// Nonces from now on, by a key of their own.
+    /// Starts issuing nonces, with a new signing key.
     pub(super) fn new(now: Instant) -> Self {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &random::bytes::<32>());
         Self { key, born: now, next: AtomicU64::new(0), used: Mutex::default() }
     }
 
-    /// A new one.
+    /// Creates a nonce.
     pub(super) fn make(&self, now: Instant) -> String {
         let id = Id { made_ms: self.age_ms(now), number: self.next.fetch_add(1, Ordering::Relaxed) }.to_bytes();
         URL_SAFE_NO_PAD.encode([&id[..], hmac::sign(&self.key, &id).as_ref()].concat())
@@ -103,7 +103,7 @@ impl Nonces {
     /// Uses a nonce with a count, once.
     ///
     /// # Errors
-    /// [`Denial::Stale`] if it is not of this process, too old, forgotten, or was used with this count before.
+    /// [`Denial::Stale`] if the nonce is not from this process, expired, evicted, or was used with this count before.
     pub(super) fn take(&self, nonce: &str, count: u32, now: Instant) -> Result<(), Denial> {
         let now_ms = self.age_ms(now);
         let id = self.signed(nonce).filter(|id| is_fresh(*id, now_ms)).ok_or(Denial::Stale)?;
@@ -111,7 +111,7 @@ impl Nonces {
         if used.take(id, count, now_ms) { Ok(()) } else { Err(Denial::Stale) }
     }
 
-    /// What a nonce says, if this process made it.
+    /// Returns the identifier in a nonce if its signature is valid.
     fn signed(&self, nonce: &str) -> Option<Id> {
         let bytes: [u8; NONCE_BYTES] = URL_SAFE_NO_PAD.decode(nonce).ok()?.try_into().ok()?;
         let (id, signature) = bytes.split_first_chunk::<ID_BYTES>()?;
@@ -205,7 +205,7 @@ mod tests {
         for nonce in &made[1..] {
             assert_eq!(nonces.take(nonce, 1, now), Ok(()));
         }
-        // It comes late, and there is no room to remember it.
+        // It is used late, when the table is full.
         assert_eq!(nonces.take(&made[0], 1, now), Ok(()));
         assert_eq!(nonces.take(&made[0], 1, now), Err(Denial::Stale));
         assert_eq!(nonces.take(&made[1], 2, now), Ok(()));

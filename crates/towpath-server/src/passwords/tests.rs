@@ -8,7 +8,7 @@ use super::*;
 
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 
-/// RFC 7616 §3.9.1, on the lines that it has there.
+/// The example of RFC 7616 §3.9.1, with its line breaks.
 const EXAMPLE: &str = r#"username="Mufasa",
        realm="http-auth@example.org",
        uri="/dir/index.html",
@@ -24,7 +24,7 @@ fn example() -> String {
     EXAMPLE.replace('\n', "")
 }
 
-/// Mufasa, whose password is `Circle of Life`, and Jäsøn Doe, whose is `Secret, or not?`.
+/// Mufasa with the password `Circle of Life`, and Jäsøn Doe with `Secret, or not?`.
 struct Site {
     passwords: Passwords,
     directory: TempDir,
@@ -46,13 +46,13 @@ fn put(path: &Path, users: &[(&str, &str)]) {
 }
 
 impl Site {
-    /// A nonce, as a client takes it out of the challenge.
+    /// Returns a nonce from a challenge.
     fn nonce(&self) -> String {
         let [challenge, _] = self.passwords.challenges(false);
         challenge.split_once(r#"nonce=""#).unwrap().1.split_once('"').unwrap().0.to_owned()
     }
 
-    /// What becomes of a GET of `/costs?x=1`.
+    /// Returns the outcome of a login with GET `/costs?x=1`.
     async fn log_in(&self, authorization: &str) -> Result<Arc<str>, Denial> {
         let uri = Uri::from_static("/costs?x=1");
         let shown = Shown::of(authorization.as_bytes()).unwrap();
@@ -60,7 +60,7 @@ impl Site {
     }
 }
 
-/// The fields of a client's answer to a nonce, as it writes them.
+/// Returns the fields of a client's response to a nonce.
 fn fields(name: &str, password: &str, nonce: &str, nc: &str) -> Vec<(&'static str, String)> {
     let (kept, asked) = (hash(&[name, "towpath", password]), hash(&["GET", "/costs?x=1"]));
     let response = hash(&[&kept, nonce, nc, "xyz", "auth", &asked]);
@@ -83,7 +83,7 @@ fn written(fields: &[(&str, String)]) -> String {
     format!("Digest {}", fields.join(", "))
 }
 
-/// The fields with one changed; gone, if it is changed to nothing.
+/// Returns the fields with one value replaced, or removed if `value` is empty.
 fn changed(fields: &[(&'static str, String)], name: &str, value: &str) -> String {
     let change = |(known, old): &(&'static str, String)| {
         let value = if *known == name { value.to_owned() } else { old.clone() };

@@ -1,4 +1,4 @@
-//! Whether the peer of a connection, or of one answer on it, moves what it holds.
+//! Tracks whether the peer of a connection, or of one response on it, makes progress with the resources it holds.
 
 use std::{
     sync::{
@@ -11,31 +11,34 @@ use std::{
 use tokio_util::sync::CancellationToken;
 use towpath_store::sys::clock::{self, Instant};
 
-/// How long a peer may move too little before its leases can be revoked. Longer than a retransmission timeout on a path around the world.
+/// Maximum time that a peer may be slow before its leases can be revoked, longer than a retransmission timeout on a
+/// path around the world.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long a peer may move nothing at all. The kernel takes more to send when a third of its buffer is free, about 27 KiB: at 2.7 KiB/s that is after 10 s. So 500 peers
-/// keep their leases on a path of 11 Mbit/s. Also longer than five retransmissions of one segment.
+/// Maximum time that a peer may make no progress. The kernel accepts more data once a third of its buffer is free,
+/// about 27 KiB: at 2.7 KiB/s that takes 10 s. So 500 peers keep their leases on a path of 11 Mbit/s. It is also
+/// longer than five retransmissions of one segment.
 const IDLE_GRACE: Duration = Duration::from_secs(10);
 
-/// What a peer must move to keep its leases, in bytes per millisecond: 32 KiB/s. A byte now and then buys no time.
+/// Minimum rate at which a peer keeps its leases, in bytes per millisecond: 32 KiB/s. A byte now and then does not
+/// suffice.
 const MIN_BYTES_PER_MS: u64 = 32;
 
-/// What a peer does with what is leased for it. For memory there is one for each answer of HTTP, and for each direction of an xroot connection; for files and
-/// connections one for each connection, and for each open file of xroot.
+/// Tracks the progress of a peer. For memory there is one for each HTTP response and for each direction of an xroot
+/// connection; for files and connections, one for each connection and for each open xroot file.
 #[derive(Debug)]
 pub struct Standing {
     began: Instant,
-    /// Pieces that wait for the peer.
+    /// Number of pieces that wait for the peer.
     waits: AtomicUsize,
-    /// Until when, in milliseconds since `began`, the peer has moved enough.
+    /// Time up to which the peer has moved enough, in milliseconds since `began`.
     moved_ms: AtomicU64,
-    /// When, in milliseconds since `began`, the peer moved anything for the last time.
+    /// Time of the peer's last progress, in milliseconds since `began`.
     last_ms: AtomicU64,
     end: CancellationToken,
 }
 
-/// How little a peer moves whose leases are revoked.
+/// The kind of insufficient progress for which leases are revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
     /// Less than [`MIN_BYTES_PER_MS`] for [`GRACE`].
@@ -45,12 +48,12 @@ pub(super) enum Pace {
 }
 
 impl Standing {
-    /// Makes a standing whose leases are revoked by cancelling `end`.
+    /// Creates a tracker whose leases are revoked by cancelling `end`.
     pub fn new(end: CancellationToken) -> Arc<Self> {
         Arc::new(Self::of(0, end))
     }
 
-    /// As [`Self::new`], of a peer that has something to do all the time: requests to send, or answers to take.
+    /// Like [`Self::new`], for a peer that always has work to do: requests to send, or responses to receive.
     pub fn watching(end: CancellationToken) -> Arc<Self> {
         Arc::new(Self::of(1, end))
     }
@@ -60,13 +63,13 @@ impl Standing {
         Self { began: clock::now(), waits: AtomicUsize::new(waits), moved_ms, last_ms, end }
     }
 
-    /// Records that the peer did enough until `now`.
+    /// Records that the peer made enough progress until `now`.
     pub fn touch(&self, now: Instant) {
         self.moved_ms.fetch_max(self.ms(now), Relaxed);
         self.last_ms.fetch_max(self.ms(now), Relaxed);
     }
 
-    /// Records that something waits for the peer, until the guard goes.
+    /// Records that something waits for the peer, until the guard is dropped.
     pub fn await_peer(self: &Arc<Self>) -> AwaitsPeer {
         if self.waits.fetch_add(1, Relaxed) == 0 {
             let now = self.ms(clock::now());
@@ -76,7 +79,7 @@ impl Standing {
         AwaitsPeer(Arc::clone(self))
     }
 
-    /// Records that the peer has taken, or sent, `bytes`.
+    /// Records that the peer has received or sent `bytes`.
     pub fn moved(&self, bytes: usize) {
         if bytes > 0 && self.waits.load(Relaxed) > 0 {
             let now = self.ms(clock::now());
@@ -90,7 +93,7 @@ impl Standing {
         u64::try_from(now.saturating_duration_since(self.began).as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Ends the connection if its peer moves as little as `pace`; whether it ends.
+    /// Ends the connection if its peer is no faster than `pace`. Returns whether it does.
     pub(super) fn revoke_for(&self, pace: Pace, now: Instant) -> bool {
         let (since, grace) = match pace {
             Pace::Slow => (&self.moved_ms, GRACE),
@@ -105,12 +108,12 @@ impl Standing {
     }
 }
 
-/// Something waits for the peer.
+/// Guard for something that waits for the peer.
 #[derive(Debug)]
 pub struct AwaitsPeer(Arc<Standing>);
 
 impl AwaitsPeer {
-    /// As [`Standing::moved`].
+    /// See [`Standing::moved`].
     pub fn moved(&self, bytes: usize) {
         self.0.moved(bytes);
     }

@@ -10,7 +10,7 @@ fn holder(octet: u8) -> Arc<Holder> {
     Holder::at([10, 0, 0, octet].into())
 }
 
-/// Takes single units until no more are given.
+/// Takes single units until the pool grants no more.
 fn take_all(shares: &Shares, holder: &Arc<Holder>) -> Vec<Lease> {
     std::iter::from_fn(|| shares.try_take(holder, 1, Class::Large)).collect()
 }
@@ -68,7 +68,7 @@ fn a_network_of_ipv6_is_one_holder_and_a_person_another() {
     assert_ne!(at("2001:db8::1", None), at("2001:db8::1", Some("alice")));
 }
 
-/// A network of IPv6, of a site that has 65,536 of them.
+/// Returns a holder in one of the 65,536 networks of an IPv6 site.
 fn network_in(site: u16, network: u16) -> Arc<Holder> {
     Holder::at(Ipv6Addr::new(0x2001, 0xdb8, site, network, 0, 0, 0, 1).into())
 }
@@ -77,7 +77,7 @@ fn network_in(site: u16, network: u16) -> Arc<Holder> {
 async fn the_networks_of_a_site_have_a_share_together() {
     let shares = Shares::new(1600, 1, 3);
     let take = |holder: &Arc<Holder>| shares.try_take(holder, 1, Class::Large);
-    // From 0, because the address of that network is written as the site's.
+    // Starts at 0, because that network has the same address as the site.
     let take_by_each = |site| (0..=u16::MAX).filter_map(|network| take(&network_in(site, network))).collect::<Vec<_>>();
     let first = take_by_each(1);
     assert_eq!(first.len(), 1500 * 6 / 7);
@@ -157,7 +157,7 @@ async fn a_grant_that_meets_a_request_given_up_comes_back() {
     let taker = holder(1);
     let mut waiting = Box::pin(shares.take(&taker, 1, Class::Large, &standing));
     assert!(waiting.as_mut().now_or_never().is_none());
-    // Granted, and not polled again.
+    // Granted, but not polled again.
     drop(all);
     assert_eq!(shares.free(), 15);
     drop(waiting);
@@ -170,7 +170,7 @@ async fn a_holder_that_has_nothing_goes_first() {
     let standing = Standing::new(CancellationToken::new());
     let (greedy, modest) = (holder(1), holder(2));
     let mut held = take_all(&shares, &greedy);
-    // Others take the rest, so that little is left.
+    // Others take the rest, so that little is free.
     let others: Vec<_> = (10..40).map(|octet| take_all(&shares, &holder(octet))).collect();
     let mut waiting = Box::pin(shares.take(&modest, 30, Class::Large, &standing));
     assert!(waiting.as_mut().now_or_never().is_none());
@@ -247,7 +247,7 @@ async fn a_holder_that_has_its_share_keeps_its_slow_peers_and_loses_its_idle_one
     assert!(waiting.as_mut().now_or_never().is_none());
     for second in 0..30 {
         slow_standing.moved(1 << 10);
-        // On the paused clock.
+        // The clock is paused.
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(!slow.is_cancelled(), "after {second} s");
     }
@@ -276,7 +276,7 @@ async fn a_slow_peer_within_its_share_loses_nothing_to_a_holder_that_has_nothing
     for _ in 0..5 {
         slow_standing.moved(1 << 10);
         large_standing.moved(1 << 20);
-        // On the paused clock.
+        // The clock is paused.
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     assert!(!slow.is_cancelled(), "its holder is within its share");

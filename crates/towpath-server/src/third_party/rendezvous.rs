@@ -1,8 +1,9 @@
-//! Where the two connections of an xroot third-party copy meet at its source: the client, who may read the file, says to which server it is
-//! to be given, under a key; then that server opens it with the key, in the client's name.
+//! Matches the two connections of an xroot third-party copy at its source. The client, which may read the file,
+//! grants access to the destination server under a key; then that server opens the file with the key, in the client's
+//! name.
 //!
-//! A grant is for one open, by one host, of one file, for a short time. Either of the two may come first: XRootD's destinations
-//! begin as soon as they are told that there will be a copy.
+//! A grant permits one open of one file by one host, for a short time. Either connection may come first: XRootD
+//! destinations begin as soon as they learn of the copy.
 
 use std::{
     collections::HashMap,
@@ -19,40 +20,40 @@ use towpath_store::{
 
 use crate::{access::Identity, shares::Holder};
 
-/// The longest key, in bytes. XRootD's clients make keys of 24, dCache's of 36.
+/// Maximum length of a key, in bytes. XRootD clients create keys of 24 bytes, dCache keys of 36.
 const MAX_KEY_BYTES: usize = 128;
 
-/// Grants at once. They live for a minute, so this is some 60 copies begun each second.
+/// Maximum number of grants. They last a minute, so this allows about 60 new copies per second.
 const MAX_GRANTS: usize = 4096;
 
-/// Grants at once of one [`Holder`] without a token: two copies begun each second, none of which is fetched within the minute. Others have room as
-/// long as fewer than 32 do that.
+/// Maximum number of grants of one [`Holder`] without a token: two new copies per second, none of which is fetched
+/// within the minute. Others can get grants as long as fewer than 32 holders do that.
 const MAX_GRANTS_OF_ONE: usize = 128;
 
-/// The same of one with a token, as a transfer service has.
+/// Maximum number of grants of one holder with a token, such as a transfer service.
 const MAX_GRANTS_OF_PERSON: usize = 1024;
 
-/// How long a grant holds if its client does not say, and at most. XRootD: 7 and 15 s.
+/// Lifetime of a grant, by default and at most. XRootD uses 7 and 15 s.
 const USUAL_TTL: Duration = Duration::from_secs(60);
 const LONGEST_TTL: Duration = Duration::from_secs(300);
 
-/// How long a server that comes first waits for the client.
+/// Maximum time that a server that comes first waits for the client.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The grants of a server that have not been used.
+/// The unused grants of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Rendezvous {
     grants: Mutex<HashMap<Key, Grant>>,
-    /// Told of each new grant.
+    /// Notified of each new grant.
     granted: Notify,
 }
 
-/// What both sides show. It is a secret, and does not print.
+/// The key shown by both sides. It is a secret, so it is not printed.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key(Box<[u8]>);
 
 impl Key {
-    /// Reads a key.
+    /// Parses a key.
     ///
     /// # Errors
     /// `InvalidArgument` if it is empty or too long.
@@ -71,14 +72,14 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// That a host may open a file once, in the name of whoever granted it.
+/// Permission for a host to open a file once, in the name of the grantor.
 #[derive(Debug)]
 pub(crate) struct Grant {
     /// The file.
     pub(crate) path: StorePath,
-    /// Who may read it, and lets the host read it.
+    /// The grantor, who may read the file.
     pub(crate) identity: Arc<Identity>,
-    /// What that one is called in its login, `user.pid`: the host tells it too.
+    /// The grantor's login name, `user.pid`; the host sends it too.
     pub(crate) login: String,
     /// The addresses of the host.
     pub(crate) addresses: Vec<IpAddr>,
@@ -86,7 +87,7 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// A grant that begins now, and lasts for `ttl` within bounds.
+    /// Creates a grant that is valid from now on for `ttl`, within bounds.
     pub(crate) fn new(
         path: StorePath,
         identity: Arc<Identity>,
@@ -109,18 +110,18 @@ impl Grant {
     }
 }
 
-/// A server that comes with a key.
+/// A server that presents a key.
 #[derive(Debug)]
 pub(crate) struct Visit<'a> {
-    /// The file that it opens.
+    /// The file to open.
     pub(crate) path: &'a StorePath,
-    /// What it calls the client.
+    /// The login name that it sends for the client.
     pub(crate) login: &'a str,
-    /// Where it comes from.
+    /// Its address.
     pub(crate) address: IpAddr,
 }
 
-/// All addresses of loopback are this machine.
+/// Compares addresses; all loopback addresses are this machine.
 fn is_same_host(one: IpAddr, other: IpAddr) -> bool {
     let (one, other) = (one.to_canonical(), other.to_canonical());
     one == other || (one.is_loopback() && other.is_loopback())
@@ -134,8 +135,8 @@ impl Rendezvous {
     /// Lets the host of `grant` open its file with `key`.
     ///
     /// # Errors
-    /// `AlreadyExists` if the key is in use, which is then good for nobody any more: keys are random, so somebody has spied one out. `Overloaded` if
-    /// there are too many grants, of this caller or of all.
+    /// `AlreadyExists` if the key is in use, which then becomes invalid: keys are random, so it has been stolen.
+    /// `Overloaded` if there are too many grants, of this caller or in total.
     pub(crate) fn grant(&self, key: Key, grant: Grant) -> Result<()> {
         let now = clock::now();
         let mut grants = self.grants();
@@ -159,10 +160,10 @@ impl Rendezvous {
         Ok(())
     }
 
-    /// In whose name the visitor may open the file; waits for the grant if it has not been given yet. It is used up then.
+    /// Consumes the grant for a visitor and returns the grantor; waits if the grant does not exist yet.
     ///
     /// # Errors
-    /// `PermissionDenied` if there is none for this visitor and key in time.
+    /// `PermissionDenied` if there is no grant for this visitor and key in time.
     pub(crate) async fn take(&self, key: &Key, visit: &Visit<'_>) -> Result<Arc<Identity>> {
         let end = clock::now() + PATIENCE;
         loop {
@@ -180,7 +181,7 @@ impl Rendezvous {
 
     fn find(&self, key: &Key, visit: &Visit<'_>) -> Option<Arc<Identity>> {
         let mut grants = self.grants();
-        // Whoever shows the right key for the wrong file, or from elsewhere, must not be able to spoil it for its owner.
+        // A visitor with the right key for the wrong file, or from another host, must not consume the grant.
         grants.get(key).filter(|grant| grant.expires > clock::now() && grant.is_for(visit))?;
         grants.remove(key).map(|grant| grant.identity)
     }

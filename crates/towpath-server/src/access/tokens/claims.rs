@@ -1,19 +1,19 @@
-//! What the profiles demand of a token's claims: versions, dates, audiences.
+//! Checks a token's claims against its profile: version, dates, audiences.
 
 use super::{
     jwt::{Claims, Jwt},
     refusal::{Refusal, clip},
 };
 
-/// How far clocks may be apart: what WLCG profile §4.3.1 recommends. It holds for the beginning of a token's life only; at its
-/// end the profile wants none.
+/// Tolerated clock skew, in seconds, as recommended by WLCG profile §4.3.1. Applies only to the start of a token's
+/// lifetime; the profile requires none at its end.
 const CLOCK_SKEW_S: i64 = 60;
-/// The audience that names every server, in WLCG tokens.
+/// WLCG audience that matches every server.
 const WLCG_ANY: &str = "https://wlcg.cern.ch/jwt/v1/any";
-/// The same in SciTokens.
+/// SciTokens audience that matches every server.
 const SCITOKENS_ANY: &str = "ANY";
 
-/// The rules by which a token is read.
+/// The token profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Profile {
     /// WLCG Common JWT Profiles 1.x.
@@ -23,7 +23,7 @@ pub(super) enum Profile {
 }
 
 impl Profile {
-    /// The audience that names every server.
+    /// Returns the audience that matches every server.
     fn any_audience(self) -> &'static str {
         match self {
             Profile::Wlcg => WLCG_ANY,
@@ -31,7 +31,7 @@ impl Profile {
         }
     }
 
-    /// A scope that gives a right, for messages.
+    /// Returns a scope that grants a right, for messages.
     pub(super) fn example_scope(self) -> &'static str {
         match self {
             Profile::Wlcg => "storage.read:/",
@@ -40,10 +40,11 @@ impl Profile {
     }
 }
 
-/// The profile of `jwt`, whose demands it meets.
+/// Returns the profile of `jwt` after checking its requirements.
 ///
-/// A token without a version is a SciToken 1.0, in which unknown claims are not allowed (SciTokens "Verification"). Unlike there,
-/// the audience is required: a token for nobody in particular would be good at whoever gets hold of it.
+/// A token without a version is a SciToken 1.0, in which unknown claims are not allowed (SciTokens "Verification").
+/// Unlike there, the audience is required: a token without an audience could be replayed by any server that receives
+/// it.
 pub(super) fn profile(jwt: &Jwt<'_>) -> Result<Profile, Refusal> {
     let claims = &jwt.claims;
     let profile = match (&claims.wlcg_version, claims.version.as_deref()) {
@@ -80,20 +81,20 @@ fn scitoken_1(claims: &Claims) -> Result<Profile, Refusal> {
     }
 }
 
-/// When the token expires, in seconds since the Unix epoch, provided that it is valid at `now_s`.
+/// Returns the token's expiry, in seconds since the Unix epoch, if the token is valid at `now_s`.
 pub(super) fn check_times(claims: &Claims, now_s: i64) -> Result<i64, Refusal> {
     let at = claims.expires.ok_or(Refusal::Missing("exp"))?;
     if now_s >= at.seconds() {
         return Err(Refusal::Expired { at, now_s });
     }
-    // `nbf` may be before `iat` on purpose; without it nothing makes a token good before it was issued.
+    // `nbf` may be before `iat` on purpose. Without `nbf` a token is not valid before it was issued.
     match claims.not_before.or(claims.issued) {
         Some(start) if start.seconds() > now_s + CLOCK_SKEW_S => Err(Refusal::NotYetValid(start)),
         _ => Ok(at.seconds()),
     }
 }
 
-/// The names of this server.
+/// The audiences of this server.
 #[derive(Debug)]
 pub(super) struct Audiences(Box<[String]>);
 
@@ -102,7 +103,7 @@ impl Audiences {
         Self(configured.into())
     }
 
-    /// Whether the token is for this server. Names are compared as they are, with case (RFC 7519 §4.1.3).
+    /// Checks that the token is for this server. Names are compared case-sensitively (RFC 7519 §4.1.3).
     pub(super) fn check(&self, profile: Profile, claims: &Claims) -> Result<(), Refusal> {
         let theirs = claims.audience.as_ref().map_or(&[][..], |audience| audience.names());
         let any = profile.any_audience();

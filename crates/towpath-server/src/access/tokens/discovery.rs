@@ -1,4 +1,4 @@
-//! Keys by OpenID Connect Discovery 1.0: the issuer's metadata name the place of its JWKS.
+//! Key discovery by OpenID Connect Discovery 1.0: the issuer's metadata contain the URL of its JWKS.
 
 use std::{path::Path, time::Duration};
 
@@ -11,12 +11,12 @@ use super::{
     refusal::clip,
 };
 
-/// Where an issuer's metadata are, below its URL (OpenID Connect Discovery §4).
+/// Path of an issuer's metadata below its URL (OpenID Connect Discovery §4).
 const METADATA: &str = "/.well-known/openid-configuration";
-/// Metadata and keys must be there within this time: a request waits for them.
+/// Timeout for fetching metadata and keys; a request waits for them.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Finds the keys of one issuer.
+/// Fetches the keys of one issuer.
 #[derive(Debug)]
 pub(super) struct Discovery {
     issuer: String,
@@ -24,7 +24,7 @@ pub(super) struct Discovery {
     fetch: Fetch,
 }
 
-/// Why keys cannot be found.
+/// Why discovery failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DiscoveryError {
     #[error("{url}: {source}")]
@@ -39,17 +39,17 @@ pub(super) enum DiscoveryError {
     TimedOut,
 }
 
-/// What is needed of an issuer's metadata.
+/// The required part of an issuer's metadata.
 #[derive(Deserialize)]
 struct Metadata {
     issuer: String,
     jwks_uri: String,
 }
 
-/// Where the metadata of `issuer` are.
+/// Returns the URL of the metadata of `issuer`.
 ///
 /// # Errors
-/// Says what is wrong with the issuer's URL.
+/// Describes what is wrong with the issuer's URL.
 pub(super) fn metadata_url(issuer: &str) -> Result<Url, String> {
     if issuer.contains(['?', '#']) {
         return Err("the URL of an issuer has no query and no fragment".into());
@@ -59,10 +59,10 @@ pub(super) fn metadata_url(issuer: &str) -> Result<Url, String> {
 }
 
 impl Discovery {
-    /// Discovery for `issuer`, trusting the certificates in the file `ca` besides the system's.
+    /// Creates discovery for `issuer` that trusts the certificates in the file `ca` in addition to the system's.
     ///
     /// # Errors
-    /// Says what is wrong with the certificates.
+    /// Describes what is wrong with the certificates.
     pub(super) fn new(issuer: &str, metadata: Url, ca: Option<&Path>) -> Result<Self, String> {
         let fetch = Fetch::new(metadata.is_encrypted(), ca)?;
         Ok(Self { issuer: issuer.into(), metadata, fetch })

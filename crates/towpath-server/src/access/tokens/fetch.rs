@@ -1,7 +1,7 @@
-//! Getting a small document by HTTPS. Each one gets a connection of its own: there are two in an hour.
+//! Fetches small documents over HTTPS. Each fetch opens a new connection; there are about two per hour.
 //!
-//! Redirects are followed within one origin only. Plain HTTP is spoken with this machine only, for tests and for issuers behind a
-//! local proxy. Proxies of the environment (`https_proxy`) are not used.
+//! Redirects are followed within one origin only. Plain HTTP is limited to this machine, for tests and for issuers
+//! behind a local proxy. Proxies of the environment (`https_proxy`) are ignored.
 
 use std::{fmt, io, path::Path, sync::Arc, time::Duration};
 
@@ -26,16 +26,16 @@ use tokio_rustls::TlsConnector;
 use towpath_proto::http::location;
 use towpath_store::sys::{disk, net};
 
-/// The longest document: that of the keys.
+/// Maximum size of a document, in bytes: that of the keys.
 const MAX_DOCUMENT_BYTES: usize = super::keys::MAX_JWKS_BYTES as usize;
-/// The largest file of certificates; the roots of a system take about 250 KiB.
+/// Maximum size of a file of certificates, in bytes; the system's roots take about 250 KiB.
 const MAX_CA_BYTES: u64 = 4 << 20;
-/// Redirects followed, in one origin.
+/// Maximum number of redirects.
 const MAX_REDIRECTS: usize = 3;
-/// How long one address of a host may take to accept a connection before the next is tried.
+/// Connect timeout for one address of a host, before the next is tried.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Why a document cannot be had.
+/// Why a fetch failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
     #[error("the host cannot be found: {0}")]
@@ -60,7 +60,7 @@ pub(super) enum FetchError {
     TooManyRedirects,
 }
 
-/// Why a text is no place of a document.
+/// Why a text is not a valid document URL.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UrlError {
     #[error("it is no URL")]
@@ -76,7 +76,7 @@ pub(super) enum UrlError {
 pub(super) struct Url(Uri);
 
 impl Url {
-    /// Reads a URL.
+    /// Parses a URL.
     pub(super) fn parse(text: &str) -> Result<Self, UrlError> {
         let url = Self(text.parse().map_err(|_| UrlError::Malformed)?);
         if url.0.authority().is_none_or(|authority| authority.host().is_empty()) {
@@ -92,12 +92,12 @@ impl Url {
         }
     }
 
-    /// Whether it is `https`.
+    /// Whether the scheme is `https`.
     pub(super) fn is_encrypted(&self) -> bool {
         self.0.scheme_str() == Some("https")
     }
 
-    /// Host name or address, without brackets.
+    /// Returns the host name or address, without brackets.
     fn host(&self) -> &str {
         self.0.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
     }
@@ -111,7 +111,7 @@ impl Url {
         host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 
-    /// Where `location` leads from here, if that is the same origin.
+    /// Resolves `location` against this URL. Returns `None` for another origin.
     fn follow(&self, location: &[u8]) -> Option<Self> {
         let root = format!("{}://{}", self.0.scheme_str()?, self.0.authority()?);
         let next = Self::parse(&location::resolve(&root, self.0.path_and_query()?.as_str(), location));
@@ -126,7 +126,7 @@ impl fmt::Display for Url {
     }
 }
 
-/// Gets documents.
+/// Fetches documents.
 pub(super) struct Fetch {
     tls: Option<TlsConnector>,
 }
@@ -138,16 +138,17 @@ impl fmt::Debug for Fetch {
 }
 
 impl Fetch {
-    /// With TLS if `encrypted`, trusting the system's certificates and those in the PEM file `ca`.
+    /// Creates a client. If `encrypted`, it uses TLS and trusts the system's certificates and those in the PEM file
+    /// `ca`.
     ///
     /// # Errors
-    /// Says what is wrong with the certificates.
+    /// Describes what is wrong with the certificates.
     pub(super) fn new(encrypted: bool, ca: Option<&Path>) -> Result<Self, String> {
         if !encrypted {
             return Ok(Self { tls: None });
         }
         let mut roots = RootCertStore::empty();
-        // A root of the system that cannot be read is missed only if an issuer needs it, and then the handshake says so.
+        // Unreadable system roots are ignored: if an issuer needs one, the handshake reports it.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if let Some(path) = ca {
             add_roots(&mut roots, path).map_err(|why| format!("ca {}: {why}", path.display()))?;
@@ -156,7 +157,7 @@ impl Fetch {
         Ok(Self { tls: Some(TlsConnector::from(Arc::new(config))) })
     }
 
-    /// The document at `url`. The caller bounds the time.
+    /// Fetches the document at `url`. The caller sets the timeout.
     pub(super) async fn get(&self, url: &Url) -> Result<Bytes, FetchError> {
         let mut url = url.clone();
         for _ in 0..=MAX_REDIRECTS {
@@ -194,7 +195,7 @@ fn add_roots(roots: &mut RootCertStore, path: &Path) -> Result<(), String> {
     if roots.len() == before { Err("it has no certificate".into()) } else { Ok(()) }
 }
 
-/// A connection to the first address of the host that accepts one.
+/// Connects to the first address of the host that accepts.
 async fn connect(url: &Url) -> Result<TcpStream, FetchError> {
     let mut addresses = net::resolve(url.host(), url.port()).await.map_err(FetchError::Resolve)?;
     if !url.is_encrypted() {
@@ -216,7 +217,7 @@ async fn exchange(
     url: &Url,
 ) -> Result<Response<Incoming>, FetchError> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the answer's body, or when that is dropped.
+    // The task ends with the response body, or when that is dropped.
     tokio::spawn(connection);
     let target = url.0.path_and_query().map_or("/", |target| target.as_str());
     let authority = url.0.authority().map_or("", |authority| authority.as_str());

@@ -1,4 +1,4 @@
-//! A JWT in its compact form (RFC 7515 §7.1, RFC 7519), taken apart and not yet believed.
+//! A JWT in compact form (RFC 7515 §7.1, RFC 7519), parsed but not yet verified.
 
 use std::collections::BTreeMap;
 
@@ -11,29 +11,29 @@ use serde::{
 
 use super::refusal::{Refusal, clip};
 
-/// The longest token. HTTP servers seldom take a header of more than 8 KiB, so this leaves room for XRootD's.
+/// Maximum length of a token, in bytes. HTTP servers rarely accept headers over 8 KiB; this leaves room for XRootD's.
 pub(crate) const MAX_TOKEN_BYTES: usize = 16 << 10;
-/// The longest subject (WLCG profile §2.1.1).
+/// Maximum length of a subject, in bytes (WLCG profile §2.1.1).
 const MAX_SUBJECT_BYTES: usize = 255;
-/// The longest key identifier; there is no rule, and real ones are below 100.
+/// Maximum length of a key identifier, in bytes; no standard limits it, and real ones are below 100.
 const MAX_KEY_ID_BYTES: usize = 256;
-/// The end of the year 9999: no later date can be written in a message.
+/// The end of the year 9999, in seconds since the Unix epoch: later dates cannot be formatted in messages.
 const MAX_DATE_S: i64 = 253_402_300_799;
 
-/// A token in its parts.
+/// A parsed token.
 #[derive(Debug)]
 pub(super) struct Jwt<'a> {
     pub(super) algorithm: Algorithm,
-    /// `kid`, the key that it claims to be signed with.
+    /// `kid`, the claimed signing key.
     pub(super) key_id: Option<String>,
     pub(super) claims: Claims,
-    /// The bytes that are signed.
+    /// The signed bytes.
     pub(super) signed: &'a [u8],
     /// The signature, in base64url.
     pub(super) signature: &'a str,
 }
 
-/// The header of a token, as far as it is looked at. Keys and their places (`jwk`, `jku`, `x5c`, `x5u`) are not.
+/// The relevant fields of a token's header. Embedded keys and key URLs (`jwk`, `jku`, `x5c`, `x5u`) are ignored.
 #[derive(Deserialize)]
 struct Header {
     alg: String,
@@ -42,7 +42,7 @@ struct Header {
     crit: Option<IgnoredAny>,
 }
 
-/// What a token claims.
+/// The claims of a token.
 #[derive(Debug, Deserialize)]
 pub(super) struct Claims {
     #[serde(rename = "iss")]
@@ -69,7 +69,7 @@ pub(super) struct Claims {
     pub(super) others: BTreeMap<String, IgnoredAny>,
 }
 
-/// One audience or several.
+/// One or several audiences.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Audience {
@@ -86,7 +86,7 @@ impl Audience {
     }
 }
 
-/// Seconds since the Unix epoch, from 1970 to 9999. Fractions, which RFC 7519 §2 allows, are cut off.
+/// Seconds since the Unix epoch, from 1970 to 9999. Fractions, which RFC 7519 §2 allows, are truncated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NumericDate(i64);
 
@@ -108,13 +108,13 @@ impl<'de> Deserialize<'de> for NumericDate {
     }
 }
 
-/// `token`, if it is not too long to be looked at.
+/// Returns `token` unless it is too long.
 pub(super) fn bounded(token: &str) -> Result<&str, Refusal> {
     if token.len() > MAX_TOKEN_BYTES { Err(Refusal::TooLong) } else { Ok(token) }
 }
 
 impl<'a> Jwt<'a> {
-    /// Takes `token` apart.
+    /// Parses `token`.
     pub(super) fn parse(token: &'a str) -> Result<Self, Refusal> {
         let not_three = || malformed("it has not three parts between dots");
         let (signed, signature) = token.rsplit_once('.').ok_or_else(not_three)?;
@@ -137,7 +137,7 @@ impl Header {
             "ES256" => Algorithm::ES256,
             other => return Err(Refusal::Algorithm(clip(other))),
         };
-        // RFC 7515 §4.1.11: whoever does not understand what is critical must refuse.
+        // RFC 7515 §4.1.11: a recipient must reject critical extensions that it does not understand.
         if self.crit.is_some() {
             return Err(malformed("its header has critical extensions, and none is understood"));
         }
@@ -151,7 +151,8 @@ impl Header {
     }
 }
 
-/// Other kinds of JWT (logout tokens, proofs of possession) are signed with the same keys and must not pass (RFC 8725 §3.11).
+/// Other kinds of JWT (logout tokens, proofs of possession) are signed with the same keys and must be rejected (RFC
+/// 8725 §3.11).
 fn check_type(typ: &str) -> Result<(), Refusal> {
     let lower = typ.to_ascii_lowercase();
     match lower.strip_prefix("application/").unwrap_or(&lower) {
@@ -166,7 +167,7 @@ impl Claims {
             Some(subject) if subject.len() > MAX_SUBJECT_BYTES => {
                 Err(malformed("its subject has more than 255 characters"))
             }
-            // It goes into logs.
+            // The subject is written to logs.
             Some(subject) if subject.is_empty() || subject.chars().any(char::is_control) => {
                 Err(malformed("its subject is empty or has control characters"))
             }

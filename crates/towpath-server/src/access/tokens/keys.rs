@@ -1,4 +1,4 @@
-//! The public keys of an issuer: a JWKS (RFC 7517), from a file or from elsewhere.
+//! The public keys of an issuer: a JWKS (RFC 7517), from a file or another source.
 
 use std::{fmt, io, path::PathBuf};
 
@@ -12,19 +12,19 @@ use towpath_store::sys::disk;
 
 use super::{discovery::DiscoveryError, jwt::Jwt};
 
-/// The longest JWKS. Real ones have a few keys of a few KiB, with their certificates.
+/// Maximum size of a JWKS, in bytes. Real ones have a few keys of a few KiB with their certificates.
 pub(super) const MAX_JWKS_BYTES: u64 = 256 << 10;
-/// More keys of an issuer are ignored.
+/// Maximum number of keys of an issuer; further ones are ignored.
 const MAX_KEYS: usize = 64;
 
-/// Where keys come from.
+/// A source of keys.
 #[async_trait]
 pub(super) trait KeySource: fmt::Debug + Send + Sync {
-    /// The issuer's keys as they are now.
+    /// Loads the issuer's current keys.
     async fn load(&self) -> Result<KeySet, KeysError>;
 }
 
-/// Why keys cannot be had. Strangers may read it, so it names no file.
+/// Why keys could not be loaded. Clients may read it, so it does not contain file names.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum KeysError {
     #[error("their file cannot be read: {0}")]
@@ -54,14 +54,14 @@ struct Jwks {
 }
 
 impl KeySet {
-    /// The usable keys of a JWKS. Those of other kinds or for other uses are passed over (RFC 7517 §5).
+    /// Parses the usable keys of a JWKS. Keys of other types or for other uses are skipped (RFC 7517 §5).
     pub(super) fn parse(json: &[u8]) -> Result<Self, KeysError> {
         let jwks: Jwks = serde_json::from_slice(json).map_err(KeysError::Malformed)?;
         let keys: Vec<Key> = jwks.keys.into_iter().filter_map(Key::new).take(MAX_KEYS).collect();
         if keys.is_empty() { Err(KeysError::NoneUsable) } else { Ok(Self(keys)) }
     }
 
-    /// The keys that may have signed `jwt`: those that it names, or the only one there is if it names none.
+    /// Returns the keys that may have signed `jwt`: those with its key identifier or, if it has none, the only key.
     fn candidates(&self, jwt: &Jwt<'_>) -> impl Iterator<Item = &Key> {
         let fit = |key: &&Key| key.algorithm == jwt.algorithm;
         let only = self.0.iter().filter(fit).count() == 1;
@@ -71,7 +71,7 @@ impl KeySet {
         })
     }
 
-    /// Whether there is a key that may have signed `jwt`.
+    /// Whether a key may have signed `jwt`.
     pub(super) fn has_key_of(&self, jwt: &Jwt<'_>) -> bool {
         self.candidates(jwt).next().is_some()
     }
@@ -103,7 +103,7 @@ impl Key {
     }
 }
 
-/// A file with a JWKS.
+/// A JWKS file.
 #[derive(Debug, Clone)]
 pub(super) struct KeyFile(PathBuf);
 
@@ -112,7 +112,7 @@ impl KeyFile {
         Self(path)
     }
 
-    /// The keys in the file.
+    /// Reads the keys in the file.
     pub(super) fn read(&self) -> Result<KeySet, KeysError> {
         KeySet::parse(&disk::read(&self.0, MAX_JWKS_BYTES)?)
     }

@@ -1,4 +1,4 @@
-//! Tokens that were good a moment ago, so that a token with each request costs a hash and not a signature.
+//! A cache of verified tokens, so that repeated tokens cost a hash instead of a signature check.
 
 use std::{
     collections::HashMap,
@@ -10,14 +10,15 @@ use sha2::{Digest as _, Sha256};
 
 use super::Verified;
 
-/// How long a verified token is believed without looking at its issuer's keys again. It bounds how long a withdrawn key lives on.
+/// TTL of a verified token, in seconds. It bounds how long a revoked key stays usable.
 const BELIEVED_S: i64 = 300;
-/// How many tokens a generation holds. Two generations with tokens of 1 KiB take about 5 MiB, and 40 MiB with the longest ones.
+/// Number of tokens in a generation. Two generations of 1 KiB tokens take about 5 MiB, and 40 MiB with the longest
+/// ones.
 const GENERATION: usize = 1024;
 
 type Key = [u8; 32];
 
-/// Verified tokens by their SHA-256, in two generations: when the young one is full it replaces the old one.
+/// Verified tokens by SHA-256, in two generations: a full young generation replaces the old one.
 #[derive(Debug, Default)]
 pub(super) struct Known(Mutex<Generations>);
 
@@ -34,7 +35,7 @@ struct Entry {
 }
 
 impl Known {
-    /// What is known of `token`, if that is still good.
+    /// Returns the cached verification of `token` if it is still valid.
     pub(super) fn get(&self, token: &str, now_s: i64) -> Option<Arc<Verified>> {
         let key = Sha256::digest(token).into();
         let mut generations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +50,7 @@ impl Known {
         (now_s < entry.until_s).then_some(entry.verified)
     }
 
-    /// Remembers what `token` says.
+    /// Caches the verification of `token`.
     pub(super) fn put(&self, token: &str, verified: Arc<Verified>, now_s: i64) {
         let until_s = verified.expires_s.min(now_s.saturating_add(BELIEVED_S));
         let mut generations = self.0.lock().unwrap_or_else(PoisonError::into_inner);

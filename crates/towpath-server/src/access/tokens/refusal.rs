@@ -1,4 +1,4 @@
-//! Why a token is refused, in words for the one who sent it.
+//! Reasons for rejecting a token, worded for the client.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -9,10 +9,10 @@ use super::{
     jwt::{MAX_TOKEN_BYTES, NumericDate},
 };
 
-/// As much of a text from a token as a message repeats, in characters.
+/// Maximum length of text from a token that a message repeats, in characters.
 const CLIPPED_CHARS: usize = 120;
 
-/// Why a token is refused.
+/// Why a token was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("it has more than {MAX_TOKEN_BYTES} bytes")]
@@ -24,7 +24,7 @@ pub(super) enum Refusal {
     #[error("its issuer `{name}` is not trusted by this server{}", twin_hint(.twin.as_deref()))]
     UnknownIssuer {
         name: String,
-        /// The configured issuer that differs by a slash at the end only.
+        /// A configured issuer that differs only by a trailing slash.
         twin: Option<String>,
     },
     #[error("its key {} is not among those of {issuer}", key_name(.id.as_deref()))]
@@ -59,7 +59,7 @@ impl From<Refusal> for Error {
     }
 }
 
-/// Text of a stranger, made fit for a message: short, and without control characters.
+/// Sanitizes untrusted text for a message: short, and without control characters.
 pub(super) fn clip(text: &str) -> String {
     let mut clipped: String = text.chars().take(CLIPPED_CHARS).collect::<String>().escape_debug().to_string();
     if clipped.len() < text.len() && text.chars().nth(CLIPPED_CHARS).is_some() {

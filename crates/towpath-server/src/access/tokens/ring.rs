@@ -1,14 +1,15 @@
 //! The keys of one issuer, kept fresh.
 //!
-//! | the keys held | the token's key | what happens |
+//! | cached keys | the token's key | action |
 //! | --- | --- | --- |
-//! | younger than [`REFRESH`] | among them | they are used |
-//! | up to twice as old | among them | they are used, and fetched anew meanwhile |
-//! | older | among them | they are fetched anew and waited for, once; if that fails, as in the row above |
-//! | any | not among them | they are fetched anew, at most once in [`PAUSE`], and waited for |
-//! | none, or older than [`EXPIRY`] | | they are fetched, at most once in [`EMPTY_PAUSE`], and waited for |
+//! | younger than [`REFRESH`] | included | use them |
+//! | up to twice as old | included | use them, and refresh them in the background |
+//! | older | included | refresh and wait once; if that fails, as in the row above |
+//! | any | not included | refresh, at most once per [`PAUSE`], and wait |
+//! | none, or older than [`EXPIRY`] | | fetch, at most once per [`EMPTY_PAUSE`], and wait |
 //!
-//! At most one fetch is under way for an issuer, in a task of its own: a request that is dropped does not stop it for the others.
+//! At most one fetch per issuer is in flight, in a separate task: cancelling one request does not stop it for the
+//! others.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -30,15 +31,16 @@ use super::{
     refusal::{Refusal, clip},
 };
 
-/// Keys are fetched anew when they are older: the shortest time that WLCG profile §4.3.1 allows, because a withdrawn key lives on
+/// Age at which keys are refreshed: the minimum that WLCG profile §4.3.1 allows, because a revoked key stays usable
 /// for up to twice as long.
 const REFRESH: Duration = Duration::from_secs(3600);
-/// Keys that could not be fetched anew are used until they are older: what WLCG profile §4.3.1 recommends, so that an issuer may
-/// be down for a while.
+/// Age at which keys that could not be refreshed expire: recommended by WLCG profile §4.3.1, so that an issuer can be
+/// down for a while.
 const EXPIRY: Duration = Duration::from_secs(2 * 24 * 3600);
-/// While keys are held, the time between two fetches: strangers can ask for a fetch with any token that names an unknown key.
+/// Minimum time between two fetches while keys are cached: any token with an unknown key can trigger a fetch.
 const PAUSE: Duration = Duration::from_secs(60);
-/// While none are held, the time between two fetches: nobody can be served, so it is worth trying sooner.
+/// Minimum time between two fetches while no keys are cached: no token can be verified, so it is worth retrying
+/// sooner.
 const EMPTY_PAUSE: Duration = Duration::from_secs(10);
 
 type Flight = Shared<BoxFuture<'static, ()>>;
@@ -55,9 +57,9 @@ struct State {
     held: Option<Held>,
     /// When the last fetch began.
     asked: Option<Instant>,
-    /// Why the last fetch failed, if it did.
+    /// The error of the last fetch, if it failed.
     failure: Option<String>,
-    /// The fetch under way.
+    /// The fetch in flight.
     flight: Option<Flight>,
 }
 
@@ -67,7 +69,7 @@ struct Held {
     since: Instant,
 }
 
-/// What to do for a token.
+/// The next step in verifying a token.
 enum Step {
     Use(Arc<KeySet>),
     Wait(Flight),
@@ -75,21 +77,22 @@ enum Step {
 }
 
 impl Ring {
-    /// A ring without keys yet.
+    /// Creates a ring without keys.
     pub(super) fn new(source: Box<dyn KeySource>) -> Self {
         Self { source, state: Mutex::default() }
     }
 
-    /// A ring with keys that were just loaded.
+    /// Creates a ring with keys that were just loaded.
     pub(super) fn with_keys(source: Box<dyn KeySource>, keys: KeySet) -> Self {
         let held = Some(Held { keys: Arc::new(keys), since: clock::now() });
         Self { source, state: Mutex::new(State { held, ..State::default() }) }
     }
 
-    /// Verifies the signature of `jwt`, which claims to be of `issuer`.
+    /// Verifies the signature of `jwt`, which names `issuer`.
     ///
     /// # Errors
-    /// `AuthenticationFailed` if it was not made with a key of the issuer, `Unavailable` if the issuer's keys cannot be had.
+    /// `AuthenticationFailed` if it was not made with a key of the issuer, `Unavailable` if the issuer's keys are
+    /// unavailable.
     pub(super) async fn verify(self: &Arc<Self>, jwt: &Jwt<'_>, issuer: &str) -> Result<()> {
         let keys = match self.step(jwt, issuer, true) {
             Step::Use(keys) => keys,
@@ -106,7 +109,7 @@ impl Ring {
         if keys.verifies(jwt) { Ok(()) } else { Err(Refusal::Forged(issuer.into()).into()) }
     }
 
-    /// What to do for `jwt` now; a fetch is begun or joined only if it `may_fetch`.
+    /// Returns the next step for `jwt`; starts or joins a fetch only if `may_fetch`.
     fn step(self: &Arc<Self>, jwt: &Jwt<'_>, issuer: &str, may_fetch: bool) -> Step {
         let now = clock::now();
         let mut state = self.state();
@@ -117,7 +120,8 @@ impl Ring {
         let knows_some = held.is_some();
         if let Some((keys, age)) = good {
             let flight = if age >= REFRESH { self.fetch(&mut state, now, pause) } else { None };
-            // After a quiet time the keys may be long withdrawn; but an issuer that is down is not waited for again and again.
+            // After a long idle time the keys may have been revoked, so wait for fresh ones, but not for an issuer
+            // whose last fetch failed.
             let wait = may_fetch && age >= 2 * REFRESH && state.failure.is_none();
             return flight.filter(|_| wait).map_or(Step::Use(keys), Step::Wait);
         }
@@ -133,7 +137,7 @@ impl Ring {
         })
     }
 
-    /// The fetch under way, or a new one if the last began more than `pause` ago.
+    /// Returns the fetch in flight, or a new one if the last began more than `pause` ago.
     fn fetch(self: &Arc<Self>, state: &mut State, now: Instant, pause: Duration) -> Option<Flight> {
         if let Some(flight) = &state.flight {
             return Some(flight.clone());
@@ -143,7 +147,7 @@ impl Ring {
         }
         state.asked = Some(now);
         let ring = Arc::clone(self);
-        // It cannot land before its flight is noted: that needs the lock that is held here.
+        // The task cannot finish before its flight is stored, because that needs the lock held here.
         let task = tokio::spawn(async move {
             let outcome = ring.source.load().await;
             ring.land(outcome);

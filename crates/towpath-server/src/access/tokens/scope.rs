@@ -1,4 +1,4 @@
-//! Scopes become grants (WLCG profile §2.2.1; SciTokens "Claims").
+//! Converts scopes into grants (WLCG profile §2.2.1; SciTokens "Claims").
 
 use percent_encoding::percent_decode;
 use towpath_store::{PathError, StorePath};
@@ -9,10 +9,11 @@ use super::{
 };
 use crate::{access::Grant, config::Right};
 
-/// More scopes are refused: every request is compared with each of them.
+/// Maximum number of scopes: each request is checked against all of them.
 const MAX_SCOPES: usize = 256;
 
-/// What a scope's name gives. `stage` does not include `read`: releases of the WLCG profile differ in that, and the narrower meaning is safe.
+/// Rights by scope name. `stage` does not include `read`: versions of the WLCG profile disagree, and the narrower
+/// meaning is safe.
 const RIGHTS: [(Profile, &str, Right); 7] = [
     (Profile::Wlcg, "storage.read", Right::Read),
     (Profile::Wlcg, "storage.create", Right::Create),
@@ -23,7 +24,7 @@ const RIGHTS: [(Profile, &str, Right); 7] = [
     (Profile::SciTokens, "write", Right::Modify),
 ];
 
-/// The grants that `scopes`, separated by spaces, give below `base`. Names that are not of the profile give none.
+/// Returns the grants of the space-separated `scopes` below `base`. Names outside the profile are ignored.
 pub(super) fn grants(profile: Profile, scopes: &str, base: &StorePath) -> Result<Vec<Grant>, Refusal> {
     let mut grants = Vec::new();
     for (count, scope) in scopes.split(' ').filter(|scope| !scope.is_empty()).enumerate() {
@@ -43,8 +44,8 @@ pub(super) fn grants(profile: Profile, scopes: &str, base: &StorePath) -> Result
     if grants.is_empty() { Err(Refusal::NoCapability(profile)) } else { Ok(grants) }
 }
 
-/// `path` below `base`. Each component is percent-decoded once, after the path was cut at its slashes, so that an encoded slash
-/// or `..` stays recognizable and is refused.
+/// Joins `path` to `base`. Each component is percent-decoded once after splitting at slashes, so that an encoded
+/// slash or `..` is detected and rejected.
 fn place(base: &StorePath, path: &[u8]) -> Result<StorePath, &'static str> {
     let Some(relative) = path.strip_prefix(b"/") else { return Err("it does not start with /") };
     let mut place = base.clone();

@@ -19,7 +19,7 @@ use crate::access::Activity;
 const ISSUER: &str = "https://issuer.example";
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-/// An issuer's keys; they are slow to make, and no test changes them.
+/// Returns an issuer's key. Keys are slow to generate, and no test modifies them.
 fn ec() -> &'static SigningKey {
     static KEY: OnceLock<SigningKey> = OnceLock::new();
     KEY.get_or_init(|| SigningKey::es256("ec"))
@@ -38,7 +38,7 @@ fn config(issuers: Vec<IssuerConfig>) -> AccessConfig {
     AccessConfig { issuers, audiences: vec!["https://se.example".into()], ..AccessConfig::default() }
 }
 
-/// A verifier, with the file that its keys are read from again when it meets an unknown one.
+/// A verifier with its key file, which is read again for an unknown key.
 #[derive(Debug)]
 struct Fixture {
     verifier: Verifier,
@@ -52,7 +52,7 @@ impl Deref for Fixture {
     }
 }
 
-/// A verifier that believes [`ISSUER`] with both keys, below `/vo`.
+/// Returns a verifier that trusts [`ISSUER`] with both keys, below `/vo`.
 fn verifier() -> Fixture {
     verifier_for(|_| {})
 }
@@ -83,7 +83,7 @@ async fn refusal(token: &str) -> String {
     refusal_by(&verifier(), token).await
 }
 
-/// `claims` with `changes` made; null takes a claim away.
+/// Returns `claims` with `changes` applied; null removes a claim.
 fn changed(mut claims: Value, changes: &Value) -> Value {
     let claimed = claims.as_object_mut().unwrap();
     for (name, value) in changes.as_object().unwrap().clone() {

@@ -9,7 +9,7 @@ use super::*;
 
 const ISSUER: &str = "https://issuer.example";
 
-/// A source that answers with what is in `keys`, or not at all, once `open` has a permit.
+/// A source that returns `keys`, or an error without them, once `open` has a permit.
 #[derive(Debug)]
 struct Script {
     keys: Mutex<Option<Value>>,
@@ -59,7 +59,7 @@ async fn fault(ring: &Arc<Ring>, key: &SigningKey) -> Fault {
     verify(ring, key).await.unwrap_err().fault()
 }
 
-/// Waits for the fetch under way to land.
+/// Waits for the fetch in flight.
 async fn landed(ring: &Ring) {
     let flight = ring.state().flight.clone();
     if let Some(flight) = flight {

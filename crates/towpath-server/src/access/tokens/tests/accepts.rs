@@ -59,7 +59,7 @@ async fn a_token_without_key_identifier_if_there_is_one_key_only() {
     assert!(refusal_by(&two, &scitoken).await.contains("its key (it names none) is not among those"));
 }
 
-/// Tokens made with the reference library, PyPI's scitokens 1.9.7 (`tests/data/scitokens/make.py`).
+/// Tokens created with the reference library, PyPI's scitokens 1.9.7 (`tests/data/scitokens/make.py`).
 #[tokio::test]
 async fn tokens_of_the_reference_library() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/scitokens");

@@ -97,7 +97,7 @@ async fn keys_for_other_uses_are_passed_over() {
     }
 }
 
-/// The examples in docs/access.md are settings that the server takes.
+/// The examples in docs/access.md are valid settings.
 #[test]
 fn documented_settings_are_understood() {
     let document = include_str!("../../../../../../docs/access.md");
@@ -106,7 +106,7 @@ fn documented_settings_are_understood() {
     for example in examples {
         let config: crate::ServeConfig = toml::from_str(example).unwrap();
         for mut settings in config.access.issuers {
-            // The files are on no machine that runs tests.
+            // The files do not exist on the machine that runs the test.
             (settings.keys, settings.ca) = (None, None);
             Issuer::new(&settings).unwrap();
         }

@@ -92,7 +92,7 @@ async fn with_bad_paths_spoil_the_token() {
         (&long, "too long"),
         ("", "lacks a path"),
     ] {
-        // A good scope beside it does not save it.
+        // A valid scope beside it makes no difference.
         let scopes = format!("storage.read:/good storage.read:{given}");
         let said = refusal(&ec().token(&wlcg_claims(ISSUER, &scopes))).await;
         assert!(said.contains(says), "{given}: {said}");
