@@ -1,21 +1,22 @@
 //! The xroot protocol as a face of a store.
 //!
-//! The life of a connection: [`login`] leads it to a session (handshake, `protocol`, TLS, `login`, `auth`) or joins it to one (`bind`).
-//! Then [`connection`] reads requests; what needs no waiting is answered there ([`at_once`]), the rest becomes a [`job`] in its
-//! place in the [`order`] of requests, or, if data follow, a [`write`]. Answers go out through the [`outbox`]. [`bound`] serves
-//! the connections that carry data for another one.
+//! The life of a connection: [`login`] creates its session (handshake, `protocol`, TLS, `login`, `auth`) or joins it
+//! to an existing one (`bind`). Then [`connection`] reads requests; those that need no waiting are answered
+//! immediately ([`at_once`]), the others become a [`job`] at their position in the [`order`] of requests or, if data
+//! follow, a [`write`]. Responses are sent through the [`outbox`]. [`bound`] serves connections that carry data for
+//! another one.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
-//! | [`session`], [`files`] | what outlives a request: identity, memory bounds, bound connections, open files |
-//! | [`exchange`] | one request and its answer: refusals, counters, log |
+//! | [`session`], [`files`] | state that outlives a request: identity, memory limits, bound connections, open files |
+//! | [`exchange`] | one request and its response: refusals, counters, log |
 //! | [`open`], [`read`], [`pages`], [`vector`], [`write`] | open files and their data |
-//! | [`metadata`], [`listing`], [`names`], [`attributes`], [`staging`], [`query`] | everything about paths |
-//! | [`third_party`] | copies from server to server |
+//! | [`metadata`], [`listing`], [`names`], [`attributes`], [`staging`], [`query`] | operations on paths |
+//! | [`third_party`] | copies between servers |
 //!
-//! Memory is bounded for each connection and for all: whoever makes an answer, or receives data, asks for room first. A request that is
-//! not served here (`chkpoint`, `clone`, `gpfile`, ...) is refused in the protocol's own words; only a stream of requests that cannot be
-//! followed any more ends the connection.
+//! Memory is limited per connection and in total: it is reserved before a response is produced or data are received.
+//! Unsupported requests (`chkpoint`, `clone`, `gpfile`, ...) are rejected with an error response; only an unparsable
+//! request stream ends the connection.
 
 mod at_once;
 mod attributes;
@@ -57,7 +58,7 @@ use session::Session;
 
 pub use session::Sessions;
 
-/// Serves one connection until it ends. `activity` learns when the client sends and takes something.
+/// Serves one connection until it ends. Records the client's progress in `activity`.
 pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, activity: &Arc<Standing>) {
     let local = socket.local_address().unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
     let admission = timeout(service.limits.handshake.0, login::admit(&service, socket, peer, local));

@@ -24,10 +24,11 @@ use super::{
 };
 use crate::{access::Activity, shares::Lease};
 
-/// The longest answer that a file from the reserve may be opened for, in bytes. It is read at once, and the file closed.
+/// Maximum length of a response for which a file may be opened with a lease from the reserve, in bytes. It is read
+/// immediately and the file is closed.
 const SHORT_BYTES: u64 = READ_BYTES;
 
-/// Answers a GET, or a HEAD: that is a GET whose body is left out, so that both have the same status and fields.
+/// Handles a GET or HEAD. HEAD is processed as a GET without its body, so that both have the same status and fields.
 pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     match get(exchange).await {
         Err(refusal) if refusal.fault() == Fault::NotFound => service_pages::find(exchange).ok_or(refusal),
@@ -35,7 +36,8 @@ pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Ref
     }
 }
 
-/// Answers a HEAD of a caller who may ask about the target but not read it: as a GET would be if it were permitted.
+/// Answers a HEAD of a caller who may stat the target but not read it, with the fields that a permitted GET would
+/// have.
 async fn about(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     let metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
     match metadata.kind {
@@ -45,8 +47,8 @@ async fn about(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     }
 }
 
-/// Opens the file that is asked for, with its metadata. A plain GET gets what the file holds while it is sent, as from other servers; one with a condition
-/// gets one version.
+/// Opens the requested file and returns its metadata. A plain GET reads the current content while it is sent, as with
+/// other servers; a conditional one reads one version.
 async fn open(exchange: &Exchange) -> Result<(Arc<dyn ReadHandle>, Metadata), Error> {
     let pins = [header::IF_MATCH, header::IF_UNMODIFIED_SINCE, header::IF_RANGE, HeaderName::from_static(PIN_FIELD)];
     let follows = !pins.iter().any(|field| exchange.headers.contains_key(field));
@@ -57,7 +59,7 @@ async fn open(exchange: &Exchange) -> Result<(Arc<dyn ReadHandle>, Metadata), Er
 }
 
 async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
-    // Which of the two rights is needed shows only when the path is opened.
+    // The required right is only known when the path is opened.
     let may_read = exchange.may(Activity::Read);
     if may_read.is_err() && exchange.verb == Verb::Head && exchange.may(Activity::List).is_err() {
         exchange.may(Activity::Stat)?;
@@ -73,7 +75,7 @@ async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     let lease = exchange.open_file().await?;
     match open(exchange).await {
         Ok((handle, metadata)) => {
-            // Held here, too, until a digest is computed.
+            // The lease is also held while a digest is computed.
             let lease = Arc::new(lease);
             file(exchange, &metadata, Some((handle, Arc::clone(&lease)))).await
         }
@@ -85,10 +87,10 @@ async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     }
 }
 
-/// A file that is open for an answer.
+/// An open file for a response.
 type Opened = (Arc<dyn ReadHandle>, Arc<Lease>);
 
-/// The answer about a file; with its bytes if it is open.
+/// Builds the response for a file; includes its bytes if it is open.
 async fn file(exchange: &Exchange, metadata: &Metadata, opened: Option<Opened>) -> Result<Response<Content>, Refusal> {
     exchange.refuse_slash_of_file(Some(metadata))?;
     let validators = respond::validators(metadata);
@@ -108,7 +110,7 @@ async fn file(exchange: &Exchange, metadata: &Metadata, opened: Option<Opened>) 
     Ok(response)
 }
 
-/// The fields of an answer with the whole file.
+/// Builds the fields of a response with the whole file.
 fn whole(exchange: &Exchange, size: u64) -> Response<Content> {
     let mut response = Response::new(Content::Empty);
     let headers = response.headers_mut();
@@ -118,7 +120,7 @@ fn whole(exchange: &Exchange, size: u64) -> Response<Content> {
     response
 }
 
-/// Files come from whoever may write; shown in a browser they get no right on this origin.
+/// Anyone with write access can upload files, so browsers must not give them rights on this origin.
 fn harmless(headers: &mut http::HeaderMap) {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
@@ -157,7 +159,7 @@ async fn content(
     }
 }
 
-/// The `Range` field, unless `If-Range` says that it does not count. HEAD has no ranges (RFC 9110 §14.2).
+/// Returns the requested range, unless `If-Range` disables it. HEAD ignores ranges (RFC 9110 §14.2).
 fn asked_range(exchange: &Exchange, validators: &Validators) -> Option<RangeRequest> {
     if exchange.verb == Verb::Head {
         return None;
@@ -169,10 +171,12 @@ fn asked_range(exchange: &Exchange, validators: &Validators) -> Option<RangeRequ
     }
 }
 
-/// The body of an answer of `length` bytes. The reserve is for what is soon given back, whatever the client does: a short answer, read at once.
+/// Creates a response body of `length` bytes. The reserve is only for short responses, which are read immediately so
+/// that its leases return soon regardless of the client.
 ///
 /// # Errors
-/// 503 if the file is of the reserve and the answer is long, or has to wait until the client takes others; what reading a short one fails with.
+/// 503 if the lease is from the reserve and the response is long or must wait for the client to read others; or the
+/// read error of a short response.
 async fn body(
     exchange: &Exchange,
     (handle, lease): Opened,

@@ -1,9 +1,9 @@
-//! Clients of HTTP/1.0: their responses say HTTP/1.1, the version that this server conforms to (RFC 9110 §2.5).
+//! HTTP/1.0 clients: their responses say HTTP/1.1, the version that this server conforms to (RFC 9110 §2.5).
 //!
-//! hyper answers a request in the version of that request. ROOT's `TWebFile` probes a server with HTTP/1.0, and opens a connection for each
-//! request unless the response says HTTP/1.1. hyper's choice has a good side, which stays: no chunked bodies for such clients, and a
-//! connection that ends after the response unless the request says `Connection: keep-alive`. So only the eight bytes of the version
-//! are replaced, by the [`Wire`](super::wire::Wire), as they leave.
+//! hyper responds in the version of the request. ROOT's `TWebFile` probes a server with HTTP/1.0, and opens a
+//! connection per request unless the response says HTTP/1.1. Two effects of hyper's choice are kept: no chunked
+//! bodies for such clients, and a connection that closes after the response unless the request says `Connection:
+//! keep-alive`. So the [`Wire`](super::wire::Wire) only replaces the eight bytes of the version on sending.
 
 use std::{
     io::IoSlice,
@@ -15,30 +15,30 @@ use http::{HeaderMap, HeaderValue, header};
 const WRITTEN: &[u8; 8] = b"HTTP/1.0";
 const SENT: &[u8; 8] = b"HTTP/1.1";
 
-/// The version in the next status line of a connection.
+/// Rewrites the version in the next status line of a connection.
 #[derive(Debug, Default)]
 pub(super) struct StatusLine {
-    /// Bytes of the version that are still to be replaced.
+    /// Number of bytes of the version still to be replaced.
     left: AtomicUsize,
-    /// Whether hyper wrote anything since it last flushed: if not, what it writes next begins with a status line.
+    /// Whether hyper wrote anything since its last flush: if not, its next write begins with a status line.
     is_written: AtomicBool,
 }
 
 impl StatusLine {
-    /// Replaces the version in the response to the request that has just arrived. Without effect if an earlier response has not left
-    /// yet, as when requests are pipelined, which HTTP/1.0 does not have: then the version stays as hyper writes it.
+    /// Replaces the version in the response to the request that has just arrived. Has no effect if an earlier
+    /// response is unsent, as with pipelining, which HTTP/1.0 lacks; the version then stays unchanged.
     pub(super) fn raise(&self) {
         if !self.is_written.load(Relaxed) {
             self.left.store(WRITTEN.len(), Relaxed);
         }
     }
 
-    /// Records that hyper has written all that it had.
+    /// Records that hyper has written everything.
     pub(super) fn flushed(&self) {
         self.is_written.store(false, Relaxed);
     }
 
-    /// Returns what to write instead of the first of `slices` with bytes in it, which has as many; `None` if nothing is to be replaced.
+    /// Returns a replacement for the first non-empty slice, of the same length; `None` if nothing is to be replaced.
     pub(super) fn replacement(&self, slices: &[IoSlice<'_>]) -> Option<Vec<u8>> {
         self.is_written.store(true, Relaxed);
         let left = self.left.load(Relaxed);
@@ -49,11 +49,11 @@ impl StatusLine {
         let done = WRITTEN.len().saturating_sub(left);
         let length = left.min(first.len());
         if WRITTEN.get(done..done + length) != first.get(..length) {
-            // Not the status line that was expected: what hyper writes stays as it is.
+            // Not the expected status line: leave the bytes unchanged.
             self.left.store(0, Relaxed);
             return None;
         }
-        // The head of a response: small, and made for such clients only.
+        // Allocates only for response heads to such clients, which are small.
         Some([SENT.get(done..done + length)?, first.get(length..)?].concat())
     }
 
@@ -63,14 +63,14 @@ impl StatusLine {
     }
 }
 
-/// Whether a request of HTTP/1.0 asks to keep its connection (RFC 9112 §9.3).
+/// Whether an HTTP/1.0 request asks for a persistent connection (RFC 9112 §9.3).
 pub(super) fn keeps_alive(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(header::CONNECTION).iter().filter_map(|line| line.to_str().ok());
     let mut options = lines.flat_map(|line| line.split(',')).map(str::trim);
     options.any(|option| option.eq_ignore_ascii_case("keep-alive"))
 }
 
-/// Announces that the connection ends after this response, which a response of HTTP/1.1 must say (RFC 9112 §9.6).
+/// Announces that the connection closes after this response, as HTTP/1.1 requires (RFC 9112 §9.6).
 pub(super) fn announce_close(headers: &mut HeaderMap) {
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
 }
@@ -79,7 +79,7 @@ pub(super) fn announce_close(headers: &mut HeaderMap) {
 mod tests {
     use super::*;
 
-    /// What leaves of `written` if the socket takes at most `limit` bytes at once.
+    /// Returns the bytes sent for `written` if the socket takes at most `limit` bytes at once.
     fn sent(line: &StatusLine, written: &[u8], limit: usize) -> Vec<u8> {
         let (mut sent, mut rest) = (Vec::new(), written);
         while !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! Who asks: `Authorization` with a bearer token or a password, `?authz=`, or nobody in particular.
+//! Authenticates requests: `Authorization` with a bearer token or a password, `?authz=`, or anonymous.
 
 use http::{HeaderValue, StatusCode, header, request::Parts};
 use towpath_proto::http::challenge::{BearerError, quotable};
@@ -11,20 +11,21 @@ use crate::{
     passwords::{Asked, Denial, Passwords, Shown},
 };
 
-/// When to come again after too many wrong passwords, in seconds.
+/// `Retry-After` for too many wrong passwords, in seconds.
 const GUESSERS_WAIT: HeaderValue = HeaderValue::from_static("60");
 
-/// The bearer token of a request, where this server takes tokens: clients send the one they have to whomever they ask.
+/// Returns the bearer token of a request if this server accepts tokens: clients send theirs to every server.
 fn token_of(service: &Service, request: &Parts, target: &Target) -> Option<Secret> {
     let field = request.headers.get(header::AUTHORIZATION);
     let token = field.and_then(|value| bearer::in_credentials(value.to_str().ok()?));
     token.or_else(|| target.token.clone()).filter(|_| service.access.takes_tokens())
 }
 
-/// The one who sent a request. Credentials of other schemes than are understood here count as none.
+/// Returns the identity of a request's sender. Credentials of unsupported schemes are ignored.
 ///
 /// # Errors
-/// `TlsRequired` on a plain connection where the server insists on TLS, and for a password; [`Denial`]; and see [`crate::access::Access::identify`].
+/// `TlsRequired` on a plain connection if the server requires TLS, and for a password; [`Denial`]; and the errors of
+/// [`crate::access::Access::identify`].
 pub(super) async fn identify(
     service: &Service,
     link: &Link,
@@ -71,8 +72,8 @@ async fn log_in(
     }
 }
 
-/// The challenges that belong to a refusal (RFC 9110 §11.6.1): on 401 how clients can authenticate, by a token, or by a password over TLS; and what was
-/// wrong with the token that the request carried (RFC 6750 §3). None for other refusals.
+/// Returns the challenges of a refusal (RFC 9110 §11.6.1): on 401 the supported schemes, by token or by password over
+/// TLS, and the error of the request's token (RFC 6750 §3). Empty for other refusals.
 pub(super) fn challenges(service: &Service, link: &Link, refusal: &Refusal) -> Vec<HeaderValue> {
     let is_unauthorized = refusal.status() == StatusCode::UNAUTHORIZED;
     let passwords = service.access.passwords().filter(|_| is_unauthorized && link.encrypted);
@@ -80,7 +81,7 @@ pub(super) fn challenges(service: &Service, link: &Link, refusal: &Refusal) -> V
     let mut challenges = Vec::new();
     match refusal.token_error() {
         Some(error) => challenges.push(value(error)),
-        // A challenge of `Bearer` has at least one parameter (RFC 6750 §3).
+        // A `Bearer` challenge has at least one parameter (RFC 6750 §3).
         None if takes_bearer => challenges.push(value(format_args!("Bearer realm=\"{}\"", quotable(&service.site)))),
         None => {}
     }

@@ -1,4 +1,4 @@
-//! What the requests of one connection share.
+//! State shared by the requests of one connection.
 
 use std::{
     net::SocketAddr,
@@ -15,38 +15,39 @@ use crate::{
     shares::{AwaitsPeer, Holder, Lease, Standing},
 };
 
-/// Answers of an application that may be in the making on one connection, each with an equal part of the connection's memory.
+/// Number of concurrent responses of an application on one connection, each with an equal part of the connection's
+/// memory.
 const ADVANCES: u64 = 4;
 
-/// The memory that one connection may take, beside all connections' bound.
+/// The state of one connection, with its memory limit in addition to the one for all connections.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// The other end.
+    /// Address of the client.
     pub(super) peer: SocketAddr,
-    /// The number of the socket, which is open as long as requests are answered.
+    /// File descriptor of the socket, which stays open while requests are processed.
     pub(super) socket: RawFd,
-    /// Whether what is sent is encrypted.
+    /// Whether the connection is encrypted.
     pub(super) encrypted: bool,
-    /// Whether the client keeps up.
+    /// Detects a stalled client.
     pub(super) pulse: Arc<Pulse>,
-    /// The version that the next response says.
+    /// Sets the version in the next status line.
     pub(super) status_line: Arc<StatusLine>,
-    /// Spans of files to be sent.
+    /// File spans to be sent.
     pub(super) outbox: Arc<Outbox>,
-    /// What the client sends and takes, whatever it is.
+    /// Tracks the client's progress in sending and receiving.
     pub(super) activity: Arc<Standing>,
-    /// Cancelled when others need memory that the client does not move: then the connection ends.
+    /// Cancelled when other clients need memory that this one does not release; the connection then ends.
     pub(super) revoked: CancellationToken,
     own: Buffers,
     advance_bytes: usize,
     all: Memory,
 }
 
-/// Of a connection's memory, a part that is kept for an answer while nobody knows how long it gets.
+/// A part of a connection's memory reserved for a response of unknown length.
 #[derive(Debug)]
 pub(super) struct Advance(Room);
 
-/// What one request takes of the memory, for its body and for its answer, and whether its client moves that.
+/// The memory of one request, for its body and its response, with the progress of its client.
 #[derive(Debug, Clone)]
 pub(super) struct Claim {
     link: Arc<Link>,
@@ -54,7 +55,7 @@ pub(super) struct Claim {
     standing: Arc<Standing>,
 }
 
-/// Memory for a piece of an answer or of a body, until dropped.
+/// Memory for a piece of a response or of a body, released on drop.
 #[derive(Debug)]
 pub(super) struct Reserved {
     _own: Room,
@@ -63,7 +64,7 @@ pub(super) struct Reserved {
 }
 
 impl Reserved {
-    /// Records that the client has taken, or sent, `bytes` of it.
+    /// Records that the client has received or sent `bytes` of it.
     pub(super) fn moved(&self, bytes: usize) {
         if let Some(awaits) = &self.awaits {
             awaits.moved(bytes);
@@ -72,7 +73,7 @@ impl Reserved {
 }
 
 impl Claim {
-    /// Returns the claim of a request on `link` that counts for `holder`.
+    /// Creates the claim of a request on `link` that is counted for `holder`.
     pub(super) fn new(link: &Arc<Link>, holder: &Arc<Holder>) -> Self {
         Self { link: Arc::clone(link), holder: Arc::clone(holder), standing: Standing::new(link.revoked.clone()) }
     }
@@ -82,37 +83,39 @@ impl Claim {
         &self.link
     }
 
-    /// Takes memory for `bytes`, once this connection and the share of its holder have room for it.
+    /// Reserves `bytes` once this connection and the share of its holder have room.
     pub(super) async fn reserve(&self, bytes: usize) -> Reserved {
-        // First its own: a connection that has used up its share must not queue for everybody's.
+        // Connection memory first: a connection over its limit must not queue for the shared memory.
         let own = self.link.own.room(bytes).await;
         Reserved { _own: own, _all: self.link.all.take(&self.holder, bytes, &self.standing).await, awaits: None }
     }
 
-    /// As [`Self::reserve`]; none if the client has to take other answers on this connection first.
+    /// Like [`Self::reserve`], but returns `None` if the client must first read other responses on this connection.
     pub(super) async fn reserve_if_room(&self, bytes: usize) -> Option<Reserved> {
         let own = self.link.own.room_now(bytes)?;
         Some(Reserved { _own: own, _all: self.link.all.take(&self.holder, bytes, &self.standing).await, awaits: None })
     }
 
-    /// Takes memory for an answer of `bytes` that was made on an advance, once the holder's share has room for it. It does not wait for the connection's own: if too little is
-    /// free for a longer answer than the advance, the connection goes beyond its bound by it.
+    /// Converts an advance into memory for a response of `bytes`, once the holder's share permits it. Does not wait
+    /// for the connection's own memory: if the response is longer than the advance and too little is free, the
+    /// connection exceeds its limit by the difference.
     pub(super) async fn reserve_advanced(&self, advance: Advance, bytes: usize) -> Reserved {
         let own = self.link.own.fit(advance.0, bytes);
         Reserved { _own: own, _all: self.link.all.take(&self.holder, bytes, &self.standing).await, awaits: None }
     }
 
-    /// Marks memory as kept by the client from now on, which does not take what is in it or does not send what it is for.
+    /// Marks memory as waiting for the client, which must receive its content or send the data for it.
     pub(super) fn await_client(&self, reserved: Reserved) -> Reserved {
         Reserved { awaits: Some(self.standing.await_peer()), ..reserved }
     }
 }
 
 impl Link {
-    /// The link of a new connection.
+    /// Creates the link of a new connection.
     pub(super) fn new(service: &Service, socket: &Socket, peer: SocketAddr, activity: &Arc<Standing>) -> Self {
         let own_bytes = service.limits.memory_of_connection();
-        // An application's answer is made before its length is known, on an advance of all that the connection may take.
+        // A response of an application is computed before its length is known, so its advance is a part of the
+        // connection's limit.
         let is_hosted = service.application.is_some();
         Self {
             peer,
@@ -129,12 +132,12 @@ impl Link {
         }
     }
 
-    /// Whether a piece of a file can go by `sendfile` in an answer of that HTTP version.
+    /// Whether a response of that HTTP version can use `sendfile`.
     pub(super) fn can_send_files(&self, version: http::Version) -> bool {
         !self.encrypted && version < http::Version::HTTP_2
     }
 
-    /// An advance on an answer, once this connection has so much room.
+    /// Waits for an advance for a response.
     pub(super) async fn advance(&self) -> Advance {
         Advance(self.own.room(self.advance_bytes).await)
     }

@@ -1,6 +1,8 @@
-//! A directory for people (HTML) and for scripts (JSON, for those who accept `application/json`), made as the client takes it.
+//! Directory listings as HTML for people and as JSON for scripts (with `Accept: application/json`), produced as the
+//! client reads them.
 //!
-//! Entries come in batches of a thousand, sorted within a batch; so most directories come sorted, and the largest cost no more memory.
+//! Entries come in batches of a thousand, sorted within a batch; so most directories are sorted, and the largest need
+//! no more memory.
 
 use std::fmt::Write as _;
 
@@ -24,7 +26,7 @@ use crate::{access::Activity, shares::Lease};
 const STYLE: &str = "body{font:14px/1.5 system-ui,sans-serif;margin:2em}table{border-collapse:collapse}\
     td,th{padding:0 1.5em 0 0;text-align:left;white-space:nowrap}td:nth-child(2){text-align:right}";
 
-/// How the page is written.
+/// The format of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Html,
@@ -45,7 +47,7 @@ impl Form {
     }
 }
 
-/// A directory's answer without its entries.
+/// Builds a directory response without its entries.
 pub(super) fn fields(exchange: &Exchange, metadata: &Metadata) -> Response<Content> {
     if !exchange.target.slash {
         return moved(exchange);
@@ -59,7 +61,7 @@ pub(super) fn fields(exchange: &Exchange, metadata: &Metadata) -> Response<Conte
         header::CONTENT_SECURITY_POLICY,
         HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'"),
     );
-    // A file that grows changes the listing, but not the directory's time.
+    // A growing file changes the listing, but not the directory's modification time.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     if let Some(modified_s) = respond::validators(metadata).modified_s {
         headers.insert(header::LAST_MODIFIED, respond::value(date::format(modified_s)));
@@ -67,7 +69,8 @@ pub(super) fn fields(exchange: &Exchange, metadata: &Metadata) -> Response<Conte
     response
 }
 
-/// The way to a directory that was asked for without its slash. A client tells by it that this is no file (rclone's `http` does).
+/// Redirects to the URL with a trailing slash. Clients use it to distinguish directories from files (for example
+/// rclone's `http`).
 fn moved(exchange: &Exchange) -> Response<Content> {
     let query = exchange.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let mut response = respond::empty(StatusCode::MOVED_PERMANENTLY);
@@ -76,13 +79,13 @@ fn moved(exchange: &Exchange) -> Response<Content> {
     response
 }
 
-/// Answers a GET of a directory.
+/// Handles a GET of a directory.
 pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     exchange.may(Activity::List)?;
     let lease = exchange.open_file().await?;
     let options = ListOptions { metadata: true, digests: false };
     let mut listing = exchange.store().list(exchange.caller(), exchange.path(), options);
-    // An error before the first entry can still be told by the status.
+    // Before the first entry, an error can still set the status.
     let first = listing.next().await.transpose()?;
     let metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
     let mut response = fields(exchange, &metadata);
@@ -106,24 +109,24 @@ pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Ref
     Ok(response)
 }
 
-/// A page in the making.
+/// A listing being sent.
 struct Page {
     form: Form,
     directory: StorePath,
     site: String,
-    /// Entries written so far.
+    /// Number of entries written so far.
     entries: u64,
     first: Option<Vec<Entry>>,
     listing: Listing,
     claim: Claim,
-    /// That of the open directory.
+    /// The lease of the open directory.
     _lease: Lease,
 }
 
 /// An entry in JSON.
 #[derive(Serialize)]
 struct Line<'a> {
-    /// With replacement characters where it is no UTF-8; `href` is exact.
+    /// With replacement characters if it is not UTF-8; `href` is exact.
     name: &'a str,
     href: &'a str,
     kind: &'static str,
@@ -230,7 +233,7 @@ fn write_object(text: &mut String, href: &str, entry: &Entry) {
     text.push_str(&serde_json::to_string(&line).unwrap_or_default());
 }
 
-/// Text as HTML shows it.
+/// Escapes text for HTML.
 fn escape(text: &str) -> String {
     let mut html = String::with_capacity(text.len());
     for character in text.chars() {

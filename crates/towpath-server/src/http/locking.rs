@@ -1,4 +1,4 @@
-//! LOCK, UNLOCK, and what locks and the `If` field mean for all methods that change something.
+//! LOCK, UNLOCK, and the effect of locks and the `If` field on all modifying methods.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -23,15 +23,15 @@ use super::{
 };
 use crate::access::Activity;
 
-/// How long a lock lasts if the client does not say.
+/// Default lifetime of a lock.
 const USUAL: Duration = Duration::from_secs(600);
 
-/// The longest `owner` that is kept, in bytes of XML.
+/// Maximum size of a stored `owner` element, in bytes of XML.
 const OWNER_BYTES: usize = 4096;
 
 const LOCK_TOKEN: HeaderName = HeaderName::from_static("lock-token");
 
-/// Answers a LOCK: a new lock, or more time for one.
+/// Handles a LOCK: creates or refreshes a lock.
 pub(super) async fn lock(exchange: &Exchange, body: Incoming) -> Result<Response<Content>, Refusal> {
     exchange.may(Activity::Create).or(exchange.may(Activity::Modify))?;
     let text = upload::text(exchange, body).await?;
@@ -84,7 +84,7 @@ async fn give(exchange: &Exchange, wish: Wish) -> Result<Response<Content>, Refu
     })?;
     let mut status = StatusCode::OK;
     if existing.is_none() {
-        // Locking what is not there makes an empty file (RFC 4918 §7.3).
+        // Locking an unmapped URL creates an empty file (RFC 4918 §7.3).
         status = StatusCode::CREATED;
         if let Err(refusal) = make_empty_file(exchange).await {
             locks.end(exchange.caller(), exchange.path(), &lock.token);
@@ -113,7 +113,7 @@ fn told(status: StatusCode, lock: &ActiveLock) -> Response<Content> {
     response
 }
 
-/// Answers an UNLOCK.
+/// Handles an UNLOCK.
 pub(super) async fn unlock(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     let field = exchange.field(LOCK_TOKEN);
     let token = field.as_deref().and_then(parse_coded_url);
@@ -124,19 +124,19 @@ pub(super) async fn unlock(exchange: &Exchange) -> Result<Response<Content>, Ref
     }
 }
 
-/// Whether the content or the properties of `path` may be changed, as far as locks and `If` go.
+/// Checks that locks and `If` permit changes to the content or the properties of `path`.
 pub(super) async fn may_change(exchange: &Exchange, path: &StorePath) -> Result<(), Refusal> {
     check_if(exchange).await?;
     check(exchange, path, Reach::One)
 }
 
-/// Whether a name may be made or given to something else: that also changes the directory it is in.
+/// Checks that locks and `If` permit creating or replacing a name, which also changes its directory.
 pub(super) async fn may_add(exchange: &Exchange, path: &StorePath) -> Result<(), Refusal> {
     may_change(exchange, path).await?;
     may_change_parent(exchange, path)
 }
 
-/// Whether `path` may go with everything below it.
+/// Checks that locks and `If` permit removing `path` with everything below it.
 pub(super) async fn may_remove(exchange: &Exchange, path: &StorePath) -> Result<(), Refusal> {
     check_if(exchange).await?;
     check(exchange, path, Reach::Tree)?;
@@ -165,7 +165,7 @@ fn if_header(exchange: &Exchange) -> Result<Option<IfHeader>, Refusal> {
     IfHeader::parse(&text).map(Some).ok_or_else(|| Refusal::bad_request("the If field cannot be understood"))
 }
 
-/// Refuses a request whose `If` field does not hold.
+/// Rejects a request whose `If` field does not hold.
 async fn check_if(exchange: &Exchange) -> Result<(), Refusal> {
     let Some(shown) = if_header(exchange)? else { return Ok(()) };
     let mut resources: HashMap<Option<&str>, (Option<StorePath>, Option<EntityTag>)> = HashMap::new();

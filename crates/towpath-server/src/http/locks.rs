@@ -1,5 +1,5 @@
-//! The table of WebDAV locks (RFC 4918 §6, §7). It is in memory: locks end with the server, at the latest.
-//! They bind HTTP clients only: those of XRootD know no locks, and are not held up by them.
+//! The table of WebDAV locks (RFC 4918 §6, §7). It is in memory, so locks end with the server at the latest. They
+//! bind HTTP clients only: XRootD clients ignore locks.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -21,13 +21,13 @@ use crate::{
     shares::{Class, Holder, Lease, Shares},
 };
 
-/// Locks at once, on the whole server. They are searched from end to end. One holder gets its share.
+/// Maximum number of locks on the whole server, which are searched linearly. Each holder gets its fair share.
 const LOCKS: u64 = 4096;
 
-/// How long a lock lasts at most before it must be refreshed.
+/// Maximum lifetime of a lock before it must be refreshed.
 pub(super) const LONGEST: Duration = Duration::from_secs(3600);
 
-/// How much of a path a question or a lock is about.
+/// The depth of a lock or a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
     /// The path alone.
@@ -36,7 +36,7 @@ pub(super) enum Reach {
     Tree,
 }
 
-/// What a new lock is to be.
+/// The parameters of a new lock.
 #[derive(Debug)]
 pub(super) struct Wish {
     pub(super) path: StorePath,
@@ -46,12 +46,12 @@ pub(super) struct Wish {
     pub(super) lasts: Duration,
 }
 
-/// Why a lock is not given.
+/// Why a lock was not granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NoLock {
-    /// Another lock, on this path, is in the way.
+    /// A conflicting lock on this path.
     Conflict(StorePath),
-    /// The holder has as many as its share permits.
+    /// The holder's share of locks is exhausted.
     TooMany,
 }
 
@@ -70,7 +70,7 @@ impl Lock {
         self.wish.path == *path || (self.wish.reach == Reach::Tree && path.is_within(&self.wish.path))
     }
 
-    /// Whether it protects something that `path` reaches.
+    /// Whether it protects any path in the given reach of `path`.
     fn meets(&self, path: &StorePath, reach: Reach) -> bool {
         self.protects(path) || (reach == Reach::Tree && self.wish.path.is_within(path))
     }
@@ -102,7 +102,7 @@ impl Default for Locks {
 }
 
 impl Locks {
-    /// The locks that have not ended.
+    /// Locks the table and removes expired locks.
     fn live(&self) -> MutexGuard<'_, Vec<Lock>> {
         let mut locks = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         if !locks.is_empty() {
@@ -112,7 +112,7 @@ impl Locks {
         locks
     }
 
-    /// Gives a lock.
+    /// Grants a lock.
     ///
     /// # Errors
     /// [`NoLock`].
@@ -133,7 +133,7 @@ impl Locks {
         Ok(told)
     }
 
-    /// Lets the caller's lock of that token, which must protect `path`, last longer; none if there is none.
+    /// Extends the caller's lock with that token, which must protect `path`. Returns `None` if there is none.
     pub(super) fn refresh(
         &self,
         caller: &Caller,
@@ -148,7 +148,7 @@ impl Locks {
         Some(lock.tell())
     }
 
-    /// Ends the caller's lock of that token, which must protect `path`; whether there was one.
+    /// Removes the caller's lock with that token, which must protect `path`. Returns whether there was one.
     pub(super) fn end(&self, caller: &Caller, path: &StorePath, token: &str) -> bool {
         let mut locks = self.live();
         let holder = Person::of(caller);
@@ -156,23 +156,23 @@ impl Locks {
         place.map(|place| locks.swap_remove(place)).is_some()
     }
 
-    /// Ends the locks on `path` and below it: what they protected is gone.
+    /// Removes the locks on `path` and below it, because the resources are gone.
     pub(super) fn forget(&self, path: &StorePath) {
         self.live().retain(|lock| !lock.wish.path.is_within(path));
     }
 
-    /// The locks that protect `path`.
+    /// Returns the locks that protect `path`.
     pub(super) fn on(&self, path: &StorePath) -> Vec<ActiveLock> {
         self.live().iter().filter(|lock| lock.protects(path)).map(Lock::tell).collect()
     }
 
-    /// Whether a lock of that token protects `path`.
+    /// Whether a lock with that token protects `path`.
     pub(super) fn has(&self, path: &StorePath, token: &str) -> bool {
         self.live().iter().any(|lock| lock.token == token && lock.protects(path))
     }
 
-    /// The path of a lock that keeps the caller from changing what `path` reaches, although it shows these tokens.
-    /// Of several shared locks one token is enough.
+    /// Returns the path of a lock that prevents the caller with these tokens from changing `path` in its reach. One
+    /// token is enough for several shared locks.
     pub(super) fn in_the_way(
         &self,
         caller: &Caller,
@@ -189,7 +189,7 @@ impl Locks {
     }
 }
 
-/// A token that nobody can guess: a random UUID (RFC 9562 §5.4).
+/// Generates an unguessable token: a random UUID (RFC 9562 §5.4).
 fn token() -> String {
     let mut bytes: [u8; 16] = random::bytes();
     bytes[6] = (bytes[6] & 0x0f) | 0x40;

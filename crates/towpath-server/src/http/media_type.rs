@@ -1,6 +1,6 @@
-//! Media types by the end of a name, for browsers and notebooks. What is not in the table is bytes.
+//! Media types by file name extension, for browsers and notebooks.
 
-/// Ends of names, in lower case.
+/// Extensions, in lower case.
 const TYPES: [(&str, &str); 24] = [
     ("txt", "text/plain; charset=utf-8"),
     ("log", "text/plain; charset=utf-8"),
@@ -28,10 +28,10 @@ const TYPES: [(&str, &str); 24] = [
     ("nc", "application/x-netcdf"),
 ];
 
-/// The type of what is not in the table, ROOT files among it.
+/// Media type of unknown extensions, including ROOT files.
 const BYTES: &str = "application/octet-stream";
 
-/// The media type of a file of that name.
+/// Returns the media type of a file of that name.
 pub(super) fn of(name: &[u8]) -> &'static str {
     let Some(dot) = name.iter().rposition(|byte| *byte == b'.') else { return BYTES };
     let end = &name[dot + 1..];

@@ -9,15 +9,15 @@ use towpath_store::{Error, Fault, FileKind, ListOptions, Metadata, Overwrite, St
 use super::{body::Content, exchange::Exchange, locking, refusal::Refusal, respond, target, third_party};
 use crate::access::Activity;
 
-/// Failed members named in one answer 207; further ones are only logged.
+/// Maximum number of failed members in one 207 response; further ones are only logged.
 const TOLD_FAILURES: usize = 1000;
 
-/// What could not be done about members of a tree.
+/// Failures of operations on members of a tree.
 #[derive(Debug, Default)]
 pub(super) struct Failures(Vec<(StorePath, StatusCode)>);
 
 impl Failures {
-    /// Notes one.
+    /// Adds one failure.
     pub(super) fn add(&mut self, path: &StorePath, error: Error) {
         tracing::debug!(%error, "a member of a tree is in the way");
         if self.0.len() < TOLD_FAILURES {
@@ -25,14 +25,14 @@ impl Failures {
         }
     }
 
-    /// Notes the outcome of one step.
+    /// Adds the outcome of one step if it failed.
     pub(super) fn note(&mut self, path: &StorePath, outcome: Result<(), Error>) {
         if let Err(error) = outcome {
             self.add(path, error);
         }
     }
 
-    /// `otherwise`, or 207 with the failures if there are any.
+    /// Returns `otherwise`, or 207 with the failures if there are any.
     pub(super) fn answer(self, otherwise: StatusCode) -> Response<Content> {
         if self.0.is_empty() {
             return respond::empty(otherwise);
@@ -44,13 +44,13 @@ impl Failures {
         respond::multistatus(Content::text(body.finish()))
     }
 
-    /// Whether there is none.
+    /// Whether there are no failures.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// The depth of a request; infinity if it does not say.
+/// Returns the depth of a request; the default is infinity.
 pub(super) fn depth(exchange: &Exchange) -> Result<Depth, Refusal> {
     let asked = exchange.custom_field("depth");
     asked
@@ -59,7 +59,7 @@ pub(super) fn depth(exchange: &Exchange) -> Result<Depth, Refusal> {
         .ok_or_else(|| Refusal::bad_request("Depth is 0, 1 or infinity"))
 }
 
-/// Answers a DELETE.
+/// Handles a DELETE.
 pub(super) async fn delete(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     let path = exchange.path();
     if path.is_root() {
@@ -68,12 +68,12 @@ pub(super) async fn delete(exchange: &Exchange) -> Result<Response<Content>, Ref
     exchange.may(Activity::Modify)?;
     let metadata = match exchange.store().stat(exchange.caller(), path).await {
         Ok(metadata) => Some(metadata),
-        // It may be a link that leads nowhere, or out of the export.
+        // It may be a link that is dangling or leads out of the export.
         Err(error) if matches!(error.fault(), Fault::NotFound | Fault::PermissionDenied) => None,
         Err(error) => return Err(error.into()),
     };
     exchange.refuse_slash_of_file(metadata.as_ref())?;
-    // With depth 0 only what is no directory goes, and a link to one.
+    // Depth 0 removes only files and links to directories.
     let is_one = depth(exchange)? != Depth::Infinity;
     exchange.check_conditions(metadata.as_ref())?;
     locking::may_remove(exchange, path).await?;
@@ -95,7 +95,7 @@ pub(super) async fn delete(exchange: &Exchange) -> Result<Response<Content>, Ref
     Ok(failures.answer(StatusCode::NO_CONTENT))
 }
 
-/// Removes what is at `path`: a directory with everything in it, as far as possible. Links are removed; what they lead to stays.
+/// Removes `path`, for a directory as much of its content as possible. Links are removed, not followed.
 async fn remove(exchange: &Exchange, path: &StorePath, failures: &mut Failures) -> Result<(), Refusal> {
     match exchange.store().remove_file(exchange.caller(), path).await {
         Err(error) if error.fault() == Fault::IsDirectory => remove_tree(exchange, path, failures).await,
@@ -103,15 +103,15 @@ async fn remove(exchange: &Exchange, path: &StorePath, failures: &mut Failures) 
     }
 }
 
-/// Removes a directory that is no link. Memory grows with the number of directories found and not yet entered.
+/// Removes a directory that is not a link. Memory grows with the number of directories found and not yet visited.
 async fn remove_tree(exchange: &Exchange, path: &StorePath, failures: &mut Failures) -> Result<(), Refusal> {
     let (store, caller) = (exchange.store(), exchange.caller());
-    // A directory is met twice: to be emptied, and when what it held has gone.
+    // Each directory is visited twice: to remove its content, and then to remove it.
     let mut to_do = vec![(path.clone(), false)];
     while let Some((directory, emptied)) = to_do.pop() {
         if emptied {
             let outcome = store.remove_directory(caller, &directory).await;
-            // What keeps it from going has been told already.
+            // The failures of its members are already recorded.
             let because_of_others = |error: &Error| error.fault() == Fault::NotEmpty && !failures.is_empty();
             if !outcome.as_ref().is_err_and(because_of_others) {
                 failures.note(&directory, outcome);
@@ -140,17 +140,17 @@ async fn remove_tree(exchange: &Exchange, path: &StorePath, failures: &mut Failu
     Ok(())
 }
 
-/// The error about a device, pipe or socket, which is neither read nor replaced.
+/// Returns the error for a device, pipe or socket, which is neither read nor replaced.
 pub(super) fn not_regular(path: &StorePath) -> Error {
     Error::new(Fault::NotRegular, "it is not a regular file").at(path)
 }
 
-/// The path of a member of a directory.
+/// Returns the path of a member of a directory.
 pub(super) fn member(directory: &StorePath, name: &[u8]) -> Result<StorePath, Refusal> {
     directory.join(name).map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
 }
 
-/// Answers an MKCOL.
+/// Handles an MKCOL.
 pub(super) async fn make_directory(exchange: &Exchange, body: &Incoming) -> Result<Response<Content>, Refusal> {
     exchange.may(Activity::CreateDirectory)?;
     if !body.is_end_stream() {
@@ -164,12 +164,12 @@ pub(super) async fn make_directory(exchange: &Exchange, body: &Incoming) -> Resu
     match exchange.store().make_directory(exchange.caller(), exchange.path(), false, None).await {
         Ok(()) => Ok(respond::empty(StatusCode::CREATED)),
         Err(error) if error.fault() == Fault::AlreadyExists => Err(exists()),
-        // What is missing is the parent.
+        // The missing path is the parent.
         Err(error) => Err(Refusal::from(error).or_status(Fault::NotFound, StatusCode::CONFLICT)),
     }
 }
 
-/// Where a MOVE or COPY goes, and what is there.
+/// The destination of a MOVE or COPY, and the existing resource.
 #[derive(Debug)]
 pub(super) struct Destination {
     pub(super) path: StorePath,
@@ -177,13 +177,15 @@ pub(super) struct Destination {
 }
 
 impl Destination {
-    /// The destination of a request for `source`, which the caller may write to, and which may be overwritten if it exists.
+    /// Returns the destination of a request for `source`, after checking that the caller may write to it and
+    /// overwrite an existing resource.
     pub(super) async fn of(exchange: &Exchange, source: &Metadata) -> Result<Self, Refusal> {
         let path = path_of_destination(exchange)?;
-        // Who may not ask about it does not learn from the refusal whether it exists.
+        // The refusal must not reveal the existence of a path to a caller who may not stat it.
         exchange.may_at(Activity::Stat, &path)?;
         let existing = exchange.metadata_of(&path).await?;
-        // To create a directory with what is in it takes more than `CreateDirectory`, which holds also above the granted paths.
+        // Creating a directory with content needs more than `CreateDirectory`, which also applies above the granted
+        // paths.
         exchange.may_at(if existing.is_some() { Activity::Modify } else { Activity::Create }, &path)?;
         let (from, to) = ((exchange.path(), Some(source)), (&path, existing.as_ref()));
         if lies_in(exchange, to.0, from).await? || lies_in(exchange, from.0, to).await? {
@@ -200,7 +202,7 @@ impl Destination {
         Ok(Self { path, existing })
     }
 
-    /// Takes away what is there, unless a file of the same name can take its place in one step.
+    /// Removes the existing resource, unless a file can replace a file of the same name atomically.
     pub(super) async fn clear(
         &self,
         exchange: &Exchange,
@@ -217,13 +219,13 @@ impl Destination {
         }
     }
 
-    /// 204 if something was there, else 201.
+    /// Returns 204 if the destination existed, otherwise 201.
     pub(super) fn success(&self) -> StatusCode {
         if self.existing.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED }
     }
 }
 
-/// Whether `path` is the directory given with its metadata, or lies in it: as it is spelled, or by way of a link.
+/// Whether `path` is the given directory or inside it, by name or through a link.
 async fn lies_in(
     exchange: &Exchange,
     path: &StorePath,
@@ -245,7 +247,7 @@ async fn lies_in(
     Ok(false)
 }
 
-/// `Overwrite`; without it what exists is replaced (RFC 4918 §10.6).
+/// Returns the `Overwrite` field; the default is to replace (RFC 4918 §10.6).
 pub(super) fn overwrite(exchange: &Exchange) -> Result<Overwrite, Refusal> {
     match exchange.custom_field("overwrite").as_deref().map(str::trim) {
         None | Some("T" | "t") => Ok(Overwrite::Replace),
@@ -254,7 +256,7 @@ pub(super) fn overwrite(exchange: &Exchange) -> Result<Overwrite, Refusal> {
     }
 }
 
-/// The other end of a COPY that is at another server; none if the copy stays here.
+/// Returns the remote end of a COPY to or from another server; `None` for a local copy.
 pub(super) fn other_end(exchange: &Exchange) -> Result<Option<third_party::Other>, Refusal> {
     match (exchange.custom_field("source"), exchange.custom_field("destination")) {
         (Some(_), Some(_)) => Err(Refusal::bad_request("Source and Destination exclude each other")),
@@ -285,7 +287,7 @@ fn destination(exchange: &Exchange) -> Result<http::Uri, Refusal> {
 fn is_elsewhere(exchange: &Exchange, uri: &http::Uri) -> bool {
     let own =
         exchange.field(header::HOST).and_then(|host| host.parse().ok()).or_else(|| exchange.uri.authority().cloned());
-    // Without a port both mean that of the scheme, which is the same for both: behind a proxy, the proxy's.
+    // Without a port, both use the default of the scheme, which is the same for both: behind a proxy, the proxy's.
     let standard = if uri.scheme_str() == Some("https") { 443 } else { 80 };
     let place =
         |authority: &Authority| (authority.host().to_ascii_lowercase(), authority.port_u16().unwrap_or(standard));
@@ -293,7 +295,7 @@ fn is_elsewhere(exchange: &Exchange, uri: &http::Uri) -> bool {
     there.zip(here).is_some_and(|(there, here)| there != here)
 }
 
-/// Answers a MOVE.
+/// Handles a MOVE.
 pub(super) async fn rename(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     let path = exchange.path();
     exchange.may(Activity::Stat)?;
@@ -315,7 +317,7 @@ pub(super) async fn rename(exchange: &Exchange) -> Result<Response<Content>, Ref
         return Ok(failures.answer(StatusCode::NO_CONTENT));
     }
     let renamed = exchange.store().rename(exchange.caller(), path, &destination.path, overwrite).await;
-    // The source was there a moment ago: what is missing is the destination's parent.
+    // The source existed a moment ago, so the missing path is the destination's parent.
     renamed.map_err(|error| Refusal::from(error).or_status(Fault::NotFound, StatusCode::CONFLICT))?;
     let locks = &exchange.service.http.locks;
     locks.forget(path);

@@ -1,18 +1,19 @@
-//! Uploads in parts, as towpath's own client makes them of large files: over several connections, and taken up again where they broke off.
+//! Multipart uploads of large files by towpath's own client: over several connections, and resumable.
 //!
-//! Each step is a `PUT` of the file with `Content-Range`, as in [`super::uploads`], and says with `Towpath-Upload` which it is. Another server takes no
-//! notice of that, so they are sent to no other.
+//! Each step is a `PUT` of the file with `Content-Range`, as in [`super::uploads`], with the step in
+//! `Towpath-Upload`. Other servers ignore that field, so the client sends these requests to towpath servers only.
 //!
-//! | `Towpath-Upload` | `Content-Range` | answer |
+//! | `Towpath-Upload` | `Content-Range` | response |
 //! | --- | --- | --- |
-//! | `begin` | `bytes */300` | 200, `Towpath-Upload: ID`; the body tells what is present, a line each: offset, length, CRC32C and Adler32 in hexadecimal. `Towpath-Resume` as in the request if what comes stays |
+//! | `begin` | `bytes */300` | 200, `Towpath-Upload: ID`; the body lists the present extents, one per line: offset, length, CRC32C and Adler32 in hexadecimal. Repeats `Towpath-Resume` if the upload is resumable |
 //! | `ID` | `bytes 0-99/300` | 202: stored |
-//! | `ID` | `bytes */300` | 201 or 204: the file is whole, all that was promised holds, and it is visible; 409 if bytes are missing |
-//! | `keep ID` | `bytes */300` | 204: it ends, and stays if it can |
-//! | `abandon ID` | `bytes */300` | 204: nothing stays |
+//! | `ID` | `bytes */300` | 201 or 204: the file is complete, verified and visible; 409 if bytes are missing |
+//! | `keep ID` | `bytes */300` | 204: ended; the data are kept if possible |
+//! | `abandon ID` | `bytes */300` | 204: aborted; nothing is kept |
 //!
-//! What is present was read back and compared ([`towpath_store::WriteHandle::present`]), so `begin` takes as long as that. An upload with the same
-//! `Towpath-Resume` of a client that has not been heard for three seconds gives way; else the answer is 429.
+//! Present extents were read back and verified ([`towpath_store::WriteHandle::present`]), which `begin` waits for. It
+//! supersedes an upload with the same `Towpath-Resume` whose client has been idle for three seconds; otherwise the
+//! response is 429.
 
 use std::fmt::Write as _;
 
@@ -34,18 +35,18 @@ use super::{
     uploads::{Key, Name, PRESENT_EXTENTS, UploadId},
 };
 
-/// What a request is about.
+/// The step that a request performs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Begin,
-    /// A part, or the end if there is none.
+    /// A part, or the commit if the request has no range.
     Part(UploadId),
     Keep(UploadId),
     Abandon(UploadId),
 }
 
 impl Step {
-    /// What the request says with `Towpath-Upload`; none if it says nothing.
+    /// Parses `Towpath-Upload`; `None` if it is absent.
     pub(super) fn of(exchange: &Exchange) -> Result<Option<Self>, Refusal> {
         let Some(text) = exchange.custom_field("towpath-upload") else { return Ok(None) };
         let step = match text.trim() {
@@ -63,7 +64,7 @@ impl Step {
 }
 
 impl Put<'_> {
-    /// Does what the request says.
+    /// Performs the step.
     pub(super) async fn take_step(
         self,
         body: Incoming,
@@ -92,7 +93,7 @@ impl Put<'_> {
                 if matches!(step, Step::Abandon(_)) {
                     upload.handle.abort().await?;
                 }
-                // Gone before the answer: the client may begin anew.
+                // Dropped before the response, so that the client may begin again.
                 drop(upload);
                 Ok(respond::empty(StatusCode::NO_CONTENT))
             }
@@ -142,7 +143,7 @@ impl Put<'_> {
     }
 }
 
-/// What is said of bytes that are present.
+/// Appends a line for a present extent.
 fn line(extent: &Extent, text: &mut String) {
     let digests = extent.digests();
     let [crc32c, adler32] = [Algorithm::Crc32c, Algorithm::Adler32].map(|algorithm| digests.get(algorithm));

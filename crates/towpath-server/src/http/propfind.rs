@@ -1,7 +1,7 @@
-//! PROPFIND: what is known about a file, or about a directory and what is in it.
+//! PROPFIND: properties of a file, or of a directory and its members.
 //!
-//! The answer is made batch by batch as the client takes it, so that a directory of any size costs the same memory. Depth infinity is
-//! refused, as RFC 4918 §9.1 allows.
+//! The response is produced in batches as the client reads it, so that memory does not depend on the size of the
+//! directory. Depth infinity is rejected, as RFC 4918 §9.1 allows.
 
 use std::{sync::Arc, vec};
 
@@ -28,21 +28,22 @@ use super::{
 };
 use crate::{Service, access::Activity, shares::Lease};
 
-/// How much of an answer is made before it is sent: of the first piece, and at most later, when the client has taken as much before. The last entry may pass it.
+/// Size of the first piece of a response, in bytes, and maximum size of later ones, which grow as the client reads.
+/// The last entry may exceed it.
 const FIRST_PIECE_BYTES: usize = 64 << 10;
 const MAX_PIECE_BYTES: usize = 1 << 20;
 
-/// So many entries are an answer of one piece: its directory is soon closed.
+/// Maximum number of entries for a response in one piece, whose directory is closed soon.
 pub(super) const FEW_ENTRIES: usize = 200;
 
-/// What an entry of a listing counts for in memory, with its line in a page.
+/// Memory accounted for an entry of a listing with its line in a page, in bytes.
 pub(super) const ENTRY_BYTES: usize = 512;
 
-/// The file types of `st_mode`.
+/// File types of `st_mode`.
 const S_IFREG: u32 = 0o100_000;
 const S_IFDIR: u32 = 0o040_000;
 
-/// Answers a PROPFIND.
+/// Handles a PROPFIND.
 pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Response<Content>, Refusal> {
     exchange.may(Activity::Stat)?;
     let text = upload::text(exchange, body).await?;
@@ -61,7 +62,7 @@ pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Respon
     exchange.may(Activity::List)?;
     let lease = exchange.open_file().await?;
     let mut listing = exchange.store().list(exchange.caller(), exchange.path(), teller.list_options()).fuse();
-    // An error before the first entry can still be told by the status.
+    // Before the first entry, an error can still set the status.
     let first = listing.next().await.transpose()?.unwrap_or_default();
     if lease.is_of_reserve() && first.len() > FEW_ENTRIES {
         return Err(too_many_files());
@@ -79,13 +80,14 @@ pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Respon
     Ok(respond::multistatus(Content::Stream(members.stream().boxed(), None)))
 }
 
-/// Tells about files what a request asks for.
+/// Looks up the requested properties of files.
 struct Teller {
     service: Arc<Service>,
     caller: Caller,
     request: Propfind,
     digests: bool,
-    /// The room where the target lies, if it is asked for; told of all directories, because to ask for each would take its time.
+    /// The space of the target, if requested. Reported for all directories, because a lookup for each would take too
+    /// long.
     space: Option<Space>,
     dead: bool,
 }
@@ -97,7 +99,7 @@ impl Teller {
             Propfind::PropName => &[],
             Propfind::Prop(names) => names,
         };
-        // Digests of each entry cost a look at its attributes, quotas one at the file system: only who names them gets them.
+        // Digests cost an attribute lookup per entry, quotas one in the file system: only sent if requested by name.
         let digests = named.contains(&Name::new(OWNCLOUD, "checksums"));
         let quota = named.iter().any(|name| name.is_dav("quota-available-bytes") || name.is_dav("quota-used-bytes"));
         let dead = match &request {
@@ -105,7 +107,7 @@ impl Teller {
             Propfind::AllProp { .. } | Propfind::PropName => true,
         };
         let space = match quota {
-            // A store that cannot say has no such property.
+            // A store without this information has no such property.
             true => exchange.store().space(exchange.caller(), exchange.path()).await.ok(),
             false => None,
         };
@@ -135,7 +137,8 @@ impl Teller {
         if self.dead {
             match proppatch::dead(self.store(), &self.caller, path).await {
                 Ok(dead) => properties.extend(dead),
-                // A link that leads nowhere or out of the export, or an entry that has gone meanwhile: it has none.
+                // A link that is dangling or leads out of the export, or an entry removed meanwhile, has no dead
+                // properties.
                 Err(error) if matches!(error.fault(), Fault::NotFound | Fault::PermissionDenied) => {}
                 Err(error) => return multistatus.status(&href, error.fault().http_status()),
             }
@@ -144,7 +147,7 @@ impl Teller {
     }
 }
 
-/// The properties that follow from a file's metadata.
+/// Returns the properties derived from a file's metadata.
 fn live(path: &StorePath, metadata: &Metadata, locks: &Locks) -> Vec<Property> {
     let (resource_type, file_type) = match metadata.kind {
         FileKind::File => (ResourceType::File, S_IFREG),
@@ -171,18 +174,18 @@ fn live(path: &StorePath, metadata: &Metadata, locks: &Locks) -> Vec<Property> {
     properties
 }
 
-/// The answer about a directory and what is in it, in the making.
+/// The response for a directory and its members, being sent.
 struct Members {
     teller: Teller,
     multistatus: Multistatus,
     directory: StorePath,
-    /// Those of the last batch that have not been told of.
+    /// The remaining entries of the last batch.
     entries: vec::IntoIter<Entry>,
     listing: Fuse<Listing>,
-    /// How much of the answer is made next.
+    /// Size of the next piece, in bytes.
     piece_bytes: usize,
     claim: Claim,
-    /// That of the open directory.
+    /// The lease of the open directory.
     _lease: Lease,
 }
 
@@ -203,7 +206,7 @@ impl Members {
         })
     }
 
-    /// Tells of the next batch, or of what is left of the last one, until there is enough to send; `false` if there are no more.
+    /// Adds entries of the current or next batch until a piece is complete. Returns `false` at the end.
     async fn tell(&mut self) -> Result<bool> {
         if self.entries.len() == 0 {
             match self.listing.next().await.transpose()? {
@@ -216,7 +219,7 @@ impl Members {
         {
             match self.directory.join(&entry.name) {
                 Ok(path) => self.teller.tell(&mut self.multistatus, &path, &entry.metadata).await,
-                // It must not look as if it were not there.
+                // The entry exists, so it must be listed.
                 Err(error) => {
                     let name = Printable(&entry.name);
                     tracing::warn!(directory = %self.directory, %name, %error, "an entry of a listing cannot be asked for");

@@ -1,9 +1,11 @@
-//! PROPPATCH, and the properties that clients set: 'dead' ones, that mean nothing to the server (RFC 4918 §4).
+//! PROPPATCH and 'dead' properties, which clients set and the server does not interpret (RFC 4918 §4).
 //!
-//! One is not dead: `lastmodified` of `DAV:` (ownCloud; rclone sends it) gives the path its time of change, in seconds since 1970.
+//! One writable property is not dead: `lastmodified` in `DAV:` (ownCloud; rclone sends it) sets the modification
+//! time, in seconds since 1970.
 //!
-//! They are user attributes of the store: the attribute `dav:NAMESPACE NAME` holds the property's element as an XML document. They move
-//! and are copied with their file, and XRootD clients see them too. A PROPPATCH is carried out in whole or not at all.
+//! Dead properties are user attributes of the store: the attribute `dav:NAMESPACE NAME` holds the property's element
+//! as an XML document. They are moved and copied with their file, and visible to XRootD clients. A PROPPATCH is
+//! atomic.
 
 use http::Response;
 use hyper::body::Incoming;
@@ -17,33 +19,33 @@ use towpath_store::{
 use super::{body::Content, exchange::Exchange, locking, put::mtime_ns, refusal::Refusal, respond, target, upload};
 use crate::access::Activity;
 
-/// What the names of our attributes begin with.
+/// Prefix of the attribute names.
 const PREFIX: &str = "dav:";
 
-/// Whether a property belongs to the server: those of WebDAV itself and of the other vocabularies that it speaks.
+/// Whether a property is reserved for the server: those of WebDAV and of the other supported vocabularies.
 pub(super) fn is_protected(name: &Name) -> bool {
     [DAV, OWNCLOUD, LCGDM, TOWPATH].contains(&name.namespace.as_ref())
 }
 
-/// Whether a property is the time of change that clients may set.
+/// Whether a property is the modification time that clients may set.
 fn is_time(name: &Name) -> bool {
     name.is_dav("lastmodified")
 }
 
-/// The name of the attribute that holds a property. Names have no blanks, so no two properties share one.
+/// Returns the name of the attribute for a property. It is unique, because names contain no blanks.
 fn attribute(name: &Name) -> String {
     format!("{PREFIX}{} {}", name.namespace, name.local)
 }
 
-/// The dead properties of a path.
+/// Returns the dead properties of a path.
 pub(super) async fn dead(store: &dyn Store, caller: &Caller, path: &StorePath) -> Result<Vec<Property>> {
     let attributes = store.attributes(caller, path).await?;
     let ours = attributes.iter().filter(|(name, _)| name.starts_with(PREFIX.as_bytes()));
-    // What cannot be read was not written here.
+    // Unparsable values were not written by this server.
     Ok(ours.filter_map(|(_, value)| Element::parse(value, Limits::REQUEST).ok().map(Property::Other)).collect())
 }
 
-/// Answers a PROPPATCH.
+/// Handles a PROPPATCH.
 pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Response<Content>, Refusal> {
     exchange.may(Activity::Modify)?;
     let text = upload::text(exchange, body).await?;
@@ -57,7 +59,7 @@ pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Respon
     Ok(respond::multistatus(Content::text(multistatus.finish())))
 }
 
-/// What became of each property: all 200, or one refused and the others 424.
+/// Returns the status of each property: all 200, or one failure and 424 for the others.
 async fn carry_out(
     exchange: &Exchange,
     changes: Vec<Change>,
@@ -91,7 +93,7 @@ async fn carry_out(
     Ok(changes.into_iter().enumerate().map(|(at, change)| (change.name, status(at))).collect())
 }
 
-/// The status of a change that cannot be made, whatever the store says.
+/// Returns the status of a change that is invalid independently of the store.
 fn objection(change: &Change) -> Option<u16> {
     if is_time(&change.name) {
         return if time_of(change).is_some() { None } else { Some(409) };
@@ -108,15 +110,15 @@ fn objection(change: &Change) -> Option<u16> {
 
 fn status_of(error: &Error) -> u16 {
     match error.fault() {
-        // A store that keeps no properties (RFC 4918 §9.2.1).
+        // The store does not support properties (RFC 4918 §9.2.1).
         Fault::Unsupported => 403,
-        // More than the file system holds for one file.
+        // Exceeds the file system's limit for one file.
         Fault::TooLarge | Fault::NameTooLong => 507,
         fault => fault.http_status(),
     }
 }
 
-/// The time that a change sets, in nanoseconds since the Unix epoch.
+/// Returns the time that a change sets, in nanoseconds since the Unix epoch.
 fn time_of(change: &Change) -> Option<i64> {
     match &change.action {
         Action::Set(element) => mtime_ns(&element.text),
@@ -138,7 +140,7 @@ async fn apply(exchange: &Exchange, change: &Change) -> Result<()> {
         Action::Remove => None,
     };
     match set(exchange, attribute(&change.name).as_bytes(), document.as_ref().map(String::as_bytes)).await {
-        // To remove what is not there is no error (RFC 4918 §14.23).
+        // Removing a missing property is not an error (RFC 4918 §14.23).
         Err(error) if error.fault() == Fault::AttributeNotFound => Ok(()),
         outcome => outcome,
     }
@@ -148,7 +150,7 @@ async fn set(exchange: &Exchange, name: &[u8], value: Option<&[u8]>) -> Result<(
     exchange.store().set_attribute(exchange.caller(), exchange.path(), name, value, false).await
 }
 
-/// Puts back what was there before the changes that had been made.
+/// Restores the values from before the changes made so far.
 async fn undo(exchange: &Exchange, made: &[Change], before: &[(bytes::Bytes, bytes::Bytes)], mtime_ns: Option<i64>) {
     for change in made {
         let name = attribute(&change.name);

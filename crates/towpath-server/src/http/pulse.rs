@@ -1,9 +1,10 @@
-//! Whether a client keeps up: what its connection waits for, and since when.
+//! Detects stalled clients: what a connection waits for, and since when.
 //!
-//! One [`Pulse`] a connection. The wire tells it when bytes come in and when the socket is full; answers tell it when they begin, when
-//! a piece of them moves, and when they end. What becomes of memory that a client does not move while others need it, is for [`crate::shares`] to say.
-//! [`Pulse::late`] compares all that with the limits; the connection asks it now and then
-//! and ends when the client is late. It costs no timer for each request, and holds for HTTP/1.1 and HTTP/2 alike.
+//! Each connection has one [`Pulse`]. The wire reports received bytes and a full socket; responses report their
+//! start, the progress of each piece, and their end. (Revoking memory that a client holds while others wait is the
+//! job of [`crate::shares`].) The connection calls [`Pulse::late`] periodically, which compares the state with the
+//! limits, and ends when a timeout has expired. This needs no timer per request, and works for HTTP/1.1 and HTTP/2
+//! alike.
 
 use std::{
     sync::{
@@ -17,22 +18,22 @@ use towpath_store::sys::clock::{self, Instant};
 
 use crate::config::Limits;
 
-/// A moment that has not come.
+/// A time that never comes.
 const NEVER: u64 = u64::MAX;
 
-/// What a client is late with.
+/// The timeout that a client exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Late {
-    /// A request header, begun and not finished.
+    /// A request header is incomplete.
     Header,
-    /// Its next request.
+    /// The connection is idle.
     Silent,
-    /// Taking the answer.
+    /// A response makes no progress.
     Taking,
 }
 
 impl Late {
-    /// What it is late with, in words.
+    /// Describes the timeout for log messages.
     pub(super) fn phrase(self) -> &'static str {
         match self {
             Late::Header => "its request header did not arrive in time",
@@ -42,30 +43,30 @@ impl Late {
     }
 }
 
-/// The state of one connection. Moments are milliseconds since it began.
+/// The state of one connection. Times are in milliseconds since its start.
 #[derive(Debug)]
 pub(super) struct Pulse {
     began: Instant,
-    /// Requests being answered.
+    /// Number of requests being processed.
     answering: AtomicUsize,
-    /// Pieces of answers that were given to the connection and not yet sent.
+    /// Number of response pieces passed to the connection and not yet sent.
     owed: AtomicUsize,
-    /// When a piece was last given or moved.
+    /// Time when a piece was last queued or made progress.
     moved: AtomicU64,
-    /// Since when the socket has been full.
+    /// Time since the socket has been full.
     full: AtomicU64,
-    /// Since when a request header has been coming in.
+    /// Time since a request header has been incomplete.
     header: AtomicU64,
-    /// How much of it has come.
+    /// Bytes of it received so far.
     header_bytes: AtomicU64,
-    /// Since when no request has been answered.
+    /// Time since no request has been processed.
     idle: AtomicU64,
-    /// Whether the connection carries many requests at once (HTTP/2), so that bytes between requests mean nothing.
+    /// Whether the connection is multiplexed (HTTP/2), so that bytes between requests are not a request header.
     multiplexed: AtomicBool,
 }
 
 impl Pulse {
-    /// The pulse of a connection that begins now.
+    /// Starts watching a new connection.
     pub(super) fn new() -> Self {
         Self {
             began: clock::now(),
@@ -84,7 +85,7 @@ impl Pulse {
         u64::try_from((clock::now() - self.began).as_millis()).unwrap_or(NEVER - 1)
     }
 
-    /// Records `bytes` received; gives how many bytes of an incomplete request header had been received before them.
+    /// Records `bytes` received. Returns how many bytes of an incomplete request header were received before.
     pub(super) fn received(&self, bytes: usize) -> u64 {
         if self.answering.load(Relaxed) > 0 || self.multiplexed.load(Relaxed) {
             return 0;
@@ -96,24 +97,24 @@ impl Pulse {
         self.header_bytes.fetch_add(bytes as u64, Relaxed)
     }
 
-    /// The socket took bytes.
+    /// Records that the socket accepted bytes.
     pub(super) fn sent(&self) {
         self.full.store(NEVER, Relaxed);
     }
 
-    /// The socket takes no more for now.
+    /// Records that the socket is full.
     pub(super) fn filled(&self) {
         if self.full.load(Relaxed) == NEVER {
             self.full.store(self.now(), Relaxed);
         }
     }
 
-    /// A piece of an answer moved towards the client.
+    /// Records progress of a response piece.
     pub(super) fn moved(&self) {
         self.moved.store(self.now(), Relaxed);
     }
 
-    /// A request has arrived; it is being answered until the guard goes.
+    /// Records a new request, which is processed until the guard is dropped.
     pub(super) fn begin(self: &Arc<Self>, multiplexed: bool) -> Answering {
         self.header.store(NEVER, Relaxed);
         self.multiplexed.store(multiplexed, Relaxed);
@@ -121,17 +122,17 @@ impl Pulse {
         Answering(Arc::clone(self))
     }
 
-    /// A piece of an answer is given to the connection; it is owed until the guard goes.
+    /// Records a response piece queued for the connection until the guard is dropped.
     pub(super) fn owe(self: &Arc<Self>) -> Owed {
         self.moved();
         self.owed.fetch_add(1, Relaxed);
         Owed(Arc::clone(self))
     }
 
-    /// How long until it is worth asking again.
+    /// Returns the time until the next check.
     ///
     /// # Errors
-    /// What the client is late with.
+    /// The timeout that the client exceeded.
     pub(super) fn late(&self, limits: &Limits) -> Result<Duration, Late> {
         let now = self.now();
         let idle = if self.answering.load(Relaxed) == 0 { self.idle.load(Relaxed) } else { NEVER };
@@ -150,7 +151,7 @@ impl Pulse {
     }
 }
 
-/// A request is being answered.
+/// Guard for a request being processed.
 #[derive(Debug)]
 pub(super) struct Answering(Arc<Pulse>);
 
@@ -162,12 +163,12 @@ impl Drop for Answering {
     }
 }
 
-/// A piece of an answer is on its way.
+/// Guard for a queued response piece.
 #[derive(Debug)]
 pub(super) struct Owed(Arc<Pulse>);
 
 impl Owed {
-    /// A part of it was sent.
+    /// Records that a part of it was sent.
     pub(super) fn moved(&self) {
         self.0.moved();
     }
@@ -184,7 +185,7 @@ impl Drop for Owed {
 mod tests {
     use super::*;
 
-    /// Handshake 20 s, stall 60 s, idle 1 h.
+    /// Checks after `seconds` with the default limits: handshake 20 s, stall 60 s, idle 1 h.
     fn late_after(seconds: u64, pulse: &Pulse) -> Result<Duration, Late> {
         let pulse = Pulse { began: pulse.began - Duration::from_secs(seconds), ..copy(pulse) };
         pulse.late(&Limits::default())

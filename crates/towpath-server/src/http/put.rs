@@ -1,7 +1,8 @@
-//! PUT: a whole file, or a piece of one ([`super::uploads`], [`super::parts`]). It becomes visible when it is whole and all that was promised holds.
+//! PUT: a whole file, or a part of one ([`super::uploads`], [`super::parts`]). The file becomes visible when it is
+//! complete and matches all promised digests.
 //!
-//! `X-OC-Mtime` gives the file its time (ownCloud; rclone sends it). A missing parent is 409, as RFC 4918 §9.7.1 has it, unless the
-//! setting `http.create_parents` says otherwise.
+//! `X-OC-Mtime` sets the modification time (ownCloud; rclone sends it). A missing parent is 409 (RFC 4918 §9.7.1)
+//! unless the setting `http.create_parents` is on.
 
 use std::{ops::Range, sync::Arc};
 
@@ -23,7 +24,7 @@ use super::{
 };
 use crate::access::Activity;
 
-/// Answers a PUT.
+/// Handles a PUT.
 pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Response<Content>, Refusal> {
     match Put::begin(exchange, &body).await {
         Ok(put) => put.carry_out(body).await,
@@ -34,7 +35,7 @@ pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Respon
     }
 }
 
-/// A PUT that may go on.
+/// A PUT that passed all initial checks.
 pub(super) struct Put<'a> {
     pub(super) exchange: &'a Exchange,
     existing: Option<Metadata>,
@@ -48,12 +49,12 @@ pub(super) struct Put<'a> {
 }
 
 impl<'a> Put<'a> {
-    /// Checks all that can be checked before the first byte of the body.
+    /// Makes all checks that are possible before the body arrives.
     async fn begin(exchange: &'a Exchange, body: &Incoming) -> Result<Self, Refusal> {
         if exchange.target.slash {
             return Err(not_a_directory());
         }
-        // Who may not ask about it does not learn from the refusal whether it exists.
+        // The refusal must not reveal the existence of a path to a caller who may not stat it.
         exchange.may(Activity::Stat)?;
         let existing = exchange.metadata().await?;
         exchange.may(if existing.is_some() { Activity::Modify } else { Activity::Create })?;
@@ -97,7 +98,7 @@ impl<'a> Put<'a> {
     }
 
     async fn whole(mut self, body: Incoming) -> Result<Response<Content>, Refusal> {
-        // The content is the whole file, so what is promised of one is promised of the other.
+        // The content is the whole file, so the digests of both apply.
         self.promised_of_content.iter().for_each(|digest| self.promised.insert(*digest));
         let _lease = self.exchange.open_file().await?;
         let handle = self.create(self.length, None).await?;
@@ -106,7 +107,7 @@ impl<'a> Put<'a> {
         self.commit(&*handle, size, self.promised.clone()).await
     }
 
-    /// Starts the file.
+    /// Creates the upload in the store.
     pub(super) async fn create(
         &self,
         size: Option<u64>,
@@ -122,13 +123,13 @@ impl<'a> Put<'a> {
             resume,
         };
         let created = self.exchange.store().create(self.exchange.caller(), self.exchange.path(), options).await;
-        // What is missing is the parent (RFC 4918 §9.7.1).
+        // The missing path is the parent (RFC 4918 §9.7.1).
         created.map_err(|error| {
             Refusal::from(error).or_status(Fault::NotFound, StatusCode::CONFLICT).of_refused_overwrite()
         })
     }
 
-    /// `If-None-Match: *` holds up to the moment in which the file becomes visible.
+    /// `If-None-Match: *` is enforced until the file becomes visible.
     fn overwrite(&self) -> Overwrite {
         let only_new = self.exchange.field(header::IF_NONE_MATCH).is_some_and(|text| text.trim() == "*");
         if only_new || self.exchange.may(Activity::Modify).is_err() { Overwrite::Refuse } else { Overwrite::Replace }
@@ -165,7 +166,7 @@ impl<'a> Put<'a> {
             upload::text(self.exchange, body).await?;
             return match size {
                 0 => self.finish(uploads, &key, &*self.open(uploads, &key, 0).await?, 0).await,
-                // What an earlier server has kept is found by opening it.
+                // Data kept by an earlier server run are found by opening the upload.
                 _ if self.resume.is_some() => Ok(incomplete(Some(&*self.open(uploads, &key, size).await?))),
                 _ => Ok(incomplete(uploads.get(&key).as_deref())),
             };
@@ -183,7 +184,7 @@ impl<'a> Put<'a> {
         }
     }
 
-    /// Takes the bytes of `range`; `close` takes the upload out.
+    /// Receives the bytes of `range`; `close` removes the upload from the table.
     pub(super) async fn take(
         &self,
         body: Incoming,
@@ -201,7 +202,7 @@ impl<'a> Put<'a> {
         if !damaged {
             upload.wrote(range.start..range.start + intake.written())?;
         } else if upload.resume.is_some() && close().is_some() {
-            // What was written of it would be found and taken for right.
+            // The partially written data would otherwise be found and taken as valid.
             upload.handle.abort().await?;
         }
         outcome.map(drop)
@@ -229,7 +230,8 @@ impl<'a> Put<'a> {
     ) -> Result<Response<Content>, Refusal> {
         match uploads.close(key) {
             Some(_) => self.commit(&*upload.handle, size, upload.promised()).await,
-            // Another request brought the last piece at the same time, and commits. (Nothing else closes an upload that is in use.)
+            // Another request delivered the last part concurrently and commits. (Nothing else closes an upload in
+            // use.)
             None => Ok(incomplete(Some(upload))),
         }
     }
@@ -239,7 +241,7 @@ fn not_a_directory() -> Refusal {
     Refusal::method_not_allowed("a directory cannot be uploaded: use MKCOL")
 }
 
-/// 308 with what is there.
+/// Returns 308 with the received ranges.
 fn incomplete(upload: Option<&Upload>) -> Response<Content> {
     let mut response = respond::empty(StatusCode::PERMANENT_REDIRECT);
     let extents = upload.map(Upload::extents).unwrap_or_default();
@@ -251,20 +253,20 @@ fn incomplete(upload: Option<&Upload>) -> Response<Content> {
     response
 }
 
-/// The name under which the upload can be taken up again.
+/// Parses the key under which the upload can be resumed.
 fn resume_key(exchange: &Exchange) -> Result<Option<ResumeKey>, Refusal> {
     let Some(text) = exchange.custom_field("towpath-resume") else { return Ok(None) };
     text.trim().parse().map(Some).map_err(|_| Refusal::bad_request("Towpath-Resume has 32 hexadecimal digits"))
 }
 
-/// The time that the file is to have.
+/// Parses the requested modification time.
 fn mtime(exchange: &Exchange) -> Result<Option<i64>, Refusal> {
     let Some(text) = exchange.custom_field("x-oc-mtime") else { return Ok(None) };
     let unreadable = || Refusal::bad_request("X-OC-Mtime is a time in seconds since 1970");
     mtime_ns(&text).map(Some).ok_or_else(unreadable)
 }
 
-/// `X-OC-Mtime`: seconds since the Unix epoch, with or without a fraction.
+/// Parses `X-OC-Mtime`: seconds since the Unix epoch, with or without a fraction. Returns nanoseconds.
 pub(super) fn mtime_ns(text: &str) -> Option<i64> {
     let (whole, fraction) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
     let seconds: i64 = whole.parse().ok()?;
@@ -273,7 +275,7 @@ pub(super) fn mtime_ns(text: &str) -> Option<i64> {
     }
     let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
     let nanoseconds: i64 = digits.parse().ok()?;
-    // Of a time before 1970 the fraction counts downwards, as all of it does.
+    // Before 1970 the fraction is negative too.
     let nanoseconds = if whole.starts_with('-') { -nanoseconds } else { nanoseconds };
     seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
 }

@@ -1,4 +1,4 @@
-//! Answers that say no: which status, why, and whose fault it is.
+//! Error responses: status, reason, and fault.
 
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use towpath_proto::{fault::FAULT_FIELD, http::challenge::BearerError};
@@ -10,73 +10,73 @@ use super::{
     verb::ALLOW,
 };
 
-/// Why a request is not carried out.
+/// Why a request was rejected.
 #[derive(Debug)]
 pub(super) struct Refusal {
     status: StatusCode,
     fault: Fault,
     text: String,
     headers: Vec<(HeaderName, HeaderValue)>,
-    /// The XML that names the WebDAV condition which does not hold (RFC 4918 §16).
+    /// XML of the violated WebDAV condition (RFC 4918 §16).
     condition: Option<String>,
-    /// Whether the password was right, and only the nonce too old (RFC 7616 §3.3).
+    /// Whether the password was right and only the nonce was stale (RFC 7616 §3.3).
     has_stale_nonce: bool,
-    /// What was wrong with the bearer token of the request, as RFC 6750 §3.1 calls it.
+    /// Error code of the request's bearer token (RFC 6750 §3.1).
     token_error: Option<&'static str>,
 }
 
 impl Refusal {
-    /// A refusal with a status of one's own and a sentence for people.
+    /// Creates a refusal with a status and a message.
     pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Self {
         let fault = Fault::from_http(status.as_u16());
         let (headers, condition, has_stale_nonce, token_error) = Default::default();
         Self { status, fault, text: text.into(), headers, condition, has_stale_nonce, token_error }
     }
 
-    /// 400.
+    /// Creates a 400.
     pub(super) fn bad_request(text: impl Into<String>) -> Self {
         Self { fault: Fault::MalformedRequest, ..Self::new(StatusCode::BAD_REQUEST, text) }
     }
 
-    /// 405 with what is allowed.
+    /// Creates a 405 with the allowed methods.
     pub(super) fn method_not_allowed(text: impl Into<String>) -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, text).with(header::ALLOW, HeaderValue::from_static(ALLOW))
     }
 
-    /// 503: the client has used up its share of something.
+    /// Creates a 503: the client has exhausted its share of a resource.
     pub(super) fn overloaded(text: impl Into<String>) -> Self {
         Self { fault: Fault::Overloaded, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, text) }
     }
 
-    /// 412.
+    /// Creates a 412.
     pub(super) fn precondition_failed() -> Self {
         Self::new(StatusCode::PRECONDITION_FAILED, "a condition of the request does not hold")
     }
 
-    /// 412: the request forbids to replace what is there.
+    /// Creates a 412: the request forbids overwriting.
     pub(super) fn destination_exists() -> Self {
         Self::new(StatusCode::PRECONDITION_FAILED, "the destination exists already").of(Fault::AlreadyExists)
     }
 
-    /// A WebDAV condition that does not hold, as [`towpath_proto::http::dav::error_body`] writes it.
+    /// Creates a refusal for a violated WebDAV condition, as written by [`towpath_proto::http::dav::error_body`].
     pub(super) fn condition(status: StatusCode, xml: String) -> Self {
         Self { condition: Some(xml), ..Self::new(status, "") }
     }
 
-    /// The same, called by another name in logs and metrics.
+    /// Sets the fault for logs and metrics.
     #[must_use]
     pub(super) fn of(self, fault: Fault) -> Self {
         Self { fault, ..self }
     }
 
-    /// The same with another header field.
+    /// Adds a header field.
     #[must_use]
     pub(super) fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self
     }
 
-    /// The same with another status: what a fault means depends on the method (a missing parent is 409 to MKCOL).
+    /// Sets another status for a fault whose meaning depends on the method (a missing parent is 409 for MKCOL).
     #[must_use]
     pub(super) fn or_status(mut self, fault: Fault, status: StatusCode) -> Self {
         if self.fault == fault {
@@ -85,51 +85,51 @@ impl Refusal {
         self
     }
 
-    /// The same for a client whose password was right: it does not ask its user again.
+    /// Marks the nonce as stale, so that the client does not prompt its user again.
     #[must_use]
     pub(super) fn of_stale_nonce(self) -> Self {
         Self { has_stale_nonce: true, ..self }
     }
 
-    /// The same for a request whose bearer token was of no use: `error` is the code of a [`BearerError`], which its challenge says.
+    /// Marks the bearer token as unusable: `error` is a [`BearerError`] code for the challenge.
     #[must_use]
     pub(super) fn of_token(self, error: &'static str) -> Self {
         Self { token_error: Some(error), ..self }
     }
 
-    /// What was wrong with the bearer token of the request.
+    /// Returns the error of the request's bearer token.
     pub(super) fn token_error(&self) -> Option<BearerError> {
         let description = self.text.lines().next().map(str::to_owned);
         self.token_error.map(|code| BearerError { code: code.into(), description })
     }
 
-    /// The file was created meanwhile: `If-None-Match` does not hold.
+    /// Sets 412 if the file was created meanwhile, because `If-None-Match` does not hold.
     #[must_use]
     pub(super) fn of_refused_overwrite(self) -> Self {
         self.or_status(Fault::AlreadyExists, StatusCode::PRECONDITION_FAILED)
     }
 
-    /// What it is called in logs and metrics.
+    /// Returns the fault for logs and metrics.
     pub(super) fn fault(&self) -> Fault {
         self.fault
     }
 
-    /// The sentence for people.
+    /// Returns the message.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The status.
+    /// Returns the status.
     pub(super) fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// Whether the password was right, and only the nonce too old.
+    /// Whether the password was right and only the nonce was stale.
     pub(super) fn has_stale_nonce(&self) -> bool {
         self.has_stale_nonce
     }
 
-    /// The answer, still without challenges.
+    /// Builds the response, without challenges.
     pub(super) fn into_response(self) -> Response<Content> {
         let (media_type, body) = match self.condition {
             Some(xml) => (respond::XML, xml),

@@ -1,4 +1,4 @@
-//! Small parts of answers.
+//! Helpers for responses.
 
 use std::fmt::Display;
 
@@ -8,13 +8,13 @@ use towpath_store::Metadata;
 
 use super::body::Content;
 
-/// The media type of WebDAV's answers.
+/// Media type of WebDAV responses.
 pub(super) const XML: HeaderValue = HeaderValue::from_static("application/xml; charset=utf-8");
 
-/// The media type of sentences.
+/// Media type of messages.
 pub(super) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// An answer of that status, with its length if it is known.
+/// Builds a response with that status, and its length if known.
 pub(super) fn with_status(status: StatusCode, content: Content) -> Response<Content> {
     let length = content.length();
     let mut response = Response::new(content);
@@ -25,24 +25,24 @@ pub(super) fn with_status(status: StatusCode, content: Content) -> Response<Cont
     response
 }
 
-/// An answer without a body.
+/// Builds a response without a body.
 pub(super) fn empty(status: StatusCode) -> Response<Content> {
     with_status(status, Content::Empty)
 }
 
-/// An answer 207.
+/// Builds a 207 response.
 pub(super) fn multistatus(content: Content) -> Response<Content> {
     let mut response = with_status(StatusCode::MULTI_STATUS, content);
     response.headers_mut().insert(header::CONTENT_TYPE, XML);
     response
 }
 
-/// A header value of visible ASCII; empty if it is none, which no caller gives.
+/// Creates a header value from visible ASCII; empty for other text, which no caller passes.
 pub(super) fn value(text: impl Display) -> HeaderValue {
     HeaderValue::try_from(text.to_string()).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// What conditions are compared with.
+/// Returns the validators for conditional requests.
 pub(super) fn validators(metadata: &Metadata) -> Validators {
     Validators {
         exists: true,
@@ -51,7 +51,7 @@ pub(super) fn validators(metadata: &Metadata) -> Validators {
     }
 }
 
-/// `ETag` and `Last-Modified`, as far as they are known.
+/// Adds `ETag` and `Last-Modified` as far as they are known.
 pub(super) fn tell_version(headers: &mut HeaderMap, validators: &Validators) {
     if let Some(etag) = &validators.etag {
         headers.insert(header::ETAG, value(etag));
@@ -61,8 +61,8 @@ pub(super) fn tell_version(headers: &mut HeaderMap, validators: &Validators) {
     }
 }
 
-/// All values of a field, joined by commas as RFC 9110 §5.3 has it; none if it is absent. Bytes that are no UTF-8 become
-/// replacement characters: the field stays there to be refused, rather than vanish.
+/// Returns all values of a field, joined by commas (RFC 9110 §5.3); `None` if it is absent. Invalid UTF-8 becomes
+/// replacement characters, so that the field is rejected rather than ignored.
 pub(super) fn field(headers: &HeaderMap, name: impl Into<HeaderName>) -> Option<String> {
     let values: Vec<_> =
         headers.get_all(name.into()).iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();

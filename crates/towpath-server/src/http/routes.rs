@@ -1,4 +1,4 @@
-//! From a request to an answer: what it is about, who asks, which function answers, and what is told about it in log and metrics.
+//! Request routing: target, caller, handler function, and the record in log and metrics.
 
 use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicBool};
 
@@ -27,7 +27,7 @@ use crate::{Service, shares::Holder, tell_operator};
 /// The value of `Server`.
 const SERVER: HeaderValue = HeaderValue::from_static(concat!("towpath/", env!("CARGO_PKG_VERSION")));
 
-/// Answers a request; errors become answers too.
+/// Answers a request; errors become responses.
 pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Request<Incoming>) -> Response<Reply> {
     let verb = Verb::of(request.method());
     let path = request.uri().path().to_owned();
@@ -54,18 +54,19 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
         *response.body_mut() = Content::Empty;
     }
     if http10.is_some_and(|keeps_alive| !keeps_alive || response.body().length().is_none()) {
-        // What has no length ends with its connection: there are no chunks in HTTP/1.0.
+        // A response without a length ends with its connection: HTTP/1.0 has no chunked coding.
         http10::announce_close(response.headers_mut());
     }
     response.map(|content| Reply::new(content, link, account))
 }
 
-/// Adds the figures of the connection and of the processors, for a request that wants them and is carried out. A caller without any right does not get them.
+/// Adds TCP and processor statistics to the response of a successful request that asks for them and whose caller has
+/// any rights.
 fn tell_tcp(exchange: &Exchange, headers: &mut HeaderMap) {
     if exchange.headers.contains_key(TCP_INFO_FIELD)
         && exchange.identity.has_rights()
         && let Ok(info) = net::tcp_info(&exchange.link.socket)
-        // Between two answers there is nothing to send by the nature of things.
+        // Between two responses an empty send queue is normal.
         && let told = (TcpInfo { is_starved: false, processor_percent: processor::percent_wanted_lately(), ..info })
         && let Ok(value) = HeaderValue::try_from(told.to_string())
     {
@@ -116,7 +117,7 @@ async fn carry_out(
     (outcome, exchange.account.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Checks what must hold for every request, whatever it is about: its framing, and the length of its header.
+/// Checks the framing and the header size of every request.
 fn check_head(service: &Service, parts: &http::request::Parts) -> Result<(), Refusal> {
     framing::check(parts.version, &parts.headers)?;
     if header_bytes(&parts.headers) > service.limits.header_bytes.0 {
@@ -158,19 +159,19 @@ async fn dispatch(exchange: &Exchange, body: Incoming) -> Result<Response<Conten
     }
 }
 
-/// What OPTIONS answers, on any path: what this server can do, not what the caller may do.
+/// Handles OPTIONS on any path: reports the capabilities of the server, not the rights of the caller.
 fn options() -> Response<Content> {
     let mut response = respond::empty(StatusCode::OK);
     let headers = response.headers_mut();
     headers.insert(header::ALLOW, HeaderValue::from_static(ALLOW));
     headers.insert("dav", HeaderValue::from_static("1, 2"));
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    // Without it Windows' client asks for FrontPage extensions first.
+    // Windows clients try FrontPage extensions first without it.
     headers.insert("ms-author-via", HeaderValue::from_static("DAV"));
     response
 }
 
-/// The size of a header as HTTP/2 counts it (RFC 9113 §6.5.2).
+/// Returns the size of a header as counted by HTTP/2 (RFC 9113 §6.5.2).
 fn header_bytes(headers: &HeaderMap) -> u64 {
     headers.iter().map(|(name, value)| (name.as_str().len() + value.len() + 32) as u64).sum()
 }

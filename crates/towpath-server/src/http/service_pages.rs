@@ -1,8 +1,8 @@
-//! Pages about the server itself: its counters, and whether it works.
+//! Pages about the server: metrics and health.
 //!
-//! They live at `/.well-known/towpath/metrics` and `/.well-known/towpath/health`, and also at `/metrics` and `/healthz` where people look
-//! for them. A file of such a name in the export wins: nothing that is exported is hidden by them, but for the health page, which a watchdog
-//! must get at the former place whoever it is ([`health`]).
+//! They are at `/.well-known/towpath/metrics` and `/.well-known/towpath/health`, and also at the customary `/metrics`
+//! and `/healthz`. Exported files of the same name take precedence, except for the health page at its well-known
+//! path, which monitoring must reach without credentials ([`health`]).
 
 use http::{HeaderValue, Method, Response, StatusCode, header};
 
@@ -22,13 +22,13 @@ const PAGES: [(&[u8], Page); 4] = [
     (b"/healthz", Page::Health),
 ];
 
-/// The health page, for anybody who asks for it at its own place.
+/// Returns the health page for any client that requests its well-known path.
 pub(super) fn health(service: &Service, method: &Method, path: &str) -> Option<Response<Content>> {
     let asks = matches!(*method, Method::GET | Method::HEAD) && path == "/.well-known/towpath/health";
     asks.then(|| render(service, Page::Health))
 }
 
-/// The page at the target of the request, which is known to be no file; none if there is none either.
+/// Returns the page at the target of a request that matches no file, if there is one.
 pub(super) fn find(exchange: &Exchange) -> Option<Response<Content>> {
     let (_, page) = PAGES.iter().find(|(path, _)| *path == exchange.path().as_bytes())?;
     Some(render(&exchange.service, *page))

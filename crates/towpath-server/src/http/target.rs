@@ -1,4 +1,4 @@
-//! Paths of the store in URLs, both ways. Names are bytes: each odd one survives the way there and back.
+//! Converts between store paths and URLs. Names are bytes and survive the round trip.
 
 use http::Uri;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode};
@@ -7,33 +7,33 @@ use towpath_store::{Secret, StorePath};
 use super::refusal::Refusal;
 use crate::access::bearer;
 
-/// What stands for itself in a path: unreserved characters (RFC 3986 §2.3) and the slash.
+/// Characters that are not encoded in a path: unreserved characters (RFC 3986 §2.3) and the slash.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// What stands for itself in a name: a slash does not.
+/// Characters that are not encoded in a name: like in a path, without the slash.
 const NAME: &AsciiSet = &PATH.add(b'/');
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Debug)]
 pub(super) struct Target {
     /// The path in the store.
     pub(super) path: StorePath,
-    /// Whether it was written with a slash at its end, as a directory.
+    /// Whether it has a trailing slash, like a directory.
     pub(super) slash: bool,
-    /// The token in `?authz=`, where there is one: `Bearer%20...` as XRootD's clients write it, or the token alone.
+    /// The token in `?authz=`, if any: `Bearer%20...`, as XRootD clients send it, or the bare token.
     pub(super) token: Option<Secret>,
 }
 
 impl Target {
-    /// The target of a request.
+    /// Parses the target of a request.
     pub(super) fn of(uri: &Uri) -> Result<Self, Refusal> {
-        // `OPTIONS *` asks about the server as a whole.
+        // `OPTIONS *` refers to the server as a whole.
         let text = if uri.path() == "*" { "/" } else { uri.path() };
         Ok(Self { path: decode(text)?, slash: text.ends_with('/'), token: uri.query().and_then(token_in) })
     }
 }
 
-/// The path that a URL's path component says.
+/// Decodes the path component of a URL.
 pub(super) fn decode(text: &str) -> Result<StorePath, Refusal> {
     let bytes: Vec<u8> = percent_decode(text.as_bytes()).collect();
     StorePath::parse(&bytes).map_err(|error| match error {
@@ -42,12 +42,12 @@ pub(super) fn decode(text: &str) -> Result<StorePath, Refusal> {
     })
 }
 
-/// The path that a whole URL or an absolute path says, whatever its host; none if it says none.
+/// Returns the path of a full URL or an absolute path, ignoring the host; `None` if it is invalid.
 pub(super) fn of_url(url: &str) -> Option<StorePath> {
     decode(url.parse::<Uri>().ok()?.path()).ok()
 }
 
-/// The URL's path component for a path; a directory's ends with a slash.
+/// Encodes a path as a URL path; a directory gets a trailing slash.
 pub(super) fn encode(path: &StorePath, directory: bool) -> String {
     let mut text = percent_encoding::percent_encode(path.as_bytes(), PATH).to_string();
     if directory && !path.is_root() {
@@ -56,7 +56,7 @@ pub(super) fn encode(path: &StorePath, directory: bool) -> String {
     text
 }
 
-/// The URL's path component for an entry of a directory, also for one that no [`StorePath`] can have.
+/// Encodes the URL path of a directory entry, also for names that a [`StorePath`] cannot hold.
 pub(super) fn encode_name(directory: &StorePath, name: &[u8]) -> String {
     let directory = encode(directory, true);
     let separator = if directory.ends_with('/') { "" } else { "/" };

@@ -1,16 +1,18 @@
-//! `COPY` between this server and another one ([WLCG HTTP-TPC](https://twiki.cern.ch/twiki/bin/view/LCG/HttpTpcTechnical)): with `Source`
-//! the file is fetched (pull), with a `Destination` at another server it is sent there (push).
+//! `COPY` between this server and another one ([WLCG
+//! HTTP-TPC](https://twiki.cern.ch/twiki/bin/view/LCG/HttpTpcTechnical)): with `Source` the file is fetched (pull),
+//! with a `Destination` on another server it is sent there (push).
 //!
-//! The answer begins at once, with 202 and a performance marker; a marker follows every few seconds with the bytes that are written at the destination,
-//! and at the end one line that says how it went. A client that leaves ends the copy.
+//! The response begins immediately with 202 and a performance marker; further markers follow every few seconds with
+//! the number of bytes written at the destination, and the last line reports the outcome. Disconnecting cancels the
+//! copy.
 //!
 //! | field | meaning here |
 //! | --- | --- |
 //! | `TransferHeader*` | sent to the other server without its prefix |
-//! | `Overwrite` | `F`: a file that exists is not replaced |
-//! | `RequireChecksumVerification` | `true`: the copy fails unless Adler-32 can be compared; else what both ends know is compared |
-//! | `Credential` | `none`; delegation is not spoken here |
-//! | `X-Number-Of-Streams`, `SciTag`, `ClientInfo`, `Secure-Redirection`, `Copy-Flags` | taken, and without effect |
+//! | `Overwrite` | `F`: do not replace an existing file |
+//! | `RequireChecksumVerification` | `true`: fail unless Adler-32 can be compared; otherwise compare the digests known to both ends |
+//! | `Credential` | `none`; delegation is not supported |
+//! | `X-Number-Of-Streams`, `SciTag`, `ClientInfo`, `Secure-Redirection`, `Copy-Flags` | accepted and ignored |
 
 use std::time::Duration;
 
@@ -37,16 +39,16 @@ use crate::{
     third_party::{Direction, Running, State, ThirdPartyCopy},
 };
 
-/// The longest time between two markers that clients put up with is 30 s.
+/// Maximum interval between two markers; clients time out after 30 s.
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 
-/// What is compared if `RequireChecksumVerification` asks for it: every storage of the field can compute it.
+/// Digest required by `RequireChecksumVerification`: every storage in the field can compute it.
 const REQUIRED: Algorithm = Algorithm::Adler32;
 
-/// What a header field of the request is called that is meant for the other server.
+/// Prefix of request header fields meant for the other server.
 const FORWARDED: &str = "transferheader";
 
-/// Fields that concern one connection or one message, and are the business of whoever sends that (RFC 9110 §7.6.1).
+/// Hop-by-hop and message-specific fields, set by each sender itself (RFC 9110 §7.6.1).
 const NOT_FORWARDED: [&str; 15] = [
     "accept-encoding",
     "connection",
@@ -65,19 +67,19 @@ const NOT_FORWARDED: [&str; 15] = [
     "http2-settings",
 ];
 
-/// Where a COPY leads.
+/// The remote end of a COPY.
 #[derive(Debug)]
 pub(super) enum Other {
-    /// To here, from that URL.
+    /// Copies from that URL to this server.
     Source(String),
-    /// From here, to that URL.
+    /// Copies from this server to that URL.
     Destination(String),
 }
 
-/// Answers a COPY between this server and another.
+/// Handles a COPY between this server and another.
 pub(super) async fn copy(exchange: &Exchange, other: &Other) -> Result<Response<Content>, Refusal> {
     if !exchange.service.third_party.is_served() {
-        // For a Destination that is elsewhere WebDAV has a status of its own (RFC 4918 §9.8.5).
+        // WebDAV defines a status for a Destination on another server (RFC 4918 §9.8.5).
         let status =
             if matches!(other, Other::Source(_)) { StatusCode::NOT_IMPLEMENTED } else { StatusCode::BAD_GATEWAY };
         return Err(Refusal::new(status, "this server makes no third-party copies"));
@@ -113,7 +115,7 @@ pub(super) async fn copy(exchange: &Exchange, other: &Other) -> Result<Response<
     Ok(answer(exchange, running))
 }
 
-/// The other server's file.
+/// Parses the URL of the remote file.
 fn remote(url: &str) -> Result<Url, Refusal> {
     let url: Url = url.trim().parse().map_err(|error| Refusal::bad_request(format!("the other URL: {error}")))?;
     match url.scheme().family() {
@@ -140,12 +142,12 @@ fn required_checksum(exchange: &Exchange) -> Result<Option<Algorithm>, Refusal> 
     }
 }
 
-/// Whether the caller may put a file here: the same as for a PUT.
+/// Checks that the caller may create the file here, as for a PUT.
 async fn may_pull(exchange: &Exchange, overwrite: Overwrite) -> Result<Overwrite, Refusal> {
     if exchange.target.slash {
         return Err(Refusal::method_not_allowed("a directory cannot be fetched"));
     }
-    // Who may not ask about it does not learn from the refusal whether it exists.
+    // The refusal must not reveal the existence of a path to a caller who may not stat it.
     exchange.may(Activity::Stat)?;
     let existing = exchange.metadata().await?;
     match &existing {
@@ -169,7 +171,7 @@ async fn may_pull(exchange: &Exchange, overwrite: Overwrite) -> Result<Overwrite
     Ok(if exchange.may(Activity::Modify).is_ok() { overwrite } else { Overwrite::Refuse })
 }
 
-/// A missing parent is made where the settings say so, as for a PUT.
+/// Checks that the parent exists, unless the settings create missing parents as for a PUT.
 async fn parent_exists(exchange: &Exchange) -> Result<(), Refusal> {
     let Some(parent) = exchange.path().parent().filter(|_| !exchange.service.http.settings.create_parents) else {
         return Ok(());
@@ -183,7 +185,7 @@ async fn parent_exists(exchange: &Exchange) -> Result<(), Refusal> {
     }
 }
 
-/// Whether the caller may read the file that is here.
+/// Checks that the caller may read the local file.
 async fn may_push(exchange: &Exchange) -> Result<(), Refusal> {
     exchange.may(Activity::Stat)?;
     let source: Metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
@@ -195,7 +197,7 @@ async fn may_push(exchange: &Exchange) -> Result<(), Refusal> {
     }
 }
 
-/// The fields for the other server. All of them may be secrets, so none prints its value.
+/// Returns the fields for the other server. All are marked sensitive, so that their values are not printed.
 fn forwarded(headers: &HeaderMap) -> HeaderMap {
     let mut forwarded = HeaderMap::new();
     for (name, value) in headers {
@@ -213,14 +215,14 @@ fn forwarded(headers: &HeaderMap) -> HeaderMap {
     forwarded
 }
 
-/// The bearer token among `headers`, which is kept apart: it obeys the rules that hold for all tokens.
+/// Removes the bearer token from `headers`, because it is subject to the rules for tokens.
 fn take_token(headers: &mut HeaderMap) -> Option<Secret> {
     let token = headers.get(header::AUTHORIZATION).and_then(|value| bearer::in_credentials(value.to_str().ok()?))?;
     headers.remove(header::AUTHORIZATION);
     Some(token)
 }
 
-/// 202, and a body that lasts as long as the copy.
+/// Returns 202 with a body that lasts as long as the copy.
 fn answer(exchange: &Exchange, running: Running) -> Response<Content> {
     let pause = exchange.service.third_party.settings.markers.0.min(LONGEST_SILENCE);
     let begun = Some(Report { running, next: clock::now(), pause });
@@ -230,16 +232,16 @@ fn answer(exchange: &Exchange, running: Running) -> Response<Content> {
     response
 }
 
-/// What the client of a copy is told.
+/// Progress reports to the client.
 struct Report {
     running: Running,
-    /// When the next marker is due.
+    /// Time of the next marker.
     next: Instant,
     pause: Duration,
 }
 
 impl Report {
-    /// The next part of the body: a marker when it is time for one, a last marker with the verdict at the end.
+    /// Returns the next part of the body: a marker when due, or the last marker with the outcome.
     async fn next(mut self) -> (towpath_store::Result<Chunk>, Option<Self>) {
         let ended = timeout_at(self.next, self.running.finished()).await;
         let marker = self.marker();
@@ -264,7 +266,7 @@ impl Report {
     }
 }
 
-/// An error in words for the one who asked for the copy.
+/// Formats an error for the client that requested the copy.
 fn told(error: &Error) -> String {
     match error.fault() {
         Fault::Internal => "this server failed; its log says why".into(),

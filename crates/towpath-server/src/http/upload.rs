@@ -1,4 +1,4 @@
-//! Taking the body of an upload: from the connection into a write handle, receiving and writing at the same time.
+//! Receives upload bodies: from the connection into a write handle, overlapping network and disk.
 
 use std::collections::VecDeque;
 
@@ -18,19 +18,21 @@ use super::{
 };
 use crate::config::Limits;
 
-/// What may wait for the store while the next bytes come in.
+/// Maximum number of bytes waiting for the store while more are received.
 const WAITING_BYTES: usize = 1 << 20;
 
-/// Pieces shorter than this are written together with their successors: a call of the store costs as much as copying them.
+/// Pieces shorter than this are joined with their successors before writing, in bytes: a store call costs as much as
+/// copying them.
 const SHORT_BYTES: usize = 128 << 10;
 
-/// What is read of a body that nobody wants, so that its sender gets to read the answer before the connection ends.
+/// Maximum number of bytes read from an unwanted body, so that its sender can read the response before the connection
+/// ends.
 const DISCARDED_BYTES: u64 = 16 << 20;
 
-/// The longest body of a request that is no upload (XML, JSON).
+/// Maximum size of a request body that is not an upload (XML, JSON), in bytes.
 const TEXT_BYTES: usize = 256 << 10;
 
-/// The next bytes of a body; none at its end.
+/// Returns the next bytes of a body; `None` at its end.
 pub(super) async fn next(body: &mut Incoming, limits: &Limits) -> Result<Option<Bytes>, Refusal> {
     loop {
         let frame = timeout(limits.stall.0, body.frame())
@@ -45,19 +47,20 @@ pub(super) async fn next(body: &mut Incoming, limits: &Limits) -> Result<Option<
             }
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(bytes) if !bytes.is_empty() => return Ok(Some(bytes)),
-                // Trailers mean nothing here.
+                // Trailers are ignored.
                 _ => {}
             },
         }
     }
 }
 
-/// Whether a body is told to be empty. Nobody waits for its end: curl 7.88 sends none over HTTP/2 where it only asks for a challenge.
+/// Whether a body is announced as empty. Do not wait for its end: curl 7.88 sends none over HTTP/2 when it only
+/// probes for a challenge.
 fn is_told_empty(body: &Incoming) -> bool {
     body.size_hint().exact() == Some(0)
 }
 
-/// Reads a short body whole.
+/// Reads a short body completely.
 pub(super) async fn text(exchange: &Exchange, mut body: Incoming) -> Result<Vec<u8>, Refusal> {
     let mut text = Vec::new();
     if is_told_empty(&body) {
@@ -66,7 +69,7 @@ pub(super) async fn text(exchange: &Exchange, mut body: Incoming) -> Result<Vec<
     let limits = &exchange.service.limits;
     let claim = exchange.claim();
     let receiving = async {
-        // For what has come, and twice as much again each time; the client keeps it until it has sent the rest.
+        // Reserves memory for the received bytes, doubling each time; the client holds it until it has sent the rest.
         let mut reserved: Vec<Reserved> = Vec::new();
         let mut reserved_bytes = 0;
         while let Some(bytes) = next(&mut body, limits).await? {
@@ -92,7 +95,7 @@ pub(super) async fn text(exchange: &Exchange, mut body: Incoming) -> Result<Vec<
     Ok(text)
 }
 
-/// Reads a little of a body that nobody wants; not of one that waits for `100 Continue`, and would be invited by that.
+/// Reads a part of an unwanted body, unless its client waits for `100 Continue`, which reading would send.
 pub(super) async fn discard(headers: &HeaderMap, mut body: Incoming, limits: &Limits) {
     if headers.contains_key(header::EXPECT) || is_told_empty(&body) {
         return;
@@ -106,16 +109,16 @@ pub(super) async fn discard(headers: &HeaderMap, mut body: Incoming, limits: &Li
     }
 }
 
-/// What a body must be.
+/// The promised properties of a body.
 #[derive(Debug, Default)]
 pub(super) struct Promise {
-    /// Its exact length.
+    /// The exact length.
     pub(super) length: Option<u64>,
-    /// Its digests.
+    /// The digests.
     pub(super) digests: Digests,
 }
 
-/// Takes a body into a write handle.
+/// Receives a body into a write handle.
 pub(super) struct Intake<'a> {
     exchange: &'a Exchange,
     claim: Claim,
@@ -128,13 +131,13 @@ pub(super) struct Intake<'a> {
     hasher: Hasher,
 }
 
-/// A body being read: the body back, and its next bytes with the memory reserved for them.
+/// A body being read: returns the body and its next bytes with their reserved memory.
 type Receiving<'a> = BoxFuture<'a, (Incoming, Result<Option<(Bytes, Reserved)>, Refusal>)>;
 
-/// Bytes being written: their number, and whether that succeeded.
+/// Bytes being written: their number and the outcome.
 type Writing<'a> = BoxFuture<'a, (u64, Result<()>)>;
 
-/// The outcome of what is under way; none at once if nothing is.
+/// Waits for the operation in flight; returns `None` immediately if there is none.
 async fn under_way<T>(future: Option<&mut BoxFuture<'_, T>>) -> Option<T> {
     match future {
         Some(future) => Some(future.await),
@@ -143,7 +146,7 @@ async fn under_way<T>(future: Option<&mut BoxFuture<'_, T>>) -> Option<T> {
 }
 
 impl<'a> Intake<'a> {
-    /// An intake that writes from `start` on.
+    /// Creates an intake that writes from offset `start`.
     pub(super) fn new(exchange: &'a Exchange, handle: &'a dyn WriteHandle, start: u64, promise: &Promise) -> Self {
         Self {
             exchange,
@@ -158,12 +161,12 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// How many bytes are in the handle, from the start on without gap.
+    /// Returns the number of contiguous bytes written from the start.
     pub(super) fn written(&self) -> u64 {
         self.written
     }
 
-    /// Takes the body to its end, which must be as promised; its length.
+    /// Receives the whole body, verifies it, and returns its length.
     pub(super) async fn take(&mut self, body: Incoming, promise: &Promise) -> Result<u64, Refusal> {
         let mut body = Some(body);
         let mut receiving: Option<Receiving<'a>> = None;
@@ -179,7 +182,7 @@ impl<'a> Intake<'a> {
             if receiving.is_none() && writing.is_none() {
                 break;
             }
-            // Both are polled to their end: one that waits for memory must not keep the other from giving its back.
+            // Both futures are polled: a receiver waiting for memory must not block the writer that releases it.
             tokio::select! {
                 Some((rest, bytes)) = under_way(receiving.as_mut()) => {
                     receiving = None;
@@ -189,7 +192,7 @@ impl<'a> Intake<'a> {
                             body = Some(rest);
                         }
                         Ok(None) => {}
-                        // What came before is still written: an upload in pieces goes on from there.
+                        // Earlier bytes are still written: a multipart upload resumes after them.
                         Err(refusal) => broken = Some(refusal),
                     }
                 }
@@ -234,7 +237,7 @@ impl<'a> Intake<'a> {
         Ok(())
     }
 
-    /// Starts to write what waits, or the first long piece of it.
+    /// Starts writing the queued bytes, or the first long piece of them.
     fn write_next(&mut self) -> Writing<'a> {
         let mut pieces = Vec::new();
         let mut length = 0;
@@ -267,7 +270,7 @@ impl<'a> Intake<'a> {
     }
 }
 
-/// The pieces in one, with the memory reserved for them.
+/// Joins the pieces, with their reserved memory.
 fn join(pieces: Vec<(Bytes, Reserved)>, length: usize) -> (Bytes, Vec<Reserved>) {
     let (mut bytes, reserved): (Vec<Bytes>, Vec<Reserved>) = pieces.into_iter().unzip();
     if bytes.len() == 1 {

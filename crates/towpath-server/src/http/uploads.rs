@@ -1,17 +1,19 @@
-//! Uploads in pieces: `PUT` with `Content-Range`, so that an interrupted upload goes on where it stopped.
+//! Resumable uploads in parts: `PUT` with `Content-Range`.
 //!
-//! | request | answer |
+//! | request | response |
 //! | --- | --- |
 //! | `PUT`, `Content-Range: bytes 0-99/300`, the bytes | 308, `Range: bytes=0-99`: stored, more is missing |
-//! | `PUT`, `Content-Range: bytes */300`, no body | 308, `Range: bytes=0-99`: what is there; no `Range` if nothing is |
-//! | `PUT`, `Content-Range: bytes 100-299/300`, the bytes | 201 or 204: the file is whole, verified and visible |
+//! | `PUT`, `Content-Range: bytes */300`, no body | 308, `Range: bytes=0-99`: the received bytes; no `Range` if there are none |
+//! | `PUT`, `Content-Range: bytes 100-299/300`, the bytes | 201 or 204: the file is complete, verified and visible |
 //!
-//! Pieces may come in any order and at once if the store can write so. What arrived of a piece that broke off counts. `Digest`,
-//! `Repr-Digest` and `OC-Checksum` are of the whole file and may come with any piece; `Content-Digest` and `Content-MD5` are of the
-//! piece. An upload belongs to the one who sends it (for anonymous callers, to their address), its path and its size; it is given up
-//! when no request has been about it for [`IDLE`], and when the server stops. With `Towpath-Resume: KEY` (32 hexadecimal digits that stand for one
-//! version of the source) what came stays even then, if the store can keep it; without, nobody could tell whether the source is still the same. At most [`UPLOADS`] are open at once, and
-//! one caller has its share of them ([`crate::shares`]). How towpath's own client says what it wants with `Towpath-Upload` is told in [`super::parts`].
+//! Parts may arrive in any order and concurrently if the store supports it. The received bytes of an interrupted part
+//! are kept. `Digest`, `Repr-Digest` and `OC-Checksum` apply to the whole file and may come with any part;
+//! `Content-Digest` and `Content-MD5` apply to the part. An upload is identified by its sender (for anonymous
+//! callers, their address), path and size. It is aborted when no request has used it for [`IDLE`], and when the
+//! server stops. With `Towpath-Resume: KEY` (32 hexadecimal digits that identify one version of the source) the
+//! received data are kept even then, if the store supports it; without a key, a later client could not verify that
+//! the source is unchanged. At most [`UPLOADS`] are open, of which each caller has a fair share ([`crate::shares`]).
+//! The `Towpath-Upload` field of towpath's own client is described in [`super::parts`].
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -36,25 +38,26 @@ use crate::{
     shares::{Class, Holder, Lease, Shares},
 };
 
-/// How long an upload waits for its next piece.
+/// Maximum time that an upload waits for its next part.
 const IDLE: Duration = Duration::from_secs(900);
 
-/// How soon an upload that is in use is looked at again. What a request that broke off leaves is kept up to this much shorter.
+/// Interval between checks of an upload in use. The data of an interrupted request may be kept for up to this much
+/// less time.
 const RECHECK: Duration = Duration::from_secs(60);
 
-/// Uploads that may be open at once: each holds a descriptor. One caller gets its share.
+/// Maximum number of open uploads; each holds a file descriptor. One caller gets its fair share.
 const UPLOADS: u64 = 1024;
 
-/// How long nobody may have been about an upload that another one of the same source takes the place of: its client was killed.
+/// Minimum idle time after which an upload is superseded by another one of the same source, whose client was killed.
 const TAKEN_OVER: Duration = Duration::from_secs(3);
 
-/// Pieces with gaps between them that one upload may have.
+/// Maximum number of discontiguous extents of one upload.
 const EXTENTS: usize = 1024;
 
-/// Of more extents that are present there would be no room for new pieces. They may come again.
+/// Maximum number of present extents reported; more would leave no room for new parts. The others are sent again.
 pub(super) const PRESENT_EXTENTS: usize = EXTENTS / 2;
 
-/// Whose upload it is, and of what.
+/// The owner and the file of an upload.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     owner: Owner,
@@ -63,28 +66,28 @@ pub(super) struct Key {
     name: Name,
 }
 
-/// What tells an upload from others of the same file.
+/// Distinguishes an upload from others of the same file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Name {
-    /// Nothing.
+    /// No distinction.
     None,
     /// The version of its source.
     Resume(ResumeKey),
-    /// What its client was told when it began.
+    /// The identifier returned to its client at the start.
     Begun(UploadId),
 }
 
-/// Names an upload that was begun as such. It prints as 32 hexadecimal digits.
+/// Identifies an upload started with `begin`. Formatted as 32 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct UploadId(u128);
 
 impl UploadId {
-    /// One that nobody can guess.
+    /// Generates an unguessable identifier.
     pub(super) fn new() -> Self {
         Self(u128::from_be_bytes(random::bytes()))
     }
 
-    /// The one that prints as `text`.
+    /// Parses an identifier.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let is_id = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         u128::from_str_radix(text, 16).ok().filter(|_| is_id).map(Self)
@@ -97,7 +100,7 @@ impl fmt::Display for UploadId {
     }
 }
 
-/// Who sends an upload. Without a token there is only the address.
+/// The sender of an upload. Without authentication, its address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Owner {
     person: Person,
@@ -105,7 +108,7 @@ struct Owner {
 }
 
 impl Key {
-    /// The key of an upload of `size` bytes by `caller`.
+    /// Creates the key of an upload of `size` bytes by `caller`.
     pub(super) fn new(caller: &Caller, path: &StorePath, size: u64, name: Name) -> Self {
         let person = Person::of(caller);
         let address = caller.address.filter(|_| person.is_anonymous());
@@ -114,7 +117,7 @@ impl Key {
     }
 }
 
-/// All uploads in pieces.
+/// All uploads in parts.
 #[derive(Debug)]
 pub(super) struct Uploads {
     open: Arc<Mutex<HashMap<Key, Arc<Upload>>>>,
@@ -127,20 +130,20 @@ impl Default for Uploads {
     }
 }
 
-/// What a caller takes of its shares for an upload in pieces.
+/// The leases of one upload in parts.
 #[derive(Debug)]
 pub(super) struct Leases {
     _upload: Lease,
-    /// That of the staged file.
+    /// The lease of the staging file.
     _file: Lease,
 }
 
-/// One upload.
+/// One upload in parts.
 #[derive(Debug)]
 pub(super) struct Upload {
-    /// Where its bytes go.
+    /// The write handle in the store.
     pub(super) handle: Arc<dyn WriteHandle>,
-    /// The name under which what came of it stays.
+    /// The key under which received data are kept.
     pub(super) resume: Option<ResumeKey>,
     state: Mutex<State>,
     _leases: Leases,
@@ -148,7 +151,7 @@ pub(super) struct Upload {
 
 #[derive(Debug)]
 struct State {
-    /// What has been written: sorted, none empty, no two touching.
+    /// The written ranges: sorted, non-empty, never adjacent.
     extents: Vec<Range<u64>>,
     promised: Digests,
     touched: Instant,
@@ -159,15 +162,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Uploads {
-    /// The upload of that key, if it is open. It stays open for as long as the caller holds it, and [`IDLE`] longer.
+    /// Returns the upload with that key, if it is open. It stays open while the caller holds it, and [`IDLE`] longer.
     pub(super) fn get(&self, key: &Key) -> Option<Arc<Upload>> {
         lock(&self.open).get(key).map(Arc::clone)
     }
 
-    /// Takes what one more upload needs from the shares of `holder`; `files` are all open files.
+    /// Takes the leases for one more upload from the shares of `holder`; `files` is the pool of open files.
     ///
     /// # Errors
-    /// `Overloaded` if its shares do not permit one more.
+    /// `Overloaded` if the holder's shares do not permit one more.
     pub(super) fn lease(&self, holder: &Arc<Holder>, files: &Shares) -> Result<Leases> {
         let leases = self.shares.try_take(holder, 1, Class::Large).zip(files.try_take(holder, 1, Class::Large));
         let message = "you have as many uploads open as your share permits: finish some, or try again later";
@@ -175,10 +178,11 @@ impl Uploads {
         Ok(Leases { _upload: upload, _file: file })
     }
 
-    /// Makes way for an upload of the same source to the same place as `key`'s, of a client that takes it up again under the name `resume`.
+    /// Closes an idle upload of the same source to the same destination as `key`'s, so that a client can resume it
+    /// under the key `resume`.
     ///
     /// # Errors
-    /// `Overloaded` if another client is about it.
+    /// `Overloaded` if another client is using it.
     pub(super) fn make_way(&self, key: &Key, resume: ResumeKey) -> Result<()> {
         let mut uploads = lock(&self.open);
         let is_same = |other: &Key, upload: &Upload| {
@@ -197,8 +201,8 @@ impl Uploads {
         Ok(())
     }
 
-    /// Opens the upload of that key with a new `handle`, in which something may be `present`; what came of it stays under the name `resume`. If another request was faster, its upload,
-    /// and `handle` is dropped.
+    /// Registers the upload of `key` with a new `handle`, which may have data `present` and is resumable under the
+    /// key `resume`. If another request was faster, returns that upload and drops `handle`.
     pub(super) fn open(
         &self,
         key: Key,
@@ -221,18 +225,18 @@ impl Uploads {
         }
     }
 
-    /// Takes the upload out; none if another request did so before.
+    /// Removes the upload from the table; `None` if another request already did.
     pub(super) fn close(&self, key: &Key) -> Option<Arc<Upload>> {
         lock(&self.open).remove(key)
     }
 }
 
-/// Gives the upload up if it has been idle for long; if not, when to ask again; none if it is not there any more.
+/// Aborts an idle upload. Otherwise returns when to check again; `None` if it is gone.
 fn give_up_if_idle(uploads: &Mutex<HashMap<Key, Arc<Upload>>>, key: &Key) -> Option<Instant> {
     let mut uploads = lock(uploads);
     let upload = uploads.get(key)?;
     let now = clock::now();
-    // A request that holds it may be in the middle of a long piece. Nobody gets hold of it while the map is locked.
+    // A request that holds it may be receiving a long part. No request can get it while the map is locked.
     if Arc::strong_count(upload) > 1 {
         lock(&upload.state).touched = now;
         return Some(now + RECHECK);
@@ -245,7 +249,7 @@ fn give_up_if_idle(uploads: &Mutex<HashMap<Key, Arc<Upload>>>, key: &Key) -> Opt
     Some(idle_at)
 }
 
-/// Sees to it that an upload does not stay open for ever. When the server is gone its uploads go with it.
+/// Aborts an upload once it is idle. Ends when the server drops its uploads.
 async fn give_up_when_idle(uploads: Weak<Mutex<HashMap<Key, Arc<Upload>>>>, key: Key) {
     let look = || give_up_if_idle(&*uploads.upgrade()?, &key);
     while let Some(idle_at) = look() {
@@ -254,21 +258,21 @@ async fn give_up_when_idle(uploads: Weak<Mutex<HashMap<Key, Arc<Upload>>>>, key:
 }
 
 impl Upload {
-    /// Digests that the whole file must have.
+    /// Adds digests that the whole file must match.
     pub(super) fn promise(&self, digests: &Digests) {
         let mut state = lock(&self.state);
         digests.iter().for_each(|digest| state.promised.insert(*digest));
     }
 
-    /// All that was promised so far.
+    /// Returns all digests promised so far.
     pub(super) fn promised(&self) -> Digests {
         lock(&self.state).promised.clone()
     }
 
-    /// A piece has been written.
+    /// Records a written part.
     ///
     /// # Errors
-    /// `InvalidArgument` if that leaves more gaps than are kept.
+    /// `InvalidArgument` if it leaves too many gaps.
     pub(super) fn wrote(&self, piece: Range<u64>) -> Result<()> {
         let mut state = lock(&self.state);
         state.touched = clock::now();
@@ -279,12 +283,12 @@ impl Upload {
         Ok(())
     }
 
-    /// What was written there counts no more: it is about to be overwritten by what may turn out damaged.
+    /// Removes a range that is about to be overwritten, because the new data may turn out damaged.
     pub(super) fn forget(&self, piece: &Range<u64>) {
         remove(&mut lock(&self.state).extents, piece);
     }
 
-    /// What has been written.
+    /// Returns the written ranges.
     pub(super) fn extents(&self) -> Vec<Range<u64>> {
         lock(&self.state).extents.clone()
     }
@@ -295,13 +299,13 @@ impl Upload {
         size == 0 || state.extents.first() == Some(&(0..size))
     }
 
-    /// Where the next piece must begin if the store writes only from the start on.
+    /// Returns the offset of the next part if the store only writes sequentially.
     pub(super) fn end_of_first(&self) -> u64 {
         lock(&self.state).extents.first().filter(|first| first.start == 0).map_or(0, |first| first.end)
     }
 }
 
-/// Adds a range to sorted ones, and joins those that touch.
+/// Inserts a range into sorted ones, merging adjacent ranges.
 fn insert(extents: &mut Vec<Range<u64>>, mut piece: Range<u64>) {
     if piece.is_empty() {
         return;
@@ -317,7 +321,7 @@ fn insert(extents: &mut Vec<Range<u64>>, mut piece: Range<u64>) {
     extents.insert(place, piece);
 }
 
-/// Takes a range out of sorted ones.
+/// Removes a range from sorted ones.
 fn remove(extents: &mut Vec<Range<u64>>, piece: &Range<u64>) {
     if piece.is_empty() {
         return;

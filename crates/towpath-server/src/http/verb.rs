@@ -1,16 +1,16 @@
-//! The methods that are understood.
+//! The supported HTTP methods.
 
 use http::Method;
 
-/// The value of `Allow` where there are files.
+/// The value of `Allow` for files.
 pub(super) const ALLOW: &str = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK";
 
-/// A method.
+/// An HTTP method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     Options,
     Get,
-    /// Of an application, and of probes; stores have no use for it.
+    /// For applications and probes only.
     Post,
     Head,
     Put,
@@ -22,7 +22,7 @@ pub(super) enum Verb {
     Proppatch,
     Lock,
     Unlock,
-    /// One that is not understood.
+    /// An unsupported method.
     Other,
 }
 
@@ -43,12 +43,12 @@ const NAMES: [(&str, Verb); 13] = [
 ];
 
 impl Verb {
-    /// The method of a request.
+    /// Returns the method of a request.
     pub(super) fn of(method: &Method) -> Self {
         NAMES.iter().find(|(name, _)| *name == method.as_str()).map_or(Verb::Other, |(_, verb)| *verb)
     }
 
-    /// Its name, from a fixed set.
+    /// Returns the name, from a fixed set.
     pub(super) fn name(self) -> &'static str {
         NAMES.iter().find(|(_, verb)| *verb == self).map_or("other", |(name, _)| name)
     }

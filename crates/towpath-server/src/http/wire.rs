@@ -1,18 +1,18 @@
-//! The connection as hyper writes to it, with a side door: spans of files go by `sendfile`.
+//! The connection as hyper writes to it, extended to send spans of files by `sendfile`.
 //!
-//! hyper asks a body for buffers, and writes what they show. A span of a file has nothing to show; it shows a piece of [`MARK`]
-//! as long as itself, and stands in the connection's [`Outbox`]. When [`Wire`] is asked to write bytes of `MARK` it sends the
-//! span at the head of the outbox in their place. hyper orders, counts and flushes spans as it does all bytes, and the rest
-//! of HTTP/1.1 stays its affair.
+//! hyper asks a body for buffers and writes them. The buffer of a file span is a slice of [`MARK`] of the same
+//! length, and the span itself is queued in the connection's [`Outbox`]. When hyper writes bytes of `MARK`, [`Wire`]
+//! sends the span at the head of the outbox instead. hyper thus orders, counts and flushes spans like all bytes, and
+//! handles the rest of HTTP/1.1.
 //!
-//! (So hyper 1.12 does it. Should another version do otherwise, tests that fetch local files fail.)
+//! (This depends on hyper 1.12. If another version behaves differently, tests that fetch local files fail.)
 //!
-//! Bytes of `MARK` never leave: [`Wire`] tells hyper that it writes vectors, so hyper keeps buffers apart rather than
-//! copying them together. Should it ever copy one, or drop one half sent, the outbox notices that bytes were taken which no
-//! `sendfile` sent, and the connection fails before its next byte.
+//! Bytes of `MARK` are never sent: [`Wire`] reports vectored writes, so hyper keeps buffers separate rather than
+//! copying them. If it ever copies a marker or drops a partly sent one, the outbox detects that more bytes were
+//! consumed than `sendfile` sent, and fails the connection before its next byte.
 //!
-//! A network thread does not wait for the disk: what a `sendfile` is to send is looked for in memory right before it, and fetched by a
-//! disk thread if it is not there.
+//! Network threads do not wait for the disk: before each `sendfile` the page cache is probed for its bytes, and
+//! missing ones are read by a disk thread.
 
 use std::{
     collections::VecDeque,
@@ -38,44 +38,45 @@ use crate::{
     socket::is_of_connection,
 };
 
-/// How far apart the bytes are that are looked for in memory before a `sendfile`: readahead and eviction work on larger ranges.
+/// Distance between the bytes probed in the page cache before a `sendfile`; readahead and eviction work on larger
+/// ranges.
 const PROBE_BYTES: usize = 128 * 1024;
 
-/// What spans show in place of their bytes. Its length bounds one `sendfile`, so that connections take turns.
+/// Placeholder for the bytes of spans. Its length bounds one `sendfile`, so that connections share the thread.
 pub(super) static MARK: [u8; 512 * 1024] = [0; 512 * 1024];
 
-/// The spans that a connection has still to send, in order.
+/// The spans that a connection has yet to send, in order.
 #[derive(Debug, Default)]
 pub(super) struct Outbox(Mutex<Spans>);
 
 #[derive(Debug, Default)]
 struct Spans {
     waiting: VecDeque<FileSpan>,
-    /// What brings the next bytes of the first span into memory.
+    /// The read that brings the next bytes of the first span into memory.
     fetching: Option<Fetching>,
-    /// Bytes sent by `sendfile` that hyper does not yet know of.
+    /// Bytes sent by `sendfile` that hyper has not yet consumed.
     ahead: u64,
     broken: bool,
-    /// How a file failed on its way.
+    /// The fault of a failed file read.
     failure: Option<Fault>,
 }
 
-/// A piece of a file.
+/// A span of a file.
 #[derive(Debug, Clone)]
 pub(super) struct FileSpan {
-    /// The version of the file.
+    /// The open file, pinned to one version.
     pub(super) handle: Arc<dyn ReadHandle>,
-    /// That of the open file.
+    /// The lease of the open file.
     pub(super) _lease: Option<Arc<Lease>>,
-    /// The file itself.
+    /// The file descriptor.
     pub(super) file: Arc<File>,
-    /// Its first byte.
+    /// Offset of the first byte.
     pub(super) offset: u64,
     /// Number of bytes, at least one.
     pub(super) length: u64,
 }
 
-/// A read for the sake of the page cache: what it gives is not looked at.
+/// A read that fills the page cache; its data are discarded.
 struct Fetching(BoxFuture<'static, towpath_store::Result<Vec<u8>>>);
 
 impl std::fmt::Debug for Fetching {
@@ -85,14 +86,14 @@ impl std::fmt::Debug for Fetching {
 }
 
 impl FileSpan {
-    /// How much to send next, at most `limit` bytes. The last byte goes alone, once the file was found to be still the version that was
-    /// opened ([`Outbox::send`]): whoever gets all bytes has got one version.
+    /// Returns how many bytes to send next, at most `limit`. The last byte is sent alone, after checking that the
+    /// file is still the opened version ([`Outbox::send`]): a client that receives all bytes has one version.
     fn next_bytes(&self, limit: usize) -> usize {
         let but_last = usize::try_from(self.length - 1).unwrap_or(usize::MAX);
         but_last.clamp(1, limit)
     }
 
-    /// Whether the next `count` bytes are in the page cache, as far as a look at some of them shows.
+    /// Whether the next `count` bytes are in the page cache, judged by samples.
     fn is_in_memory(&self, count: usize) -> towpath_store::Result<bool> {
         let mut byte = Vec::with_capacity(1);
         for at in (0..count).step_by(PROBE_BYTES).chain([count - 1]) {
@@ -116,12 +117,12 @@ impl Outbox {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a span at the end.
+    /// Appends a span.
     pub(super) fn push(&self, span: FileSpan) {
         self.spans().waiting.push_back(span);
     }
 
-    /// hyper has been told that `bytes` of a span were written.
+    /// Records that hyper consumed `bytes` of a span.
     pub(super) fn taken(&self, bytes: u64) {
         let mut spans = self.spans();
         match spans.ahead.checked_sub(bytes) {
@@ -130,12 +131,12 @@ impl Outbox {
         }
     }
 
-    /// A span is given up before it was sent.
+    /// Records that a span was dropped before it was sent.
     pub(super) fn dropped(&self) {
         self.spans().broken = true;
     }
 
-    /// How a file failed on its way, if one did: then the connection ends.
+    /// Returns the fault of a failed file read; the connection then ends.
     pub(super) fn failure(&self) -> Option<Fault> {
         self.spans().failure
     }
@@ -147,7 +148,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Waits until what [`Self::send`] sends next is in memory: `sendfile` would else wait for the disk on this thread.
+    /// Waits until the bytes that [`Self::send`] sends next are in memory, so that `sendfile` does not block this
+    /// thread on the disk.
     fn poll_in_memory(&self, cx: &mut Context<'_>, limit: usize) -> Poll<io::Result<()>> {
         let Spans { waiting, fetching, failure, .. } = &mut *self.spans();
         let Some(first) = waiting.front() else { return Poll::Ready(Ok(())) };
@@ -193,14 +195,15 @@ impl Outbox {
     }
 }
 
-/// Keeps how a file failed, for the account of the answer that it cuts short.
+/// Records the fault for the account of the response that it cuts short.
 fn fail(failure: &mut Option<Fault>, error: Error) -> io::Error {
     tracing::warn!(%error, "an answer had to be cut short");
     *failure = Some(error.fault());
     io::Error::other(error)
 }
 
-/// The first bytes of a connection, which tell HTTP/2 (`PRI * HTTP/2.0`, RFC 9113 §3.4) from HTTP/1.1: no method begins with them.
+/// The first bytes of a connection, which distinguish HTTP/2 (`PRI * HTTP/2.0`, RFC 9113 §3.4) from HTTP/1.1: no
+/// method begins with them.
 #[derive(Debug, Default)]
 struct Opening {
     bytes: [u8; 3],
@@ -220,7 +223,7 @@ impl Opening {
     }
 }
 
-/// A connection that knows spans of files, and tells its pulse what happens.
+/// A connection that sends file spans and reports progress to its watchdog.
 #[derive(Debug)]
 pub(super) struct Wire {
     socket: Socket,
@@ -233,9 +236,9 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// The wire of `link` over `socket`. Spans may be put into its outbox only if the socket is plain. A request header of HTTP/1.1 of more than
-    /// twice `header_bytes` ends the connection; a shorter one is refused in words, by whoever reads it. (In HTTP/2 the body of a request may come
-    /// before anybody has looked at its header, whose length hyper bounds.)
+    /// Creates the wire of `link` over `socket`. Spans may be queued only if the socket is plain. An HTTP/1.1 request
+    /// header of more than twice `header_bytes` ends the connection; a shorter one is rejected by its handler with a
+    /// response. (In HTTP/2 the body may arrive before the header is processed; hyper limits the header's size.)
     pub(super) fn new(socket: Socket, link: &Link, header_bytes: u64) -> Self {
         Self {
             socket,
@@ -274,7 +277,7 @@ impl Wire {
     }
 }
 
-/// Whether these bytes stand for a span.
+/// Whether these bytes are a placeholder for a span.
 fn is_mark(bytes: &[u8]) -> bool {
     !bytes.is_empty() && MARK.as_ptr_range().contains(&bytes.as_ptr())
 }
@@ -323,7 +326,7 @@ impl AsyncWrite for Wire {
     }
 
     fn is_write_vectored(&self) -> bool {
-        // Also where the socket itself takes one buffer at a time (TLS): see the head of this file.
+        // Also for sockets that write one buffer at a time (TLS): see the module documentation.
         true
     }
 

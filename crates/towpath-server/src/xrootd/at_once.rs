@@ -1,7 +1,7 @@
-//! Answers that need no waiting: given by the reader of the connection itself, without a task.
+//! Responses that need no waiting, produced by the connection's reader without a task.
 //!
-//! Otherwise nothing is written, and the request becomes a job ([`super::job`]): a read that is not in memory, a file that
-//! is still being opened, an answer of more than [`AT_ONCE_BYTES`].
+//! A request that needs more writes nothing and becomes a job ([`super::job`]): a read that is not in memory, a file
+//! that is still being opened, a response of more than [`AT_ONCE_BYTES`].
 
 use bytes::{BufMut as _, BytesMut};
 use futures::FutureExt as _;
@@ -20,16 +20,17 @@ use super::{
 };
 use crate::{metrics::Face, tell_operator};
 
-/// The most file data in an answer at once: longer ones would keep a network thread from other connections.
+/// Maximum file data in an immediate response, in bytes: longer ones would block the network thread for other
+/// connections.
 const AT_ONCE_BYTES: usize = 64 << 10;
-/// The most elements of a vector read at once; a longer one is read in groups, between which others get their turn.
+/// Maximum number of vector elements read without yielding; longer vectors are read in groups.
 const READ_ELEMENTS: usize = 16;
 
-/// What became of the attempt; none if the request has to wait for something. The number is that of file data moved.
+/// The outcome with the number of bytes of file data moved; `None` if the request has to wait.
 type AtOnce = Option<Result<u64, Refusal>>;
 
 impl Connection {
-    /// Answers the request if that needs no waiting.
+    /// Answers the request if that needs no waiting. Returns whether it did.
     pub(super) fn answer_at_once(&mut self, header: &RequestHeader, request: &Request) -> bool {
         let mark = self.out.len();
         let path = self.path_to_log(request);
@@ -38,7 +39,7 @@ impl Connection {
             Request::Readv(request) => self.readv(header.stream_id, request),
             Request::PgRead(request) => self.pgread(header.stream_id, request),
             Request::Ping(_) | Request::Set(_) => Some(Ok(self.ok(header.stream_id, &()))),
-            // The protocol has no answer to it; no request here needs a signature.
+            // `sigver` has no response; no request here requires a signature.
             Request::Sigver(_) => Some(Ok(0)),
             Request::Stat(request) => match request.target {
                 Target::Handle(handle) if request.options == StatOptions::NONE => self.stat(header.stream_id, handle),
@@ -60,7 +61,7 @@ impl Connection {
         true
     }
 
-    /// The path of the open file that the request is about, if anybody wants to know.
+    /// Returns the path of the request's open file if the access log is enabled.
     fn path_to_log(&self, request: &Request) -> Option<StorePath> {
         if !self.session.service.access_log.is_on() {
             return None;
@@ -146,7 +147,7 @@ impl Connection {
         Some(Ok(seal(&mut self.out, start, stream_id, Status::ok) - headers as u64))
     }
 
-    /// Appends elements of one file to the answer.
+    /// Appends elements of one file to the response.
     fn read_elements(&mut self, elements: &[VectorElement]) -> Option<Result<(), Refusal>> {
         self.with_reader(elements.first()?.handle, |this, file| {
             let start = this.out.len();
@@ -155,7 +156,7 @@ impl Connection {
         })
     }
 
-    /// Reads from the file that `handle` names, if it is open for reading and nothing earlier holds it up.
+    /// Calls `read` with the file of `handle` if it is open for reading and no earlier request delays it.
     fn with_reader<T>(
         &mut self,
         handle: FileHandle,
@@ -194,7 +195,7 @@ impl Connection {
         Some(released.map(|_| self.ok(stream_id, &())))
     }
 
-    /// Collects the final answer with `body`, which moves no file data.
+    /// Appends the final response with `body`, which moves no file data.
     fn ok(&mut self, stream_id: StreamId, body: &impl response::Body) -> u64 {
         let mut frame = BytesMut::new();
         response::ok(stream_id, body, &mut frame);
@@ -203,7 +204,7 @@ impl Connection {
     }
 }
 
-/// The file of `slot`, if it is open for reading.
+/// Returns the file of `slot` if it is open for reading.
 fn reading(slot: &Slot) -> Option<&dyn ReadHandle> {
     match &slot.file().ok()?.access {
         FileAccess::Read(handle) => Some(&**handle),

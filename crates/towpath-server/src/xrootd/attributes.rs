@@ -1,7 +1,7 @@
-//! `fattr`: user attributes of files. Each attribute of a request succeeds or fails by itself.
+//! `fattr`: user attributes of files. Each attribute of a request succeeds or fails independently.
 //!
-//! An upload has no name yet under which the store could keep them, so they wait beside its writer ([`Waiting`]) and go to the file
-//! as soon as it has its name; only then is its `close` answered.
+//! The store cannot keep attributes of an unfinished upload, because it has no name yet. They are kept with its
+//! writer ([`Waiting`]) and set on the file once it is committed, before `close` is answered.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Waiting(Mutex<BTreeMap<Bytes, (Bytes, Room)>>);
 
-/// Whose attributes a request is about.
+/// The owner of the attributes that a request addresses.
 enum Holder<'a> {
     /// A file that has a name.
     Named { exchange: &'a Exchange, identity: &'a Identity, path: &'a StorePath },
@@ -38,7 +38,7 @@ enum Holder<'a> {
     Upload { session: &'a Session, waiting: &'a Waiting },
 }
 
-/// Answers `fattr` of a path.
+/// Handles `fattr` of a path.
 pub(super) async fn on_path(exchange: &Exchange, request: &Fattr) -> Served {
     let Target::Path(path) = &request.target else {
         return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is named").into());
@@ -47,7 +47,7 @@ pub(super) async fn on_path(exchange: &Exchange, request: &Fattr) -> Served {
     on_named(exchange, &identity, &path, &request.operation).await
 }
 
-/// Answers `fattr` of an open file. Whoever has started an upload may give it attributes.
+/// Handles `fattr` of an open file. The creator of an upload may set its attributes.
 pub(super) async fn on_file(exchange: &Exchange, file: &OpenFile, operation: &FattrOperation) -> Served {
     match &file.access {
         FileAccess::Write(writing) if writing.is_new() => {
@@ -98,10 +98,10 @@ async fn serve(exchange: &Exchange, holder: &Holder<'_>, operation: &FattrOperat
     exchange.ok(&FattrResults(results).to_body(operation))
 }
 
-/// Gives an upload that has just got its name the attributes that waited for it.
+/// Sets the pending attributes on a file that has just been committed.
 ///
 /// # Errors
-/// Those of the store. The file is there then, whole, but without an attribute: the message says so.
+/// Those of the store. The file then exists and is complete, but lacks an attribute; the message says so.
 pub(super) async fn settle(exchange: &Exchange, file: &OpenFile, waiting: &Waiting) -> towpath_store::Result<()> {
     let holder = Holder::Named { exchange, identity: &file.identity, path: &file.path };
     let attributes = std::mem::take(&mut *waiting.lock());
@@ -124,7 +124,7 @@ impl Holder<'_> {
         }
     }
 
-    /// As the store's `set_attribute`.
+    /// See the store's `set_attribute`.
     async fn set(&self, name: &Bytes, value: Option<&Bytes>, create: bool) -> towpath_store::Result<()> {
         match self {
             Self::Named { exchange, identity, path } => {
@@ -156,7 +156,7 @@ impl Waiting {
         if create && attributes.contains_key(name) {
             return Err(Error::new(Fault::AlreadyExists, "the attribute exists already"));
         }
-        // Copied: what came lies in the memory of the whole request.
+        // Copied, because the received bytes share the memory of the whole request.
         attributes.insert(Bytes::copy_from_slice(name), (Bytes::copy_from_slice(value), room));
         Ok(())
     }
@@ -172,7 +172,7 @@ fn found(name: &Bytes, attributes: &[(Bytes, Bytes)]) -> FattrResult {
     FattrResult { name: name.clone(), outcome: value.ok_or(ErrorCode::AttrNotFound) }
 }
 
-/// What became of one attribute. If the file itself is not there, the whole request fails.
+/// Returns the outcome for one attribute. A missing file fails the whole request.
 fn result(name: &Bytes, outcome: Result<(), Error>) -> Result<FattrResult, Error> {
     match outcome {
         Err(error) if error.fault() == Fault::NotFound => Err(error),

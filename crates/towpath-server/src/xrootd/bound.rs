@@ -1,9 +1,9 @@
-//! Connections bound to a session: the data of its reads leave on them, the data of its writes arrive on them.
+//! Connections bound to a session: they carry the data of its reads and writes.
 //!
-//! All requests come on the connection that logged in. A read with a path id is answered on the bound connection of that id. A write with a
-//! path id has its data arrive there, without any header, in the order of the requests: so the main connection's reader queues a
-//! [`Delivery`] for each, and the reader of the bound connection receives them one after the other. Data may arrive before their request;
-//! at most [`AHEAD_BYTES`] of them are buffered, then TCP slows the client down.
+//! All requests come on the connection that logged in. A read with a path id is answered on the bound connection with
+//! that id. The data of a write with a path id arrive there without a header, in the order of the requests: the main
+//! connection's reader queues a [`Delivery`] for each, and the reader of the bound connection receives them in turn.
+//! Data may arrive before their request; at most [`AHEAD_BYTES`] are buffered, then TCP applies backpressure.
 
 use std::sync::Arc;
 
@@ -21,20 +21,21 @@ use super::{
 };
 use crate::shares::Standing;
 
-/// Bytes that are buffered before the request arrives that they belong to: enough to notice the end of the connection, and data.
+/// Maximum number of bytes buffered before their request arrives: enough to notice the end of the connection.
 const AHEAD_BYTES: usize = 4096;
 
-/// A bound connection, as its session knows it.
+/// The session's handle to a bound connection.
 #[derive(Debug, Clone)]
 pub(super) struct BoundPath {
-    /// Where answers leave.
+    /// Sends responses.
     pub(super) outbox: Arc<Outbox>,
-    /// As many as there are requests under way, which `limits.requests_per_connection` bounds.
+    /// Bounded by the number of requests in flight, `limits.requests_per_connection`.
     deliveries: mpsc::UnboundedSender<Delivery>,
 }
 
 impl BoundPath {
-    /// Queues the receipt of a request's data. If the connection has ended, dropping `delivery` says so to whoever waits for them.
+    /// Queues the receipt of a request's data. If the connection has ended, dropping `delivery` notifies its
+    /// receiver.
     pub(super) fn expect(&self, delivery: Delivery) {
         let _ = self.deliveries.send(delivery);
     }
@@ -44,12 +45,12 @@ impl BoundPath {
 struct BoundReader {
     session: Arc<Session>,
     receiving: Receiving,
-    /// What arrived before its request.
+    /// Data that arrived before their request.
     ahead: BytesMut,
     activity: Arc<Standing>,
 }
 
-/// Joins the connection to `session`, and serves it until either ends.
+/// Binds the connection to `session`, and serves it until either ends.
 pub(super) async fn serve(session: Arc<Session>, stream_id: StreamId, admitted: Admitted, activity: &Arc<Standing>) {
     let Admitted { socket, mut framer, unsent: mut answer, .. } = admitted;
     let (receiving, sending) = split(socket);

@@ -1,8 +1,9 @@
-//! The reader of a connection: cuts requests from the stream, answers what needs no waiting, and hands the rest to tasks.
+//! The reader of a connection: parses requests, answers those that need no waiting, and starts tasks for the others.
 //!
-//! Answers at once collect in one buffer, which leaves when no complete request is left in the input: a client that has
-//! sixteen reads in flight costs one receive and one send. Everything else becomes a task, of which there are only so many: then
-//! the reader stops reading, and TCP slows the client down. Data of writes are received here, see [`super::write`].
+//! Immediate responses are collected in one buffer, which is sent when no complete request is left in the input: a
+//! client with sixteen reads in flight costs one receive and one send. Other requests become tasks, whose number is
+//! limited: at the limit the reader stops, and TCP applies backpressure. Data of writes are received here, see
+//! [`super::write`].
 
 use std::{io, os::fd::RawFd, pin::Pin, sync::Arc, time::Duration};
 
@@ -29,13 +30,13 @@ use crate::{
     shares::{AwaitsPeer, Standing},
 };
 
-/// The most that is received at once: room for two vectors of 1,024 elements.
+/// Maximum size of one receive, in bytes: two vectors of 1,024 elements.
 const RECEIVE_BYTES: usize = 32 << 10;
-/// What a silent connection keeps to receive into: enough for most requests.
+/// Receive buffer of an idle connection, in bytes: enough for most requests.
 const DOZE_BYTES: usize = 256;
-/// Answers are sent when so many bytes have collected, even if more requests wait.
+/// Responses are sent once this many bytes are collected, even if more requests are pending.
 const COLLECT_BYTES: usize = 128 << 10;
-/// After this silence a connection gives its buffers back.
+/// Idle time after which a connection releases its buffers.
 const LULL: Duration = Duration::from_secs(1);
 
 /// The receiving half of a socket.
@@ -47,9 +48,9 @@ pub(super) enum Receiving {
     Tls(ReadHalf<Socket>),
 }
 
-/// A connection that file data arrive on: the one that logged in, or one bound to its session.
+/// A connection that receives file data: the one that logged in, or one bound to its session.
 pub(super) trait DataSource {
-    /// Returns the session that the data belong to.
+    /// Returns the session of the data.
     fn session(&self) -> &Arc<Session>;
 
     /// Appends the next `length` bytes of data to `buffer`.
@@ -96,44 +97,44 @@ impl Receiving {
 /// Why a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// Politely: requests under way are finished first.
+    /// Gracefully: requests in flight are finished first.
     Finished,
-    /// At once.
+    /// Immediately.
     Broken,
-    /// The client did not keep up, or broke the protocol: how, in words that follow "it".
+    /// The client stalled or violated the protocol; the text follows "it" in a message.
     Dropped(&'static str),
 }
 
-/// A request that is longer than what is received at once, while it comes in.
+/// An incomplete request that is longer than one receive.
 #[derive(Debug)]
 pub(super) struct LongRequest {
-    /// Memory for what has come, and as much again.
+    /// Memory for twice the received bytes.
     memory: Vec<Memory>,
     bytes: usize,
-    /// When all of it must be there.
+    /// Deadline for the whole request.
     deadline: clock::Instant,
     _awaits: AwaitsPeer,
 }
 
-/// A connection that has a session.
+/// A connection with a session.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) session: Arc<Session>,
     pub(super) receiving: Receiving,
-    /// The number of the socket that it and the outbox share, to ask the kernel about it.
+    /// File descriptor of the socket shared with the outbox, for kernel statistics.
     pub(super) socket: RawFd,
     pub(super) framer: RequestFramer,
     pub(super) outbox: Arc<Outbox>,
     pub(super) tasks: JoinSet<()>,
-    /// Answers that have not left.
+    /// Unsent responses.
     pub(super) out: Vec<u8>,
-    /// A long request that is coming in.
+    /// The long request being received.
     pub(super) long_request: Option<LongRequest>,
-    /// Holds file data between two steps of an answer at once.
+    /// Buffer for file data while an immediate response is assembled.
     pub(super) scratch: Vec<u8>,
-    /// When the bytes that are being looked at came.
+    /// Arrival time of the bytes being processed.
     pub(super) since: clock::Instant,
-    /// What the client sends and takes, whatever it is.
+    /// Tracks the client's progress in sending and receiving.
     pub(super) activity: Arc<Standing>,
 }
 
@@ -145,9 +146,9 @@ impl Connection {
             end => end,
         };
         if end == End::Finished {
-            // They would read a file to its end for a client that has probably gone.
+            // They would read a file to its end for a client that is probably gone.
             self.session.cancel_all_checksums();
-            // Long enough for a client that still reads; one that left is found out by the first answer.
+            // Long enough for a client that still reads; a disconnected one is noticed at the first response.
             let (stall, revoked) = (self.session.service.limits.stall.0, self.session.revoked.clone());
             let finishing = async { while self.tasks.join_next().await.is_some() {} };
             let _ = timeout(stall, revoked.run_until_cancelled(finishing)).await;
@@ -174,7 +175,7 @@ impl Connection {
         let mut ended = std::pin::pin!(session.ended.cancelled());
         let mut silence = Silence::new(session.service.limits.idle.0, session.service.limits.stall.0);
         if !self.outbox.joins_answers() {
-            // The end of the login.
+            // Sends the last login response.
             self.flush().await?;
         }
         loop {
@@ -217,7 +218,8 @@ impl Connection {
         }
     }
 
-    /// Makes room to receive into. For a long request, memory is taken for twice of what has come: it follows the bytes, not the announced length.
+    /// Makes room in the receive buffer. For a long request, reserves memory for twice the received bytes: it follows
+    /// the received bytes, not the announced length.
     async fn make_room(&mut self) -> Result<(), End> {
         if self.framer.awaited_bytes() > RECEIVE_BYTES && self.long_request.is_none() {
             self.long_request = Some(LongRequest {
@@ -246,12 +248,12 @@ impl Connection {
         Ok(())
     }
 
-    /// The next complete request that was received.
+    /// Returns the next complete request in the buffer.
     async fn next_request(&mut self) -> Result<Option<IncomingRequest>, End> {
         match self.framer.next() {
             Ok(incoming) => Ok(incoming),
             Err(error) => {
-                // Nobody knows where the next request starts.
+                // The start of the next request is unknown.
                 tracing::debug!(peer = %self.session.peer, %error, "the stream of requests cannot be followed");
                 self.refuse(StreamId::ZERO, &error.into());
                 self.flush().await?;
@@ -261,7 +263,7 @@ impl Connection {
         }
     }
 
-    /// Gives back what a silent connection does not need.
+    /// Releases the buffers of an idle connection.
     fn doze(&mut self) {
         self.out = Vec::new();
         self.scratch = Vec::new();
@@ -270,7 +272,7 @@ impl Connection {
         }
     }
 
-    /// Answers a request, or starts a task that will.
+    /// Answers a request, or starts a task for it.
     async fn take(&mut self, incoming: IncomingRequest) -> Result<(), End> {
         let IncomingRequest { header, request } = incoming;
         let request = match request {
@@ -315,7 +317,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits until one more request may be under way.
+    /// Waits for a permit for one more request in flight.
     pub(super) async fn place(&mut self) -> Result<OwnedSemaphorePermit, End> {
         self.reap();
         if let Ok(place) = Arc::clone(&self.session.places).try_acquire_owned() {
@@ -329,7 +331,7 @@ impl Connection {
         }
     }
 
-    /// Forgets tasks that are done.
+    /// Removes finished tasks.
     pub(super) fn reap(&mut self) {
         while let Some(done) = self.tasks.try_join_next() {
             if let Err(error) = done {
@@ -338,7 +340,7 @@ impl Connection {
         }
     }
 
-    /// Answers a request that failed before anything was started for it.
+    /// Answers a request that failed before it was started.
     pub(super) fn refused(&mut self, header: &RequestHeader, refusal: &Refusal) {
         self.refuse(header.stream_id, refusal);
         self.session.record(&Outcome {
@@ -357,7 +359,7 @@ impl Connection {
         self.out.put_slice(&frame);
     }
 
-    /// Sends the answers that have collected.
+    /// Sends the collected responses.
     pub(super) async fn flush(&mut self) -> Result<(), End> {
         if self.out.is_empty() {
             return Ok(());
@@ -367,7 +369,7 @@ impl Connection {
         sent.map_err(|_| End::Broken)
     }
 
-    /// Receives and forgets data that nobody wants, so that the next request is found.
+    /// Receives and discards unwanted data, up to the next request.
     async fn discard_data(&mut self) -> Result<(), End> {
         if self.framer.bulk_remaining() == 0 {
             return Ok(());
@@ -398,31 +400,31 @@ impl DataSource for Connection {
     }
 }
 
-/// How a connection ends whose session has ended: politely if the server stops.
+/// Returns how a connection ends whose session has ended: gracefully if the server stops.
 pub(super) fn ending(session: &Session) -> End {
     if session.service.stopping.is_cancelled() { End::Finished } else { End::Broken }
 }
 
-/// Waits until `bytes` may be received, or the session ends.
+/// Waits for memory to receive `bytes`, or until the session ends.
 pub(super) async fn memory_to_receive(session: &Session, bytes: usize) -> Result<Memory, End> {
     let memory = session.ended.run_until_cancelled(session.memory_to_receive(bytes)).await;
     memory.ok_or_else(|| ending(session))
 }
 
 impl Drop for Connection {
-    /// However the connection ended, its session has too.
+    /// The session ends with its connection.
     fn drop(&mut self) {
         self.session.end();
     }
 }
 
-/// How long a connection has been silent.
+/// Measures how long a connection has been idle.
 struct Silence {
     timer: Pin<Box<Sleep>>,
     idle: Duration,
     stall: Duration,
     heard: bool,
-    /// Silent since before the timer was set.
+    /// Idle since before the timer was set.
     dozing: bool,
 }
 
@@ -431,7 +433,7 @@ impl Silence {
         Self { timer: Box::pin(sleep(LULL)), idle, stall, heard: true, dozing: false }
     }
 
-    /// Something was received. Costs nothing unless the connection was silent for long.
+    /// Records received bytes. Cheap unless the connection was idle for long.
     fn broken(&mut self) {
         self.heard = true;
         if self.dozing {
@@ -440,8 +442,8 @@ impl Silence {
         }
     }
 
-    /// The timer has fired: whether the client was silent for longer than it may, in the middle of a request or between two. If not,
-    /// the timer is set again.
+    /// Called when the timer fires. Returns whether the client was silent for too long, within a request or between
+    /// two; otherwise sets the timer again.
     fn is_too_long(&mut self, in_request: bool) -> bool {
         if std::mem::take(&mut self.heard) {
             self.wait(LULL);

@@ -1,4 +1,4 @@
-//! One request and its answer: who asked, where the answer goes, how it is counted and logged.
+//! One request and its response: the caller, the destination of the response, counters and log.
 
 use std::{
     io::{self, IoSlice},
@@ -19,47 +19,47 @@ use crate::{
     tell_operator,
 };
 
-/// How long a client waits in the dark for what takes its time; then it is told that the answer will come.
+/// Time after which a client is notified that its response will come later.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long the client then may wait before it gives up.
+/// How long the client may then wait before it gives up, in seconds.
 const ANSWER_WITHIN_S: u32 = 1800;
 
-/// When it is told so again, as long as there is no answer.
+/// Interval at which the notification is repeated while there is no response.
 const PROMISED_AGAIN: Duration = Duration::from_secs(1700);
 
-/// Whether a path has a slash at its end.
+/// Whether a path has a trailing slash.
 pub(super) fn is_written_as_directory(path: &PathAndCgi) -> bool {
     path.path.ends_with(b"/")
 }
 
-/// Why a request is not answered as wished.
+/// Why a request failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The client is told.
+    /// The client receives an error response.
     Refused(Refusal),
-    /// There is nobody left to tell.
+    /// The connection is gone.
     Gone,
 }
 
-/// What the client is told about a request that failed.
+/// The error response to a failed request.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    /// The protocol's code.
+    /// The protocol's error code.
     pub(super) code: ErrorCode,
-    /// The same for counters and logs.
+    /// The fault for counters and logs.
     pub(super) fault: Fault,
-    /// The same for people.
+    /// The message for people.
     pub(super) message: String,
 }
 
 impl Refusal {
-    /// A refusal whose code follows from `fault`.
+    /// Creates a refusal with the code for `fault`.
     pub(super) fn new(fault: Fault, message: impl Into<String>) -> Self {
         Self { code: ErrorCode(fault.xrootd_code()), fault, message: message.into() }
     }
 
-    /// A refusal with the protocol's own code.
+    /// Creates a refusal with a code of the protocol.
     pub(super) fn with_code(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, fault: Fault::from_xrootd(code.0), message: message.into() }
     }
@@ -95,35 +95,35 @@ impl<R: Into<Refusal>> From<R> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// Only sockets fail with it here.
+    /// Only sockets return `io::Error` here.
     fn from(_: io::Error) -> Self {
         Self::Gone
     }
 }
 
-/// What serving a request comes to.
+/// The outcome of serving a request.
 pub(super) type Served<T = Answer> = Result<T, Failure>;
 
-/// The last frame of an answer, still to be sent; empty if it was sent already.
+/// The last frame of a response, unsent; empty if everything was sent.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     frame: BytesMut,
-    /// File data that the whole answer moved.
+    /// Bytes of file data moved by the whole response.
     moved_bytes: u64,
 }
 
 impl Answer {
-    /// All that needs saying was sent, with `moved_bytes` of file data.
+    /// Creates a completely sent response with `moved_bytes` of file data.
     pub(super) fn sent(moved_bytes: u64) -> Self {
         Self { frame: BytesMut::new(), moved_bytes }
     }
 
-    /// A frame made elsewhere.
+    /// Wraps an encoded frame.
     pub(super) fn frame(frame: BytesMut) -> Self {
         Self { frame, moved_bytes: 0 }
     }
 
-    /// The same answer, which moved `moved_bytes` of file data.
+    /// Sets the number of bytes of file data moved.
     pub(super) fn with_moved(self, moved_bytes: u64) -> Self {
         Self { moved_bytes, ..self }
     }
@@ -139,13 +139,13 @@ pub(super) struct Exchange {
     since: clock::Instant,
     path: OnceLock<StorePath>,
     subject: OnceLock<Arc<str>>,
-    /// Set once the client was told that the answer will come unasked.
+    /// Set once the client was notified that the response will come later.
     promised: OnceLock<()>,
     answered: bool,
 }
 
 impl Exchange {
-    /// A request that has just come.
+    /// Starts serving a request.
     pub(super) fn new(session: &Arc<Session>, outbox: &Arc<Outbox>, code: RequestCode, stream_id: StreamId) -> Self {
         Self {
             session: Arc::clone(session),
@@ -160,8 +160,8 @@ impl Exchange {
         }
     }
 
-    /// Who asks, and the path to act on. A token in the request's opaque part speaks for this request alone. A file whose name is written with a slash at its end is
-    /// refused, as the reference server's file system does.
+    /// Returns the caller and the path of the request. A token in the request's opaque part applies to this request
+    /// only. A file path with a trailing slash is rejected, as by the reference server's file system.
     pub(super) async fn subject(&self, path: &PathAndCgi) -> Served<(Arc<Identity>, StorePath)> {
         let at = StorePath::parse(&path.path_bytes())?;
         self.about(&at);
@@ -188,26 +188,26 @@ impl Exchange {
         Ok((identity, at))
     }
 
-    /// Remembers the path for the log.
+    /// Records the path for the log.
     pub(super) fn about(&self, path: &StorePath) {
         if self.session.service.access_log.is_on() {
             let _ = self.path.set(path.clone());
         }
     }
 
-    /// The final answer with `body`.
+    /// Returns the final response with `body`.
     pub(super) fn ok(&self, body: &impl Body) -> Served {
         let mut frame = BytesMut::new();
         response::ok(self.stream_id, body, &mut frame);
         Ok(Answer::frame(frame))
     }
 
-    /// The final answer without a body.
+    /// Returns the final response without a body.
     pub(super) fn done(&self) -> Served {
         self.ok(&())
     }
 
-    /// Tells the client that the answer will come within `seconds`, unasked; the answer then takes that form.
+    /// Notifies the client that the response will come within `seconds`, as an asynchronous response.
     async fn promise(&self, seconds: u32) -> Served<()> {
         let mut frame = BytesMut::new();
         Response::WaitResp(WaitResp { seconds, message: String::new() }).encode(self.stream_id, &mut frame);
@@ -215,7 +215,7 @@ impl Exchange {
         self.send(&frame).await
     }
 
-    /// The outcome of what may take long; if it does, the client is told that the answer will come, again and again.
+    /// Waits for a slow operation, notifying the client periodically that the response will come later.
     pub(super) async fn patiently<T>(&self, outcome: impl Future<Output = T>) -> Served<T> {
         let mut outcome = std::pin::pin!(outcome);
         if let Ok(outcome) = tokio::time::timeout(PATIENCE, &mut outcome).await {
@@ -237,22 +237,22 @@ impl Exchange {
         Ok(self.outbox.send(frames).await?)
     }
 
-    /// Sends frames that lie in many places.
+    /// Sends frames from several buffers.
     pub(super) async fn send_vectored(&self, slices: &mut [IoSlice<'_>]) -> Served<()> {
         Ok(self.outbox.send_vectored(slices).await?)
     }
 
-    /// Sends what is left to say, counts and logs.
+    /// Sends the rest of the response, counts and logs.
     pub(super) async fn finish(mut self, served: Served) {
         let mut frame = BytesMut::new();
         if let Some(rest) = self.conclude(served, &mut frame) {
-            // A failure to send marks the connection as broken; its reader sees it.
+            // A failure to send marks the connection as broken for its reader.
             let _ = self.outbox.send_together(rest).await;
         }
         self.answered = true;
     }
 
-    /// Counts and logs, and gives what is left to say, in `frame` if it is a refusal.
+    /// Counts and logs, and returns the rest of the response; encodes a refusal into `frame`.
     fn conclude<'f>(&self, served: Served, frame: &'f mut BytesMut) -> Option<&'f [u8]> {
         let (fault, moved_bytes) = match served {
             Ok(answer) => {
@@ -281,7 +281,7 @@ impl Exchange {
 }
 
 impl Drop for Exchange {
-    /// A request that was given up, because its task panicked, has no answer: its client would wait for ever.
+    /// A request whose task panicked has no response, and its client would wait forever, so the session ends.
     fn drop(&mut self) {
         if !self.answered {
             self.session.ended.cancel();
@@ -289,7 +289,7 @@ impl Drop for Exchange {
     }
 }
 
-/// Writes the header of the frame that begins at `start`, with room for it there, and gives the length of its body.
+/// Writes the header of the frame at `start`, where room for it is reserved, and returns the length of its body.
 pub(super) fn seal(out: &mut [u8], start: usize, stream_id: StreamId, status: Status) -> u64 {
     let body = out.len().saturating_sub(start).saturating_sub(ResponseHeader::LEN);
     let header = ResponseHeader { stream_id, status, dlen: u32::try_from(body).unwrap_or(i32::MAX as u32) };
@@ -299,7 +299,7 @@ pub(super) fn seal(out: &mut [u8], start: usize, stream_id: StreamId, status: St
     body as u64
 }
 
-/// The answer in `frame` in the form that `waitresp` promised.
+/// Wraps the response in `frame` as an asynchronous response, as announced by `waitresp`.
 fn as_promised(mut frame: BytesMut) -> BytesMut {
     let mut attn = BytesMut::new();
     if let Some(header) = frame.first_chunk().and_then(|header| ResponseHeader::decode(header).ok()) {
@@ -315,14 +315,15 @@ pub(super) struct Outcome<'a> {
     /// From [`verb`].
     pub(super) verb: &'static str,
     pub(super) path: Option<&'a StorePath>,
-    /// Who asked, if not the session's own identity.
+    /// The caller, if not the session's own identity.
     pub(super) subject: Option<&'a Arc<str>>,
     pub(super) fault: Option<Fault>,
     pub(super) moved_bytes: u64,
     pub(super) since: clock::Instant,
 }
 
-/// The protocol's name of a request, without its prefix; all unknown ones share one, as labels must come from a fixed set.
+/// Returns the protocol's name of a request without its prefix. All unknown requests share one, because labels must
+/// come from a fixed set.
 pub(super) fn verb(code: RequestCode) -> &'static str {
     code.name().and_then(|name| name.strip_prefix("kXR_")).unwrap_or("unknown")
 }
@@ -340,7 +341,7 @@ mod tests {
         xrootd::{outbox::Sending, session::Terms},
     };
 
-    /// The server's end of a session, and the client's end of its connection.
+    /// Returns the server's end of a session and the client's end of its connection.
     async fn session(asynresp: bool) -> (Arc<Session>, Arc<Outbox>, TcpStream) {
         let config = ServeConfig { listen: Vec::new(), ..ServeConfig::default() };
         let service = Server::bind(Arc::new(MemoryStore::new(0)), &config).unwrap().service();

@@ -1,7 +1,7 @@
 //! The open files of a session.
 //!
-//! A handle on the wire is a small number, the lowest that is free. The reader of the connection gives it out as `open` comes, before
-//! anybody knows whether the file can be opened: so a client that guesses its handle may send reads behind the `open`;
+//! A handle on the wire is a small number, the lowest free one. The connection's reader assigns it when `open`
+//! arrives, before the file is opened, so a client that predicts its handle can pipeline reads behind the `open`;
 //! they wait in the file's [`Order`].
 
 use std::sync::{
@@ -25,37 +25,37 @@ pub(super) struct Files {
     limit: usize,
 }
 
-/// A handle that was given out.
+/// An assigned handle.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    /// The order of the requests about it.
+    /// The order of the requests for it.
     pub(super) order: Order,
     file: OnceLock<OpenFile>,
     number: u32,
-    /// The client's right to one open file, and whether it uses it.
+    /// The client's lease of one open file, and its progress.
     _lease: Option<Lease>,
     standing: Option<Arc<Standing>>,
 }
 
-/// A file that is open.
+/// An open file.
 #[derive(Debug)]
 pub(super) struct OpenFile {
-    /// Where it is.
+    /// Path of the file.
     pub(super) path: StorePath,
-    /// Who opened it.
+    /// The identity that opened it.
     pub(super) identity: Arc<Identity>,
-    /// How it is open.
+    /// The kind of access.
     pub(super) access: FileAccess,
 }
 
-/// How a file is open.
+/// The kind of access to an open file.
 #[derive(Debug)]
 pub(super) enum FileAccess {
     /// For reading.
     Read(Arc<dyn ReadHandle>),
-    /// For writing; other handles may share it.
+    /// For writing; may be shared by other handles.
     Write(Arc<Writing>),
-    /// To be fetched from another server.
+    /// For fetching from another server.
     Pull(Box<Pull>),
 }
 
@@ -65,25 +65,25 @@ pub(super) struct Writing {
     pub(super) handle: Arc<dyn WriteHandle>,
     /// Whether it is invisible until it is closed.
     is_new: bool,
-    /// Whether what came stays if it is not committed.
+    /// Whether received data are kept if it is not committed.
     is_resumable: bool,
     /// The size that the client announced.
     pub(super) announced_bytes: Option<u64>,
-    /// Pages that came damaged and have not been sent again.
+    /// Damaged pages that have not been sent again.
     bad_pages: Mutex<Vec<Page>>,
     /// Whether data were lost on the way to the store.
     spoiled: AtomicBool,
-    /// Attributes that a new file gets when it is closed.
+    /// Attributes to set on a new file when it is closed.
     pub(super) attributes: Waiting,
 }
 
 impl Files {
-    /// No open files, and at most `limit` later.
+    /// Creates a table for at most `limit` open files.
     pub(super) fn new(limit: usize) -> Self {
         Self { slots: Mutex::default(), limit }
     }
 
-    /// Whether fewer than so many handles are given out.
+    /// Whether fewer than `number` handles are assigned.
     pub(super) fn has_fewer_than(&self, number: usize) -> bool {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.iter().flatten().take(number).count() < number
@@ -95,10 +95,10 @@ impl Files {
         slots.iter().flatten().any(|slot| slot.file.get().is_some())
     }
 
-    /// Gives out the lowest free handle.
+    /// Assigns the lowest free handle.
     ///
     /// # Errors
-    /// `Overloaded` if the session has as many open files as it may.
+    /// `Overloaded` if the session has reached its limit of open files.
     pub(super) fn reserve(&self, lease: Lease, standing: Arc<Standing>) -> Result<Arc<Slot>, Refusal> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let index = slots.iter().position(Option::is_none).unwrap_or(slots.len());
@@ -117,22 +117,22 @@ impl Files {
         Ok(slot)
     }
 
-    /// The slot that `handle` names.
+    /// Returns the slot of `handle`.
     ///
     /// # Errors
-    /// `HandleNotOpen` if it was never given out, or closed.
+    /// `HandleNotOpen` if it was never assigned, or closed.
     pub(super) fn find(&self, handle: FileHandle) -> Result<Arc<Slot>, Refusal> {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.get(index(handle)).and_then(Option::clone).ok_or_else(not_open)
     }
 
-    /// Takes the handle back: later requests do not find it.
+    /// Releases the handle, so that later requests do not find it.
     pub(super) fn release(&self, handle: FileHandle) -> Result<Arc<Slot>, Refusal> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.get_mut(index(handle)).and_then(Option::take).ok_or_else(not_open)
     }
 
-    /// Takes the handle of `slot` back, if it still is that one's: `close` may have freed it, and another `open` got it.
+    /// Releases the handle of `slot` if it still belongs to it: after a `close`, another `open` may have got it.
     pub(super) fn release_slot(&self, slot: &Arc<Slot>) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = slots.get_mut(index(slot.handle())) {
@@ -140,7 +140,7 @@ impl Files {
         }
     }
 
-    /// Takes all handles back. Files that are still in use close when that use ends.
+    /// Releases all handles. Files in use are closed after their last use.
     pub(super) fn clear(&self) {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -150,13 +150,13 @@ fn not_open() -> Refusal {
     Refusal::new(Fault::HandleNotOpen, "the handle names no open file")
 }
 
-/// As the reference server, in its host's order: the bytes of handle 1 are 1, 0, 0, 0.
+/// Little-endian, like the reference server on common hosts: the bytes of handle 1 are 1, 0, 0, 0.
 fn index(handle: FileHandle) -> usize {
     u32::from_le_bytes(handle.0) as usize
 }
 
 impl Slot {
-    /// The handle as it goes over the wire.
+    /// Returns the handle in its wire format.
     pub(super) fn handle(&self) -> FileHandle {
         FileHandle(self.number.to_le_bytes())
     }
@@ -168,13 +168,13 @@ impl Slot {
         }
     }
 
-    /// Says what was opened.
+    /// Stores the opened file.
     pub(super) fn opened(&self, file: OpenFile) {
-        // Only the one `open` that this slot was reserved for calls this.
+        // Called only by the `open` for which this slot was reserved.
         let _ = self.file.set(file);
     }
 
-    /// The open file.
+    /// Returns the open file.
     ///
     /// # Errors
     /// `HandleNotOpen` if opening it failed.
@@ -184,7 +184,7 @@ impl Slot {
 }
 
 impl OpenFile {
-    /// Metadata of what is open.
+    /// Returns the metadata of the open file.
     pub(super) async fn metadata(&self) -> towpath_store::Result<Metadata> {
         match &self.access {
             FileAccess::Read(handle) => handle.metadata().await,
@@ -193,8 +193,8 @@ impl OpenFile {
         }
     }
 
-    /// Reads a range, appended to `buffer`; less only at the end of the file. What an upload has written its writer may read; what was in a
-    /// file before it was opened to be changed, only who has the right to read it.
+    /// Reads a range and appends it to `buffer`; less only at the end of the file. A writer may read the data of its
+    /// own upload; reading the previous content of a file opened for update requires the right to read.
     pub(super) async fn read_into(
         &self,
         offset: u64,
@@ -214,7 +214,7 @@ impl OpenFile {
         }
     }
 
-    /// The file for writing.
+    /// Returns the file for writing.
     ///
     /// # Errors
     /// `HandleNotOpen` if it is open for reading.
@@ -227,10 +227,10 @@ impl OpenFile {
         }
     }
 
-    /// The file being fetched.
+    /// Returns the file being fetched.
     ///
     /// # Errors
-    /// `InvalidArgument` if it is none.
+    /// `InvalidArgument` if it is not one.
     pub(super) fn pull(&self) -> Result<&Pull, Refusal> {
         match &self.access {
             FileAccess::Pull(pull) => Ok(pull),
@@ -240,12 +240,12 @@ impl OpenFile {
 }
 
 impl Writing {
-    /// A new file, which will have `announced_bytes`.
+    /// Creates the state of a new file, which will have `announced_bytes`.
     pub(super) fn create(handle: Arc<dyn WriteHandle>, announced_bytes: Option<u64>, is_resumable: bool) -> Self {
         Self { is_new: true, is_resumable, announced_bytes, ..Self::update(handle) }
     }
 
-    /// A file that exists and is changed in place.
+    /// Creates the state of an existing file that is updated in place.
     pub(super) fn update(handle: Arc<dyn WriteHandle>) -> Self {
         Self {
             handle,
@@ -263,12 +263,12 @@ impl Writing {
         self.is_new
     }
 
-    /// Whether what came stays if it is not committed.
+    /// Whether received data are kept if it is not committed.
     pub(super) fn is_resumable(&self) -> bool {
         self.is_resumable
     }
 
-    /// What becomes of it if it is closed and lacks something.
+    /// Describes what happens to the file if it is closed incomplete.
     pub(super) fn fate(&self) -> &'static str {
         match (self.is_new, self.is_resumable) {
             (false, _) => "the file lacks them",
@@ -277,7 +277,7 @@ impl Writing {
         }
     }
 
-    /// Remembers that a write failed: a new file then lacks data, and must not become visible.
+    /// Records that a write failed: a new file then lacks data and must not become visible.
     pub(super) fn spoil(&self) {
         self.spoiled.store(self.is_new, Ordering::Relaxed);
     }
@@ -287,7 +287,7 @@ impl Writing {
         self.spoiled.load(Ordering::Relaxed)
     }
 
-    /// The pages that came damaged and have not been sent again.
+    /// Returns the damaged pages that have not been sent again.
     pub(super) fn bad_pages(&self) -> MutexGuard<'_, Vec<Page>> {
         self.bad_pages.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,11 +1,11 @@
-//! A request on its way through a task: the place it took in the order of requests, and the function that serves it.
+//! A request executed by a task: its position in the order of requests, and the function that serves it.
 //!
 //! | requests | wait for |
 //! | --- | --- |
 //! | reads of open files | the `open`, and an earlier `sync` or `truncate`, of their files |
-//! | `close`, `sync`, `truncate` of an open file | everything earlier about that file |
-//! | `mkdir`, `rm`, `rmdir`, `mv`, `chmod`, `truncate` of a path | all earlier requests about names |
-//! | `open`, `close`, `stat`, `query` and others that name a path | earlier ones of the line above |
+//! | `close`, `sync`, `truncate` of an open file | all earlier requests for that file |
+//! | `mkdir`, `rm`, `rmdir`, `mv`, `chmod`, `truncate` of a path | all earlier requests that use paths |
+//! | `open`, `close`, `stat`, `query` and others with a path | earlier ones of the line above |
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -29,15 +29,15 @@ use super::{
     staging, vector,
 };
 
-/// A request and what it needs to run.
+/// A request ready to run.
 pub(super) struct Job {
     subject: Subject,
     turns: Vec<Turn>,
-    /// Whether the turns only mark the start: a request that may take long holds up nobody behind it.
+    /// Whether the order only applies to the start: a request that may take long does not delay later ones.
     brief: bool,
 }
 
-/// What a request is about.
+/// The target of a request.
 enum Subject {
     Open(Open, Arc<Slot>),
     File(Request, Arc<Slot>),
@@ -46,10 +46,10 @@ enum Subject {
 }
 
 impl Job {
-    /// Takes the request's place behind those that came before.
+    /// Enqueues the request behind earlier ones.
     ///
     /// # Errors
-    /// A handle that names no open file, a vector beyond its limits, too many open files.
+    /// A handle without an open file, a vector beyond its limits, or too many open files.
     pub(super) async fn new(session: &Session, request: Request) -> Result<Self, Refusal> {
         let mut turns = Vec::new();
         let mut brief = false;
@@ -90,13 +90,13 @@ impl Job {
         Ok(Self { subject, turns, brief })
     }
 
-    /// Waits for its turn and serves it.
+    /// Waits for earlier requests, then serves this one.
     pub(super) async fn run(self, exchange: &Exchange) -> Served {
         let mut turns = Vec::with_capacity(self.turns.len());
         for turn in self.turns {
             turns.push(turn.wait().await);
         }
-        // A copy is answered when it has ended; meanwhile its client asks how far it is.
+        // The `sync` of a third-party copy is answered at its end; meanwhile its client queries the progress.
         let fetches = |slot: &Slot| slot.file().is_ok_and(|file| matches!(file.access, FileAccess::Pull(_)));
         if self.brief || matches!(&self.subject, Subject::File(Request::Sync(_), slot) if fetches(slot)) {
             turns.clear();
@@ -110,8 +110,8 @@ impl Job {
     }
 }
 
-/// The connection of the session on which the whole answer goes out, errors and last frame too. (A refusal before the request has begun goes
-/// out on the one that it came by.)
+/// Returns the session's connection for the whole response, including errors and the last frame. (A refusal before
+/// the request started is sent on the connection that it came on.)
 pub(super) fn path_id(request: &Request) -> PathId {
     match request {
         Request::Read(request) => request.path_id,
@@ -121,7 +121,8 @@ pub(super) fn path_id(request: &Request) -> PathId {
     }
 }
 
-/// How the request stands to others about names, and whether it only waits for those before it; none if it names nothing.
+/// Returns how the request is ordered among those that use paths, and whether it only waits for earlier ones; `None`
+/// if it uses no path.
 fn hold_on_names(request: &Request) -> Option<(Hold, bool)> {
     match request {
         Request::Mkdir(_) | Request::Rm(_) | Request::Rmdir(_) | Request::Mv(_) | Request::Chmod(_) => {
@@ -142,7 +143,7 @@ fn hold_on_names(request: &Request) -> Option<(Hold, bool)> {
     }
 }
 
-/// The open file that the request is about, and how it stands to others about it.
+/// Returns the request's open file and how the request is ordered among those for it.
 fn hold_on_file(request: &Request) -> Option<(FileHandle, Hold)> {
     let on_target = |target: &Target, hold| match target {
         Target::Handle(handle) => Some((*handle, hold)),

@@ -23,12 +23,12 @@ use crate::{
     shares::Class,
 };
 
-/// What an entry takes, with the line about it.
+/// Memory accounted for an entry with its line, in bytes.
 const ENTRY_BYTES: usize = 512;
-/// Fewer bytes wait for the next batch, or the end: most directories are one answer.
+/// Fewer bytes wait for the next batch or the end: most directories are one response.
 const SEND_BYTES: usize = 16 << 10;
 
-/// Answers `dirlist`, piece by piece as the store lists: memory does not grow with the directory.
+/// Handles `dirlist` in batches, so that memory does not grow with the directory.
 pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> Served {
     let (identity, path) = exchange.subject(&request.path).await?;
     identity.check(Activity::List, &path)?;
@@ -75,7 +75,7 @@ fn line(
     DirlistEntry { name: entry.name, stat, checksum }
 }
 
-/// Answers `locate`: everything there is, is here.
+/// Handles `locate`: all files are on this server.
 pub(super) async fn locate(exchange: &Exchange, request: &Locate) -> Served {
     let writable;
     if request.path.path.first() == Some(&b'*') {
@@ -91,7 +91,7 @@ pub(super) async fn locate(exchange: &Exchange, request: &Locate) -> Served {
     exchange.ok(&Locations(vec![Location { manager: false, pending: false, writable, address }]))
 }
 
-/// As the reference server writes addresses: `[::127.0.0.1]:1094`.
+/// Formats an address like the reference server: `[::127.0.0.1]:1094`.
 fn in_brackets(address: SocketAddr) -> String {
     match address.ip() {
         IpAddr::V4(v4) => format!("[::{v4}]:{}", address.port()),

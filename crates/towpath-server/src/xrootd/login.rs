@@ -1,7 +1,8 @@
-//! From the first byte of a connection to a session: handshake, `protocol`, TLS, `login`, `auth`; or `bind` to one that exists.
+//! From the first byte of a connection to a session: handshake, `protocol`, TLS, `login`, `auth`; or `bind` to an
+//! existing one.
 //!
-//! All of it may come in one flight, with the first requests of the session behind it; nothing that was received is lost, and
-//! answers leave together when no complete request is left.
+//! The client may send all of it without waiting, followed by the first requests of the session. All received bytes
+//! are kept, and responses are sent together when no complete request is left.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -26,34 +27,35 @@ use crate::{
     access::{Identity, tokens::MAX_TOKEN_BYTES},
 };
 
-/// The longest payloads of other requests than writes: a vector of 1,024 elements takes 16 KiB, 16 attributes 1 MiB.
+/// Maximum payload of requests other than writes, in bytes: a vector of 1,024 elements takes 16 KiB, 16 attributes 1
+/// MiB.
 pub(super) const MAX_LIST_BYTES: u32 = 2 << 20;
 
-/// The most data in one write. They are never held all at once.
+/// Maximum data in one write, in bytes. They are never buffered completely.
 const MAX_WRITE_BYTES: u64 = i32::MAX as u64;
 
-/// A connection whose client is known.
+/// A connection that completed its login.
 pub(super) struct Admitted {
     pub(super) socket: Socket,
-    /// Holds what was received behind the last request.
+    /// Holds the bytes received after the last request.
     pub(super) framer: RequestFramer,
-    /// Answers not sent yet.
+    /// Unsent responses.
     pub(super) unsent: BytesMut,
     pub(super) place: Place,
 }
 
-/// What an admitted connection is for.
+/// The purpose of an admitted connection.
 pub(super) enum Place {
-    /// It is the session's own.
+    /// The session's main connection.
     Main(Arc<Session>),
-    /// It wants to join a session; the answer goes to this stream id.
+    /// A connection to bind to a session; the response goes to this stream id.
     Bound(Arc<Session>, StreamId),
 }
 
-/// Leads a new connection to its session; none if it ended before, or broke the rules.
+/// Performs the login of a new connection; `None` if it ended or violated the protocol.
 ///
 /// # Errors
-/// The connection's.
+/// Those of the connection.
 pub(super) async fn admit(
     service: &Arc<Service>,
     socket: Socket,
@@ -61,14 +63,14 @@ pub(super) async fn admit(
     local: SocketAddr,
 ) -> io::Result<Option<Admitted>> {
     let argument_bytes = u32::try_from(service.limits.header_bytes.0).unwrap_or(u32::MAX).min(MAX_LIST_BYTES);
-    // Nothing that comes before the session is a list.
+    // No list is sent before the session.
     let limits = Limits { argument_bytes, list_bytes: argument_bytes, bulk_bytes: MAX_WRITE_BYTES };
     let framer = RequestFramer::new(limits);
     let mut gate = Gate { service, peer, local, framer, out: BytesMut::new(), greeted: false, login: None };
     gate.run(socket).await
 }
 
-/// A connection on its way to a session.
+/// A connection during its login.
 struct Gate<'a> {
     service: &'a Arc<Service>,
     peer: SocketAddr,
@@ -87,7 +89,7 @@ struct Pending {
     asynresp: bool,
 }
 
-/// What follows from a request.
+/// The consequence of a request.
 enum Step {
     Next,
     StartTls,
@@ -130,7 +132,7 @@ impl Gate<'_> {
     }
 
     async fn start_tls(&mut self, socket: Socket) -> io::Result<Socket> {
-        // What came in clear must not count as said inside of TLS.
+        // Bytes received in clear text must not be treated as sent over TLS.
         if !self.framer.buffer().is_empty() {
             return Err(io::Error::other("the client went on in clear while TLS was to start"));
         }
@@ -140,7 +142,7 @@ impl Gate<'_> {
         }
     }
 
-    /// Serves the next request that is there; none if bytes are missing.
+    /// Handles the next request in the buffer; `None` if it is incomplete.
     async fn step(&mut self, encrypted: bool) -> io::Result<Option<Step>> {
         if !self.greeted {
             if !self.framer.handshake().map_err(io::Error::other)? {
@@ -169,7 +171,8 @@ impl Gate<'_> {
             response::fault(stream_id, (refusal.code, refusal.fault), &refusal.message, &mut self.out);
             Step::Next
         });
-        // The data of a write would follow. They are not worth receiving, and nothing behind them can be found without.
+        // The data of a write would follow. They are not worth receiving, and later requests cannot be found without
+        // them.
         Ok(Some(if self.framer.bulk_remaining() > 0 { Step::Close } else { step }))
     }
 
@@ -215,7 +218,7 @@ impl Gate<'_> {
         Ok(Step::Next)
     }
 
-    /// How the client may prove who it is; nothing if it need not.
+    /// Returns the authentication methods offered to the client; empty if none is required.
     fn offers(&self, encrypted: bool) -> Vec<Offer> {
         let mut offers = Vec::new();
         if self.service.access.takes_tokens() && encrypted {
@@ -277,7 +280,8 @@ impl Gate<'_> {
         Ok(Step::Admit(Place::Bound(session, stream_id)))
     }
 
-    /// Before `login` other requests end the connection, as with the reference server; before `auth` they are refused.
+    /// Rejects requests before the login is complete: before `login` they end the connection, as with the reference
+    /// server; before `auth` they get an error.
     fn too_early(&mut self, header: &RequestHeader) -> Step {
         let (code, message, step) = match self.login {
             None => (ErrorCode::InvalidRequest, "log in first", Step::Close),
@@ -288,7 +292,7 @@ impl Gate<'_> {
     }
 }
 
-/// What the server says of itself to a client at `peer`: the answer to `protocol`, which may also be asked within a session.
+/// Returns the server's response to `protocol` for a client at `peer`; also used within a session.
 pub(super) fn protocol_reply(service: &Service, peer: SocketAddr) -> ProtocolReply {
     let mut flags = ServerFlags::isServer | ServerFlags::suppgrw | ServerFlags::supposc;
     if service.tls.is_some() {
@@ -300,7 +304,7 @@ pub(super) fn protocol_reply(service: &Service, peer: SocketAddr) -> ProtocolRep
     ProtocolReply { version: PROTOCOL_VERSION, flags, ..ProtocolReply::default() }
 }
 
-/// Whether nothing can be had without TLS: because the configuration says so, or because only a token opens any door.
+/// Whether TLS is required for everything: by configuration, or because only tokens have rights.
 fn needs_tls(service: &Service, peer: SocketAddr) -> bool {
     let Some(tls) = &service.tls else { return false };
     let only_tokens = service.access.takes_tokens() && !anonymous_is_welcome(service, peer);
@@ -311,7 +315,7 @@ fn anonymous_is_welcome(service: &Service, peer: SocketAddr) -> bool {
     !service.access.anonymous(peer.ip()).grants.is_empty()
 }
 
-/// The answer to a `bind`: the path id of the connection, or why it may not join.
+/// Encodes the response to `bind`: the path id of the connection, or the refusal.
 pub(super) fn bound(stream_id: StreamId, outcome: &Result<towpath_proto::xrootd::PathId, Refusal>) -> Bytes {
     let mut frame = BytesMut::new();
     match outcome {

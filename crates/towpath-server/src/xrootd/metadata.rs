@@ -1,4 +1,4 @@
-//! `stat` and `statx`: what is known of paths and open files, in the protocol's words.
+//! `stat` and `statx`: metadata of paths and open files.
 
 use std::borrow::Cow;
 
@@ -18,12 +18,12 @@ use super::{
 };
 use crate::access::{Activity, Identity};
 
-/// The most paths in one `statx`: each costs a call of the store.
+/// Maximum number of paths in one `statx`; each costs a store call.
 const MAX_PATHS: usize = 1024;
-/// What stands where the store does not know the owner or group of a file.
+/// Placeholder for an unknown owner or group.
 const UNKNOWN_NAME: &str = "-";
 
-/// The stat text of what lies at `path`, for `identity`: whether it is readable and writable depends on who asks.
+/// Returns the stat text of `path`, with the permissions of `identity`.
 pub(super) fn stat_info(identity: &Identity, path: &StorePath, found: &Metadata) -> StatInfo {
     StatInfo {
         id: found.file_id.unwrap_or(0),
@@ -35,7 +35,7 @@ pub(super) fn stat_info(identity: &Identity, path: &StorePath, found: &Metadata)
     }
 }
 
-/// The same with what identifies the entry, for a client that wants it.
+/// Like [`stat_info`], with the identifiers of the entry for clients that request them.
 pub(super) fn stat_info_with_node(identity: &Identity, path: &StorePath, found: &Metadata) -> StatInfo {
     let directory_id = found.directory_id.map(DirectoryId::number);
     let node = NodeInfo { is_link: found.is_link, directory_id };
@@ -43,7 +43,7 @@ pub(super) fn stat_info_with_node(identity: &Identity, path: &StorePath, found: 
 }
 
 fn flags(identity: &Identity, path: &StorePath, found: &Metadata) -> StatFlags {
-    // Whose bits count only the store knows: a right counts as denied if the mode gives it to nobody.
+    // Only the store knows which mode bits apply: a permission counts as denied if no class has it.
     let has_mode = |bits| found.mode.is_none_or(|mode| mode & bits != 0);
     let executable = found.mode.is_some() && has_mode(0o111);
     let (kind, read, write) = match found.kind {
@@ -65,7 +65,7 @@ fn flags(identity: &Identity, path: &StorePath, found: &Metadata) -> StatFlags {
     flags
 }
 
-/// The second half of the stat text, where the store knows enough of it.
+/// Returns the extended stat fields if the store provides all of them.
 fn extended(found: &Metadata) -> Option<StatExtended> {
     let seconds = |ns: i64| ns.div_euclid(1_000_000_000);
     Some(StatExtended {
@@ -77,18 +77,18 @@ fn extended(found: &Metadata) -> Option<StatExtended> {
     })
 }
 
-/// A checksum of the whole file that is known, the strongest first that every towpath computes in passing.
+/// Returns a known checksum of the whole file, preferring the stronger of those that towpath always computes.
 pub(super) fn known_checksum(found: &Metadata) -> Option<EntryChecksum> {
     [Algorithm::Crc32c, Algorithm::Adler32].iter().find_map(|algorithm| checksum(found, *algorithm))
 }
 
-/// The checksum of this kind, if it is known.
+/// Returns the checksum of this algorithm, if it is known.
 pub(super) fn checksum(found: &Metadata, algorithm: Algorithm) -> Option<EntryChecksum> {
     let digest = found.digests.get(algorithm)?;
     Some(EntryChecksum { algorithm: algorithm.name().into(), value: digest.to_string() })
 }
 
-/// Answers `stat` of an open file.
+/// Handles `stat` of an open file.
 pub(super) async fn stat_file(exchange: &Exchange, file: &OpenFile, request: &Stat) -> Served {
     if request.options.contains(StatOptions::vfs) {
         return vfs(exchange, &file.identity, &file.path).await;
@@ -96,7 +96,7 @@ pub(super) async fn stat_file(exchange: &Exchange, file: &OpenFile, request: &St
     exchange.ok(&stat_info(&file.identity, &file.path, &file.metadata().await?))
 }
 
-/// Answers `stat` of a path.
+/// Handles `stat` of a path.
 pub(super) async fn stat_path(exchange: &Exchange, request: &Stat) -> Served {
     let Target::Path(path) = &request.target else {
         return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is named").into());
@@ -125,7 +125,7 @@ async fn vfs(exchange: &Exchange, identity: &Identity, path: &StorePath) -> Serv
     })
 }
 
-/// The flags that `statx` tells: what it is, and whether it is on line. Clients compare the byte with single flags.
+/// Returns the `statx` flags: file type, and whether it is online. Clients compare the byte with single flags.
 fn kind_flags(found: &Metadata) -> StatFlags {
     let kind = match found.kind {
         FileKind::Directory => StatFlags::isDir,
@@ -135,7 +135,7 @@ fn kind_flags(found: &Metadata) -> StatFlags {
     if found.residency == Residency::Offline { kind | StatFlags::offline } else { kind }
 }
 
-/// Answers `statx`: one byte for each path. A path that is not there ends it with an error, as with the reference server.
+/// Handles `statx`: one byte per path. A missing path fails the request, as with the reference server.
 pub(super) async fn statx(exchange: &Exchange, request: &Statx) -> Served {
     let mut flags_of_all = Vec::new();
     for path in request.paths() {

@@ -9,12 +9,13 @@ use towpath_store::{Changes, Error, Fault, Overwrite};
 use super::exchange::{Exchange, Refusal, Served, is_written_as_directory};
 use crate::access::Activity;
 
-/// The permission bits of a mode: all that the protocol has. Others would be a way to make set-user-id files from afar.
+/// Returns the permission bits of a mode, the only ones in the protocol. Others would allow the remote creation of
+/// set-user-id files.
 pub(super) fn permissions(mode: Mode) -> u32 {
     u32::from(mode.0) & 0o777
 }
 
-/// Answers `mkdir`. A directory that exists already is no error with `mkdirpath` only, as with the reference server.
+/// Handles `mkdir`. An existing directory is accepted only with `mkdirpath`, as by the reference server.
 pub(super) async fn mkdir(exchange: &Exchange, request: &Mkdir) -> Served {
     let (identity, path) = exchange.subject(&request.path).await?;
     identity.check(Activity::CreateDirectory, &path)?;
@@ -24,7 +25,7 @@ pub(super) async fn mkdir(exchange: &Exchange, request: &Mkdir) -> Served {
     exchange.done()
 }
 
-/// Answers `rm`.
+/// Handles `rm`.
 pub(super) async fn rm(exchange: &Exchange, request: &Rm) -> Served {
     let (identity, path) = exchange.subject(&request.path).await?;
     identity.check(Activity::Modify, &path)?;
@@ -32,7 +33,7 @@ pub(super) async fn rm(exchange: &Exchange, request: &Rm) -> Served {
     exchange.done()
 }
 
-/// Answers `rmdir`.
+/// Handles `rmdir`.
 pub(super) async fn rmdir(exchange: &Exchange, request: &Rmdir) -> Served {
     let (identity, path) = exchange.subject(&request.path).await?;
     identity.check(Activity::Modify, &path)?;
@@ -40,7 +41,7 @@ pub(super) async fn rmdir(exchange: &Exchange, request: &Rmdir) -> Served {
     exchange.done()
 }
 
-/// Answers `mv`. The new name may replace a file if the caller may modify it.
+/// Handles `mv`. The new name may replace a file if the caller may modify it.
 pub(super) async fn mv(exchange: &Exchange, request: &Mv) -> Served {
     let (identity, from) = exchange.subject(&request.from).await?;
     let (_, to) = exchange.subject(&request.to).await?;
@@ -60,7 +61,8 @@ pub(super) async fn mv(exchange: &Exchange, request: &Mv) -> Served {
     exchange.done()
 }
 
-/// One who may not replace files is told that, rather than that there is one.
+/// Returns the denial instead of `AlreadyExists` to a caller who may not replace files, so as not to reveal the
+/// existing file.
 fn refused_replacing(error: Error, replaces: Result<(), Error>) -> Error {
     match replaces {
         Err(denied) if error.fault() == Fault::AlreadyExists => denied,
@@ -68,7 +70,7 @@ fn refused_replacing(error: Error, replaces: Result<(), Error>) -> Error {
     }
 }
 
-/// Answers `chmod`, which with [`Chmod::MTIME_KEY`] sets the time too.
+/// Handles `chmod`, which also sets the time with [`Chmod::MTIME_KEY`].
 pub(super) async fn chmod(exchange: &Exchange, request: &Chmod) -> Served {
     let (identity, path) = exchange.subject(&request.path).await?;
     identity.check(Activity::Modify, &path)?;
@@ -86,7 +88,7 @@ pub(super) async fn chmod(exchange: &Exchange, request: &Chmod) -> Served {
     exchange.done()
 }
 
-/// Answers `truncate` of a path.
+/// Handles `truncate` of a path.
 pub(super) async fn truncate(exchange: &Exchange, request: &Truncate) -> Served {
     let Target::Path(path) = &request.target else {
         return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is named").into());

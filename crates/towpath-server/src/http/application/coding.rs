@@ -1,4 +1,4 @@
-//! Answers in a content coding: text goes compressed to clients that take it so (RFC 9110 §8.4.1.3, §12.5.3).
+//! Content codings: text is compressed for clients that accept it (RFC 9110 §8.4.1.3, §12.5.3).
 
 use std::io::Write as _;
 
@@ -12,13 +12,15 @@ use crate::{
     http::respond::{self, value},
 };
 
-/// What is shorter goes in one packet either way.
+/// Minimum size of a compressed body, in bytes; a shorter one fits into one packet anyway.
 const LEAST_BYTES: usize = 1024;
 
-/// Media types of text beside `text/*`, `*+json` and `*+xml`. The several parts of an answer of ALTO are JSON (RFC 9275).
+/// Text media types in addition to `text/*`, `*+json` and `*+xml`. The parts of multipart ALTO responses are JSON
+/// (RFC 9275).
 const TEXT_TYPES: [&str; 3] = ["application/json", "application/xml", "multipart/related"];
 
-/// Whether the answer goes as [`gzip`] to a client that sent these fields. Where that depends on the client, the answer says so.
+/// Whether to send the response as [`gzip`] to a client with these request fields. Adds `Vary` where that depends on
+/// the client.
 pub(super) fn choose_gzip(answer: &mut Response<Body>, asked: &HeaderMap) -> bool {
     let is_long = matches!(answer.body(), Body::Whole(body) if body.len() >= LEAST_BYTES);
     let headers = answer.headers_mut();
@@ -36,7 +38,7 @@ fn is_text(headers: &HeaderMap) -> bool {
     is_based_on_text || essence.starts_with("text/") || TEXT_TYPES.contains(&essence.as_str())
 }
 
-/// Whether this list asks for gzip rather than for nothing. A coding that is not named weighs as much as `*` does.
+/// Whether `Accept-Encoding` prefers gzip over identity. Codings that are not listed have the weight of `*`.
 fn takes_gzip(accepted: &str) -> bool {
     let weight = |names: &[&str]| {
         accepted.split(',').find_map(|item| {
@@ -50,7 +52,7 @@ fn takes_gzip(accepted: &str) -> bool {
     gzip > 0.0 && gzip >= nothing
 }
 
-/// The weight that a parameter says (RFC 9110 §12.4.2): 1 if there is none, 0 if it is malformed.
+/// Parses a weight parameter (RFC 9110 §12.4.2): 1 if absent, 0 if malformed.
 fn weight_of(parameter: &str) -> f32 {
     let parameter = parameter.trim();
     if parameter.is_empty() {
@@ -61,8 +63,8 @@ fn weight_of(parameter: &str) -> f32 {
     weight.filter(|weight| (0.0..=1.0).contains(weight)).unwrap_or(0.0)
 }
 
-/// The answer compressed, if it has a body. Both forms of an answer have one tag, so that who has either is told so; because their bytes are not the same, it is
-/// weak with this one (RFC 9110 §8.8.3.3).
+/// Compresses a response with a body. Both forms have the same tag, so that a client with either gets 304; because
+/// their bytes differ, the tag of this form is weak (RFC 9110 §8.8.3.3).
 pub(super) fn gzip(answer: Response<Body>) -> Response<Body> {
     let (mut parts, body) = answer.into_parts();
     if let Some(tag) = tag_of(&parts.headers).and_then(|tag| EntityTag::weak(tag.opaque())) {
