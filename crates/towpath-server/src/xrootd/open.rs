@@ -1,15 +1,19 @@
 //! `open` and `close`.
 //!
-//! An upload (`new`, `delete`) is invisible until its `close`, which commits it: whoever reads meanwhile sees the old file, or none. Of
-//! two uploads of one name the one that closes later stays; with `new` it fails instead. `open` for update of an existing file
-//! changes it in place, visible at once. Whoever asked for the checksum with the open, as towpath's client does, reads one version, and is told that it changed;
-//! other readers get what the file holds, and what is appended to it.
-//! A connection that ends takes its uploads with it, but for those with a key (`towpath.resume` in the opaque part): what came of
-//! them stays, and the answer to the next `open` with that key tells what that is.
-//! An `open` with `towpath.share` gives one more handle of a file that is being written, mostly to another session of the same client, which so
-//! sends one file over several connections. All such handles are alike: one `close` commits, `keep` only gives the handle back, and the upload is
-//! there as long as one of them.
-//! What is part of a third-party copy is a matter of [`super::third_party`].
+//! An upload (`new`, `delete`) is invisible until its `close`, which commits it; until then readers see the old file,
+//! or none. Of two uploads to one name the last one closed wins; with `new` it fails instead. `open` for update of an
+//! existing file changes it in place, with immediate visibility. A client that requested the checksum with the open,
+//! like towpath's, reads one version, and gets an error if the file changes; other readers get the current content,
+//! including appended data.
+//!
+//! A connection that ends aborts its uploads, except those with a key (`towpath.resume` in the opaque part): their
+//! data are kept, and the response to the next `open` with that key describes them.
+//!
+//! An `open` with `towpath.share` returns another handle of a file that is being written, usually to another session
+//! of the same client, which then sends one file over several connections. All such handles are equivalent: one
+//! `close` commits, `keep` only releases the handle, and the upload exists as long as any of them.
+//!
+//! Opens that belong to a third-party copy are handled in [`super::third_party`].
 
 use std::sync::Arc;
 
@@ -28,7 +32,7 @@ use super::{
 };
 use crate::access::{Activity, Identity, Person};
 
-/// Answers `open`; the file goes into `slot`, which is given back if it cannot be opened.
+/// Handles `open`. The file is stored in `slot`, which is released if the open fails.
 pub(super) async fn open(exchange: &Exchange, slot: &Arc<Slot>, request: &Open) -> Served {
     let opened = open_file(exchange, request).await;
     let retstat = request.options.contains(OpenOptions::retstat);
@@ -74,7 +78,7 @@ async fn open_file(exchange: &Exchange, request: &Open) -> Served<OpenFile> {
             identity = third_party::reader(exchange, request, identity, &path).await?;
         }
         identity.check(Activity::Read, &path)?;
-        // Plain reads get what the file holds, as from other servers. A checksum is of one version, and so are copies.
+        // Plain reads follow the current content, as with other servers. Checksums and copies refer to one version.
         let follows = !is_part_of_copy && !request.wants_checksum;
         let options = StoreOptions { follows, ..StoreOptions::default() };
         FileAccess::Read(store.open(&identity.caller, &path, options).await?)
@@ -82,7 +86,7 @@ async fn open_file(exchange: &Exchange, request: &Open) -> Served<OpenFile> {
     Ok(OpenFile { path, identity, access })
 }
 
-/// Starts an upload. One who may create but not modify can replace nothing: the store itself refuses it.
+/// Starts an upload. For a caller with `Create` but not `Modify`, the store rejects replacing a file.
 async fn create(exchange: &Exchange, identity: &Identity, path: &StorePath, request: &Open) -> Served<Writing> {
     let replaces = request.options.contains(OpenOptions::delete);
     let modifies = identity.check(Activity::Modify, path);
@@ -100,7 +104,7 @@ async fn create(exchange: &Exchange, identity: &Identity, path: &StorePath, requ
         resume,
         ..CreateOptions::default()
     };
-    // What an interrupted upload left is read first.
+    // This first reads back the data of an interrupted upload.
     let created = exchange.patiently(exchange.session.service.store.create(&identity.caller, path, options)).await?;
     match created {
         Ok(handle) => Ok(Writing::create(handle, size_hint, resume.is_some())),
@@ -109,20 +113,20 @@ async fn create(exchange: &Exchange, identity: &Identity, path: &StorePath, requ
     }
 }
 
-/// Whether missing parents of a new file are made: on `mkpath`, and on `async`, which XRootD's clients always send and for which the reference
-/// server makes them (5.5.3). So `xrdcp` into a directory that does not exist works with both.
+/// Whether to create missing parents of a new file: on `mkpath`, and on `async`, which XRootD clients always send and
+/// for which the reference server creates them (5.5.3). So `xrdcp` into a missing directory works with both.
 pub(super) fn makes_parents(options: OpenOptions) -> bool {
     options.intersects(OpenOptions::mkpath | OpenOptions::async_)
 }
 
-/// The open file that this one is to share.
+/// Parses the shared handle of another session.
 fn shared(path: &PathAndCgi) -> Result<Option<Shared>, Refusal> {
     let Some(value) = path.cgi_value(Shared::KEY) else { return Ok(None) };
     let message = || format!("{} is not 40 hexadecimal digits", Shared::KEY);
     Shared::decode(value).map(Some).ok_or_else(|| Refusal::new(Fault::InvalidArgument, message()))
 }
 
-/// A file that is being written, for one more handle: to whom it belongs, and who knows the session's id.
+/// Returns the file being written for another handle, if the caller is its owner and knows the session's id.
 fn share(exchange: &Exchange, identity: &Identity, path: &StorePath, shared: Shared) -> Result<Arc<Writing>, Refusal> {
     let asking = &exchange.session;
     let session = asking.service.sessions.find(shared.session_id, asking.peer);
@@ -134,12 +138,12 @@ fn share(exchange: &Exchange, identity: &Identity, path: &StorePath, shared: Sha
     writing.cloned().ok_or_else(|| Refusal::new(Fault::HandleNotOpen, "there is no such file open for writing"))
 }
 
-/// The size that the client says the file will have.
+/// Returns the file size announced by the client.
 fn announced_size(path: &PathAndCgi) -> Option<u64> {
     std::str::from_utf8(path.cgi_value("oss.asize")?).ok()?.parse().ok()
 }
 
-/// The name under which the client wants to take the upload up again.
+/// Parses the key under which the client wants to resume the upload.
 fn resume_key(path: &PathAndCgi) -> Result<Option<ResumeKey>, Refusal> {
     let Some(text) = path.cgi_value(OpenReply::RESUME_KEY) else { return Ok(None) };
     let key = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
@@ -147,7 +151,7 @@ fn resume_key(path: &PathAndCgi) -> Result<Option<ResumeKey>, Refusal> {
     key.map(Some).ok_or_else(|| Refusal::new(Fault::InvalidArgument, message()))
 }
 
-/// Answers `close`, whose handle was taken back already.
+/// Handles `close`, whose handle has already been released.
 pub(super) async fn close(exchange: &Exchange, file: &OpenFile, ending: Option<&Ending>) -> Served {
     let writing = match &file.access {
         FileAccess::Read(_) => return exchange.done(),
@@ -157,7 +161,7 @@ pub(super) async fn close(exchange: &Exchange, file: &OpenFile, ending: Option<&
     let promise = match ending {
         None => None,
         Some(Ending::Commit(promise)) => Some(promise),
-        // Dropping the file does it.
+        // Dropping the file releases it.
         Some(Ending::Keep) => return exchange.done(),
         Some(Ending::Abandon) => {
             writing.handle.abort().await?;
@@ -183,7 +187,7 @@ pub(super) async fn close(exchange: &Exchange, file: &OpenFile, ending: Option<&
     }
 }
 
-/// Whether everything has come that the client sent.
+/// Checks that all data have arrived intact.
 async fn sound(writing: &Writing) -> Result<(), Refusal> {
     let bad = writing.bad_pages().len();
     if bad > 0 {

@@ -1,28 +1,29 @@
-//! Who waits for whom among the requests of one session: places handed out in the order of arrival.
+//! Orders the requests of one session.
 //!
-//! The protocol lets a server answer in any order, and clients count on little: reads and writes of one open file may
-//! overtake each other, but not the `open` before them (its handle can be guessed: the first is 0) nor the `close` after them;
-//! and a request about a path must see what earlier ones did to names. So there is an [`Order`] for each open file and one for names.
-//! The reader of the connection takes a [`Turn`] for each request as it comes; the task that serves it waits for that turn.
-//! Shared turns run together, an exclusive one waits for all before it and holds up all behind it.
+//! The protocol lets a server answer in any order, and clients rely on little: reads and writes of one open file may
+//! overtake each other, but not the `open` before them (its handle is predictable: the first is 0) nor the `close`
+//! after them; and a request with a path must see the effects of earlier ones on names. So there is an [`Order`] for
+//! each open file and one for names. The connection's reader takes a [`Turn`] for each request as it arrives; the
+//! task that serves it waits for that turn. Shared turns run concurrently; an exclusive one waits for all earlier
+//! ones and delays all later ones.
 
 use std::{pin::Pin, sync::Arc};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
-/// More than all requests that can be under way in one connection.
+/// More permits than requests that can be in flight on one connection.
 const EVERYBODY: u32 = 1 << 20;
 
-/// How a request stands to the others of its [`Order`].
+/// How a request is ordered relative to others of its [`Order`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// Together with other shared ones.
+    /// Runs concurrently with other shared ones.
     Shared,
-    /// Alone.
+    /// Runs alone.
     Exclusive,
 }
 
-/// A queue of requests about one thing.
+/// A FIFO queue of requests for one object.
 #[derive(Debug)]
 pub(super) struct Order {
     places: Arc<Semaphore>,
@@ -34,26 +35,26 @@ impl Default for Order {
     }
 }
 
-/// A place in the queue.
+/// A position in the queue.
 pub(super) enum Turn {
-    /// It has come.
+    /// The request may run.
     Now { _until_dropped: OwnedSemaphorePermit },
-    /// It will come.
+    /// The request must wait.
     Later(Pin<Box<dyn Future<Output = OwnedSemaphorePermit> + Send>>),
 }
 
 impl Order {
-    /// A shared turn, if it has come already.
+    /// Takes a shared turn if it is available immediately.
     pub(super) fn shared_now(&self) -> Option<SemaphorePermit<'_>> {
         self.places.try_acquire().ok()
     }
 
-    /// An exclusive turn, if it has come already.
+    /// Takes an exclusive turn if it is available immediately.
     pub(super) fn exclusive_now(&self) -> Option<SemaphorePermit<'_>> {
         self.places.try_acquire_many(EVERYBODY).ok()
     }
 
-    /// A place behind all that were taken before. Does not wait.
+    /// Enqueues a turn behind all earlier ones. Does not wait.
     pub(super) async fn turn(&self, hold: Hold) -> Turn {
         let wanted = match hold {
             Hold::Shared => 1,
@@ -63,7 +64,7 @@ impl Order {
             return Turn::Now { _until_dropped: permit };
         }
         let places = Arc::clone(&self.places);
-        // Without a budget: else the scheduler could keep the first poll from taking the place.
+        // Unconstrained, because an exhausted coop budget would keep the first poll from enqueueing.
         let mut queued: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(tokio::task::unconstrained(async move {
             places.acquire_many_owned(wanted).await.expect("the semaphore is never closed")
         }));
@@ -75,7 +76,7 @@ impl Order {
 }
 
 impl Turn {
-    /// Waits until it has come; then it lasts until the result is dropped.
+    /// Waits for the turn, which lasts until the result is dropped.
     pub(super) async fn wait(self) -> Self {
         match self {
             Self::Now { .. } => self,

@@ -1,8 +1,8 @@
-//! The sending half of a connection, shared by everything that answers on it.
+//! The sending half of a connection, shared by all tasks that respond on it.
 //!
-//! Whoever has an answer takes the lock, writes a whole frame and lets go: frames of different answers alternate, bytes never
-//! mix. A client that takes no byte for the time `stall` is dropped, and so is a connection that fails: every later frame
-//! fails at once, and the token that the outbox was made with tells the reader to stop.
+//! A task locks it, writes a whole frame and unlocks it, so frames of different responses alternate but never mix. A
+//! client that accepts no data for the time `stall` is dropped, as is a connection that fails: all later frames fail
+//! immediately, and the outbox's token tells the reader to stop.
 
 use std::{
     fs::File,
@@ -39,13 +39,14 @@ use crate::{
     socket::is_of_connection,
 };
 
-/// How long a thread of the disk pool waits for a slow client before it leaves the waiting to the network threads.
+/// Maximum time that a thread of the disk pool waits for a slow client before it leaves the waiting to the network
+/// threads.
 const LINGER: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
-/// The longest answer that waits for others to leave with it.
+/// Maximum size of a response that is batched with others, in bytes.
 const SHORT_BYTES: usize = 16 << 10;
 
-/// What is sent in place of file data that are no longer there, after the frame has promised them.
+/// Sent in place of missing file data after the frame header has announced their length.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// The sending half of a socket.
@@ -63,21 +64,21 @@ pub(super) struct Outbox {
     half: Arc<Mutex<Sending>>,
     plain: bool,
     stall: Duration,
-    /// Threads that [`Self::send_file`] of all connections may keep waiting for disks and clients.
+    /// Limits the threads of all connections that [`Self::send_file`] may block on disks and clients.
     threads: Arc<Semaphore>,
     short: std::sync::Mutex<Short>,
-    /// What the client does with the memory for its answers.
+    /// Tracks the client's progress with the memory of its responses.
     standing: Arc<Standing>,
-    /// What it does at all.
+    /// Tracks the client's progress in general.
     activity: Arc<Standing>,
     state: State,
 }
 
-/// Short answers that are about to leave.
+/// Short responses waiting to be sent together.
 #[derive(Debug, Default)]
 struct Short {
     frames: BytesMut,
-    /// Answers that came here, and those of them that have left, since the beginning.
+    /// Total number of responses queued here, and of those sent.
     come: u64,
     left: u64,
 }
@@ -86,14 +87,15 @@ struct Short {
 #[derive(Debug)]
 struct State {
     torn: AtomicBool,
-    /// Whether that was because the client took no byte for too long.
+    /// Whether the cause was a stalled client.
     late: AtomicBool,
     /// Cancelled once they cannot.
     end: CancellationToken,
 }
 
 impl Outbox {
-    /// Sends on `half`; cancels `end` when that has failed. What the client takes, it tells to the standing for the memory of answers, and to that for the connection.
+    /// Creates an outbox that sends on `half` and cancels `end` on failure. The client's progress is recorded in the
+    /// standings for response memory and for the connection.
     pub(super) fn new(
         half: Sending,
         service: &Service,
@@ -107,23 +109,25 @@ impl Outbox {
         Self { half, plain, stall, threads, short, standing, activity, state }
     }
 
-    /// Whether the client took no byte of an answer for too long.
+    /// Whether the client stalled for too long.
     pub(super) fn is_late(&self) -> bool {
         self.state.late.load(Ordering::Acquire)
     }
 
-    /// Whether [`Self::send_file`] works.
+    /// Whether [`Self::send_file`] is supported.
     pub(super) fn is_plain(&self) -> bool {
         self.plain
     }
 
-    /// Whether answers may leave together. Not in TLS: of two answers in one record XRootD's client (seen with 5.5.3) sees the second only when
-    /// more comes, because its socket tells it nothing of what the TLS library holds.
+    /// Whether responses may be sent together. Not in TLS: of two responses in one record XRootD's client (seen with
+    /// 5.5.3) notices the second only when more data arrive, because polling the socket does not show data buffered
+    /// in the TLS library.
     pub(super) fn joins_answers(&self) -> bool {
         self.plain
     }
 
-    /// As [`Self::send`], for the answers of tasks: short ones leave together with those that other tasks have ready by now.
+    /// Like [`Self::send`], for the responses of tasks: short ones are sent together with those of other tasks that
+    /// are ready.
     pub(super) async fn send_together(&self, frames: &[u8]) -> io::Result<()> {
         if frames.len() > SHORT_BYTES || !self.joins_answers() {
             return self.send(frames).await;
@@ -161,7 +165,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Sends whole frames that lie in many places.
+    /// Sends whole frames from several buffers.
     pub(super) async fn send_vectored(&self, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
         let mut half = self.turn().await?;
         let mut torn = Torn::new(&self.state);
@@ -177,9 +181,9 @@ impl Outbox {
         Ok(())
     }
 
-    /// Sends `head` and then `length` bytes of `file` from `offset`, without their passing through this process's memory;
-    /// disk and network are waited for on other threads. If the file fails on the way, or has shrunk, zeros take the place of the rest: the
-    /// frame has promised so many bytes. The inner result says so.
+    /// Sends `head` and then `length` bytes of `file` from `offset` without copying them to user space; other threads
+    /// wait for disk and network. If reading fails or the file has shrunk, zeros replace the rest, because the frame
+    /// announces its length. The inner result reports the failure.
     pub(super) async fn send_file(
         &self,
         head: &[u8],
@@ -229,7 +233,7 @@ impl Outbox {
         Ok(outcome_of_file)
     }
 
-    /// Sends the head of a frame so that it travels in one segment with what follows.
+    /// Sends the head of a frame so that it shares a segment with the data that follow.
     async fn send_head(
         &self,
         half: &OwnedMutexGuard<Sending>,
@@ -252,15 +256,15 @@ impl Outbox {
         Ok(())
     }
 
-    /// Says goodbye: what was sent goes out, and then the end of the stream.
+    /// Sends pending data and then the end of the stream.
     pub(super) async fn shut_down(&self) {
         if let Ok(mut half) = self.turn().await {
-            // The client may be gone already: there is nobody to tell.
+            // The client may already be gone.
             let _ = self.in_time(&mut None, half.shutdown()).await;
         }
     }
 
-    /// The right to send, once the short answers that came before have left: answers keep their order.
+    /// Acquires the right to send after flushing earlier short responses, which preserves the order.
     async fn turn(&self) -> io::Result<OwnedMutexGuard<Sending>> {
         let mut half = Arc::clone(&self.half).lock_owned().await;
         if self.state.torn.load(Ordering::Acquire) {
@@ -277,14 +281,15 @@ impl Outbox {
         Ok(half)
     }
 
-    /// Waits for one step of a frame; from the first step that takes the client any time, the frame awaits it.
+    /// Waits for one step of a frame, with the stall timeout. From the first step that blocks, the frame counts as
+    /// waiting for the client.
     async fn in_time<T>(
         &self,
         awaits: &mut Option<AwaitsPeer>,
         step: impl Future<Output = io::Result<T>>,
     ) -> io::Result<T> {
         let mut step = std::pin::pin!(step);
-        // Most steps need no waiting, and then no timer.
+        // Most steps complete immediately and need no timer.
         if let Poll::Ready(done) = futures::poll!(&mut step) {
             return done;
         }
@@ -307,7 +312,7 @@ fn plain(half: &Sending) -> io::Result<&OwnedWriteHalf> {
     }
 }
 
-/// Marks the connection as torn unless the frame was sent whole: also when the one who sent it is cancelled.
+/// Marks the connection as torn unless the whole frame was sent, also if the sending task is cancelled.
 struct Torn<'a> {
     state: Option<&'a State>,
 }
@@ -331,7 +336,7 @@ impl Drop for Torn<'_> {
     }
 }
 
-/// A part of a file on its way into a socket.
+/// A transfer of a part of a file into a socket.
 struct SendFile {
     half: OwnedMutexGuard<Sending>,
     file: Arc<File>,
@@ -339,7 +344,7 @@ struct SendFile {
     length: u64,
 }
 
-/// How far a [`SendFile`] got.
+/// Progress of a [`SendFile`].
 enum Moved {
     Some(u64),
     NoRoom,
@@ -349,7 +354,7 @@ enum Moved {
 }
 
 impl SendFile {
-    /// Sends until all is sent, the file ends, or the client has been slow for [`LINGER`]. May wait for the disk.
+    /// Sends until all is sent, the file ends, or the client has been slow for [`LINGER`]. May block on the disk.
     fn run(self) -> (OwnedMutexGuard<Sending>, io::Result<Moved>) {
         let outcome = plain(&self.half).and_then(|socket| self.send(socket));
         (self.half, outcome)
@@ -362,7 +367,7 @@ impl SendFile {
         while offset < end {
             let step = match send_some(socket, &self.file, &mut offset, end) {
                 Err(Errno::AGAIN) if has_room_soon(socket)? => continue,
-                // The runtime's own record of the socket's state must hear of the refusal, or it would not wait.
+                // The runtime must see the `EAGAIN`, otherwise it would treat the socket as still writable.
                 Err(Errno::AGAIN) => {
                     socket.try_io(Interest::WRITABLE, || Ok(send_some(socket, &self.file, &mut offset, end)?))
                 }
@@ -371,7 +376,7 @@ impl SendFile {
             match step {
                 Ok(1..) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // What it is shows again in the next call, which begins here.
+                // The cause appears again in the next call, which starts here.
                 Ok(0) | Err(_) if offset > self.offset => break,
                 Ok(0) => return Ok(Moved::EndOfFile),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Moved::NoRoom),
@@ -388,7 +393,7 @@ fn send_some(socket: &TcpStream, file: &File, offset: &mut u64, end: u64) -> rus
     rustix::fs::sendfile(socket, file, Some(offset), length)
 }
 
-/// Whether the socket takes more within [`LINGER`].
+/// Whether the socket becomes writable within [`LINGER`].
 fn has_room_soon(socket: &impl AsFd) -> io::Result<bool> {
     match rustix::event::poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&LINGER)) {
         Ok(ready) => Ok(ready > 0),
@@ -442,7 +447,7 @@ mod tests {
     use super::*;
     use crate::{ServeConfig, Server};
 
-    /// A client, and the outbox of its connection.
+    /// Returns a client, and the outbox of its connection.
     async fn connected() -> (tokio::net::TcpStream, Outbox) {
         let config = ServeConfig { listen: Vec::new(), ..ServeConfig::default() };
         let service = Server::bind(Arc::new(MemoryStore::new(0)), &config).unwrap().service();

@@ -1,6 +1,6 @@
 //! `pgread`: one range of a file, each page with its CRC32C.
 //!
-//! The data are read in one go and leave from where they lie: only the checksums are put between them, by a vectored send.
+//! The data are read at once and sent from their buffer; a vectored send inserts the checksums between the pages.
 
 use std::io::IoSlice;
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::metrics::Face;
 
-/// Answers `pgread`.
+/// Handles `pgread`.
 pub(super) async fn pgread(exchange: &Exchange, file: &OpenFile, request: &PgRead) -> Served {
     exchange.about(&file.path);
     let mut offset = request.offset;
@@ -26,7 +26,7 @@ pub(super) async fn pgread(exchange: &Exchange, file: &OpenFile, request: &PgRea
     let _memory = exchange.session.memory_to_answer(left.min(piece)).await;
     let mut data = Vec::with_capacity(left.min(piece));
     loop {
-        // Pieces end where pages end, so that only the first and the last page of the answer can be short.
+        // Pieces end at page boundaries, so that only the first and the last page of the response can be short.
         let to_boundary = piece - (offset % page::PAGE_BYTES as u64) as usize;
         let length = left.min(to_boundary);
         data.clear();
@@ -56,7 +56,7 @@ async fn send(exchange: &Exchange, offset: u64, data: &[u8], kind: StatusKind) -
     exchange.send_vectored(&mut slices).await
 }
 
-/// `data`, which lie at `offset`, cut at the ends of the file's pages.
+/// Splits `data`, which start at `offset`, at the page boundaries of the file.
 fn pages(offset: u64, data: &[u8]) -> impl Iterator<Item = &[u8]> {
     page::pages(offset, data.len() as u64).map(move |page| {
         let start = (page.offset - offset) as usize;

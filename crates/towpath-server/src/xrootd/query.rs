@@ -1,4 +1,4 @@
-//! `query`: configuration, checksums, space, and what else one may ask.
+//! `query`: configuration, checksums, space, and other information.
 
 use std::{fmt::Write as _, os::fd::RawFd};
 
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::access::{Activity, Identity};
 
-/// The order in which checksums are offered; the first is the default.
+/// Supported checksums in order of preference; the first is the default.
 const ALGORITHMS: [Algorithm; 7] = [
     Algorithm::Adler32,
     Algorithm::Crc32c,
@@ -35,12 +35,12 @@ const ALGORITHMS: [Algorithm; 7] = [
     Algorithm::Sha256,
     Algorithm::Crc64,
 ];
-/// The most configuration words in one request: there are about twenty that mean something somewhere.
+/// Maximum number of configuration words in one request; about twenty are in use.
 const MAX_WORDS: usize = 64;
-/// Reads that may wait in one connection, for clients that ask (`pio_max`).
+/// Maximum number of parallel reads on one connection, as reported to clients (`pio_max`).
 const PIO_MAX: u32 = 5;
 
-/// Answers `query`, but for questions about the configuration, which are answered at once.
+/// Handles `query`, except for configuration queries, which are answered immediately.
 pub(super) async fn query(exchange: &Exchange, request: Query) -> Served {
     match request {
         Query::Checksum(path) => checksum(exchange, &path).await,
@@ -65,9 +65,9 @@ pub(super) async fn query(exchange: &Exchange, request: Query) -> Served {
     }
 }
 
-/// The values of configuration words, a line each, and no NUL at the end: uproot takes the last line for a number. A word that means
-/// nothing here is echoed: 'not supported'. The connection on which they leave is `socket`, and whether no other request is
-/// being answered on it stands beside it.
+/// Returns the values of configuration words, one per line, without a trailing NUL, because uproot parses the last
+/// line as a number. An unknown word is echoed: 'not supported'. `socket` is the connection for the response, and
+/// whether no other request is in flight on it.
 ///
 /// # Errors
 /// More than [`MAX_WORDS`].
@@ -97,13 +97,13 @@ fn config_value(session: &Session, word: &[u8], (socket, is_unasked): (RawFd, bo
             format!("{} {}", Fattr::MAX_NAME_BYTES, Fattr::MAX_VALUE_BYTES)
         }
         b"tpc" if session.service.third_party.settings.enabled => "1".into(),
-        // Ours: an upload can be opened with `towpath.resume=KEY`.
+        // Extension: an upload can be opened with `towpath.resume=KEY`.
         b"towpath.resume" if session.service.store.capabilities().resume => "1".into(),
-        // Ours: `stat` and `dirlist` with this key identify directories and carry any name.
+        // Extension: `stat` and `dirlist` with this key identify directories and carry any name.
         word if word == NodeInfo::KEY.as_bytes() => "1".into(),
-        // Ours: a file that is open for writing can be opened once more, with `towpath.share=…`.
+        // Extension: another handle of a file open for writing can be opened with `towpath.share=…`.
         word if word == Shared::KEY.as_bytes() => "1".into(),
-        // Ours: what holds up the data that we send is known here alone. Who may read or write nothing here does not learn it.
+        // Extension: the sender's TCP statistics. Not available to callers who have no rights here.
         TCP_INFO_WORD if session.identity.has_rights() || session.files.has_open() => {
             let processor_percent = processor::percent_wanted_lately();
             TcpInfo { is_unasked, processor_percent, ..net::tcp_info(&socket).ok()? }.to_string()
@@ -125,7 +125,7 @@ fn checksum_list(session: &Session) -> Option<String> {
     (!list.is_empty()).then_some(list)
 }
 
-/// The checksum that `cks.type` in the opaque part asks for, or the default.
+/// Returns the checksum requested by `cks.type` in the opaque part, or the default.
 pub(super) fn wanted_algorithm(exchange: &Exchange, path: &PathAndCgi) -> Result<Algorithm, Refusal> {
     let known = exchange.session.service.store.capabilities().digests;
     let Some(name) = path.cgi_value("cks.type") else {
@@ -146,7 +146,7 @@ async fn checksum(exchange: &Exchange, request: &PathAndCgi) -> Served {
     if let Some(digest) = found.digests.get(algorithm) {
         return exchange.ok(&checksum_text(digest));
     }
-    // Computing reads the file: whoever makes the server do that must be allowed to read it.
+    // Computing reads the file, so it requires the right to read.
     identity.check(Activity::Read, &path)?;
     let cancelled = exchange.session.checksum_begins(exchange.stream_id, &path);
     let digest = exchange.patiently(compute(exchange, &identity, &path, algorithm, &cancelled)).await?;
@@ -196,7 +196,7 @@ async fn xattr(exchange: &Exchange, path: &PathAndCgi) -> Served {
     exchange.ok(&Text::from(format!("oss.cgroup=public&oss.type={kind}&oss.used={size}&oss.mt={mtime}")))
 }
 
-/// The least that programs which read statistics expect.
+/// Returns the minimum that statistics clients expect.
 fn statistics(session: &Session) -> Text {
     let (now, version, address) = (clock::unix_s(), env!("CARGO_PKG_VERSION"), session.local);
     let links = session.service.metrics.connections.get();

@@ -1,8 +1,8 @@
-//! `read`: one range of a file, as it is.
+//! `read`: one range of a file.
 //!
-//! On a connection without TLS a range of a local file goes from the page cache into the socket (`sendfile`). All such pieces are
-//! `oksofar`, and the final, empty `ok` leaves only after the file was found to be still the version that was opened.
-//! Everything else passes through a buffer, one piece at a time.
+//! On a connection without TLS, a range of a local file is sent from the page cache (`sendfile`). All such pieces are
+//! `oksofar`, and the final, empty `ok` is sent only after checking that the file is still the opened version. Other
+//! reads go through a buffer, one piece at a time.
 
 use std::{fs::File, sync::Arc};
 
@@ -15,17 +15,18 @@ use super::{
 };
 use crate::metrics::Face;
 
-/// What one buffer holds, and thus what one request takes of the memory for answers. It stays in the processor's second-level
-/// cache between the copy out of the page cache and the copy into the socket.
+/// Size of one buffer, in bytes, and thus the memory of one request. It stays in the processor's second-level cache
+/// between the copy out of the page cache and the copy into the socket.
 pub(super) const PIECE_BYTES: usize = 256 << 10;
-/// The shortest piece of an answer whose end is not reached: files without a size, as those of `/proc`, come in such pieces.
+/// Minimum size of a piece that is not the last one, in bytes: files without a size, such as those in `/proc`, are
+/// sent in such pieces.
 const MIN_PIECE_BYTES: usize = 64 << 10;
-/// What one frame made by `sendfile` holds: other answers on the connection wait for no more.
+/// Maximum size of one `sendfile` frame, in bytes; it bounds how long other responses on the connection wait.
 const FILE_PIECE_BYTES: u64 = 2 << 20;
-/// Below this a copy is cheaper than the way through the disk pool.
+/// Minimum length for `sendfile`, in bytes: below it a copy is cheaper than the disk pool.
 const FILE_MIN_BYTES: u32 = 64 << 10;
 
-/// Answers `read`.
+/// Handles `read`.
 pub(super) async fn read(exchange: &Exchange, file: &OpenFile, request: &Read) -> Served {
     exchange.about(&file.path);
     if let FileAccess::Read(handle) = &file.access
@@ -38,8 +39,9 @@ pub(super) async fn read(exchange: &Exchange, file: &OpenFile, request: &Read) -
     send_pieces(exchange, file, request).await
 }
 
-/// Returns the length of the pieces in which `file` is read from `offset`: whole pages, at most [`PIECE_BYTES`]. Memory for an answer follows what the file has, not
-/// what the request would take: a short answer may come from the reserve. The first piece is longer than the rest of a short file, so it is the last one.
+/// Returns the size of the pieces in which `file` is read from `offset`: whole pages, at most [`PIECE_BYTES`]. Memory
+/// is reserved for the content of the file, not for the requested length, so that a short response can come from the
+/// reserve. The first piece is longer than the rest of a short file, so it is the last one.
 pub(super) async fn piece_bytes(file: &OpenFile, offset: u64) -> towpath_store::Result<usize> {
     let rest = file.metadata().await?.size.saturating_sub(offset);
     let piece = usize::try_from(rest).unwrap_or(PIECE_BYTES).clamp(MIN_PIECE_BYTES - 1, PIECE_BYTES - 1) + 1;

@@ -1,8 +1,8 @@
-//! Sessions: what outlives one request, and what connections of one client share.
+//! Sessions: state that outlives one request and is shared by the connections of one client.
 //!
-//! A session begins with `login` and ends with the connection that logged in, or by `endsess` from a later one. Its id is
-//! a secret: whoever knows it, and comes from the same address, may `bind` further connections to it, on which the
-//! data of reads then go out and the data of writes come in.
+//! A session begins with `login` and ends with the connection that logged in, or by `endsess` from a later one. Its
+//! id is a secret: a client that knows it and has the same address can `bind` further connections to it, which then
+//! carry the data of reads and writes.
 
 use std::{
     collections::HashMap,
@@ -31,17 +31,18 @@ use crate::{
     shares::{Class, FILE_PATIENCE, Holder, Lease, Standing},
 };
 
-/// Further connections that may join a session, as `query config bind_max` tells.
+/// Maximum number of bound connections of a session, as reported by `query config bind_max`.
 pub(super) const BIND_MAX: usize = 15;
 
-/// Memory for attributes that wait, counted in units of 4 KiB: 512 small ones. It is not of the memory for all answers, because
-/// it is held for as long as the client likes.
+/// Memory for pending attributes, in bytes; counted in units of 4 KiB, enough for 512 small ones. It is separate from
+/// the memory for all responses, because the client decides how long it is held.
 const ATTRIBUTES_BYTES: u64 = 2 << 20;
 
-/// Data for which memory is taken at least before they are received: some pages with their checksums.
+/// Minimum memory reserved before data are received, in bytes: some pages with their checksums.
 const MIN_RECEIVE_BYTES: usize = 16 << 10;
 
-/// Open files of a session that may come from the reserve of all open files: so a client opens some even where others at its address have taken their share.
+/// Number of open files of a session that may come from the reserve, so that a client can open some even if others at
+/// its address have exhausted their share.
 const FEW_FILES: usize = 4;
 
 /// The sessions of a server.
@@ -56,30 +57,30 @@ pub(super) struct Session {
     pub(super) service: Arc<Service>,
     pub(super) id: SessionId,
     pub(super) peer: SocketAddr,
-    /// The address that the client connected to.
+    /// The server's address on this connection.
     pub(super) local: SocketAddr,
     pub(super) identity: Arc<Identity>,
-    /// What the client calls itself: `user.pid`.
+    /// The client's login name: `user.pid`.
     pub(super) login: String,
-    /// Whether the client understands answers that were announced by `waitresp`.
+    /// Whether the client supports responses announced by `waitresp`.
     pub(super) asynresp: bool,
-    /// Whether it runs in TLS.
+    /// Whether it uses TLS.
     pub(super) encrypted: bool,
-    /// The order of requests about names.
+    /// The order of requests that use names.
     pub(super) names: Order,
     pub(super) files: Files,
-    /// Requests that may still be taken on.
+    /// Permits for requests in flight.
     pub(super) places: Arc<Semaphore>,
-    /// Cancelled when the session ends, or the server stops.
+    /// Cancelled when the session ends or the server stops.
     pub(super) ended: CancellationToken,
-    /// Whose share of memory and files it takes from.
+    /// The holder whose shares of memory and files it uses.
     pub(super) holder: Arc<Holder>,
-    /// What the client does with answers, and with data that it is to send.
+    /// Tracks the client's progress in receiving responses and in sending data.
     pub(super) sending: Arc<Standing>,
     pub(super) receiving: Arc<Standing>,
-    /// Cancelled when others need memory that the client does not move: then the session ends.
+    /// Cancelled when other clients need memory that this one does not release; the session then ends.
     pub(super) revoked: CancellationToken,
-    /// Memory for attributes that wait for their uploads to be closed.
+    /// Memory for attributes of uploads that are not closed.
     pub(super) attributes: Buffers,
     answers: Buffers,
     uploads: Buffers,
@@ -87,7 +88,7 @@ pub(super) struct Session {
     checksums: Mutex<HashMap<StreamId, (StorePath, CancellationToken)>>,
 }
 
-/// What a login tells of a session to come.
+/// The properties of a new session, from its login.
 #[derive(Debug)]
 pub(super) struct Terms {
     pub(super) id: SessionId,
@@ -99,7 +100,7 @@ pub(super) struct Terms {
     pub(super) encrypted: bool,
 }
 
-/// The right to use memory, within the bounds of the connection and of the server.
+/// A permit for memory, within the limits of the connection and of the server.
 #[derive(Debug)]
 pub(super) struct Memory {
     _own: Option<Room>,
@@ -107,7 +108,7 @@ pub(super) struct Memory {
 }
 
 impl Session {
-    /// Begins a session.
+    /// Starts a session.
     pub(super) fn begin(service: &Arc<Service>, terms: Terms) -> Arc<Self> {
         let limits = &service.limits;
         let share = limits.memory_of_connection();
@@ -140,12 +141,12 @@ impl Session {
         session
     }
 
-    /// A new id, which nobody can guess.
+    /// Generates an unguessable id.
     pub(super) fn new_id() -> SessionId {
         SessionId(random::bytes())
     }
 
-    /// Ends the session: its connections close, its uploads vanish.
+    /// Ends the session: closes its connections and drops its uploads.
     pub(super) fn end(&self) {
         self.ended.cancel();
         self.files.clear();
@@ -153,24 +154,27 @@ impl Session {
         sessions.remove(&self.id);
     }
 
-    /// Memory for an answer in the making.
+    /// Reserves memory for a response.
     pub(super) async fn memory_to_answer(&self, bytes: usize) -> Memory {
         let own = self.answers.room(bytes).await;
         Memory { _own: Some(own), _all: self.service.memory.take(&self.holder, bytes, &self.sending).await }
     }
 
-    /// Memory for data coming in. Its bound is another one than that for answers: a client that sends before it reads gets on.
+    /// Reserves memory for received data. Its limit is separate from that for responses, so that a client that sends
+    /// before it reads makes progress.
     pub(super) async fn memory_to_receive(&self, bytes: usize) -> Memory {
         let own = self.uploads.room(bytes).await;
         Memory { _own: Some(own), _all: self.service.memory.take(&self.holder, bytes, &self.receiving).await }
     }
 
-    /// Takes memory for a part of an argument. Only the client's share bounds it: the parts before are held until all has come, and must not wait for themselves.
+    /// Reserves memory for a part of an argument. Limited by the client's share only: earlier parts are held until
+    /// all have arrived, and must not block later ones.
     pub(super) async fn memory_for_argument(&self, bytes: usize) -> Memory {
         Memory { _own: None, _all: self.service.memory.take(&self.holder, bytes, &self.receiving).await }
     }
 
-    /// Returns how much data to take memory for, and to receive, at once: more as the client has sent some.
+    /// Returns how much data to reserve memory for and receive at once; it grows with the data that the client has
+    /// sent.
     pub(super) fn receive_bytes(&self) -> usize {
         (self.uploads.bound_bytes() / 4).max(MIN_RECEIVE_BYTES)
     }
@@ -180,7 +184,7 @@ impl Session {
         self.uploads.moved(bytes);
     }
 
-    /// Takes a file, or a directory to list, from the share of the client.
+    /// Takes a lease for a file, or a directory to list, from the client's share.
     ///
     /// # Errors
     /// `Overloaded` if the share does not permit one more.
@@ -190,20 +194,20 @@ impl Session {
         lease.ok_or_else(|| Refusal::new(Fault::Overloaded, message))
     }
 
-    /// Gives out a handle for a file to open.
+    /// Assigns a handle for a file to open.
     ///
     /// # Errors
-    /// `Overloaded` if the session, or the client's share, has as many open files as it may.
+    /// `Overloaded` if the session's limit or the client's share of open files is exhausted.
     pub(super) async fn reserve_slot(&self) -> Result<Arc<Slot>, Refusal> {
         let class = if self.files.has_fewer_than(FEW_FILES) { Class::Small } else { Class::Large };
         let standing = Standing::watching(self.revoked.clone());
         self.files.reserve(self.lease_file(class, &standing).await?, standing)
     }
 
-    /// Lets a further connection join.
+    /// Binds a further connection.
     ///
     /// # Errors
-    /// `Overloaded` if there are [`BIND_MAX`] already.
+    /// `Overloaded` if there are already [`BIND_MAX`].
     pub(super) fn bind(&self, bound: BoundPath) -> Result<PathId, Refusal> {
         let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
         let free = paths.iter_mut().enumerate().find(|(_, path)| path.is_none());
@@ -214,7 +218,7 @@ impl Session {
         Ok(PathId(u8::try_from(index + 1).unwrap_or(u8::MAX)))
     }
 
-    /// Forgets a connection that had joined.
+    /// Removes a bound connection.
     pub(super) fn unbind(&self, id: PathId) {
         let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(path) = paths.get_mut(usize::from(id.0).wrapping_sub(1)) {
@@ -222,10 +226,10 @@ impl Session {
         }
     }
 
-    /// Returns the bound connection `id`; none for the connection that logged in.
+    /// Returns the bound connection `id`, or `None` for the connection that logged in.
     ///
     /// # Errors
-    /// `ArgInvalid` if no such connection has joined.
+    /// `ArgInvalid` if no connection with that id is bound.
     pub(super) fn path(&self, id: PathId) -> Result<Option<BoundPath>, Refusal> {
         if id == PathId::MAIN {
             return Ok(None);
@@ -235,7 +239,7 @@ impl Session {
         path.map(Some).ok_or_else(|| Refusal::with_code(ErrorCode::ArgInvalid, "the path id names no connection"))
     }
 
-    /// Counts and logs a request that was answered.
+    /// Counts and logs a completed request.
     pub(super) fn record(&self, outcome: &Outcome<'_>) {
         let subject = outcome.subject.or(self.identity.caller.subject.as_ref());
         let path: &dyn fmt::Display = outcome.path.map_or(&"", |path| path);
@@ -251,24 +255,25 @@ impl Session {
         });
     }
 
-    /// A token that `query checksum cancel` of `path` cancels, for the request `stream_id`.
+    /// Registers the computation of a checksum of `path` for the request `stream_id`. The returned token is cancelled
+    /// by `query checksum cancel`.
     pub(super) fn checksum_begins(&self, stream_id: StreamId, path: &StorePath) -> CancellationToken {
         let token = self.ended.child_token();
         self.checksums().insert(stream_id, (path.clone(), token.clone()));
         token
     }
 
-    /// The request `stream_id` has its checksum, or will never have it.
+    /// Removes the computation of the request `stream_id`.
     pub(super) fn checksum_ends(&self, stream_id: StreamId) {
         self.checksums().remove(&stream_id);
     }
 
-    /// Stops all computations of checksums: their client has left.
+    /// Cancels all computations of checksums, because their client has disconnected.
     pub(super) fn cancel_all_checksums(&self) {
         self.checksums().values().for_each(|(_, token)| token.cancel());
     }
 
-    /// Stops all computations of checksums of `path`.
+    /// Cancels all computations of checksums of `path`.
     pub(super) fn cancel_checksums(&self, path: &StorePath) {
         self.checksums().values().filter(|(of, _)| of == path).for_each(|(_, token)| token.cancel());
     }
@@ -279,13 +284,13 @@ impl Session {
 }
 
 impl Sessions {
-    /// The session with this id, for a client at the address of `peer` only.
+    /// Returns the session with this id if it belongs to a client at the address of `peer`.
     pub(super) fn find(&self, id: SessionId, peer: SocketAddr) -> Option<Arc<Session>> {
         let sessions = self.by_id.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.get(&id).filter(|session| session.peer.ip() == peer.ip()).cloned()
     }
 
-    /// Ends the session `id` for `asking`, which must be of the same identity. An unknown session has ended already.
+    /// Ends the session `id` for `asking`, which must have the same identity. An unknown session has already ended.
     pub(super) fn end(&self, id: SessionId, asking: &Session) -> Served<()> {
         let Some(session) = self.find(id, asking.peer) else { return Ok(()) };
         if Person::of(&session.identity.caller) != Person::of(&asking.identity.caller) {

@@ -1,5 +1,5 @@
-//! `prepare`: bringing files on line. Stores here have them on line, or bring them by themselves when they are read; so what can be
-//! said is whether each is there.
+//! `prepare`: bringing files online. Stores keep files online, or stage them themselves when they are read, so the
+//! response only reports whether each file exists.
 
 use std::fmt::Write as _;
 
@@ -10,11 +10,11 @@ use towpath_store::{Fault, sys::random};
 use super::exchange::{Exchange, Refusal, Served};
 use crate::access::Activity;
 
-/// The most files in one request: each costs a call of the store.
+/// Maximum number of files in one request; each costs a store call.
 const MAX_FILES: usize = 1024;
 
-/// Answers `prepare`: the id of the request, if all files are there. Cancelling, and letting files go, always succeed: there is
-/// nothing to do.
+/// Handles `prepare`: returns the id of the request if all files exist. Cancelling and evicting always succeed
+/// without effect.
 pub(super) async fn prepare(exchange: &Exchange, request: &Prepare) -> Served {
     if request.options.contains(PrepareOptions::cancel) || request.options_x.contains(PrepareOptionsX::evict) {
         return exchange.done();
@@ -32,7 +32,7 @@ pub(super) async fn prepare(exchange: &Exchange, request: &Prepare) -> Served {
     exchange.ok(&Bytes::from(id))
 }
 
-/// Answers `query prepare`: requests are done when they are answered, and then forgotten.
+/// Handles `query prepare`: requests complete immediately and are not tracked.
 pub(super) fn status() -> Refusal {
     Refusal::new(Fault::Unsupported, "staging requests complete at once and are not tracked: use `stat`")
 }

@@ -1,14 +1,16 @@
-//! Third-party copies over xroot: `open` with `tpc.*` in its opaque part, and what `sync`, `stat` and `close` mean then.
+//! Third-party copies over xroot: `open` with `tpc.*` in its opaque part, and the semantics of `sync`, `stat` and
+//! `close` for such files.
 //!
-//! | who opens | with | it means |
+//! | `open` by | with | meaning |
 //! | --- | --- | --- |
 //! | the client, to read, at the source | `tpc.key`, `tpc.dst` (`tpc.ttl`) | that host may open the file with the key, once |
-//! | the destination, to read, at the source | `tpc.key`, `tpc.org` | it does so, in the name of the client |
+//! | the destination, to read, at the source | `tpc.key`, `tpc.org` | opens it, in the name of the client |
 //! | the client, to write, at the destination | `tpc.key`, `tpc.src` (`tpc.lfn`, `tpc.spr`, `tpc.cks`, `tpc.scgi`) | fetch it from there |
 //!
-//! At the destination nothing is made by `open`. The first `sync` is answered at once, the second one starts the copy and is answered when it has ended; `stat`
-//! tells how much is there. A `close` before that ends the copy, and so does the opaque query `ofs.tpc cancel`. The file appears when it is
-//! whole, before the second `sync` is answered.
+//! At the destination `open` creates nothing. The first `sync` is answered immediately, the second one starts the
+//! copy and is answered at its end; `stat` reports the bytes written so far. A `close` before the end cancels the
+//! copy, as does the opaque query `ofs.tpc cancel`. The file becomes visible when it is complete, before the second
+//! `sync` is answered.
 
 use std::{
     net::IpAddr,
@@ -38,10 +40,10 @@ use crate::{
     },
 };
 
-/// Addresses of one host that are looked at.
+/// Maximum number of addresses of one host that are considered.
 const MAX_ADDRESSES: usize = 64;
 
-/// What the opaque query says that ends a copy.
+/// The opaque query that cancels a copy.
 pub(super) const CANCEL: &[u8] = b"ofs.tpc cancel";
 
 /// Whether the request belongs to a third-party copy.
@@ -49,7 +51,7 @@ pub(super) fn is_part_of_copy(request: &Open) -> bool {
     request.path.cgi_value("tpc.key").is_some()
 }
 
-/// At the source: in whose name the file is opened to be read.
+/// At the source: returns the identity that opens the file for reading.
 pub(super) async fn reader(
     exchange: &Exchange,
     request: &Open,
@@ -72,7 +74,8 @@ pub(super) async fn reader(
             Ok(identity)
         }
         (None, Some(origin)) => {
-            // What stands behind the login is where the client comes from, as the destination sees it; the source may see it elsewhere.
+            // The part after the login is the client's host as seen by the destination; the source may see another
+            // address.
             let login = text(origin, "tpc.org")?.split('@').next().unwrap_or_default();
             let visit = Visit { path, login, address: exchange.session.peer.ip() };
             let identity = exchange.patiently(third_party.rendezvous.take(&key, &visit)).await??;
@@ -82,7 +85,7 @@ pub(super) async fn reader(
     }
 }
 
-/// At the destination: what is to be fetched.
+/// At the destination: parses the copy to make.
 pub(super) async fn pull(exchange: &Exchange, request: &Open, identity: &Identity, path: &StorePath) -> Served<Pull> {
     let third_party = &exchange.session.service.third_party;
     if !third_party.is_served() {
@@ -105,7 +108,7 @@ pub(super) async fn pull(exchange: &Exchange, request: &Open, identity: &Identit
     Ok(Pull { copy, stage: Mutex::new(Stage::Opened), progress: OnceLock::new(), cancelled: CancellationToken::new() })
 }
 
-/// The same rights as for an upload, and the same conditions.
+/// Checks the same rights and conditions as for an upload.
 async fn may_write(exchange: &Exchange, request: &Open, identity: &Identity, path: &StorePath) -> Served<Overwrite> {
     let replaces = request.options.contains(OpenOptions::delete);
     let modifies = identity.check(Activity::Modify, path);
@@ -139,7 +142,7 @@ async fn may_write(exchange: &Exchange, request: &Open, identity: &Identity, pat
     Ok(if replaces && modifies.is_ok() { Overwrite::Replace } else { Overwrite::Refuse })
 }
 
-/// The URL of the file at the source, with what opens it there.
+/// Builds the URL of the file at the source, with the opaque part that opens it there.
 fn source(request: &PathAndCgi, path: &StorePath, origin: &str) -> Result<Url, Refusal> {
     let host = request.cgi_value("tpc.src").ok_or_else(|| invalid("tpc source not specified"))?;
     let host = text(host, "tpc.src")?;
@@ -158,13 +161,13 @@ fn source(request: &PathAndCgi, path: &StorePath, origin: &str) -> Result<Url, R
     let key = text(request.cgi_value("tpc.key").unwrap_or_default(), "tpc.key")?;
     let mut url = format!("{scheme}://{host}/{name}?tpc.key={key}&tpc.org={origin}&tpc.stage=copy");
     if let Some(cgi) = request.cgi_value("tpc.scgi") {
-        // It cannot have ampersands where it stands, so it comes with tabs.
+        // Tabs stand for ampersands, which the value cannot contain.
         url = format!("{url}&{}", text(cgi, "tpc.scgi")?.replace('\t', "&"));
     }
     url.parse().map_err(|error| invalid(&format!("the source of the copy: {error}")))
 }
 
-/// `tpc.cks`: the digest that is to be compared, perhaps with its value, which the source has better.
+/// Parses `tpc.cks`: the digest to compare. Its value, if given, is ignored, because the source provides it.
 fn checksum(request: &PathAndCgi) -> Result<Option<Algorithm>, Refusal> {
     let Some(value) = request.cgi_value("tpc.cks") else { return Ok(None) };
     let name = text(value, "tpc.cks")?.split(':').next().unwrap_or_default();
@@ -185,7 +188,7 @@ fn number(request: &PathAndCgi, name: &str) -> Result<Option<u64>, Refusal> {
     text(value, name)?.parse().map(Some).map_err(|_| invalid(&format!("{name} is not a number")))
 }
 
-/// The addresses of `host`, which may have a user before it and a port behind.
+/// Resolves the addresses of `host`, which may have a user name and a port.
 async fn addresses(host: &str) -> Result<Vec<IpAddr>, Refusal> {
     let url: Url = format!("root://{host}/").parse().map_err(|error| invalid(&format!("tpc.dst: {error}")))?;
     let mut found = third_party::addresses(&url).await?;
@@ -197,7 +200,7 @@ fn invalid(message: &str) -> Refusal {
     Refusal::new(Fault::InvalidArgument, message)
 }
 
-/// In words and with the code that XRootD's client looks for.
+/// Returns the message and the code that XRootD's client expects.
 fn not_supported() -> Refusal {
     Refusal::with_code(ErrorCode::FSError, "tpc not supported")
 }
@@ -214,13 +217,13 @@ pub(super) struct Pull {
 #[derive(Debug)]
 enum Stage {
     Opened,
-    /// The client knows that its next `sync` starts the copy.
+    /// The client's next `sync` starts the copy.
     Ready,
     Ended(Result<()>),
 }
 
 impl Pull {
-    /// Answers `sync`: the first one at once, the second when the copy has ended.
+    /// Handles `sync`: the first one is answered immediately, the second one at the end of the copy.
     pub(super) async fn sync(&self, exchange: &Exchange) -> Served {
         let mut stage = self.stage.lock().await;
         match &*stage {
@@ -249,23 +252,23 @@ impl Pull {
         }
     }
 
-    /// Ends the copy.
+    /// Cancels the copy.
     pub(super) fn cancel(&self) {
         self.cancelled.cancel();
     }
 
-    /// Answers `close`: whether the file is there.
+    /// Handles `close`: fails if the copy failed.
     pub(super) async fn close(&self, exchange: &Exchange) -> Served {
         self.cancel();
         match &*self.stage.lock().await {
             Stage::Ended(outcome) => outcome.clone()?,
-            // It was never started: there is nothing that could be missed.
+            // The copy was never started, so nothing is missing.
             Stage::Opened | Stage::Ready => {}
         }
         exchange.done()
     }
 
-    /// What is there so far.
+    /// Returns metadata with the bytes written so far.
     pub(super) fn metadata(&self) -> Metadata {
         Metadata::new(FileKind::File, self.progress.get().map_or(0, |progress| progress.written()))
     }

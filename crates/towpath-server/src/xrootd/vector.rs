@@ -1,10 +1,10 @@
-//! `readv`: many ranges, of one or several files.
+//! `readv`: many ranges of one or several files.
 //!
-//! The ranges are read in groups, each of which leaves as one frame. As long as they are in memory the groups are small: a buffer
-//! that stays in the processor's cache is filled and sent again and again. From the first that is not, groups are large: the
-//! store gets many ranges at once, to order its work, and the headers go between the data by a vectored send.
-//! The limits, and the errors beyond them, are those that clients know from the reference server; that one refuses a vector at both of
-//! them, though it advertises both.
+//! The ranges are read in groups, each sent as one frame. While they are in memory the groups are small: one buffer
+//! that fits into the processor's cache is reused. From the first range that is not, groups are large: the store gets
+//! many ranges at once and can order its reads, and a vectored send inserts the headers between the data. The limits
+//! and their errors are those of the reference server, except that it rejects a vector at both limits although it
+//! advertises them.
 
 use std::{collections::HashMap, io::IoSlice, sync::Arc};
 
@@ -22,18 +22,20 @@ use super::{
 };
 use crate::metrics::Face;
 
-/// The most elements in a request (`readv_iov_max`).
+/// Maximum number of elements in a request (`readv_iov_max`).
 pub(super) const MAX_ELEMENTS: usize = 1024;
-/// The longest element in bytes (`readv_ior_max`): 2 MiB less its header.
+/// Maximum length of an element, in bytes (`readv_ior_max`): 2 MiB less its header.
 pub(super) const MAX_ELEMENT_BYTES: u32 = 2_097_136;
-/// The most data in one frame, and in memory for one request.
+/// Maximum data in one frame, and in memory for one request, in bytes.
 const GROUP_BYTES: usize = 2 << 20;
-/// What a store may read between two ranges, and hold with them, because that is cheaper than to leave it out.
+/// Maximum gap between two ranges that a store may read and buffer, in bytes, because that is cheaper than two reads.
 const STORE_GAP_BYTES: usize = 4096;
-/// The same as [`GROUP_BYTES`] while all data are in memory: a part of a usual second-level cache, and what a store reads at once.
+/// Like [`GROUP_BYTES`], while all data are in memory: a part of a typical second-level cache, and the amount that a
+/// store reads at once.
 const CACHED_GROUP_BYTES: usize = 256 << 10;
 
-/// Refuses a vector beyond the limits. One at both limits, 2 GiB with its headers, is accepted: it leaves group by group.
+/// Rejects a vector beyond the limits. A vector at both limits, 2 GiB with its headers, is accepted and sent in
+/// groups.
 pub(super) fn check(request: &Readv) -> Result<(), Refusal> {
     if request.elements.len() > MAX_ELEMENTS {
         let message = format!("the read vector is too long: at most {MAX_ELEMENTS} elements are accepted");
@@ -46,18 +48,18 @@ pub(super) fn check(request: &Readv) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The length of the answer's body.
+/// Returns the length of the response body.
 pub(super) fn answer_bytes(elements: &[VectorElement]) -> u64 {
     vector_bytes(elements).saturating_add((elements.len() * VectorElement::LEN) as u64)
 }
 
-/// The refusal of a vector of which an element passes the end of its file. The code is the one that clients know; the fault is theirs.
+/// Returns the refusal for an element beyond the end of its file. Clients know this code; the fault is the client's.
 fn past_the_end() -> Refusal {
     let message = "an element of the read vector passes the end of its file";
     Refusal { code: ErrorCode::FSError, ..Refusal::new(Fault::InvalidArgument, message) }
 }
 
-/// Answers `readv`; `slots` are the files that the elements name.
+/// Handles `readv`; `slots` are the files of the elements.
 pub(super) async fn readv(exchange: &Exchange, slots: &HashMap<FileHandle, Arc<Slot>>, request: &Readv) -> Served {
     for (handle, slot) in slots {
         let file = slot.file()?;
@@ -77,12 +79,12 @@ pub(super) async fn readv(exchange: &Exchange, slots: &HashMap<FileHandle, Arc<S
     Ok(Answer::sent(vector_bytes(&request.elements)))
 }
 
-/// The status of a frame that has `rest` behind it.
+/// Returns the status of a frame that is followed by `rest`.
 fn status_before(rest: &[VectorElement]) -> Status {
     if rest.is_empty() { Status::ok } else { Status::oksofar }
 }
 
-/// How many of the elements fit into one frame of `limit_bytes`; at least one.
+/// Returns how many elements fit into one frame of `limit_bytes`; at least one.
 fn group_length(elements: &[VectorElement], limit_bytes: usize) -> usize {
     let mut bytes = 0;
     let fitting = elements.iter().take_while(|element| {
@@ -92,7 +94,7 @@ fn group_length(elements: &[VectorElement], limit_bytes: usize) -> usize {
     fitting.count().max(1)
 }
 
-/// Sends groups as long as they can be had without waiting, and gives the elements that are left.
+/// Sends groups while they can be read without waiting. Returns the remaining elements.
 async fn send_cached<'a>(
     exchange: &Exchange,
     slots: &HashMap<FileHandle, Arc<Slot>>,
@@ -113,13 +115,13 @@ async fn send_cached<'a>(
         seal(frame, 0, exchange.stream_id, status_before(rest));
         exchange.send(frame).await?;
         exchange.session.service.metrics.sent(Face::Xrootd, vector_bytes(group));
-        // Each group has kept this thread from other connections for some hundred microseconds.
+        // Each group has occupied this thread for some hundred microseconds.
         tokio::task::yield_now().await;
     }
     Ok(rest)
 }
 
-/// Puts `group` behind the place of the response header in `frame`; none if that would mean to wait.
+/// Reads `group` into `frame` after the response header; `None` if that would block.
 fn read_cached(
     slots: &HashMap<FileHandle, Arc<Slot>>,
     group: &[VectorElement],
@@ -137,12 +139,13 @@ fn read_cached(
     Some(Ok(()))
 }
 
-/// The elements in their order, cut where one names another file than the one before.
+/// Splits the elements, in order, into runs of the same file.
 pub(super) fn of_one_file(elements: &[VectorElement]) -> impl Iterator<Item = &[VectorElement]> {
     elements.chunk_by(|one, next| one.handle == next.handle)
 }
 
-/// Puts `elements` of one file, each behind its header, into `body`, which has their length; none if that would mean to wait.
+/// Reads `elements` of one file, each after its header, into `body`, which has their total length; `None` if that
+/// would block.
 pub(super) fn read_now(
     handle: &dyn ReadHandle,
     elements: &[VectorElement],
@@ -188,7 +191,7 @@ async fn send_group(
     Ok(())
 }
 
-/// Reads the elements of `group` at `indices`, all of one file, into their places in `data`.
+/// Reads the elements of `group` at `indices`, all of one file, into the same indices of `data`.
 async fn read_elements(slot: &Slot, group: &[VectorElement], indices: &[usize], data: &mut [Bytes]) -> Served<()> {
     let elements = || indices.iter().filter_map(|&index| group.get(index));
     let file = slot.file()?;

@@ -1,9 +1,10 @@
-//! `write`, `writev`, `pgwrite`: data on their way in.
+//! `write`, `writev`, `pgwrite`: incoming data.
 //!
-//! The reader of the connection receives the data in pieces, each straight into the buffer that the store gets, and hands
-//! them to the task of the request; while that writes one piece, the next is received. Memory for a piece is asked for before it is
-//! received; pieces grow with what the client has sent. After an error the rest is still received, and forgotten: the next request stays in step.
-//! A path id has the data arrive on a connection bound to the session ([`super::bound`]), whose own reader receives them.
+//! The connection's reader receives the data in pieces, each directly into the buffer passed to the store, and sends
+//! them to the request's task, which writes one piece while the next is received. Memory for a piece is reserved
+//! before it is received; pieces grow with the data that the client has sent. After an error the remaining data are
+//! received and discarded, so that the next request can be parsed. With a path id the data arrive on a connection
+//! bound to the session ([`super::bound`]), whose own reader receives them.
 
 use std::sync::Arc;
 
@@ -26,49 +27,51 @@ use super::{
 };
 use crate::metrics::Face;
 
-/// What one piece holds at most.
+/// Maximum size of one piece, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
-/// Pieces of one request that wait for the store while the next is received. The first ones are small: with so many the reader of a new
-/// connection has received a request of 1 MiB, and goes on with the next request, whatever the store is waiting for.
+/// Number of pieces of one request that wait for the store while more are received. The first ones are small; with
+/// this many the reader of a new connection can receive a request of 1 MiB and continue with the next, even if the
+/// store blocks.
 const PIECES_AHEAD: usize = 4;
-/// Damaged pages that a file may have before the client must send them again (256, as the reference server).
+/// Maximum number of damaged pages of a file before the client must resend them (256, as the reference server).
 const MAX_BAD_PAGES_OF_FILE: usize = 256;
 
 /// A request whose data follow.
 struct Incoming {
     extents: Vec<Extent>,
-    /// Whether the data are pages with checksums, and which request that was.
+    /// The request, if the data are pages with checksums.
     pages: Option<PgWrite>,
-    /// Whether the files are to be synced at the end.
+    /// Whether to sync the files at the end.
     sync: bool,
 }
 
 impl Incoming {
-    /// How many bytes of data are on the wire.
+    /// Returns the number of data bytes on the wire.
     fn wire_bytes(&self) -> u64 {
         self.extents.iter().map(|extent| extent.wire_bytes).sum()
     }
 }
 
-/// A range of an open file, and how many bytes for it are on the wire.
+/// A range of an open file, and the number of bytes for it on the wire.
 struct Extent {
     slot: Arc<Slot>,
     offset: u64,
     wire_bytes: u64,
 }
 
-/// Data that were received.
+/// Received data.
 #[derive(Debug)]
 struct Piece {
-    /// Which of the request's extents they belong to.
+    /// Index of the extent in the request.
     extent: usize,
     offset: u64,
     data: Vec<u8>,
     memory: Memory,
 }
 
-/// Starts the task that writes the data of a request, and has them received: here, or by the bound connection that its path id names.
-/// Its answer then leaves on that connection too, as from the reference server; a refusal before the data leaves on this one.
+/// Starts the task that writes the data of a request, and receives them: here, or on the bound connection of its path
+/// id. The response is then sent on that connection too, as by the reference server; a refusal before the data is
+/// sent on this one.
 pub(super) async fn receive(connection: &mut Connection, header: &RequestHeader, request: Request) -> Result<(), End> {
     let path = match connection.session.path(header.data_path()) {
         Ok(path) => path,
@@ -109,8 +112,8 @@ pub(super) async fn receive(connection: &mut Connection, header: &RequestHeader,
     }
 }
 
-/// Has the data of a refused request dropped if they arrive on a bound connection. (Those on the request's own connection are skipped by its
-/// reader.)
+/// Discards the data of a refused request that arrive on a bound connection. (Those on the request's own connection
+/// are skipped by its reader.)
 pub(super) async fn discard_bound_data(connection: &mut Connection, header: &RequestHeader) -> Result<(), End> {
     if let Ok(Some(bound)) = connection.session.path(header.data_path()) {
         let sink = Sink::Discard { _place: connection.place().await? };
@@ -128,20 +131,20 @@ pub(super) struct Delivery {
     sink: Sink,
 }
 
-/// Where received data go.
+/// The destination of received data.
 #[derive(Debug)]
 enum Sink {
-    /// To the task that writes them.
+    /// The task that writes them.
     Task(mpsc::Sender<Piece>),
-    /// Nowhere: the request was refused. It counts as a request under way until they have come.
+    /// Discarded, because the request was refused. It counts as in flight until they have arrived.
     Discard { _place: OwnedSemaphorePermit },
 }
 
 impl Delivery {
-    /// Receives all of the data from `source`, piece by piece.
+    /// Receives all data from `source` in pieces.
     ///
     /// # Errors
-    /// How the connection ends that they were to arrive on.
+    /// How the connection with the data ends.
     pub(super) async fn receive<S: DataSource>(self, source: &mut S) -> Result<(), End> {
         for (extent, (offset, wire_bytes)) in self.extents.iter().copied().enumerate() {
             self.receive_extent(source, extent, offset, wire_bytes).await?;
@@ -159,7 +162,8 @@ impl Delivery {
         while left > 0 {
             let most = PIECE_BYTES.min(source.session().receive_bytes());
             let length = piece_length(offset, left, self.is_paged, most);
-            // For all of the piece at once: uploads that held a part each and waited for the rest would wait for each other.
+            // Memory for the whole piece at once: uploads that each held a part and waited for the rest would
+            // deadlock.
             let memory = memory_to_receive(source.session(), length).await?;
             let mut data = Vec::with_capacity(length);
             source.receive_data(length, &mut data).await?;
@@ -172,7 +176,7 @@ impl Delivery {
             offset += file_bytes;
             let Sink::Task(sender) = &self.sink else { continue };
             tokio::select! {
-                // Also to a task that has failed: it forgets the data, and answers when all have come.
+                // Also to a failed task: it discards the data, and responds when all have arrived.
                 _ = sender.send(piece) => {}
                 () = source.session().ended.cancelled() => return Err(ending(source.session())),
             }
@@ -181,7 +185,8 @@ impl Delivery {
     }
 }
 
-/// How much to receive at once of `left` bytes on the wire for `offset`: about `most`, and of pages only whole ones.
+/// Returns how many of `left` wire bytes for `offset` to receive at once: about `most`, and only whole pages for
+/// paged data.
 fn piece_length(offset: u64, left: u64, paged: bool, most: usize) -> usize {
     match usize::try_from(left) {
         Ok(left) if left <= most => left,
@@ -190,7 +195,7 @@ fn piece_length(offset: u64, left: u64, paged: bool, most: usize) -> usize {
     }
 }
 
-/// Where the data of the request go.
+/// Determines the destination of the request's data.
 fn understand(connection: &Connection, request: Request) -> Result<Incoming, Refusal> {
     let find = |handle: FileHandle| {
         let slot = connection.session.files.find(handle);
@@ -223,14 +228,15 @@ fn understand(connection: &Connection, request: Request) -> Result<Incoming, Ref
     }
 }
 
-/// Writes the pieces as they come, and answers.
+/// Writes the pieces as they arrive, and responds.
 async fn serve(exchange: &Exchange, incoming: &Incoming, turns: Vec<Turn>, pieces: mpsc::Receiver<Piece>) -> Served {
     let mut turns_taken = Vec::with_capacity(turns.len());
     for turn in turns {
         turns_taken.push(turn.wait().await);
     }
     let written = write_all(incoming, pieces).await;
-    // Data that broke off are missed by who sent them: if other connections carry the upload too, they can come again.
+    // Incomplete data are known to be missing by their sender: if other connections carry the upload too, they can be
+    // sent again.
     if matches!(written, Err(Failure::Refused(_))) {
         incoming.extents.iter().filter_map(|extent| writing(extent).ok()).for_each(|writing| writing.spoil());
     }
@@ -247,7 +253,7 @@ async fn serve(exchange: &Exchange, incoming: &Incoming, turns: Vec<Turn>, piece
     Ok(answer.with_moved(incoming.wire_bytes()))
 }
 
-/// Writes the pieces as they come, and gives the pages that came damaged.
+/// Writes the pieces as they arrive. Returns the damaged pages.
 async fn write_all(incoming: &Incoming, mut pieces: mpsc::Receiver<Piece>) -> Result<Vec<Page>, Failure> {
     let mut bad_pages = Vec::new();
     let mut outcome = Ok(());
@@ -260,7 +266,7 @@ async fn write_all(incoming: &Incoming, mut pieces: mpsc::Receiver<Piece>) -> Re
     }
     outcome?;
     if wire_bytes < incoming.wire_bytes() {
-        // The reader gave up, and the connection ends: what came is not what was to be written.
+        // The reader stopped and the connection ends: the data are incomplete.
         return Err(Failure::Gone);
     }
     Ok(bad_pages)
@@ -290,7 +296,7 @@ async fn write_piece(incoming: &Incoming, piece: Piece, bad_pages: &mut Vec<Page
     Ok(written?)
 }
 
-/// Writes the data of `encoded`, which starts at `offset`, but for the pages in `bad`.
+/// Writes the data of `encoded`, which starts at `offset`, except for the pages in `bad`.
 async fn write_good_pages(
     handle: &dyn WriteHandle,
     offset: u64,
@@ -310,7 +316,7 @@ async fn write_good_pages(
     if rest.is_empty() { Ok(()) } else { handle.write(at, rest).await }
 }
 
-/// Takes the checksums out of `encoded`, in place.
+/// Removes the checksums from `encoded`, in place.
 fn strip(offset: u64, mut encoded: Vec<u8>) -> Vec<u8> {
     let lengths: Vec<usize> = page::slots(offset, &encoded).map(|(_, data)| data.len()).collect();
     let (mut from, mut to) = (0, 0);
@@ -324,12 +330,13 @@ fn strip(offset: u64, mut encoded: Vec<u8>) -> Vec<u8> {
     encoded
 }
 
-/// Answers `pgwrite` with the pages that came damaged, and keeps them in mind until they come again.
+/// Handles the end of `pgwrite`: reports the damaged pages, and tracks them until they are sent again.
 fn report_pages(exchange: &Exchange, incoming: &Incoming, request: &PgWrite, bad: Vec<Page>) -> Served {
     let Some(extent) = incoming.extents.first() else { return exchange.done() };
     let writing = writing(extent)?;
     let mut known = writing.bad_pages();
-    // Marked as sent again (one page), or all of it because the connection was lost that brought the damaged ones.
+    // Resent pages: one that is marked as such, or the whole range after the connection with the damaged ones was
+    // lost.
     let end = request.offset + page::decoded_len(request.offset, u64::from(request.length)).unwrap_or(0);
     known.retain(|page| !(request.offset..end).contains(&page.offset) || bad.contains(page));
     if !remember(&mut known, &bad) {
@@ -341,7 +348,7 @@ fn report_pages(exchange: &Exchange, incoming: &Incoming, request: &PgWrite, bad
     Ok(Answer::frame(frame))
 }
 
-/// Adds pages to those known to be damaged; `false`, and none is added, if they would be too many.
+/// Adds pages to the damaged ones; returns `false` without adding any if they would be too many.
 fn remember(known: &mut Vec<Page>, bad: &[Page]) -> bool {
     let new: Vec<Page> = bad.iter().filter(|page| !known.contains(page)).copied().collect();
     let fits = known.len() + new.len() <= MAX_BAD_PAGES_OF_FILE;
