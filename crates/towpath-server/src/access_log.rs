@@ -168,7 +168,7 @@ async fn write_lines(
         .await
         {
             lost.inc_by(count);
-            tracing::warn!(%error, "the access log cannot be written");
+            tracing::warn!(%error, "failed to write the access log");
         }
     }
 }

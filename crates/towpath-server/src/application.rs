@@ -29,7 +29,7 @@ pub enum Reply {
     Now(Response<Body>),
     /// No response yet: the request is repeated once the future completes, possibly hours later. A waiting request
     /// holds no permit and has no timeout. It is dropped when the client disconnects or the server stops; in the
-    /// latter case the client receives a response that asks it to retry. The application must limit the number of
+    /// latter case the client receives a 503 response. The application must limit the number of
     /// waiting requests.
     Later(BoxFuture<'static, ()>),
 }
@@ -70,7 +70,7 @@ pub(crate) struct Hosted {
     pub(crate) origins: Vec<String>,
 }
 
-/// Maximum time that a request waits for a permit before the client is asked to retry.
+/// Maximum time that a request waits for a permit before it gets a 503 response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Hosted {

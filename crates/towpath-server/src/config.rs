@@ -27,7 +27,7 @@ pub struct ServeConfig {
     /// When an upload counts as durable: `none` (once the kernel has the data), `file` (once the data are on disk),
     /// `file-and-directory` (once the file name is on disk too).
     pub durability: Durability,
-    /// Maximum time that requests in flight may take to finish after the server was told to stop.
+    /// Maximum time that requests in flight may take to finish after the server begins to stop.
     pub drain: Span,
     /// TLS.
     pub tls: TlsConfig,

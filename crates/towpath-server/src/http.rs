@@ -112,7 +112,7 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, acti
         tokio::select! {
             ended = &mut connection => {
                 if let Err(error) = ended {
-                    tracing::debug!(%peer, error, "the connection broke");
+                    tracing::debug!(%peer, error, "connection failed");
                 }
                 return;
             }
@@ -123,7 +123,7 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, acti
             }
             () = link.revoked.cancelled() => {
                 service.metrics.dropped.inc();
-                tracing::info!(%peer, "dropped the client: it did not move memory that other clients need");
+                tracing::info!(%peer, "dropped the client: it stalled while other clients needed its memory");
                 return;
             }
             () = &mut stopping, if !told => {

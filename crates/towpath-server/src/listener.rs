@@ -161,7 +161,7 @@ impl Server {
         self.service.stopping.cancelled().await;
         connections.close();
         if timeout(self.drain, connections.wait()).await.is_err() {
-            tracing::warn!(left = connections.len(), "stopped with requests under way");
+            tracing::warn!(left = connections.len(), "stopped with requests in flight");
         }
         self.service.access_log.finish().await;
     }
@@ -186,7 +186,7 @@ async fn accept(listener: TcpListener, service: Arc<Service>, places: Arc<Semaph
             }
             (_, Err(error)) => {
                 // The process is out of descriptors, or a client disconnected. Neither stops the server.
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "failed to accept a connection; retrying in 20 ms");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
@@ -200,10 +200,10 @@ async fn admit(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {
     let holder = Holder::at(peer.ip());
     let lease = service.connections.take_soon(&holder, Class::Small, &activity, NEWCOMER_PATIENCE).await;
     let problem = match lease {
-        None => "its network has as many as its share of limits.connections permits",
+        None => "its network has exhausted its share of limits.connections",
         Some(_lease) => match evicted.run_until_cancelled(serve(service, stream, peer, &activity)).await {
             Some(()) => return,
-            None => "it was idle, and others had no place",
+            None => "it was idle, and other clients needed the slot",
         },
     };
     service.metrics.dropped.inc();
@@ -223,23 +223,23 @@ async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr, acti
     service.metrics.accepted.inc();
     let _counted = Counted::new(service);
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%peer, %error, "TCP_NODELAY");
+        tracing::debug!(%peer, %error, "failed to set TCP_NODELAY");
     }
     let _suiting = AbortOnDropHandle::new(tokio::spawn(net::suit_to_path(stream.as_raw_fd())));
     let recognized = timeout(service.limits.handshake.0, recognize(service, stream));
     match service.stopping.run_until_cancelled(recognized).await {
         Some(Ok(Ok(Some((Protocol::Xrootd, _))))) if service.application.is_some() => {
-            tracing::debug!(%peer, "a client of XRootD came, and there are no files here");
+            tracing::debug!(%peer, "rejected an XRootD client: this server has no files");
         }
         Some(Ok(Ok(Some((Protocol::Xrootd, socket))))) => {
             xrootd::serve(Arc::clone(service), socket, peer, activity).await;
         }
         Some(Ok(Ok(Some((Protocol::Http, socket))))) => http::serve(Arc::clone(service), socket, peer, activity).await,
         None | Some(Ok(Ok(None))) => {}
-        Some(Ok(Err(error))) => tracing::debug!(%peer, %error, "the connection ended before its first request"),
+        Some(Ok(Err(error))) => tracing::debug!(%peer, %error, "connection ended before its first request"),
         Some(Err(_)) => {
             service.metrics.dropped.inc();
-            tracing::debug!(%peer, "no first byte in time");
+            tracing::debug!(%peer, "handshake timeout: no byte received");
         }
     }
 }

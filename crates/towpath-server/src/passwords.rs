@@ -185,7 +185,7 @@ impl Passwords {
             Scheme::Basic => self.by_password(text, &users),
         };
         if matches!(outcome, Err(Denial::Wrong)) && self.attempts.failed(asked.address, now) {
-            tracing::warn!(address = %asked.address, "too many wrong passwords: no more are looked at for a minute");
+            tracing::warn!(address = %asked.address, "too many wrong passwords: rejecting logins from this network for a minute");
         }
         outcome
     }

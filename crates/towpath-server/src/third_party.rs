@@ -44,7 +44,6 @@ pub trait Transfers: Send + Sync + fmt::Debug {
     /// but the destination may keep received parts so that a later copy of the same file can resume.
     ///
     /// Every connection, also after a redirect, is checked against `reach`.
-    /// It connects to nothing that `reach` does not permit, at each connection anew, redirects included.
     async fn copy(
         &self,
         store: &Arc<dyn Store>,
@@ -266,7 +265,7 @@ impl Running {
 }
 
 fn broken(error: &JoinError) -> Error {
-    tracing::error!(%error, "a third-party copy ended by itself");
+    tracing::error!(%error, "the task of a third-party copy failed");
     Error::new(Fault::Internal, "the copy ended by itself: the server's log says why")
 }
 

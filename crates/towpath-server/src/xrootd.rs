@@ -74,10 +74,10 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, acti
             }
         },
         Ok(Ok(None)) => {}
-        Ok(Err(error)) => tracing::debug!(%peer, %error, "the connection ended before its login"),
+        Ok(Err(error)) => tracing::debug!(%peer, %error, "connection ended before its login"),
         Err(_) => {
             service.metrics.dropped.inc();
-            tracing::debug!(%peer, "no login in time");
+            tracing::debug!(%peer, "handshake timeout: login incomplete");
         }
     }
 }

@@ -133,7 +133,7 @@ impl Body for Reply {
                 Poll::Ready(Some(Ok(Frame::data(piece))))
             }
             Some(Err(error)) => {
-                tracing::warn!(%error, "an answer had to be cut short");
+                tracing::warn!(%error, "response aborted: reading its content failed");
                 if let Some(account) = reply.account.take() {
                     account.fail(error.fault());
                 }

@@ -47,7 +47,7 @@ async fn find(exchange: &Exchange, metadata: &Metadata, wanted: &Wanted) -> Opti
     // Computing reads the file, so it requires the right to read.
     exchange.may(Activity::Read).ok()?;
     compute(exchange, metadata, algorithm).await.unwrap_or_else(|error| {
-        tracing::debug!(%error, "a digest that a client wants could not be computed");
+        tracing::debug!(%error, "failed to compute a digest requested by a client");
         None
     })
 }

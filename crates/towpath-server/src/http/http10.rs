@@ -63,7 +63,7 @@ impl StatusLine {
     }
 }
 
-/// Whether an HTTP/1.0 request asks for a persistent connection (RFC 9112 §9.3).
+/// Whether an HTTP/1.0 request requires a persistent connection (RFC 9112 §9.3).
 pub(super) fn keeps_alive(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(header::CONNECTION).iter().filter_map(|line| line.to_str().ok());
     let mut options = lines.flat_map(|line| line.split(',')).map(str::trim);

@@ -19,7 +19,7 @@ pub(super) struct Failures(Vec<(StorePath, StatusCode)>);
 impl Failures {
     /// Adds one failure.
     pub(super) fn add(&mut self, path: &StorePath, error: Error) {
-        tracing::debug!(%error, "a member of a tree is in the way");
+        tracing::debug!(%error, "failed to process a member of a directory tree");
         if self.0.len() < TOLD_FAILURES {
             self.0.push((path.clone(), Refusal::from(error).status()));
         }

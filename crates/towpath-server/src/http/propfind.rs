@@ -222,7 +222,7 @@ impl Members {
                 // The entry exists, so it must be listed.
                 Err(error) => {
                     let name = Printable(&entry.name);
-                    tracing::warn!(directory = %self.directory, %name, %error, "an entry of a listing cannot be asked for");
+                    tracing::warn!(directory = %self.directory, %name, %error, "the path of a listing entry is too long or invalid");
                     let href = target::encode_name(&self.directory, &entry.name);
                     self.multistatus.status(&href, StatusCode::URI_TOO_LONG.as_u16());
                 }

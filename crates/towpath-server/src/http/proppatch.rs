@@ -162,7 +162,7 @@ async fn undo(exchange: &Exchange, made: &[Change], before: &[(bytes::Bytes, byt
         if let Err(error) = undone
             && error.fault() != Fault::AttributeNotFound
         {
-            tracing::warn!(%error, "a property could not be put back");
+            tracing::warn!(%error, "failed to restore a property after a failed PROPPATCH");
         }
     }
 }

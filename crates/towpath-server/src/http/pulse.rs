@@ -37,8 +37,8 @@ impl Late {
     pub(super) fn phrase(self) -> &'static str {
         match self {
             Late::Header => "its request header did not arrive in time",
-            Late::Silent => "it was silent for too long",
-            Late::Taking => "it took no byte of an answer for too long",
+            Late::Silent => "it was idle for too long",
+            Late::Taking => "it stalled while receiving a response",
         }
     }
 }

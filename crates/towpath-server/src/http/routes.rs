@@ -60,7 +60,7 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
     response.map(|content| Reply::new(content, link, account))
 }
 
-/// Adds TCP and processor statistics to the response of a successful request that asks for them and whose caller has
+/// Adds TCP and processor statistics to the response of a successful request with that field whose caller has
 /// any rights.
 fn tell_tcp(exchange: &Exchange, headers: &mut HeaderMap) {
     if exchange.headers.contains_key(TCP_INFO_FIELD)

@@ -12,7 +12,7 @@
 //! callers, their address), path and size. It is aborted when no request has used it for [`IDLE`], and when the
 //! server stops. With `Towpath-Resume: KEY` (32 hexadecimal digits that identify one version of the source) the
 //! received data are kept even then, if the store supports it; without a key, a later client could not verify that
-//! the source is unchanged. At most [`UPLOADS`] are open, of which each caller has a fair share ([`crate::shares`]).
+//! the source is unchanged. At most [`UPLOADS`] are open, shared fairly between callers ([`crate::shares`]).
 //! The `Towpath-Upload` field of towpath's own client is described in [`super::parts`].
 
 use std::{

@@ -1,6 +1,6 @@
 //! The connection as hyper writes to it, extended to send spans of files by `sendfile`.
 //!
-//! hyper asks a body for buffers and writes them. The buffer of a file span is a slice of [`MARK`] of the same
+//! hyper polls a body for buffers and writes them. The buffer of a file span is a slice of [`MARK`] of the same
 //! length, and the span itself is queued in the connection's [`Outbox`]. When hyper writes bytes of `MARK`, [`Wire`]
 //! sends the span at the head of the outbox instead. hyper thus orders, counts and flushes spans like all bytes, and
 //! handles the rest of HTTP/1.1.
@@ -197,7 +197,7 @@ impl Outbox {
 
 /// Records the fault for the account of the response that it cuts short.
 fn fail(failure: &mut Option<Fault>, error: Error) -> io::Error {
-    tracing::warn!(%error, "an answer had to be cut short");
+    tracing::warn!(%error, "response aborted: reading the file failed");
     *failure = Some(error.fault());
     io::Error::other(error)
 }

@@ -188,11 +188,11 @@ impl Roll {
         match found {
             Ok(None) => held.trouble = None,
             Ok(Some((users, stamp))) => {
-                tracing::info!("{}: there are other passwords now", self.path.display());
+                tracing::info!("{}: reloaded the passwords", self.path.display());
                 *held = Held { users: Arc::new(users), stamp, looked: held.looked, trouble: None };
             }
             Err(trouble) if held.trouble.as_ref() != Some(&trouble) => {
-                tracing::error!("{}: {trouble}; the passwords before hold", self.path.display());
+                tracing::error!("{}: {trouble}; keeping the previous passwords", self.path.display());
                 held.trouble = Some(trouble);
             }
             Err(_) => {}

@@ -69,7 +69,7 @@ pub(super) async fn serve(session: Arc<Session>, stream_id: StreamId, admitted: 
     let end = if sent.is_ok() { reader.receive(queue).await } else { End::Broken };
     let session = reader.session;
     session.unbind(id);
-    let late = outbox.is_late().then_some("took no byte of an answer for too long");
+    let late = outbox.is_late().then_some("stalled while receiving a response");
     if let Some(why) = late.or(if let End::Dropped(why) = end { Some(why) } else { None }) {
         session.service.metrics.dropped.inc();
         tracing::info!(peer = %session.peer, "closed a bound connection: the client {why}");

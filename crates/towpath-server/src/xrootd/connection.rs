@@ -87,7 +87,7 @@ impl Receiving {
                     session.receiving.moved(received);
                     activity.moved(received);
                 }
-                Err(_) => return Err(End::Dropped("sent no byte of its data for too long")),
+                Err(_) => return Err(End::Dropped("stalled while sending data")),
             }
         }
         Ok(())
@@ -142,7 +142,7 @@ impl Connection {
     /// Serves requests until the connection ends.
     pub(super) async fn run(mut self) {
         let end = match self.serve().await {
-            End::Broken if self.outbox.is_late() => End::Dropped("took no byte of an answer for too long"),
+            End::Broken if self.outbox.is_late() => End::Dropped("stalled while receiving a response"),
             end => end,
         };
         if end == End::Finished {
@@ -166,7 +166,7 @@ impl Connection {
         let revoked = self.session.revoked.clone();
         match revoked.run_until_cancelled(self.requests()).await {
             Some(Ok(end) | Err(end)) => end,
-            None => End::Dropped("did not move memory that other clients need"),
+            None => End::Dropped("stalled while other clients needed its memory"),
         }
     }
 
@@ -211,7 +211,7 @@ impl Connection {
                     self.reap();
                     self.doze();
                     if silence.is_too_long(in_request) && (in_request || self.tasks.is_empty()) {
-                        return Ok(End::Dropped("was silent for too long"));
+                        return Ok(End::Dropped("was idle for too long"));
                     }
                 }
             }
@@ -254,11 +254,11 @@ impl Connection {
             Ok(incoming) => Ok(incoming),
             Err(error) => {
                 // The start of the next request is unknown.
-                tracing::debug!(peer = %self.session.peer, %error, "the stream of requests cannot be followed");
+                tracing::debug!(peer = %self.session.peer, %error, "invalid request: cannot find the next one");
                 self.refuse(StreamId::ZERO, &error.into());
                 self.flush().await?;
                 self.outbox.shut_down().await;
-                Err(End::Dropped("broke the protocol"))
+                Err(End::Dropped("violated the protocol"))
             }
         }
     }
@@ -335,7 +335,7 @@ impl Connection {
     pub(super) fn reap(&mut self) {
         while let Some(done) = self.tasks.try_join_next() {
             if let Err(error) = done {
-                tracing::error!(peer = %self.session.peer, %error, "a request was not served");
+                tracing::error!(peer = %self.session.peer, %error, "the task of a request failed");
             }
         }
     }

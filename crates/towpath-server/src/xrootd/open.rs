@@ -1,7 +1,7 @@
 //! `open` and `close`.
 //!
 //! An upload (`new`, `delete`) is invisible until its `close`, which commits it; until then readers see the old file,
-//! or none. Of two uploads to one name the last one closed wins; with `new` it fails instead. `open` for update of an
+//! or none. If two uploads have the same name, the last one closed wins; with `new` it fails instead. `open` for update of an
 //! existing file changes it in place, with immediate visibility. A client that requested the checksum with the open,
 //! like towpath's, reads one version, and gets an error if the file changes; other readers get the current content,
 //! including appended data.

@@ -2,7 +2,7 @@
 //!
 //! A task locks it, writes a whole frame and unlocks it, so frames of different responses alternate but never mix. A
 //! client that accepts no data for the time `stall` is dropped, as is a connection that fails: all later frames fail
-//! immediately, and the outbox's token tells the reader to stop.
+//! immediately, and the outbox's token stops the reader.
 
 use std::{
     fs::File,

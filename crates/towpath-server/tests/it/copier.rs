@@ -1,4 +1,4 @@
-//! Third-party copies as a plain loop over towpath's client: what the command line does with the mover.
+//! Third-party copies as a simple loop over towpath's client, in place of the command line's mover.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use towpath_proto::reach::Reach;
 use towpath_server::third_party::{Direction, Progress, ThirdPartyCopy, Transfers};
 use towpath_store::{Caller, CreateOptions, Expectation, OpenOptions, Result, Store};
 
-/// Bytes of one piece.
+/// Size of one piece, in bytes.
 const PIECE_BYTES: u64 = 64 << 10;
 
 /// Copies piece by piece.
@@ -65,7 +65,7 @@ impl Transfers for Copier {
     }
 }
 
-/// Moves nothing, and remembers what it was asked for.
+/// Records the requested copies without moving data.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder(pub(crate) Mutex<Vec<ThirdPartyCopy>>);
 

@@ -1,4 +1,4 @@
-//! HTTP and WebDAV: a server on loopback, asked by a plain client.
+//! HTTP and WebDAV: a server on loopback and a simple client.
 
 mod application;
 mod fair_shares;
@@ -37,7 +37,7 @@ use towpath_store::{
     sys::net,
 };
 
-/// A server on a port of its own.
+/// A server on its own port.
 struct Site {
     address: SocketAddr,
     service: Arc<Service>,
@@ -45,7 +45,7 @@ struct Site {
     directory: Option<tempfile::TempDir>,
 }
 
-/// Everybody may do everything.
+/// Returns settings with all rights for everyone.
 fn open_config() -> ServeConfig {
     let mut config = ServeConfig { listen: vec!["127.0.0.1:0".parse().unwrap()], ..ServeConfig::default() };
     let everything = vec![Right::Read, Right::Create, Right::Modify];
@@ -77,7 +77,7 @@ impl Site {
         Self { directory: Some(directory), ..Self::start(Arc::new(store), &open_config()) }
     }
 
-    /// Another server on the same directory, when this one has stopped.
+    /// Stops this server and starts another one on the same directory.
     async fn restarted(self) -> Self {
         let Self { service, stopped, directory, .. } = self;
         service.stopping.cancel();
@@ -87,7 +87,7 @@ impl Site {
         Self { directory, ..Self::start(Arc::new(store), &open_config()) }
     }
 
-    /// One request on a connection of its own. `what` is the method and the target.
+    /// Sends one request on a new connection. `what` is the method and the target.
     async fn ask(&self, what: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
         let stream = TokioIo::new(net::connect(self.address).await.unwrap());
         let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
@@ -107,7 +107,7 @@ impl Site {
         self.ask(&format!("PUT {target}"), &[], body).await
     }
 
-    /// As [`Self::ask`], over HTTP/2.
+    /// Like [`Self::ask`], over HTTP/2.
     async fn ask_http2(&self, what: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
         let stream = TokioIo::new(net::connect(self.address).await.unwrap());
         let (mut sender, connection) =
@@ -118,12 +118,12 @@ impl Site {
         Answer::of(sender.send_request(request(&what, headers, body.into())).await.unwrap()).await
     }
 
-    /// Sends these bytes, and nothing after them; all that comes back until the server closes.
+    /// Sends these bytes and returns everything received until the server closes.
     async fn say(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect().await;
         stream.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();
-        // A reset is an end, too.
+        // A reset also ends the connection.
         let _ = stream.read_to_end(&mut answer).await;
         String::from_utf8_lossy(&answer).into_owned()
     }
@@ -132,13 +132,13 @@ impl Site {
         net::connect(self.address).await.unwrap()
     }
 
-    /// A symbolic link in the exported directory.
+    /// Creates a symbolic link in the exported directory.
     fn link(&self, target: &str, name: &str) {
         let directory = self.directory.as_ref().expect("the site has a directory");
         std::os::unix::fs::symlink(target, directory.path().join(name)).unwrap();
     }
 
-    /// Puts a file into the store, past the server.
+    /// Creates a file in the store without the server.
     async fn plant(&self, path: &str) {
         let path = StorePath::parse(path.as_bytes()).unwrap();
         let options = CreateOptions { parents: true, ..CreateOptions::default() };
@@ -146,7 +146,7 @@ impl Site {
         file.commit(Expectation::default()).await.unwrap();
     }
 
-    /// How many uploads are staged in the exported directory.
+    /// Returns the number of staging files in the exported directory.
     fn staged(&self) -> usize {
         let directory = self.directory.as_ref().expect("the site has a directory");
         directory.path().join(".towpath").read_dir().map_or(0, Iterator::count)
@@ -164,7 +164,7 @@ fn request(what: &str, headers: &[(&str, &str)], body: Bytes) -> Request<Full<By
     request.body(Full::new(body)).unwrap()
 }
 
-/// An answer, read to its end.
+/// A complete response.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -178,7 +178,7 @@ impl Answer {
         Self { status: parts.status.as_u16(), headers: parts.headers, body: body.collect().await.unwrap().to_bytes() }
     }
 
-    /// A field; empty if it is not there.
+    /// Returns a header field; empty if it is absent.
     fn field(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }

@@ -1,4 +1,4 @@
-//! The xroot face, spoken to frame by frame: what no well-behaved client would send too.
+//! The xroot face, tested frame by frame, including requests that no well-behaved client would send.
 
 mod attributes;
 mod bound_connections;

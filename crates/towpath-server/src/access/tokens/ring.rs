@@ -166,7 +166,7 @@ impl Ring {
                 state.failure = None;
             }
             Err(error) => {
-                tracing::warn!(source = ?self.source, %error, "the keys of an issuer of tokens cannot be had");
+                tracing::warn!(source = ?self.source, %error, "failed to fetch the keys of a token issuer");
                 state.failure = Some(error.to_string());
             }
         }

@@ -1,4 +1,4 @@
-//! Applications: answers as streams and compressed, and the places in which they are made.
+//! Applications: streamed and compressed responses, and the permits to compute them.
 
 use std::{
     io::Read as _,
@@ -33,15 +33,15 @@ use towpath_store::sys::processor;
 
 use super::{Site, open_config, request};
 
-/// Near ends of the streams that were asked for.
+/// Senders of the requested streams.
 type Streams = mpsc::UnboundedReceiver<mpsc::Sender<Bytes>>;
 
-/// An application that answers by the path alone.
+/// An application that answers by path only.
 #[derive(Debug)]
 struct Desk {
-    /// Questions so far.
+    /// Number of requests so far.
     asked: AtomicUsize,
-    /// While it is locked, `/gate` is not answered.
+    /// While locked, `/gate` blocks.
     gate: Mutex<()>,
     streams: mpsc::UnboundedSender<mpsc::Sender<Bytes>>,
 }
@@ -53,7 +53,7 @@ impl Desk {
         Body::Stream(stream::poll_fn(move |cx| receiver.poll_recv(cx)).boxed())
     }
 
-    /// Nothing the first time, and then `now`.
+    /// Returns no response the first time, and then `now`.
     fn later(&self, is_again: bool) -> Reply {
         if is_again {
             return Response::new(Body::Whole(b"now".to_vec())).into();
@@ -92,7 +92,7 @@ fn start(config: &ServeConfig) -> (Site, Arc<Desk>, Streams) {
     start_for(Vec::new(), config)
 }
 
-/// A server whose answers pages of these origins may read.
+/// Starts a server whose responses are readable by pages from these origins.
 fn start_for(origins: Vec<String>, config: &ServeConfig) -> (Site, Arc<Desk>, Streams) {
     let (sender, streams) = mpsc::unbounded_channel();
     let desk = Arc::new(Desk { asked: AtomicUsize::new(0), gate: Mutex::new(()), streams: sender });
@@ -100,7 +100,7 @@ fn start_for(origins: Vec<String>, config: &ServeConfig) -> (Site, Arc<Desk>, St
     (Site::of(server), desk, streams)
 }
 
-/// 16 MiB for answers, of which a connection has 1 MiB.
+/// 16 MiB of memory for responses, 1 MiB per connection.
 fn little_memory() -> ServeConfig {
     let mut config = open_config();
     config.limits.bytes = ByteSize(16 << 20);
@@ -118,7 +118,7 @@ fn get(site: &Site, path: &str) -> Request<Full<Bytes>> {
     request(&format!("GET http://{}{path}", site.address), &[], Bytes::new())
 }
 
-/// Asks on a connection of its own, which ends with the answer.
+/// Sends a request on a new connection that ends with the response.
 async fn begin(site: &Site, path: &str) -> TcpStream {
     let mut stream = site.connect().await;
     let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\naccept-encoding: gzip\r\n\r\n");
@@ -212,7 +212,7 @@ async fn a_silent_stream_outlives_every_limit() {
     drop(events);
     let mut answer = String::new();
     connection.read_to_string(&mut answer).await.unwrap();
-    // It takes gzip, which would hold events back.
+    // The client accepts gzip, which would delay events.
     assert!(answer.ends_with("\r\n\r\nC\r\ndata: late\n\n\r\n0\r\n\r\n"), "{answer}");
     assert_eq!(site.service.metrics.dropped.get(), 0);
 }

@@ -1,4 +1,4 @@
-//! Greedy clients keep what their share permits; others are answered meanwhile (RFC 0005).
+//! Greedy clients are limited to their share; others are served meanwhile (RFC 0005).
 
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -19,7 +19,7 @@ use towpath_testkit::pattern::Pattern;
 
 use super::{Answer, Site, open_config, request};
 
-/// Another address than that of clients which do not say from where they connect.
+/// Differs from the default source address of clients.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 async fn connect_from(address: Ipv4Addr, site: &Site) -> TcpStream {
@@ -28,7 +28,7 @@ async fn connect_from(address: Ipv4Addr, site: &Site) -> TcpStream {
     socket.connect(site.address).await.unwrap()
 }
 
-/// A request from that address, on a connection of its own.
+/// Sends one request from that address on a new connection.
 async fn ask_from(address: Ipv4Addr, site: &Site, what: &str, headers: &[(&str, &str)]) -> Answer {
     let stream = TokioIo::new(connect_from(address, site).await);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
@@ -44,7 +44,7 @@ async fn put(site: &Site, path: &str, content: Bytes) {
     file.commit(Expectation::default()).await.unwrap();
 }
 
-/// Eight MiB of memory, with a long and a short file.
+/// A site with 8 MiB of memory, a long and a short file.
 async fn small_site() -> Site {
     let mut config = open_config();
     config.limits.bytes = ByteSize(8 << 20);
@@ -54,7 +54,7 @@ async fn small_site() -> Site {
     site
 }
 
-/// A connection with many answers that are not taken, as windows for them stay closed.
+/// Opens a connection with many unread responses, whose windows stay closed.
 async fn take_nothing(site: &Site) -> Vec<http::Response<Incoming>> {
     let stream = TokioIo::new(site.connect().await);
     let builder = http2::Builder::new(TokioExecutor::new()).initial_stream_window_size(1024).clone();
@@ -100,7 +100,7 @@ async fn closed_windows_lose_their_memory_to_a_client_of_their_own_address() {
         untaken.push(take_nothing(&site).await);
     }
     until_requests_wait(&site).await;
-    // On the paused clock: long before the stall limit of 60 s ends those connections.
+    // The clock is paused. This is long before the stall timeout of 60 s ends those connections.
     let long = ask_from(Ipv4Addr::LOCALHOST, &site, "GET /long", &[]);
     let long = tokio::time::timeout(Duration::from_secs(40), long).await.expect("idle clients lose their memory");
     assert_eq!(long.expect(StatusCode::OK).body.len(), 4 << 20);
@@ -165,7 +165,7 @@ async fn untaken_files_and_listings_leave_descriptors_for_others() {
     ask_from(ELSEWHERE, &site, "PROPFIND /", &[("depth", "1")]).await.expect(StatusCode::MULTI_STATUS);
 }
 
-/// A site whose open files are all taken by the address of its clients, but for the reserve.
+/// A site on which the clients' address has taken all open files except the reserve.
 async fn site_without_files() -> (Site, Vec<Lease>) {
     let mut config = open_config();
     config.limits.files = 64;
@@ -232,7 +232,7 @@ async fn files_of_the_reserve_are_closed_although_their_answers_are_not_taken() 
         assert_eq!(answer.status(), StatusCode::PARTIAL_CONTENT);
         untaken.push(answer);
     }
-    // Nor while answers wait for the memory of their connection.
+    // Nor while responses wait for the memory of their connection.
     for _ in 0..5 {
         untaken.push(sender.send_request(get("bytes=0-100000,200000-300000")).await.unwrap());
     }

@@ -211,11 +211,11 @@ async fn large_files_are_not_read_for_a_digest() {
     let site = Site::start(Arc::new(store.clone()), &open_config());
     site.put("/small", vec![b'x'; 1 << 20]).await;
     site.put("/large", vec![b'x'; (16 << 20) + 1]).await;
-    // Neither algorithm is computed in passing: whoever tells such a digest has read the file for it.
+    // Neither algorithm is computed during uploads, so returning a digest requires reading the file.
     for (wish, field, name) in [("want-digest", "digest", "md5"), ("want-repr-digest", "repr-digest", "sha-256=5")] {
         let ask = async |what: &str| site.ask(what, &[(wish, name)], "").await.expect(StatusCode::OK);
         assert_ne!(ask("HEAD /small").await.field(field), "");
-        // If the large file were read for it, no answer would come.
+        // If the large file were read, there would be no response.
         let held = store.hold("digest");
         assert_eq!(ask("HEAD /large").await.field(field), "");
         assert_eq!(ask("GET /large").await.field(field), "");

@@ -1,17 +1,18 @@
-//! Hosts and framing that recipients could read differently; clients of HTTP/1.0.
+//! Ambiguous hosts and framing; HTTP/1.0 clients.
 
 use http::StatusCode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::Site;
 
-/// The status of the first response to these bytes, and how many responses there are until the server closes.
+/// Returns the status of the first response to these bytes, and the number of responses until the server closes.
 async fn statuses(site: &Site, bytes: &str) -> (String, usize) {
     let said = site.say(bytes.as_bytes()).await;
     (said.get(9..12).unwrap_or_default().to_owned(), said.matches("HTTP/1.1 ").count())
 }
 
-/// A request that would be answered if the connection went on behind one that is refused. It then ends the connection, so that a test fails and does not hang.
+/// A request that would be answered if the connection continued after a rejected request. It closes the connection,
+/// so that the test fails instead of hanging.
 const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
 
 #[tokio::test]
@@ -45,7 +46,7 @@ async fn a_body_that_is_chunked_twice_is_refused_and_ends_the_connection() {
         ("transfer-encoding: chunked, gzip, chunked\r\n", "400"),
         ("transfer-encoding: gzip, chunked\r\n", "501"),
         ("transfer-encoding: identity, chunked\r\n", "501"),
-        // What hyper refuses.
+        // Rejected by hyper.
         ("transfer-encoding: chunked, gzip\r\n", "400"),
         ("transfer-encoding: xchunked\r\n", "400"),
         ("transfer-encoding: \x0bchunked\r\n", "400"),
@@ -77,7 +78,7 @@ async fn the_health_page_is_refused_to_requests_with_ambiguous_framing() {
     assert_eq!(statuses(&site, &request).await, ("200".into(), 1));
 }
 
-/// Shapes that hyper refuses, or reads as the standard says: another version might not.
+/// Forms that hyper rejects or parses as the standard requires; another version might not.
 #[tokio::test]
 async fn other_ways_to_smuggle_a_request_are_closed() {
     let site = Site::in_memory();
@@ -99,7 +100,7 @@ async fn other_ways_to_smuggle_a_request_are_closed() {
     }
     let request = "PUT /file HTTP/1.0\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
     assert_eq!(statuses(&site, request).await, ("400".into(), 1), "chunks in HTTP/1.0");
-    // Both a length and chunks: chunks count, and the connection ends (RFC 9112 §6.1).
+    // With both a length and chunks, chunks apply and the connection closes (RFC 9112 §6.1).
     for fields in
         ["content-length: 4\r\ntransfer-encoding: chunked\r\n", "transfer-encoding: chunked\r\ncontent-length: 4\r\n"]
     {
@@ -115,7 +116,7 @@ async fn other_ways_to_smuggle_a_request_are_closed() {
     }
 }
 
-/// Sends a request of HTTP/1.0, and reads the head of the response.
+/// Sends an HTTP/1.0 request and reads the head of the response.
 async fn head_of(stream: &mut tokio::net::TcpStream, request: &str) -> String {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut head = Vec::new();
@@ -128,7 +129,7 @@ async fn head_of(stream: &mut tokio::net::TcpStream, request: &str) -> String {
 #[tokio::test]
 async fn http10_is_answered_in_http11_and_keeps_its_connection_on_request() {
     for site in [Site::in_memory(), Site::in_directory()] {
-        // Content that looks like a status line stays as it is.
+        // Content that looks like a status line is unchanged.
         let content = "HTTP/1.0 200 OK".repeat(100_000);
         site.put("/file", content.clone()).await;
         let mut stream = site.connect().await;
@@ -141,7 +142,7 @@ async fn http10_is_answered_in_http11_and_keeps_its_connection_on_request() {
             let head = head_of(&mut stream, "HEAD /missing HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").await;
             assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
         }
-        // What has no length, and what does not ask for it, ends the connection and says so.
+        // Without a length, or without keep-alive in the request, the connection closes and the response says so.
         for request in ["GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "GET /file HTTP/1.0\r\n\r\n"] {
             let said = site.say(request.as_bytes()).await;
             assert!(said.starts_with("HTTP/1.1 200 OK\r\n"), "{said:.100}");
@@ -193,7 +194,7 @@ async fn head_says_what_get_says() {
         assert!(head.body.is_empty());
         let told = |answer: &super::Answer| {
             let mut fields = answer.headers.clone();
-            // The time of each, and what depends on what else is served at the time; chunks are left out where nothing is sent.
+            // These fields vary with time and load; chunks are absent where nothing is sent.
             ["date", "content-length", "transfer-encoding"].into_iter().for_each(|name| {
                 fields.remove(name);
             });

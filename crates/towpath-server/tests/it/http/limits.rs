@@ -1,4 +1,5 @@
-//! What a client may cost: late, large, and gone clients. Time is tokio's, paused: it jumps ahead whenever all wait.
+//! Limits: slow, large and disconnected clients. Tokio's clock is paused: it jumps to the next timer when all tasks
+//! are idle.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use towpath_testkit::pattern::Pattern;
 
 use super::{Site, open_config, request};
 
-/// Waits until so many clients have been dropped. Every turn lets time jump to the next deadline.
+/// Waits until `clients` have been dropped. Each iteration lets the clock jump to the next deadline.
 async fn until_dropped(site: &Site, clients: u64) {
     while site.service.metrics.dropped.get() < clients {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -56,7 +57,7 @@ async fn who_takes_no_byte_is_dropped() {
         let mut stream = site.connect().await;
         match version {
             "HTTP/1.1" => stream.write_all(b"GET /file HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap(),
-            // The preface, empty settings, and a request for the file; no window is ever opened beyond the first 64 KiB.
+            // The preface, empty settings, and a request for the file; no window is opened beyond the initial 64 KiB.
             _ => stream.write_all(&http2_request("GET", "/file", false)).await.unwrap(),
         }
         while site.service.metrics.dropped.get() == 0 {
@@ -79,7 +80,7 @@ async fn who_leaves_one_answer_in_memory_is_dropped_whatever_else_it_takes() {
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
     tokio::spawn(connection);
     let get = |path: &str| request(&format!("GET http://{}{path}", site.address), &[], Bytes::new());
-    // Its body is never read, so its window stays closed after the first two megabytes.
+    // The body is never read, so its window stays closed after the first two megabytes.
     let _unread = sender.send_request(get("/large")).await.unwrap();
     let mut rest_moves = async || {
         for _ in 0..5 {
@@ -100,7 +101,7 @@ async fn who_leaves_one_answer_in_memory_is_dropped_whatever_else_it_takes() {
     until_dropped(&site, 1).await;
 }
 
-/// Many addresses take what their shares permit, so that little is left.
+/// Takes the shares of many addresses, so that little is free.
 fn take_most(site: &Site) -> Vec<Lease> {
     let shares = site.service.memory.shares();
     let of_one = |octet: u8| {
@@ -110,7 +111,7 @@ fn take_most(site: &Site) -> Vec<Lease> {
     (0..64).flat_map(of_one).collect()
 }
 
-/// The preface, empty settings, and a request, whose body may follow.
+/// The preface, empty settings, and a request, optionally with a body to follow.
 fn http2_request(method: &str, path: &str, has_body: bool) -> Vec<u8> {
     let literal = |name: u8, value: &str| [&[0x40 | name, value.len() as u8], value.as_bytes()].concat();
     let block = [literal(2, method), vec![0x86], literal(1, "x"), literal(4, path)].concat();
@@ -147,10 +148,10 @@ async fn long_headers_are_refused() {
     site.ask("GET /", &many, "").await.expect(status);
     let endless = [b"GET / HTTP/1.1\r\nx: ".to_vec(), vec![b'x'; 1 << 20]].concat();
     let mut stream = site.connect().await;
-    // It is cut off while it is sent.
+    // The connection is closed during the send.
     let _ = stream.write_all(&endless).await;
     assert_eq!(stream.read_to_end(&mut Vec::new()).await.unwrap_or(0), 0);
-    // In HTTP/2 the body may come before anybody has looked at the header.
+    // In HTTP/2 the body may arrive before the header is processed.
     let body = [(0, 16 << 10), (0, 16 << 10), (1, 0)].map(|(flags, length)| http2_frame(0, flags, &vec![b'x'; length]));
     let mut stream = site.connect().await;
     stream.write_all(&[http2_request("PUT", "/file", true), body.concat()].concat()).await.unwrap();
@@ -186,7 +187,7 @@ async fn memory_for_answers_is_shared_not_exceeded() {
     let site = Site::in_memory_with(&config);
     let pattern = Pattern::new(10);
     site.put("/file", pattern.bytes(0, 4 << 20)).await;
-    // Eight answers of 4 MiB over 1 MiB of memory: all arrive, in turns.
+    // Eight responses of 4 MiB through 1 MiB of memory all arrive.
     let answers = futures::future::join_all((0..8).map(|_| site.ask_http2("GET /file", &[], ""))).await;
     answers.iter().for_each(|answer| pattern.check(0, &answer.body));
     // Uploads too.

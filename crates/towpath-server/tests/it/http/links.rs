@@ -21,7 +21,7 @@ async fn links_that_lead_nowhere_do_not_break_a_listing() {
     }
 }
 
-/// `/tree` with a file and links to the directory `/other` and to itself.
+/// Creates `/tree` with a file and links to the directory `/other` and to itself.
 async fn plant() -> Site {
     let site = Site::in_directory();
     for (what, body) in [("MKCOL /tree", ""), ("PUT /tree/a", "a"), ("MKCOL /other", ""), ("PUT /other/kept", "kept")] {
@@ -75,7 +75,7 @@ async fn depth_0_removes_links_and_no_directories() {
     assert_eq!(site.get("/other/kept").await.text(), "kept");
 }
 
-/// The text of the property `node` of each member, by name.
+/// Returns the text of the property `node` of each member, by name.
 async fn nodes(site: &Site, path: &str) -> Vec<(Vec<u8>, bool, Option<u64>)> {
     let body = towpath_proto::http::dav::propfind_body(true);
     let answer = site.ask(&format!("PROPFIND {path}"), &[("depth", "1")], body).await.expect(StatusCode::MULTI_STATUS);

@@ -5,7 +5,7 @@ use towpath_server::config::{AnonymousRule, Right};
 
 use super::{Site, open_config};
 
-/// `/tree` with a file, a directory, and a file in that.
+/// Creates `/tree` with a file and a directory that contains a file.
 async fn plant(site: &Site) {
     for (what, body) in [("MKCOL /tree", ""), ("PUT /tree/a", "a"), ("MKCOL /tree/d", ""), ("PUT /tree/d/b", "b")] {
         site.ask(what, &[], body).await.expect(StatusCode::CREATED);

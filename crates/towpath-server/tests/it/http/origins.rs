@@ -1,4 +1,4 @@
-//! Requests of web pages from other origins (CORS), as JSROOT makes them; what challenges say of tokens.
+//! Cross-origin requests (CORS) as sent by JSROOT; challenges for tokens.
 
 use http::{StatusCode, header};
 use tempfile::NamedTempFile;
@@ -30,7 +30,7 @@ async fn pages_of_named_origins_may_read_files_and_ranges() {
         ("GET /f.root", "bytes=0-1", StatusCode::PARTIAL_CONTENT),
         ("GET /f.root", "bytes=0-1,3-4", StatusCode::PARTIAL_CONTENT),
         ("HEAD /f.root", "", StatusCode::OK),
-        // A page must be able to read errors, too.
+        // Errors must be readable for pages, too.
         ("GET /missing", "bytes=0-1", StatusCode::NOT_FOUND),
         ("GET /f.root", "bytes=99-", StatusCode::RANGE_NOT_SATISFIABLE),
     ] {

@@ -1,4 +1,4 @@
-//! Passwords: Digest and Basic over TLS, on both versions of HTTP, and what a server says to those who come without.
+//! Passwords: Digest and Basic over TLS, with both versions of HTTP, and responses to clients without a password.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc};
 
@@ -20,14 +20,14 @@ use towpath_store::{
 
 use super::{Answer, Site, open_config, request, tls::certify};
 
-/// A server on which nobody may do anything without the password of alice or bob, and its client.
+/// A server that requires the password of alice or bob, and its client.
 struct Guarded {
     site: Site,
     client: ClientConfig,
     _directory: TempDir,
 }
 
-/// What a server asks for.
+/// The parameters of a challenge.
 struct Challenge {
     realm: String,
     nonce: String,
@@ -38,7 +38,7 @@ fn hash(parts: &[&str]) -> String {
     Sha256::digest(parts.join(":")).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A file of alice, whose password is `Alice's`, and bob, whose is `Bob's`.
+/// Writes a file with alice, whose password is `Alice's`, and bob, whose is `Bob's`.
 fn write_passwords(path: &Path, mode: u32) {
     let line = |name: &str, password: &str| format!("{name}:sha-256${}\n", hash(&[name, "towpath", password]));
     disk::write(path, (line("alice", "Alice's") + &line("bob", "Bob's")).as_bytes()).unwrap();
@@ -50,7 +50,7 @@ fn rule(names: Option<&str>, path: &str, right: Right) -> UserRule {
     UserRule { names, path: path.into(), allow: vec![right] }
 }
 
-/// Everybody who has a password may read, and alice may change what is hers.
+/// All users may read, and alice may modify her files.
 fn guarded_config(directory: &Path) -> ServeConfig {
     let mut config = open_config();
     let passwords = directory.join("passwords");
@@ -72,7 +72,7 @@ impl Guarded {
         Self { site, client, _directory: directory }
     }
 
-    /// One request over TLS, by HTTP/2 or HTTP/1.1.
+    /// Sends one request over TLS, by HTTP/2 or HTTP/1.1.
     async fn ask(&self, is_http2: bool, what: &str, authorization: &str) -> Answer {
         let mut client = self.client.clone();
         client.alpn_protocols = vec![if is_http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
@@ -98,7 +98,7 @@ impl Guarded {
     }
 }
 
-/// All challenges of an answer that says that one must log in.
+/// Returns all challenges of a 401 response.
 fn challenges(answer: &Answer) -> Vec<&str> {
     assert_eq!(answer.status, 401, "{}", answer.text());
     answer.headers.get_all(header::WWW_AUTHENTICATE).iter().map(|value| value.to_str().unwrap()).collect()
@@ -112,7 +112,7 @@ impl Challenge {
         Self { realm: field("realm"), nonce: field("nonce"), is_stale: digest.ends_with("stale=true") }
     }
 
-    /// What a client answers that knows a password.
+    /// Returns the credentials of a client that knows a password.
     fn answered(&self, (name, password): (&str, &str), what: &str, nc: u32) -> String {
         let Self { realm, nonce, .. } = self;
         let (method, target) = what.split_once(' ').unwrap();

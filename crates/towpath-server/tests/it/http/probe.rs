@@ -1,4 +1,4 @@
-//! Probes of the network: what they bring, who gets them, and what bounds them.
+//! Network probes: results, rights and limits.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{Answer, Site, open_config};
 
 const PROBE: &str = "/.well-known/towpath/probe";
 
-/// Bytes of data, samples, and the end.
+/// Returns the number of data bytes, the samples, and the end frame.
 fn taken(answer: &Answer) -> (u64, Vec<Sample>, Option<End>) {
     assert_eq!(answer.field("content-type"), PROBE_TYPE);
     let (mut bytes, mut samples, mut end) = (0, Vec::new(), None);
@@ -28,7 +28,7 @@ fn taken(answer: &Answer) -> (u64, Vec<Sample>, Option<End>) {
 }
 
 impl Site {
-    /// A probe of `path` that asks for `ask`.
+    /// Sends a probe of `path` with the parameters `ask`.
     async fn probe(&self, method: &str, path: &str, ask: &str) -> Answer {
         self.ask(&format!("{method} {PROBE}{path}"), &[("towpath-probe", ask)], "").await
     }
@@ -133,7 +133,7 @@ async fn how_many_and_how_long_is_bounded_and_all_can_be_refused() {
     let answer = site.probe("GET", "/", "direction=down duration_ms=1001 interval_ms=10").await;
     assert!(answer.expect(StatusCode::BAD_REQUEST).text().contains("1000 ms"));
     let long = "direction=down duration_ms=1000 interval_ms=100";
-    // A client that takes nothing keeps its place, until it goes away.
+    // A client that reads nothing keeps its permit until it disconnects.
     let mut stream = site.connect().await;
     let request = format!("GET {PROBE}/ HTTP/1.1\r\nhost: x\r\ntowpath-probe: {long}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -160,7 +160,7 @@ async fn a_client_that_takes_next_to_nothing_does_not_keep_its_place() {
     stream.write_all(request.as_bytes()).await.unwrap();
     stream.read_exact(&mut [0; 12]).await.unwrap();
     tokio::time::sleep(Duration::from_secs(11)).await;
-    // A clock that stands while there is something to do would let a probe go on for ever.
+    // With a paused clock a busy probe would never end.
     tokio::time::resume();
     site.probe("GET", "/", ask).await.expect(StatusCode::OK);
     drop(stream);

@@ -66,7 +66,7 @@ async fn properties_are_kept_and_go_with_their_file() {
     site.ask("MOVE /file", &[("destination", &destination)], "").await.expect(StatusCode::CREATED);
     let told = propfind(&site, "/moved", "0", &asking_for("<m:p/>")).await;
     assert!(told.text().contains("a&amp;b"), "{}", told.text());
-    // One that is refused takes the others with it.
+    // One rejected change makes the others fail.
     let both = set.replace("<m:p>", "<D:getetag>x</D:getetag><m:q>1</m:q><m:p>");
     let refused = site.ask("PROPPATCH /moved", &[], both).await.expect(StatusCode::MULTI_STATUS);
     assert!(refused.text().contains("403 Forbidden") && refused.text().contains("424 Failed Dependency"));
@@ -78,7 +78,7 @@ async fn properties_are_kept_and_go_with_their_file() {
 
 const LOCK: &str = "<D:lockinfo xmlns:D='DAV:'><D:lockscope><D:exclusive/></D:lockscope><D:locktype><D:write/></D:locktype><D:owner>me</D:owner></D:lockinfo>";
 
-/// What rclone sends to ownCloud and Nextcloud.
+/// The request that rclone sends to ownCloud and Nextcloud.
 #[tokio::test]
 async fn a_time_can_be_set() {
     let update = |time: &str, more: &str| {
@@ -97,7 +97,7 @@ async fn a_time_can_be_set() {
             let ask = async |body: String| site.ask(&format!("PROPPATCH {target}"), &[], body).await;
             let done = ask(update("1500000000", "")).await.expect(StatusCode::MULTI_STATUS);
             assert!(done.text().contains("200 OK") && time().await, "{}", done.text());
-            // All or nothing.
+            // PROPPATCH is atomic.
             let refused = ask(update("1600000000", "<D:getetag>x</D:getetag>")).await.expect(StatusCode::MULTI_STATUS);
             assert!(refused.text().contains("424") && refused.text().contains("403"), "{}", refused.text());
             let refused = ask(update("yesterday", "")).await.expect(StatusCode::MULTI_STATUS);

@@ -27,7 +27,7 @@ use crate::it::copier::{Copier, Recorder};
 /// Long enough for several pieces, and not a multiple of any.
 const SIZE: usize = 1_000_003;
 
-/// Everybody may do everything, and copies may lead to this machine.
+/// All rights for everyone, and copies to this machine are allowed.
 fn config() -> ServeConfig {
     let mut config = open_config();
     config.third_party.anonymous = true;
@@ -44,7 +44,7 @@ fn site() -> Site {
     site_with(Arc::new(Copier), &config())
 }
 
-/// A server whose store can be held up.
+/// A server whose store can be blocked.
 fn slow_site() -> (Site, FaultStore) {
     let store = FaultStore::new(Arc::new(MemoryStore::new(1 << 30)), Faults::default());
     let served: Arc<dyn Store> = Arc::new(store.clone());
@@ -73,7 +73,7 @@ impl Answer {
         events
     }
 
-    /// The verdict, after at least one marker.
+    /// Returns the outcome, after at least one marker.
     fn verdict(self) -> Verdict {
         let mut events = self.events();
         let Some(Event::Verdict(verdict)) = events.pop() else { panic!("no verdict: {events:?}") };
@@ -89,12 +89,12 @@ impl Answer {
     }
 }
 
-/// Whether the header of a request has come.
+/// Whether the header of a request is complete.
 fn has_header(request: &[u8]) -> bool {
     request.windows(4).any(|four| four == b"\r\n\r\n")
 }
 
-/// A server that gives each connection the next of these answers; the last one for ever.
+/// Starts a server that sends the next of these responses on each connection, then repeats the last one.
 async fn canned(answers: Vec<String>) -> String {
     let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
     let address = listener.local_addr().unwrap();
@@ -268,7 +268,7 @@ async fn the_same_rights_are_needed_as_to_read_and_to_write() {
         here.plant("/old").await;
         here.ask(&format!("COPY {target}"), &[field], "").await.expect(status);
     }
-    // Who may only create replaces nothing, even if it appears meanwhile.
+    // A caller with only `Create` replaces nothing, even if a file is created meanwhile.
     let copies = recorder.0.lock().unwrap();
     assert_eq!(copies.iter().map(|copy| copy.overwrite).next(), Some(Overwrite::Refuse));
 }
@@ -324,7 +324,7 @@ async fn a_redirect_leads_to_no_forbidden_address() {
             format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         let source = canned(vec![answer; 9]).await;
         let outcome = here.pull("/copy", &format!("{source}/file")).await.verdict();
-        // `localhost.` is allowed where it means 127.0.0.1, and leads there.
+        // `localhost.` is allowed because it resolves to 127.0.0.1.
         if forbidden != "localhost." {
             assert!(
                 matches!(&outcome, Verdict::Failure(reason) if reason.contains("no public address")),
@@ -335,7 +335,7 @@ async fn a_redirect_leads_to_no_forbidden_address() {
     }
 }
 
-/// The header that comes to `listener` first when a copy of `source` with secrets is asked for.
+/// Returns the first request header received by `listener` for a copy of `source` with secrets.
 async fn arrives_at(listener: &TcpListener, source: String) -> String {
     let here = site();
     let copying = tokio::spawn(async move {
@@ -381,7 +381,7 @@ async fn what_is_not_what_the_source_has_does_not_appear() {
     for (answer, reason) in [
         // It ends too early.
         (format!("{head}Content-Range: bytes 0-9/10\r\nContent-Length: 10\r\n\r\nshort"), ""),
-        // Its digest is of something else.
+        // The digest does not match.
         (
             format!("{head}Content-Range: bytes 0-4/5\r\nContent-Length: 5\r\nDigest: adler32=00000001\r\n\r\nwrong"),
             "adler32",
@@ -429,7 +429,7 @@ async fn a_client_that_leaves_ends_its_copy() {
     }
     held.reached().await;
     drop(client);
-    // The place of the copy is free again when it has ended.
+    // The permit of the copy is released when it ends.
     while here.service.third_party.under_way() > 0 {
         tokio::task::yield_now().await;
     }

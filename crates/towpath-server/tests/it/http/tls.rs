@@ -1,4 +1,4 @@
-//! The same over TLS, and what a server says to those who come without.
+//! HTTP over TLS, and responses to clients without TLS.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use towpath_testkit::pattern::Pattern;
 
 use super::{Site, open_config, request};
 
-/// A certificate for `localhost` in a directory, which a server of these settings has, and a client's settings that believe it.
+/// Adds a certificate for `localhost` to the server's settings; returns its directory and a client configuration that
+/// trusts it.
 pub(super) fn certify(config: &mut ServeConfig) -> (TempDir, ClientConfig) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -28,7 +29,7 @@ pub(super) fn certify(config: &mut ServeConfig) -> (TempDir, ClientConfig) {
     (directory, ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
 }
 
-/// A server that insists on TLS, and the client's settings that believe its certificate.
+/// A server that requires TLS, and a client configuration that trusts its certificate.
 fn site() -> (Site, ClientConfig) {
     let mut config = open_config();
     let (_directory, client) = certify(&mut config);

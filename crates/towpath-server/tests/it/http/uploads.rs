@@ -1,4 +1,4 @@
-//! PUT: whole files and pieces.
+//! PUT: whole files and parts.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ async fn a_body_that_breaks_off_leaves_nothing() {
         let mut stream = site.connect().await;
         stream.write_all(request).await.unwrap();
         stream.shutdown().await.unwrap();
-        // The server closes when it is done with the request.
+        // The server closes the connection after the request.
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
         let answer = String::from_utf8(answer).unwrap();
@@ -90,7 +90,7 @@ async fn a_body_that_breaks_off_leaves_nothing() {
     }
 }
 
-/// Found out before the body if its length is announced, else in its middle.
+/// Detected before the body if its length is announced, otherwise while it is received.
 #[tokio::test]
 async fn an_upload_that_does_not_fit_leaves_nothing() {
     let site = Site::start(Arc::new(MemoryStore::new(32 << 10)), &open_config());
@@ -119,7 +119,7 @@ async fn chunks_and_100_continue() {
         .await;
     assert!(answer.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Created\r\n"), "{answer}");
     assert_eq!(site.get("/file").await.text(), "hello");
-    // Refused before the body: no 100.
+    // Rejected before the body, without a 100.
     let refused = site
         .say(b"PUT /no/file HTTP/1.1\r\nhost: x\r\nconnection: close\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n")
         .await;
@@ -183,7 +183,7 @@ async fn an_upload_with_a_key_goes_on_after_the_server_was_stopped() {
     let other = [("content-range", "bytes */300000"), ("towpath-resume", "100102030405060708090a0b0c0d0e0f")];
     assert_eq!(site.ask("PUT /file", &other, "").await.field("range"), "", "another version of the source");
     assert_eq!(site.ask("PUT /file", &other[..1], "").await.field("range"), "");
-    // A damaged piece takes all along: what was written of it would be found and taken for right.
+    // A damaged part aborts the whole upload: its data would otherwise be found and taken as valid.
     let digest = ("content-digest", "sha-256=:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=:");
     let damaged = [("content-range", "bytes 100000-100003/300000"), KEY, digest];
     site.ask("PUT /file", &damaged, "XXXX").await.expect(StatusCode::UNPROCESSABLE_ENTITY);
@@ -257,7 +257,7 @@ async fn who_waits_to_be_invited_is_not_invited_to_be_refused() {
     assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
 }
 
-/// What towpath's own client does with large files.
+/// The requests that towpath's own client sends for large files.
 #[tokio::test]
 async fn an_upload_in_parts_is_begun_and_ended() {
     const KEY: (&str, &str) = ("towpath-resume", "000102030405060708090a0b0c0d0e0f");
@@ -272,7 +272,7 @@ async fn an_upload_in_parts_is_begun_and_ended() {
     };
     part(&site, &id, "bytes 200000-299999/300000", pattern.bytes(200_000, 100_000)).await.expect(StatusCode::ACCEPTED);
     part(&site, &id, NONE.1, Bytes::new()).await.expect(StatusCode::CONFLICT);
-    // Another one of the same source does not push it aside while it is in use.
+    // Another upload of the same source does not supersede it while it is in use.
     site.ask("PUT /file", &[NONE, KEY, ("towpath-upload", "begin")], "").await.expect(StatusCode::TOO_MANY_REQUESTS);
     let site = site.restarted().await;
     part(&site, &id, "bytes 0-9/300000", pattern.bytes(0, 10)).await.expect(StatusCode::GONE);

@@ -1,4 +1,4 @@
-//! Attributes of uploads: they wait for the close, and go with it.
+//! Attributes of uploads: set when the file is closed.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn set(handle: FileHandle, new: bool, attributes: &[(&str, &str)]) -> Fattr {
     of(handle, FattrOperation::Set { new, attributes })
 }
 
-/// What became of each attribute of a request.
+/// Returns the outcome for each attribute of a request.
 fn outcomes(answer: Answer) -> Vec<Result<Bytes, ErrorCode>> {
     FattrResults::from_body(answer.ok()).unwrap().0.into_iter().map(|result| result.outcome).collect()
 }

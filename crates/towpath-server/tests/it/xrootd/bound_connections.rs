@@ -26,7 +26,7 @@ async fn bind(site: &Site, session_id: SessionId) -> (Peer, Answer) {
 #[tokio::test]
 async fn data_go_out_on_the_connection_that_the_request_names() {
     let directory = tempfile::tempdir().unwrap();
-    // One that sends by `sendfile`, and one that cannot.
+    // One store that supports `sendfile`, and one that does not.
     let local = LocalStore::open(directory.path(), LocalOptions::default()).unwrap();
     for site in [Site::empty(), Site::of(Arc::new(local))] {
         go_out_where_the_request_says(&site).await;
@@ -65,7 +65,7 @@ async fn go_out_where_the_request_says(site: &Site) {
     second.closed().await;
 }
 
-/// A write of `length` bytes, whose data arrive on the bound connection `path_id`.
+/// Returns a write of `length` bytes, whose data arrive on the bound connection `path_id`.
 fn write(handle: FileHandle, offset: u64, length: usize, path_id: u8) -> Write {
     Write { handle, offset, length: length as u32, path_id: PathId(path_id) }
 }

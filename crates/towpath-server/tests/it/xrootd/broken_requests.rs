@@ -1,4 +1,4 @@
-//! Frames that no client should send: the server answers or closes, and goes on serving others.
+//! Invalid frames: the server answers or closes, and continues to serve other clients.
 
 use std::sync::{
     Arc,
@@ -14,7 +14,7 @@ use towpath_testkit::random::Random;
 
 use super::peer::{Peer, Site, encode, greeting, login, protocol};
 
-/// A request header with all its fields.
+/// Encodes a request header with all its fields.
 fn frame(code: u16, parameters: [u8; 16], dlen: i32, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0, 9];
     frame.extend(code.to_be_bytes());
@@ -134,7 +134,7 @@ async fn endsess_of_nobody_is_fine() {
     peer.ask(Endsess { session_id: SessionId([7; 16]) }).await.ok();
 }
 
-/// Counts the panics of the tasks that run beside this test, on its own thread: tokio catches them, and the server goes on.
+/// Counts the panics of tasks on this test's thread: tokio catches them and the server continues.
 fn count_panics() -> Arc<AtomicUsize> {
     let panics = Arc::new(AtomicUsize::new(0));
     let (counted, here, before) = (Arc::clone(&panics), std::thread::current().id(), std::panic::take_hook());
@@ -147,7 +147,8 @@ fn count_panics() -> Arc<AtomicUsize> {
     panics
 }
 
-/// Noise and near misses, from a fixed seed: whatever comes is refused or closed, and others are served.
+/// Random and slightly damaged requests, from a fixed seed: they are rejected or end the connection, and other
+/// clients are served.
 #[tokio::test]
 async fn noise_harms_nobody_else() {
     let (site, panics) = (Site::empty(), count_panics());
@@ -169,7 +170,7 @@ async fn noise_harms_nobody_else() {
             let place = random.below(bytes.len() as u64 + 1) as usize;
             bytes.truncate(place);
         }
-        // The server may have closed the connection already: then the rest cannot be sent.
+        // The server may already have closed the connection, so the send may fail.
         let _ = tokio::io::AsyncWriteExt::write_all(&mut peer.stream, &bytes).await;
         let _ = tokio::io::AsyncWriteExt::shutdown(&mut peer.stream).await;
         peer.closed().await;

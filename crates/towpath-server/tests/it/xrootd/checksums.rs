@@ -1,4 +1,4 @@
-//! Checksums that take long: the client is told that the answer will come, and it comes unasked.
+//! Slow checksums: the client is notified and gets the response asynchronously.
 
 use std::{
     process::{Command, Stdio},
@@ -21,11 +21,11 @@ use towpath_testkit::fault::{FaultStore, Faults, Held};
 
 use super::peer::{Answer, HANG, Peer, Site, encode, login};
 
-/// Longer than a client is left in the dark.
+/// Longer than the time before the notification.
 const LONG: Duration = Duration::from_secs(6);
 const MD5_OF_HELLO: &str = "5d41402abc4b2a76b9719d911017c592";
 
-/// A site with a file whose checksum takes as long as the test holds it.
+/// A site with a file whose checksum is blocked by the test.
 async fn site_of_a_slow_store() -> (Site, Held) {
     let store = FaultStore::new(Arc::new(MemoryStore::new(1 << 20)), Faults::default());
     let held = store.hold("digest");
@@ -34,7 +34,7 @@ async fn site_of_a_slow_store() -> (Site, Held) {
     (site, held)
 }
 
-/// Lets time pass for everything that waits in this process.
+/// Advances the clock for all tasks in this process.
 async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
@@ -45,7 +45,7 @@ fn md5() -> Query {
     Query::Checksum(PathAndCgi::from("/f").with_cgi("cks.type=md5"))
 }
 
-/// A client that understands late answers, and was promised one on stream 5.
+/// Connects a client that supports asynchronous responses and waits for the notification on stream 5.
 async fn promised(site: &Site, held: &Held) -> Peer {
     let login = Login { capver: Login::VERSION_TLS | Login::ASYNCRESP, ..login() };
     let (mut peer, _) = Peer::with_login(site, login).await;
@@ -59,7 +59,7 @@ async fn promised(site: &Site, held: &Held) -> Peer {
     peer
 }
 
-/// The answer that comes unasked, to the request on stream 5.
+/// Returns the asynchronous response to the request on stream 5.
 async fn late(peer: &mut Peer) -> Response {
     let (stream_id, (response, _)) = peer.response().await.unwrap();
     assert_eq!(stream_id, StreamId::ZERO);
@@ -121,7 +121,7 @@ async fn a_checksum_ends_when_its_client_leaves() {
     peer.send(&encode(5, md5())).await;
     held.reached().await;
     drop(peer);
-    // Not a minute later, when requests that are under way are given up.
+    // Not a minute later, when requests in flight are cancelled.
     let ended = async {
         while !site.service.metrics.render().contains("verb=\"query\",outcome=\"Cancelled\"") {
             tokio::task::yield_now().await;
@@ -131,7 +131,7 @@ async fn a_checksum_ends_when_its_client_leaves() {
     drop(held);
 }
 
-/// Hands everything on to `site` and back, and says when a `waitresp` comes along.
+/// Relays data to and from `site`, and signals the first `waitresp`.
 async fn relay(site: &Site) -> (u16, oneshot::Receiver<()>) {
     let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
     let (port, address) = (listener.local_addr().unwrap().port(), site.address);
@@ -143,7 +143,7 @@ async fn relay(site: &Site) -> (u16, oneshot::Receiver<()>) {
         tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
         let (mut seen, mut bytes) = (Some(seen), [0; 4096]);
         while let Ok(length @ 1..) = from_server.read(&mut bytes).await {
-            // While the client waits, the server says nothing else: the header comes first.
+            // While the client waits, the server sends nothing else, so the header comes first.
             if bytes[2..4] == Status::waitresp.0.to_be_bytes() {
                 seen.take().into_iter().for_each(|seen| seen.send(()).unwrap());
             }
@@ -163,7 +163,7 @@ async fn xrdfs_waits_for_a_promised_checksum() {
     let (port, promise) = relay(&site).await;
     let mut command = Command::new("xrdfs");
     command.arg(format!("localhost:{port}")).args(["query", "checksum", "/f?cks.type=md5"]);
-    // It ends by itself if anything here goes wrong.
+    // It times out if anything here goes wrong.
     let asking = match command.env("XRD_REQUESTTIMEOUT", "30").stdout(Stdio::piped()).spawn() {
         Ok(asking) => asking,
         Err(error) => return eprintln!("SKIPPED: no xrdfs to test with ({error}); install xrootd-client"),

@@ -1,4 +1,4 @@
-//! Greedy clients keep what their share permits; others are answered meanwhile (RFC 0005).
+//! Greedy clients are limited to their share; others are served meanwhile (RFC 0005).
 
 use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use towpath_store::memory::MemoryStore;
 
 use super::peer::{Peer, Site, content, encode, open_request};
 
-/// Another address than that of clients which do not say from where they connect.
+/// Differs from the default source address of clients.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 async fn small_site() -> Site {
@@ -27,7 +27,7 @@ async fn small_site() -> Site {
     site
 }
 
-/// Connections that ask for much and take nothing, until the pool has no more for them.
+/// Opens connections that request much data and read none, until the pool is exhausted for them.
 async fn greedy(site: &Site) -> Vec<Peer> {
     let mut greedy = Vec::new();
     for _ in 0..20 {
@@ -89,7 +89,7 @@ async fn a_long_read_of_a_short_file_may_come_from_the_reserve() {
     assert_eq!(pages.len(), data.len() / 4096 * 4100);
 }
 
-/// The head of a `prepare` with a list of 2 MiB, and the first bytes of that.
+/// The head of a `prepare` with a list of 2 MiB, and the first bytes of the list.
 fn beginning_of_prepare(bytes: usize) -> Vec<u8> {
     let code = RequestCode::prepare.0.to_be_bytes();
     [&[0, 9], &code[..], &[0; 16], &(2u32 << 20).to_be_bytes(), &vec![b'/'; bytes]].concat()

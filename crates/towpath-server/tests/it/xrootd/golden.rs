@@ -1,4 +1,4 @@
-//! Bytes on the wire, as an unmodified server of the field sends them.
+//! Bytes on the wire, as sent by an unmodified XRootD server.
 
 use towpath_proto::xrootd::{
     FattrOperation, OpenOptions, Target,

@@ -1,4 +1,4 @@
-//! File handles: whose they are, how many, and how they end.
+//! File handles: ownership, limits and release.
 
 use towpath_proto::xrootd::{
     ErrorCode, FileHandle, OpenOptions,

@@ -1,4 +1,4 @@
-//! Bounds: what a client that is slow, silent, greedy or gone can do to a server, which is little.
+//! Limits: effects of slow, idle, greedy and disconnected clients.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! TLS and who one is.
+//! TLS and authentication.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use super::peer::{Peer, Site, encode, login, open_request, protocol};
 
 const ISSUER: &str = "https://issuer.example";
 
-/// A site with TLS that believes tokens, and what a client needs to know of it.
+/// A site with TLS that accepts tokens, and the client's keys and certificates.
 struct Secure {
     site: Site,
     key: SigningKey,
@@ -65,7 +65,7 @@ impl Secure {
         self.key.token(&claims)
     }
 
-    /// A connection on which TLS was started after `protocol`.
+    /// Opens a connection and starts TLS after `protocol`.
     async fn client(&self) -> Client {
         let mut peer = Peer::silent(&self.site).await;
         let flags = ProtocolRequestFlags::ableTLS | ProtocolRequestFlags::wantTLS;
@@ -82,7 +82,7 @@ impl Secure {
     }
 }
 
-/// The client's end of a connection in TLS.
+/// The client's end of a TLS connection.
 struct Client {
     stream: TlsStream<tokio::net::TcpStream>,
     framer: ResponseFramer,
@@ -242,7 +242,7 @@ async fn data_before_the_authentication_end_the_connection() {
     let mut client = secure.client().await;
     client.ok(login()).await;
     let mut write = encode(5, Write { handle: FileHandle([0; 4]), length: 1 << 30, ..Write::default() });
-    // A negative offset: the request cannot be read, but data follow it all the same.
+    // A negative offset: the request is invalid, but its data follow nevertheless.
     write[8] = 0x80;
     client.stream.write_all(&write).await.unwrap();
     let mut rest = Vec::new();

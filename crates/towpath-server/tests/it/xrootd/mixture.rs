@@ -1,4 +1,5 @@
-//! Requests of all kinds at once, by several clients, on several threads: each is answered, once, and reads are right.
+//! Concurrent requests of all kinds by several clients on several threads: each gets one response, and the data read
+//! are correct.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -16,18 +17,18 @@ use towpath_testkit::random::Random;
 use super::peer::{Answer, Peer, Site, content, encode, open_request};
 
 const FILE_BYTES: u64 = 1 << 20;
-/// One that is open for reading, one that is being written, and one that is opened and closed again.
+/// A handle open for reading, one being written, and one that is opened and closed repeatedly.
 const READING: FileHandle = FileHandle([0; 4]);
 const WRITING: FileHandle = FileHandle([1, 0, 0, 0]);
 const BRIEF: FileHandle = FileHandle([2, 0, 0, 0]);
 
-/// What an answer must be.
+/// The expected response.
 enum Expected {
     Anything,
     Data(Vec<u8>),
 }
 
-/// Some requests, the data that follow each, and what is to be answered.
+/// Returns some requests with their data and the expected responses.
 fn requests(random: &mut Random, data: &[u8], name: &str) -> Vec<(Request, Vec<u8>, Expected)> {
     let offset = random.below(FILE_BYTES);
     let length = random.below(100_000).min(FILE_BYTES - offset);
@@ -101,7 +102,7 @@ async fn client(site: Arc<Site>, seed: u64, data: Arc<Vec<u8>>) {
     assert_eq!(peer.open("/f", OpenOptions::open_read).await, READING);
     assert_eq!(peer.open(&format!("/w{seed}"), OpenOptions::new | OpenOptions::open_updt).await, WRITING);
     for _ in 0..40 {
-        // So many that their answers fit into what the network holds: this client does not read while it sends.
+        // Few enough that their responses fit into the network buffers: this client does not read while it sends.
         let mut flight = Vec::new();
         let mut expected = HashMap::new();
         for _ in 0..12 {

@@ -1,4 +1,4 @@
-//! Requests about paths.
+//! Requests with paths.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, sync::Arc};
 
@@ -126,7 +126,7 @@ async fn names_with_odd_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let site = Site::of(Arc::new(LocalStore::open(directory.path(), Default::default()).unwrap()));
     let mut peer = Peer::logged_in(&site).await;
-    // All bytes but those that a path (`/`, `?`) or text (NUL) ends with.
+    // All bytes except those that end a path (`/`, `?`) or text (NUL).
     let bytes = (1..=255_u8).filter(|byte| !b"/?".contains(byte)).map(|byte| vec![b'/', byte, b'm', byte]);
     let words =
         ["/with blank", "/100%", "/a&b=c", "/.hidden", "/ünï", "/[ md5:00 ]"].map(|name| name.as_bytes().to_vec());
@@ -137,7 +137,7 @@ async fn names_with_odd_bytes() {
         for options in [DirlistOptions::NONE, DirlistOptions::dstat] {
             let entries = list(&mut peer, "/", options).await;
             let names: Vec<_> = entries.iter().map(|entry| &entry.name[..]).collect();
-            // A line feed cannot be told in a listing, whose lines it ends.
+            // A listing cannot contain line feeds, which end its lines.
             let expected = if name.contains(&b'\n') { Vec::new() } else { vec![&name[1..]] };
             assert_eq!(names, expected, "{}", name.escape_ascii());
         }

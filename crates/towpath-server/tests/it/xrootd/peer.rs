@@ -1,4 +1,4 @@
-//! A server to be tested, and the client's end of a connection to it.
+//! A server under test, and the client's end of a connection to it.
 
 use std::{
     collections::HashMap,
@@ -29,7 +29,7 @@ use towpath_server::{
 };
 use towpath_store::{Caller, CreateOptions, Expectation, Store, StorePath, memory::MemoryStore, sys::net};
 
-/// Nothing here takes so long unless it hangs.
+/// Timeout for operations that only take this long if they hang.
 pub(super) const HANG: Duration = Duration::from_secs(30);
 
 /// A running server.
@@ -41,17 +41,17 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// Serves `store` to everybody, for reading and writing.
+    /// Serves `store` with read and write access for everyone.
     pub(super) fn of(store: Arc<dyn Store>) -> Self {
         Self::with(store, |_| {})
     }
 
-    /// Serves `store` with other settings than usual.
+    /// Serves `store` with modified settings.
     pub(super) fn with(store: Arc<dyn Store>, change: impl FnOnce(&mut ServeConfig)) -> Self {
         Self::with_transfers(store, None, change)
     }
 
-    /// As [`Self::with`], with what makes third-party copies.
+    /// Like [`Self::with`], with support for third-party copies.
     pub(super) fn with_transfers(
         store: Arc<dyn Store>,
         transfers: Option<Arc<dyn Transfers>>,
@@ -70,7 +70,7 @@ impl Site {
         Self::of(Arc::new(MemoryStore::new(1 << 30)))
     }
 
-    /// Puts a file into the store, past the server.
+    /// Creates a file in the store without the server.
     pub(super) async fn put(&self, at: &str, content: &[u8]) {
         let caller = Caller::local();
         let options = CreateOptions { parents: true, ..CreateOptions::default() };
@@ -79,7 +79,7 @@ impl Site {
         file.commit(Expectation::default()).await.unwrap();
     }
 
-    /// The content of a file, past the server; none if there is no such file.
+    /// Returns the content of a file in the store, or `None` if there is none.
     pub(super) async fn get(&self, at: &str) -> Option<Bytes> {
         let file = self.service.store.open(&Caller::local(), &path(at), Default::default()).await.ok()?;
         Some(file.read(0, 1 << 30).await.unwrap())
@@ -90,14 +90,14 @@ pub(super) fn path(text: &str) -> StorePath {
     StorePath::parse(text.as_bytes()).unwrap()
 }
 
-/// An answer, put together from its pieces.
+/// A response, assembled from its frames.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Ok(Bytes),
     Error(ErrorCode, String),
-    /// What [`towpath_proto::xrootd::Status::status`] carried: all data behind the bodies.
+    /// A [`towpath_proto::xrootd::Status::status`] response: the data after all its bodies.
     Status(Bytes),
-    /// Any other.
+    /// Any other response.
     Other(Response),
 }
 
@@ -116,7 +116,7 @@ impl Answer {
         }
     }
 
-    /// Panics unless it is this error, with this text.
+    /// Panics unless it is this error with this text.
     #[track_caller]
     pub(super) fn expect_error(self, code: ErrorCode, message: &str) {
         assert_eq!(self, Self::Error(code, message.to_owned()));
@@ -134,12 +134,12 @@ impl Answer {
 pub(super) struct Peer {
     pub(super) stream: TcpStream,
     framer: ResponseFramer,
-    /// Of answers that are not whole yet.
+    /// Parts of incomplete responses.
     pieces: HashMap<StreamId, BytesMut>,
 }
 
 impl Peer {
-    /// A connection on which nothing was said.
+    /// Opens a connection without sending anything.
     pub(super) async fn silent(site: &Site) -> Self {
         Self::on(net::connect(site.address).await.unwrap())
     }
@@ -148,7 +148,7 @@ impl Peer {
         Self { stream, framer: ResponseFramer::new(64 << 20), pieces: HashMap::new() }
     }
 
-    /// A connection from that address, with a session.
+    /// Opens a connection with a session, from that address.
     pub(super) async fn logged_in_from(address: Ipv4Addr, site: &Site) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((address, 0).into()).unwrap();
@@ -157,17 +157,17 @@ impl Peer {
         peer
     }
 
-    /// A connection with a session.
+    /// Opens a connection with a session.
     pub(super) async fn logged_in(site: &Site) -> Self {
         Self::with_session(site).await.0
     }
 
-    /// A connection with a session, and what its login told.
+    /// Opens a connection with a session, and returns the reply to its login.
     pub(super) async fn with_session(site: &Site) -> (Self, LoginReply) {
         Self::with_login(site, login()).await
     }
 
-    /// A connection with a session that began with `login`, and what that told.
+    /// Opens a connection with a session that begins with `login`, and returns the reply.
     pub(super) async fn with_login(site: &Site, login: Login) -> (Self, LoginReply) {
         let mut peer = Self::silent(site).await;
         let reply = peer.log_in(login).await;
@@ -181,17 +181,17 @@ impl Peer {
         LoginReply::decode(self.answer(2).await.ok()).unwrap()
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub(super) async fn send(&mut self, bytes: &[u8]) {
         timeout(HANG, self.stream.write_all(bytes)).await.expect("the server takes what is sent").unwrap();
     }
 
-    /// Sends a request, and waits for its whole answer.
+    /// Sends a request and waits for the whole response.
     pub(super) async fn ask(&mut self, request: impl Into<Request>) -> Answer {
         self.ask_with(request, &[]).await
     }
 
-    /// Sends a request with the data that follow it, and waits for its whole answer.
+    /// Sends a request with its data and waits for the whole response.
     pub(super) async fn ask_with(&mut self, request: impl Into<Request>, data: &[u8]) -> Answer {
         let mut bytes = encode(7, request);
         bytes.extend_from_slice(data);
@@ -199,14 +199,14 @@ impl Peer {
         self.answer(7).await
     }
 
-    /// The whole answer to `stream_id`, which must come next.
+    /// Receives the whole response to `stream_id`, which must be the next one.
     pub(super) async fn answer(&mut self, stream_id: u16) -> Answer {
         let (got, answer) = self.any_answer().await.expect("the connection is open");
         assert_eq!(got, StreamId::from_number(stream_id), "{answer:?}");
         answer
     }
 
-    /// The next answer that is whole, whosever; none if the connection ends.
+    /// Receives the next whole response on any stream; `None` if the connection ends.
     pub(super) async fn any_answer(&mut self) -> Option<(StreamId, Answer)> {
         loop {
             let (stream_id, (response, data)) = self.response().await?;
@@ -235,7 +235,7 @@ impl Peer {
         }
     }
 
-    /// The next response as it is; none if the connection ends.
+    /// Receives the next frame; `None` if the connection ends.
     pub(super) async fn response(&mut self) -> Option<(StreamId, (Response, Bytes))> {
         loop {
             if let Some(head) = self.framer.next().unwrap() {
@@ -260,19 +260,19 @@ impl Peer {
         matches!(received, Ok(1..)).then_some(())
     }
 
-    /// Reads `length` bytes as they are.
+    /// Reads `length` raw bytes.
     pub(super) async fn raw(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         timeout(HANG, self.stream.read_exact(&mut bytes)).await.expect("the server answers").unwrap();
         bytes
     }
 
-    /// Waits until the server closes the connection, whatever it says before.
+    /// Waits until the server closes the connection, ignoring responses.
     pub(super) async fn closed(mut self) {
         while self.any_answer().await.is_some() {}
     }
 
-    /// Waits until the server closes the connection, and panics if it says anything before.
+    /// Waits until the server closes the connection, and panics on any response.
     pub(super) async fn closed_silently(mut self) {
         let last = self.any_answer().await;
         assert!(last.is_none(), "{last:?}");
@@ -316,7 +316,7 @@ pub(super) fn encode(stream_id: u16, request: impl Into<Request>) -> Vec<u8> {
     bytes.to_vec()
 }
 
-/// Content in which each byte depends on its place.
+/// Returns content in which each byte depends on its offset.
 pub(super) fn content(length: usize) -> Vec<u8> {
     towpath_testkit::pattern::Pattern::new(1).bytes(0, length).to_vec()
 }

@@ -1,4 +1,4 @@
-//! Requests however the network cuts them, and in whatever number at once.
+//! Requests with arbitrary segmentation and any number in flight.
 
 use std::collections::HashMap;
 

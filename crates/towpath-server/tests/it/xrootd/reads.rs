@@ -1,4 +1,4 @@
-//! `read`, `readv`, `pgread`: ends of files, limits, files that change.
+//! `read`, `readv`, `pgread`: ends of files, limits, changing files.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn elements(handle: FileHandle, ranges: &[(u64, u32)]) -> Readv {
     Readv { elements: ranges.iter().map(element).collect(), ..Readv::default() }
 }
 
-/// The data in an answer to `readv`, whose headers must be those of `ranges`.
+/// Returns the data in a response to `readv`, whose headers must match `ranges`.
 fn data_of(answer: &[u8], ranges: &[(u64, u32)]) -> Vec<u8> {
     let (mut rest, mut data) = (answer, Vec::new());
     for (offset, length) in ranges {
@@ -210,7 +210,7 @@ async fn a_file_changed_in_place_is_never_mixed() {
     let site = local(&directory);
     site.put("/f", &content(3 << 20)).await;
     let mut peer = Peer::logged_in(&site).await;
-    // As towpath's own client opens it.
+    // Opened like by towpath's own client.
     let options = OpenOptions::open_read;
     let open = Open { options, wants_checksum: true, path: PathAndCgi::from("/f"), ..Open::default() };
     let handle = OpenReply::decode(peer.ask(open).await.ok()).unwrap().handle;

@@ -1,4 +1,4 @@
-//! Uploads that can be taken up again: a key with the `open`, what is present in its answer, and how they end.
+//! Resumable uploads: a key in the `open`, the present extents in its response, and how they end.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ fn open(key: &str) -> Open {
 
 const KEY: &str = "000102030405060708090a0b0c0d0e0f";
 
-/// Opens the upload with [`KEY`]; waits as long as the server says that it is under way, which it may be until it has noticed that the
-/// connection is gone.
+/// Opens the upload with [`KEY`]; retries while the server reports it as in use, until the server has noticed the end
+/// of the old connection.
 async fn take_up(peer: &mut Peer) -> (FileHandle, Vec<Extent>) {
     loop {
         match peer.ask(open(KEY)).await {
@@ -86,14 +86,14 @@ async fn the_close_says_what_stays() {
     let mut peer = Peer::logged_in(&site).await;
     let (handle, _) = take_up(&mut peer).await;
     write(&mut peer, handle, 0, 100).await;
-    // All that was announced must be there before it can be closed well, and closing it too early costs nothing.
+    // Closing requires all announced bytes; closing too early keeps the upload.
     peer.close(handle)
         .await
         .expect_error(ErrorCode::IOError, "3000000 bytes were announced, 100 came: the upload can go on");
     let (handle, present) = take_up(&mut peer).await;
     assert_eq!(present, [extent(0, 100)]);
     write(&mut peer, handle, 100, SIZE).await;
-    // Though it is whole.
+    // Although it is complete.
     peer.ask(Close { handle, ending: Some(Ending::Keep) }).await.ok();
     assert_eq!(site.get("/f").await, None);
     let (handle, present) = take_up(&mut peer).await;
@@ -107,7 +107,7 @@ async fn the_close_says_what_stays() {
     assert!(site.get("/f").await.unwrap() == content(SIZE));
 }
 
-/// Without a key both leave nothing.
+/// Without a key both discard the data.
 #[tokio::test]
 async fn an_upload_can_be_given_up() {
     let (directory, site) = in_directory();

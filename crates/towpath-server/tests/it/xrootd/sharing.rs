@@ -1,4 +1,4 @@
-//! One file written over several connections: further handles of an upload, in other sessions.
+//! One file written over several connections: further handles of an upload in other sessions.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ async fn a_file_comes_over_several_connections() {
     assert_eq!(words, "1\n");
     let handle = first.open("/f", REPLACE).await;
     let mut second = Peer::logged_in(&site).await;
-    // Another number than in the first session.
+    // Makes the number differ from the first session.
     second.open("/other", REPLACE).await;
     let shared = share(&mut second, login.session_id, handle).await;
     assert_ne!(shared, handle);

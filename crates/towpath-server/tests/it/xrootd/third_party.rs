@@ -1,4 +1,4 @@
-//! Copies from server to server, with this test in the place of the client.
+//! Copies between servers, with this test as the client.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn size(answer: Answer) -> u64 {
     StatInfo::decode(answer.ok()).unwrap().size
 }
 
-/// A client of both servers, and the destination's handle.
+/// A client of both servers, and the handle at the destination.
 struct Client {
     source: Peer,
     destination: Peer,
@@ -98,7 +98,7 @@ async fn the_client_may_come_to_the_source_last() {
     let mut client = Client::begin(&from, &to, NEW).await;
     client.sync().await.ok();
     client.destination.send(&encode(9, Sync { handle: client.handle })).await;
-    // The copy has begun: nothing can be seen of it, but the destination is at the source.
+    // The copy has begun: it is not visible yet, but the destination is connected to the source.
     while from.service.metrics.connections.get() < 2 {
         tokio::task::yield_now().await;
     }
@@ -173,7 +173,7 @@ async fn a_key_opens_what_its_owner_may_read_and_nothing_else() {
     client.source.ask(open_request(&granting, READ)).await.ok();
     client.sync().await.ok();
     assert_eq!(to.get("/copy").await.unwrap(), content(SIZE));
-    // A grant for one file is none for another, and without a grant there is nothing.
+    // A grant for one file does not apply to another, and nothing works without a grant.
     client.source.ask(open_request(&granting, READ)).await.ok();
     let mut thief = Peer::logged_in(&from).await;
     assert_eq!(thief.ask(open_request("/other", READ)).await.code(), ErrorCode::AuthFailed);

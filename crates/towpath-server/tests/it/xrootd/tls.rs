@@ -1,4 +1,4 @@
-//! What matters to clients in TLS alone.
+//! Behaviour specific to TLS clients.
 
 use std::{
     io,
@@ -25,7 +25,7 @@ use towpath_store::{
 
 use super::peer::{HANG, Site, encode, greeting};
 
-/// A connection that keeps what it received.
+/// A connection that records the received bytes.
 struct Recording {
     stream: TcpStream,
     received: Arc<Mutex<Vec<u8>>>,
@@ -55,7 +55,7 @@ impl AsyncWrite for Recording {
     }
 }
 
-/// A connection in TLS to a new server, and what comes over it as it is encrypted.
+/// Opens a TLS connection to a new server; also returns the encrypted bytes it receives.
 async fn connected() -> (Site, TlsStream<Recording>, Arc<Mutex<Vec<u8>>>) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -74,7 +74,7 @@ async fn connected() -> (Site, TlsStream<Recording>, Arc<Mutex<Vec<u8>>>) {
     (site, TlsConnector::from(client).connect(name, stream).await.unwrap(), received)
 }
 
-/// The length of the next answer, with its header.
+/// Returns the length of the next response, with its header.
 async fn answer_bytes(stream: &mut TlsStream<Recording>) -> usize {
     let mut header = [0; 8];
     timeout(HANG, stream.read_exact(&mut header)).await.expect("no answer").unwrap();
@@ -83,11 +83,11 @@ async fn answer_bytes(stream: &mut TlsStream<Recording>) -> usize {
     8 + length
 }
 
-/// xrdcp (seen with 5.5.3) reads one answer for each time that its socket becomes readable. Of two in one record the second stays in the
-/// TLS library, and nothing tells xrdcp so: it waits until its request expires.
+/// xrdcp (seen with 5.5.3) reads one response each time its socket becomes readable. The second response in a record
+/// stays in the TLS library's buffer, unnoticed by xrdcp until the request times out.
 #[tokio::test]
 async fn no_two_answers_share_a_record() {
-    /// What TLS 1.3 adds: header; type and tag.
+    /// Overhead of TLS 1.3: header; type and tag.
     const HEADER: usize = 5;
     const INNER: usize = 17;
     let (site, mut stream, received) = connected().await;

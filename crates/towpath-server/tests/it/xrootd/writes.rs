@@ -1,4 +1,4 @@
-//! `write`, `writev`, `pgwrite`, `sync`, `truncate`: what comes in, and what must not.
+//! `write`, `writev`, `pgwrite`, `sync`, `truncate`: valid and invalid uploads.
 
 use std::{path::Path, sync::Arc};
 
@@ -300,15 +300,15 @@ async fn a_client_that_vanishes_while_it_is_answered_leaves_no_file_open() {
     until_closed(directory.path()).await;
 }
 
-/// How many files below `directory` this process has open; also removed ones.
+/// Returns how many files below `directory` this process has open, including removed ones.
 fn open_below(directory: &Path) -> usize {
     let descriptors = Path::new("/proc/self/fd").read_dir().unwrap().map(|entry| entry.unwrap().path());
-    // One that is closed meanwhile is another test's.
+    // A descriptor closed in the meantime belongs to another test.
     let targets = descriptors.filter_map(|descriptor| descriptor.read_link().ok());
     targets.filter(|target| target.starts_with(directory) && !target.is_dir()).count()
 }
 
-/// Waits until no file below `directory` is open any more: what a client had is closed a little after it has gone.
+/// Waits until no file below `directory` is open: a client's files are closed shortly after it disconnects.
 async fn until_closed(directory: &Path) {
     let closed = async {
         while open_below(directory) > 0 {
@@ -318,7 +318,7 @@ async fn until_closed(directory: &Path) {
     timeout(HANG, closed).await.expect("no file stays open");
 }
 
-/// The names of all files below a directory.
+/// Returns the names of all files below a directory.
 fn walk(directory: &Path) -> Vec<String> {
     let entries = directory.read_dir().unwrap().map(|entry| entry.unwrap());
     entries
