@@ -133,9 +133,7 @@ impl Identity {
         let (fault, message) = match self.caller.subject.as_ref().or(self.caller.issuer.as_ref()) {
             None => (
                 Fault::AuthenticationFailed,
-                format!(
-                    "anonymous callers may not {verb} this: send a token, or log in where the server has passwords"
-                ),
+                format!("anonymous callers may not {verb} this: send a token, or log in if the server has passwords"),
             ),
             Some(subject) if self.caller.token.is_some() => {
                 (Fault::PermissionDenied, format!("the token of {subject} does not let it {verb} this"))

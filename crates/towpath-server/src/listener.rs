@@ -277,7 +277,7 @@ async fn recognize(service: &Service, stream: TcpStream) -> std::io::Result<Opti
         return Ok(Some((protocol_of(first[0]), Socket::Plain(stream))));
     }
     let Some(tls) = &service.tls else {
-        return Err(std::io::Error::other("the client speaks TLS, but no certificate is configured"));
+        return Err(std::io::Error::other("the client uses TLS, but no certificate is configured"));
     };
     let mut stream = BufReader::new(tls.accept(stream).await?);
     let Some(&first) = stream.fill_buf().await?.first() else { return Ok(None) };

@@ -96,7 +96,7 @@ impl Default for Metrics {
         registry.register("connections_accepted", "Connections accepted", metrics.accepted.clone());
         registry.register(
             "connections_dropped",
-            "Connections ended because the client was silent, slow or broke the protocol",
+            "Connections ended because the client was idle, slow or violated the protocol",
             metrics.dropped.clone(),
         );
         registry.register("access_log_lines_lost", "Access log lines lost", metrics.log_lines_lost.clone());

@@ -91,10 +91,10 @@ pub(crate) enum Denial {
     #[error("the name or the password is wrong")]
     Wrong,
     /// The password is right, but the nonce is stale, unknown, or was used with this count before.
-    #[error("the nonce is used up: answer the new one")]
+    #[error("the nonce is stale: use the new one")]
     Stale,
     /// Too many failed attempts.
-    #[error("{} wrong passwords came from this address within a minute: wait for one", attempts::MOST_FAILURES)]
+    #[error("{} wrong passwords from this network within a minute: wait a minute", attempts::MOST_FAILURES)]
     TooMany,
 }
 
@@ -193,7 +193,7 @@ impl Passwords {
     fn by_digest(&self, text: &str, users: &Users, asked: Asked<'_>, now: Instant) -> Result<Arc<str>, Denial> {
         let credentials = Credentials::parse(text)?;
         if credentials.realm != self.realm {
-            return Err(Denial::Unsuited("`realm` is another one"));
+            return Err(Denial::Unsuited("`realm` is not that of this server"));
         }
         if !credentials.is_about(asked.uri) {
             return Err(Denial::Malformed("`uri` is not the target of the request"));

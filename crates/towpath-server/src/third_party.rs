@@ -185,7 +185,10 @@ impl State {
         if self.settings.anonymous || !Person::of(caller).is_anonymous() {
             return Ok(());
         }
-        Err(Error::new(Fault::AuthenticationFailed, "anonymous callers have no third-party copies made: send a token"))
+        Err(Error::new(
+            Fault::AuthenticationFailed,
+            "anonymous callers may not request third-party copies: send a token",
+        ))
     }
 
     /// Starts a copy if its destination is permitted and the limit on copies is not reached.
@@ -197,7 +200,7 @@ impl State {
         let state = &service.third_party;
         let transfers = state.transfers.clone().ok_or_else(not_served)?;
         let place = Arc::clone(&state.places).try_acquire_owned().map_err(|_| {
-            let message = format!("{} third-party copies are under way: try again later", state.settings.copies);
+            let message = format!("{} third-party copies are in progress: try again later", state.settings.copies);
             Error::new(Fault::Overloaded, message)
         })?;
         state.check(&copy.remote).await?;
@@ -266,7 +269,7 @@ impl Running {
 
 fn broken(error: &JoinError) -> Error {
     tracing::error!(%error, "the task of a third-party copy failed");
-    Error::new(Fault::Internal, "the copy ended by itself: the server's log says why")
+    Error::new(Fault::Internal, "the copy failed internally: see the server's log")
 }
 
 /// Aborts a copy that makes no progress for `idle`, at the latest after twice that time. No bytes move while storages
@@ -299,7 +302,7 @@ impl Drop for Account {
         let unfinished = || match () {
             () if std::thread::panicking() => Error::new(Fault::Internal, "it ended by a defect"),
             () if self.service.stopping.is_cancelled() => Error::new(Fault::Cancelled, "the server stops"),
-            () => Error::new(Fault::Cancelled, "the client has left, or does not want it any more"),
+            () => Error::new(Fault::Cancelled, "the client disconnected or cancelled it"),
         };
         let outcome = self.outcome.take().unwrap_or_else(|| Err(unfinished()));
         let (direction, bytes) = (self.copy.direction, self.progress.written());

@@ -38,8 +38,8 @@ impl Tls {
         let (certificate, key) = match (&config.certificate, &config.key) {
             (Some(certificate), Some(key)) => (certificate, key),
             (None, None) if !config.required => return Ok(None),
-            (None, None) => return Err(StartError::Tls("it is required, but no certificate is named".into())),
-            _ => return Err(StartError::Tls("certificate and key belong together: one is missing".into())),
+            (None, None) => return Err(StartError::Tls("it is required, but no certificate is configured".into())),
+            _ => return Err(StartError::Tls("certificate and key must be set together: one is missing".into())),
         };
         let chain = CertificateDer::pem_slice_iter(&read(certificate)?)
             .collect::<Result<Vec<_>, _>>()

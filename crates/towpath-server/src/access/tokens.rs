@@ -80,7 +80,7 @@ impl Verifier {
             let issuer = Issuer::new(settings)
                 .map_err(|error| StartError::Access(format!("issuer `{}`: {error}", settings.issuer)))?;
             if issuers.insert(settings.issuer.clone(), issuer).is_some() {
-                return Err(StartError::Access(format!("issuer `{}` is there twice", settings.issuer)));
+                return Err(StartError::Access(format!("issuer `{}` is configured twice", settings.issuer)));
             }
         }
         Ok(Self { issuers, audiences: Audiences::new(&config.audiences), known: Known::default() })

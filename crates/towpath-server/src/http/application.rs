@@ -48,7 +48,7 @@ pub(super) async fn answer(exchange: &Exchange, hosted: &Hosted, body: Incoming)
         _ => {
             upload::discard(&exchange.headers, body, &exchange.service.limits).await;
             return Err(
-                Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "there are no files here").with(header::ALLOW, METHODS)
+                Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this server has no files").with(header::ALLOW, METHODS)
             );
         }
     };
@@ -71,11 +71,11 @@ async fn ask(exchange: &Exchange, hosted: &Hosted, body: Incoming) -> Result<Res
     loop {
         // Taken before the permit: a client that leaves responses unread waits here without blocking others.
         let advance = exchange.link.advance().await;
-        let busy = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too much is asked for at once: ask again later");
+        let busy = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many concurrent requests: try again later");
         let place = hosted.place().await.ok_or_else(busy)?;
         let asked = Arc::clone(&question);
         let made = hosted.work(place, move |application| asked.answer(application, is_again)).await;
-        let failed = || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no answer could be made");
+        let failed = || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the response could not be computed");
         let (reply, place) = made.ok_or_else(failed)?;
         match reply? {
             Reply::Now(answer) => return Ok(with_room(exchange, answer, advance, place).await),

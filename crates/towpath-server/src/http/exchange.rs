@@ -47,7 +47,7 @@ pub(super) struct Exchange {
 
 /// Rejects a file beyond the share of its holder.
 pub(super) fn too_many_files() -> Refusal {
-    Refusal::overloaded("you have as many open files here as your share permits: try again later")
+    Refusal::overloaded("your share of open files is exhausted: try again later")
 }
 
 impl Exchange {

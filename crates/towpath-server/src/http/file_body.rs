@@ -158,7 +158,7 @@ async fn read_piece(handle: &dyn ReadHandle, offset: u64, length: usize) -> Resu
         None => handle.read(offset, length).await?,
     };
     if bytes.len() < length {
-        return Err(Error::new(Fault::Truncated, "the file ended before its size"));
+        return Err(Error::new(Fault::Truncated, "the file is shorter than its size"));
     }
     Ok(bytes)
 }

@@ -56,7 +56,7 @@ fn check_codings(headers: &HeaderMap) -> Result<(), Refusal> {
     match (codings.len(), codings.iter().filter(is_chunked).count()) {
         (0, _) | (1, 1) => Ok(()),
         (_, 2..) => Err(Refusal::bad_request("the request body is chunked more than once")),
-        _ => Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "no transfer coding but chunked is understood")),
+        _ => Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "transfer codings other than chunked are not supported")),
     }
 }
 

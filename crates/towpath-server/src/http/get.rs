@@ -150,7 +150,7 @@ async fn content(
                 .with(header::CONTENT_RANGE, range));
         }
         Some(Resolution::Abusive) => {
-            return Err(Refusal::bad_request("too many ranges, or ranges that overlap again and again"));
+            return Err(Refusal::bad_request("too many ranges or overlapping ranges"));
         }
     };
     match ranges.as_slice() {
@@ -225,7 +225,7 @@ async fn many_ranges(
     let part_type = type_of(exchange);
     let length = boundary
         .body_bytes(part_type, ranges, size)
-        .ok_or_else(|| Refusal::bad_request("the ranges together are longer than can be said"))?;
+        .ok_or_else(|| Refusal::bad_request("the total length of the ranges is too large"))?;
     let mut segments = Vec::with_capacity(2 * ranges.len() + 1);
     for range in ranges {
         let part = ContentRange::part(range, Some(size));

@@ -33,7 +33,7 @@ pub(super) async fn identify(
     target: &Target,
 ) -> Result<Identity, Refusal> {
     if !link.encrypted && service.tls.as_ref().is_some_and(|tls| tls.required) {
-        return Err(Error::new(Fault::TlsRequired, "this server answers only over TLS: use https://").into());
+        return Err(Error::new(Fault::TlsRequired, "this server requires TLS: use https://").into());
     }
     let authorization = request.headers.get(header::AUTHORIZATION);
     if let Some(passwords) = service.access.passwords()

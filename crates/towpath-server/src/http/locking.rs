@@ -66,7 +66,7 @@ fn check_owner(owner: Option<&Element>) -> Result<(), Refusal> {
 }
 
 fn refresh(exchange: &Exchange, lasts: Duration) -> Result<Response<Content>, Refusal> {
-    let shown = if_header(exchange)?.ok_or_else(|| Refusal::bad_request("to refresh a lock, name its token in If"))?;
+    let shown = if_header(exchange)?.ok_or_else(|| Refusal::bad_request("to refresh a lock, send its token in If"))?;
     let locks = &exchange.service.http.locks;
     let refreshed = shown.tokens().find_map(|token| locks.refresh(exchange.caller(), exchange.path(), token, lasts));
     let lock = refreshed.ok_or_else(Refusal::precondition_failed)?;
@@ -80,7 +80,7 @@ async fn give(exchange: &Exchange, wish: Wish) -> Result<Response<Content>, Refu
     let locks = &exchange.service.http.locks;
     let lock = locks.give(exchange.caller(), wish).map_err(|no| match no {
         NoLock::Conflict(path) => locked(&path, "no-conflicting-lock"),
-        NoLock::TooMany => Refusal::overloaded("you hold as many locks as your share permits: give some back"),
+        NoLock::TooMany => Refusal::overloaded("your share of locks is exhausted: release some"),
     })?;
     let mut status = StatusCode::OK;
     if existing.is_none() {
@@ -162,7 +162,7 @@ fn locked(path: &StorePath, condition: &'static str) -> Refusal {
 
 fn if_header(exchange: &Exchange) -> Result<Option<IfHeader>, Refusal> {
     let Some(text) = exchange.custom_field("if") else { return Ok(None) };
-    IfHeader::parse(&text).map(Some).ok_or_else(|| Refusal::bad_request("the If field cannot be understood"))
+    IfHeader::parse(&text).map(Some).ok_or_else(|| Refusal::bad_request("the If field is invalid"))
 }
 
 /// Rejects a request whose `If` field does not hold.

@@ -63,7 +63,7 @@ pub(super) fn depth(exchange: &Exchange) -> Result<Depth, Refusal> {
 pub(super) async fn delete(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     let path = exchange.path();
     if path.is_root() {
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "the root of the export stays"));
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "the root of the export cannot be removed"));
     }
     exchange.may(Activity::Modify)?;
     let metadata = match exchange.store().stat(exchange.caller(), path).await {
@@ -81,7 +81,7 @@ pub(super) async fn delete(exchange: &Exchange) -> Result<Response<Content>, Ref
     if is_one || metadata.is_none() {
         match exchange.store().remove_file(exchange.caller(), path).await {
             Err(error) if error.fault() == Fault::IsDirectory => {
-                let text = "a directory is removed with all that is in it: Depth must be infinity";
+                let text = "a directory is removed with its content: Depth must be infinity";
                 return Err(Refusal::bad_request(text));
             }
             removed => removed?,
@@ -156,7 +156,7 @@ pub(super) async fn make_directory(exchange: &Exchange, body: &Incoming) -> Resu
     if !body.is_end_stream() {
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "MKCOL takes no body"));
     }
-    let exists = || Refusal::method_not_allowed("something of that name exists already").of(Fault::AlreadyExists);
+    let exists = || Refusal::method_not_allowed("a resource of that name already exists").of(Fault::AlreadyExists);
     if exchange.metadata().await?.is_some() {
         return Err(exists());
     }
@@ -189,7 +189,7 @@ impl Destination {
         exchange.may_at(if existing.is_some() { Activity::Modify } else { Activity::Create }, &path)?;
         let (from, to) = ((exchange.path(), Some(source)), (&path, existing.as_ref()));
         if lies_in(exchange, to.0, from).await? || lies_in(exchange, from.0, to).await? {
-            let text = "source and destination are the same, or one lies in the other";
+            let text = "source and destination are the same, or one contains the other";
             return Err(Refusal::new(StatusCode::FORBIDDEN, text));
         }
         if existing.is_some() && overwrite(exchange)? == Overwrite::Refuse {
@@ -264,7 +264,7 @@ pub(super) fn other_end(exchange: &Exchange) -> Result<Option<third_party::Other
         (None, Some(url)) => {
             Ok(is_elsewhere(exchange, &destination(exchange)?).then_some(third_party::Other::Destination(url)))
         }
-        (None, None) => Err(Refusal::bad_request("neither a Source nor a Destination is named")),
+        (None, None) => Err(Refusal::bad_request("neither Source nor Destination is given")),
     }
 }
 
@@ -281,7 +281,7 @@ fn path_of_destination(exchange: &Exchange) -> Result<StorePath, Refusal> {
 fn destination(exchange: &Exchange) -> Result<http::Uri, Refusal> {
     let text =
         exchange.custom_field("destination").ok_or_else(|| Refusal::bad_request("the Destination is missing"))?;
-    text.trim().parse().map_err(|_| Refusal::bad_request("the Destination is no URL"))
+    text.trim().parse().map_err(|_| Refusal::bad_request("the Destination is not a URL"))
 }
 
 fn is_elsewhere(exchange: &Exchange, uri: &http::Uri) -> bool {
@@ -303,10 +303,10 @@ pub(super) async fn rename(exchange: &Exchange) -> Result<Response<Content>, Ref
     exchange.refuse_slash_of_file(Some(&source))?;
     exchange.may(if source.is_directory() { Activity::Modify } else { Activity::Rename })?;
     if source.is_directory() && depth(exchange)? != Depth::Infinity {
-        return Err(Refusal::bad_request("a directory moves with all that is in it: Depth must be infinity"));
+        return Err(Refusal::bad_request("a directory is moved with its content: Depth must be infinity"));
     }
     if path.is_root() {
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "the root of the export stays"));
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "the root of the export cannot be removed"));
     }
     exchange.check_conditions(Some(&source))?;
     locking::may_remove(exchange, path).await?;

@@ -107,7 +107,7 @@ impl Put<'_> {
     async fn begin_upload(&self, size: u64) -> Result<Response<Content>, Refusal> {
         let can = self.exchange.store().capabilities();
         if !can.write_any_order {
-            return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "this storage takes files in order only"));
+            return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "this storage only supports sequential writes"));
         }
         let resume = self.resume.filter(|_| can.resume);
         let (uploads, id) = (&self.exchange.service.http.uploads, UploadId::new());
@@ -154,6 +154,5 @@ fn line(extent: &Extent, text: &mut String) {
 }
 
 fn not_open() -> Refusal {
-    Refusal::new(StatusCode::GONE, "no such upload is open: it ended, or another one took its place")
-        .of(Fault::HandleNotOpen)
+    Refusal::new(StatusCode::GONE, "no such upload is open: it ended or was superseded").of(Fault::HandleNotOpen)
 }

@@ -74,7 +74,7 @@ impl Probes {
     fn place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
         let most = self.settings.connections;
         Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
-            let text = format!("{most} connections are being probed already (probe.connections): come again later");
+            let text = format!("{most} probe connections are in use (probe.connections): try again later");
             Refusal::new(StatusCode::TOO_MANY_REQUESTS, text)
         })
     }
@@ -115,21 +115,21 @@ pub(super) async fn answer(
 fn admit(exchange: &Exchange, path: &StorePath) -> Result<(Ask, OwnedSemaphorePermit), Refusal> {
     let probes = &exchange.service.http.probes;
     if !probes.settings.enabled {
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "this server answers no probes (probe.enabled)"));
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "probes are disabled on this server (probe.enabled)"));
     }
     let ask = exchange.custom_field(PROBE_FIELD).unwrap_or_default();
     let ask: Ask = ask.parse().map_err(|error| Refusal::bad_request(format!("{error}")))?;
     let activity = match (ask.direction, exchange.verb) {
         (Direction::Down, Verb::Get) => Activity::Read,
         (Direction::Up, Verb::Post) => Activity::Create,
-        _ => return Err(Refusal::bad_request("a probe is a GET downwards, and a POST upwards")),
+        _ => return Err(Refusal::bad_request("a probe is a GET (download) or a POST (upload)")),
     };
     // The path may be a directory for whose content the caller has rights.
     let in_it = path.join(b"probe").unwrap_or_else(|_| path.clone());
     exchange.identity.check(activity, path).or_else(|error| exchange.may_at(activity, &in_it).map_err(|_| error))?;
     let longest = probes.settings.longest.0;
     if ask.duration > longest {
-        let text = format!("no probe here takes longer than {} ms (probe.longest)", longest.as_millis());
+        let text = format!("probes are limited to {} ms (probe.longest)", longest.as_millis());
         return Err(Refusal::bad_request(text));
     }
     Ok((ask, probes.place()?))

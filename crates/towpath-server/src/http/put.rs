@@ -71,7 +71,7 @@ impl<'a> Put<'a> {
             Some(text) => {
                 let piece = ContentRange::parse(&text).filter(|piece| piece.size().is_some());
                 Some(piece.ok_or_else(|| {
-                    Refusal::bad_request("Content-Range must tell the bytes and the size of the whole")
+                    Refusal::bad_request("Content-Range must contain a byte range and the total size")
                 })?)
             }
         };

@@ -50,12 +50,12 @@ impl Refusal {
 
     /// Creates a 412.
     pub(super) fn precondition_failed() -> Self {
-        Self::new(StatusCode::PRECONDITION_FAILED, "a condition of the request does not hold")
+        Self::new(StatusCode::PRECONDITION_FAILED, "a precondition of the request failed")
     }
 
     /// Creates a 412: the request forbids overwriting.
     pub(super) fn destination_exists() -> Self {
-        Self::new(StatusCode::PRECONDITION_FAILED, "the destination exists already").of(Fault::AlreadyExists)
+        Self::new(StatusCode::PRECONDITION_FAILED, "the destination already exists").of(Fault::AlreadyExists)
     }
 
     /// Creates a refusal for a violated WebDAV condition, as written by [`towpath_proto::http::dav::error_body`].

@@ -127,7 +127,7 @@ fn remote(url: &str) -> Result<Url, Refusal> {
 fn refuse_delegation(exchange: &Exchange) -> Result<(), Refusal> {
     match exchange.custom_field("credential") {
         Some(kind) if !kind.trim().eq_ignore_ascii_case("none") => {
-            Err(Refusal::bad_request("no credentials are delegated here: send Credential: none"))
+            Err(Refusal::bad_request("credential delegation is not supported: send Credential: none"))
         }
         _ => Ok(()),
     }
@@ -179,7 +179,7 @@ async fn parent_exists(exchange: &Exchange) -> Result<(), Refusal> {
     match exchange.metadata_of(&parent).await? {
         Some(found) if found.is_directory() => Ok(()),
         _ => {
-            let text = "the directory that the file would be in does not exist";
+            let text = "the parent directory of the file does not exist";
             Err(Refusal::new(StatusCode::CONFLICT, text).of(Fault::NotFound))
         }
     }
@@ -193,7 +193,7 @@ async fn may_push(exchange: &Exchange) -> Result<(), Refusal> {
     exchange.check_conditions(Some(&source))?;
     match source.kind {
         FileKind::File => Ok(()),
-        _ => Err(Refusal::method_not_allowed("only files are sent to other servers")),
+        _ => Err(Refusal::method_not_allowed("only files can be sent to other servers")),
     }
 }
 
@@ -269,7 +269,7 @@ impl Report {
 /// Formats an error for the client that requested the copy.
 fn told(error: &Error) -> String {
     match error.fault() {
-        Fault::Internal => "this server failed; its log says why".into(),
+        Fault::Internal => "this server failed: see its log".into(),
         _ => format!("{error} (at fault: {})", error.blame()),
     }
 }

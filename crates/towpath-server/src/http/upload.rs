@@ -37,7 +37,7 @@ pub(super) async fn next(body: &mut Incoming, limits: &Limits) -> Result<Option<
     loop {
         let frame = timeout(limits.stall.0, body.frame())
             .await
-            .map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "no byte of the body came for too long"))?;
+            .map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout: no data of the body received"))?;
         match frame {
             None => return Ok(None),
             Some(Err(error)) => {
@@ -90,7 +90,7 @@ pub(super) async fn text(exchange: &Exchange, mut body: Incoming) -> Result<Vec<
         }
         Ok(())
     };
-    let too_slow = || Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time");
+    let too_slow = || Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout while receiving the body");
     timeout(limits.stall.0, receiving).await.map_err(|_| too_slow())??;
     Ok(text)
 }

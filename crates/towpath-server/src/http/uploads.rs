@@ -173,7 +173,7 @@ impl Uploads {
     /// `Overloaded` if the holder's shares do not permit one more.
     pub(super) fn lease(&self, holder: &Arc<Holder>, files: &Shares) -> Result<Leases> {
         let leases = self.shares.try_take(holder, 1, Class::Large).zip(files.try_take(holder, 1, Class::Large));
-        let message = "you have as many uploads open as your share permits: finish some, or try again later";
+        let message = "your share of open uploads is exhausted: finish some, or try again later";
         let (upload, file) = leases.ok_or_else(|| Error::new(Fault::Overloaded, message))?;
         Ok(Leases { _upload: upload, _file: file })
     }
@@ -278,7 +278,7 @@ impl Upload {
         state.touched = clock::now();
         insert(&mut state.extents, piece);
         if state.extents.len() > EXTENTS {
-            return Err(Error::new(Fault::InvalidArgument, "the pieces of the upload leave too many gaps"));
+            return Err(Error::new(Fault::InvalidArgument, "the parts of the upload leave too many gaps"));
         }
         Ok(())
     }

@@ -143,7 +143,7 @@ impl Outbox {
 
     fn check(&self) -> io::Result<()> {
         if self.spans().broken {
-            return Err(io::Error::other("a span of a file was given up: the connection cannot go on"));
+            return Err(io::Error::other("a file span was dropped: the connection cannot continue"));
         }
         Ok(())
     }
@@ -170,7 +170,7 @@ impl Outbox {
     fn send(&self, socket: &TcpStream, limit: usize) -> io::Result<usize> {
         let Spans { waiting, ahead, failure, .. } = &mut *self.spans();
         let Some(first) = waiting.front_mut() else {
-            return Err(io::Error::other("a span of a file was announced that is not there"));
+            return Err(io::Error::other("no file span is queued for the marker bytes"));
         };
         if first.length == 1 {
             first.handle.check_version().map_err(|error| fail(failure, error))?;
@@ -179,7 +179,7 @@ impl Outbox {
         let mut offset = first.offset;
         let sent = match rustix::fs::sendfile(socket, &first.file, Some(&mut offset), count).map_err(io::Error::from) {
             Ok(0) => {
-                return Err(fail(failure, Error::new(Fault::Truncated, "the file became shorter while it was sent")));
+                return Err(fail(failure, Error::new(Fault::Truncated, "the file was truncated while it was sent")));
             }
             Ok(sent) => sent,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock || is_of_connection(&error) => return Err(error),
@@ -264,7 +264,7 @@ impl Wire {
 
     fn poll_send(&self, cx: &mut Context<'_>, limit: usize) -> Poll<io::Result<usize>> {
         let Socket::Plain(stream) = &self.socket else {
-            return Poll::Ready(Err(io::Error::other("a span of a file was put on an encrypted connection")));
+            return Poll::Ready(Err(io::Error::other("a file span was queued on an encrypted connection")));
         };
         loop {
             ready!(stream.poll_write_ready(cx))?;
@@ -292,7 +292,7 @@ impl AsyncRead for Wire {
         let is_too_long =
             !received.is_empty() && self.pulse.received(received.len()) > self.header_bytes.saturating_mul(2);
         if is_too_long && !self.opening.is_of_http2() {
-            return Poll::Ready(Err(io::Error::other("the request header is far too long")));
+            return Poll::Ready(Err(io::Error::other("the request header is too long")));
         }
         Poll::Ready(Ok(()))
     }

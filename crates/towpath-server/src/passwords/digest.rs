@@ -91,13 +91,13 @@ impl Fields {
             if rest.is_empty() {
                 return Ok(Self(fields));
             }
-            let (name, value, behind) = field(rest).ok_or(Denial::Malformed("they are no list of NAME=VALUE"))?;
+            let (name, value, behind) = field(rest).ok_or(Denial::Malformed("they are not a list of NAME=VALUE"))?;
             if fields.len() == MAX_FIELDS {
                 return Err(Denial::Malformed("they have too many fields"));
             }
             let name = name.to_ascii_lowercase();
             if fields.iter().any(|(known, _)| *known == name) {
-                return Err(Denial::Malformed("a field is there twice"));
+                return Err(Denial::Malformed("a field is duplicated"));
             }
             fields.push((name, value));
             rest = behind;
@@ -119,7 +119,7 @@ impl Fields {
             (Some(name), None) => Ok(name),
             (None, Some(name)) => extended(&name).ok_or(Denial::Malformed("`username*` is not UTF-8''NAME")),
             (None, None) => Err(Denial::Missing("username")),
-            (Some(_), Some(_)) => Err(Denial::Malformed("`username` and `username*` are both there")),
+            (Some(_), Some(_)) => Err(Denial::Malformed("`username` and `username*` exclude each other")),
         }
     }
 }

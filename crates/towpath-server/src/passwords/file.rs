@@ -69,7 +69,7 @@ pub(super) enum FileError {
     Unreadable(String),
     #[error("it is not a regular file")]
     Kind,
-    #[error("others than its owner have rights to it: chmod 600")]
+    #[error("users other than its owner have access: chmod 600")]
     Public,
     #[error("it is not UTF-8")]
     Text,
@@ -77,9 +77,9 @@ pub(super) enum FileError {
     TooLong,
     #[error("line {0}: it is not NAME:sha-256$HEX, with 64 hexadecimal digits")]
     Line(usize),
-    #[error("line {0}: the name is there already")]
+    #[error("line {0}: duplicate name")]
     Twice(usize),
-    #[error("it has no users: add one, in a new file that is renamed over it")]
+    #[error("it has no users: add one in a new file and rename that over it")]
     Empty,
 }
 

@@ -147,7 +147,7 @@ impl Rendezvous {
         let granter = grant.granter();
         let most = if granter.is_anonymous() { MAX_GRANTS_OF_ONE } else { MAX_GRANTS_OF_PERSON };
         if grants.values().filter(|other| other.granter() == granter).count() >= most {
-            let message = format!("{most} copies that you prepared wait to be fetched: try again later");
+            let message = format!("{most} of your prepared copies are waiting to be fetched: try again later");
             return Err(Error::new(Fault::Overloaded, message).blamed_on(Blame::Caller));
         }
         if grants.len() >= MAX_GRANTS {
@@ -173,7 +173,7 @@ impl Rendezvous {
                 return Ok(identity);
             }
             if timeout_at(end, granted).await.is_err() {
-                let message = "nobody has allowed this third-party copy, or not for this host";
+                let message = "this third-party copy was not granted, or not for this host";
                 return Err(Error::new(Fault::PermissionDenied, message).at(visit.path));
             }
         }

@@ -41,7 +41,7 @@ enum Holder<'a> {
 /// Handles `fattr` of a path.
 pub(super) async fn on_path(exchange: &Exchange, request: &Fattr) -> Served {
     let Target::Path(path) = &request.target else {
-        return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is named").into());
+        return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is given").into());
     };
     let (identity, path) = exchange.subject(path).await?;
     on_named(exchange, &identity, &path, &request.operation).await
@@ -68,7 +68,7 @@ async fn on_named(exchange: &Exchange, identity: &Identity, path: &StorePath, op
 
 async fn serve(exchange: &Exchange, holder: &Holder<'_>, operation: &FattrOperation) -> Served {
     if !exchange.session.service.store.capabilities().attributes {
-        return Err(Refusal::new(Fault::Unsupported, "this storage keeps no attributes").into());
+        return Err(Refusal::new(Fault::Unsupported, "this storage does not support attributes").into());
     }
     let results = match operation {
         FattrOperation::List { values } => {
@@ -134,7 +134,7 @@ impl Holder<'_> {
             Self::Upload { session, waiting } => {
                 let Some(value) = value else { return waiting.remove(name) };
                 let room = session.attributes.room_now(name.len() + value.len()).ok_or_else(|| {
-                    Error::new(Fault::Overloaded, "too many attributes wait for uploads to be closed: close some")
+                    Error::new(Fault::Overloaded, "too many attributes are pending on open uploads: close some")
                 })?;
                 waiting.insert(name, value, room, create)
             }
@@ -154,7 +154,7 @@ impl Waiting {
     fn insert(&self, name: &[u8], value: &[u8], room: Room, create: bool) -> towpath_store::Result<()> {
         let mut attributes = self.lock();
         if create && attributes.contains_key(name) {
-            return Err(Error::new(Fault::AlreadyExists, "the attribute exists already"));
+            return Err(Error::new(Fault::AlreadyExists, "the attribute already exists"));
         }
         // Copied, because the received bytes share the memory of the whole request.
         attributes.insert(Bytes::copy_from_slice(name), (Bytes::copy_from_slice(value), room));

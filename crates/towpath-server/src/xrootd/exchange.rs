@@ -181,7 +181,7 @@ impl Exchange {
             && let Ok(found) = self.session.service.store.stat(&identity.caller, &at).await
             && !found.is_directory()
         {
-            return Err(Error::new(Fault::NotDirectory, "it is not a directory: no slash stands at its end")
+            return Err(Error::new(Fault::NotDirectory, "it is not a directory: remove the trailing slash")
                 .at(&at)
                 .into());
         }

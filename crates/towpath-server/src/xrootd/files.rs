@@ -147,7 +147,7 @@ impl Files {
 }
 
 fn not_open() -> Refusal {
-    Refusal::new(Fault::HandleNotOpen, "the handle names no open file")
+    Refusal::new(Fault::HandleNotOpen, "the handle does not belong to an open file")
 }
 
 /// Little-endian, like the reference server on common hosts: the bytes of handle 1 are 1, 0, 0, 0.
@@ -234,7 +234,7 @@ impl OpenFile {
     pub(super) fn pull(&self) -> Result<&Pull, Refusal> {
         match &self.access {
             FileAccess::Pull(pull) => Ok(pull),
-            _ => Err(Refusal::new(Fault::InvalidArgument, "no third-party copy was asked for")),
+            _ => Err(Refusal::new(Fault::InvalidArgument, "no third-party copy was requested")),
         }
     }
 }

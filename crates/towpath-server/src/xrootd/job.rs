@@ -214,5 +214,5 @@ async fn on_names(exchange: &Exchange, request: Request) -> Served {
 }
 
 fn unsupported() -> Refusal {
-    Refusal::new(towpath_store::Fault::Unsupported, "this server does not do that")
+    Refusal::new(towpath_store::Fault::Unsupported, "this server does not support this request")
 }

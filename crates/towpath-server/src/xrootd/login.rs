@@ -134,7 +134,7 @@ impl Gate<'_> {
     async fn start_tls(&mut self, socket: Socket) -> io::Result<Socket> {
         // Bytes received in clear text must not be treated as sent over TLS.
         if !self.framer.buffer().is_empty() {
-            return Err(io::Error::other("the client went on in clear while TLS was to start"));
+            return Err(io::Error::other("the client sent plain text after requesting TLS"));
         }
         match (socket, &self.service.tls) {
             (Socket::Plain(stream), Some(tls)) => Ok(Socket::Tls(Box::new(BufReader::new(tls.accept(stream).await?)))),
@@ -243,13 +243,13 @@ impl Gate<'_> {
             ZtnCredentials::TYPE => {
                 let token = ZtnCredentials::decode(request.credentials, MAX_TOKEN_BYTES)?.token;
                 let token = std::str::from_utf8(&token)
-                    .map_err(|_| Refusal::new(Fault::AuthenticationFailed, "the token is not text"))?;
+                    .map_err(|_| Refusal::new(Fault::AuthenticationFailed, "the token is not valid text"))?;
                 Ok(access.bearer(token, self.peer.ip()).await?)
             }
             UnixCredentials::TYPE if self.anonymous_is_welcome() => Ok(access.anonymous(self.peer.ip())),
             other => {
                 let name = other.escape_ascii();
-                let message = format!("the security protocol `{name}` is not among those offered");
+                let message = format!("the security protocol `{name}` was not offered");
                 Err(Refusal::new(Fault::AuthenticationFailed, message))
             }
         }
@@ -270,12 +270,12 @@ impl Gate<'_> {
 
     fn bind(&mut self, stream_id: StreamId, request: &Bind, encrypted: bool) -> Result<Step, Refusal> {
         if self.login.is_some() {
-            return Err(Refusal::with_code(ErrorCode::InvalidRequest, "this connection has a session of its own"));
+            return Err(Refusal::with_code(ErrorCode::InvalidRequest, "this connection already has a session"));
         }
         let session = self.service.sessions.find(request.session_id, self.peer);
-        let session = session.ok_or_else(|| Refusal::new(Fault::NotFound, "there is no such session to join"))?;
+        let session = session.ok_or_else(|| Refusal::new(Fault::NotFound, "there is no such session to bind to"))?;
         if session.encrypted && !encrypted {
-            return Err(Refusal::new(Fault::TlsRequired, "the session runs in TLS, so its connections must"));
+            return Err(Refusal::new(Fault::TlsRequired, "the session uses TLS, so its connections must too"));
         }
         Ok(Step::Admit(Place::Bound(session, stream_id)))
     }

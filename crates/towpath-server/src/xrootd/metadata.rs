@@ -99,7 +99,7 @@ pub(super) async fn stat_file(exchange: &Exchange, file: &OpenFile, request: &St
 /// Handles `stat` of a path.
 pub(super) async fn stat_path(exchange: &Exchange, request: &Stat) -> Served {
     let Target::Path(path) = &request.target else {
-        return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is named").into());
+        return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is given").into());
     };
     let (identity, path) = exchange.subject(path).await?;
     identity.check(Activity::Stat, &path)?;

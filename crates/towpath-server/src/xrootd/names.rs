@@ -49,7 +49,7 @@ pub(super) async fn mv(exchange: &Exchange, request: &Mv) -> Served {
     let store = &exchange.session.service.store;
     let is_directory = store.stat(&identity.caller, &from).await.is_ok_and(|found| found.is_directory());
     if !is_directory && is_written_as_directory(&request.to) {
-        return Err(Refusal::new(Fault::NotDirectory, "a slash at the end of the new name means a directory").into());
+        return Err(Refusal::new(Fault::NotDirectory, "a trailing slash in the new name means a directory").into());
     }
     identity.check(if is_directory { Activity::Modify } else { Activity::Rename }, &from)?;
     let replaces = identity.check(Activity::Modify, &to);
@@ -91,7 +91,7 @@ pub(super) async fn chmod(exchange: &Exchange, request: &Chmod) -> Served {
 /// Handles `truncate` of a path.
 pub(super) async fn truncate(exchange: &Exchange, request: &Truncate) -> Served {
     let Target::Path(path) = &request.target else {
-        return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is named").into());
+        return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is given").into());
     };
     let (identity, path) = exchange.subject(path).await?;
     identity.check(Activity::Modify, &path)?;

@@ -60,7 +60,7 @@ pub(super) async fn open(exchange: &Exchange, slot: &Arc<Slot>, request: &Open) 
 async fn open_file(exchange: &Exchange, request: &Open) -> Served<OpenFile> {
     let (mut identity, path) = exchange.subject(&request.path).await?;
     if request.options.creates() && is_written_as_directory(&request.path) {
-        return Err(Refusal::new(Fault::IsDirectory, "a slash at the end of a name means a directory").into());
+        return Err(Refusal::new(Fault::IsDirectory, "a trailing slash means a directory").into());
     }
     let store = &exchange.session.service.store;
     let is_part_of_copy = third_party::is_part_of_copy(request);
@@ -135,7 +135,7 @@ fn share(exchange: &Exchange, identity: &Identity, path: &StorePath, shared: Sha
     let is_same =
         |file: &&OpenFile| file.path == *path && Person::of(&file.identity.caller) == Person::of(&identity.caller);
     let writing = file.filter(is_same).and_then(|file| file.writing().ok());
-    writing.cloned().ok_or_else(|| Refusal::new(Fault::HandleNotOpen, "there is no such file open for writing"))
+    writing.cloned().ok_or_else(|| Refusal::new(Fault::HandleNotOpen, "no such file is open for writing"))
 }
 
 /// Returns the file size announced by the client.

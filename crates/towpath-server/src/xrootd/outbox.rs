@@ -214,7 +214,7 @@ impl Outbox {
                 }
                 Moved::NoRoom => self.in_time(&mut awaits, plain(&half)?.writable()).await?,
                 Moved::EndOfFile => {
-                    let message = "the file ended before its size";
+                    let message = "the file is shorter than its size";
                     outcome_of_file = Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
                     break;
                 }

@@ -59,7 +59,7 @@ pub(super) async fn query(exchange: &Exchange, request: Query) -> Served {
             exchange.done()
         }
         other => {
-            let message = format!("this server answers no query {}", other.kind());
+            let message = format!("this server does not support query {}", other.kind());
             Err(Refusal::new(Fault::Unsupported, message).into())
         }
     }

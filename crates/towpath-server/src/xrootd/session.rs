@@ -190,7 +190,7 @@ impl Session {
     /// `Overloaded` if the share does not permit one more.
     pub(super) async fn lease_file(&self, class: Class, standing: &Arc<Standing>) -> Result<Lease, Refusal> {
         let lease = self.service.files.take_soon(&self.holder, class, standing, FILE_PATIENCE).await;
-        let message = "you have as many open files here as your share permits: close some, or try again later";
+        let message = "your share of open files is exhausted: close some, or try again later";
         lease.ok_or_else(|| Refusal::new(Fault::Overloaded, message))
     }
 
@@ -212,7 +212,7 @@ impl Session {
         let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
         let free = paths.iter_mut().enumerate().find(|(_, path)| path.is_none());
         let Some((index, path)) = free else {
-            return Err(Refusal::with_code(ErrorCode::Overloaded, "the session has as many connections as it may"));
+            return Err(Refusal::with_code(ErrorCode::Overloaded, "the session has reached its limit of connections"));
         };
         *path = Some(bound);
         Ok(PathId(u8::try_from(index + 1).unwrap_or(u8::MAX)))
@@ -236,7 +236,8 @@ impl Session {
         }
         let paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
         let path = paths.get(usize::from(id.0).wrapping_sub(1)).and_then(Option::clone);
-        path.map(Some).ok_or_else(|| Refusal::with_code(ErrorCode::ArgInvalid, "the path id names no connection"))
+        path.map(Some)
+            .ok_or_else(|| Refusal::with_code(ErrorCode::ArgInvalid, "no connection with this path id is bound"))
     }
 
     /// Counts and logs a completed request.

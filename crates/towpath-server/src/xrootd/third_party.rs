@@ -81,7 +81,7 @@ pub(super) async fn reader(
             let identity = exchange.patiently(third_party.rendezvous.take(&key, &visit)).await??;
             Ok(identity)
         }
-        _ => Err(invalid("of tpc.dst and tpc.org one must be there, and only one").into()),
+        _ => Err(invalid("exactly one of tpc.dst and tpc.org is required").into()),
     }
 }
 
@@ -137,7 +137,7 @@ async fn may_write(exchange: &Exchange, request: &Open, identity: &Identity, pat
     if let Some(parent) = path.parent().filter(|_| !open::makes_parents(request.options))
         && is_there(&parent).await?.is_none()
     {
-        return Err(Error::new(Fault::NotFound, "the directory that it would be in does not exist").at(path).into());
+        return Err(Error::new(Fault::NotFound, "its parent directory does not exist").at(path).into());
     }
     Ok(if replaces && modifies.is_ok() { Overwrite::Replace } else { Overwrite::Refuse })
 }

@@ -359,7 +359,7 @@ fn remember(known: &mut Vec<Page>, bad: &[Page]) -> bool {
 }
 
 fn too_many_damaged() -> Refusal {
-    let message = "too many pages came damaged: the path to this server is broken";
+    let message = "too many damaged pages: the network path to this server corrupts data";
     Refusal::with_code(ErrorCode::TooManyErrs, message)
 }
 

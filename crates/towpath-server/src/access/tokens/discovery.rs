@@ -31,7 +31,7 @@ pub(super) enum DiscoveryError {
     Fetch { url: String, source: FetchError },
     #[error("the issuer's metadata cannot be understood: {0}")]
     Malformed(#[from] serde_json::Error),
-    #[error("the metadata at that place are of another issuer, `{0}`")]
+    #[error("the metadata at that URL are of another issuer, `{0}`")]
     OtherIssuer(String),
     #[error("the issuer's metadata name a place for its keys that is not allowed, `{0}`: it must be https")]
     KeysPlace(String),

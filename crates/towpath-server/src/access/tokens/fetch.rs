@@ -42,21 +42,21 @@ pub(super) enum FetchError {
     Resolve(io::Error),
     #[error("the host cannot be reached: {0}")]
     Connect(io::Error),
-    #[error("plain http is for this machine only")]
+    #[error("plain http is allowed for this machine only")]
     NotLoopback,
     #[error("TLS: {0}")]
     Tls(io::Error),
     #[error("{0}")]
     Http(#[from] hyper::Error),
-    #[error("the answer breaks off or cannot be understood: {0}")]
+    #[error("the response is incomplete or invalid: {0}")]
     Body(Box<dyn std::error::Error + Send + Sync>),
-    #[error("the answer has the status {0}")]
+    #[error("the response has the status {0}")]
     Status(StatusCode),
-    #[error("the answer has more than {MAX_DOCUMENT_BYTES} bytes")]
+    #[error("the response has more than {MAX_DOCUMENT_BYTES} bytes")]
     TooLong,
-    #[error("the answer points to another origin, and that is not followed")]
+    #[error("a redirect to another origin is not followed")]
     OtherOrigin,
-    #[error("the answer points from place to place")]
+    #[error("too many redirects")]
     TooManyRedirects,
 }
 

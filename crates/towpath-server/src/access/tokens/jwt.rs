@@ -116,7 +116,7 @@ pub(super) fn bounded(token: &str) -> Result<&str, Refusal> {
 impl<'a> Jwt<'a> {
     /// Parses `token`.
     pub(super) fn parse(token: &'a str) -> Result<Self, Refusal> {
-        let not_three = || malformed("it has not three parts between dots");
+        let not_three = || malformed("it does not have three parts separated by dots");
         let (signed, signature) = token.rsplit_once('.').ok_or_else(not_three)?;
         let (header, claims) = signed.split_once('.').ok_or_else(not_three)?;
         if claims.contains('.') {
@@ -139,7 +139,7 @@ impl Header {
         };
         // RFC 7515 §4.1.11: a recipient must reject critical extensions that it does not understand.
         if self.crit.is_some() {
-            return Err(malformed("its header has critical extensions, and none is understood"));
+            return Err(malformed("its header has critical extensions, which are not supported"));
         }
         if let Some(typ) = &self.typ {
             check_type(typ)?;
@@ -179,7 +179,7 @@ impl Claims {
 fn decode<T: DeserializeOwned>(part: &str, name: &str) -> Result<T, Refusal> {
     let json = URL_SAFE_NO_PAD.decode(part).map_err(|_| malformed(format!("its {name} is not base64url")))?;
     serde_json::from_slice(&json)
-        .map_err(|error| malformed(format!("its {name} cannot be understood: {}", clip(&error.to_string()))))
+        .map_err(|error| malformed(format!("its {name} cannot be parsed: {}", clip(&error.to_string()))))
 }
 
 pub(super) fn malformed(why: impl Into<String>) -> Refusal {

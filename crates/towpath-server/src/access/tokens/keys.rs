@@ -29,7 +29,7 @@ pub(super) trait KeySource: fmt::Debug + Send + Sync {
 pub(super) enum KeysError {
     #[error("their file cannot be read: {0}")]
     File(#[from] io::Error),
-    #[error("they are no JWKS: {0}")]
+    #[error("they are not a valid JWKS: {0}")]
     Malformed(serde_json::Error),
     #[error("none of them is an RSA or P-256 key for signatures by RS256 or ES256")]
     NoneUsable,

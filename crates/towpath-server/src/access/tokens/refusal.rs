@@ -45,7 +45,7 @@ pub(super) enum Refusal {
     Audience { theirs: String, ours: String },
     #[error("its scope `{0}` lacks a path")]
     Pathless(String),
-    #[error("its scope `{scope}` has an unusable path: {why}")]
+    #[error("its scope `{scope}` has an invalid path: {why}")]
     ScopePath { scope: String, why: &'static str },
     #[error("it has more than {0} scopes")]
     TooManyScopes(usize),
