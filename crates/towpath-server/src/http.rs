@@ -8,7 +8,7 @@
 //! written to log and metrics.
 //!
 //! A client's resource use is bounded: headers by size, time and number, requests per connection, memory per
-//! connection and in total ([`link`]), and time without progress ([`pulse`]).
+//! connection and in total ([`link`]), and time without progress ([`watchdog`]).
 //!
 //! Not here: the syntax of HTTP values (`towpath_proto::http`), TLS (the listener).
 
@@ -34,7 +34,6 @@ mod parts;
 mod probe;
 mod propfind;
 mod proppatch;
-mod pulse;
 mod put;
 mod refusal;
 mod respond;
@@ -45,6 +44,7 @@ mod third_party;
 mod upload;
 mod uploads;
 mod verb;
+mod watchdog;
 mod wire;
 
 use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc};
@@ -55,7 +55,7 @@ use hyper_util::{
     server::conn::auto::Builder,
 };
 
-use self::{link::Link, pulse::Late, wire::Wire};
+use self::{link::Link, watchdog::TimeoutKind, wire::Wire};
 use crate::{
     Service, Socket,
     config::{HttpConfig, Limits, ProbeConfig},
@@ -105,9 +105,9 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, acti
         })
     };
     let mut connection = pin!(builder.serve_connection(TokioIo::new(wire), answer));
-    let mut late = pin!(watch(&link, &service.limits));
+    let mut timed_out = pin!(watch(&link, &service.limits));
     let mut stopping = pin!(service.stopping.cancelled());
-    let mut told = false;
+    let mut is_draining = false;
     loop {
         tokio::select! {
             ended = &mut connection => {
@@ -116,9 +116,9 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, acti
                 }
                 return;
             }
-            late = &mut late => {
+            kind = &mut timed_out => {
                 service.metrics.dropped.inc();
-                tracing::info!(%peer, "dropped the client: {}", late.phrase());
+                tracing::info!(%peer, "dropped the client: {}", kind.describe());
                 return;
             }
             () = link.revoked.cancelled() => {
@@ -126,8 +126,8 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, acti
                 tracing::info!(%peer, "dropped the client: it stalled while other clients needed its memory");
                 return;
             }
-            () = &mut stopping, if !told => {
-                told = true;
+            () = &mut stopping, if !is_draining => {
+                is_draining = true;
                 connection.as_mut().graceful_shutdown();
             }
         }
@@ -162,11 +162,11 @@ fn builder(service: &Service) -> Builder<TokioExecutor> {
 }
 
 /// Returns when the client exceeds a timeout.
-async fn watch(link: &Link, limits: &Limits) -> Late {
+async fn watch(link: &Link, limits: &Limits) -> TimeoutKind {
     loop {
-        match link.pulse.late(limits) {
-            Ok(again) => tokio::time::sleep(again).await,
-            Err(late) => return late,
+        match link.watchdog.check(limits) {
+            Ok(next_check) => tokio::time::sleep(next_check).await,
+            Err(kind) => return kind,
         }
     }
 }

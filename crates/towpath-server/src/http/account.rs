@@ -7,7 +7,7 @@ use towpath_store::{
     sys::clock::{self, Instant},
 };
 
-use super::{link::Link, pulse::Answering};
+use super::{link::Link, watchdog::RequestGuard};
 use crate::{Service, access_log::Record, metrics::Face};
 
 /// Kept from a request's arrival to the last byte of its response. If dropped earlier, it counts as cancelled by the
@@ -24,7 +24,7 @@ pub(super) struct Account {
     received: u64,
     refused: Option<Fault>,
     finished: bool,
-    _answering: Answering,
+    _guard: RequestGuard,
 }
 
 impl Account {
@@ -47,7 +47,7 @@ impl Account {
             received: 0,
             refused: None,
             finished: false,
-            _answering: link.pulse.begin(multiplexed),
+            _guard: link.watchdog.begin_request(multiplexed),
         }
     }
 

@@ -15,7 +15,7 @@ use towpath_store::{Error, Fault, Result};
 use super::{
     account::Account,
     link::{Link, Reserved},
-    pulse::Owed,
+    watchdog::QueuedPiece,
     wire::{FileSpan, MARK, Outbox},
 };
 
@@ -162,7 +162,7 @@ pub(super) struct Piece {
     data: Data,
     /// The account of the response, in its last piece.
     account: Option<Account>,
-    owed: Owed,
+    queued: QueuedPiece,
     reserved: Option<Reserved>,
 }
 
@@ -175,7 +175,7 @@ enum Data {
 
 impl Piece {
     fn new(chunk: Chunk, link: &Link) -> Self {
-        let owed = link.pulse.owe();
+        let queued = link.watchdog.queue_piece();
         let (data, reserved) = match chunk {
             Chunk::Bytes(bytes, reserved) => (Data::Bytes(bytes), reserved),
             Chunk::Verdict(bytes, _) => (Data::Bytes(bytes), None),
@@ -185,7 +185,7 @@ impl Piece {
                 (Data::Span(length, Arc::clone(&link.outbox)), None)
             }
         };
-        Self { data, account: None, owed, reserved }
+        Self { data, account: None, queued, reserved }
     }
 }
 
@@ -217,7 +217,7 @@ impl Buf for Piece {
         {
             account.finish();
         }
-        self.owed.moved();
+        self.queued.record_progress();
         if let Some(reserved) = &self.reserved {
             reserved.moved(count);
         }

@@ -8,7 +8,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::{http10::StatusLine, pulse::Pulse, wire::Outbox};
+use super::{http10::StatusLine, watchdog::ConnectionWatchdog, wire::Outbox};
 use crate::{
     Buffers, Memory, Service, Socket,
     buffers::Room,
@@ -29,7 +29,7 @@ pub(super) struct Link {
     /// Whether the connection is encrypted.
     pub(super) encrypted: bool,
     /// Detects a stalled client.
-    pub(super) pulse: Arc<Pulse>,
+    pub(super) watchdog: Arc<ConnectionWatchdog>,
     /// Sets the version in the next status line.
     pub(super) status_line: Arc<StatusLine>,
     /// File spans to be sent.
@@ -121,7 +121,7 @@ impl Link {
             peer,
             socket: socket.as_raw_fd(),
             encrypted: socket.is_encrypted(),
-            pulse: Arc::new(Pulse::new()),
+            watchdog: Arc::new(ConnectionWatchdog::new()),
             status_line: Arc::default(),
             outbox: Arc::default(),
             activity: Arc::clone(activity),

@@ -31,7 +31,7 @@ use tokio::{
 
 use towpath_store::{Error, Fault, ReadHandle};
 
-use super::{http10::StatusLine, link::Link, pulse::Pulse};
+use super::{http10::StatusLine, link::Link, watchdog::ConnectionWatchdog};
 use crate::{
     Socket,
     shares::{Lease, Standing},
@@ -228,7 +228,7 @@ impl Opening {
 pub(super) struct Wire {
     socket: Socket,
     outbox: Arc<Outbox>,
-    pulse: Arc<Pulse>,
+    watchdog: Arc<ConnectionWatchdog>,
     status_line: Arc<StatusLine>,
     activity: Arc<Standing>,
     header_bytes: u64,
@@ -243,7 +243,7 @@ impl Wire {
         Self {
             socket,
             outbox: Arc::clone(&link.outbox),
-            pulse: Arc::clone(&link.pulse),
+            watchdog: Arc::clone(&link.watchdog),
             status_line: Arc::clone(&link.status_line),
             activity: Arc::clone(&link.activity),
             header_bytes,
@@ -254,10 +254,10 @@ impl Wire {
     fn note(&self, outcome: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &outcome {
             Poll::Ready(sent) => {
-                self.pulse.sent();
+                self.watchdog.record_sent();
                 self.activity.moved(*sent.as_ref().unwrap_or(&0));
             }
-            Poll::Pending => self.pulse.filled(),
+            Poll::Pending => self.watchdog.record_blocked(),
         }
         outcome
     }
@@ -290,7 +290,7 @@ impl AsyncRead for Wire {
         self.opening.take(received);
         self.activity.moved(received.len());
         let is_too_long =
-            !received.is_empty() && self.pulse.received(received.len()) > self.header_bytes.saturating_mul(2);
+            !received.is_empty() && self.watchdog.record_received(received.len()) > self.header_bytes.saturating_mul(2);
         if is_too_long && !self.opening.is_of_http2() {
             return Poll::Ready(Err(io::Error::other("the request header is too long")));
         }
