@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::shares::{Class, Holder, Lease, Shares, Standing};
+use crate::shares::{Class, Lease, LeaseHolder, PeerProgress, Shares};
 
 /// Allocation unit of a connection's memory, in bytes; needed because a semaphore counts only to about 2^29.
 const UNIT_BYTES: usize = 4096;
@@ -30,9 +30,9 @@ impl Memory {
     }
 
     /// Waits until the share of `holder` permits `bytes` more, and takes them.
-    pub async fn take(&self, holder: &Arc<Holder>, bytes: usize, standing: &Arc<Standing>) -> Lease {
+    pub async fn take(&self, holder: &Arc<LeaseHolder>, bytes: usize, progress: &Arc<PeerProgress>) -> Lease {
         let class = if bytes <= SMALL_BYTES { Class::Small } else { Class::Large };
-        self.0.take(holder, bytes as u64, class, standing).await
+        self.0.take(holder, bytes as u64, class, progress).await
     }
 
     /// Returns the pool.
@@ -48,61 +48,61 @@ pub(crate) struct Buffers {
     free: Arc<Semaphore>,
     /// The current and the maximum limit, in units.
     bound: Arc<AtomicU32>,
-    most: u32,
+    max_units: u32,
 }
 
 /// A permit for some memory, released on drop.
 #[derive(Debug)]
-pub(crate) struct Room {
-    permit: OwnedSemaphorePermit,
+pub(crate) struct MemoryPermit {
+    units: OwnedSemaphorePermit,
     of: Buffers,
 }
 
 impl Buffers {
     /// Creates a limit of `bytes`, at least one unit of 4 KiB.
     pub(crate) fn new(bytes: u64) -> Self {
-        Self::growing(bytes, bytes)
+        Self::with_initial(bytes, bytes)
     }
 
     /// Creates a limit that starts at [`FIRST_BYTES`] and grows up to `bytes` as permits are released.
     pub(crate) fn growing_to(bytes: u64) -> Self {
-        Self::growing(FIRST_BYTES, bytes)
+        Self::with_initial(FIRST_BYTES, bytes)
     }
 
-    fn growing(first_bytes: u64, bytes: u64) -> Self {
+    fn with_initial(first_bytes: u64, bytes: u64) -> Self {
         let units =
             |bytes: u64| u32::try_from(bytes / UNIT_BYTES as u64).unwrap_or(u32::MAX >> 3).clamp(1, u32::MAX >> 3);
-        let (most, bound) = (units(bytes), units(first_bytes.min(bytes)));
-        Self { free: Arc::new(Semaphore::new(bound as usize)), bound: Arc::new(AtomicU32::new(bound)), most }
+        let (max_units, bound) = (units(bytes), units(first_bytes.min(bytes)));
+        Self { free: Arc::new(Semaphore::new(bound as usize)), bound: Arc::new(AtomicU32::new(bound)), max_units }
     }
 
     /// Waits for a permit for `bytes`. A request larger than the limit takes all of it.
-    pub(crate) async fn room(&self, bytes: usize) -> Room {
+    pub(crate) async fn acquire(&self, bytes: usize) -> MemoryPermit {
         let wanted = self.units_for(bytes);
         let permit = Arc::clone(&self.free).acquire_many_owned(wanted).await;
-        Room { permit: permit.expect("the semaphore is never closed"), of: self.clone() }
+        MemoryPermit { units: permit.expect("the semaphore is never closed"), of: self.clone() }
     }
 
     /// Returns a permit for `bytes` if it is available immediately.
-    pub(crate) fn room_now(&self, bytes: usize) -> Option<Room> {
+    pub(crate) fn try_acquire(&self, bytes: usize) -> Option<MemoryPermit> {
         let permit = Arc::clone(&self.free).try_acquire_many_owned(self.units_for(bytes)).ok()?;
-        Some(Room { permit, of: self.clone() })
+        Some(MemoryPermit { units: permit, of: self.clone() })
     }
 
     /// Resizes a permit to `bytes`: the excess is released; missing memory is added only if all of it is available
     /// immediately.
-    pub(crate) fn fit(&self, mut room: Room, bytes: usize) -> Room {
-        let (has, wanted) = (room.permit.num_permits(), self.units_for(bytes));
-        drop(room.permit.split(has.saturating_sub(wanted as usize)));
+    pub(crate) fn resize(&self, mut permit: MemoryPermit, bytes: usize) -> MemoryPermit {
+        let (has, wanted) = (permit.units.num_permits(), self.units_for(bytes));
+        drop(permit.units.split(has.saturating_sub(wanted as usize)));
         let missing = wanted.saturating_sub(u32::try_from(has).unwrap_or(u32::MAX));
         if let Ok(more) = Arc::clone(&self.free).try_acquire_many_owned(missing) {
-            room.permit.merge(more);
+            permit.units.merge(more);
         }
-        room
+        permit
     }
 
     /// Grows the limit because the peer has sent or received `bytes`.
-    pub(crate) fn moved(&self, bytes: usize) {
+    pub(crate) fn record_progress(&self, bytes: usize) {
         self.grow(bytes / UNIT_BYTES);
     }
 
@@ -116,19 +116,19 @@ impl Buffers {
     }
 
     fn grow(&self, units: usize) {
-        if self.bound.load(Relaxed) >= self.most {
+        if self.bound.load(Relaxed) >= self.max_units {
             return;
         }
-        let grown = |bound: u32| bound.saturating_add(u32::try_from(units).unwrap_or(u32::MAX)).min(self.most);
+        let grown = |bound: u32| bound.saturating_add(u32::try_from(units).unwrap_or(u32::MAX)).min(self.max_units);
         if let Ok(before) = self.bound.fetch_update(Relaxed, Relaxed, |bound| Some(grown(bound))) {
             self.free.add_permits((grown(before) - before) as usize);
         }
     }
 }
 
-impl Drop for Room {
+impl Drop for MemoryPermit {
     fn drop(&mut self) {
-        self.of.grow(self.permit.num_permits());
+        self.of.grow(self.units.num_permits());
     }
 }
 
@@ -137,44 +137,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_comes_back_when_dropped() {
+    fn memory_returns_when_a_permit_is_dropped() {
         let buffers = Buffers::new(8192);
-        let first = buffers.room_now(5000).expect("two units are free");
-        assert!(buffers.room_now(1).is_none());
+        let first = buffers.try_acquire(5000).expect("two units are free");
+        assert!(buffers.try_acquire(1).is_none());
         drop(first);
-        assert!(buffers.room_now(1 << 40).is_some(), "a request for more than all gets all");
+        assert!(buffers.try_acquire(1 << 40).is_some(), "a request for more than all gets all");
     }
 
     #[test]
     fn a_connection_gets_more_memory_as_its_peer_takes_some() {
         let buffers = Buffers::growing_to(2 << 20);
-        let all = buffers.room_now(1 << 40).expect("nothing is taken");
-        assert_eq!(all.permit.num_permits() * UNIT_BYTES, 512 << 10);
+        let all = buffers.try_acquire(1 << 40).expect("nothing is taken");
+        assert_eq!(all.units.num_permits() * UNIT_BYTES, 512 << 10);
         drop(all);
         assert_eq!(buffers.bound_bytes(), 1 << 20);
         for _ in 0..4 {
-            drop(buffers.room_now(1 << 40));
+            drop(buffers.try_acquire(1 << 40));
         }
         assert_eq!(buffers.bound_bytes(), 2 << 20);
         assert_eq!(buffers.free.available_permits() * UNIT_BYTES, 2 << 20);
     }
 
     #[test]
-    fn room_is_made_to_fit() {
+    fn permits_are_resized() {
         let free = |buffers: &Buffers| buffers.free.available_permits();
         let buffers = Buffers::new(8 * 4096);
-        let room = buffers.room_now(4 * 4096).expect("eight units are free");
-        let room = buffers.fit(room, 4096);
+        let permit = buffers.try_acquire(4 * 4096).expect("eight units are free");
+        let permit = buffers.resize(permit, 4096);
         assert_eq!(free(&buffers), 7);
-        let room = buffers.fit(room, 6 * 4096);
+        let permit = buffers.resize(permit, 6 * 4096);
         assert_eq!(free(&buffers), 2);
-        let other = buffers.room_now(4096).expect("two units are free");
-        let room = buffers.fit(room, 1 << 40);
+        let other = buffers.try_acquire(4096).expect("two units are free");
+        let permit = buffers.resize(permit, 1 << 40);
         assert_eq!(free(&buffers), 1, "nothing was added, because not all was free");
         drop(other);
-        let room = buffers.fit(room, 1 << 40);
+        let permit = buffers.resize(permit, 1 << 40);
         assert_eq!(free(&buffers), 0);
-        drop(room);
+        drop(permit);
         assert_eq!(free(&buffers), 8);
     }
 }

@@ -59,7 +59,7 @@ use self::{link::Link, watchdog::TimeoutKind, wire::Wire};
 use crate::{
     Service, Socket,
     config::{HttpConfig, Limits, ProbeConfig},
-    shares::Standing,
+    shares::PeerProgress,
 };
 
 /// Maximum size of an HTTP/2 frame, in bytes. The minimum of 16 KiB would cost many frames to parse.
@@ -93,7 +93,7 @@ impl State {
 }
 
 /// Serves one connection until it ends. Records the client's progress in `activity`.
-pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, activity: &Arc<Standing>) {
+pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, activity: &Arc<PeerProgress>) {
     let link = Arc::new(Link::new(&service, &socket, peer, activity));
     let wire = Wire::new(socket, &link, service.limits.header_bytes.0);
     let builder = builder(&service);

@@ -31,7 +31,7 @@ use crate::{
     config::Limits,
     http,
     metrics::Metrics,
-    shares::{Class, Holder, Shares, Standing},
+    shares::{Class, LeaseHolder, PeerProgress, Shares},
     third_party::{self, Transfers},
     tls::Tls,
     xrootd,
@@ -196,8 +196,8 @@ async fn accept(listener: TcpListener, service: Arc<Service>, places: Arc<Semaph
 /// Serves a connection if the share of its network permits it, until it is evicted while idle.
 async fn admit(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {
     let evicted = CancellationToken::new();
-    let activity = Standing::watching(evicted.clone());
-    let holder = Holder::at(peer.ip());
+    let activity = PeerProgress::watching(evicted.clone());
+    let holder = LeaseHolder::at(peer.ip());
     let lease = service.connections.take_soon(&holder, Class::Small, &activity, NEWCOMER_PATIENCE).await;
     let problem = match lease {
         None => "its network has exhausted its share of limits.connections",
@@ -219,7 +219,7 @@ fn descriptors(limits: &Limits) -> (u64, u64) {
     (connections, files.max(1))
 }
 
-async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr, activity: &Arc<Standing>) {
+async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr, activity: &Arc<PeerProgress>) {
     service.metrics.accepted.inc();
     let _counted = Counted::new(service);
     if let Err(error) = stream.set_nodelay(true) {

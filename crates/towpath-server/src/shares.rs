@@ -1,18 +1,18 @@
 //! Fair shares of bounded resources: memory, connections, open files, locks, multipart uploads (RFC 0005).
 //!
-//! A [`Shares`] is a pool. A [`Holder`], a person at a network address, takes a [`Lease`] from it, which is returned
+//! A [`Shares`] is a pool. A [`LeaseHolder`], a person at a network address, takes a [`Lease`] from it, which is returned
 //! on drop. A holder may take more while its total does not exceed the free capacity (the dynamic threshold of
 //! Choudhury and Hahne, 1998). One holder thus gets half of the pool, `n` holders an equal part each, and the same
 //! amount remains for the next one; the number of holders need not be known. A sixteenth of the pool is a reserve,
 //! shared in the same way, for requests of class [`Class::Small`].
 //!
 //! [`Shares::take`] waits, [`Shares::take_soon`] for a short time; holders without leases are served first. While
-//! requests wait, leases are revoked according to the progress of their peers ([`Standing`]): for a holder at its
+//! requests wait, leases are revoked according to the progress of their peers ([`PeerProgress`]): for a holder at its
 //! share, its own leases whose peers are idle; for a holder without leases, also those of slow peers, from the
 //! largest holders over their share first. Revoking a lease ends its connection.
 
-mod holder;
-mod standing;
+mod lease_holder;
+mod peer_progress;
 #[cfg(test)]
 mod tests;
 
@@ -26,9 +26,9 @@ use std::{
 use tokio::sync::oneshot;
 use towpath_store::sys::clock::{self, Instant};
 
-pub use holder::Holder;
-use standing::Pace;
-pub use standing::{AwaitsPeer, Standing};
+pub use lease_holder::LeaseHolder;
+use peer_progress::Pace;
+pub use peer_progress::{AwaitsPeer, PeerProgress};
 
 /// The reserve is this fraction of the pool: one sixteenth.
 const RESERVE_PART: u64 = 16;
@@ -77,9 +77,9 @@ const RESERVE: usize = 1;
 #[derive(Debug)]
 struct State {
     free: [u64; 2],
-    members: HashMap<Arc<Holder>, Member>,
+    members: HashMap<Arc<LeaseHolder>, Member>,
     /// Holders with waiting requests, in round-robin order.
-    turns: VecDeque<Arc<Holder>>,
+    turns: VecDeque<Arc<LeaseHolder>>,
     /// Whether a holder without leases waits; other holders are then not served.
     has_starving: bool,
     /// Whether the reclaim task is running.
@@ -92,7 +92,7 @@ struct State {
 struct Member {
     held: [u64; 2],
     /// Revocable leases, oldest first.
-    leases: BTreeMap<u64, (Arc<Standing>, u64)>,
+    leases: BTreeMap<u64, (Arc<PeerProgress>, u64)>,
     /// Waiting requests, by class.
     waiting: [VecDeque<Waiter>; 2],
 }
@@ -107,14 +107,14 @@ struct Waiter {
 struct Request {
     amount: u64,
     class: Class,
-    standing: Option<Arc<Standing>>,
+    progress: Option<Arc<PeerProgress>>,
 }
 
 /// The right to a part of a pool, returned on drop.
 #[derive(Debug)]
 pub struct Lease {
     pool: Arc<Pool>,
-    holder: Arc<Holder>,
+    holder: Arc<LeaseHolder>,
     amount: u64,
     from: usize,
     id: u64,
@@ -142,16 +142,22 @@ impl Shares {
 
     /// Takes `amount` immediately, or returns `None` if the holder's share does not permit it. Such a lease is never
     /// revoked.
-    pub fn try_take(&self, holder: &Arc<Holder>, amount: u64, class: Class) -> Option<Lease> {
+    pub fn try_take(&self, holder: &Arc<LeaseHolder>, amount: u64, class: Class) -> Option<Lease> {
         let request = self.0.request(amount, class, None);
         self.0.state().try_grant(&self.0, holder, &request)
     }
 
-    /// Takes `amount` once the holder's share permits it. The lease is revoked through `standing` if its peer makes
+    /// Takes `amount` once the holder's share permits it. The lease is revoked through `progress` if its peer makes
     /// no progress while others wait. Dropping the future leaves the queue.
-    pub async fn take(&self, holder: &Arc<Holder>, amount: u64, class: Class, standing: &Arc<Standing>) -> Lease {
+    pub async fn take(
+        &self,
+        holder: &Arc<LeaseHolder>,
+        amount: u64,
+        class: Class,
+        progress: &Arc<PeerProgress>,
+    ) -> Lease {
         loop {
-            let request = self.0.request(amount, class, Some(Arc::clone(standing)));
+            let request = self.0.request(amount, class, Some(Arc::clone(progress)));
             let granted = {
                 let mut state = self.0.state();
                 if let Some(lease) = state.try_grant(&self.0, holder, &request) {
@@ -170,12 +176,12 @@ impl Shares {
     /// holder is served immediately or not at all.
     pub async fn take_soon(
         &self,
-        holder: &Arc<Holder>,
+        holder: &Arc<LeaseHolder>,
         class: Class,
-        standing: &Arc<Standing>,
+        progress: &Arc<PeerProgress>,
         patience: Duration,
     ) -> Option<Lease> {
-        let request = self.0.request(1, class, Some(Arc::clone(standing)));
+        let request = self.0.request(1, class, Some(Arc::clone(progress)));
         let granted = {
             let mut state = self.0.state();
             if let Some(lease) = state.try_grant(&self.0, holder, &request) {
@@ -207,8 +213,8 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn request(&self, amount: u64, class: Class, standing: Option<Arc<Standing>>) -> Request {
-        Request { amount: amount.clamp(self.unit, self.largest_lease), class, standing }
+    fn request(&self, amount: u64, class: Class, progress: Option<Arc<PeerProgress>>) -> Request {
+        Request { amount: amount.clamp(self.unit, self.largest_lease), class, progress }
     }
 
     fn give_back(self: &Arc<Self>, lease: &Lease) {
@@ -248,12 +254,12 @@ async fn reclaim(pool: Weak<Pool>) {
 
 impl State {
     /// Returns the amount that an account holds of one part of the pool.
-    fn held(&self, account: &Holder, part: usize) -> u64 {
+    fn held(&self, account: &LeaseHolder, part: usize) -> u64 {
         self.members.get(account).map_or(0, |member| member.held[part])
     }
 
     /// Whether the share of an account permits `amount` more of one part of the pool.
-    fn fits(&self, pool: &Pool, account: &Holder, part: usize, amount: u64) -> bool {
+    fn fits(&self, pool: &Pool, account: &LeaseHolder, part: usize, amount: u64) -> bool {
         let (held, free) = (self.held(account, part), self.free[part]);
         let alpha = if account.is_site { pool.alpha.saturating_mul(SITE_ALPHA) } else { pool.alpha };
         let is_first_unit = held == 0 && amount <= pool.unit;
@@ -261,17 +267,17 @@ impl State {
     }
 
     /// Whether neither the holder nor its site holds anything of the general part.
-    fn is_newcomer(&self, holder: &Arc<Holder>) -> bool {
+    fn is_newcomer(&self, holder: &Arc<LeaseHolder>) -> bool {
         holder.accounts().all(|account| self.held(account, GENERAL) == 0)
     }
 
     /// Whether the holder has no leases and a waiting request.
-    fn is_starving(&self, holder: &Arc<Holder>) -> bool {
+    fn is_starving(&self, holder: &Arc<LeaseHolder>) -> bool {
         self.is_newcomer(holder) && self.members.get(holder).is_some_and(Member::waits)
     }
 
     /// Returns the part of the pool that can serve the request now.
-    fn source(&self, pool: &Pool, holder: &Arc<Holder>, request: &Request) -> Option<usize> {
+    fn source(&self, pool: &Pool, holder: &Arc<LeaseHolder>, request: &Request) -> Option<usize> {
         let fits = |part| holder.accounts().all(|account| self.fits(pool, account, part, request.amount));
         if fits(GENERAL) && (!self.has_starving || self.is_newcomer(holder)) {
             return Some(GENERAL);
@@ -280,7 +286,7 @@ impl State {
     }
 
     /// Grants a new request unless it must wait, or an earlier one of its class is waiting.
-    fn try_grant(&mut self, pool: &Arc<Pool>, holder: &Arc<Holder>, request: &Request) -> Option<Lease> {
+    fn try_grant(&mut self, pool: &Arc<Pool>, holder: &Arc<LeaseHolder>, request: &Request) -> Option<Lease> {
         let is_behind = |member: &Member| !member.waiting[request.class as usize].is_empty();
         if self.members.get(holder).is_some_and(is_behind) {
             return None;
@@ -289,14 +295,14 @@ impl State {
         Some(self.grant(pool, holder, request, from))
     }
 
-    fn grant(&mut self, pool: &Arc<Pool>, holder: &Arc<Holder>, request: &Request, from: usize) -> Lease {
+    fn grant(&mut self, pool: &Arc<Pool>, holder: &Arc<LeaseHolder>, request: &Request, from: usize) -> Lease {
         self.free[from] -= request.amount;
         self.last_lease += 1;
         for account in holder.accounts() {
             self.members.entry(Arc::clone(account)).or_default().held[from] += request.amount;
         }
-        if let Some((standing, member)) = request.standing.as_ref().zip(self.members.get_mut(holder)) {
-            member.leases.insert(self.last_lease, (Arc::clone(standing), request.amount));
+        if let Some((progress, member)) = request.progress.as_ref().zip(self.members.get_mut(holder)) {
+            member.leases.insert(self.last_lease, (Arc::clone(progress), request.amount));
         }
         let (pool, holder) = (Arc::clone(pool), Arc::clone(holder));
         Lease { pool, holder, amount: request.amount, from, id: self.last_lease }
@@ -314,7 +320,7 @@ impl State {
         }
     }
 
-    fn enqueue(&mut self, pool: &Arc<Pool>, holder: &Arc<Holder>, request: Request) -> oneshot::Receiver<Lease> {
+    fn enqueue(&mut self, pool: &Arc<Pool>, holder: &Arc<LeaseHolder>, request: Request) -> oneshot::Receiver<Lease> {
         let (granted, receiver) = oneshot::channel();
         let member = self.members.entry(Arc::clone(holder)).or_default();
         if member.waiting.iter().all(VecDeque::is_empty) {
@@ -353,7 +359,7 @@ impl State {
     }
 
     /// Grants the next request of a holder, small ones first. Returns whether it granted one.
-    fn serve_one(&mut self, pool: &Arc<Pool>, holder: &Arc<Holder>, unclaimed: &mut Vec<Lease>) -> bool {
+    fn serve_one(&mut self, pool: &Arc<Pool>, holder: &Arc<LeaseHolder>, unclaimed: &mut Vec<Lease>) -> bool {
         for class in [Class::Small, Class::Large] {
             let Some(member) = self.members.get_mut(holder) else { return false };
             let queue = &mut member.waiting[class as usize];
@@ -373,14 +379,14 @@ impl State {
     }
 
     /// Whether a holder or its site is over its share: the rule would not permit the same amount again.
-    fn is_over(&self, pool: &Pool, holder: &Arc<Holder>) -> bool {
+    fn is_over(&self, pool: &Pool, holder: &Arc<LeaseHolder>) -> bool {
         let as_much = |account| self.held(account, GENERAL).max(pool.unit);
         holder.accounts().any(|account| !self.fits(pool, account, GENERAL, as_much(account)))
     }
 
     /// Ends connections of idle or slow peers until enough leases return for the waiting requests.
     fn revoke(&self, pool: &Pool, now: Instant) {
-        let (mut wanted_in, mut wanted_by_newcomers) = (HashMap::<&Holder, u64>::new(), 0);
+        let (mut wanted_in, mut wanted_by_newcomers) = (HashMap::<&LeaseHolder, u64>::new(), 0);
         for holder in &self.turns {
             let wanted = self.members.get(holder).map_or(0, Member::wanted);
             match self.is_starving(holder) {
@@ -437,11 +443,11 @@ impl Member {
     /// amount.
     fn revoke(&self, now: Instant, pace: Pace, wanted: u64) -> u64 {
         let mut freed = 0;
-        for (standing, amount) in self.leases.values() {
+        for (progress, amount) in self.leases.values() {
             if freed >= wanted {
                 break;
             }
-            if standing.revoke_for(pace, now) {
+            if progress.revoke_for(pace, now) {
                 freed += amount;
             }
         }

@@ -50,7 +50,7 @@ use std::{
 use tokio::{task::JoinSet, time::timeout};
 use towpath_store::sys::clock;
 
-use crate::{Service, Socket, shares::Standing};
+use crate::{Service, Socket, shares::PeerProgress};
 use connection::{Connection, Receiving};
 use login::{Admitted, Place};
 use outbox::{Outbox, Sending};
@@ -59,7 +59,7 @@ use session::Session;
 pub use session::Sessions;
 
 /// Serves one connection until it ends. Records the client's progress in `activity`.
-pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, activity: &Arc<Standing>) {
+pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, activity: &Arc<PeerProgress>) {
     let local = socket.local_address().unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
     let admission = timeout(service.limits.handshake.0, login::admit(&service, socket, peer, local));
     let admitted = tokio::select! {
@@ -82,7 +82,7 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, acti
     }
 }
 
-async fn serve_session(session: Arc<Session>, admitted: Admitted, activity: &Arc<Standing>) {
+async fn serve_session(session: Arc<Session>, admitted: Admitted, activity: &Arc<PeerProgress>) {
     let socket = admitted.socket.as_raw_fd();
     let (receiving, sending) = split(admitted.socket);
     let outbox =

@@ -78,7 +78,7 @@ async fn ask(exchange: &Exchange, hosted: &Hosted, body: Incoming) -> Result<Res
         let failed = || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the response could not be computed");
         let (reply, place) = made.ok_or_else(failed)?;
         match reply? {
-            Reply::Now(answer) => return Ok(with_room(exchange, answer, advance, place).await),
+            Reply::Now(answer) => return Ok(reserve_and_respond(exchange, answer, advance, place).await),
             Reply::Later(waiting) => {
                 drop((advance, place));
                 wait(exchange, waiting).await?;
@@ -173,7 +173,7 @@ fn tag_of(headers: &HeaderMap) -> Option<EntityTag> {
 
 /// Returns the response once memory is reserved for it. Keeps its permit until then, which limits the number of
 /// responses.
-async fn with_room(
+async fn reserve_and_respond(
     exchange: &Exchange,
     answer: Response<Body>,
     advance: Advance,

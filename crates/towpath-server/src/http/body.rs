@@ -219,7 +219,7 @@ impl Buf for Piece {
         }
         self.queued.record_progress();
         if let Some(reserved) = &self.reserved {
-            reserved.moved(count);
+            reserved.record_progress(count);
         }
     }
 }

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     Service,
     access::{Activity, Identity},
-    shares::{Class, FILE_PATIENCE, Holder, Lease},
+    shares::{Class, FILE_PATIENCE, Lease, LeaseHolder},
 };
 
 /// A request without its body.
@@ -33,7 +33,7 @@ pub(super) struct Exchange {
     pub(super) link: Arc<Link>,
     pub(super) identity: Identity,
     /// The holder whose shares of memory, files, locks and uploads it uses.
-    pub(super) holder: Arc<Holder>,
+    pub(super) holder: Arc<LeaseHolder>,
     pub(super) verb: Verb,
     pub(super) version: Version,
     pub(super) target: Target,

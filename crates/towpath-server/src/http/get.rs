@@ -194,7 +194,7 @@ async fn body(
         return Err(too_many_files());
     }
     let (claim, bytes) = (exchange.claim(), length as usize);
-    let reserved = claim.reserve_if_room(bytes).await.ok_or_else(too_many_files)?;
+    let reserved = claim.try_reserve(bytes).await.ok_or_else(too_many_files)?;
     let all = read_all(&*handle, &claim, reserved, segments, bytes).await?;
     Ok(Content::Stream(stream::iter([Ok(all)]).boxed(), Some(length)))
 }

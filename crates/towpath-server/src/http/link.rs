@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::{http10::StatusLine, watchdog::ConnectionWatchdog, wire::Outbox};
 use crate::{
     Buffers, Memory, Service, Socket,
-    buffers::Room,
-    shares::{AwaitsPeer, Holder, Lease, Standing},
+    buffers::MemoryPermit,
+    shares::{AwaitsPeer, Lease, LeaseHolder, PeerProgress},
 };
 
 /// Number of concurrent responses of an application on one connection, each with an equal part of the connection's
@@ -35,7 +35,7 @@ pub(super) struct Link {
     /// File spans to be sent.
     pub(super) outbox: Arc<Outbox>,
     /// Tracks the client's progress in sending and receiving.
-    pub(super) activity: Arc<Standing>,
+    pub(super) activity: Arc<PeerProgress>,
     /// Cancelled when other clients need memory that this one does not release; the connection then ends.
     pub(super) revoked: CancellationToken,
     own: Buffers,
@@ -45,37 +45,37 @@ pub(super) struct Link {
 
 /// A part of a connection's memory reserved for a response of unknown length.
 #[derive(Debug)]
-pub(super) struct Advance(Room);
+pub(super) struct Advance(MemoryPermit);
 
 /// The memory of one request, for its body and its response, with the progress of its client.
 #[derive(Debug, Clone)]
 pub(super) struct Claim {
     link: Arc<Link>,
-    holder: Arc<Holder>,
-    standing: Arc<Standing>,
+    holder: Arc<LeaseHolder>,
+    progress: Arc<PeerProgress>,
 }
 
 /// Memory for a piece of a response or of a body, released on drop.
 #[derive(Debug)]
 pub(super) struct Reserved {
-    _own: Room,
+    _own: MemoryPermit,
     _all: Lease,
     awaits: Option<AwaitsPeer>,
 }
 
 impl Reserved {
     /// Records that the client has received or sent `bytes` of it.
-    pub(super) fn moved(&self, bytes: usize) {
+    pub(super) fn record_progress(&self, bytes: usize) {
         if let Some(awaits) = &self.awaits {
-            awaits.moved(bytes);
+            awaits.record_progress(bytes);
         }
     }
 }
 
 impl Claim {
     /// Creates the claim of a request on `link` that is counted for `holder`.
-    pub(super) fn new(link: &Arc<Link>, holder: &Arc<Holder>) -> Self {
-        Self { link: Arc::clone(link), holder: Arc::clone(holder), standing: Standing::new(link.revoked.clone()) }
+    pub(super) fn new(link: &Arc<Link>, holder: &Arc<LeaseHolder>) -> Self {
+        Self { link: Arc::clone(link), holder: Arc::clone(holder), progress: PeerProgress::new(link.revoked.clone()) }
     }
 
     /// Returns the connection.
@@ -86,33 +86,33 @@ impl Claim {
     /// Reserves `bytes` once this connection and the share of its holder have room.
     pub(super) async fn reserve(&self, bytes: usize) -> Reserved {
         // Connection memory first: a connection over its limit must not queue for the shared memory.
-        let own = self.link.own.room(bytes).await;
-        Reserved { _own: own, _all: self.link.all.take(&self.holder, bytes, &self.standing).await, awaits: None }
+        let own = self.link.own.acquire(bytes).await;
+        Reserved { _own: own, _all: self.link.all.take(&self.holder, bytes, &self.progress).await, awaits: None }
     }
 
     /// Like [`Self::reserve`], but returns `None` if the client must first read other responses on this connection.
-    pub(super) async fn reserve_if_room(&self, bytes: usize) -> Option<Reserved> {
-        let own = self.link.own.room_now(bytes)?;
-        Some(Reserved { _own: own, _all: self.link.all.take(&self.holder, bytes, &self.standing).await, awaits: None })
+    pub(super) async fn try_reserve(&self, bytes: usize) -> Option<Reserved> {
+        let own = self.link.own.try_acquire(bytes)?;
+        Some(Reserved { _own: own, _all: self.link.all.take(&self.holder, bytes, &self.progress).await, awaits: None })
     }
 
     /// Converts an advance into memory for a response of `bytes`, once the holder's share permits it. Does not wait
     /// for the connection's own memory: if the response is longer than the advance and too little is free, the
     /// connection exceeds its limit by the difference.
     pub(super) async fn reserve_advanced(&self, advance: Advance, bytes: usize) -> Reserved {
-        let own = self.link.own.fit(advance.0, bytes);
-        Reserved { _own: own, _all: self.link.all.take(&self.holder, bytes, &self.standing).await, awaits: None }
+        let own = self.link.own.resize(advance.0, bytes);
+        Reserved { _own: own, _all: self.link.all.take(&self.holder, bytes, &self.progress).await, awaits: None }
     }
 
     /// Marks memory as waiting for the client, which must receive its content or send the data for it.
     pub(super) fn await_client(&self, reserved: Reserved) -> Reserved {
-        Reserved { awaits: Some(self.standing.await_peer()), ..reserved }
+        Reserved { awaits: Some(self.progress.await_peer()), ..reserved }
     }
 }
 
 impl Link {
     /// Creates the link of a new connection.
-    pub(super) fn new(service: &Service, socket: &Socket, peer: SocketAddr, activity: &Arc<Standing>) -> Self {
+    pub(super) fn new(service: &Service, socket: &Socket, peer: SocketAddr, activity: &Arc<PeerProgress>) -> Self {
         let own_bytes = service.limits.memory_of_connection();
         // A response of an application is computed before its length is known, so its advance is a part of the
         // connection's limit.
@@ -139,6 +139,6 @@ impl Link {
 
     /// Waits for an advance for a response.
     pub(super) async fn advance(&self) -> Advance {
-        Advance(self.own.room(self.advance_bytes).await)
+        Advance(self.own.acquire(self.advance_bytes).await)
     }
 }

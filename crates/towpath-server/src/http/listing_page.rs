@@ -50,7 +50,7 @@ impl Form {
 /// Builds a directory response without its entries.
 pub(super) fn fields(exchange: &Exchange, metadata: &Metadata) -> Response<Content> {
     if !exchange.target.slash {
-        return moved(exchange);
+        return redirect_to_slash(exchange);
     }
     let mut response = Response::new(Content::Empty);
     let headers = response.headers_mut();
@@ -71,7 +71,7 @@ pub(super) fn fields(exchange: &Exchange, metadata: &Metadata) -> Response<Conte
 
 /// Redirects to the URL with a trailing slash. Clients use it to distinguish directories from files (for example
 /// rclone's `http`).
-fn moved(exchange: &Exchange) -> Response<Content> {
+fn redirect_to_slash(exchange: &Exchange) -> Response<Content> {
     let query = exchange.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let mut response = respond::empty(StatusCode::MOVED_PERMANENTLY);
     let location = format!("{}{query}", target::encode(exchange.path(), true));

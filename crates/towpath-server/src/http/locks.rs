@@ -18,7 +18,7 @@ use towpath_store::{
 use super::target;
 use crate::{
     access::Person,
-    shares::{Class, Holder, Lease, Shares},
+    shares::{Class, Lease, LeaseHolder, Shares},
 };
 
 /// Maximum number of locks on the whole server, which are searched linearly. Each holder gets its fair share.
@@ -125,7 +125,7 @@ impl Locks {
         if let Some(lock) = in_the_way {
             return Err(NoLock::Conflict(lock.wish.path.clone()));
         }
-        let lease = self.shares.try_take(&Holder::of(caller), 1, Class::Large).ok_or(NoLock::TooMany)?;
+        let lease = self.shares.try_take(&LeaseHolder::of(caller), 1, Class::Large).ok_or(NoLock::TooMany)?;
         let ends = clock::now() + wish.lasts.min(LONGEST);
         let lock = Lock { _lease: lease, wish: Arc::new(wish), token: token(), holder: Person::of(caller), ends };
         let told = lock.tell();

@@ -22,7 +22,7 @@ use super::{
     upload,
     verb::{ALLOW, Verb},
 };
-use crate::{Service, shares::Holder, tell_operator};
+use crate::{Service, shares::LeaseHolder, tell_operator};
 
 /// The value of `Server`.
 const SERVER: HeaderValue = HeaderValue::from_static(concat!("towpath/", env!("CARGO_PKG_VERSION")));
@@ -98,7 +98,7 @@ async fn carry_out(
     };
     account.identified(identity.caller.subject.clone());
     let exchange = Exchange {
-        holder: Holder::of(&identity.caller),
+        holder: LeaseHolder::of(&identity.caller),
         service,
         link: Arc::clone(link),
         identity,

@@ -78,7 +78,7 @@ pub(super) async fn text(exchange: &Exchange, mut body: Incoming) -> Result<Vec<
                 return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
             }
             if let Some(reserved) = reserved.last() {
-                reserved.moved(bytes.len());
+                reserved.record_progress(bytes.len());
             }
             let missing = (text.len() + bytes.len()).saturating_sub(reserved_bytes);
             if missing > 0 {

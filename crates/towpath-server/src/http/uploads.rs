@@ -35,7 +35,7 @@ use towpath_store::{
 
 use crate::{
     access::Person,
-    shares::{Class, Holder, Lease, Shares},
+    shares::{Class, Lease, LeaseHolder, Shares},
 };
 
 /// Maximum time that an upload waits for its next part.
@@ -171,7 +171,7 @@ impl Uploads {
     ///
     /// # Errors
     /// `Overloaded` if the holder's shares do not permit one more.
-    pub(super) fn lease(&self, holder: &Arc<Holder>, files: &Shares) -> Result<Leases> {
+    pub(super) fn lease(&self, holder: &Arc<LeaseHolder>, files: &Shares) -> Result<Leases> {
         let leases = self.shares.try_take(holder, 1, Class::Large).zip(files.try_take(holder, 1, Class::Large));
         let message = "your share of open uploads is exhausted: finish some, or try again later";
         let (upload, file) = leases.ok_or_else(|| Error::new(Fault::Overloaded, message))?;
@@ -364,7 +364,7 @@ mod tests {
         let handle = store.create(&caller, &path, CreateOptions::default()).await.unwrap();
         let (uploads, key) = (Uploads::default(), Key::new(&caller, &path, 10, Name::None));
         let files = Shares::new(16, 1, 1);
-        let leases = uploads.lease(&Holder::of(&caller), &files).unwrap();
+        let leases = uploads.lease(&LeaseHolder::of(&caller), &files).unwrap();
         let upload = uploads.open(key.clone(), handle, None, &[], leases);
         tokio::time::sleep(3 * IDLE).await;
         assert!(uploads.get(&key).is_some(), "a long piece is under way");
@@ -380,7 +380,7 @@ mod tests {
         let caller = |octet| Caller { address: Some([10, 0, 0, octet].into()), ..Caller::default() };
         let (uploads, files) = (Uploads::default(), Shares::new(1 << 20, 1, 1));
         let open = async |octet, size| {
-            let leases = uploads.lease(&Holder::of(&caller(octet)), &files)?;
+            let leases = uploads.lease(&LeaseHolder::of(&caller(octet)), &files)?;
             let handle = store.create(&caller(octet), &path, CreateOptions::default()).await.unwrap();
             drop(uploads.open(Key::new(&caller(octet), &path, size, Name::None), handle, None, &[], leases));
             Ok::<_, Error>(())

@@ -34,7 +34,7 @@ use towpath_store::{Error, Fault, ReadHandle};
 use super::{http10::StatusLine, link::Link, watchdog::ConnectionWatchdog};
 use crate::{
     Socket,
-    shares::{Lease, Standing},
+    shares::{Lease, PeerProgress},
     socket::is_of_connection,
 };
 
@@ -230,7 +230,7 @@ pub(super) struct Wire {
     outbox: Arc<Outbox>,
     watchdog: Arc<ConnectionWatchdog>,
     status_line: Arc<StatusLine>,
-    activity: Arc<Standing>,
+    activity: Arc<PeerProgress>,
     header_bytes: u64,
     opening: Opening,
 }
@@ -255,7 +255,7 @@ impl Wire {
         match &outcome {
             Poll::Ready(sent) => {
                 self.watchdog.record_sent();
-                self.activity.moved(*sent.as_ref().unwrap_or(&0));
+                self.activity.record_progress(*sent.as_ref().unwrap_or(&0));
             }
             Poll::Pending => self.watchdog.record_blocked(),
         }
@@ -288,7 +288,7 @@ impl AsyncRead for Wire {
         ready!(Pin::new(&mut self.socket).poll_read(cx, buffer))?;
         let received = buffer.filled().get(before..).unwrap_or_default();
         self.opening.take(received);
-        self.activity.moved(received.len());
+        self.activity.record_progress(received.len());
         let is_too_long =
             !received.is_empty() && self.watchdog.record_received(received.len()) > self.header_bytes.saturating_mul(2);
         if is_too_long && !self.opening.is_of_http2() {

@@ -6,12 +6,12 @@ use towpath_store::Caller;
 
 use super::*;
 
-fn holder(octet: u8) -> Arc<Holder> {
-    Holder::at([10, 0, 0, octet].into())
+fn holder(octet: u8) -> Arc<LeaseHolder> {
+    LeaseHolder::at([10, 0, 0, octet].into())
 }
 
 /// Takes single units until the pool grants no more.
-fn take_all(shares: &Shares, holder: &Arc<Holder>) -> Vec<Lease> {
+fn take_all(shares: &Shares, holder: &Arc<LeaseHolder>) -> Vec<Lease> {
     std::iter::from_fn(|| shares.try_take(holder, 1, Class::Large)).collect()
 }
 
@@ -38,7 +38,7 @@ fn hundreds_of_greedy_holders_leave_something_for_the_next() {
         })
         .collect();
     assert!(shares.try_take(&holder(0), 256 << 10, Class::Large).is_none());
-    let next = Holder::at([10, 0, 1, 0].into());
+    let next = LeaseHolder::at([10, 0, 1, 0].into());
     assert!(shares.try_take(&next, 128 << 10, Class::Small).is_some(), "{} holders", greedy.len());
 }
 
@@ -61,7 +61,7 @@ fn a_network_of_ipv6_is_one_holder_and_a_person_another() {
             issuer,
             ..Caller::default()
         };
-        Holder::of(&caller)
+        LeaseHolder::of(&caller)
     };
     assert_eq!(at("2001:db8::1", None), at("2001:db8::ffff:1", None));
     assert_ne!(at("2001:db8::1", None), at("2001:db8:0:1::1", None));
@@ -69,21 +69,21 @@ fn a_network_of_ipv6_is_one_holder_and_a_person_another() {
 }
 
 /// Returns a holder in one of the 65,536 networks of an IPv6 site.
-fn network_in(site: u16, network: u16) -> Arc<Holder> {
-    Holder::at(Ipv6Addr::new(0x2001, 0xdb8, site, network, 0, 0, 0, 1).into())
+fn network_in(site: u16, network: u16) -> Arc<LeaseHolder> {
+    LeaseHolder::at(Ipv6Addr::new(0x2001, 0xdb8, site, network, 0, 0, 0, 1).into())
 }
 
 #[tokio::test]
 async fn the_networks_of_a_site_have_a_share_together() {
     let shares = Shares::new(1600, 1, 3);
-    let take = |holder: &Arc<Holder>| shares.try_take(holder, 1, Class::Large);
+    let take = |holder: &Arc<LeaseHolder>| shares.try_take(holder, 1, Class::Large);
     // Starts at 0, because that network has the same address as the site.
     let take_by_each = |site| (0..=u16::MAX).filter_map(|network| take(&network_in(site, network))).collect::<Vec<_>>();
     let first = take_by_each(1);
     assert_eq!(first.len(), 1500 * 6 / 7);
-    let standing = Standing::watching(CancellationToken::new());
+    let progress = PeerProgress::watching(CancellationToken::new());
     let other = network_in(1, 7777);
-    let granted = shares.take_soon(&other, Class::Large, &standing, Duration::MAX).now_or_never();
+    let granted = shares.take_soon(&other, Class::Large, &progress, Duration::MAX).now_or_never();
     assert!(granted.is_some_and(|lease| lease.is_none()), "its site has its share");
     let second = take_by_each(2);
     assert_eq!(second.len(), 215 * 6 / 7);
@@ -106,14 +106,14 @@ fn a_greedy_network_leaves_something_to_its_neighbours() {
 async fn an_idle_network_loses_its_leases_to_its_site() {
     let shares = Shares::new(64, 1, 1);
     let end = CancellationToken::new();
-    let standing = Standing::new(end.clone());
+    let progress = PeerProgress::new(end.clone());
     let mut leases = Vec::new();
     for network in 0..100 {
-        leases.extend(shares.take(&network_in(1, network), 1, Class::Large, &standing).now_or_never());
+        leases.extend(shares.take(&network_in(1, network), 1, Class::Large, &progress).now_or_never());
     }
     assert_eq!(leases.len(), 40);
-    let _waits = standing.await_peer();
-    let (own, waiter) = (Standing::new(CancellationToken::new()), network_in(1, 5000));
+    let _waits = progress.await_peer();
+    let (own, waiter) = (PeerProgress::new(CancellationToken::new()), network_in(1, 5000));
     let waiting = shares.take(&waiter, 1, Class::Large, &own);
     let revoked = async {
         end.cancelled().await;
@@ -134,13 +134,13 @@ fn the_smallest_pool_gives_one_unit() {
 #[tokio::test]
 async fn a_request_that_was_given_up_takes_nothing() {
     let shares = Shares::new(16, 1, 1);
-    let standing = Standing::new(CancellationToken::new());
+    let progress = PeerProgress::new(CancellationToken::new());
     let all = take_all(&shares, &holder(1));
     let taker = holder(1);
-    let mut waiting = Box::pin(shares.take(&taker, 1, Class::Large, &standing));
+    let mut waiting = Box::pin(shares.take(&taker, 1, Class::Large, &progress));
     assert!(waiting.as_mut().now_or_never().is_none());
     drop(waiting);
-    let mut next = Box::pin(shares.take(&taker, 1, Class::Large, &standing));
+    let mut next = Box::pin(shares.take(&taker, 1, Class::Large, &progress));
     assert!(next.as_mut().now_or_never().is_none());
     drop(all);
     let lease = next.await;
@@ -152,10 +152,10 @@ async fn a_request_that_was_given_up_takes_nothing() {
 #[tokio::test]
 async fn a_grant_that_meets_a_request_given_up_comes_back() {
     let shares = Shares::new(16, 1, 1);
-    let standing = Standing::new(CancellationToken::new());
+    let progress = PeerProgress::new(CancellationToken::new());
     let all = take_all(&shares, &holder(1));
     let taker = holder(1);
-    let mut waiting = Box::pin(shares.take(&taker, 1, Class::Large, &standing));
+    let mut waiting = Box::pin(shares.take(&taker, 1, Class::Large, &progress));
     assert!(waiting.as_mut().now_or_never().is_none());
     // Granted, but not polled again.
     drop(all);
@@ -167,12 +167,12 @@ async fn a_grant_that_meets_a_request_given_up_comes_back() {
 #[tokio::test]
 async fn a_holder_that_has_nothing_goes_first() {
     let shares = Shares::new(160, 1, 1);
-    let standing = Standing::new(CancellationToken::new());
+    let progress = PeerProgress::new(CancellationToken::new());
     let (greedy, modest) = (holder(1), holder(2));
     let mut held = take_all(&shares, &greedy);
     // Others take the rest, so that little is free.
     let others: Vec<_> = (10..40).map(|octet| take_all(&shares, &holder(octet))).collect();
-    let mut waiting = Box::pin(shares.take(&modest, 30, Class::Large, &standing));
+    let mut waiting = Box::pin(shares.take(&modest, 30, Class::Large, &progress));
     assert!(waiting.as_mut().now_or_never().is_none());
     held.truncate(70);
     assert!(take_all(&shares, &greedy).is_empty(), "what it gives back is kept for the other");
@@ -184,21 +184,21 @@ async fn a_holder_that_has_nothing_goes_first() {
 async fn a_peer_that_does_not_move_loses_its_lease_to_a_holder_that_has_nothing() {
     let shares = Shares::new(64, 1, 1);
     let (stuck, slow) = (CancellationToken::new(), CancellationToken::new());
-    let [stuck_standing, slow_standing] = [&stuck, &slow].map(|end| Standing::new(end.clone()));
+    let [stuck_progress, slow_progress] = [&stuck, &slow].map(|end| PeerProgress::new(end.clone()));
     let mut leases = Vec::new();
-    for (octet, standing) in [(1, &stuck_standing), (2, &slow_standing)] {
-        while let Some(lease) = shares.take(&holder(octet), 1, Class::Large, standing).now_or_never() {
+    for (octet, progress) in [(1, &stuck_progress), (2, &slow_progress)] {
+        while let Some(lease) = shares.take(&holder(octet), 1, Class::Large, progress).now_or_never() {
             leases.push((octet, lease));
         }
     }
-    let (_stuck_waits, _slow_waits) = (stuck_standing.await_peer(), slow_standing.await_peer());
+    let (_stuck_waits, _slow_waits) = (stuck_progress.await_peer(), slow_progress.await_peer());
     tokio::time::advance(GRACE_AND_MORE).await;
-    stuck_standing.moved(1);
-    slow_standing.moved(1 << 20);
+    stuck_progress.record_progress(1);
+    slow_progress.record_progress(1 << 20);
     assert!(!stuck.is_cancelled(), "the memory is not wanted");
     let modest = holder(3);
-    let standing = Standing::new(CancellationToken::new());
-    let waiting = shares.take(&modest, 12, Class::Large, &standing);
+    let progress = PeerProgress::new(CancellationToken::new());
+    let waiting = shares.take(&modest, 12, Class::Large, &progress);
     let revoked = async {
         stuck.cancelled().await;
         leases.retain(|(octet, _)| *octet != 1);
@@ -211,17 +211,17 @@ async fn a_peer_that_does_not_move_loses_its_lease_to_a_holder_that_has_nothing(
 async fn a_greedy_holder_revokes_its_own_leases_only() {
     let shares = Shares::new(64, 1, 1);
     let (own, other) = (CancellationToken::new(), CancellationToken::new());
-    let [own_standing, other_standing] = [&own, &other].map(|end| Standing::new(end.clone()));
+    let [own_progress, other_progress] = [&own, &other].map(|end| PeerProgress::new(end.clone()));
     let greedy = holder(1);
     let mut mine = Vec::new();
-    let _others = shares.take(&holder(2), 1, Class::Large, &other_standing).await;
-    while let Some(lease) = shares.take(&greedy, 1, Class::Large, &own_standing).now_or_never() {
+    let _others = shares.take(&holder(2), 1, Class::Large, &other_progress).await;
+    while let Some(lease) = shares.take(&greedy, 1, Class::Large, &own_progress).now_or_never() {
         mine.push(lease);
     }
-    let (_own_waits, _other_waits) = (own_standing.await_peer(), other_standing.await_peer());
+    let (_own_waits, _other_waits) = (own_progress.await_peer(), other_progress.await_peer());
     tokio::time::advance(GRACE_AND_MORE).await;
-    let standing = Standing::new(CancellationToken::new());
-    let waiting = shares.take(&greedy, 1, Class::Large, &standing);
+    let progress = PeerProgress::new(CancellationToken::new());
+    let waiting = shares.take(&greedy, 1, Class::Large, &progress);
     let revoked = async {
         own.cancelled().await;
         mine.clear();
@@ -234,19 +234,19 @@ async fn a_greedy_holder_revokes_its_own_leases_only() {
 async fn a_holder_that_has_its_share_keeps_its_slow_peers_and_loses_its_idle_ones() {
     let shares = Shares::new(64, 1, 1);
     let (slow, idle) = (CancellationToken::new(), CancellationToken::new());
-    let [slow_standing, idle_standing] = [&slow, &idle].map(|end| Standing::new(end.clone()));
+    let [slow_progress, idle_progress] = [&slow, &idle].map(|end| PeerProgress::new(end.clone()));
     let holder = holder(1);
-    let idle_lease = shares.take(&holder, 1, Class::Large, &idle_standing).await;
+    let idle_lease = shares.take(&holder, 1, Class::Large, &idle_progress).await;
     let mut leases = Vec::new();
-    while let Some(lease) = shares.take(&holder, 1, Class::Large, &slow_standing).now_or_never() {
+    while let Some(lease) = shares.take(&holder, 1, Class::Large, &slow_progress).now_or_never() {
         leases.push(lease);
     }
-    let (_slow_waits, _idle_waits) = (slow_standing.await_peer(), idle_standing.await_peer());
-    let standing = Standing::new(CancellationToken::new());
-    let mut waiting = Box::pin(shares.take(&holder, 2, Class::Large, &standing));
+    let (_slow_waits, _idle_waits) = (slow_progress.await_peer(), idle_progress.await_peer());
+    let progress = PeerProgress::new(CancellationToken::new());
+    let mut waiting = Box::pin(shares.take(&holder, 2, Class::Large, &progress));
     assert!(waiting.as_mut().now_or_never().is_none());
     for second in 0..30 {
-        slow_standing.moved(1 << 10);
+        slow_progress.record_progress(1 << 10);
         // The clock is paused.
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(!slow.is_cancelled(), "after {second} s");
@@ -263,19 +263,19 @@ async fn a_holder_that_has_its_share_keeps_its_slow_peers_and_loses_its_idle_one
 async fn a_slow_peer_within_its_share_loses_nothing_to_a_holder_that_has_nothing() {
     let shares = Shares::new(64, 1, 1);
     let (slow, large) = (CancellationToken::new(), CancellationToken::new());
-    let [slow_standing, large_standing] = [&slow, &large].map(|end| Standing::new(end.clone()));
+    let [slow_progress, large_progress] = [&slow, &large].map(|end| PeerProgress::new(end.clone()));
     let mut held = Vec::new();
-    while let Some(lease) = shares.take(&holder(1), 1, Class::Large, &large_standing).now_or_never() {
+    while let Some(lease) = shares.take(&holder(1), 1, Class::Large, &large_progress).now_or_never() {
         held.push(lease);
     }
-    let _within = shares.take(&holder(2), 1, Class::Large, &slow_standing).await;
-    let (_slow_waits, _large_waits) = (slow_standing.await_peer(), large_standing.await_peer());
-    let (modest, standing) = (holder(3), Standing::new(CancellationToken::new()));
-    let mut waiting = Box::pin(shares.take(&modest, 15, Class::Large, &standing));
+    let _within = shares.take(&holder(2), 1, Class::Large, &slow_progress).await;
+    let (_slow_waits, _large_waits) = (slow_progress.await_peer(), large_progress.await_peer());
+    let (modest, progress) = (holder(3), PeerProgress::new(CancellationToken::new()));
+    let mut waiting = Box::pin(shares.take(&modest, 15, Class::Large, &progress));
     assert!(waiting.as_mut().now_or_never().is_none());
     for _ in 0..5 {
-        slow_standing.moved(1 << 10);
-        large_standing.moved(1 << 20);
+        slow_progress.record_progress(1 << 10);
+        large_progress.record_progress(1 << 20);
         // The clock is paused.
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
@@ -292,12 +292,12 @@ async fn a_newcomer_gets_what_the_largest_holder_leaves_idle() {
     let ends: Vec<_> = (0..20).map(|_| CancellationToken::new()).collect();
     let mut leases = Vec::new();
     for (octet, end) in ends.iter().enumerate() {
-        let standing = Standing::watching(end.clone());
-        while let Some(lease) = shares.take_soon(&holder(octet as u8), Class::Large, &standing, Duration::ZERO).await {
+        let progress = PeerProgress::watching(end.clone());
+        while let Some(lease) = shares.take_soon(&holder(octet as u8), Class::Large, &progress, Duration::ZERO).await {
             leases.push((octet, lease));
         }
     }
-    let newcomer = Standing::watching(CancellationToken::new());
+    let newcomer = PeerProgress::watching(CancellationToken::new());
     assert!(shares.take_soon(&holder(0), Class::Large, &newcomer, patience).await.is_none(), "it has its share");
     assert!(ends.iter().all(|end| !end.is_cancelled()));
     tokio::time::advance(GRACE_AND_MORE).await;

@@ -18,7 +18,7 @@ use towpath_store::{
     sys::clock::{self, Instant},
 };
 
-use crate::{access::Identity, shares::Holder};
+use crate::{access::Identity, shares::LeaseHolder};
 
 /// Maximum length of a key, in bytes. XRootD clients create keys of 24 bytes, dCache keys of 36.
 const MAX_KEY_BYTES: usize = 128;
@@ -26,7 +26,7 @@ const MAX_KEY_BYTES: usize = 128;
 /// Maximum number of grants. They last a minute, so this allows about 60 new copies per second.
 const MAX_GRANTS: usize = 4096;
 
-/// Maximum number of grants of one [`Holder`] without a token: two new copies per second, none of which is fetched
+/// Maximum number of grants of one [`LeaseHolder`] without a token: two new copies per second, none of which is fetched
 /// within the minute. Others can get grants as long as fewer than 32 holders do that.
 const MAX_GRANTS_OF_ONE: usize = 128;
 
@@ -99,8 +99,8 @@ impl Grant {
         Self { path, identity, login, addresses, expires }
     }
 
-    fn granter(&self) -> Arc<Holder> {
-        Holder::of(&self.identity.caller)
+    fn granter(&self) -> Arc<LeaseHolder> {
+        LeaseHolder::of(&self.identity.caller)
     }
 
     fn is_for(&self, visit: &Visit<'_>) -> bool {

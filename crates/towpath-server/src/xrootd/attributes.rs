@@ -23,15 +23,15 @@ use super::{
 };
 use crate::{
     access::{Activity, Identity},
-    buffers::Room,
+    buffers::MemoryPermit,
 };
 
 /// Attributes of an upload that is not closed.
 #[derive(Debug, Default)]
-pub(super) struct Waiting(Mutex<BTreeMap<Bytes, (Bytes, Room)>>);
+pub(super) struct Waiting(Mutex<BTreeMap<Bytes, (Bytes, MemoryPermit)>>);
 
 /// The owner of the attributes that a request addresses.
-enum Holder<'a> {
+enum AttributeTarget<'a> {
     /// A file that has a name.
     Named { exchange: &'a Exchange, identity: &'a Identity, path: &'a StorePath },
     /// An upload.
@@ -51,8 +51,8 @@ pub(super) async fn on_path(exchange: &Exchange, request: &Fattr) -> Served {
 pub(super) async fn on_file(exchange: &Exchange, file: &OpenFile, operation: &FattrOperation) -> Served {
     match &file.access {
         FileAccess::Write(writing) if writing.is_new() => {
-            let holder = Holder::Upload { session: &exchange.session, waiting: &writing.attributes };
-            serve(exchange, &holder, operation).await
+            let target = AttributeTarget::Upload { session: &exchange.session, waiting: &writing.attributes };
+            serve(exchange, &target, operation).await
         }
         _ => on_named(exchange, &file.identity, &file.path, operation).await,
     }
@@ -63,34 +63,34 @@ async fn on_named(exchange: &Exchange, identity: &Identity, path: &StorePath, op
         FattrOperation::Get(_) | FattrOperation::List { .. } => identity.check(Activity::Stat, path)?,
         FattrOperation::Set { .. } | FattrOperation::Del(_) => identity.check(Activity::Modify, path)?,
     }
-    serve(exchange, &Holder::Named { exchange, identity, path }, operation).await
+    serve(exchange, &AttributeTarget::Named { exchange, identity, path }, operation).await
 }
 
-async fn serve(exchange: &Exchange, holder: &Holder<'_>, operation: &FattrOperation) -> Served {
+async fn serve(exchange: &Exchange, target: &AttributeTarget<'_>, operation: &FattrOperation) -> Served {
     if !exchange.session.service.store.capabilities().attributes {
         return Err(Refusal::new(Fault::Unsupported, "this storage does not support attributes").into());
     }
     let results = match operation {
         FattrOperation::List { values } => {
-            let entries = holder.all().await?.into_iter();
+            let entries = target.all().await?.into_iter();
             let entries = entries.map(|(name, value)| FattrEntry { name, value: values.then_some(value) });
             return exchange.ok(&FattrList(entries.collect()).to_body());
         }
         FattrOperation::Get(names) => {
-            let attributes = holder.all().await?;
+            let attributes = target.all().await?;
             names.iter().map(|name| found(name, &attributes)).collect()
         }
         FattrOperation::Set { new, attributes } => {
             let mut results = Vec::with_capacity(attributes.len());
             for (name, value) in attributes {
-                results.push(result(name, holder.set(name, Some(value), *new).await)?);
+                results.push(result(name, target.set(name, Some(value), *new).await)?);
             }
             results
         }
         FattrOperation::Del(names) => {
             let mut results = Vec::with_capacity(names.len());
             for name in names {
-                results.push(result(name, holder.set(name, None, false).await)?);
+                results.push(result(name, target.set(name, None, false).await)?);
             }
             results
         }
@@ -103,10 +103,10 @@ async fn serve(exchange: &Exchange, holder: &Holder<'_>, operation: &FattrOperat
 /// # Errors
 /// Those of the store. The file then exists and is complete, but lacks an attribute; the message says so.
 pub(super) async fn settle(exchange: &Exchange, file: &OpenFile, waiting: &Waiting) -> towpath_store::Result<()> {
-    let holder = Holder::Named { exchange, identity: &file.identity, path: &file.path };
+    let target = AttributeTarget::Named { exchange, identity: &file.identity, path: &file.path };
     let attributes = std::mem::take(&mut *waiting.lock());
-    for (name, (value, _room)) in attributes {
-        holder.set(&name, Some(&value), false).await.map_err(|error| {
+    for (name, (value, _permit)) in attributes {
+        target.set(&name, Some(&value), false).await.map_err(|error| {
             let name = name.escape_ascii();
             Error::new(error.fault(), format!("the file is stored, but not its attribute `{name}`: {error}"))
         })?;
@@ -114,7 +114,7 @@ pub(super) async fn settle(exchange: &Exchange, file: &OpenFile, waiting: &Waiti
     Ok(())
 }
 
-impl Holder<'_> {
+impl AttributeTarget<'_> {
     async fn all(&self) -> towpath_store::Result<Vec<(Bytes, Bytes)>> {
         match self {
             Self::Named { exchange, identity, path } => {
@@ -133,17 +133,17 @@ impl Holder<'_> {
             }
             Self::Upload { session, waiting } => {
                 let Some(value) = value else { return waiting.remove(name) };
-                let room = session.attributes.room_now(name.len() + value.len()).ok_or_else(|| {
+                let permit = session.attributes.try_acquire(name.len() + value.len()).ok_or_else(|| {
                     Error::new(Fault::Overloaded, "too many attributes are pending on open uploads: close some")
                 })?;
-                waiting.insert(name, value, room, create)
+                waiting.insert(name, value, permit, create)
             }
         }
     }
 }
 
 impl Waiting {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Bytes, (Bytes, Room)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Bytes, (Bytes, MemoryPermit)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -151,13 +151,13 @@ impl Waiting {
         self.lock().iter().map(|(name, (value, _))| (name.clone(), value.clone())).collect()
     }
 
-    fn insert(&self, name: &[u8], value: &[u8], room: Room, create: bool) -> towpath_store::Result<()> {
+    fn insert(&self, name: &[u8], value: &[u8], permit: MemoryPermit, create: bool) -> towpath_store::Result<()> {
         let mut attributes = self.lock();
         if create && attributes.contains_key(name) {
             return Err(Error::new(Fault::AlreadyExists, "the attribute already exists"));
         }
         // Copied, because the received bytes share the memory of the whole request.
-        attributes.insert(Bytes::copy_from_slice(name), (Bytes::copy_from_slice(value), room));
+        attributes.insert(Bytes::copy_from_slice(name), (Bytes::copy_from_slice(value), permit));
         Ok(())
     }
 

@@ -19,7 +19,7 @@ use super::{
     split,
     write::Delivery,
 };
-use crate::shares::Standing;
+use crate::shares::PeerProgress;
 
 /// Maximum number of bytes buffered before their request arrives: enough to notice the end of the connection.
 const AHEAD_BYTES: usize = 4096;
@@ -47,11 +47,16 @@ struct BoundReader {
     receiving: Receiving,
     /// Data that arrived before their request.
     ahead: BytesMut,
-    activity: Arc<Standing>,
+    activity: Arc<PeerProgress>,
 }
 
 /// Binds the connection to `session`, and serves it until either ends.
-pub(super) async fn serve(session: Arc<Session>, stream_id: StreamId, admitted: Admitted, activity: &Arc<Standing>) {
+pub(super) async fn serve(
+    session: Arc<Session>,
+    stream_id: StreamId,
+    admitted: Admitted,
+    activity: &Arc<PeerProgress>,
+) {
     let Admitted { socket, mut framer, unsent: mut answer, .. } = admitted;
     let (receiving, sending) = split(socket);
     let outbox = Arc::new(Outbox::new(

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     Socket,
-    shares::{AwaitsPeer, Standing},
+    shares::{AwaitsPeer, PeerProgress},
 };
 
 /// Maximum size of one receive, in bytes: two vectors of 1,024 elements.
@@ -67,7 +67,7 @@ impl Receiving {
     /// The connection or the session ended, or no byte arrived for longer than `limits.stall`.
     pub(super) async fn fill(
         &mut self,
-        (session, activity): (&Session, &Standing),
+        (session, activity): (&Session, &PeerProgress),
         missing: usize,
         buffer: &mut Vec<u8>,
     ) -> Result<(), End> {
@@ -84,8 +84,8 @@ impl Receiving {
             match received {
                 Ok(Ok(0)) | Ok(Err(_)) => return Err(End::Broken),
                 Ok(Ok(received)) => {
-                    session.receiving.moved(received);
-                    activity.moved(received);
+                    session.receiving.record_progress(received);
+                    activity.record_progress(received);
                 }
                 Err(_) => return Err(End::Dropped("stalled while sending data")),
             }
@@ -135,7 +135,7 @@ pub(super) struct Connection {
     /// Arrival time of the bytes being processed.
     pub(super) since: clock::Instant,
     /// Tracks the client's progress in sending and receiving.
-    pub(super) activity: Arc<Standing>,
+    pub(super) activity: Arc<PeerProgress>,
 }
 
 impl Connection {
@@ -198,7 +198,7 @@ impl Connection {
                     if received == 0 {
                         return Ok(End::Finished);
                     }
-                    self.session.receiving.moved(received);
+                    self.session.receiving.record_progress(received);
                     silence.broken();
                     self.since = clock::now();
                     self.activity.touch(self.since);

@@ -337,7 +337,7 @@ mod tests {
     use super::*;
     use crate::{
         ServeConfig, Server,
-        shares::Standing,
+        shares::PeerProgress,
         xrootd::{outbox::Sending, session::Terms},
     };
 
@@ -350,7 +350,7 @@ mod tests {
         let (connected, accepted) = tokio::join!(net::connect(here), listener.accept());
         let (_, sending) = connected.unwrap().into_split();
         let end = CancellationToken::new();
-        let standings = [Standing::new(end.clone()), Standing::new(end.clone())];
+        let standings = [PeerProgress::new(end.clone()), PeerProgress::new(end.clone())];
         let outbox = Arc::new(Outbox::new(Sending::Plain(sending), &service, end, standings));
         let session = Session::begin(
             &service,

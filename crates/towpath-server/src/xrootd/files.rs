@@ -15,7 +15,7 @@ use towpath_store::{Error, Fault, Metadata, ReadHandle, StorePath, WriteHandle, 
 use super::{attributes::Waiting, exchange::Refusal, order::Order, third_party::Pull};
 use crate::{
     access::{Activity, Identity},
-    shares::{Lease, Standing},
+    shares::{Lease, PeerProgress},
 };
 
 /// The open files of a session, by handle.
@@ -34,7 +34,7 @@ pub(super) struct Slot {
     number: u32,
     /// The client's lease of one open file, and its progress.
     _lease: Option<Lease>,
-    standing: Option<Arc<Standing>>,
+    progress: Option<Arc<PeerProgress>>,
 }
 
 /// An open file.
@@ -99,7 +99,7 @@ impl Files {
     ///
     /// # Errors
     /// `Overloaded` if the session has reached its limit of open files.
-    pub(super) fn reserve(&self, lease: Lease, standing: Arc<Standing>) -> Result<Arc<Slot>, Refusal> {
+    pub(super) fn reserve(&self, lease: Lease, progress: Arc<PeerProgress>) -> Result<Arc<Slot>, Refusal> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let index = slots.iter().position(Option::is_none).unwrap_or(slots.len());
         if index >= self.limit {
@@ -107,7 +107,7 @@ impl Files {
             return Err(Refusal::new(Fault::Overloaded, message));
         }
         let number = u32::try_from(index).unwrap_or(u32::MAX);
-        let slot = Arc::new(Slot { number, _lease: Some(lease), standing: Some(standing), ..Slot::default() });
+        let slot = Arc::new(Slot { number, _lease: Some(lease), progress: Some(progress), ..Slot::default() });
         if index == slots.len() {
             slots.push(None);
         }
@@ -163,8 +163,8 @@ impl Slot {
 
     /// Records that the client uses it.
     pub(super) fn touch(&self, now: Instant) {
-        if let Some(standing) = &self.standing {
-            standing.touch(now);
+        if let Some(progress) = &self.progress {
+            progress.touch(now);
         }
     }
 

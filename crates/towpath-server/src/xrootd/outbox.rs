@@ -35,7 +35,7 @@ use towpath_store::sys::clock;
 
 use crate::{
     Service, Socket,
-    shares::{AwaitsPeer, Standing},
+    shares::{AwaitsPeer, PeerProgress},
     socket::is_of_connection,
 };
 
@@ -68,9 +68,9 @@ pub(super) struct Outbox {
     threads: Arc<Semaphore>,
     short: std::sync::Mutex<Short>,
     /// Tracks the client's progress with the memory of its responses.
-    standing: Arc<Standing>,
+    progress: Arc<PeerProgress>,
     /// Tracks the client's progress in general.
-    activity: Arc<Standing>,
+    activity: Arc<PeerProgress>,
     state: State,
 }
 
@@ -100,13 +100,13 @@ impl Outbox {
         half: Sending,
         service: &Service,
         end: CancellationToken,
-        [standing, activity]: [Arc<Standing>; 2],
+        [progress, activity]: [Arc<PeerProgress>; 2],
     ) -> Self {
         let (stall, threads) = (service.limits.stall.0, Arc::clone(&service.file_senders));
         let plain = matches!(half, Sending::Plain(_));
         let state = State { torn: AtomicBool::new(false), late: AtomicBool::new(false), end };
         let (half, short) = (Arc::new(Mutex::new(half)), std::sync::Mutex::default());
-        Self { half, plain, stall, threads, short, standing, activity, state }
+        Self { half, plain, stall, threads, short, progress, activity, state }
     }
 
     /// Whether the client stalled for too long.
@@ -157,7 +157,7 @@ impl Outbox {
         let mut awaits = None;
         while !frames.is_empty() {
             let sent = self.in_time(&mut awaits, half.write(frames)).await?;
-            self.standing.moved(sent);
+            self.progress.record_progress(sent);
             frames = frames.get(sent..).unwrap_or_default();
         }
         self.in_time(&mut awaits, half.flush()).await?;
@@ -173,7 +173,7 @@ impl Outbox {
         IoSlice::advance_slices(&mut slices, 0);
         while !slices.is_empty() {
             let sent = self.in_time(&mut awaits, half.write_vectored(slices)).await?;
-            self.standing.moved(sent);
+            self.progress.record_progress(sent);
             IoSlice::advance_slices(&mut slices, sent);
         }
         self.in_time(&mut awaits, half.flush()).await?;
@@ -209,7 +209,7 @@ impl Outbox {
             half = half_again;
             match outcome? {
                 Moved::Some(bytes) => {
-                    self.standing.moved(usize::try_from(bytes).unwrap_or(usize::MAX));
+                    self.progress.record_progress(usize::try_from(bytes).unwrap_or(usize::MAX));
                     sent += bytes;
                 }
                 Moved::NoRoom => self.in_time(&mut awaits, plain(&half)?.writable()).await?,
@@ -293,7 +293,7 @@ impl Outbox {
         if let Poll::Ready(done) = futures::poll!(&mut step) {
             return done;
         }
-        awaits.get_or_insert_with(|| self.standing.await_peer());
+        awaits.get_or_insert_with(|| self.progress.await_peer());
         let stepped = timeout(self.stall, step).await;
         if stepped.is_ok() {
             self.activity.touch(clock::now());
@@ -455,7 +455,7 @@ mod tests {
         let client = net::connect(listener.local_addr().unwrap()).await.unwrap();
         let (_, sending) = listener.accept().await.unwrap().0.into_split();
         let end = CancellationToken::new();
-        let standings = [Standing::new(end.clone()), Standing::new(end.clone())];
+        let standings = [PeerProgress::new(end.clone()), PeerProgress::new(end.clone())];
         (client, Outbox::new(Sending::Plain(sending), &service, end, standings))
     }
 

@@ -26,9 +26,9 @@ use crate::{
     Buffers, Service,
     access::{Identity, Person},
     access_log::Record,
-    buffers::Room,
+    buffers::MemoryPermit,
     metrics::Face,
-    shares::{Class, FILE_PATIENCE, Holder, Lease, Standing},
+    shares::{Class, FILE_PATIENCE, Lease, LeaseHolder, PeerProgress},
 };
 
 /// Maximum number of bound connections of a session, as reported by `query config bind_max`.
@@ -74,10 +74,10 @@ pub(super) struct Session {
     /// Cancelled when the session ends or the server stops.
     pub(super) ended: CancellationToken,
     /// The holder whose shares of memory and files it uses.
-    pub(super) holder: Arc<Holder>,
+    pub(super) holder: Arc<LeaseHolder>,
     /// Tracks the client's progress in receiving responses and in sending data.
-    pub(super) sending: Arc<Standing>,
-    pub(super) receiving: Arc<Standing>,
+    pub(super) sending: Arc<PeerProgress>,
+    pub(super) receiving: Arc<PeerProgress>,
     /// Cancelled when other clients need memory that this one does not release; the session then ends.
     pub(super) revoked: CancellationToken,
     /// Memory for attributes of uploads that are not closed.
@@ -103,7 +103,7 @@ pub(super) struct Terms {
 /// A permit for memory, within the limits of the connection and of the server.
 #[derive(Debug)]
 pub(super) struct Memory {
-    _own: Option<Room>,
+    _own: Option<MemoryPermit>,
     _all: Lease,
 }
 
@@ -118,9 +118,9 @@ impl Session {
             id: terms.id,
             peer: terms.peer,
             local: terms.local,
-            holder: Holder::of(&terms.identity.caller),
-            sending: Standing::new(revoked.clone()),
-            receiving: Standing::new(revoked.clone()),
+            holder: LeaseHolder::of(&terms.identity.caller),
+            sending: PeerProgress::new(revoked.clone()),
+            receiving: PeerProgress::new(revoked.clone()),
             revoked,
             identity: Arc::new(terms.identity),
             login: terms.login,
@@ -156,14 +156,14 @@ impl Session {
 
     /// Reserves memory for a response.
     pub(super) async fn memory_to_answer(&self, bytes: usize) -> Memory {
-        let own = self.answers.room(bytes).await;
+        let own = self.answers.acquire(bytes).await;
         Memory { _own: Some(own), _all: self.service.memory.take(&self.holder, bytes, &self.sending).await }
     }
 
     /// Reserves memory for received data. Its limit is separate from that for responses, so that a client that sends
     /// before it reads makes progress.
     pub(super) async fn memory_to_receive(&self, bytes: usize) -> Memory {
-        let own = self.uploads.room(bytes).await;
+        let own = self.uploads.acquire(bytes).await;
         Memory { _own: Some(own), _all: self.service.memory.take(&self.holder, bytes, &self.receiving).await }
     }
 
@@ -181,15 +181,15 @@ impl Session {
 
     /// Records that the client has sent `bytes` of data.
     pub(super) fn received(&self, bytes: usize) {
-        self.uploads.moved(bytes);
+        self.uploads.record_progress(bytes);
     }
 
     /// Takes a lease for a file, or a directory to list, from the client's share.
     ///
     /// # Errors
     /// `Overloaded` if the share does not permit one more.
-    pub(super) async fn lease_file(&self, class: Class, standing: &Arc<Standing>) -> Result<Lease, Refusal> {
-        let lease = self.service.files.take_soon(&self.holder, class, standing, FILE_PATIENCE).await;
+    pub(super) async fn lease_file(&self, class: Class, progress: &Arc<PeerProgress>) -> Result<Lease, Refusal> {
+        let lease = self.service.files.take_soon(&self.holder, class, progress, FILE_PATIENCE).await;
         let message = "your share of open files is exhausted: close some, or try again later";
         lease.ok_or_else(|| Refusal::new(Fault::Overloaded, message))
     }
@@ -200,8 +200,8 @@ impl Session {
     /// `Overloaded` if the session's limit or the client's share of open files is exhausted.
     pub(super) async fn reserve_slot(&self) -> Result<Arc<Slot>, Refusal> {
         let class = if self.files.has_fewer_than(FEW_FILES) { Class::Small } else { Class::Large };
-        let standing = Standing::watching(self.revoked.clone());
-        self.files.reserve(self.lease_file(class, &standing).await?, standing)
+        let progress = PeerProgress::watching(self.revoked.clone());
+        self.files.reserve(self.lease_file(class, &progress).await?, progress)
     }
 
     /// Binds a further connection.

@@ -11,7 +11,7 @@ use tokio::{
     net::{TcpSocket, TcpStream},
 };
 use towpath_server::{
-    shares::{Class, Holder, Lease},
+    shares::{Class, Lease, LeaseHolder},
     units::ByteSize,
 };
 use towpath_store::{Caller, CreateOptions, Expectation, StorePath};
@@ -172,7 +172,7 @@ async fn site_without_files() -> (Site, Vec<Lease>) {
     let site = Site::in_memory_with(&config);
     put(&site, "/long", Pattern::new(5).bytes(0, 4 << 20)).await;
     put(&site, "/short", "short".into()).await;
-    let holder = Holder::at(Ipv4Addr::LOCALHOST.into());
+    let holder = LeaseHolder::at(Ipv4Addr::LOCALHOST.into());
     let share = std::iter::from_fn(|| site.service.files.try_take(&holder, 1, Class::Large)).collect();
     (site, share)
 }

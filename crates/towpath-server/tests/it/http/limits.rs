@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 use towpath_server::{
-    shares::{Class, Holder, Lease, Standing},
+    shares::{Class, Lease, LeaseHolder, PeerProgress},
     units::ByteSize,
 };
 use towpath_store::{Caller, CreateOptions, Expectation, StorePath};
@@ -93,10 +93,10 @@ async fn who_leaves_one_answer_in_memory_is_dropped_whatever_else_it_takes() {
     };
     assert_eq!(rest_moves().await, 0, "nobody lacks the memory");
     let _hungry = take_most(&site);
-    let (waiting, standing) = (Holder::at([10, 0, 1, 0].into()), Standing::new(CancellationToken::new()));
+    let (waiting, progress) = (LeaseHolder::at([10, 0, 1, 0].into()), PeerProgress::new(CancellationToken::new()));
     tokio::select! {
         dropped = rest_moves() => assert_eq!(dropped, 1, "the memory came back too late"),
-        _ = site.service.memory.take(&waiting, 4 << 20, &standing) => {}
+        _ = site.service.memory.take(&waiting, 4 << 20, &progress) => {}
     }
     until_dropped(&site, 1).await;
 }
@@ -105,7 +105,7 @@ async fn who_leaves_one_answer_in_memory_is_dropped_whatever_else_it_takes() {
 fn take_most(site: &Site) -> Vec<Lease> {
     let shares = site.service.memory.shares();
     let of_one = |octet: u8| {
-        let holder = Holder::at([10, 0, 0, octet].into());
+        let holder = LeaseHolder::at([10, 0, 0, octet].into());
         std::iter::from_fn(move || shares.try_take(&holder, 1 << 20, Class::Large))
     };
     (0..64).flat_map(of_one).collect()

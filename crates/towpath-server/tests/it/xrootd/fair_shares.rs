@@ -8,7 +8,7 @@ use towpath_proto::xrootd::{
     request::{PgRead, Ping, Read, Write},
 };
 use towpath_server::{
-    shares::{Class, Holder, Standing},
+    shares::{Class, LeaseHolder, PeerProgress},
     units::ByteSize,
 };
 use towpath_store::memory::MemoryStore;
@@ -62,12 +62,12 @@ async fn a_client_that_takes_nothing_ends_when_another_has_no_memory() {
     let greedy = greedy(&site).await;
     let shares = site.service.memory.shares();
     let of_one = |octet: u8| {
-        let holder = Holder::at([10, 0, 0, octet].into());
+        let holder = LeaseHolder::at([10, 0, 0, octet].into());
         std::iter::from_fn(move || shares.try_take(&holder, 64 << 10, Class::Large))
     };
     let _hungry: Vec<_> = (0..64).flat_map(of_one).collect();
-    let (waiting, standing) = (Holder::at([10, 0, 1, 0].into()), Standing::new(CancellationToken::new()));
-    let _granted = site.service.memory.take(&waiting, 1 << 20, &standing).await;
+    let (waiting, progress) = (LeaseHolder::at([10, 0, 1, 0].into()), PeerProgress::new(CancellationToken::new()));
+    let _granted = site.service.memory.take(&waiting, 1 << 20, &progress).await;
     for peer in greedy.into_iter().take(1) {
         peer.closed().await;
     }
@@ -81,7 +81,7 @@ async fn a_long_read_of_a_short_file_may_come_from_the_reserve() {
     site.put("/short", &data).await;
     let mut peer = Peer::logged_in(&site).await;
     let handle = peer.open("/short", OpenOptions::open_read).await;
-    let (holder, shares) = (Holder::at(Ipv4Addr::LOCALHOST.into()), site.service.memory.shares());
+    let (holder, shares) = (LeaseHolder::at(Ipv4Addr::LOCALHOST.into()), site.service.memory.shares());
     let _share: Vec<_> = std::iter::from_fn(|| shares.try_take(&holder, 64 << 10, Class::Large)).collect();
     let length = 4 << 20;
     assert_eq!(peer.ask(Read { handle, length, ..Read::default() }).await.ok(), data);

@@ -13,15 +13,15 @@ use crate::access::{Person, network_of};
 /// one network are one holder. Its leases also count for its network and, with IPv6, for its site, and are limited by
 /// the shares of both.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Holder {
+pub struct LeaseHolder {
     person: Person,
     network: Option<IpAddr>,
     /// The same person in the whole site (IPv6: 48 bits, 65,536 networks) that contains the network. `None` for IPv4.
-    site: Option<Arc<Holder>>,
+    site: Option<Arc<LeaseHolder>>,
     pub(super) is_site: bool,
 }
 
-impl Holder {
+impl LeaseHolder {
     /// Returns the holder that a caller's requests are counted for.
     pub fn of(caller: &Caller) -> Arc<Self> {
         let (person, network) = (Person::of(caller), caller.address.map(network_of));

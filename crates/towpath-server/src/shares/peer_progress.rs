@@ -27,7 +27,7 @@ const MIN_BYTES_PER_MS: u64 = 32;
 /// Tracks the progress of a peer. For memory there is one for each HTTP response and for each direction of an xroot
 /// connection; for files and connections, one for each connection and for each open xroot file.
 #[derive(Debug)]
-pub struct Standing {
+pub struct PeerProgress {
     began: Instant,
     /// Number of pieces that wait for the peer.
     waits: AtomicUsize,
@@ -47,7 +47,7 @@ pub(super) enum Pace {
     Idle,
 }
 
-impl Standing {
+impl PeerProgress {
     /// Creates a tracker whose leases are revoked by cancelling `end`.
     pub fn new(end: CancellationToken) -> Arc<Self> {
         Arc::new(Self::of(0, end))
@@ -80,7 +80,7 @@ impl Standing {
     }
 
     /// Records that the peer has received or sent `bytes`.
-    pub fn moved(&self, bytes: usize) {
+    pub fn record_progress(&self, bytes: usize) {
         if bytes > 0 && self.waits.load(Relaxed) > 0 {
             let now = self.ms(clock::now());
             let bought = bytes as u64 / MIN_BYTES_PER_MS;
@@ -110,12 +110,12 @@ impl Standing {
 
 /// Guard for something that waits for the peer.
 #[derive(Debug)]
-pub struct AwaitsPeer(Arc<Standing>);
+pub struct AwaitsPeer(Arc<PeerProgress>);
 
 impl AwaitsPeer {
-    /// See [`Standing::moved`].
-    pub fn moved(&self, bytes: usize) {
-        self.0.moved(bytes);
+    /// See [`PeerProgress::record_progress`].
+    pub fn record_progress(&self, bytes: usize) {
+        self.0.record_progress(bytes);
     }
 }
 
