@@ -2,7 +2,7 @@
 //!
 //! The life of a connection: [`login`] creates its session (handshake, `protocol`, TLS, `login`, `auth`) or joins it
 //! to an existing one (`bind`). Then [`connection`] reads requests; those that need no waiting are answered
-//! immediately ([`at_once`]), the others become a [`job`] at their position in the [`order`] of requests or, if data
+//! immediately ([`immediate`]), the others become a [`job`] at their position in the [`order`] of requests or, if data
 //! follow, a [`write`]. Responses are sent through the [`outbox`]. [`bound`] serves connections that carry data for
 //! another one.
 //!
@@ -18,12 +18,12 @@
 //! Unsupported requests (`chkpoint`, `clone`, `gpfile`, ...) are rejected with an error response; only an unparsable
 //! request stream ends the connection.
 
-mod at_once;
 mod attributes;
 mod bound;
 mod connection;
 mod exchange;
 mod files;
+mod immediate;
 mod job;
 mod listing;
 mod login;

@@ -282,7 +282,7 @@ impl Connection {
                 return write::discard_bound_data(self, &header).await;
             }
         };
-        if self.answer_at_once(&header, &request) {
+        if self.try_answer(&header, &request) {
             return Ok(());
         }
         match request {

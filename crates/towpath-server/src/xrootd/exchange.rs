@@ -350,8 +350,8 @@ mod tests {
         let (connected, accepted) = tokio::join!(net::connect(here), listener.accept());
         let (_, sending) = connected.unwrap().into_split();
         let end = CancellationToken::new();
-        let standings = [PeerProgress::new(end.clone()), PeerProgress::new(end.clone())];
-        let outbox = Arc::new(Outbox::new(Sending::Plain(sending), &service, end, standings));
+        let trackers = [PeerProgress::new(end.clone()), PeerProgress::new(end.clone())];
+        let outbox = Arc::new(Outbox::new(Sending::Plain(sending), &service, end, trackers));
         let session = Session::begin(
             &service,
             Terms {

@@ -45,12 +45,12 @@ pub(super) enum Turn {
 
 impl Order {
     /// Takes a shared turn if it is available immediately.
-    pub(super) fn shared_now(&self) -> Option<SemaphorePermit<'_>> {
+    pub(super) fn try_shared(&self) -> Option<SemaphorePermit<'_>> {
         self.places.try_acquire().ok()
     }
 
     /// Takes an exclusive turn if it is available immediately.
-    pub(super) fn exclusive_now(&self) -> Option<SemaphorePermit<'_>> {
+    pub(super) fn try_exclusive(&self) -> Option<SemaphorePermit<'_>> {
         self.places.try_acquire_many(EVERYBODY).ok()
     }
 
@@ -95,12 +95,12 @@ mod tests {
         let (first, second) = (order.turn(Hold::Shared).await, order.turn(Hold::Shared).await);
         assert!(matches!((&first, &second), (Turn::Now { .. }, Turn::Now { .. })));
         let alone = order.turn(Hold::Exclusive).await;
-        assert!(order.shared_now().is_none(), "nobody overtakes one who waits");
+        assert!(order.try_shared().is_none(), "nobody overtakes one who waits");
         let behind = order.turn(Hold::Shared).await;
         drop((first, second));
         let alone = alone.wait().await;
         assert!(futures::FutureExt::now_or_never(behind.wait()).is_none());
         drop(alone);
-        assert!(order.shared_now().is_some());
+        assert!(order.try_shared().is_some());
     }
 }

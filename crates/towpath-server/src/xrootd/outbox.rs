@@ -94,8 +94,8 @@ struct State {
 }
 
 impl Outbox {
-    /// Creates an outbox that sends on `half` and cancels `end` on failure. The client's progress is recorded in the
-    /// standings for response memory and for the connection.
+    /// Creates an outbox that sends on `half` and cancels `end` on failure. Records the client's progress for the
+    /// memory of responses and for the connection.
     pub(super) fn new(
         half: Sending,
         service: &Service,
@@ -455,8 +455,8 @@ mod tests {
         let client = net::connect(listener.local_addr().unwrap()).await.unwrap();
         let (_, sending) = listener.accept().await.unwrap().0.into_split();
         let end = CancellationToken::new();
-        let standings = [PeerProgress::new(end.clone()), PeerProgress::new(end.clone())];
-        (client, Outbox::new(Sending::Plain(sending), &service, end, standings))
+        let trackers = [PeerProgress::new(end.clone()), PeerProgress::new(end.clone())];
+        (client, Outbox::new(Sending::Plain(sending), &service, end, trackers))
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! Responses that need no waiting, produced by the connection's reader without a task.
 //!
 //! A request that needs more writes nothing and becomes a job ([`super::job`]): a read that is not in memory, a file
-//! that is still being opened, a response of more than [`AT_ONCE_BYTES`].
+//! that is still being opened, a response of more than [`MAX_IMMEDIATE_BYTES`].
 
 use bytes::{BufMut as _, BytesMut};
 use futures::FutureExt as _;
@@ -22,16 +22,16 @@ use crate::{metrics::Face, tell_operator};
 
 /// Maximum file data in an immediate response, in bytes: longer ones would block the network thread for other
 /// connections.
-const AT_ONCE_BYTES: usize = 64 << 10;
+const MAX_IMMEDIATE_BYTES: usize = 64 << 10;
 /// Maximum number of vector elements read without yielding; longer vectors are read in groups.
-const READ_ELEMENTS: usize = 16;
+const MAX_IMMEDIATE_ELEMENTS: usize = 16;
 
 /// The outcome with the number of bytes of file data moved; `None` if the request has to wait.
-type AtOnce = Option<Result<u64, Refusal>>;
+type ImmediateOutcome = Option<Result<u64, Refusal>>;
 
 impl Connection {
     /// Answers the request if that needs no waiting. Returns whether it did.
-    pub(super) fn answer_at_once(&mut self, header: &RequestHeader, request: &Request) -> bool {
+    pub(super) fn try_answer(&mut self, header: &RequestHeader, request: &Request) -> bool {
         let mark = self.out.len();
         let path = self.path_to_log(request);
         let outcome = match request {
@@ -57,7 +57,7 @@ impl Connection {
             self.out.truncate(mark);
             return false;
         };
-        self.concluded(header, outcome, mark, path.as_ref());
+        self.conclude(header, outcome, mark, path.as_ref());
         true
     }
 
@@ -80,7 +80,7 @@ impl Connection {
         Some(self.session.files.find(handle).ok()?.file().ok()?.path.clone())
     }
 
-    fn concluded(
+    fn conclude(
         &mut self,
         header: &RequestHeader,
         outcome: Result<u64, Refusal>,
@@ -101,8 +101,8 @@ impl Connection {
         self.session.record(&Outcome { verb, path, subject: None, fault, moved_bytes, since });
     }
 
-    fn read(&mut self, stream_id: StreamId, request: &Read) -> AtOnce {
-        if request.path_id.0 != 0 || request.length as usize > AT_ONCE_BYTES {
+    fn read(&mut self, stream_id: StreamId, request: &Read) -> ImmediateOutcome {
+        if request.path_id.0 != 0 || request.length as usize > MAX_IMMEDIATE_BYTES {
             return None;
         }
         self.with_reader(request.handle, |this, file| {
@@ -113,8 +113,8 @@ impl Connection {
         })
     }
 
-    fn pgread(&mut self, stream_id: StreamId, request: &PgRead) -> AtOnce {
-        if request.path_id.0 != 0 || request.length as usize > AT_ONCE_BYTES {
+    fn pgread(&mut self, stream_id: StreamId, request: &PgRead) -> ImmediateOutcome {
+        if request.path_id.0 != 0 || request.length as usize > MAX_IMMEDIATE_BYTES {
             return None;
         }
         self.with_reader(request.handle, |this, file| {
@@ -131,9 +131,12 @@ impl Connection {
         })
     }
 
-    fn readv(&mut self, stream_id: StreamId, request: &Readv) -> AtOnce {
+    fn readv(&mut self, stream_id: StreamId, request: &Readv) -> ImmediateOutcome {
         let bytes = vector::answer_bytes(&request.elements);
-        if request.path_id.0 != 0 || request.elements.len() > READ_ELEMENTS || bytes > AT_ONCE_BYTES as u64 {
+        if request.path_id.0 != 0
+            || request.elements.len() > MAX_IMMEDIATE_ELEMENTS
+            || bytes > MAX_IMMEDIATE_BYTES as u64
+        {
             return None;
         }
         let start = self.out.len();
@@ -156,7 +159,7 @@ impl Connection {
         })
     }
 
-    /// Calls `read` with the file of `handle` if it is open for reading and no earlier request delays it.
+    /// Calls `read` with the file of `handle` if it is open for reader_of and no earlier request delays it.
     fn with_reader<T>(
         &mut self,
         handle: FileHandle,
@@ -167,16 +170,16 @@ impl Connection {
             Err(refusal) => return Some(Err(refusal)),
         };
         slot.touch(self.since);
-        let _turn = slot.order.shared_now()?;
-        read(self, reading(&slot)?)
+        let _turn = slot.order.try_shared()?;
+        read(self, reader_of(&slot)?)
     }
 
-    fn stat(&mut self, stream_id: StreamId, handle: FileHandle) -> AtOnce {
+    fn stat(&mut self, stream_id: StreamId, handle: FileHandle) -> ImmediateOutcome {
         let slot = match self.session.files.find(handle) {
             Ok(slot) => slot,
             Err(refusal) => return Some(Err(refusal)),
         };
-        let _turn = slot.order.shared_now()?;
+        let _turn = slot.order.try_shared()?;
         let file = slot.file().ok()?;
         Some(match file.metadata().now_or_never()? {
             Ok(found) => Ok(self.ok(stream_id, &metadata::stat_info(&file.identity, &file.path, &found))),
@@ -184,13 +187,13 @@ impl Connection {
         })
     }
 
-    fn close(&mut self, stream_id: StreamId, handle: FileHandle) -> AtOnce {
+    fn close(&mut self, stream_id: StreamId, handle: FileHandle) -> ImmediateOutcome {
         let slot = match self.session.files.find(handle) {
             Ok(slot) => slot,
             Err(refusal) => return Some(Err(refusal)),
         };
-        let _turn = slot.order.exclusive_now()?;
-        reading(&slot)?;
+        let _turn = slot.order.try_exclusive()?;
+        reader_of(&slot)?;
         let released = self.session.files.release(handle);
         Some(released.map(|_| self.ok(stream_id, &())))
     }
@@ -204,8 +207,8 @@ impl Connection {
     }
 }
 
-/// Returns the file of `slot` if it is open for reading.
-fn reading(slot: &Slot) -> Option<&dyn ReadHandle> {
+/// Returns the file of `slot` if it is open for reader_of.
+fn reader_of(slot: &Slot) -> Option<&dyn ReadHandle> {
     match &slot.file().ok()?.access {
         FileAccess::Read(handle) => Some(&**handle),
         FileAccess::Write(_) | FileAccess::Pull(_) => None,
