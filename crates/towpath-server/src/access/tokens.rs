@@ -1,23 +1,23 @@
 //! Bearer tokens: JWT by the [WLCG profile](https://zenodo.org/records/20734267) (1.x) and
 //! [SciTokens](https://scitokens.org/technical_docs/Claims) (1.0 and 2.0).
 //!
-//! The life of a token: [`Verifier::identify`] looks it up in the cache of verified tokens ([`known`]). On a miss the
+//! The life of a token: [`Verifier::identify`] looks it up in the cache of verified tokens ([`cache`]). On a miss the
 //! token is parsed ([`jwt`]), its issuer is looked up among the configured ones, its signature is verified with the
-//! issuer's [`keys`] (kept fresh by a [`ring`], which loads them from a file or by [`discovery`]), its [`claims`] are
+//! issuer's [`keys`] (kept fresh by a [`key_ring`], which loads them from a file or by [`discovery`]), its [`claims`] are
 //! checked against the clock and this server's audiences, and its [`scope`]s become grants. A failure is a
 //! [`Refusal`] with the reason.
 //!
 //! Not here: groups (`wlcg.groups`) grant no rights, tokens are not introspected at the issuer (RFC 7662), and keys
 //! and certificates inside a token are ignored.
 
+mod cache;
 mod claims;
 mod discovery;
 mod fetch;
 mod jwt;
+mod key_ring;
 mod keys;
-mod known;
 mod refusal;
-mod ring;
 mod scope;
 #[cfg(test)]
 mod tests;
@@ -29,13 +29,13 @@ use towpath_store::{Caller, Error, Secret, StorePath, sys::clock};
 pub(crate) use jwt::MAX_TOKEN_BYTES;
 
 use self::{
+    cache::TokenCache,
     claims::Audiences,
     discovery::Discovery,
     jwt::Jwt,
+    key_ring::KeyRing,
     keys::{KeyFile, KeysError},
-    known::Known,
     refusal::Refusal,
-    ring::Ring,
 };
 use super::{Grant, Identity};
 use crate::{
@@ -48,7 +48,7 @@ use crate::{
 pub struct Verifier {
     issuers: HashMap<String, Issuer>,
     audiences: Audiences,
-    known: Known,
+    cache: TokenCache,
 }
 
 /// A trusted issuer.
@@ -56,12 +56,12 @@ pub struct Verifier {
 struct Issuer {
     name: Arc<str>,
     base: StorePath,
-    keys: Arc<Ring>,
+    keys: Arc<KeyRing>,
 }
 
 /// The content of a verified token.
 #[derive(Debug)]
-struct Verified {
+struct VerifiedToken {
     subject: Option<Arc<str>>,
     issuer: Arc<str>,
     token: Secret,
@@ -83,7 +83,7 @@ impl Verifier {
                 return Err(StartError::Access(format!("issuer `{}` is configured twice", settings.issuer)));
             }
         }
-        Ok(Self { issuers, audiences: Audiences::new(&config.audiences), known: Known::default() })
+        Ok(Self { issuers, audiences: Audiences::new(&config.audiences), cache: TokenCache::default() })
     }
 
     /// Authenticates the bearer of `token` at `address`. A token that was verified less than five minutes ago costs
@@ -93,18 +93,18 @@ impl Verifier {
     /// See [`super::Access::bearer`].
     pub async fn identify(&self, token: &str, address: IpAddr) -> Result<Identity, Error> {
         let token = jwt::bounded(token)?;
-        let verified = match self.known.get(token, clock::unix_s()) {
+        let verified = match self.cache.get(token, clock::unix_s()) {
             Some(verified) => verified,
             None => {
                 let verified = Arc::new(self.verify(token).await?);
-                self.known.put(token, Arc::clone(&verified), clock::unix_s());
+                self.cache.insert(token, Arc::clone(&verified), clock::unix_s());
                 verified
             }
         };
         Ok(verified.borne_at(address))
     }
 
-    async fn verify(&self, token: &str) -> Result<Verified, Error> {
+    async fn verify(&self, token: &str) -> Result<VerifiedToken, Error> {
         let jwt = Jwt::parse(token)?;
         let issuer = self.issuer(&jwt.claims.issuer)?;
         issuer.keys.verify(&jwt, &issuer.name).await?;
@@ -113,7 +113,7 @@ impl Verifier {
         let expires_s = claims::check_times(&jwt.claims, clock::unix_s())?;
         self.audiences.check(profile, &jwt.claims)?;
         let grants = scope::grants(profile, jwt.claims.scope.as_deref().unwrap_or_default(), &issuer.base)?;
-        Ok(Verified {
+        Ok(VerifiedToken {
             subject: jwt.claims.subject.map(Arc::from),
             issuer: Arc::clone(&issuer.name),
             token: Secret::new(token),
@@ -137,21 +137,23 @@ impl Issuer {
             .map_err(|error| format!("base_path `{}`: {error}", settings.base_path))?;
         let metadata = discovery::metadata_url(&settings.issuer)?;
         let keys = match &settings.keys {
-            Some(path) => ring_of_file(path.clone()).map_err(|error| format!("keys {}: {error}", path.display()))?,
-            None => Ring::new(Box::new(Discovery::new(&settings.issuer, metadata, settings.ca.as_deref())?)),
+            Some(path) => {
+                key_ring_of_file(path.clone()).map_err(|error| format!("keys {}: {error}", path.display()))?
+            }
+            None => KeyRing::new(Box::new(Discovery::new(&settings.issuer, metadata, settings.ca.as_deref())?)),
         };
         Ok(Self { name: settings.issuer.as_str().into(), base, keys: Arc::new(keys) })
     }
 }
 
 /// Reads the keys in a file immediately, so that an invalid file prevents the start.
-fn ring_of_file(path: PathBuf) -> Result<Ring, KeysError> {
+fn key_ring_of_file(path: PathBuf) -> Result<KeyRing, KeysError> {
     let file = KeyFile::new(path);
     let keys = file.read()?;
-    Ok(Ring::with_keys(Box::new(file), keys))
+    Ok(KeyRing::with_keys(Box::new(file), keys))
 }
 
-impl Verified {
+impl VerifiedToken {
     fn borne_at(&self, address: IpAddr) -> Identity {
         let caller = Caller {
             subject: self.subject.clone(),

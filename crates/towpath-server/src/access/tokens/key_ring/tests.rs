@@ -30,11 +30,11 @@ impl KeySource for Arc<Script> {
 }
 
 impl Script {
-    fn new(keys: &[&SigningKey]) -> (Arc<Self>, Arc<Ring>) {
+    fn new(keys: &[&SigningKey]) -> (Arc<Self>, Arc<KeyRing>) {
         let keys = Mutex::new(Some(jwks(keys.iter().copied())));
         let open = Semaphore::new(Semaphore::MAX_PERMITS);
         let script = Arc::new(Self { keys, loads: AtomicUsize::new(0), open });
-        (Arc::clone(&script), Arc::new(Ring::new(Box::new(script))))
+        (Arc::clone(&script), Arc::new(KeyRing::new(Box::new(script))))
     }
 
     fn publish(&self, keys: &[&SigningKey]) {
@@ -50,20 +50,20 @@ impl Script {
     }
 }
 
-async fn verify(ring: &Arc<Ring>, key: &SigningKey) -> Result<()> {
+async fn verify(ring: &Arc<KeyRing>, key: &SigningKey) -> Result<()> {
     let token = key.token(&wlcg_claims(ISSUER, "storage.read:/"));
     ring.verify(&Jwt::parse(&token).unwrap(), ISSUER).await
 }
 
-async fn fault(ring: &Arc<Ring>, key: &SigningKey) -> Fault {
+async fn fault(ring: &Arc<KeyRing>, key: &SigningKey) -> Fault {
     verify(ring, key).await.unwrap_err().fault()
 }
 
 /// Waits for the fetch in flight.
-async fn landed(ring: &Ring) {
-    let flight = ring.state().flight.clone();
-    if let Some(flight) = flight {
-        flight.await;
+async fn wait_for_fetch(ring: &KeyRing) {
+    let fetch = ring.state().fetch.clone();
+    if let Some(fetch) = fetch {
+        fetch.await;
     }
 }
 
@@ -92,13 +92,13 @@ async fn ageing_keys_are_used_while_new_ones_are_fetched() {
     let (old, new) = (SigningKey::es256("old"), SigningKey::es256("new"));
     let (script, ring) = Script::new(&[&old]);
     verify(&ring, &old).await.unwrap();
-    advance(REFRESH - Duration::from_secs(1)).await;
+    advance(REFRESH_AGE - Duration::from_secs(1)).await;
     verify(&ring, &old).await.unwrap();
     assert_eq!(script.loads(), 1, "they are young");
     script.publish(&[&new]);
     advance(Duration::from_secs(1)).await;
     assert!(verify(&ring, &old).now_or_never().unwrap().is_ok(), "it does not wait");
-    landed(&ring).await;
+    wait_for_fetch(&ring).await;
     assert_eq!(script.loads(), 2);
     verify(&ring, &new).await.unwrap();
     assert_eq!(fault(&ring, &old).await, Fault::AuthenticationFailed, "it was withdrawn");
@@ -110,7 +110,7 @@ async fn after_a_quiet_time_a_withdrawn_key_is_not_believed() {
     let (script, ring) = Script::new(&[&old]);
     verify(&ring, &old).await.unwrap();
     script.publish(&[&new]);
-    advance(2 * REFRESH).await;
+    advance(2 * REFRESH_AGE).await;
     assert_eq!(fault(&ring, &old).await, Fault::AuthenticationFailed);
     assert_eq!(script.loads(), 2);
 }
@@ -121,18 +121,18 @@ async fn stale_keys_serve_while_the_issuer_is_down_but_not_for_ever() {
     let (script, ring) = Script::new(&[&key]);
     verify(&ring, &key).await.unwrap();
     script.break_down();
-    advance(EXPIRY - PAUSE - Duration::from_secs(1)).await;
+    advance(EXPIRY_AGE - FETCH_INTERVAL - Duration::from_secs(1)).await;
     verify(&ring, &key).await.unwrap();
     assert_eq!(script.loads(), 2, "it waited for new ones");
     script.open.forget_permits(Semaphore::MAX_PERMITS);
-    advance(PAUSE).await;
+    advance(FETCH_INTERVAL).await;
     assert!(verify(&ring, &key).now_or_never().unwrap().is_ok(), "it does not wait again");
     script.open.add_permits(Semaphore::MAX_PERMITS);
-    landed(&ring).await;
+    wait_for_fetch(&ring).await;
     advance(Duration::from_secs(1)).await;
     assert_eq!(fault(&ring, &key).await, Fault::Unavailable);
     script.publish(&[&key]);
-    advance(EMPTY_PAUSE).await;
+    advance(EMPTY_FETCH_INTERVAL).await;
     verify(&ring, &key).await.unwrap();
 }
 
@@ -142,15 +142,15 @@ async fn a_new_key_is_found_and_strangers_cannot_make_us_ask_often() {
     let (script, ring) = Script::new(&[&old]);
     verify(&ring, &old).await.unwrap();
     script.publish(&[&old, &new]);
-    assert_eq!(fault(&ring, &new).await, Fault::AuthenticationFailed, "asked less than a minute ago");
-    advance(PAUSE).await;
+    assert_eq!(fault(&ring, &new).await, Fault::AuthenticationFailed, "last_fetch less than a minute ago");
+    advance(FETCH_INTERVAL).await;
     verify(&ring, &new).await.unwrap();
     assert_eq!(script.loads(), 2);
     for _ in 0..100 {
         assert_eq!(fault(&ring, &never).await, Fault::AuthenticationFailed);
     }
     assert_eq!(script.loads(), 2);
-    advance(PAUSE).await;
+    advance(FETCH_INTERVAL).await;
     for _ in 0..100 {
         assert_eq!(fault(&ring, &never).await, Fault::AuthenticationFailed);
     }
@@ -163,7 +163,7 @@ async fn whether_a_key_is_new_cannot_be_told_while_the_issuer_is_down() {
     let (script, ring) = Script::new(&[&old]);
     verify(&ring, &old).await.unwrap();
     script.break_down();
-    advance(PAUSE).await;
+    advance(FETCH_INTERVAL).await;
     assert_eq!(fault(&ring, &new).await, Fault::Unavailable);
     verify(&ring, &old).await.unwrap();
 }
@@ -178,8 +178,8 @@ async fn without_any_keys_it_asks_again_after_a_pause() {
     }
     assert_eq!(script.loads(), 1);
     script.publish(&[&key]);
-    assert_eq!(fault(&ring, &key).await, Fault::Unavailable, "the pause is not over");
-    advance(EMPTY_PAUSE).await;
+    assert_eq!(fault(&ring, &key).await, Fault::Unavailable, "the interval is not over");
+    advance(EMPTY_FETCH_INTERVAL).await;
     verify(&ring, &key).await.unwrap();
     assert_eq!(script.loads(), 2);
 }

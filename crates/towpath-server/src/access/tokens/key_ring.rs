@@ -2,11 +2,11 @@
 //!
 //! | cached keys | the token's key | action |
 //! | --- | --- | --- |
-//! | younger than [`REFRESH`] | included | use them |
+//! | younger than [`REFRESH_AGE`] | included | use them |
 //! | up to twice as old | included | use them, and refresh them in the background |
 //! | older | included | refresh and wait once; if that fails, as in the row above |
-//! | any | not included | refresh, at most once per [`PAUSE`], and wait |
-//! | none, or older than [`EXPIRY`] | | fetch, at most once per [`EMPTY_PAUSE`], and wait |
+//! | any | not included | refresh, at most once per [`FETCH_INTERVAL`], and wait |
+//! | none, or older than [`EXPIRY_AGE`] | | fetch, at most once per [`EMPTY_FETCH_INTERVAL`], and wait |
 //!
 //! At most one fetch per issuer is in flight, in a separate task: cancelling one request does not stop it for the
 //! others.
@@ -33,38 +33,38 @@ use super::{
 
 /// Age at which keys are refreshed: the minimum that WLCG profile §4.3.1 allows, because a revoked key stays usable
 /// for up to twice as long.
-const REFRESH: Duration = Duration::from_secs(3600);
+const REFRESH_AGE: Duration = Duration::from_secs(3600);
 /// Age at which keys that could not be refreshed expire: recommended by WLCG profile §4.3.1, so that an issuer can be
 /// down for a while.
-const EXPIRY: Duration = Duration::from_secs(2 * 24 * 3600);
+const EXPIRY_AGE: Duration = Duration::from_secs(2 * 24 * 3600);
 /// Minimum time between two fetches while keys are cached: any token with an unknown key can trigger a fetch.
-const PAUSE: Duration = Duration::from_secs(60);
+const FETCH_INTERVAL: Duration = Duration::from_secs(60);
 /// Minimum time between two fetches while no keys are cached: no token can be verified, so it is worth retrying
 /// sooner.
-const EMPTY_PAUSE: Duration = Duration::from_secs(10);
+const EMPTY_FETCH_INTERVAL: Duration = Duration::from_secs(10);
 
-type Flight = Shared<BoxFuture<'static, ()>>;
+type Fetch = Shared<BoxFuture<'static, ()>>;
 
 /// The keys of one issuer.
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(super) struct KeyRing {
     source: Box<dyn KeySource>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    held: Option<Held>,
+    cached: Option<CachedKeys>,
     /// When the last fetch began.
-    asked: Option<Instant>,
+    last_fetch: Option<Instant>,
     /// The error of the last fetch, if it failed.
     failure: Option<String>,
     /// The fetch in flight.
-    flight: Option<Flight>,
+    fetch: Option<Fetch>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct CachedKeys {
     keys: Arc<KeySet>,
     since: Instant,
 }
@@ -72,11 +72,11 @@ struct Held {
 /// The next step in verifying a token.
 enum Step {
     Use(Arc<KeySet>),
-    Wait(Flight),
+    Wait(Fetch),
     Refuse(Error),
 }
 
-impl Ring {
+impl KeyRing {
     /// Creates a ring without keys.
     pub(super) fn new(source: Box<dyn KeySource>) -> Self {
         Self { source, state: Mutex::default() }
@@ -84,8 +84,8 @@ impl Ring {
 
     /// Creates a ring with keys that were just loaded.
     pub(super) fn with_keys(source: Box<dyn KeySource>, keys: KeySet) -> Self {
-        let held = Some(Held { keys: Arc::new(keys), since: clock::now() });
-        Self { source, state: Mutex::new(State { held, ..State::default() }) }
+        let cached = Some(CachedKeys { keys: Arc::new(keys), since: clock::now() });
+        Self { source, state: Mutex::new(State { cached, ..State::default() }) }
     }
 
     /// Verifies the signature of `jwt`, which names `issuer`.
@@ -97,8 +97,8 @@ impl Ring {
         let keys = match self.step(jwt, issuer, true) {
             Step::Use(keys) => keys,
             Step::Refuse(error) => return Err(error),
-            Step::Wait(flight) => {
-                flight.await;
+            Step::Wait(fetch) => {
+                fetch.await;
                 match self.step(jwt, issuer, false) {
                     Step::Use(keys) => keys,
                     Step::Refuse(error) => return Err(error),
@@ -113,23 +113,24 @@ impl Ring {
     fn step(self: &Arc<Self>, jwt: &Jwt<'_>, issuer: &str, may_fetch: bool) -> Step {
         let now = clock::now();
         let mut state = self.state();
-        let age = |held: &Held| now.duration_since(held.since);
-        let held = state.held.as_ref().filter(|held| age(held) < EXPIRY);
-        let pause = if held.is_some() { PAUSE } else { EMPTY_PAUSE };
-        let good = held.filter(|held| held.keys.has_key_of(jwt)).map(|held| (Arc::clone(&held.keys), age(held)));
-        let knows_some = held.is_some();
+        let age = |cached: &CachedKeys| now.duration_since(cached.since);
+        let cached = state.cached.as_ref().filter(|cached| age(cached) < EXPIRY_AGE);
+        let interval = if cached.is_some() { FETCH_INTERVAL } else { EMPTY_FETCH_INTERVAL };
+        let good =
+            cached.filter(|cached| cached.keys.has_key_of(jwt)).map(|cached| (Arc::clone(&cached.keys), age(cached)));
+        let has_keys = cached.is_some();
         if let Some((keys, age)) = good {
-            let flight = if age >= REFRESH { self.fetch(&mut state, now, pause) } else { None };
+            let fetch = if age >= REFRESH_AGE { self.join_fetch(&mut state, now, interval) } else { None };
             // After a long idle time the keys may have been revoked, so wait for fresh ones, but not for an issuer
             // whose last fetch failed.
-            let wait = may_fetch && age >= 2 * REFRESH && state.failure.is_none();
-            return flight.filter(|_| wait).map_or(Step::Use(keys), Step::Wait);
+            let wait = may_fetch && age >= 2 * REFRESH_AGE && state.failure.is_none();
+            return fetch.filter(|_| wait).map_or(Step::Use(keys), Step::Wait);
         }
-        if may_fetch && let Some(flight) = self.fetch(&mut state, now, pause) {
-            return Step::Wait(flight);
+        if may_fetch && let Some(fetch) = self.join_fetch(&mut state, now, interval) {
+            return Step::Wait(fetch);
         }
         Step::Refuse(match &state.failure {
-            None if knows_some => {
+            None if has_keys => {
                 Refusal::UnknownKey { id: jwt.key_id.as_deref().map(clip), issuer: issuer.into() }.into()
             }
             None => unavailable(issuer, "they are being fetched"),
@@ -137,32 +138,32 @@ impl Ring {
         })
     }
 
-    /// Returns the fetch in flight, or a new one if the last began more than `pause` ago.
-    fn fetch(self: &Arc<Self>, state: &mut State, now: Instant, pause: Duration) -> Option<Flight> {
-        if let Some(flight) = &state.flight {
-            return Some(flight.clone());
+    /// Returns the fetch in flight, or a new one if the last began more than `interval` ago.
+    fn join_fetch(self: &Arc<Self>, state: &mut State, now: Instant, interval: Duration) -> Option<Fetch> {
+        if let Some(fetch) = &state.fetch {
+            return Some(fetch.clone());
         }
-        if state.asked.is_some_and(|asked| now.duration_since(asked) < pause) {
+        if state.last_fetch.is_some_and(|last_fetch| now.duration_since(last_fetch) < interval) {
             return None;
         }
-        state.asked = Some(now);
+        state.last_fetch = Some(now);
         let ring = Arc::clone(self);
-        // The task cannot finish before its flight is stored, because that needs the lock held here.
+        // The task cannot finish before it is stored in the state, because that needs the lock cached here.
         let task = tokio::spawn(async move {
             let outcome = ring.source.load().await;
-            ring.land(outcome);
+            ring.finish_fetch(outcome);
         });
-        let flight = task.map(drop).boxed().shared();
-        state.flight = Some(flight.clone());
-        Some(flight)
+        let fetch = task.map(drop).boxed().shared();
+        state.fetch = Some(fetch.clone());
+        Some(fetch)
     }
 
-    fn land(&self, outcome: std::result::Result<KeySet, KeysError>) {
+    fn finish_fetch(&self, outcome: std::result::Result<KeySet, KeysError>) {
         let mut state = self.state();
-        state.flight = None;
+        state.fetch = None;
         match outcome {
             Ok(keys) => {
-                state.held = Some(Held { keys: Arc::new(keys), since: clock::now() });
+                state.cached = Some(CachedKeys { keys: Arc::new(keys), since: clock::now() });
                 state.failure = None;
             }
             Err(error) => {
