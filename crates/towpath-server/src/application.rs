@@ -65,7 +65,7 @@ impl fmt::Debug for Body {
 #[derive(Debug)]
 pub(crate) struct Hosted {
     application: Arc<dyn Application>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     /// Origins whose pages may read responses (`*`: all).
     pub(crate) origins: Vec<String>,
 }
@@ -76,22 +76,22 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Hosted {
     pub(crate) fn new(application: Arc<dyn Application>, origins: Vec<String>) -> Self {
         // More permits would only share the processors, each with the memory of its response.
-        Self { application, places: Arc::new(Semaphore::new(processor::processors())), origins }
+        Self { application, permits: Arc::new(Semaphore::new(processor::processors())), origins }
     }
 
     /// Waits for a permit to compute a response; it is held until the response fits into memory.
-    pub(crate) async fn place(&self) -> Option<OwnedSemaphorePermit> {
-        timeout(PATIENCE, Arc::clone(&self.places).acquire_owned()).await.ok()?.ok()
+    pub(crate) async fn acquire_permit(&self) -> Option<OwnedSemaphorePermit> {
+        timeout(PATIENCE, Arc::clone(&self.permits).acquire_owned()).await.ok()?.ok()
     }
 
     /// Runs `work` with the application and returns its result with the permit. Returns `None` if the work panicked,
     /// which is a bug. If this future is dropped, the work still runs to completion and keeps its permit until then.
     pub(crate) async fn work<T: Send + 'static>(
         &self,
-        place: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
         work: impl FnOnce(&dyn Application) -> T + Send + 'static,
     ) -> Option<(T, OwnedSemaphorePermit)> {
         let application = Arc::clone(&self.application);
-        tokio::task::spawn_blocking(move || (work(&*application), place)).await.ok()
+        tokio::task::spawn_blocking(move || (work(&*application), permit)).await.ok()
     }
 }

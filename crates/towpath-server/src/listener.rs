@@ -153,10 +153,10 @@ impl Server {
     pub async fn run(self) {
         let connections = TaskTracker::new();
         let most = usize::try_from(descriptors(&self.service.limits).0).unwrap_or(usize::MAX);
-        let places = Arc::new(Semaphore::new(most.saturating_add(NEWCOMERS).min(Semaphore::MAX_PERMITS)));
+        let slots = Arc::new(Semaphore::new(most.saturating_add(NEWCOMERS).min(Semaphore::MAX_PERMITS)));
         for listener in self.listeners {
-            let (service, places, tracker) = (Arc::clone(&self.service), Arc::clone(&places), connections.clone());
-            connections.spawn(accept(listener, service, places, tracker));
+            let (service, slots, tracker) = (Arc::clone(&self.service), Arc::clone(&slots), connections.clone());
+            connections.spawn(accept(listener, service, slots, tracker));
         }
         self.service.stopping.cancelled().await;
         connections.close();
@@ -167,20 +167,20 @@ impl Server {
     }
 }
 
-async fn accept(listener: TcpListener, service: Arc<Service>, places: Arc<Semaphore>, tracker: TaskTracker) {
+async fn accept(listener: TcpListener, service: Arc<Service>, slots: Arc<Semaphore>, tracker: TaskTracker) {
     loop {
         let accepted = tokio::select! {
             () = service.stopping.cancelled() => return,
             accepted = async {
-                let place = Arc::clone(&places).acquire_owned().await;
-                (place, listener.accept().await)
+                let slot = Arc::clone(&slots).acquire_owned().await;
+                (slot, listener.accept().await)
             } => accepted,
         };
         match accepted {
-            (place, Ok((stream, peer))) => {
+            (slot, Ok((stream, peer))) => {
                 let service = Arc::clone(&service);
                 tracker.spawn(async move {
-                    let _place = place;
+                    let _slot = slot;
                     admit(&service, stream, peer).await;
                 });
             }

@@ -147,7 +147,7 @@ pub struct State {
     pub(crate) settings: ThirdPartyConfig,
     transfers: Option<Arc<dyn Transfers>>,
     reach: Arc<Reach>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     pub(crate) rendezvous: Rendezvous,
 }
 
@@ -161,7 +161,7 @@ impl State {
         Ok(Self {
             transfers: transfers.filter(|_| settings.enabled),
             reach: Arc::new(reach),
-            places: Arc::new(Semaphore::new(settings.copies.max(1))),
+            permits: Arc::new(Semaphore::new(settings.copies.max(1))),
             rendezvous: Rendezvous::default(),
             settings,
         })
@@ -174,7 +174,7 @@ impl State {
 
     /// Returns the number of copies in flight.
     pub fn under_way(&self) -> usize {
-        self.settings.copies.max(1) - self.places.available_permits()
+        self.settings.copies.max(1) - self.permits.available_permits()
     }
 
     /// Rejects callers that may not request copies.
@@ -199,7 +199,7 @@ impl State {
     pub(crate) async fn begin(service: &Arc<Service>, copy: ThirdPartyCopy) -> Result<Running> {
         let state = &service.third_party;
         let transfers = state.transfers.clone().ok_or_else(not_served)?;
-        let place = Arc::clone(&state.places).try_acquire_owned().map_err(|_| {
+        let permit = Arc::clone(&state.permits).try_acquire_owned().map_err(|_| {
             let message = format!("{} third-party copies are in progress: try again later", state.settings.copies);
             Error::new(Fault::Overloaded, message)
         })?;
@@ -208,7 +208,7 @@ impl State {
         let (idle, reach) = (state.settings.idle.0, Arc::clone(&state.reach));
         let account = Account { service: Arc::clone(service), copy, progress: Arc::clone(&progress), outcome: None };
         let task = async move {
-            let _place = place;
+            let _permit = permit;
             let mut account = account;
             let copying = transfers.copy(&account.service.store, &account.copy, &reach, &account.progress);
             let outcome = unless_idle(copying, &account.progress, idle).await;

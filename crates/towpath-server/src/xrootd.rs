@@ -52,7 +52,7 @@ use towpath_store::sys::clock;
 
 use crate::{Service, Socket, shares::PeerProgress};
 use connection::{Connection, Receiving};
-use login::{Admitted, Place};
+use login::{Admitted, ConnectionRole};
 use outbox::{Outbox, Sending};
 use session::Session;
 
@@ -67,9 +67,9 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, acti
         () = service.stopping.cancelled() => return,
     };
     match admitted {
-        Ok(Ok(Some(admitted))) => match admitted.place {
-            Place::Main(ref session) => serve_session(Arc::clone(session), admitted, activity).await,
-            Place::Bound(ref session, stream_id) => {
+        Ok(Ok(Some(admitted))) => match admitted.role {
+            ConnectionRole::Main(ref session) => serve_session(Arc::clone(session), admitted, activity).await,
+            ConnectionRole::Bound(ref session, stream_id) => {
                 bound::serve(Arc::clone(session), stream_id, admitted, activity).await;
             }
         },

@@ -72,15 +72,15 @@ async fn ask(exchange: &Exchange, hosted: &Hosted, body: Incoming) -> Result<Res
         // Taken before the permit: a client that leaves responses unread waits here without blocking others.
         let advance = exchange.link.advance().await;
         let busy = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many concurrent requests: try again later");
-        let place = hosted.place().await.ok_or_else(busy)?;
+        let permit = hosted.acquire_permit().await.ok_or_else(busy)?;
         let asked = Arc::clone(&question);
-        let made = hosted.work(place, move |application| asked.answer(application, is_again)).await;
+        let made = hosted.work(permit, move |application| asked.answer(application, is_again)).await;
         let failed = || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the response could not be computed");
-        let (reply, place) = made.ok_or_else(failed)?;
+        let (reply, permit) = made.ok_or_else(failed)?;
         match reply? {
-            Reply::Now(answer) => return Ok(reserve_and_respond(exchange, answer, advance, place).await),
+            Reply::Now(answer) => return Ok(reserve_and_respond(exchange, answer, advance, permit).await),
             Reply::Later(waiting) => {
-                drop((advance, place));
+                drop((advance, permit));
                 wait(exchange, waiting).await?;
                 is_again = true;
             }
@@ -177,7 +177,7 @@ async fn reserve_and_respond(
     exchange: &Exchange,
     answer: Response<Body>,
     advance: Advance,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) -> Response<Content> {
     let (parts, body) = answer.into_parts();
     let content = match body {
@@ -185,7 +185,7 @@ async fn reserve_and_respond(
         Body::Whole(body) if body.is_empty() => Content::Empty,
         Body::Whole(body) => whole(exchange, body, advance).await,
     };
-    drop(place);
+    drop(permit);
     let mut response = respond::with_status(parts.status, content);
     response.headers_mut().extend(parts.headers);
     response

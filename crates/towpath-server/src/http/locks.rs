@@ -152,8 +152,8 @@ impl Locks {
     pub(super) fn end(&self, caller: &Caller, path: &StorePath, token: &str) -> bool {
         let mut locks = self.live();
         let holder = Person::of(caller);
-        let place = locks.iter().position(|lock| lock.token == token && lock.holder == holder && lock.protects(path));
-        place.map(|place| locks.swap_remove(place)).is_some()
+        let index = locks.iter().position(|lock| lock.token == token && lock.holder == holder && lock.protects(path));
+        index.map(|index| locks.swap_remove(index)).is_some()
     }
 
     /// Removes the locks on `path` and below it, because the resources are gone.

@@ -289,9 +289,9 @@ fn is_elsewhere(exchange: &Exchange, uri: &http::Uri) -> bool {
         exchange.field(header::HOST).and_then(|host| host.parse().ok()).or_else(|| exchange.uri.authority().cloned());
     // Without a port, both use the default of the scheme, which is the same for both: behind a proxy, the proxy's.
     let standard = if uri.scheme_str() == Some("https") { 443 } else { 80 };
-    let place =
+    let authority =
         |authority: &Authority| (authority.host().to_ascii_lowercase(), authority.port_u16().unwrap_or(standard));
-    let (there, here) = (uri.authority().map(place), own.as_ref().map(place));
+    let (there, here) = (uri.authority().map(authority), own.as_ref().map(authority));
     there.zip(here).is_some_and(|(there, here)| there != here)
 }
 

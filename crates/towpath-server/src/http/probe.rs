@@ -55,7 +55,7 @@ const GRACE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Probes {
     settings: ProbeConfig,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl Default for Probes {
@@ -67,13 +67,13 @@ impl Default for Probes {
 impl Probes {
     /// Creates the state without probes in flight.
     pub(super) fn new(settings: ProbeConfig) -> Self {
-        let places = Arc::new(Semaphore::new(settings.connections.min(Semaphore::MAX_PERMITS)));
-        Self { settings, places }
+        let permits = Arc::new(Semaphore::new(settings.connections.min(Semaphore::MAX_PERMITS)));
+        Self { settings, permits }
     }
 
-    fn place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+    fn try_acquire_permit(&self) -> Result<OwnedSemaphorePermit, Refusal> {
         let most = self.settings.connections;
-        Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+        Arc::clone(&self.permits).try_acquire_owned().map_err(|_| {
             let text = format!("{most} probe connections are in use (probe.connections): try again later");
             Refusal::new(StatusCode::TOO_MANY_REQUESTS, text)
         })
@@ -93,7 +93,7 @@ pub(super) async fn answer(
     path: &StorePath,
     body: Incoming,
 ) -> Result<Response<Content>, Refusal> {
-    let (ask, place) = match admit(exchange, path) {
+    let (ask, permit) = match admit(exchange, path) {
         Ok(admitted) => admitted,
         Err(refusal) => {
             upload::discard(&exchange.headers, body, &exchange.service.limits).await;
@@ -101,8 +101,8 @@ pub(super) async fn answer(
         }
     };
     let content = match ask.direction {
-        Direction::Down => Content::Stream(Box::pin(down(exchange, &ask, place)), None),
-        Direction::Up => up(exchange, &ask, place, body).await?,
+        Direction::Down => Content::Stream(Box::pin(down(exchange, &ask, permit)), None),
+        Direction::Up => up(exchange, &ask, permit, body).await?,
     };
     let mut response = respond::with_status(StatusCode::OK, content);
     let headers = response.headers_mut();
@@ -132,7 +132,7 @@ fn admit(exchange: &Exchange, path: &StorePath) -> Result<(Ask, OwnedSemaphorePe
         let text = format!("probes are limited to {} ms (probe.longest)", longest.as_millis());
         return Err(Refusal::bad_request(text));
     }
-    Ok((ask, probes.place()?))
+    Ok((ask, probes.try_acquire_permit()?))
 }
 
 /// A download probe whose response is being read.
@@ -151,11 +151,11 @@ struct Down {
 fn down(
     exchange: &Exchange,
     ask: &Ask,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) -> impl futures::Stream<Item = towpath_store::Result<Chunk>> + use<> {
     let (began, socket, waiting) = (clock::now(), exchange.link.socket, Arc::<Waiting>::default());
     let ends = began + ask.duration;
-    let look = Look { socket, began, every: ask.interval, waiting: Arc::clone(&waiting), _place: place };
+    let look = Look { socket, began, every: ask.interval, waiting: Arc::clone(&waiting), _permit: permit };
     let probe = Down {
         began,
         ends,
@@ -225,7 +225,7 @@ struct Look {
     began: Instant,
     every: Duration,
     waiting: Arc<Waiting>,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Look {
@@ -258,7 +258,7 @@ fn last_frames(socket: RawFd, began: Instant, bytes: u64) -> Vec<Vec<u8>> {
 async fn up(
     exchange: &Exchange,
     ask: &Ask,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
     mut body: Incoming,
 ) -> Result<Content, Refusal> {
     let (service, began) = (&exchange.service, clock::now());
@@ -287,19 +287,19 @@ mod tests {
     async fn samples_that_nobody_takes_go_with_the_place() {
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let stream = net::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (places, waiting) = (Arc::new(Semaphore::new(1)), Arc::<Waiting>::default());
+        let (permits, waiting) = (Arc::new(Semaphore::new(1)), Arc::<Waiting>::default());
         let began = clock::now();
         let look = Look {
             socket: stream.as_raw_fd(),
             began,
             every: Duration::from_millis(10),
             waiting: Arc::clone(&waiting),
-            _place: Arc::clone(&places).try_acquire_owned().unwrap(),
+            _permit: Arc::clone(&permits).try_acquire_owned().unwrap(),
         };
         let looking = tokio::spawn(look.until(began + Duration::from_secs(60)));
         tokio::time::sleep(Duration::from_secs(59)).await;
-        assert_eq!((waiting.samples().len(), places.available_permits()), (WAITING_SAMPLES, 0));
+        assert_eq!((waiting.samples().len(), permits.available_permits()), (WAITING_SAMPLES, 0));
         looking.await.unwrap();
-        assert_eq!((waiting.samples().capacity(), places.available_permits()), (0, 1));
+        assert_eq!((waiting.samples().capacity(), permits.available_permits()), (0, 1));
     }
 }

@@ -213,12 +213,12 @@ impl Uploads {
     ) -> Arc<Upload> {
         match lock(&self.open).entry(key.clone()) {
             Entry::Occupied(open) => Arc::clone(open.get()),
-            Entry::Vacant(place) => {
+            Entry::Vacant(entry) => {
                 let extents =
                     present.iter().take(PRESENT_EXTENTS).map(|extent| extent.offset()..extent.end()).collect();
                 let state = State { extents, promised: Digests::new(), touched: clock::now() };
                 let upload = Upload { handle, resume, state: Mutex::new(state), _leases: leases };
-                let upload = Arc::clone(place.insert(Arc::new(upload)));
+                let upload = Arc::clone(entry.insert(Arc::new(upload)));
                 tokio::spawn(give_up_when_idle(Arc::downgrade(&self.open), key));
                 upload
             }
@@ -317,8 +317,8 @@ fn insert(extents: &mut Vec<Range<u64>>, mut piece: Range<u64>) {
         }
         !touches
     });
-    let place = extents.partition_point(|known| known.start < piece.start);
-    extents.insert(place, piece);
+    let index = extents.partition_point(|known| known.start < piece.start);
+    extents.insert(index, piece);
 }
 
 /// Removes a range from sorted ones.

@@ -212,8 +212,8 @@ struct Opening {
 
 impl Opening {
     fn take(&mut self, received: &[u8]) {
-        for (place, byte) in self.bytes[self.length..].iter_mut().zip(received) {
-            *place = *byte;
+        for (slot, byte) in self.bytes[self.length..].iter_mut().zip(received) {
+            *slot = *byte;
             self.length += 1;
         }
     }

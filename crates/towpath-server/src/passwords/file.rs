@@ -109,7 +109,7 @@ impl Users {
             let (name, kept) = user(line).ok_or(FileError::Line(number))?;
             match users.entry(Arc::from(name)) {
                 Entry::Occupied(_) => return Err(FileError::Twice(number)),
-                Entry::Vacant(place) => place.insert(kept),
+                Entry::Vacant(entry) => entry.insert(kept),
             };
         }
         if users.is_empty() { Err(FileError::Empty) } else { Ok(Self(users)) }

@@ -294,7 +294,7 @@ impl Connection {
     }
 
     async fn start(&mut self, header: &RequestHeader, request: Request) -> Result<(), End> {
-        let place = self.place().await?;
+        let permit = self.acquire_request_permit().await?;
         let outbox = match self.session.path(path_id(&request)) {
             Ok(path) => path.map_or_else(|| Arc::clone(&self.outbox), |bound| bound.outbox),
             Err(refusal) => {
@@ -309,7 +309,7 @@ impl Connection {
                 self.tasks.spawn(async move {
                     let served = job.run(&exchange).await;
                     exchange.finish(served).await;
-                    drop((place, memory));
+                    drop((permit, memory));
                 });
             }
             Err(refusal) => self.refused(header, &refusal),
@@ -318,15 +318,15 @@ impl Connection {
     }
 
     /// Waits for a permit for one more request in flight.
-    pub(super) async fn place(&mut self) -> Result<OwnedSemaphorePermit, End> {
+    pub(super) async fn acquire_request_permit(&mut self) -> Result<OwnedSemaphorePermit, End> {
         self.reap();
-        if let Ok(place) = Arc::clone(&self.session.places).try_acquire_owned() {
-            return Ok(place);
+        if let Ok(permit) = Arc::clone(&self.session.request_permits).try_acquire_owned() {
+            return Ok(permit);
         }
         self.flush().await?;
-        let places = Arc::clone(&self.session.places);
+        let request_permits = Arc::clone(&self.session.request_permits);
         tokio::select! {
-            place = places.acquire_owned() => place.map_err(|_| End::Broken),
+            permit = request_permits.acquire_owned() => permit.map_err(|_| End::Broken),
             () = self.session.ended.cancelled() => Err(ending(&self.session)),
         }
     }

@@ -293,8 +293,8 @@ impl Drop for Exchange {
 pub(super) fn seal(out: &mut [u8], start: usize, stream_id: StreamId, status: Status) -> u64 {
     let body = out.len().saturating_sub(start).saturating_sub(ResponseHeader::LEN);
     let header = ResponseHeader { stream_id, status, dlen: u32::try_from(body).unwrap_or(i32::MAX as u32) };
-    if let Some(place) = out.get_mut(start..start + ResponseHeader::LEN) {
-        place.copy_from_slice(&header.to_bytes());
+    if let Some(header_bytes) = out.get_mut(start..start + ResponseHeader::LEN) {
+        header_bytes.copy_from_slice(&header.to_bytes());
     }
     body as u64
 }

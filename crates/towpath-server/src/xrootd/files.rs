@@ -111,8 +111,8 @@ impl Files {
         if index == slots.len() {
             slots.push(None);
         }
-        if let Some(place) = slots.get_mut(index) {
-            *place = Some(Arc::clone(&slot));
+        if let Some(entry) = slots.get_mut(index) {
+            *entry = Some(Arc::clone(&slot));
         }
         Ok(slot)
     }
@@ -135,8 +135,8 @@ impl Files {
     /// Releases the handle of `slot` if it still belongs to it: after a `close`, another `open` may have got it.
     pub(super) fn release_slot(&self, slot: &Arc<Slot>) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = slots.get_mut(index(slot.handle())) {
-            place.take_if(|other| Arc::ptr_eq(other, slot));
+        if let Some(entry) = slots.get_mut(index(slot.handle())) {
+            entry.take_if(|other| Arc::ptr_eq(other, slot));
         }
     }
 

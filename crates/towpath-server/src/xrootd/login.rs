@@ -41,11 +41,11 @@ pub(super) struct Admitted {
     pub(super) framer: RequestFramer,
     /// Unsent responses.
     pub(super) unsent: BytesMut,
-    pub(super) place: Place,
+    pub(super) role: ConnectionRole,
 }
 
 /// The purpose of an admitted connection.
-pub(super) enum Place {
+pub(super) enum ConnectionRole {
     /// The session's main connection.
     Main(Arc<Session>),
     /// A connection to bind to a session; the response goes to this stream id.
@@ -93,7 +93,7 @@ struct Pending {
 enum Step {
     Next,
     StartTls,
-    Admit(Place),
+    Admit(ConnectionRole),
     Close,
 }
 
@@ -112,10 +112,10 @@ impl Gate<'_> {
                     self.send(&mut socket).await?;
                     socket = self.start_tls(socket).await?;
                 }
-                Some(Step::Admit(place)) => {
+                Some(Step::Admit(role)) => {
                     let mut framer = std::mem::replace(&mut self.framer, RequestFramer::new(Limits::default()));
                     framer.allow_lists(MAX_LIST_BYTES);
-                    return Ok(Some(Admitted { socket, framer, unsent: self.out.split(), place }));
+                    return Ok(Some(Admitted { socket, framer, unsent: self.out.split(), role }));
                 }
                 Some(Step::Close) => {
                     self.send(&mut socket).await?;
@@ -255,7 +255,7 @@ impl Gate<'_> {
         }
     }
 
-    fn begin(&self, pending: &Pending, identity: Identity, encrypted: bool) -> Place {
+    fn begin(&self, pending: &Pending, identity: Identity, encrypted: bool) -> ConnectionRole {
         let terms = Terms {
             id: pending.id,
             peer: self.peer,
@@ -265,7 +265,7 @@ impl Gate<'_> {
             asynresp: pending.asynresp,
             encrypted,
         };
-        Place::Main(Session::begin(self.service, terms))
+        ConnectionRole::Main(Session::begin(self.service, terms))
     }
 
     fn bind(&mut self, stream_id: StreamId, request: &Bind, encrypted: bool) -> Result<Step, Refusal> {
@@ -277,7 +277,7 @@ impl Gate<'_> {
         if session.encrypted && !encrypted {
             return Err(Refusal::new(Fault::TlsRequired, "the session uses TLS, so its connections must too"));
         }
-        Ok(Step::Admit(Place::Bound(session, stream_id)))
+        Ok(Step::Admit(ConnectionRole::Bound(session, stream_id)))
     }
 
     /// Rejects requests before the login is complete: before `login` they end the connection, as with the reference

@@ -26,12 +26,12 @@ pub(super) enum Hold {
 /// A FIFO queue of requests for one object.
 #[derive(Debug)]
 pub(super) struct Order {
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl Default for Order {
     fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(EVERYBODY as usize)) }
+        Self { permits: Arc::new(Semaphore::new(EVERYBODY as usize)) }
     }
 }
 
@@ -46,12 +46,12 @@ pub(super) enum Turn {
 impl Order {
     /// Takes a shared turn if it is available immediately.
     pub(super) fn try_shared(&self) -> Option<SemaphorePermit<'_>> {
-        self.places.try_acquire().ok()
+        self.permits.try_acquire().ok()
     }
 
     /// Takes an exclusive turn if it is available immediately.
     pub(super) fn try_exclusive(&self) -> Option<SemaphorePermit<'_>> {
-        self.places.try_acquire_many(EVERYBODY).ok()
+        self.permits.try_acquire_many(EVERYBODY).ok()
     }
 
     /// Enqueues a turn behind all earlier ones. Does not wait.
@@ -60,13 +60,13 @@ impl Order {
             Hold::Shared => 1,
             Hold::Exclusive => EVERYBODY,
         };
-        if let Ok(permit) = Arc::clone(&self.places).try_acquire_many_owned(wanted) {
+        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_many_owned(wanted) {
             return Turn::Now { _until_dropped: permit };
         }
-        let places = Arc::clone(&self.places);
+        let permits = Arc::clone(&self.permits);
         // Unconstrained, because an exhausted coop budget would keep the first poll from enqueueing.
         let mut queued: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(tokio::task::unconstrained(async move {
-            places.acquire_many_owned(wanted).await.expect("the semaphore is never closed")
+            permits.acquire_many_owned(wanted).await.expect("the semaphore is never closed")
         }));
         match futures::poll!(&mut queued) {
             std::task::Poll::Ready(permit) => Turn::Now { _until_dropped: permit },

@@ -70,7 +70,7 @@ pub(super) struct Session {
     pub(super) names: Order,
     pub(super) files: Files,
     /// Permits for requests in flight.
-    pub(super) places: Arc<Semaphore>,
+    pub(super) request_permits: Arc<Semaphore>,
     /// Cancelled when the session ends or the server stops.
     pub(super) ended: CancellationToken,
     /// The holder whose shares of memory and files it uses.
@@ -128,7 +128,7 @@ impl Session {
             encrypted: terms.encrypted,
             names: Order::default(),
             files: Files::new(limits.files_per_connection),
-            places: Arc::new(Semaphore::new(limits.requests_per_connection.max(1))),
+            request_permits: Arc::new(Semaphore::new(limits.requests_per_connection.max(1))),
             ended: service.stopping.child_token(),
             attributes: Buffers::new(ATTRIBUTES_BYTES),
             answers: Buffers::growing_to(share),

@@ -151,13 +151,13 @@ pub(super) fn read_now(
     elements: &[VectorElement],
     mut body: &mut [u8],
 ) -> Option<Result<(), Refusal>> {
-    let mut places = Vec::with_capacity(elements.len());
+    let mut targets = Vec::with_capacity(elements.len());
     for element in elements {
         body.split_off_mut(..VectorElement::LEN)?.copy_from_slice(&element.to_bytes());
         let buffer = body.split_off_mut(..element.length as usize)?;
-        places.push(Place { offset: element.offset, buffer });
+        targets.push(Place { offset: element.offset, buffer });
     }
-    Some(handle.read_vector_now(&mut places)?.map_err(|error| match error.fault() {
+    Some(handle.read_vector_now(&mut targets)?.map_err(|error| match error.fault() {
         Fault::InvalidArgument => past_the_end(),
         _ => error.into(),
     }))
@@ -236,8 +236,8 @@ fn put(data: &mut [Bytes], index: usize, read: Bytes, length: usize) -> Result<(
     if read.len() != length {
         return Err(past_the_end().into());
     }
-    if let Some(place) = data.get_mut(index) {
-        *place = read;
+    if let Some(target) = data.get_mut(index) {
+        *target = read;
     }
     Ok(())
 }

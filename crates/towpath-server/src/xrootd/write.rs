@@ -88,7 +88,7 @@ pub(super) async fn receive(connection: &mut Connection, header: &RequestHeader,
         }
     };
     let extents = incoming.extents.iter().map(|extent| (extent.offset, extent.wire_bytes)).collect();
-    let place = connection.place().await?;
+    let permit = connection.acquire_request_permit().await?;
     connection.flush().await?;
     let outbox = path.as_ref().map_or(&connection.outbox, |bound| &bound.outbox);
     let exchange = Exchange::new(&connection.session, outbox, header.code, header.stream_id);
@@ -101,7 +101,7 @@ pub(super) async fn receive(connection: &mut Connection, header: &RequestHeader,
     connection.tasks.spawn(async move {
         let served = serve(&exchange, &incoming, turns, pieces).await;
         exchange.finish(served).await;
-        drop(place);
+        drop(permit);
     });
     match path {
         None => delivery.receive(connection).await,
@@ -116,7 +116,7 @@ pub(super) async fn receive(connection: &mut Connection, header: &RequestHeader,
 /// are skipped by its reader.)
 pub(super) async fn discard_bound_data(connection: &mut Connection, header: &RequestHeader) -> Result<(), End> {
     if let Ok(Some(bound)) = connection.session.path(header.data_path()) {
-        let sink = Sink::Discard { _place: connection.place().await? };
+        let sink = Sink::Discard { _permit: connection.acquire_request_permit().await? };
         bound.expect(Delivery { extents: vec![(0, u64::from(header.dlen))], is_paged: false, sink });
     }
     Ok(())
@@ -137,7 +137,7 @@ enum Sink {
     /// The task that writes them.
     Task(mpsc::Sender<Piece>),
     /// Discarded, because the request was refused. It counts as in flight until they have arrived.
-    Discard { _place: OwnedSemaphorePermit },
+    Discard { _permit: OwnedSemaphorePermit },
 }
 
 impl Delivery {

@@ -54,8 +54,8 @@ pub(super) fn metadata_url(issuer: &str) -> Result<Url, String> {
     if issuer.contains(['?', '#']) {
         return Err("the URL of an issuer has no query and no fragment".into());
     }
-    let place = format!("{}{METADATA}", issuer.strip_suffix('/').unwrap_or(issuer));
-    Url::parse(&place).map_err(|error| error.to_string())
+    let url = format!("{}{METADATA}", issuer.strip_suffix('/').unwrap_or(issuer));
+    Url::parse(&url).map_err(|error| error.to_string())
 }
 
 impl Discovery {
@@ -74,11 +74,11 @@ impl Discovery {
         if metadata.issuer != self.issuer {
             return Err(DiscoveryError::OtherIssuer(clip(&metadata.issuer)).into());
         }
-        let place = Url::parse(&metadata.jwks_uri)
+        let url = Url::parse(&metadata.jwks_uri)
             .ok()
-            .filter(|place| place.is_encrypted() == self.metadata.is_encrypted())
+            .filter(|url| url.is_encrypted() == self.metadata.is_encrypted())
             .ok_or_else(|| DiscoveryError::KeysPlace(clip(&metadata.jwks_uri)))?;
-        KeySet::parse(&self.get(&place).await?)
+        KeySet::parse(&self.get(&url).await?)
     }
 
     async fn get(&self, url: &Url) -> Result<bytes::Bytes, DiscoveryError> {

@@ -38,7 +38,7 @@ pub(super) fn grants(profile: Profile, scopes: &str, base: &StorePath) -> Result
         if path.is_empty() {
             return Err(Refusal::Pathless(clip(scope)));
         }
-        let below = place(base, path.as_bytes()).map_err(|why| Refusal::ScopePath { scope: clip(scope), why })?;
+        let below = resolve(base, path.as_bytes()).map_err(|why| Refusal::ScopePath { scope: clip(scope), why })?;
         grants.push(Grant { right: *right, path: below, directory: path.ends_with('/') });
     }
     if grants.is_empty() { Err(Refusal::NoCapability(profile)) } else { Ok(grants) }
@@ -46,22 +46,22 @@ pub(super) fn grants(profile: Profile, scopes: &str, base: &StorePath) -> Result
 
 /// Joins `path` to `base`. Each component is percent-decoded once after splitting at slashes, so that an encoded
 /// slash or `..` is detected and rejected.
-fn place(base: &StorePath, path: &[u8]) -> Result<StorePath, &'static str> {
+fn resolve(base: &StorePath, path: &[u8]) -> Result<StorePath, &'static str> {
     let Some(relative) = path.strip_prefix(b"/") else { return Err("it does not start with /") };
-    let mut place = base.clone();
+    let mut resolved = base.clone();
     for component in relative.split(|b| *b == b'/') {
         let name = decode(component)?;
         if matches!(&*name, b"" | b".") {
             continue;
         }
-        place = place.join(&name).map_err(|error| match error {
+        resolved = resolved.join(&name).map_err(|error| match error {
             PathError::Parent => "it has a `..` component",
             PathError::Relative => "it has an encoded slash",
             PathError::Nul => "it has a NUL byte",
             PathError::TooLong => "it is too long",
         })?;
     }
-    Ok(place)
+    Ok(resolved)
 }
 
 fn decode(component: &[u8]) -> Result<Vec<u8>, &'static str> {
