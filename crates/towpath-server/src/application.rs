@@ -71,7 +71,7 @@ pub(crate) struct Hosted {
 }
 
 /// Maximum time that a request waits for a permit before it gets a 503 response.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Hosted {
     pub(crate) fn new(application: Arc<dyn Application>, origins: Vec<String>) -> Self {
@@ -81,7 +81,7 @@ impl Hosted {
 
     /// Waits for a permit to compute a response; it is held until the response fits into memory.
     pub(crate) async fn acquire_permit(&self) -> Option<OwnedSemaphorePermit> {
-        timeout(PATIENCE, Arc::clone(&self.permits).acquire_owned()).await.ok()?.ok()
+        timeout(PERMIT_TIMEOUT, Arc::clone(&self.permits).acquire_owned()).await.ok()?.ok()
     }
 
     /// Runs `work` with the application and returns its result with the permit. Returns `None` if the work panicked,

@@ -63,18 +63,18 @@ use crate::{
 };
 
 /// Maximum size of an HTTP/2 frame, in bytes. The minimum of 16 KiB would cost many frames to parse.
-const FRAME_BYTES: u32 = 256 << 10;
+const MAX_FRAME_BYTES: u32 = 256 << 10;
 
 /// Maximum number of streams that a client opens and cancels before they are handled (CVE-2023-44487); more end the
 /// connection.
-const PENDING_RESETS: usize = 32;
+const MAX_PENDING_RESETS: usize = 32;
 
 /// Maximum number of header fields of one request.
-const HEADER_FIELDS: usize = 128;
+const MAX_HEADER_FIELDS: usize = 128;
 
 /// Maximum number of bytes that hyper reads or buffers at once on HTTP/1.1: one read of a fast upload. The buffer
 /// grows with the reads.
-const BUFFER_BYTES: usize = 512 << 10;
+const MAX_BUFFER_BYTES: usize = 512 << 10;
 
 /// State shared by all HTTP connections of a server.
 #[derive(Debug, Default)]
@@ -145,8 +145,8 @@ fn builder(service: &Service) -> Builder<TokioExecutor> {
         // Streams of applications may be idle for hours: the end of the request stream is the only sign that the
         // client has gone.
         .half_close(service.application.is_none())
-        .max_headers(HEADER_FIELDS)
-        .max_buf_size(BUFFER_BYTES.max(2 * usize::try_from(limits.header_bytes.0).unwrap_or(usize::MAX / 2)));
+        .max_headers(MAX_HEADER_FIELDS)
+        .max_buf_size(MAX_BUFFER_BYTES.max(2 * usize::try_from(limits.header_bytes.0).unwrap_or(usize::MAX / 2)));
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -154,9 +154,9 @@ fn builder(service: &Service) -> Builder<TokioExecutor> {
         // (up to 16 MiB). With large initial windows each connection could fill one with data for which no memory is
         // reserved.
         .adaptive_window(true)
-        .max_frame_size(FRAME_BYTES)
+        .max_frame_size(MAX_FRAME_BYTES)
         .max_concurrent_streams(u32::try_from(limits.requests_per_connection).unwrap_or(u32::MAX))
-        .max_pending_accept_reset_streams(PENDING_RESETS)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .max_header_list_size(u32::try_from(limits.header_bytes.0).unwrap_or(u32::MAX));
     builder
 }

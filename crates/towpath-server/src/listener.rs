@@ -46,9 +46,9 @@ const XROOTD_HANDSHAKE: u8 = 0;
 /// are behind one address.
 const CONNECTIONS_ALPHA: u64 = 3;
 /// Maximum number of connections beyond the limit that wait for a slot; further ones wait in the kernel's queue.
-const NEWCOMERS: usize = 64;
+const MAX_WAITING_CONNECTIONS: usize = 64;
 /// Maximum time that a connection from a network without connections waits for a slot.
-const NEWCOMER_PATIENCE: Duration = Duration::from_secs(10);
+const SLOT_TIMEOUT: Duration = Duration::from_secs(10);
 /// File descriptors reserved for listeners, logs, the runtime and short metadata operations, beside connections and
 /// open files.
 const OTHER_DESCRIPTORS: u64 = 256;
@@ -153,7 +153,7 @@ impl Server {
     pub async fn run(self) {
         let connections = TaskTracker::new();
         let most = usize::try_from(descriptors(&self.service.limits).0).unwrap_or(usize::MAX);
-        let slots = Arc::new(Semaphore::new(most.saturating_add(NEWCOMERS).min(Semaphore::MAX_PERMITS)));
+        let slots = Arc::new(Semaphore::new(most.saturating_add(MAX_WAITING_CONNECTIONS).min(Semaphore::MAX_PERMITS)));
         for listener in self.listeners {
             let (service, slots, tracker) = (Arc::clone(&self.service), Arc::clone(&slots), connections.clone());
             connections.spawn(accept(listener, service, slots, tracker));
@@ -198,7 +198,7 @@ async fn admit(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {
     let evicted = CancellationToken::new();
     let activity = PeerProgress::watching(evicted.clone());
     let holder = LeaseHolder::at(peer.ip());
-    let lease = service.connections.take_soon(&holder, Class::Small, &activity, NEWCOMER_PATIENCE).await;
+    let lease = service.connections.take_soon(&holder, Class::Small, &activity, SLOT_TIMEOUT).await;
     let problem = match lease {
         None => "its network has exhausted its share of limits.connections",
         Some(_lease) => match evicted.run_until_cancelled(serve(service, stream, peer, &activity)).await {

@@ -94,7 +94,7 @@ pub(crate) enum Denial {
     #[error("the nonce is stale: use the new one")]
     Stale,
     /// Too many failed attempts.
-    #[error("{} wrong passwords from this network within a minute: wait a minute", attempts::MOST_FAILURES)]
+    #[error("{} wrong passwords from this network within a minute: wait a minute", attempts::MAX_FAILURES)]
     TooMany,
 }
 

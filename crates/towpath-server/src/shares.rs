@@ -34,14 +34,14 @@ pub use peer_progress::{AwaitsPeer, PeerProgress};
 const RESERVE_PART: u64 = 16;
 
 /// Divisor of the general part that limits one lease. Larger requests are granted, but counted as this much.
-const LARGEST_LEASE_PART: u64 = 4;
+const MAX_LEASE_PART: u64 = 4;
 
 /// Factor of `alpha` for a site compared with one network. More than one, so that a greedy network leaves capacity to
 /// its neighbours.
 const SITE_ALPHA: u64 = 2;
 
 /// Maximum time that a holder without open files waits for one.
-pub(crate) const FILE_PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const FILE_LEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval at which a pool with waiting requests looks for leases to revoke.
 const RECLAIM_INTERVAL: Duration = Duration::from_millis(100);
@@ -136,7 +136,7 @@ impl Shares {
             is_reclaiming: false,
             last_lease: 0,
         };
-        let largest_lease = (general / LARGEST_LEASE_PART).max(unit);
+        let largest_lease = (general / MAX_LEASE_PART).max(unit);
         Self(Arc::new(Pool { unit, largest_lease, alpha, state: Mutex::new(state) }))
     }
 

@@ -13,7 +13,7 @@ use towpath_store::sys::disk;
 use crate::{StartError, config::TlsConfig};
 
 /// Maximum size of a certificate chain or key file, in bytes.
-const LIMIT_BYTES: u64 = 1 << 20;
+const MAX_PEM_BYTES: u64 = 1 << 20;
 
 /// TLS settings of the server.
 #[derive(Clone)]
@@ -64,5 +64,5 @@ impl Tls {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, StartError> {
-    disk::read(path, LIMIT_BYTES).map_err(|error| StartError::Tls(format!("{}: {error}", path.display())))
+    disk::read(path, MAX_PEM_BYTES).map_err(|error| StartError::Tls(format!("{}: {error}", path.display())))
 }

@@ -16,7 +16,7 @@ use super::{
     account::Account,
     link::{Link, Reserved},
     watchdog::QueuedPiece,
-    wire::{FileSpan, MARK, Outbox},
+    wire::{FileSpan, Outbox, PLACEHOLDER},
 };
 
 /// Bytes of a response, as produced by their source.
@@ -200,7 +200,7 @@ impl Buf for Piece {
     fn chunk(&self) -> &[u8] {
         match &self.data {
             Data::Bytes(bytes) => bytes,
-            Data::Span(left, _) => MARK.get(..*left).unwrap_or(&MARK),
+            Data::Span(left, _) => PLACEHOLDER.get(..*left).unwrap_or(&PLACEHOLDER),
         }
     }
 

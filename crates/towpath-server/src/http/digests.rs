@@ -12,7 +12,7 @@ use crate::access::Activity;
 
 /// Maximum size of a file that is read to compute a wanted digest, in bytes. For larger files the field is omitted;
 /// clients can use the xroot protocol (`query checksum`), which supports waiting.
-const COMPUTED_BYTES: u64 = 16 << 20;
+const MAX_COMPUTED_BYTES: u64 = 16 << 20;
 
 const DIGEST: HeaderName = HeaderName::from_static("digest");
 const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
@@ -41,7 +41,7 @@ async fn find(exchange: &Exchange, metadata: &Metadata, wanted: &Wanted) -> Opti
         return metadata.digests.get(known);
     }
     let algorithm = wanted.best(exchange.store().capabilities().digests)?;
-    if metadata.size > COMPUTED_BYTES || metadata.kind != FileKind::File {
+    if metadata.size > MAX_COMPUTED_BYTES || metadata.kind != FileKind::File {
         return None;
     }
     // Computing reads the file, so it requires the right to read.

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     Service,
     access::{Activity, Identity},
-    shares::{Class, FILE_PATIENCE, Lease, LeaseHolder},
+    shares::{Class, FILE_LEASE_TIMEOUT, Lease, LeaseHolder},
 };
 
 /// A request without its body.
@@ -161,7 +161,7 @@ impl Exchange {
     /// 503 if the holder's share of open files is exhausted.
     pub(super) async fn open_file(&self) -> Result<Lease, Refusal> {
         let (files, activity) = (&self.service.files, &self.link.activity);
-        files.take_soon(&self.holder, Class::Small, activity, FILE_PATIENCE).await.ok_or_else(too_many_files)
+        files.take_soon(&self.holder, Class::Small, activity, FILE_LEASE_TIMEOUT).await.ok_or_else(too_many_files)
     }
 
     /// Counts received bytes of an upload.

@@ -28,13 +28,13 @@ pub(super) const READ_BYTES: u64 = 256 << 10;
 const SPAN_BYTES: u64 = 4 << 20;
 
 /// Minimum size of a span, in bytes. Shorter ones are copied, so that header and data leave in one segment.
-const LEAST_SPAN_BYTES: u64 = 64 << 10;
+const MIN_SPAN_BYTES: u64 = 64 << 10;
 
 /// Size of one `read_now`, in bytes; the store declines longer ones.
 const READ_NOW_BYTES: usize = 64 << 10;
 
 /// Number of pieces read ahead while another one is sent.
-const AHEAD: usize = 2;
+const MAX_PIECES_AHEAD: usize = 2;
 
 /// A part of a response body, in order.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl FileBody {
 /// its read buffer.
 fn span(handle: &Arc<dyn ReadHandle>, lease: &Arc<Lease>, range: &Range<u64>) -> Option<FileSpan> {
     let length = SPAN_BYTES.min(range.end - range.start);
-    if length < LEAST_SPAN_BYTES {
+    if length < MIN_SPAN_BYTES {
         return None;
     }
     let file = handle.local_file()?;
@@ -194,7 +194,7 @@ impl Stream for FileBody {
     type Item = Result<Chunk>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        while self.pieces.len() < AHEAD
+        while self.pieces.len() < MAX_PIECES_AHEAD
             // Data at hand needs no readahead.
             && !matches!(self.pieces.back(), Some(Pending::Done(_)))
             && let Some(piece) = self.next_piece()

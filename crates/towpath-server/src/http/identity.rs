@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// `Retry-After` for too many wrong passwords, in seconds.
-const GUESSERS_WAIT: HeaderValue = HeaderValue::from_static("60");
+const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("60");
 
 /// Returns the bearer token of a request if this server accepts tokens: clients send theirs to every server.
 fn token_of(service: &Service, request: &Parts, target: &Target) -> Option<Secret> {
@@ -66,7 +66,7 @@ async fn log_in(
         Ok(name) => Ok(service.access.user(name, address)),
         Err(denial @ Denial::Stale) => Err(Refusal::from(Error::from(denial)).of_stale_nonce()),
         Err(denial @ Denial::TooMany) => {
-            Err(Refusal::from(Error::from(denial)).with(header::RETRY_AFTER, GUESSERS_WAIT))
+            Err(Refusal::from(Error::from(denial)).with(header::RETRY_AFTER, RETRY_AFTER_S))
         }
         Err(denial) => Err(Error::from(denial).into()),
     }

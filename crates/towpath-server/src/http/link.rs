@@ -17,7 +17,7 @@ use crate::{
 
 /// Number of concurrent responses of an application on one connection, each with an equal part of the connection's
 /// memory.
-const ADVANCES: u64 = 4;
+const MAX_ADVANCES: u64 = 4;
 
 /// The state of one connection, with its memory limit in addition to the one for all connections.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ impl Link {
             activity: Arc::clone(activity),
             revoked: CancellationToken::new(),
             own: if is_hosted { Buffers::new(own_bytes) } else { Buffers::growing_to(own_bytes) },
-            advance_bytes: usize::try_from(own_bytes / ADVANCES).unwrap_or(usize::MAX),
+            advance_bytes: usize::try_from(own_bytes / MAX_ADVANCES).unwrap_or(usize::MAX),
             all: service.memory.clone(),
         }
     }

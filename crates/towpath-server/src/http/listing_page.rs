@@ -16,7 +16,7 @@ use super::{
     body::{Chunk, Content},
     exchange::{Exchange, too_many_files},
     link::Claim,
-    propfind::{ENTRY_BYTES, FEW_ENTRIES},
+    propfind::{ENTRY_BYTES, MAX_RESERVE_ENTRIES},
     refusal::Refusal,
     respond, target,
     verb::Verb,
@@ -92,7 +92,7 @@ pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Ref
     if response.status() != StatusCode::OK || exchange.verb == Verb::Head {
         return Ok(response);
     }
-    if lease.is_of_reserve() && first.as_ref().is_some_and(|first| first.len() > FEW_ENTRIES) {
+    if lease.is_of_reserve() && first.as_ref().is_some_and(|first| first.len() > MAX_RESERVE_ENTRIES) {
         return Err(too_many_files());
     }
     let page = Page {

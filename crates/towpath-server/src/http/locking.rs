@@ -16,7 +16,7 @@ use towpath_store::{CreateOptions, Expectation, Fault, Overwrite, StorePath};
 use super::{
     body::Content,
     exchange::Exchange,
-    locks::{LONGEST, NoLock, Reach, Wish},
+    locks::{MAX_LIFETIME, NoLock, Reach, Wish},
     refusal::Refusal,
     respond::{self, value},
     target, upload,
@@ -24,10 +24,10 @@ use super::{
 use crate::access::Activity;
 
 /// Default lifetime of a lock.
-const USUAL: Duration = Duration::from_secs(600);
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(600);
 
 /// Maximum size of a stored `owner` element, in bytes of XML.
-const OWNER_BYTES: usize = 4096;
+const MAX_OWNER_BYTES: usize = 4096;
 
 const LOCK_TOKEN: HeaderName = HeaderName::from_static("lock-token");
 
@@ -37,7 +37,7 @@ pub(super) async fn lock(exchange: &Exchange, body: Incoming) -> Result<Response
     let text = upload::text(exchange, body).await?;
     let request = LockRequest::parse(&text).map_err(|error| Refusal::bad_request(error.to_string()))?;
     let asked = exchange.custom_field("timeout").and_then(|text| parse_timeout(&text));
-    let lasts = asked.map_or(USUAL, |seconds| Duration::from_secs(seconds.into())).min(LONGEST);
+    let lasts = asked.map_or(DEFAULT_LIFETIME, |seconds| Duration::from_secs(seconds.into())).min(MAX_LIFETIME);
     match request {
         LockRequest::Refresh => refresh(exchange, lasts),
         LockRequest::New { scope, owner } => {
@@ -56,10 +56,10 @@ pub(super) async fn lock(exchange: &Exchange, body: Incoming) -> Result<Response
 fn check_owner(owner: Option<&Element>) -> Result<(), Refusal> {
     let mut xml = String::new();
     owner.inspect(|owner| owner.write(&mut xml));
-    if xml.len() > OWNER_BYTES {
+    if xml.len() > MAX_OWNER_BYTES {
         return Err(Refusal::new(
             StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the owner is longer than {OWNER_BYTES} bytes"),
+            format!("the owner is longer than {MAX_OWNER_BYTES} bytes"),
         ));
     }
     Ok(())

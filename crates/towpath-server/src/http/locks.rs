@@ -22,10 +22,10 @@ use crate::{
 };
 
 /// Maximum number of locks on the whole server, which are searched linearly. Each holder gets its fair share.
-const LOCKS: u64 = 4096;
+const MAX_LOCKS: u64 = 4096;
 
 /// Maximum lifetime of a lock before it must be refreshed.
-pub(super) const LONGEST: Duration = Duration::from_secs(3600);
+pub(super) const MAX_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// The depth of a lock or a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub(super) struct Locks {
 
 impl Default for Locks {
     fn default() -> Self {
-        Self { table: Mutex::default(), shares: Shares::new(LOCKS, 1, 1) }
+        Self { table: Mutex::default(), shares: Shares::new(MAX_LOCKS, 1, 1) }
     }
 }
 
@@ -126,7 +126,7 @@ impl Locks {
             return Err(NoLock::Conflict(lock.wish.path.clone()));
         }
         let lease = self.shares.try_take(&LeaseHolder::of(caller), 1, Class::Large).ok_or(NoLock::TooMany)?;
-        let ends = clock::now() + wish.lasts.min(LONGEST);
+        let ends = clock::now() + wish.lasts.min(MAX_LIFETIME);
         let lock = Lock { _lease: lease, wish: Arc::new(wish), token: token(), holder: Person::of(caller), ends };
         let told = lock.tell();
         locks.push(lock);
@@ -144,7 +144,7 @@ impl Locks {
         let mut locks = self.live();
         let holder = Person::of(caller);
         let lock = locks.iter_mut().find(|lock| lock.token == token && lock.holder == holder && lock.protects(path))?;
-        lock.ends = clock::now() + lasts.min(LONGEST);
+        lock.ends = clock::now() + lasts.min(MAX_LIFETIME);
         Some(lock.tell())
     }
 
@@ -207,7 +207,7 @@ mod tests {
     }
 
     fn wish(at: &str, reach: Reach, scope: LockScope) -> Wish {
-        Wish { path: path(at), reach, scope, owner: None, lasts: LONGEST }
+        Wish { path: path(at), reach, scope, owner: None, lasts: MAX_LIFETIME }
     }
 
     fn alice() -> Caller {
@@ -265,9 +265,9 @@ mod tests {
             let at = format!("/{octet}/{number}");
             locks.give(&caller(octet), wish(&at, Reach::One, LockScope::Exclusive)).map(drop)
         };
-        let given = (0..LOCKS).take_while(|number| give(1, *number).is_ok()).count() as u64;
-        assert!((LOCKS / 3..LOCKS / 2).contains(&given), "{given}");
-        assert_eq!(give(1, LOCKS), Err(NoLock::TooMany));
+        let given = (0..MAX_LOCKS).take_while(|number| give(1, *number).is_ok()).count() as u64;
+        assert!((MAX_LOCKS / 3..MAX_LOCKS / 2).contains(&given), "{given}");
+        assert_eq!(give(1, MAX_LOCKS), Err(NoLock::TooMany));
         assert_eq!(give(2, 0), Ok(()));
         locks.forget(&path("/1"));
         assert_eq!(give(1, 0), Ok(()));

@@ -10,7 +10,7 @@ use super::{body::Content, exchange::Exchange, locking, refusal::Refusal, respon
 use crate::access::Activity;
 
 /// Maximum number of failed members in one 207 response; further ones are only logged.
-const TOLD_FAILURES: usize = 1000;
+const MAX_REPORTED_FAILURES: usize = 1000;
 
 /// Failures of operations on members of a tree.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ impl Failures {
     /// Adds one failure.
     pub(super) fn add(&mut self, path: &StorePath, error: Error) {
         tracing::debug!(%error, "failed to process a member of a directory tree");
-        if self.0.len() < TOLD_FAILURES {
+        if self.0.len() < MAX_REPORTED_FAILURES {
             self.0.push((path.clone(), Refusal::from(error).status()));
         }
     }

@@ -32,7 +32,7 @@ use super::{
     refusal::Refusal,
     respond::{self, value},
     upload,
-    uploads::{Key, Name, PRESENT_EXTENTS, UploadId},
+    uploads::{Key, MAX_PRESENT_EXTENTS, Name, UploadId},
 };
 
 /// The step that a request performs.
@@ -120,7 +120,7 @@ impl Put<'_> {
         let present = handle.present().await?;
         uploads.open(key, handle, resume, &present, leases);
         let mut text = String::new();
-        present.iter().take(PRESENT_EXTENTS).for_each(|extent| line(extent, &mut text));
+        present.iter().take(MAX_PRESENT_EXTENTS).for_each(|extent| line(extent, &mut text));
         let mut response = respond::with_status(StatusCode::OK, Content::text(text));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, respond::TEXT);

@@ -43,9 +43,9 @@ use crate::{access::Activity, config::ProbeConfig};
 const DATA_BYTES: usize = 256 << 10;
 
 /// Maximum number of samples queued for the client; further ones are dropped. They take at most 256 KiB.
-const WAITING_SAMPLES: usize = 1024;
+const MAX_WAITING_SAMPLES: usize = 1024;
 
-const _: () = assert!(WAITING_SAMPLES * size_of::<Sample>() <= 256 << 10);
+const _: () = assert!(MAX_WAITING_SAMPLES * size_of::<Sample>() <= 256 << 10);
 
 /// Additional time that a probe may hold its permit, and an upload its connection: for buffers to drain on a slow
 /// path.
@@ -213,7 +213,7 @@ impl Waiting {
 
     fn add(&self, sample: Sample) {
         let mut samples = self.samples();
-        if samples.len() < WAITING_SAMPLES {
+        if samples.len() < MAX_WAITING_SAMPLES {
             samples.push_back(sample);
         }
     }
@@ -298,7 +298,7 @@ mod tests {
         };
         let looking = tokio::spawn(look.until(began + Duration::from_secs(60)));
         tokio::time::sleep(Duration::from_secs(59)).await;
-        assert_eq!((waiting.samples().len(), permits.available_permits()), (WAITING_SAMPLES, 0));
+        assert_eq!((waiting.samples().len(), permits.available_permits()), (MAX_WAITING_SAMPLES, 0));
         looking.await.unwrap();
         assert_eq!((waiting.samples().capacity(), permits.available_permits()), (0, 1));
     }

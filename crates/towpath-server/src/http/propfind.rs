@@ -34,7 +34,7 @@ const FIRST_PIECE_BYTES: usize = 64 << 10;
 const MAX_PIECE_BYTES: usize = 1 << 20;
 
 /// Maximum number of entries for a response in one piece, whose directory is closed soon.
-pub(super) const FEW_ENTRIES: usize = 200;
+pub(super) const MAX_RESERVE_ENTRIES: usize = 200;
 
 /// Memory accounted for an entry of a listing with its line in a page, in bytes.
 pub(super) const ENTRY_BYTES: usize = 512;
@@ -64,7 +64,7 @@ pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Respon
     let mut listing = exchange.store().list(exchange.caller(), exchange.path(), teller.list_options()).fuse();
     // Before the first entry, an error can still set the status.
     let first = listing.next().await.transpose()?.unwrap_or_default();
-    if lease.is_of_reserve() && first.len() > FEW_ENTRIES {
+    if lease.is_of_reserve() && first.len() > MAX_RESERVE_ENTRIES {
         return Err(too_many_files());
     }
     let members = Members {

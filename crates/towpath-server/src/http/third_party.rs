@@ -40,7 +40,7 @@ use crate::{
 };
 
 /// Maximum interval between two markers; clients time out after 30 s.
-const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+const MAX_MARKER_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Digest required by `RequireChecksumVerification`: every storage in the field can compute it.
 const REQUIRED: Algorithm = Algorithm::Adler32;
@@ -224,7 +224,7 @@ fn take_token(headers: &mut HeaderMap) -> Option<Secret> {
 
 /// Returns 202 with a body that lasts as long as the copy.
 fn answer(exchange: &Exchange, running: Running) -> Response<Content> {
-    let pause = exchange.service.third_party.settings.markers.0.min(LONGEST_SILENCE);
+    let pause = exchange.service.third_party.settings.markers.0.min(MAX_MARKER_INTERVAL);
     let begun = Some(Report { running, next: clock::now(), pause });
     let body = stream::unfold(begun, |report| async move { Some(report?.next().await) });
     let mut response = respond::with_status(StatusCode::ACCEPTED, Content::Stream(Box::pin(body), None));

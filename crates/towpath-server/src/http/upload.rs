@@ -19,7 +19,7 @@ use super::{
 use crate::config::Limits;
 
 /// Maximum number of bytes waiting for the store while more are received.
-const WAITING_BYTES: usize = 1 << 20;
+const MAX_WAITING_BYTES: usize = 1 << 20;
 
 /// Pieces shorter than this are joined with their successors before writing, in bytes: a store call costs as much as
 /// copying them.
@@ -27,10 +27,10 @@ const SHORT_BYTES: usize = 128 << 10;
 
 /// Maximum number of bytes read from an unwanted body, so that its sender can read the response before the connection
 /// ends.
-const DISCARDED_BYTES: u64 = 16 << 20;
+const MAX_DISCARDED_BYTES: u64 = 16 << 20;
 
 /// Maximum size of a request body that is not an upload (XML, JSON), in bytes.
-const TEXT_BYTES: usize = 256 << 10;
+const MAX_TEXT_BYTES: usize = 256 << 10;
 
 /// Returns the next bytes of a body; `None` at its end.
 pub(super) async fn next(body: &mut Incoming, limits: &Limits) -> Result<Option<Bytes>, Refusal> {
@@ -73,8 +73,8 @@ pub(super) async fn text(exchange: &Exchange, mut body: Incoming) -> Result<Vec<
         let mut reserved: Vec<Reserved> = Vec::new();
         let mut reserved_bytes = 0;
         while let Some(bytes) = next(&mut body, limits).await? {
-            if text.len() + bytes.len() > TEXT_BYTES {
-                let message = format!("the body is longer than {TEXT_BYTES} bytes");
+            if text.len() + bytes.len() > MAX_TEXT_BYTES {
+                let message = format!("the body is longer than {MAX_TEXT_BYTES} bytes");
                 return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
             }
             if let Some(reserved) = reserved.last() {
@@ -101,7 +101,7 @@ pub(super) async fn discard(headers: &HeaderMap, mut body: Incoming, limits: &Li
         return;
     }
     let mut discarded = 0;
-    while discarded < DISCARDED_BYTES {
+    while discarded < MAX_DISCARDED_BYTES {
         match next(&mut body, limits).await {
             Ok(Some(bytes)) => discarded += bytes.len() as u64,
             _ => return,
@@ -173,7 +173,7 @@ impl<'a> Intake<'a> {
         let mut writing: Option<Writing<'a>> = None;
         let mut broken = None;
         loop {
-            if receiving.is_none() && self.waiting_bytes < WAITING_BYTES {
+            if receiving.is_none() && self.waiting_bytes < MAX_WAITING_BYTES {
                 receiving = body.take().map(|body| self.receive(body));
             }
             if writing.is_none() && !self.waiting.is_empty() {
@@ -242,7 +242,7 @@ impl<'a> Intake<'a> {
         let mut pieces = Vec::new();
         let mut length = 0;
         while let Some((bytes, _)) = self.waiting.front()
-            && (pieces.is_empty() || length + bytes.len() <= WAITING_BYTES)
+            && (pieces.is_empty() || length + bytes.len() <= MAX_WAITING_BYTES)
             && length < SHORT_BYTES
         {
             length += bytes.len();

@@ -9,10 +9,10 @@
 //! Parts may arrive in any order and concurrently if the store supports it. The received bytes of an interrupted part
 //! are kept. `Digest`, `Repr-Digest` and `OC-Checksum` apply to the whole file and may come with any part;
 //! `Content-Digest` and `Content-MD5` apply to the part. An upload is identified by its sender (for anonymous
-//! callers, their address), path and size. It is aborted when no request has used it for [`IDLE`], and when the
+//! callers, their address), path and size. It is aborted when no request has used it for [`IDLE_TIMEOUT`], and when the
 //! server stops. With `Towpath-Resume: KEY` (32 hexadecimal digits that identify one version of the source) the
 //! received data are kept even then, if the store supports it; without a key, a later client could not verify that
-//! the source is unchanged. At most [`UPLOADS`] are open, shared fairly between callers ([`crate::shares`]).
+//! the source is unchanged. At most [`MAX_UPLOADS`] are open, shared fairly between callers ([`crate::shares`]).
 //! The `Towpath-Upload` field of towpath's own client is described in [`super::parts`].
 
 use std::{
@@ -39,23 +39,23 @@ use crate::{
 };
 
 /// Maximum time that an upload waits for its next part.
-const IDLE: Duration = Duration::from_secs(900);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Interval between checks of an upload in use. The data of an interrupted request may be kept for up to this much
 /// less time.
-const RECHECK: Duration = Duration::from_secs(60);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Maximum number of open uploads; each holds a file descriptor. One caller gets its fair share.
-const UPLOADS: u64 = 1024;
+const MAX_UPLOADS: u64 = 1024;
 
 /// Minimum idle time after which an upload is superseded by another one of the same source, whose client was killed.
-const TAKEN_OVER: Duration = Duration::from_secs(3);
+const SUPERSEDE_IDLE: Duration = Duration::from_secs(3);
 
 /// Maximum number of discontiguous extents of one upload.
-const EXTENTS: usize = 1024;
+const MAX_EXTENTS: usize = 1024;
 
 /// Maximum number of present extents reported; more would leave no room for new parts. The others are sent again.
-pub(super) const PRESENT_EXTENTS: usize = EXTENTS / 2;
+pub(super) const MAX_PRESENT_EXTENTS: usize = MAX_EXTENTS / 2;
 
 /// The owner and the file of an upload.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -126,7 +126,7 @@ pub(super) struct Uploads {
 
 impl Default for Uploads {
     fn default() -> Self {
-        Self { open: Arc::default(), shares: Shares::new(UPLOADS, 1, 1) }
+        Self { open: Arc::default(), shares: Shares::new(MAX_UPLOADS, 1, 1) }
     }
 }
 
@@ -162,7 +162,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Uploads {
-    /// Returns the upload with that key, if it is open. It stays open while the caller holds it, and [`IDLE`] longer.
+    /// Returns the upload with that key, if it is open. It stays open while the caller holds it, and [`IDLE_TIMEOUT`] longer.
     pub(super) fn get(&self, key: &Key) -> Option<Arc<Upload>> {
         lock(&self.open).get(key).map(Arc::clone)
     }
@@ -189,8 +189,9 @@ impl Uploads {
             (&other.owner, &other.path, other.size) == (&key.owner, &key.path, key.size)
                 && upload.resume == Some(resume)
         };
-        let is_in_use =
-            |upload: &Arc<Upload>| Arc::strong_count(upload) > 1 || lock(&upload.state).touched.elapsed() < TAKEN_OVER;
+        let is_in_use = |upload: &Arc<Upload>| {
+            Arc::strong_count(upload) > 1 || lock(&upload.state).touched.elapsed() < SUPERSEDE_IDLE
+        };
         if uploads.iter().any(|(other, upload)| is_same(other, upload) && is_in_use(upload)) {
             return Err(Error::new(
                 Fault::Overloaded,
@@ -215,7 +216,7 @@ impl Uploads {
             Entry::Occupied(open) => Arc::clone(open.get()),
             Entry::Vacant(entry) => {
                 let extents =
-                    present.iter().take(PRESENT_EXTENTS).map(|extent| extent.offset()..extent.end()).collect();
+                    present.iter().take(MAX_PRESENT_EXTENTS).map(|extent| extent.offset()..extent.end()).collect();
                 let state = State { extents, promised: Digests::new(), touched: clock::now() };
                 let upload = Upload { handle, resume, state: Mutex::new(state), _leases: leases };
                 let upload = Arc::clone(entry.insert(Arc::new(upload)));
@@ -239,9 +240,9 @@ fn give_up_if_idle(uploads: &Mutex<HashMap<Key, Arc<Upload>>>, key: &Key) -> Opt
     // A request that holds it may be receiving a long part. No request can get it while the map is locked.
     if Arc::strong_count(upload) > 1 {
         lock(&upload.state).touched = now;
-        return Some(now + RECHECK);
+        return Some(now + RECHECK_INTERVAL);
     }
-    let idle_at = lock(&upload.state).touched + IDLE;
+    let idle_at = lock(&upload.state).touched + IDLE_TIMEOUT;
     if idle_at <= now {
         uploads.remove(key);
         return None;
@@ -277,7 +278,7 @@ impl Upload {
         let mut state = lock(&self.state);
         state.touched = clock::now();
         insert(&mut state.extents, piece);
-        if state.extents.len() > EXTENTS {
+        if state.extents.len() > MAX_EXTENTS {
             return Err(Error::new(Fault::InvalidArgument, "the parts of the upload leave too many gaps"));
         }
         Ok(())
@@ -366,10 +367,10 @@ mod tests {
         let files = Shares::new(16, 1, 1);
         let leases = uploads.lease(&LeaseHolder::of(&caller), &files).unwrap();
         let upload = uploads.open(key.clone(), handle, None, &[], leases);
-        tokio::time::sleep(3 * IDLE).await;
+        tokio::time::sleep(3 * IDLE_TIMEOUT).await;
         assert!(uploads.get(&key).is_some(), "a long piece is under way");
         drop(upload);
-        tokio::time::sleep(IDLE + RECHECK).await;
+        tokio::time::sleep(IDLE_TIMEOUT + RECHECK_INTERVAL).await;
         assert!(uploads.get(&key).is_none());
     }
 
@@ -389,7 +390,7 @@ mod tests {
         while open(1, size).await.is_ok() {
             size += 1;
         }
-        assert!((UPLOADS / 3..UPLOADS / 2).contains(&size), "{size}");
+        assert!((MAX_UPLOADS / 3..MAX_UPLOADS / 2).contains(&size), "{size}");
         assert_eq!(open(1, 1 << 20).await.unwrap_err().fault(), Fault::Overloaded);
         open(2, 0).await.unwrap();
     }

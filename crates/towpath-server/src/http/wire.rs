@@ -1,13 +1,13 @@
 //! The connection as hyper writes to it, extended to send spans of files by `sendfile`.
 //!
-//! hyper polls a body for buffers and writes them. The buffer of a file span is a slice of [`MARK`] of the same
-//! length, and the span itself is queued in the connection's [`Outbox`]. When hyper writes bytes of `MARK`, [`Wire`]
+//! hyper polls a body for buffers and writes them. The buffer of a file span is a slice of [`PLACEHOLDER`] of the same
+//! length, and the span itself is queued in the connection's [`Outbox`]. When hyper writes bytes of `PLACEHOLDER`, [`Wire`]
 //! sends the span at the head of the outbox instead. hyper thus orders, counts and flushes spans like all bytes, and
 //! handles the rest of HTTP/1.1.
 //!
 //! (This depends on hyper 1.12. If another version behaves differently, tests that fetch local files fail.)
 //!
-//! Bytes of `MARK` are never sent: [`Wire`] reports vectored writes, so hyper keeps buffers separate rather than
+//! Bytes of `PLACEHOLDER` are never sent: [`Wire`] reports vectored writes, so hyper keeps buffers separate rather than
 //! copying them. If it ever copies a marker or drops a partly sent one, the outbox detects that more bytes were
 //! consumed than `sendfile` sent, and fails the connection before its next byte.
 //!
@@ -43,7 +43,7 @@ use crate::{
 const PROBE_BYTES: usize = 128 * 1024;
 
 /// Placeholder for the bytes of spans. Its length bounds one `sendfile`, so that connections share the thread.
-pub(super) static MARK: [u8; 512 * 1024] = [0; 512 * 1024];
+pub(super) static PLACEHOLDER: [u8; 512 * 1024] = [0; 512 * 1024];
 
 /// The spans that a connection has yet to send, in order.
 #[derive(Debug, Default)]
@@ -279,7 +279,7 @@ impl Wire {
 
 /// Whether these bytes are a placeholder for a span.
 fn is_mark(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && MARK.as_ptr_range().contains(&bytes.as_ptr())
+    !bytes.is_empty() && PLACEHOLDER.as_ptr_range().contains(&bytes.as_ptr())
 }
 
 impl AsyncRead for Wire {

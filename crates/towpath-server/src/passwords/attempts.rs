@@ -13,12 +13,12 @@ use crate::access::network_of;
 
 /// Maximum number of wrong passwords from one address within [`WINDOW`]; then all are rejected until it ends. Leaves
 /// room for typing errors and limits guessing to 14,400 attempts a day.
-pub(super) const MOST_FAILURES: u32 = 10;
+pub(super) const MAX_FAILURES: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// Maximum number of addresses tracked; beyond it, the one with the oldest failure is evicted. They take less than 1
 /// MiB.
-const MOST_ADDRESSES: usize = 10_000;
+const MAX_TRACKED_ADDRESSES: usize = 10_000;
 
 /// Wrong passwords of the last minute.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl Attempts {
     pub(super) fn may_go_on(&self, address: IpAddr, now: Instant) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let failures = all.get(&network_of(address));
-        failures.is_none_or(|failures| failures.count < MOST_FAILURES || !failures.are_recent(now))
+        failures.is_none_or(|failures| failures.count < MAX_FAILURES || !failures.are_recent(now))
     }
 
     /// Counts a wrong password from `address`. Returns whether further ones are now rejected.
@@ -56,16 +56,16 @@ impl Attempts {
             *failures = Failures { since: now, count: 0 };
         }
         failures.count = failures.count.saturating_add(1);
-        failures.count == MOST_FAILURES
+        failures.count == MAX_FAILURES
     }
 }
 
 fn make_room(all: &mut HashMap<IpAddr, Failures>, now: Instant) {
-    if all.len() < MOST_ADDRESSES {
+    if all.len() < MAX_TRACKED_ADDRESSES {
         return;
     }
     all.retain(|_, failures| failures.are_recent(now));
-    if all.len() >= MOST_ADDRESSES
+    if all.len() >= MAX_TRACKED_ADDRESSES
         && let Some(oldest) = all.iter().min_by_key(|(_, failures)| failures.since).map(|(address, _)| *address)
     {
         all.remove(&oldest);
@@ -85,7 +85,7 @@ mod tests {
         let (attempts, now) = (Attempts::default(), clock::now());
         let [guesser, neighbour, other] =
             ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"].map(|text| text.parse().unwrap());
-        let stopped: Vec<bool> = (0..MOST_FAILURES).map(|_| attempts.failed(guesser, now)).collect();
+        let stopped: Vec<bool> = (0..MAX_FAILURES).map(|_| attempts.failed(guesser, now)).collect();
         assert_eq!(stopped.iter().filter(|stopped| **stopped).count(), 1);
         assert!(stopped.ends_with(&[true]));
         assert!(!attempts.may_go_on(guesser, now));
@@ -100,7 +100,7 @@ mod tests {
     fn no_more_addresses_are_remembered_than_there_is_room_for() {
         let (attempts, now) = (Attempts::default(), clock::now());
         let address = |number: u32| IpAddr::V4(Ipv4Addr::from_bits(number));
-        let most = u32::try_from(MOST_ADDRESSES).unwrap();
+        let most = u32::try_from(MAX_TRACKED_ADDRESSES).unwrap();
         let ms = |number: u32| now + Duration::from_millis(number.into());
         let together = Attempts::default();
         for number in 0..=most {
@@ -108,7 +108,7 @@ mod tests {
             together.failed(address(number), now);
         }
         let remembered = |attempts: &Attempts, number| attempts.0.lock().unwrap().contains_key(&address(number));
-        assert_eq!(attempts.0.lock().unwrap().len(), MOST_ADDRESSES);
+        assert_eq!(attempts.0.lock().unwrap().len(), MAX_TRACKED_ADDRESSES);
         assert!(!remembered(&attempts, 0) && remembered(&attempts, 1) && remembered(&attempts, most));
         together.failed(address(most + 1), now + WINDOW);
         assert_eq!(together.0.lock().unwrap().len(), 1, "what is over goes first");

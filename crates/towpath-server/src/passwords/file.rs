@@ -2,7 +2,7 @@
 //! lines and lines that begin with `#` are ignored.
 //!
 //! Anyone who can read the file can log in as any of its users by Digest, so only its owner may have access. A login
-//! checks the file for changes at most once per [`PAUSE`]. A file without users is rejected: it may be half written,
+//! checks the file for changes at most once per [`CHECK_INTERVAL`]. A file without users is rejected: it may be half written,
 //! and would lock out everyone.
 
 use std::{
@@ -29,10 +29,10 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 const MAX_LINES: usize = 10_000;
 
 /// Minimum time between two checks of the file for changes.
-pub(super) const PAUSE: Duration = Duration::from_secs(5);
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Hash that a password is compared with if the user does not exist, so that the response time is the same.
-const NOBODY: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+const UNKNOWN_USER_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// The password file and its parsed content.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Users {
     /// Returns the user of that name if the hash of its password `fits`.
     pub(super) fn find(&self, name: &str, fits: impl FnOnce(&str) -> bool) -> Result<Arc<str>, Denial> {
         let known = self.0.get_key_value(name);
-        let is_right = fits(known.map_or(NOBODY, |(_, kept)| kept.expose()));
+        let is_right = fits(known.map_or(UNKNOWN_USER_HASH, |(_, kept)| kept.expose()));
         known.filter(|_| is_right).map(|(name, _)| Arc::clone(name)).ok_or(Denial::Wrong)
     }
 
@@ -120,7 +120,7 @@ fn user(line: &str) -> Option<(&str, Secret)> {
     let (name, kept) = line.split_once(':')?;
     let hex = kept.strip_prefix("sha-256$")?;
     let is_name = !name.is_empty() && !name.chars().any(char::is_control);
-    let is_hash = hex.len() == NOBODY.len() && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_hash = hex.len() == UNKNOWN_USER_HASH.len() && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
     (is_name && is_hash).then(|| (name, Secret::new(hex.to_ascii_lowercase())))
 }
 
@@ -158,7 +158,7 @@ impl Roll {
         Ok(Self { path: path.to_owned(), held: Mutex::new(held) })
     }
 
-    /// Returns the users in the file, at most [`PAUSE`] old.
+    /// Returns the users in the file, at most [`CHECK_INTERVAL`] old.
     pub(super) async fn users(self: &Arc<Self>) -> Arc<Users> {
         if self.is_due() {
             let roll = Arc::clone(self);
@@ -172,7 +172,7 @@ impl Roll {
     fn is_due(&self) -> bool {
         let now = clock::now();
         let mut held = self.held();
-        let is_due = now.saturating_duration_since(held.looked) >= PAUSE;
+        let is_due = now.saturating_duration_since(held.looked) >= CHECK_INTERVAL;
         if is_due {
             held.looked = now;
         }
@@ -219,7 +219,11 @@ mod tests {
         for (name, outcome) in
             [("alice", Ok("alice".into())), ("Jäsøn Doe", Ok("Jäsøn Doe".into())), ("bob", Err(Denial::Wrong))]
         {
-            assert_eq!(users.find(name, |kept| kept == HEX.to_lowercase() || kept == NOBODY), outcome, "{name}");
+            assert_eq!(
+                users.find(name, |kept| kept == HEX.to_lowercase() || kept == UNKNOWN_USER_HASH),
+                outcome,
+                "{name}"
+            );
         }
         assert_eq!(users.find("alice", |_| false), Err(Denial::Wrong));
         assert!(!format!("{users:?}").contains("0123"), "hashes are not printed");

@@ -19,10 +19,10 @@ use towpath_store::sys::{clock::Instant, random};
 use super::Denial;
 
 /// Lifetime of a nonce. Clients retry with a new one without prompting the user.
-const LIFE: Duration = Duration::from_secs(5 * 60);
+const LIFETIME: Duration = Duration::from_secs(5 * 60);
 
 /// Maximum number of used nonces tracked, about 1 MiB. Beyond it the oldest is evicted and becomes invalid.
-const MOST_USED: usize = 10_000;
+const MAX_USED_NONCES: usize = 10_000;
 
 /// Sizes of an [`Id`] and, with its signature, of a nonce, in bytes.
 const ID_BYTES: usize = 16;
@@ -125,7 +125,7 @@ impl Nonces {
 }
 
 fn is_fresh(id: Id, now_ms: u64) -> bool {
-    Duration::from_millis(now_ms.saturating_sub(id.made_ms)) < LIFE
+    Duration::from_millis(now_ms.saturating_sub(id.made_ms)) < LIFETIME
 }
 
 impl Used {
@@ -140,7 +140,7 @@ impl Used {
             self.counts.pop_first();
         }
         let is_new = self.counts.entry(id).or_default().take(count);
-        if self.counts.len() > MOST_USED
+        if self.counts.len() > MAX_USED_NONCES
             && let Some((oldest, _)) = self.counts.pop_first()
         {
             self.forgotten = self.forgotten.max(Some(oldest));
@@ -188,9 +188,9 @@ mod tests {
         let now = clock::now();
         let nonces = Nonces::new(now);
         let nonce = nonces.make(now);
-        let just = LIFE - Duration::from_millis(1);
+        let just = LIFETIME - Duration::from_millis(1);
         assert_eq!(nonces.take(&nonce, 1, now + just), Ok(()));
-        assert_eq!(nonces.take(&nonce, 2, now + LIFE), Err(Denial::Stale));
+        assert_eq!(nonces.take(&nonce, 2, now + LIFETIME), Err(Denial::Stale));
         let changed = format!("{}{}", if nonce.starts_with('B') { 'A' } else { 'B' }, &nonce[1..]);
         for bad in ["", "AAAA", "?", &changed, &nonce[..63], &format!("{nonce}A"), &Nonces::new(now).make(now)] {
             assert_eq!(nonces.take(bad, 1, now), Err(Denial::Stale), "{bad}");
@@ -201,7 +201,7 @@ mod tests {
     fn of_too_many_the_oldest_is_forgotten_and_not_good_again() {
         let now = clock::now();
         let nonces = Nonces::new(now);
-        let made: Vec<String> = (0..=MOST_USED).map(|_| nonces.make(now)).collect();
+        let made: Vec<String> = (0..=MAX_USED_NONCES).map(|_| nonces.make(now)).collect();
         for nonce in &made[1..] {
             assert_eq!(nonces.take(nonce, 1, now), Ok(()));
         }
@@ -212,8 +212,8 @@ mod tests {
         assert_eq!(nonces.take(&nonces.make(now), 1, now), Ok(()));
         assert_eq!(nonces.take(&made[1], 3, now), Err(Denial::Stale));
         assert_eq!(nonces.take(&made[2], 2, now), Ok(()));
-        assert_eq!(nonces.used.lock().unwrap().counts.len(), MOST_USED);
-        let later = now + LIFE;
+        assert_eq!(nonces.used.lock().unwrap().counts.len(), MAX_USED_NONCES);
+        let later = now + LIFETIME;
         assert_eq!(nonces.take(&nonces.make(later), 1, later), Ok(()));
         assert_eq!(nonces.used.lock().unwrap().counts.len(), 1, "what is over goes first");
     }

@@ -214,7 +214,7 @@ async fn c6_the_same_password_by_basic() {
 #[tokio::test(start_paused = true)]
 async fn who_guesses_is_not_listened_to_for_a_minute() {
     let site = site();
-    for _ in 0..attempts::MOST_FAILURES {
+    for _ in 0..attempts::MAX_FAILURES {
         assert_eq!(site.log_in(&basic("Mufasa:guess")).await, Err(Denial::Wrong));
     }
     assert_eq!(site.log_in(&basic("Mufasa:Circle of Life")).await, Err(Denial::TooMany));
@@ -240,7 +240,7 @@ async fn a_changed_file_holds_from_the_next_look_on() {
     let site = site();
     put(&site.directory.path().join("passwords"), &[("Scar", "Be Prepared")]);
     assert_eq!(site.log_in(&basic("Mufasa:Circle of Life")).await, Ok("Mufasa".into()));
-    tokio::time::advance(file::PAUSE).await;
+    tokio::time::advance(file::CHECK_INTERVAL).await;
     assert_eq!(site.log_in(&basic("Mufasa:Circle of Life")).await, Err(Denial::Wrong));
     assert_eq!(site.log_in(&basic("Scar:Be Prepared")).await, Ok("Scar".into()));
 }

@@ -34,11 +34,11 @@ const MAX_GRANTS_OF_ONE: usize = 128;
 const MAX_GRANTS_OF_PERSON: usize = 1024;
 
 /// Lifetime of a grant, by default and at most. XRootD uses 7 and 15 s.
-const USUAL_TTL: Duration = Duration::from_secs(60);
-const LONGEST_TTL: Duration = Duration::from_secs(300);
+const DEFAULT_TTL: Duration = Duration::from_secs(60);
+const MAX_TTL: Duration = Duration::from_secs(300);
 
 /// Maximum time that a server that comes first waits for the client.
-const PATIENCE: Duration = Duration::from_secs(30);
+const GRANT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The unused grants of a server.
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ impl Grant {
         addresses: Vec<IpAddr>,
         ttl: Option<Duration>,
     ) -> Self {
-        let expires = clock::now() + ttl.unwrap_or(USUAL_TTL).min(LONGEST_TTL);
+        let expires = clock::now() + ttl.unwrap_or(DEFAULT_TTL).min(MAX_TTL);
         Self { path, identity, login, addresses, expires }
     }
 
@@ -165,7 +165,7 @@ impl Rendezvous {
     /// # Errors
     /// `PermissionDenied` if there is no grant for this visitor and key in time.
     pub(crate) async fn take(&self, key: &Key, visit: &Visit<'_>) -> Result<Arc<Identity>> {
-        let end = clock::now() + PATIENCE;
+        let end = clock::now() + GRANT_TIMEOUT;
         loop {
             let mut granted = std::pin::pin!(self.granted.notified());
             granted.as_mut().enable();
@@ -242,7 +242,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(2)).await;
         assert!(!take(&rendezvous, "k", "/f", "me.1", "192.0.2.1").await);
         rendezvous.grant(key("k"), grant(u64::MAX)).unwrap();
-        tokio::time::advance(LONGEST_TTL + Duration::from_secs(1)).await;
+        tokio::time::advance(MAX_TTL + Duration::from_secs(1)).await;
         assert!(!take(&rendezvous, "k", "/f", "me.1", "192.0.2.1").await);
     }
 

@@ -3,7 +3,7 @@
 //! All requests come on the connection that logged in. A read with a path id is answered on the bound connection with
 //! that id. The data of a write with a path id arrive there without a header, in the order of the requests: the main
 //! connection's reader queues a [`Delivery`] for each, and the reader of the bound connection receives them in turn.
-//! Data may arrive before their request; at most [`AHEAD_BYTES`] are buffered, then TCP applies backpressure.
+//! Data may arrive before their request; at most [`MAX_AHEAD_BYTES`] are buffered, then TCP applies backpressure.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use super::{
 use crate::shares::PeerProgress;
 
 /// Maximum number of bytes buffered before their request arrives: enough to notice the end of the connection.
-const AHEAD_BYTES: usize = 4096;
+const MAX_AHEAD_BYTES: usize = 4096;
 
 /// The session's handle to a bound connection.
 #[derive(Debug, Clone)]
@@ -87,7 +87,7 @@ impl BoundReader {
         let session = Arc::clone(&self.session);
         let ended = session.ended.child_token();
         loop {
-            let room = AHEAD_BYTES.saturating_sub(self.ahead.len());
+            let room = MAX_AHEAD_BYTES.saturating_sub(self.ahead.len());
             let mut ahead = (&mut self.ahead).limit(room);
             tokio::select! {
                 biased;

@@ -31,13 +31,13 @@ use crate::{
 };
 
 /// Maximum size of one receive, in bytes: two vectors of 1,024 elements.
-const RECEIVE_BYTES: usize = 32 << 10;
+const MAX_RECEIVE_BYTES: usize = 32 << 10;
 /// Receive buffer of an idle connection, in bytes: enough for most requests.
-const DOZE_BYTES: usize = 256;
+const IDLE_BUFFER_BYTES: usize = 256;
 /// Responses are sent once this many bytes are collected, even if more requests are pending.
 const COLLECT_BYTES: usize = 128 << 10;
 /// Idle time after which a connection releases its buffers.
-const LULL: Duration = Duration::from_secs(1);
+const IDLE_DELAY: Duration = Duration::from_secs(1);
 
 /// The receiving half of a socket.
 #[derive(Debug)]
@@ -221,7 +221,7 @@ impl Connection {
     /// Makes room in the receive buffer. For a long request, reserves memory for twice the received bytes: it follows
     /// the received bytes, not the announced length.
     async fn make_room(&mut self) -> Result<(), End> {
-        if self.framer.awaited_bytes() > RECEIVE_BYTES && self.long_request.is_none() {
+        if self.framer.awaited_bytes() > MAX_RECEIVE_BYTES && self.long_request.is_none() {
             self.long_request = Some(LongRequest {
                 memory: Vec::new(),
                 bytes: 0,
@@ -233,7 +233,7 @@ impl Connection {
         if let Some(bytes) = self.long_request.as_ref().map(|request| request.bytes)
             && bytes <= received
         {
-            let more = received.max(RECEIVE_BYTES);
+            let more = received.max(MAX_RECEIVE_BYTES);
             let memory = self.session.ended.run_until_cancelled(self.session.memory_for_argument(more)).await;
             let memory = memory.ok_or_else(|| ending(&self.session))?;
             if let Some(request) = &mut self.long_request {
@@ -242,8 +242,8 @@ impl Connection {
             }
         }
         let buffer = self.framer.buffer();
-        if buffer.capacity() - buffer.len() < DOZE_BYTES {
-            buffer.reserve(RECEIVE_BYTES);
+        if buffer.capacity() - buffer.len() < IDLE_BUFFER_BYTES {
+            buffer.reserve(MAX_RECEIVE_BYTES);
         }
         Ok(())
     }
@@ -268,7 +268,7 @@ impl Connection {
         self.out = Vec::new();
         self.scratch = Vec::new();
         if self.framer.buffer().is_empty() {
-            *self.framer.buffer() = BytesMut::with_capacity(DOZE_BYTES);
+            *self.framer.buffer() = BytesMut::with_capacity(IDLE_BUFFER_BYTES);
         }
     }
 
@@ -375,9 +375,9 @@ impl Connection {
             return Ok(());
         }
         self.flush().await?;
-        let mut sink = Vec::with_capacity(RECEIVE_BYTES);
+        let mut sink = Vec::with_capacity(MAX_RECEIVE_BYTES);
         while self.framer.bulk_remaining() > 0 {
-            let length = usize::try_from(self.framer.bulk_remaining()).unwrap_or(usize::MAX).min(RECEIVE_BYTES);
+            let length = usize::try_from(self.framer.bulk_remaining()).unwrap_or(usize::MAX).min(MAX_RECEIVE_BYTES);
             sink.clear();
             self.receive_data(length, &mut sink).await?;
         }
@@ -430,7 +430,7 @@ struct Silence {
 
 impl Silence {
     fn new(idle: Duration, stall: Duration) -> Self {
-        Self { timer: Box::pin(sleep(LULL)), idle, stall, heard: true, dozing: false }
+        Self { timer: Box::pin(sleep(IDLE_DELAY)), idle, stall, heard: true, dozing: false }
     }
 
     /// Records received bytes. Cheap unless the connection was idle for long.
@@ -438,7 +438,7 @@ impl Silence {
         self.heard = true;
         if self.dozing {
             self.dozing = false;
-            self.wait(LULL);
+            self.wait(IDLE_DELAY);
         }
     }
 
@@ -446,7 +446,7 @@ impl Silence {
     /// two; otherwise sets the timer again.
     fn is_too_long(&mut self, in_request: bool) -> bool {
         if std::mem::take(&mut self.heard) {
-            self.wait(LULL);
+            self.wait(IDLE_DELAY);
             return false;
         }
         let too_long = self.dozing;

@@ -20,13 +20,13 @@ use crate::{
 };
 
 /// Time after which a client is notified that its response will come later.
-const PATIENCE: Duration = Duration::from_secs(5);
+const NOTICE_DELAY: Duration = Duration::from_secs(5);
 
 /// How long the client may then wait before it gives up, in seconds.
-const ANSWER_WITHIN_S: u32 = 1800;
+const NOTICE_TIMEOUT_S: u32 = 1800;
 
 /// Interval at which the notification is repeated while there is no response.
-const PROMISED_AGAIN: Duration = Duration::from_secs(1700);
+const NOTICE_INTERVAL: Duration = Duration::from_secs(1700);
 
 /// Whether a path has a trailing slash.
 pub(super) fn is_written_as_directory(path: &PathAndCgi) -> bool {
@@ -218,15 +218,15 @@ impl Exchange {
     /// Waits for a slow operation, notifying the client periodically that the response will come later.
     pub(super) async fn patiently<T>(&self, outcome: impl Future<Output = T>) -> Served<T> {
         let mut outcome = std::pin::pin!(outcome);
-        if let Ok(outcome) = tokio::time::timeout(PATIENCE, &mut outcome).await {
+        if let Ok(outcome) = tokio::time::timeout(NOTICE_DELAY, &mut outcome).await {
             return Ok(outcome);
         }
         if !self.session.asynresp {
             return Ok(outcome.await);
         }
         loop {
-            self.promise(ANSWER_WITHIN_S).await?;
-            if let Ok(outcome) = tokio::time::timeout(PROMISED_AGAIN, &mut outcome).await {
+            self.promise(NOTICE_TIMEOUT_S).await?;
+            if let Ok(outcome) = tokio::time::timeout(NOTICE_INTERVAL, &mut outcome).await {
                 return Ok(outcome);
             }
         }
@@ -386,7 +386,7 @@ mod tests {
         let exchange = Exchange::new(&session, &outbox, RequestCode::open, StreamId::ZERO);
         exchange.patiently(tokio::time::sleep(Duration::from_hours(1))).await.unwrap();
         let mut promise = BytesMut::new();
-        let promised = WaitResp { seconds: ANSWER_WITHIN_S, message: String::new() };
+        let promised = WaitResp { seconds: NOTICE_TIMEOUT_S, message: String::new() };
         Response::WaitResp(promised).encode(StreamId::ZERO, &mut promise);
         let mut came = vec![0; 3 * promise.len()];
         client.read_exact(&mut came).await.unwrap();

@@ -12,7 +12,7 @@ use std::{pin::Pin, sync::Arc};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 /// More permits than requests that can be in flight on one connection.
-const EVERYBODY: u32 = 1 << 20;
+const ALL_PERMITS: u32 = 1 << 20;
 
 /// How a request is ordered relative to others of its [`Order`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) struct Order {
 
 impl Default for Order {
     fn default() -> Self {
-        Self { permits: Arc::new(Semaphore::new(EVERYBODY as usize)) }
+        Self { permits: Arc::new(Semaphore::new(ALL_PERMITS as usize)) }
     }
 }
 
@@ -51,14 +51,14 @@ impl Order {
 
     /// Takes an exclusive turn if it is available immediately.
     pub(super) fn try_exclusive(&self) -> Option<SemaphorePermit<'_>> {
-        self.permits.try_acquire_many(EVERYBODY).ok()
+        self.permits.try_acquire_many(ALL_PERMITS).ok()
     }
 
     /// Enqueues a turn behind all earlier ones. Does not wait.
     pub(super) async fn turn(&self, hold: Hold) -> Turn {
         let wanted = match hold {
             Hold::Shared => 1,
-            Hold::Exclusive => EVERYBODY,
+            Hold::Exclusive => ALL_PERMITS,
         };
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_many_owned(wanted) {
             return Turn::Now { _until_dropped: permit };

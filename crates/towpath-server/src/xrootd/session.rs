@@ -28,7 +28,7 @@ use crate::{
     access_log::Record,
     buffers::MemoryPermit,
     metrics::Face,
-    shares::{Class, FILE_PATIENCE, Lease, LeaseHolder, PeerProgress},
+    shares::{Class, FILE_LEASE_TIMEOUT, Lease, LeaseHolder, PeerProgress},
 };
 
 /// Maximum number of bound connections of a session, as reported by `query config bind_max`.
@@ -43,7 +43,7 @@ const MIN_RECEIVE_BYTES: usize = 16 << 10;
 
 /// Number of open files of a session that may come from the reserve, so that a client can open some even if others at
 /// its address have exhausted their share.
-const FEW_FILES: usize = 4;
+const MAX_RESERVE_FILES: usize = 4;
 
 /// The sessions of a server.
 #[derive(Debug, Default)]
@@ -189,7 +189,7 @@ impl Session {
     /// # Errors
     /// `Overloaded` if the share does not permit one more.
     pub(super) async fn lease_file(&self, class: Class, progress: &Arc<PeerProgress>) -> Result<Lease, Refusal> {
-        let lease = self.service.files.take_soon(&self.holder, class, progress, FILE_PATIENCE).await;
+        let lease = self.service.files.take_soon(&self.holder, class, progress, FILE_LEASE_TIMEOUT).await;
         let message = "your share of open files is exhausted: close some, or try again later";
         lease.ok_or_else(|| Refusal::new(Fault::Overloaded, message))
     }
@@ -199,7 +199,7 @@ impl Session {
     /// # Errors
     /// `Overloaded` if the session's limit or the client's share of open files is exhausted.
     pub(super) async fn reserve_slot(&self) -> Result<Arc<Slot>, Refusal> {
-        let class = if self.files.has_fewer_than(FEW_FILES) { Class::Small } else { Class::Large };
+        let class = if self.files.has_fewer_than(MAX_RESERVE_FILES) { Class::Small } else { Class::Large };
         let progress = PeerProgress::watching(self.revoked.clone());
         self.files.reserve(self.lease_file(class, &progress).await?, progress)
     }

@@ -32,7 +32,7 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Number of pieces of one request that wait for the store while more are received. The first ones are small; with
 /// this many the reader of a new connection can receive a request of 1 MiB and continue with the next, even if the
 /// store blocks.
-const PIECES_AHEAD: usize = 4;
+const MAX_PIECES_AHEAD: usize = 4;
 /// Maximum number of damaged pages of a file before the client must resend them (256, as the reference server).
 const MAX_BAD_PAGES_OF_FILE: usize = 256;
 
@@ -96,7 +96,7 @@ pub(super) async fn receive(connection: &mut Connection, header: &RequestHeader,
     for extent in &incoming.extents {
         turns.push(extent.slot.order.turn(Hold::Shared).await);
     }
-    let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
+    let (sender, pieces) = mpsc::channel(MAX_PIECES_AHEAD);
     let delivery = Delivery { extents, is_paged: incoming.pages.is_some(), sink: Sink::Task(sender) };
     connection.tasks.spawn(async move {
         let served = serve(&exchange, &incoming, turns, pieces).await;
@@ -371,7 +371,7 @@ mod tests {
     async fn data_that_break_off_are_not_written() {
         let extents = vec![Extent { slot: Arc::default(), offset: 0, wire_bytes: 10 }];
         let incoming = Incoming { extents, pages: None, sync: false };
-        let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
+        let (sender, pieces) = mpsc::channel(MAX_PIECES_AHEAD);
         drop(sender);
         assert!(matches!(write_all(&incoming, pieces).await, Err(Failure::Gone)));
     }

@@ -14,7 +14,7 @@ use super::{
 /// Path of an issuer's metadata below its URL (OpenID Connect Discovery §4).
 const METADATA: &str = "/.well-known/openid-configuration";
 /// Timeout for fetching metadata and keys; a request waits for them.
-const PATIENCE: Duration = Duration::from_secs(10);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Fetches the keys of one issuer.
 #[derive(Debug)]
@@ -33,9 +33,9 @@ pub(super) enum DiscoveryError {
     Malformed(#[from] serde_json::Error),
     #[error("the metadata at that URL are of another issuer, `{0}`")]
     OtherIssuer(String),
-    #[error("the issuer's metadata name a place for its keys that is not allowed, `{0}`: it must be https")]
+    #[error("the URL of the keys in the issuer's metadata is not allowed, `{0}`: it must be https")]
     KeysPlace(String),
-    #[error("the issuer did not answer within {} s", PATIENCE.as_secs())]
+    #[error("the issuer did not answer within {} s", FETCH_TIMEOUT.as_secs())]
     TimedOut,
 }
 
@@ -89,6 +89,6 @@ impl Discovery {
 #[async_trait]
 impl KeySource for Discovery {
     async fn load(&self) -> Result<KeySet, KeysError> {
-        tokio::time::timeout(PATIENCE, self.find()).await.unwrap_or_else(|_| Err(DiscoveryError::TimedOut.into()))
+        tokio::time::timeout(FETCH_TIMEOUT, self.find()).await.unwrap_or_else(|_| Err(DiscoveryError::TimedOut.into()))
     }
 }

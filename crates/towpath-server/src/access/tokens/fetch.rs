@@ -33,7 +33,7 @@ const MAX_CA_BYTES: u64 = 4 << 20;
 /// Maximum number of redirects.
 const MAX_REDIRECTS: usize = 3;
 /// Connect timeout for one address of a host, before the next is tried.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Why a fetch failed.
 #[derive(Debug, thiserror::Error)]
@@ -203,7 +203,7 @@ async fn connect(url: &Url) -> Result<TcpStream, FetchError> {
     }
     let mut error = FetchError::NotLoopback;
     for address in addresses {
-        match timeout(CONNECT_PATIENCE, net::connect(address)).await {
+        match timeout(CONNECT_TIMEOUT, net::connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(refused)) => error = FetchError::Connect(refused),
             Err(_) => error = FetchError::Connect(io::ErrorKind::TimedOut.into()),

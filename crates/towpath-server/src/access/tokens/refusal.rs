@@ -10,7 +10,7 @@ use super::{
 };
 
 /// Maximum length of text from a token that a message repeats, in characters.
-const CLIPPED_CHARS: usize = 120;
+const MAX_CLIPPED_CHARS: usize = 120;
 
 /// Why a token was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -61,8 +61,8 @@ impl From<Refusal> for Error {
 
 /// Sanitizes untrusted text for a message: short, and without control characters.
 pub(super) fn clip(text: &str) -> String {
-    let mut clipped: String = text.chars().take(CLIPPED_CHARS).collect::<String>().escape_debug().to_string();
-    if clipped.len() < text.len() && text.chars().nth(CLIPPED_CHARS).is_some() {
+    let mut clipped: String = text.chars().take(MAX_CLIPPED_CHARS).collect::<String>().escape_debug().to_string();
+    if clipped.len() < text.len() && text.chars().nth(MAX_CLIPPED_CHARS).is_some() {
         clipped.push_str("...");
     }
     clipped

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Minimum size of a compressed body, in bytes; a shorter one fits into one packet anyway.
-const LEAST_BYTES: usize = 1024;
+const MIN_COMPRESSED_BYTES: usize = 1024;
 
 /// Text media types in addition to `text/*`, `*+json` and `*+xml`. The parts of multipart ALTO responses are JSON
 /// (RFC 9275).
@@ -22,7 +22,7 @@ const TEXT_TYPES: [&str; 3] = ["application/json", "application/xml", "multipart
 /// Whether to send the response as [`gzip`] to a client with these request fields. Adds `Vary` where that depends on
 /// the client.
 pub(super) fn choose_gzip(answer: &mut Response<Body>, asked: &HeaderMap) -> bool {
-    let is_long = matches!(answer.body(), Body::Whole(body) if body.len() >= LEAST_BYTES);
+    let is_long = matches!(answer.body(), Body::Whole(body) if body.len() >= MIN_COMPRESSED_BYTES);
     let headers = answer.headers_mut();
     if !is_long || !is_text(headers) || headers.contains_key(header::CONTENT_ENCODING) {
         return false;
