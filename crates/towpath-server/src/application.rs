@@ -63,7 +63,7 @@ impl fmt::Debug for Body {
 
 /// An application with the permits for concurrent responses.
 #[derive(Debug)]
-pub(crate) struct Hosted {
+pub(crate) struct HostedApplication {
     application: Arc<dyn Application>,
     permits: Arc<Semaphore>,
     /// Origins whose pages may read responses (`*`: all).
@@ -73,7 +73,7 @@ pub(crate) struct Hosted {
 /// Maximum time that a request waits for a permit before it gets a 503 response.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl Hosted {
+impl HostedApplication {
     pub(crate) fn new(application: Arc<dyn Application>, origins: Vec<String>) -> Self {
         // More permits would only share the processors, each with the memory of its response.
         Self { application, permits: Arc::new(Semaphore::new(processor::processors())), origins }

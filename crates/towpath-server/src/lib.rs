@@ -73,7 +73,7 @@ pub struct Service {
     /// The exported store.
     pub store: Arc<dyn Store>,
     /// The application that answers HTTP requests instead of the store, if any.
-    application: Option<application::Hosted>,
+    application: Option<application::HostedApplication>,
     /// The access policy.
     pub access: access::Access,
     /// Limits of one connection and of all connections.
@@ -107,14 +107,14 @@ pub struct Service {
 
 impl Service {
     /// Counts and logs a completed request.
-    fn answered(&self, record: &access_log::Record<'_>) {
-        self.metrics.answered(record.face, record.verb, record.fault, record.took.as_secs_f64());
+    fn record_request(&self, record: &access_log::Record<'_>) {
+        self.metrics.record_request(record.face, record.verb, record.fault, record.took.as_secs_f64());
         self.access_log.record(record);
     }
 }
 
 /// Logs a request that failed through no fault of its client, so that the operator can act on it.
-fn tell_operator(peer: SocketAddr, fault: Fault, message: impl fmt::Display) {
+fn log_server_fault(peer: SocketAddr, fault: Fault, message: impl fmt::Display) {
     if matches!(fault, Fault::Io | Fault::Internal) {
         tracing::error!(%peer, "{message}");
     }
@@ -153,7 +153,7 @@ mod tests {
         let log = Arc::new(Log::default());
         tracing::subscriber::with_default(Arc::clone(&log), || {
             for fault in [Fault::NotFound, Fault::Io, Fault::Cancelled, Fault::Internal, Fault::PermissionDenied] {
-                tell_operator(([127, 0, 0, 1], 1).into(), fault, "/f: reading");
+                log_server_fault(([127, 0, 0, 1], 1).into(), fault, "/f: reading");
             }
         });
         assert_eq!(*log.0.lock().unwrap(), [Level::ERROR; 2]);

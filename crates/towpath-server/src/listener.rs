@@ -27,7 +27,7 @@ use crate::{
     Memory, ServeConfig, Service, Socket, StartError,
     access::Access,
     access_log::AccessLog,
-    application::{Application, Hosted},
+    application::{Application, HostedApplication},
     config::Limits,
     http,
     metrics::Metrics,
@@ -80,7 +80,12 @@ impl Server {
         origins: Vec<String>,
         config: &ServeConfig,
     ) -> Result<Self, StartError> {
-        Self::bind_service(Arc::new(MemoryStore::new(0)), None, Some(Hosted::new(application, origins)), config)
+        Self::bind_service(
+            Arc::new(MemoryStore::new(0)),
+            None,
+            Some(HostedApplication::new(application, origins)),
+            config,
+        )
     }
 
     /// Like [`Self::bind`], for a server that makes third-party copies with `transfers`.
@@ -98,7 +103,7 @@ impl Server {
     fn bind_service(
         store: Arc<dyn Store>,
         transfers: Option<Arc<dyn Transfers>>,
-        application: Option<Hosted>,
+        application: Option<HostedApplication>,
         config: &ServeConfig,
     ) -> Result<Self, StartError> {
         let listeners = config

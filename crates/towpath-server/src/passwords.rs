@@ -2,7 +2,7 @@
 //! 7617](https://www.rfc-editor.org/rfc/rfc7617)), against one file. RFC 7285 §8.3.5 requires Digest of a server that
 //! authenticates clients by HTTP.
 //!
-//! The life of a login: the `Authorization` header ([`Shown`]) is parsed ([`digest`]; Basic here) and compared with
+//! The life of a login: the `Authorization` header is parsed ([`digest`]; Basic here) and compared with
 //! the user's entry in the [`file`]: the SHA-256 of `name:realm:password`, which Digest calls H(A1). A digest is
 //! valid once, for its nonce and its count ([`nonces`]). Password guessing is throttled ([`attempts`]).
 //!
@@ -29,7 +29,7 @@ use towpath_store::{
 use self::{
     attempts::Attempts,
     digest::Credentials,
-    file::{Roll, Users},
+    file::{PasswordFile, Users},
     nonces::Nonces,
 };
 use crate::StartError;
@@ -44,7 +44,7 @@ const MAX_REALM_BYTES: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Passwords {
     realm: String,
-    roll: Arc<Roll>,
+    password_file: Arc<PasswordFile>,
     nonces: Nonces,
     attempts: Attempts,
 }
@@ -59,14 +59,14 @@ enum Scheme {
 const SCHEMES: [(&str, Scheme); 2] = [("Digest", Scheme::Digest), ("Basic", Scheme::Basic)];
 
 /// The credentials of a request. Not `Debug`, because they may contain a password.
-pub(crate) struct Shown<'a> {
+pub(crate) struct Authorization<'a> {
     scheme: Scheme,
     credentials: &'a [u8],
 }
 
 /// The request that carries the credentials.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct LoginRequest<'a> {
     /// The method.
     pub(crate) method: &'a str,
     /// The request target.
@@ -77,7 +77,7 @@ pub(crate) struct Asked<'a> {
 
 /// Why a login was rejected, worded for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Denial {
+pub(crate) enum LoginError {
     /// The credentials violate the RFCs.
     #[error("the credentials are malformed: {0}")]
     Malformed(&'static str),
@@ -98,32 +98,32 @@ pub(crate) enum Denial {
     TooMany,
 }
 
-impl From<Denial> for Error {
-    fn from(denial: Denial) -> Self {
+impl From<LoginError> for Error {
+    fn from(denial: LoginError) -> Self {
         let fault = match denial {
-            Denial::Malformed(_) | Denial::Missing(_) => Fault::MalformedRequest,
-            Denial::Unsuited(_) | Denial::Wrong | Denial::Stale => Fault::AuthenticationFailed,
-            Denial::TooMany => Fault::Overloaded,
+            LoginError::Malformed(_) | LoginError::Missing(_) => Fault::MalformedRequest,
+            LoginError::Unsuited(_) | LoginError::Wrong | LoginError::Stale => Fault::AuthenticationFailed,
+            LoginError::TooMany => Fault::Overloaded,
         };
         Error::new(fault, denial.to_string()).blamed_on(Blame::Caller)
     }
 }
 
-impl<'a> Shown<'a> {
+impl<'a> Authorization<'a> {
     /// Parses the value of `Authorization`. Returns `None` for another scheme.
     pub(crate) fn of(authorization: &'a [u8]) -> Option<Self> {
-        let shown = authorization.trim_ascii();
-        let end = shown.iter().position(|byte| *byte == b' ').unwrap_or(shown.len());
-        let (name, credentials) = shown.split_at(end);
+        let authorization = authorization.trim_ascii();
+        let end = authorization.iter().position(|byte| *byte == b' ').unwrap_or(authorization.len());
+        let (name, credentials) = authorization.split_at(end);
         let (_, scheme) = SCHEMES.iter().find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()))?;
         Some(Self { scheme: *scheme, credentials })
     }
 
-    fn text(&self) -> Result<&'a str, Denial> {
+    fn text(&self) -> Result<&'a str, LoginError> {
         if self.credentials.len() > MAX_CREDENTIALS_BYTES {
-            return Err(Denial::Malformed("they are too long"));
+            return Err(LoginError::Malformed("they are too long"));
         }
-        str::from_utf8(self.credentials).map(str::trim).map_err(|_| Denial::Malformed("they are not UTF-8"))
+        str::from_utf8(self.credentials).map(str::trim).map_err(|_| LoginError::Malformed("they are not UTF-8"))
     }
 }
 
@@ -141,11 +141,11 @@ impl Passwords {
                 realm.escape_debug()
             )));
         }
-        let roll =
-            Roll::open(path).map_err(|error| StartError::Access(format!("passwords {}: {error}", path.display())))?;
+        let password_file = PasswordFile::open(path)
+            .map_err(|error| StartError::Access(format!("passwords {}: {error}", path.display())))?;
         Ok(Self {
             realm: realm.into(),
-            roll: Arc::new(roll),
+            password_file: Arc::new(password_file),
             nonces: Nonces::new(clock::now()),
             attempts: Attempts::default(),
         })
@@ -172,40 +172,50 @@ impl Passwords {
     /// Authenticates a login and returns the user's name.
     ///
     /// # Errors
-    /// [`Denial`].
-    pub(crate) async fn verify(&self, shown: &Shown<'_>, asked: Asked<'_>) -> Result<Arc<str>, Denial> {
-        let text = shown.text()?;
-        let users = self.roll.users().await;
+    /// [`LoginError`].
+    pub(crate) async fn verify(
+        &self,
+        authorization: &Authorization<'_>,
+        request: LoginRequest<'_>,
+    ) -> Result<Arc<str>, LoginError> {
+        let text = authorization.text()?;
+        let users = self.password_file.users().await;
         let now = clock::now();
-        if !self.attempts.may_go_on(asked.address, now) {
-            return Err(Denial::TooMany);
+        if !self.attempts.is_allowed(request.address, now) {
+            return Err(LoginError::TooMany);
         }
-        let outcome = match shown.scheme {
-            Scheme::Digest => self.by_digest(text, &users, asked, now),
+        let outcome = match authorization.scheme {
+            Scheme::Digest => self.by_digest(text, &users, request, now),
             Scheme::Basic => self.by_password(text, &users),
         };
-        if matches!(outcome, Err(Denial::Wrong)) && self.attempts.failed(asked.address, now) {
-            tracing::warn!(address = %asked.address, "too many wrong passwords: rejecting logins from this network for a minute");
+        if matches!(outcome, Err(LoginError::Wrong)) && self.attempts.record_failure(request.address, now) {
+            tracing::warn!(address = %request.address, "too many wrong passwords: rejecting logins from this network for a minute");
         }
         outcome
     }
 
-    fn by_digest(&self, text: &str, users: &Users, asked: Asked<'_>, now: Instant) -> Result<Arc<str>, Denial> {
+    fn by_digest(
+        &self,
+        text: &str,
+        users: &Users,
+        request: LoginRequest<'_>,
+        now: Instant,
+    ) -> Result<Arc<str>, LoginError> {
         let credentials = Credentials::parse(text)?;
         if credentials.realm != self.realm {
-            return Err(Denial::Unsuited("`realm` is not that of this server"));
+            return Err(LoginError::Unsuited("`realm` is not that of this server"));
         }
-        if !credentials.is_about(asked.uri) {
-            return Err(Denial::Malformed("`uri` is not the target of the request"));
+        if !credentials.is_about(request.uri) {
+            return Err(LoginError::Malformed("`uri` is not the target of the request"));
         }
-        let user = users.find(&credentials.username, |kept| credentials.is_of(kept, asked.method))?;
+        let user = users.find(&credentials.username, |kept| credentials.is_of(kept, request.method))?;
         // Checked last: a client without the password cannot probe for nonces or use them up.
         self.nonces.take(&credentials.nonce, credentials.count, now)?;
         Ok(user)
     }
 
-    fn by_password(&self, text: &str, users: &Users) -> Result<Arc<str>, Denial> {
-        const MALFORMED: Denial = Denial::Malformed("`Basic` takes the base64 of NAME:PASSWORD");
+    fn by_password(&self, text: &str, users: &Users) -> Result<Arc<str>, LoginError> {
+        const MALFORMED: LoginError = LoginError::Malformed("`Basic` takes the base64 of NAME:PASSWORD");
         let bytes = STANDARD.decode(text).map_err(|_| MALFORMED)?;
         let pair = str::from_utf8(&bytes).map_err(|_| MALFORMED)?;
         let (name, password) = pair.split_once(':').ok_or(MALFORMED)?;

@@ -173,7 +173,7 @@ impl State {
     }
 
     /// Returns the number of copies in flight.
-    pub fn under_way(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         self.settings.copies.max(1) - self.permits.available_permits()
     }
 
@@ -307,7 +307,7 @@ impl Drop for Account {
         let outcome = self.outcome.take().unwrap_or_else(|| Err(unfinished()));
         let (direction, bytes) = (self.copy.direction, self.progress.written());
         let fault = outcome.as_ref().err().map(Error::fault);
-        self.service.metrics.copied(direction, fault, bytes);
+        self.service.metrics.record_copy(direction, fault, bytes);
         let (direction, local, host) = (direction.name(), &self.copy.local, self.copy.remote.host());
         match outcome {
             Ok(()) => tracing::info!(direction, %local, host, bytes, "third-party copy done"),

@@ -52,24 +52,24 @@ impl Account {
     }
 
     /// Records the subject once the client is authenticated.
-    pub(super) fn identified(&mut self, subject: Option<Arc<str>>) {
+    pub(super) fn set_subject(&mut self, subject: Option<Arc<str>>) {
         self.subject = subject;
     }
 
     /// Counts bytes of the response written to the connection.
     pub(super) fn sent(&mut self, bytes: u64) {
         self.sent += bytes;
-        self.service.metrics.sent(Face::Http, bytes);
+        self.service.metrics.record_sent(Face::Http, bytes);
     }
 
     /// Counts received bytes of an upload.
     pub(super) fn received(&mut self, bytes: u64) {
         self.received += bytes;
-        self.service.metrics.received(Face::Http, bytes);
+        self.service.metrics.record_received(Face::Http, bytes);
     }
 
     /// Records that the request is rejected for `fault`; its response is still to be sent.
-    pub(super) fn refused(&mut self, fault: Fault) {
+    pub(super) fn set_fault(&mut self, fault: Fault) {
         self.refused = Some(fault);
     }
 
@@ -87,7 +87,7 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         let cut_short = || self.link.outbox.failure().unwrap_or(Fault::Cancelled);
-        self.service.answered(&Record {
+        self.service.record_request(&Record {
             face: Face::Http,
             peer: self.link.peer,
             subject: self.subject.as_deref(),

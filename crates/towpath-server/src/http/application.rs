@@ -34,14 +34,18 @@ use super::{
 };
 use crate::{
     access::Activity,
-    application::{Application, Body, Hosted, Reply},
+    application::{Application, Body, HostedApplication, Reply},
 };
 
 /// The value of `Allow`.
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, DELETE, OPTIONS");
 
 /// Answers a request; methods other than these get 405.
-pub(super) async fn answer(exchange: &Exchange, hosted: &Hosted, body: Incoming) -> Result<Response<Content>, Refusal> {
+pub(super) async fn answer(
+    exchange: &Exchange,
+    hosted: &HostedApplication,
+    body: Incoming,
+) -> Result<Response<Content>, Refusal> {
     let mut response = match exchange.verb {
         Verb::Options => respond::empty(StatusCode::NO_CONTENT),
         Verb::Get | Verb::Head | Verb::Post | Verb::Delete => ask(exchange, hosted, body).await?,
@@ -58,7 +62,7 @@ pub(super) async fn answer(exchange: &Exchange, hosted: &Hosted, body: Incoming)
     Ok(response)
 }
 
-async fn ask(exchange: &Exchange, hosted: &Hosted, body: Incoming) -> Result<Response<Content>, Refusal> {
+async fn ask(exchange: &Exchange, hosted: &HostedApplication, body: Incoming) -> Result<Response<Content>, Refusal> {
     exchange.may(Activity::Read)?;
     let body = upload::text(exchange, body).await?;
     if matches!(exchange.verb, Verb::Get | Verb::Head)
@@ -66,15 +70,15 @@ async fn ask(exchange: &Exchange, hosted: &Hosted, body: Incoming) -> Result<Res
     {
         return Ok(page);
     }
-    let question = Arc::new(Question::of(exchange, body)?);
+    let request = Arc::new(ApplicationRequest::of(exchange, body)?);
     let mut is_again = false;
     loop {
         // Taken before the permit: a client that leaves responses unread waits here without blocking others.
         let advance = exchange.link.advance().await;
         let busy = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many concurrent requests: try again later");
         let permit = hosted.acquire_permit().await.ok_or_else(busy)?;
-        let asked = Arc::clone(&question);
-        let made = hosted.work(permit, move |application| asked.answer(application, is_again)).await;
+        let shared = Arc::clone(&request);
+        let made = hosted.work(permit, move |application| shared.answer(application, is_again)).await;
         let failed = || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the response could not be computed");
         let (reply, permit) = made.ok_or_else(failed)?;
         match reply? {
@@ -100,13 +104,13 @@ async fn wait(exchange: &Exchange, waiting: BoxFuture<'static, ()>) -> Result<()
 
 /// A request for the application, and the conditions of its response.
 #[derive(Debug)]
-struct Question {
+struct ApplicationRequest {
     request: Request<Vec<u8>>,
     client: IpAddr,
     conditions: Conditions,
 }
 
-impl Question {
+impl ApplicationRequest {
     fn of(exchange: &Exchange, body: Vec<u8>) -> Result<Self, Refusal> {
         let mut request = Request::new(body);
         *request.method_mut() = match exchange.verb {

@@ -121,7 +121,7 @@ impl Body for Reply {
                 if let Some(account) = &mut reply.account {
                     account.sent(length);
                     if let Chunk::Verdict(_, Some(fault)) = &chunk {
-                        account.refused(*fault);
+                        account.set_fault(*fault);
                     }
                 }
                 let mut piece = Piece::new(chunk, &reply.link);
@@ -209,7 +209,7 @@ impl Buf for Piece {
             Data::Bytes(bytes) => bytes.advance(count),
             Data::Span(left, outbox) => {
                 *left = left.saturating_sub(count);
-                outbox.taken(count as u64);
+                outbox.record_consumed(count as u64);
             }
         }
         if self.remaining() == 0
@@ -227,7 +227,7 @@ impl Buf for Piece {
 impl Drop for Piece {
     fn drop(&mut self) {
         if let Data::Span(1.., outbox) = &self.data {
-            outbox.dropped();
+            outbox.record_dropped();
         }
     }
 }

@@ -38,7 +38,7 @@ pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Ref
 
 /// Answers a HEAD of a caller who may stat the target but not read it, with the fields that a permitted GET would
 /// have.
-async fn about(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
+async fn head_without_read(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     let metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
     match metadata.kind {
         FileKind::Directory => Ok(listing_page::fields(exchange, &metadata)),
@@ -63,7 +63,7 @@ async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     let may_read = exchange.may(Activity::Read);
     if may_read.is_err() && exchange.verb == Verb::Head && exchange.may(Activity::List).is_err() {
         exchange.may(Activity::Stat)?;
-        return about(exchange).await;
+        return head_without_read(exchange).await;
     }
     if may_read.is_err() {
         exchange.may(Activity::List).or(may_read.clone())?;
@@ -88,10 +88,14 @@ async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
 }
 
 /// An open file for a response.
-type Opened = (Arc<dyn ReadHandle>, Arc<Lease>);
+type OpenedFile = (Arc<dyn ReadHandle>, Arc<Lease>);
 
 /// Builds the response for a file; includes its bytes if it is open.
-async fn file(exchange: &Exchange, metadata: &Metadata, opened: Option<Opened>) -> Result<Response<Content>, Refusal> {
+async fn file(
+    exchange: &Exchange,
+    metadata: &Metadata,
+    opened: Option<OpenedFile>,
+) -> Result<Response<Content>, Refusal> {
     exchange.refuse_slash_of_file(Some(metadata))?;
     let validators = respond::validators(metadata);
     let mut response = match exchange.conditions()?.evaluate(true, &validators) {
@@ -104,7 +108,7 @@ async fn file(exchange: &Exchange, metadata: &Metadata, opened: Option<Opened>) 
     };
     let digest = digests::wanted(exchange, metadata).await;
     let headers = response.headers_mut();
-    respond::tell_version(headers, &validators);
+    respond::insert_validators(headers, &validators);
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers.extend(digest);
     Ok(response)
@@ -116,12 +120,12 @@ fn whole(exchange: &Exchange, size: u64) -> Response<Content> {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_LENGTH, size.into());
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(type_of(exchange)));
-    harmless(headers);
+    insert_sandbox_headers(headers);
     response
 }
 
 /// Anyone with write access can upload files, so browsers must not give them rights on this origin.
-fn harmless(headers: &mut http::HeaderMap) {
+fn insert_sandbox_headers(headers: &mut http::HeaderMap) {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
 }
@@ -134,10 +138,10 @@ async fn content(
     exchange: &Exchange,
     metadata: &Metadata,
     validators: &Validators,
-    opened: Opened,
+    opened: OpenedFile,
 ) -> Result<Response<Content>, Refusal> {
     let size = metadata.size;
-    let ranges = match asked_range(exchange, validators).map(|range| range.resolve(size)) {
+    let ranges = match requested_range(exchange, validators).map(|range| range.resolve(size)) {
         None | Some(Resolution::Whole) => {
             let mut response = whole(exchange, size);
             *response.body_mut() = body(exchange, opened, vec![Segment::Part(0..size)], size).await?;
@@ -160,7 +164,7 @@ async fn content(
 }
 
 /// Returns the requested range, unless `If-Range` disables it. HEAD ignores ranges (RFC 9110 §14.2).
-fn asked_range(exchange: &Exchange, validators: &Validators) -> Option<RangeRequest> {
+fn requested_range(exchange: &Exchange, validators: &Validators) -> Option<RangeRequest> {
     if exchange.verb == Verb::Head {
         return None;
     }
@@ -179,7 +183,7 @@ fn asked_range(exchange: &Exchange, validators: &Validators) -> Option<RangeRequ
 /// read error of a short response.
 async fn body(
     exchange: &Exchange,
-    (handle, lease): Opened,
+    (handle, lease): OpenedFile,
     segments: Vec<Segment>,
     length: u64,
 ) -> Result<Content, Refusal> {
@@ -201,7 +205,7 @@ async fn body(
 
 async fn one_range(
     exchange: &Exchange,
-    opened: Opened,
+    opened: OpenedFile,
     range: Range<u64>,
     size: u64,
 ) -> Result<Response<Content>, Refusal> {
@@ -217,7 +221,7 @@ async fn one_range(
 
 async fn many_ranges(
     exchange: &Exchange,
-    opened: Opened,
+    opened: OpenedFile,
     ranges: &[Range<u64>],
     size: u64,
 ) -> Result<Response<Content>, Refusal> {

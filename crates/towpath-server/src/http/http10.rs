@@ -34,7 +34,7 @@ impl StatusLine {
     }
 
     /// Records that hyper has written everything.
-    pub(super) fn flushed(&self) {
+    pub(super) fn record_flush(&self) {
         self.is_written.store(false, Relaxed);
     }
 
@@ -58,7 +58,7 @@ impl StatusLine {
     }
 
     /// Records that `bytes` of a [`Self::replacement`] were written.
-    pub(super) fn replaced(&self, bytes: usize) {
+    pub(super) fn record_replaced(&self, bytes: usize) {
         self.left.store(self.left.load(Relaxed).saturating_sub(bytes), Relaxed);
     }
 }
@@ -85,7 +85,7 @@ mod tests {
         while !rest.is_empty() {
             let piece = match line.replacement(&[IoSlice::new(b""), IoSlice::new(rest)]) {
                 Some(replacement) => {
-                    line.replaced(replacement.len().min(limit));
+                    line.record_replaced(replacement.len().min(limit));
                     replacement
                 }
                 None => rest.to_vec(),
@@ -107,11 +107,11 @@ mod tests {
                 b"HTTP/1.1 200 OK\r\n\r\nHTTP/1.0",
                 "{limit}"
             );
-            line.flushed();
+            line.record_flush();
             assert_eq!(sent(&line, b"HTTP/1.0 content", limit), b"HTTP/1.0 content", "no request was made");
             line.raise();
             assert_eq!(sent(&line, b"HTTP/1.0 200", limit), b"HTTP/1.0 200", "an earlier response has not left");
-            line.flushed();
+            line.record_flush();
             line.raise();
             assert_eq!(sent(&line, b"HTTP/2 200", limit), b"HTTP/2 200", "something else");
         }

@@ -8,7 +8,7 @@ use super::{link::Link, refusal::Refusal, respond::value, target::Target};
 use crate::{
     Service,
     access::{Identity, bearer},
-    passwords::{Asked, Denial, Passwords, Shown},
+    passwords::{Authorization, LoginError, LoginRequest, Passwords},
 };
 
 /// `Retry-After` for too many wrong passwords, in seconds.
@@ -24,7 +24,7 @@ fn token_of(service: &Service, request: &Parts, target: &Target) -> Option<Secre
 /// Returns the identity of a request's sender. Credentials of unsupported schemes are ignored.
 ///
 /// # Errors
-/// `TlsRequired` on a plain connection if the server requires TLS, and for a password; [`Denial`]; and the errors of
+/// `TlsRequired` on a plain connection if the server requires TLS, and for a password; [`LoginError`]; and the errors of
 /// [`crate::access::Access::identify`].
 pub(super) async fn identify(
     service: &Service,
@@ -37,9 +37,9 @@ pub(super) async fn identify(
     }
     let authorization = request.headers.get(header::AUTHORIZATION);
     if let Some(passwords) = service.access.passwords()
-        && let Some(shown) = authorization.and_then(|value| Shown::of(value.as_bytes()))
+        && let Some(authorization) = authorization.and_then(|value| Authorization::of(value.as_bytes()))
     {
-        return log_in(service, passwords, link, request, &shown).await;
+        return log_in(service, passwords, link, request, &authorization).await;
     }
     let token = token_of(service, request, target);
     let identified = service.access.identify(token.as_ref(), link.peer.ip()).await;
@@ -54,18 +54,18 @@ async fn log_in(
     passwords: &Passwords,
     link: &Link,
     request: &Parts,
-    shown: &Shown<'_>,
+    authorization: &Authorization<'_>,
 ) -> Result<Identity, Refusal> {
     if !link.encrypted {
         let why = "passwords are taken over TLS only: use https://, and change one that was sent without";
         return Err(Error::new(Fault::TlsRequired, why).into());
     }
     let address = link.peer.ip();
-    let asked = Asked { method: request.method.as_str(), uri: &request.uri, address };
-    match passwords.verify(shown, asked).await {
+    let login = LoginRequest { method: request.method.as_str(), uri: &request.uri, address };
+    match passwords.verify(authorization, login).await {
         Ok(name) => Ok(service.access.user(name, address)),
-        Err(denial @ Denial::Stale) => Err(Refusal::from(Error::from(denial)).of_stale_nonce()),
-        Err(denial @ Denial::TooMany) => {
+        Err(denial @ LoginError::Stale) => Err(Refusal::from(Error::from(denial)).of_stale_nonce()),
+        Err(denial @ LoginError::TooMany) => {
             Err(Refusal::from(Error::from(denial)).with(header::RETRY_AFTER, RETRY_AFTER_S))
         }
         Err(denial) => Err(Error::from(denial).into()),

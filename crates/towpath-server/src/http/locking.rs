@@ -16,7 +16,7 @@ use towpath_store::{CreateOptions, Expectation, Fault, Overwrite, StorePath};
 use super::{
     body::Content,
     exchange::Exchange,
-    locks::{MAX_LIFETIME, NoLock, Reach, Wish},
+    locks::{LockDepth, LockError, LockParameters, MAX_LIFETIME},
     refusal::Refusal,
     respond::{self, value},
     target, upload,
@@ -41,14 +41,14 @@ pub(super) async fn lock(exchange: &Exchange, body: Incoming) -> Result<Response
     match request {
         LockRequest::Refresh => refresh(exchange, lasts),
         LockRequest::New { scope, owner } => {
-            let reach = match exchange.custom_field("depth").as_deref().map_or(Some(Depth::Infinity), Depth::parse) {
-                Some(Depth::Zero) => Reach::One,
-                Some(Depth::Infinity) => Reach::Tree,
+            let depth = match exchange.custom_field("depth").as_deref().map_or(Some(Depth::Infinity), Depth::parse) {
+                Some(Depth::Zero) => LockDepth::One,
+                Some(Depth::Infinity) => LockDepth::Tree,
                 _ => return Err(Refusal::bad_request("the Depth of a lock is 0 or infinity")),
             };
             check_owner(owner.as_ref())?;
-            let wish = Wish { path: exchange.path().clone(), reach, scope, owner, lasts };
-            give(exchange, wish).await
+            let parameters = LockParameters { path: exchange.path().clone(), depth, scope, owner, lasts };
+            grant(exchange, parameters).await
         }
     }
 }
@@ -70,17 +70,17 @@ fn refresh(exchange: &Exchange, lasts: Duration) -> Result<Response<Content>, Re
     let locks = &exchange.service.http.locks;
     let refreshed = shown.tokens().find_map(|token| locks.refresh(exchange.caller(), exchange.path(), token, lasts));
     let lock = refreshed.ok_or_else(Refusal::precondition_failed)?;
-    Ok(told(StatusCode::OK, &lock))
+    Ok(lock_response(StatusCode::OK, &lock))
 }
 
-async fn give(exchange: &Exchange, wish: Wish) -> Result<Response<Content>, Refusal> {
+async fn grant(exchange: &Exchange, parameters: LockParameters) -> Result<Response<Content>, Refusal> {
     let existing = exchange.metadata().await?;
     exchange.may(if existing.is_some() { Activity::Modify } else { Activity::Create })?;
     check_if(exchange).await?;
     let locks = &exchange.service.http.locks;
-    let lock = locks.give(exchange.caller(), wish).map_err(|no| match no {
-        NoLock::Conflict(path) => locked(&path, "no-conflicting-lock"),
-        NoLock::TooMany => Refusal::overloaded("your share of locks is exhausted: release some"),
+    let lock = locks.grant(exchange.caller(), parameters).map_err(|no| match no {
+        LockError::Conflict(path) => locked(&path, "no-conflicting-lock"),
+        LockError::TooMany => Refusal::overloaded("your share of locks is exhausted: release some"),
     })?;
     let mut status = StatusCode::OK;
     if existing.is_none() {
@@ -91,7 +91,7 @@ async fn give(exchange: &Exchange, wish: Wish) -> Result<Response<Content>, Refu
             return Err(refusal);
         }
     }
-    let mut response = told(status, &lock);
+    let mut response = lock_response(status, &lock);
     response.headers_mut().insert(LOCK_TOKEN, value(format_args!("<{}>", lock.token)));
     Ok(response)
 }
@@ -107,7 +107,7 @@ async fn make_empty_file(exchange: &Exchange) -> Result<(), Refusal> {
     }
 }
 
-fn told(status: StatusCode, lock: &ActiveLock) -> Response<Content> {
+fn lock_response(status: StatusCode, lock: &ActiveLock) -> Response<Content> {
     let mut response = respond::with_status(status, Content::text(lock_body(lock)));
     response.headers_mut().insert(http::header::CONTENT_TYPE, respond::XML);
     response
@@ -127,7 +127,7 @@ pub(super) async fn unlock(exchange: &Exchange) -> Result<Response<Content>, Ref
 /// Checks that locks and `If` permit changes to the content or the properties of `path`.
 pub(super) async fn may_change(exchange: &Exchange, path: &StorePath) -> Result<(), Refusal> {
     check_if(exchange).await?;
-    check(exchange, path, Reach::One)
+    check(exchange, path, LockDepth::One)
 }
 
 /// Checks that locks and `If` permit creating or replacing a name, which also changes its directory.
@@ -139,18 +139,18 @@ pub(super) async fn may_add(exchange: &Exchange, path: &StorePath) -> Result<(),
 /// Checks that locks and `If` permit removing `path` with everything below it.
 pub(super) async fn may_remove(exchange: &Exchange, path: &StorePath) -> Result<(), Refusal> {
     check_if(exchange).await?;
-    check(exchange, path, Reach::Tree)?;
+    check(exchange, path, LockDepth::Tree)?;
     may_change_parent(exchange, path)
 }
 
 fn may_change_parent(exchange: &Exchange, path: &StorePath) -> Result<(), Refusal> {
-    path.parent().map_or(Ok(()), |parent| check(exchange, &parent, Reach::One))
+    path.parent().map_or(Ok(()), |parent| check(exchange, &parent, LockDepth::One))
 }
 
-fn check(exchange: &Exchange, path: &StorePath, reach: Reach) -> Result<(), Refusal> {
+fn check(exchange: &Exchange, path: &StorePath, depth: LockDepth) -> Result<(), Refusal> {
     let shown = if_header(exchange)?;
     let tokens: Vec<_> = shown.iter().flat_map(IfHeader::tokens).collect();
-    match exchange.service.http.locks.in_the_way(exchange.caller(), path, reach, &tokens) {
+    match exchange.service.http.locks.find_conflict(exchange.caller(), path, depth, &tokens) {
         Some(at) => Err(locked(&at, "lock-token-submitted")),
         None => Ok(()),
     }

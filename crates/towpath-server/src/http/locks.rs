@@ -29,7 +29,7 @@ pub(super) const MAX_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// The depth of a lock or a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum LockDepth {
     /// The path alone.
     One,
     /// The path and everything below it.
@@ -38,9 +38,9 @@ pub(super) enum Reach {
 
 /// The parameters of a new lock.
 #[derive(Debug)]
-pub(super) struct Wish {
+pub(super) struct LockParameters {
     pub(super) path: StorePath,
-    pub(super) reach: Reach,
+    pub(super) depth: LockDepth,
     pub(super) scope: LockScope,
     pub(super) owner: Option<Element>,
     pub(super) lasts: Duration,
@@ -48,7 +48,7 @@ pub(super) struct Wish {
 
 /// Why a lock was not granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum NoLock {
+pub(super) enum LockError {
     /// A conflicting lock on this path.
     Conflict(StorePath),
     /// The holder's share of locks is exhausted.
@@ -58,7 +58,7 @@ pub(super) enum NoLock {
 #[derive(Debug)]
 struct Lock {
     _lease: Lease,
-    wish: Arc<Wish>,
+    parameters: Arc<LockParameters>,
     token: String,
     holder: Person,
     ends: Instant,
@@ -67,23 +67,24 @@ struct Lock {
 impl Lock {
     /// Whether it protects `path` itself.
     fn protects(&self, path: &StorePath) -> bool {
-        self.wish.path == *path || (self.wish.reach == Reach::Tree && path.is_within(&self.wish.path))
+        self.parameters.path == *path
+            || (self.parameters.depth == LockDepth::Tree && path.is_within(&self.parameters.path))
     }
 
-    /// Whether it protects any path in the given reach of `path`.
-    fn meets(&self, path: &StorePath, reach: Reach) -> bool {
-        self.protects(path) || (reach == Reach::Tree && self.wish.path.is_within(path))
+    /// Whether it conflicts with an operation of this depth on `path`.
+    fn overlaps(&self, path: &StorePath, depth: LockDepth) -> bool {
+        self.protects(path) || (depth == LockDepth::Tree && self.parameters.path.is_within(path))
     }
 
-    fn tell(&self) -> ActiveLock {
+    fn to_active_lock(&self) -> ActiveLock {
         let left = self.ends.saturating_duration_since(clock::now()).as_secs();
         ActiveLock {
-            scope: self.wish.scope,
-            depth: if self.wish.reach == Reach::Tree { Depth::Infinity } else { Depth::Zero },
-            owner: self.wish.owner.clone(),
+            scope: self.parameters.scope,
+            depth: if self.parameters.depth == LockDepth::Tree { Depth::Infinity } else { Depth::Zero },
+            owner: self.parameters.owner.clone(),
             timeout_s: Some(u32::try_from(left).unwrap_or(u32::MAX)),
             token: self.token.clone(),
-            root_href: target::encode(&self.wish.path, false),
+            root_href: target::encode(&self.parameters.path, false),
         }
     }
 }
@@ -115,22 +116,24 @@ impl Locks {
     /// Grants a lock.
     ///
     /// # Errors
-    /// [`NoLock`].
-    pub(super) fn give(&self, caller: &Caller, wish: Wish) -> Result<ActiveLock, NoLock> {
+    /// [`LockError`].
+    pub(super) fn grant(&self, caller: &Caller, parameters: LockParameters) -> Result<ActiveLock, LockError> {
         let mut locks = self.live();
         let exclusive = |scope| scope == LockScope::Exclusive;
-        let in_the_way = locks
-            .iter()
-            .find(|lock| lock.meets(&wish.path, wish.reach) && (exclusive(wish.scope) || exclusive(lock.wish.scope)));
-        if let Some(lock) = in_the_way {
-            return Err(NoLock::Conflict(lock.wish.path.clone()));
+        let find_conflict = locks.iter().find(|lock| {
+            lock.overlaps(&parameters.path, parameters.depth)
+                && (exclusive(parameters.scope) || exclusive(lock.parameters.scope))
+        });
+        if let Some(lock) = find_conflict {
+            return Err(LockError::Conflict(lock.parameters.path.clone()));
         }
-        let lease = self.shares.try_take(&LeaseHolder::of(caller), 1, Class::Large).ok_or(NoLock::TooMany)?;
-        let ends = clock::now() + wish.lasts.min(MAX_LIFETIME);
-        let lock = Lock { _lease: lease, wish: Arc::new(wish), token: token(), holder: Person::of(caller), ends };
-        let told = lock.tell();
+        let lease = self.shares.try_take(&LeaseHolder::of(caller), 1, Class::Large).ok_or(LockError::TooMany)?;
+        let ends = clock::now() + parameters.lasts.min(MAX_LIFETIME);
+        let lock =
+            Lock { _lease: lease, parameters: Arc::new(parameters), token: token(), holder: Person::of(caller), ends };
+        let active = lock.to_active_lock();
         locks.push(lock);
-        Ok(told)
+        Ok(active)
     }
 
     /// Extends the caller's lock with that token, which must protect `path`. Returns `None` if there is none.
@@ -145,7 +148,7 @@ impl Locks {
         let holder = Person::of(caller);
         let lock = locks.iter_mut().find(|lock| lock.token == token && lock.holder == holder && lock.protects(path))?;
         lock.ends = clock::now() + lasts.min(MAX_LIFETIME);
-        Some(lock.tell())
+        Some(lock.to_active_lock())
     }
 
     /// Removes the caller's lock with that token, which must protect `path`. Returns whether there was one.
@@ -158,12 +161,12 @@ impl Locks {
 
     /// Removes the locks on `path` and below it, because the resources are gone.
     pub(super) fn forget(&self, path: &StorePath) {
-        self.live().retain(|lock| !lock.wish.path.is_within(path));
+        self.live().retain(|lock| !lock.parameters.path.is_within(path));
     }
 
     /// Returns the locks that protect `path`.
     pub(super) fn on(&self, path: &StorePath) -> Vec<ActiveLock> {
-        self.live().iter().filter(|lock| lock.protects(path)).map(Lock::tell).collect()
+        self.live().iter().filter(|lock| lock.protects(path)).map(Lock::to_active_lock).collect()
     }
 
     /// Whether a lock with that token protects `path`.
@@ -171,21 +174,21 @@ impl Locks {
         self.live().iter().any(|lock| lock.token == token && lock.protects(path))
     }
 
-    /// Returns the path of a lock that prevents the caller with these tokens from changing `path` in its reach. One
+    /// Returns the path of a lock that prevents the caller with these tokens from changing `path` to this depth. One
     /// token is enough for several shared locks.
-    pub(super) fn in_the_way(
+    pub(super) fn find_conflict(
         &self,
         caller: &Caller,
         path: &StorePath,
-        reach: Reach,
+        depth: LockDepth,
         tokens: &[&str],
     ) -> Option<StorePath> {
         let locks = self.live();
         let holder = Person::of(caller);
         let shown = |lock: &Lock| lock.holder == holder && tokens.contains(&lock.token.as_str());
-        let meeting = || locks.iter().filter(|lock| lock.meets(path, reach));
-        let opened = |at: &Lock| meeting().any(|other| other.wish.path == at.wish.path && shown(other));
-        meeting().find(|lock| !opened(lock)).map(|lock| lock.wish.path.clone())
+        let meeting = || locks.iter().filter(|lock| lock.overlaps(path, depth));
+        let opened = |at: &Lock| meeting().any(|other| other.parameters.path == at.parameters.path && shown(other));
+        meeting().find(|lock| !opened(lock)).map(|lock| lock.parameters.path.clone())
     }
 }
 
@@ -206,8 +209,8 @@ mod tests {
         StorePath::parse(text.as_bytes()).unwrap()
     }
 
-    fn wish(at: &str, reach: Reach, scope: LockScope) -> Wish {
-        Wish { path: path(at), reach, scope, owner: None, lasts: MAX_LIFETIME }
+    fn parameters(at: &str, depth: LockDepth, scope: LockScope) -> LockParameters {
+        LockParameters { path: path(at), depth, scope, owner: None, lasts: MAX_LIFETIME }
     }
 
     fn alice() -> Caller {
@@ -218,27 +221,31 @@ mod tests {
     fn exclusive_locks_exclude_above_and_below() {
         use LockScope::{Exclusive, Shared};
         for (first, second, given) in [
-            (("/a", Reach::One, Exclusive), ("/a", Reach::One, Shared), false),
-            (("/a", Reach::One, Shared), ("/a", Reach::One, Shared), true),
-            (("/a", Reach::One, Exclusive), ("/a/b", Reach::One, Exclusive), true),
-            (("/a", Reach::Tree, Exclusive), ("/a/b", Reach::One, Shared), false),
-            (("/a/b", Reach::One, Shared), ("/a", Reach::Tree, Exclusive), false),
-            (("/a/b", Reach::One, Exclusive), ("/a", Reach::One, Exclusive), true),
-            (("/a", Reach::Tree, Exclusive), ("/ab", Reach::One, Exclusive), true),
+            (("/a", LockDepth::One, Exclusive), ("/a", LockDepth::One, Shared), false),
+            (("/a", LockDepth::One, Shared), ("/a", LockDepth::One, Shared), true),
+            (("/a", LockDepth::One, Exclusive), ("/a/b", LockDepth::One, Exclusive), true),
+            (("/a", LockDepth::Tree, Exclusive), ("/a/b", LockDepth::One, Shared), false),
+            (("/a/b", LockDepth::One, Shared), ("/a", LockDepth::Tree, Exclusive), false),
+            (("/a/b", LockDepth::One, Exclusive), ("/a", LockDepth::One, Exclusive), true),
+            (("/a", LockDepth::Tree, Exclusive), ("/ab", LockDepth::One, Exclusive), true),
         ] {
             let locks = Locks::default();
-            locks.give(&alice(), wish(first.0, first.1, first.2)).unwrap();
-            assert_eq!(locks.give(&alice(), wish(second.0, second.1, second.2)).is_ok(), given, "{first:?} {second:?}");
+            locks.grant(&alice(), parameters(first.0, first.1, first.2)).unwrap();
+            assert_eq!(
+                locks.grant(&alice(), parameters(second.0, second.1, second.2)).is_ok(),
+                given,
+                "{first:?} {second:?}"
+            );
         }
     }
 
     #[test]
     fn only_the_holder_who_shows_the_token_passes() {
         let locks = Locks::default();
-        let lock = locks.give(&alice(), wish("/a", Reach::Tree, LockScope::Exclusive)).unwrap();
+        let lock = locks.grant(&alice(), parameters("/a", LockDepth::Tree, LockScope::Exclusive)).unwrap();
         let token = lock.token.as_str();
         let blocked = |caller: &Caller, at: &str, tokens: &[&str]| {
-            locks.in_the_way(caller, &path(at), Reach::Tree, tokens).is_some()
+            locks.find_conflict(caller, &path(at), LockDepth::Tree, tokens).is_some()
         };
         assert!(blocked(&alice(), "/a/b", &[]));
         assert!(blocked(&Caller::local(), "/a/b", &[token]));
@@ -252,32 +259,34 @@ mod tests {
     #[test]
     fn one_of_the_shared_tokens_is_enough() {
         let locks = Locks::default();
-        let mine = locks.give(&alice(), wish("/a", Reach::One, LockScope::Shared)).unwrap().token;
-        locks.give(&Caller::local(), wish("/a", Reach::One, LockScope::Shared)).unwrap();
-        assert_eq!(locks.in_the_way(&alice(), &path("/a"), Reach::One, &[&mine]), None);
+        let mine = locks.grant(&alice(), parameters("/a", LockDepth::One, LockScope::Shared)).unwrap().token;
+        locks.grant(&Caller::local(), parameters("/a", LockDepth::One, LockScope::Shared)).unwrap();
+        assert_eq!(locks.find_conflict(&alice(), &path("/a"), LockDepth::One, &[&mine]), None);
     }
 
     #[test]
     fn one_holder_does_not_take_all_locks() {
         let locks = Locks::default();
         let caller = |octet| Caller { address: Some([10, 0, 0, octet].into()), ..Caller::default() };
-        let give = |octet, number| {
+        let grant = |octet, number| {
             let at = format!("/{octet}/{number}");
-            locks.give(&caller(octet), wish(&at, Reach::One, LockScope::Exclusive)).map(drop)
+            locks.grant(&caller(octet), parameters(&at, LockDepth::One, LockScope::Exclusive)).map(drop)
         };
-        let given = (0..MAX_LOCKS).take_while(|number| give(1, *number).is_ok()).count() as u64;
+        let given = (0..MAX_LOCKS).take_while(|number| grant(1, *number).is_ok()).count() as u64;
         assert!((MAX_LOCKS / 3..MAX_LOCKS / 2).contains(&given), "{given}");
-        assert_eq!(give(1, MAX_LOCKS), Err(NoLock::TooMany));
-        assert_eq!(give(2, 0), Ok(()));
+        assert_eq!(grant(1, MAX_LOCKS), Err(LockError::TooMany));
+        assert_eq!(grant(2, 0), Ok(()));
         locks.forget(&path("/1"));
-        assert_eq!(give(1, 0), Ok(()));
+        assert_eq!(grant(1, 0), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn locks_end() {
         let locks = Locks::default();
         let lasts = Duration::from_secs(10);
-        let lock = locks.give(&alice(), Wish { lasts, ..wish("/a", Reach::One, LockScope::Exclusive) }).unwrap();
+        let lock = locks
+            .grant(&alice(), LockParameters { lasts, ..parameters("/a", LockDepth::One, LockScope::Exclusive) })
+            .unwrap();
         tokio::time::advance(Duration::from_secs(9)).await;
         assert_eq!(locks.refresh(&alice(), &path("/a"), &lock.token, lasts).unwrap().timeout_s, Some(10));
         tokio::time::advance(Duration::from_secs(9)).await;

@@ -113,7 +113,7 @@ impl Put<'_> {
         let (uploads, id) = (&self.exchange.service.http.uploads, UploadId::new());
         let key = self.key(size, id);
         if let Some(resume) = resume {
-            uploads.make_way(&key, resume)?;
+            uploads.supersede(&key, resume)?;
         }
         let leases = uploads.lease(&self.exchange.holder, &self.exchange.service.files)?;
         let handle = self.create(Some(size), resume).await?;

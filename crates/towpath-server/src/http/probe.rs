@@ -136,12 +136,12 @@ fn admit(exchange: &Exchange, path: &StorePath) -> Result<(Ask, OwnedSemaphorePe
 }
 
 /// A download probe whose response is being read.
-struct Down {
+struct Download {
     began: Instant,
     ends: Instant,
     socket: RawFd,
     stopping: CancellationToken,
-    waiting: Arc<Waiting>,
+    waiting: Arc<SampleQueue>,
     bytes: u64,
     /// The last frames, after the end of the measurement.
     last: Option<VecDeque<Vec<u8>>>,
@@ -153,10 +153,10 @@ fn down(
     ask: &Ask,
     permit: OwnedSemaphorePermit,
 ) -> impl futures::Stream<Item = towpath_store::Result<Chunk>> + use<> {
-    let (began, socket, waiting) = (clock::now(), exchange.link.socket, Arc::<Waiting>::default());
+    let (began, socket, waiting) = (clock::now(), exchange.link.socket, Arc::<SampleQueue>::default());
     let ends = began + ask.duration;
-    let look = Look { socket, began, every: ask.interval, waiting: Arc::clone(&waiting), _permit: permit };
-    let probe = Down {
+    let sampler = Sampler { socket, began, every: ask.interval, waiting: Arc::clone(&waiting), _permit: permit };
+    let probe = Download {
         began,
         ends,
         socket,
@@ -164,7 +164,7 @@ fn down(
         waiting,
         bytes: 0,
         last: None,
-        _looking: AbortOnDropHandle::new(tokio::spawn(look.until(ends + GRACE))),
+        _looking: AbortOnDropHandle::new(tokio::spawn(sampler.until(ends + GRACE))),
     };
     stream::unfold(probe, |mut probe| async move {
         let frame = probe.next()?;
@@ -172,7 +172,7 @@ fn down(
     })
 }
 
-impl Down {
+impl Download {
     /// Returns the next frame until the time is up: samples first, then data.
     fn next(&mut self) -> Option<Bytes> {
         if let Some(last) = &mut self.last {
@@ -204,9 +204,9 @@ fn sample(socket: RawFd, began: Instant) -> Option<Sample> {
 
 /// Samples queued for the client.
 #[derive(Debug, Default)]
-struct Waiting(Mutex<VecDeque<Sample>>);
+struct SampleQueue(Mutex<VecDeque<Sample>>);
 
-impl Waiting {
+impl SampleQueue {
     fn samples(&self) -> MutexGuard<'_, VecDeque<Sample>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -220,24 +220,24 @@ impl Waiting {
 }
 
 /// Samples the connection of a probe, and holds the probe's permit meanwhile.
-struct Look {
+struct Sampler {
     socket: RawFd,
     began: Instant,
     every: Duration,
-    waiting: Arc<Waiting>,
+    waiting: Arc<SampleQueue>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Look {
+impl Sampler {
     async fn until(self, end: Instant) {
-        let _ = timeout_at(end, self.at_regular_times()).await;
+        let _ = timeout_at(end, self.run()).await;
         // A client that reads the rest slowly keeps its connection, but neither the permit nor memory.
         *self.waiting.samples() = VecDeque::new();
     }
 
     /// Samples at regular intervals, also while the connection is blocked. After the end of the response the samples
     /// are unused, so it does no harm if the file descriptor has been reused.
-    async fn at_regular_times(&self) {
+    async fn run(&self) {
         let mut ticks = interval(self.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
@@ -287,16 +287,16 @@ mod tests {
     async fn samples_that_nobody_takes_go_with_the_place() {
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let stream = net::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (permits, waiting) = (Arc::new(Semaphore::new(1)), Arc::<Waiting>::default());
+        let (permits, waiting) = (Arc::new(Semaphore::new(1)), Arc::<SampleQueue>::default());
         let began = clock::now();
-        let look = Look {
+        let sampler = Sampler {
             socket: stream.as_raw_fd(),
             began,
             every: Duration::from_millis(10),
             waiting: Arc::clone(&waiting),
             _permit: Arc::clone(&permits).try_acquire_owned().unwrap(),
         };
-        let looking = tokio::spawn(look.until(began + Duration::from_secs(60)));
+        let looking = tokio::spawn(sampler.until(began + Duration::from_secs(60)));
         tokio::time::sleep(Duration::from_secs(59)).await;
         assert_eq!((waiting.samples().len(), permits.available_permits()), (MAX_WAITING_SAMPLES, 0));
         looking.await.unwrap();

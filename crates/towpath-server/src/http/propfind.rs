@@ -53,22 +53,22 @@ pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Respon
         return Err(Refusal::condition(StatusCode::FORBIDDEN, error_body("propfind-finite-depth", None)));
     }
     let metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
-    let teller = Teller::new(exchange, request).await;
+    let reader = PropertyReader::new(exchange, request).await;
     let mut multistatus = Multistatus::new();
-    teller.tell(&mut multistatus, exchange.path(), &metadata).await;
+    reader.write_properties(&mut multistatus, exchange.path(), &metadata).await;
     if depth == Depth::Zero || !metadata.is_directory() {
         return Ok(respond::multistatus(Content::text(multistatus.finish())));
     }
     exchange.may(Activity::List)?;
     let lease = exchange.open_file().await?;
-    let mut listing = exchange.store().list(exchange.caller(), exchange.path(), teller.list_options()).fuse();
+    let mut listing = exchange.store().list(exchange.caller(), exchange.path(), reader.list_options()).fuse();
     // Before the first entry, an error can still set the status.
     let first = listing.next().await.transpose()?.unwrap_or_default();
     if lease.is_of_reserve() && first.len() > MAX_RESERVE_ENTRIES {
         return Err(too_many_files());
     }
     let members = Members {
-        teller,
+        reader,
         multistatus,
         directory: exchange.path().clone(),
         entries: first.into_iter(),
@@ -81,7 +81,7 @@ pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Respon
 }
 
 /// Looks up the requested properties of files.
-struct Teller {
+struct PropertyReader {
     service: Arc<Service>,
     caller: Caller,
     request: Propfind,
@@ -92,7 +92,7 @@ struct Teller {
     dead: bool,
 }
 
-impl Teller {
+impl PropertyReader {
     async fn new(exchange: &Exchange, request: Propfind) -> Self {
         let named: &[Name] = match &request {
             Propfind::AllProp { include } => include,
@@ -124,7 +124,7 @@ impl Teller {
         &*self.service.store
     }
 
-    async fn tell(&self, multistatus: &mut Multistatus, path: &StorePath, metadata: &Metadata) {
+    async fn write_properties(&self, multistatus: &mut Multistatus, path: &StorePath, metadata: &Metadata) {
         let href = target::encode(path, metadata.is_directory());
         let mut properties = live(path, metadata, &self.service.http.locks);
         if self.digests && metadata.kind == FileKind::File {
@@ -176,7 +176,7 @@ fn live(path: &StorePath, metadata: &Metadata, locks: &Locks) -> Vec<Property> {
 
 /// The response for a directory and its members, being sent.
 struct Members {
-    teller: Teller,
+    reader: PropertyReader,
     multistatus: Multistatus,
     directory: StorePath,
     /// The remaining entries of the last batch.
@@ -195,7 +195,7 @@ impl Members {
             let Some(mut members) = members else { return Ok(None) };
             let bytes = members.piece_bytes + members.entries.len() * ENTRY_BYTES;
             let reserved = members.claim.reserve(bytes).await;
-            let is_more = members.tell().await?;
+            let is_more = members.fill_piece().await?;
             members.piece_bytes = MAX_PIECE_BYTES.min(2 * members.piece_bytes);
             let reserved = members.claim.await_client(reserved);
             let chunk = |text: String| Chunk::Bytes(text.into(), Some(reserved));
@@ -207,7 +207,7 @@ impl Members {
     }
 
     /// Adds entries of the current or next batch until a piece is complete. Returns `false` at the end.
-    async fn tell(&mut self) -> Result<bool> {
+    async fn fill_piece(&mut self) -> Result<bool> {
         if self.entries.len() == 0 {
             match self.listing.next().await.transpose()? {
                 Some(entries) => self.entries = entries.into_iter(),
@@ -218,7 +218,7 @@ impl Members {
             && let Some(entry) = self.entries.next()
         {
             match self.directory.join(&entry.name) {
-                Ok(path) => self.teller.tell(&mut self.multistatus, &path, &entry.metadata).await,
+                Ok(path) => self.reader.write_properties(&mut self.multistatus, &path, &entry.metadata).await,
                 // The entry exists, so it must be listed.
                 Err(error) => {
                     let name = Printable(&entry.name);

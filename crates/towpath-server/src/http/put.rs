@@ -149,7 +149,7 @@ impl<'a> Put<'a> {
         let status = if self.existing.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED };
         let mut response = respond::empty(status);
         let headers = response.headers_mut();
-        respond::tell_version(headers, &respond::validators(&metadata));
+        respond::insert_validators(headers, &respond::validators(&metadata));
         if self.mtime_ns.is_some() {
             headers.insert("x-oc-mtime", HeaderValue::from_static("accepted"));
         }
@@ -172,7 +172,7 @@ impl<'a> Put<'a> {
             };
         };
         let upload = self.open(uploads, &key, size).await?;
-        upload.promise(&self.promised);
+        upload.add_promised(&self.promised);
         if !self.exchange.store().capabilities().write_any_order && range.start != upload.end_of_first() {
             return Ok(incomplete(Some(&upload)));
         }
@@ -200,7 +200,7 @@ impl<'a> Put<'a> {
         let outcome = intake.take(body, &promise).await;
         let damaged = matches!(&outcome, Err(refusal) if refusal.fault() == Fault::ChecksumMismatch);
         if !damaged {
-            upload.wrote(range.start..range.start + intake.written())?;
+            upload.record_written(range.start..range.start + intake.written())?;
         } else if upload.resume.is_some() && close().is_some() {
             // The partially written data would otherwise be found and taken as valid.
             upload.handle.abort().await?;

@@ -52,7 +52,7 @@ pub(super) fn validators(metadata: &Metadata) -> Validators {
 }
 
 /// Adds `ETag` and `Last-Modified` as far as they are known.
-pub(super) fn tell_version(headers: &mut HeaderMap, validators: &Validators) {
+pub(super) fn insert_validators(headers: &mut HeaderMap, validators: &Validators) {
     if let Some(etag) = &validators.etag {
         headers.insert(header::ETAG, value(etag));
     }

@@ -22,7 +22,7 @@ use super::{
     upload,
     verb::{ALLOW, Verb},
 };
-use crate::{Service, shares::LeaseHolder, tell_operator};
+use crate::{Service, log_server_fault, shares::LeaseHolder};
 
 /// The value of `Server`.
 const SERVER: HeaderValue = HeaderValue::from_static(concat!("towpath/", env!("CARGO_PKG_VERSION")));
@@ -39,8 +39,8 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
     }
     let (outcome, mut account) = carry_out(Arc::clone(&service), &link, verb, request, account).await;
     let mut response = outcome.unwrap_or_else(|refusal| {
-        tell_operator(link.peer, refusal.fault(), refusal.text());
-        account.refused(refusal.fault());
+        log_server_fault(link.peer, refusal.fault(), refusal.text());
+        account.set_fault(refusal.fault());
         let challenges = identity::challenges(&service, &link, &refusal);
         let mut response = refusal.into_response();
         challenges.into_iter().for_each(|challenge| {
@@ -62,13 +62,13 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
 
 /// Adds TCP and processor statistics to the response of a successful request with that field whose caller has
 /// any rights.
-fn tell_tcp(exchange: &Exchange, headers: &mut HeaderMap) {
+fn insert_tcp_info(exchange: &Exchange, headers: &mut HeaderMap) {
     if exchange.headers.contains_key(TCP_INFO_FIELD)
         && exchange.identity.has_rights()
         && let Ok(info) = net::tcp_info(&exchange.link.socket)
         // Between two responses an empty send queue is normal.
-        && let told = (TcpInfo { is_starved: false, processor_percent: processor::percent_wanted_lately(), ..info })
-        && let Ok(value) = HeaderValue::try_from(told.to_string())
+        && let info = (TcpInfo { is_starved: false, processor_percent: processor::percent_wanted_lately(), ..info })
+        && let Ok(value) = HeaderValue::try_from(info.to_string())
     {
         headers.insert(TCP_INFO_FIELD, value);
     }
@@ -96,7 +96,7 @@ async fn carry_out(
             return (Err(refusal), account);
         }
     };
-    account.identified(identity.caller.subject.clone());
+    account.set_subject(identity.caller.subject.clone());
     let exchange = Exchange {
         holder: LeaseHolder::of(&identity.caller),
         service,
@@ -112,7 +112,7 @@ async fn carry_out(
     };
     let mut outcome = dispatch(&exchange, body).await.map_err(|refusal| exchange.explain(refusal));
     if let Ok(response) = &mut outcome {
-        tell_tcp(&exchange, response.headers_mut());
+        insert_tcp_info(&exchange, response.headers_mut());
     }
     (outcome, exchange.account.into_inner().unwrap_or_else(PoisonError::into_inner))
 }

@@ -253,7 +253,7 @@ impl Report {
             Ok(outcome) => {
                 let (verdict, fault) = match outcome {
                     Ok(()) => (Verdict::Success, None),
-                    Err(error) => (Verdict::Failure(told(&error)), Some(error.fault())),
+                    Err(error) => (Verdict::Failure(describe(&error)), Some(error.fault())),
                 };
                 (Ok(Chunk::Verdict(Bytes::from(format!("{marker}{verdict}")), fault)), None)
             }
@@ -267,7 +267,7 @@ impl Report {
 }
 
 /// Formats an error for the client that requested the copy.
-fn told(error: &Error) -> String {
+fn describe(error: &Error) -> String {
     match error.fault() {
         Fault::Internal => "this server failed: see its log".into(),
         _ => format!("{error} (at fault: {})", error.blame()),

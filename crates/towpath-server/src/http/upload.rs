@@ -56,14 +56,14 @@ pub(super) async fn next(body: &mut Incoming, limits: &Limits) -> Result<Option<
 
 /// Whether a body is announced as empty. Do not wait for its end: curl 7.88 sends none over HTTP/2 when it only
 /// probes for a challenge.
-fn is_told_empty(body: &Incoming) -> bool {
+fn is_declared_empty(body: &Incoming) -> bool {
     body.size_hint().exact() == Some(0)
 }
 
 /// Reads a short body completely.
 pub(super) async fn text(exchange: &Exchange, mut body: Incoming) -> Result<Vec<u8>, Refusal> {
     let mut text = Vec::new();
-    if is_told_empty(&body) {
+    if is_declared_empty(&body) {
         return Ok(text);
     }
     let limits = &exchange.service.limits;
@@ -97,7 +97,7 @@ pub(super) async fn text(exchange: &Exchange, mut body: Incoming) -> Result<Vec<
 
 /// Reads a part of an unwanted body, unless its client waits for `100 Continue`, which reading would send.
 pub(super) async fn discard(headers: &HeaderMap, mut body: Incoming, limits: &Limits) {
-    if headers.contains_key(header::EXPECT) || is_told_empty(&body) {
+    if headers.contains_key(header::EXPECT) || is_declared_empty(&body) {
         return;
     }
     let mut discarded = 0;
@@ -138,7 +138,7 @@ type Receiving<'a> = BoxFuture<'a, (Incoming, Result<Option<(Bytes, Reserved)>, 
 type Writing<'a> = BoxFuture<'a, (u64, Result<()>)>;
 
 /// Waits for the operation in flight; returns `None` immediately if there is none.
-async fn under_way<T>(future: Option<&mut BoxFuture<'_, T>>) -> Option<T> {
+async fn await_optional<T>(future: Option<&mut BoxFuture<'_, T>>) -> Option<T> {
     match future {
         Some(future) => Some(future.await),
         None => None,
@@ -184,7 +184,7 @@ impl<'a> Intake<'a> {
             }
             // Both futures are polled: a receiver waiting for memory must not block the writer that releases it.
             tokio::select! {
-                Some((rest, bytes)) = under_way(receiving.as_mut()) => {
+                Some((rest, bytes)) = await_optional(receiving.as_mut()) => {
                     receiving = None;
                     match bytes {
                         Ok(Some((bytes, reserved))) => {
@@ -196,7 +196,7 @@ impl<'a> Intake<'a> {
                         Err(refusal) => broken = Some(refusal),
                     }
                 }
-                Some((length, outcome)) = under_way(writing.as_mut()) => {
+                Some((length, outcome)) = await_optional(writing.as_mut()) => {
                     writing = None;
                     outcome?;
                     self.written += length;

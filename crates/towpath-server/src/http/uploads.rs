@@ -183,7 +183,7 @@ impl Uploads {
     ///
     /// # Errors
     /// `Overloaded` if another client is using it.
-    pub(super) fn make_way(&self, key: &Key, resume: ResumeKey) -> Result<()> {
+    pub(super) fn supersede(&self, key: &Key, resume: ResumeKey) -> Result<()> {
         let mut uploads = lock(&self.open);
         let is_same = |other: &Key, upload: &Upload| {
             (&other.owner, &other.path, other.size) == (&key.owner, &key.path, key.size)
@@ -220,7 +220,7 @@ impl Uploads {
                 let state = State { extents, promised: Digests::new(), touched: clock::now() };
                 let upload = Upload { handle, resume, state: Mutex::new(state), _leases: leases };
                 let upload = Arc::clone(entry.insert(Arc::new(upload)));
-                tokio::spawn(give_up_when_idle(Arc::downgrade(&self.open), key));
+                tokio::spawn(abort_when_idle(Arc::downgrade(&self.open), key));
                 upload
             }
         }
@@ -233,7 +233,7 @@ impl Uploads {
 }
 
 /// Aborts an idle upload. Otherwise returns when to check again; `None` if it is gone.
-fn give_up_if_idle(uploads: &Mutex<HashMap<Key, Arc<Upload>>>, key: &Key) -> Option<Instant> {
+fn abort_if_idle(uploads: &Mutex<HashMap<Key, Arc<Upload>>>, key: &Key) -> Option<Instant> {
     let mut uploads = lock(uploads);
     let upload = uploads.get(key)?;
     let now = clock::now();
@@ -251,8 +251,8 @@ fn give_up_if_idle(uploads: &Mutex<HashMap<Key, Arc<Upload>>>, key: &Key) -> Opt
 }
 
 /// Aborts an upload once it is idle. Ends when the server drops its uploads.
-async fn give_up_when_idle(uploads: Weak<Mutex<HashMap<Key, Arc<Upload>>>>, key: Key) {
-    let look = || give_up_if_idle(&*uploads.upgrade()?, &key);
+async fn abort_when_idle(uploads: Weak<Mutex<HashMap<Key, Arc<Upload>>>>, key: Key) {
+    let look = || abort_if_idle(&*uploads.upgrade()?, &key);
     while let Some(idle_at) = look() {
         tokio::time::sleep_until(idle_at).await;
     }
@@ -260,7 +260,7 @@ async fn give_up_when_idle(uploads: Weak<Mutex<HashMap<Key, Arc<Upload>>>>, key:
 
 impl Upload {
     /// Adds digests that the whole file must match.
-    pub(super) fn promise(&self, digests: &Digests) {
+    pub(super) fn add_promised(&self, digests: &Digests) {
         let mut state = lock(&self.state);
         digests.iter().for_each(|digest| state.promised.insert(*digest));
     }
@@ -274,7 +274,7 @@ impl Upload {
     ///
     /// # Errors
     /// `InvalidArgument` if it leaves too many gaps.
-    pub(super) fn wrote(&self, piece: Range<u64>) -> Result<()> {
+    pub(super) fn record_written(&self, piece: Range<u64>) -> Result<()> {
         let mut state = lock(&self.state);
         state.touched = clock::now();
         insert(&mut state.extents, piece);

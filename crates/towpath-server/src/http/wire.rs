@@ -123,7 +123,7 @@ impl Outbox {
     }
 
     /// Records that hyper consumed `bytes` of a span.
-    pub(super) fn taken(&self, bytes: u64) {
+    pub(super) fn record_consumed(&self, bytes: u64) {
         let mut spans = self.spans();
         match spans.ahead.checked_sub(bytes) {
             Some(ahead) => spans.ahead = ahead,
@@ -132,7 +132,7 @@ impl Outbox {
     }
 
     /// Records that a span was dropped before it was sent.
-    pub(super) fn dropped(&self) {
+    pub(super) fn record_dropped(&self) {
         self.spans().broken = true;
     }
 
@@ -317,7 +317,7 @@ impl AsyncWrite for Wire {
                 None => Pin::new(&mut self.socket).poll_write_vectored(cx, before),
                 Some(head) => {
                     let outcome = Pin::new(&mut self.socket).poll_write(cx, &head);
-                    self.status_line.replaced(if let Poll::Ready(Ok(sent)) = outcome { sent } else { 0 });
+                    self.status_line.record_replaced(if let Poll::Ready(Ok(sent)) = outcome { sent } else { 0 });
                     outcome
                 }
             },
@@ -332,7 +332,7 @@ impl AsyncWrite for Wire {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
-        self.status_line.flushed();
+        self.status_line.record_flush();
         Poll::Ready(Ok(()))
     }
 

@@ -38,14 +38,14 @@ impl Failures {
 
 impl Attempts {
     /// Whether passwords from `address` are currently checked.
-    pub(super) fn may_go_on(&self, address: IpAddr, now: Instant) -> bool {
+    pub(super) fn is_allowed(&self, address: IpAddr, now: Instant) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let failures = all.get(&network_of(address));
         failures.is_none_or(|failures| failures.count < MAX_FAILURES || !failures.are_recent(now))
     }
 
     /// Counts a wrong password from `address`. Returns whether further ones are now rejected.
-    pub(super) fn failed(&self, address: IpAddr, now: Instant) -> bool {
+    pub(super) fn record_failure(&self, address: IpAddr, now: Instant) -> bool {
         let address = network_of(address);
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.contains_key(&address) {
@@ -85,15 +85,15 @@ mod tests {
         let (attempts, now) = (Attempts::default(), clock::now());
         let [guesser, neighbour, other] =
             ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"].map(|text| text.parse().unwrap());
-        let stopped: Vec<bool> = (0..MAX_FAILURES).map(|_| attempts.failed(guesser, now)).collect();
+        let stopped: Vec<bool> = (0..MAX_FAILURES).map(|_| attempts.record_failure(guesser, now)).collect();
         assert_eq!(stopped.iter().filter(|stopped| **stopped).count(), 1);
         assert!(stopped.ends_with(&[true]));
-        assert!(!attempts.may_go_on(guesser, now));
-        assert!(!attempts.may_go_on(neighbour, now), "one network is one guesser");
-        assert!(attempts.may_go_on(other, now));
-        assert!(attempts.may_go_on(guesser, now + WINDOW));
-        attempts.failed(guesser, now + WINDOW);
-        assert!(attempts.may_go_on(guesser, now + WINDOW), "it begins anew");
+        assert!(!attempts.is_allowed(guesser, now));
+        assert!(!attempts.is_allowed(neighbour, now), "one network is one guesser");
+        assert!(attempts.is_allowed(other, now));
+        assert!(attempts.is_allowed(guesser, now + WINDOW));
+        attempts.record_failure(guesser, now + WINDOW);
+        assert!(attempts.is_allowed(guesser, now + WINDOW), "it begins anew");
     }
 
     #[test]
@@ -104,13 +104,13 @@ mod tests {
         let ms = |number: u32| now + Duration::from_millis(number.into());
         let together = Attempts::default();
         for number in 0..=most {
-            attempts.failed(address(number), ms(number));
-            together.failed(address(number), now);
+            attempts.record_failure(address(number), ms(number));
+            together.record_failure(address(number), now);
         }
         let remembered = |attempts: &Attempts, number| attempts.0.lock().unwrap().contains_key(&address(number));
         assert_eq!(attempts.0.lock().unwrap().len(), MAX_TRACKED_ADDRESSES);
         assert!(!remembered(&attempts, 0) && remembered(&attempts, 1) && remembered(&attempts, most));
-        together.failed(address(most + 1), now + WINDOW);
+        together.record_failure(address(most + 1), now + WINDOW);
         assert_eq!(together.0.lock().unwrap().len(), 1, "what is over goes first");
     }
 }

@@ -6,7 +6,7 @@
 use http::Uri;
 use percent_encoding::percent_decode_str;
 
-use super::{Denial, are_equal, hash};
+use super::{LoginError, are_equal, hash};
 
 /// Maximum number of fields; more than any client sends.
 const MAX_FIELDS: usize = 32;
@@ -31,24 +31,24 @@ impl Credentials {
     /// Parses the part after `Digest` in `Authorization`.
     ///
     /// # Errors
-    /// [`Denial`] if it does not respond to our challenge.
-    pub(super) fn parse(text: &str) -> Result<Self, Denial> {
+    /// [`LoginError`] if it does not respond to our challenge.
+    pub(super) fn parse(text: &str) -> Result<Self, LoginError> {
         let mut fields = Fields::parse(text)?;
         // The default is MD5.
         let algorithm = fields.take("algorithm").unwrap_or_default();
         if !algorithm.eq_ignore_ascii_case("SHA-256") {
-            return Err(Denial::Unsuited("`algorithm` must be SHA-256"));
+            return Err(LoginError::Unsuited("`algorithm` must be SHA-256"));
         }
         if !fields.needed("qop")?.eq_ignore_ascii_case("auth") {
-            return Err(Denial::Unsuited("`qop` must be auth"));
+            return Err(LoginError::Unsuited("`qop` must be auth"));
         }
         if fields.take("userhash").is_some_and(|hashed| !hashed.eq_ignore_ascii_case("false")) {
-            return Err(Denial::Unsuited("`userhash` must be false"));
+            return Err(LoginError::Unsuited("`userhash` must be false"));
         }
         let nc = fields.needed("nc")?;
         Ok(Self {
             username: fields.username()?,
-            count: count(&nc).ok_or(Denial::Malformed("`nc` is a number from 1 with 8 hexadecimal digits"))?,
+            count: count(&nc).ok_or(LoginError::Malformed("`nc` is a number from 1 with 8 hexadecimal digits"))?,
             nc,
             realm: fields.needed("realm")?,
             nonce: fields.needed("nonce")?,
@@ -83,7 +83,7 @@ struct Fields(Vec<(String, String)>);
 
 impl Fields {
     /// Parses a list of `name=value` (RFC 9110 §11.4) without duplicates.
-    fn parse(text: &str) -> Result<Self, Denial> {
+    fn parse(text: &str) -> Result<Self, LoginError> {
         let mut fields: Vec<(String, String)> = Vec::new();
         let mut rest = text;
         loop {
@@ -91,13 +91,14 @@ impl Fields {
             if rest.is_empty() {
                 return Ok(Self(fields));
             }
-            let (name, value, behind) = field(rest).ok_or(Denial::Malformed("they are not a list of NAME=VALUE"))?;
+            let (name, value, behind) =
+                field(rest).ok_or(LoginError::Malformed("they are not a list of NAME=VALUE"))?;
             if fields.len() == MAX_FIELDS {
-                return Err(Denial::Malformed("they have too many fields"));
+                return Err(LoginError::Malformed("they have too many fields"));
             }
             let name = name.to_ascii_lowercase();
             if fields.iter().any(|(known, _)| *known == name) {
-                return Err(Denial::Malformed("a field is duplicated"));
+                return Err(LoginError::Malformed("a field is duplicated"));
             }
             fields.push((name, value));
             rest = behind;
@@ -109,17 +110,17 @@ impl Fields {
         Some(self.0.swap_remove(at).1)
     }
 
-    fn needed(&mut self, name: &'static str) -> Result<String, Denial> {
-        self.take(name).ok_or(Denial::Missing(name))
+    fn needed(&mut self, name: &'static str) -> Result<String, LoginError> {
+        self.take(name).ok_or(LoginError::Missing(name))
     }
 
     /// Takes the name in `username`, or in `username*`, which some clients use for non-ASCII names (RFC 7616 §3.4).
-    fn username(&mut self) -> Result<String, Denial> {
+    fn username(&mut self) -> Result<String, LoginError> {
         match (self.take("username"), self.take("username*")) {
             (Some(name), None) => Ok(name),
-            (None, Some(name)) => extended(&name).ok_or(Denial::Malformed("`username*` is not UTF-8''NAME")),
-            (None, None) => Err(Denial::Missing("username")),
-            (Some(_), Some(_)) => Err(Denial::Malformed("`username` and `username*` exclude each other")),
+            (None, Some(name)) => extended(&name).ok_or(LoginError::Malformed("`username*` is not UTF-8''NAME")),
+            (None, None) => Err(LoginError::Missing("username")),
+            (Some(_), Some(_)) => Err(LoginError::Malformed("`username` and `username*` exclude each other")),
         }
     }
 }

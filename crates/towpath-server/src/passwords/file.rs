@@ -22,7 +22,7 @@ use towpath_store::{
     },
 };
 
-use super::Denial;
+use super::LoginError;
 
 /// Maximum size of the file, in bytes, and maximum number of lines.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -36,18 +36,18 @@ const UNKNOWN_USER_HASH: &str = "00000000000000000000000000000000000000000000000
 
 /// The password file and its parsed content.
 #[derive(Debug)]
-pub(super) struct Roll {
+pub(super) struct PasswordFile {
     path: PathBuf,
-    held: Mutex<Held>,
+    loaded: Mutex<LoadedUsers>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct LoadedUsers {
     users: Arc<Users>,
     stamp: Stamp,
-    looked: Instant,
+    checked: Instant,
     /// Why the current file was rejected; kept so that each error is logged once.
-    trouble: Option<FileError>,
+    last_error: Option<FileError>,
 }
 
 /// Users by name, each with the hash of the password in lowercase.
@@ -91,10 +91,10 @@ impl From<io::Error> for FileError {
 
 impl Users {
     /// Returns the user of that name if the hash of its password `fits`.
-    pub(super) fn find(&self, name: &str, fits: impl FnOnce(&str) -> bool) -> Result<Arc<str>, Denial> {
+    pub(super) fn find(&self, name: &str, fits: impl FnOnce(&str) -> bool) -> Result<Arc<str>, LoginError> {
         let known = self.0.get_key_value(name);
         let is_right = fits(known.map_or(UNKNOWN_USER_HASH, |(_, kept)| kept.expose()));
-        known.filter(|_| is_right).map(|(name, _)| Arc::clone(name)).ok_or(Denial::Wrong)
+        known.filter(|_| is_right).map(|(name, _)| Arc::clone(name)).ok_or(LoginError::Wrong)
     }
 
     fn parse(text: &str) -> Result<Self, FileError> {
@@ -149,58 +149,58 @@ fn read(path: &Path, known: Option<&Stamp>) -> Result<Option<(Users, Stamp)>, Fi
     Ok(Some((Users::parse(&text)?, stamp)))
 }
 
-impl Roll {
+impl PasswordFile {
     /// Opens and reads the file at `path`.
     pub(super) fn open(path: &Path) -> Result<Self, FileError> {
-        let looked = clock::now();
+        let checked = clock::now();
         let (users, stamp) = read(path, None)?.ok_or(FileError::Kind)?;
-        let held = Held { users: Arc::new(users), stamp, looked, trouble: None };
-        Ok(Self { path: path.to_owned(), held: Mutex::new(held) })
+        let loaded = LoadedUsers { users: Arc::new(users), stamp, checked, last_error: None };
+        Ok(Self { path: path.to_owned(), loaded: Mutex::new(loaded) })
     }
 
     /// Returns the users in the file, at most [`CHECK_INTERVAL`] old.
     pub(super) async fn users(self: &Arc<Self>) -> Arc<Users> {
         if self.is_due() {
-            let roll = Arc::clone(self);
+            let password_file = Arc::clone(self);
             // If the task is cancelled at process exit, the previous users stay valid.
-            let _ = tokio::task::spawn_blocking(move || roll.look()).await;
+            let _ = tokio::task::spawn_blocking(move || password_file.reload()).await;
         }
-        Arc::clone(&self.held().users)
+        Arc::clone(&self.loaded().users)
     }
 
     /// Whether the file must be checked now. Only one caller gets `true`; the others use the current users meanwhile.
     fn is_due(&self) -> bool {
         let now = clock::now();
-        let mut held = self.held();
-        let is_due = now.saturating_duration_since(held.looked) >= CHECK_INTERVAL;
+        let mut loaded = self.loaded();
+        let is_due = now.saturating_duration_since(loaded.checked) >= CHECK_INTERVAL;
         if is_due {
-            held.looked = now;
+            loaded.checked = now;
         }
         is_due
     }
 
     /// Loads the current file. If it is invalid, logs the error and keeps the previous users.
-    fn look(&self) {
+    fn reload(&self) {
         // Reads outside the lock: only one caller gets here, and the file system may be slow.
-        let known = self.held().stamp.clone();
+        let known = self.loaded().stamp.clone();
         let found = read(&self.path, Some(&known));
-        let mut held = self.held();
+        let mut loaded = self.loaded();
         match found {
-            Ok(None) => held.trouble = None,
+            Ok(None) => loaded.last_error = None,
             Ok(Some((users, stamp))) => {
                 tracing::info!("{}: reloaded the passwords", self.path.display());
-                *held = Held { users: Arc::new(users), stamp, looked: held.looked, trouble: None };
+                *loaded = LoadedUsers { users: Arc::new(users), stamp, checked: loaded.checked, last_error: None };
             }
-            Err(trouble) if held.trouble.as_ref() != Some(&trouble) => {
-                tracing::error!("{}: {trouble}; keeping the previous passwords", self.path.display());
-                held.trouble = Some(trouble);
+            Err(last_error) if loaded.last_error.as_ref() != Some(&last_error) => {
+                tracing::error!("{}: {last_error}; keeping the previous passwords", self.path.display());
+                loaded.last_error = Some(last_error);
             }
             Err(_) => {}
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn loaded(&self) -> MutexGuard<'_, LoadedUsers> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
         let text = format!("# who\n\nalice:sha-256${HEX}\r\nJäsøn Doe:sha-256${HEX}\n");
         let users = Users::parse(&text).unwrap();
         for (name, outcome) in
-            [("alice", Ok("alice".into())), ("Jäsøn Doe", Ok("Jäsøn Doe".into())), ("bob", Err(Denial::Wrong))]
+            [("alice", Ok("alice".into())), ("Jäsøn Doe", Ok("Jäsøn Doe".into())), ("bob", Err(LoginError::Wrong))]
         {
             assert_eq!(
                 users.find(name, |kept| kept == HEX.to_lowercase() || kept == UNKNOWN_USER_HASH),
@@ -225,7 +225,7 @@ mod tests {
                 "{name}"
             );
         }
-        assert_eq!(users.find("alice", |_| false), Err(Denial::Wrong));
+        assert_eq!(users.find("alice", |_| false), Err(LoginError::Wrong));
         assert!(!format!("{users:?}").contains("0123"), "hashes are not printed");
     }
 
@@ -263,34 +263,34 @@ mod tests {
             disk::rename(&next, &path).unwrap();
         };
         let line = |name: &str| format!("{name}:sha-256${HEX}\n");
-        assert!(matches!(Roll::open(&path), Err(FileError::Unreadable(_))));
-        assert_eq!(Roll::open(directory.path()).unwrap_err(), FileError::Kind);
+        assert!(matches!(PasswordFile::open(&path), Err(FileError::Unreadable(_))));
+        assert_eq!(PasswordFile::open(directory.path()).unwrap_err(), FileError::Kind);
         for mode in [0o640, 0o604, 0o620, 0o602, 0o610] {
             put(line("alice").as_bytes(), mode);
-            assert_eq!(Roll::open(&path).unwrap_err(), FileError::Public, "{mode:o}");
+            assert_eq!(PasswordFile::open(&path).unwrap_err(), FileError::Public, "{mode:o}");
         }
         put(line("alice").as_bytes(), 0o400);
-        let roll = Roll::open(&path).unwrap();
-        let knows = |name: &str| roll.held().users.find(name, |_| true).is_ok();
-        let trouble = || roll.held().trouble.as_ref().map(ToString::to_string);
+        let password_file = PasswordFile::open(&path).unwrap();
+        let knows = |name: &str| password_file.loaded().users.find(name, |_| true).is_ok();
+        let last_error = || password_file.loaded().last_error.as_ref().map(ToString::to_string);
         let long = vec![b'\n'; usize::try_from(MAX_FILE_BYTES).unwrap() + 1];
         for bytes in [&b"\xff"[..], b"bob", &long] {
             put(bytes, 0o600);
-            roll.look();
-            assert!(knows("alice") && trouble().is_some());
+            password_file.reload();
+            assert!(knows("alice") && last_error().is_some());
         }
         disk::write(&path, b"").unwrap();
-        roll.look();
+        password_file.reload();
         assert!(knows("alice"), "it is emptied in its place, to be written anew");
-        assert_eq!(trouble(), Some(FileError::Empty.to_string()));
-        assert_eq!(Roll::open(&path).unwrap_err(), FileError::Empty);
+        assert_eq!(last_error(), Some(FileError::Empty.to_string()));
+        assert_eq!(PasswordFile::open(&path).unwrap_err(), FileError::Empty);
         put(line("bob").as_bytes(), 0o600);
-        roll.look();
-        assert!(knows("bob") && !knows("alice") && trouble().is_none());
-        roll.look();
+        password_file.reload();
+        assert!(knows("bob") && !knows("alice") && last_error().is_none());
+        password_file.reload();
         assert!(knows("bob"));
         disk::remove(&path).unwrap();
-        roll.look();
-        assert!(knows("bob") && trouble().is_some());
+        password_file.reload();
+        assert!(knows("bob") && last_error().is_some());
     }
 }

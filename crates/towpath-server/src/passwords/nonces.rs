@@ -16,7 +16,7 @@ use aws_lc_rs::hmac;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use towpath_store::sys::{clock::Instant, random};
 
-use super::Denial;
+use super::LoginError;
 
 /// Lifetime of a nonce. Clients retry with a new one without prompting the user.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
@@ -103,12 +103,12 @@ impl Nonces {
     /// Uses a nonce with a count, once.
     ///
     /// # Errors
-    /// [`Denial::Stale`] if the nonce is not from this process, expired, evicted, or was used with this count before.
-    pub(super) fn take(&self, nonce: &str, count: u32, now: Instant) -> Result<(), Denial> {
+    /// [`LoginError::Stale`] if the nonce is not from this process, expired, evicted, or was used with this count before.
+    pub(super) fn take(&self, nonce: &str, count: u32, now: Instant) -> Result<(), LoginError> {
         let now_ms = self.age_ms(now);
-        let id = self.signed(nonce).filter(|id| is_fresh(*id, now_ms)).ok_or(Denial::Stale)?;
+        let id = self.signed(nonce).filter(|id| is_fresh(*id, now_ms)).ok_or(LoginError::Stale)?;
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        if used.take(id, count, now_ms) { Ok(()) } else { Err(Denial::Stale) }
+        if used.take(id, count, now_ms) { Ok(()) } else { Err(LoginError::Stale) }
     }
 
     /// Returns the identifier in a nonce if its signature is valid.
@@ -166,17 +166,17 @@ mod tests {
         assert_ne!(nonce, other);
         for (count, outcome) in [
             (1, Ok(())),
-            (1, Err(Denial::Stale)),
+            (1, Err(LoginError::Stale)),
             (4, Ok(())),
             (3, Ok(())),
-            (3, Err(Denial::Stale)),
+            (3, Err(LoginError::Stale)),
             (131, Ok(())),
-            (4, Err(Denial::Stale)),
+            (4, Err(LoginError::Stale)),
             (5, Ok(())),
-            (3, Err(Denial::Stale)),
-            (2, Err(Denial::Stale)),
+            (3, Err(LoginError::Stale)),
+            (2, Err(LoginError::Stale)),
             (u32::MAX, Ok(())),
-            (131, Err(Denial::Stale)),
+            (131, Err(LoginError::Stale)),
         ] {
             assert_eq!(nonces.take(&nonce, count, now), outcome, "{count}");
         }
@@ -190,10 +190,10 @@ mod tests {
         let nonce = nonces.make(now);
         let just = LIFETIME - Duration::from_millis(1);
         assert_eq!(nonces.take(&nonce, 1, now + just), Ok(()));
-        assert_eq!(nonces.take(&nonce, 2, now + LIFETIME), Err(Denial::Stale));
+        assert_eq!(nonces.take(&nonce, 2, now + LIFETIME), Err(LoginError::Stale));
         let changed = format!("{}{}", if nonce.starts_with('B') { 'A' } else { 'B' }, &nonce[1..]);
         for bad in ["", "AAAA", "?", &changed, &nonce[..63], &format!("{nonce}A"), &Nonces::new(now).make(now)] {
-            assert_eq!(nonces.take(bad, 1, now), Err(Denial::Stale), "{bad}");
+            assert_eq!(nonces.take(bad, 1, now), Err(LoginError::Stale), "{bad}");
         }
     }
 
@@ -207,10 +207,10 @@ mod tests {
         }
         // It is used late, when the table is full.
         assert_eq!(nonces.take(&made[0], 1, now), Ok(()));
-        assert_eq!(nonces.take(&made[0], 1, now), Err(Denial::Stale));
+        assert_eq!(nonces.take(&made[0], 1, now), Err(LoginError::Stale));
         assert_eq!(nonces.take(&made[1], 2, now), Ok(()));
         assert_eq!(nonces.take(&nonces.make(now), 1, now), Ok(()));
-        assert_eq!(nonces.take(&made[1], 3, now), Err(Denial::Stale));
+        assert_eq!(nonces.take(&made[1], 3, now), Err(LoginError::Stale));
         assert_eq!(nonces.take(&made[2], 2, now), Ok(()));
         assert_eq!(nonces.used.lock().unwrap().counts.len(), MAX_USED_NONCES);
         let later = now + LIFETIME;

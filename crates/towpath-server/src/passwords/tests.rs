@@ -53,10 +53,10 @@ impl Site {
     }
 
     /// Returns the outcome of a login with GET `/costs?x=1`.
-    async fn log_in(&self, authorization: &str) -> Result<Arc<str>, Denial> {
+    async fn log_in(&self, authorization: &str) -> Result<Arc<str>, LoginError> {
         let uri = Uri::from_static("/costs?x=1");
-        let shown = Shown::of(authorization.as_bytes()).unwrap();
-        self.passwords.verify(&shown, Asked { method: "GET", uri: &uri, address: ADDRESS }).await
+        let authorization = Authorization::of(authorization.as_bytes()).unwrap();
+        self.passwords.verify(&authorization, LoginRequest { method: "GET", uri: &uri, address: ADDRESS }).await
     }
 }
 
@@ -123,13 +123,13 @@ async fn c6_a_digest_is_good_once() {
     let nonce = site.nonce();
     let first = written(&fields("Mufasa", "Circle of Life", &nonce, "00000001"));
     assert_eq!(site.log_in(&first).await, Ok("Mufasa".into()));
-    assert_eq!(site.log_in(&first).await, Err(Denial::Stale));
+    assert_eq!(site.log_in(&first).await, Err(LoginError::Stale));
     let second = written(&fields("Mufasa", "Circle of Life", &nonce, "00000002"));
     assert_eq!(site.log_in(&second).await, Ok("Mufasa".into()));
     let foreign = written(&fields("Mufasa", "Circle of Life", &"A".repeat(64), "00000001"));
-    assert_eq!(site.log_in(&foreign).await, Err(Denial::Stale), "as after a restart: the password is right");
+    assert_eq!(site.log_in(&foreign).await, Err(LoginError::Stale), "as after a restart: the password is right");
     let wrong = written(&fields("Mufasa", "circle of life", &"A".repeat(64), "00000001"));
-    assert_eq!(site.log_in(&wrong).await, Err(Denial::Wrong), "nobody else learns what a nonce is");
+    assert_eq!(site.log_in(&wrong).await, Err(LoginError::Wrong), "nobody else learns what a nonce is");
 }
 
 #[tokio::test]
@@ -140,9 +140,9 @@ async fn names_that_are_not_ascii() {
     let mut extended = fields("Jäsøn Doe", "Secret, or not?", &site.nonce(), "00000001");
     for (value, outcome) in [
         ("UTF-8''J%C3%A4s%C3%B8n%20Doe", Ok("Jäsøn Doe".into())),
-        ("utf-8'en'J%C3%A4s%C3%B8n%20Doe", Err(Denial::Stale)),
-        ("ISO-8859-1''J%E4s%F8n%20Doe", Err(Denial::Malformed("`username*` is not UTF-8''NAME"))),
-        ("UTF-8''%ff", Err(Denial::Malformed("`username*` is not UTF-8''NAME"))),
+        ("utf-8'en'J%C3%A4s%C3%B8n%20Doe", Err(LoginError::Stale)),
+        ("ISO-8859-1''J%E4s%F8n%20Doe", Err(LoginError::Malformed("`username*` is not UTF-8''NAME"))),
+        ("UTF-8''%ff", Err(LoginError::Malformed("`username*` is not UTF-8''NAME"))),
     ] {
         extended[0] = ("username*", value.into());
         assert_eq!(site.log_in(&written(&extended)).await, outcome, "{value}");
@@ -155,7 +155,7 @@ async fn what_is_wrong_with_a_digest() {
     let site = site();
     let good = fields("Mufasa", "Circle of Life", &site.nonce(), "00000001");
     for field in ["username", "realm", "nonce", "uri", "qop", "nc", "cnonce", "response"] {
-        assert_eq!(site.log_in(&changed(&good, field, "")).await, Err(Denial::Missing(field)));
+        assert_eq!(site.log_in(&changed(&good, field, "")).await, Err(LoginError::Missing(field)));
     }
     for (field, value, denial) in [
         ("algorithm", "", "Unsuited"),
@@ -187,9 +187,9 @@ async fn what_is_wrong_with_a_digest() {
     for text in ["Digest", "Digest ,,", "Digest =", "Digest a", "Digest \"a\"=b"] {
         assert!(site.log_in(text).await.is_err(), "{text}");
     }
-    assert_eq!(site.log_in(&(written(&good) + &many)).await, Err(Denial::Malformed("they have too many fields")));
+    assert_eq!(site.log_in(&(written(&good) + &many)).await, Err(LoginError::Malformed("they have too many fields")));
     let long = written(&good) + ", x=" + &"y".repeat(MAX_CREDENTIALS_BYTES);
-    assert_eq!(site.log_in(&long).await, Err(Denial::Malformed("they are too long")));
+    assert_eq!(site.log_in(&long).await, Err(LoginError::Malformed("they are too long")));
     assert_eq!(site.log_in(&written(&good)).await, Ok("Mufasa".into()), "none of these used it up");
 }
 
@@ -215,11 +215,11 @@ async fn c6_the_same_password_by_basic() {
 async fn who_guesses_is_not_listened_to_for_a_minute() {
     let site = site();
     for _ in 0..attempts::MAX_FAILURES {
-        assert_eq!(site.log_in(&basic("Mufasa:guess")).await, Err(Denial::Wrong));
+        assert_eq!(site.log_in(&basic("Mufasa:guess")).await, Err(LoginError::Wrong));
     }
-    assert_eq!(site.log_in(&basic("Mufasa:Circle of Life")).await, Err(Denial::TooMany));
+    assert_eq!(site.log_in(&basic("Mufasa:Circle of Life")).await, Err(LoginError::TooMany));
     let digest = written(&fields("Mufasa", "Circle of Life", &site.nonce(), "00000001"));
-    assert_eq!(site.log_in(&digest).await, Err(Denial::TooMany));
+    assert_eq!(site.log_in(&digest).await, Err(LoginError::TooMany));
     tokio::time::advance(Duration::from_secs(60)).await;
     assert_eq!(site.log_in(&digest).await, Ok("Mufasa".into()));
 }
@@ -232,7 +232,7 @@ async fn c6_an_old_nonce_is_stale() {
     let digest = |nc| written(&fields("Mufasa", "Circle of Life", &nonce, nc));
     assert_eq!(site.log_in(&digest("00000001")).await, Ok("Mufasa".into()));
     tokio::time::advance(Duration::from_secs(1)).await;
-    assert_eq!(site.log_in(&digest("00000002")).await, Err(Denial::Stale));
+    assert_eq!(site.log_in(&digest("00000002")).await, Err(LoginError::Stale));
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,7 +241,7 @@ async fn a_changed_file_holds_from_the_next_look_on() {
     put(&site.directory.path().join("passwords"), &[("Scar", "Be Prepared")]);
     assert_eq!(site.log_in(&basic("Mufasa:Circle of Life")).await, Ok("Mufasa".into()));
     tokio::time::advance(file::CHECK_INTERVAL).await;
-    assert_eq!(site.log_in(&basic("Mufasa:Circle of Life")).await, Err(Denial::Wrong));
+    assert_eq!(site.log_in(&basic("Mufasa:Circle of Life")).await, Err(LoginError::Wrong));
     assert_eq!(site.log_in(&basic("Scar:Be Prepared")).await, Ok("Scar".into()));
 }
 
@@ -278,10 +278,10 @@ fn nothing_of_passwords_is_printed() {
 #[test]
 fn other_schemes_are_not_passwords() {
     for other in ["Bearer abc", "", " ", "Digestive x", "Negotiate", "digest=x"] {
-        assert!(Shown::of(other.as_bytes()).is_none(), "{other}");
+        assert!(Authorization::of(other.as_bytes()).is_none(), "{other}");
     }
     for ours in ["digest x", "DIGEST x", " Basic x", "Basic"] {
-        assert!(Shown::of(ours.as_bytes()).is_some(), "{ours}");
+        assert!(Authorization::of(ours.as_bytes()).is_some(), "{ours}");
     }
 }
 
@@ -289,8 +289,8 @@ proptest! {
     #[test]
     fn whatever_comes_is_read_or_refused(scheme in "Digest |Basic |digest|", bytes: Vec<u8>) {
         let authorization = [scheme.as_bytes(), &bytes].concat();
-        if let Some(shown) = Shown::of(&authorization)
-            && let Ok(text) = shown.text()
+        if let Some(authorization) = Authorization::of(&authorization)
+            && let Ok(text) = authorization.text()
         {
             prop_assert!(Credentials::parse(text).is_err(), "chance writes no credentials");
         }

@@ -16,7 +16,7 @@ use towpath_store::{Blame, Error, Fault, PathError, StorePath, sys::clock};
 use super::{outbox::Outbox, session::Session};
 use crate::{
     access::{Activity, Identity, bearer},
-    tell_operator,
+    log_server_fault,
 };
 
 /// Time after which a client is notified that its response will come later.
@@ -260,7 +260,7 @@ impl Exchange {
                 (None, answer.moved_bytes)
             }
             Err(Failure::Refused(refusal)) => {
-                tell_operator(self.session.peer, refusal.fault, &refusal.message);
+                log_server_fault(self.session.peer, refusal.fault, &refusal.message);
                 response::fault(self.stream_id, (refusal.code, refusal.fault), &refusal.message, frame);
                 (Some(refusal.fault), 0)
             }
@@ -371,9 +371,9 @@ mod tests {
     async fn a_request_without_an_answer_ends_the_session() {
         let (session, outbox, _client) = session(false).await;
         let exchange = || Exchange::new(&session, &outbox, RequestCode::open, StreamId::ZERO);
-        let answered = exchange();
-        let served = answered.done();
-        answered.finish(served).await;
+        let done = exchange();
+        let served = done.done();
+        done.finish(served).await;
         assert!(!session.ended.is_cancelled());
         drop(exchange());
         assert!(session.ended.is_cancelled());

@@ -18,7 +18,7 @@ use super::{
     files::{FileAccess, Slot},
     metadata, query, vector,
 };
-use crate::{metrics::Face, tell_operator};
+use crate::{log_server_fault, metrics::Face};
 
 /// Maximum file data in an immediate response, in bytes: longer ones would block the network thread for other
 /// connections.
@@ -90,12 +90,12 @@ impl Connection {
         let moved_bytes = *outcome.as_ref().unwrap_or(&0);
         let fault = outcome.as_ref().err().map(|refusal| refusal.fault);
         if let Err(refusal) = outcome {
-            tell_operator(self.session.peer, refusal.fault, &refusal.message);
+            log_server_fault(self.session.peer, refusal.fault, &refusal.message);
             self.out.truncate(mark);
             self.refuse(header.stream_id, &refusal);
         }
         if moved_bytes > 0 {
-            self.session.service.metrics.sent(Face::Xrootd, moved_bytes);
+            self.session.service.metrics.record_sent(Face::Xrootd, moved_bytes);
         }
         let (verb, since) = (verb(header.code), self.since);
         self.session.record(&Outcome { verb, path, subject: None, fault, moved_bytes, since });

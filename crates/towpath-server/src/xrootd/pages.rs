@@ -35,7 +35,7 @@ pub(super) async fn pgread(exchange: &Exchange, file: &OpenFile, request: &PgRea
         left -= got.min(left);
         let last = got < length || left == 0;
         send(exchange, offset, &data, if last { StatusKind::Final } else { StatusKind::Partial }).await?;
-        exchange.session.service.metrics.sent(Face::Xrootd, got as u64);
+        exchange.session.service.metrics.record_sent(Face::Xrootd, got as u64);
         offset += got as u64;
         if last {
             return Ok(Answer::sent(offset - request.offset));

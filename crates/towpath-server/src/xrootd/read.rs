@@ -64,7 +64,7 @@ async fn send_pieces(exchange: &Exchange, file: &OpenFile, request: &Read) -> Se
         let last = got < length || left == 0;
         seal(&mut frame, 0, exchange.stream_id, if last { Status::ok } else { Status::oksofar });
         exchange.send(&frame).await?;
-        exchange.session.service.metrics.sent(Face::Xrootd, got as u64);
+        exchange.session.service.metrics.record_sent(Face::Xrootd, got as u64);
         offset += got as u64;
         if last {
             return Ok(Answer::sent(offset - request.offset));
@@ -90,7 +90,7 @@ async fn send_file(
         handle.check_version()?;
         // A handle that follows the file has no version to compare.
         of_file.map_err(|error| Error::new(Fault::Io, format!("reading: {error}")).at(path))?;
-        exchange.session.service.metrics.sent(Face::Xrootd, length);
+        exchange.session.service.metrics.record_sent(Face::Xrootd, length);
         offset += length;
     }
     let done = exchange.done()?;

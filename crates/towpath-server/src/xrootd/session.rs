@@ -244,7 +244,7 @@ impl Session {
     pub(super) fn record(&self, outcome: &Outcome<'_>) {
         let subject = outcome.subject.or(self.identity.caller.subject.as_ref());
         let path: &dyn fmt::Display = outcome.path.map_or(&"", |path| path);
-        self.service.answered(&Record {
+        self.service.record_request(&Record {
             face: Face::Xrootd,
             peer: self.peer,
             subject: subject.map(|subject| &**subject),

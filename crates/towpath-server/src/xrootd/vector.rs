@@ -114,7 +114,7 @@ async fn send_cached<'a>(
         rest = behind;
         seal(frame, 0, exchange.stream_id, status_before(rest));
         exchange.send(frame).await?;
-        exchange.session.service.metrics.sent(Face::Xrootd, vector_bytes(group));
+        exchange.session.service.metrics.record_sent(Face::Xrootd, vector_bytes(group));
         // Each group has occupied this thread for some hundred microseconds.
         tokio::task::yield_now().await;
     }
@@ -187,7 +187,7 @@ async fn send_group(
     }
     exchange.send_vectored(&mut slices).await?;
     drop(memory);
-    exchange.session.service.metrics.sent(Face::Xrootd, vector_bytes(group));
+    exchange.session.service.metrics.record_sent(Face::Xrootd, vector_bytes(group));
     Ok(())
 }
 

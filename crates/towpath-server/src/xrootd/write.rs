@@ -168,7 +168,7 @@ impl Delivery {
             let mut data = Vec::with_capacity(length);
             source.receive_data(length, &mut data).await?;
             source.session().received(length);
-            source.session().service.metrics.received(Face::Xrootd, length as u64);
+            source.session().service.metrics.record_received(Face::Xrootd, length as u64);
             left -= length as u64;
             let decoded_len = || page::decoded_len(offset, length as u64).unwrap_or(0);
             let file_bytes = if self.is_paged { decoded_len() } else { length as u64 };

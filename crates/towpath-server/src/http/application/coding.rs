@@ -32,8 +32,8 @@ pub(super) fn choose_gzip(answer: &mut Response<Body>, asked: &HeaderMap) -> boo
 }
 
 fn is_text(headers: &HeaderMap) -> bool {
-    let told = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = media_type::essence(told).to_ascii_lowercase();
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = media_type::essence(content_type).to_ascii_lowercase();
     let is_based_on_text = essence.ends_with("+json") || essence.ends_with("+xml");
     is_based_on_text || essence.starts_with("text/") || TEXT_TYPES.contains(&essence.as_str())
 }

@@ -430,7 +430,7 @@ async fn a_client_that_leaves_ends_its_copy() {
     held.reached().await;
     drop(client);
     // The permit of the copy is released when it ends.
-    while here.service.third_party.under_way() > 0 {
+    while here.service.third_party.in_flight() > 0 {
         tokio::task::yield_now().await;
     }
     drop(held);

@@ -138,7 +138,7 @@ async fn a_copy_can_be_cancelled_and_watched() {
             assert_eq!(synced.code(), ErrorCode::Cancelled);
         }
         drop(held);
-        while to.service.third_party.under_way() > 0 {
+        while to.service.third_party.in_flight() > 0 {
             tokio::task::yield_now().await;
         }
         assert!(to.get("/copy").await.is_none());
