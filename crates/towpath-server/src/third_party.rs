@@ -206,13 +206,13 @@ impl State {
         state.check(&copy.remote).await?;
         let progress = Arc::new(Progress::default());
         let (idle, reach) = (state.settings.idle.0, Arc::clone(&state.reach));
-        let account = Account { service: Arc::clone(service), copy, progress: Arc::clone(&progress), outcome: None };
+        let record = CopyRecord { service: Arc::clone(service), copy, progress: Arc::clone(&progress), outcome: None };
         let task = async move {
             let _permit = permit;
-            let mut account = account;
-            let copying = transfers.copy(&account.service.store, &account.copy, &reach, &account.progress);
-            let outcome = unless_idle(copying, &account.progress, idle).await;
-            account.outcome = Some(outcome.clone());
+            let mut record = record;
+            let copying = transfers.copy(&record.service.store, &record.copy, &reach, &record.progress);
+            let outcome = unless_idle(copying, &record.progress, idle).await;
+            record.outcome = Some(outcome.clone());
             outcome
         };
         let task = AbortOnDropHandle::new(tokio::spawn(task));
@@ -290,14 +290,14 @@ async fn unless_idle(copying: impl Future<Output = Result<()>>, progress: &Progr
 
 /// Logs and counts one finished copy. If dropped before it finished, the copy was cancelled by the client or by the
 /// server's shutdown.
-struct Account {
+struct CopyRecord {
     service: Arc<Service>,
     copy: ThirdPartyCopy,
     progress: Arc<Progress>,
     outcome: Option<Result<()>>,
 }
 
-impl Drop for Account {
+impl Drop for CopyRecord {
     fn drop(&mut self) {
         let unfinished = || match () {
             () if std::thread::panicking() => Error::new(Fault::Internal, "it ended by a defect"),

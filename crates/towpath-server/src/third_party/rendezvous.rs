@@ -103,16 +103,16 @@ impl Grant {
         LeaseHolder::of(&self.identity.caller)
     }
 
-    fn is_for(&self, visit: &Visit<'_>) -> bool {
-        self.path == *visit.path
-            && self.login == visit.login
-            && self.addresses.iter().any(|address| is_same_host(*address, visit.address))
+    fn is_for(&self, attempt: &OpenAttempt<'_>) -> bool {
+        self.path == *attempt.path
+            && self.login == attempt.login
+            && self.addresses.iter().any(|address| is_same_host(*address, attempt.address))
     }
 }
 
 /// A server that presents a key.
 #[derive(Debug)]
-pub(crate) struct Visit<'a> {
+pub(crate) struct OpenAttempt<'a> {
     /// The file to open.
     pub(crate) path: &'a StorePath,
     /// The login name that it sends for the client.
@@ -164,25 +164,25 @@ impl Rendezvous {
     ///
     /// # Errors
     /// `PermissionDenied` if there is no grant for this visitor and key in time.
-    pub(crate) async fn take(&self, key: &Key, visit: &Visit<'_>) -> Result<Arc<Identity>> {
+    pub(crate) async fn take(&self, key: &Key, attempt: &OpenAttempt<'_>) -> Result<Arc<Identity>> {
         let end = clock::now() + GRANT_TIMEOUT;
         loop {
             let mut granted = std::pin::pin!(self.granted.notified());
             granted.as_mut().enable();
-            if let Some(identity) = self.find(key, visit) {
+            if let Some(identity) = self.find(key, attempt) {
                 return Ok(identity);
             }
             if timeout_at(end, granted).await.is_err() {
                 let message = "this third-party copy was not granted, or not for this host";
-                return Err(Error::new(Fault::PermissionDenied, message).at(visit.path));
+                return Err(Error::new(Fault::PermissionDenied, message).at(attempt.path));
             }
         }
     }
 
-    fn find(&self, key: &Key, visit: &Visit<'_>) -> Option<Arc<Identity>> {
+    fn find(&self, key: &Key, attempt: &OpenAttempt<'_>) -> Option<Arc<Identity>> {
         let mut grants = self.grants();
         // A visitor with the right key for the wrong file, or from another host, must not consume the grant.
-        grants.get(key).filter(|grant| grant.expires > clock::now() && grant.is_for(visit))?;
+        grants.get(key).filter(|grant| grant.expires > clock::now() && grant.is_for(attempt))?;
         grants.remove(key).map(|grant| grant.identity)
     }
 }
@@ -215,7 +215,7 @@ mod tests {
 
     async fn take(rendezvous: &Rendezvous, text: &str, at: &str, login: &str, from: &str) -> bool {
         let (at, address) = (path(at), from.parse().unwrap());
-        rendezvous.take(&key(text), &Visit { path: &at, login, address }).await.is_ok()
+        rendezvous.take(&key(text), &OpenAttempt { path: &at, login, address }).await.is_ok()
     }
 
     #[tokio::test(start_paused = true)]
@@ -249,7 +249,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_host_may_come_first() {
         let rendezvous = Rendezvous::default();
-        let visit = take(&rendezvous, "k", "/f", "me.1", "192.0.2.1");
+        let attempt = take(&rendezvous, "k", "/f", "me.1", "192.0.2.1");
         let client = async {
             tokio::task::yield_now().await;
             rendezvous.grant(key("other"), grant(60)).unwrap();
@@ -257,7 +257,7 @@ mod tests {
             rendezvous.grant(key("k"), grant(60)).unwrap();
         };
         let start = clock::now();
-        assert!(tokio::join!(visit, client).0);
+        assert!(tokio::join!(attempt, client).0);
         assert_eq!(clock::now(), start, "it did not wait for its time to run out");
     }
 

@@ -1,7 +1,7 @@
 //! `fattr`: user attributes of files. Each attribute of a request succeeds or fails independently.
 //!
 //! The store cannot keep attributes of an unfinished upload, because it has no name yet. They are kept with its
-//! writer ([`Waiting`]) and set on the file once it is committed, before `close` is answered.
+//! writer ([`PendingAttributes`]) and set on the file once it is committed, before `close` is answered.
 
 use std::{
     collections::BTreeMap,
@@ -28,14 +28,14 @@ use crate::{
 
 /// Attributes of an upload that is not closed.
 #[derive(Debug, Default)]
-pub(super) struct Waiting(Mutex<BTreeMap<Bytes, (Bytes, MemoryPermit)>>);
+pub(super) struct PendingAttributes(Mutex<BTreeMap<Bytes, (Bytes, MemoryPermit)>>);
 
 /// The owner of the attributes that a request addresses.
 enum AttributeTarget<'a> {
     /// A file that has a name.
     Named { exchange: &'a Exchange, identity: &'a Identity, path: &'a StorePath },
     /// An upload.
-    Upload { session: &'a Session, waiting: &'a Waiting },
+    Upload { session: &'a Session, waiting: &'a PendingAttributes },
 }
 
 /// Handles `fattr` of a path.
@@ -102,7 +102,11 @@ async fn serve(exchange: &Exchange, target: &AttributeTarget<'_>, operation: &Fa
 ///
 /// # Errors
 /// Those of the store. The file then exists and is complete, but lacks an attribute; the message says so.
-pub(super) async fn settle(exchange: &Exchange, file: &OpenFile, waiting: &Waiting) -> towpath_store::Result<()> {
+pub(super) async fn apply_pending(
+    exchange: &Exchange,
+    file: &OpenFile,
+    waiting: &PendingAttributes,
+) -> towpath_store::Result<()> {
     let target = AttributeTarget::Named { exchange, identity: &file.identity, path: &file.path };
     let attributes = std::mem::take(&mut *waiting.lock());
     for (name, (value, _permit)) in attributes {
@@ -142,7 +146,7 @@ impl AttributeTarget<'_> {
     }
 }
 
-impl Waiting {
+impl PendingAttributes {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Bytes, (Bytes, MemoryPermit)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -173,14 +173,14 @@ impl Connection {
     async fn requests(&mut self) -> Result<End, End> {
         let session = Arc::clone(&self.session);
         let mut ended = std::pin::pin!(session.ended.cancelled());
-        let mut silence = Silence::new(session.service.limits.idle.0, session.service.limits.stall.0);
+        let mut idle_timer = IdleTimer::new(session.service.limits.idle.0, session.service.limits.stall.0);
         if !self.outbox.joins_answers() {
             // Sends the last login response.
             self.flush().await?;
         }
         loop {
             while let Some(incoming) = self.next_request().await? {
-                self.take(incoming).await?;
+                self.handle(incoming).await?;
                 self.long_request = None;
                 self.discard_data().await?;
                 if self.out.len() >= COLLECT_BYTES || !self.outbox.joins_answers() {
@@ -199,18 +199,18 @@ impl Connection {
                         return Ok(End::Finished);
                     }
                     self.session.receiving.record_progress(received);
-                    silence.broken();
+                    idle_timer.record_activity();
                     self.since = clock::now();
                     self.activity.touch(self.since);
                 }
                 () = sleep_until(deadline.unwrap_or(self.since)), if deadline.is_some() => {
                     return Ok(End::Dropped("did not send its whole request in time"));
                 }
-                () = &mut silence.timer => {
+                () = &mut idle_timer.timer => {
                     let in_request = !self.framer.buffer().is_empty();
                     self.reap();
-                    self.doze();
-                    if silence.is_too_long(in_request) && (in_request || self.tasks.is_empty()) {
+                    self.release_buffers();
+                    if idle_timer.is_too_long(in_request) && (in_request || self.tasks.is_empty()) {
                         return Ok(End::Dropped("was idle for too long"));
                     }
                 }
@@ -264,7 +264,7 @@ impl Connection {
     }
 
     /// Releases the buffers of an idle connection.
-    fn doze(&mut self) {
+    fn release_buffers(&mut self) {
         self.out = Vec::new();
         self.scratch = Vec::new();
         if self.framer.buffer().is_empty() {
@@ -273,12 +273,12 @@ impl Connection {
     }
 
     /// Answers a request, or starts a task for it.
-    async fn take(&mut self, incoming: IncomingRequest) -> Result<(), End> {
+    async fn handle(&mut self, incoming: IncomingRequest) -> Result<(), End> {
         let IncomingRequest { header, request } = incoming;
         let request = match request {
             Ok(request) => request,
             Err(error) => {
-                self.refused(&header, &error.into());
+                self.reject(&header, &error.into());
                 return write::discard_bound_data(self, &header).await;
             }
         };
@@ -298,7 +298,7 @@ impl Connection {
         let outbox = match self.session.path(path_id(&request)) {
             Ok(path) => path.map_or_else(|| Arc::clone(&self.outbox), |bound| bound.outbox),
             Err(refusal) => {
-                self.refused(header, &refusal);
+                self.reject(header, &refusal);
                 return Ok(());
             }
         };
@@ -312,7 +312,7 @@ impl Connection {
                     drop((permit, memory));
                 });
             }
-            Err(refusal) => self.refused(header, &refusal),
+            Err(refusal) => self.reject(header, &refusal),
         }
         Ok(())
     }
@@ -341,7 +341,7 @@ impl Connection {
     }
 
     /// Answers a request that failed before it was started.
-    pub(super) fn refused(&mut self, header: &RequestHeader, refusal: &Refusal) {
+    pub(super) fn reject(&mut self, header: &RequestHeader, refusal: &Refusal) {
         self.refuse(header.stream_id, refusal);
         self.session.record(&Outcome {
             verb: verb(header.code),
@@ -419,25 +419,25 @@ impl Drop for Connection {
 }
 
 /// Measures how long a connection has been idle.
-struct Silence {
+struct IdleTimer {
     timer: Pin<Box<Sleep>>,
     idle: Duration,
     stall: Duration,
     heard: bool,
     /// Idle since before the timer was set.
-    dozing: bool,
+    is_idle: bool,
 }
 
-impl Silence {
+impl IdleTimer {
     fn new(idle: Duration, stall: Duration) -> Self {
-        Self { timer: Box::pin(sleep(IDLE_DELAY)), idle, stall, heard: true, dozing: false }
+        Self { timer: Box::pin(sleep(IDLE_DELAY)), idle, stall, heard: true, is_idle: false }
     }
 
     /// Records received bytes. Cheap unless the connection was idle for long.
-    fn broken(&mut self) {
+    fn record_activity(&mut self) {
         self.heard = true;
-        if self.dozing {
-            self.dozing = false;
+        if self.is_idle {
+            self.is_idle = false;
             self.wait(IDLE_DELAY);
         }
     }
@@ -449,8 +449,8 @@ impl Silence {
             self.wait(IDLE_DELAY);
             return false;
         }
-        let too_long = self.dozing;
-        self.dozing = true;
+        let too_long = self.is_idle;
+        self.is_idle = true;
         self.wait(if in_request { self.stall } else { self.idle });
         too_long
     }

@@ -140,7 +140,7 @@ pub(super) struct Exchange {
     path: OnceLock<StorePath>,
     subject: OnceLock<Arc<str>>,
     /// Set once the client was notified that the response will come later.
-    promised: OnceLock<()>,
+    announced: OnceLock<()>,
     answered: bool,
 }
 
@@ -155,7 +155,7 @@ impl Exchange {
             since: clock::now(),
             path: OnceLock::new(),
             subject: OnceLock::new(),
-            promised: OnceLock::new(),
+            announced: OnceLock::new(),
             answered: false,
         }
     }
@@ -164,7 +164,7 @@ impl Exchange {
     /// only. A file path with a trailing slash is rejected, as by the reference server's file system.
     pub(super) async fn subject(&self, path: &PathAndCgi) -> Served<(Arc<Identity>, StorePath)> {
         let at = StorePath::parse(&path.path_bytes())?;
-        self.about(&at);
+        self.set_path(&at);
         let identity = match path.cgi_value("authz").and_then(bearer::in_authz) {
             None => Arc::clone(&self.session.identity),
             Some(token) => {
@@ -189,7 +189,7 @@ impl Exchange {
     }
 
     /// Records the path for the log.
-    pub(super) fn about(&self, path: &StorePath) {
+    pub(super) fn set_path(&self, path: &StorePath) {
         if self.session.service.access_log.is_on() {
             let _ = self.path.set(path.clone());
         }
@@ -208,15 +208,15 @@ impl Exchange {
     }
 
     /// Notifies the client that the response will come within `seconds`, as an asynchronous response.
-    async fn promise(&self, seconds: u32) -> Served<()> {
+    async fn send_wait_notice(&self, seconds: u32) -> Served<()> {
         let mut frame = BytesMut::new();
         Response::WaitResp(WaitResp { seconds, message: String::new() }).encode(self.stream_id, &mut frame);
-        let _ = self.promised.set(());
+        let _ = self.announced.set(());
         self.send(&frame).await
     }
 
     /// Waits for a slow operation, notifying the client periodically that the response will come later.
-    pub(super) async fn patiently<T>(&self, outcome: impl Future<Output = T>) -> Served<T> {
+    pub(super) async fn with_wait_notices<T>(&self, outcome: impl Future<Output = T>) -> Served<T> {
         let mut outcome = std::pin::pin!(outcome);
         if let Ok(outcome) = tokio::time::timeout(NOTICE_DELAY, &mut outcome).await {
             return Ok(outcome);
@@ -225,7 +225,7 @@ impl Exchange {
             return Ok(outcome.await);
         }
         loop {
-            self.promise(NOTICE_TIMEOUT_S).await?;
+            self.send_wait_notice(NOTICE_TIMEOUT_S).await?;
             if let Ok(outcome) = tokio::time::timeout(NOTICE_INTERVAL, &mut outcome).await {
                 return Ok(outcome);
             }
@@ -267,8 +267,8 @@ impl Exchange {
             Err(Failure::Gone) => (Some(Fault::Cancelled), 0),
         };
         self.record(fault, moved_bytes);
-        if self.promised.get().is_some() {
-            *frame = as_promised(frame.split());
+        if self.announced.get().is_some() {
+            *frame = into_asynchronous(frame.split());
         }
         (!frame.is_empty()).then_some(frame)
     }
@@ -300,7 +300,7 @@ pub(super) fn seal(out: &mut [u8], start: usize, stream_id: StreamId, status: St
 }
 
 /// Wraps the response in `frame` as an asynchronous response, as announced by `waitresp`.
-fn as_promised(mut frame: BytesMut) -> BytesMut {
+fn into_asynchronous(mut frame: BytesMut) -> BytesMut {
     let mut attn = BytesMut::new();
     if let Some(header) = frame.first_chunk().and_then(|header| ResponseHeader::decode(header).ok()) {
         let body = frame.split_off(ResponseHeader::LEN).freeze();
@@ -338,7 +338,7 @@ mod tests {
     use crate::{
         ServeConfig, Server,
         shares::PeerProgress,
-        xrootd::{outbox::Sending, session::Terms},
+        xrootd::{outbox::Sending, session::SessionParameters},
     };
 
     /// Returns the server's end of a session and the client's end of its connection.
@@ -354,7 +354,7 @@ mod tests {
         let outbox = Arc::new(Outbox::new(Sending::Plain(sending), &service, end, trackers));
         let session = Session::begin(
             &service,
-            Terms {
+            SessionParameters {
                 id: Session::new_id(),
                 peer: here,
                 local: here,
@@ -384,10 +384,10 @@ mod tests {
         let (session, outbox, mut client) = session(true).await;
         tokio::time::pause();
         let exchange = Exchange::new(&session, &outbox, RequestCode::open, StreamId::ZERO);
-        exchange.patiently(tokio::time::sleep(Duration::from_hours(1))).await.unwrap();
+        exchange.with_wait_notices(tokio::time::sleep(Duration::from_hours(1))).await.unwrap();
         let mut promise = BytesMut::new();
-        let promised = WaitResp { seconds: NOTICE_TIMEOUT_S, message: String::new() };
-        Response::WaitResp(promised).encode(StreamId::ZERO, &mut promise);
+        let announced = WaitResp { seconds: NOTICE_TIMEOUT_S, message: String::new() };
+        Response::WaitResp(announced).encode(StreamId::ZERO, &mut promise);
         let mut came = vec![0; 3 * promise.len()];
         client.read_exact(&mut came).await.unwrap();
         assert_eq!(came, promise.repeat(3));

@@ -12,7 +12,7 @@ use std::sync::{
 use towpath_proto::xrootd::{FileHandle, page::Page};
 use towpath_store::{Error, Fault, Metadata, ReadHandle, StorePath, WriteHandle, sys::clock::Instant};
 
-use super::{attributes::Waiting, exchange::Refusal, order::Order, third_party::Pull};
+use super::{attributes::PendingAttributes, exchange::Refusal, order::Order, third_party::Pull};
 use crate::{
     access::{Activity, Identity},
     shares::{Lease, PeerProgress},
@@ -74,7 +74,7 @@ pub(super) struct Writing {
     /// Whether data were lost on the way to the store.
     spoiled: AtomicBool,
     /// Attributes to set on a new file when it is closed.
-    pub(super) attributes: Waiting,
+    pub(super) attributes: PendingAttributes,
 }
 
 impl Files {
@@ -169,7 +169,7 @@ impl Slot {
     }
 
     /// Stores the opened file.
-    pub(super) fn opened(&self, file: OpenFile) {
+    pub(super) fn set_file(&self, file: OpenFile) {
         // Called only by the `open` for which this slot was reserved.
         let _ = self.file.set(file);
     }
@@ -254,7 +254,7 @@ impl Writing {
             announced_bytes: None,
             bad_pages: Mutex::default(),
             spoiled: AtomicBool::new(false),
-            attributes: Waiting::default(),
+            attributes: PendingAttributes::default(),
         }
     }
 
@@ -269,7 +269,7 @@ impl Writing {
     }
 
     /// Describes what happens to the file if it is closed incomplete.
-    pub(super) fn fate(&self) -> &'static str {
+    pub(super) fn describe_fate(&self) -> &'static str {
         match (self.is_new, self.is_resumable) {
             (false, _) => "the file lacks them",
             (true, false) => "the file is discarded",

@@ -54,13 +54,13 @@ impl Job {
         let mut turns = Vec::new();
         let mut brief = false;
         if let Some((hold, is_brief)) = hold_on_names(&request) {
-            turns.push(session.names.turn(hold).await);
+            turns.push(session.names.enqueue(hold).await);
             brief = is_brief;
         }
         let subject = match request {
             Request::Open(request) => {
                 let slot = session.reserve_slot().await?;
-                turns.push(slot.order.turn(Hold::Exclusive).await);
+                turns.push(slot.order.enqueue(Hold::Exclusive).await);
                 Subject::Open(request, slot)
             }
             Request::Readv(request) => {
@@ -70,7 +70,7 @@ impl Job {
                     if let Entry::Vacant(entry) = slots.entry(element.handle) {
                         let slot = session.files.find(element.handle)?;
                         slot.touch(clock::now());
-                        turns.push(slot.order.turn(Hold::Shared).await);
+                        turns.push(slot.order.enqueue(Hold::Shared).await);
                         entry.insert(slot);
                     }
                 }
@@ -81,7 +81,7 @@ impl Job {
                     let closes = matches!(request, Request::Close(_));
                     let slot = if closes { session.files.release(handle) } else { session.files.find(handle) }?;
                     slot.touch(clock::now());
-                    turns.push(slot.order.turn(hold).await);
+                    turns.push(slot.order.enqueue(hold).await);
                     Subject::File(request, slot)
                 }
                 None => Subject::Other(request),
@@ -163,7 +163,7 @@ fn hold_on_file(request: &Request) -> Option<(FileHandle, Hold)> {
 
 async fn on_file(exchange: &Exchange, slot: &Slot, request: &Request) -> Served {
     let file = slot.file()?;
-    exchange.about(&file.path);
+    exchange.set_path(&file.path);
     match request {
         Request::Read(request) => read::read(exchange, file, request).await,
         Request::PgRead(request) => pages::pgread(exchange, file, request).await,

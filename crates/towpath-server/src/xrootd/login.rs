@@ -20,7 +20,7 @@ use towpath_store::Fault;
 
 use super::{
     exchange::Refusal,
-    session::{Session, Terms},
+    session::{Session, SessionParameters},
 };
 use crate::{
     Service, Socket,
@@ -66,12 +66,13 @@ pub(super) async fn admit(
     // No list is sent before the session.
     let limits = Limits { argument_bytes, list_bytes: argument_bytes, bulk_bytes: MAX_WRITE_BYTES };
     let framer = RequestFramer::new(limits);
-    let mut gate = Gate { service, peer, local, framer, out: BytesMut::new(), greeted: false, login: None };
-    gate.run(socket).await
+    let mut sequence =
+        LoginSequence { service, peer, local, framer, out: BytesMut::new(), greeted: false, login: None };
+    sequence.run(socket).await
 }
 
 /// A connection during its login.
-struct Gate<'a> {
+struct LoginSequence<'a> {
     service: &'a Arc<Service>,
     peer: SocketAddr,
     local: SocketAddr,
@@ -97,7 +98,7 @@ enum Step {
     Close,
 }
 
-impl Gate<'_> {
+impl LoginSequence<'_> {
     async fn run(&mut self, mut socket: Socket) -> io::Result<Option<Admitted>> {
         loop {
             match self.step(socket.is_encrypted()).await? {
@@ -163,8 +164,8 @@ impl Gate<'_> {
                 response::ok(stream_id, &(), &mut self.out);
                 Ok(Step::Next)
             }
-            Ok(_) => Ok(self.too_early(&incoming.header)),
-            Err(_) if self.login.is_none() => Ok(self.too_early(&incoming.header)),
+            Ok(_) => Ok(self.reject_early(&incoming.header)),
+            Err(_) if self.login.is_none() => Ok(self.reject_early(&incoming.header)),
             Err(error) => Err(error.into()),
         };
         let step = step.unwrap_or_else(|refusal| {
@@ -256,7 +257,7 @@ impl Gate<'_> {
     }
 
     fn begin(&self, pending: &Pending, identity: Identity, encrypted: bool) -> ConnectionRole {
-        let terms = Terms {
+        let parameters = SessionParameters {
             id: pending.id,
             peer: self.peer,
             local: self.local,
@@ -265,7 +266,7 @@ impl Gate<'_> {
             asynresp: pending.asynresp,
             encrypted,
         };
-        ConnectionRole::Main(Session::begin(self.service, terms))
+        ConnectionRole::Main(Session::begin(self.service, parameters))
     }
 
     fn bind(&mut self, stream_id: StreamId, request: &Bind, encrypted: bool) -> Result<Step, Refusal> {
@@ -282,7 +283,7 @@ impl Gate<'_> {
 
     /// Rejects requests before the login is complete: before `login` they end the connection, as with the reference
     /// server; before `auth` they get an error.
-    fn too_early(&mut self, header: &RequestHeader) -> Step {
+    fn reject_early(&mut self, header: &RequestHeader) -> Step {
         let (code, message, step) = match self.login {
             None => (ErrorCode::InvalidRequest, "log in first", Step::Close),
             Some(_) => (ErrorCode::NotAuthorized, "authenticate first", Step::Next),

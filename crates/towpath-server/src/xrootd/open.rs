@@ -47,7 +47,7 @@ pub(super) async fn open(exchange: &Exchange, slot: &Arc<Slot>, request: &Open) 
             }
             _ => None,
         };
-        slot.opened(file);
+        slot.set_file(file);
         exchange.ok(&OpenReply { handle: slot.handle(), stat, checksum, present })
     };
     let answer = answer.await;
@@ -105,7 +105,8 @@ async fn create(exchange: &Exchange, identity: &Identity, path: &StorePath, requ
         ..CreateOptions::default()
     };
     // This first reads back the data of an interrupted upload.
-    let created = exchange.patiently(exchange.session.service.store.create(&identity.caller, path, options)).await?;
+    let created =
+        exchange.with_wait_notices(exchange.session.service.store.create(&identity.caller, path, options)).await?;
     match created {
         Ok(handle) => Ok(Writing::create(handle, size_hint, resume.is_some())),
         Err(error) if replaces && error.fault() == Fault::AlreadyExists => Err(modifies.err().unwrap_or(error).into()),
@@ -180,7 +181,7 @@ pub(super) async fn close(exchange: &Exchange, file: &OpenFile, ending: Option<&
         mtime_ns: promise.mtime_ns,
     });
     let committed = writing.handle.commit(expected).await?;
-    attributes::settle(exchange, file, &writing.attributes).await?;
+    attributes::apply_pending(exchange, file, &writing.attributes).await?;
     match promise {
         Some(_) => exchange.ok(&metadata::stat_info(&file.identity, &file.path, &committed)),
         None => exchange.done(),
@@ -191,16 +192,16 @@ pub(super) async fn close(exchange: &Exchange, file: &OpenFile, ending: Option<&
 async fn sound(writing: &Writing) -> Result<(), Refusal> {
     let bad = writing.bad_pages().len();
     if bad > 0 {
-        let message = format!("{bad} pages came damaged and were not sent again: {}", writing.fate());
+        let message = format!("{bad} pages came damaged and were not sent again: {}", writing.describe_fate());
         return Err(Refusal::new(Fault::ChecksumMismatch, message));
     }
     if writing.is_spoiled() {
-        return Err(Refusal::new(Fault::Truncated, format!("an earlier write failed: {}", writing.fate())));
+        return Err(Refusal::new(Fault::Truncated, format!("an earlier write failed: {}", writing.describe_fate())));
     }
     let Some(announced) = writing.announced_bytes else { return Ok(()) };
     let size = writing.handle.metadata().await?.size;
     if size < announced {
-        let message = format!("{announced} bytes were announced, {size} came: {}", writing.fate());
+        let message = format!("{announced} bytes were announced, {size} came: {}", writing.describe_fate());
         return Err(Refusal::new(Fault::Truncated, message));
     }
     Ok(())

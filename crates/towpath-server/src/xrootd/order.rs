@@ -55,7 +55,7 @@ impl Order {
     }
 
     /// Enqueues a turn behind all earlier ones. Does not wait.
-    pub(super) async fn turn(&self, hold: Hold) -> Turn {
+    pub(super) async fn enqueue(&self, hold: Hold) -> Turn {
         let wanted = match hold {
             Hold::Shared => 1,
             Hold::Exclusive => ALL_PERMITS,
@@ -92,11 +92,11 @@ mod tests {
     #[tokio::test]
     async fn shared_together_exclusive_alone_in_the_order_of_arrival() {
         let order = Order::default();
-        let (first, second) = (order.turn(Hold::Shared).await, order.turn(Hold::Shared).await);
+        let (first, second) = (order.enqueue(Hold::Shared).await, order.enqueue(Hold::Shared).await);
         assert!(matches!((&first, &second), (Turn::Now { .. }, Turn::Now { .. })));
-        let alone = order.turn(Hold::Exclusive).await;
+        let alone = order.enqueue(Hold::Exclusive).await;
         assert!(order.try_shared().is_none(), "nobody overtakes one who waits");
-        let behind = order.turn(Hold::Shared).await;
+        let behind = order.enqueue(Hold::Shared).await;
         drop((first, second));
         let alone = alone.wait().await;
         assert!(futures::FutureExt::now_or_never(behind.wait()).is_none());

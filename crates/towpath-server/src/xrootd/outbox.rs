@@ -66,7 +66,7 @@ pub(super) struct Outbox {
     stall: Duration,
     /// Limits the threads of all connections that [`Self::send_file`] may block on disks and clients.
     threads: Arc<Semaphore>,
-    short: std::sync::Mutex<Short>,
+    short: std::sync::Mutex<ShortFrames>,
     /// Tracks the client's progress with the memory of its responses.
     progress: Arc<PeerProgress>,
     /// Tracks the client's progress in general.
@@ -76,7 +76,7 @@ pub(super) struct Outbox {
 
 /// Short responses waiting to be sent together.
 #[derive(Debug, Default)]
-struct Short {
+struct ShortFrames {
     frames: BytesMut,
     /// Total number of responses queued here, and of those sent.
     come: u64,
@@ -139,44 +139,44 @@ impl Outbox {
             short.come
         };
         tokio::task::yield_now().await;
-        if self.short().left < number { self.turn().await.map(drop) } else { Ok(()) }
+        if self.short().left < number { self.lock_in_order().await.map(drop) } else { Ok(()) }
     }
 
-    fn short(&self) -> std::sync::MutexGuard<'_, Short> {
+    fn short(&self) -> std::sync::MutexGuard<'_, ShortFrames> {
         self.short.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends whole frames.
     pub(super) async fn send(&self, frames: &[u8]) -> io::Result<()> {
-        let mut half = self.turn().await?;
+        let mut half = self.lock_in_order().await?;
         self.send_on(&mut half, frames).await
     }
 
     async fn send_on(&self, half: &mut Sending, mut frames: &[u8]) -> io::Result<()> {
-        let mut torn = Torn::new(&self.state);
+        let mut torn = TornGuard::new(&self.state);
         let mut awaits = None;
         while !frames.is_empty() {
-            let sent = self.in_time(&mut awaits, half.write(frames)).await?;
+            let sent = self.with_stall_timeout(&mut awaits, half.write(frames)).await?;
             self.progress.record_progress(sent);
             frames = frames.get(sent..).unwrap_or_default();
         }
-        self.in_time(&mut awaits, half.flush()).await?;
+        self.with_stall_timeout(&mut awaits, half.flush()).await?;
         torn.whole();
         Ok(())
     }
 
     /// Sends whole frames from several buffers.
     pub(super) async fn send_vectored(&self, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
-        let mut half = self.turn().await?;
-        let mut torn = Torn::new(&self.state);
+        let mut half = self.lock_in_order().await?;
+        let mut torn = TornGuard::new(&self.state);
         let mut awaits = None;
         IoSlice::advance_slices(&mut slices, 0);
         while !slices.is_empty() {
-            let sent = self.in_time(&mut awaits, half.write_vectored(slices)).await?;
+            let sent = self.with_stall_timeout(&mut awaits, half.write_vectored(slices)).await?;
             self.progress.record_progress(sent);
             IoSlice::advance_slices(&mut slices, sent);
         }
-        self.in_time(&mut awaits, half.flush()).await?;
+        self.with_stall_timeout(&mut awaits, half.flush()).await?;
         torn.whole();
         Ok(())
     }
@@ -191,8 +191,8 @@ impl Outbox {
         offset: u64,
         length: u64,
     ) -> io::Result<io::Result<()>> {
-        let mut half = self.turn().await?;
-        let mut torn = Torn::new(&self.state);
+        let mut half = self.lock_in_order().await?;
+        let mut torn = TornGuard::new(&self.state);
         let mut awaits = None;
         self.send_head(&half, head, &mut awaits).await?;
         let mut outcome_of_file = Ok(());
@@ -208,17 +208,17 @@ impl Outbox {
             let (half_again, outcome) = outcome.await.map_err(io::Error::other)?;
             half = half_again;
             match outcome? {
-                Moved::Some(bytes) => {
+                SendProgress::Some(bytes) => {
                     self.progress.record_progress(usize::try_from(bytes).unwrap_or(usize::MAX));
                     sent += bytes;
                 }
-                Moved::NoRoom => self.in_time(&mut awaits, plain(&half)?.writable()).await?,
-                Moved::EndOfFile => {
+                SendProgress::NoRoom => self.with_stall_timeout(&mut awaits, plain(&half)?.writable()).await?,
+                SendProgress::EndOfFile => {
                     let message = "the file is shorter than its size";
                     outcome_of_file = Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
                     break;
                 }
-                Moved::Failed(error) => {
+                SendProgress::Failed(error) => {
                     outcome_of_file = Err(error);
                     break;
                 }
@@ -227,7 +227,7 @@ impl Outbox {
         let mut missing = length - sent;
         while missing > 0 {
             let zeros = ZEROS.get(..usize::try_from(missing).unwrap_or(usize::MAX)).unwrap_or(&ZEROS);
-            missing -= self.in_time(&mut awaits, half.write(zeros)).await? as u64;
+            missing -= self.with_stall_timeout(&mut awaits, half.write(zeros)).await? as u64;
         }
         torn.whole();
         Ok(outcome_of_file)
@@ -248,7 +248,7 @@ impl Outbox {
             match sent {
                 Ok(sent) => head = head.get(sent..).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.in_time(awaits, socket.writable()).await?;
+                    self.with_stall_timeout(awaits, socket.writable()).await?;
                 }
                 Err(error) => return Err(error),
             }
@@ -258,14 +258,14 @@ impl Outbox {
 
     /// Sends pending data and then the end of the stream.
     pub(super) async fn shut_down(&self) {
-        if let Ok(mut half) = self.turn().await {
+        if let Ok(mut half) = self.lock_in_order().await {
             // The client may already be gone.
-            let _ = self.in_time(&mut None, half.shutdown()).await;
+            let _ = self.with_stall_timeout(&mut None, half.shutdown()).await;
         }
     }
 
     /// Acquires the right to send after flushing earlier short responses, which preserves the order.
-    async fn turn(&self) -> io::Result<OwnedMutexGuard<Sending>> {
+    async fn lock_in_order(&self) -> io::Result<OwnedMutexGuard<Sending>> {
         let mut half = Arc::clone(&self.half).lock_owned().await;
         if self.state.torn.load(Ordering::Acquire) {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -283,7 +283,7 @@ impl Outbox {
 
     /// Waits for one step of a frame, with the stall timeout. From the first step that blocks, the frame counts as
     /// waiting for the client.
-    async fn in_time<T>(
+    async fn with_stall_timeout<T>(
         &self,
         awaits: &mut Option<AwaitsPeer>,
         step: impl Future<Output = io::Result<T>>,
@@ -313,11 +313,11 @@ fn plain(half: &Sending) -> io::Result<&OwnedWriteHalf> {
 }
 
 /// Marks the connection as torn unless the whole frame was sent, also if the sending task is cancelled.
-struct Torn<'a> {
+struct TornGuard<'a> {
     state: Option<&'a State>,
 }
 
-impl<'a> Torn<'a> {
+impl<'a> TornGuard<'a> {
     fn new(state: &'a State) -> Self {
         Self { state: Some(state) }
     }
@@ -327,7 +327,7 @@ impl<'a> Torn<'a> {
     }
 }
 
-impl Drop for Torn<'_> {
+impl Drop for TornGuard<'_> {
     fn drop(&mut self) {
         if let Some(state) = self.state {
             state.torn.store(true, Ordering::Release);
@@ -345,7 +345,7 @@ struct SendFile {
 }
 
 /// Progress of a [`SendFile`].
-enum Moved {
+enum SendProgress {
     Some(u64),
     NoRoom,
     EndOfFile,
@@ -355,12 +355,12 @@ enum Moved {
 
 impl SendFile {
     /// Sends until all is sent, the file ends, or the client has been slow for [`LINGER`]. May block on the disk.
-    fn run(self) -> (OwnedMutexGuard<Sending>, io::Result<Moved>) {
+    fn run(self) -> (OwnedMutexGuard<Sending>, io::Result<SendProgress>) {
         let outcome = plain(&self.half).and_then(|socket| self.send(socket));
         (self.half, outcome)
     }
 
-    fn send(&self, socket: &OwnedWriteHalf) -> io::Result<Moved> {
+    fn send(&self, socket: &OwnedWriteHalf) -> io::Result<SendProgress> {
         let socket = socket.as_ref();
         let end = self.offset + self.length;
         let mut offset = self.offset;
@@ -378,13 +378,13 @@ impl SendFile {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // The cause appears again in the next call, which starts here.
                 Ok(0) | Err(_) if offset > self.offset => break,
-                Ok(0) => return Ok(Moved::EndOfFile),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Moved::NoRoom),
+                Ok(0) => return Ok(SendProgress::EndOfFile),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(SendProgress::NoRoom),
                 Err(error) if is_of_connection(&error) => return Err(error),
-                Err(error) => return Ok(Moved::Failed(error)),
+                Err(error) => return Ok(SendProgress::Failed(error)),
             }
         }
-        Ok(Moved::Some(offset - self.offset))
+        Ok(SendProgress::Some(offset - self.offset))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::metrics::Face;
 
 /// Handles `pgread`.
 pub(super) async fn pgread(exchange: &Exchange, file: &OpenFile, request: &PgRead) -> Served {
-    exchange.about(&file.path);
+    exchange.set_path(&file.path);
     let mut offset = request.offset;
     let mut left = request.length as usize;
     let piece = piece_bytes(file, offset).await?;

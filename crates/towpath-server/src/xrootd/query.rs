@@ -148,9 +148,9 @@ async fn checksum(exchange: &Exchange, request: &PathAndCgi) -> Served {
     }
     // Computing reads the file, so it requires the right to read.
     identity.check(Activity::Read, &path)?;
-    let cancelled = exchange.session.checksum_begins(exchange.stream_id, &path);
-    let digest = exchange.patiently(compute(exchange, &identity, &path, algorithm, &cancelled)).await?;
-    exchange.session.checksum_ends(exchange.stream_id);
+    let cancelled = exchange.session.register_checksum(exchange.stream_id, &path);
+    let digest = exchange.with_wait_notices(compute(exchange, &identity, &path, algorithm, &cancelled)).await?;
+    exchange.session.unregister_checksum(exchange.stream_id);
     exchange.ok(&checksum_text(digest?))
 }
 

@@ -28,7 +28,7 @@ const FILE_MIN_BYTES: u32 = 64 << 10;
 
 /// Handles `read`.
 pub(super) async fn read(exchange: &Exchange, file: &OpenFile, request: &Read) -> Served {
-    exchange.about(&file.path);
+    exchange.set_path(&file.path);
     if let FileAccess::Read(handle) = &file.access
         && exchange.outbox.is_plain()
         && request.length > FILE_MIN_BYTES

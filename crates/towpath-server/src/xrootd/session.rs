@@ -90,7 +90,7 @@ pub(super) struct Session {
 
 /// The properties of a new session, from its login.
 #[derive(Debug)]
-pub(super) struct Terms {
+pub(super) struct SessionParameters {
     pub(super) id: SessionId,
     pub(super) peer: SocketAddr,
     pub(super) local: SocketAddr,
@@ -109,23 +109,23 @@ pub(super) struct Memory {
 
 impl Session {
     /// Starts a session.
-    pub(super) fn begin(service: &Arc<Service>, terms: Terms) -> Arc<Self> {
+    pub(super) fn begin(service: &Arc<Service>, parameters: SessionParameters) -> Arc<Self> {
         let limits = &service.limits;
         let share = limits.memory_of_connection();
         let revoked = CancellationToken::new();
         let session = Arc::new(Self {
             service: Arc::clone(service),
-            id: terms.id,
-            peer: terms.peer,
-            local: terms.local,
-            holder: LeaseHolder::of(&terms.identity.caller),
+            id: parameters.id,
+            peer: parameters.peer,
+            local: parameters.local,
+            holder: LeaseHolder::of(&parameters.identity.caller),
             sending: PeerProgress::new(revoked.clone()),
             receiving: PeerProgress::new(revoked.clone()),
             revoked,
-            identity: Arc::new(terms.identity),
-            login: terms.login,
-            asynresp: terms.asynresp,
-            encrypted: terms.encrypted,
+            identity: Arc::new(parameters.identity),
+            login: parameters.login,
+            asynresp: parameters.asynresp,
+            encrypted: parameters.encrypted,
             names: Order::default(),
             files: Files::new(limits.files_per_connection),
             request_permits: Arc::new(Semaphore::new(limits.requests_per_connection.max(1))),
@@ -258,14 +258,14 @@ impl Session {
 
     /// Registers the computation of a checksum of `path` for the request `stream_id`. The returned token is cancelled
     /// by `query checksum cancel`.
-    pub(super) fn checksum_begins(&self, stream_id: StreamId, path: &StorePath) -> CancellationToken {
+    pub(super) fn register_checksum(&self, stream_id: StreamId, path: &StorePath) -> CancellationToken {
         let token = self.ended.child_token();
         self.checksums().insert(stream_id, (path.clone(), token.clone()));
         token
     }
 
     /// Removes the computation of the request `stream_id`.
-    pub(super) fn checksum_ends(&self, stream_id: StreamId) {
+    pub(super) fn unregister_checksum(&self, stream_id: StreamId) {
         self.checksums().remove(&stream_id);
     }
 

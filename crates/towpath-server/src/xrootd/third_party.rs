@@ -36,7 +36,7 @@ use crate::{
     access::{Activity, Identity},
     third_party::{
         self, Direction, Progress, State, ThirdPartyCopy,
-        rendezvous::{Grant, Key, Visit},
+        rendezvous::{Grant, Key, OpenAttempt},
     },
 };
 
@@ -77,8 +77,8 @@ pub(super) async fn reader(
             // The part after the login is the client's host as seen by the destination; the source may see another
             // address.
             let login = text(origin, "tpc.org")?.split('@').next().unwrap_or_default();
-            let visit = Visit { path, login, address: exchange.session.peer.ip() };
-            let identity = exchange.patiently(third_party.rendezvous.take(&key, &visit)).await??;
+            let attempt = OpenAttempt { path, login, address: exchange.session.peer.ip() };
+            let identity = exchange.with_wait_notices(third_party.rendezvous.take(&key, &attempt)).await??;
             Ok(identity)
         }
         _ => Err(invalid("exactly one of tpc.dst and tpc.org is required").into()),
@@ -237,7 +237,7 @@ impl Pull {
                 return exchange.done();
             }
         }
-        let ended = exchange.patiently(self.run(exchange)).await?;
+        let ended = exchange.with_wait_notices(self.run(exchange)).await?;
         *stage = Stage::Ended(ended.clone());
         ended?;
         exchange.done()

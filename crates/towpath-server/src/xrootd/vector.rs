@@ -63,7 +63,7 @@ fn past_the_end() -> Refusal {
 pub(super) async fn readv(exchange: &Exchange, slots: &HashMap<FileHandle, Arc<Slot>>, request: &Readv) -> Served {
     for (handle, slot) in slots {
         let file = slot.file()?;
-        exchange.about(&file.path);
+        exchange.set_path(&file.path);
         let size = file.metadata().await?.size;
         let mut elements = request.elements.iter().filter(|element| element.handle == *handle);
         if elements.any(|element| element.offset.saturating_add(u64::from(element.length)) > size) {

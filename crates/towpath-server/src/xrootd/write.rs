@@ -76,14 +76,14 @@ pub(super) async fn receive(connection: &mut Connection, header: &RequestHeader,
     let path = match connection.session.path(header.data_path()) {
         Ok(path) => path,
         Err(refusal) => {
-            connection.refused(header, &refusal);
+            connection.reject(header, &refusal);
             return Ok(());
         }
     };
-    let incoming = match understand(connection, request) {
+    let incoming = match parse(connection, request) {
         Ok(incoming) => incoming,
         Err(refusal) => {
-            connection.refused(header, &refusal);
+            connection.reject(header, &refusal);
             return discard_bound_data(connection, header).await;
         }
     };
@@ -94,7 +94,7 @@ pub(super) async fn receive(connection: &mut Connection, header: &RequestHeader,
     let exchange = Exchange::new(&connection.session, outbox, header.code, header.stream_id);
     let mut turns = Vec::new();
     for extent in &incoming.extents {
-        turns.push(extent.slot.order.turn(Hold::Shared).await);
+        turns.push(extent.slot.order.enqueue(Hold::Shared).await);
     }
     let (sender, pieces) = mpsc::channel(MAX_PIECES_AHEAD);
     let delivery = Delivery { extents, is_paged: incoming.pages.is_some(), sink: Sink::Task(sender) };
@@ -196,7 +196,7 @@ fn piece_length(offset: u64, left: u64, paged: bool, most: usize) -> usize {
 }
 
 /// Determines the destination of the request's data.
-fn understand(connection: &Connection, request: Request) -> Result<Incoming, Refusal> {
+fn parse(connection: &Connection, request: Request) -> Result<Incoming, Refusal> {
     let find = |handle: FileHandle| {
         let slot = connection.session.files.find(handle);
         slot.inspect(|slot| slot.touch(connection.since))
@@ -303,7 +303,7 @@ async fn write_good_pages(
     encoded: Vec<u8>,
     bad: &[Page],
 ) -> towpath_store::Result<()> {
-    let data = Bytes::from(strip(offset, encoded));
+    let data = Bytes::from(strip_checksums(offset, encoded));
     let (mut rest, mut at) = (data, offset);
     for page in bad {
         let good = rest.split_to(usize::try_from(page.offset - at).unwrap_or(usize::MAX).min(rest.len()));
@@ -317,7 +317,7 @@ async fn write_good_pages(
 }
 
 /// Removes the checksums from `encoded`, in place.
-fn strip(offset: u64, mut encoded: Vec<u8>) -> Vec<u8> {
+fn strip_checksums(offset: u64, mut encoded: Vec<u8>) -> Vec<u8> {
     let lengths: Vec<usize> = page::slots(offset, &encoded).map(|(_, data)| data.len()).collect();
     let (mut from, mut to) = (0, 0);
     for length in lengths {
@@ -339,7 +339,7 @@ fn report_pages(exchange: &Exchange, incoming: &Incoming, request: &PgWrite, bad
     // lost.
     let end = request.offset + page::decoded_len(request.offset, u64::from(request.length)).unwrap_or(0);
     known.retain(|page| !(request.offset..end).contains(&page.offset) || bad.contains(page));
-    if !remember(&mut known, &bad) {
+    if !add_bad_pages(&mut known, &bad) {
         writing.spoil();
         return Err(too_many_damaged().into());
     }
@@ -349,7 +349,7 @@ fn report_pages(exchange: &Exchange, incoming: &Incoming, request: &PgWrite, bad
 }
 
 /// Adds pages to the damaged ones; returns `false` without adding any if they would be too many.
-fn remember(known: &mut Vec<Page>, bad: &[Page]) -> bool {
+fn add_bad_pages(known: &mut Vec<Page>, bad: &[Page]) -> bool {
     let new: Vec<Page> = bad.iter().filter(|page| !known.contains(page)).copied().collect();
     let fits = known.len() + new.len() <= MAX_BAD_PAGES_OF_FILE;
     if fits {
@@ -384,10 +384,10 @@ mod tests {
                 .map(|n| Page { offset: n as u64 * 4096, length: 4096 })
                 .collect()
         };
-        assert!(remember(&mut known, &pages(0)) && remember(&mut known, &pages(0)), "the same ones again");
-        assert!(remember(&mut known, &pages(128)));
+        assert!(add_bad_pages(&mut known, &pages(0)) && add_bad_pages(&mut known, &pages(0)), "the same ones again");
+        assert!(add_bad_pages(&mut known, &pages(128)));
         for from in 256..300 {
-            assert!(!remember(&mut known, &pages(from)));
+            assert!(!add_bad_pages(&mut known, &pages(from)));
         }
         assert_eq!(known.len(), MAX_BAD_PAGES_OF_FILE);
     }
@@ -398,7 +398,7 @@ mod tests {
             let data: Vec<u8> = (0..length).map(|n| n as u8).collect();
             let mut encoded = BytesMut::new();
             page::encode(offset, &data, &mut encoded);
-            assert_eq!(strip(offset, encoded.to_vec()), data, "{length} at {offset}");
+            assert_eq!(strip_checksums(offset, encoded.to_vec()), data, "{length} at {offset}");
         }
     }
 }
