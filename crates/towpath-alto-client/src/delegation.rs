@@ -18,7 +18,7 @@ use towpath_alto::{
 };
 
 /// Maximum number of metrics, and of properties, taken from one server.
-const MOST_NAMES: usize = 256;
+const MAX_NAMES: usize = 256;
 
 impl Directory {
     /// Returns what the server offers for addresses: at most 256 numerical metrics and at most 256 properties.
@@ -28,8 +28,8 @@ impl Directory {
         // Resource-specific properties, such as PIDs, belong to that server's own map.
         let properties = self.of(OF_ADDRESSES).flat_map(|entry| &entry.properties);
         Askable {
-            metrics: numerical.map(|kind| kind.cost_metric.clone()).take(MOST_NAMES).collect(),
-            properties: properties.filter_map(|name| PropertyName::new(name).ok()).take(MOST_NAMES).collect(),
+            metrics: numerical.map(|kind| kind.cost_metric.clone()).take(MAX_NAMES).collect(),
+            properties: properties.filter_map(|name| PropertyName::new(name).ok()).take(MAX_NAMES).collect(),
         }
     }
 

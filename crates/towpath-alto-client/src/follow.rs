@@ -27,7 +27,7 @@ use towpath_alto::{
 
 /// Maximum total size in bytes of the responses held for one stream, as JSON. In memory they take up to 30 times as
 /// much.
-const MOST_BYTES: usize = 4 * MAX_ANSWER_BYTES;
+const MAX_BYTES: usize = 4 * MAX_ANSWER_BYTES;
 
 /// The supported kinds of incremental changes.
 pub(super) const CHANGES: [&str; 2] = [MERGE_PATCH, JSON_PATCH];
@@ -158,8 +158,8 @@ impl Following {
         let news =
             document.map(|document| News::Changed { name: substream.name.clone(), document: Arc::clone(document) });
         let bytes: usize = self.substreams.iter().map(|substream| substream.held.bytes()).sum();
-        if bytes > MOST_BYTES {
-            return Err(ClientError::TooMuch { most_bytes: MOST_BYTES });
+        if bytes > MAX_BYTES {
+            return Err(ClientError::TooMuch { most_bytes: MAX_BYTES });
         }
         Ok(news.into_iter().collect())
     }

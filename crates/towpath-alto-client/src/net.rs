@@ -43,7 +43,7 @@ use crate::MAX_ANSWER_BYTES;
 pub use crate::{Configuration, Directory, Document, DomainName, Ends, Entry, Part, Survey, Wanted};
 
 /// Maximum number of servers to try of those found through DNS.
-const MOST_TRIED: usize = 3;
+const MAX_TRIED: usize = 3;
 
 /// A client of one server. Clones share their state.
 ///
@@ -92,7 +92,7 @@ impl AltoClient {
         let end = clock::now() + limit;
         let found = discover::directories(search).await?;
         let mut silent = None;
-        let tried = found.directories.len().min(MOST_TRIED);
+        let tried = found.directories.len().min(MAX_TRIED);
         for (ird, left) in found.directories.iter().zip((1..=tried as u32).rev()) {
             let share = end.saturating_duration_since(clock::now()) / left;
             match Self::begin(Asker::new(Arc::clone(&client), ird.as_str(), false), share, limit).await {

@@ -24,7 +24,7 @@ use towpath_alto::{
 
 /// Maximum number of replica addresses per request. More would exceed the 256 KiB that a towpath server accepts per
 /// request.
-const MOST_ENDPOINTS: usize = 4000;
+const MAX_ENDPOINTS: usize = 4000;
 
 /// The endpoints of a transfer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -299,7 +299,7 @@ fn tasks(needs: Vec<Need>, ends: &Ends) -> VecDeque<Task> {
                 if let Way::CostMap { map, .. } = &way {
                     maps.insert(map.clone());
                 }
-                ways.extend(replicas.chunks(MOST_ENDPOINTS).map(|replicas| Task::Way {
+                ways.extend(replicas.chunks(MAX_ENDPOINTS).map(|replicas| Task::Way {
                     name: name.clone(),
                     reverse,
                     way: way.clone(),
@@ -321,7 +321,7 @@ fn tasks(needs: Vec<Need>, ends: &Ends) -> VecDeque<Task> {
             of_client,
             addresses: addresses.to_vec(),
         };
-        addresses.chunks(MOST_ENDPOINTS).map(part).collect::<Vec<_>>()
+        addresses.chunks(MAX_ENDPOINTS).map(part).collect::<Vec<_>>()
     });
     maps.into_iter().map(Task::NetworkMap).chain(ways).chain(properties).collect()
 }

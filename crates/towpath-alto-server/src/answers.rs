@@ -35,7 +35,7 @@ use super::{
 
 /// Minimum lifetime of a network state, in seconds, however short the calendar intervals: each new one is compared with the
 /// previous one for followers.
-const LEAST_WORLD_S: i64 = 10;
+const MIN_WORLD_S: i64 = 10;
 
 /// Maximum sleep, in seconds, while waiting for a time of day: timers stop while the machine is suspended, the clock does not.
 const LOOK_AT_DATE_EVERY_S: u64 = 60;
@@ -81,7 +81,7 @@ impl Served {
     fn at(unix_s: i64, world: World, directory: Directory) -> Self {
         let world = world.at(unix_s);
         let (_, lacks) = Directory::of(&world);
-        let over_s = world.next_interval_s().map(|next_s| next_s.max(unix_s.saturating_add(LEAST_WORLD_S)));
+        let over_s = world.next_interval_s().map(|next_s| next_s.max(unix_s.saturating_add(MIN_WORLD_S)));
         Self { world, directory, lacks, over_s }
     }
 
@@ -547,10 +547,10 @@ mod tests {
         let answers = Answers::of([Facts::parse(&facts).unwrap()].iter(), std::iter::empty(), Offer::default());
         let answers = answers.unwrap();
         let served = answers.served();
-        assert!(served.over_s.unwrap() - clock::unix_s() > LEAST_WORLD_S / 2, "not each half a second");
+        assert!(served.over_s.unwrap() - clock::unix_s() > MIN_WORLD_S / 2, "not each half a second");
         answers.go_on();
         assert!(Arc::ptr_eq(&served, &answers.served()), "it is not over");
-        let earlier = Served::at(clock::unix_s() - LEAST_WORLD_S, served.world.clone(), served.directory.clone());
+        let earlier = Served::at(clock::unix_s() - MIN_WORLD_S, served.world.clone(), served.directory.clone());
         block_in_place(|| answers.serve(earlier));
         answers.until_over().await;
         block_in_place(|| answers.go_on());

@@ -14,7 +14,7 @@ use towpath_alto_sources::{Desk, Found};
 use towpath_store::sys::clock::{self, Instant};
 
 /// Maximum number of waiting requests; others are answered with the available values.
-const MOST_WAITING: usize = 1024;
+const MAX_WAITING: usize = 1024;
 
 /// All delegates in order of precedence.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Delegates {
 impl Delegates {
     /// Those of these desks.
     pub fn new(desks: Vec<Arc<Desk>>) -> Self {
-        Self { desks, waiting: Arc::new(Semaphore::new(MOST_WAITING)) }
+        Self { desks, waiting: Arc::new(Semaphore::new(MAX_WAITING)) }
     }
 
     /// Returns the lookup for one request, which may wait or not.
@@ -135,7 +135,7 @@ mod tests {
             asking.look_up(item(7));
             asking.pending()
         };
-        let mut waiting: Vec<_> = (0..MOST_WAITING).map(|_| pending().unwrap()).collect();
+        let mut waiting: Vec<_> = (0..MAX_WAITING).map(|_| pending().unwrap()).collect();
         assert!(pending().is_none());
         waiting.pop();
         assert!(pending().is_some());

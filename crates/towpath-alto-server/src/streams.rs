@@ -36,7 +36,7 @@ use super::answers::Served;
 
 /// Maximum number of streams, or of views, in total and per client. Each stream occupies a connection or part of one.
 const MOST: usize = 1000;
-pub(super) const MOST_OF_ONE: usize = MOST / 10;
+pub(super) const MAX_OF_ONE: usize = MOST / 10;
 
 /// Maximum size of a piece of an event; connections limit their buffers by the number of pieces.
 const PIECE_BYTES: usize = 256 << 10;
@@ -293,7 +293,7 @@ fn written(event: &Event) -> VecDeque<Bytes> {
 /// Returns whether a client at `client` may open another stream or view, given the clients of all open ones.
 pub(super) fn has_room_for(client: IpAddr, open: impl Iterator<Item = IpAddr>) -> bool {
     let (all, own) = open.fold((0, 0), |(all, own), other| (all + 1, own + usize::from(other == client)));
-    all < MOST && own < MOST_OF_ONE
+    all < MOST && own < MAX_OF_ONE
 }
 
 /// Returns the time since the first call.
@@ -462,7 +462,7 @@ pub(super) mod tests {
     #[test]
     fn so_many_may_follow_at_once() {
         let streams = Streams::new();
-        let client = |number: usize| IpAddr::from([192, 0, 2, u8::try_from(number / MOST_OF_ONE).unwrap()]);
+        let client = |number: usize| IpAddr::from([192, 0, 2, u8::try_from(number / MAX_OF_ONE).unwrap()]);
         let mut tails: Vec<Tail> = (0..MOST).map(|number| begin_at(&streams, client(number)).unwrap()).collect();
         assert_eq!(begin_at(&streams, client(MOST)).err(), Some(Refusal::TooMany));
         drop(tails.pop());

@@ -9,8 +9,8 @@
 //! another; [`Stream::control`] adds and removes resources. A slow client receives the changes it missed, or the full document
 //! if they are no longer available.
 //!
-//! Memory and time are bounded for all followed resources together, whatever the number of followers ([`MOST_BYTES`],
-//! [`MOST_TIME`]); content being sent takes additional memory.
+//! Memory and time are bounded for all followed resources together, whatever the number of followers ([`MAX_BYTES`],
+//! [`MAX_TIME`]); content being sent takes additional memory.
 //!
 //! Connections, waiting, stream and view addresses, and limits on their number are handled elsewhere. [`Refusal`] maps each
 //! failure to a status.
@@ -30,9 +30,9 @@ use towpath_alto::{directory::Directory, problem::Problem, world::World};
 pub use self::{
     body::Body,
     event::{Event, KEEP_ALIVE, KEEP_ALIVE_INTERVAL, Piece},
-    followed::{Followed, MOST_BYTES, MOST_TIME},
+    followed::{Followed, MAX_BYTES, MAX_TIME},
     graph::{Edge, Limits},
-    stream::{MOST_NAMES, MOST_SUBSTREAMS, Stream},
+    stream::{MAX_NAMES, MAX_SUBSTREAMS, Stream},
     view::{View, edge_numbers},
 };
 pub use towpath_alto::update_services::{

@@ -26,7 +26,7 @@ use super::{
 };
 
 /// Maximum number of requests waiting for a change. Each occupies a connection or part of one.
-const MOST_WAITING: usize = 1000;
+const MAX_WAITING: usize = 1000;
 
 /// Idle time after which a view is closed.
 const IDLE: Duration = Duration::from_secs(60 * 60);
@@ -78,7 +78,7 @@ impl Opened {
 impl Views {
     /// Creates an empty set that shares the responses followed by `streams`.
     pub(super) fn new(streams: Arc<Streams>) -> Self {
-        Self { streams, open: Mutex::default(), waiting: Arc::new(Semaphore::new(MOST_WAITING)) }
+        Self { streams, open: Mutex::default(), waiting: Arc::new(Semaphore::new(MAX_WAITING)) }
     }
 
     /// Opens a view for a client at `client` (RFC 9569 §6) and returns the response document. `served` returns the current
@@ -197,7 +197,7 @@ mod tests {
     use tokio::task::block_in_place;
 
     use super::*;
-    use crate::streams::{MOST_OF_ONE, tests::world};
+    use crate::streams::{MAX_OF_ONE, tests::world};
 
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 
@@ -232,7 +232,7 @@ mod tests {
         waiting.await;
         let Ok(Change::Now(content)) = views.edge(&key, (1, 2), |_| true) else { panic!("it was waited for") };
         assert_eq!(&*content.body, br#"{"cost-map":{"PID1":{"PID1":2}}}"#);
-        assert_eq!(views.waiting.available_permits(), MOST_WAITING);
+        assert_eq!(views.waiting.available_permits(), MAX_WAITING);
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -250,7 +250,7 @@ mod tests {
     async fn t3_a_change_that_is_there_is_told_also_when_nobody_else_may_wait() {
         let views = views();
         let key = block_in_place(|| open(&views, CLIENT)).unwrap();
-        let _waiting: Vec<_> = (0..MOST_WAITING).map(|_| later(&views, &key)).collect();
+        let _waiting: Vec<_> = (0..MAX_WAITING).map(|_| later(&views, &key)).collect();
         assert_eq!(views.edge(&key, (1, 2), |_| true).err(), Some(Refusal::TooMany));
         let making = views.streams.followed().write().await;
         let Ok(Change::Later(made)) = views.edge(&key, (0, 1), |_| true) else { panic!("it is not looked at now") };
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn nobody_takes_all_the_views() {
         let views = views();
-        for _ in 0..MOST_OF_ONE {
+        for _ in 0..MAX_OF_ONE {
             open(&views, CLIENT).unwrap();
         }
         assert_eq!(open(&views, CLIENT).err(), Some(Refusal::TooMany));

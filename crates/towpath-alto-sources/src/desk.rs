@@ -18,10 +18,10 @@ use towpath_store::sys::clock::{self, Instant};
 use super::recent::{ROOM, Recent};
 
 /// Maximum number of items requested in one round.
-const MOST_ASKED: usize = 1 << 16;
+const MAX_ASKED: usize = 1 << 16;
 
 /// Maximum number of questions in one round; items needed meanwhile wait for no more than that.
-const MOST_QUESTIONS: usize = 64;
+const MAX_QUESTIONS: usize = 64;
 
 /// Items that requests need from one delegate. They are requested in rounds of questions, oldest first; items needed during a
 /// round are collected for the next ones.
@@ -225,12 +225,12 @@ impl State {
     ///
     /// A question has at least one item; starting there, the count is doubled as long as it yields few questions.
     fn first(&self) -> Option<(usize, Vec<Question>)> {
-        let most = self.waiting.len().min(MOST_ASKED);
-        let counts = (0..).map(|doublings| most.min(MOST_QUESTIONS << doublings));
+        let most = self.waiting.len().min(MAX_ASKED);
+        let counts = (0..).map(|doublings| most.min(MAX_QUESTIONS << doublings));
         let of_count = |count| (count, questions(self.waiting.iter().take(count).map(|(item, _)| item.clone())));
         let mut best = None;
         for (count, questions) in counts.map(of_count) {
-            if questions.is_empty() || questions.len() > MOST_QUESTIONS {
+            if questions.is_empty() || questions.len() > MAX_QUESTIONS {
                 break;
             }
             best = Some((count, questions));
@@ -325,7 +325,7 @@ mod tests {
     fn the_oldest_is_asked_for_first_and_not_all_at_once() {
         let desk = desk_of_delays();
         let look_up = |from, to| desk.look_up(&delay(from, to), true, clock::now());
-        let most = u16::try_from(MOST_QUESTIONS).unwrap();
+        let most = u16::try_from(MAX_QUESTIONS).unwrap();
         (0..=most).for_each(|number| assert_eq!(look_up(number, number), Found::Needed(u64::from(number) + 1)));
         assert_eq!(look_up(0, 1), Found::Needed(66));
         let first = desk.begin().unwrap();
@@ -372,7 +372,7 @@ mod tests {
     async fn nobody_waits_behind_what_has_waited_too_long() {
         let desk = desk_of_delays();
         let look_up = |number| desk.look_up(&delay(number, number), true, clock::now());
-        let most = u16::try_from(MOST_QUESTIONS).unwrap();
+        let most = u16::try_from(MAX_QUESTIONS).unwrap();
         (0..3 * most).for_each(|number| drop(look_up(number)));
         let first = desk.begin().unwrap();
         tokio::time::advance(WAIT).await;

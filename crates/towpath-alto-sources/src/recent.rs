@@ -7,7 +7,7 @@ use towpath_alto::delegation::Item;
 use towpath_store::sys::clock::Instant;
 
 /// Capacity of one half: the costs of a full response. Each takes about 150 bytes, and there are two halves.
-pub(super) const ROOM: usize = towpath_alto::resource::MOST_PAIRS;
+pub(super) const ROOM: usize = towpath_alto::resource::MAX_PAIRS;
 
 /// A value takes one more unit of capacity per this many bytes.
 const BYTES: usize = 128;

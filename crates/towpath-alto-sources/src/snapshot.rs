@@ -41,7 +41,7 @@ use super::settings::agent::AgentConfig;
 const VERSION: u32 = 1;
 
 /// Maximum file size in bytes: about eight million routes.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 /// Maximum length of the header line in bytes.
 const HEADER_BYTES: u64 = 1 << 10;
@@ -113,10 +113,10 @@ pub(super) fn read(path: &Path, agents: &BTreeMap<String, AgentConfig>) -> BTree
 
 fn remembered(path: &Path, agents: &BTreeMap<String, AgentConfig>) -> io::Result<BTreeMap<String, Remembered>> {
     let file = disk::open_regular(path, Maker::Oneself)?;
-    if file.metadata()?.len() > MOST_BYTES {
-        return Err(io::Error::other(format!("it has more than {MOST_BYTES} bytes")));
+    if file.metadata()?.len() > MAX_BYTES {
+        return Err(io::Error::other(format!("it has more than {MAX_BYTES} bytes")));
     }
-    let mut file = BufReader::new(file.take(MOST_BYTES));
+    let mut file = BufReader::new(file.take(MAX_BYTES));
     let mut bytes = Vec::new();
     file.by_ref().take(HEADER_BYTES).read_until(b'\n', &mut bytes)?;
     let written_s = written(&bytes)?;
@@ -243,7 +243,7 @@ impl Snapshot {
 
 fn write(path: &Path, known: Vec<Known>) -> io::Result<()> {
     disk::replace(path, |file| {
-        write_lines(BufWriter::with_capacity(WRITE_BYTES, Bounded { sink: file, left_bytes: MOST_BYTES }), known)
+        write_lines(BufWriter::with_capacity(WRITE_BYTES, Bounded { sink: file, left_bytes: MAX_BYTES }), known)
     })
 }
 
@@ -271,7 +271,7 @@ struct Bounded<W> {
 impl<W: Write> Write for Bounded<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.len() as u64 > self.left_bytes {
-            return Err(io::Error::other(format!("the facts of agents have more than {MOST_BYTES} bytes")));
+            return Err(io::Error::other(format!("the facts of agents have more than {MAX_BYTES} bytes")));
         }
         let count = self.sink.write(bytes)?;
         self.left_bytes -= count as u64;

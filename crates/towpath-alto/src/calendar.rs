@@ -15,7 +15,7 @@ use towpath_proto::http::date;
 use crate::names::Malformed;
 
 /// Maximum number of intervals in a calendar: six weeks of hours.
-pub const MOST_INTERVALS: usize = 1024;
+pub const MAX_INTERVALS: usize = 1024;
 
 /// Time intervals of the costs of a metric, and how often they repeat.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct Calendar {
     pub(crate) start_s: i64,
     /// Greater than 0.
     pub(crate) interval_s: f64,
-    /// Between 1 and [`MOST_INTERVALS`].
+    /// Between 1 and [`MAX_INTERVALS`].
     pub(crate) intervals: usize,
     /// At least 1.
     pub(crate) repeated: Option<u32>,
@@ -55,7 +55,7 @@ impl TryFrom<Written> for Calendar {
         if !interval_s.is_finite() || interval_s <= 0.0 {
             return Err(Malformed::new("time-interval-size", &interval_s.to_string(), "seconds, greater than 0"));
         }
-        if !(1..=MOST_INTERVALS).contains(&intervals) {
+        if !(1..=MAX_INTERVALS).contains(&intervals) {
             return Err(Malformed::new("number-of-intervals", &intervals.to_string(), "1 to 1024"));
         }
         if repeated == Some(0) {
@@ -160,7 +160,7 @@ pub(crate) mod tests {
             (json!({ "time-interval-size": 0 }), "'0' is no time-interval-size"),
             (json!({ "time-interval-size": -1.5 }), "'-1.5' is no time-interval-size"),
             (json!({ "number-of-intervals": 0 }), "'0' is no number-of-intervals"),
-            (json!({ "number-of-intervals": MOST_INTERVALS + 1 }), "'1025' is no number-of-intervals: 1 to 1024"),
+            (json!({ "number-of-intervals": MAX_INTERVALS + 1 }), "'1025' is no number-of-intervals: 1 to 1024"),
             (json!({ "number-of-intervals": 1.5 }), "invalid type"),
             (json!({ "repeated": 0 }), "'0' is no repeated"),
             (json!({ "end": "noon" }), "unknown field `end`"),

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Maximum number of interval costs in one response; same as the limit for path elements.
-const MOST_VALUES: usize = 5_000_000;
+const MAX_VALUES: usize = 5_000_000;
 
 /// The request field for calendars.
 const FIELD: &str = "calendared";
@@ -75,9 +75,9 @@ impl<'a> Calendared<'a> {
         let of_types: Vec<Option<&Calendar>> = calendars.collect();
         let intervals: usize = of_types.iter().flatten().map(|calendar| calendar.intervals).sum();
         let values = pairs.saturating_mul(intervals);
-        if values > MOST_VALUES {
+        if values > MAX_VALUES {
             let most = format!(
-                "at most {MOST_VALUES} interval costs can be requested at once, not {values}: request fewer pairs"
+                "at most {MAX_VALUES} interval costs can be requested at once, not {values}: request fewer pairs"
             );
             return Err(fields.refuse_present(FIELD, &most));
         }

@@ -145,10 +145,10 @@ impl CostType {
 }
 
 /// Maximum number of cost types per request, requested or tested: each is looked up for all pairs.
-pub(crate) const MOST_TYPES: usize = 16;
+pub(crate) const MAX_TYPES: usize = 16;
 
 /// Maximum number of costs per request, requested or tested: ten types for the maximum number of pairs.
-const MOST_COSTS: usize = 5_000_000;
+const MAX_COSTS: usize = 5_000_000;
 
 /// A comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -254,8 +254,8 @@ impl CostQuery {
     pub fn read(fields: Fields<'_>, can: &CostCapabilities) -> Result<Self, Problem> {
         let (types, is_multi) = wanted(fields, can)?;
         let testable = match type_list(fields, "testable-cost-types", &can.testable)? {
-            Some(testable) if testable.is_empty() || testable.len() > can.testable.len().min(MOST_TYPES) => {
-                let allowed = format!("this may name 1 to {} types", can.testable.len().min(MOST_TYPES));
+            Some(testable) if testable.is_empty() || testable.len() > can.testable.len().min(MAX_TYPES) => {
+                let allowed = format!("this may name 1 to {} types", can.testable.len().min(MAX_TYPES));
                 return Err(fields.refuse_present("testable-cost-types", &allowed));
             }
             Some(testable) => testable,
@@ -265,19 +265,19 @@ impl CostQuery {
         Ok(Self { types, is_multi, testable, tests })
     }
 
-    /// Checks that the number of costs for `pairs` pairs does not exceed [`MOST_COSTS`]. `fields` is the request that
+    /// Checks that the number of costs for `pairs` pairs does not exceed [`MAX_COSTS`]. `fields` is the request that
     /// this query was read from.
     ///
     /// # Errors
     /// [`Problem`] for the field that lists the types.
     pub fn bound(&self, fields: Fields<'_>, pairs: usize) -> Result<(), Problem> {
         let tested: BTreeSet<usize> = self.tested().collect();
-        if pairs.saturating_mul(self.types.len() + tested.len()) <= MOST_COSTS {
+        if pairs.saturating_mul(self.types.len() + tested.len()) <= MAX_COSTS {
             return Ok(());
         }
         let field = if self.is_multi { "multi-cost-types" } else { "testable-cost-types" };
         let most =
-            format!("at most {MOST_COSTS} costs can be requested or tested at once: request fewer types or pairs");
+            format!("at most {MAX_COSTS} costs can be requested or tested at once: request fewer types or pairs");
         Err(fields.refuse_present(field, &most))
     }
 
@@ -326,7 +326,7 @@ fn type_list(fields: Fields<'_>, field: &str, offered: &[CostType]) -> Result<Op
 }
 
 /// Maximum number of constraints per request: each is evaluated for each pair.
-const MOST_TESTS: usize = 64;
+const MAX_TESTS: usize = 64;
 
 /// Reads the constraints of a request.
 struct Tests<'a> {
@@ -355,8 +355,8 @@ impl Tests<'_> {
             (None, None) => return Ok(Vec::new()),
         };
         let count = tests.iter().map(Vec::len).sum::<usize>();
-        if count > MOST_TESTS {
-            let most = format!("at most {MOST_TESTS} constraints are allowed");
+        if count > MAX_TESTS {
+            let most = format!("at most {MAX_TESTS} constraints are allowed");
             return Err(self.fields.refuse_present(field, &most));
         }
         let mut tested = tests.iter().flatten().map(|test| &self.testable[test.index]);
@@ -537,7 +537,7 @@ mod tests {
 
     #[test]
     fn what_would_take_too_long_is_refused() {
-        let many = json!({ "cost-type": routing(), "or-constraints": vec![vec!["le 0"]; MOST_TESTS + 1] });
+        let many = json!({ "cost-type": routing(), "or-constraints": vec![vec!["le 0"]; MAX_TESTS + 1] });
         assert_eq!(read(&many).unwrap_err().field.as_deref(), Some("or-constraints"));
         let many =
             json!({ "cost-type": routing(), "testable-cost-types": vec![routing(); 3], "constraints": ["le 0"] });

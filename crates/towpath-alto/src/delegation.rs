@@ -21,7 +21,7 @@ use crate::names::{CostMetric, PropertyName};
 
 /// Maximum number of sources, destinations, or addresses with properties per question: a response has up to 65,536
 /// costs, which take 3 MB, and ten times as much while it is parsed.
-const MOST_ADDRESSES: usize = 256;
+const MAX_ADDRESSES: usize = 256;
 
 /// Values that can be requested on demand.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -151,7 +151,7 @@ pub fn questions(items: impl IntoIterator<Item = Item>) -> Vec<Question> {
     let costs = pairs.into_iter().flat_map(|(metric, pairs)| of_costs(&metric, &pairs));
     let properties = grouped(names).into_iter().flat_map(|(names, addresses)| {
         let names: Vec<PropertyName> = names.into_iter().collect();
-        chunks(addresses, MOST_ADDRESSES)
+        chunks(addresses, MAX_ADDRESSES)
             .map(move |addresses| Question::Properties { names: names.clone(), addresses })
             .collect::<Vec<_>>()
     });
@@ -176,8 +176,8 @@ fn meshes(pairs: impl Iterator<Item = (IpAddr, IpAddr)>) -> Vec<(Vec<IpAddr>, Ve
         others.entry(one).or_default().insert(other);
     }
     let of_group = |(others, ones): (BTreeSet<IpAddr>, Vec<IpAddr>)| {
-        let others: Vec<Vec<IpAddr>> = chunks(others, MOST_ADDRESSES).collect();
-        let rows = chunks(ones, MOST_ADDRESSES);
+        let others: Vec<Vec<IpAddr>> = chunks(others, MAX_ADDRESSES).collect();
+        let rows = chunks(ones, MAX_ADDRESSES);
         rows.flat_map(move |ones| others.clone().into_iter().map(move |others| (ones.clone(), others)))
     };
     grouped(others).into_iter().flat_map(of_group).collect()

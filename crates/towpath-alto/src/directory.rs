@@ -19,7 +19,7 @@ use crate::{
     reserved::{
         COSTS, ENDPOINT_COSTS, ENDPOINT_PROPERTIES, FILTERED, ORDINAL, PATH_VECTOR, PROPERTIES, PROPERTIES_FILTERED,
     },
-    resource::{Answer, Kind, MOST_PAIRS, Resource, endpoints, property_map},
+    resource::{Answer, Kind, MAX_PAIRS, Resource, endpoints, property_map},
     update_services,
     world::{Region, World},
 };
@@ -195,7 +195,7 @@ impl Draft {
         if has_ways {
             self.add(&format!("{map}-{PATH_VECTOR}"), Kind::PidPathVector(map.clone()));
         }
-        let is_told_whole = region.map.len() * region.map.len() <= MOST_PAIRS;
+        let is_told_whole = region.map.len() * region.map.len() <= MAX_PAIRS;
         if !is_told_whole {
             self.lacks.push(Lack::TooLarge(map.clone()));
         }

@@ -49,7 +49,7 @@ use serde::{
 
 pub use crate::address::Prefix;
 use crate::{
-    calendar::{Calendar, MOST_INTERVALS},
+    calendar::{Calendar, MAX_INTERVALS},
     cost::{CostContext, is_whole},
     delegation::Askable,
     entity::Entity,
@@ -159,7 +159,7 @@ pub struct Cost(Course);
 #[derive(Debug, Clone, PartialEq)]
 enum Course {
     Steady(f64),
-    /// Between 1 and [`MOST_INTERVALS`] values.
+    /// Between 1 and [`MAX_INTERVALS`] values.
     Intervals(Arc<[f64]>),
 }
 
@@ -254,8 +254,8 @@ impl<'de> Visitor<'de> for AnyCourse {
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Course, A::Error> {
         let mut values = Vec::new();
         while let Some(value) = elements.next_element::<f64>()? {
-            if values.len() == MOST_INTERVALS {
-                return Err(de::Error::custom(format!("a list of costs has at most {MOST_INTERVALS}")));
+            if values.len() == MAX_INTERVALS {
+                return Err(de::Error::custom(format!("a list of costs has at most {MAX_INTERVALS}")));
             }
             values.push(checked::<A::Error>(value)?);
         }

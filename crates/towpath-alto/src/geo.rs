@@ -51,7 +51,7 @@ const LATITUDE_AT: [Path; 2] = [&[Key("location"), Key("latitude")], &[Key("lati
 const LONGITUDE_AT: [Path; 2] = [&[Key("location"), Key("longitude")], &[Key("longitude")]];
 
 /// Maximum length of a city name in bytes; longer ones are ignored.
-const LONGEST_CITY: usize = 256;
+const MAX_CITY: usize = 256;
 
 /// Number of records examined to determine which properties a database provides.
 const EXAMINED: usize = 1000;
@@ -149,7 +149,7 @@ impl<'a> Location<'a> {
 
     /// Returns the English name of the city.
     pub fn city(&self) -> Option<&'a str> {
-        self.text(&CITY_AT).filter(|name| (1..=LONGEST_CITY).contains(&name.len()))
+        self.text(&CITY_AT).filter(|name| (1..=MAX_CITY).contains(&name.len()))
     }
 
     /// Returns the value of the named property.

@@ -108,7 +108,7 @@ pub(crate) fn system(hop: &Hop) -> String {
 }
 
 /// Maximum number of consecutive routers; more are treated as a routing loop.
-const MOST_ROUTERS: usize = 64;
+const MAX_ROUTERS: usize = 64;
 
 /// One end of paths with its router and attachments, looked up once however many pairs include it.
 #[derive(Debug, Clone)]
@@ -270,7 +270,7 @@ fn along<'a>(
     destination: IpAddr,
 ) -> Option<Vec<Element>> {
     let mut elements = Vec::new();
-    for _ in 0..MOST_ROUTERS {
+    for _ in 0..MAX_ROUTERS {
         if let Some(next_hop) = way.next_hop {
             elements.push(Element::Link { router: router.clone(), next_hop });
         }

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 pub use crate::answer::Answer;
 use crate::{
     calendared,
-    cost::{CostCapabilities, CostMode, CostType, MOST_TYPES},
+    cost::{CostCapabilities, CostMode, CostType, MAX_TYPES},
     delegation::{Delegate, Nobody},
     entity::Property,
     fields::Fields,
@@ -76,11 +76,11 @@ pub struct Caller<'a> {
 }
 
 /// Maximum number of endpoint or PID pairs per request: the full mesh of 700 storages.
-pub const MOST_PAIRS: usize = 500_000;
+pub const MAX_PAIRS: usize = 500_000;
 
 /// Returns the error for a `field` that names too many pairs.
 fn too_many_pairs(fields: Fields<'_>, field: &str, pairs: usize) -> Problem {
-    fields.refuse_present(field, &format!("at most {MOST_PAIRS} pairs are allowed per request, got {pairs}"))
+    fields.refuse_present(field, &format!("at most {MAX_PAIRS} pairs are allowed per request, got {pairs}"))
 }
 
 impl Resource {
@@ -142,7 +142,7 @@ impl Resource {
             }
             _ => cost_types(world.metrics()),
         };
-        let max_cost_types = cost_types.len().min(MOST_TYPES);
+        let max_cost_types = cost_types.len().min(MAX_TYPES);
         CostCapabilities { max_cost_types, testable: cost_types.clone(), cost_types }
     }
 

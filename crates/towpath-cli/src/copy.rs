@@ -36,7 +36,7 @@ const LOST_GENERATIONS: usize = 2;
 const GENERATION: usize = 192;
 
 /// So many files make a generation, even if fewer are copied at once.
-const LEAST_GENERATION: usize = 8;
+const MIN_GENERATION: usize = 8;
 
 /// The remaining files, where known without a listing: they are reported as failures when the copy gives up.
 #[derive(Debug, Clone, Default)]
@@ -214,7 +214,7 @@ pub(crate) async fn run_jobs(
     reporter: &mut Reporter,
     total: &mut Total,
 ) -> Result<(), Failure> {
-    let generation = options.files.unwrap_or(GENERATION).max(LEAST_GENERATION);
+    let generation = options.files.unwrap_or(GENERATION).max(MIN_GENERATION);
     let watch = Watch::begin(mover);
     let jobs = if let Some(rest) = &rest { rest.of(jobs) } else { jobs };
     let mut outcomes = std::pin::pin!(Arc::clone(mover).run(jobs));

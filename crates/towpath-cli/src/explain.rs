@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use towpath_mover::{Account, Leg, LegTotal, Verdict};
 
 /// A share of the time below this is not worth a line.
-const LEAST_SHARE: f64 = 0.005;
+const MIN_SHARE: f64 = 0.005;
 
 /// Duration in seconds after which the verdict of a copy is always printed.
 const LONG_S: f64 = 10.0;
@@ -26,7 +26,7 @@ fn write(account: &Account, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "where {:.2} s went:", account.seconds)?;
     for (cause, leg, seconds) in account.spent() {
         let share = seconds / account.seconds.max(1e-9);
-        if share >= LEAST_SHARE {
+        if share >= MIN_SHARE {
             let leg = leg.map_or("", |leg| match leg {
                 Leg::In => " (from the source)",
                 Leg::Out => " (to the destination)",

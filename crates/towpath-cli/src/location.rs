@@ -62,7 +62,7 @@ impl StoreResolver {
             },
             waits: Waits::new(|what| complain(what)),
             // The mover limits the bytes in flight by the path.
-            window_bytes: towpath_mover::MOST_BYTES as usize,
+            window_bytes: towpath_mover::MAX_BYTES as usize,
             ..ClientOptions::default()
         };
         Self {

@@ -9,13 +9,13 @@ use towpath_store::sys::clock::Instant;
 use crate::output;
 
 /// So many files have lines of their own, at most.
-pub(crate) const MOST_FILES: usize = 8;
+pub(crate) const MAX_FILES: usize = 8;
 
 /// What a rate is averaged over: long enough to be read, short enough to see it change.
 const SMOOTHING: Duration = Duration::from_secs(4);
 
 /// Columns that a file's name gets, at least, beside how far it has come.
-const LEAST_NAME: usize = 12;
+const MIN_NAME: usize = 12;
 
 /// A rate of late.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ pub(crate) fn lines(
     (rows, columns): (usize, usize),
 ) -> Vec<String> {
     // The cursor, the total, and the number of omitted files need a row each.
-    let room = rows.saturating_sub(3).min(MOST_FILES);
+    let room = rows.saturating_sub(3).min(MAX_FILES);
     let mut lines: Vec<_> = files.iter().take(room).map(|file| file.line(columns)).collect();
     if count > lines.len() && !lines.is_empty() {
         lines.push(format!("… and {} more", count - lines.len()));
@@ -95,7 +95,7 @@ impl FileLine {
         let percent = format!("{:>4} %", (arrived_bytes * 100).checked_div(*bytes).unwrap_or(100));
         let sizes = format!("{percent}  {:>10} of {:>10}", output::size(*arrived_bytes), output::size(*bytes));
         let wide = columns.saturating_sub(measure_text_width(&sizes) + 1);
-        let (told, room) = match wide >= LEAST_NAME {
+        let (told, room) = match wide >= MIN_NAME {
             true => (sizes, wide),
             false => (percent, columns.saturating_sub(7)),
         };

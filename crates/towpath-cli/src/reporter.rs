@@ -152,7 +152,7 @@ impl Reporter {
         let advance = progress.now();
         let bytes_per_s = self.meter.rate(clock::now(), advance.moved_bytes);
         if self.is_watched {
-            let (active, count) = progress.active(progress::MOST_FILES);
+            let (active, count) = progress.active(progress::MAX_FILES);
             let files: Vec<_> = active.iter().map(|file| FileLine::from(&**file)).collect();
             screen::show(&progress::lines(&advance, bytes_per_s, (&files, count), screen::size()));
         }

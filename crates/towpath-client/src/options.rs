@@ -46,7 +46,7 @@ pub struct ClientOptions {
 }
 
 /// What must come of an answer within the time of a stall, in bytes: a server that sends less only keeps us waiting.
-pub(crate) const LEAST_PROGRESS_BYTES: usize = 4 << 10;
+pub(crate) const MIN_PROGRESS_BYTES: usize = 4 << 10;
 
 impl Default for ClientOptions {
     fn default() -> Self {

@@ -12,9 +12,9 @@ use towpath_store::sys::clock::{self, Instant};
 /// How long a client waits before it says so.
 pub(crate) const FIRST_NOTICE: Duration = Duration::from_secs(2);
 
-/// How long it then says no more about the same server. Each further pause is twice as long, up to [`LONGEST_PAUSE`].
+/// How long it then says no more about the same server. Each further pause is twice as long, up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(120);
+const MAX_PAUSE: Duration = Duration::from_secs(120);
 
 /// After this long without a word about a server, the next wait is a new one.
 const FORGOTTEN: Duration = Duration::from_secs(300);
@@ -83,7 +83,7 @@ impl Told {
         servers.retain(|_, (last, _)| now - *last < FORGOTTEN);
         match servers.get_mut(server) {
             Some((last, pause)) if now - *last >= *pause => {
-                (*last, *pause) = (now, (*pause * 2).min(LONGEST_PAUSE));
+                (*last, *pause) = (now, (*pause * 2).min(MAX_PAUSE));
                 true
             }
             Some(_) => false,

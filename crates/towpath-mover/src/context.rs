@@ -54,7 +54,7 @@ impl CopyContext {
             progress: Progress::new(observer),
             stages: Stages::new(),
             limit: Limit::new(options.limit_bytes_per_s),
-            window: Window::new(pace::LEAST_BYTES.min(options.window_bytes)),
+            window: Window::new(pace::MIN_BYTES.min(options.window_bytes)),
             pace: Pace::new(options.client.clone(), options.window_bytes, options.nice),
             third_party_permits: Semaphore::new(MAX_THIRD_PARTY_COPIES),
             options,

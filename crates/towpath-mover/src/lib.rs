@@ -47,7 +47,7 @@ pub use copied::{Copied, Route};
 pub use filter::{Filter, PatternError};
 pub use mover::{Mover, Outcome};
 pub use options::Options;
-pub use pace::MOST_BYTES;
+pub use pace::MAX_BYTES;
 pub use place::{Place, Server};
 pub use progress::{Active, Advance, Nobody, Observer, Part, Progress};
 pub use removal::Removal;

@@ -23,7 +23,7 @@ pub struct Options {
     pub third_party: ThirdParty,
     /// Maximum number of open files, at least one. It protects the descriptors of the process; the window limits the bytes in flight.
     pub max_files: usize,
-    /// Maximum number of bytes in flight: [`crate::MOST_BYTES`], or less in a process with several independent movers.
+    /// Maximum number of bytes in flight: [`crate::MAX_BYTES`], or less in a process with several independent movers.
     pub window_bytes: u64,
     /// Rate limit in bytes per second, if any.
     pub limit_bytes_per_s: Option<u64>,

@@ -20,16 +20,16 @@ use crate::{
 };
 
 /// The least window: what keeps two disks and a processor's caches busy where there is no distance.
-pub(crate) const LEAST_BYTES: u64 = 16 << 20;
+pub(crate) const MIN_BYTES: u64 = 16 << 20;
 
 /// The least window on a long path, so that it is not the window that has to open first: 1 Gbit/s over 500 ms.
-const LEAST_LONG_BYTES: u64 = 64 << 20;
+const MIN_LONG_BYTES: u64 = 64 << 20;
 
 /// A round trip of this length or more makes a path long.
 pub(crate) const LONG: Duration = Duration::from_millis(10);
 
 /// The largest window: a rate of 5 Gbit/s over 200 ms, twice. It is also the most memory that data may take which the destination does not take.
-pub const MOST_BYTES: u64 = 256 << 20;
+pub const MAX_BYTES: u64 = 256 << 20;
 
 /// Ratio of the window to the capacity of the path: one capacity is in transit, one is being written and requested.
 const GAIN: f64 = 2.0;
@@ -38,7 +38,7 @@ const GAIN: f64 = 2.0;
 const ROUNDS: usize = 10;
 
 /// The shortest round; below it rates are those of bursts.
-const LEAST_ROUND: Duration = Duration::from_millis(20);
+const MIN_ROUND: Duration = Duration::from_millis(20);
 
 /// Fits the window, and the number of connections, to the path.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Pace {
         }
         let tuner = Tuner::new(client.as_ref().map_or(1, |client| client.lanes()), nice);
         let (started, rates) = (clock::now(), VecDeque::new());
-        let round = Round { started, moved: 0, length: LEAST_ROUND, rates, tuner };
+        let round = Round { started, moved: 0, length: MIN_ROUND, rates, tuner };
         Self { client, most, round: Mutex::new(round) }
     }
 
@@ -129,11 +129,11 @@ impl Round {
             self.rates.pop_front();
         }
         self.rates.push_back(rate);
-        (self.started, self.moved, self.length) = (now, moved, round_trip.max(LEAST_ROUND));
+        (self.started, self.moved, self.length) = (now, moved, round_trip.max(MIN_ROUND));
         let best = self.best();
         let holds = best * round_trip.as_secs_f64();
-        let least = if round_trip < LONG { LEAST_BYTES } else { LEAST_LONG_BYTES };
-        (best > 0.0).then(|| ((GAIN * holds) as u64).clamp(least, MOST_BYTES))
+        let least = if round_trip < LONG { MIN_BYTES } else { MIN_LONG_BYTES };
+        (best > 0.0).then(|| ((GAIN * holds) as u64).clamp(least, MAX_BYTES))
     }
 }
 
@@ -163,7 +163,7 @@ mod tests {
     /// Returns the windows after several rounds, each of which moves as much as the last window and the path's rate
     /// (in bytes per round) permit.
     fn windows(round_trip: Duration, rates: &[u64]) -> Vec<u64> {
-        let (mut now, mut moved, mut window) = (clock::now(), 0, LEAST_BYTES);
+        let (mut now, mut moved, mut window) = (clock::now(), 0, MIN_BYTES);
         let tuner = Tuner::new(1, false);
         let mut round = Round { started: now, moved, length: RTT, rates: VecDeque::new(), tuner };
         let mut windows = Vec::new();
@@ -189,19 +189,19 @@ mod tests {
         rates.extend([1 << 20; 12]);
         let windows = windows(RTT, &rates);
         assert_eq!((windows[5], windows[12]), (200 << 20, 200 << 20));
-        assert_eq!(windows[16], LEAST_LONG_BYTES);
+        assert_eq!(windows[16], MIN_LONG_BYTES);
     }
 
     #[test]
     fn where_there_is_no_distance_it_stays_small() {
-        assert_eq!(windows(Duration::from_micros(50), &[1 << 30; 3]), [LEAST_BYTES; 3]);
+        assert_eq!(windows(Duration::from_micros(50), &[1 << 30; 3]), [MIN_BYTES; 3]);
     }
 
     /// Returns the lesson of a path after a minute, if the first sample showed a long path.
     async fn found_with(client: &Arc<Client>) -> Option<Lesson> {
-        let pace = Pace::new(Some(Arc::clone(client)), MOST_BYTES, false);
+        let pace = Pace::new(Some(Arc::clone(client)), MAX_BYTES, false);
         pace.round().tuner.observe(clock::now(), 0, RTT, None);
-        let window = Window::new(LEAST_BYTES);
+        let window = Window::new(MIN_BYTES);
         for _ in 0..600 {
             tokio::time::advance(RTT).await;
             pace.adapt(&window, None);

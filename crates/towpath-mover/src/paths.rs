@@ -12,10 +12,10 @@ use towpath_store::sys::disk::{self, Maker};
 const KEPT_S: i64 = 30 * 24 * 3600;
 
 /// Paths that are remembered; of more, those that were used last.
-const MOST_PATHS: usize = 1000;
+const MAX_PATHS: usize = 1000;
 
 /// A larger file is none of ours, in bytes.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// What a copy found out about its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(crate) fn note(file: &Path, ends: &str, lesson: Lesson, now_s: i64) -> io::R
     lines.retain(|line| line.ends != ends);
     lines.push(Line { ends: ends.to_owned(), lesson, unix_s: now_s });
     lines.sort_by_key(|line| std::cmp::Reverse(line.unix_s));
-    lines.truncate(MOST_PATHS);
+    lines.truncate(MAX_PATHS);
     if let Some(directory) = file.parent() {
         fs::create_dir_all(directory)?;
     }
@@ -65,7 +65,7 @@ pub(crate) fn note(file: &Path, ends: &str, lesson: Lesson, now_s: i64) -> io::R
 
 /// The lines of `file` that are not too old.
 fn lines(file: &Path, now_s: i64) -> Vec<Line> {
-    let bytes = disk::read_regular(file, MOST_BYTES, Maker::Anybody).unwrap_or_else(|error| {
+    let bytes = disk::read_regular(file, MAX_BYTES, Maker::Anybody).unwrap_or_else(|error| {
         if error.kind() != io::ErrorKind::NotFound {
             tracing::debug!(file = %file.display(), %error, "what is known of paths cannot be read");
         }
@@ -73,7 +73,7 @@ fn lines(file: &Path, now_s: i64) -> Vec<Line> {
     });
     let text = String::from_utf8_lossy(&bytes);
     let fresh = |line: &Line| (now_s - KEPT_S..=now_s).contains(&line.unix_s);
-    text.lines().filter_map(Line::parse).filter(fresh).take(MOST_PATHS).collect()
+    text.lines().filter_map(Line::parse).filter(fresh).take(MAX_PATHS).collect()
 }
 
 impl Line {
@@ -137,10 +137,10 @@ mod tests {
     fn the_paths_used_last_stay() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("paths");
-        for number in 0..MOST_PATHS as i64 + 1 {
+        for number in 0..MAX_PATHS as i64 + 1 {
             note(&file, &format!("root://{number}/ -"), lesson(1), NOW_S + number).unwrap();
         }
-        let later = NOW_S + 2 * MOST_PATHS as i64;
+        let later = NOW_S + 2 * MAX_PATHS as i64;
         assert_eq!(recall(&file, "root://0/ -", later), None);
         assert_eq!(recall(&file, "root://1/ -", later), Some(lesson(1)));
     }

@@ -39,7 +39,7 @@ const NOISE: f64 = 1.1;
 const OPENING: u32 = 10;
 
 /// The shortest time over which a rate is measured, and how many round trips it lasts at least.
-const LEAST_MEASURE: Duration = Duration::from_millis(500);
+const MIN_MEASURE: Duration = Duration::from_millis(500);
 const MEASURE: u32 = 5;
 
 /// Minimum ratio of the remaining time, at the present rate, to the duration of a trial.
@@ -47,7 +47,7 @@ const WORTH: f64 = 3.0;
 
 /// How long the search rests after it was in vain for the first time; twice as long each time after.
 const FIRST_REST: Duration = Duration::from_secs(10);
-const LONGEST_REST: Duration = Duration::from_secs(160);
+const MAX_REST: Duration = Duration::from_secs(160);
 
 /// Chooses the number of connections of one path.
 #[derive(Debug)]
@@ -143,10 +143,10 @@ impl Tuner {
             Phase::Unknown => self.try_out(self.remembered.unwrap_or(0).max(self.first), now, round_trip),
             Phase::Opening { until } if now < until => {}
             Phase::Opening { .. } => self.measure(now, moved),
-            Phase::Measuring { since, .. } if now - since < LEAST_MEASURE.max(MEASURE * round_trip) => {}
+            Phase::Measuring { since, .. } if now - since < MIN_MEASURE.max(MEASURE * round_trip) => {}
             Phase::Measuring { since, moved: before } => {
                 let rate = moved.saturating_sub(before) as f64 / (now - since).as_secs_f64();
-                let trial = OPENING * round_trip + LEAST_MEASURE.max(MEASURE * round_trip);
+                let trial = OPENING * round_trip + MIN_MEASURE.max(MEASURE * round_trip);
                 let is_worth_it = ahead.is_none_or(|ahead| ahead as f64 > rate * WORTH * trial.as_secs_f64());
                 self.judge(rate, is_worth_it, now, round_trip);
             }
@@ -196,7 +196,7 @@ impl Tuner {
         }
         self.lanes = self.base.map_or(self.lanes, |(lanes, _)| lanes);
         self.has_found = true;
-        self.rest = (self.rest * 2).min(LONGEST_REST);
+        self.rest = (self.rest * 2).min(MAX_REST);
         self.direction = match self.direction {
             Direction::More if self.lanes > self.first => Direction::Fewer,
             _ => Direction::More,

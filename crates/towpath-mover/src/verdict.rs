@@ -110,7 +110,7 @@ fn words(cause: Cause, leg: Option<Leg>, total: &LegTotal) -> (String, Option<St
             )),
         ),
         Cause::MoverWindow => (
-            format!("towpath did not ask for more; it has at most {} in flight", mib(crate::MOST_BYTES)),
+            format!("towpath did not ask for more; it has at most {} in flight", mib(crate::MAX_BYTES)),
             Some("several copies side by side go further; if the path holds less than that, please report it".into()),
         ),
         Cause::Loss => {

@@ -64,11 +64,11 @@ pub struct TcpInfo {
     pub most_receive_buffer: u64,
 }
 
-/// A path has a queue if its smoothed round trip exceeds the minimum by this factor plus [`LEAST_QUEUE`].
+/// A path has a queue if its smoothed round trip exceeds the minimum by this factor plus [`MIN_QUEUE`].
 pub const QUEUE: f64 = 1.25;
 
 /// What a round trip may take longer for other reasons than a queue.
-const LEAST_QUEUE: Duration = Duration::from_millis(1);
+const MIN_QUEUE: Duration = Duration::from_millis(1);
 
 /// A congestion control, as far as it matters how it takes losses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -163,7 +163,7 @@ impl FromStr for TcpInfo {
 impl TcpInfo {
     /// Returns whether data wait in a queue on the path, judged by the smoothed round trip.
     pub fn has_queue(&self) -> bool {
-        self.rtt > self.min_rtt.mul_f64(QUEUE) + LEAST_QUEUE
+        self.rtt > self.min_rtt.mul_f64(QUEUE) + MIN_QUEUE
     }
 
     fn take(&mut self, key: &str, number: u64) {

@@ -27,7 +27,7 @@ const DIRECTORY: &str = "/run/towpath-wan";
 const OWN_PREFIX: &str = "run-";
 
 /// A request is a few hundred bytes, a report of 64 hosts 2 MiB.
-const MOST_LINE_BYTES: u64 = 16 << 20;
+const MAX_LINE_BYTES: u64 = 16 << 20;
 
 /// Both sides are on this machine: longer than this only a stopped process takes.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -237,7 +237,7 @@ fn write_line(mut stream: &UnixStream, message: &impl Serialize) -> io::Result<(
 
 fn read_line<T: for<'de> Deserialize<'de>>(stream: &UnixStream) -> io::Result<T> {
     let mut line = String::new();
-    BufReader::new(stream.take(MOST_LINE_BYTES)).read_line(&mut line)?;
+    BufReader::new(stream.take(MAX_LINE_BYTES)).read_line(&mut line)?;
     Ok(serde_json::from_str(&line)?)
 }
 

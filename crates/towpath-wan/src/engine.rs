@@ -28,18 +28,18 @@ use crate::{
     error::Error,
     link::{LinkCounters, LinkSettings},
     network::{HostIndex, LinkName, Network, NetworkCounters},
-    segment::MOST_BYTES,
+    segment::MAX_BYTES,
 };
 
 /// Smaller packets are copied: acknowledgements under way would each hold the room for a whole super-packet.
-const LEAST_WHOLE_BYTES: usize = MOST_BYTES / 2;
+const MIN_WHOLE_BYTES: usize = MAX_BYTES / 2;
 
 /// Maximum number of packets read from one device before other devices and due packets.
 const READS_IN_A_ROW: usize = 32;
 
 /// The engine wakes before a packet is due by its recent wake-up latency, but by no more than this: an idle virtual
 /// machine takes 100 to 300 µs from the timer to the thread. It spends the rest polling the devices.
-const MOST_LEAD_NS: u64 = 200_000;
+const MAX_LEAD_NS: u64 = 200_000;
 
 /// The least lateness is forgotten by so much with each wake-up by the timer, so that it follows a machine that gets slower.
 const LATENESS_CREEP_NS: u64 = 5_000;
@@ -113,7 +113,7 @@ impl Engine {
             devices: devices.into_iter().map(Some).collect(),
             wake: Arc::clone(&wake),
             asked,
-            room: Vec::with_capacity(MOST_BYTES),
+            room: Vec::with_capacity(MAX_BYTES),
             lead_ns: 0,
             least_late_ns: 0,
             waking_ns: 0,
@@ -164,8 +164,8 @@ fn wake(eventfd: &OwnedFd) {
 
 /// The packet that was read into `room`, which is empty then.
 fn take_out(room: &mut Vec<u8>) -> Vec<u8> {
-    if room.len() >= LEAST_WHOLE_BYTES {
-        return mem::replace(room, Vec::with_capacity(MOST_BYTES));
+    if room.len() >= MIN_WHOLE_BYTES {
+        return mem::replace(room, Vec::with_capacity(MAX_BYTES));
     }
     let packet = room.as_slice().to_vec();
     room.clear();
@@ -307,7 +307,7 @@ impl Carrier {
         waited.extend(self.devices.iter().flatten().map(|device| PollFd::new(device, PollFlags::IN)));
         match poll(&mut waited, timeout.as_ref()) {
             Ok(0) => {
-                let late_ns = now_ns().saturating_sub(wake_ns.unwrap_or(u64::MAX)).min(MOST_LEAD_NS);
+                let late_ns = now_ns().saturating_sub(wake_ns.unwrap_or(u64::MAX)).min(MAX_LEAD_NS);
                 self.lead_ns = (self.lead_ns * 7 + late_ns) / 8;
                 self.least_late_ns = late_ns.min(self.least_late_ns + LATENESS_CREEP_NS);
             }
@@ -330,13 +330,13 @@ mod tests {
 
     #[test]
     fn a_small_packet_holds_no_more_than_it_is() {
-        let mut room = Vec::with_capacity(MOST_BYTES);
+        let mut room = Vec::with_capacity(MAX_BYTES);
         room.extend_from_slice(&[7; 60]);
         let small = take_out(&mut room);
         assert_eq!((small.as_slice(), small.capacity()), (&[7; 60][..], 60));
-        assert_eq!((room.len(), room.capacity()), (0, MOST_BYTES));
-        room.resize(MOST_BYTES, 8);
-        assert_eq!(take_out(&mut room), [8; MOST_BYTES]);
-        assert_eq!((room.len(), room.capacity()), (0, MOST_BYTES));
+        assert_eq!((room.len(), room.capacity()), (0, MAX_BYTES));
+        room.resize(MAX_BYTES, 8);
+        assert_eq!(take_out(&mut room), [8; MAX_BYTES]);
+        assert_eq!((room.len(), room.capacity()), (0, MAX_BYTES));
     }
 }

@@ -41,10 +41,10 @@ use crate::{engine::Engine, host::HostSettings, network::Network};
 const USUAL_MTU_BYTES: u16 = 1500;
 
 /// IPv6 demands as much of a link (RFC 8200 §5).
-const LEAST_MTU_BYTES: u16 = 1280;
+const MIN_MTU_BYTES: u16 = 1280;
 
 /// Jumbo frames.
-const MOST_MTU_BYTES: u16 = 9000;
+const MAX_MTU_BYTES: u16 = 9000;
 
 /// How to make a [`Wan`].
 #[derive(Debug, Clone)]
@@ -124,13 +124,13 @@ impl Builder {
     }
 
     fn check(&self) -> Result<(), Error> {
-        if !(2..=network::MOST_HOSTS).contains(&self.hosts) {
-            return Err(Error::Invalid(format!("a WAN has 2 to {} hosts, not {}", network::MOST_HOSTS, self.hosts)));
+        if !(2..=network::MAX_HOSTS).contains(&self.hosts) {
+            return Err(Error::Invalid(format!("a WAN has 2 to {} hosts, not {}", network::MAX_HOSTS, self.hosts)));
         }
-        if !(LEAST_MTU_BYTES..=MOST_MTU_BYTES).contains(&self.kernel.mtu_bytes) {
+        if !(MIN_MTU_BYTES..=MAX_MTU_BYTES).contains(&self.kernel.mtu_bytes) {
             let mtu_bytes = self.kernel.mtu_bytes;
             return Err(Error::Invalid(format!(
-                "packets are of {LEAST_MTU_BYTES} to {MOST_MTU_BYTES} bytes, not {mtu_bytes}"
+                "packets are of {MIN_MTU_BYTES} to {MAX_MTU_BYTES} bytes, not {mtu_bytes}"
             )));
         }
         let links = self.links.iter().map(|(_, settings)| settings);

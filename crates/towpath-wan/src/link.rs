@@ -16,7 +16,7 @@ use crate::{
 
 /// A run is closed when the link has been busy with it for so long: what a slow link carries arrives in small pieces, as it does on a
 /// real one, instead of 64 KiB at a stroke. At 1 Gbit/s these are 16 segments.
-const LONGEST_RUN_NS: u64 = 200_000;
+const MAX_RUN_NS: u64 = 200_000;
 
 /// What one direction of a link is like.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -84,11 +84,11 @@ impl LinkSettings {
     fn queue_bytes(&self) -> u64 {
         match (self.queue, self.rate) {
             (Queue::Bytes(bytes), _) => bytes,
-            (Queue::Bdp, None) => Queue::LEAST_BDP_BYTES,
+            (Queue::Bdp, None) => Queue::MIN_BDP_BYTES,
             (Queue::Bdp, Some(rate)) => {
                 // At most 10¹² bit/s times two minutes.
                 let bits = u128::from(rate.bits_per_s()) * self.delay.as_nanos() * 2 / 1_000_000_000;
-                ((bits / 8) as u64).max(Queue::LEAST_BDP_BYTES)
+                ((bits / 8) as u64).max(Queue::MIN_BDP_BYTES)
             }
         }
     }
@@ -205,7 +205,7 @@ impl Link {
             let fate = self.fate(is_down, now_ns, train.wire_bytes(segment));
             if let Fate::Passed(left_ns) = fate
                 && let Some((run, run_began_ns)) = &mut open
-                && left_ns.saturating_sub(*run_began_ns) <= LONGEST_RUN_NS
+                && left_ns.saturating_sub(*run_began_ns) <= MAX_RUN_NS
             {
                 run.segments.end = segment + 1;
                 run.at_ns = left_ns;

@@ -22,10 +22,10 @@ use crate::{
 
 /// Maximum memory for packets in flight: 8 Gbit/s for 2 s. Further packets are dropped and counted separately from
 /// those dropped by links.
-const MOST_HELD_BYTES: usize = 2 << 30;
+const MAX_HELD_BYTES: usize = 2 << 30;
 
 /// The most hosts: the number of a host is the last byte of its address.
-pub(crate) const MOST_HOSTS: usize = 64;
+pub(crate) const MAX_HOSTS: usize = 64;
 
 /// The address of a host, from the range for benchmarks (RFC 2544 §C.2.2, RFC 6890).
 pub(crate) fn address_v4(host: HostIndex) -> Ipv4Addr {
@@ -46,7 +46,7 @@ impl HostIndex {
     /// The host that people call `number`, from 1 to 64; none for other numbers.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
-        (1..=MOST_HOSTS).contains(&usize::from(number)).then(|| Self(number - 1))
+        (1..=MAX_HOSTS).contains(&usize::from(number)).then(|| Self(number - 1))
     }
 
     /// Its name on command lines, and the last part of its addresses: from 1.
@@ -125,7 +125,7 @@ impl Network {
     /// Hosts whose pairs all have such a link in each direction, and transparent access links.
     pub(crate) fn new(hosts: usize, pair: &LinkSettings, seed: u64) -> Self {
         let hosts: Vec<HostIndex> =
-            (1..=hosts.min(MOST_HOSTS)).filter_map(|number| HostIndex::from_number(number as u8)).collect();
+            (1..=hosts.min(MAX_HOSTS)).filter_map(|number| HostIndex::from_number(number as u8)).collect();
         let count = hosts.len();
         // Each link has its own row of chances, whatever happens on the others.
         let links = |settings: &LinkSettings, first: usize, count: usize| {
@@ -259,7 +259,7 @@ impl Network {
 
     fn hold(&mut self, mut packet: UnderWay) {
         let bytes = packet.packet.bytes().len();
-        if self.held_bytes + bytes > MOST_HELD_BYTES {
+        if self.held_bytes + bytes > MAX_HELD_BYTES {
             self.counters.overflow_packets += 1;
             return;
         }

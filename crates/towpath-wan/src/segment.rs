@@ -19,13 +19,13 @@ use std::{
 pub(crate) const VNET_BYTES: usize = 10;
 
 /// Maximum result of one read in bytes: the kernel limits a super-packet to 64 KiB of IP by default.
-pub(crate) const MOST_BYTES: usize = VNET_BYTES + (64 << 10);
+pub(crate) const MAX_BYTES: usize = VNET_BYTES + (64 << 10);
 
 /// Preamble and delimiter 8, header 14, checksum 4, gap 12.
 const ETHERNET_BYTES: u64 = 38;
 
 /// What Ethernet pads short packets to, without its header and checksum.
-const LEAST_IP_BYTES: u64 = 46;
+const MIN_IP_BYTES: u64 = 46;
 
 const NEEDS_CHECKSUM: u8 = 1;
 const GSO_NONE: u8 = 0;
@@ -60,7 +60,7 @@ impl Train {
     /// What a segment takes on Ethernet, from the preamble to the gap.
     pub(crate) fn wire_bytes(&self, segment: u32) -> u64 {
         let payload = self.payload(&(segment..segment + 1));
-        (u64::from(self.header_bytes) + payload.len() as u64).max(LEAST_IP_BYTES) + ETHERNET_BYTES
+        (u64::from(self.header_bytes) + payload.len() as u64).max(MIN_IP_BYTES) + ETHERNET_BYTES
     }
 
     /// A packet that cannot be divided.

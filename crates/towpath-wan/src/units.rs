@@ -79,7 +79,7 @@ pub enum Queue {
 
 impl Queue {
     /// The least that [`Queue::Bdp`] gives.
-    pub const LEAST_BDP_BYTES: u64 = 1 << 20;
+    pub const MIN_BDP_BYTES: u64 = 1 << 20;
 }
 
 impl fmt::Display for Queue {

@@ -18,11 +18,11 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// Maximum number of directories read, and of links to follow from the first.
-const MOST_DIRECTORIES: usize = 32;
-const MOST_LINKS: usize = 4;
+const MAX_DIRECTORIES: usize = 32;
+const MAX_LINKS: usize = 4;
 
 /// Maximum size of a linked directory, in bytes: thousands of resources. All together are limited to the maximum of the first.
-const MAX_LINKED_BYTES: usize = MAX_ANSWER_BYTES / MOST_DIRECTORIES;
+const MAX_LINKED_BYTES: usize = MAX_ANSWER_BYTES / MAX_DIRECTORIES;
 
 /// Fraction of a call's time limit for reading all linked directories, so that other servers cannot use it up.
 const SHARE_OF_LINKED: u32 = 3;
@@ -54,8 +54,8 @@ impl Asker {
         let mut directory = self.directory(&self.ird, MAX_ANSWER_BYTES, limit).await?;
         let end = clock::now() + limit / SHARE_OF_LINKED;
         let mut met = BTreeSet::from([self.ird.clone()]);
-        let mut left = MOST_DIRECTORIES - 1;
-        for _ in 0..MOST_LINKS {
+        let mut left = MAX_DIRECTORIES - 1;
+        for _ in 0..MAX_LINKS {
             let new = directory.linked().filter(|uri| met.insert((*uri).to_owned())).take(left);
             let new: Vec<String> = new.map(str::to_owned).collect();
             if new.is_empty() {

@@ -5,8 +5,8 @@ use std::{collections::HashMap, sync::Arc};
 use crate::{Document, Question};
 
 /// Maximum number and total size in bytes (as sent) of cached responses. The least recently used one is evicted.
-const MOST_ANSWERS: usize = 64;
-const MOST_BYTES: usize = 128 << 20;
+const MAX_ANSWERS: usize = 64;
+const MAX_BYTES: usize = 128 << 20;
 
 /// Key of a response.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -57,10 +57,10 @@ impl Cache {
     pub(super) fn put(&mut self, key: Key, document: Arc<Document>, bytes: usize) {
         self.remove(&key);
         let bytes = bytes + key.bytes();
-        if document.etag.is_none() || bytes > MOST_BYTES {
+        if document.etag.is_none() || bytes > MAX_BYTES {
             return;
         }
-        while self.answers.len() >= MOST_ANSWERS || self.bytes + bytes > MOST_BYTES {
+        while self.answers.len() >= MAX_ANSWERS || self.bytes + bytes > MAX_BYTES {
             let oldest = self.answers.iter().min_by_key(|(_, kept)| kept.use_);
             let oldest = oldest.map(|(key, _)| key.clone()).expect("an empty cache has room");
             self.remove(&oldest);
@@ -94,16 +94,16 @@ mod tests {
     #[test]
     fn of_many_answers_those_are_kept_that_are_asked_for() {
         let mut cache = Cache::default();
-        for name in 0..MOST_ANSWERS {
+        for name in 0..MAX_ANSWERS {
             cache.put(key(name), document(Some("e")), 1);
         }
         assert!(cache.get(&key(0)).is_some());
         cache.put(key(100), document(Some("e")), 1);
         assert!(cache.get(&key(0)).is_some() && cache.get(&key(1)).is_none());
-        assert_eq!(cache.answers.len(), MOST_ANSWERS);
-        cache.put(key(101), document(Some("e")), MOST_BYTES - key(101).bytes());
-        assert_eq!((cache.answers.len(), cache.bytes), (1, MOST_BYTES));
-        cache.put(key(102), document(Some("e")), MOST_BYTES);
+        assert_eq!(cache.answers.len(), MAX_ANSWERS);
+        cache.put(key(101), document(Some("e")), MAX_BYTES - key(101).bytes());
+        assert_eq!((cache.answers.len(), cache.bytes), (1, MAX_BYTES));
+        cache.put(key(102), document(Some("e")), MAX_BYTES);
         assert!(cache.get(&key(101)).is_some() && cache.get(&key(102)).is_none(), "it would be too long");
     }
 

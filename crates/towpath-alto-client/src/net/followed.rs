@@ -25,7 +25,7 @@ const OFTEN: Duration = Duration::from_millis(100);
 
 /// First backoff after a failure; it doubles up to the longest one.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// Failures this far apart are not consecutive: longer than the maximum silence and backoff together.
 const STEADY: Duration = Duration::from_secs(3 * 60);
@@ -34,10 +34,10 @@ const STEADY: Duration = Duration::from_secs(3 * 60);
 const WAIT: Duration = Duration::from_secs(25);
 
 /// Maximum number of consecutive refusals of a view without any content: two views, each requested both ways.
-const MOST_REFUSALS: u32 = 4;
+const MAX_REFUSALS: u32 = 4;
 
 /// Maximum number of consecutive absences of a resource that existed before: a few minutes.
-const MOST_ABSENCES: u32 = 14;
+const MAX_ABSENCES: u32 = 14;
 
 /// Means of learning about changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -269,7 +269,7 @@ async fn by_view(mut view: Watched, teller: mpsc::Sender<Told>) -> Result<(), Al
                 let name = view.viewing.name().to_owned();
                 tell(&teller, Ok(Change { name, document })).await;
             }
-            Ok(Step::Elsewhere(trouble)) if !pauses.has_worked && pauses.failures >= MOST_REFUSALS => {
+            Ok(Step::Elsewhere(trouble)) if !pauses.has_worked && pauses.failures >= MAX_REFUSALS => {
                 return Err(trouble);
             }
             Ok(Step::Elsewhere(trouble)) => pauses.wait(&trouble).await,
@@ -371,7 +371,7 @@ impl Pauses {
 
     /// Returns whether a retry is worthwhile.
     fn bears(&self, trouble: &AltoTrouble) -> bool {
-        let is_absent = trouble.is_absence() && self.absences < MOST_ABSENCES;
+        let is_absent = trouble.is_absence() && self.absences < MAX_ABSENCES;
         self.has_worked && (trouble.is_passing() || is_absent)
     }
 
@@ -391,7 +391,7 @@ impl Pauses {
     /// Returns the next backoff: between one half and the whole of a doubling interval, by `chance`, so that clients do not
     /// retry in step.
     fn next(&mut self, chance: u64) -> Duration {
-        let longest = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
+        let longest = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(MAX_PAUSE);
         self.failures = self.failures.saturating_add(1);
         longest / 2 + longest.mul_f64((chance % 1024) as f64 / 2048.0)
     }
@@ -405,8 +405,8 @@ mod tests {
     fn who_fails_again_and_again_comes_back_less_and_less_often() {
         let mut pauses = Pauses::default();
         let waited: Vec<_> = (0..20).map(|_| pauses.next(0)).collect();
-        assert!(waited.is_sorted() && waited[0] == FIRST_PAUSE / 2 && waited[19] == LONGEST_PAUSE / 2, "{waited:?}");
-        assert!(pauses.next(1023) < LONGEST_PAUSE);
+        assert!(waited.is_sorted() && waited[0] == FIRST_PAUSE / 2 && waited[19] == MAX_PAUSE / 2, "{waited:?}");
+        assert!(pauses.next(1023) < MAX_PAUSE);
         pauses.end();
         assert_eq!(pauses.next(0), FIRST_PAUSE / 2);
     }
@@ -436,7 +436,7 @@ mod tests {
         assert!(absent.iter().all(|trouble| pauses.bears(trouble)));
         assert!(!pauses.bears(&refused("add/1/input/pids")));
         // Regardless of how long it was unreachable before.
-        for _ in 0..2 * MOST_ABSENCES {
+        for _ in 0..2 * MAX_ABSENCES {
             pauses.bear(AltoTrouble::from(Error::new(Fault::Unavailable, "it is down"))).await.unwrap();
         }
         let begun = clock::now();

@@ -12,7 +12,7 @@ use towpath_alto::{
     directory::Directory,
     fields,
     order::{Ranked, Statement, Where},
-    resource::{Answer, Caller, MOST_PAIRS},
+    resource::{Answer, Caller, MAX_PAIRS},
     world::World,
 };
 use towpath_alto_client::{Candidate, ClientError, Configuration, Ends, Question, Survey};
@@ -21,7 +21,7 @@ use towpath_alto_client::{Candidate, ClientError, Configuration, Ends, Question,
 const BASE: &str = "http://towpath.invalid/";
 
 /// Maximum number of values looked up for one table: four names for the maximum number of pairs.
-const MOST_VALUES: usize = 4 * MOST_PAIRS;
+const MAX_VALUES: usize = 4 * MAX_PAIRS;
 
 /// Why no table can be generated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,7 +30,7 @@ pub(crate) enum TableFault {
     #[error(transparent)]
     Statement(#[from] ClientError),
     /// There are too many pairs of sites and storages; the configuration must be reduced.
-    #[error("{sites} sites and {storages} storages make more than {MOST_PAIRS} pairs: name fewer")]
+    #[error("{sites} sites and {storages} storages make more than {MAX_PAIRS} pairs: name fewer")]
     TooLarge {
         /// Number of sites.
         sites: usize,
@@ -38,7 +38,7 @@ pub(crate) enum TableFault {
         storages: usize,
     },
     /// The statement uses too many names for this number of pairs; the statement must be simplified.
-    #[error("{names} names for {pairs} pairs of sites and storages make more than {MOST_VALUES} values: name fewer")]
+    #[error("{names} names for {pairs} pairs of sites and storages make more than {MAX_VALUES} values: name fewer")]
     TooManyNames {
         /// Number of names in the statement.
         names: usize,
@@ -63,7 +63,7 @@ pub(crate) type Addresses = BTreeMap<String, Option<IpAddr>>;
 
 /// Generates the table, with one line per pair. The distance of a storage is the fraction of storages ranked before it;
 /// equally good ones have equal distances. Sites and storages without an address have distance 1, behind all others. Memory:
-/// about 50 bytes for each of at most [`MOST_PAIRS`] pairs.
+/// about 50 bytes for each of at most [`MAX_PAIRS`] pairs.
 ///
 /// # Errors
 /// Returns [`TableFault`].
@@ -75,11 +75,11 @@ pub(crate) fn table(
     storages: &Addresses,
 ) -> Result<String, TableFault> {
     let pairs = sites.len().saturating_mul(storages.len());
-    if pairs > MOST_PAIRS {
+    if pairs > MAX_PAIRS {
         return Err(TableFault::TooLarge { sites: sites.len(), storages: storages.len() });
     }
     let names = statement.names().count();
-    if names.saturating_mul(pairs) > MOST_VALUES {
+    if names.saturating_mul(pairs) > MAX_VALUES {
         return Err(TableFault::TooManyNames { names, pairs });
     }
     let told = source.directory.answer(source.world, |id| format!("{BASE}{id}"));
@@ -241,13 +241,13 @@ mod tests {
     fn what_there_is_no_table_of_is_told() {
         let fault = told("BY delay_ow", &addresses(&[("CERN", "137.138.7.7")])).unwrap_err();
         assert!(matches!(&fault, TableFault::Statement(error) if error.is_askers()), "{fault}");
-        let many = (0..=MOST_PAIRS / 4).map(|number| (format!("S{number}"), Some(IpAddr::from([10, 0, 0, 1]))));
+        let many = (0..=MAX_PAIRS / 4).map(|number| (format!("S{number}"), Some(IpAddr::from([10, 0, 0, 1]))));
         let mut many: Addresses = many.collect();
         let fault = told("BY routingcost", &many).unwrap_err();
-        assert_eq!(fault, TableFault::TooLarge { sites: MOST_PAIRS / 4 + 1, storages: 4 });
+        assert_eq!(fault, TableFault::TooLarge { sites: MAX_PAIRS / 4 + 1, storages: 4 });
         many.pop_first();
         let names: Vec<String> = (0..5).map(|number| format!("name{number}")).collect();
         let fault = told(&format!("BY {}", names.join(",")), &many).unwrap_err();
-        assert_eq!(fault, TableFault::TooManyNames { names: 5, pairs: MOST_PAIRS });
+        assert_eq!(fault, TableFault::TooManyNames { names: 5, pairs: MAX_PAIRS });
     }
 }

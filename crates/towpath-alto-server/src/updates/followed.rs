@@ -13,22 +13,22 @@ use towpath_alto::{patch::Allowed, problem::Problem, resource::Resource};
 
 /// Maximum size of the latest responses and their inputs, in bytes, beyond which nothing new is followed. Ten meshes of 600
 /// storages.
-pub const MOST_BYTES: usize = 256 << 20;
+pub const MAX_BYTES: usize = 256 << 20;
 
 /// Maximum time to recompute all followed responses, beyond which nothing new is followed. No client can start to follow while
 /// a new network state is processed, which takes up to this long.
-pub const MOST_TIME: Duration = Duration::from_secs(30);
+pub const MAX_TIME: Duration = Duration::from_secs(30);
 
 /// Minimum size charged per response, because each is recomputed for each network state.
-const LEAST_BYTES: usize = 64 << 10;
+const MIN_BYTES: usize = 64 << 10;
 
 /// The responses followed by streams and views, with their versions. Equal ones are shared.
 ///
-/// Memory: [`MOST_BYTES`] plus one response, and as much again for earlier versions, shared equally between the responses and
+/// Memory: [`MAX_BYTES`] plus one response, and as much again for earlier versions, shared equally between the responses and
 /// limited by their [`Limits`]. Content counts until it has been sent; nothing new is followed while the total exceeds twice
-/// [`MOST_BYTES`]. Followed responses may grow with the network state without being dropped.
+/// [`MAX_BYTES`]. Followed responses may grow with the network state without being dropped.
 ///
-/// Time: [`MOST_TIME`] per network state as measured by the clock of [`Self::timed`], estimated from the last duration of each
+/// Time: [`MAX_TIME`] per network state as measured by the clock of [`Self::timed`], estimated from the last duration of each
 /// response, plus one response.
 #[derive(Debug)]
 pub struct Followed {
@@ -46,7 +46,7 @@ impl Followed {
     /// Creates an empty set. `limits` bounds the versions kept of each response.
     pub fn new(limits: Limits) -> Self {
         let clock = || Duration::ZERO;
-        Self { allowed, most_bytes: MOST_BYTES, clock, limits, items: HashMap::new(), tally: Tally::default() }
+        Self { allowed, most_bytes: MAX_BYTES, clock, limits, items: HashMap::new(), tally: Tally::default() }
     }
 
     /// Measures time by `clock`, relative to an arbitrary start.
@@ -94,8 +94,8 @@ impl Followed {
     /// last [`Self::advance`].
     ///
     /// # Errors
-    /// Returns an error if the resource does not exist or rejects `input`; [`Refusal::TooMany`] if [`MOST_BYTES`] or
-    /// [`MOST_TIME`] is reached.
+    /// Returns an error if the resource does not exist or rejects `input`; [`Refusal::TooMany`] if [`MAX_BYTES`] or
+    /// [`MAX_TIME`] is reached.
     pub(super) fn follow(&mut self, asked: &Asked, client: IpAddr, present: Present<'_>) -> Result<Arc<Key>, Refusal> {
         self.drop_unused();
         let resource = present.directory.find(&asked.resource);
@@ -126,13 +126,13 @@ impl Followed {
 
     fn is_full(&self) -> bool {
         let took: Duration = self.items.values().map(|item| item.took).sum();
-        took >= MOST_TIME || self.bytes() >= self.most_bytes || self.tally.bytes() >= 2 * self.most_bytes
+        took >= MAX_TIME || self.bytes() >= self.most_bytes || self.tally.bytes() >= 2 * self.most_bytes
     }
 
     /// Returns the size of the latest responses and their inputs.
     fn bytes(&self) -> usize {
         let items = self.items.iter().map(|(key, item)| key.bytes() + item.graph.latest().body.len());
-        items.map(|bytes| bytes.max(LEAST_BYTES)).sum()
+        items.map(|bytes| bytes.max(MIN_BYTES)).sum()
     }
 
     fn drop_unused(&mut self) {

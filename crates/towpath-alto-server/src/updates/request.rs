@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::MOST_SUBSTREAMS;
+use super::MAX_SUBSTREAMS;
 use towpath_alto::{fields::Fields, names::ResourceId, problem::Problem};
 
 /// A request to follow one response: an `AddUpdateReq` (RFC 8895 §6.5) or a `TIPSReq` (RFC 9569 §6.1).
@@ -66,7 +66,7 @@ impl SubstreamId {
 /// An `UpdateStreamReq` (RFC 8895 §6.5).
 #[derive(Debug)]
 pub(super) struct Updates {
-    /// Responses to follow; at most [`MOST_SUBSTREAMS`].
+    /// Responses to follow; at most [`MAX_SUBSTREAMS`].
     pub(super) add: BTreeMap<SubstreamId, Asked>,
     /// Responses to stop following. An empty set stands for all.
     pub(super) remove: Option<BTreeSet<SubstreamId>>,
@@ -82,8 +82,8 @@ impl Updates {
         fields.object("add")?;
         let added = request.get("add").and_then(Value::as_object);
         let count = added.map_or(0, |added| added.len());
-        if count > MOST_SUBSTREAMS {
-            let most = format!("a stream follows at most {MOST_SUBSTREAMS} answers: open another for the rest");
+        if count > MAX_SUBSTREAMS {
+            let most = format!("a stream follows at most {MAX_SUBSTREAMS} answers: open another for the rest");
             return Err(fields.refuse_present("add", &most));
         }
         let add = added.into_iter().flatten().map(|(name, asked)| {

@@ -18,10 +18,10 @@ use super::{
 use towpath_alto::problem::Problem;
 
 /// Maximum number of responses that a stream follows concurrently.
-pub const MOST_SUBSTREAMS: usize = 128;
+pub const MAX_SUBSTREAMS: usize = 128;
 
 /// Maximum number of substream names over the life of a stream. No name may be reused (RFC 8895 §6.5), so that all are kept.
-pub const MOST_NAMES: usize = 8 * MOST_SUBSTREAMS;
+pub const MAX_NAMES: usize = 8 * MAX_SUBSTREAMS;
 
 /// The update stream of one client.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Stream {
     /// responses without a current version at the client, dependencies first.
     ///
     /// # Errors
-    /// Returns an error if the request is malformed, follows nothing or more than [`MOST_SUBSTREAMS`], or a resource rejects
+    /// Returns an error if the request is malformed, follows nothing or more than [`MAX_SUBSTREAMS`], or a resource rejects
     /// its input; [`Refusal::TooMany`].
     pub fn open(
         request: &Value,
@@ -189,8 +189,8 @@ impl Stream {
             return Err(Problem::bad_value("add", &used.to_string(), "this name was used before: take another").into());
         }
         let running = self.substreams.values().flatten().count();
-        if running + add.len() > MOST_SUBSTREAMS || self.substreams.len() + add.len() > MOST_NAMES {
-            let most = format!("a stream follows at most {MOST_SUBSTREAMS} answers, and {MOST_NAMES} in its life");
+        if running + add.len() > MAX_SUBSTREAMS || self.substreams.len() + add.len() > MAX_NAMES {
+            let most = format!("a stream follows at most {MAX_SUBSTREAMS} answers, and {MAX_NAMES} in its life");
             return Err(Problem::bad_value("add", &add.len().to_string(), &most).into());
         }
         let added = add.iter().map(|(id, asked)| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// Maximum factor for the interval of a failing agent.
-const LONGEST_FACTOR: u32 = 10;
+const MAX_FACTOR: u32 = 10;
 
 /// Backoff before the first restart of a program; it doubles each time up to `LONGEST`.
 const FIRST: Duration = Duration::from_secs(1);
@@ -17,7 +17,7 @@ const STEADY: Duration = Duration::from_secs(60);
 
 /// Returns the interval before the next poll after `failures` consecutive failures.
 pub(super) fn until_asked(refresh: Duration, failures: u32) -> Duration {
-    let factor = LONGEST_FACTOR.min(1 << failures.min(LONGEST_FACTOR));
+    let factor = MAX_FACTOR.min(1 << failures.min(MAX_FACTOR));
     refresh.saturating_mul(factor).max(SHORTEST)
 }
 

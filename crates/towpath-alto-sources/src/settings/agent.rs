@@ -28,7 +28,7 @@ const REFRESH_OF_FILES: Duration = Duration::from_secs(5);
 pub const REFRESH_OF_PAGES: Duration = Duration::from_secs(5 * 60);
 
 /// Maximum hold time of routes without their router.
-const LONGEST_HOLD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const MAX_HOLD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Maximum number of queries per looking glass.
 const MAX_QUERIES: usize = 1000;
@@ -236,8 +236,8 @@ impl AgentConfig {
             AgentConfig::LookingGlass { queries, .. } if queries.len() > MAX_QUERIES => {
                 Err(format!("there are more than {MAX_QUERIES} `queries`: ask for larger prefixes"))
             }
-            AgentConfig::Bmp { hold, .. } if hold.0 > LONGEST_HOLD => {
-                Err(format!("`hold` is {hold}, and {} at most", Span(LONGEST_HOLD)))
+            AgentConfig::Bmp { hold, .. } if hold.0 > MAX_HOLD => {
+                Err(format!("`hold` is {hold}, and {} at most", Span(MAX_HOLD)))
             }
             AgentConfig::Delegate(config) => config.check(),
             _ => Ok(()),

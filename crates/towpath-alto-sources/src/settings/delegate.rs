@@ -12,16 +12,16 @@ use towpath_proto::units::Span;
 use super::agent::{REFRESH_OF_PAGES, Source};
 
 /// Maximum time that a request may wait, before clients are likely to give up.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Minimum validity of learned values: a request that waited for one must still find it.
-const SHORTEST_KEEP: Duration = Duration::from_secs(30);
+const MIN_KEEP: Duration = Duration::from_secs(30);
 
 /// Maximum validity of learned values.
-const LONGEST_KEEP: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const MAX_KEEP: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Minimum interval between reads of a directory.
-const SHORTEST_REFRESH: Duration = Duration::from_secs(1);
+const MIN_REFRESH: Duration = Duration::from_secs(1);
 
 /// Another ALTO server, or a program, queried on demand for facts that no other agent has.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -80,7 +80,7 @@ impl DelegateConfig {
 
     /// Returns the interval for reading the directory, at least one second.
     pub fn refresh(&self) -> Duration {
-        self.refresh.map_or(REFRESH_OF_PAGES, |span| span.0.max(SHORTEST_REFRESH))
+        self.refresh.map_or(REFRESH_OF_PAGES, |span| span.0.max(MIN_REFRESH))
     }
 
     /// Checks the settings for contradictions.
@@ -93,15 +93,9 @@ impl DelegateConfig {
             () if is_program && self.askable().is_empty() => {
                 Err("say what the program can be asked for: `metrics` or `properties`".into())
             }
-            () if self.wait.0 > LONGEST_WAIT => {
-                Err(format!("`wait` is {}, and {} at most", self.wait, Span(LONGEST_WAIT)))
-            }
-            () if self.keep.0 < SHORTEST_KEEP => {
-                Err(format!("`keep` is {}, and {} at least", self.keep, Span(SHORTEST_KEEP)))
-            }
-            () if self.keep.0 > LONGEST_KEEP => {
-                Err(format!("`keep` is {}, and {} at most", self.keep, Span(LONGEST_KEEP)))
-            }
+            () if self.wait.0 > MAX_WAIT => Err(format!("`wait` is {}, and {} at most", self.wait, Span(MAX_WAIT))),
+            () if self.keep.0 < MIN_KEEP => Err(format!("`keep` is {}, and {} at least", self.keep, Span(MIN_KEEP))),
+            () if self.keep.0 > MAX_KEEP => Err(format!("`keep` is {}, and {} at most", self.keep, Span(MAX_KEEP))),
             () => Ok(()),
         }
     }
@@ -131,7 +125,7 @@ mod tests {
         let server = config("url = 'https://alto.example/directory'").unwrap();
         assert_eq!(server.whom(), Ok(Whom::Server("https://alto.example/directory")));
         assert!(server.askable().is_empty());
-        assert_eq!(config("url = 'http://h/'\nrefresh = '0s'").unwrap().refresh(), SHORTEST_REFRESH);
+        assert_eq!(config("url = 'http://h/'\nrefresh = '0s'").unwrap().refresh(), MIN_REFRESH);
         assert_eq!((server.wait.0.as_secs(), server.keep.0.as_secs()), (2, 300));
         let program = config("command = ['ask', 'it']\nmetrics = ['delay-ow']\nwait = '500ms'").unwrap();
         assert_eq!(program.whom(), Ok(Whom::Program(&["ask".into(), "it".into()])));

@@ -38,7 +38,7 @@ async fn written(directory: &TempDir) -> PathBuf {
 }
 
 fn text(path: &Path) -> String {
-    String::from_utf8(disk::read(path, MOST_BYTES).unwrap()).unwrap()
+    String::from_utf8(disk::read(path, MAX_BYTES).unwrap()).unwrap()
 }
 
 #[tokio::test]
@@ -90,9 +90,9 @@ fn a_file_that_cannot_be_one_is_not_read() {
     let refused = |path: &Path| remembered(path, &agents()).unwrap_err().to_string();
     assert_eq!(refused(directory.path()), "it is not a regular file");
     let path = directory.path().join("large");
-    disk::create(&path).unwrap().set_len(MOST_BYTES + 1).unwrap();
+    disk::create(&path).unwrap().set_len(MAX_BYTES + 1).unwrap();
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    assert_eq!(refused(&path), format!("it has more than {MOST_BYTES} bytes"));
+    assert_eq!(refused(&path), format!("it has more than {MAX_BYTES} bytes"));
     assert!(read(&directory.path().join("none"), &agents()).is_empty());
 }
 

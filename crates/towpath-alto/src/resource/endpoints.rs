@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Answer, Caller, MOST_PAIRS, flows::Flows, maps::cost_meta, too_many_pairs, vtags};
+use super::{Answer, Caller, MAX_PAIRS, flows::Flows, maps::cost_meta, too_many_pairs, vtags};
 use crate::{
     address::Endpoint,
     calendared::Calendared,
@@ -140,7 +140,7 @@ impl<'a> Endpoints<'a> {
             return Err(fields.refuse_present("endpoints", "srcs or dsts must name an endpoint"));
         }
         let pairs = sources.len().saturating_mul(destinations.len());
-        if pairs > MOST_PAIRS {
+        if pairs > MAX_PAIRS {
             return Err(too_many_pairs(fields, "endpoints", pairs));
         }
         let place = |endpoints: Vec<Endpoint>| {

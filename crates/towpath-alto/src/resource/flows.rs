@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt::Display};
 
 use serde_json::Value;
 
-use super::{MOST_PAIRS, too_many_pairs};
+use super::{MAX_PAIRS, too_many_pairs};
 use crate::{fields::Fields, problem::Problem};
 
 /// The pairs of all blocks of a request.
@@ -25,7 +25,7 @@ impl<T: Ord + Copy> Flows<T> {
     ///
     /// # Errors
     /// Returns `E_INVALID_FIELD_VALUE` for `field` if `mesh` is also present, if a block has no source or no destination, or
-    /// if all blocks together have more than [`MOST_PAIRS`] pairs, shared ones counted repeatedly.
+    /// if all blocks together have more than [`MAX_PAIRS`] pairs, shared ones counted repeatedly.
     pub(super) fn read<E: Display>(
         fields: Fields<'_>,
         field: &str,
@@ -41,7 +41,7 @@ impl<T: Ord + Copy> Flows<T> {
         }
         let pairs = blocks.iter().map(|block| block.sources.len().saturating_mul(block.destinations.len()));
         let pairs = pairs.fold(0, usize::saturating_add);
-        if pairs > MOST_PAIRS {
+        if pairs > MAX_PAIRS {
             return Err(too_many_pairs(fields, field, pairs));
         }
         Ok(Some(Self::of(&blocks)))

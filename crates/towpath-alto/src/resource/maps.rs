@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Answer, MOST_PAIRS, flows::Flows, too_many_pairs, vtags};
+use super::{Answer, MAX_PAIRS, flows::Flows, too_many_pairs, vtags};
 use crate::{
     calendared::Calendared,
     cost::{CostCapabilities, CostQuery, CostType},
@@ -114,7 +114,7 @@ impl<'a> Pids<'a> {
             }
         }
         let pairs = pids.sources.len() * pids.destinations.len();
-        if pairs > MOST_PAIRS {
+        if pairs > MAX_PAIRS {
             return Err(too_many_pairs(fields, "pids", pairs));
         }
         Ok(pids)

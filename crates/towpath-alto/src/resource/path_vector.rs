@@ -37,7 +37,7 @@ const PERSISTENT: &str = "persistent-entity-id";
 const HOP: &str = "priv:hop";
 
 /// Maximum number of elements on all paths of a response: ten for each of the maximum number of pairs.
-const MOST_ELEMENTS: usize = 5_000_000;
+const MAX_ELEMENTS: usize = 5_000_000;
 
 /// Format for paths between endpoints.
 pub(super) const ENDPOINTS: Form = Form {
@@ -191,7 +191,7 @@ impl<'a> Asked<'a> {
         let passing = Passing::of(grid, &self.query);
         let path_vector = CostType::path_vector();
         let times = self.query.types.iter().filter(|kind| **kind == path_vector).count();
-        let (mut of_pairs, mut room) = (Vec::new(), MOST_ELEMENTS);
+        let (mut of_pairs, mut room) = (Vec::new(), MAX_ELEMENTS);
         for ((from, to), passes) in passing.pairs().filter(|_| times > 0) {
             let ends = way(from, to).filter(|_| passes);
             let path = ends.and_then(|(from, to)| paths.between(from, to));
@@ -212,7 +212,7 @@ impl<'a> Asked<'a> {
     }
 
     fn too_much(&self, field: &str) -> Problem {
-        let most = format!("these paths have more than {MOST_ELEMENTS} elements: request fewer pairs");
+        let most = format!("these paths have more than {MAX_ELEMENTS} elements: request fewer pairs");
         self.fields.refuse_present(field, &most)
     }
 

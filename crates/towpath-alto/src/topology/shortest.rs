@@ -16,7 +16,7 @@ type Reach = (u64, u32, u32);
 const UNREACHED: Reach = (u64::MAX, u32::MAX, u32::MAX);
 
 /// Maximum number of links of a path: the maximum lifetime of packets (RFC 791 §3.2, RFC 8200 §3).
-const MOST_LINKS: usize = 255;
+const MAX_LINKS: usize = 255;
 
 /// Shortest-path trees of a topology by source index. Each is computed on first use and kept as long as the topology, so that
 /// network states rebuilt every second share it.
@@ -81,8 +81,8 @@ impl Tree {
     /// Returns the nodes on the path to `node`, source and target included, or `None` if there is no path.
     fn way_to(&self, node: u32) -> Option<Vec<u32>> {
         let before = |node: &u32| self.before.get(*node as usize).copied().filter(|_| *node != self.source);
-        let mut way: Vec<u32> = iter::successors(Some(node), before).take(MOST_LINKS + 2).collect();
-        if way.len() > MOST_LINKS + 1 || way.contains(&u32::MAX) {
+        let mut way: Vec<u32> = iter::successors(Some(node), before).take(MAX_LINKS + 2).collect();
+        if way.len() > MAX_LINKS + 1 || way.contains(&u32::MAX) {
             return None;
         }
         way.reverse();

@@ -3,7 +3,7 @@
 use std::{env, path::PathBuf};
 
 use clap::Args;
-use towpath_mover::{MOST_BYTES, Options};
+use towpath_mover::{MAX_BYTES, Options};
 use towpath_proto::checksum::Algorithm;
 use towpath_store::Overwrite;
 use towpath_wan::Rate;
@@ -66,7 +66,7 @@ impl CopyOptions {
             umask: umask(),
             third_party: self.third_party.into(),
             max_files: self.files.unwrap_or(MAX_FILES).min(permitted),
-            window_bytes: MOST_BYTES,
+            window_bytes: MAX_BYTES,
             limit_bytes_per_s: self.limit.map(|rate| rate.bits_per_s() / 8),
             nice: self.nice,
             paths: paths_file(),

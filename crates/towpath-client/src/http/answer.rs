@@ -14,7 +14,7 @@ use super::{
     pool::{Connection, Pool},
     retry_state::Failure,
 };
-use crate::{ClientOptions, Waits, options::LEAST_PROGRESS_BYTES, waits::FIRST_NOTICE};
+use crate::{ClientOptions, Waits, options::MIN_PROGRESS_BYTES, waits::FIRST_NOTICE};
 
 /// Maximum number of bytes to read of an unneeded body, so that its connection can be reused.
 const DISCARDED_BYTES: usize = 64 << 10;
@@ -175,7 +175,7 @@ impl Answer {
 
     fn count(&mut self, bytes: usize) {
         self.recent_bytes += bytes;
-        if self.recent_bytes >= LEAST_PROGRESS_BYTES {
+        if self.recent_bytes >= MIN_PROGRESS_BYTES {
             self.recent_bytes = 0;
             self.patience = self.stall;
             self.waited = Duration::ZERO;

@@ -26,7 +26,7 @@ use towpath_store::{Blame, Error, Expectation, Fault, FileKind, MAX_PRESENT_EXTE
 use super::{answer::Answer, payload::Payload, put::Put, question::Question, stat::error_of};
 
 /// Files from this size on go in parts, if it is known how large they will be: below, a PUT has one round trip less. Those with a key always do.
-const LEAST_BYTES: u64 = 64 << 20;
+const MIN_BYTES: u64 = 64 << 20;
 
 /// The longest part, in bytes; longer pieces are cut.
 const MAX_PART_BYTES: usize = 8 << 20;
@@ -218,7 +218,7 @@ impl Put {
                 Err(Error::new(Fault::InvalidArgument, message).at(&self.path))
             }
             size => Ok(size.filter(|size| {
-                *size >= LEAST_BYTES || (*size > 0 && options.resume.is_some() && facts.resumes.possible())
+                *size >= MIN_BYTES || (*size > 0 && options.resume.is_some() && facts.resumes.possible())
             })),
         }
     }

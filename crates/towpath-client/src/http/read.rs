@@ -41,7 +41,7 @@ const SKIPPED_BYTES: u64 = 64 << 20;
 
 /// Maximum useful length of a request in bytes. Each request has its own connection: a hundred of 2 MiB, which 5
 /// Gbit/s over 200 ms need, would open a hundred windows.
-pub(super) const MOST_BYTES: usize = 8 << 20;
+pub(super) const MAX_BYTES: usize = 8 << 20;
 
 /// So much received makes past failures of a read forgotten.
 const PROGRESS_BYTES: usize = 256 << 10;

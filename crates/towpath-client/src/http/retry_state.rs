@@ -13,9 +13,9 @@ use crate::ClientOptions;
 /// Redirects that are followed for one question; browsers allow 20, XRootD clients 16.
 const MAX_REDIRECTS: usize = 16;
 
-/// The first pause before a request is sent again; it doubles each time, up to [`LONGEST_PAUSE`].
+/// The first pause before a request is sent again; it doubles each time, up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// Why an attempt gave nothing to work with.
 #[derive(Debug)]
@@ -174,7 +174,7 @@ impl RetryState {
     }
 
     fn pause(&self, chance: u64) -> Duration {
-        let longest = FIRST_PAUSE.saturating_mul(1 << self.losses.saturating_sub(1).min(16)).min(LONGEST_PAUSE);
+        let longest = FIRST_PAUSE.saturating_mul(1 << self.losses.saturating_sub(1).min(16)).min(MAX_PAUSE);
         // Between one half and the whole of it.
         longest / 2 + longest.mul_f64((chance % 1024) as f64 / 2048.0)
     }

@@ -97,7 +97,7 @@ impl Store for HttpStore {
             copy: facts.dav.possible() && !facts.is_xrootd.certain(),
             attributes: false,
             set_mtime: facts.is_towpath.certain() || facts.keeps_times.certain(),
-            read_bytes: read::MOST_BYTES,
+            read_bytes: read::MAX_BYTES,
             vector_ranges: vector::MAX_RANGES,
             vector_range_bytes: vector::MAX_RANGE_BYTES,
             digests: Algorithm::ALL.into_iter().collect::<Algorithms>(),

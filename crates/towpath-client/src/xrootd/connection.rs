@@ -41,7 +41,7 @@ use super::{
     flight::{Established, reserved},
     sink::Sink,
 };
-use crate::{Waits, dial::Tap, options::LEAST_PROGRESS_BYTES};
+use crate::{Waits, dial::Tap, options::MIN_PROGRESS_BYTES};
 
 pub(super) use dial::Dial;
 pub(super) use writer::Payload;
@@ -194,7 +194,7 @@ impl Parts {
     fn came(&mut self, bytes: usize, now: Instant) -> bool {
         self.since.get_or_insert(now);
         (self.number, self.bytes) = (self.number.saturating_add(1), self.bytes + bytes);
-        let moves = self.bytes >= LEAST_PROGRESS_BYTES;
+        let moves = self.bytes >= MIN_PROGRESS_BYTES;
         if moves {
             *self = Self::default();
         }

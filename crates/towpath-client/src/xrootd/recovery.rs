@@ -27,9 +27,9 @@ const MAX_RETURNS: usize = 3;
 /// Maximum number of times that a server may require credentials, or TLS, before the request.
 const MAX_EARLY: u32 = 3;
 
-/// The first pause before a connection is made again; it doubles each time, up to [`LONGEST_PAUSE`].
+/// The first pause before a connection is made again; it doubles each time, up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// A server, with the opaque information that a redirect added for it. Printed without the secrets in opaque
 /// information.
@@ -311,7 +311,7 @@ pub(super) fn refusal(root: &str, reply: &ErrorReply) -> Error {
 
 /// The pause before attempt number `attempt`: half to one and a half times a length that doubles.
 fn pause(attempt: u32, chance: u64) -> Duration {
-    let base = FIRST_PAUSE.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(LONGEST_PAUSE);
+    let base = FIRST_PAUSE.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(MAX_PAUSE);
     base.mul_f64(0.5 + (chance % 1024) as f64 / 1024.0)
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn options() -> Options {
         umask: 0,
         third_party: ThirdParty::Never,
         max_files: 100,
-        window_bytes: crate::MOST_BYTES,
+        window_bytes: crate::MAX_BYTES,
         limit_bytes_per_s: None,
         nice: false,
         paths: None,
@@ -134,7 +134,7 @@ async fn no_more_is_in_flight_than_the_window_holds() {
     // No bytes are requested together with the metadata of an empty file, so that all its bytes are pieces.
     let job = Job { size: Some(0), ..Job::new(place(&from, "/large"), place(&to, "/copy")) };
     let copying = tokio::spawn(async move { mover.copy(&job).await });
-    for _ in 0..pace::LEAST_BYTES / file::PIECE_BYTES {
+    for _ in 0..pace::MIN_BYTES / file::PIECE_BYTES {
         held.reached().await;
     }
     for _ in 0..100 {

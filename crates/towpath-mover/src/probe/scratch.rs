@@ -12,7 +12,7 @@ use crate::{Filter, Place, Removal};
 const ROOM_SHARE: u64 = 10;
 
 /// The largest scratch file.
-const MOST_BYTES: u64 = 8 << 30;
+const MAX_BYTES: u64 = 8 << 30;
 
 /// Delays before each attempt to remove scratch files.
 const REMOVAL_PAUSES: [Duration; 4] =
@@ -76,7 +76,7 @@ impl Scratch {
     /// The largest file that it may hold, in bytes.
     pub(super) async fn room(&self) -> u64 {
         let Place { store, caller, path, .. } = self.directory();
-        store.space(caller, path).await.map_or(MOST_BYTES, |space| (space.free / ROOM_SHARE).min(MOST_BYTES))
+        store.space(caller, path).await.map_or(MAX_BYTES, |space| (space.free / ROOM_SHARE).min(MAX_BYTES))
     }
 }
 

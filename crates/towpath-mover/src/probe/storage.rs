@@ -35,7 +35,7 @@ const WINDOW: [u64; 2] = [8 << 20, 64 << 20];
 const FILES: usize = 1024;
 
 /// So many round trips, and as long, a storage is watched at least: in less a path has not opened its windows, and a disk has done nothing but begin.
-const LEAST_ROUND_TRIPS: u32 = 25;
+const MIN_ROUND_TRIPS: u32 = 25;
 const LEAST: Duration = Duration::from_millis(100);
 
 /// Number of pieces between syncs of a local file: the page cache would absorb seconds of data, for which the disk
@@ -83,7 +83,7 @@ pub struct Effort {
 impl Effort {
     /// Returns the minimum duration of a valid measurement: half of the requested one, or less if the path is short.
     fn least(&self, round_trip: Duration) -> Duration {
-        (round_trip * LEAST_ROUND_TRIPS).max(LEAST).min(self.duration / 2)
+        (round_trip * MIN_ROUND_TRIPS).max(LEAST).min(self.duration / 2)
     }
 
     fn pieces(&self) -> usize {

@@ -41,7 +41,7 @@ const GAIN: f64 = 0.25;
 const LATE: f64 = 3.0;
 
 /// But not before: the first pieces of a connection are slow, and all times of a busy machine vary.
-const LEAST_LATE: Duration = Duration::from_secs(1);
+const MIN_LATE: Duration = Duration::from_secs(1);
 
 /// Time after which a piece of a source without an estimate is late.
 const UNKNOWN_LATE: Duration = Duration::from_secs(3);
@@ -285,7 +285,7 @@ impl Sharing {
         let handle = Arc::clone(handle);
         let late = source
             .expected(bytes)
-            .map_or(UNKNOWN_LATE, |expected| Duration::from_secs_f64((expected * LATE).min(3600.0)).max(LEAST_LATE));
+            .map_or(UNKNOWN_LATE, |expected| Duration::from_secs_f64((expected * LATE).min(3600.0)).max(MIN_LATE));
         source.underway += 1;
         source.underway_bytes += bytes;
         Some(Attempt::new(Arc::clone(self), index, bytes, handle, late))

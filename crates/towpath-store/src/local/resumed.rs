@@ -38,7 +38,7 @@ const PIECE_BYTES: usize = 256 << 10;
 const THREAD_BYTES: u64 = 16 << 20;
 
 /// Maximum number of threads that read back the data of one upload; other copies need the disk too.
-const MOST_THREADS: usize = 4;
+const MAX_THREADS: usize = 4;
 
 /// What an upload with a key left, locked; perhaps nothing.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Left {
     pub(super) fn prove(&self, algorithms: Algorithms, cancelled: &Cancelled) -> Result<Vec<Extent>> {
         let bytes: u64 = self.records.iter().map(|record| u64::from(record.length)).sum();
         let threads =
-            usize::try_from(bytes / THREAD_BYTES).unwrap_or(usize::MAX).clamp(1, processors().min(MOST_THREADS));
+            usize::try_from(bytes / THREAD_BYTES).unwrap_or(usize::MAX).clamp(1, processors().min(MAX_THREADS));
         // One thread reads each group of overlapping ranges, which are mostly a block and a part of it recorded
         // earlier.
         let ranges = Mutex::new(self.records.chunk_by(|one, next| next.offset < one.end()));

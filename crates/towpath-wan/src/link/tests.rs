@@ -268,7 +268,7 @@ fn the_queue_follows_rate_and_delay() {
     let of = |settings: LinkSettings| Link::new(settings, 1).queue_bytes;
     let delay = Duration::from_millis(50);
     assert_eq!(of(LinkSettings { rate: rate(1000), delay, ..LinkSettings::default() }), 12_500_000);
-    assert_eq!(of(LinkSettings { rate: rate(1000), ..LinkSettings::default() }), Queue::LEAST_BDP_BYTES);
+    assert_eq!(of(LinkSettings { rate: rate(1000), ..LinkSettings::default() }), Queue::MIN_BDP_BYTES);
     assert_eq!(of(LinkSettings { queue: Queue::Bytes(5), ..LinkSettings::default() }), 5);
 }
 

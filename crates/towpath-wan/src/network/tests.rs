@@ -63,7 +63,7 @@ fn an_access_link_is_shared_by_all_pairs() {
     }
     let arrived = deliveries(&mut network, 1000 * MS);
     assert_eq!(arrived.last().unwrap().0, 1538 * 8 * arrived.len() as u64, "one after the other");
-    assert_eq!(arrived.len() as u64, 1 + (Queue::LEAST_BDP_BYTES - 1538) / 1538, "the shared queue bounds both");
+    assert_eq!(arrived.len() as u64, 1 + (Queue::MIN_BDP_BYTES - 1538) / 1538, "the shared queue bounds both");
     let dropped: u64 = network.links().map(|(_, _, counters)| counters.queue_dropped_segments).sum();
     assert_eq!(dropped + arrived.len() as u64, 1000);
 }

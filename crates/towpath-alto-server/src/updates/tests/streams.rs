@@ -322,8 +322,8 @@ fn s6_names_are_used_once_and_there_is_an_end_of_them() {
         stream.control(&add, site.present(), &mut followed)?;
         stream.control(&json!({ "remove": [name] }), site.present(), &mut followed)
     };
-    assert!((2..MOST_NAMES).all(|number| turn(number).is_ok()));
-    assert_eq!(turn(MOST_NAMES).unwrap_err().status(), 400);
+    assert!((2..MAX_NAMES).all(|number| turn(number).is_ok()));
+    assert_eq!(turn(MAX_NAMES).unwrap_err().status(), 400);
 }
 
 #[test]

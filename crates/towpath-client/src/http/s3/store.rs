@@ -92,7 +92,7 @@ impl Store for S3Store {
             copy: true,
             attributes: false,
             set_mtime: false,
-            read_bytes: read::MOST_BYTES,
+            read_bytes: read::MAX_BYTES,
             vector_ranges: vector::MAX_RANGES,
             vector_range_bytes: vector::MAX_RANGE_BYTES,
             digests: Algorithm::ALL.into_iter().collect::<Algorithms>(),

@@ -15,7 +15,7 @@ use towpath_proto::xrootd::{Request, request::Ping};
 use towpath_store::sys::clock::{self, Instant};
 
 use super::{Control, Shared};
-use crate::{dial::Way, options::LEAST_PROGRESS_BYTES, waits::FIRST_NOTICE, xrootd::flight::reserved};
+use crate::{dial::Way, options::MIN_PROGRESS_BYTES, waits::FIRST_NOTICE, xrootd::flight::reserved};
 
 /// How often to look for requests whose time is up: all that are underway are looked at.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ impl Liveness {
     fn heard(&mut self, now: Instant, bytes: usize) {
         (self.heard, self.pinged) = (now, false);
         self.progressed.1 += bytes;
-        if self.progressed.1 >= LEAST_PROGRESS_BYTES {
+        if self.progressed.1 >= MIN_PROGRESS_BYTES {
             self.progressed = (now, 0);
         }
     }
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn an_answer_may_come_slowly_but_not_byte_by_byte() {
         let start = clock::now();
-        for (bytes, trickles) in [(1, true), (LEAST_PROGRESS_BYTES / 3, true), (LEAST_PROGRESS_BYTES / 2, false)] {
+        for (bytes, trickles) in [(1, true), (MIN_PROGRESS_BYTES / 3, true), (MIN_PROGRESS_BYTES / 2, false)] {
             let mut liveness = Liveness::new(start);
             // It waited for long before.
             liveness.heard(start + Duration::from_secs(100), 24);

@@ -37,7 +37,7 @@ pub(super) fn remove_stale(area: &OwnedFd, kept: Duration) -> Result<()> {
 }
 
 /// The most uploads that one user's breaking off may leave in an area.
-const MOST_LEFT: usize = 64;
+const MAX_LEFT: usize = 64;
 
 /// The share of the file system that they may take together.
 const LARGEST_SHARE: u64 = 10;
@@ -80,14 +80,14 @@ pub(super) fn bound(area: &OwnedFd, prefix: &str) -> Result<()> {
     Ok(())
 }
 
-/// Those of `left` that must go so that there are at most [`MOST_LEFT`], of at most `most_bytes`: the oldest, and none that were written since
+/// Those of `left` that must go so that there are at most [`MAX_LEFT`], of at most `most_bytes`: the oldest, and none that were written since
 /// `spared_ns`.
 fn too_many(mut left: Vec<LeftOver>, most_bytes: u64, spared_ns: i64) -> Vec<LeftOver> {
     left.sort();
     let (mut number, mut bytes) = (left.len(), left.iter().map(|one| one.bytes).sum::<u64>());
     let mut excess = Vec::new();
     for one in left {
-        if one.written_ns >= spared_ns || (number <= MOST_LEFT && bytes <= most_bytes) {
+        if one.written_ns >= spared_ns || (number <= MAX_LEFT && bytes <= most_bytes) {
             break;
         }
         (number, bytes) = (number - 1, bytes - one.bytes);
@@ -167,8 +167,8 @@ mod tests {
         assert_eq!(gone(&[5, 5, 5], 14), 1);
         assert_eq!(gone(&[5, 100, 5], 14), 2);
         assert_eq!(gone_of(&[5, 5, 100], 14, 2), 2, "what was written just now stays however large it is");
-        assert_eq!(gone(&[1; MOST_LEFT], 1000), 0);
-        assert_eq!(gone(&[1; MOST_LEFT + 3], 1000), 3);
+        assert_eq!(gone(&[1; MAX_LEFT], 1000), 0);
+        assert_eq!(gone(&[1; MAX_LEFT + 3], 1000), 3);
         assert_eq!(gone(&[], 0), 0);
     }
 }

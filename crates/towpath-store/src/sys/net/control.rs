@@ -17,8 +17,8 @@ const LONG: Duration = Duration::from_millis(10);
 
 /// How often to look, in round trips, and bounds of that.
 const LOOK: u32 = 2;
-const SHORTEST_LOOK: Duration = Duration::from_millis(100);
-const LONGEST_LOOK: Duration = Duration::from_secs(1);
+const MIN_LOOK: Duration = Duration::from_millis(100);
+const MAX_LOOK: Duration = Duration::from_secs(1);
 
 /// A connection that sends nothing is looked at ever more seldom, down to this.
 const IDLE_LOOK: Duration = Duration::from_secs(4);
@@ -35,7 +35,7 @@ pub async fn suit_to_path(socket: impl AsRawFd) {
     let Ok(mut before) = tcp_info(&socket) else { return };
     let mut pause = Duration::ZERO;
     while before.min_rtt >= LONG && before.control != Control::Bbr {
-        let usual = (before.min_rtt * LOOK).clamp(SHORTEST_LOOK, LONGEST_LOOK);
+        let usual = (before.min_rtt * LOOK).clamp(MIN_LOOK, MAX_LOOK);
         sleep(pause.max(usual)).await;
         let Ok(now) = tcp_info(&socket) else { return };
         pause = if now.sent > before.sent { usual } else { (pause * 2).clamp(usual, IDLE_LOOK) };
