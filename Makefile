@@ -31,6 +31,7 @@ lint: tools
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	python3 -m compileall -q interop bench python
 	for script in $(SCRIPTS); do bash -n $$script || exit 1; done
+	.ci/language
 	.ci/wasm
 
 unit: peers ## some tests speak with a real xrootd and nginx

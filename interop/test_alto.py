@@ -122,7 +122,7 @@ def followed(events, documents):
         documents[name] = change(documents[name], told) if change else told
 
 
-@pytest.mark.pair("Python sseclient, jsonpatch", "follows ALTO's maps; what it has is what a GET gives, after each change")
+@pytest.mark.pair("Python sseclient, jsonpatch", "follows ALTO's maps; its copy equals a GET after each change")
 def test_update_stream(binary, settings, tmp_path):
     facts = (settings / "facts.toml").read_text()
     (tmp_path / "facts.toml").write_text(facts)

@@ -173,7 +173,7 @@ def test_routes_of_a_real_speaker(binary, tmp_path):
         assert path(address, "2001:db8:2::1", "2001:db8:1::1")[-1:] == far
 
 
-@pytest.mark.pair("GoBGP", "its table told anew by BMP when a connection was cut: routes hold, and go at End-of-RIB")
+@pytest.mark.pair("GoBGP", "its table sent again by BMP after a lost connection: routes stay, and are removed at End-of-RIB")
 def test_routes_hold_while_a_router_begins_anew(binary, tmp_path):
     bmp = free_port()
     (tmp_path / "facts.toml").write_text('[network-map.default]\nall = ["0.0.0.0/0", "::/0"]\n')

@@ -82,7 +82,7 @@ def order(binary, authority, dns, *arguments):
     return subprocess.run(command, input=FAR + NEAR, capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=False)
 
 
-@pytest.mark.pair("dnsmasq", "has a NAPTR record by which `towpath order` finds its ALTO server: of a domain, and of an address")
+@pytest.mark.pair("dnsmasq", "has the NAPTR record of an ALTO server for `towpath order`: of a domain, and of an address")
 @pytest.mark.parametrize(("arguments", "name"), [
     (["--domain", "grid.test"], "grid.test"),
     (["--domain", "moved.test"], "grid.test"),

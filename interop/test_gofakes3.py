@@ -45,7 +45,7 @@ def test_tree_with_markers(bucket, here):
     assert (here / "out/empty").is_dir()
 
 
-@proves("sync --delete of a tree with markers: what is there stays")
+@proves("sync --delete of a tree with markers: existing files stay")
 def test_sync_with_markers(bucket, here):
     write(here / "out", {"sub/f": b"deep", "g": b"flat", "extra": b"goes"})
     (here / "out/empty").mkdir()

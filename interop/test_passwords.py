@@ -117,7 +117,7 @@ def test_curl_rights(server, status, here):
     assert not (server.root / "alice/more").exists()
 
 
-@pair("curl", "never asked for without TLS")
+@pair("curl", "no challenge without TLS")
 def test_curl_plain(server, status, here):
     (server.root / "file").write_bytes(b"x")
     plain = server.http("/file", "http")

@@ -109,7 +109,7 @@ def test_the_settings_of_the_page(binary, tmp_path):
     """The settings of `towpath alto` on the page make a table with a line for each site and RSE, which the page's command fetches."""
     agents, facts = next(text for text in blocks("alto.md", "toml") if text.startswith("# alto.toml")), example_facts()
     (tmp_path / "facts.toml").write_text(facts)
-    # Nobody here knows the real host.
+    # The real host does not exist here.
     (tmp_path / "alto.toml").write_text(blocks(PAGE, "toml")[0].replace("eospublic.cern.ch", "137.138.0.1") + agents)
     fetch = next(command for command, _ in commands(PAGE) if command.startswith("curl") and " -o " not in command)
     with serving(binary, tmp_path) as address:

@@ -226,7 +226,7 @@ def test_disconnect(area):
     assert eventually(lambda: not area.left_over()) and not (area.local / "copy").exists()
 
 
-@pytest.mark.pair("curl", "COPY: the digest of what arrived is that of the source")
+@pytest.mark.pair("curl", "COPY: the digest of the copy is that of the source")
 def test_digest(area, peer_area, clients):
     data = content(SIZE)
     area.put("file", data)

@@ -65,7 +65,7 @@ def test_http_refused(token_area, issuer, http_status):
         assert http_status(token, "file")[0] == 401
 
 
-@pair("curl", "what is wrong with one is said")
+@pair("curl", "errors of tokens are reported")
 def test_http_says_why(token_area, issuer, base, http_status):
     token_area.put("file", b"x")
     scope = f"storage.read:{token_area.path}"

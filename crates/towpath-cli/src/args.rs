@@ -181,13 +181,13 @@ pub(crate) struct Copy {
 pub(crate) struct Sync {
     /// What the destination shall hold: a directory, or a file. A path or a URL.
     pub source: OsString,
-    /// What shall become like it: its counterpart itself, not the directory above.
+    /// Destination: the counterpart itself, not its parent directory
     pub destination: OsString,
-    /// By what files of the same size are compared: `auto` by time where the destination keeps times, else by age and known digests; `digest` reads
-    /// files if it must.
+    /// Comparison of files of the same size: `auto` by time where the destination keeps times, else by age and known digests; `digest` reads
+    /// files if necessary.
     #[arg(long, value_name = "BY", value_enum, default_value_t = CompareBy::Auto)]
     pub compare: CompareBy,
-    /// Remove what the source does not have, once all else went well.
+    /// Delete entries that the source does not have, after everything else succeeded.
     #[arg(long)]
     pub delete: bool,
     /// Delete nothing if it would be more than this number of files and directories.
@@ -207,10 +207,10 @@ pub(crate) struct Sync {
     pub filters: Filters,
 }
 
-/// By what files are compared.
+/// Comparison of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CompareBy {
-    /// By what both ends keep.
+    /// By the properties that both ends keep.
     Auto,
     /// By size alone.
     Size,

@@ -32,10 +32,10 @@ use crate::{
 /// tried: each file then takes a minute to fail.
 const LOST_GENERATIONS: usize = 2;
 
-/// So many files make a generation.
+/// Number of files in a generation.
 const GENERATION: usize = 192;
 
-/// So many files make a generation, even if fewer are copied at once.
+/// Minimum number of files in a generation, even if fewer are copied concurrently.
 const MIN_GENERATION: usize = 8;
 
 /// The remaining files, where known without a listing: they are reported as failures when the copy gives up.

@@ -1,7 +1,7 @@
-//! What happens while files are copied, as JSON for programs, one object a line. docs/events.md has each event with its fields.
+//! Events of a copy as JSON for programs, one object per line. docs/events.md describes each event and its fields.
 //!
-//! Whoever notes an event does not wait for the reader: lines gather, and are written by the one task that takes the outcomes of a copy. It goes on when they are
-//! written; so there are never more of them than files under way, and what else happens within a fraction of a second.
+//! Recording an event does not wait for the reader: lines are queued, and written by the one task that takes the outcomes of a copy, which waits
+//! for the write. The queue is therefore limited to the files in flight and the other events of a fraction of a second.
 
 use std::{
     fmt,

@@ -62,7 +62,7 @@ impl Interrupts {
         futures::future::select_all(waiting).await.0
     }
 
-    /// Tells the first one through the channel, and ends the process at the second one, or when the time to clean up is over.
+    /// Sends the first signal through the channel, and ends the process at the second one, or after the grace period.
     pub(crate) fn watch(mut self) -> oneshot::Receiver<Signal> {
         let (tell, first) = oneshot::channel();
         // A task of its own: the command's may be blocked by a write.

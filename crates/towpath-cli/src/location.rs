@@ -1,4 +1,4 @@
-//! From what the user typed to a store and a path in it.
+//! Resolution of arguments to a store and a path in it.
 
 use std::{
     collections::HashMap,
@@ -177,7 +177,7 @@ impl StoreResolver {
         Ok(place.called_directory(url.path().ends_with(b"/")))
     }
 
-    /// The place of a source that `metalink` names. Whoever wrote that may have named any server: credentials are shown to the one that it came from.
+    /// Resolves a source in `metalink`. Its author may have named any server: credentials are sent only to the server of the Metalink.
     pub(crate) fn source_in(&self, metalink: &Place, url: &Url) -> Result<Place, Failure> {
         let place = self.remote(url)?;
         Ok(if place.is_beside(metalink) { place } else { self.named_by_others(place) })

@@ -5,7 +5,7 @@ use std::os::{
     unix::net::{SocketAddr, UnixDatagram},
 };
 
-/// Tells systemd, if it listens, that `state` is reached: `READY=1`, `STOPPING=1`.
+/// Notifies systemd of `state`, if it listens: `READY=1`, `STOPPING=1`.
 pub(crate) fn tell_systemd(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let bytes = path.as_encoded_bytes();

@@ -70,7 +70,8 @@ pub(crate) async fn run(arguments: &Order, places: &StoreResolver) -> Result<(),
     Ok(stdout.flush()?)
 }
 
-/// Asks the server with that directory, else one that the DNS has, all that is needed to know of these hosts; the statement has a backup then, if the server has one.
+/// Queries the server with that directory, else a discovered one, for all values of these hosts. The returned statement has a backup key, if the server
+/// has one.
 async fn survey(
     directory: Option<&str>,
     configuration: &Configuration,

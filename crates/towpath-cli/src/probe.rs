@@ -133,7 +133,7 @@ fn remembered_connections(places: &StoreResolver, url: &Url, direction: Directio
     probe::remembered_connections(&args::paths_file()?, &job)
 }
 
-/// Whether a server does not know probes, or is out of reach: it need not be asked for another one.
+/// Returns whether a server does not support probes, or is unreachable, so that further ones are useless.
 fn is_hopeless(error: &Error) -> bool {
     matches!(error.fault(), Fault::Unsupported | Fault::Unavailable | Fault::TimedOut)
 }

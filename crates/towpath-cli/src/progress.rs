@@ -8,7 +8,7 @@ use towpath_store::sys::clock::Instant;
 
 use crate::output;
 
-/// So many files have lines of their own, at most.
+/// Maximum number of files with a line of their own.
 pub(crate) const MAX_FILES: usize = 8;
 
 /// What a rate is averaged over: long enough to be read, short enough to see it change.

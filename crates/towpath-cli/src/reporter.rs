@@ -25,7 +25,7 @@ use crate::{
 /// How often the terminal shows something new.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// So many looks make an event of progress: one a second.
+/// Number of ticks per progress event: one event a second.
 const LOOKS_AN_EVENT: u64 = 5;
 
 /// Files under way that an event of progress names, at most.
@@ -123,7 +123,7 @@ impl Reporter {
         }
     }
 
-    /// Tells a program what a person reads on the standard error stream.
+    /// Writes a message of the standard error stream as an event.
     pub(crate) fn notice(&self, kind: &str, message: &str) {
         if let Some(events) = &self.events {
             events.note("notice", json!({"kind": kind, "message": message}));

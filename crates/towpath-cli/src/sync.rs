@@ -141,7 +141,7 @@ impl Teller {
         jobs.boxed()
     }
 
-    /// Tells what would be done.
+    /// Prints the actions of a dry run.
     async fn tell_all(&self, mut steps: Steps, total: &mut Total) -> Result<(), Failure> {
         while let Some(step) = steps.next().await {
             match step {

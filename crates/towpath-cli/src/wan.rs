@@ -73,7 +73,7 @@ impl Held {
         let served = Arc::clone(&wan);
         let server = thread::spawn(move || {
             let outcome = control.serve(&served);
-            // Nobody may be left to hear it.
+            // The receiver may be gone.
             let _ = tell_ended.send(());
             outcome.map(|asker| (asker, control))
         });
@@ -275,7 +275,7 @@ fn start_command(arguments: &Run, held: &Held) -> Result<oneshot::Receiver<std::
     let first = held.wan.hosts().first().ok_or(towpath_wan::Error::Ended)?;
     let mut child = first.spawn(command)?;
     let (tell_status, status) = oneshot::channel();
-    // Nobody may be left to hear it.
+    // The receiver may be gone.
     thread::spawn(move || tell_status.send(child.wait()));
     Ok(status)
 }

@@ -38,7 +38,7 @@ LOOKUPS = 16
 # Behind whatever priority a protocol has; 0 and none say that it is not for that.
 NOT_FOR_THAT = 1 << 16
 
-# So many failures one after the other are no accident.
+# Consecutive failures that end a run.
 MAX_SURVEYS_FAILED = 5
 MAX_PAIRS_FAILED = 20
 
@@ -119,7 +119,7 @@ def storages(rucio: Any, expression: str | None) -> list[Storage]:
     try:
         found = [Storage(name, addresses) for name, addresses in zip(names, pool.map(first_found, named), strict=True)]
     finally:
-        # Whoever ends the run waits for the lookups under way only.
+        # The end of a run waits only for lookups in flight.
         pool.shutdown(wait=False, cancel_futures=True)
     nowhere = [storage.name for storage in found if not storage.addresses]
     if nowhere:

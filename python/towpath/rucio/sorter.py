@@ -38,7 +38,7 @@ MAX_FAILED_IN_A_ROW = 5
 ANY = ""
 WARNINGS_APART_S = 60.0
 
-# Whoever lists replicas waits, and a process of the server with them.
+# A listing of replicas, and a process of the server, wait this long at most.
 DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S = 5.0, 60.0
 
 # A client knows the server's directory, which may change.

@@ -24,7 +24,7 @@ pub(crate) struct Order {
     /// --client or for this machine].
     #[arg(long, value_name = "URL", env = "TOWPATH_ALTO_IRD")]
     pub ird: Option<String>,
-    /// Ask the ALTO server that the DNS has for this domain (RFC 7286), whatever else is configured.
+    /// Use the ALTO server in the DNS for this domain (RFC 7286), regardless of other settings.
     #[arg(long, value_name = "NAME")]
     pub domain: Option<DomainName>,
     /// Address of the reader of the replicas [default: the one that the server sees].

@@ -78,7 +78,7 @@ impl Engine {
     }
 }
 
-/// Tells the server how far a copy has come.
+/// Reports the progress of a copy to the server.
 #[derive(Debug)]
 struct Watcher(Arc<Progress>);
 

@@ -52,7 +52,7 @@ fn serve(directory: &Directory) -> Served {
     Served::of(directory.command(["alto", "--config", "alto.toml"]))
 }
 
-/// Asks on a connection of its own; all of the answer.
+/// Sends a request on a connection of its own; returns the whole response.
 pub(super) async fn ask(served: &Served, what: &str, headers: &[(&str, &str)], body: &str) -> String {
     let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let length = body.len();

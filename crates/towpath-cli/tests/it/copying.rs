@@ -28,7 +28,7 @@ fn a_tree_is_not_copied_into_itself() {
     assert_eq!(directory.get("s/file"), "content");
 }
 
-/// So many that all that are listed at once are empty.
+/// Enough directories to make one batch of listings entirely empty.
 #[test]
 fn empty_directories_do_not_end_the_walk_through_a_tree() {
     let directory = Directory::new();

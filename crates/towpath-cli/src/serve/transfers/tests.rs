@@ -70,7 +70,7 @@ async fn markers_count_what_has_been_written() {
     client.write_all(copy.as_bytes()).await.unwrap();
     // The data to write have been read.
     held.reached().await;
-    // So many markers may have come before that, and no more.
+    // The maximum number of markers before that.
     let before = start.elapsed().as_millis() / MARKERS.as_millis() + 1;
     let mut told = Vec::new();
     while counts(&told).len() as u128 <= before {
