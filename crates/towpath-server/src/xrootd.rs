@@ -10,7 +10,7 @@
 //! | --- | --- |
 //! | [`session`], [`files`] | state that outlives a request: identity, memory limits, bound connections, open files |
 //! | [`exchange`] | one request and its response: refusals, counters, log |
-//! | [`open`], [`read`], [`pages`], [`vector`], [`write`] | open files and their data |
+//! | [`open`], [`read`], [`write`] | open files and their data |
 //! | [`metadata`], [`listing`], [`names`], [`attributes`], [`staging`], [`query`] | operations on paths |
 //! | [`third_party`] | copies between servers |
 //!
@@ -32,13 +32,11 @@ mod names;
 mod open;
 mod order;
 mod outbox;
-mod pages;
 mod query;
 mod read;
 mod session;
 mod staging;
 mod third_party;
-mod vector;
 mod write;
 
 use std::{

@@ -214,6 +214,14 @@ impl OpenFile {
         }
     }
 
+    /// Returns the file for reading; `None` if it is open otherwise.
+    pub(super) fn reader(&self) -> Option<&Arc<dyn ReadHandle>> {
+        match &self.access {
+            FileAccess::Read(handle) => Some(handle),
+            FileAccess::Write(_) | FileAccess::Pull(_) => None,
+        }
+    }
+
     /// Returns the file for writing.
     ///
     /// # Errors

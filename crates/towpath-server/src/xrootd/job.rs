@@ -24,9 +24,10 @@ use super::{
     files::{FileAccess, Slot},
     listing, login, metadata, names, open,
     order::{Hold, Turn},
-    pages, query, read,
+    query,
+    read::{self, pages, vector},
     session::Session,
-    staging, vector,
+    staging,
 };
 
 /// A request ready to run.

@@ -20,8 +20,9 @@ use towpath_store::{
 
 use super::{
     exchange::{Exchange, Refusal, Served},
+    read::vector,
     session::{BIND_MAX, Session},
-    staging, third_party, vector,
+    staging, third_party,
 };
 use crate::access::{Activity, Identity};
 

@@ -1,8 +1,13 @@
-//! `read`: one range of a file.
+//! Reads of open files: `read` here, `pgread` in [`pages`], `readv` in [`vector`].
 //!
+//! Small reads whose data are in memory are answered by the connection's reader ([`immediate`]), all others by a task.
 //! On a connection without TLS, a range of a local file is sent from the page cache (`sendfile`). All such pieces are
 //! `oksofar`, and the final, empty `ok` is sent only after checking that the file is still the opened version. Other
 //! reads go through a buffer, one piece at a time.
+
+mod immediate;
+pub(super) mod pages;
+pub(super) mod vector;
 
 use std::{fs::File, sync::Arc};
 
@@ -11,13 +16,13 @@ use towpath_store::{Error, Fault, ReadHandle, StorePath};
 
 use super::{
     exchange::{Answer, Exchange, Served, seal},
-    files::{FileAccess, OpenFile},
+    files::OpenFile,
 };
 use crate::metrics::Face;
 
 /// Size of one buffer, in bytes, and thus the memory of one request. It stays in the processor's second-level cache
 /// between the copy out of the page cache and the copy into the socket.
-pub(super) const PIECE_BYTES: usize = 256 << 10;
+const PIECE_BYTES: usize = 256 << 10;
 /// Minimum size of a piece that is not the last one, in bytes: files without a size, such as those in `/proc`, are
 /// sent in such pieces.
 const MIN_PIECE_BYTES: usize = 64 << 10;
@@ -29,7 +34,7 @@ const FILE_MIN_BYTES: u32 = 64 << 10;
 /// Handles `read`.
 pub(super) async fn read(exchange: &Exchange, file: &OpenFile, request: &Read) -> Served {
     exchange.set_path(&file.path);
-    if let FileAccess::Read(handle) = &file.access
+    if let Some(handle) = file.reader()
         && exchange.outbox.is_plain()
         && request.length > FILE_MIN_BYTES
         && let Some(local) = handle.local_file()
@@ -42,7 +47,7 @@ pub(super) async fn read(exchange: &Exchange, file: &OpenFile, request: &Read) -
 /// Returns the size of the pieces in which `file` is read from `offset`: whole pages, at most [`PIECE_BYTES`]. Memory
 /// is reserved for the content of the file, not for the requested length, so that a short response can come from the
 /// reserve. The first piece is longer than the rest of a short file, so it is the last one.
-pub(super) async fn piece_bytes(file: &OpenFile, offset: u64) -> towpath_store::Result<usize> {
+async fn piece_bytes(file: &OpenFile, offset: u64) -> towpath_store::Result<usize> {
     let rest = file.metadata().await?.size.saturating_sub(offset);
     let piece = usize::try_from(rest).unwrap_or(PIECE_BYTES).clamp(MIN_PIECE_BYTES - 1, PIECE_BYTES - 1) + 1;
     Ok(piece.next_multiple_of(page::PAGE_BYTES))

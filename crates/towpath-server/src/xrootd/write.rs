@@ -213,8 +213,8 @@ fn parse(connection: &Connection, request: Request) -> Result<Incoming, Refusal>
             Ok(Incoming { extents, pages: Some(request), sync: false })
         }
         Request::Writev(Writev { options, elements }) => {
-            if elements.len() > super::vector::MAX_ELEMENTS {
-                let message = format!("more than {} elements in one vector", super::vector::MAX_ELEMENTS);
+            if elements.len() > super::read::vector::MAX_ELEMENTS {
+                let message = format!("more than {} elements in one vector", super::read::vector::MAX_ELEMENTS);
                 return Err(Refusal::new(Fault::NameTooLong, message));
             }
             let extents = elements.into_iter().map(|element| {

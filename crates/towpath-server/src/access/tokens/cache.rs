@@ -1,4 +1,4 @@
-//! A cache of token tokens, so that repeated tokens cost a hash instead of a signature check.
+//! A cache of verified tokens, so that repeated tokens cost a hash instead of a signature check.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::VerifiedToken;
 
-/// TTL of a token token, in seconds. It bounds how long a revoked key stays usable.
+/// TTL of a verified token, in seconds. It bounds how long a revoked key stays usable.
 const TTL_S: i64 = 300;
 /// Number of tokens in a generation. Two generations of 1 KiB tokens take about 5 MiB, and 40 MiB with the longest
 /// ones.
@@ -18,7 +18,7 @@ const MAX_GENERATION_TOKENS: usize = 1024;
 
 type TokenHash = [u8; 32];
 
-/// VerifiedToken tokens by SHA-256, in two generations: a full young generation replaces the old one.
+/// Verified tokens by SHA-256, in two generations: a full young generation replaces the old one.
 #[derive(Debug, Default)]
 pub(super) struct TokenCache(Mutex<Generations>);
 

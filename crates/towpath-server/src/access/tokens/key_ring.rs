@@ -148,7 +148,7 @@ impl KeyRing {
         }
         state.last_fetch = Some(now);
         let ring = Arc::clone(self);
-        // The task cannot finish before it is stored in the state, because that needs the lock cached here.
+        // The task cannot finish before it is stored in the state, because that needs the lock held here.
         let task = tokio::spawn(async move {
             let outcome = ring.source.load().await;
             ring.finish_fetch(outcome);

@@ -10,15 +10,15 @@ use towpath_proto::xrootd::{
     response::{PgReadStatus, StatusKind},
 };
 
-use super::{
+use super::super::{
     exchange::{Answer, Exchange, Served},
     files::OpenFile,
-    read::piece_bytes,
 };
+use super::piece_bytes;
 use crate::metrics::Face;
 
 /// Handles `pgread`.
-pub(super) async fn pgread(exchange: &Exchange, file: &OpenFile, request: &PgRead) -> Served {
+pub(in crate::xrootd) async fn pgread(exchange: &Exchange, file: &OpenFile, request: &PgRead) -> Served {
     exchange.set_path(&file.path);
     let mut offset = request.offset;
     let mut left = request.length as usize;

@@ -16,16 +16,16 @@ use towpath_proto::xrootd::{
 };
 use towpath_store::{ByteRange, Error, Fault, Place, ReadHandle};
 
-use super::{
+use super::super::{
     exchange::{Answer, Exchange, Failure, Refusal, Served, seal},
     files::{FileAccess, Slot},
 };
 use crate::metrics::Face;
 
 /// Maximum number of elements in a request (`readv_iov_max`).
-pub(super) const MAX_ELEMENTS: usize = 1024;
+pub(in crate::xrootd) const MAX_ELEMENTS: usize = 1024;
 /// Maximum length of an element, in bytes (`readv_ior_max`): 2 MiB less its header.
-pub(super) const MAX_ELEMENT_BYTES: u32 = 2_097_136;
+pub(in crate::xrootd) const MAX_ELEMENT_BYTES: u32 = 2_097_136;
 /// Maximum data in one frame, and in memory for one request, in bytes.
 const GROUP_BYTES: usize = 2 << 20;
 /// Maximum gap between two ranges that a store may read and buffer, in bytes, because that is cheaper than two reads.
@@ -36,7 +36,7 @@ const CACHED_GROUP_BYTES: usize = 256 << 10;
 
 /// Rejects a vector beyond the limits. A vector at both limits, 2 GiB with its headers, is accepted and sent in
 /// groups.
-pub(super) fn check(request: &Readv) -> Result<(), Refusal> {
+pub(in crate::xrootd) fn check(request: &Readv) -> Result<(), Refusal> {
     if request.elements.len() > MAX_ELEMENTS {
         let message = format!("the read vector is too long: at most {MAX_ELEMENTS} elements are accepted");
         return Err(Refusal::with_code(ErrorCode::ArgTooLong, message));
@@ -49,7 +49,7 @@ pub(super) fn check(request: &Readv) -> Result<(), Refusal> {
 }
 
 /// Returns the length of the response body.
-pub(super) fn answer_bytes(elements: &[VectorElement]) -> u64 {
+pub(in crate::xrootd) fn answer_bytes(elements: &[VectorElement]) -> u64 {
     vector_bytes(elements).saturating_add((elements.len() * VectorElement::LEN) as u64)
 }
 
@@ -60,7 +60,11 @@ fn past_the_end() -> Refusal {
 }
 
 /// Handles `readv`; `slots` are the files of the elements.
-pub(super) async fn readv(exchange: &Exchange, slots: &HashMap<FileHandle, Arc<Slot>>, request: &Readv) -> Served {
+pub(in crate::xrootd) async fn readv(
+    exchange: &Exchange,
+    slots: &HashMap<FileHandle, Arc<Slot>>,
+    request: &Readv,
+) -> Served {
     for (handle, slot) in slots {
         let file = slot.file()?;
         exchange.set_path(&file.path);
@@ -130,7 +134,7 @@ fn read_cached(
     let mut body = frame.get_mut(ResponseHeader::LEN..)?;
     for elements in of_one_file(group) {
         let slot = slots.get(&elements.first()?.handle)?;
-        let FileAccess::Read(handle) = &slot.file().ok()?.access else { return None };
+        let handle = slot.file().ok()?.reader()?;
         let part = body.split_off_mut(..answer_bytes(elements) as usize)?;
         if let Err(refusal) = read_now(&**handle, elements, part)? {
             return Some(Err(refusal));
@@ -140,13 +144,13 @@ fn read_cached(
 }
 
 /// Splits the elements, in order, into runs of the same file.
-pub(super) fn of_one_file(elements: &[VectorElement]) -> impl Iterator<Item = &[VectorElement]> {
+pub(in crate::xrootd) fn of_one_file(elements: &[VectorElement]) -> impl Iterator<Item = &[VectorElement]> {
     elements.chunk_by(|one, next| one.handle == next.handle)
 }
 
 /// Reads `elements` of one file, each after its header, into `body`, which has their total length; `None` if that
 /// would block.
-pub(super) fn read_now(
+pub(in crate::xrootd) fn read_now(
     handle: &dyn ReadHandle,
     elements: &[VectorElement],
     mut body: &mut [u8],
