@@ -4,7 +4,8 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Number of bytes, written with a unit: `512`, `64KiB`, `8MiB`, `2GiB`, `1TiB` (powers of 1024) or `kB`, `MB`, `GB`, `TB` (powers of 1000).
+/// Number of bytes, written with a unit: `512`, `64KiB`, `8MiB`, `2GiB`, `1TiB` (powers of 1024) or `kB`, `MB`, `GB`,
+/// `TB` (powers of 1000).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 

@@ -1,8 +1,8 @@
 //! Fair shares of bounded resources: memory, connections, open files, locks, multipart uploads (RFC 0005).
 //!
-//! A [`Shares`] is a pool. A [`LeaseHolder`], a person at a network address, takes a [`Lease`] from it, which is returned
-//! on drop. A holder may take more while its total does not exceed the free capacity (the dynamic threshold of
-//! Choudhury and Hahne, 1998). One holder thus gets half of the pool, `n` holders an equal part each, and the same
+//! A [`Shares`] is a pool. A [`LeaseHolder`], a person at a network address, takes a [`Lease`] from it, which is
+//! returned on drop. A holder may take more while its total does not exceed the free capacity (the dynamic threshold
+//! of Choudhury and Hahne, 1998). One holder thus gets half of the pool, `n` holders an equal part each, and the same
 //! amount remains for the next one; the number of holders need not be known. A sixteenth of the pool is a reserve,
 //! shared in the same way, for requests of class [`Class::Small`].
 //!

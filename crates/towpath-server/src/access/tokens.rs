@@ -3,8 +3,8 @@
 //!
 //! The life of a token: [`Verifier::identify`] looks it up in the cache of verified tokens ([`cache`]). On a miss the
 //! token is parsed ([`jwt`]), its issuer is looked up among the configured ones, its signature is verified with the
-//! issuer's [`keys`] (kept fresh by a [`key_ring`], which loads them from a file or by [`discovery`]), its [`claims`] are
-//! checked against the clock and this server's audiences, and its [`scope`]s become grants. A failure is a
+//! issuer's [`keys`] (kept fresh by a [`key_ring`], which loads them from a file or by [`discovery`]), its [`claims`]
+//! are checked against the clock and this server's audiences, and its [`scope`]s become grants. A failure is a
 //! [`Refusal`] with the reason.
 //!
 //! Not here: groups (`wlcg.groups`) grant no rights, tokens are not introspected at the issuer (RFC 7662), and keys

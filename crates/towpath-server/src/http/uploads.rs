@@ -162,7 +162,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Uploads {
-    /// Returns the upload with that key, if it is open. It stays open while the caller holds it, and [`IDLE_TIMEOUT`] longer.
+    /// Returns the upload with that key, if it is open. It stays open while the caller holds it, and [`IDLE_TIMEOUT`]
+    /// longer.
     pub(super) fn get(&self, key: &Key) -> Option<Arc<Upload>> {
         lock(&self.open).get(key).map(Arc::clone)
     }

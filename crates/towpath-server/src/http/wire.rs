@@ -1,9 +1,9 @@
 //! The connection as hyper writes to it, extended to send spans of files by `sendfile`.
 //!
-//! hyper polls a body for buffers and writes them. The buffer of a file span is a slice of [`PLACEHOLDER`] of the same
-//! length, and the span itself is queued in the connection's [`Outbox`]. When hyper writes bytes of `PLACEHOLDER`, [`Wire`]
-//! sends the span at the head of the outbox instead. hyper thus orders, counts and flushes spans like all bytes, and
-//! handles the rest of HTTP/1.1.
+//! hyper polls a body for buffers and writes them. The buffer of a file span is a slice of [`PLACEHOLDER`] of the
+//! same length, and the span itself is queued in the connection's [`Outbox`]. When hyper writes bytes of
+//! `PLACEHOLDER`, [`Wire`] sends the span at the head of the outbox instead. hyper thus orders, counts and flushes
+//! spans like all bytes, and handles the rest of HTTP/1.1.
 //!
 //! (This depends on hyper 1.12. If another version behaves differently, tests that fetch local files fail.)
 //!

@@ -2,8 +2,8 @@
 //! lines and lines that begin with `#` are ignored.
 //!
 //! Anyone who can read the file can log in as any of its users by Digest, so only its owner may have access. A login
-//! checks the file for changes at most once per [`CHECK_INTERVAL`]. A file without users is rejected: it may be half written,
-//! and would lock out everyone.
+//! checks the file for changes at most once per [`CHECK_INTERVAL`]. A file without users is rejected: it may be half
+//! written, and would lock out everyone.
 
 use std::{
     collections::{HashMap, hash_map::Entry},

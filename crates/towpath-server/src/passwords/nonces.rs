@@ -103,7 +103,8 @@ impl Nonces {
     /// Uses a nonce with a count, once.
     ///
     /// # Errors
-    /// [`LoginError::Stale`] if the nonce is not from this process, expired, evicted, or was used with this count before.
+    /// [`LoginError::Stale`] if the nonce is not from this process, expired, evicted, or was used with this count
+    /// before.
     pub(super) fn take(&self, nonce: &str, count: u32, now: Instant) -> Result<(), LoginError> {
         let now_ms = self.age_ms(now);
         let id = self.signed(nonce).filter(|id| is_fresh(*id, now_ms)).ok_or(LoginError::Stale)?;

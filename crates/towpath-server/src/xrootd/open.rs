@@ -1,10 +1,10 @@
 //! `open` and `close`.
 //!
 //! An upload (`new`, `delete`) is invisible until its `close`, which commits it; until then readers see the old file,
-//! or none. If two uploads have the same name, the last one closed wins; with `new` it fails instead. `open` for update of an
-//! existing file changes it in place, with immediate visibility. A client that requested the checksum with the open,
-//! like towpath's, reads one version, and gets an error if the file changes; other readers get the current content,
-//! including appended data.
+//! or none. If two uploads have the same name, the last one closed wins; with `new` it fails instead. `open` for
+//! update of an existing file changes it in place, with immediate visibility. A client that requested the checksum
+//! with the open, like towpath's, reads one version, and gets an error if the file changes; other readers get the
+//! current content, including appended data.
 //!
 //! A connection that ends aborts its uploads, except those with a key (`towpath.resume` in the opaque part): their
 //! data are kept, and the response to the next `open` with that key describes them.
