@@ -80,5 +80,5 @@ async fn only_so_many_attributes_wait() {
     assert_eq!(kept(&site, "/f").await.len(), 512);
     let next = peer.open("/g", NEW).await;
     let again = outcomes(peer.ask(set(next, false, &[("colour", "red")])).await);
-    assert_eq!(again, [Ok(Bytes::new())], "the permit is free again");
+    assert_eq!(again, [Ok(Bytes::new())], "the room is free again");
 }

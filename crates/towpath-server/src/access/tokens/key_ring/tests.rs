@@ -142,7 +142,7 @@ async fn a_new_key_is_found_and_strangers_cannot_make_us_ask_often() {
     let (script, ring) = Script::new(&[&old]);
     verify(&ring, &old).await.unwrap();
     script.publish(&[&old, &new]);
-    assert_eq!(fault(&ring, &new).await, Fault::AuthenticationFailed, "last_fetch less than a minute ago");
+    assert_eq!(fault(&ring, &new).await, Fault::AuthenticationFailed, "fetched less than a minute ago");
     advance(FETCH_INTERVAL).await;
     verify(&ring, &new).await.unwrap();
     assert_eq!(script.loads(), 2);
