@@ -1,4 +1,4 @@
-//! What happens while files are copied, as JSON for programs, one object a line. docs/events.md has each event with its fields.
+//! What happens while files are copied, as JSON for programs, one object a line. docs/reference/events.md has each event with its fields.
 //!
 //! Whoever notes an event does not wait for the reader: lines gather, and are written by the one task that takes the outcomes of a copy. It goes on when they are
 //! written; so there are never more of them than files under way, and what else happens within a fraction of a second.

@@ -1,4 +1,4 @@
-//! Probes of the network (`towpath_proto::probe`, docs/probe.md): bytes from memory to a client, or from a client into the void.
+//! Probes of the network (`towpath_proto::probe`, docs/guides/probe.md): bytes from memory to a client, or from a client into the void.
 //!
 //! It is not for everybody: downwards for who may read the path that the probe names, upwards for who may write there. How long and how many at once is
 //! bounded ([`ProbeConfig`]), and so is their memory, which goes with the place: it is none of that for answers. A probe ends when the server stops.
