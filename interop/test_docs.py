@@ -20,7 +20,7 @@ COMMAND_LIMIT_S = 60
 CONTENT = b"root" + bytes(1000)
 """Of every file that the pages name; docs/guides/moving-data.md has its size and digest."""
 
-PAGES = ["guides/serve.md", "reference/cli.md", "guides/moving-data.md", "guides/sync.md", "concepts/verdict.md", "guides/probe.md"]
+PAGES = ["get-started/first-steps.md", "guides/serve.md", "reference/cli.md", "guides/moving-data.md", "guides/sync.md", "concepts/verdict.md", "guides/probe.md"]
 MEASURED = ["concepts/verdict.md", "guides/probe.md"]
 """What these show was measured over a long path: other causes hold a short one up."""
 
