@@ -30,6 +30,7 @@ lint: tools
 	cd fuzz && cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	python3 -m compileall -q interop bench python
+	.ci/links
 	for script in $(SCRIPTS); do bash -n $$script || exit 1; done
 	.ci/language
 	.ci/wasm

@@ -20,7 +20,7 @@ AIMS = {
     "listing-deep": 2.0,
     "listing-deep-fifth": 2.0,
 }
-"""The ratio that `docs/roadmap.md` sets; where it sets none it is 1: at least the best peer."""
+"""The ratio that `docs/concepts/roadmap.md` sets; where it sets none it is 1: at least the best peer."""
 REQUEST_AIMS = {"read": 1.5, "readv": 2.0}
 """Requests per second of server CPU, over XRootD 6.2."""
 BARE_AIM = 0.9
@@ -52,7 +52,7 @@ Made by `make bench` (see [how](../README.md)); the raw samples are in the JSON 
 - A bare loop is `sendfile` → receive → `write` or `splice` over 1 or 2 connections, without protocol or name, with or without a CRC32C of what came
   (spliced data are read back for it): a limit, not a peer.
 - `ratio` is the contender's median rate over the best median rate (or the best median time over its own) of all pairs in which towpath has no part.
-  `target` is what [the roadmap](../../docs/roadmap.md) or the job asks of the pair of two towpaths; where nothing is asked, 1.00.
+  `target` is what [the roadmap](../../docs/concepts/roadmap.md) or the job asks of the pair of two towpaths; where nothing is asked, 1.00.
 - Latency is simulated by a proxy on loopback that delays each direction and the connecting; slow start is not in it. Round trips are the median time over
   what the same command takes without delay; the targets allow a tenth more for proxy and clock. Cold is from the start of a command to the first byte;
   warm from the last byte of a first file to the first of a second, through one command given both files (towpath, curl) or a shell asked for one after the

@@ -23,7 +23,7 @@ Made by `make bench-wan` (see [how](../../README.md)); every sample is in the JS
   bandwidth-delay product (at least 1 MiB); `towpath wan` carries the packets ([how](../../../docs/rfcs/0002-wan-emulator.md)). Rates are of files' bytes over the whole
   time of the command, start, handshakes, slow start and end included. 1 Gbit/s carries at most 941.5 Mbit/s of payload.
 - Connections may buffer up to 512 MiB (`--buf`), as on a host that is set up for transfers. What a connection learned is not kept for the next one; what towpath remembers of a path
-  ([how](../../../docs/tuning.md#what-a-path-taught)) is, from the second repetition over a path on. Where losses are no congestion, towpath's connections change to BBR on the way ([how](../../../docs/tuning.md#congestion-control)).
+  ([how](../../../docs/concepts/tuning.md#what-a-path-taught)) is, from the second repetition over a path on. Where losses are no congestion, towpath's connections change to BBR on the way ([how](../../../docs/concepts/tuning.md#congestion-control)).
 - towpath brings a file to the disk (fsync) before it shows it; its peers do not.
 - **`*` was cut off** at the job's limit: its rate is what it had received until then (for one file by what came to its host, for trees by the files that were
   whole; for seconds, the time that all would take at that rate), and nothing was compared with the source. **`!`**: the machine, not the link, had a part in it: packets that

@@ -31,7 +31,7 @@ STAND_IN = os.environ.get("TOWPATH_INTEROP_SERVER")
 def pytest_configure(config):
     """Registers the table of outcomes, and lets programs be interrupted also where signals are ignored, as behind `nohup`."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.addinivalue_line("markers", "pair(client, operation, note=None): what the test proves, for docs/interop.md")
+    config.addinivalue_line("markers", "pair(client, operation, note=None): what the test proves, for docs/reference/interop.md")
     config.table = Table()
     config.pluginmanager.register(config.table)
 

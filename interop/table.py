@@ -1,4 +1,4 @@
-"""Collects what each test found out about a pair of client and operation, and writes docs/interop.md.
+"""Collects what each test found out about a pair of client and operation, and writes docs/reference/interop.md.
 
 A test names its pair with `@pytest.mark.pair(client, operation)`, or by the fixture-less form in a parameter's marks. A pair
 passes if all its tests pass. `note=` adds a remark. The document is written only by a run over everything, and holds neither dates nor paths nor
@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 GO_MOD = Path(__file__).with_name("gohep") / "go.mod"
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "interop.md"
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "reference" / "interop.md"
 
 HEAD = """# Interoperability
 
-Written by `interop/run` (part of `make test`); do not edit. Every row is a test in [`interop/`](../interop) with the
+Written by `interop/run` (part of `make test`); do not edit. Every row is a test in [`interop/`](../../interop) with the
 real program on the other side, all on one machine over loopback. A test compares bytes, values and error codes; an exit
 status alone proves nothing here.
 
@@ -30,7 +30,7 @@ RUCIO = "Rucio "
 RUCIO_HEAD = """
 ## The ways into Rucio
 
-[What each way is, and how it is set up](rucio.md). Rucio's own server with SQLite and memcached, its own client, and storages
+[What each way is, and how it is set up](../guides/rucio.md). Rucio's own server with SQLite and memcached, its own client, and storages
 that are towpath's; the wheels `rucio` and `rucio-clients` of these releases, from PyPI, as they are.
 
 """

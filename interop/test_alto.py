@@ -1,4 +1,4 @@
-"""The ALTO server: the commands of docs/alto.md and docs/order.md as they stand there, and its answers read by programs that are not ours."""
+"""The ALTO server: the commands of docs/guides/alto/ and docs/guides/order.md as they stand there, and its answers read by other programs."""
 
 import contextlib
 import email.parser
@@ -16,7 +16,7 @@ import sseclient
 from servers import HOST
 from test_docs import COMMAND_LIMIT_S, DOCS, commands
 
-PAGES = ["alto.md", "order.md"]
+PAGES = ["guides/alto/README.md", "guides/alto/requests.md", "guides/alto/calendars.md", "guides/order.md"]
 PORT = 8096
 
 
@@ -89,8 +89,8 @@ def test_path_vector(alto):
 
 
 def test_the_stream_of_the_page(binary, settings, tmp_path):
-    """What docs/alto.md shows of a stream is what curl prints, up to the change that the page tells of."""
-    block = re.search(r"```text\n\$ (curl -sN [^\n]+)\n(.*?)```", (DOCS / "alto.md").read_text(), re.DOTALL)
+    """What docs/guides/alto/updates.md shows of a stream is what curl prints, up to the change that the page tells of."""
+    block = re.search(r"```text\n\$ (curl -sN [^\n]+)\n(.*?)```", (DOCS / "guides/alto/updates.md").read_text(), re.DOTALL)
     facts = (settings / "facts.toml").read_text()
     (tmp_path / "facts.toml").write_text(facts)
     (tmp_path / "alto.toml").write_text('[agents.sites]\nkind = "static"\nfile = "facts.toml"\nrefresh = "100ms"\n')

@@ -1,4 +1,4 @@
-"""The commands of docs/ are run as they stand there, against a server started as docs/serve.md starts it, and two that stand for those far away.
+"""The commands of docs/ are run as they stand there, against a server started as docs/guides/serve.md starts it, and two that stand for those far away.
 
 Only what a reader would replace is replaced: hosts and ports, the exported directory, and where files are on this machine.
 """
@@ -18,10 +18,10 @@ DOCS = ROOT / "docs"
 SERVED_PORT = 1094
 COMMAND_LIMIT_S = 60
 CONTENT = b"root" + bytes(1000)
-"""Of every file that the pages name; docs/moving-data.md has its size and digest."""
+"""Of every file that the pages name; docs/guides/moving-data.md has its size and digest."""
 
-PAGES = ["serve.md", "cli.md", "moving-data.md", "sync.md", "verdict.md", "probe.md"]
-MEASURED = ["verdict.md", "probe.md"]
+PAGES = ["get-started/first-steps.md", "guides/serve.md", "reference/cli.md", "guides/moving-data.md", "guides/sync.md", "concepts/verdict.md", "guides/probe.md"]
+MEASURED = ["concepts/verdict.md", "guides/probe.md"]
 """What these show was measured over a long path: other causes hold a short one up."""
 
 QUIET = re.compile(r"towpath (cp|sync) ")
@@ -70,7 +70,7 @@ def put(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def documented(binary, tmp_path_factory):
-    """The server of docs/serve.md: defaults, read-only; with the file that docs/cli.md speaks of."""
+    """The server of docs/guides/serve.md: defaults, read-only; with the file that docs/reference/cli.md speaks of."""
     server = start_towpath(binary, tmp_path_factory.mktemp("documented"), writable=False)
     put(server.root / "run7/f.root")
     yield server
@@ -97,7 +97,7 @@ def here(servers, tmp_path):
     """A machine with the files that the pages copy from it."""
     put(tmp_path / "data/run7/f.root")
     put(tmp_path / "data/run7.root")
-    (tmp_path / "f.root.meta4").write_text(at(example("moving-data.md", "xml"), servers))
+    (tmp_path / "f.root.meta4").write_text(at(example("guides/moving-data.md", "xml"), servers))
     return tmp_path
 
 
@@ -116,27 +116,27 @@ def test_commands(page, servers, binary, here):
         assert printed, f"{command} printed nothing"
         missing = {shape(line) for line in shown} - {shape(line) for line in printed.splitlines()}
         assert page in MEASURED or not missing, f"{command} printed {printed}"
-    if page == "cli.md":
+    if page == "reference/cli.md":
         assert (here / "run7/f.root").read_bytes() == CONTENT
-    if page == "moving-data.md":
+    if page == "guides/moving-data.md":
         arrived = ["both.root", "described/f.root", "slowly.root", "explained.root"]
         assert [(here / "data" / name).read_bytes() for name in arrived] == [CONTENT] * len(arrived)
         assert (servers["second.example.org"].root / "archive/f.root").read_bytes() == CONTENT
 
 
 def test_settings(binary, tmp_path):
-    """The settings file that docs/serve.md shows is understood to its last key."""
+    """The settings file that docs/guides/serve.md shows is understood to its last key."""
     file = tmp_path / "serve.toml"
-    file.write_text(example("serve.md", "toml"))
+    file.write_text(example("guides/serve.md", "toml"))
     done = subprocess.run([binary, "config", "show", "serve", "--config", file], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert f'site = "EXAMPLE-SITE"  # {file}' in done.stdout
 
 
 def test_faults():
-    """Every test that docs/faults.md names exists, in some crate."""
+    """Every test that docs/reference/faults.md names exists, in some crate."""
     sources = "\n".join(file.read_text() for file in (ROOT / "crates").rglob("*.rs"))
-    rows = [line for line in (DOCS / "faults.md").read_text().splitlines() if line.startswith("| ")]
+    rows = [line for line in (DOCS / "reference/faults.md").read_text().splitlines() if line.startswith("| ")]
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     assert len(named) > 30
     assert [name for name in named if not re.search(rf"fn {name}\(", sources)] == []

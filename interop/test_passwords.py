@@ -46,9 +46,9 @@ def pair(client: str, operation: str, **more):
 
 @pytest.fixture(scope="module")
 def passwords(tmp_path_factory):
-    """A file of `USERS`, made by the command of docs/access.md."""
+    """A file of `USERS`, made by the command of docs/guides/access.md."""
     here = tmp_path_factory.mktemp("passwords")
-    [command] = [command for command, _ in commands("access.md") if "sha256sum" in command]
+    [command] = [command for command, _ in commands("guides/access.md") if "sha256sum" in command]
     for name, password in USERS.items():
         subprocess.run(["bash", "-c", command], cwd=here, check=True, timeout=COMMAND_LIMIT_S, env={"PATH": "/usr/bin:/bin", "NAME": name, "PASSWORD": password})
     return here / "passwords"

@@ -1,4 +1,4 @@
-"""Rucio as it is, four major releases of it: the four ways in which what an ALTO server knows gets into it (docs/rucio.md)."""
+"""Rucio as it is, four major releases of it: the four ways in which what an ALTO server knows gets into it (docs/guides/rucio.md)."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ from servers import HOST, free_port
 from test_alto import serving
 from test_docs import COMMAND_LIMIT_S, DOCS, commands
 
-PAGE, EXAMPLE = "rucio.md", "https://alto.example.org"
+PAGE, EXAMPLE = "guides/rucio.md", "https://alto.example.org"
 DELAYS_US = {"NEAR": 1_000, "MIDDLE": 9_000, "FAR": 30_000, "MOON": 1_280_000}
 BEST_FIRST = list(DELAYS_US)
 HOPS = {"MOON": 1, "MIDDLE": 2, "FAR": 3, "NEAR": 4}
@@ -107,7 +107,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 def test_the_settings_of_the_page(binary, tmp_path):
     """The settings of `towpath alto` on the page make a table with a line for each site and RSE, which the page's command fetches."""
-    agents, facts = next(text for text in blocks("alto.md", "toml") if text.startswith("# alto.toml")), example_facts()
+    agents, facts = next(text for text in blocks("guides/alto/README.md", "toml") if text.startswith("# alto.toml")), example_facts()
     (tmp_path / "facts.toml").write_text(facts)
     # The real host does not exist here.
     (tmp_path / "alto.toml").write_text(blocks(PAGE, "toml")[0].replace("eospublic.cern.ch", "137.138.0.1") + agents)
@@ -120,14 +120,14 @@ def test_the_settings_of_the_page(binary, tmp_path):
 
 
 def example_facts() -> str:
-    """The file of facts that docs/alto.md shows."""
-    return next(text for text in blocks("alto.md", "toml") if text.startswith("# facts.toml"))
+    """The file of facts that docs/guides/alto/README.md shows."""
+    return next(text for text in blocks("guides/alto/README.md", "toml") if text.startswith("# facts.toml"))
 
 
 @pytest.fixture
 def documented(package, rucio, alto, binary, here):
     """Runs a command of the page in `here`, where it finds what the page says that there is; Rucio's server has the page's settings."""
-    client = next(text for text in blocks("order.md", "toml") if text.startswith("# client.toml"))
+    client = next(text for text in blocks("guides/order.md", "toml") if text.startswith("# client.toml"))
     (here / "client.toml").write_text(client)
     settings = "\n".join(text for text in blocks(PAGE, "ini") if "[Service]" not in text)
     settings = settings.replace(EXAMPLE, f"http://{alto}").replace("/etc/rucio/client.toml", str(here / "client.toml"))
@@ -146,7 +146,7 @@ def documented(package, rucio, alto, binary, here):
     yield face, run
 
 
-@way("1 to 4: the commands and settings of docs/rucio.md as they stand there")
+@way("1 to 4: the commands and settings of docs/guides/rucio.md as they stand there")
 def test_the_page(documented, here):
     """They work, and where a file is downloaded it comes from the replica that the statement has first."""
     face, run = documented

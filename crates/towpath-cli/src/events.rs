@@ -1,4 +1,4 @@
-//! Events of a copy as JSON for programs, one object per line. docs/events.md describes each event and its fields.
+//! Events of a copy as JSON for programs, one object per line. docs/reference/events.md describes each event and its fields.
 //!
 //! Recording an event does not wait for the reader: lines are queued, and written by the one task that takes the outcomes of a copy, which waits
 //! for the write. The queue is therefore limited to the files in flight and the other events of a fraction of a second.

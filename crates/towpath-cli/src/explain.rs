@@ -1,4 +1,4 @@
-//! What a copy spent its time on, for people and for programs. docs/verdict.md has the vocabulary.
+//! What a copy spent its time on, for people and for programs. docs/concepts/verdict.md has the vocabulary.
 
 use std::io::{self, Write};
 

@@ -7,7 +7,7 @@
 //! 2. *If that stage crosses the network: what held the sender up?* Its kernel says how long it had nothing to send, was held up by the
 //!    receiver's window, or by its own buffer ([`towpath_proto::tcp`]); the rest is its congestion window's doing: slow start, loss, or bandwidth.
 //!
-//! docs/verdict.md has the vocabulary for users.
+//! docs/concepts/verdict.md has the vocabulary for users.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,6 +1,6 @@
 //! The verdict on a copy: what held it up most, in a sentence, and what to do about it.
 //!
-//! docs/verdict.md explains the words to users; a test compares its table with this one.
+//! docs/concepts/verdict.md explains the words to users; a test compares its table with this one.
 
 use std::fmt;
 
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_page_for_users_has_every_word_in_order() {
-        let page = include_str!("../../../docs/verdict.md");
+        let page = include_str!("../../../docs/concepts/verdict.md");
         let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
         let words: Vec<_> = rows.filter(|word| !matches!(*word, "cause" | "---")).collect();
         assert_eq!(words, Cause::ALL.map(Cause::name));

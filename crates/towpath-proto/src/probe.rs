@@ -1,4 +1,4 @@
-//! Requests and responses of network probes (docs/probe.md).
+//! Requests and responses of network probes (docs/guides/probe.md).
 //!
 //! A probe is one HTTP request for `/.well-known/towpath/probe/PATH` with the field `Towpath-Probe`, which holds an [`Ask`]: with GET the server sends bytes
 //! from memory, with POST it discards the body. Both responses consist of frames, so that kernel statistics of the server's end of the connection

@@ -1,6 +1,6 @@
 """The command line: `python -m towpath.rucio metalink` and `python -m towpath.rucio distances`.
 
-Data go to the standard output, all else to the standard error stream. Exit codes are those of `towpath` (docs/cli.md).
+Data go to the standard output, all else to the standard error stream. Exit codes are those of `towpath` (docs/reference/cli.md).
 """
 
 import argparse
@@ -19,7 +19,7 @@ from towpath.rucio.metalink import metalink
 # When run as a program, `__name__` is not in the package.
 LOG = logging.getLogger("towpath.rucio")
 
-# By kinds of errors (docs/cli.md); one that is no subclass of the others is a defect.
+# By kinds of errors (docs/reference/cli.md); one that is no subclass of the others is a defect.
 EXIT_CODES: dict[type[Exception], int] = {
     towpath.NotFound: 3,
     towpath.Denied: 4,

@@ -4,7 +4,7 @@ from typing import Any
 
 MISSING = "Rucio's client is not installed here: pip install rucio-clients"
 
-# Exit codes (docs/cli.md).
+# Exit codes (docs/reference/cli.md).
 DEFECT, NOT_FOUND, DENIED, INVALID, UNAVAILABLE = 1, 3, 4, 5, 8
 
 # By names of Rucio's exceptions; all others say that the request cannot work as it stands.

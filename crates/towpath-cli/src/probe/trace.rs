@@ -1,4 +1,4 @@
-//! The trace of the network legs: JSON lines, in the format that docs/probe.md describes field by field.
+//! The trace of the network legs: JSON lines, in the format that docs/guides/probe.md describes field by field.
 
 use std::{
     io::{self, Write as _},
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_page_for_users_describes_each_field() {
-        let page = include_str!("../../../../docs/probe.md");
+        let page = include_str!("../../../../docs/guides/probe.md");
         let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(name, _)| name);
         let described: BTreeSet<_> = rows.filter(|name| !name.starts_with("probe.")).map(str::to_owned).collect();
         let written: BTreeSet<_> = written().iter().flat_map(keys).collect();
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_example_on_that_page_is_as_it_is_written() {
-        let page = include_str!("../../../../docs/probe.md");
+        let page = include_str!("../../../../docs/guides/probe.md");
         let shown: Vec<Value> = page
             .lines()
             .filter(|line| line.starts_with("{\""))

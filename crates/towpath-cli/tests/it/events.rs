@@ -1,4 +1,4 @@
-//! Events for programs: each one that is written has the fields that docs/events.md says, and each one there is written.
+//! Events for programs: each one that is written has the fields that docs/reference/events.md says, and each one there is written.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ type Fields = BTreeMap<String, (Vec<String>, bool)>;
 
 /// What the page says of each event; what all have is below "".
 fn documented() -> BTreeMap<String, Fields> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/events.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/events.md");
     let page = String::from_utf8(disk::read(&page, 1 << 20).unwrap()).unwrap();
     let mut events = BTreeMap::<String, Fields>::new();
     let mut event = String::new();

@@ -11,7 +11,7 @@
 //! S3 is HTTP: requests use the same sites and connections as `http(s)://`, with the same retries and limits, and are
 //! signed. The crate `object_store` provides the signature and Amazon's ways to get credentials. Its own stores lack
 //! some requirements: a condition on the completion of a multipart upload, the digests of an object, directory
-//! markers, and blame for errors. `docs/s3.md` describes the guarantees of a bucket.
+//! markers, and blame for errors. `docs/guides/s3.md` describes the guarantees of a bucket.
 
 mod bucket;
 mod budget;

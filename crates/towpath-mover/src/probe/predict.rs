@@ -55,7 +55,7 @@ const CLOSING_ROUND_TRIPS: u32 = 1;
 const REQUEST_BYTES: u64 = 512;
 
 /// Seconds that one file takes of the processors of both ends, where it was not measured: 10,000 files of 10 kB in 2.9 s, with two cores for both ends
-/// (docs/tuning.md).
+/// (docs/concepts/tuning.md).
 const SECONDS_A_FILE: f64 = 0.000_25;
 
 impl FileSet {

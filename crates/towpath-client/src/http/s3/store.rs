@@ -28,7 +28,7 @@ use crate::{
     http::{read, vector},
 };
 
-/// A bucket as a store. Directories are prefixes of keys; `docs/s3.md` describes the consequences.
+/// A bucket as a store. Directories are prefixes of keys; `docs/guides/s3.md` describes the consequences.
 #[derive(Clone)]
 pub struct S3Store {
     bucket: Bucket,

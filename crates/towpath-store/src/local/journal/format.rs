@@ -1,4 +1,4 @@
-//! The bytes of a journal. All numbers are little-endian; `docs/journal.md` has the table.
+//! The bytes of a journal. All numbers are little-endian; `docs/reference/journal.md` has the table.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -144,15 +144,15 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The example of docs/journal.md.
+    /// The example of docs/reference/journal.md.
     #[test]
     fn the_bytes_are_those_of_the_document() {
         let extent = Extent::of(Algorithms::DEFAULT, 1 << 20, b"123456789").unwrap();
         let record = Record::of(&extent).unwrap();
         assert_eq!(record, Record { offset: 1 << 20, length: 9, crc32c: 0xe306_9283 });
-        let document = include_str!("../../../../../docs/journal.md");
+        let document = include_str!("../../../../../docs/reference/journal.md");
         for bytes in [&HEADER.encode()[..], &record.encode(0)] {
-            assert!(document.contains(&hex(bytes)), "{} is not in docs/journal.md", hex(bytes));
+            assert!(document.contains(&hex(bytes)), "{} is not in docs/reference/journal.md", hex(bytes));
         }
         assert_eq!(read(&journal(&[record]), KEY, 3 << 20), [record]);
     }

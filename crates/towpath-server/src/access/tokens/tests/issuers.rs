@@ -97,10 +97,10 @@ async fn keys_for_other_uses_are_passed_over() {
     }
 }
 
-/// The examples in docs/access.md are valid settings.
+/// The examples in docs/guides/access.md are valid settings.
 #[test]
 fn documented_settings_are_understood() {
-    let document = include_str!("../../../../../../docs/access.md");
+    let document = include_str!("../../../../../../docs/guides/access.md");
     let examples: Vec<&str> = document.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert_eq!(examples.len(), 3);
     for example in examples {
