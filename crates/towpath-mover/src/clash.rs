@@ -1,8 +1,8 @@
-//! Rejection of copies that would never end or would destroy their source, before anything is written.
+//! Rejects copies that would recurse without end or destroy their source, before anything is written.
 //!
-//! Names are compared first. Directories with several names (links, mounts, host aliases, a served directory and its
-//! URL) are identified by their [`DirectoryId`]; if an end has none, by the addresses of the servers, and before
-//! deletions by a marker file that is created at the destination and must not appear at the source.
+//! Paths are compared first. A directory reachable under several paths (links, mounts, host aliases, a served directory
+//! and its URL) is identified by its [`DirectoryId`]. If one end reports no ids, the server addresses are compared
+//! instead. Before a deletion, a marker file is also created at the destination and must not be visible at the source.
 
 use std::{collections::HashSet, ffi::OsStr, iter, os::unix::ffi::OsStrExt as _, path::Path, pin::pin, time::Duration};
 
@@ -15,33 +15,33 @@ use towpath_store::{
 
 use crate::{Job, Place, compare::Known};
 
-/// Questions under way at once.
+/// Maximum number of `stat` requests in flight.
 const QUESTIONS: usize = 64;
 
-/// How long the addresses of two hosts are waited for.
+/// Timeout of the name resolution of both hosts.
 const RESOLVER_WAIT: Duration = Duration::from_secs(5);
 
-/// What stands before the random part of the name of a marker.
+/// Prefix of the marker's file name; a random part follows.
 const MARKER: &str = ".towpath-marker-";
 
-/// Which directories the ends of a copy are and lie in, as far as both ends identify directories.
+/// Directory ids of both ends of a copy and of their ancestors. Empty for an end without ids.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     source: Vec<DirectoryId>,
     destination: Vec<DirectoryId>,
-    /// The id of the source's root.
+    /// Id of the source's root.
     root: Option<DirectoryId>,
-    /// It is proven that neither lies in the other.
+    /// Whether the ids prove that neither end contains the other.
     are_proven: bool,
 }
 
 impl Ends {
-    /// The source, and the directories above it that could be on the destination's machine.
+    /// Returns the ids of the source and its ancestors, none if they cannot be on the destination's machine.
     pub(crate) fn source(&self) -> &[DirectoryId] {
         &self.source
     }
 
-    /// Takes note of the destination, which was made a moment ago.
+    /// Records the id of a destination that was just created.
     pub(crate) async fn add_destination(&mut self, to: &Place) {
         if self.root.is_some()
             && let Ok(Metadata { directory_id: Some(id), .. }) = to.store.stat(&to.caller, &to.path).await
@@ -50,7 +50,7 @@ impl Ends {
         }
     }
 
-    /// Refuses to enter a directory of the source that is the destination, or one above it: the copy would copy itself without end.
+    /// Rejects a source directory that is the destination or one of its ancestors: the copy would recurse into itself.
     pub(crate) fn refuse_destination(&self, path: &StorePath, source: &Known) -> Result<()> {
         match source.directory_id.is_some_and(|id| self.destination.contains(&id)) {
             true => Err(refused("it is not entered: it is the destination, or a directory above it".into(), path)),
@@ -59,7 +59,7 @@ impl Ends {
     }
 }
 
-/// Refuses two sources that would get one name, and a destination that is its source or lies in it.
+/// Rejects two sources with the same destination, and a destination that equals or is within its source.
 pub(super) fn refuse_clashes(pairs: &[Job]) -> Result<()> {
     let mut taken = HashSet::new();
     for Job { from, to, .. } in pairs {
@@ -82,7 +82,7 @@ pub(super) fn refuse_source_within(ends: &Job) -> Result<()> {
 }
 
 fn holds_its_source(ends: &Job) -> Error {
-    refused(format!("it cannot be made as {} is, which lies in it", ends.from), &ends.to.path)
+    refused(format!("it cannot be made equal to {}, which lies in it", ends.from), &ends.to.path)
 }
 
 /// Rejects a copy of the directory `source` into itself under any name, and a copy over `found`, a directory at the
@@ -114,8 +114,8 @@ pub(super) async fn refuse_same_tree(ends: &Job, source: &Metadata, found: Optio
     Ok(Ends { source: source_ids, destination, root: source.directory_id, are_proven: above_source.are_all })
 }
 
-/// Refuses to delete at a destination that holds its source: a file that is made at the destination must not be seen in the source, nor in a directory above it.
-/// Nothing is made where directory ids have proven it.
+/// Rejects a deletion at a destination that contains its source: a file created at the destination must not be visible
+/// in the source or its ancestors. Skipped if directory ids have already proven it.
 pub(super) async fn refuse_by_marker(ends: &Job, known: &Ends) -> Result<()> {
     if known.are_proven {
         return Ok(());
@@ -147,7 +147,7 @@ pub(super) async fn refuse_by_marker(ends: &Job, known: &Ends) -> Result<()> {
         Ok(false)
     };
     let seen: Result<bool> = seen.await;
-    // Also if the answer to its creation was lost.
+    // The marker may exist even if the response to its creation was lost.
     let removed = gone(marker.store.remove_file(&marker.caller, &marker.path).await);
     if seen? {
         return Err(holds_its_source(ends));
@@ -155,10 +155,10 @@ pub(super) async fn refuse_by_marker(ends: &Job, known: &Ends) -> Result<()> {
     removed
 }
 
-/// Whether something is visible at `place`, if that is a place at all.
+/// Returns whether `place` exists; `false` if its path could not be constructed.
 ///
 /// # Errors
-/// Those that leave it open.
+/// Errors that do not answer the question.
 async fn is_there(place: Result<Place>) -> Result<bool> {
     let Ok(place) = place else { return Ok(false) };
     match place.store.stat(&place.caller, &place.path).await {
@@ -175,7 +175,7 @@ async fn is_there(place: Result<Place>) -> Result<bool> {
 /// no address.
 async fn is_same_address(a: &Place, b: &Place) -> bool {
     let (Some((a, a_port)), Some((b, b_port))) = (a.server(), b.server()) else { return false };
-    // A bucket is no host.
+    // The server name of an S3 bucket is not a host name.
     if a_port != b_port || [a, b].iter().any(|host| host.contains('/')) {
         return false;
     }
@@ -185,7 +185,7 @@ async fn is_same_address(a: &Place, b: &Place) -> bool {
     b.into_iter().flatten().any(|address| a.contains(&address.ip().to_canonical()))
 }
 
-/// The path of a place and those of all directories above it: on this machine also of those that links on the way lead to.
+/// Returns the path and its ancestors; for a local path, also those of its canonical path.
 async fn above(place: &Place) -> Vec<StorePath> {
     let mut paths: Vec<_> = ancestors(&place.path).collect();
     if !place.is_remote() {
@@ -193,7 +193,7 @@ async fn above(place: &Place) -> Vec<StorePath> {
             let paths = paths.clone();
             move || paths.iter().find_map(|path| disk::canonicalize(Path::new(OsStr::from_bytes(path.as_bytes()))).ok())
         });
-        let real = real.await.expect("looking at a path does not panic");
+        let real = real.await.expect("canonicalizing a path does not panic");
         let real = real.and_then(|path| StorePath::parse(path.as_os_str().as_bytes()).ok());
         paths.extend(real.iter().flat_map(ancestors));
     }
@@ -204,18 +204,18 @@ fn ancestors(path: &StorePath) -> impl Iterator<Item = StorePath> {
     iter::successors(Some(path.clone()), StorePath::parent)
 }
 
-/// The ids of a directory and of those above it.
+/// The ids of a directory and its ancestors.
 #[derive(Debug, Default)]
 struct Above {
     ids: Vec<DirectoryId>,
-    /// The storage identifies directories.
+    /// Whether the storage reports directory ids.
     is_identified: bool,
-    /// No directory above is left out that could have the id that is looked for.
+    /// Whether no ancestor that could match is missing.
     are_all: bool,
 }
 
-/// The ids of the directory at `place` and of all above it, as far as they can be seen; none if none can be the directory `other`. What does not exist yet lies where
-/// its parents do.
+/// Returns the ids of `place` and its visible ancestors; none if the directory `other` cannot be among them. A path
+/// that does not exist yet is represented by its nearest existing ancestor.
 async fn ids_above(place: &Place, other: Option<DirectoryId>) -> Above {
     let Some(other) = other else { return Above::default() };
     let stat = |path: StorePath| async move { place.store.stat(&place.caller, &path).await };
@@ -244,8 +244,8 @@ async fn ids_above(place: &Place, other: Option<DirectoryId>) -> Above {
     Above { ids, is_identified: true, are_all }
 }
 
-/// Refuses to replace a remote file by itself under another name: many servers empty it before the first byte of the new one comes. A local one
-/// is replaced by a whole copy.
+/// Rejects the replacement of a remote file by itself under another path: many servers truncate the file before they
+/// receive new data. A local file is replaced atomically.
 pub(super) async fn refuse_itself(job: &Job, source: &Metadata) -> Result<()> {
     if !job.from.is_remote() || !job.to.is_remote() || source.file_id.is_none() {
         return Ok(());
@@ -261,7 +261,8 @@ pub(super) async fn refuse_itself(job: &Job, source: &Metadata) -> Result<()> {
     }
 }
 
-/// Whether `place` is `directory` or lies in it. What does not exist yet lies where its parents do.
+/// Returns whether `place` is `directory` or a descendant of it. A path that does not exist yet is represented by its
+/// nearest existing ancestor.
 async fn lies_in(place: &Place, directory: &Metadata) -> Result<bool> {
     // Without file ids there is nothing to compare.
     if directory.file_id.is_none() {
@@ -277,7 +278,7 @@ async fn lies_in(place: &Place, directory: &Metadata) -> Result<bool> {
     Ok(false)
 }
 
-/// Numbers are unique within a file system only, times of change nearly everywhere.
+/// Compares inode numbers and times: numbers alone are unique only within one file system.
 fn is_same(a: &Metadata, b: &Metadata) -> bool {
     (a.file_id, a.ctime_ns, a.mtime_ns) == (b.file_id, b.ctime_ns, b.mtime_ns)
 }

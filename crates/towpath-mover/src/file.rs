@@ -1,8 +1,9 @@
 //! A copy of one file from a store to a store.
 //!
-//! [`copy`] takes these steps: open the source and request its first bytes ([`source`]), begin the upload ([`target`]), move the missing
-//! pieces side by side, and commit ([`commit`]), which compares the digests of both ends. One call is one attempt; [`crate::retry`] repeats
-//! it according to its [`Failure`]. [`resume`] computes the key under which a later run finds the parts of an interrupted upload.
+//! [`copy`] makes one attempt: it opens the source and requests its first bytes ([`source`]), begins the upload
+//! ([`target`]), moves the missing pieces concurrently, and commits ([`commit`]), which compares the digests of both
+//! ends. [`crate::retry`] repeats the attempt depending on its [`Failure`]. [`resume`] computes the key under which a
+//! later run finds an interrupted upload.
 
 mod commit;
 mod resume;
@@ -41,7 +42,7 @@ const MIN_PIECES: u64 = 32;
 /// Maximum size of a file whose bytes count as in flight until its commit, because a server may receive them only with the commit.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// Why an attempt failed, by the retry that may follow.
+/// Why an attempt failed, classified by the possible retry.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// No byte was moved.
@@ -84,7 +85,7 @@ impl Failure {
 /// An error while bytes were moved.
 struct Broken {
     error: Error,
-    /// Whether the destination failed. Sources reconnect by themselves.
+    /// Whether the destination failed. Sources reconnect on their own.
     is_destinations: bool,
 }
 
@@ -94,8 +95,9 @@ impl From<Error> for Broken {
     }
 }
 
-/// Copies one file. Nothing is visible at the destination unless all of it arrived and was verified. `promised` are digests that the source
-/// promised of data that arrived corrupted in an earlier attempt: the file is then read with all checksums in transit, and compared again.
+/// Copies one file. Nothing is visible at the destination unless all of it arrived and was verified. `promised` are the
+/// source's digests of data that arrived corrupted in an earlier attempt: the file is then read with all checksums in
+/// transit and compared again.
 pub(crate) async fn copy(
     job: &Job,
     part: &Part,
@@ -142,7 +144,7 @@ pub(crate) async fn copy(
     Ok(copied)
 }
 
-/// A source and a begun upload, between which bytes are moved.
+/// An open source and a begun upload.
 struct Transfer<'a> {
     job: &'a Job,
     part: &'a Part,
@@ -195,10 +197,10 @@ impl Transfer<'_> {
     /// Aborts the upload, unless it is resumable, and returns the failure of this attempt.
     async fn abort(self, Broken { error, is_destinations }: Broken) -> Failure {
         let Self { job, part, source, target, missing_bytes, .. } = self;
-        // Whether the server can resume uploads may have become known only with this upload.
+        // Whether the server can resume uploads may have been unknown before this upload.
         let is_kept = self.is_resumable && job.to.store.capabilities().resume && error.fault() != Fault::Changed;
         if !is_kept {
-            // The first error is reported; leftovers are removed when the store is opened again.
+            // Only the first error is reported; a staging file that remains is removed when the store is opened again.
             let _ = target.abort().await;
         }
         let needed_bytes = if is_kept { part.left_bytes() } else { source.metadata.size };
@@ -218,7 +220,7 @@ fn piece_bytes(job: &Job, context: &CopyContext) -> u64 {
     (context.window_bytes() / MIN_PIECES).min(preferred).max(PIECE_BYTES)
 }
 
-/// Moves pieces, as many in flight as the window permits.
+/// Moves pieces, with as many in flight as the window permits.
 async fn move_pieces(
     job: &Job,
     source: &dyn ReadHandle,
@@ -248,7 +250,7 @@ async fn move_pieces(
         .await
 }
 
-/// Writes a piece that must have `length` bytes.
+/// Writes a piece, which must have `length` bytes.
 async fn put(job: &Job, target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64) -> Result<(), Broken> {
     if piece.len() as u64 != length {
         return Err(source::resized().at(&job.from.path).into());

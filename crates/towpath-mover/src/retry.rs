@@ -1,4 +1,5 @@
-//! Retries of a copy: resuming after a lost connection, restarting if nothing was kept or the source changed, and once more if the data arrived corrupted.
+//! Retries of a copy: it resumes after a lost connection, restarts if nothing was kept or the source changed, and
+//! restarts once if the data arrived corrupted.
 
 use std::time::Duration;
 
@@ -100,7 +101,8 @@ impl CopyRetry {
         (Duration::ZERO, failure.into())
     }
 
-    /// Returns `error`, which ends the copy. If the destination exists it says whether an earlier attempt may have created it.
+    /// Returns `error`, which ends the copy. If the destination already exists, the message says that an earlier
+    /// attempt may have created it.
     fn explain_existing(&self, error: Error) -> Error {
         if error.fault() != Fault::AlreadyExists || self.missing_bytes.is_none() {
             return error;

@@ -1,4 +1,5 @@
-//! Third-party copies: two sites transfer a file between themselves. They are tried before a copy through this machine, if the options permit.
+//! Third-party copies: two sites transfer a file between themselves. If the options permit it, this is tried before a
+//! copy through this machine.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
