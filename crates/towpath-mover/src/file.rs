@@ -39,7 +39,8 @@ pub(crate) const PIECE_BYTES: u64 = READ_BYTES as u64;
 /// Minimum number of pieces that fill the window.
 const MIN_PIECES: u64 = 32;
 
-/// Maximum size of a file whose bytes count as in flight until its commit, because a server may receive them only with the commit.
+/// Maximum size of a file whose bytes count as in flight until its commit, because a server may receive them only with
+/// the commit.
 const SMALL_BYTES: u64 = 64 << 10;
 
 /// Why an attempt failed, classified by the possible retry.
@@ -49,8 +50,8 @@ pub(crate) enum Failure {
     NotBegun(Error),
     /// The version of the source changed; nothing is left at the destination.
     Changed(Error),
-    /// The connection to the destination was lost, or the source failed while the upload is resumable. `missing_bytes` were missing at the
-    /// destination when the attempt began to move bytes.
+    /// The connection to the destination was lost, or the source failed while the upload is resumable. `missing_bytes`
+    /// were missing at the destination when the attempt began to move bytes.
     BrokenOff { error: Error, missing_bytes: u64 },
     /// The data do not match the digests `promised` by the source.
     Unlike { error: Error, promised: Digests },

@@ -84,7 +84,7 @@ impl Mover {
     }
 
     /// Copies one file. Nothing is visible at the destination unless all of it arrived and was verified. Returns `None`
-    /// if the destination already had it. Dropping the future aborts the copy and removes what it wrote.
+    /// if the destination already had it. Dropping the future aborts the copy and removes its data.
     ///
     /// # Errors
     /// Errors of both stores; `ChecksumMismatch` and `Changed` if the arrived data differ from the source.

@@ -16,7 +16,8 @@ use crate::{
     window::Permit,
 };
 
-/// Backoff in seconds before each retry after a loss, one minute in all. It restarts after an attempt that made progress.
+/// Backoff in seconds before each retry after a loss, one minute in all. It restarts after an attempt that made
+/// progress.
 const BACKOFF_S: [u64; 6] = [1, 2, 4, 8, 16, 30];
 
 /// Maximum number of restarts because the source changed.
@@ -91,7 +92,8 @@ impl CopyRetry {
         }
     }
 
-    /// Returns the backoff before an attempt with other sources of the file, and the error that it follows. Digests promised of the file still hold.
+    /// Returns the backoff before an attempt with other sources of the file, and the error that it follows. Digests
+    /// promised of the file still hold.
     fn after_source_failure(&mut self, failure: Failure) -> (Duration, Error) {
         let mut promised = std::mem::take(&mut self.promised);
         if let Failure::Unlike { promised: digests, .. } = &failure {

@@ -25,13 +25,15 @@ pub enum ThirdParty {
     /// Never: all bytes pass through this machine.
     #[default]
     Never,
-    /// If a site supports it: the destination pulls the file, else the source pushes it, else the bytes pass through this machine.
+    /// If a site supports it: the destination pulls the file, else the source pushes it, else the bytes pass through
+    /// this machine.
     Auto,
     /// As `Auto`, but fails if neither site supports it.
     Only,
 }
 
-/// Requests a third-party copy of `job`. Returns `None` if the sites do not support it and the caller has to move the bytes.
+/// Requests a third-party copy of `job`. Returns `None` if the sites do not support it and the caller has to move the
+/// bytes.
 ///
 /// # Errors
 /// Errors that a copy through this machine would have too; with [`ThirdParty::Only`] all errors.

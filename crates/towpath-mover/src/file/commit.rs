@@ -77,8 +77,8 @@ fn refuse_unproved(job: &Job, proof: Option<Digest>, digests: &Digests) -> Resul
     Err(Failure::Unlike { error, promised: Digests::default() })
 }
 
-/// Returns the failure for an error of a commit. Uploads to this machine and to towpath servers are verified in transit, so that a mismatch there means
-/// that the data read from the source are wrong.
+/// Returns the failure for an error of a commit. Uploads to this machine and to towpath servers are verified in
+/// transit, so that a mismatch there means that the data read from the source are wrong.
 fn judged(job: &Job, error: Error, promised: Digests) -> Failure {
     let Job { from, to, .. } = job;
     let error = replicas::with_givers(job, error);
@@ -88,7 +88,7 @@ fn judged(job: &Job, error: Error, promised: Digests) -> Failure {
     if error.fault() != Fault::ChecksumMismatch || !to.checks_on_the_way() {
         return Failure::Final(error.at(&to.path));
     }
-    let message = format!("what came from there is not what it promises: {}", error.message());
+    let message = format!("its data do not match its digest: {}", error.message());
     let error = Error::new(Fault::ChecksumMismatch, message);
     match from.is_remote() || from.replicas().is_some() {
         true => Failure::Unlike { error: error.blamed_on(Blame::Network).at(&from.path), promised },

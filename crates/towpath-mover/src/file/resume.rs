@@ -14,8 +14,9 @@ pub(crate) const MIN_RESUMABLE_BYTES: u64 = 64 << 20;
 /// and one for clock skew.
 const MIN_VERSION_AGE_NS: i64 = 2_000_000_000;
 
-/// Returns the key under which a later run finds the parts of an interrupted upload. `None` for small files, for destinations that cannot
-/// resume, and if nothing would prove that the parts are of the same file: the source has no version, or an ambiguous one.
+/// Returns the key under which a later run finds the parts of an interrupted upload. `None` for small files, for
+/// destinations that cannot resume, and if nothing would prove that the parts are of the same file: the source has no
+/// version, or an ambiguous one.
 pub(super) fn key(job: &Job, metadata: &Metadata) -> Option<ResumeKey> {
     if metadata.size < MIN_RESUMABLE_BYTES || !job.to.store.capabilities().resume {
         return None;

@@ -28,7 +28,8 @@ pub(super) enum Opened {
 }
 
 impl SourceFile {
-    /// Opens the source and requests its first bytes. If there are `promised` digests, all checksums in transit are used.
+    /// Opens the source and requests its first bytes. If there are `promised` digests, all checksums in transit are
+    /// used.
     ///
     /// # Errors
     /// Those of the store; `IsDirectory` for a directory.

@@ -32,8 +32,8 @@ pub(super) fn create_options(job: &Job, context: &CopyContext, metadata: &Metada
     }
 }
 
-/// Begins the upload. A resumable upload is retried for up to two minutes while the destination is overloaded or still holds the earlier
-/// upload with the same key.
+/// Begins the upload. A resumable upload is retried for up to two minutes while the destination is overloaded or still
+/// holds the earlier upload with the same key.
 ///
 /// # Errors
 /// Those of the store.

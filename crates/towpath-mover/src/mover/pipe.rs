@@ -35,7 +35,7 @@ struct Piece<'a> {
 
 impl Mover {
     /// Copies `input` to the file `to`. Nothing is visible unless all of it arrived; local and towpath destinations
-    /// verify the CRC32C computed here. Dropping the future removes what was written.
+    /// verify the CRC32C computed here. Dropping the future removes the written data.
     ///
     /// # Errors
     /// Errors of the store; `Io` if the input cannot be read.

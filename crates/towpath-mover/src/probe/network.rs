@@ -244,9 +244,9 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(100);
 
-    /// Two download connections for two seconds, each at 10 MB/s after half a second without data. `told` returns the
+    /// Two download connections for two seconds, each at 10 MB/s after half a second without data. `info` returns the
     /// server's kernel statistics at a time.
-    fn probed(told: impl Fn(Duration) -> TcpInfo) -> Line {
+    fn probed(info: impl Fn(Duration) -> TcpInfo) -> Line {
         let (duration, interval) = (Duration::from_secs(2), RTT);
         let probe = Probe { direction: Direction::Down, connections: 2, duration, interval };
         let mut traces = Vec::new();
@@ -254,7 +254,7 @@ mod tests {
             let carried = (at.saturating_sub(Duration::from_millis(500)).as_secs_f64() * 10e6) as u64;
             let common = TcpInfo { min_rtt: RTT, rtt: RTT, ..TcpInfo::default() };
             let near = TcpInfo { received: 1000 + carried, peer_window: 1 << 20, ..common };
-            let far = TcpInfo { received: 1, sent: carried, acknowledged: carried, busy: at, ..told(at) };
+            let far = TcpInfo { received: 1, sent: carried, acknowledged: carried, busy: at, ..info(at) };
             for connection in 0..2 {
                 traces.push(Trace { connection, end: End::Client, at, info: near });
                 traces.push(Trace {
