@@ -23,10 +23,10 @@ use self::{
 };
 pub(crate) use self::{resume::MIN_RESUMABLE_BYTES, source::resized};
 use crate::{
-    Job, clash,
+    Job,
     context::{CopyContext, FILE_BYTES, first_bytes},
     copied::Copied,
-    extents,
+    extents, overlap,
     progress::Part,
     stage::{Stage, StageGuard},
     unsized_source,
@@ -122,7 +122,7 @@ pub(crate) async fn copy(
         source.first.beside(context.limit.pass(size.min(first_bytes(job)))).await;
     }
     if context.options.overwrite == Overwrite::Replace {
-        source.first.beside(clash::refuse_itself(job, &source.metadata)).await?;
+        source.first.beside(overlap::refuse_same_file(job, &source.metadata)).await?;
     }
     let options = target::create_options(job, context, &source.metadata);
     let is_resumable = options.resume.is_some();

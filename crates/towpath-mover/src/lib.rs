@@ -6,7 +6,6 @@
 //! and does not stop other files.
 
 mod account;
-mod clash;
 mod compare;
 mod comparison;
 mod context;
@@ -20,6 +19,7 @@ mod ledger;
 mod limit;
 mod mover;
 mod options;
+mod overlap;
 mod pace;
 mod paths;
 mod place;

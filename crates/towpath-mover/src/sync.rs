@@ -30,7 +30,7 @@ use towpath_store::{Changes, Result};
 pub(crate) use self::names::SMALL;
 
 use self::descent::Descent;
-use crate::{Compare, Filter, Job, Missed, Place, Progress, Trees, Why, clash};
+use crate::{Compare, Filter, Job, Missed, Place, Progress, Trees, Why, overlap};
 
 /// Maximum number of steps prepared ahead of the caller, so that many files and sizes are known in advance. A thousand
 /// take a megabyte.
@@ -130,8 +130,8 @@ impl Sync {
     /// # Errors
     /// `InvalidArgument` if one end is within the other.
     pub fn new(ends: Job, options: SyncOptions) -> Result<Arc<Self>> {
-        clash::refuse_clashes(std::slice::from_ref(&ends))?;
-        clash::refuse_source_within(&ends)?;
+        overlap::refuse_clashes(std::slice::from_ref(&ends))?;
+        overlap::refuse_source_within(&ends)?;
         Ok(Self::of(ends, options, Purpose::Alike))
     }
 

@@ -11,9 +11,10 @@ use towpath_proto::checksum::{Agreement, Digest};
 use towpath_store::{Blame, Error, Fault, Metadata, Result};
 
 use crate::{
-    Copied, DigestOrigin, Job, clash,
+    Copied, DigestOrigin, Job,
     context::{CopyContext, FILE_BYTES},
     copied::Route,
+    overlap,
     progress::Part,
     stage::Stage,
     verified::verified,
@@ -51,7 +52,7 @@ pub(crate) async fn copy(job: &Job, part: &Part, context: &CopyContext) -> Resul
     if source.is_directory() {
         return Err(Error::new(Fault::IsDirectory, "it is a directory: use -r to copy it").at(&job.from.path));
     }
-    clash::refuse_itself(job, &source).await?;
+    overlap::refuse_same_file(job, &source).await?;
     let _permit = context.third_party_permits.acquire().await;
     let mut stage = context.stages.enter(Stage::Elsewhere, FILE_BYTES + source.size);
     part.begin(job, source.size, 0);

@@ -5,7 +5,7 @@ use std::{future, sync::Arc, task::Poll};
 use futures::{StreamExt as _, TryStreamExt as _, stream, stream::BoxStream};
 use towpath_store::Result;
 
-use crate::{Filter, Job, Missed, Progress, Step, Sync, clash};
+use crate::{Filter, Job, Missed, Progress, Step, Sync, overlap};
 
 /// Maximum number of sources processed concurrently: enough to hide a round trip of 100 ms.
 const SOURCES: usize = 32;
@@ -32,7 +32,7 @@ pub struct Trees {
 /// # Errors
 /// `InvalidArgument` if two sources have the same destination, or a destination is within its source.
 pub fn jobs(pairs: Vec<Job>, trees: Option<Trees>, progress: &Arc<Progress>) -> Result<Jobs> {
-    clash::refuse_clashes(&pairs)?;
+    overlap::refuse_clashes(&pairs)?;
     Ok(jobs_of(stream::iter(pairs.into_iter().map(Ok)).boxed(), trees, progress))
 }
 

@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{
     Compare, Job, Missed, Place, Progress, Why,
-    clash::{self, Ends},
     compare::{self, Finding, Known},
     filling::{self, Filling, Fillings, Full},
+    overlap::{self, EndIds},
     progress::List,
     removal::{self, Removal},
     trail::{Trail, loops},
@@ -52,7 +52,7 @@ pub(super) struct Descent {
     ahead: Arc<Semaphore>,
     unfinished: Arc<Semaphore>,
     /// The identities of both ends, once known.
-    pub(super) ends: OnceLock<Ends>,
+    pub(super) ends: OnceLock<EndIds>,
 }
 
 /// A directory of the source to be processed.
@@ -207,7 +207,7 @@ impl Descent {
             return Err(Error::new(Fault::NotDirectory, "the source is a directory and this is a file").at(&to.path));
         }
         let alike = found.as_ref().filter(|_| *purpose == Purpose::Alike);
-        let mut known_ends = clash::refuse_same_tree(ends, &source, alike).await?;
+        let mut known_ends = overlap::refuse_same_tree(ends, &source, alike).await?;
         let found = found.as_ref().map(Known::of);
         let is_taken = ends.root() == &from.path || options.filter.judge(&from.path, ends.root(), true).is_taken;
         let is_new = is_taken && found.is_none();
@@ -221,7 +221,7 @@ impl Descent {
             known_ends.add_destination(to).await;
         }
         if self.pass == Pass::Deleting {
-            clash::refuse_by_marker(ends, &known_ends).await?;
+            overlap::refuse_by_marker(ends, &known_ends).await?;
         }
         let _ = self.ends.set(known_ends);
         let (path, trail) = (from.path.clone(), Trail::root(source.directory_id));
@@ -446,7 +446,7 @@ impl Descent {
         }
         let mut first = None;
         let filter = (&self.sync.options.filter, &self.sync.ends.to.path);
-        let kept = self.ends.get().map(Ends::source).unwrap_or_default();
+        let kept = self.ends.get().map(EndIds::source).unwrap_or_default();
         Removal::new(&extra.place, filter, |error| {
             first.get_or_insert(error);
         })

@@ -94,11 +94,11 @@ impl Descent {
             }
             (true, Some(_)) if is_same_kind => Some(Task::Make(below(found))),
             (true, None) => Some(Task::Make(below(None))),
-            (true, Some(found)) => Some(self.clash(ends.clone(), &found, Task::Make(below(None)))),
+            (true, Some(found)) => Some(self.resolve_conflict(ends.clone(), &found, Task::Make(below(None)))),
             (false, None) => Some(Task::copy(ends, &source, Why::Missing)),
             (false, Some(found)) if is_there => {
                 let then = Task::copy(ends.clone(), &source, Why::Kind);
-                Some(self.clash(ends, &found, then))
+                Some(self.resolve_conflict(ends, &found, then))
             }
             (false, Some(found)) if self.pass == Pass::Copying => Some(self.file(ends, &source, &found)),
             (false, Some(_)) => None,
@@ -166,7 +166,7 @@ impl Descent {
     }
 
     /// Decides about a file in place of a directory, or the reverse; `then` is the task once the conflict is removed.
-    fn clash(&self, ends: Job, found: &Known, then: Task) -> Task {
+    fn resolve_conflict(&self, ends: Job, found: &Known, then: Task) -> Task {
         let is_taken = self.is_taken(&ends, found);
         if self.sync.options.delete && is_taken {
             return Task::Remove { ends, found: *found, then: Some(Box::new(then)) };

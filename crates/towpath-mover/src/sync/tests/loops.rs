@@ -10,7 +10,7 @@ use towpath_store::{
 use towpath_testkit::fault::{FaultStore, Faults};
 
 use super::{foreign::Foreign, *};
-use crate::{Unlisted, clash};
+use crate::{Unlisted, overlap};
 
 fn local(root: &Path) -> Arc<dyn Store> {
     Arc::new(LocalStore::open(root, LocalOptions::default()).unwrap())
@@ -159,7 +159,7 @@ async fn nothing_is_deleted_while_the_source_does_not_answer() {
     from.fail("stat", 0, Fault::Unavailable);
     let from: Arc<dyn Store> = Arc::new(from);
     let ends = Job::new(behind("127.0.0.1", &from, "/ours"), place(&to, "/theirs"));
-    let error = clash::refuse_by_marker(&ends, &clash::Ends::default()).await.unwrap_err();
+    let error = overlap::refuse_by_marker(&ends, &overlap::EndIds::default()).await.unwrap_err();
     assert_eq!((error.fault(), error.path().map(ToString::to_string)), (Fault::Unavailable, Some("/ours".into())));
     assert_eq!(tree(&to, "/theirs").await.into_keys().collect::<Vec<_>>(), ["/extra"], "the marker is removed");
 }

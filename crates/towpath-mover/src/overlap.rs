@@ -16,17 +16,17 @@ use towpath_store::{
 use crate::{Job, Place, compare::Known};
 
 /// Maximum number of `stat` requests in flight.
-const QUESTIONS: usize = 64;
+const MAX_REQUESTS: usize = 64;
 
 /// Timeout of the name resolution of both hosts.
 const RESOLVER_WAIT: Duration = Duration::from_secs(5);
 
 /// Prefix of the marker's file name; a random part follows.
-const MARKER: &str = ".towpath-marker-";
+const MARKER_PREFIX: &str = ".towpath-marker-";
 
 /// Directory ids of both ends of a copy and of their ancestors. Empty for an end without ids.
 #[derive(Debug, Default)]
-pub(crate) struct Ends {
+pub(crate) struct EndIds {
     source: Vec<DirectoryId>,
     destination: Vec<DirectoryId>,
     /// Id of the source's root.
@@ -35,7 +35,7 @@ pub(crate) struct Ends {
     are_proven: bool,
 }
 
-impl Ends {
+impl EndIds {
     /// Returns the ids of the source and its ancestors, none if they cannot be on the destination's machine.
     pub(crate) fn source(&self) -> &[DirectoryId] {
         &self.source
@@ -53,7 +53,9 @@ impl Ends {
     /// Rejects a source directory that is the destination or one of its ancestors: the copy would recurse into itself.
     pub(crate) fn refuse_destination(&self, path: &StorePath, source: &Known) -> Result<()> {
         match source.directory_id.is_some_and(|id| self.destination.contains(&id)) {
-            true => Err(refused("it is not entered: it is the destination, or a directory above it".into(), path)),
+            true => {
+                Err(invalid_argument("it is not entered: it is the destination, or a directory above it".into(), path))
+            }
             false => Ok(()),
         }
     }
@@ -64,10 +66,13 @@ pub(super) fn refuse_clashes(pairs: &[Job]) -> Result<()> {
     let mut taken = HashSet::new();
     for Job { from, to, .. } in pairs {
         if !taken.insert(&to.path) {
-            return Err(refused(format!("two of the sources would be copied to {to}"), &from.path));
+            return Err(invalid_argument(format!("two of the sources would be copied to {to}"), &from.path));
         }
         if from.is_beside(to) && to.path.is_within(&from.path) {
-            return Err(refused(format!("it cannot be copied to {to}, which is the same or lies in it"), &from.path));
+            return Err(invalid_argument(
+                format!("it cannot be copied to {to}, which is the same or lies in it"),
+                &from.path,
+            ));
         }
     }
     Ok(())
@@ -76,52 +81,52 @@ pub(super) fn refuse_clashes(pairs: &[Job]) -> Result<()> {
 /// Rejects a destination that contains its source, which the deletion could remove.
 pub(super) fn refuse_source_within(ends: &Job) -> Result<()> {
     match ends.from.is_beside(&ends.to) && ends.from.path.is_within(&ends.to.path) {
-        true => Err(holds_its_source(ends)),
+        true => Err(contains_source_error(ends)),
         false => Ok(()),
     }
 }
 
-fn holds_its_source(ends: &Job) -> Error {
-    refused(format!("it cannot be made equal to {}, which lies in it", ends.from), &ends.to.path)
+fn contains_source_error(ends: &Job) -> Error {
+    invalid_argument(format!("it cannot be made equal to {}, which lies in it", ends.from), &ends.to.path)
 }
 
 /// Rejects a copy of the directory `source` into itself under any name, and a copy over `found`, a directory at the
 /// destination that contains the source. Returns the identities of both ends.
-pub(super) async fn refuse_same_tree(ends: &Job, source: &Metadata, found: Option<&Metadata>) -> Result<Ends> {
+pub(super) async fn refuse_same_tree(ends: &Job, source: &Metadata, found: Option<&Metadata>) -> Result<EndIds> {
     let Job { from, to, .. } = ends;
     let into_itself =
-        || Err(refused(format!("it cannot be copied to {to}, which is the same or lies in it"), &from.path));
+        || Err(invalid_argument(format!("it cannot be copied to {to}, which is the same or lies in it"), &from.path));
     let found_id = found.and_then(|found| found.directory_id);
-    let (above_destination, above_source) = join!(ids_above(to, source.directory_id), ids_above(from, found_id));
+    let (above_destination, above_source) = join!(ancestor_ids(to, source.directory_id), ancestor_ids(from, found_id));
     if source.directory_id.is_some_and(|id| above_destination.ids.contains(&id)) {
         return into_itself();
     }
     if found_id.is_some_and(|id| above_source.ids.contains(&id)) {
-        return Err(holds_its_source(ends));
+        return Err(contains_source_error(ends));
     }
     // Paths of one name have been compared already.
     let is_alias = !from.is_beside(to) && !above_destination.is_identified && is_same_address(from, to).await;
     let is_beside = is_alias || from.is_beside(to);
-    if (is_alias && to.path.is_within(&from.path)) || (is_beside && lies_in(to, source).await?) {
+    if (is_alias && to.path.is_within(&from.path)) || (is_beside && is_within_directory(to, source).await?) {
         return into_itself();
     }
     if let Some(found) = found
-        && ((is_alias && from.path.is_within(&to.path)) || (is_beside && lies_in(from, found).await?))
+        && ((is_alias && from.path.is_within(&to.path)) || (is_beside && is_within_directory(from, found).await?))
     {
-        return Err(holds_its_source(ends));
+        return Err(contains_source_error(ends));
     }
     let (source_ids, destination) = (above_source.ids, above_destination.ids);
-    Ok(Ends { source: source_ids, destination, root: source.directory_id, are_proven: above_source.are_all })
+    Ok(EndIds { source: source_ids, destination, root: source.directory_id, are_proven: above_source.is_complete })
 }
 
 /// Rejects a deletion at a destination that contains its source: a file created at the destination must not be visible
 /// in the source or its ancestors. Skipped if directory ids have already proven it.
-pub(super) async fn refuse_by_marker(ends: &Job, known: &Ends) -> Result<()> {
+pub(super) async fn refuse_by_marker(ends: &Job, known: &EndIds) -> Result<()> {
     if known.are_proven {
         return Ok(());
     }
     let Job { from, to, .. } = ends;
-    let name = format!("{MARKER}{}", random::key());
+    let name = format!("{MARKER_PREFIX}{}", random::key());
     let marker = to.join(name.as_bytes())?;
     let made = async {
         let options = CreateOptions { size_hint: Some(0), ..CreateOptions::default() };
@@ -137,8 +142,8 @@ pub(super) async fn refuse_by_marker(ends: &Job, known: &Ends) -> Result<()> {
     };
     let seen = async {
         made.await.map_err(|error| undecided("a file must be made there", &error).at(&marker.path))?;
-        let places = above(from).await.into_iter().map(|path| from.with_path(path).join(name.as_bytes()));
-        let mut seen = pin!(stream::iter(places).map(is_there).buffer_unordered(QUESTIONS));
+        let places = path_and_ancestors(from).await.into_iter().map(|path| from.with_path(path).join(name.as_bytes()));
+        let mut seen = pin!(stream::iter(places).map(exists).buffer_unordered(MAX_REQUESTS));
         while let Some(seen) = seen.next().await {
             if seen.map_err(|error| undecided("the source does not answer", &error).at(&from.path))? {
                 return Ok(true);
@@ -150,7 +155,7 @@ pub(super) async fn refuse_by_marker(ends: &Job, known: &Ends) -> Result<()> {
     // The marker may exist even if the response to its creation was lost.
     let removed = gone(marker.store.remove_file(&marker.caller, &marker.path).await);
     if seen? {
-        return Err(holds_its_source(ends));
+        return Err(contains_source_error(ends));
     }
     removed
 }
@@ -159,7 +164,7 @@ pub(super) async fn refuse_by_marker(ends: &Job, known: &Ends) -> Result<()> {
 ///
 /// # Errors
 /// Errors that do not answer the question.
-async fn is_there(place: Result<Place>) -> Result<bool> {
+async fn exists(place: Result<Place>) -> Result<bool> {
     let Ok(place) = place else { return Ok(false) };
     match place.store.stat(&place.caller, &place.path).await {
         Ok(_) => Ok(true),
@@ -186,7 +191,7 @@ async fn is_same_address(a: &Place, b: &Place) -> bool {
 }
 
 /// Returns the path and its ancestors; for a local path, also those of its canonical path.
-async fn above(place: &Place) -> Vec<StorePath> {
+async fn path_and_ancestors(place: &Place) -> Vec<StorePath> {
     let mut paths: Vec<_> = ancestors(&place.path).collect();
     if !place.is_remote() {
         let real = spawn_blocking({
@@ -206,53 +211,53 @@ fn ancestors(path: &StorePath) -> impl Iterator<Item = StorePath> {
 
 /// The ids of a directory and its ancestors.
 #[derive(Debug, Default)]
-struct Above {
+struct AncestorIds {
     ids: Vec<DirectoryId>,
     /// Whether the storage reports directory ids.
     is_identified: bool,
     /// Whether no ancestor that could match is missing.
-    are_all: bool,
+    is_complete: bool,
 }
 
 /// Returns the ids of `place` and its visible ancestors; none if the directory `other` cannot be among them. A path
 /// that does not exist yet is represented by its nearest existing ancestor.
-async fn ids_above(place: &Place, other: Option<DirectoryId>) -> Above {
-    let Some(other) = other else { return Above::default() };
+async fn ancestor_ids(place: &Place, other: Option<DirectoryId>) -> AncestorIds {
+    let Some(other) = other else { return AncestorIds::default() };
     let stat = |path: StorePath| async move { place.store.stat(&place.caller, &path).await };
-    let mut paths = above(place).await.into_iter();
-    let mut are_all = true;
+    let mut paths = path_and_ancestors(place).await.into_iter();
+    let mut is_complete = true;
     let first = loop {
-        let Some(path) = paths.next() else { return Above::default() };
+        let Some(path) = paths.next() else { return AncestorIds::default() };
         match stat(path).await {
             Ok(Metadata { directory_id: Some(id), .. }) => break id,
             Err(error) if error.fault() == Fault::NotFound => {}
-            Err(error) if error.fault() == Fault::PermissionDenied => are_all = false,
-            Ok(_) | Err(_) => return Above::default(),
+            Err(error) if error.fault() == Fault::PermissionDenied => is_complete = false,
+            Ok(_) | Err(_) => return AncestorIds::default(),
         }
     };
     if !first.may_share_machine(other) {
-        return Above { ids: Vec::new(), is_identified: true, are_all: true };
+        return AncestorIds { ids: Vec::new(), is_identified: true, is_complete: true };
     }
     let mut ids = vec![first];
-    let mut others = pin!(stream::iter(paths).map(stat).buffer_unordered(QUESTIONS));
+    let mut others = pin!(stream::iter(paths).map(stat).buffer_unordered(MAX_REQUESTS));
     while let Some(found) = others.next().await {
         match found.ok().and_then(|found| found.directory_id) {
             Some(id) => ids.push(id),
-            None => are_all = false,
+            None => is_complete = false,
         }
     }
-    Above { ids, is_identified: true, are_all }
+    AncestorIds { ids, is_identified: true, is_complete }
 }
 
 /// Rejects the replacement of a remote file by itself under another path: many servers truncate the file before they
 /// receive new data. A local file is replaced atomically.
-pub(super) async fn refuse_itself(job: &Job, source: &Metadata) -> Result<()> {
+pub(super) async fn refuse_same_file(job: &Job, source: &Metadata) -> Result<()> {
     if !job.from.is_remote() || !job.to.is_remote() || source.file_id.is_none() {
         return Ok(());
     }
-    let told = |of: &Metadata| (of.file_id, of.size, of.mtime_ns);
+    let identity = |of: &Metadata| (of.file_id, of.size, of.mtime_ns);
     match job.to.store.stat(&job.to.caller, &job.to.path).await {
-        Ok(found) if told(&found) == told(source) => {
+        Ok(found) if identity(&found) == identity(source) => {
             let message = format!("it cannot be copied to {}, which is the same file", job.to);
             Err(Error::new(Fault::InvalidArgument, message).at(&job.from.path))
         }
@@ -263,12 +268,12 @@ pub(super) async fn refuse_itself(job: &Job, source: &Metadata) -> Result<()> {
 
 /// Returns whether `place` is `directory` or a descendant of it. A path that does not exist yet is represented by its
 /// nearest existing ancestor.
-async fn lies_in(place: &Place, directory: &Metadata) -> Result<bool> {
+async fn is_within_directory(place: &Place, directory: &Metadata) -> Result<bool> {
     // Without file ids there is nothing to compare.
     if directory.file_id.is_none() {
         return Ok(false);
     }
-    for path in above(place).await {
+    for path in path_and_ancestors(place).await {
         match place.store.stat(&place.caller, &path).await {
             Ok(found) if is_same(&found, directory) => return Ok(true),
             Err(error) if error.fault() != Fault::NotFound => return Err(error),
@@ -283,6 +288,6 @@ fn is_same(a: &Metadata, b: &Metadata) -> bool {
     (a.file_id, a.ctime_ns, a.mtime_ns) == (b.file_id, b.ctime_ns, b.mtime_ns)
 }
 
-fn refused(message: String, path: &StorePath) -> Error {
+fn invalid_argument(message: String, path: &StorePath) -> Error {
     Error::new(Fault::InvalidArgument, message).at(path)
 }
