@@ -1,13 +1,14 @@
-//! What a copy spent its time on: each stretch of it is put down to what held it up, and the largest share is the verdict.
+//! Attributes the time of a copy to causes. The cause with the largest share is the verdict.
 //!
-//! Two questions, for each stretch of a fraction of a second:
+//! Each interval of a fraction of a second is attributed in two steps:
 //!
-//! 1. *Which stage do the others wait for?* Work gathers there: the stage with the most bytes beyond those that its way takes anyway (rate
-//!    times round trip).
-//! 2. *If that stage crosses the network: what held the sender up?* Its kernel says how long it had nothing to send, was held up by the
-//!    receiver's window, or by its own buffer ([`towpath_proto::tcp`]); the rest is its congestion window's doing: slow start, loss, or bandwidth.
+//! 1. *Which stage is the bottleneck?* Bytes queue in front of it, so it is the stage with the most bytes beyond its
+//!    bandwidth-delay product (rate times round trip).
+//! 2. *If that stage crosses the network, what limited the sender?* The sender's kernel reports how long it was idle,
+//!    limited by the receiver's window, or limited by its own buffer ([`towpath_proto::tcp`]). The rest of the time it
+//!    was limited by its congestion window: slow start, loss, or bandwidth.
 //!
-//! docs/concepts/verdict.md has the vocabulary for users.
+//! The terms for users are defined in docs/verdict.md.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,47 +16,47 @@ use towpath_proto::tcp::Control;
 
 use crate::stage::{Occupancy, Stage};
 
-/// What held a copy up.
+/// The factor that limited a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// The rate that the user permits.
+    /// The configured rate limit.
     Limit,
-    /// Nothing was there to copy: the listing of the source was not that fast.
+    /// The listing of the source did not find files fast enough.
     Listing,
-    /// Files were opened, made and shown under their names; each costs requests, whatever its size.
+    /// Opening, creating and committing files: a fixed number of requests per file, independent of its size.
     FileOverhead,
-    /// The destination still held an earlier upload of a file.
+    /// The destination had not yet released an earlier upload of the same file.
     EarlierUpload,
-    /// The storage of the source did not give more.
+    /// The read rate of the source storage.
     SourceRead,
-    /// The storage of the destination did not take more.
+    /// The write rate of the destination storage.
     DestinationWrite,
-    /// A digest was computed.
+    /// Computing a digest at one end.
     Checksum,
-    /// Sites copied between themselves.
+    /// A third-party copy between two sites.
     ThirdParty,
-    /// This program wanted more processor time than it could have.
+    /// CPU time of this process.
     Processor,
-    /// The server did.
+    /// CPU time of the server process at the other end.
     FarProcessor,
-    /// The windows of connections were opening.
+    /// Connections whose windows were still growing.
     SlowStart,
-    /// The buffer of the sender (`net.ipv4.tcp_wmem`) holds no more than that for each round trip.
+    /// The send buffer (`net.ipv4.tcp_wmem`): a sender cannot have more in flight per round trip.
     SenderWindow,
-    /// The window of the receiver (`net.ipv4.tcp_rmem`).
+    /// The receive window (`net.ipv4.tcp_rmem`).
     ReceiverWindow,
-    /// The mover requested no more data: its window was full, or it assigned too little to a connection.
+    /// The mover's window was full, or it requested too little on a connection.
     MoverWindow,
-    /// Segments were lost, and the congestion control took it for congestion.
+    /// Packet loss that the congestion control interpreted as congestion.
     Loss,
-    /// The path carried no more.
+    /// The bandwidth of the path.
     Bandwidth,
-    /// The network or the storage at the other end, which does not say what holds it up.
+    /// The network or the storage at the other end, without statistics that distinguish them.
     FarEnd,
 }
 
 impl Cause {
-    /// All there are.
+    /// All causes.
     pub const ALL: [Self; 17] = [
         Self::Limit,
         Self::Listing,
@@ -76,7 +77,7 @@ impl Cause {
         Self::FarEnd,
     ];
 
-    /// Its name in tables and for programs.
+    /// Returns the name used in tables and JSON output.
     pub fn name(self) -> &'static str {
         match self {
             Self::Limit => "limit",
@@ -100,7 +101,7 @@ impl Cause {
     }
 }
 
-/// One way that bytes take over the network.
+/// One network leg of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Leg {
     /// From the source to this machine.
@@ -109,59 +110,60 @@ pub enum Leg {
     Out,
 }
 
-/// What one leg did over a stretch of time. Shares are of that time, and averages over connections by the bytes that each carried.
+/// Statistics of one leg in one interval. Shares are fractions of the interval, averaged over connections weighted by
+/// the bytes that each carried.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Carried {
-    /// Bytes that went over it.
+    /// Bytes carried.
     pub(crate) bytes: u64,
-    /// Connections that carried some.
+    /// Connections that carried data.
     pub(crate) connections: usize,
-    /// The least round trip.
+    /// Minimum round trip.
     pub(crate) round_trip: Duration,
-    /// Round trips now, to the least: above one, there is a queue.
+    /// Ratio of the current to the minimum round trip; above one, packets are queued on the path.
     pub(crate) stretch: f64,
-    /// Whether the sender said what held it up. If not, the shares are zero.
+    /// Whether the sender reported its limits; if not, the shares are zero.
     pub(crate) is_told: bool,
     /// Fraction of time with an idle sender although data were requested.
     pub(crate) idle: f64,
     /// Fraction of time without requested data on a connection.
     pub(crate) unasked: f64,
-    /// Fraction of time limited by the receiver's window, although it turned over with each round trip.
+    /// Fraction of time limited by the receiver's window while a full window was sent per round trip.
     pub(crate) by_window: f64,
     /// Fraction of time limited by the receiver's window because the receiver did not read available data.
     pub(crate) by_receiver: f64,
     /// Fraction of time limited by the sender's buffer.
     pub(crate) by_buffer: f64,
-    /// Fraction of time with a congestion window or receiver's window that was still opening.
+    /// Fraction of time in which the congestion window or receive window was still growing.
     pub(crate) opening: f64,
-    /// Bytes sent again, as a share of all.
+    /// Retransmitted bytes as a fraction of all sent bytes.
     pub(crate) resent: f64,
-    /// What the senders' congestion control is.
+    /// Congestion control of the senders.
     pub(crate) control: Control,
-    /// The largest buffer that a sender's kernel gives, in bytes; zero if it is not known.
+    /// Maximum send buffer of the sender's kernel in bytes; zero if unknown.
     pub(crate) most_send_buffer: u64,
-    /// The same for the receiver's.
+    /// Maximum receive buffer of the receiver's kernel in bytes; zero if unknown.
     pub(crate) most_receive_buffer: u64,
-    /// Share of the processor time that it could have which the program at the other end wanted.
+    /// CPU time that the remote process used or waited for, as a fraction of the available CPU time.
     pub(crate) far_processor: f64,
 }
 
-/// A stretch of a copy.
+/// Statistics of a copy over one interval.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Stretch {
-    /// How long it took.
+    /// Length of the interval.
     pub(crate) seconds: f64,
-    /// Bytes that were written at the destination.
+    /// Bytes written to the destination.
     pub(crate) moved: u64,
-    /// Byte seconds in each stage.
+    /// Byte-seconds in each stage.
     pub(crate) held: Occupancy,
-    /// Whether files are small: then what each costs by itself counts.
+    /// Whether the average file is small, so that the fixed cost per file dominates.
     pub(crate) is_of_small_files: bool,
-    /// Share of the processor time that it could have which it used or waited for.
+    /// CPU time that this process used or waited for, as a fraction of the available CPU time.
     pub(crate) processor: f64,
-    /// Size of the window in bytes.
+    /// Window size in bytes.
     pub(crate) window: u64,
-    /// Whether the rate that the user permits was in the way, at its beginning and at its end.
+    /// Whether the rate limit delayed the copy both at the start and at the end of the interval.
     pub(crate) is_limited: bool,
     /// The leg from the source, if that is remote.
     pub(crate) inbound: Option<Carried>,
@@ -169,69 +171,71 @@ pub(crate) struct Stretch {
     pub(crate) outbound: Option<Carried>,
 }
 
-/// What a leg did over all of a copy.
+/// Totals of one leg over a whole copy.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LegTotal {
-    /// Bytes that went over it.
+    /// Bytes carried.
     pub bytes: u64,
-    /// The most connections that carried something at the same time.
+    /// Maximum number of connections that carried data in the same interval.
     pub connections: usize,
-    /// The least round trip.
+    /// Minimum round trip.
     pub round_trip: Duration,
-    /// The best rate of a stretch, in bytes per second.
+    /// Highest rate of any interval in bytes per second.
     pub best_rate: f64,
-    /// Bytes that went over it, and seconds that passed, while its bandwidth was what held the copy up.
+    /// Bytes carried, and seconds elapsed, while the bandwidth of the leg was the limit.
     pub at_full_rate: (f64, f64),
-    /// Bytes sent again.
+    /// Retransmitted bytes.
     pub resent_bytes: f64,
-    /// The congestion control of the senders.
+    /// Congestion control of the senders.
     pub control: Control,
-    /// The largest buffer that the sender's kernel gives, in bytes; zero if it is not known.
+    /// Maximum send buffer of the sender's kernel in bytes; zero if unknown.
     pub most_send_buffer: u64,
-    /// The same for the receiver's.
+    /// Maximum receive buffer of the receiver's kernel in bytes; zero if unknown.
     pub most_receive_buffer: u64,
 }
 
-/// What a copy spent its time on.
+/// How the time of a copy divides among causes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Account {
-    /// All of its time, in seconds.
+    /// Total time in seconds.
     pub seconds: f64,
-    /// Bytes that were written at the destination.
+    /// Bytes written to the destination.
     pub bytes: u64,
     spent: BTreeMap<(Cause, Option<Leg>), f64>,
     inbound: Option<LegTotal>,
     outbound: Option<LegTotal>,
 }
 
-/// Above this share of the processor time the rest waits for it.
+/// CPU share above which the CPU is the bottleneck.
 const BUSY: f64 = 0.92;
 
-/// Above this mean stretch of the round trip there is a queue on the path that keeps it full through losses: CUBIC (RFC 9438) goes back to 0.7 of its window at each, so
-/// the least queue that does makes round trips 1.43 times as long before and adds nothing after.
+/// Mean round-trip ratio above which a queue keeps the path full even after losses. CUBIC (RFC 9438) reduces its window
+/// to 0.7 on a loss, so the smallest such queue stretches the round trip by 1.43 before the loss and by nothing after
+/// it.
 const QUEUE: f64 = 1.2;
 
-/// Losses above this share slow down a control that takes them for congestion: at 10⁻⁴ Reno has 100 segments in flight (Mathis et al., 1997).
+/// Loss rate above which a loss-based congestion control is slowed down: at 10⁻⁴ Reno has 100 segments in flight
+/// (Mathis et al., 1997).
 const LOSS: f64 = 1e-4;
 
-/// Losses above this share slow down BBR as well.
+/// Loss rate above which BBR is slowed down.
 const BBR_LOSS: f64 = 0.15;
 
-/// A rate that exceeds all before by this factor is one that grows.
+/// Factor over the best earlier rate above which the rate counts as still growing.
 const GROWTH: f64 = 1.1;
 
-/// The mover's window is what holds a copy up if so much of it turns over with each round trip.
+/// Fraction of the mover's window in transit above which that window is the limit.
 const TURNOVER: f64 = 0.6;
 
 impl Account {
-    /// The shares of the time, largest first: what held the copy up, on which leg if it was the network, for how many seconds.
+    /// Returns each cause with its leg, for network causes, and its time in seconds, in descending order of time.
     pub fn spent(&self) -> Vec<(Cause, Option<Leg>, f64)> {
         let mut spent: Vec<_> = self.spent.iter().map(|((cause, leg), seconds)| (*cause, *leg, *seconds)).collect();
         spent.sort_by(|a, b| b.2.total_cmp(&a.2));
         spent
     }
 
-    /// What a leg did; none if that end is on this machine.
+    /// Returns the totals of a leg; `None` if that end is local.
     pub fn leg(&self, leg: Leg) -> Option<&LegTotal> {
         match leg {
             Leg::In => self.inbound.as_ref(),
@@ -239,7 +243,7 @@ impl Account {
         }
     }
 
-    /// Adds a stretch.
+    /// Adds an interval.
     pub(crate) fn add(&mut self, stretch: &Stretch) {
         let shares = causes(stretch, self);
         self.seconds += stretch.seconds;
@@ -279,10 +283,10 @@ impl LegTotal {
     }
 }
 
-/// A cause, the leg on which it is, and its share of a stretch.
+/// A cause, its leg, and its fraction of an interval.
 type Share = (Cause, Option<Leg>, f64);
 
-/// What held a stretch up. The shares add up to one.
+/// Returns the causes that limited an interval. Their shares add up to one.
 fn causes(stretch: &Stretch, before: &Account) -> Vec<Share> {
     if stretch.is_limited {
         return vec![(Cause::Limit, None, 1.0)];
@@ -333,8 +337,8 @@ fn causes(stretch: &Stretch, before: &Account) -> Vec<Share> {
     }
 }
 
-/// Returns the causes that limited the sender of a leg; `idle` is the cause of an idle sender, `storage` the cause of
-/// a receiver that does not read. If that is the storage of the remote end, its processor may be the cause as well.
+/// Returns the causes that limited the sender of a leg. `idle` is the cause of an idle sender, `storage` that of a
+/// receiver that does not read. If the remote storage is the cause, the remote CPU may be the actual one.
 fn network(carried: &Carried, leg: Leg, idle: Cause, storage: Cause) -> Vec<Share> {
     let far = |cause| match cause {
         Cause::MoverWindow => (cause, None),

@@ -1,5 +1,4 @@
-//! Comparison of a file with its copy: by listings, and by requests to both ends only where listings are not
-//! sufficient.
+//! Compares a file with its copy: by listings, and by requests to both ends where listings are not sufficient.
 
 use futures::try_join;
 use towpath_proto::checksum::{Agreement, Algorithm};
@@ -10,22 +9,23 @@ use crate::Job;
 const NS_PER_S: i64 = 1_000_000_000;
 const NS_PER_US: i64 = 1_000;
 
-/// By what files are compared that are there at both ends. Another size is always a difference.
+/// How existing files are compared. Files of different sizes always differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compare {
-    /// By the time of change where the destination keeps those of its sources, and by known digests if it differs. Elsewhere a file is the same unless it
-    /// is older than its source and their known digests do not agree. If an end gives no time, only digests show that a file is the same.
+    /// By modification time if the destination preserves times, and by known digests if the times differ. Otherwise a
+    /// file differs if it is older than its source and the known digests do not match. If an end reports no time, only
+    /// digests can show equality.
     #[default]
     Auto,
-    /// By the size alone.
+    /// By size only.
     Size,
-    /// By the time of change, which the destination must keep.
+    /// By modification time, which the destination must preserve.
     Time,
-    /// By a digest, even if files must be read for it.
+    /// By digest, even if the files must be read to compute it.
     Digest,
 }
 
-/// The retained part of a listing entry: less than a hundred bytes including its name.
+/// The metadata kept of a listing entry: less than a hundred bytes including the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) kind: FileKind,
@@ -36,25 +36,25 @@ pub(crate) struct Known {
     pub(crate) directory_id: Option<DirectoryId>,
 }
 
-/// Why a file is copied.
+/// Why a file has to be copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// The destination does not have it.
+    /// The destination has no such file.
     Missing,
-    /// It has another size there.
+    /// The sizes differ.
     Size,
-    /// It was changed at another time, or later than what the destination has.
+    /// The modification times differ, or the source is newer.
     Time,
-    /// It has another digest there.
+    /// The digests differ.
     Digest,
-    /// It has the same size, and neither times nor digests can be compared.
+    /// The sizes are equal, but neither times nor digests can be compared.
     Unproven,
-    /// It is something else there: a directory, or a link that leads nowhere.
+    /// The destination has another kind of entry: a directory or a dangling link.
     Kind,
 }
 
 impl Why {
-    /// Its name, for programs and people.
+    /// Returns the name shown to users and in JSON output.
     pub fn name(self) -> &'static str {
         match self {
             Why::Missing => "missing",
@@ -67,16 +67,16 @@ impl Why {
     }
 }
 
-/// How a file at the destination stands to its source.
+/// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// It is the same.
+    /// The files are equal.
     Same,
-    /// The content is the same; time or mode are not.
+    /// The contents are equal; time or mode differ.
     Touched,
-    /// It is another one.
+    /// The contents differ.
     Differs(Why),
-    /// Digests decide; if they cannot be compared, the files count as different for this reason.
+    /// Only digests can decide. If they cannot be compared, the files count as different for this reason.
     Unclear(Why),
 }
 
@@ -87,7 +87,7 @@ impl Known {
     }
 }
 
-/// Compares two files by their listings; `keeps_times` is whether the destination preserves the times of sources.
+/// Compares two files by their listings; `keeps_times` states whether the destination preserves modification times.
 pub(crate) fn compare(source: &Known, found: &Known, by: Compare, keeps_times: bool) -> Finding {
     // A source that is not a file fails when it is opened.
     if source.kind != FileKind::File || found.kind != FileKind::File {
@@ -111,11 +111,10 @@ pub(crate) fn compare(source: &Known, found: &Known, by: Compare, keeps_times: b
     }
 }
 
-/// Requests digests from both ends if the listings were [`Finding::Unclear`]; if none can be compared, the metadata
-/// decide.
+/// Requests digests from both ends after [`Finding::Unclear`]. If no digest can be compared, the metadata decide.
 ///
 /// # Errors
-/// Those of both stores.
+/// Errors of both stores.
 pub(crate) async fn ask(job: &Job, by: Compare, algorithm: Option<Algorithm>) -> Result<Finding> {
     let Job { from, to, .. } = job;
     let (source, found) = try_join!(from.store.stat(&from.caller, &from.path), to.store.stat(&to.caller, &to.path))?;
@@ -146,8 +145,8 @@ pub(crate) async fn ask(job: &Job, by: Compare, algorithm: Option<Algorithm>) ->
     })
 }
 
-/// Returns whether two times are equal within the precision of both: some protocols have whole seconds only, and some
-/// file systems microseconds.
+/// Returns whether two times are equal at the lower of both precisions: some protocols have whole seconds only, and
+/// some file systems microseconds.
 pub(crate) fn is_same_time(a_ns: i64, b_ns: i64) -> bool {
     let [a_has_fraction, b_has_fraction] = [a_ns, b_ns].map(|ns| ns.rem_euclid(NS_PER_S) != 0);
     let unit = if a_has_fraction && b_has_fraction { NS_PER_US } else { NS_PER_S };

@@ -5,8 +5,8 @@ use towpath_store::{Error, Fault, Result};
 
 use crate::{Job, context::CopyContext, stage::Stage};
 
-/// Requests the digest that the user wants to compare from the source, unless `digests` has it, and adds it to `digests`. The request counts as work on
-/// `bytes`.
+/// Requests the digest selected with `--checksum` from the source and adds it to `digests`, unless it is there already.
+/// The request counts as work on `bytes`.
 ///
 /// # Errors
 /// Those of the source.
@@ -26,8 +26,8 @@ pub(crate) async fn request_digest(
     Ok(Some(promised))
 }
 
-/// Requests the digest that the user wants to compare from the destination, compares it with `promised`, and adds it to `arrived`. Does nothing if `arrived`
-/// has the digest, which was then compared in the commit.
+/// Requests the digest selected with `--checksum` from the destination, compares it with `promised`, and adds it to
+/// `arrived`. Does nothing if `arrived` already has the digest: the commit compared it.
 ///
 /// # Errors
 /// `ChecksumMismatch` if they differ; the file is then removed. Those of the destination.
@@ -48,7 +48,8 @@ pub(crate) async fn read_back(
     Ok(Some(found))
 }
 
-/// Has the storage compute a digest from the stored file and compares it with `promised`. A file that does not match is removed.
+/// Requests a digest of the stored file from the storage and compares it with `promised`. A file that does not match is
+/// removed.
 async fn recompute(job: &Job, promised: &Digest) -> Result<Digest> {
     let to = &job.to;
     let found = to.store.digest(&to.caller, &to.path, promised.algorithm(), &|_| {}).await;

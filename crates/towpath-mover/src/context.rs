@@ -25,8 +25,8 @@ const EMPTY_BYTES: u64 = 4 << 10;
 /// Maximum number of third-party copies in flight. Sites run 9 (XRootD) to 32 (towpath) at a time.
 const MAX_THIRD_PARTY_COPIES: usize = 16;
 
-/// Returns the number of bytes of `job` to request together with its metadata. A file that was listed as empty is read too: only the
-/// end of its content proves that it is empty.
+/// Returns the number of bytes of `job` to request together with its metadata. A file that was listed as empty is read
+/// too: only the end of its content proves that it is empty.
 pub(crate) fn first_bytes(job: &Job) -> u64 {
     match job.size {
         Some(0) => EMPTY_BYTES,

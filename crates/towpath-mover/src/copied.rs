@@ -9,8 +9,8 @@ use crate::verified::Verified;
 pub struct Copied {
     /// Its size in bytes.
     pub bytes: u64,
-    /// Digests that both ends have, and their origins. Empty if the source knew no digest and none was requested: then only the size was
-    /// compared.
+    /// Digests that both ends have, and their origins. Empty if the source knew no digest and none was requested: then
+    /// only the size was compared.
     pub verified: Vec<Verified>,
     /// The route of its bytes.
     pub route: Route,

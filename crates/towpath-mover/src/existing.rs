@@ -1,10 +1,10 @@
-//! Detection of files that were copied before. A visible file is complete, so little has to be compared.
+//! Detects files that were copied before. A visible file is complete, so little has to be compared.
 
 use towpath_store::{Fault, FileKind, Metadata, Result};
 
 use crate::Job;
 
-/// Whether the destination has the file already.
+/// Returns whether the destination already has a copy of the file.
 pub(crate) async fn is_there(job: &Job) -> Result<bool> {
     let found = job.to.store.stat(&job.to.caller, &job.to.path).await;
     let found = match found {
@@ -15,7 +15,8 @@ pub(crate) async fn is_there(job: &Job) -> Result<bool> {
     Ok(are_same(&source, &found, job.to.store.capabilities().set_mtime))
 }
 
-/// Whether a destination, which `keeps_times` of its sources or does not, is a copy of the source as far as both are known.
+/// Returns whether `found` is a copy of `source` as far as their metadata show; `keeps_times` states whether the
+/// destination preserves modification times.
 fn are_same(source: &Metadata, found: &Metadata, keeps_times: bool) -> bool {
     if source.kind != FileKind::File || (found.kind, found.size) != (FileKind::File, source.size) {
         return false;
@@ -24,6 +25,6 @@ fn are_same(source: &Metadata, found: &Metadata, keeps_times: bool) -> bool {
     if let Some((digest, other)) = known.next() {
         return *digest == other;
     }
-    // Whole seconds: not every protocol says more.
+    // In whole seconds, because some protocols have no finer times.
     !keeps_times || source.mtime_ns.is_none() || source.mtime_s() == found.mtime_s()
 }

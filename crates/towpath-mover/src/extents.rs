@@ -22,8 +22,8 @@ pub(crate) fn missing(size: u64, present: &[Extent]) -> Vec<Range<u64>> {
     missing
 }
 
-/// Cuts the part of `ranges` from `from` on into pieces of at most `length` bytes, which is called for each piece; at
-/// least one byte.
+/// Divides the part of `ranges` that starts at `from` into pieces. `length` is called for each piece and returns its
+/// maximum length, at least one byte.
 pub(crate) fn pieces(
     ranges: Vec<Range<u64>>,
     from: u64,
@@ -54,7 +54,7 @@ mod tests {
         Extent::of([Algorithm::Crc32c].into_iter().collect(), range.start, &data).unwrap()
     }
 
-    /// Extents in order that do not touch.
+    /// Disjoint, non-adjacent extents in order.
     fn extents() -> impl Strategy<Value = Vec<Range<u64>>> {
         prop::collection::vec((1..50_u64, 1..50_u64), 0..10).prop_map(|steps| {
             let mut next = 0;

@@ -1,8 +1,9 @@
 //! A copy of one file from a store to a store.
 //!
-//! [`copy`] takes these steps: open the source and request its first bytes ([`source`]), begin the upload ([`target`]), move the missing
-//! pieces side by side, and commit ([`commit`]), which compares the digests of both ends. One call is one attempt; [`crate::retry`] repeats
-//! it according to its [`Failure`]. [`resume`] computes the key under which a later run finds the parts of an interrupted upload.
+//! [`copy`] makes one attempt: it opens the source and requests its first bytes ([`source`]), begins the upload
+//! ([`target`]), moves the missing pieces concurrently, and commits ([`commit`]), which compares the digests of both
+//! ends. [`crate::retry`] repeats the attempt depending on its [`Failure`]. [`resume`] computes the key under which a
+//! later run finds an interrupted upload.
 
 mod commit;
 mod resume;
@@ -22,10 +23,10 @@ use self::{
 };
 pub(crate) use self::{resume::MIN_RESUMABLE_BYTES, source::resized};
 use crate::{
-    Job, clash,
+    Job,
     context::{CopyContext, FILE_BYTES, first_bytes},
     copied::Copied,
-    extents,
+    extents, overlap,
     progress::Part,
     stage::{Stage, StageGuard},
     unsized_source,
@@ -38,18 +39,19 @@ pub(crate) const PIECE_BYTES: u64 = READ_BYTES as u64;
 /// Minimum number of pieces that fill the window.
 const MIN_PIECES: u64 = 32;
 
-/// Maximum size of a file whose bytes count as in flight until its commit, because a server may receive them only with the commit.
+/// Maximum size of a file whose bytes count as in flight until its commit, because a server may receive them only with
+/// the commit.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// Why an attempt failed, by the retry that may follow.
+/// Why an attempt failed, classified by the possible retry.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// No byte was moved.
     NotBegun(Error),
     /// The version of the source changed; nothing is left at the destination.
     Changed(Error),
-    /// The connection to the destination was lost, or the source failed while the upload is resumable. `missing_bytes` were missing at the
-    /// destination when the attempt began to move bytes.
+    /// The connection to the destination was lost, or the source failed while the upload is resumable. `missing_bytes`
+    /// were missing at the destination when the attempt began to move bytes.
     BrokenOff { error: Error, missing_bytes: u64 },
     /// The data do not match the digests `promised` by the source.
     Unlike { error: Error, promised: Digests },
@@ -84,7 +86,7 @@ impl Failure {
 /// An error while bytes were moved.
 struct Broken {
     error: Error,
-    /// Whether the destination failed. Sources reconnect by themselves.
+    /// Whether the destination failed. Sources reconnect on their own.
     is_destinations: bool,
 }
 
@@ -94,8 +96,9 @@ impl From<Error> for Broken {
     }
 }
 
-/// Copies one file. Nothing is visible at the destination unless all of it arrived and was verified. `promised` are digests that the source
-/// promised of data that arrived corrupted in an earlier attempt: the file is then read with all checksums in transit, and compared again.
+/// Copies one file. Nothing is visible at the destination unless all of it arrived and was verified. `promised` are the
+/// source's digests of data that arrived corrupted in an earlier attempt: the file is then read with all checksums in
+/// transit and compared again.
 pub(crate) async fn copy(
     job: &Job,
     part: &Part,
@@ -119,7 +122,7 @@ pub(crate) async fn copy(
         source.first.beside(context.limit.pass(size.min(first_bytes(job)))).await;
     }
     if context.options.overwrite == Overwrite::Replace {
-        source.first.beside(clash::refuse_itself(job, &source.metadata)).await?;
+        source.first.beside(overlap::refuse_same_file(job, &source.metadata)).await?;
     }
     let options = target::create_options(job, context, &source.metadata);
     let is_resumable = options.resume.is_some();
@@ -142,7 +145,7 @@ pub(crate) async fn copy(
     Ok(copied)
 }
 
-/// A source and a begun upload, between which bytes are moved.
+/// An open source and a begun upload.
 struct Transfer<'a> {
     job: &'a Job,
     part: &'a Part,
@@ -195,10 +198,10 @@ impl Transfer<'_> {
     /// Aborts the upload, unless it is resumable, and returns the failure of this attempt.
     async fn abort(self, Broken { error, is_destinations }: Broken) -> Failure {
         let Self { job, part, source, target, missing_bytes, .. } = self;
-        // Whether the server can resume uploads may have become known only with this upload.
+        // Whether the server can resume uploads may have been unknown before this upload.
         let is_kept = self.is_resumable && job.to.store.capabilities().resume && error.fault() != Fault::Changed;
         if !is_kept {
-            // The first error is reported; leftovers are removed when the store is opened again.
+            // Only the first error is reported; a staging file that remains is removed when the store is opened again.
             let _ = target.abort().await;
         }
         let needed_bytes = if is_kept { part.left_bytes() } else { source.metadata.size };
@@ -218,7 +221,7 @@ fn piece_bytes(job: &Job, context: &CopyContext) -> u64 {
     (context.window_bytes() / MIN_PIECES).min(preferred).max(PIECE_BYTES)
 }
 
-/// Moves pieces, as many in flight as the window permits.
+/// Moves pieces, with as many in flight as the window permits.
 async fn move_pieces(
     job: &Job,
     source: &dyn ReadHandle,
@@ -248,7 +251,7 @@ async fn move_pieces(
         .await
 }
 
-/// Writes a piece that must have `length` bytes.
+/// Writes a piece, which must have `length` bytes.
 async fn put(job: &Job, target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64) -> Result<(), Broken> {
     if piece.len() as u64 != length {
         return Err(source::resized().at(&job.from.path).into());

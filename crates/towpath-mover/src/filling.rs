@@ -1,7 +1,9 @@
-//! Times and modes of directories: set when nothing more is put into them, because whatever is put there changes the time.
+//! Sets times and modes of destination directories after their last entry was written, because each new entry changes
+//! the modification time of its directory.
 //!
-//! A [`Filling`] goes with everything that is still to be put into a directory of the destination. When the last one goes away, the directory is
-//! [`Full`], and comes out at the other end of [`channel`]. A [`Turn`] goes with it all the way: so there are never more than [`MOST`] of them.
+//! Every pending entry of a directory holds a clone of its [`Filling`]. When the last clone is dropped, the directory
+//! is sent as [`Full`] to the receiver of [`channel`]. A [`Turn`] is held from the first step to the last, which limits
+//! the number of such directories to [`MOST`].
 
 use std::sync::{
     Arc, OnceLock,
@@ -13,13 +15,14 @@ use towpath_store::{Changes, Fault, Result};
 
 use crate::{Job, Place};
 
-/// Directories that are being filled, or are full and have not got their times: a file of its own may be under way to each. They take ten megabytes.
+/// Maximum number of directories that are incomplete or wait for their time. Each may have a file in flight. They take
+/// ten megabytes.
 pub(crate) const MOST: usize = 16 << 10;
 
-/// What a directory has from when it is listed until it has got its time.
+/// The permit that a directory holds from its listing until its time is set.
 type Turn = OwnedSemaphorePermit;
 
-/// A directory into which something may still be put.
+/// Keeps a directory open for further entries while any clone exists.
 #[derive(Debug, Clone)]
 pub(crate) struct Filling(Arc<Open>);
 
@@ -31,14 +34,14 @@ struct Open {
     turn: Option<Turn>,
 }
 
-/// Where directories come in to be filled.
+/// Creates [`Filling`]s, within the limit of directories.
 #[derive(Debug, Clone)]
 pub(crate) struct Fillings {
     sender: mpsc::UnboundedSender<(Full, Option<Turn>)>,
     turns: Arc<Semaphore>,
 }
 
-/// A directory that is to get its time and mode.
+/// A complete directory that needs its time and mode.
 #[derive(Debug)]
 pub(crate) struct Full {
     /// The directory at both ends.
@@ -46,16 +49,17 @@ pub(crate) struct Full {
     pub(crate) changes: Changes,
 }
 
-/// Where directories come in, and where they come out when they are full; each has its turn until that is dropped.
+/// Returns the sender for new directories and the receiver of complete ones; each keeps its permit until that is
+/// dropped.
 pub(crate) fn channel() -> (Fillings, mpsc::UnboundedReceiver<(Full, Option<Turn>)>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     (Fillings { sender, turns: Arc::new(Semaphore::new(MOST)) }, receiver)
 }
 
 impl Fillings {
-    /// A directory that is to be filled; waits while there are as many as may be. Nobody who holds up others that are being filled may wait for it.
+    /// Waits for a permit and opens a directory. Must not be awaited by a task on which another open directory depends.
     pub(crate) async fn begin(&self) -> Filling {
-        // Nobody closes it.
+        // The semaphore is never closed.
         let turn = Arc::clone(&self.turns).acquire_owned().await.ok();
         let (full, is_changed) = (OnceLock::new(), AtomicBool::new(false));
         Filling(Arc::new(Open { full, is_changed, fillings: self.clone(), turn }))
@@ -63,13 +67,13 @@ impl Fillings {
 }
 
 impl Filling {
-    /// Where others come in.
+    /// Returns the sender for further directories.
     pub(crate) fn others(&self) -> Fillings {
         self.0.fillings.clone()
     }
 
-    /// Sets the metadata to apply once the directory is complete, if an entry was added to it or `is_due`. The first
-    /// call counts.
+    /// Sets the metadata to apply once the directory is complete, provided that an entry was added or removed, or
+    /// `is_due`. Only the first call has an effect.
     pub(crate) fn set(&self, full: Full, is_due: bool) {
         let _ = self.0.full.set(full);
         if is_due {
@@ -77,7 +81,7 @@ impl Filling {
         }
     }
 
-    /// Something is put into it, or taken away.
+    /// Records that an entry was added or removed.
     pub(crate) fn changes(&self) {
         self.0.is_changed.store(true, Relaxed);
     }
@@ -86,20 +90,20 @@ impl Filling {
 impl Drop for Open {
     fn drop(&mut self) {
         if let Some(full) = self.full.take().filter(|_| self.is_changed.load(Relaxed)) {
-            // Without a receiver the copy was cancelled.
+            // A closed receiver means that the copy was cancelled.
             let _ = self.fillings.sender.send((full, self.turn.take()));
         }
     }
 }
 
 impl Full {
-    /// Sets time and mode.
+    /// Applies the time and mode.
     pub(crate) async fn finish(&self) -> Result<()> {
         set(&self.ends.to, self.changes).await
     }
 }
 
-/// Sets time and mode, or only the time where there are no modes.
+/// Applies the time and mode; only the time if the store does not support modes.
 pub(crate) async fn set(place: &Place, changes: Changes) -> Result<()> {
     let change = |changes| place.store.change(&place.caller, &place.path, changes);
     match change(changes).await {

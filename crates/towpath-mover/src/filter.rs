@@ -1,14 +1,15 @@
-//! What of a tree is copied: patterns for names, and bounds for sizes.
+//! Selection of the files of a tree: patterns for names, and bounds for sizes.
 //!
-//! A path is judged by the first pattern that matches it or a directory above it, up to the root of the copy. What no pattern matches gets the
-//! opposite of the last pattern: after an exclusion the rest is copied, after an inclusion it is not.
+//! The first pattern that matches a path, or one of its ancestors below the root of the copy, decides. A path that no
+//! pattern matches gets the opposite of the last pattern: after an exclusion it is copied, after an inclusion it is
+//! not.
 
 use std::{ffi::OsStr, ops::RangeInclusive, os::unix::ffi::OsStrExt as _};
 
 use globset::{GlobBuilder, GlobMatcher};
 use towpath_store::StorePath;
 
-/// What of a tree is copied. The default takes all.
+/// Selects the files of a tree. The default selects all.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     rules: Vec<Rule>,
@@ -26,13 +27,13 @@ struct Rule {
 /// The effect of a filter on a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Judgement {
-    /// It is copied.
+    /// Whether it is copied.
     pub(crate) is_taken: bool,
-    /// Something below it may be copied.
+    /// Whether something below it may be copied.
     pub(crate) may_hold: bool,
 }
 
-/// A pattern that makes no sense, and why.
+/// A malformed pattern, and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("the pattern {pattern:?} cannot be read: {reason}")]
 pub struct PatternError {
@@ -41,12 +42,13 @@ pub struct PatternError {
 }
 
 impl Filter {
-    /// Adds a pattern after those that are there. `*`, `?`, `[a-z]` and `{a,b}` match within one name, `**` whole names; `\` takes the meaning from
-    /// the next character. One that begins with a slash is compared with the whole path below the root of the copy, any other one with its last
-    /// names; one that ends in a slash matches directories only.
+    /// Appends a pattern. `*`, `?`, `[a-z]` and `{a,b}` match within one name, `**` matches whole names, and `\`
+    /// escapes the next character. A pattern with a leading slash is matched against the whole path below the root of
+    /// the copy, any other against the last names of the path. A pattern with a trailing slash matches directories
+    /// only.
     ///
     /// # Errors
-    /// [`PatternError`] if it is empty or not well formed.
+    /// [`PatternError`] if the pattern is empty or malformed.
     pub fn add(&mut self, pattern: &str, includes: bool) -> Result<(), PatternError> {
         let wrong = |reason: String| PatternError { pattern: pattern.to_owned(), reason };
         let (rest, directories_only) = pattern.strip_suffix('/').map_or((pattern, false), |rest| (rest, true));
@@ -63,12 +65,12 @@ impl Filter {
         Ok(())
     }
 
-    /// Takes only files of `sizes`, in bytes.
+    /// Selects only files whose size in bytes is within `sizes`.
     pub fn limit_sizes(&mut self, sizes: RangeInclusive<u64>) {
         self.sizes = Some(sizes);
     }
 
-    /// Whether it takes all.
+    /// Returns whether the filter selects everything.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty() && self.sizes.is_none()
     }
@@ -84,14 +86,14 @@ impl Filter {
         Judgement { is_taken, may_hold: is_taken || before.iter().any(|rule| rule.includes) }
     }
 
-    /// Whether a file of `size` bytes is copied, whatever its name is.
+    /// Returns whether a file of `size` bytes passes the size bounds.
     pub(crate) fn takes(&self, size: u64) -> bool {
         self.sizes.as_ref().is_none_or(|sizes| sizes.contains(&size))
     }
 }
 
 impl Rule {
-    /// Whether it matches the path `below` the root of the copy, or a directory above it.
+    /// Returns whether the pattern matches the path `below` the root of the copy or one of its ancestors.
     fn matches(&self, below: &[u8], is_directory: bool) -> bool {
         let is_match = |path: &[u8]| self.glob.is_match(OsStr::from_bytes(path));
         let slashes = below.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
@@ -128,7 +130,7 @@ mod tests {
             (vec!["-*.tmp"], vec!["a", "d/a", "d/"], vec!["a.tmp", "d/e/a.tmp"]),
             (vec!["+keep.tmp", "-*.tmp"], vec!["keep.tmp", "d/keep.tmp", "other"], vec!["a.tmp"]),
             (vec!["-tmp/", "+*.root"], vec!["a.root", "tmp.root"], vec!["tmp/a.root", "d/tmp/e/a.root", "a"]),
-            // A file is not what a pattern for directories matches.
+            // A pattern for directories does not match a file.
             (vec!["-tmp/"], vec!["tmp", "d/tmp"], vec!["tmp/", "tmp/a", "d/tmp/a"]),
             (vec!["-/tmp"], vec!["d/tmp", "d/tmp/a"], vec!["tmp", "tmp/a"]),
             (vec!["+data/keep/", "-data/"], vec!["data/keep/a", "a"], vec!["data/a", "data/keepsake/a"]),

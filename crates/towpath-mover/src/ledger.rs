@@ -1,4 +1,4 @@
-//! From looks at a copy to its [`Account`]: what happened between two looks is a stretch.
+//! Derives the [`Account`] of a copy from periodic samples: each interval between two samples is attributed to causes.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,36 +11,37 @@ use crate::{
     stage::Occupancy,
 };
 
-/// Files that are on average smaller than this are small: 4 MiB take 30 ms at 1 Gbit/s, as long as a few requests.
+/// Mean file size below which files are small: 4 MiB take 30 ms at 1 Gbit/s, as long as a few requests.
 const SMALL_BYTES: u64 = 4 << 20;
 
-/// The least part of its largest size to which a receiver's window has opened when it no longer does: the kernel keeps up to half for itself.
+/// Minimum fraction of its maximum at which a receive window counts as fully grown: the kernel keeps up to half of the
+/// buffer for itself.
 const OPENED: f64 = 0.4;
 
-/// Minimum fraction of a receiver's window that turns over with each round trip if the window is the limit; with less,
-/// the receiver does not read available data.
+/// Minimum fraction of the receive window that is sent per round trip if the window is the limit. With less, the
+/// receiver does not read the available data.
 const TURNOVER: f64 = 0.5;
 
-/// A sample of a copy. Counters start at its beginning.
+/// A sample of a copy. Counters start at the beginning of the copy.
 #[derive(Debug, Clone)]
 pub(crate) struct Look {
     pub(crate) at: Instant,
-    /// Bytes written at the destination.
+    /// Bytes written to the destination.
     pub(crate) moved: u64,
-    /// Files that ended.
+    /// Completed files, including failures.
     pub(crate) files: u64,
     pub(crate) held: Occupancy,
     pub(crate) window: u64,
-    /// Whether a limit was in the way.
+    /// Whether the rate limit delays a transfer.
     pub(crate) is_limited: bool,
-    /// For how long each thread of this process has run or wanted to.
+    /// CPU time that each thread of this process has used or waited for.
     pub(crate) threads: HashMap<u32, Duration>,
-    /// Whether the source, and the destination, are at a server.
+    /// Whether the source and the destination are remote.
     pub(crate) is_remote: [bool; 2],
     pub(crate) connections: Vec<Connection>,
 }
 
-/// Keeps the account of a copy.
+/// Accumulates the account of a copy.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     last: Look,
@@ -52,12 +53,12 @@ pub(crate) struct Ledger {
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     near: TcpInfo,
-    /// What its sender said last, and when that was; none before it said anything.
+    /// Last statistics of the sender, and their time; `None` before the first report.
     sender: Option<(TcpInfo, Instant)>,
     shares: Shares,
 }
 
-/// What held the sender of one connection up, as shares of the time.
+/// What limited the sender of one connection, as fractions of the time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Shares {
     is_told: bool,
@@ -71,17 +72,17 @@ struct Shares {
 }
 
 impl Ledger {
-    /// An account that begins with `first`.
+    /// Creates a ledger whose first interval starts at `first`.
     pub(crate) fn new(first: Look) -> Self {
         Self { last: first, seen: HashMap::new(), account: Account::default() }
     }
 
-    /// What the time was spent on so far.
+    /// Returns the account so far.
     pub(crate) fn account(&self) -> &Account {
         &self.account
     }
 
-    /// Adds what happened since the last look.
+    /// Adds the interval since the last sample.
     pub(crate) fn add(&mut self, look: Look) {
         let seconds = (look.at - self.last.at).as_secs_f64();
         if seconds <= 0.0 {
@@ -105,10 +106,12 @@ impl Ledger {
         self.last = look;
     }
 
-    /// What each leg carried since the last look. A connection belongs to the leg in whose direction it carried more.
+    /// Returns the data carried on each leg since the last sample. A connection belongs to the leg in whose direction
+    /// it carried more.
     fn carried(&mut self, look: &Look) -> [Option<Carried>; 2] {
         let mut legs = look.is_remote.map(|is_remote| is_remote.then(Sum::default));
-        // What a connection is without work for is known at this moment alone; over many moments and connections it adds up.
+        // A sample shows only whether a connection has work at that moment; averaged over samples and connections this
+        // is a fraction of the time.
         let mut seen = HashMap::with_capacity(look.connections.len());
         for connection in &look.connections {
             let before = self.seen.get(&connection.number);
@@ -171,13 +174,13 @@ impl Seen {
 }
 
 impl Shares {
-    /// An idle connection without requested data has this cause.
+    /// Attributes idle time to missing requests if the connection has no work.
     fn asked(self, has_work: bool) -> Self {
         if has_work { self } else { Self { unasked: self.idle, idle: 0.0, ..self } }
     }
 
-    /// What held a sender up between two looks at it, `seconds` apart. `most_receive_buffer` is the largest buffer of the receiver, in bytes; zero if it is not
-    /// known.
+    /// Returns what limited a sender between two reports that are `seconds` apart. `most_receive_buffer` is the maximum
+    /// receive buffer of its peer in bytes; zero if unknown.
     fn between(before: &TcpInfo, now: &TcpInfo, seconds: f64, most_receive_buffer: u64) -> Self {
         let share = |before: Duration, now: Duration| {
             (now.saturating_sub(before).as_secs_f64() / seconds.max(1e-9)).clamp(0.0, 1.0)
@@ -199,9 +202,9 @@ impl Shares {
         let mut idle = 1.0 - busy;
         let rest = busy - by_peer - by_buffer;
         match (now.is_starved, now.is_in_slow_start) {
-            // Its data are in transit, which counts as busy.
+            // The data are in transit, which the kernel counts as busy.
             (true, _) => idle += rest,
-            // After a loss it is the loss that makes windows open once more.
+            // Slow start after a loss is attributed to the loss.
             (false, true) if now.resent == 0 => opening += rest,
             _ => {}
         }
@@ -210,7 +213,7 @@ impl Shares {
     }
 }
 
-/// What the connections of a leg carried together, with the shares weighted by it.
+/// Sums over the connections of a leg; shares are weighted by the bytes of each connection.
 #[derive(Debug, Default)]
 struct Sum {
     bytes: u64,
@@ -223,7 +226,7 @@ struct Sum {
     control: Control,
     most_send_buffer: u64,
     most_receive_buffer: u64,
-    /// As the shares are, weighted.
+    /// Weighted like the shares.
     far_processor: f64,
 }
 

@@ -1,12 +1,11 @@
 //! The mover: copies from any store to any store, verified in one pass.
 //!
-//! [`jobs`] turns pairs of places into [`Job`]s (one file each) while trees are listed; [`Sync`] does so for the
-//! differences of two trees. A [`Mover`] copies them concurrently, limited only by the bytes in flight ([`window`]),
-//! each with [`file::copy`]: in pieces, with digests compared at the end. Failures are returned as [`Missed`] with
-//! their error; other files continue.
+//! [`jobs`] lists trees and yields one [`Job`] per file; [`Sync`] yields jobs for the differences of two trees. A
+//! [`Mover`] runs jobs concurrently, limited only by the bytes in flight ([`window`]). Each job is copied by
+//! [`file::copy`] in pieces, and the digests of both ends are compared at the end. A failure is returned as [`Missed`]
+//! and does not stop other files.
 
 mod account;
-mod clash;
 mod compare;
 mod comparison;
 mod context;
@@ -20,6 +19,7 @@ mod ledger;
 mod limit;
 mod mover;
 mod options;
+mod overlap;
 mod pace;
 mod paths;
 mod place;
@@ -63,48 +63,49 @@ pub use watch::Watch;
 use filling::Filling;
 use towpath_store::{Error, Result, StorePath};
 
-/// One file to copy, or a tree.
+/// A copy of one file or one tree.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Where it is.
+    /// The source.
     pub from: Place,
-    /// Where it goes: its new name, not the directory above.
+    /// The destination: the full target path, not its parent directory.
     pub to: Place,
-    /// Its size in bytes according to a listing; `None` if unknown. It only determines the reserved bytes and the
-    /// length of the first read.
+    /// File size in bytes according to a listing, if known. Used only for the initial permit and the length of the
+    /// first read.
     pub size: Option<u64>,
-    /// Root of the tree that contains the source, if that is not the source itself; filters apply to paths below it.
+    /// Root of the tree that contains the source, unless the source is the root itself. Filter patterns apply to paths
+    /// below it.
     pub root: Option<StorePath>,
-    /// The directory that it goes into, which waits for it.
+    /// Keeps the destination directory open for entries; its time is set after the last clone is dropped.
     filling: Option<Filling>,
-    /// Its part in the progress, once it is found.
+    /// Progress of the file, set when the file is found.
     part: Option<Part>,
 }
 
-/// A file, or a directory with everything below it, that was not copied.
+/// A file, or a whole directory, that could not be copied.
 #[derive(Debug)]
 pub struct Missed {
-    /// The job, which can be retried.
+    /// The failed job; it can be retried.
     pub job: Job,
-    /// Why not.
+    /// The reason.
     pub error: Error,
 }
 
 impl Job {
-    /// Creates a job without further information.
+    /// Creates a job of unknown size.
     pub fn new(from: Place, to: Place) -> Self {
         Self { from, to, size: None, root: None, filling: None, part: None }
     }
 
-    /// From where filters judge.
+    /// Returns the path that filter patterns are relative to.
     pub(crate) fn root(&self) -> &StorePath {
         self.root.as_ref().unwrap_or(&self.from.path)
     }
 
-    /// The pair of `path`, which lies below the source of this pair of directories, with its counterpart below the destination.
+    /// Returns the job for `path`, a descendant of this job's source, with the corresponding destination path.
     ///
     /// # Errors
-    /// `InvalidArgument` if no path there is so long.
+    /// `InvalidArgument` if the destination path would be too long.
     pub(crate) fn counterpart(&self, path: StorePath) -> Result<Self> {
         let below = path.components().skip(self.from.path.components().count());
         let to = below.into_iter().try_fold(self.to.clone(), |to, name| to.join(name))?;

@@ -1,4 +1,4 @@
-//! A rate that a copy keeps below: `--limit`.
+//! The rate limit of a copy (`--limit`).
 
 use std::{
     sync::{
@@ -11,20 +11,20 @@ use std::{
 use tokio::time::sleep_until;
 use towpath_store::sys::clock::{self, Instant};
 
-/// Limits the rate of bytes. The granularity is a piece: the limit holds over some seconds, not for single packets.
-/// The first bytes of files of unknown size are counted after they were requested: at the beginning as many go out
-/// together as fit into the window.
+/// Limits the rate in bytes per second. The granularity is a piece, so the limit holds over some seconds and not for
+/// single packets. The first bytes of files of unknown size are counted only after their request, so that the first
+/// burst may be as large as the window.
 #[derive(Debug)]
 pub(crate) struct Limit {
-    /// None lets everything through.
+    /// `None` for no limit.
     bytes_per_s: Option<u64>,
-    /// When those that were let through will have had their time.
+    /// When the bytes admitted so far are due at the limited rate.
     free_at: Mutex<Instant>,
-    /// How many wait for their turn.
+    /// Number of waiting transfers.
     waiting: AtomicUsize,
 }
 
-/// One that waits, until it is dropped.
+/// Counts a waiting transfer until it is dropped.
 #[derive(Debug)]
 struct Waiting<'a>(&'a AtomicUsize);
 
@@ -51,8 +51,8 @@ impl Limit {
         }
     }
 
-    /// Returns whether a sender waits for the limit. On a slower network none does, even if the last bytes were sent
-    /// before their time.
+    /// Returns whether a transfer waits for the limit. On a network slower than the limit none waits, even if the last
+    /// bytes were sent early.
     pub(crate) fn is_in_the_way(&self) -> bool {
         self.waiting.load(Relaxed) > 0
     }
@@ -83,7 +83,7 @@ mod tests {
         for _ in 0..10 {
             limit.pass(500).await;
         }
-        // The last one goes when those before have had their time.
+        // The last transfer starts when the time of the previous ones is over.
         assert_eq!(clock::now() - start, Duration::from_millis(4500));
         tokio::time::advance(Duration::from_secs(60)).await;
         let later = clock::now();
@@ -116,7 +116,7 @@ mod tests {
         let limit = Limit::new(Some(1000));
         for _ in 0..10 {
             limit.pass(500).await;
-            // The network takes 0.6 s for what the limit permits in 0.5 s.
+            // The network takes 0.6 s for bytes that the limit permits in 0.5 s.
             for _ in 0..6 {
                 assert!(!limit.is_in_the_way());
                 tokio::time::advance(Duration::from_millis(100)).await;

@@ -1,4 +1,4 @@
-//! Many files at once.
+//! Copies many files concurrently.
 
 mod pipe;
 
@@ -29,34 +29,35 @@ use crate::{
     window::{Permit, Priority, Window},
 };
 
-/// Maximum number of large files in flight of a `nice` copy to a destination with ordered writes, where each may open a connection.
+/// Maximum number of large files in flight of a `nice` copy to a destination with ordered writes, where each may need a
+/// connection.
 const NICE_FILES: u64 = 8;
 
-/// Maximum number of bytes that a destination with ordered writes gathers of one file in addition to the bytes in flight: pieces that wait
-/// for a connection.
+/// Maximum number of bytes that a destination with ordered writes buffers per file in addition to the bytes in flight:
+/// pieces that wait for a connection.
 const MAX_GATHERED_BYTES: u64 = 4 << 20;
 
-/// What became of one job.
+/// The outcome of one job.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It arrived.
+    /// The file was copied.
     Copied(Job, Copied),
-    /// It was there already.
+    /// The destination already had the file.
     Skipped(Job),
-    /// It did not arrive, or could not be listed.
+    /// The file could not be copied, or its directory could not be listed.
     Failed(Missed),
 }
 
-/// That a file may begin.
+/// The permits with which a file may begin.
 #[derive(Debug)]
 struct Admitted {
-    /// For what its destination holds of it, until it has come to its end.
+    /// Permit for the bytes that the destination buffers of it, held until the file ends.
     gathered: Option<Permit>,
-    /// For its first bytes.
+    /// Permit for its first bytes.
     permit: Permit,
 }
 
-/// Copies files.
+/// Copies files between stores.
 #[derive(Debug)]
 pub struct Mover {
     pub(crate) context: CopyContext,
@@ -64,7 +65,7 @@ pub struct Mover {
     files: AtomicU64,
     /// Whether any source, and any destination, is remote.
     is_remote: [AtomicBool; 2],
-    /// Permits for bytes that destinations gather before they can write them.
+    /// Permits for bytes that destinations buffer before they can write them.
     gathered: Window,
     /// Name of the path between the ends of the first file.
     ends: OnceCell<String>,
@@ -82,18 +83,18 @@ impl Mover {
         })
     }
 
-    /// Copies one file; nothing is visible at the destination unless all of it arrived and was checked. `None` if it was there already.
-    /// Dropping the future ends the copy, and leaves nothing.
+    /// Copies one file. Nothing is visible at the destination unless all of it arrived and was verified. Returns `None`
+    /// if the destination already had it. Dropping the future aborts the copy and removes its data.
     ///
     /// # Errors
-    /// Those of both stores; `ChecksumMismatch` and `Changed` if what arrived is not what the source has.
+    /// Errors of both stores; `ChecksumMismatch` and `Changed` if the arrived data differ from the source.
     pub async fn copy(&self, job: &Job) -> Result<Option<Copied>> {
         let Admitted { permit, gathered: _gathered } = self.admitted(job).await;
         self.copy_in(job, permit).await
     }
 
-    /// Copies many files concurrently, as many as the window permits, each in its own task. Outcomes are returned as
-    /// files end. Dropping the stream cancels the files in flight, as with [`Self::copy`].
+    /// Copies files concurrently, as many as the window permits, each in its own task. Outcomes are returned in order
+    /// of completion. Dropping the stream aborts the files in flight, as with [`Self::copy`].
     pub fn run(self: Arc<Self>, jobs: Jobs) -> impl Stream<Item = Outcome> + Send {
         let max_files = self.context.options.max_files.max(1);
         let admitting = Arc::clone(&self);
@@ -117,7 +118,7 @@ impl Mover {
         let copying = tokio::spawn(async move {
             let copied = self.copy_in(&job, permit).await;
             drop(gathered);
-            // However long the outcome is kept: nothing more is put into its directory, and it has ended.
+            // The file has ended and adds nothing more to its directory, even if the caller keeps the outcome.
             (job.filling, job.part) = (None, None);
             match copied {
                 Ok(Some(copied)) => Outcome::Copied(job, copied),
@@ -125,7 +126,7 @@ impl Mover {
                 Err(error) => Outcome::Failed(Missed { job, error }),
             }
         });
-        AbortOnDropHandle::new(copying).await.expect("a copy does not panic, and only its owner ends it")
+        AbortOnDropHandle::new(copying).await.expect("a copy does not panic, and only its owner aborts it")
     }
 
     /// Returns the progress of this mover.
@@ -133,7 +134,8 @@ impl Mover {
         &self.context.progress
     }
 
-    /// Lets a file begin. It waits for nothing that it holds a part of, so that no files wait for each other.
+    /// Waits for the permits of a file. Each is from a separate window and all files acquire them in the same order, so
+    /// that they cannot deadlock.
     async fn admitted(&self, job: &Job) -> Admitted {
         self.recall(job.from.at(), job.to.at()).await;
         let gathered = match job.to.store.capabilities().write_any_order {
@@ -143,7 +145,8 @@ impl Mover {
         Admitted { gathered, permit: self.context.first_permit(job).await }
     }
 
-    /// Returns the number of bytes that a destination with ordered writes gathers of `job`, as counted against the limit of all files.
+    /// Returns the number of bytes that a destination with ordered writes buffers of `job`, as counted against the
+    /// limit of all files.
     fn gathered_bytes(&self, job: &Job) -> u64 {
         let is_small = job.size.is_some_and(|size| size <= FIRST_BYTES);
         let Options { nice, window_bytes, .. } = &self.context.options;
@@ -178,28 +181,28 @@ impl Mover {
         copied
     }
 
-    /// A file goes through this machine, from and to servers or not.
+    /// Records whether a file passing through this machine has remote ends.
     fn note_ends(&self, are_remote: [bool; 2]) {
         for (seen, is_remote) in self.is_remote.iter().zip(are_remote) {
             seen.fetch_or(is_remote, Relaxed);
         }
     }
 
-    /// A file has ended, well or not.
+    /// Counts a file that ended, with or without success.
     fn note_end(&self) {
         self.files.fetch_add(1, Relaxed);
     }
 
-    /// Starts with the stored properties of the path between these ends ([`crate::Place::at`]), once per mover.
+    /// Applies the stored properties of the path between these ends ([`crate::Place::at`]), once per mover.
     async fn recall(&self, from: &str, to: &str) {
         let begin = async || {
             let ends = paths::ends(from, to);
-            // One that makes room for others begins with little, whatever there is.
+            // A nice copy starts with few connections, whatever was stored.
             if let Some(file) = self.context.options.paths.clone().filter(|_| !self.context.options.nice) {
                 let name = ends.clone();
                 let read = move || paths::recall(&file, &name, clock::unix_s());
                 if let Ok(Some(lesson)) = spawn_blocking(read).await {
-                    tracing::debug!(path = ends, ?lesson, "known from another copy");
+                    tracing::debug!(path = ends, ?lesson, "starting with the stored properties of the path");
                     self.context.pace.begin_with(lesson);
                 }
             }
@@ -208,7 +211,8 @@ impl Mover {
         self.ends.get_or_init(begin).await;
     }
 
-    /// Writes down what the path taught, for the next copy over it. One that was limited, or nice, has not seen what there is.
+    /// Stores the measured properties of the path for later copies. A limited or nice copy stores nothing, because it
+    /// has not used the capacity of the path.
     pub async fn remember(&self) {
         let Options { paths: Some(file), limit_bytes_per_s: None, nice: false, .. } = &self.context.options else {
             return;
@@ -217,7 +221,7 @@ impl Mover {
         let file = file.clone();
         let write = move || paths::note(&file, &ends, lesson, clock::unix_s());
         if let Ok(Err(error)) = spawn_blocking(write).await {
-            tracing::debug!(%error, "what the path taught cannot be written down");
+            tracing::debug!(%error, "cannot store the properties of the path");
         }
     }
 

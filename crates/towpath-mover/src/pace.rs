@@ -1,8 +1,11 @@
-//! How much to keep in flight: twice what the path holds; and, where the xroot protocol is spoken, over how many connections ([`crate::tuner`]).
+//! Adapts the bytes in flight to twice the bandwidth-delay product of the path, and the number of connections
+//! ([`crate::tuner`]) where the xroot protocol is used.
 //!
-//! A path holds its rate times its round trip. The rate is the best of the last rounds, each as long as the round trip; so a window that is too
-//! small doubles with each round until the rate no longer grows, and one that is large enough stays so while the path has a bad moment. It is the law by
-//! which BBR sets its window (draft-cardwell-iccrg-bbr-congestion-control, 4.6), one level up: over all connections, and with the destination's disk in it.
+//! The bandwidth-delay product is the rate times the round trip. The rate is the maximum over the last rounds, each as
+//! long as the round trip: a window that is too small doubles every round until the rate stops growing, and a window
+//! that is large enough survives a temporary slowdown. BBR sets its window by the same rule
+//! (draft-cardwell-iccrg-bbr-congestion-control, 4.6). Here it is applied one level up, to all connections together and
+//! including the destination's disk.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,32 +22,33 @@ use crate::{
     window::Window,
 };
 
-/// The least window: what keeps two disks and a processor's caches busy where there is no distance.
+/// Minimum window in bytes: enough to keep two disks and the CPU caches busy without network latency.
 pub(crate) const MIN_BYTES: u64 = 16 << 20;
 
-/// The least window on a long path, so that it is not the window that has to open first: 1 Gbit/s over 500 ms.
+/// Minimum window on a long path in bytes, so that the window does not have to grow first: 1 Gbit/s over 500 ms.
 const MIN_LONG_BYTES: u64 = 64 << 20;
 
-/// A round trip of this length or more makes a path long.
+/// Minimum round trip of a long path.
 pub(crate) const LONG: Duration = Duration::from_millis(10);
 
-/// The largest window: a rate of 5 Gbit/s over 200 ms, twice. It is also the most memory that data may take which the destination does not take.
+/// Maximum window in bytes: twice the bandwidth-delay product of 5 Gbit/s and 200 ms. Also the maximum memory for data
+/// that the destination does not accept.
 pub const MAX_BYTES: u64 = 256 << 20;
 
-/// Ratio of the window to the capacity of the path: one capacity is in transit, one is being written and requested.
+/// Ratio of the window to the bandwidth-delay product: one part is in transit, the other is being written or requested.
 const GAIN: f64 = 2.0;
 
-/// Number of rounds whose maximum counts.
+/// Number of recent rounds over which the maximum rate is taken.
 const ROUNDS: usize = 10;
 
-/// The shortest round; below it rates are those of bursts.
+/// Minimum length of a round; the rate of a shorter one is that of a burst.
 const MIN_ROUND: Duration = Duration::from_millis(20);
 
-/// Fits the window, and the number of connections, to the path.
+/// Adapts the window and the number of connections to the path.
 #[derive(Debug)]
 pub(crate) struct Pace {
     client: Option<Arc<Client>>,
-    /// The largest window, in bytes.
+    /// Maximum window in bytes.
     most: u64,
     round: Mutex<Round>,
 }
@@ -52,17 +56,18 @@ pub(crate) struct Pace {
 #[derive(Debug)]
 struct Round {
     started: Instant,
-    /// What the window had moved by then.
+    /// Bytes moved by the window at that time.
     moved: u64,
     length: Duration,
-    /// Bytes per second of the last rounds.
+    /// Rates of the last rounds in bytes per second.
     rates: VecDeque<f64>,
     tuner: Tuner,
 }
 
 impl Pace {
-    /// The path is the one that `client` has to its servers; without one there is no distance. The window never exceeds `most` bytes. A copy
-    /// that is `nice` makes room for others, and so does its client from now on.
+    /// Creates the adaptation for the paths between `client` and its servers; without a client, paths have no latency.
+    /// The window never exceeds `most` bytes. A `nice` copy leaves capacity to others, and sets its client to do the
+    /// same.
     pub(crate) fn new(client: Option<Arc<Client>>, most: u64, nice: bool) -> Self {
         if nice && let Some(client) = &client {
             client.be_nice();
@@ -77,23 +82,23 @@ impl Pace {
         self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins where another copy over this path ended. To be called before anything was moved.
+    /// Starts with the result of another copy over this path. Must be called before anything is moved.
     pub(crate) fn begin_with(&self, lesson: Lesson) {
         let mut round = self.round();
         round.rates.push_back(lesson.bytes_per_s as f64);
         round.tuner.begin_with(lesson.lanes);
     }
 
-    /// Returns the measured properties of the path; `None` if there was no time, or no number of connections to
-    /// determine.
+    /// Returns the measured properties of the path; `None` if the copy was too short, or there was no number of
+    /// connections to determine.
     pub(crate) fn lesson(&self) -> Option<Lesson> {
         let round = self.round();
         let lanes = round.tuner.found()?;
         Some(Lesson { lanes, bytes_per_s: round.best() as u64 })
     }
 
-    /// Adapts the window at the end of a round. Must be called after every transfer of data; `ahead` is the number of
-    /// remaining bytes, if known.
+    /// Adapts the window at the end of a round. Must be called after every transfer; `ahead` is the number of remaining
+    /// bytes, if known.
     pub(crate) fn adapt(&self, window: &Window, ahead: Option<u64>) {
         let now = clock::now();
         let mut round = self.round();
@@ -116,12 +121,12 @@ impl Pace {
 }
 
 impl Round {
-    /// The best rate of the last rounds, in bytes per second.
+    /// Returns the maximum rate of the last rounds in bytes per second.
     fn best(&self) -> f64 {
         self.rates.iter().copied().fold(0.0, f64::max)
     }
 
-    /// Ends a round, and begins the next one. Gives the size that the window should have; none if nothing has been moved yet.
+    /// Ends a round and begins the next one. Returns the new window size; `None` if nothing has been moved yet.
     fn end(&mut self, now: Instant, moved: u64, round_trip: Duration) -> Option<u64> {
         let bytes = moved.saturating_sub(self.moved);
         let rate = bytes as f64 / (now - self.started).as_secs_f64();
@@ -137,8 +142,8 @@ impl Round {
     }
 }
 
-/// Returns the round trip between the ends of a copy: a byte in flight travels from one server and then to another.
-/// With more than two servers, the two largest count.
+/// Returns the round trip between the ends of a copy: a byte travels from one server to this machine and on to the
+/// other server. With more than two servers, the two largest round trips count.
 fn round_trip(connections: &[Connection]) -> Duration {
     let mut nearest: BTreeMap<_, Duration> = BTreeMap::new();
     for Connection { host, port, info, .. } in
@@ -216,7 +221,7 @@ mod tests {
         assert_eq!(found_with(&client).await, None, "no xroot site has been asked anything");
         let caller = Caller::local();
         let asking = store.stat(&caller, &path);
-        // Nobody is there.
+        // No server responds.
         let _ = tokio::time::timeout(RTT, asking).await;
         assert!(found_with(&client).await.is_some());
     }

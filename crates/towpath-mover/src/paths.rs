@@ -1,23 +1,24 @@
-//! What paths have taught: how many connections brought most, and at what rate. The next copy over the same path begins there, and need not find
-//! it out in its first seconds.
+//! A cache of measured path properties: the best number of connections, and the rate. The next copy over a path starts
+//! with them instead of searching during its first seconds.
 //!
-//! A file holds a line for each path: `FROM TO CONNECTIONS RATE TIME`. Ends are URLs up to the authority, or `-` for this machine; the rate is
-//! in bytes per second, the time in seconds since 1970. Nothing in it is needed: what cannot be read is left out, and the file may be deleted at any time.
+//! The file has one line per path: `FROM TO CONNECTIONS RATE TIME`. Ends are URLs up to the authority, or `-` for this
+//! machine; the rate is in bytes per second, the time in seconds since 1970. The file is only a cache: lines that
+//! cannot be parsed are ignored, and it may be deleted at any time.
 
 use std::{fs, io, path::Path, process};
 
 use towpath_store::sys::disk::{self, Maker};
 
-/// How long a path is remembered.
+/// Time to live of an entry in seconds.
 const KEPT_S: i64 = 30 * 24 * 3600;
 
-/// Paths that are remembered; of more, those that were used last.
+/// Maximum number of entries; the least recently used are evicted.
 const MAX_PATHS: usize = 1000;
 
-/// A larger file is none of ours, in bytes.
+/// Maximum size of the file in bytes; a larger one was not written by towpath and is ignored.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// What a copy found out about its path.
+/// Measured properties of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lesson {
     pub(crate) lanes: usize,
@@ -32,13 +33,13 @@ struct Line {
     unix_s: i64,
 }
 
-/// By what the path of a copy is known: `FROM TO`, each as [`crate::Place::at`] has it. The way back is another path.
+/// Returns the key of a path: `FROM TO`, each as in [`crate::Place::at`]. The reverse path has another key.
 pub(crate) fn ends(from: &str, to: &str) -> String {
     let end = |at: &str| if at.is_empty() { "-".to_owned() } else { at.replace(char::is_whitespace, "%20") };
     format!("{} {}", end(from), end(to))
 }
 
-/// What `file` knows of a path at this time.
+/// Returns the entry of a path in `file`, if it has not expired at `now_s`.
 pub(crate) fn recall(file: &Path, ends: &str, now_s: i64) -> Option<Lesson> {
     lines(file, now_s).into_iter().find(|line| line.ends == ends).map(|line| line.lesson)
 }
@@ -63,11 +64,11 @@ pub(crate) fn note(file: &Path, ends: &str, lesson: Lesson, now_s: i64) -> io::R
     disk::rename(&new, file)
 }
 
-/// The lines of `file` that are not too old.
+/// Returns the entries of `file` that have not expired.
 fn lines(file: &Path, now_s: i64) -> Vec<Line> {
     let bytes = disk::read_regular(file, MAX_BYTES, Maker::Anybody).unwrap_or_else(|error| {
         if error.kind() != io::ErrorKind::NotFound {
-            tracing::debug!(file = %file.display(), %error, "what is known of paths cannot be read");
+            tracing::debug!(file = %file.display(), %error, "cannot read the stored properties of paths");
         }
         Vec::new()
     });

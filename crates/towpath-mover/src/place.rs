@@ -1,4 +1,4 @@
-//! One end of a copy: a path in a store, and the identity used there.
+//! One end of a copy: a path in a store, and the caller's identity there.
 
 use std::{fmt, sync::Arc};
 
@@ -12,18 +12,18 @@ use crate::{Replicas, Share};
 pub struct Place {
     /// The store.
     pub store: Arc<dyn Store>,
-    /// Who asks there.
+    /// The identity used at the store.
     pub caller: Caller,
-    /// The path in it.
+    /// The path within the store.
     pub path: StorePath,
-    /// Whether it is called a directory by who named it (it ends in a slash), even if it does not exist yet.
+    /// Whether the user marked it as a directory with a trailing slash, even if it does not exist yet.
     pub is_directory: bool,
-    /// What stands before the path when it is shown: scheme and authority of a remote store, nothing for local ones.
+    /// Prefix of the displayed path: scheme and authority of a remote store, empty for a local one.
     prefix: Arc<str>,
     server: Option<Server>,
     /// URL of the place for third-party copies; `None` for local places and for stores without one.
     url: Option<Arc<Url>>,
-    /// What stands behind it, if it is one file in several places.
+    /// The replicas behind this path, if it stands for several copies of one file.
     replicas: Option<Arc<Replicas>>,
 }
 
@@ -31,12 +31,12 @@ pub struct Place {
 pub type Server = (Arc<str>, u16);
 
 impl Place {
-    /// `path` in a store of this machine.
+    /// Creates a place in a local store.
     pub fn local(store: Arc<dyn Store>, caller: Caller, path: StorePath) -> Self {
         Self { store, caller, path, is_directory: false, prefix: "".into(), server: None, url: None, replicas: None }
     }
 
-    /// `path` in the store behind `server`, shown after `prefix`.
+    /// Creates a place in the remote store at `server`; `prefix` precedes the path when it is displayed.
     pub fn remote(store: Arc<dyn Store>, caller: Caller, path: StorePath, server: Server, prefix: &str) -> Self {
         Self {
             store,
@@ -50,17 +50,17 @@ impl Place {
         }
     }
 
-    /// Returns this place as one file in several replicas. It has no URL: that would name only one of them.
+    /// Returns this place as one file with several replicas. It has no URL, because a URL would name only one of them.
     pub(crate) fn in_replicas(&self, replicas: Arc<Replicas>) -> Self {
         Self { store: Arc::clone(&replicas) as _, url: None, replicas: Some(replicas), ..self.clone() }
     }
 
-    /// What each source has given, if it is one file in several places.
+    /// Returns the contribution of each source, if this is a file with several replicas.
     pub fn shares(&self) -> Vec<Share> {
         self.replicas.as_ref().map(|replicas| replicas.shares()).unwrap_or_default()
     }
 
-    /// Returns the sources of a file in several places.
+    /// Returns the replicas, if this is a file with several.
     pub fn replicas(&self) -> Option<&Replicas> {
         self.replicas.as_deref()
     }
@@ -75,56 +75,56 @@ impl Place {
         if self.caller.is_nobody {
             return None;
         }
-        // A URL of the XRootD family cannot say a name that is not UTF-8 or has control characters.
+        // URLs of the XRootD family cannot represent names that are not UTF-8 or contain control characters.
         self.url.as_ref()?.with_path(self.path.as_bytes()).ok()
     }
 
-    /// Says whether who named it calls it a directory.
+    /// Sets whether the user marked it as a directory.
     pub fn called_directory(self, is_directory: bool) -> Self {
         Self { is_directory, ..self }
     }
 
-    /// The same store with another path.
+    /// Returns `path` in the same store.
     pub fn with_path(&self, path: StorePath) -> Self {
         Self { path, is_directory: false, replicas: None, ..self.clone() }
     }
 
-    /// What stands before the path when it is shown: scheme and authority of a remote store, nothing for local ones.
+    /// Returns the prefix of the displayed path: scheme and authority of a remote store, empty for a local one.
     pub fn at(&self) -> &str {
         &self.prefix
     }
 
-    /// Names this place in an error that has no path, or the same path.
+    /// Adds the location of this place to an error without a path, or with the same path.
     pub fn locate(&self, error: Error) -> Error {
         let error = error.at(&self.path);
         if self.prefix.is_empty() || error.path() != Some(&self.path) { error } else { error.in_store(&*self.prefix) }
     }
 
-    /// Whether paths of both mean the same files: both local, or on one server, whatever the protocol.
+    /// Returns whether equal paths of both denote the same file: both are local, or on one server, over any protocol.
     pub fn is_beside(&self, other: &Self) -> bool {
         self.server == other.server
     }
 
-    /// Host and port of the server; none for local ones.
+    /// Returns host and port of the server; `None` for a local place.
     pub(crate) fn server(&self) -> Option<&Server> {
         self.server.as_ref()
     }
 
-    /// Whether it is at a server.
+    /// Returns whether it is on a server.
     pub fn is_remote(&self) -> bool {
         self.server.is_some()
     }
 
-    /// Returns whether uploads are verified in transit, as by this machine and by towpath servers. Known once an
+    /// Returns whether uploads are verified in transit, as by this machine and by towpath servers. Known after an
     /// upload has begun.
     pub(crate) fn checks_on_the_way(&self) -> bool {
         !self.is_remote() || self.store.capabilities().resume
     }
 
-    /// The entry `name` of this directory.
+    /// Returns the entry `name` of this directory.
     ///
     /// # Errors
-    /// `InvalidArgument` for a name that no path can have.
+    /// `InvalidArgument` for a name that is not valid in a path.
     pub fn join(&self, name: &[u8]) -> Result<Self> {
         let path = self.path.join(name).map_err(|error| {
             let why = if error == PathError::Relative { "it is no name".to_owned() } else { error.to_string() };

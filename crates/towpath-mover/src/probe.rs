@@ -1,7 +1,8 @@
-//! A path measured rather than used: what the network carries from memory to memory, what the storage at its far end gives and takes, and what a copy would
-//! take by that ([`predict`]).
+//! Measurements of a path without copying files: the network between memory at both ends, the remote storage, and a
+//! prediction of the duration of a copy ([`predict`]).
 //!
-//! What holds a leg up is put down to the same causes as with a copy ([`crate::ledger`]); the stage that all others wait for is known here.
+//! The limits of a leg are attributed to the same causes as for a copy ([`crate::ledger`]). The bottleneck stage is
+//! known in advance.
 
 mod network;
 mod predict;
@@ -26,7 +27,8 @@ use crate::{
     stage::{Occupancy, Stage},
 };
 
-/// More than any path holds: there always is more to carry.
+/// Number of bytes in the measured stage, larger than any bandwidth-delay product, so that the stage always is the
+/// bottleneck.
 const PLENTY: f64 = 1e15;
 
 /// Returns the initial number of connections of a copy like `job` according to the stored properties of its path
@@ -35,7 +37,7 @@ pub fn remembered_connections(paths: &path::Path, job: &Job) -> Option<usize> {
     paths::recall(paths, &paths::ends(job.from.at(), job.to.at()), clock::unix_s()).map(|lesson| lesson.lanes)
 }
 
-/// Keeps the account of one leg.
+/// Accumulates the account of one leg.
 struct Keeper {
     ledger: Ledger,
     stage: Stage,
@@ -44,8 +46,8 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// A leg that begins now: everything is in `stage`. `leg` is none if no network is in it; `threads` is for how long each thread of this process has wanted a
-    /// processor until now.
+    /// Creates the account of a leg that starts at `began` with all bytes in `stage`. `leg` is `None` for a storage
+    /// without a network; `threads` is the CPU time that each thread of this process has used or waited for so far.
     fn new(began: Instant, leg: Option<Leg>, stage: Stage, threads: HashMap<u32, Duration>) -> Self {
         let is_remote = [leg == Some(Leg::In), leg == Some(Leg::Out)];
         let first = look(began, began, stage, is_remote, 0, Vec::new(), threads);

@@ -1,5 +1,5 @@
-//! Progress of a copy: counters to be polled at any time. The tuner reads them too, because an experiment that takes
-//! longer than the rest of the copy is not worthwhile.
+//! Progress of a copy: counters that can be polled at any time. The tuner reads them too, to skip experiments that
+//! would take longer than the rest of the copy.
 //!
 //! A file is *found* when its path is known, *begins* when it is open at both ends, and *ends*, with or without
 //! success. Its [`Part`] travels with its job.
@@ -17,27 +17,27 @@ use towpath_store::sys::clock::{self, Instant};
 
 use crate::{Job, Place};
 
-/// Receives events of a copy immediately. It is called from many tasks and must not block. For polling see
-/// [`Progress::now`].
+/// Receives events of a copy as they happen. Called from many tasks; must not block. For polling see [`Progress::now`].
 pub trait Observer: Send + Sync + fmt::Debug {
-    /// `bytes` more are to be moved.
+    /// `bytes` more have to be moved.
     fn expect(&self, _bytes: u64) {}
 
-    /// `bytes` more have been written at the destination.
+    /// `bytes` more have been written to the destination.
     fn moved(&self, _bytes: u64) {}
 
-    /// The destination looks for what an earlier copy left of a file, and reads it back, before [`Self::expect`] says how much is to be moved.
+    /// The destination reads back stored parts of an interrupted upload. [`Self::expect`] follows with the number of
+    /// missing bytes.
     fn proves(&self) {}
 
-    /// Whether to track and report single files.
+    /// Returns whether to track and report single files.
     fn follows_files(&self) -> bool {
         false
     }
 
-    /// A file begins.
+    /// A file has begun.
     fn begins(&self, _file: &Arc<Active>) {}
 
-    /// The destination still holds an earlier upload of the file, and is waited for.
+    /// The copy waits because the destination has not yet released an earlier upload of the file.
     fn waits(&self, _job: &Job) {}
 }
 
@@ -51,12 +51,12 @@ impl Observer for Nobody {}
 #[derive(Debug)]
 pub struct Progress {
     observer: Arc<dyn Observer>,
-    /// Lists of files that have not come to their end.
+    /// Number of listings that have not ended.
     lists: AtomicUsize,
     found: AtomicU64,
     ended: AtomicU64,
     skipped: AtomicU64,
-    /// Bytes of found files, as far as known, and of begun files, minus the bytes moved.
+    /// Bytes of found files of known size and of files in flight, minus the bytes moved.
     ahead_bytes: AtomicU64,
     moved_bytes: AtomicU64,
     verified_bytes: AtomicU64,
@@ -64,47 +64,48 @@ pub struct Progress {
     active: Mutex<BTreeMap<u64, Arc<Active>>>,
 }
 
-/// How far a copy has come at one moment.
+/// Snapshot of the progress of a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Advance {
-    /// Files that were found.
+    /// Number of files found.
     pub found_files: u64,
-    /// Whether those are all.
+    /// Whether all files have been found.
     pub is_all_found: bool,
-    /// Files of those that have ended: arrived, failed, or left alone.
+    /// Number of found files that have ended: copied, failed, or skipped.
     pub ended_files: u64,
-    /// Files that listings show as already copied ([`crate::Trees::skip_existing`]); they have no jobs.
+    /// Number of files that were skipped because listings show them as already copied
+    /// ([`crate::Trees::skip_existing`]). They have no jobs.
     pub skipped_files: u64,
-    /// Bytes that have been written at the destination.
+    /// Bytes written to the destination.
     pub moved_bytes: u64,
-    /// Bytes that are still to be moved, as far as that is known.
+    /// Bytes still to be moved, as far as known.
     pub ahead_bytes: u64,
     /// Bytes of files whose digest is the same at both ends.
     pub verified_bytes: u64,
 }
 
-/// A file that has begun and not ended.
+/// A file in flight.
 #[derive(Debug)]
 pub struct Active {
-    /// Where it comes from.
+    /// The source.
     pub from: Place,
-    /// Where it goes.
+    /// The destination.
     pub to: Place,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Bytes of it that the destination had already, from an earlier copy that broke off.
+    /// Bytes that the destination already had from an interrupted upload.
     pub present_bytes: u64,
-    /// When it began.
+    /// When the file began.
     pub since: Instant,
     moved_bytes: AtomicU64,
 }
 
-/// A list that may add files until it is dropped.
+/// A listing, which may find files until it is dropped.
 #[derive(Debug)]
 pub(crate) struct List(Arc<Progress>);
 
-/// The progress of one file. When its last clone is dropped the file has ended, and its remaining bytes are no longer
-/// ahead.
+/// The progress of one file. The file ends when the last clone is dropped; its remaining bytes are then no longer
+/// expected.
 #[derive(Debug, Clone)]
 pub struct Part(Arc<Share>);
 
@@ -112,12 +113,12 @@ pub struct Part(Arc<Share>);
 struct Share {
     progress: Arc<Progress>,
     left_bytes: AtomicU64,
-    /// The file, and the key under which it is kept in mind.
+    /// The file and its key in [`Progress::active`], once it has begun.
     active: Mutex<Option<(u64, Arc<Active>)>>,
 }
 
 impl Progress {
-    /// Nothing yet.
+    /// Creates the progress of a copy without files.
     pub fn new(observer: Arc<dyn Observer>) -> Arc<Self> {
         Arc::new(Self {
             observer,
@@ -133,7 +134,7 @@ impl Progress {
         })
     }
 
-    /// A list of files begins.
+    /// Starts a listing.
     pub(crate) fn list(self: &Arc<Self>) -> List {
         self.lists.fetch_add(1, Relaxed);
         List(Arc::clone(self))
@@ -148,14 +149,14 @@ impl Progress {
         Part(Arc::new(share))
     }
 
-    /// `files` were found that are there already.
+    /// Counts `files` that the destination already has.
     pub(crate) fn skip(&self, files: u64) {
         for counter in [&self.found, &self.ended, &self.skipped] {
             counter.fetch_add(files, Relaxed);
         }
     }
 
-    /// How far it has come. The numbers are looked at one after the other, so that they need not be of quite the same moment.
+    /// Returns a snapshot. The counters are read one by one, so they may be of slightly different moments.
     pub fn now(&self) -> Advance {
         Advance {
             found_files: self.found.load(Relaxed),
@@ -168,8 +169,8 @@ impl Progress {
         }
     }
 
-    /// Returns at most `most` of the files in flight, the oldest first, and their number; none without an observer of
-    /// files.
+    /// Returns at most `most` files in flight, the oldest first, and their total number. Empty if the observer does not
+    /// follow files.
     pub fn active(&self, most: usize) -> (Vec<Arc<Active>>, usize) {
         let active = locked(&self.active);
         (active.values().take(most).cloned().collect(), active.len())
@@ -181,7 +182,7 @@ impl Progress {
         is_all_found.then_some(ahead_bytes)
     }
 
-    /// Bytes that have been written.
+    /// Returns the bytes written to the destination.
     pub(crate) fn moved(&self) -> u64 {
         self.moved_bytes.load(Relaxed)
     }
@@ -196,14 +197,15 @@ impl Progress {
         self.observer.proves();
     }
 
-    /// The destination still holds an earlier upload of `job`.
+    /// Reports that the destination has not yet released an earlier upload of `job`.
     pub(crate) fn waits(&self, job: &Job) {
         self.observer.waits(job);
     }
 }
 
 impl Part {
-    /// The file of `job`, of `bytes`, begins, or does so once more another way; `present_bytes` of it are there already.
+    /// Reports that the file of `job` has begun, or was restarted by another route. The destination already has
+    /// `present_bytes` of its `bytes`.
     pub(crate) fn begin(&self, job: &Job, bytes: u64, present_bytes: u64) {
         self.expect(bytes.saturating_sub(present_bytes));
         let progress = &self.0.progress;
@@ -219,7 +221,7 @@ impl Part {
         *locked(&self.0.active) = Some((key, file));
     }
 
-    /// `bytes` are to be moved, whatever was known before.
+    /// Sets the number of bytes to be moved, replacing the earlier number.
     pub fn expect(&self, bytes: u64) {
         let Share { progress, left_bytes, .. } = &*self.0;
         progress.observer.expect(bytes);
@@ -227,12 +229,12 @@ impl Part {
         progress.ahead_bytes.fetch_sub(left_bytes.swap(bytes, Relaxed), Relaxed);
     }
 
-    /// Bytes of those that have not been written.
+    /// Returns the number of expected bytes that have not been written.
     pub(crate) fn left_bytes(&self) -> u64 {
         self.0.left_bytes.load(Relaxed)
     }
 
-    /// `bytes` of those have been written.
+    /// Records that `bytes` have been written.
     pub fn moved(&self, bytes: u64) {
         let Share { progress, left_bytes, active } = &*self.0;
         progress.observer.moved(bytes);
@@ -246,7 +248,7 @@ impl Part {
 }
 
 impl Share {
-    /// The file no longer is under way.
+    /// Removes the file from the files in flight.
     fn forget(&self) {
         if let Some((key, _)) = locked(&self.active).take() {
             locked(&self.progress.active).remove(&key);
@@ -269,7 +271,7 @@ impl Drop for List {
 }
 
 impl Active {
-    /// Bytes of it that are at the destination.
+    /// Returns the number of its bytes at the destination.
     pub fn arrived_bytes(&self) -> u64 {
         self.present_bytes + self.moved_bytes.load(Relaxed)
     }

@@ -1,4 +1,4 @@
-//! A tree that is removed. What a symbolic link leads to never is.
+//! Removal of a tree. Targets of symbolic links are never removed.
 //!
 //! Listings of remote stores do not always distinguish a link to a directory from a directory. Each directory is
 //! therefore first removed as if it were empty: only one that is refused because it has entries ([`Fault::NotEmpty`])
@@ -10,7 +10,7 @@ use towpath_store::{DirectoryId, Error, Fault, ListOptions, Metadata, Result, St
 
 use crate::{Batch, Filter, Place, Walk};
 
-/// Names removed at once.
+/// Maximum number of removals in flight.
 const REMOVALS: usize = 64;
 
 /// The removal of a directory with all entries that a filter accepts. Paths of directories are kept until their
@@ -19,22 +19,22 @@ pub struct Removal<'a, F> {
     root: &'a Place,
     filter: (&'a Filter, &'a StorePath),
     on_error: F,
-    /// Directories whose entries are gone, as far as that was possible.
+    /// Directories whose entries have been removed, as far as possible.
     emptied: Vec<StorePath>,
     failures: u64,
-    /// Some entries are to stay.
+    /// Whether some entries are kept.
     has_left: bool,
-    /// The id of the root, where it has one.
+    /// The id of the root, if known.
     id: Option<DirectoryId>,
     /// Directories that are not entered.
     kept: &'a [DirectoryId],
 }
 
-/// Removes something that a listing has shown and that is no directory. That it is not there any more is no success if it is still listed: so it is with links
-/// that a server lists and does not find.
+/// Removes a listed entry that is not a directory. `NotFound` counts as success only if the entry is no longer listed:
+/// some servers list links that they then cannot find.
 ///
 /// # Errors
-/// Those of the store; `Changed` if it is still there.
+/// Errors of the store; `Changed` if the entry is still listed.
 pub(crate) async fn remove_listed(place: &Place) -> Result<()> {
     let Place { store, caller, path, .. } = place;
     let missing = match store.remove_file(caller, path).await {
@@ -50,7 +50,7 @@ pub(crate) async fn remove_listed(place: &Place) -> Result<()> {
         };
         if batch.iter().any(|entry| *entry.name == *name) {
             let message =
-                format!("it is not deleted: its server lists it, and does not find it ({})", missing.message());
+                format!("it is not deleted: its server lists it, but does not find it ({})", missing.message());
             return Err(Error::new(Fault::Changed, message).at(path));
         }
     }
@@ -59,7 +59,7 @@ pub(crate) async fn remove_listed(place: &Place) -> Result<()> {
 
 impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
     /// Creates a removal of the directory `root` and its contents, as far as the filter accepts them; patterns apply
-    /// below the path next to the filter. `on_error` receives failures; the removal continues.
+    /// below the path next to the filter. `on_error` receives failures, which do not stop the removal.
     pub fn new(root: &'a Place, filter: (&'a Filter, &'a StorePath), on_error: F) -> Self {
         Self { root, filter, on_error, emptied: Vec::new(), failures: 0, has_left: false, id: None, kept: &[] }
     }
@@ -70,7 +70,7 @@ impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
         Self { id, kept, ..self }
     }
 
-    /// Removes it.
+    /// Runs the removal.
     pub async fn run(mut self) {
         let Place { store, caller, path, .. } = self.root;
         if let Err(error) = self.refuse_kept(path, self.id) {
@@ -93,7 +93,7 @@ impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
         }
     }
 
-    /// Removes everything below `top`, but for the directories that had entries.
+    /// Removes everything below `top`, except the directories themselves.
     async fn empty(&mut self, top: StorePath) {
         // Only sizes and ids are needed, for filters and kept directories.
         let metadata = !self.filter.0.is_empty() || !self.kept.is_empty();
@@ -120,7 +120,7 @@ impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
         }
     }
 
-    /// Removes the entries of one batch; gives those that are directories with entries.
+    /// Removes the entries of one batch; returns the directories that have entries.
     async fn remove_entries(&mut self, batch: &mut Batch) -> Vec<Result<Option<(StorePath, Metadata)>>> {
         let entries = std::mem::take(&mut batch.entries);
         let all = entries.len();
@@ -150,7 +150,7 @@ impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
         stream::iter(removals).buffer_unordered(REMOVALS).collect().await
     }
 
-    /// Removes an empty directory, or a link to any directory; gives a directory with entries back.
+    /// Removes an empty directory, or a link to any directory; returns the path of a directory with entries.
     async fn remove_unless_full(&self, path: StorePath) -> Result<Option<StorePath>> {
         match gone(self.remove_directory(&path).await) {
             Ok(()) => Ok(None),
@@ -159,7 +159,7 @@ impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
         }
     }
 
-    /// Removes the directories that have been emptied, the deepest ones first, those of one depth side by side.
+    /// Removes the emptied directories, the deepest first, and those of equal depth concurrently.
     async fn remove_emptied(&mut self) {
         let depth = |path: &StorePath| path.components().count();
         let mut emptied = std::mem::take(&mut self.emptied);
@@ -168,7 +168,7 @@ impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
             let removals: Vec<_> = level.iter().map(|path| self.remove_directory(path)).collect();
             let outcomes: Vec<_> = stream::iter(removals).buffer_unordered(REMOVALS).collect().await;
             for error in outcomes.into_iter().filter_map(|outcome| gone(outcome).err()) {
-                // The entry that prevents its removal was already reported, or is kept.
+                // The entry that prevents the removal was already reported, or is kept.
                 if error.fault() != Fault::NotEmpty || (self.failures == 0 && !self.has_left) {
                     self.note(error);
                 }

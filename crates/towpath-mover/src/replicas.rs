@@ -6,8 +6,9 @@
 //! otherwise only the first is read. A source that fails, or has another version, is excluded and its pieces go to the
 //! others; see [`Replicas::shares`]. The copy fails when none is left.
 //!
-//! Every byte that arrives is therefore from one source alone, or part of a file that is compared as a whole with a digest before it is shown.
-//! If that fails, sources are read one by one until one gives the promised file ([`past`](self::past)).
+//! Every byte at the destination is therefore from a single source, or part of a file that is compared as a whole with
+//! a digest before the commit. If that comparison fails, sources are read one by one until one delivers the promised
+//! file ([`past`](self::past)).
 
 mod evidence;
 mod file;
@@ -41,34 +42,34 @@ pub struct Known {
     pub digests: Digests,
 }
 
-/// What became of one source.
+/// The contribution of one source.
 #[derive(Debug, Clone)]
 pub struct Share {
     /// The source.
     pub from: Place,
-    /// Bytes that came from it.
+    /// Number of bytes it delivered.
     pub bytes: u64,
-    /// Why it was left out, if it was.
+    /// Why it was excluded, if it was.
     pub error: Option<Error>,
-    /// It was not read, because no digest could have proved that its bytes are those of the other source.
+    /// Whether it was not read because no digest could prove that its bytes match the other source.
     pub is_spare: bool,
 }
 
-/// The copies of one file.
+/// One file with several sources.
 pub struct Replicas {
     sources: Vec<Place>,
     known: Known,
     past: Mutex<Past>,
-    /// The state of the handle that was opened last.
+    /// State of the most recently opened handle.
     sharing: Mutex<Option<Arc<Sharing>>>,
 }
 
-/// What the upload of a file from several sources is resumed by.
+/// The identity under which the upload of a file with several sources is resumed.
 #[derive(Debug)]
 pub(crate) enum Identity {
-    /// All its bytes are from this source.
+    /// All bytes are from this source.
     Alone(Place),
-    /// They may be from any of these, and are compared with this digest in the end.
+    /// The bytes may be from any of these sources; the whole file is compared with this digest.
     Proved(Vec<Place>, Digest),
 }
 
@@ -79,12 +80,12 @@ impl Replicas {
         Arc::new(Self { sources, known, past, sharing: Mutex::default() })
     }
 
-    /// The place to copy from, shown as the first source; none without sources.
+    /// Returns the place to copy from, displayed as the first source; `None` without sources.
     pub fn place(self: &Arc<Self>) -> Option<Place> {
         Some(self.sources.first()?.in_replicas(Arc::clone(self)))
     }
 
-    /// The sources, the best first.
+    /// Returns the sources in order of preference.
     pub fn sources(&self) -> &[Place] {
         &self.sources
     }
@@ -94,7 +95,7 @@ impl Replicas {
         &self.known
     }
 
-    /// What each source has given so far, in the order of the sources.
+    /// Returns the contribution of each source so far, in the order of the sources.
     pub fn shares(&self) -> Vec<Share> {
         let contributions = self.sharing().map(|sharing| sharing.contributions()).unwrap_or_default();
         let past = self.past();
@@ -106,7 +107,7 @@ impl Replicas {
         self.sources.iter().enumerate().map(each).collect()
     }
 
-    /// Where a digest of the file comes from.
+    /// Returns the origin of a digest of the file.
     pub(crate) fn origin(&self, digest: &Digest) -> DigestOrigin {
         let origin = self.sharing().and_then(|sharing| sharing.origin(digest));
         origin.unwrap_or(DigestOrigin::Computed)
@@ -124,7 +125,8 @@ impl Replicas {
         Some(Identity::Proved(self.sources.clone(), digest))
     }
 
-    /// The digest that proves an upload of the file, which `metadata` describe, to be of one file, if it may have parts of several sources.
+    /// Returns the digest that proves that an upload is of one file, if it may contain parts of several sources.
+    /// `metadata` are those of the file.
     pub(crate) fn proof(&self, metadata: &Metadata) -> Option<Digest> {
         match self.identity(metadata)? {
             Identity::Proved(_, digest) => Some(digest),
@@ -154,7 +156,7 @@ impl fmt::Debug for Replicas {
     }
 }
 
-/// Adds the sources of `job` to `error`, if it is a mismatch of data from several of them.
+/// Names the contributing sources of `job` in `error`, if it is a checksum mismatch.
 pub(crate) fn with_givers(job: &Job, error: Error) -> Error {
     let givers: Vec<_> =
         job.from.shares().iter().filter(|share| share.bytes > 0).map(|share| share.from.to_string()).collect();
@@ -165,7 +167,7 @@ pub(crate) fn with_givers(job: &Job, error: Error) -> Error {
     Error::new(error.fault(), message).blamed_on(error.blame())
 }
 
-/// That a file in several places can only be read.
+/// Returns the error of an unsupported operation.
 fn only_read(path: &StorePath) -> Error {
     Error::new(Fault::Unsupported, "several sources of one file can only be read").at(path)
 }
@@ -250,7 +252,7 @@ impl Store for Replicas {
         Err(only_read(path))
     }
 
-    /// The known digest, or else the digest of each source, which must agree.
+    /// Returns the known digest, or else the digest of the sources, which must agree.
     async fn digest(
         &self,
         _caller: &Caller,
@@ -262,7 +264,7 @@ impl Store for Replicas {
             return Ok(known);
         }
         let shares = self.shares();
-        // Those that gave the file; before it was read, all.
+        // Only the sources that delivered data; all sources before the first read.
         let is_read = shares.iter().any(|share| share.bytes > 0);
         let good = shares.into_iter().filter(|share| share.error.is_none() && (share.bytes > 0 || !is_read));
         let asked = good.map(|Share { from, .. }| async move {

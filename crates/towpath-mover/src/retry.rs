@@ -1,4 +1,5 @@
-//! Retries of a copy: resuming after a lost connection, restarting if nothing was kept or the source changed, and once more if the data arrived corrupted.
+//! Retries of a copy: it resumes after a lost connection, restarts if nothing was kept or the source changed, and
+//! restarts once if the data arrived corrupted.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use crate::{
     window::Permit,
 };
 
-/// Backoff in seconds before each retry after a loss, one minute in all. It restarts after an attempt that made progress.
+/// Backoff in seconds before each retry after a loss, one minute in all. It restarts after an attempt that made
+/// progress.
 const BACKOFF_S: [u64; 6] = [1, 2, 4, 8, 16, 30];
 
 /// Maximum number of restarts because the source changed.
@@ -90,7 +92,8 @@ impl CopyRetry {
         }
     }
 
-    /// Returns the backoff before an attempt with other sources of the file, and the error that it follows. Digests promised of the file still hold.
+    /// Returns the backoff before an attempt with other sources of the file, and the error that it follows. Digests
+    /// promised of the file still hold.
     fn after_source_failure(&mut self, failure: Failure) -> (Duration, Error) {
         let mut promised = std::mem::take(&mut self.promised);
         if let Failure::Unlike { promised: digests, .. } = &failure {
@@ -100,7 +103,8 @@ impl CopyRetry {
         (Duration::ZERO, failure.into())
     }
 
-    /// Returns `error`, which ends the copy. If the destination exists it says whether an earlier attempt may have created it.
+    /// Returns `error`, which ends the copy. If the destination already exists, the message says that an earlier
+    /// attempt may have created it.
     fn explain_existing(&self, error: Error) -> Error {
         if error.fault() != Fault::AlreadyExists || self.missing_bytes.is_none() {
             return error;

@@ -1,7 +1,7 @@
 //! The stages of a copy and the bytes in flight in each stage over time.
 //!
-//! Bytes queue in front of the bottleneck: a stage that holds more bytes than its own latency explains is the one that the other
-//! stages wait for. [`crate::account`] derives from it where a copy spent its time.
+//! Bytes queue in front of the bottleneck: a stage that holds more bytes than its own latency explains is the one that
+//! the other stages wait for. [`crate::account`] derives from it where a copy spent its time.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

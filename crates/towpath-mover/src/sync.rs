@@ -5,8 +5,8 @@
 //! reported. [`Sync::deleting`] walks both trees once more and removes entries that were reported and are still extra:
 //! each is checked twice before its removal.
 //!
-//! In memory are the names of the directories under way and of those still to be entered: of at most 32 directories up to 32,768 names at each end,
-//! and of one at a time all that it has ([`names`]); and of each thing that is to be deleted 64 bits.
+//! Memory holds the names of the directories in progress (up to 32 with 32,768 names each at both ends, and one with
+//! all its names), of the directories still to be entered ([`names`]), and 64 bits per reported extra entry.
 
 mod descent;
 mod names;
@@ -30,26 +30,26 @@ use towpath_store::{Changes, Result};
 pub(crate) use self::names::SMALL;
 
 use self::descent::Descent;
-use crate::{Compare, Filter, Job, Missed, Place, Progress, Trees, Why, clash};
+use crate::{Compare, Filter, Job, Missed, Place, Progress, Trees, Why, overlap};
 
 /// Maximum number of steps prepared ahead of the caller, so that many files and sizes are known in advance. A thousand
 /// take a megabyte.
 const STEPS: usize = 16 << 10;
 
-/// What holds for all of one synchronisation.
+/// Options of a synchronization.
 #[derive(Debug, Clone, Default)]
 pub struct SyncOptions {
-    /// By what files are compared.
+    /// How files are compared.
     pub compare: Compare,
-    /// Which digest is compared, if any is; Adler32 if nothing is said and none is known at both ends.
+    /// Digest to compare, if any; Adler32 if none is selected and none is known at both ends.
     pub checksum: Option<Algorithm>,
-    /// What of the trees is looked at, at both ends.
+    /// Selects the entries to consider, at both ends.
     pub filter: Filter,
-    /// What the source does not have is wanted to go.
+    /// Whether entries that the source does not have are to be deleted.
     pub delete: bool,
-    /// Nothing is changed.
+    /// Whether nothing is changed.
     pub dry_run: bool,
-    /// Permission bits that no file gets, whatever its source says.
+    /// Permission bits cleared on every file, independent of the source's mode.
     pub umask: u32,
 }
 
@@ -62,9 +62,9 @@ impl From<Trees> for SyncOptions {
 /// The treatment of existing entries of the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// It becomes as the source is.
+    /// They are made equal to the source.
     Alike,
-    /// Nobody looks at it: all of the source is to be copied.
+    /// They are not examined: everything in the source is copied.
     CopyAll,
     /// Existing entries stay; missing ones are copied.
     CopyMissing,
@@ -76,47 +76,48 @@ pub struct Sync {
     ends: Job,
     options: SyncOptions,
     purpose: Purpose,
-    /// Entries of the source that were seen, also those that the filter does not take.
+    /// Number of entries of the source, including those that the filter rejects.
     entries: AtomicU64,
-    /// Hashes of reported extra entries; no other entry is removed.
+    /// Hashes of the reported extra entries; no other entry is removed.
     extras: Mutex<HashSet<u64>>,
 }
 
-/// What there is to do, or was done.
+/// An action to do, or already done.
 #[derive(Debug)]
 pub enum Step {
-    /// So many files are as they should be.
+    /// This number of files is unchanged.
     Same(u64),
-    /// A file is to be copied. The time of its directory is set when the job has gone, and the steps end after that.
+    /// A file has to be copied. The time of its directory is set after the job was dropped, and the steps end after
+    /// that.
     Copy(Job, Why),
-    /// A directory was made (is to be, in a dry run).
+    /// A directory was created, or would be in a dry run.
     MakeDirectory(Place),
-    /// Time and mode were set (are to be, in a dry run).
+    /// Time and mode were set, or would be in a dry run.
     Touch(Place, Changes),
-    /// The source does not have it. It was removed by [`Sync::deleting`].
+    /// An entry that the source does not have; [`Sync::deleting`] has removed it.
     Extra(Extra),
 }
 
 /// An entry that only the destination has, or that conflicts with an entry of the source.
 #[derive(Debug)]
 pub struct Extra {
-    /// Where it is.
+    /// Its location.
     pub place: Place,
-    /// It is a directory, and all in it goes with it.
+    /// Whether it is a directory; its contents are removed with it.
     pub is_directory: bool,
 }
 
 impl Extra {
-    /// What stands for it in `extras`.
+    /// Returns its hash in `extras`.
     fn hash(&self, extras: &HashSet<u64>) -> u64 {
         extras.hasher().hash_one((self.place.path.as_bytes(), self.is_directory))
     }
 }
 
-/// The steps, as they are found. A failure concerns one file or directory; the others continue.
+/// Steps in the order of discovery. A failure concerns one file or directory and does not stop the others.
 pub type Steps = BoxStream<'static, Result<Step, Missed>>;
 
-/// Which of the two ways through the trees it is.
+/// The two passes through the trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pass {
     Copying,
@@ -124,17 +125,17 @@ enum Pass {
 }
 
 impl Sync {
-    /// `ends.to` shall hold what `ends.from` holds, under its own name: nothing is put beside it.
+    /// Creates a synchronization that makes `ends.to` equal to `ends.from` (not an entry within it).
     ///
     /// # Errors
-    /// `InvalidArgument` if one lies in the other.
+    /// `InvalidArgument` if one end is within the other.
     pub fn new(ends: Job, options: SyncOptions) -> Result<Arc<Self>> {
-        clash::refuse_clashes(std::slice::from_ref(&ends))?;
-        clash::refuse_source_within(&ends)?;
+        overlap::refuse_clashes(std::slice::from_ref(&ends))?;
+        overlap::refuse_source_within(&ends)?;
         Ok(Self::of(ends, options, Purpose::Alike))
     }
 
-    /// `ends.from` is to be copied as `trees` say.
+    /// Creates a copy of `ends.from` as selected by `trees`.
     pub(crate) fn copy(ends: Job, trees: Trees) -> Arc<Self> {
         let purpose = if trees.skip_existing { Purpose::CopyMissing } else { Purpose::CopyAll };
         Self::of(ends, trees.into(), purpose)
@@ -150,26 +151,26 @@ impl Sync {
         self.steps(Pass::Copying, progress)
     }
 
-    /// Walks both trees once more and removes entries that the source does not have, if [`Self::copying`] reported
-    /// them and no listing of the source fails. Files whose copy was blocked by such an entry are returned to be
-    /// copied now. To be called after [`Self::copying`] succeeded completely.
+    /// Walks both trees once more and removes entries that the source does not have, if [`Self::copying`] reported them
+    /// and no listing of the source fails. Files whose copy was blocked by such an entry are returned to be copied now.
+    /// Must be called only after [`Self::copying`] succeeded completely.
     pub fn deleting(self: &Arc<Self>, progress: &Arc<Progress>) -> Steps {
         self.steps(Pass::Deleting, progress)
     }
 
-    /// Entries of the source that [`Self::copying`] saw, also those that the filter does not take.
+    /// Returns the number of source entries found by [`Self::copying`], including those that the filter rejects.
     pub fn source_entries(&self) -> u64 {
         self.entries.load(Relaxed)
     }
 
-    /// Takes note of something that only the destination has.
+    /// Records an extra entry of the destination.
     fn note(&self, extra: &Extra) {
         let mut extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
         let hash = extra.hash(&extras);
         extras.insert(hash);
     }
 
-    /// Returns whether [`Sync::copying`] reported it.
+    /// Returns whether [`Sync::copying`] reported the entry.
     fn is_noted(&self, extra: &Extra) -> bool {
         let extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
         extras.contains(&extra.hash(&extras))
@@ -182,8 +183,8 @@ impl Sync {
         let task = AbortOnDropHandle::new(tokio::spawn(async move { descent.run(list).await }));
         stream::unfold((steps, task), |(mut steps, task)| async move {
             let Some(step) = steps.recv().await else {
-                // It must not look as if all had been gone through.
-                task.await.expect("going through trees does not panic, and only its owner ends it");
+                // A panic must not look like the end of the walk.
+                task.await.expect("the walk does not panic, and only its owner aborts it");
                 return None;
             };
             Some((step, (steps, task)))

@@ -1,4 +1,5 @@
-//! Third-party copies: two sites transfer a file between themselves. They are tried before a copy through this machine, if the options permit.
+//! Third-party copies: two sites transfer a file between themselves. If the options permit it, this is tried before a
+//! copy through this machine.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -10,9 +11,10 @@ use towpath_proto::checksum::{Agreement, Digest};
 use towpath_store::{Blame, Error, Fault, Metadata, Result};
 
 use crate::{
-    Copied, DigestOrigin, Job, clash,
+    Copied, DigestOrigin, Job,
     context::{CopyContext, FILE_BYTES},
     copied::Route,
+    overlap,
     progress::Part,
     stage::Stage,
     verified::verified,
@@ -24,13 +26,15 @@ pub enum ThirdParty {
     /// Never: all bytes pass through this machine.
     #[default]
     Never,
-    /// If a site supports it: the destination pulls the file, else the source pushes it, else the bytes pass through this machine.
+    /// If a site supports it: the destination pulls the file, else the source pushes it, else the bytes pass through
+    /// this machine.
     Auto,
     /// As `Auto`, but fails if neither site supports it.
     Only,
 }
 
-/// Requests a third-party copy of `job`. Returns `None` if the sites do not support it and the caller has to move the bytes.
+/// Requests a third-party copy of `job`. Returns `None` if the sites do not support it and the caller has to move the
+/// bytes.
 ///
 /// # Errors
 /// Errors that a copy through this machine would have too; with [`ThirdParty::Only`] all errors.
@@ -48,7 +52,7 @@ pub(crate) async fn copy(job: &Job, part: &Part, context: &CopyContext) -> Resul
     if source.is_directory() {
         return Err(Error::new(Fault::IsDirectory, "it is a directory: use -r to copy it").at(&job.from.path));
     }
-    clash::refuse_itself(job, &source).await?;
+    overlap::refuse_same_file(job, &source).await?;
     let _permit = context.third_party_permits.acquire().await;
     let mut stage = context.stages.enter(Stage::Elsewhere, FILE_BYTES + source.size);
     part.begin(job, source.size, 0);

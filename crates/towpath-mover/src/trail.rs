@@ -1,9 +1,10 @@
-//! The directories from the root of a walk down to one directory, used to end a walk at links that lead upwards.
+//! The directories from the root of a walk down to one directory, used to detect loops caused by links to a parent
+//! directory.
 //!
 //! On a server that identifies directories ([`DirectoryId`]), a directory that is its own ancestor is detected before
-//! it is listed. Elsewhere the listing decides: one that equals an ancestor's may be the ancestor. The same relative
-//! path is then followed [`REPEATS`] more times: if it still leads to the same listing, it is taken for an endless
-//! loop.
+//! it is listed. Elsewhere listings are compared: a directory with the same listing as an ancestor may be that
+//! ancestor. The relative path from the ancestor is then followed [`REPEATS`] more times; if it still leads to the same
+//! listing, the directory is treated as a loop.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -17,21 +18,23 @@ use towpath_store::{DirectoryId, Entry, Error, Fault, ListOptions, Result, Store
 
 use crate::{Place, sync::SMALL};
 
-/// How often a way down must lead back to the same listing. Trees that repeat themselves by intent, as those of OME-Zarr (`0/0/0/0/0/0`), do so six times or seven.
+/// Number of repetitions of a relative path with the same listing that proves a loop. Trees that repeat themselves
+/// intentionally, like those of OME-Zarr (`0/0/0/0/0/0`), do so six or seven times.
 const REPEATS: usize = 8;
 
-/// The same for a listing that has no times: in a bucket all directories look alike. A file system follows at most 40 links.
+/// The same for a listing without times: in a bucket all directories look alike. A file system follows at most 40
+/// links.
 const UNDATED_REPEATS: usize = 32;
 
-/// Number of entries that distinguish directories: the listing of a larger one need not be complete.
+/// Maximum number of entries in a fingerprint: a larger directory need not be listed completely.
 const MAX_ENTRIES: u64 = SMALL as u64;
 
-/// What names, kinds, sizes, times and versions of a directory's entries come to, in whatever order they are listed.
+/// Fingerprint of the names, kinds, sizes, times and versions of a directory's entries, independent of their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Fingerprint {
     sum: u64,
     entries: u64,
-    /// Whether times or versions distinguish its entries from others with the same names.
+    /// Whether times or versions distinguish the entries from others with the same names.
     is_dated: bool,
 }
 
@@ -49,25 +52,25 @@ impl Fingerprint {
     }
 }
 
-/// A directory and those above it, up to the root of the walk. Clones share them.
+/// A directory and its ancestors up to the root of the walk. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Trail(Arc<Step>);
 
 #[derive(Debug)]
 struct Step {
     id: Option<DirectoryId>,
-    /// None before it is listed.
+    /// Empty before the directory is listed.
     listing: OnceLock<Fingerprint>,
     above: Option<Trail>,
 }
 
 impl Trail {
-    /// The root of a walk.
+    /// Creates the trail of the root of a walk.
     pub(crate) fn root(id: Option<DirectoryId>) -> Self {
         Self(Arc::new(Step { id, listing: OnceLock::new(), above: None }))
     }
 
-    /// The way to a directory in this one; none if it is this one, or one above.
+    /// Returns the trail of a subdirectory; `None` if it is this directory or one of its ancestors.
     pub(crate) fn enter(&self, id: Option<DirectoryId>) -> Option<Self> {
         let is_above = id.is_some() && self.upwards().any(|trail| trail.0.id == id);
         (!is_above).then(|| Self(Arc::new(Step { id, listing: OnceLock::new(), above: Some(self.clone()) })))
@@ -78,8 +81,8 @@ impl Trail {
         self.0.id.is_some()
     }
 
-    /// Returns whether the directory at `place`, which was listed with these `options`, is one of its ancestors. A
-    /// local one is decided by its id, or by not being a link.
+    /// Rejects the directory at `place`, which was listed with these `options`, if it is one of its ancestors. Local
+    /// directories are not checked here: they are identified by id.
     ///
     /// # Errors
     /// `InvalidArgument` if it is.
@@ -106,7 +109,7 @@ impl Trail {
     }
 }
 
-/// That a directory is not entered, because it is one above it.
+/// Returns the error for a directory that is its own ancestor.
 pub(crate) fn loops(path: &StorePath) -> Error {
     let message = "it is not entered: it is a link that leads to a directory above";
     Error::new(Fault::InvalidArgument, message).at(path)
@@ -119,7 +122,7 @@ fn repeated(path: &StorePath, levels: usize, repeats: usize) -> Option<StorePath
     iter::repeat_n(last, repeats).flatten().try_fold(path.clone(), |path, name| path.join(name).ok())
 }
 
-/// What the listing of a directory comes to; none if it cannot be listed, or has more than `most` entries.
+/// Returns the fingerprint of a directory; `None` if it cannot be listed, or has more than `most` entries.
 async fn fingerprint(place: &Place, most: u64, options: ListOptions) -> Option<Fingerprint> {
     let mut listing = place.store.list(&place.caller, &place.path, options);
     let mut found = Fingerprint::default();

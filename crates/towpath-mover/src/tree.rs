@@ -1,42 +1,42 @@
-//! From pairs of places to jobs: trees are listed as their files are copied.
+//! Turns pairs of places into jobs: trees are listed while their files are copied.
 
 use std::{future, sync::Arc, task::Poll};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream, stream::BoxStream};
 use towpath_store::Result;
 
-use crate::{Filter, Job, Missed, Progress, Step, Sync, clash};
+use crate::{Filter, Job, Missed, Progress, Step, Sync, overlap};
 
-/// Sources gone through at once: enough to hide a round trip of 100 ms behind others.
+/// Maximum number of sources processed concurrently: enough to hide a round trip of 100 ms.
 const SOURCES: usize = 32;
 
-/// Jobs as they are found. A failure concerns one file or directory; the others continue.
+/// Jobs in the order of discovery. A failure concerns one file or directory and does not stop the others.
 pub type Jobs = BoxStream<'static, Result<Job, Missed>>;
 
 /// The selection of files in trees.
 #[derive(Debug, Clone, Default)]
 pub struct Trees {
-    /// What of them is looked at.
+    /// Selects the entries to consider.
     pub filter: Filter,
-    /// Permission bits that no directory gets, whatever its source says.
+    /// Permission bits cleared on every directory, independent of the source's mode.
     pub umask: u32,
-    /// Skips files that the destination lists with the size and time of their source (where it does not keep times:
-    /// with a time that is not older), and only counts them ([`crate::Advance::skipped_files`]). To be combined with
+    /// Whether to skip files that the destination lists with the size and time of their source (with a time that is not
+    /// older, if it does not preserve times). They are only counted ([`crate::Advance::skipped_files`]). Combine with
     /// [`crate::Options::skip_existing`], which checks single files that listings do not decide.
     pub skip_existing: bool,
 }
 
-/// One job for each of `pairs`. A pair of directories is copied as `trees` say, directories with their times; without them it is an error of its own when
-/// its turn comes.
+/// Returns one job for each file of `pairs`. Directories are copied as selected by `trees`, including their times;
+/// without `trees`, each directory yields an error.
 ///
 /// # Errors
-/// `InvalidArgument` if two of the sources would get one name, or one lies in its own destination.
+/// `InvalidArgument` if two sources have the same destination, or a destination is within its source.
 pub fn jobs(pairs: Vec<Job>, trees: Option<Trees>, progress: &Arc<Progress>) -> Result<Jobs> {
-    clash::refuse_clashes(&pairs)?;
+    overlap::refuse_clashes(&pairs)?;
     Ok(jobs_of(stream::iter(pairs.into_iter().map(Ok)).boxed(), trees, progress))
 }
 
-/// As [`jobs`], of pairs that come one after the other, and are not compared with each other.
+/// Like [`jobs`], for a stream of pairs that are not compared with each other.
 pub fn jobs_of(pairs: Jobs, trees: Option<Trees>, progress: &Arc<Progress>) -> Jobs {
     let progress = Arc::clone(progress);
     let mut list = Some(progress.list());

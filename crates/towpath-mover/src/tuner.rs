@@ -1,4 +1,4 @@
-//! How many connections to use side by side, found out while copying.
+//! Determines the number of connections to use in parallel, by experiments during the copy.
 //!
 //! One connection is sufficient where its window opens far enough, which depends on the sender's buffer, losses, and
 //! slow start. The number is therefore determined by experiment. The search maximizes the utility `U(n) = R(n) /
@@ -20,62 +20,64 @@ use towpath_store::sys::clock::Instant;
 
 use crate::pace::LONG;
 
-/// What the connections that a copy begins with on a long path can carry together as far as their buffers permit, in bytes per second: a gigabit.
+/// Rate in bytes per second that the initial connections should reach on a long path as far as their buffers permit: 1
+/// Gbit/s.
 const FIRST_RATE: f64 = 125e6;
 
-/// The most connections to begin with for that.
+/// Maximum number of initial connections chosen for that rate.
 const FIRST_LANES: usize = 4;
 
-/// What each further connection has to bring, as a factor of the rate.
+/// Minimum gain per additional connection, as a factor of the rate.
 const PRICE: f64 = 1.02;
 
-/// The same of a copy that makes room for others.
+/// The same for a copy that leaves capacity to others.
 const NICE_PRICE: f64 = 1.2;
 
-/// By how much the rate must have grown to be more than noise.
+/// Factor by which the rate must grow to exceed measurement noise.
 const NOISE: f64 = 1.1;
 
-/// Round trips that new connections get to open their windows before they are judged.
+/// Round trips for the windows of new connections to grow before the rate is measured.
 const OPENING: u32 = 10;
 
-/// The shortest time over which a rate is measured, and how many round trips it lasts at least.
+/// Minimum duration of a measurement, in time and in round trips.
 const MIN_MEASURE: Duration = Duration::from_millis(500);
 const MEASURE: u32 = 5;
 
 /// Minimum ratio of the remaining time, at the present rate, to the duration of a trial.
 const WORTH: f64 = 3.0;
 
-/// How long the search rests after it was in vain for the first time; twice as long each time after.
+/// Pause after the first unsuccessful search; doubled after each further one.
 const FIRST_REST: Duration = Duration::from_secs(10);
 const MAX_REST: Duration = Duration::from_secs(160);
 
-/// Chooses the number of connections of one path.
+/// Adapts the number of connections of one path.
 #[derive(Debug)]
 pub(crate) struct Tuner {
     lanes: usize,
-    /// Connections to begin with on a long path, and the fewest that are tried.
+    /// Initial and minimum number of connections on a long path.
     first: usize,
-    /// The number to begin with in place of that, which was found by another copy.
+    /// Initial number found by another copy, used instead.
     remembered: Option<usize>,
     nice: bool,
     phase: Phase,
     rest: Duration,
-    /// Whether to try more connections, or fewer.
+    /// Whether to try more or fewer connections.
     direction: Direction,
-    /// The number that the next one is compared with, and its rate.
+    /// The number of connections, and its rate, that the next trial is compared with.
     base: Option<(usize, f64)>,
-    /// A search has ended.
+    /// Whether a search has ended.
     has_found: bool,
-    /// Looks at connections since the present measurement began, and those at which something waited on the path.
+    /// Number of samples of connections since the measurement began; `queues` is the number of those with a queue on
+    /// the path.
     looks: u32,
     queues: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Phase {
-    /// Nothing is known of the path.
+    /// The path is unknown.
     Unknown,
-    /// New connections open their windows.
+    /// The windows of new connections are growing.
     Opening { until: Instant },
     /// Measuring the rate: start of the measurement, and bytes moved by then.
     Measuring { since: Instant, moved: u64 },
@@ -90,8 +92,8 @@ enum Direction {
 }
 
 impl Tuner {
-    /// Nothing is known yet; `lanes` are in use. One that is `nice` takes no connection that does not bring much, and begins with none
-    /// beside the first.
+    /// Starts with `lanes` connections in use. With `nice`, a connection is kept only for a large gain, and the copy
+    /// starts with one.
     pub(crate) fn new(lanes: usize, nice: bool) -> Self {
         let lanes = if nice { 1 } else { lanes };
         Self {
@@ -123,20 +125,20 @@ impl Tuner {
         }
     }
 
-    /// Takes note of one of the connections in use. To be called before [`Self::observe`].
+    /// Samples one of the connections in use. Must be called before [`Self::observe`].
     pub(crate) fn look_at(&mut self, info: &TcpInfo) {
         self.looks += 1;
         self.queues += u32::from(info.has_queue());
     }
 
-    /// The number that a search found to be the best; none if none has come to its end.
+    /// Returns the best number that a search found; `None` if no search has ended.
     pub(crate) fn found(&self) -> Option<usize> {
         self.has_found.then_some(self.base.map_or(self.lanes, |(lanes, _)| lanes))
     }
 
-    /// Takes note of how much has been `moved` in all by `now`, and gives the number of connections to use from now on.
-    /// To be called about once for each round trip, as long as there is more to move than fits into the window. Nothing is tried out for the
-    /// rest that is `ahead`, if that is known, unless it takes long enough to gain by it.
+    /// Records that `moved` bytes in total were transferred by `now`, and returns the number of connections to use. To
+    /// be called about once per round trip while more data are pending than fit into the window. If the remaining bytes
+    /// are known (`ahead`), a trial starts only if they take long enough to benefit from it.
     pub(crate) fn observe(&mut self, now: Instant, moved: u64, round_trip: Duration, ahead: Option<u64>) -> usize {
         match self.phase {
             Phase::Unknown if round_trip < LONG => {}
@@ -151,7 +153,7 @@ impl Tuner {
                 self.judge(rate, is_worth_it, now, round_trip);
             }
             Phase::Resting { until } if now < until => {}
-            // The rate may have changed meanwhile: it is measured again before a trial.
+            // The rate may have changed in the meantime: measure it again before a trial.
             Phase::Resting { .. } => {
                 self.base = None;
                 self.measure(now, moved);
@@ -170,7 +172,7 @@ impl Tuner {
         self.phase = Phase::Opening { until: now + OPENING * round_trip };
     }
 
-    /// Decides what `rate`, in bytes per second, of the present number means.
+    /// Evaluates the measured `rate` of the current number of connections, in bytes per second.
     fn judge(&mut self, rate: f64, is_worth_it: bool, now: Instant, round_trip: Duration) {
         let tried = (self.lanes, rate);
         let is_kept = match (self.base, self.direction) {
@@ -191,7 +193,7 @@ impl Tuner {
         }
         self.phase = Phase::Resting { until: now + self.rest };
         if is_kept && next != self.lanes {
-            // It was only not worth while.
+            // Only the remaining time was too short; the search is not complete.
             return;
         }
         self.lanes = self.base.map_or(self.lanes, |(lanes, _)| lanes);
@@ -203,12 +205,12 @@ impl Tuner {
         };
     }
 
-    /// Whether something waited on the path most of the time.
+    /// Returns whether there was a queue on the path most of the time.
     fn is_full(&self) -> bool {
         self.queues * 2 > self.looks
     }
 
-    /// Whether `more` connections, with their rate, have a better utility than `fewer`, by more than noise.
+    /// Returns whether the utility of `more` connections exceeds that of `fewer` by more than noise.
     fn is_better(&self, more: (usize, f64), fewer: (usize, f64)) -> bool {
         let price = if self.nice { NICE_PRICE } else { PRICE };
         utility(more.1, more.0.saturating_sub(fewer.0), price) > fewer.1 * NOISE
@@ -235,7 +237,8 @@ pub(crate) fn first_lanes(round_trip: Duration, buffer: u64, lanes: usize) -> us
     (needed as usize).clamp(1, FIRST_LANES).max(lanes)
 }
 
-/// The most that one of the connections may buffer, in bytes, to send or to receive, whichever is less: their other ends are mostly set up alike. Zero if it is not
+/// Returns the smallest send or receive buffer limit among the connections in bytes, assuming that their peers are
+/// configured alike. Zero if unknown.
 /// known.
 pub(crate) fn least_buffer<'a>(connections: impl Iterator<Item = &'a TcpInfo>) -> u64 {
     connections.map(|info| info.most_send_buffer.min(info.most_receive_buffer)).min().unwrap_or(0)

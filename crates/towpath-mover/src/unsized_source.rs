@@ -1,4 +1,4 @@
-//! Copies of sources whose length is unknown until their end: in order, with as much in flight as the window permits.
+//! Copies of sources of unknown length: in order, with as many bytes in flight as the window permits.
 
 use std::io;
 
@@ -20,21 +20,22 @@ use crate::{
     window::Priority,
 };
 
-/// Digest to compute of data without a digest of their source.
+/// Digest to compute of data whose source provides none.
 pub(crate) const COMPUTED: Algorithm = Algorithm::Crc32c;
 
-/// Copies a source of unknown length. Nothing is visible unless the source reached its end and matches its digests. The digest that the user
-/// selects is computed by reading the source once more; that fails for a source whose end cannot be proven.
+/// Copies a source of unknown length. Nothing is visible unless the source reached its end and matches its digests. A
+/// digest selected with `--checksum` is computed by reading the source once more; this fails for a source whose end
+/// cannot be proven.
 ///
 /// # Errors
-/// Those of both stores; `ChecksumMismatch`.
+/// Errors of both stores; `ChecksumMismatch`.
 pub(crate) async fn copy(job: &Job, part: &Part, context: &CopyContext, content: ContentStream) -> Result<Copied> {
     let Job { from, to, .. } = job;
     let start = clock::now();
     let opening = context.stages.enter(Stage::Open, FILE_BYTES);
     let has_proven_end = content.has_proven_end();
     let ContentStream { pieces, digests: mut promised, .. } = content;
-    // The destination computes them as the pieces arrive and need not read the file for them.
+    // The destination computes them as pieces arrive, so that it need not read the file for them.
     let wanted = [COMPUTED].into_iter().chain(context.options.checksum);
     let digests = wanted.chain(promised.algorithms().iter()).collect();
     let options =
@@ -63,7 +64,7 @@ pub(crate) async fn copy(job: &Job, part: &Part, context: &CopyContext, content:
     let mut arrived = target.commit(expected).await.map_err(|error| error.at(&to.path))?.digests;
     drop(committing);
     let recomputed = read_back(job, context, FILE_BYTES, &promised, &mut arrived).await?;
-    // Data without a digest of the source are not verified, however well they were written.
+    // Without a digest of the source, data are not verified, even if they were written correctly.
     let source =
         |digest: &Digest| if requested == Some(*digest) { DigestOrigin::Computed } else { DigestOrigin::Reported };
     let destination = |digest: &Digest| match recomputed {
@@ -116,14 +117,14 @@ fn unreadable(error: io::Error) -> Error {
     // An error of a store is passed through unchanged.
     match error.downcast::<Error>() {
         Ok(error) => error,
-        Err(error) => Error::new(Fault::Io, format!("what is to be written there cannot be read: {error}")),
+        Err(error) => Error::new(Fault::Io, format!("cannot read the input: {error}")),
     }
 }
 
 /// Compares the digests of the received data with those `promised` by the source.
 pub(crate) fn verify(computed: &Digests, promised: &Digests, from: &Place) -> Result<()> {
     let Agreement::Different(algorithm) = computed.compare(promised) else { return Ok(()) };
-    let message = format!("what came from there is not what it promises: its {algorithm} is another one");
+    let message = format!("its data do not match its digest: the {algorithm} differs");
     Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(blame(from)).at(&from.path))
 }
 

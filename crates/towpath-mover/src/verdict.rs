@@ -1,6 +1,6 @@
-//! The verdict on a copy: what held it up most, in a sentence, and what to do about it.
+//! The verdict on a copy: a sentence about its main limit, and advice.
 //!
-//! docs/concepts/verdict.md explains the words to users; a test compares its table with this one.
+//! The terms for users are defined in docs/verdict.md; a test compares its table with this module.
 
 use std::fmt;
 
@@ -8,23 +8,23 @@ use towpath_proto::tcp::Control;
 
 use crate::account::{Account, Cause, Leg, LegTotal};
 
-/// What held a copy up most.
+/// The main limit of a copy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// What it was.
+    /// The cause.
     pub cause: Cause,
-    /// On which leg, if it was the network.
+    /// The leg, for network causes.
     pub leg: Option<Leg>,
-    /// Its share of the time, between 0 and 1.
+    /// Fraction of the time, between 0 and 1.
     pub share: f64,
-    /// What was seen.
+    /// The observation.
     pub finding: String,
-    /// What to do; none if there is nothing to gain.
+    /// Advice; `None` if there is nothing to gain.
     pub remedy: Option<String>,
 }
 
 impl Verdict {
-    /// The verdict on `account`; none if it is empty.
+    /// Returns the verdict on `account`; `None` if it is empty.
     pub fn on(account: &Account) -> Option<Self> {
         let (cause, leg, seconds) = account.spent().into_iter().next()?;
         let total = leg.and_then(|leg| account.leg(leg)).cloned().unwrap_or_default();
@@ -134,7 +134,7 @@ fn words(cause: Cause, leg: Option<Leg>, total: &LegTotal) -> (String, Option<St
     }
 }
 
-/// A leg in words.
+/// Displays a leg.
 struct Path<'a>(&'a LegTotal);
 
 impl fmt::Display for Path<'_> {
@@ -145,7 +145,7 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// A rate as it is written in sentences and tables: `1.00 Gbit/s`.
+/// Formats a rate for sentences and tables: `1.00 Gbit/s`.
 pub fn rate_text(bytes_per_s: f64) -> String {
     match bytes_per_s * 8.0 {
         bits if bits >= 1e9 => format!("{:.2} Gbit/s", bits / 1e9),

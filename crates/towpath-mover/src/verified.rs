@@ -1,4 +1,4 @@
-//! By what a copy was verified.
+//! The digests by which a copy was verified.
 
 use towpath_proto::checksum::{Digest, Digests};
 
@@ -7,16 +7,16 @@ use towpath_proto::checksum::{Digest, Digests};
 pub struct Verified {
     /// The digest.
     pub digest: Digest,
-    /// Where the value of the source comes from.
+    /// Origin of the source's value.
     pub source: DigestOrigin,
-    /// Where the value of the destination comes from.
+    /// Origin of the destination's value.
     pub destination: DigestOrigin,
 }
 
-/// Where the digest of a file comes from.
+/// The origin of a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DigestOrigin {
-    /// Whoever named the file knows it, as a Metalink does.
+    /// Given together with the file's name, as in a Metalink.
     Named,
     /// The storage reported it with the metadata of the file.
     Reported,
@@ -24,12 +24,12 @@ pub enum DigestOrigin {
     Computed,
     /// The destination computed it from the written data.
     Written,
-    /// This program computed it from the bytes that passed.
+    /// Computed by this program from the transferred bytes.
     Streamed,
 }
 
 impl DigestOrigin {
-    /// Its name, for programs.
+    /// Returns the name in JSON output.
     pub fn name(self) -> &'static str {
         match self {
             Self::Named => "named",
@@ -41,7 +41,7 @@ impl DigestOrigin {
     }
 }
 
-/// The digests that `source` and `destination` have in common, with where each value comes from.
+/// Returns the digests that `source` and `destination` have in common, with their origins.
 pub(crate) fn verified(
     (source, source_origin): (&Digests, impl Fn(&Digest) -> DigestOrigin),
     (destination, destination_origin): (&Digests, impl Fn(&Digest) -> DigestOrigin),

@@ -1,5 +1,5 @@
-//! A tree, listed from its root down, several directories at once. Memory is bounded by [`MAX_WAITING_BYTES`], and no directory is entered below
-//! itself ([`Trail`]).
+//! Lists a tree from its root down, several directories concurrently. Memory is bounded by [`MAX_WAITING_BYTES`], and
+//! loops are detected ([`Trail`]).
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -21,20 +21,21 @@ use crate::{
     trail::{Fingerprint, Trail, loops},
 };
 
-/// Directories listed at once: enough to hide a round trip of 100 ms behind others, few enough to be polite.
+/// Maximum number of concurrent listings: enough to hide a round trip of 100 ms, few enough not to load a server.
 const LISTINGS: usize = 32;
 
-/// Maximum memory for directories that are still to be listed, in bytes: a million and a half of usual path length.
+/// Maximum memory for directories that wait to be listed, in bytes: 1.5 million directories with paths of typical
+/// length.
 pub(crate) const MAX_WAITING_BYTES: usize = 256 << 20;
 
-/// The memory that a waiting directory takes, in bytes.
+/// Returns the memory that a waiting directory takes, in bytes.
 pub(crate) fn waiting_bytes(path: &StorePath) -> usize {
     path.as_bytes().len() + 128
 }
 
-/// That the directories which follow in `directory` are not entered.
+/// Returns the error for subdirectories of `directory` that are skipped for lack of memory.
 pub(crate) fn too_many_directories(directory: &StorePath) -> Error {
-    let message = "more directories wait to be listed than there is memory for: not all of those in it are looked at";
+    let message = "too many directories wait to be listed: some of its subdirectories are skipped";
     Error::new(Fault::TooLarge, message).at(directory)
 }
 
@@ -43,26 +44,26 @@ pub(crate) fn too_many_directories(directory: &StorePath) -> Error {
 pub struct Batch {
     /// The directory.
     pub directory: StorePath,
-    /// Entries of it, in no order; more may follow in another batch.
+    /// Entries in any order; more may follow in another batch.
     pub entries: Vec<Entry>,
-    /// Which listing they are from.
+    /// The listing that they are from.
     number: u64,
 }
 
-/// A directory that could not be listed, or not to its end, or is not entered.
+/// A directory that could not be listed, not completely, or was not entered.
 #[derive(Debug)]
 pub struct Unlisted {
     /// The directory.
     pub directory: StorePath,
-    /// Why not.
+    /// The reason.
     pub error: Error,
 }
 
 impl Batch {
-    /// The path of an entry.
+    /// Returns the path of an entry.
     ///
     /// # Errors
-    /// `InvalidArgument` for a name that no path can have.
+    /// `InvalidArgument` for a name that is not valid in a path.
     pub fn path_of(&self, entry: &Entry) -> Result<StorePath> {
         let path = self.directory.join(&entry.name);
         path.map_err(|error| Error::new(Fault::InvalidArgument, error.to_string()).at(&self.directory))
@@ -81,13 +82,13 @@ struct Waiting {
 struct Running {
     directory: Waiting,
     listing: Fingerprint,
-    /// Those in it that are entered once it is known not to be one above it.
+    /// Subdirectories that are entered once the directory is known not to be its own ancestor.
     held: Vec<Waiting>,
-    /// Its listing is given up.
+    /// Set to cancel the listing.
     is_over: Arc<AtomicBool>,
 }
 
-/// What a listing gives: a batch, or none at its end.
+/// A batch of a listing; `None` at its end.
 type Listed = (u64, Option<Result<Vec<Entry>>>);
 
 /// The listing of a tree. It descends only into directories passed to [`Walk::enter`], because a removal must not
@@ -149,7 +150,8 @@ impl Walk {
         }
     }
 
-    /// The next batch, or a directory that could not be listed (the walk goes on with the others); none once all that was entered is listed.
+    /// Returns the next batch, or a directory that could not be listed, which does not stop the others. `None` once all
+    /// entered directories are listed.
     pub async fn next(&mut self) -> Option<Result<Batch, Unlisted>> {
         loop {
             if let Some(unlisted) = self.unlisted.pop_front() {

@@ -1,4 +1,4 @@
-//! Looks at a copy while it runs, several times a second, and keeps its account.
+//! Samples a running copy several times a second and keeps its account.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,7 +15,7 @@ use crate::{Account, Mover, ledger::Ledger};
 /// the requests.
 pub(crate) const EVERY: Duration = Duration::from_millis(250);
 
-/// A mover that is watched.
+/// A mover with periodic sampling.
 #[derive(Debug)]
 pub struct Watch {
     mover: Arc<Mover>,
@@ -32,7 +32,7 @@ impl Watch {
         Self { mover: Arc::clone(mover), ledger, _looking: AbortOnDropHandle::new(looking) }
     }
 
-    /// What the time was spent on until now.
+    /// Returns the account up to now.
     pub fn account(&self) -> Account {
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         ledger.add(self.mover.look());
@@ -50,7 +50,7 @@ pub(crate) fn ticks() -> Interval {
 async fn keep_looking(mover: Arc<Mover>, ledger: Arc<Mutex<Ledger>>) {
     let mut ticks = ticks();
     let client = mover.context.options.client.clone();
-    // A response that takes longer than a tick is not requested again meanwhile.
+    // A slow response is not requested again before it arrives.
     let mut asking: Option<AbortOnDropHandle<()>> = None;
     loop {
         ticks.tick().await;

@@ -1,7 +1,8 @@
-//! The limit of bytes in flight of all files of a copy together. No other limit bounds the concurrency of a copy.
+//! The limit of the bytes in flight of all files of a copy. It is the only limit on the concurrency of a copy.
 //!
-//! Permits are granted in the order of the requests, except that pieces of files in progress have priority over files that have not begun. So
-//! a few large files are copied at a time, as many as fill the window, and small files fill the rest.
+//! Permits are granted in the order of the requests, except that pieces of files in progress have priority over files
+//! that have not begun. As a result only as many large files are copied concurrently as fill the window, and small
+//! files fill the rest.
 
 use std::{
     collections::VecDeque,
@@ -92,7 +93,7 @@ impl Window {
     fn grant(&self) {
         loop {
             let Some(next) = self.state().admit() else { return };
-            // A request that is cancelled at this moment releases it at once.
+            // A request that was cancelled in the meantime drops the permit immediately.
             let _ = next.granted.send(Permit { window: self.clone(), bytes: next.bytes });
         }
     }
@@ -122,7 +123,7 @@ impl State {
 }
 
 impl Permit {
-    /// Releases the permit of bytes that have arrived. They count as [`Window::moved`]; those of a permit that is only dropped do not.
+    /// Releases the permit of bytes that have arrived. Only completed permits count in [`Window::moved`].
     pub(crate) fn complete(self) {
         let mut state = self.window.state();
         state.moved = state.moved.saturating_add(self.bytes);

@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
-/// A credential. It prints as `<redacted>`.
+/// A secret credential. It prints as `<redacted>`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Arc<str>);
 
@@ -12,7 +12,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The credential itself, for the one place that sends or verifies it.
+    /// Returns the credential in plain text. To be called only where it is sent or verified.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -24,28 +24,28 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Who makes a call. A face fills it in once it has verified the peer; remote stores pass the credential on.
+/// The identity of a client. A face fills it in after it has verified the peer; remote stores forward the credential.
 #[derive(Debug, Clone, Default)]
 pub struct Caller {
-    /// The verified subject, as the issuer names it; none for an anonymous caller.
+    /// Verified subject as named by the issuer; `None` for an anonymous caller.
     pub subject: Option<Arc<str>>,
-    /// The issuer that vouches for the subject; none for an anonymous caller.
+    /// Issuer that vouches for the subject; `None` for an anonymous caller.
     pub issuer: Option<Arc<str>>,
-    /// The bearer token of the request, for stores that forward it to another service.
+    /// Bearer token of the request, for stores that forward it to another service.
     pub token: Option<Secret>,
-    /// The address the call came from; none for a call of this process.
+    /// Address of the peer; `None` for a call of this process.
     pub address: Option<IpAddr>,
-    /// No credential is sent, not even that of this process for calls without one.
+    /// Whether no credential may be sent, not even the one that this process uses for calls without a token.
     pub is_nobody: bool,
 }
 
 impl Caller {
-    /// This process itself, without a credential.
+    /// Returns the identity of this process, without a credential.
     pub fn local() -> Self {
         Self::default()
     }
 
-    /// Nobody: this process, where it must not show who it is.
+    /// Returns an anonymous identity, for calls in which this process must not identify itself.
     pub fn nobody() -> Self {
         Self { is_nobody: true, ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! The error of every store: what happened, whose fault it is, on which path.
+//! The error type of all stores: the fault, the party to blame, and the path.
 
 use std::{fmt, sync::Arc};
 
@@ -6,13 +6,13 @@ pub use towpath_proto::fault::{Fault, Kind};
 
 use crate::StorePath;
 
-/// The result of a store call.
+/// Result of a store call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Turns `NotFound` of a removal into success: the object is gone either way.
+/// Treats `NotFound` as success, for removals.
 ///
 /// # Errors
-/// All but `NotFound`.
+/// All errors except `NotFound`.
 pub fn gone(outcome: Result<()>) -> Result<()> {
     match outcome {
         Err(error) if error.fault() == Fault::NotFound => Ok(()),
@@ -27,7 +27,7 @@ pub enum Blame {
     Caller,
     /// The storage.
     Storage,
-    /// What lies between.
+    /// The network between them.
     Network,
     /// towpath itself.
     Towpath,
@@ -44,7 +44,7 @@ impl fmt::Display for Blame {
     }
 }
 
-/// An error of a store. It is cheap to clone, so that one failed fetch can fail many waiting readers.
+/// An error of a store. Cheap to clone, because one failed fetch may have many waiting readers.
 #[derive(Clone, thiserror::Error)]
 pub struct Error(Arc<Inner>);
 
@@ -54,7 +54,7 @@ struct Inner {
     blame: Blame,
     message: String,
     path: Option<StorePath>,
-    /// URL of the remote store, up to the path.
+    /// URL of the remote store up to the path.
     origin: Option<String>,
     code: Option<u32>,
 }
@@ -73,14 +73,14 @@ impl Error {
         }))
     }
 
-    /// The error of a failed system call on a local disk.
+    /// Creates the error of a failed system call on a local disk.
     pub fn from_errno(errno: i32, doing: &str) -> Self {
         let cause = os_message(&std::io::Error::from_raw_os_error(errno));
         Self::new(Fault::from_errno(errno), format!("{doing}: {cause}"))
     }
 
-    /// Names the path of the call, unless a path is set already. A server may have put the path in front of its message; it is
-    /// removed there.
+    /// Sets the path of the call, unless a path is set already. A path that a server put in front of its message is
+    /// removed.
     #[must_use]
     pub fn at(self, path: &StorePath) -> Self {
         self.change(|inner| {
@@ -93,26 +93,26 @@ impl Error {
         })
     }
 
-    /// Names the remote store: `origin` is its URL up to the path, as in `root://host:1094/`. The last call counts, so that a
-    /// command can name the store as its user did.
+    /// Sets the remote store: `origin` is its URL up to the path, such as `root://host:1094/`. The last call counts, so
+    /// that a command can name the store as its user did.
     #[must_use]
     pub fn in_store(self, origin: impl Into<String>) -> Self {
         self.change(|inner| inner.origin = Some(origin.into()))
     }
 
-    /// Records the code of the protocol that a server sent: an HTTP status, or an XRootD error code.
+    /// Records the protocol's error code sent by a server: an HTTP status, or an XRootD error code.
     #[must_use]
     pub fn with_code(self, code: u32) -> Self {
         self.change(|inner| inner.code = Some(code))
     }
 
-    /// Says whose fault it is.
+    /// Sets the party to blame.
     #[must_use]
     pub fn blamed_on(self, blame: Blame) -> Self {
         self.change(|inner| inner.blame = blame)
     }
 
-    /// Replaces the message; fault, blame and path stay.
+    /// Replaces the message and keeps fault, blame and path.
     #[must_use]
     pub fn with_message(self, message: impl Into<String>) -> Self {
         self.change(|inner| inner.message = message.into())
@@ -124,37 +124,37 @@ impl Error {
         Self(Arc::new(inner))
     }
 
-    /// What happened.
+    /// Returns the kind of failure.
     pub fn fault(&self) -> Fault {
         self.0.fault
     }
 
-    /// What the caller can do about it.
+    /// Returns what the caller can do about it.
     pub fn kind(&self) -> Kind {
         self.0.fault.kind()
     }
 
-    /// Whose fault it is.
+    /// Returns the party that has to act.
     pub fn blame(&self) -> Blame {
         self.0.blame
     }
 
-    /// The message, without the path.
+    /// Returns the message without the path.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// The code that a server sent: an HTTP status, or an XRootD error code.
+    /// Returns the error code sent by a server: an HTTP status, or an XRootD error code.
     pub fn code(&self) -> Option<u32> {
         self.0.code
     }
 
-    /// The URL of the remote store up to the path, if it is known.
+    /// Returns the URL of the remote store up to the path, if known.
     pub fn origin(&self) -> Option<&str> {
         self.0.origin.as_deref()
     }
 
-    /// The path it is about, where there is one.
+    /// Returns the path of the failed call, if there is one.
     pub fn path(&self) -> Option<&StorePath> {
         self.0.path.as_ref()
     }
@@ -169,10 +169,10 @@ pub fn os_message(error: &std::io::Error) -> String {
     }
 }
 
-/// Whom to blame when the store that failed did not say.
+/// Returns the party to blame if the failed store did not report one.
 fn usual_blame(fault: Fault) -> Blame {
     match fault.kind() {
-        // Conflicts that the caller has no part in.
+        // Conflicts that the caller has not caused.
         Kind::Conflict if matches!(fault, Fault::NoSpace | Fault::QuotaExceeded | Fault::Changed) => Blame::Storage,
         Kind::NotFound | Kind::Denied | Kind::Invalid | Kind::Conflict => Blame::Caller,
         Kind::Corrupt => Blame::Storage,

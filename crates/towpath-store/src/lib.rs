@@ -1,14 +1,14 @@
-//! Everything that holds bytes is a [`Store`].
+//! The interface of everything that stores files: [`Store`].
 //!
 //! A local directory, memory, a remote site and a cache are stores; servers, mounts and programs are faces of one.
-//! RFC 0001 (`docs/rfcs/0001-store.md`) says why the trait is cut as it is.
+//! RFC 0001 (`docs/rfcs/0001-store.md`) explains the design of the trait.
 //!
 //! A read: [`Store::open`] returns a [`ReadHandle`] that pins one version of the file and serves ranges, vectors and
 //! non-blocking reads. A write: [`Store::create`] returns a [`WriteHandle`] that accepts pieces at any offset in any
 //! order; [`WriteHandle::commit`] verifies size and digests and makes the file visible in one step.
 //!
-//! Not here: protocols (`towpath-proto`), remote stores (`towpath-client`), and authorization, which the servers check
-//! before they call a store.
+//! Not included: protocols (`towpath-proto`), remote stores (`towpath-client`), and authorization, which the servers
+//! check before they call a store.
 
 mod attribute;
 mod caller;

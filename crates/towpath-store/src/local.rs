@@ -4,11 +4,13 @@
 //! in an export ([`Scope`]), a symbolic link leads out. System calls that may block on a disk run in the disk pool;
 //! only cached paths and cached pages are read on the calling thread, which covers most requests to a busy server.
 //!
-//! The parts: `root` (paths to descriptors), `inode` (what the kernel knows of one file), `read`, `vector` and `places` (reading),
-//! `staging`, `write`, `sums` and `in_order` (uploads, invisible until they are whole), `journal` and `resumed` (uploads that can be taken up again), `copy`, `holes` (sparse files), `list`, `digests` and `attributes` (kept as
-//! extended attributes, as XRootD keeps them; `digest_cache` remembers them, `digest_flights` shares their computation), `pool` (threads).
+//! Modules: `root` (resolution of paths), `inode` (status and attributes of one file), `read`, `vector` and `places`
+//! (reads), `staging`, `write`, `sums` and `in_order` (uploads, invisible until the commit), `journal` and `resumed`
+//! (resumable uploads), `copy`, `holes` (sparse files), `list`, `digests` and `attributes` (stored as extended
+//! attributes in XRootD's layout; `digest_cache` caches them, `digest_flights` shares their computation), `pool`
+//! (threads).
 //!
-//! Not here: authorization (the permissions of the process apply), and quotas beyond those of the file system.
+//! Not included: authorization (the permissions of the process apply), and quotas beyond those of the file system.
 
 mod attributes;
 mod copy;
@@ -65,20 +67,20 @@ use crate::{
     Overwrite, READ_BYTES, ReadHandle, Result, Space, Store, StorePath, WriteHandle, sys::writeback,
 };
 
-/// How sure a finished upload is to survive a power failure.
+/// The durability of committed uploads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// Nothing is waited for. After a power failure a file may be there with holes.
+    /// Commits do not sync. After a power failure a file may have holes.
     None,
-    /// The data are on the disk before the file gets its name: it is there whole, or not at all.
+    /// Data are synced before the rename: after a power failure the file is complete or absent.
     #[default]
     File,
-    /// The name is on the disk too before the commit returns; so are directories made, renamed and removed. Names can be changed
-    /// only in directories that the process may read.
+    /// The directory is synced too before the commit returns, and after directories are created, renamed or removed.
+    /// Requires read permission for the directory.
     FileAndDirectory,
 }
 
-/// Whose files a store holds.
+/// The owner of the files in a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scope {
     /// Files for others: no symbolic link leads out of the root, and uploads are staged at the top of each mount.
@@ -89,29 +91,29 @@ pub enum Scope {
     User,
 }
 
-/// How a local store works.
+/// Options of a local store.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
-    /// Whose files these are.
+    /// Owner of the files.
     pub scope: Scope,
-    /// What a commit waits for.
+    /// Durability of commits.
     pub durability: Durability,
-    /// How many system calls may wait for the disk at once, each on a thread of its own.
+    /// Maximum number of blocking system calls in flight, each on its own thread.
     pub disk_jobs: usize,
 }
 
 impl Default for LocalOptions {
-    /// 64 jobs: the depth of a disk's queue at which more requests no longer make it faster.
+    /// 64 disk jobs: the queue depth at which a disk no longer gets faster with more requests.
     fn default() -> Self {
         Self { scope: Scope::default(), durability: Durability::default(), disk_jobs: 64 }
     }
 }
 
-/// A store in a local directory. Its methods must be called on a tokio runtime. Clones are the same store.
+/// A store in a local directory. Its methods must be called within a tokio runtime. Clones share their state.
 #[derive(Debug, Clone)]
 pub struct LocalStore(Arc<Local>);
 
-/// What the store and all its handles share.
+/// State shared by the store and all its handles.
 struct Local {
     root: Root,
     staging: Staging,
@@ -124,7 +126,7 @@ struct Local {
     capabilities: Capabilities,
 }
 
-/// A requested digest, if it is known.
+/// The result of looking up a digest.
 enum Known {
     Digest(Digest),
     /// Unknown: it has to be computed, or a computation is in flight.
@@ -132,10 +134,10 @@ enum Known {
 }
 
 impl LocalStore {
-    /// Opens the directory `root`, and removes what uploads left there that a crash interrupted.
+    /// Opens the directory `root` and removes the leftovers of uploads that a crash interrupted.
     ///
     /// # Errors
-    /// `root` cannot be opened, is no directory, or its staging directory cannot be cleaned.
+    /// `root` cannot be opened or is not a directory, or its staging directory cannot be cleaned.
     pub fn open(root: &Path, options: LocalOptions) -> Result<Self> {
         let root = Root::open(root, options.scope)?;
         let staging = Staging::new(options.scope);
@@ -165,7 +167,7 @@ impl LocalStore {
         self.0.pool.run(move || job(&local, &path).map_err(|error| error.at(&path))).await
     }
 
-    /// Computes a digest of `file`, which is at `path`, by reading it.
+    /// Computes a digest of `file`, the open file at `path`, by reading it.
     async fn compute(
         &self,
         path: &StorePath,
@@ -330,9 +332,9 @@ impl fmt::Debug for Local {
     }
 }
 
-/// Questions.
+/// Queries.
 impl Local {
-    /// The status of `path`, if that needs no disk.
+    /// Returns the metadata of `path`, if that needs no disk access.
     fn stat_now(&self, path: &StorePath) -> Option<Result<Metadata>> {
         match self.root.open_at_now(path, OFlags::PATH)? {
             Ok(descriptor) => self.metadata_now(&Inode::of(descriptor).ok()?, self.root.is_in_memory()).map(Ok),
@@ -340,7 +342,8 @@ impl Local {
         }
     }
 
-    /// Metadata with the known digests, if these have been read before, or `is_in_memory` says that the file system waits for no disk.
+    /// Returns the metadata with known digests, if these are cached, or if the file system needs no disk access
+    /// (`is_in_memory`).
     fn metadata_now<Fd: AsFd>(&self, inode: &Inode<Fd>, is_in_memory: bool) -> Option<Metadata> {
         let metadata = inode::metadata(inode.status());
         match metadata.kind {
@@ -352,7 +355,7 @@ impl Local {
         }
     }
 
-    /// Metadata with the known digests.
+    /// Returns the metadata with known digests.
     fn metadata<Fd: AsFd>(&self, inode: &Inode<Fd>) -> Metadata {
         self.metadata_now(inode, false)
             .unwrap_or_else(|| Metadata { digests: self.read_digests(inode), ..inode::metadata(inode.status()) })
@@ -373,13 +376,13 @@ impl Local {
         let initial = Mode::from_raw_mode(mode.unwrap_or(0o777) & 0o7777);
         fs::mkdirat(&parent.directory, parent.name, initial).doing("making the directory")?;
         if let Some(mode) = mode {
-            // What the process's umask took away.
+            // Set the bits that the umask of the process has cleared.
             Inode::open(&self.root, path)?.set_mode(mode)?;
         }
         sync_names(names)
     }
 
-    /// Makes `path` and all that is missing above it.
+    /// Creates `path` and all missing parent directories.
     fn make_directories(&self, path: &StorePath) -> Result<()> {
         match self.root.expect_directory(path) {
             Err(error) if error.fault() == Fault::NotFound => {}
@@ -389,7 +392,7 @@ impl Local {
             self.make_directories(&above)?;
         }
         match self.make_directory(path, None) {
-            // Somebody else makes it too.
+            // Another task created it concurrently.
             Err(error) if error.fault() == Fault::AlreadyExists => self.root.expect_directory(path),
             outcome => outcome,
         }
@@ -400,7 +403,7 @@ impl Local {
         let names = self.names_to_sync(&parent)?;
         let unlink = || fs::unlinkat(&parent.directory, parent.name, flags);
         match unlink() {
-            // Perhaps only what listings do not show is in it.
+            // It may contain only staging areas, which listings do not show.
             Err(Errno::NOTEMPTY) => {
                 staging::remove_areas(&self.root.open_at(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW)?);
                 unlink()
@@ -413,7 +416,7 @@ impl Local {
 
     fn rename(&self, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
         let (source, target) = (self.root.parent(from)?, self.root.parent(to)?);
-        // The new name is on the disk before the old one is gone from it.
+        // The new name must be durable before the old one is removed.
         let names = [self.names_to_sync(&target)?, self.names_to_sync(&source)?];
         match overwrite {
             Overwrite::Replace => {
@@ -426,8 +429,8 @@ impl Local {
         names.into_iter().try_for_each(sync_names)
     }
 
-    /// The size is changed first: it takes the known digests with it, which a new time alone must not. The mode comes last:
-    /// it may be one with which attributes, and so digests, cannot be changed any more.
+    /// The size is changed first, because this also removes the known digests, which setting a time must not carry
+    /// over. The mode is changed last, because it may prevent changes to attributes, and so to digests.
     fn change(&self, path: &StorePath, changes: Changes) -> Result<()> {
         if let Some(size) = changes.size {
             let file = File::from(self.root.open_at(path, root::CHANGE)?);
@@ -454,16 +457,16 @@ impl Local {
         Ok((file, known))
     }
 
-    /// Makes a staged file durable, with its attributes, mode and time, and gives it its name.
+    /// Makes a staging file durable, with its attributes, mode and time, and renames it to its target.
     fn publish(&self, staged: &Staged, target: &Parent<'_>, overwrite: Overwrite) -> Result<()> {
         let names = self.names_to_sync(target)?;
-        // What the disk did not take may still be read, until the kernel forgets it.
+        // Data that the disk rejected may still be readable until the kernel drops them from its cache.
         self.sync_file(staged.file()).inspect_err(|_| staged.discard())?;
         staged.publish(target, overwrite)?;
         sync_names(names)
     }
 
-    /// Brings a file to stable storage, if the store's policy wants it: the data, and the times and attributes that speak of them.
+    /// Syncs a file if the store's policy requires it: the data, and the times and attributes that describe them.
     fn sync_file(&self, file: &File) -> Result<()> {
         match self.options.durability {
             Durability::None => Ok(()),
@@ -471,7 +474,7 @@ impl Local {
         }
     }
 
-    /// Starts writing dirty pages of a file to disk, if it will have to be durable in the end.
+    /// Starts writing dirty pages of a file to disk, if the store's policy will require a sync.
     fn start_writeback(&self, file: &File) {
         match self.options.durability {
             Durability::None => {}
@@ -479,8 +482,8 @@ impl Local {
         }
     }
 
-    /// For [`sync_names`], if the store's policy wants it. Called before names are changed: a directory that cannot be opened
-    /// then fails the call before anything is visible.
+    /// Opens the directory for [`sync_names`], if the store's policy requires it. Called before names are changed, so
+    /// that a directory that cannot be opened fails the call before anything is visible.
     fn names_to_sync(&self, directory: &Parent<'_>) -> Result<Option<OwnedFd>> {
         match self.options.durability {
             Durability::None | Durability::File => Ok(None),
@@ -489,7 +492,7 @@ impl Local {
     }
 }
 
-/// Brings the entries of a directory to stable storage.
+/// Syncs the entries of a directory.
 fn sync_names(directory: Option<OwnedFd>) -> Result<()> {
     directory.map_or(Ok(()), |directory| fs::fsync(directory).doing("syncing the directory"))
 }
@@ -515,7 +518,7 @@ fn capabilities(root: &Root) -> Result<Capabilities> {
     })
 }
 
-/// The room of the file system that `directory`, or any file, lies on.
+/// Returns the space of the file system that contains `directory`, or any file.
 fn space_of(descriptor: &OwnedFd) -> Result<Space> {
     let mount = fs::fstatvfs(descriptor).doing("asking for free space")?;
     let bytes = |blocks: u64| blocks.saturating_mul(mount.f_frsize);

@@ -1,9 +1,10 @@
-//! A store in memory: the same promises as a local directory, for tests and for data that need not last.
+//! An in-memory store with the same guarantees as a local directory, for tests and for temporary data.
 //!
-//! [`MemoryStore`] keeps a sorted map from paths to inodes behind one mutex. A file's content is one shared buffer: readers take
-//! slices of it without a copy, an upload replaces it whole, and only an update in place copies it. Versions are counted.
+//! [`MemoryStore`] has a sorted map from paths to inodes behind one mutex. The content of a file is one shared buffer:
+//! reads return slices without a copy, an upload replaces it as a whole, and only an update in place copies it.
+//! Versions are counted.
 //!
-//! Simple before fast: listing a directory walks everything below it, and an update rewrites its file.
+//! It is simple rather than fast: a listing walks everything below the directory, and an update rewrites the file.
 
 mod handle;
 
@@ -28,15 +29,15 @@ use crate::{
     attribute::check_attribute, sys::clock,
 };
 
-/// The most entries in one batch of a listing.
+/// Maximum number of entries in one batch of a listing.
 const BATCH_ENTRIES: usize = 1000;
 
-/// Permission bits of directories that were made without any.
+/// Default permission bits of directories.
 const DIRECTORY_MODE: u32 = 0o755;
-/// Permission bits of files that were made without any.
+/// Default permission bits of files.
 const FILE_MODE: u32 = 0o644;
 
-/// A store in memory. Clones are the same store.
+/// An in-memory store. Clones share their content.
 #[derive(Debug, Clone)]
 pub struct MemoryStore(Arc<Shared>);
 
@@ -49,12 +50,12 @@ struct Shared {
 
 type Tree = BTreeMap<StorePath, Arc<Mutex<Inode>>>;
 
-/// A file or directory, whatever its name.
+/// A file or directory without its name.
 #[derive(Debug)]
 struct Inode {
     id: u64,
     version: u64,
-    /// None for a directory.
+    /// `None` for a directory.
     content: Option<Bytes>,
     mtime_ns: i64,
     ctime_ns: i64,
@@ -64,7 +65,7 @@ struct Inode {
 }
 
 impl MemoryStore {
-    /// An empty store that holds at most `capacity_bytes` of content.
+    /// Creates an empty store for at most `capacity_bytes` of content.
     pub fn new(capacity_bytes: u64) -> Self {
         let shared = Shared { capacity_bytes, next_id: AtomicU64::new(1), tree: Mutex::default() };
         let root = shared.inode(None, DIRECTORY_MODE);
@@ -96,7 +97,7 @@ impl Shared {
         self.capacity_bytes.saturating_sub(used)
     }
 
-    /// Puts a whole file under its name.
+    /// Makes a complete file visible at `path`.
     fn publish(&self, tree: &mut Tree, path: &StorePath, file: Arc<Mutex<Inode>>, overwrite: Overwrite) -> Result<()> {
         expect_replaceable(tree, path, overwrite)?;
         let given_back = tree.get(path).map_or(0, |replaced| lock(replaced).size());
@@ -149,12 +150,12 @@ impl Inode {
         }
     }
 
-    /// The content of a file; `IsDirectory` otherwise.
+    /// Returns the content of a file, or `IsDirectory`.
     fn expect_file(&self) -> Result<&Bytes> {
         self.content.as_ref().ok_or_else(|| Error::new(Fault::IsDirectory, "it is a directory"))
     }
 
-    /// Another content: another version, another time, no known digests.
+    /// Replaces the content and the version, sets the time, and clears the known digests.
     fn set_content(&mut self, content: Bytes) {
         self.content = Some(content);
         self.version += 1;
@@ -386,7 +387,7 @@ fn expect_name(path: &StorePath) -> Result<()> {
     }
 }
 
-/// Fails unless a new file may take `path`.
+/// Returns an error unless a new file may be put at `path`.
 fn expect_replaceable(tree: &Tree, path: &StorePath, overwrite: Overwrite) -> Result<()> {
     expect_parent(tree, path)?;
     let Some(existing) = tree.get(path) else { return Ok(()) };
@@ -397,7 +398,7 @@ fn expect_replaceable(tree: &Tree, path: &StorePath, overwrite: Overwrite) -> Re
     }
 }
 
-/// Faults have the precedence of Linux (`rename(2)`).
+/// Errors have the precedence of Linux (`rename(2)`).
 fn rename(tree: &mut Tree, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
     for path in [from, to] {
         expect_name(path)?;
@@ -431,7 +432,7 @@ fn rename(tree: &mut Tree, from: &StorePath, to: &StorePath, overwrite: Overwrit
     Ok(())
 }
 
-/// The entries of `path` after `last` in order, and the last one of them to go on from.
+/// Returns the next entries of `path` after `last`, and the last of them.
 fn batch_after(tree: &Tree, path: &StorePath, last: &StorePath) -> Result<Option<(Vec<Entry>, StorePath)>> {
     expect_directory(tree, path)?;
     let after =

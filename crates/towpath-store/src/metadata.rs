@@ -1,10 +1,10 @@
-//! What a store knows of a file or directory.
+//! Metadata of files and directories.
 
 use std::{fmt, num::NonZeroU64, sync::Arc};
 
 use towpath_proto::checksum::{Algorithm, Digests, Hasher};
 
-/// What a path is.
+/// The kind of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// A regular file.
@@ -15,33 +15,33 @@ pub enum FileKind {
     Other,
 }
 
-/// Where the bytes are.
+/// Where the data of a file are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Residency {
-    /// On disk: a read starts at once.
+    /// On disk: reads start immediately.
     Online,
     /// On tape or evicted: a read waits for a recall.
     Offline,
 }
 
-/// A tag that changes whenever the content of a file may have changed; equal tags mean equal content.
-/// Its text is opaque, printable ASCII without quotes, at most 64 bytes long (it serves as HTTP's strong entity tag).
+/// A tag that changes whenever the content of a file may have changed; equal tags mean equal content. Its text is
+/// opaque, printable ASCII without quotes, of at most 64 bytes, so that it can be a strong entity tag of HTTP.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct VersionTag(Arc<str>);
 
 impl VersionTag {
-    /// Longest tag, in bytes.
+    /// Maximum length of a tag in bytes.
     pub const MAX_BYTES: usize = 64;
 
-    /// A tag from its text; none if the text is empty, too long, or has a byte outside printable ASCII or a quote.
+    /// Creates a tag; `None` if the text is empty, too long, or contains a quote or a byte outside of printable ASCII.
     pub fn new(text: &str) -> Option<Self> {
         let fits = (1..=Self::MAX_BYTES).contains(&text.len());
         let plain = text.bytes().all(|b| (0x21..0x7f).contains(&b) && b != b'"');
         (fits && plain).then(|| Self(text.into()))
     }
 
-    /// The tag `prefix` and three numbers in hexadecimal, `a-b-c`; none if the prefix leaves no room for them or is no tag itself.
-    /// Every entry of a listing has one, so it is made without the machinery of `format!`.
+    /// Creates a tag of `prefix` and three hexadecimal numbers, `a-b-c`; `None` if the prefix is not a valid tag or
+    /// leaves too little space. Avoids the overhead of `format!`, because every entry of a listing has a tag.
     pub fn of_numbers(prefix: &str, numbers: [u64; 3]) -> Option<Self> {
         let mut text = [0; Self::MAX_BYTES];
         let mut start = text.len();
@@ -69,7 +69,7 @@ impl VersionTag {
         Self::new(std::str::from_utf8(text.get(start..)?).ok()?)
     }
 
-    /// The tag's text.
+    /// Returns the text of the tag.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -81,19 +81,21 @@ impl fmt::Debug for VersionTag {
     }
 }
 
-/// Identifies a directory beyond its store: equal ids are the same directory, whatever the paths, host names and protocols that lead to it.
+/// Identifies a directory across stores: equal ids are the same directory, independent of paths, host names and
+/// protocols.
 ///
-/// The upper 16 bits stand for the running kernel, the lower 48 for the directory; both are hashes, so neither device and inode
-/// numbers nor the machine show. Two different directories of one machine have equal ids with a probability of 2⁻⁴⁸. An id is valid
-/// until the machine restarts. A network file system that two machines mount has different ids at each.
+/// The upper 16 bits identify the running kernel, the lower 48 the directory. Both are hashes, so that they reveal
+/// neither device and inode numbers nor the machine. Two different directories of one machine have equal ids with a
+/// probability of 2⁻⁴⁸. An id is valid until the machine restarts. A network file system mounted on two machines has
+/// different ids on each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DirectoryId(NonZeroU64);
 
 impl DirectoryId {
-    /// Bits that stand for the directory; those above stand for the machine.
+    /// Number of bits that identify the directory; the bits above identify the machine.
     const DIRECTORY_BITS: u32 = 48;
 
-    /// The id of the directory that `device` and `inode` number on the machine that `kernel` identifies.
+    /// Creates the id of the directory with `device` and `inode` on the machine with `kernel`.
     pub fn new(kernel: &[u8], device: u64, inode: u64) -> Self {
         let hash = |parts: &[&[u8]]| {
             let hash = Hasher::digest_of(Algorithm::Sha256, &parts.concat());
@@ -105,26 +107,26 @@ impl DirectoryId {
         Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN))
     }
 
-    /// The id that a protocol carries as a number; none for 0.
+    /// Decodes the number used in protocols; `None` for 0.
     pub fn from_number(number: u64) -> Option<Self> {
         NonZeroU64::new(number).map(Self)
     }
 
-    /// The number that represents it in protocols; never 0.
+    /// Returns the number used in protocols; never 0.
     pub fn number(self) -> u64 {
         self.0.get()
     }
 
-    /// Whether both directories may be on one machine. If not, neither can lie in the other.
+    /// Returns whether both directories may be on one machine. If not, neither contains the other.
     pub fn may_share_machine(self, other: Self) -> bool {
         self.number() >> Self::DIRECTORY_BITS == other.number() >> Self::DIRECTORY_BITS
     }
 }
 
-/// Metadata of one path. `None` is 'this store does not know', never 'there is none'.
+/// Metadata of one path. `None` means unknown to the store, not absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metadata {
-    /// What the path is.
+    /// Kind of the path.
     pub kind: FileKind,
     /// Whether an entry of a listing is a symbolic link. All other fields describe its target, or the link itself if
     /// the target is out of reach. False if the store cannot detect links, and outside listings, where links are
@@ -140,15 +142,15 @@ pub struct Metadata {
     pub atime_ns: Option<i64>,
     /// Permission bits (`0o7777`).
     pub mode: Option<u32>,
-    /// The version of the content.
+    /// Version of the content.
     pub version: Option<VersionTag>,
-    /// A number that names the file in its store (an inode number); XRootD's stat shows it.
+    /// Number of the file within its store (an inode number); reported by XRootD's stat.
     pub file_id: Option<u64>,
-    /// The identity of a directory across stores; none for other kinds.
+    /// Identity of a directory across stores; `None` for other kinds.
     pub directory_id: Option<DirectoryId>,
-    /// Where the bytes are.
+    /// Where the data are.
     pub residency: Residency,
-    /// The digests the store has at hand for this version, without reading the file.
+    /// Digests of this version that are known without reading the file.
     pub digests: Digests,
 }
 
@@ -171,23 +173,23 @@ impl Metadata {
         }
     }
 
-    /// Whether this is a directory.
+    /// Returns whether this is a directory.
     pub fn is_directory(&self) -> bool {
         self.kind == FileKind::Directory
     }
 
-    /// Last change of the content in whole seconds since the Unix epoch, rounded down; 0 where unknown.
+    /// Returns the last change of the content in whole seconds since the Unix epoch, rounded down; 0 if unknown.
     pub fn mtime_s(&self) -> i64 {
         self.mtime_ns.unwrap_or(0).div_euclid(1_000_000_000)
     }
 }
 
-/// Room in a store, in bytes.
+/// Space of a store in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// All there is.
+    /// Total space.
     pub total: u64,
-    /// What a new file may take.
+    /// Space available to new files.
     pub free: u64,
 }
 

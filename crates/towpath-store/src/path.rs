@@ -1,14 +1,14 @@
-//! Paths inside a store: absolute, normal, and bytes.
+//! Paths within a store: absolute, normalized byte strings.
 
 use std::fmt;
 
-/// The longest path a store accepts, in bytes (Linux `PATH_MAX` less its NUL).
+/// Maximum length of a path in bytes (Linux `PATH_MAX` minus its NUL).
 pub const MAX_PATH_BYTES: usize = 4095;
-/// The longest component, in bytes (Linux `NAME_MAX`).
+/// Maximum length of a component in bytes (Linux `NAME_MAX`).
 pub const MAX_NAME_BYTES: usize = 255;
 
-/// An absolute path in a store, normalized: it starts with `/`, has no empty, `.` or `..` component and no trailing slash
-/// (the root alone is `/`). Names are bytes, because file names of the field are; no encoding is assumed.
+/// An absolute, normalized path in a store: it starts with `/`, and has no empty, `.` or `..` component and no trailing
+/// slash (except the root `/`). Names are bytes without an assumed encoding, as in the file systems of the field.
 ///
 /// ```
 /// use towpath_store::StorePath;
@@ -19,30 +19,31 @@ pub const MAX_NAME_BYTES: usize = 255;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StorePath(Box<[u8]>);
 
-/// Why bytes are no [`StorePath`].
+/// Why bytes are not a valid [`StorePath`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// The path does not start with `/`.
     #[error("the path is not absolute: it must start with /")]
     Relative,
-    /// A `..` component; it is refused rather than resolved, so that no reading of it can leave the root.
+    /// The path has a `..` component; it is rejected rather than resolved, so that it cannot leave the root under any
+    /// interpretation.
     #[error("the path has a `..` component")]
     Parent,
-    /// A NUL byte.
+    /// The path has a NUL byte.
     #[error("the path has a NUL byte")]
     Nul,
-    /// Longer than [`MAX_PATH_BYTES`], or a component longer than [`MAX_NAME_BYTES`].
+    /// The path is longer than [`MAX_PATH_BYTES`], or a component is longer than [`MAX_NAME_BYTES`].
     #[error("the path is longer than {MAX_PATH_BYTES} bytes, or one of its names than {MAX_NAME_BYTES}")]
     TooLong,
 }
 
 impl StorePath {
-    /// The root of the store.
+    /// Returns the root of the store.
     pub fn root() -> Self {
         Self(Box::from(*b"/"))
     }
 
-    /// Normalizes an absolute path: slashes collapse, `.` vanishes, a trailing slash is dropped, `..` is refused.
+    /// Normalizes an absolute path: collapses slashes, removes `.` and a trailing slash, rejects `..`.
     ///
     /// # Errors
     /// [`PathError`] describes the invalid bytes.
@@ -63,32 +64,32 @@ impl StorePath {
         Ok(Self(normal.into()))
     }
 
-    /// The path as bytes, with its leading slash.
+    /// Returns the path as bytes, with its leading slash.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The path without its leading slash: empty for the root. What `openat` wants.
+    /// Returns the path without its leading slash, as for `openat`; empty for the root.
     pub fn relative(&self) -> &[u8] {
         &self.0[1..]
     }
 
-    /// Whether this is the root.
+    /// Returns whether this is the root.
     pub fn is_root(&self) -> bool {
         self.0.len() == 1
     }
 
-    /// The names from the root down; none for the root.
+    /// Iterates over the names from the root down; empty for the root.
     pub fn components(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.relative().split(|b| *b == b'/').filter(|name| !name.is_empty())
     }
 
-    /// The last name; none for the root.
+    /// Returns the last name; `None` for the root.
     pub fn name(&self) -> Option<&[u8]> {
         self.components().next_back()
     }
 
-    /// The directory that holds this path; none for the root.
+    /// Returns the parent directory; `None` for the root.
     pub fn parent(&self) -> Option<Self> {
         if self.is_root() {
             return None;
@@ -97,10 +98,10 @@ impl StorePath {
         Some(Self(self.0[..slash.max(1)].into()))
     }
 
-    /// The path of `name` in this directory.
+    /// Returns the path of `name` in this directory.
     ///
     /// # Errors
-    /// [`PathError`] if `name` is not one normal component.
+    /// [`PathError`] if `name` is not a single normal component.
     pub fn join(&self, name: &[u8]) -> Result<Self, PathError> {
         match name {
             b".." => return Err(PathError::Parent),
@@ -114,7 +115,8 @@ impl StorePath {
         Ok(Self(joined.into()))
     }
 
-    /// Whether `self` is `prefix` or lies below it, by whole components: `/foo/bar` holds `/foo/bar/x`, not `/foo/bargain`.
+    /// Returns whether `self` is `prefix` or a descendant of it, by whole components: `/foo/bar` contains `/foo/bar/x`,
+    /// not `/foo/bargain`.
     pub fn is_within(&self, prefix: &Self) -> bool {
         match self.0.strip_prefix(&*prefix.0) {
             Some(rest) => prefix.is_root() || rest.is_empty() || rest[0] == b'/',
@@ -135,13 +137,14 @@ fn push_name(path: &mut Vec<u8>, name: &[u8]) -> Result<(), PathError> {
     Ok(())
 }
 
-/// Whether a terminal obeys a character rather than shows it: control characters, and those that turn the direction of writing. (Marks of direction,
-/// U+200E and U+200F, turn nothing, and are usual in names.)
+/// Returns whether a terminal interprets a character rather than displays it: control characters, and those that change
+/// the writing direction. (The marks U+200E and U+200F do not change it, and are common in names.)
 pub fn is_obeyed(c: char) -> bool {
     c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A name or path as people see it: bytes that are not UTF-8, and characters that a terminal [obeys](is_obeyed), are shown escaped.
+/// Displays a name or path with escapes for bytes that are not UTF-8 and for characters that a terminal
+/// [interprets](is_obeyed).
 #[derive(Debug, Clone, Copy)]
 pub struct Printable<'a>(pub &'a [u8]);
 

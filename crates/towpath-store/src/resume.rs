@@ -1,27 +1,28 @@
-//! The name under which an upload that broke off is found again.
+//! The key of a resumable upload.
 
 use std::{fmt, str::FromStr};
 
 use towpath_proto::checksum::{Algorithm, Hasher};
 
-/// The most extents that [`crate::WriteHandle::present`] gives: more than any number of writers leave, and few enough for one answer over a network.
+/// Maximum number of extents returned by [`crate::WriteHandle::present`]: more than any realistic number of writers
+/// leaves, and few enough for one response over a network.
 pub const MAX_PRESENT_EXTENTS: usize = 2048;
 
-/// Names an upload that can be taken up again. It stands for one version of one source and one destination, and the caller makes it
-/// from these, so that another run of the same program finds what the first one left. It prints as 32 hexadecimal digits.
+/// Identifies a resumable upload. The caller derives it from one version of one source and from one destination, so
+/// that a later run of the program finds the data of an earlier one. It prints as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ResumeKey([u8; Self::BYTES]);
 
-/// The text is not 32 hexadecimal digits.
+/// The text does not have 32 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a resume key has 32 hexadecimal digits")]
 pub struct InvalidResumeKey;
 
 impl ResumeKey {
-    /// The length of a key in bytes.
+    /// Length of a key in bytes.
     pub const BYTES: usize = 16;
 
-    /// The key of these bytes.
+    /// Creates a key from its bytes.
     pub const fn new(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
@@ -40,7 +41,7 @@ impl ResumeKey {
         Self(*first.expect("a SHA-256 is longer than a key"))
     }
 
-    /// Its bytes.
+    /// Returns its bytes.
     pub const fn bytes(self) -> [u8; Self::BYTES] {
         self.0
     }

@@ -1,9 +1,10 @@
 //! Retries: the delay before each one, and how many and how long.
 //!
-//! [`Backoff`] computes delays that double after each failure in a row. [`RetryBudget`] limits the retries of one operation
-//! by number and time, and states both in the error when the budget is spent. Neither sleeps nor reads a clock.
+//! [`Backoff`] computes delays that double after each failure in a row. [`RetryBudget`] limits the retries of one
+//! operation by number and time, and states both in the error when the budget is spent. Neither sleeps nor reads a
+//! clock.
 //!
-//! Not here: whether an operation may be retried at all, which depends on the protocol.
+//! Not included: the decision whether an operation may be retried at all, which depends on the protocol.
 
 use std::time::Duration;
 
@@ -35,8 +36,8 @@ impl Backoff {
         self.first.saturating_mul(1 << doublings).min(self.max)
     }
 
-    /// Counts a failure and returns a delay between one half and all of the delay of [`Self::fail`], so that clients that
-    /// failed together do not retry together. `random` is a uniformly distributed number.
+    /// Counts a failure and returns a delay between one half and all of the delay of [`Self::fail`], so that clients
+    /// that failed together do not retry together. `random` is a uniformly distributed number.
     pub fn fail_jittered(&mut self, random: u64) -> Duration {
         let delay = self.fail();
         delay / 2 + delay.mul_f64((random % 1024) as f64 / 2048.0)

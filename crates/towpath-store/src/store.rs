@@ -1,11 +1,12 @@
-//! The trait that everything which holds bytes implements, and the two handles it gives out.
+//! The trait that all stores implement, and its read and write handles.
 //!
 //! Rules that hold for every method, and that the conformance suite (`towpath-testkit`) checks:
 //! - No method has a default body: a wrapper that forgets one does not compile.
-//! - Cancellation is dropping the future. After it no handle, lock or temporary file is left behind. A call that changes something
-//!   may have begun, and still take effect a little later: wholly or not at all, a [`WriteHandle::write`] also in part.
-//! - Reads, listings and questions may be repeated at will; each other method says what a repetition does.
-//! - An error says what happened ([`crate::Fault`]) and whose fault it is ([`crate::Blame`]).
+//! - Cancellation is dropping the future. No handle, lock or temporary file is left behind. A modifying call may have
+//!   begun, and may still take effect a little later: completely or not at all; a [`WriteHandle::write`] also
+//!   partially.
+//! - Reads, listings and queries may be repeated; every other method documents the effect of a repetition.
+//! - An error states what happened ([`crate::Fault`]) and who has to act ([`crate::Blame`]).
 
 use std::{fmt, fs::File, sync::Arc};
 
@@ -16,47 +17,48 @@ use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Digests, Extent};
 
 use crate::{Caller, Error, Fault, Metadata, Result, ResumeKey, Space, StorePath, VersionTag};
 
-/// Something that holds files and directories under a root.
+/// A tree of files and directories under a root.
 #[async_trait]
 pub trait Store: Send + Sync + fmt::Debug {
-    /// What this store can do at all, known before a transfer starts.
+    /// Returns what this store supports; known before a transfer starts.
     fn capabilities(&self) -> Capabilities;
 
-    /// Returns the metadata of a path. Digests are included only if they are at hand; none is computed.
+    /// Returns the metadata of a path. Digests are included only if they are known without computation.
     async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata>;
 
-    /// The entries of one directory, in no order, as a stream of batches. The stream holds at most a few batches at once,
-    /// however large the directory; it reads on only as it is polled.
+    /// Returns the entries of one directory, in any order, as a stream of batches. The stream holds at most a few
+    /// batches, however large the directory is, and reads on only when polled.
     fn list(&self, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing;
 
-    /// Opens a file for reading. A store far away may open lazily: then an error about the path comes with the handle's first use.
+    /// Opens a file for reading. A remote store may open lazily: an error about the path is then returned by the first
+    /// use of the handle.
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>>;
 
-    /// Starts a new file, invisible under its name until [`WriteHandle::commit`].
-    /// Repeating it starts another one; of two commits of one name the later wins or, with [`Overwrite::Refuse`], fails.
+    /// Starts a new file, which is not visible until [`WriteHandle::commit`]. A repetition starts another file; of two
+    /// commits to one path the later wins or, with [`Overwrite::Refuse`], fails.
     async fn create(&self, caller: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>>;
 
-    /// Opens an existing file for changes in place, visible at once. Needs [`Capabilities::update`].
+    /// Opens an existing file for updates in place, which are visible immediately. Needs [`Capabilities::update`].
     async fn update(&self, caller: &Caller, path: &StorePath) -> Result<Arc<dyn WriteHandle>>;
 
-    /// Makes a directory. With `parents`, missing parents too, and an existing directory is no error.
+    /// Creates a directory. With `parents`, missing parents are created too, and an existing directory is not an error.
     async fn make_directory(&self, caller: &Caller, path: &StorePath, parents: bool, mode: Option<u32>) -> Result<()>;
 
-    /// Removes a file (or anything that is no directory). Repeated, it fails with `NotFound`.
+    /// Removes a file (or anything that is not a directory). A repetition fails with `NotFound`.
     async fn remove_file(&self, caller: &Caller, path: &StorePath) -> Result<()>;
 
-    /// Removes an empty directory. Repeated, it fails with `NotFound`.
+    /// Removes an empty directory. A repetition fails with `NotFound`.
     async fn remove_directory(&self, caller: &Caller, path: &StorePath) -> Result<()>;
 
-    /// Removes a directory with all that it holds, as far as possible; links in it are removed, not followed. Repeated, it fails
-    /// with `NotFound`. Needs [`Capabilities::remove_tree`].
+    /// Removes a directory with its contents, as far as possible; links in it are removed, not followed. A repetition
+    /// fails with `NotFound`. Needs [`Capabilities::remove_tree`].
     async fn remove_tree(&self, caller: &Caller, path: &StorePath) -> Result<()>;
 
-    /// Gives a file or directory another name in the same store, in one step. Repeated, it fails with `NotFound`.
+    /// Renames a file or directory within the store, in one step. A repetition fails with `NotFound`.
     async fn rename(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()>;
 
-    /// Copies one file inside the store, with its mode, known digests and user attributes; the copy becomes visible whole.
-    /// Needs [`Capabilities::copy`].
+    /// Copies one file within the store, with its mode, known digests and user attributes; the copy becomes visible
+    /// only when it is complete. Needs [`Capabilities::copy`].
     async fn copy(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()>;
 
     /// Changes mode, time or size of a path. Idempotent. A new size invalidates the known digests; a new time alone
@@ -64,9 +66,10 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// no effect, but a remote store may probe the server's capabilities ([`Self::capabilities`]).
     async fn change(&self, caller: &Caller, path: &StorePath, changes: Changes) -> Result<()>;
 
-    /// The digest of a whole file: the known one, or one computed by reading the file, which is then kept where the store can.
-    /// `progress` is called now and then with the bytes read so far; not if the digest comes from another call that computes it already. A store that
-    /// reads the file over a network for it calls it with 0 before, so that the caller can drop the future in time; one whose server computes it does not call it.
+    /// Returns the digest of a whole file: the known one, or one computed by reading the file, which is then stored if
+    /// the store can. `progress` is called from time to time with the bytes read so far, but not if a concurrent call
+    /// already computes the digest. A store that reads the file over a network first calls it with 0, so that the
+    /// caller can drop the future in time; one whose server computes the digest does not call it.
     async fn digest(
         &self,
         caller: &Caller,
@@ -75,12 +78,12 @@ pub trait Store: Send + Sync + fmt::Debug {
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<Digest>;
 
-    /// The user attributes of a path, names and values. Needs [`Capabilities::attributes`]. A store that cannot bound what a path has
-    /// fails with `TooLarge` beyond 2 MiB.
+    /// Returns the names and values of the user attributes of a path. Needs [`Capabilities::attributes`]. A store that
+    /// does not limit their number fails with `TooLarge` beyond 2 MiB.
     async fn attributes(&self, caller: &Caller, path: &StorePath) -> Result<Vec<(Bytes, Bytes)>>;
 
-    /// Sets one user attribute, or removes it (`None`; `AttributeNotFound` if there is none). With `create` an existing one is refused.
-    /// Names are at most 248 bytes and values 64 KiB, as XRootD has it.
+    /// Sets a user attribute, or removes it (`None`; `AttributeNotFound` if it does not exist). With `create` an
+    /// existing one is an error. Names have at most 248 bytes and values 64 KiB, as in XRootD.
     async fn set_attribute(
         &self,
         caller: &Caller,
@@ -90,17 +93,17 @@ pub trait Store: Send + Sync + fmt::Debug {
         create: bool,
     ) -> Result<()>;
 
-    /// Room where `path` lies.
+    /// Returns the space of the file system that contains `path`.
     async fn space(&self, caller: &Caller, path: &StorePath) -> Result<Space>;
 }
 
-/// One version of a file, open for reading. All methods may be used from many tasks at once.
+/// An open file for reading, pinned to one version. All methods may be called concurrently.
 ///
-/// A read that meets another version than the one that was opened fails with `Changed`; it never mixes two. Unless it was opened to
-/// follow the file ([`OpenOptions::follows`]).
+/// A read that finds another version than the opened one fails with `Changed`; it never mixes two, unless the handle
+/// was opened to follow the file ([`OpenOptions::follows`]).
 #[async_trait]
 pub trait ReadHandle: Send + Sync + fmt::Debug {
-    /// Metadata of the version that is open.
+    /// Returns the metadata of the opened version.
     async fn metadata(&self) -> Result<Metadata>;
 
     /// Reads `length` bytes at `offset`; less only at the end of the file, empty at or past it. A read past the end
@@ -108,37 +111,37 @@ pub trait ReadHandle: Send + Sync + fmt::Debug {
     /// of that version. The caller bounds `length`, which is the memory that the read takes.
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes>;
 
-    /// As [`Self::read`], appended to the caller's buffer.
+    /// Like [`Self::read`], appended to the caller's buffer.
     async fn read_into(&self, offset: u64, length: usize, buffer: Vec<u8>) -> Result<Vec<u8>>;
 
-    /// As [`Self::read_into`], but only if it can be done without waiting (page cache, memory): `None` if it cannot, and then
-    /// the buffer is as it was. The number of bytes appended otherwise. A store may also decline a length that would keep the
-    /// calling thread too long.
+    /// Like [`Self::read_into`], if possible without waiting (page cache, memory). Returns the number of bytes
+    /// appended, or `None` with an unchanged buffer. A store may also decline a length that would occupy the calling
+    /// thread for too long.
     fn read_now(&self, offset: u64, length: usize, buffer: &mut Vec<u8>) -> Option<Result<usize>>;
 
-    /// Fills many places, all from the version that was opened, if it can be done without waiting: `None` if it cannot, or would
-    /// keep the calling thread too long. If any range passes the end of the file all fails with `InvalidArgument`. Unless all went
-    /// well, the content of the places means nothing.
+    /// Fills many buffers from the opened version, if possible without waiting; `None` if not, or if it would occupy
+    /// the calling thread for too long. If any range exceeds the end of the file, the call fails with
+    /// `InvalidArgument`. The buffers are valid only after complete success.
     fn read_vector_now(&self, places: &mut [Place<'_>]) -> Option<Result<()>>;
 
-    /// Reads many ranges; they may lie anywhere and overlap. Each result comes with the index of its range, in any order, and has its
-    /// own fate; a range that passes the end of the file fails with `InvalidArgument`. The caller bounds the ranges: a result takes
-    /// the memory of its range, and a store reads few results ahead of those that were taken.
+    /// Reads many ranges, which may overlap and be in any order. Each result comes with the index of its range, in any
+    /// order, and succeeds or fails on its own; a range beyond the end of the file fails with `InvalidArgument`. The
+    /// caller limits the ranges: a result takes the memory of its range, and a store reads only a few results ahead.
     fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_>;
 
     /// Returns the content of a file of unknown length from start to end; [`Self::metadata`] and all reads of such a
     /// file fail with `Unsupported`. `None` for any other file.
     async fn stream(&self) -> Result<Option<ContentStream>>;
 
-    /// The open local file, where there is one, for `sendfile` and its like. It stays the version that was opened.
+    /// Returns the open local file, if there is one, for `sendfile` and the like. It stays the opened version.
     fn local_file(&self) -> Option<Arc<File>>;
 
-    /// Fails with `Changed` if the file is no longer the version that was opened. For users of [`Self::local_file`]; the
-    /// reads above check by themselves. Never waits on the network.
+    /// Returns `Changed` if the file no longer has the opened version. For users of [`Self::local_file`]; the reads
+    /// above check it themselves. Never waits for the network.
     fn check_version(&self) -> Result<()>;
 }
 
-/// A file being written. All methods may be used from many tasks at once, pieces in any order.
+/// An open file for writing. All methods may be called concurrently, with pieces in any order.
 ///
 /// Dropping the handle without [`Self::commit`] leaves nothing visible, and no data unless the upload has a
 /// [`CreateOptions::resume`] (for [`Store::update`]: written data stay).
@@ -154,16 +157,16 @@ pub trait WriteHandle: Send + Sync + fmt::Debug {
     /// After the end of the upload it may fail with `HandleNotOpen`.
     async fn present(&self) -> Result<Vec<Extent>>;
 
-    /// Reads written data back, like [`ReadHandle::read`].
+    /// Reads written data, like [`ReadHandle::read`].
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes>;
 
-    /// Cuts or extends the file to `size` bytes. Idempotent.
+    /// Truncates or extends the file to `size` bytes. Idempotent.
     async fn set_size(&self, size: u64) -> Result<()>;
 
     /// Flushes written data to stable storage, according to the store's policy.
     async fn sync(&self) -> Result<()>;
 
-    /// Metadata of the file as written so far.
+    /// Returns the metadata of the file as written so far.
     async fn metadata(&self) -> Result<Metadata>;
 
     /// Verifies the file against `expected`, makes it durable and visible under its name in one step, and returns its
@@ -178,15 +181,15 @@ pub trait WriteHandle: Send + Sync + fmt::Debug {
     async fn abort(&self) -> Result<()>;
 }
 
-/// The batches of a listing.
+/// Batches of a listing.
 pub type Listing = BoxStream<'static, Result<Vec<Entry>>>;
 
 /// Results of a vector read: the index of the requested range, and its bytes.
 pub type VectorReads<'a> = BoxStream<'a, (usize, Result<Bytes>)>;
 
-/// The content of a file of unknown length, which comes once.
+/// The content of a file of unknown length, which can be read once.
 pub struct ContentStream {
-    /// Pieces in order, none empty. It fails if the connection is lost.
+    /// Non-empty pieces in order. Fails if the connection is lost.
     pub pieces: BoxStream<'static, Result<Bytes>>,
     /// Digests of the whole file that the storage announced at the start.
     pub digests: Digests,
@@ -196,10 +199,10 @@ pub struct ContentStream {
 }
 
 impl ContentStream {
-    /// Returns the content of `file`, whose metadata or first read failed with `error`, as a stream.
+    /// Returns the content of `file` as a stream, after its metadata or first read failed with `error`.
     ///
     /// # Errors
-    /// `error` itself, unless it is `Unsupported` and the file is one of unknown length; those of [`ReadHandle::stream`].
+    /// `error` itself, unless it is `Unsupported` and the file has unknown length; errors of [`ReadHandle::stream`].
     pub async fn instead_of(error: Error, file: &dyn ReadHandle) -> Result<Self> {
         match error.fault() {
             Fault::Unsupported => file.stream().await?.ok_or(error),
@@ -220,11 +223,11 @@ impl fmt::Debug for ContentStream {
     }
 }
 
-/// One entry of a directory.
+/// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name: one component, without slashes. A bucket may have names that [`StorePath::join`] refuses (empty, `.`, `..`, too long): they
-    /// are there, and cannot be used.
+    /// A single path component. A bucket may have names that [`StorePath::join`] rejects (empty, `.`, `..`, too long):
+    /// they are listed but cannot be used.
     pub name: Bytes,
     /// Its metadata as requested by [`ListOptions`]; the kind is always valid.
     pub metadata: Metadata,
@@ -233,52 +236,52 @@ pub struct Entry {
 /// The metadata to return in a listing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ListOptions {
-    /// Size, times and mode of each entry, not only name and kind.
+    /// Size, times and mode of each entry, in addition to name and kind.
     pub metadata: bool,
-    /// Known digests of each entry too.
+    /// Known digests of each entry.
     pub digests: bool,
 }
 
-/// How to open a file for reading.
+/// Options for opening a file for reading.
 #[derive(Debug, Clone, Default)]
 pub struct OpenOptions {
-    /// The only version that will do; another fails with `Changed`.
+    /// The required version; any other fails with `Changed`.
     pub version: Option<VersionTag>,
-    /// The caller reads all of the file and compares it with the known digests itself. If there are any, a store far away may then
-    /// leave out the checksums of the single ranges.
+    /// The caller reads the whole file and compares it with the known digests itself. If there are any, a remote store
+    /// may then omit the checksums of single ranges.
     pub verifies_digests: bool,
     /// Reads return the current content of the file instead of the opened version: they reach appended data, and do
     /// not fail with `Changed`. Ignored by stores without support.
     pub follows: bool,
 }
 
-/// What to do about an existing file.
+/// The treatment of an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overwrite {
     /// Fail with `AlreadyExists`.
     #[default]
     Refuse,
-    /// Take its place, in one step.
+    /// Replace it atomically.
     Replace,
 }
 
-/// How to start a new file.
+/// Options for a new file.
 #[derive(Debug, Clone, Default)]
 pub struct CreateOptions {
-    /// What to do about an existing file.
+    /// Treatment of an existing file.
     pub overwrite: Overwrite,
-    /// Make missing parent directories.
+    /// Whether to create missing parent directories.
     pub parents: bool,
-    /// Permission bits; the store's default if none.
+    /// Permission bits; `None` for the store's default.
     pub mode: Option<u32>,
-    /// How large the file will be, if that is known: lets a store refuse for lack of space before the first byte. A file that is shorter in the end, or
-    /// a large one that is longer, may be refused.
+    /// Expected size, if known: a store can then report lack of space before the first byte. A store may reject a file
+    /// that ends up shorter, or a large one that ends up longer.
     pub size_hint: Option<u64>,
     /// The modification time of the later [`Expectation::mtime_ns`], if it is known already: some stores need it
     /// first.
     pub mtime_ns: Option<i64>,
-    /// Digests wanted beyond those that the store keeps by itself. Ones that cannot be combined from parts (MD5, SHA-256)
-    /// come out only if the pieces arrive in order.
+    /// Digests to compute in addition to those that the store always stores. Those that cannot be combined from parts
+    /// (MD5, SHA-256) are available only if pieces arrive in order.
     pub digests: Algorithms,
     /// The upload is resumable: written data stay, invisible, when its handle is dropped, for instance because the
     /// network was lost or the process was killed. The next upload by the same caller with the same key and
@@ -288,19 +291,20 @@ pub struct CreateOptions {
     pub resume: Option<ResumeKey>,
 }
 
-/// What a finished upload must be, or it does not become visible.
+/// The expected properties of a finished upload. An upload that differs does not become visible.
 #[derive(Debug, Clone, Default)]
 pub struct Expectation {
-    /// Its exact size in bytes (`Truncated` otherwise).
+    /// Exact size in bytes; `Truncated` otherwise.
     pub size: Option<u64>,
-    /// Its digests (`ChecksumMismatch` otherwise). One that was not computed while writing is computed by reading the file.
+    /// Digests; `ChecksumMismatch` otherwise. A digest that was not computed during the upload is computed by reading
+    /// the file.
     pub digests: Digests,
-    /// The modification time to give it, in nanoseconds since the Unix epoch; of no effect without [`Capabilities::set_mtime`].
+    /// Modification time to set, in nanoseconds since the Unix epoch; ignored without [`Capabilities::set_mtime`].
     pub mtime_ns: Option<i64>,
 }
 
 impl Expectation {
-    /// Compares the size with the one promised, if one was.
+    /// Compares the size with the expected one, if any.
     ///
     /// # Errors
     /// `Truncated`.
@@ -314,7 +318,7 @@ impl Expectation {
         }
     }
 
-    /// Compares those of `digests` that were promised.
+    /// Compares `digests` with the expected ones.
     ///
     /// # Errors
     /// `ChecksumMismatch`.
@@ -329,18 +333,18 @@ impl Expectation {
     }
 }
 
-/// Changes to the metadata of a path; `None` leaves a thing as it is.
+/// Changes to the metadata of a path; `None` keeps a property.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Changes {
     /// Permission bits.
     pub mode: Option<u32>,
     /// Modification time in nanoseconds since the Unix epoch.
     pub mtime_ns: Option<i64>,
-    /// Size in bytes, for files: cut or extended with zeros.
+    /// Size in bytes, for files: truncated, or extended with zeros.
     pub size: Option<u64>,
 }
 
-/// A piece of a file: `length` bytes from `offset`.
+/// A range of a file: `length` bytes at `offset`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ByteRange {
     /// First byte.
@@ -350,32 +354,32 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// The first byte after it; saturates at the end of the number range.
+    /// Returns the end of the range, exclusive; saturates at the maximum.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.length as u64)
     }
 }
 
-/// A place in memory for the bytes of a file from `offset` on, as many as the buffer is long.
+/// A buffer to fill with the bytes of a file at `offset`; its length is the number of bytes.
 #[derive(Debug)]
 pub struct Place<'a> {
-    /// First byte of the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// Where the bytes go.
+    /// The buffer.
     pub buffer: &'a mut [u8],
 }
 
 impl Place<'_> {
-    /// The first byte of the file after it; saturates at the end of the number range.
+    /// Returns the end of the range in the file, exclusive; saturates at the maximum.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.buffer.len() as u64)
     }
 }
 
-/// The bytes of one read that cost nothing beside them, and still stay in a processor's cache.
+/// Length of a read in bytes at which the overhead per call is negligible, and the data still fit into the CPU cache.
 pub const READ_BYTES: usize = 2 << 20;
 
-/// What a store can do. A face answers 'unsupported' from this, and a mover plans by it.
+/// What a store supports. A face reports other operations as unsupported, and a mover plans accordingly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
     /// Files can be created, renamed and removed.
@@ -384,25 +388,25 @@ pub struct Capabilities {
     pub write_any_order: bool,
     /// Existing files can be changed in place.
     pub update: bool,
-    /// Directories can be removed with all that they hold in one request.
+    /// Directories can be removed with their contents in one request.
     pub remove_tree: bool,
     /// Files can be renamed in one step.
     pub rename: bool,
-    /// Files can be copied inside the store without their bytes coming out.
+    /// Files can be copied within the store without transferring their data.
     pub copy: bool,
-    /// User attributes are kept.
+    /// User attributes are supported.
     pub attributes: bool,
-    /// Modification times can be set, as far as is known: a remote store may find out only with its first request.
+    /// Modification times can be set, as far as known: a remote store may find out only with its first request.
     pub set_mtime: bool,
     /// Maximum useful length in bytes of each of many concurrent reads: [`READ_BYTES`], or more if each has its own
     /// connection.
     pub read_bytes: usize,
-    /// The most ranges worth sending in one vector read.
+    /// Maximum useful number of ranges in one vector read.
     pub vector_ranges: usize,
-    /// The longest range in a vector read, in bytes.
+    /// Maximum length of a range in a vector read in bytes.
     pub vector_range_bytes: usize,
-    /// Digests the store can answer for a whole file.
+    /// Digests that the store can compute for a whole file.
     pub digests: Algorithms,
-    /// Uploads that broke off can be taken up again ([`CreateOptions::resume`]).
+    /// Interrupted uploads can be resumed ([`CreateOptions::resume`]).
     pub resume: bool,
 }

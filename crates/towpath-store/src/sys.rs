@@ -1,5 +1,5 @@
-//! The seams: every clock, chance, socket and file of towpath comes from here, and clippy refuses them elsewhere.
-//! It is what lets a test put a fault or a virtual clock in their place.
+//! The only access to clocks, random numbers, sockets and files of the host; clippy rejects it elsewhere. Tests can
+//! therefore inject faults or a virtual clock.
 #![allow(clippy::disallowed_methods, reason = "this module is the one place that may call them")]
 
 pub mod clock;

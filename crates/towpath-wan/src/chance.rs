@@ -1,6 +1,7 @@
-//! Chance: a seeded generator, and the model that says which segments a link loses. The same seed gives the same losses.
+//! Random numbers: a seeded generator, and the loss model of a link. Equal seeds produce equal losses.
 
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): 64 bits of state, good enough to lose packets by.
+/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): 64 bits of state,
+/// sufficient for packet loss.
 #[derive(Debug, Clone)]
 pub(crate) struct Chance(u64);
 
@@ -16,27 +17,28 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from 0 (inclusive) to 1 (exclusive).
+    /// Returns a number from 0 (inclusive) to 1 (exclusive).
     pub(crate) fn unit(&mut self) -> f64 {
-        // The upper 53 bits are what a double can hold exactly.
+        // A double represents the upper 53 bits exactly.
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// True with the given probability; a probability of zero or less costs nothing.
+    /// Returns true with the given probability; a probability of zero or less does not advance the generator.
     pub(crate) fn strikes(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.unit() < probability
     }
 
-    /// From 0 to `limit`, both inclusive.
+    /// Returns a number from 0 to `limit`, both inclusive.
     pub(crate) fn up_to(&mut self, limit: u64) -> u64 {
         if limit == 0 { 0 } else { (self.unit() * (limit as f64 + 1.0)) as u64 }
     }
 }
 
-/// Loss in a chain of two states (Gilbert 1960): in the bad one every segment is lost, in the good one none.
+/// Loss by a Markov chain of two states (Gilbert 1960): every segment is lost in the bad state, and none in the good
+/// one.
 ///
-/// Its mean is the configured loss, and runs of losses have the configured mean length. Independent losses form runs
-/// of 1/(1 − loss) on average: shorter ones are impossible, so any shorter length gives that.
+/// The mean is the configured loss, and bursts have the configured mean length. Independent losses form bursts of 1/(1
+/// − loss) on average: shorter ones are impossible, so any smaller length results in independent losses.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Loss {
     enter_bad: f64,
@@ -45,7 +47,7 @@ pub(crate) struct Loss {
 }
 
 impl Loss {
-    /// `probability` from 0 to 1; `burst` is the mean number of segments lost in a row.
+    /// Creates the model. `probability` is from 0 to 1; `burst` is the mean number of consecutive losses.
     pub(crate) fn new(probability: f64, burst: f64) -> Self {
         if probability <= 0.0 {
             return Self::default();
@@ -54,12 +56,12 @@ impl Loss {
             return Self { enter_bad: 1.0, stay_bad: 1.0, is_bad: false };
         }
         let leave_bad = 1.0 / burst.max(1.0 / (1.0 - probability));
-        // In balance as many leave the bad state as enter it: p · leave = (1 − p) · enter.
+        // In equilibrium the transitions balance: p · leave = (1 − p) · enter.
         let enter_bad = leave_bad * probability / (1.0 - probability);
         Self { enter_bad, stay_bad: 1.0 - leave_bad, is_bad: false }
     }
 
-    /// Whether the next segment is lost.
+    /// Returns whether the next segment is lost.
     pub(crate) fn strikes(&mut self, chance: &mut Chance) -> bool {
         self.is_bad = chance.strikes(if self.is_bad { self.stay_bad } else { self.enter_bad });
         self.is_bad
@@ -70,7 +72,7 @@ impl Loss {
 mod tests {
     use super::*;
 
-    /// The share of segments lost, and the mean length of a row of losses, in a million segments.
+    /// Returns the loss rate and the mean burst length over a million segments.
     fn measure(probability: f64, burst: f64) -> (f64, f64) {
         const SEGMENTS: u32 = 1_000_000;
         let (mut chance, mut loss) = (Chance::new(7), Loss::new(probability, burst));

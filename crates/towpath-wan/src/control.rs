@@ -23,74 +23,76 @@ use crate::{Error, LinkName, LinkSettings, Report, Wan};
 
 const DIRECTORY: &str = "/run/towpath-wan";
 
-/// What the name of an emulator begins with that has none but its process's number.
+/// Prefix of the names of unnamed emulators; the number of the process follows.
 const OWN_PREFIX: &str = "run-";
 
-/// A request is a few hundred bytes, a report of 64 hosts 2 MiB.
+/// Maximum length of a line in bytes. A request has a few hundred bytes, a report of 64 hosts 2 MiB.
 const MAX_LINE_BYTES: u64 = 16 << 20;
 
-/// Both sides are on this machine: longer than this only a stopped process takes.
+/// Timeout of a request. Both ends are on this machine, so only a stopped process takes longer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A request to a running emulator.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// All that it knows.
+    /// Requests all settings and counters.
     Report,
     /// [`Wan::set`].
     Set(LinkName, LinkSettings),
     /// [`Wan::outage`].
     Outage(LinkName, Duration),
-    /// To end, with all that runs in its hosts.
+    /// Stops the emulator and everything that runs in its hosts.
     Stop,
 }
 
-/// What it says.
+/// The response of an emulator.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// To [`Request::Report`].
+    /// Response to [`Request::Report`].
     Report(Box<Report>),
-    /// It was done.
+    /// The request was carried out.
     Done,
-    /// It was not, and why.
+    /// The request failed, for this reason.
     Refused(String),
 }
 
-/// A running emulator's ear.
+/// The control socket of a running emulator.
 #[derive(Debug)]
 pub struct Control {
     listener: UnixListener,
     path: PathBuf,
-    /// Held as long as this is.
+    /// The lock on the name, held while this exists.
     _lock: File,
 }
 
 impl Control {
-    /// Takes the name for this process.
+    /// Claims the name for this process.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is no name or another emulator has it; [`Error::Kernel`] if the socket cannot be made.
+    /// [`Error::Invalid`] if the name is invalid or used by another emulator; [`Error::Kernel`] if the socket cannot be
+    /// created.
     pub fn open(name: &str) -> Result<Self, Error> {
         let path = path(name)?;
         let made = DirBuilder::new().recursive(true).mode(0o700).create(DIRECTORY);
         made.map_err(Error::kernel(format!("make {DIRECTORY}")))?;
         let lock = lock(&path).map_err(Error::kernel(format!("take the name `{name}`")))?;
-        let lock = lock
-            .ok_or_else(|| Error::Invalid(format!("a WAN named `{name}` is up already; `towpath wan down` ends it")))?;
+        let lock = lock.ok_or_else(|| {
+            Error::Invalid(format!("a WAN named `{name}` is already running; `towpath wan down` stops it"))
+        })?;
         remove_abandoned(Path::new(DIRECTORY));
-        // Most often there is none.
+        // Usually there is none.
         let _ = rustix::fs::unlink(&path);
         let listener = UnixListener::bind(&path).map_err(Error::kernel(format!("listen on {}", path.display())))?;
         Ok(Self { listener, path, _lock: lock })
     }
 
-    /// Serves requests until a stop request. Its client waits for [`Stopped::confirm`], to be called when the emulator
+    /// Serves requests until a stop request, whose client waits for [`Stopped::confirm`]. Call that when the emulator
     /// is gone.
     ///
     /// # Errors
-    /// [`Error::Kernel`] if the socket fails; what a single caller does wrong is the caller's affair.
+    /// [`Error::Kernel`] if the socket fails. Errors of a single client do not end the service.
     pub fn serve(&self, wan: &Wan) -> Result<Stopped, Error> {
         loop {
             let (stream, _) = self.listener.accept().map_err(Error::kernel("accept on the control socket"))?;
@@ -120,29 +122,30 @@ pub fn own_name() -> String {
 
 /// Removes a socket and its lock, which the caller holds.
 fn remove(socket: &Path) {
-    // The socket first: the name is free as soon as its lock has no name any more. Another may have been quicker to clean up.
+    // The socket first: the name is free as soon as its lock file is unlinked. Another process may have cleaned up
+    // already.
     let _ = rustix::fs::unlink(socket);
     let _ = rustix::fs::unlink(lock_path(socket));
 }
 
-/// Removes from `directory` what killed emulators with a name of their own left there.
+/// Removes files of killed unnamed emulators from `directory`.
 fn remove_abandoned(directory: &Path) {
     for entry in directory.read_dir().into_iter().flatten().flatten() {
         let name = entry.file_name();
         let number = name.to_str().and_then(|name| name.strip_prefix(OWN_PREFIX)?.strip_suffix(".lock"));
-        // One that begins has its lock not quite yet.
+        // A starting emulator may not have its lock yet.
         if number.is_none_or(|number| number.parse::<u32>().is_err() || Path::new("/proc").join(number).exists()) {
             continue;
         }
         let socket = entry.path().with_extension("sock");
-        // If it can be had, its emulator is no more.
+        // If the lock is free, its emulator has ended.
         if let Ok(Some(_lock)) = lock(&socket) {
             remove(&socket);
         }
     }
 }
 
-/// The lock on the name of that socket; none if another holds it.
+/// Locks the name of that socket; `None` if another process holds the lock.
 fn lock(socket: &Path) -> io::Result<Option<File>> {
     let path = lock_path(socket);
     loop {
@@ -152,7 +155,8 @@ fn lock(socket: &Path) -> io::Result<Option<File>> {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // Who held it before may have removed it since it was opened: then it is no longer the one that others see.
+        // The previous holder may have unlinked the file since it was opened: then the lock is on a file that others no
+        // longer see.
         let held = rustix::fs::fstat(&file)?.st_ino;
         if rustix::fs::stat(&path).is_ok_and(|named| named.st_ino == held) {
             return Ok(Some(file));
@@ -170,9 +174,9 @@ fn lock_path(socket: &Path) -> PathBuf {
 pub struct Stopped(UnixStream);
 
 impl Stopped {
-    /// Says that everything is gone.
+    /// Confirms that everything is gone.
     pub fn confirm(self) {
-        // It may not have waited.
+        // The client may not have waited.
         let _ = write_line(&self.0, &Answer::Done);
     }
 }
@@ -193,14 +197,14 @@ fn refused(error: &Error) -> Answer {
     Answer::Refused(error.to_string())
 }
 
-/// Asks the emulator of that name.
+/// Sends a request to the emulator with that name.
 ///
 /// # Errors
-/// [`Error::Invalid`] if there is none, or it refuses; [`Error::Kernel`] if it cannot be reached.
+/// [`Error::Invalid`] if there is none, or it refuses the request; [`Error::Kernel`] if it cannot be reached.
 pub fn ask(name: &str, request: &Request) -> Result<Answer, Error> {
     let stream = UnixStream::connect(path(name)?).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            Error::Invalid(format!("no WAN named `{name}` is up; `towpath wan up` makes one"))
+            Error::Invalid(format!("no WAN named `{name}` is running; `towpath wan up` starts one"))
         }
         io::ErrorKind::PermissionDenied => Error::NeedsRoot,
         _ => Error::Kernel { doing: format!("reach the WAN `{name}`"), source },
@@ -216,11 +220,12 @@ pub fn ask(name: &str, request: &Request) -> Result<Answer, Error> {
     }
 }
 
-/// Where the socket of that name is. Names are of letters, digits, `-` and `_`, at most 64.
+/// Returns the path of the socket. Names consist of at most 64 letters, digits, `-` and `_`.
 fn path(name: &str) -> Result<PathBuf, Error> {
     let is_name = (1..=64).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
-    let invalid = || Error::Invalid(format!("`{name}` is no name of a WAN: letters, digits, - and _, at most 64"));
+    let invalid =
+        || Error::Invalid(format!("`{name}` is not a valid name of a WAN: letters, digits, - and _, at most 64"));
     is_name.then(|| Path::new(DIRECTORY).join(format!("{name}.sock"))).ok_or_else(invalid)
 }
 
@@ -279,7 +284,7 @@ mod tests {
             takers.into_iter().map(|taker| taker.join().unwrap()).collect()
         });
         assert_eq!(held.iter().flatten().count(), 1);
-        // Removed while another has it open: that one's lock is worth nothing.
+        // Unlinked while another process has it open: a lock on it must not count.
         rustix::fs::unlink(lock_path(&socket)).unwrap();
         assert!(take().is_some());
         drop(held);
@@ -293,7 +298,7 @@ mod tests {
         DirBuilder::new().create(&directory).unwrap();
         let left = |name: &str| {
             let socket = directory.join(name).with_extension("sock");
-            // The files stay.
+            // The files are left.
             drop(UnixListener::bind(&socket).unwrap());
             lock(&socket).unwrap().unwrap()
         };
@@ -306,7 +311,7 @@ mod tests {
         let entries = directory.read_dir().unwrap();
         let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
-        // This process may be about to take the lock of its own name.
+        // This process may be about to lock its own name.
         let mut stay: Vec<_> = ["lab", "run-4000000001", "run-x", &own_name()]
             .iter()
             .flat_map(|name| ["lock", "sock"].map(|kind| format!("{name}.{kind}")))

@@ -31,7 +31,8 @@ use crate::{
     segment::MAX_BYTES,
 };
 
-/// Smaller packets are copied: acknowledgements under way would each hold the room for a whole super-packet.
+/// Minimum size in bytes of a packet that keeps its read buffer. Smaller packets are copied, because acknowledgements
+/// in flight would each hold the memory of a super-packet.
 const MIN_WHOLE_BYTES: usize = MAX_BYTES / 2;
 
 /// Maximum number of packets read from one device before other devices and due packets.
@@ -41,16 +42,16 @@ const READS_IN_A_ROW: usize = 32;
 /// machine takes 100 to 300 µs from the timer to the thread. It spends the rest polling the devices.
 const MAX_LEAD_NS: u64 = 200_000;
 
-/// The least lateness is forgotten by so much with each wake-up by the timer, so that it follows a machine that gets slower.
+/// Increase of the minimum timer latency per wake-up, so that the estimate follows a machine that becomes slower.
 const LATENESS_CREEP_NS: u64 = 5_000;
 
-/// Highest priority: the engine needs little time, but immediately.
+/// Highest scheduling priority: the engine needs little CPU time, but without delay.
 const NICENESS: i32 = -20;
 
 /// Settings and counters of a link.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LinkReport {
-    /// Which.
+    /// The link.
     pub link: LinkName,
     /// Its current settings.
     pub settings: LinkSettings,
@@ -58,29 +59,30 @@ pub struct LinkReport {
     pub counters: LinkCounters,
 }
 
-/// How well the emulator keeps up.
+/// How well the emulator keeps up with the emulated network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineCounters {
-    /// Packets, super-packets counted once, handed to hosts.
+    /// Packets delivered to hosts, super-packets counted once.
     pub delivered_packets: u64,
-    /// By how much they were handed over too late, all together: lateness of the mean packet times their number.
+    /// Sum of the delivery delays beyond the due time: mean lateness times the number of packets.
     pub late_ns: u64,
-    /// The latest one.
+    /// Maximum lateness of a packet.
     pub latest_ns: u64,
-    /// Packets that a host's kernel did not take.
+    /// Packets that a host's kernel rejected.
     pub refused_packets: u64,
 }
 
-/// All that is known of links and engine.
+/// Settings and counters of links, network and engine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NetworkReport {
-    /// Pairs, then access links that do something.
+    /// Pairs, followed by access links that are not transparent.
     pub links: Vec<LinkReport>,
-    /// What reached no link.
+    /// Packets that did not reach a link.
     pub network: NetworkCounters,
-    /// How well the emulator keeps up: if lateness is not far below the delays, the figures say more about this machine than about the link.
+    /// How well the emulator keeps up: unless lateness is far below the delays, results reflect this machine more than
+    /// the link.
     pub engine: EngineCounters,
-    /// Hosts whose device was deleted, from inside: nothing goes to them or comes from them any more.
+    /// Hosts whose device was deleted from inside; they are disconnected.
     #[serde(default)]
     pub cut_off: Vec<HostIndex>,
 }
@@ -92,17 +94,17 @@ enum Request {
     Report(mpsc::Sender<NetworkReport>),
 }
 
-/// The running thread. It ends when this is dropped.
+/// The running engine thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    /// None once the engine is being dropped.
+    /// `None` while it is being dropped.
     requests: Option<mpsc::Sender<Request>>,
     wake: Arc<OwnedFd>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Engine {
-    /// Starts to carry packets between `devices`, one for each host of the network, in their order.
+    /// Starts carrying packets between `devices`, one for each host in order.
     pub(crate) fn start(network: Network, devices: Vec<OwnedFd>) -> Result<Self, Error> {
         let wake =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(Error::kernel("make an eventfd"))?;
@@ -124,12 +126,12 @@ impl Engine {
         Ok(Self { requests: Some(requests), wake, thread: Some(thread) })
     }
 
-    /// False if there is no such link.
+    /// Changes the settings of a link; returns false if it does not exist.
     pub(crate) fn set(&self, link: LinkName, settings: LinkSettings) -> Result<bool, Error> {
         self.ask(|answer| Request::Set(link, Box::new(settings), answer))
     }
 
-    /// An outage from now on. False if there is no such link.
+    /// Starts an outage of a link; returns false if it does not exist.
     pub(crate) fn outage(&self, link: LinkName, length: Duration) -> Result<bool, Error> {
         self.ask(|answer| Request::Outage(link, length, answer))
     }
@@ -151,18 +153,18 @@ impl Drop for Engine {
         self.requests = None;
         wake(&self.wake);
         if let Some(thread) = self.thread.take() {
-            // If it panicked, that was printed where it happened.
+            // A panic was already printed.
             let _ = thread.join();
         }
     }
 }
 
 fn wake(eventfd: &OwnedFd) {
-    // It fails only when it is so full that the engine is awake anyway.
+    // Fails only if the counter is full, and then the engine is awake anyway.
     let _ = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
 }
 
-/// The packet that was read into `room`, which is empty then.
+/// Takes the packet read into `room`, and leaves `room` empty.
 fn take_out(room: &mut Vec<u8>) -> Vec<u8> {
     if room.len() >= MIN_WHOLE_BYTES {
         return mem::replace(room, Vec::with_capacity(MAX_BYTES));
@@ -172,27 +174,28 @@ fn take_out(room: &mut Vec<u8>) -> Vec<u8> {
     packet
 }
 
-/// What the thread works with.
+/// State of the engine thread.
 struct Carrier {
     network: Network,
-    /// One for each host, in their order; none where it was deleted.
+    /// One per host in order; `None` for a deleted device.
     devices: Vec<Option<OwnedFd>>,
     wake: Arc<OwnedFd>,
     asked: mpsc::Receiver<Request>,
-    /// Empty, with room for one packet.
+    /// Empty buffer with capacity for one packet.
     room: Vec<u8>,
-    /// How much too late the timer wakes this thread, smoothed.
+    /// Smoothed latency of timer wake-ups.
     lead_ns: u64,
-    /// By how much the timer at least was late of late: so long waking takes, whatever wakes.
+    /// Minimum recent timer latency: the latency of any wake-up.
     least_late_ns: u64,
-    /// How long before it is read a packet came that woke this thread; zero if it was awake.
+    /// Estimated time between the arrival of the packet that woke this thread and its read; zero if the thread was
+    /// awake.
     waking_ns: u64,
     counters: EngineCounters,
 }
 
 impl Carrier {
     fn run(mut self) {
-        // Both may be refused in a container; then packets come a little later, and the counters say so.
+        // Both may fail in a container; packets are then slightly late, which the counters report.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let _ = setpriority_process(None, NICENESS);
         loop {
@@ -223,7 +226,7 @@ impl Carrier {
         }
     }
 
-    /// Reads some packets of each device; true if there were any.
+    /// Reads some packets of each device; returns whether there were any.
     fn collect(&mut self) -> bool {
         let mut any = false;
         for index in 0..self.devices.len() {
@@ -249,19 +252,19 @@ impl Carrier {
                 true
             }
             Err(Errno::BADFD) => {
-                // The device was deleted from inside the host. It would end each sleep immediately.
+                // The device was deleted from inside the host. Polling it would end each sleep immediately.
                 *place = None;
                 false
             }
-            // Errors other than an empty device: it was taken down, from inside. Then nothing comes from it.
+            // Other errors: the device was set down from inside the host, and delivers no packets.
             Err(_) => false,
         }
     }
 
-    /// Processes requests; false once all senders are gone.
+    /// Processes requests; returns false once all senders are gone.
     fn answer(&mut self) -> bool {
         loop {
-            // The sender may be gone.
+            // The client may be gone.
             match self.asked.try_recv() {
                 Ok(Request::Set(link, settings, answer)) => {
                     let link = self.network.link_mut(link);
@@ -293,7 +296,7 @@ impl Carrier {
         NetworkReport { links: links.collect(), network: self.network.counters(), engine: self.counters, cut_off }
     }
 
-    /// Waits for a packet from a host, the time of the next one under way, or a request.
+    /// Waits for a packet from a host, the next due time, or a request.
     fn sleep(&mut self) -> io::Result<()> {
         let wake_ns = self.network.next_ns().map(|next_ns| next_ns.saturating_sub(self.lead_ns));
         let timeout_ns = wake_ns.map(|wake_ns| wake_ns.saturating_sub(now_ns()));
@@ -311,13 +314,13 @@ impl Carrier {
                 self.lead_ns = (self.lead_ns * 7 + late_ns) / 8;
                 self.least_late_ns = late_ns.min(self.least_late_ns + LATENESS_CREEP_NS);
             }
-            // The packet came while this thread slept.
+            // The packet arrived while this thread slept.
             Ok(_) => self.waking_ns = self.least_late_ns.min(now_ns() - slept_from_ns),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         if waited.first().is_some_and(|wake| !wake.revents().is_empty()) {
-            // Only its being full wakes; how often it was is of no interest.
+            // Only the wake-up counts, not its number.
             let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
         }
         Ok(())

@@ -36,36 +36,38 @@ use crate::{
     segment::VNET_BYTES,
 };
 
-/// The device that leads to the other hosts.
+/// Name of the device that connects a host to the others.
 const DEVICE: &str = "wan0";
 
-/// Packets that wait for the engine before the kernel drops one. The queue proper is the link's: this one must only outlast a late wake-up, at
+/// Number of packets that the kernel queues for the engine. The emulated queue is the link's: this one only has to
+/// cover a wake-up that is 10 ms late at 1 Mpacket/s.
 /// 1 Mpacket/s one of 10 ms.
 const DEVICE_QUEUE_PACKETS: u16 = 10_000;
 
-/// A killed process is gone within milliseconds, unless the kernel waits for a device or a server on its behalf.
+/// Maximum wait for killed processes. They end within milliseconds, unless the kernel waits for a device or a server on
+/// their behalf.
 const PATIENCE_NS: u64 = 2_000_000_000;
 
-/// `/proc/thread-self/net/dev` of a namespace with two devices takes half a KiB.
+/// Maximum length of `/proc/thread-self/net/dev` in bytes; a namespace with two devices has half a KiB.
 const COUNTERS_BYTES: u64 = 16 << 10;
 
 /// Kernel settings of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HostSettings {
     pub(crate) mtu_bytes: u16,
-    /// Name of the congestion control for new connections; the machine's own if none.
+    /// Name of the congestion control for new connections; `None` for the machine's default.
     pub(crate) congestion_control: Option<String>,
-    /// Largest send and receive buffer of a connection; the machine's own if none.
+    /// Maximum send and receive buffer of a connection in bytes; `None` for the machine's default.
     pub(crate) most_buffer_bytes: Option<u32>,
 }
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A host of the emulated network, with a kernel's TCP of its own.
+/// A host of the emulated network with its own kernel TCP.
 #[derive(Debug)]
 pub struct Host {
     index: HostIndex,
-    /// None once the host is being dropped.
+    /// `None` while the host is being dropped.
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<thread::JoinHandle<()>>,
     thread_id: Pid,
@@ -73,7 +75,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Makes a host, and gives the open TUN device behind which its packets are.
+    /// Creates a host; returns it with its open TUN device.
     pub(crate) fn start(index: HostIndex, settings: HostSettings) -> Result<(Self, OwnedFd), Error> {
         let (jobs, given) = mpsc::channel::<Job>();
         let (made, is_made) = mpsc::channel();
@@ -94,33 +96,33 @@ impl Host {
         Ok((Self { index, jobs: Some(jobs), thread: Some(thread), thread_id, namespace }, device))
     }
 
-    /// Which of the hosts.
+    /// Returns the index of the host.
     #[must_use]
     pub fn index(&self) -> HostIndex {
         self.index
     }
 
-    /// Its IPv4 address, 198.18.0.*number*.
+    /// Returns the IPv4 address, 198.18.0.*number*.
     #[must_use]
     pub fn address(&self) -> Ipv4Addr {
         address_v4(self.index)
     }
 
-    /// Its IPv6 address, 2001:2::*number*.
+    /// Returns the IPv6 address, 2001:2::*number*.
     #[must_use]
     pub fn address_v6(&self) -> Ipv6Addr {
         address_v6(self.index)
     }
 
-    /// A path under `/proc` that leads to its namespace as long as the host is there, for `setns` by another process.
+    /// Returns a path under `/proc` to the namespace, for `setns` by another process while the host exists.
     #[must_use]
     pub fn namespace_path(&self) -> String {
         let process = rustix::process::getpid();
         format!("/proc/{}/task/{}/ns/net", process.as_raw_nonzero(), self.thread_id.as_raw_nonzero())
     }
 
-    /// Runs `work` in the host and returns its result: its sockets and threads belong to the host. One at a time: long
-    /// work belongs into a thread started by `work`.
+    /// Runs `work` in the host and returns its result. Its sockets and threads belong to the host. Only one runs at a
+    /// time, so long work should start a thread.
     ///
     /// # Errors
     /// [`Error::Ended`] if `work`, or some work before it, panicked.
@@ -134,7 +136,8 @@ impl Host {
         is_done.recv().map_err(|_| Error::Ended)
     }
 
-    /// Starts a command in the host. It is killed when the host is dropped, and when this process ends, even by `kill -9`.
+    /// Starts a command in the host. It is killed when the host is dropped, and when this process ends, even by `kill
+    /// -9`.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -147,7 +150,7 @@ impl Host {
         self.within(spawn)?.map_err(Error::kernel(format!("run `{program}`")))
     }
 
-    /// Packets that its kernel dropped because the emulator did not read them in time.
+    /// Returns the number of packets that the host's kernel dropped because the emulator did not read them in time.
     ///
     /// # Errors
     /// If the host's thread ended or `/proc` cannot be read.
@@ -161,8 +164,8 @@ impl Host {
         self.within(read)?.map_err(Error::kernel("read a host's counters"))
     }
 
-    /// Kills every process in the host, but not this one, until there is none: what one of them started meanwhile too. Gives up on one that
-    /// does not end within [`PATIENCE_NS`].
+    /// Kills every process in the host except this one, including those started meanwhile, until none is left. Gives up
+    /// on a process that does not end within [`PATIENCE_NS`].
     pub(crate) fn kill_processes(&self) {
         loop {
             let killed: Vec<OwnedFd> = self.processes().filter(kill).collect();
@@ -172,7 +175,7 @@ impl Host {
         }
     }
 
-    /// Handles of the processes in the host.
+    /// Returns handles of the processes in the host.
     fn processes(&self) -> impl Iterator<Item = OwnedFd> {
         let identity = |stat: Stat| (stat.st_dev, stat.st_ino);
         let ours = fstat(&self.namespace).map(identity);
@@ -180,7 +183,7 @@ impl Host {
         let numbers = numbers.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
         let others = numbers.filter_map(Pid::from_raw).filter(|process| *process != rustix::process::getpid());
         others.filter_map(move |process| {
-            // Opened first, so that the process looked at is the one that is killed, and not a later one of its number.
+            // Opened before the check, so that a reused process number cannot lead to killing another process.
             let handle = pidfd_open(process, PidfdFlags::empty()).ok()?;
             let theirs = stat(format!("/proc/{}/ns/net", process.as_raw_nonzero())).map(identity);
             (theirs.is_ok() && theirs == ours).then_some(handle)
@@ -199,18 +202,18 @@ impl Drop for Host {
     }
 }
 
-/// False if it has just ended by itself.
+/// Kills a process; returns false if it has already ended.
 fn kill(process: &OwnedFd) -> bool {
     pidfd_send_signal(process, Signal::KILL).is_ok()
 }
 
-/// Waits for its end.
+/// Waits for a process to end.
 fn has_ended(process: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&timespec(PATIENCE_NS))).is_ok_and(|ended| ended > 0)
 }
 
-/// Replaces this process by `command` in the host whose [`Host::namespace_path`] is given; returns only if that fails. The command lives on when
-/// the emulator is killed; an orderly end kills it.
+/// Replaces this process by `command` in the host with this [`Host::namespace_path`]; returns only on failure. The
+/// command survives if the emulator is killed; an orderly end kills it.
 pub fn exec_in(namespace_path: &str, mut command: Command) -> Error {
     let enter = || {
         let namespace = open(namespace_path, OpenOptions::new().read(true))?;
@@ -245,22 +248,22 @@ fn set_up_devices(index: HostIndex, mtu_bytes: u16) -> io::Result<()> {
     device.set_address_v4(address_v4(index), Ipv4Addr::new(255, 255, 255, 0))?;
     device.bring_up()?;
     Interface { socket: &socket, name: "lo" }.bring_up()?;
-    // A kernel without IPv6 makes a host without it.
+    // If the kernel lacks IPv6, the host has only IPv4.
     if let Ok(socket_v6) = socket_with(AddressFamily::INET6, SocketType::DGRAM, SocketFlags::CLOEXEC, None) {
         device.add_address_v6(&socket_v6, address_v6(index), 64)?;
     }
     Ok(())
 }
 
-/// Sets what the caller's namespace has of its own; the machine's are untouched.
+/// Sets sysctls of the caller's namespace; those of the machine are not changed.
 fn set_sysctls(settings: &HostSettings) -> Result<(), Error> {
-    // No connection inherits the slow start threshold of an earlier one: measurements must be independent.
+    // Connections must not inherit the slow start threshold of earlier ones, so that measurements are independent.
     set_sysctl("tcp_no_metrics_save", "1")?;
     if let Some(name) = &settings.congestion_control {
         set_sysctl("tcp_congestion_control", name)?;
     }
     if let Some(most_bytes) = settings.most_buffer_bytes {
-        // Least and first size as the kernel's own.
+        // Minimum and initial sizes are the kernel's defaults.
         let first_bytes = most_bytes.min(131_072);
         set_sysctl("tcp_rmem", &format!("4096 {first_bytes} {most_bytes}"))?;
         set_sysctl("tcp_wmem", &format!("4096 {} {most_bytes}", most_bytes.min(16_384)))?;
@@ -277,7 +280,7 @@ fn set_sysctl(name: &str, value: &str) -> Result<(), Error> {
             doing.push_str(&available_congestion_controls());
             doing.push(')');
             if source.kind() == io::ErrorKind::PermissionDenied {
-                // Only the machine itself may permit it, and its settings are not ours to change.
+                // It must be permitted in the settings of the machine, which the emulator does not change.
                 doing.push_str("; root can permit it: add it to net.ipv4.tcp_allowed_congestion_control");
             }
         }
@@ -288,7 +291,7 @@ fn set_sysctl(name: &str, value: &str) -> Result<(), Error> {
 fn available_congestion_controls() -> String {
     let mut text = String::new();
     if let Ok(file) = OpenOptions::new().read(true).open("/proc/sys/net/ipv4/tcp_available_congestion_control") {
-        // Only for a message.
+        // Used only in a message.
         let _ = file.take(4096).read_to_string(&mut text);
     }
     text.trim().to_owned()
@@ -298,7 +301,7 @@ fn open(path: &str, options: &OpenOptions) -> Result<File, Error> {
     options.open(path).map_err(Error::kernel(format!("open {path}")))
 }
 
-/// The packets that the device could not send, from the form of `/proc/net/dev`: the twelfth number after the name.
+/// Returns the number of packets that the device could not send: the twelfth number after its name in `/proc/net/dev`.
 fn transmit_drops(text: &str) -> u64 {
     let line = text.lines().find_map(|line| line.trim().strip_prefix(DEVICE)?.strip_prefix(':'));
     line.and_then(|numbers| numbers.split_ascii_whitespace().nth(11)?.parse().ok()).unwrap_or(0)

@@ -1,5 +1,5 @@
-//! What the kernel offers only through calls that safe code cannot make: ioctls of TUN devices and interfaces, a new network namespace, and a
-//! child that dies with the thread that made it. The only module of the crate with `unsafe`; it decides nothing.
+//! Kernel interfaces without safe wrappers: ioctls of TUN devices and interfaces, new network namespaces, and children
+//! that end with the thread that spawned them. The only module of the crate with `unsafe`; it contains no policy.
 //!
 //! Sources: `linux/if_tun.h`, netdevice(7), unshare(2), `PR_SET_PDEATHSIG`(2const).
 #![allow(unsafe_code, reason = "these calls have no safe form; each block says why it is sound")]
@@ -53,7 +53,7 @@ struct InterfaceRequest {
 impl InterfaceRequest {
     fn new(name: &str, value: &[u8]) -> Self {
         let mut request = Self { name: [0; 16], value: [0; 24] };
-        // Names of interfaces have at most 15 bytes; ours are constants, shorter than that.
+        // Interface names have at most 15 bytes; those used here are shorter constants.
         for (to, from) in request.name[..15].iter_mut().zip(name.as_bytes()) {
             *to = *from;
         }
@@ -72,23 +72,23 @@ struct AddressRequest {
     interface: u32,
 }
 
-/// Moves the calling thread into a new network namespace, which has only a loopback device that is down.
+/// Moves the calling thread into a new network namespace, in which only a loopback device exists, which is down.
 pub(crate) fn enter_new_network() -> io::Result<()> {
-    // SAFETY: descriptors stay shared: only the network namespace of this thread is another one from now on.
+    // SAFETY: descriptors stay shared; only the network namespace of this thread changes.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
     Ok(())
 }
 
-/// Makes `tun` (an open `/dev/net/tun`) the TUN device `name` of the caller's namespace, for packets with a virtio-net header of `vnet_bytes` and
-/// TCP segmentation left to us.
+/// Attaches `tun` (an open `/dev/net/tun`) as the TUN device `name` of the caller's namespace, for packets with a
+/// virtio-net header of `vnet_bytes`, and with TCP segmentation offload.
 pub(crate) fn attach_tun(tun: &OwnedFd, name: &str, vnet_bytes: usize) -> io::Result<()> {
     let flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR;
     update::<TUNSETIFF>(tun, &mut InterfaceRequest::new(name, &flags.to_ne_bytes()))?;
     let vnet_bytes = vnet_bytes as i32;
     // SAFETY: TUNSETVNETHDRSZ reads an int from the pointer and keeps nothing.
     unsafe { ioctl(tun, Setter::<TUNSETVNETHDRSZ, i32>::new(vnet_bytes)) }?;
-    // UDP is cut by the sending kernel: TUN_F_UFO has had no effect since Linux 4.14.
-    // SAFETY: TUNSETOFFLOAD takes its flags as the argument itself, not behind a pointer.
+    // UDP is segmented by the sending kernel: TUN_F_UFO has had no effect since Linux 4.14.
+    // SAFETY: TUNSETOFFLOAD takes its flags as the argument itself, not by pointer.
     unsafe { ioctl(tun, IntegerSetter::<TUNSETOFFLOAD>::new_usize(TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6)) }?;
     Ok(())
 }
@@ -104,7 +104,7 @@ impl Interface<'_> {
         self.set::<SIOCSIFMTU>(&i32::from(bytes).to_ne_bytes())
     }
 
-    /// How many packets wait for the reader of a TUN device before the kernel drops one.
+    /// Sets the number of packets queued for the reader of a TUN device before the kernel drops packets.
     pub(crate) fn set_queue_packets(&self, packets: u16) -> io::Result<()> {
         self.set::<SIOCSIFTXQLEN>(&i32::from(packets).to_ne_bytes())
     }
@@ -114,7 +114,7 @@ impl Interface<'_> {
         self.set::<SIOCSIFNETMASK>(&socket_address(mask))
     }
 
-    /// Through a socket of IPv6.
+    /// Adds an IPv6 address, through an IPv6 socket.
     pub(crate) fn add_address_v6(&self, socket: &OwnedFd, address: Ipv6Addr, prefix_bits: u32) -> io::Result<()> {
         let mut request = InterfaceRequest::new(self.name, &[]);
         update::<SIOCGIFINDEX>(self.socket, &mut request)?;
@@ -138,22 +138,23 @@ impl Interface<'_> {
     }
 }
 
-/// The start of a `struct sockaddr_in`, without a port.
+/// Returns the start of a `struct sockaddr_in`, without a port.
 fn socket_address(address: Ipv4Addr) -> [u8; 8] {
     let [first, second] = AF_INET.to_ne_bytes();
     let [a, b, c, d] = address.octets();
     [first, second, 0, 0, a, b, c, d]
 }
 
-/// A request that takes a `struct ifreq` and may write to it.
+/// Runs a request that reads a `struct ifreq` and may write to it.
 fn update<const REQUEST: Opcode>(fd: impl AsFd, request: &mut InterfaceRequest) -> io::Result<()> {
-    // SAFETY: every request of this module that comes here takes a pointer to a `struct ifreq`, whose size and layout the type has; the kernel
-    // reads and writes no more than that, and any bytes are a valid value of it.
+    // SAFETY: every request passed to this function takes a pointer to a `struct ifreq`, whose size and layout the type
+    // has; the kernel accesses no more than that, and any bytes are a valid value.
     unsafe { ioctl(fd, Updater::<REQUEST, InterfaceRequest>::new(request)) }?;
     Ok(())
 }
 
-/// Lets the kernel kill the command's process when the thread that spawns it ends, however it ends. It does not reach the process's own children.
+/// Makes the kernel kill the command's process when the thread that spawns it ends for any reason. This does not extend
+/// to children of that process.
 pub(crate) fn die_with_this_thread(command: &mut Command) {
     let parent = getpid();
     let bind = move || {
@@ -161,6 +162,7 @@ pub(crate) fn die_with_this_thread(command: &mut Command) {
         // If the parent ended before that call, the signal would never be sent.
         if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     };
-    // SAFETY: between fork and exec the closure makes two system calls; it allocates nothing, takes no lock and touches no memory of others.
+    // SAFETY: between fork and exec the closure makes only two system calls; it does not allocate, lock, or access
+    // shared memory.
     unsafe { command.pre_exec(bind) };
 }

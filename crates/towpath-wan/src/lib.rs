@@ -1,4 +1,5 @@
-//! A wide-area network on one machine: hosts with real kernel TCP, and between them links of known rate, delay, queue and loss.
+//! A wide-area network on one machine: hosts with real kernel TCP, connected by links of known rate, delay, queue and
+//! loss.
 //!
 //! [`Wan`] is the emulator: [`Wan::two_hosts`] or [`Wan::builder`] creates it, [`Wan::set`] changes a link while it
 //! runs, [`Wan::report`] returns the counters of all links. A [`Host`] runs closures ([`Host::within`]) and commands
@@ -9,7 +10,7 @@
 //! when it passes; `segment` splits it where segments are missing; when it is due, `engine` writes it to the other
 //! host's device. Requires root; nothing outside of the created namespaces is touched.
 //!
-//! Why it is built so is written in `docs/rfcs/0002-wan-emulator.md`. It depends on no other towpath crate.
+//! The design is explained in `docs/rfcs/0002-wan-emulator.md`. This crate depends on no other towpath crate.
 
 mod chance;
 mod clock;
@@ -37,16 +38,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{engine::Engine, host::HostSettings, network::Network};
 
-/// Ethernet's usual packet.
+/// MTU of Ethernet.
 const USUAL_MTU_BYTES: u16 = 1500;
 
-/// IPv6 demands as much of a link (RFC 8200 §5).
+/// Minimum MTU of a link with IPv6 (RFC 8200 §5).
 const MIN_MTU_BYTES: u16 = 1280;
 
-/// Jumbo frames.
+/// MTU of jumbo frames.
 const MAX_MTU_BYTES: u16 = 9000;
 
-/// How to make a [`Wan`].
+/// Builder of a [`Wan`].
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Builder {
@@ -58,52 +59,53 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// How many hosts: 2 (the default) to 64.
+    /// Sets the number of hosts, 2 (the default) to 64.
     pub fn hosts(mut self, hosts: usize) -> Self {
         self.hosts = hosts;
         self
     }
 
-    /// What the links between all pairs are like, each in both directions; unlimited and without delay unless said.
+    /// Sets the properties of the links between all pairs, in both directions; unlimited and without delay by default.
     pub fn pairs(mut self, settings: LinkSettings) -> Self {
         self.pair = settings;
         self
     }
 
-    /// What one link is like, in one direction.
+    /// Sets the properties of one link in one direction.
     pub fn link(mut self, name: LinkName, settings: LinkSettings) -> Self {
         self.links.push((name, settings));
         self
     }
 
-    /// The largest packet in bytes, 1280 to 9000; 1500 unless said.
+    /// Sets the MTU in bytes, 1280 to 9000; 1500 by default.
     pub fn mtu(mut self, bytes: u16) -> Self {
         self.kernel.mtu_bytes = bytes;
         self
     }
 
-    /// The hosts' congestion control, such as `bbr`; the machine's own unless said.
+    /// Sets the hosts' congestion control, such as `bbr`; that of the machine by default.
     pub fn congestion_control(mut self, name: impl Into<String>) -> Self {
         self.kernel.congestion_control = Some(name.into());
         self
     }
 
-    /// The largest send and receive buffer of a connection in the hosts; the machine's own unless said.
+    /// Sets the maximum send and receive buffer of a connection in the hosts in bytes; that of the machine by default.
     pub fn most_buffer(mut self, bytes: u32) -> Self {
         self.kernel.most_buffer_bytes = Some(bytes);
         self
     }
 
-    /// What decides about loss, jitter and reordering; the same unless said.
+    /// Sets the seed of loss, jitter and reordering; fixed by default.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Makes the hosts and begins to carry packets between them.
+    /// Creates the hosts and starts to carry packets between them.
     ///
     /// # Errors
-    /// [`Error::NeedsRoot`], [`Error::Invalid`] settings, or [`Error::Kernel`] if the kernel lacks something. Then nothing is left.
+    /// [`Error::NeedsRoot`], [`Error::Invalid`] settings, or [`Error::Kernel`] if the kernel lacks a feature. Nothing
+    /// is left behind.
     pub fn build(self) -> Result<Wan, Error> {
         self.check()?;
         if !rustix::process::geteuid().is_root() {
@@ -146,23 +148,23 @@ fn no_such_link(name: LinkName) -> Error {
     Error::Invalid(format!("there is no link {name:?}: hosts are numbered from 1, and a pair has two"))
 }
 
-/// What a host's kernel had to drop.
+/// Report of one host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HostReport {
-    /// Which.
+    /// The host.
     pub host: HostIndex,
-    /// Where it is.
+    /// Its address.
     pub address: std::net::Ipv4Addr,
     /// [`Host::namespace_path`].
     pub namespace: String,
-    /// Packets that the emulator did not read in time: not the link's doing.
+    /// Packets that the emulator did not read in time; not caused by the link.
     pub overruns: u64,
 }
 
-/// All that an emulator knows of itself.
+/// Report of an emulator.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
-    /// In their order.
+    /// Hosts in order.
     pub hosts: Vec<HostReport>,
     /// Links and engine.
     #[serde(flatten)]
@@ -170,7 +172,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// What a link is like; access links that do nothing are not in a report, and are like the default.
+    /// Returns the settings of a link; a transparent access link is not in the report and has the default settings.
     #[must_use]
     pub fn settings(&self, link: LinkName) -> LinkSettings {
         let found = self.network.links.iter().find(|report| report.link == link);
@@ -181,36 +183,37 @@ impl Report {
 /// A running WAN emulator.
 #[derive(Debug)]
 pub struct Wan {
-    // Dropped first: what runs in the hosts is killed while the links still work, so that peers learn of it.
+    // Dropped first: processes in the hosts are killed while the links still work, so that their peers are notified.
     hosts: Vec<Host>,
     engine: Engine,
 }
 
 impl Wan {
-    /// Two hosts, and between them a link of that round trip and that rate in each direction, with a queue of the bandwidth-delay product.
+    /// Creates two hosts, connected by a link with that round trip and rate in each direction, and a queue of the
+    /// bandwidth-delay product.
     ///
     /// # Errors
-    /// As [`Builder::build`].
+    /// Like [`Builder::build`].
     pub fn two_hosts(rtt: Duration, rate: Rate) -> Result<Self, Error> {
         Self::builder().pairs(LinkSettings { rate: Some(rate), delay: rtt / 2, ..LinkSettings::default() }).build()
     }
 
-    /// For everything else.
+    /// Returns a builder for other networks.
     pub fn builder() -> Builder {
         let kernel = HostSettings { mtu_bytes: USUAL_MTU_BYTES, congestion_control: None, most_buffer_bytes: None };
         Builder { hosts: 2, pair: LinkSettings::default(), links: Vec::new(), kernel, seed: 1 }
     }
 
-    /// The hosts, in the order of their numbers.
+    /// Returns the hosts in order of their numbers.
     #[must_use]
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
     }
 
-    /// One host.
+    /// Returns a host.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is none of that number.
+    /// [`Error::Invalid`] if it does not exist.
     pub fn host(&self, index: HostIndex) -> Result<&Host, Error> {
         let none =
             || Error::Invalid(format!("there is no host {}: they are 1 to {}", index.number(), self.hosts.len()));
@@ -227,7 +230,7 @@ impl Wan {
         is_there.then_some(()).ok_or_else(|| no_such_link(link))
     }
 
-    /// Drops everything that enters a link from now on, for that long.
+    /// Drops everything that enters a link from now on for `length`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such link.
@@ -236,7 +239,7 @@ impl Wan {
         is_there.then_some(()).ok_or_else(|| no_such_link(link))
     }
 
-    /// What became of everything that was sent so far.
+    /// Returns the settings and counters of the emulator.
     ///
     /// # Errors
     /// [`Error::Ended`], or [`Error::Kernel`] if a host's counters cannot be read.

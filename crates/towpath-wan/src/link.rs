@@ -1,8 +1,8 @@
-//! One direction of a link in virtual time: which segments of a train pass, and when they are at the other end.
+//! One direction of a link in virtual time: which segments of a train pass, and when they arrive.
 //!
-//! [`Link::offer`] takes a train and gives the runs of it that arrive. Each segment meets, in this order, an outage, the drop-tail queue, the
-//! clock that says when its last bit has left, loss, and then delay, jitter and reordering. Nothing is kept of a packet: the queue is the time
-//! until which the link is busy.
+//! [`Link::offer`] takes a train and returns the runs of it that arrive. Each segment passes, in this order, an outage,
+//! the drop-tail queue, the serialization clock, loss, and finally delay, jitter and reordering. Packets are not
+//! stored: the queue is represented by the time until which the link is busy.
 
 use std::{ops::Range, time::Duration};
 
@@ -14,37 +14,37 @@ use crate::{
     units::{Queue, Rate},
 };
 
-/// A run is closed when the link has been busy with it for so long: what a slow link carries arrives in small pieces, as it does on a
-/// real one, instead of 64 KiB at a stroke. At 1 Gbit/s these are 16 segments.
+/// Maximum time in which the link sends one run: data arrive in small pieces on a slow link, as on a real one, instead
+/// of 64 KiB at a time. At 1 Gbit/s these are 16 segments.
 const MAX_RUN_NS: u64 = 200_000;
 
-/// What one direction of a link is like.
+/// The properties of one direction of a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LinkSettings {
-    /// Bits per second on Ethernet; unlimited if none.
+    /// Rate in bits per second on Ethernet; `None` for unlimited.
     pub rate: Option<Rate>,
-    /// How long a bit travels.
+    /// Propagation delay.
     #[serde(rename = "delay_ms", with = "crate::units::milliseconds")]
     pub delay: Duration,
     /// Queue of packets while the link is busy. Without a rate nothing is queued.
     pub queue: Queue,
-    /// The share of segments that is lost, from 0 to 1.
+    /// Fraction of segments lost, from 0 to 1.
     pub loss: f64,
-    /// Segments lost in a row, on average; 1 and less mean independent losses.
+    /// Mean number of consecutive losses; 1 or less for independent losses.
     pub loss_burst: f64,
-    /// Up to so much is added to the delay, at random, and another time after each span of this length. Order is kept.
+    /// Maximum random addition to the delay, changed after each interval of this length. The order is preserved.
     #[serde(rename = "jitter_ms", with = "crate::units::milliseconds")]
     pub jitter: Duration,
-    /// The share of segments that come late, from 0 to 1.
+    /// Fraction of reordered segments, from 0 to 1.
     pub reorder: f64,
-    /// How much later those come.
+    /// Additional delay of reordered segments.
     #[serde(rename = "reorder_by_ms", with = "crate::units::milliseconds")]
     pub reorder_by: Duration,
 }
 
 impl Default for LinkSettings {
-    /// A link that changes nothing.
+    /// A transparent link.
     fn default() -> Self {
         Self {
             rate: None,
@@ -60,18 +60,18 @@ impl Default for LinkSettings {
 }
 
 impl LinkSettings {
-    /// The longest delay, jitter and lateness: a minute.
+    /// Maximum delay, jitter and reordering delay: a minute.
     pub const LONGEST: Duration = Duration::from_secs(60);
 
     /// Returns the error in the settings, if any.
     pub(crate) fn fault(&self) -> Option<String> {
         for (name, share) in [("loss", self.loss), ("reorder", self.reorder)] {
             if !(0.0..=1.0).contains(&share) {
-                return Some(format!("{name} is a share from 0 to 1, not {share}"));
+                return Some(format!("{name} is a fraction from 0 to 1, not {share}"));
             }
         }
         if !(0.0..=1e6).contains(&self.loss_burst) {
-            return Some(format!("loss comes in rows of 1 to 1,000,000 segments, not {}", self.loss_burst));
+            return Some(format!("loss bursts have 1 to 1,000,000 segments, not {}", self.loss_burst));
         }
         for (name, span) in [("delay", self.delay), ("jitter", self.jitter), ("reorder_by", self.reorder_by)] {
             if span > Self::LONGEST {
@@ -94,24 +94,24 @@ impl LinkSettings {
     }
 }
 
-/// What became of the segments that were offered to a link.
+/// Counters of the segments offered to a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkCounters {
     /// Segments that reached the link.
     pub offered_segments: u64,
     /// Segments that passed it.
     pub passed_segments: u64,
-    /// Their bytes on Ethernet.
+    /// Their size on Ethernet in bytes.
     pub passed_wire_bytes: u64,
-    /// Segments for which the queue had no place.
+    /// Segments dropped because the queue was full.
     pub queue_dropped_segments: u64,
     /// Segments lost at random.
     pub lost_segments: u64,
-    /// Segments that came during an outage.
+    /// Segments dropped during an outage.
     pub outage_segments: u64,
-    /// Segments that came late.
+    /// Segments delivered late by reordering.
     pub reordered_segments: u64,
-    /// The most that the queue held, in bytes on Ethernet.
+    /// Maximum size of the queue in bytes on Ethernet.
     pub most_queued_bytes: u64,
 }
 
@@ -119,7 +119,7 @@ pub struct LinkCounters {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) segments: Range<u32>,
-    /// When the last bit of the last one is at the other end.
+    /// Arrival time of the last bit of the last segment.
     pub(crate) at_ns: u64,
 }
 
@@ -140,7 +140,7 @@ pub(crate) struct Link {
     clock: SerialClock,
     queue_bytes: u64,
     outages: Vec<Range<u64>>,
-    /// No later packet arrives before this, unless it was reordered.
+    /// Earliest arrival time of a later packet, unless it is reordered.
     in_order_ns: u64,
     /// Addition to the delay of segments that leave before `jitter_until_ns`.
     jitter_ns: u64,
@@ -184,21 +184,22 @@ impl Link {
         &self.counters
     }
 
-    /// Drops packets that arrive in that time.
+    /// Drops packets that arrive within `outage`.
     pub(crate) fn add_outage(&mut self, outage: Range<u64>) {
         self.outages.push(outage);
     }
 
-    /// Whether it does nothing at all, so that packets may pass it by.
+    /// Returns whether the link changes nothing, so that packets may bypass it.
     pub(crate) fn is_transparent(&self) -> bool {
         self.outages.is_empty() && self.settings == LinkSettings::default()
     }
 
-    /// Sends what passes of a train that comes at `now_ns`, and adds the runs that arrive to `runs`, in the order of their segments.
+    /// Processes a train that arrives at `now_ns`; appends the runs that pass to `runs`, in the order of their
+    /// segments.
     pub(crate) fn offer(&mut self, now_ns: u64, train: &Train, runs: &mut Vec<Run>) {
         self.outages.retain(|outage| outage.end > now_ns);
         let is_down = self.outages.iter().any(|outage| outage.contains(&now_ns));
-        // The run in the making, and when the link began with it.
+        // The current run, and the time at which the link began to send it.
         let mut open: Option<(Run, u64)> = None;
         for segment in 0..train.segments {
             let began_ns = self.clock.free_at_ns.max(now_ns);
@@ -236,7 +237,7 @@ impl Link {
             return Fate::Dropped;
         }
         let queued_bytes = self.clock.queued_bytes(now_ns);
-        // An idle link takes a segment however small the queue is: it need not wait.
+        // An idle link accepts a segment whatever the queue size, because it need not wait.
         if queued_bytes > 0 && queued_bytes + wire_bytes > self.queue_bytes {
             counters.queue_dropped_segments += 1;
             return Fate::Dropped;
@@ -256,7 +257,7 @@ impl Link {
         Fate::Passed(left_ns)
     }
 
-    /// Adds the way to the time at which a run left.
+    /// Adds delay and jitter to the departure time of a run.
     fn in_order(&mut self, mut run: Run) -> Run {
         self.draw_jitter(run.at_ns);
         run.at_ns = (run.at_ns + nanoseconds(self.settings.delay) + self.jitter_ns).max(self.in_order_ns);
@@ -275,34 +276,34 @@ impl Link {
     }
 }
 
-/// Nanoseconds of a span that [`LinkSettings::fault`] has bounded.
+/// Converts a duration whose maximum [`LinkSettings::fault`] has checked.
 fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX / 4)
 }
 
-/// The time at which the last bit leaves. Exact: fractions of a nanosecond are carried over, so that a rate is exact
-/// to the byte.
+/// The serialization clock: returns when the last bit leaves. Exact: fractions of a nanosecond are carried over, so
+/// that a rate is exact to the byte.
 #[derive(Debug, Default)]
 struct SerialClock {
     rate: Option<Rate>,
     free_at_ns: u64,
     /// Fraction of a nanosecond, in units of the rate.
     fraction: u64,
-    /// Until when what still waits leaves at rates of before, in their order.
+    /// End times of queued data at earlier rates, in order.
     before: Vec<(u64, Rate)>,
 }
 
 impl SerialClock {
-    /// Queued packets keep their times.
+    /// Changes the rate; queued packets keep their times.
     fn set_rate(&mut self, rate: Option<Rate>) {
         if let Some(rate) = self.rate {
             self.before.push((self.free_at_ns, rate));
         }
-        // A fraction counts in parts of the old rate.
+        // The fraction is in units of the old rate.
         (self.rate, self.fraction) = (rate, 0);
     }
 
-    /// Sends that many bytes when all before them have left; gives the time at which the last bit has left.
+    /// Sends `wire_bytes` after all queued bytes; returns the time at which the last bit has left.
     fn send(&mut self, now_ns: u64, wire_bytes: u64) -> u64 {
         self.before.retain(|(until_ns, _)| *until_ns > now_ns);
         if self.free_at_ns < now_ns {

@@ -1,11 +1,11 @@
-//! Hosts and the links between them in virtual time: where a packet goes, and when it is there.
+//! Hosts and the links between them in virtual time: the path of each packet, and its arrival time.
 //!
 //! A path consists of three links: the sender's access link upwards, the pair's link, the receiver's access link
 //! downwards. [`Network::arrive`] sends a packet from a host; each link splits it into the runs that pass; packets in
 //! flight wait in one heap ordered by time. [`Network::next_due`] takes arrived packets out. A packet enters its next
 //! link at the time at which it left the one before, independently of the delay of the caller.
 //!
-//! It knows neither descriptors nor the time of day.
+//! It uses neither descriptors nor the time of day.
 
 use std::{
     cmp::Ordering,
@@ -24,32 +24,32 @@ use crate::{
 /// those dropped by links.
 const MAX_HELD_BYTES: usize = 2 << 30;
 
-/// The most hosts: the number of a host is the last byte of its address.
+/// Maximum number of hosts: the number of a host is the last byte of its address.
 pub(crate) const MAX_HOSTS: usize = 64;
 
-/// The address of a host, from the range for benchmarks (RFC 2544 §C.2.2, RFC 6890).
+/// Returns the IPv4 address of a host, from the range for benchmarks (RFC 2544 §C.2.2, RFC 6890).
 pub(crate) fn address_v4(host: HostIndex) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, 0, host.number())
 }
 
-/// Its IPv6 address, from the range for benchmarks (RFC 5180 §8).
+/// Returns the IPv6 address of a host, from the range for benchmarks (RFC 5180 §8).
 pub(crate) fn address_v6(host: HostIndex) -> Ipv6Addr {
     Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, u16::from(host.number()))
 }
 
-/// Which host, counted from zero. People count from one: [`HostIndex::number`].
+/// Index of a host, from zero. Users count from one: [`HostIndex::number`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub struct HostIndex(u8);
 
 impl HostIndex {
-    /// The host that people call `number`, from 1 to 64; none for other numbers.
+    /// Returns the host with the user-visible `number`, from 1 to 64; `None` for other numbers.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         (1..=MAX_HOSTS).contains(&usize::from(number)).then(|| Self(number - 1))
     }
 
-    /// Its name on command lines, and the last part of its addresses: from 1.
+    /// Returns the number on command lines and at the end of its addresses, from 1.
     #[must_use]
     pub fn number(self) -> u8 {
         self.0 + 1
@@ -78,26 +78,26 @@ impl From<HostIndex> for u8 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkName {
-    /// Shared by all that a host sends.
+    /// Shared by everything that a host sends.
     Up(HostIndex),
     /// From the first host to the second.
     Pair(HostIndex, HostIndex),
-    /// Shared by all that a host receives.
+    /// Shared by everything that a host receives.
     Down(HostIndex),
 }
 
-/// What the network could not carry to a link.
+/// Counters of packets that did not reach a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkCounters {
-    /// Packets to addresses of no other host: multicast, mostly.
+    /// Packets to addresses of no other host, mostly multicast.
     pub unroutable_packets: u64,
-    /// Packets whose headers make no sense.
+    /// Packets with invalid headers.
     pub malformed_packets: u64,
-    /// Packets dropped because too much was under way for the emulator's memory.
+    /// Packets dropped because the packets in flight exceeded the emulator's memory limit.
     pub overflow_packets: u64,
 }
 
-/// A packet that is there.
+/// A packet that has arrived.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     pub(crate) host: HostIndex,
@@ -111,23 +111,23 @@ pub(crate) struct Network {
     hosts: Vec<HostIndex>,
     up: Vec<Link>,
     down: Vec<Link>,
-    /// By sender, then receiver. A host's link to itself is never used.
+    /// Indexed by sender, then receiver. A host's link to itself is never used.
     pairs: Vec<Link>,
     under_way: BinaryHeap<UnderWay>,
     entered: u64,
     held_bytes: usize,
     counters: NetworkCounters,
-    /// Kept for its memory.
+    /// Reused to avoid allocation.
     runs: Vec<Run>,
 }
 
 impl Network {
-    /// Hosts whose pairs all have such a link in each direction, and transparent access links.
+    /// Creates a network whose pairs all have the same link in each direction, with transparent access links.
     pub(crate) fn new(hosts: usize, pair: &LinkSettings, seed: u64) -> Self {
         let hosts: Vec<HostIndex> =
             (1..=hosts.min(MAX_HOSTS)).filter_map(|number| HostIndex::from_number(number as u8)).collect();
         let count = hosts.len();
-        // Each link has its own row of chances, whatever happens on the others.
+        // Each link has its own random sequence, independent of other links.
         let links = |settings: &LinkSettings, first: usize, count: usize| {
             (first..first + count).map(|link| Link::new(settings.clone(), seed ^ (link as u64) << 32)).collect()
         };
@@ -152,7 +152,7 @@ impl Network {
         self.counters
     }
 
-    /// A link, if both its hosts are there and differ.
+    /// Returns a link, if both hosts exist and differ.
     pub(crate) fn link_mut(&mut self, name: LinkName) -> Option<&mut Link> {
         let count = self.hosts.len();
         match name {
@@ -163,7 +163,7 @@ impl Network {
         }
     }
 
-    /// Every link that does something or has done something, with its settings and counters.
+    /// Returns each link that is not transparent or has counted segments, with its settings and counters.
     pub(crate) fn links(&self) -> impl Iterator<Item = (LinkName, &LinkSettings, &LinkCounters)> {
         let pairs = self.hosts.iter().flat_map(|from| self.hosts.iter().map(|to| (*from, *to)));
         let pairs = pairs.zip(&self.pairs).filter(|((from, to), _)| from != to);
@@ -174,7 +174,7 @@ impl Network {
         pairs.chain(access).map(|(name, link)| (name, link.settings(), link.counters()))
     }
 
-    /// Sends on its way what the host `from` gave at `now_ns`.
+    /// Sends the packet that the host `from` sent at `now_ns`.
     pub(crate) fn arrive(&mut self, now_ns: u64, from: HostIndex, bytes: Vec<u8>) {
         let Ok(packet) = Packet::parse(bytes) else {
             self.counters.malformed_packets += 1;
@@ -187,12 +187,12 @@ impl Network {
         self.enter(UnderWay { at_ns: now_ns, order: 0, next: Hop::Up, from, to, packet });
     }
 
-    /// When the next packet is somewhere, if any is under way.
+    /// Returns the time of the next event, if a packet is in flight.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.under_way.peek().map(|packet| packet.at_ns)
     }
 
-    /// Takes out the next packet that has reached its host by `now_ns`.
+    /// Returns the next packet that has arrived at its host by `now_ns`.
     pub(crate) fn next_due(&mut self, now_ns: u64) -> Option<Delivery> {
         while self.next_ns()? <= now_ns {
             let packet = self.under_way.pop()?;
@@ -206,7 +206,7 @@ impl Network {
     }
 
     fn host_at(&self, address: IpAddr) -> Option<HostIndex> {
-        // The last byte is the number; comparing the constructed address checks the rest.
+        // The last byte is the number; comparing with the constructed address checks the rest.
         let number = match address {
             IpAddr::V4(address) => address.octets()[3],
             IpAddr::V6(address) => address.octets()[15],
@@ -215,7 +215,7 @@ impl Network {
         (address == IpAddr::V4(address_v4(host)) || address == IpAddr::V6(address_v6(host))).then_some(host)
     }
 
-    /// Lets a packet into its next link, past those that do nothing.
+    /// Passes a packet to its next link, skipping transparent ones.
     fn enter(&mut self, mut packet: UnderWay) {
         let name = loop {
             let (name, after) = match packet.next {
@@ -225,7 +225,7 @@ impl Network {
                 Hop::Host => return self.hold(packet),
             };
             packet.next = after;
-            // Pairs are counted even if they do nothing: that is where people look.
+            // Pairs are counted even if they are transparent, because users read these counters.
             if let Some(link) = self.link_mut(name)
                 && (matches!(name, LinkName::Pair(..)) || !link.is_transparent())
             {
@@ -233,7 +233,7 @@ impl Network {
             }
         };
         let mut runs = std::mem::take(&mut self.runs);
-        // The loop above ended at a link that is there.
+        // The loop above ended at an existing link.
         if let Some(link) = self.link_mut(name) {
             link.offer(packet.at_ns, packet.packet.train(), &mut runs);
         }
@@ -241,7 +241,7 @@ impl Network {
         self.runs = runs;
     }
 
-    /// Sends the runs of a packet on to its next hop, and empties the list.
+    /// Passes the runs of a packet to its next hop, and clears the list.
     fn go_on(&mut self, packet: UnderWay, runs: &mut Vec<Run>) {
         let whole = 0..packet.packet.train().segments;
         if let [run] = runs.as_slice()
@@ -270,7 +270,7 @@ impl Network {
     }
 }
 
-/// Where a packet goes next.
+/// The next hop of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hop {
     Up,
@@ -279,7 +279,8 @@ enum Hop {
     Host,
 }
 
-/// A packet that will be at its next hop at a known time. The heap gives out the earliest, and of one moment the one that came first.
+/// A packet with its arrival time at the next hop. The heap returns the earliest; at equal times the first that was
+/// added.
 #[derive(Debug)]
 struct UnderWay {
     at_ns: u64,
@@ -292,7 +293,7 @@ struct UnderWay {
 
 impl Ord for UnderWay {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Reversed: the heap's greatest is the earliest.
+        // Reversed, because the heap returns the greatest.
         (other.at_ns, other.order).cmp(&(self.at_ns, self.order))
     }
 }

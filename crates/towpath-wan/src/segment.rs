@@ -1,30 +1,30 @@
-//! Super-packets: what the kernel hands over at once, and the segments of the MTU that it stands for.
+//! Super-packets: TCP packets larger than the MTU as the kernel passes them, and the segments that they stand for.
 //!
 //! A [`Packet`] is the result of one `read` of a TUN device: a virtio-net header (`struct virtio_net_hdr`, VIRTIO 1.2
-//! §5.1.6), then the IP packet. Its [`Train`] has the number and size of its segments. [`Packet::take`] returns a run
-//! of them as a packet of its own, with the headers that a sender would have used: total length, IPv4 identification
+//! §5.1.6) followed by the IP packet. Its [`Train`] has the number and size of its segments. [`Packet::take`] returns a
+//! run of them as a separate packet, with the headers that a sender would have used: total length, IPv4 identification
 //! and checksum, sequence number, FIN and PSH only on the last segment, CWR only on the first. The TCP checksum stays
-//! partial, as the kernel left it to hardware: the sum of the pseudo-header, which a receiver behind another TUN
-//! device does not complete.
+//! partial, as the kernel left it to the hardware: it is the sum of the pseudo-header, which a receiver behind another
+//! TUN device does not complete.
 //!
-//! Everything but TCP is a train of one segment. This module has no clock and no descriptors; every offset is checked,
-//! because programs in a host may send anything.
+//! Everything except TCP is a train of one segment. This module uses no clock and no descriptors; every offset is
+//! checked, because programs in a host may send anything.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ops::Range,
 };
 
-/// Bytes of the virtio-net header before each packet: the ten of the form without the count of buffers.
+/// Length of the virtio-net header before each packet: ten bytes in the form without the number of buffers.
 pub(crate) const VNET_BYTES: usize = 10;
 
-/// Maximum result of one read in bytes: the kernel limits a super-packet to 64 KiB of IP by default.
+/// Maximum length of a read in bytes: the kernel limits a super-packet to 64 KiB of IP by default.
 pub(crate) const MAX_BYTES: usize = VNET_BYTES + (64 << 10);
 
-/// Preamble and delimiter 8, header 14, checksum 4, gap 12.
+/// Overhead per packet: preamble and delimiter 8, header 14, checksum 4, gap 12.
 const ETHERNET_BYTES: u64 = 38;
 
-/// What Ethernet pads short packets to, without its header and checksum.
+/// Minimum length of a packet in bytes, to which Ethernet pads it, without its header and checksum.
 const MIN_IP_BYTES: u64 = 46;
 
 const NEEDS_CHECKSUM: u8 = 1;
@@ -43,47 +43,47 @@ pub(crate) struct Train {
     /// At least one.
     pub(crate) segments: u32,
     header_bytes: u32,
-    /// Payload of each segment but the last; at least one where there are several segments.
+    /// Payload of each segment except the last; at least one if there are several segments.
     segment_bytes: u32,
     payload_bytes: u32,
 }
 
 impl Train {
-    /// Where the payload of the segments lies in that of the train.
+    /// Returns the payload range of the segments within the train.
     fn payload(&self, segments: &Range<u32>) -> Range<usize> {
         let at = |segment: u32| segment.saturating_mul(self.segment_bytes).min(self.payload_bytes) as usize;
-        // The last segment ends where the payload does, also where there is only one and it is not bounded.
+        // The last segment ends with the payload, also if there is only one, whose length is not limited.
         let end = if segments.end >= self.segments { self.payload_bytes as usize } else { at(segments.end) };
         at(segments.start)..end
     }
 
-    /// What a segment takes on Ethernet, from the preamble to the gap.
+    /// Returns the length of a segment on Ethernet, from the preamble to the gap.
     pub(crate) fn wire_bytes(&self, segment: u32) -> u64 {
         let payload = self.payload(&(segment..segment + 1));
         (u64::from(self.header_bytes) + payload.len() as u64).max(MIN_IP_BYTES) + ETHERNET_BYTES
     }
 
-    /// A packet that cannot be divided.
+    /// Creates a packet that cannot be divided.
     #[cfg(test)]
     pub(crate) fn single(ip_bytes: u32) -> Self {
         Self { segments: 1, header_bytes: 0, segment_bytes: ip_bytes, payload_bytes: ip_bytes }
     }
 
-    /// A train of `segments` with 52 bytes of headers and 1448 of payload each.
+    /// Creates a train of `segments` with 52 bytes of headers and 1448 of payload each.
     #[cfg(test)]
     pub(crate) fn of(segments: u32) -> Self {
         Self { segments, header_bytes: 52, segment_bytes: 1448, payload_bytes: 1448 * segments }
     }
 }
 
-/// Why a packet goes no further.
+/// Why a packet is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Malformed {
-    /// Shorter than its headers, or of no known version.
+    /// Shorter than its headers, or of an unknown IP version.
     Truncated,
-    /// Segmentation that was not offered to the kernel.
+    /// Segmentation offload that was not offered to the kernel.
     Segmentation,
-    /// Headers that contradict each other.
+    /// Contradictory headers.
     Headers,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct Packet {
 }
 
 impl Packet {
-    /// Takes what a TUN device gave.
+    /// Parses a packet read from a TUN device.
     pub(crate) fn parse(bytes: Vec<u8>) -> Result<Self, Malformed> {
         let (vnet, ip) = bytes.split_at_checked(VNET_BYTES).ok_or(Malformed::Truncated)?;
         let destination = destination(ip).ok_or(Malformed::Truncated)?;
@@ -120,7 +120,7 @@ impl Packet {
             return Err(Malformed::Segmentation);
         }
         let segments = payload_bytes.div_ceil(segment_bytes).max(1);
-        // The headers lie within the packet, whose length was just found to fit.
+        // The headers are within the packet, whose length was checked to fit.
         let train = Train { segments, header_bytes: header_bytes as u32, segment_bytes, payload_bytes };
         Ok(Self { bytes, train, ip_header_bytes, destination })
     }
@@ -133,14 +133,15 @@ impl Packet {
         self.destination
     }
 
-    /// With the virtio-net header, as a TUN device takes it.
+    /// Returns the packet with its virtio-net header, as written to a TUN device.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// These segments alone. The whole packet is given on as it is; of a part, headers and payload are copied.
+    /// Returns the segments of `run` as a packet. The whole packet is passed on unchanged; for a part, headers and
+    /// payload are copied.
     ///
-    /// `run` is not empty and lies within the train.
+    /// `run` is not empty and within the train.
     pub(crate) fn take(&self, run: &Range<u32>) -> Packet {
         debug_assert!(run.start < run.end && run.end <= self.train.segments, "{run:?} of {:?}", self.train);
         let header_end = VNET_BYTES + self.train.header_bytes as usize;
@@ -154,19 +155,20 @@ impl Packet {
         taken
     }
 
-    /// Makes the headers, copied from a longer train, those of a run that begins with its segment `first`, `skipped_bytes` into its payload.
+    /// Adapts headers copied from a longer train to a run that starts with its segment `first`, `skipped_bytes` into
+    /// its payload.
     fn renumber(&mut self, first: u32, skipped_bytes: u32, is_last: bool) {
         let (vnet, ip) = self.bytes.split_at_mut(VNET_BYTES);
         if self.train.segments == 1 {
             vnet[1] = GSO_NONE;
-            // Length of the headers, and payload of a segment: of no meaning any more.
+            // Header length and segment payload, which no longer apply.
             vnet[2..6].fill(0);
         }
-        // What fits the original fits its part.
+        // The part is shorter than the original, whose length fits.
         let ip_bytes = ip.len() as u16;
         if self.destination.is_ipv4() {
             set_u16(ip, 2, ip_bytes);
-            // One identification for each segment, as the kernel counts on when it cuts.
+            // One identification per segment, as the kernel assigns them when it segments.
             set_u16(ip, 4, get_u16(ip, 4).wrapping_add(first as u16));
             set_u16(ip, 10, 0);
             let sum = fold(sum_words(&ip[..self.ip_header_bytes]));
@@ -191,7 +193,7 @@ impl Packet {
 const IPV4_HEADER_BYTES: usize = 20;
 const IPV6_HEADER_BYTES: usize = 40;
 
-/// Where an IP packet goes; none if it is shorter than its header.
+/// Returns the destination of an IP packet; `None` if it is shorter than its header.
 fn destination(ip: &[u8]) -> Option<IpAddr> {
     match ip.first()? >> 4 {
         4 => {
@@ -206,11 +208,11 @@ fn destination(ip: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Where the TCP header begins and ends, if the one that the kernel names is one.
+/// Returns the start and end of the TCP header, if the one at the offset given by the kernel is valid.
 fn tcp_headers(ip: &[u8], start: usize) -> Option<(usize, usize)> {
     let (least, is_tcp) = match ip.first()? >> 4 {
         4 => (usize::from(ip.first()? & 0x0f) * 4, *ip.get(9)? == TCP),
-        // Extension headers may stand between, and the kernel has walked them.
+        // There may be extension headers, which the kernel has skipped.
         _ => (IPV6_HEADER_BYTES, true),
     };
     let is_in_place = if ip.first()? >> 4 == 4 { start == least && start >= IPV4_HEADER_BYTES } else { start >= least };
@@ -219,22 +221,23 @@ fn tcp_headers(ip: &[u8], start: usize) -> Option<(usize, usize)> {
     (is_tcp && is_in_place && tcp_bytes >= 20 && tcp_bytes <= tcp.len()).then_some((start, start + tcp_bytes))
 }
 
-/// The folded sum of TCP's pseudo-header (RFC 9293 §3.1, RFC 8200 §8.1).
+/// Returns the folded sum of TCP's pseudo-header (RFC 9293 §3.1, RFC 8200 §8.1).
 fn pseudo_header_sum(ip: &[u8], ip_header_bytes: usize) -> u16 {
     let addresses = if ip[0] >> 4 == 4 { &ip[12..20] } else { &ip[8..40] };
-    // At most 64 KiB of each.
+    // At most 64 KiB each.
     let tcp_bytes = (ip.len() - ip_header_bytes) as u32;
     fold(sum_words(addresses) + tcp_bytes + u32::from(TCP))
 }
 
-/// The sum of the big-endian words; a byte left over counts as the upper half of one. At most 64 KiB, so that it cannot overflow.
+/// Returns the sum of the big-endian words; an odd byte counts as the upper half of one. At most 64 KiB, so that it
+/// cannot overflow.
 fn sum_words(bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<2>();
     let rest = rest.first().map_or(0, |byte| u32::from(*byte) << 8);
     words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum::<u32>() + rest
 }
 
-/// Adds the carries back (RFC 1071).
+/// Adds the carries (RFC 1071).
 fn fold(mut sum: u32) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -242,7 +245,7 @@ fn fold(mut sum: u32) -> u16 {
     sum as u16
 }
 
-/// A field of the virtio-net header, which a TUN device keeps in the machine's own order.
+/// Reads a field of the virtio-net header, which has the native byte order of the machine.
 fn native_u16(bytes: &[u8], at: usize) -> u16 {
     u16::from_ne_bytes([bytes[at], bytes[at + 1]])
 }

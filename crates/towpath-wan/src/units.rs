@@ -1,28 +1,28 @@
-//! Rates and queue sizes, as people write them: `1Gbit`, `100Mbit`, `12MB`, `256KiB`, `bdp`.
+//! Rates and queue sizes in text form: `1Gbit`, `100Mbit`, `12MB`, `256KiB`, `bdp`.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// The speed of a link in bits per second, Ethernet's overhead included: 1 kbit/s to 1 Tbit/s.
+/// The rate of a link in bits per second, including Ethernet's overhead: 1 kbit/s to 1 Tbit/s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Rate(u64);
 
 impl Rate {
-    /// From 1 kbit/s to 1 Tbit/s; none for anything else.
+    /// Creates a rate from 1 kbit/s to 1 Tbit/s; `None` for other values.
     #[must_use]
     pub fn from_bits_per_s(bits_per_s: u64) -> Option<Self> {
         (1_000..=1_000_000_000_000).contains(&bits_per_s).then_some(Self(bits_per_s))
     }
 
-    /// That many million bits per second, at least 1 and at most a million.
+    /// Creates a rate in Mbit/s, clamped to 1 to 1,000,000.
     #[must_use]
     pub fn from_mbit_per_s(mbit_per_s: u32) -> Self {
         Self(u64::from(mbit_per_s.clamp(1, 1_000_000)) * 1_000_000)
     }
 
-    /// Bits per second.
+    /// Returns the rate in bits per second.
     #[must_use]
     pub fn bits_per_s(self) -> u64 {
         self.0
@@ -61,24 +61,27 @@ impl FromStr for Rate {
         const UNITS: &[(&str, f64)] = &[("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9), ("tbit", 1e12)];
         let bits_per_s = quantity(text.strip_suffix("/s").unwrap_or(text), UNITS);
         let rate = bits_per_s.and_then(|bits_per_s| Self::from_bits_per_s(bits_per_s.round() as u64));
-        rate.ok_or_else(|| UnitError(format!("`{text}` is no rate: write it as 100Mbit or 1Gbit, from 1kbit to 1Tbit")))
+        rate.ok_or_else(|| {
+            UnitError(format!("`{text}` is not a rate: write it as 100Mbit or 1Gbit, from 1kbit to 1Tbit"))
+        })
     }
 }
 
-/// How much a link's queue holds, in bytes on the wire.
+/// Size of a link's queue in bytes on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Queue {
-    /// The link's rate times twice its delay, at least 1 MiB: about what a network card's queue of 1,000 packets holds, without which a
+    /// The rate times twice the delay, at least 1 MiB: about the queue of 1,000 packets of a network card. With less,
+    /// bursts of 64 KiB of a sender are lost on short paths.
     /// sender's bursts of 64 KiB are lost on short paths.
     #[default]
     Bdp,
-    /// This many bytes.
+    /// A fixed number of bytes.
     Bytes(u64),
 }
 
 impl Queue {
-    /// The least that [`Queue::Bdp`] gives.
+    /// Minimum size of [`Queue::Bdp`].
     pub const MIN_BDP_BYTES: u64 = 1 << 20;
 }
 
@@ -116,10 +119,10 @@ impl FromStr for Queue {
     }
 }
 
-/// Reads a size such as `12MB` (decimal), `256KiB` (binary) or `1500B`.
+/// Parses a size such as `12MB` (decimal), `256KiB` (binary) or `1500B`.
 ///
 /// # Errors
-/// If `text` is none, or more than 1 TiB.
+/// If `text` is not a size, or more than 1 TiB.
 pub fn parse_bytes(text: &str) -> Result<u64, UnitError> {
     const UNITS: &[(&str, f64)] = &[
         ("b", 1.0),
@@ -132,10 +135,10 @@ pub fn parse_bytes(text: &str) -> Result<u64, UnitError> {
     ];
     let bytes = quantity(text, UNITS).filter(|bytes| *bytes <= (1_u64 << 40) as f64);
     let bytes = bytes.map(|bytes| bytes.round() as u64);
-    bytes.ok_or_else(|| UnitError(format!("`{text}` is no size: write it as 12MB or 256KiB")))
+    bytes.ok_or_else(|| UnitError(format!("`{text}` is not a size: write it as 12MB or 256KiB")))
 }
 
-/// A number and one of the units, in any case.
+/// Parses a number with one of the units; case-insensitive.
 fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let text = text.trim().to_ascii_lowercase();
     let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic())?);
@@ -143,7 +146,7 @@ fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     units.iter().find(|(name, _)| *name == unit).map(|(_, factor)| number * factor)
 }
 
-/// Spans in JSON: milliseconds, to the nanosecond.
+/// Durations in JSON: milliseconds with nanosecond precision.
 pub(crate) mod milliseconds {
     use std::time::Duration;
 
@@ -159,7 +162,7 @@ pub(crate) mod milliseconds {
     }
 }
 
-/// A rate or a size that cannot be read; says how to write one.
+/// A rate or size that cannot be parsed, with advice on the format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnitError(String);

@@ -1,4 +1,5 @@
-//! The emulator with real namespaces and the kernel's TCP. Needs root; skipped, with a word on why, where there is none.
+//! The emulator with real namespaces and the kernel's TCP. Requires root; otherwise the tests are skipped with a
+//! message.
 #![allow(clippy::unwrap_used, reason = "what helps a test may fail it")]
 
 #[path = "it/ending.rs"]

@@ -4,7 +4,7 @@ use super::*;
 
 const RTT: Duration = Duration::from_millis(100);
 
-/// A leg that carried 10 MB in a second, whose sender's congestion window was all that held it up.
+/// A leg that carried 10 MB in one second, limited only by the sender's congestion window.
 fn leg() -> Carried {
     Carried {
         bytes: 10_000_000,
@@ -26,7 +26,7 @@ fn leg() -> Carried {
     }
 }
 
-/// One second of a copy that moved 10 MB and waited in one stage.
+/// One second of a copy that moved 10 MB, with all bytes in one stage.
 fn stretch(stage: Stage) -> Stretch {
     Stretch {
         seconds: 1.0,
@@ -49,7 +49,7 @@ fn upload(carried: Carried) -> Stretch {
     Stretch { outbound: Some(carried), ..stretch(Stage::Write) }
 }
 
-/// What most of a stretch is put down to.
+/// Returns the cause with the largest share of an interval.
 fn cause(stretch: &Stretch) -> (Cause, Option<Leg>) {
     let mut account = Account::default();
     account.add(stretch);
@@ -119,7 +119,7 @@ fn a_busy_server_is_no_slow_storage() {
     assert_eq!(cause(&upload(full)), (Cause::Bandwidth, Some(Leg::Out)), "it sends what the path takes");
 }
 
-/// Both ends are far, and what travels is no queue: 100 MB/s over 100 ms are 10 MB.
+/// Both ends are remote. Bytes in transit do not count as queued: 100 MB/s over 100 ms are 10 MB.
 #[test]
 fn what_travels_does_not_wait() {
     let both = |read, write, out: Carried| Stretch {

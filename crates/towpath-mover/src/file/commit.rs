@@ -64,21 +64,21 @@ pub(super) async fn commit(
     Ok(Copied { bytes: size, verified, route: Route::Streamed, took: Duration::ZERO })
 }
 
-/// Rejects data from several sources, in this run or an earlier one, if no digest of the whole file is left that would reveal a mixture: the source
-/// that provided the digest may have been rejected since.
+/// Rejects data from several sources, in this or an earlier run, if no digest of the whole file would reveal a mixture.
+/// The source that provided the digest may have been rejected since.
 fn refuse_unproved(job: &Job, proof: Option<Digest>, digests: &Digests) -> Result<(), Failure> {
     let givers = job.from.shares().iter().filter(|share| share.bytes > 0).count();
     let is_proved = proof.map_or(!digests.is_empty(), |proof| digests.get(proof.algorithm()) == Some(proof));
     if is_proved || (proof.is_none() && givers < 2) {
         return Ok(());
     }
-    let message = "its parts came from several sources, and no digest shows any more that they are of one file";
+    let message = "its parts came from several sources, and no digest is left to prove that they are of one file";
     let error = Error::new(Fault::Changed, message).blamed_on(Blame::Storage).at(&job.from.path);
     Err(Failure::Unlike { error, promised: Digests::default() })
 }
 
-/// Returns the failure for an error of a commit. Uploads to this machine and to towpath servers are verified in transit, so that a mismatch there means
-/// that the data read from the source are wrong.
+/// Returns the failure for an error of a commit. Uploads to this machine and to towpath servers are verified in
+/// transit, so that a mismatch there means that the data read from the source are wrong.
 fn judged(job: &Job, error: Error, promised: Digests) -> Failure {
     let Job { from, to, .. } = job;
     let error = replicas::with_givers(job, error);
@@ -88,7 +88,7 @@ fn judged(job: &Job, error: Error, promised: Digests) -> Failure {
     if error.fault() != Fault::ChecksumMismatch || !to.checks_on_the_way() {
         return Failure::Final(error.at(&to.path));
     }
-    let message = format!("what came from there is not what it promises: {}", error.message());
+    let message = format!("its data do not match its digest: {}", error.message());
     let error = Error::new(Fault::ChecksumMismatch, message);
     match from.is_remote() || from.replicas().is_some() {
         true => Failure::Unlike { error: error.blamed_on(Blame::Network).at(&from.path), promised },

@@ -6,15 +6,17 @@ use towpath_store::{Metadata, ResumeKey, sys::clock};
 
 use crate::{Job, replicas::Identity};
 
-/// Minimum size of a resumable file. Resuming a smaller one costs more than it saves: two more files in the staging area, and a request over
-/// the network.
+/// Minimum size of a resumable file. Resuming a smaller one costs more than it saves: two additional files in the
+/// staging area, and a request over the network.
 pub(crate) const MIN_RESUMABLE_BYTES: u64 = 64 << 20;
 
-/// Minimum age in nanoseconds of a modification time in whole seconds that identifies a version: the second itself, and one for clock skew.
+/// Minimum age in nanoseconds at which a modification time in whole seconds identifies a version: the second itself,
+/// and one for clock skew.
 const MIN_VERSION_AGE_NS: i64 = 2_000_000_000;
 
-/// Returns the key under which a later run finds the parts of an interrupted upload. `None` for small files, for destinations that cannot
-/// resume, and if nothing would prove that the parts are of the same file: the source has no version, or an ambiguous one.
+/// Returns the key under which a later run finds the parts of an interrupted upload. `None` for small files, for
+/// destinations that cannot resume, and if nothing would prove that the parts are of the same file: the source has no
+/// version, or an ambiguous one.
 pub(super) fn key(job: &Job, metadata: &Metadata) -> Option<ResumeKey> {
     if metadata.size < MIN_RESUMABLE_BYTES || !job.to.store.capabilities().resume {
         return None;
@@ -41,8 +43,9 @@ pub(super) fn key(job: &Job, metadata: &Metadata) -> Option<ResumeKey> {
     Some(ResumeKey::of(&[from.as_bytes(), &size, version.as_bytes(), to.as_bytes()]))
 }
 
-/// Returns whether the file may change without a new version, because its modification time has whole seconds and that second may not be over.
-/// XRootD and most entity tags of web servers have no finer time. A time in the future counts as ambiguous too.
+/// Returns whether the file may change without a new version, because its modification time has whole seconds and that
+/// second may not be over. XRootD and most entity tags of web servers have no finer time. A time in the future is
+/// ambiguous too.
 fn is_ambiguous(metadata: &Metadata, now_ns: i64) -> bool {
     let is_whole = |mtime_ns: &i64| mtime_ns % 1_000_000_000 == 0;
     metadata.mtime_ns.filter(is_whole).is_some_and(|mtime_ns| mtime_ns > now_ns.saturating_sub(MIN_VERSION_AGE_NS))

@@ -11,7 +11,7 @@ use crate::{
     context::{CopyContext, first_bytes},
 };
 
-/// An open source.
+/// An open source file.
 pub(super) struct SourceFile {
     pub(super) handle: Arc<dyn ReadHandle>,
     /// Its metadata, with the digests that it promised in an earlier attempt.
@@ -28,7 +28,8 @@ pub(super) enum Opened {
 }
 
 impl SourceFile {
-    /// Opens the source and requests its first bytes. If there are `promised` digests, all checksums in transit are used.
+    /// Opens the source and requests its first bytes. If there are `promised` digests, all checksums in transit are
+    /// used.
     ///
     /// # Errors
     /// Those of the store; `IsDirectory` for a directory.
@@ -54,8 +55,8 @@ impl SourceFile {
     }
 }
 
-/// Checks, after all bytes were read, that the source is still the opened version, unless a digest will show it: pieces of a file that is
-/// written in place may be of two versions.
+/// Checks after the last read that the source is still the opened version, unless a digest will show it: if the file is
+/// modified in place, its pieces may be of two versions.
 ///
 /// # Errors
 /// `Changed`, and those of the store.
@@ -87,8 +88,8 @@ impl FirstRead {
         Self(Box::pin(maybe_done(read.boxed())))
     }
 
-    /// Awaits `main` while the read continues. Otherwise the response would occupy a request slot of its site, for which `main` may be waiting, and
-    /// data in flight on a long path would stop.
+    /// Awaits `main` while the read continues. Otherwise the pending response would hold a request permit of its site,
+    /// for which `main` may be waiting, and data in flight on a long path would stall.
     pub(super) async fn beside<T>(&mut self, main: impl Future<Output = T>) -> T {
         match select(std::pin::pin!(main), self.0.as_mut()).await {
             Either::Left((output, _)) => output,
@@ -96,7 +97,7 @@ impl FirstRead {
         }
     }
 
-    /// Waits for the bytes. A second call returns no bytes.
+    /// Waits for the bytes. A second call returns an empty buffer.
     pub(super) async fn take(&mut self) -> Result<Vec<u8>> {
         self.0.as_mut().await;
         self.0.as_mut().take_output().unwrap_or_else(|| Ok(Vec::new()))
@@ -127,7 +128,7 @@ pub(super) fn add_promised(digests: &mut Digests, promised: &Digests) {
     }
 }
 
-/// Warns of a local file whose modification time does not fit into 64 bits of nanoseconds.
+/// Warns if the modification time of a local file does not fit into 64-bit nanoseconds.
 fn warn_of_time(from: &Place, metadata: &Metadata) {
     if metadata.mtime_ns.is_none() && !from.is_remote() {
         tracing::warn!(

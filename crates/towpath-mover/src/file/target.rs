@@ -1,4 +1,4 @@
-//! The destination of a copy: the begin of its upload, and errors for lack of space.
+//! The destination of a copy: begins its upload and explains lack of space.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,11 +12,11 @@ use crate::{
     stage::{Stage, StageGuard},
 };
 
-/// Maximum wait for a destination whose earlier upload with the same key is still open: a server detects a lost connection after a minute or
-/// two.
+/// Maximum wait for a destination that still holds an earlier upload with the same key open: a server takes a minute or
+/// two to detect a lost connection.
 const MAX_IN_USE_WAIT: Duration = Duration::from_secs(120);
 
-/// Interval between attempts meanwhile.
+/// Interval between attempts during this wait.
 const IN_USE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Returns the options for a copy of a source with `metadata`.
@@ -32,8 +32,8 @@ pub(super) fn create_options(job: &Job, context: &CopyContext, metadata: &Metada
     }
 }
 
-/// Begins the upload. A resumable upload is retried for up to two minutes while the destination is overloaded or still holds the earlier
-/// upload with the same key.
+/// Begins the upload. A resumable upload is retried for up to two minutes while the destination is overloaded or still
+/// holds the earlier upload with the same key.
 ///
 /// # Errors
 /// Those of the store.
@@ -69,7 +69,8 @@ pub(super) async fn begin(
     }
 }
 
-/// Returns `error`; for a lack of space with the number of bytes that are missing for `bytes`, if the destination reports its free space.
+/// Returns `error`. If it is a lack of space and the destination reports its free space, the number of missing bytes is
+/// added.
 pub(super) async fn explain_no_space(job: &Job, bytes: u64, error: Error) -> Error {
     let to = &job.to;
     let mut directory = to.path.parent().filter(|_| error.fault() == Fault::NoSpace);

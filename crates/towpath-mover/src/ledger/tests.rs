@@ -37,7 +37,7 @@ fn connection(info: TcpInfo, far: Option<TcpInfo>) -> Connection {
     Connection { number: 7, host: "far".into(), port: 1094, has_work: true, info, far }
 }
 
-/// A look after `seconds`, with 16 MB in one stage all the time.
+/// A sample after `seconds`, with 16 MB in one stage at all times.
 fn look(start: Instant, seconds: u64, stage: Stage, is_remote: [bool; 2], connections: Vec<Connection>) -> Look {
     Look {
         at: start + Duration::from_secs(seconds),
@@ -52,7 +52,7 @@ fn look(start: Instant, seconds: u64, stage: Stage, is_remote: [bool; 2], connec
     }
 }
 
-/// The seconds that were put down to `cause` after some looks, a second apart.
+/// Returns the seconds attributed to `cause` after several samples at intervals of one second.
 fn seconds(cause: Cause, stage: Stage, is_remote: [bool; 2], connection_at: impl Fn(u64) -> Connection) -> f64 {
     let start = clock::now();
     let mut ledger = Ledger::new(look(start, 0, stage, is_remote, Vec::new()));
@@ -68,7 +68,7 @@ fn seconds(cause: Cause, stage: Stage, is_remote: [bool; 2], connection_at: impl
 fn of_a_download_the_server_says_what_held_it_up() {
     let download =
         |cause| seconds(cause, Stage::Read, [true, false], |second| connection(receiver(second), Some(sender(second))));
-    // The time before the first report counts as the opening of windows.
+    // The time before the first report counts as slow start.
     assert!((download(Cause::SenderWindow) - 4.5).abs() < 1e-6);
     assert!((download(Cause::Bandwidth) - 4.5).abs() < 1e-6);
     assert!((download(Cause::SlowStart) - 1.0).abs() < 1e-6);

@@ -1,7 +1,7 @@
-//! Copies from and to pipes: in order, with as much in flight as the window permits.
+//! Copies from and to pipes: in order, with as many bytes in flight as the window permits.
 //!
-//! A pipe cannot be read twice, so that copies from it are not resumed. Data written to a pipe cannot be taken back: a checksum mismatch is
-//! reported after all of the file was written.
+//! A pipe cannot be read twice, so a copy from a pipe is not resumed. Data written to a pipe cannot be revoked: a
+//! checksum mismatch is reported after the whole file was written.
 
 use std::pin::pin;
 
@@ -34,11 +34,11 @@ struct Piece<'a> {
 }
 
 impl Mover {
-    /// Copies `input` to the file `to`. Nothing is visible unless all of it arrived; a destination on this machine and a towpath server verify the CRC32C
-    /// computed here. Dropping the future leaves nothing.
+    /// Copies `input` to the file `to`. Nothing is visible unless all of it arrived; local and towpath destinations
+    /// verify the CRC32C computed here. Dropping the future removes the written data.
     ///
     /// # Errors
-    /// Those of the store; `Io` if the input cannot be read.
+    /// Errors of the store; `Io` if the input cannot be read.
     pub async fn fill(&self, input: impl AsyncRead + Unpin, to: &Place) -> Result<Copied> {
         let start = clock::now();
         self.recall("", to.at()).await;
@@ -58,14 +58,14 @@ impl Mover {
         let part = self.context.progress.find(None);
         let mut passed = Hasher::new(digests);
         if let Err(error) = write_all(&self.context, input, &*target, &mut passed, &part).await {
-            // The first error is reported.
+            // Only the first error is reported.
             let _ = target.abort().await;
             return Err(error.at(&to.path));
         }
         drop(list);
         let (bytes, computed) = (passed.bytes(), passed.finish());
         let _committing = self.context.stages.enter(Stage::Commit, FILE_BYTES);
-        // Other destinations would read the file once more for it.
+        // Other destinations would read the whole file again to verify it.
         let promised = if to.checks_on_the_way() { computed.clone() } else { Digests::default() };
         let expected = Expectation { size: Some(bytes), digests: promised, mtime_ns: None };
         let arrived = target.commit(expected).await.map_err(|error| error.at(&to.path))?;
@@ -74,10 +74,11 @@ impl Mover {
         Ok(self.passed(start, bytes, verified))
     }
 
-    /// Passes the file `from` to `put`, piece by piece in order, while the next pieces are read.
+    /// Passes the file `from` to `put` in order, piece by piece, while later pieces are read.
     ///
     /// # Errors
-    /// Those of the store and of `put`; `Changed` if the file did, and `ChecksumMismatch` if the data do not match the digests of the source.
+    /// Errors of the store and of `put`; `Changed` if the file changed, and `ChecksumMismatch` if the data do not match
+    /// the digests of the source.
     pub async fn drain<E: From<Error>>(
         &self,
         from: &Place,
@@ -88,7 +89,7 @@ impl Mover {
         self.note_ends([from.is_remote(), false]);
         let permit = self.context.acquire(FIRST_BYTES, Priority::File).await;
         let mut stage = self.context.stages.enter(Stage::Open, FIRST_BYTES);
-        // With page checksums, if available: known corruption must not reach the pipe.
+        // With page checksums, if available: corruption that they detect must not reach the pipe.
         let source = from.store.open(&from.caller, &from.path, OpenOptions::default()).await?;
         let (metadata, first) = match try_join!(source.metadata(), source.read(0, FIRST_BYTES as usize)) {
             Ok(begun) => begun,
@@ -135,7 +136,8 @@ impl Mover {
             return Err(resized().at(&from.path).into());
         }
         if from.is_remote() && promised.is_empty() {
-            // Pieces of a file that is written in place may be of two versions: check that the size is unchanged.
+            // If the file is modified in place, its pieces may be of two versions: check at least that the size is
+            // unchanged.
             if !source.read(size, 1).await?.is_empty() {
                 return Err(resized().at(&from.path).into());
             }
@@ -170,7 +172,7 @@ impl Mover {
         Ok(self.passed(start, bytes, taken(&promised, &computed)))
     }
 
-    /// Reads a file of `size` from `first_bytes` on, in order.
+    /// Reads a file of `size` bytes in order, starting at `first_bytes`.
     fn rest_of<'a>(
         &'a self,
         source: &'a dyn ReadHandle,
@@ -188,7 +190,7 @@ impl Mover {
                 let length = range.end - range.start;
                 let mut stage = self.context.stages.enter(Stage::Read, length);
                 let data = source.read(range.start, length as usize).await?;
-                // It now waits to be written.
+                // The piece now waits to be written.
                 stage.pass(Stage::Write);
                 if data.len() as u64 == length { Ok(Piece { data, permit, stage }) } else { Err(resized()) }
             })

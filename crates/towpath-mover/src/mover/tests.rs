@@ -24,7 +24,7 @@ use towpath_testkit::{
 use super::*;
 use crate::{Nobody, Place, ThirdParty, Trees, file, jobs, pace};
 
-/// The reports to an observer.
+/// Events received by an observer.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) expected: watch::Sender<u64>,
@@ -84,7 +84,7 @@ pub(crate) async fn get(store: &Arc<dyn Store>, path: &str) -> Result<Bytes> {
     handle.read(0, handle.metadata().await?.size as usize).await
 }
 
-/// A file of a server that lies.
+/// A file on a server that sends wrong metadata or data.
 pub(crate) fn lied(liar: &Liar) -> Place {
     let url = format!("http://127.0.0.1:{}/file", liar.port()).parse().unwrap();
     let (store, path) = Client::new(Arc::default()).connect(&url).unwrap();
@@ -297,7 +297,7 @@ async fn a_large_file_goes_on_where_its_copy_was_lost() {
 
     let counted = Arc::new(Counted::default());
     let mover = Mover::new(options(), Arc::clone(&counted) as _);
-    // The handle that was dropped may still be being closed, and is waited for.
+    // The dropped handle may not be closed yet; the copy waits for it.
     let copied = mover.copy(&job).await.unwrap().unwrap();
     assert_eq!(copied.bytes, SIZE as u64);
     let again = *counted.moved.borrow();
@@ -316,7 +316,7 @@ async fn a_limit_is_kept_and_told() {
     let start = clock::now();
     mover.copy(&Job::new(place(&from, "/large"), place(&to, "/copy"))).await.unwrap();
     let seconds = (clock::now() - start).as_secs_f64();
-    // The last piece of 2 MiB goes when those before have had their time.
+    // The last piece of 2 MiB starts when the time of the previous ones is over.
     assert!((17.0..21.0).contains(&seconds), "{seconds}");
     let account = watch.account();
     let (cause, _, spent) = account.spent()[0];

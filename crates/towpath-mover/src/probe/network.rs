@@ -1,4 +1,4 @@
-//! The network alone: bytes from memory to memory.
+//! Measures the network alone, between memory at both ends.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -26,14 +26,14 @@ use crate::{
 pub struct Line {
     /// The parameters of the probe.
     pub probe: Probe,
-    /// What the kernels said.
+    /// Statistics of both kernels.
     pub probed: Probed,
-    /// What held it up.
+    /// What limited the transfer.
     pub account: Account,
     series: Vec<Series>,
 }
 
-/// Which of the traces are of one connection, in the order of time.
+/// Indices of the traces of one connection, in order of time.
 #[derive(Debug, Clone, Default)]
 struct Series {
     client: Vec<usize>,
@@ -43,7 +43,7 @@ struct Series {
 /// Probes the network to the server at `url`.
 ///
 /// # Errors
-/// As [`Client::probe`].
+/// Errors of [`Client::probe`].
 pub async fn network(client: &Client, url: &Url, probe: &Probe) -> Result<Line> {
     let mut threads = Vec::new();
     let watching = async {
@@ -62,7 +62,7 @@ pub async fn network(client: &Client, url: &Url, probe: &Probe) -> Result<Line> 
     Ok(line)
 }
 
-/// The bytes that went over a connection, as its client's kernel counts them.
+/// Returns the bytes carried by a connection according to the client's kernel.
 fn carried(direction: Direction, info: &TcpInfo) -> u64 {
     match direction {
         Direction::Down => info.received,
@@ -71,7 +71,7 @@ fn carried(direction: Direction, info: &TcpInfo) -> u64 {
 }
 
 impl Line {
-    /// Creates a measurement without samples of its limits.
+    /// Creates a measurement whose account is empty.
     pub fn new(probe: Probe, probed: Probed) -> Self {
         let mut series = vec![Series::default(); probe.connections];
         for (index, trace) in probed.traces.iter().enumerate() {
@@ -84,13 +84,13 @@ impl Line {
         Self { probe, probed, account: Account::default(), series }
     }
 
-    /// What held it up. `threads` is for how long each thread of this process had wanted a processor at some moments.
+    /// Computes the account. `threads` has samples of the CPU time that each thread of this process used or waited for.
     fn explain(&self, threads: Vec<(Instant, HashMap<u32, Duration>)>) -> Account {
         let (leg, stage) = match self.probe.direction {
             Direction::Down => (Leg::In, Stage::Read),
             Direction::Up => (Leg::Out, Stage::Write),
         };
-        // Before the first byte can have come there is nothing to hold up.
+        // No data can arrive before one round trip.
         let round_trip = self.probed.traces.iter().map(|trace| trace.info.min_rtt).max().unwrap_or_default();
         let began = self.probed.began;
         let (begins, ends) = (began + round_trip, began + self.probe.duration);
@@ -106,11 +106,11 @@ impl Line {
         keeper.account()
     }
 
-    /// Returns the last report of a connection at that time.
+    /// Returns the last statistics of a connection at that time.
     fn seen(&self, number: usize, by: Duration) -> Option<Connection> {
         let Series { client, server } = &self.series[number];
         let near = self.last(client, by)?;
-        // Upwards the server speaks once, in the end; what matters of it, its largest buffers, is as it was all the time.
+        // For uploads the server reports only once, at the end. Only its maximum buffers are used, which are constant.
         let far = self.last(server, by).or_else(|| self.probed.traces.get(*server.first()?));
         Some(Connection {
             number: number as u64,
@@ -122,15 +122,14 @@ impl Line {
         })
     }
 
-    /// The last of those traces that is no later than that.
+    /// Returns the last trace of the series at or before that time.
     fn last(&self, series: &[usize], by: Duration) -> Option<&Trace> {
         let traces = &self.probed.traces;
         let count = series.partition_point(|index| traces[*index].at <= by);
         series[..count].last().map(|index| &traces[*index])
     }
 
-    /// Returns the bytes carried at that time since the request of the probe; interpolated linearly between two
-    /// samples.
+    /// Returns the bytes carried until that time since the start of the probe, interpolated linearly between samples.
     pub fn carried(&self, by: Duration) -> u64 {
         let traces = &self.probed.traces;
         let bytes = |index: &usize| carried(self.probe.direction, &traces[*index].info) as f64;
@@ -146,66 +145,66 @@ impl Line {
         self.series.iter().map(of).sum::<f64>() as u64
     }
 
-    /// Returns the mean rate of the whole probe in bytes per second, including the time in which windows opened.
+    /// Returns the mean rate of the whole probe in bytes per second, including slow start.
     pub fn mean_rate(&self) -> f64 {
         self.carried(self.probe.duration) as f64 / self.probe.duration.as_secs_f64()
     }
 
-    /// The rate over its second half, in bytes per second: what a long copy has.
+    /// Returns the rate of the second half of the probe in bytes per second: the rate of a long copy.
     pub fn settled_rate(&self) -> f64 {
         let half = self.probe.duration / 2;
         let bytes = self.carried(self.probe.duration).saturating_sub(self.carried(half));
         bytes as f64 / half.as_secs_f64().max(1e-9)
     }
 
-    /// How many connections a copy begins with over this path, if `connections` are in use.
+    /// Returns the initial number of connections of a copy over this path, if `connections` are in use.
     pub fn first_connections(&self, connections: usize) -> usize {
         let here = self.probed.traces.iter().filter(|trace| trace.end == End::Client).map(|trace| &trace.info);
         tuner::first_lanes(self.round_trip().unwrap_or_default(), tuner::least_buffer(here), connections)
     }
 
-    /// What the rate over this many connections is worth to a copy, which takes those that are worth most.
+    /// Returns the utility of the rate with this number of connections, which a copy maximizes.
     pub fn worth(&self) -> f64 {
         tuner::worth(self.settled_rate(), self.probe.connections)
     }
 
-    /// Returns pairs of seconds since the request of the probe and bytes carried; both are increasing.
+    /// Returns pairs of seconds since the start of the probe and bytes carried; both are increasing.
     pub fn ramp(&self) -> Vec<(f64, f64)> {
         let steps = (self.probe.duration.as_secs_f64() / EVERY.as_secs_f64()).ceil() as u32 * 5;
         let points = (0..=steps).map(|step| self.probe.duration * step / steps);
         points.map(|at| (at.as_secs_f64(), self.carried(at) as f64)).collect()
     }
 
-    /// The least round trip that either kernel saw; none if none was measured.
+    /// Returns the minimum round trip that either kernel measured, if any.
     pub fn round_trip(&self) -> Option<Duration> {
         let all = self.probed.traces.iter().map(|trace| trace.info.min_rtt);
         all.filter(|round_trip| !round_trip.is_zero()).min()
     }
 
-    /// The mean of the smoothed round trips that the sender saw; none if it did not say.
+    /// Returns the mean of the sender's smoothed round trips; `None` if it reported none.
     pub fn mean_round_trip(&self) -> Option<Duration> {
         let all: Vec<_> = self.sender().map(|trace| trace.info.rtt).filter(|rtt| !rtt.is_zero()).collect();
         let count = u32::try_from(all.len()).ok().filter(|count| *count > 0)?;
         Some(all.into_iter().sum::<Duration>() / count)
     }
 
-    /// Bytes that the senders sent, and those among them that they sent again.
+    /// Returns the sent bytes, and the retransmitted bytes among them.
     pub fn sent(&self) -> (u64, u64) {
         let last = self.last_of_sender();
         (last.iter().map(|info| info.sent).sum(), last.iter().map(|info| info.resent).sum())
     }
 
-    /// The congestion windows of the senders together, at the end, in bytes.
+    /// Returns the sum of the final congestion windows in bytes.
     pub fn congestion_window(&self) -> u64 {
         self.last_of_sender().iter().map(|info| info.congestion_window).sum()
     }
 
-    /// The congestion control of the senders; none if they did not say.
+    /// Returns the congestion control of the senders; `None` if they did not report it.
     pub fn control(&self) -> Option<&'static str> {
         self.last_of_sender().first().map(|info| info.control.name())
     }
 
-    /// What held it up most. With nothing but memory at both ends, what else would be a storage's is a program's doing.
+    /// Returns the main limit. Both ends use only memory, so the storage causes are attributed to the programs.
     pub fn verdict(&self) -> Option<Verdict> {
         let verdict = Verdict::on(&self.account)?;
         let (finding, remedy) = match verdict.cause {
@@ -245,9 +244,9 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(100);
 
-    /// Two download connections for two seconds, each at 10 MB/s after half a second without data; `told` returns the
+    /// Two download connections for two seconds, each at 10 MB/s after half a second without data. `info` returns the
     /// server's kernel statistics at a time.
-    fn probed(told: impl Fn(Duration) -> TcpInfo) -> Line {
+    fn probed(info: impl Fn(Duration) -> TcpInfo) -> Line {
         let (duration, interval) = (Duration::from_secs(2), RTT);
         let probe = Probe { direction: Direction::Down, connections: 2, duration, interval };
         let mut traces = Vec::new();
@@ -255,7 +254,7 @@ mod tests {
             let carried = (at.saturating_sub(Duration::from_millis(500)).as_secs_f64() * 10e6) as u64;
             let common = TcpInfo { min_rtt: RTT, rtt: RTT, ..TcpInfo::default() };
             let near = TcpInfo { received: 1000 + carried, peer_window: 1 << 20, ..common };
-            let far = TcpInfo { received: 1, sent: carried, acknowledged: carried, busy: at, ..told(at) };
+            let far = TcpInfo { received: 1, sent: carried, acknowledged: carried, busy: at, ..info(at) };
             for connection in 0..2 {
                 traces.push(Trace { connection, end: End::Client, at, info: near });
                 traces.push(Trace {

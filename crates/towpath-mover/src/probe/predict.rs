@@ -2,60 +2,61 @@
 
 use std::time::Duration;
 
-/// Files to copy.
+/// The files of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileSet {
-    /// How many.
+    /// Number of files.
     pub files: u64,
-    /// How large they are together, in bytes.
+    /// Total size in bytes.
     pub bytes: u64,
 }
 
 /// Measurement of a path in one direction.
 #[derive(Debug, Clone)]
 pub struct Path {
-    /// The least round trip.
+    /// Minimum round trip.
     pub round_trip: Duration,
-    /// How long it took to connect.
+    /// Duration of the connection setup.
     pub connect: Duration,
-    /// Seconds since the first request, and bytes that had come by then, both growing: the windows open. At least one point.
+    /// Seconds since the first request and bytes received by then, both increasing; includes slow start. At least one
+    /// point.
     pub ramp: Vec<(f64, f64)>,
-    /// Bytes per second once they are open.
+    /// Rate in bytes per second after slow start.
     pub settled_rate: f64,
-    /// Bytes per second that the slower one of the two storages gives or takes; none if it was not measured.
+    /// Rate of the slower storage in bytes per second; `None` if not measured.
     pub storage_rate: Option<f64>,
-    /// Seconds for each further file; none if it was not measured.
+    /// Seconds per additional file; `None` if not measured.
     pub seconds_a_file: Option<f64>,
 }
 
-/// What a copy will take.
+/// The predicted duration of a copy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prediction {
-    /// All of it, in seconds.
+    /// Total duration in seconds.
     pub seconds: f64,
-    /// Until the first byte can flow, and from the last byte until its file is shown.
+    /// Seconds until the first byte, and from the last byte to the commit.
     pub setup_s: f64,
-    /// What the network takes for the bytes.
+    /// Seconds that the network takes for the bytes.
     pub network_s: f64,
-    /// What the storages take for the bytes; none if it was not measured.
+    /// Seconds that the storages take for the bytes; `None` if not measured.
     pub storage_s: Option<f64>,
-    /// What opening, making and showing files takes.
+    /// Seconds for opening, creating and committing files.
     pub files_s: f64,
     /// Assumptions of the prediction.
     pub assumptions: Vec<&'static str>,
 }
 
-/// Round trips after connecting until the first byte can flow: handshake and login, looking at source and destination, opening.
+/// Round trips between connecting and the first byte: handshake, login, `stat` of source and destination, open.
 const SETUP_ROUND_TRIPS: u32 = 4;
 
-/// Round trips after the last byte: it arrives, and its file is shown.
+/// Round trips after the last byte: its transfer and the commit.
 const CLOSING_ROUND_TRIPS: u32 = 1;
 
-/// What the requests and answers for one file take of the network, in bytes.
+/// Bytes of requests and responses per file.
 const REQUEST_BYTES: u64 = 512;
 
-/// Seconds that one file takes of the processors of both ends, where it was not measured: 10,000 files of 10 kB in 2.9 s, with two cores for both ends
-/// (docs/concepts/tuning.md).
+/// CPU seconds per file of both ends, if not measured: 10,000 files of 10 kB take 2.9 s on two cores shared by both
+/// ends (docs/tuning.md).
 const SECONDS_A_FILE: f64 = 0.000_25;
 
 impl FileSet {
@@ -67,7 +68,7 @@ impl FileSet {
 }
 
 impl Prediction {
-    /// What a copy of `set` takes. Network, storages and files work at the same time, so the slowest of them decides.
+    /// Predicts a copy of `set`. Network, storages and files overlap, so the slowest of them determines the duration.
     pub fn new(path: &Path, set: FileSet) -> Self {
         let mut assumptions = vec!["nothing else is on the path, and it stays as it was"];
         let setup_s = (path.connect + path.round_trip * (SETUP_ROUND_TRIPS + CLOSING_ROUND_TRIPS)).as_secs_f64();
@@ -85,7 +86,7 @@ impl Prediction {
         Self { seconds, setup_s, network_s, storage_s, files_s, assumptions }
     }
 
-    /// What most of the time goes into.
+    /// Returns the name of the largest part.
     pub fn bound(&self) -> &'static str {
         let storage_s = self.storage_s.unwrap_or(0.0);
         let parts = [
@@ -99,7 +100,7 @@ impl Prediction {
 }
 
 impl Path {
-    /// How long the network takes for `bytes`: as it did in the probe, and then at the rate at which that settled.
+    /// Returns the duration of a transfer of `bytes`: as measured in the probe, and beyond it at the settled rate.
     fn seconds(&self, bytes: f64) -> f64 {
         let mut before = (0.0, 0.0);
         for point in &self.ramp {
@@ -119,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    /// 100 MB/s after a second of opening windows, over 100 ms.
+    /// 100 MB/s after one second of slow start, over 100 ms.
     fn path() -> Path {
         Path {
             round_trip: Duration::from_millis(100),

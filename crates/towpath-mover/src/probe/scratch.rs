@@ -1,4 +1,4 @@
-//! Where a probe writes: a directory of its own, which goes away with all that is in it.
+//! The directory for files that a probe writes; it is removed with its contents.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use towpath_store::{Error, Fault, Result, sys::random};
 
 use crate::{Filter, Place, Removal};
 
-/// The divisor of the free space that gives the maximum size of a scratch file.
+/// Divisor of the free space that limits the size of a scratch file.
 const ROOM_SHARE: u64 = 10;
 
-/// The largest scratch file.
+/// Maximum size of a scratch file in bytes.
 const MAX_BYTES: u64 = 8 << 30;
 
 /// Delays before each attempt to remove scratch files.
 const REMOVAL_PAUSES: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(200), Duration::from_millis(500), Duration::from_secs(1)];
 
-/// A directory for scratch files, which goes away when it is dropped, with all that is in it.
+/// A directory for scratch files. Dropping it removes it with its contents.
 #[derive(Debug)]
 pub struct Scratch {
     directory: Option<Place>,
@@ -26,15 +26,15 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Creates a scratch directory in the directory `above`. A task of `background` removes it: after waiting for that
-    /// tracker it is gone.
+    /// Creates a scratch directory in the directory `above`. A task of `background` removes it, so that it is gone when
+    /// that tracker is done.
     ///
     /// # Errors
-    /// Those of the store, even if the created directory could not be removed.
+    /// Errors of the store, including failure to remove the created directory.
     pub async fn new(above: &Place, background: &TaskTracker) -> Result<Self> {
         let (sender, made) = oneshot::channel();
         let (above, tracker) = (above.clone(), background.clone());
-        // In a task of its own: an interruption meanwhile would otherwise lose track of the created directory.
+        // A separate task, because an interruption would otherwise lose track of the created directory.
         background.spawn(async move {
             if let Err(Ok(unwanted)) = sender.send(Self::make(&above, tracker).await) {
                 unwanted.remove().await;
@@ -47,16 +47,16 @@ impl Scratch {
         let directory = above.join(format!(".towpath-probe-{:016x}", random::number()).as_bytes())?;
         let Place { store, caller, path, .. } = &directory;
         store.make_directory(caller, path, false, None).await?;
-        // A user with permission to create but not to remove leaves at most this directory.
+        // A user may have permission to create but not to remove; then at most this empty directory is left.
         if let Err(error) = store.remove_directory(caller, path).await {
-            let message = format!("what is made here cannot be removed ({error}): an empty directory is left");
+            let message = format!("files created here cannot be removed ({error}); an empty directory is left");
             return Err(Error::new(error.fault(), message).at(path));
         }
         store.make_directory(caller, path, false, None).await?;
         Ok(Self { directory: Some(directory), background })
     }
 
-    /// Removes it. If this is dropped before its end, the rest goes as if it had been dropped itself.
+    /// Removes the directory. Dropping this future is equivalent to dropping the directory.
     pub async fn remove(mut self) {
         if let Some(directory) = self.directory.clone() {
             remove(directory).await;
@@ -65,15 +65,15 @@ impl Scratch {
     }
 
     fn directory(&self) -> &Place {
-        self.directory.as_ref().expect("it is there until it is dropped")
+        self.directory.as_ref().expect("set until the directory is dropped")
     }
 
-    /// A file in it.
+    /// Returns the file `name` in the directory.
     pub(super) fn file(&self, name: &str) -> Result<Place> {
         self.directory().join(name.as_bytes())
     }
 
-    /// The largest file that it may hold, in bytes.
+    /// Returns the maximum size of a file in bytes.
     pub(super) async fn room(&self) -> u64 {
         let Place { store, caller, path, .. } = self.directory();
         store.space(caller, path).await.map_or(MAX_BYTES, |space| (space.free / ROOM_SHARE).min(MAX_BYTES))
@@ -88,7 +88,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes everything. Writes of an interrupted probe may arrive late, so this is retried.
+/// Removes the directory with its contents. Writes of an interrupted probe may arrive late, so the removal is retried.
 async fn remove(directory: Place) {
     let mut failures = Vec::new();
     for pause in REMOVAL_PAUSES {
@@ -99,5 +99,5 @@ async fn remove(directory: Place) {
             return;
         }
     }
-    failures.iter().for_each(|error| tracing::warn!(%error, "what a probe wrote could not be removed"));
+    failures.iter().for_each(|error| tracing::warn!(%error, "cannot remove the scratch files of a probe"));
 }

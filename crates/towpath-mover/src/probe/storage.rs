@@ -1,4 +1,5 @@
-//! What a storage gives and takes, over the network if it is far: a file that is there is read, scratch files are written.
+//! Measures the read and write rates of a storage, over the network if it is remote: reads an existing file, and writes
+//! scratch files.
 
 use std::{
     future::Future,
@@ -28,13 +29,14 @@ use crate::{
 /// Length of a piece in bytes, as in a copy.
 const PIECE_BYTES: usize = file::PIECE_BYTES as usize;
 
-/// The most and the least bytes under way.
+/// Minimum and maximum of the bytes in flight.
 const WINDOW: [u64; 2] = [8 << 20, 64 << 20];
 
-/// Files under way at once: more than are measured, so that the later ones wait for no round trip of the first.
+/// Maximum number of files in flight: more than are measured, so that no file waits for another.
 const FILES: usize = 1024;
 
-/// So many round trips, and as long, a storage is watched at least: in less a path has not opened its windows, and a disk has done nothing but begin.
+/// Minimum duration of a measurement in round trips, and in time: with less, windows have not grown and a disk has only
+/// started.
 const MIN_ROUND_TRIPS: u32 = 25;
 const LEAST: Duration = Duration::from_millis(100);
 
@@ -47,36 +49,36 @@ const SYNCED_PIECES: usize = 64;
 pub struct StorageLine {
     /// Bytes that were read or written.
     pub bytes: u64,
-    /// How long it took; to write, until it was safe at the storage.
+    /// Duration in seconds; for writes, until the data were durable.
     pub seconds: f64,
-    /// What held it up.
+    /// What limited the transfer.
     pub account: Account,
 }
 
 impl StorageLine {
-    /// Bytes per second.
+    /// Returns the rate in bytes per second.
     pub fn rate(&self) -> f64 {
         self.bytes as f64 / self.seconds.max(1e-9)
     }
 }
 
-/// What single files cost.
+/// Cost of single files.
 #[derive(Debug, Clone, Copy)]
 pub struct Files {
-    /// How large each was, in bytes.
+    /// Size of each file in bytes.
     pub bytes: usize,
-    /// Seconds that each further file took to be written.
+    /// Seconds per additional file written.
     pub write_s: f64,
-    /// Seconds that each further file took to be read.
+    /// Seconds per additional file read.
     pub read_s: f64,
 }
 
-/// How a storage is measured.
+/// Parameters of a storage measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// For how long, about; twice that at most.
+    /// Approximate duration; the maximum is twice as long.
     pub duration: Duration,
-    /// Bytes under way, as far as that makes sense: twice what the path holds.
+    /// Desired bytes in flight: twice the bandwidth-delay product.
     pub window: u64,
 }
 
@@ -91,15 +93,15 @@ impl Effort {
     }
 }
 
-/// Reads `file` for some time, or to its end.
+/// Reads `file` for the requested time or to its end.
 ///
 /// # Errors
-/// Those of the store; `InvalidArgument` for a file that is too short to measure, and `TimedOut` without any data.
+/// Errors of the store; `InvalidArgument` for a file that is too short to measure, and `TimedOut` without any data.
 pub async fn read(client: &Client, file: &Place, effort: Effort) -> Result<StorageLine> {
     let handle = file.store.open(&file.caller, &file.path, OpenOptions::default()).await?;
     let size = handle.metadata().await?.size;
     if size == 0 {
-        return Err(Error::new(Fault::InvalidArgument, "an empty file tells nothing").at(&file.path));
+        return Err(Error::new(Fault::InvalidArgument, "an empty file cannot be measured").at(&file.path));
     }
     if let Some(local) = handle.local_file() {
         disk::forget(&local);
@@ -128,13 +130,13 @@ pub async fn read(client: &Client, file: &Place, effort: Effort) -> Result<Stora
 }
 
 fn too_little(line: &StorageLine, advice: &str) -> String {
-    format!("too little to tell: {} bytes in {:.2} s: {advice}", line.bytes, line.seconds)
+    format!("too little data to measure: {} bytes in {:.2} s: {advice}", line.bytes, line.seconds)
 }
 
-/// Writes a file for some time, and waits until it is safe. Gives the file too.
+/// Writes a file for the requested time and waits until it is durable. Returns the file as well.
 ///
 /// # Errors
-/// Those of the store; `NoSpace` with too little space to measure, and `TimedOut` if written data are not durable in
+/// Errors of the store; `NoSpace` with too little space to measure, and `TimedOut` if written data are not durable in
 /// time.
 pub async fn write(client: &Client, scratch: &Scratch, effort: Effort) -> Result<(StorageLine, Place)> {
     let file = scratch.file("large")?;
@@ -162,7 +164,9 @@ pub async fn write(client: &Client, scratch: &Scratch, effort: Effort) -> Result
     };
     let error = match watched(client, &file, Stage::Write, &moved, effort, writing).await? {
         Ended::Done(line) => return Ok((line, file)),
-        Ended::TooEarly(line) => Error::new(Fault::NoSpace, too_little(&line, "no more of the free space is taken")),
+        Ended::TooEarly(line) => {
+            Error::new(Fault::NoSpace, too_little(&line, "the probe uses only part of the free space"))
+        }
         Ended::TooLate(StorageLine { bytes, seconds, .. }) => {
             Error::new(Fault::TimedOut, format!("{bytes} bytes were written, and were not safe within {seconds:.0} s"))
         }
@@ -170,10 +174,10 @@ pub async fn write(client: &Client, scratch: &Scratch, effort: Effort) -> Result
     Err(error.at(&file.path))
 }
 
-/// What single files of `bytes` cost: some are written, then more, and read.
+/// Measures the cost of single files of `bytes`: writes a group of files, writes a larger group, and reads both.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub async fn files(scratch: &Scratch, bytes: usize, counts: [usize; 2]) -> Result<Files> {
     let data = Bytes::from(noise(bytes));
     let make = async |name: String| {
@@ -191,29 +195,29 @@ pub async fn files(scratch: &Scratch, bytes: usize, counts: [usize; 2]) -> Resul
     let names = |group: usize| (0..counts[group]).map(move |index| format!("{group}-{index}"));
     let wrote = [each(names(0), make).await?, each(names(1), make).await?];
     let read = [each(names(0), fetch).await?, each(names(1), fetch).await?];
-    // What both groups take whatever their number, round trips, is not what a file costs.
+    // The difference excludes round trips, which both groups take independent of their size.
     let more = counts[1].saturating_sub(counts[0]).max(1) as f64;
     let [write_s, read_s] = [wrote, read].map(|[few, many]| ((many - few) / more).max(0.0));
     Ok(Files { bytes, write_s, read_s })
 }
 
-/// Does `one` for each name, many at once; gives the seconds that it took.
+/// Runs `one` for each name concurrently; returns the duration in seconds.
 async fn each(names: impl Iterator<Item = String>, one: impl AsyncFn(String) -> Result<()>) -> Result<f64> {
     let began = clock::now();
     stream::iter(names).map(|name| one(name)).buffer_unordered(FILES).try_collect::<()>().await?;
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// The measurement of a storage, and when it ended.
+/// A measurement of a storage, classified by when it ended.
 enum Ended {
     /// Too early for a valid rate.
     TooEarly(StorageLine),
     Done(StorageLine),
-    /// It did not end in time, and was given up.
+    /// Not in time; it was aborted.
     TooLate(StorageLine),
 }
 
-/// Does `work` on `place` while it is watched.
+/// Runs `work` on `place` and samples it.
 async fn watched(
     client: &Client,
     place: &Place,

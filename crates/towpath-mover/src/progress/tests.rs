@@ -28,7 +28,7 @@ fn a_file_counts_from_when_it_is_found_until_it_ends() {
     assert_eq!((progress.now(), progress.ahead()), (found, None));
     drop(list);
     assert_eq!(progress.ahead(), Some(100));
-    // The first file has 30 bytes stored and has grown; nothing was known of the second one.
+    // The first file has 30 bytes stored and has grown; the size of the second was unknown.
     first.begin(&job("/a"), 110, 30);
     second.begin(&job("/b"), 7, 0);
     assert_eq!(progress.now().ahead_bytes, 87);
@@ -56,7 +56,7 @@ fn files_under_way_are_those_that_began_and_did_not_end() {
     let (oldest, count) = progress.active(2);
     let seen: Vec<_> = oldest.iter().map(|file| (file.to.to_string(), file.bytes, file.arrived_bytes())).collect();
     assert_eq!((seen, count), (vec![("/a".into(), 10, 7), ("/b".into(), 10, 7)], 3));
-    // Another way: it is the same file, that began last.
+    // A restart by another route: the same file, now with the latest start.
     parts[0].0.begin(&parts[0].1, 10, 0);
     let (oldest, count) = progress.active(9);
     assert_eq!((oldest[2].to.to_string(), oldest[2].arrived_bytes(), count), ("/a".into(), 0, 3));

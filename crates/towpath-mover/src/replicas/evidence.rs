@@ -1,4 +1,5 @@
-//! Which source gave which bytes of a file, with a checksum of each piece: it shows afterwards which source gave wrong ones.
+//! Records which source delivered which bytes, with a checksum of each piece, to identify a source of wrong bytes
+//! afterwards.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +13,12 @@ const MAX_PIECES: usize = 1 << 16;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Evidence(BTreeMap<u64, Given>);
 
-/// A piece that a source gave.
+/// A piece delivered by a source.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Given {
     /// The source.
     pub(super) source: usize,
-    /// Its first byte in the file.
+    /// Offset of its first byte in the file.
     pub(super) offset: u64,
     /// Its length.
     pub(super) bytes: u64,
@@ -26,31 +27,31 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// The piece `data` at `offset`.
+    /// Creates the record of the piece `data` at `offset`.
     fn of(source: usize, offset: u64, data: &[u8]) -> Self {
         Self { source, offset, bytes: data.len() as u64, crc32c: Hasher::digest_of(Algorithm::Crc32c, data) }
     }
 
-    /// Whether `data` is the same piece.
+    /// Returns whether `data` is the same piece.
     pub(super) fn is_like(&self, data: &[u8]) -> bool {
         self.bytes == data.len() as u64 && self.crc32c == Hasher::digest_of(Algorithm::Crc32c, data)
     }
 }
 
 impl Evidence {
-    /// Takes note of a piece that `source` gave.
+    /// Records a piece delivered by `source`.
     pub(super) fn note(&mut self, source: usize, offset: u64, data: &[u8]) {
         if self.0.len() < MAX_PIECES {
             self.0.insert(offset, Given::of(source, offset, data));
         }
     }
 
-    /// The last piece of the file that came from another source than `index`.
+    /// Returns the last piece of the file that another source than `index` delivered.
     pub(super) fn of_others_than(&self, index: usize) -> Option<Given> {
         self.0.values().rev().find(|given| given.source != index).copied()
     }
 
-    /// The pieces that are not the same in `right`, where both have one of the same place.
+    /// Returns the pieces that differ from the piece at the same offset in `right`.
     pub(super) fn unlike<'a>(&'a self, right: &'a Self) -> impl Iterator<Item = &'a Given> {
         self.0.values().filter(|given| {
             right.0.get(&given.offset).is_some_and(|right| right.bytes == given.bytes && right.crc32c != given.crc32c)

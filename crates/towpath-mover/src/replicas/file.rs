@@ -29,17 +29,17 @@ use super::{
 };
 use crate::{Place, file::MIN_RESUMABLE_BYTES};
 
-/// How long the first source may be slower than another one with its answer, and still decide which version is right.
+/// Maximum delay of the first source behind the first response within which it still determines the version.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Ranges of a vector that are read side by side.
+/// Maximum number of ranges of a vector read in flight.
 const VECTOR_READS: usize = 32;
 
-/// A file in several places.
+/// An open file with several sources.
 #[derive(Debug)]
 pub(super) struct ReplicaFile {
     sharing: Arc<Sharing>,
-    /// Nobody has waited for a digest.
+    /// Whether no call has waited for a digest yet.
     is_undecided: AtomicBool,
     _asking: Vec<AbortOnDropHandle<()>>,
 }
@@ -95,7 +95,7 @@ impl ReplicaFile {
         }
     }
 
-    /// Somebody else for a piece that is late.
+    /// Assigns a late piece to a second source.
     fn second(&self, late: &mut std::pin::Pin<Box<Sleep>>, bytes: u64, tried: &[usize]) -> Option<Attempt> {
         let attempt = self.sharing.assign_second(bytes, tried);
         let wait = attempt.as_ref().map_or(GRACE, |attempt| attempt.late);
@@ -111,8 +111,8 @@ async fn ask(from: &Place, options: OpenOptions) -> Result<(Metadata, Handle)> {
 
 #[async_trait]
 impl ReadHandle for ReplicaFile {
-    /// For a file with a resumable upload it waits until the availability of a digest is known, because the resume key
-    /// depends on it.
+    /// For a resumable file this waits until it is known whether a digest is available, because the resume key depends
+    /// on it.
     async fn metadata(&self) -> Result<Metadata> {
         let agreed = self.sharing.agreed(GRACE).await?;
         if agreed.size < MIN_RESUMABLE_BYTES || !self.is_undecided.swap(false, Relaxed) {
@@ -130,7 +130,7 @@ impl ReadHandle for ReplicaFile {
         let size = self.sharing.agreed(GRACE).await?.size;
         let bytes = (length as u64).min(size.saturating_sub(offset));
         if bytes == 0 && length > 0 {
-            // Each source says whether it still has the version that was opened.
+            // Each source checks whether it still has the opened version.
             let beyond =
                 self.sharing.givers().into_iter().map(|handle| async move { handle.read(offset, length).await });
             for data in future::try_join_all(beyond).await? {

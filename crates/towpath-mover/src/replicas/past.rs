@@ -1,8 +1,8 @@
-//! What earlier starts of one copy found out about its sources.
+//! Knowledge about the sources of a copy from its earlier starts.
 //!
-//! A copy from several sources is restarted if that can help: if the only readable source was lost, or if the data do
-//! not match their digest. In the latter case each source is read alone, one after the other. When one of them
-//! delivers matching data, [`Evidence`] identifies the sources of different pieces.
+//! A copy with several sources is restarted if that can help: if the only readable source was lost, or if the data do
+//! not match their digest. In the latter case the sources are then read one at a time. When one of them delivers
+//! matching data, [`Evidence`] identifies the sources whose pieces differ.
 
 use towpath_proto::checksum::Digests;
 use towpath_store::{Blame, Error, Fault};
@@ -10,7 +10,7 @@ use towpath_store::{Blame, Error, Fault};
 use super::{Replicas, evidence::Evidence};
 use crate::file::Failure;
 
-/// What earlier starts found out.
+/// Findings of earlier starts.
 #[derive(Debug, Default)]
 pub(super) struct Past {
     /// Why a source is excluded.
@@ -23,12 +23,13 @@ pub(super) struct Past {
 }
 
 impl Past {
-    /// Nothing is known of `sources`.
+    /// Creates the state of `sources` without findings.
     pub(super) fn of(sources: usize) -> Self {
         Self { out: vec![None; sources], ..Self::default() }
     }
 
-    /// Why sources are left out from the beginning, and the only one to read if others must not be. If all are out, those that were lost get another chance.
+    /// Returns why sources are excluded from the beginning, and the only source to read, if any. If all are excluded,
+    /// sources with temporary errors are tried again.
     pub(super) fn start(&mut self) -> (Vec<Option<Error>>, Option<usize>) {
         if self.left().next().is_none() {
             self.out.iter_mut().for_each(|out| *out = out.take().filter(|error| !Failure::is_loss(error)));
@@ -39,7 +40,7 @@ impl Past {
         (self.out.clone(), only)
     }
 
-    /// Why a source is left out.
+    /// Returns why a source is excluded.
     pub(super) fn error(&self, index: usize) -> Option<&Error> {
         self.out.get(index)?.as_ref()
     }
@@ -50,7 +51,7 @@ impl Past {
 }
 
 impl Replicas {
-    /// Whether another start of a copy that failed may do better with other sources, or with one at a time.
+    /// Returns whether a restart of a failed copy may succeed with other sources, or with one source at a time.
     pub(crate) fn may_do_better(&self, failure: &Failure) -> bool {
         let Some(sharing) = self.sharing() else { return false };
         let is_mismatch = matches!(failure, Failure::Unlike { .. });
@@ -62,7 +63,8 @@ impl Replicas {
         past.restarts += 1;
         past.is_alone |= is_mismatch || sharing.is_alone();
         for (out, contribution) in past.out.iter_mut().zip(&contributions) {
-            // A source with another version than the lead is queried again: the lead may be another source next time.
+            // A source with another version than the lead is queried again, because another source may be the lead next
+            // time.
             let lasting = |error: &&Error| error.fault() != Fault::Changed || sharing.lead().is_none();
             let lasting = contribution.error.as_ref().filter(lasting);
             *out = out.take().or_else(|| lasting.cloned());
@@ -76,11 +78,12 @@ impl Replicas {
                 _ => past.suspect = sharing.evidence(),
             }
         }
-        // Each restart leaves a source out, but for the one that reads sources one by one from then on, and one that found pieces of an earlier run.
+        // Each restart excludes a source, except for the one that begins to read one source at a time, and one that
+        // found pieces of an earlier run.
         past.restarts <= 2 * self.sources.len() && past.left().next().is_some()
     }
 
-    /// The copy has arrived as it was promised: notes which sources gave other pieces before.
+    /// Excludes the sources whose earlier pieces differ from the data that arrived and match the promised digest.
     pub(crate) fn note_arrival(&self) {
         let Some(sharing) = self.sharing() else { return };
         let mut past = self.past();
@@ -93,9 +96,9 @@ impl Replicas {
     }
 }
 
-/// The error of a source that gave the whole file, and not the promised one.
+/// Returns the error of a source that delivered the whole file, which does not match the promised digest.
 fn unlike(promised: &Digests, error: &Error) -> Error {
     let promised: Vec<_> = promised.iter().map(|digest| format!("{digest:#}")).collect();
-    let message = format!("what it gave is not the promised file, which has {}", promised.join(", "));
+    let message = format!("its data are not the promised file, which has {}", promised.join(", "));
     Error::new(Fault::ChecksumMismatch, message).blamed_on(error.blame())
 }

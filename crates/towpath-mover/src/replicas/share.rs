@@ -1,15 +1,16 @@
-//! Which source gives which piece.
+//! Distribution of the pieces of a file among its sources.
 //!
-//! One source, the *lead*, decides which version is copied. The others are read too as soon as a digest of the whole file is known, because the
-//! destination then finds out whether what arrived is one file or a mixture ([`admission`](self::admission)). Without a digest only the lead is read.
+//! One source, the *lead*, determines the version to copy. Other sources are read as soon as a digest of the whole file
+//! is known, because the destination then detects a mixture of different files ([`admission`](self::admission)).
+//! Without a digest only the lead is read.
 //!
 //! Each source is expected to deliver its data in flight, and one piece more, at the rate of its previous pieces, and
 //! not faster than a recent piece took. A piece goes to the source that is expected to deliver it first, so that each
 //! contributes as much as it can, whether rate or distance limits it. A source without any delivery gets at most
 //! [`TRIED`] pieces; further ones wait for the first to complete.
 //!
-//! A piece that takes much longer than expected, and at the end of the file every piece that an idle source would deliver sooner, is requested from a
-//! second source too; the first answer counts.
+//! A piece that takes much longer than expected is also requested from a second source, and the first response counts.
+//! At the end of the file this applies to every piece that an idle source would deliver sooner.
 
 mod admission;
 mod attempt;
@@ -31,22 +32,24 @@ pub(super) use self::attempt::{Attempt, Ticket};
 use super::{Known, evidence::Evidence, proof};
 use crate::DigestOrigin;
 
-/// Pieces that a source may have underway before it has brought one: enough to keep it busy while the first is on its way.
+/// Maximum number of pieces in flight to a source before its first delivery: enough to keep it busy during the first
+/// round trip.
 const TRIED: usize = 4;
 
 /// Weight of the latest piece in the estimate of a source.
 const GAIN: f64 = 0.25;
 
-/// A piece is late after this many times the time that was expected.
+/// Ratio of the actual to the expected time above which a piece is late.
 const LATE: f64 = 3.0;
 
-/// But not before: the first pieces of a connection are slow, and all times of a busy machine vary.
+/// Minimum time after which a piece is late: the first pieces of a connection are slow, and timing on a busy machine
+/// varies.
 const MIN_LATE: Duration = Duration::from_secs(1);
 
 /// Time after which a piece of a source without an estimate is late.
 const UNKNOWN_LATE: Duration = Duration::from_secs(3);
 
-/// How all sources of a file share the work.
+/// The state shared by all sources of a file.
 #[derive(Debug)]
 pub(super) struct Sharing {
     known: Known,
@@ -57,13 +60,13 @@ pub(super) struct Sharing {
 #[derive(Debug)]
 struct State {
     agreed: Option<Metadata>,
-    /// The source whose metadata were taken.
+    /// The source that determines the metadata.
     lead: Option<usize>,
     /// The only source in use.
     only: Option<usize>,
-    /// Only the lead is read, as long as the file is open.
+    /// Whether only the lead is read while the file is open.
     is_alone: bool,
-    /// Where digests come from.
+    /// Origins of the known digests.
     origins: Vec<(Digest, DigestOrigin)>,
     sources: Vec<Source>,
     /// The pieces received from each source.
@@ -80,9 +83,9 @@ struct Source {
     standing: Standing,
     /// The digests that it reports for its file.
     digests: Digests,
-    /// Whether it has been shown to have the bytes of the lead: by a digest, or by a piece that both gave.
+    /// Whether it is known to have the same bytes as the lead: by a digest, or by a piece that both delivered.
     is_compared: bool,
-    /// It does not compute the digest of its file on request.
+    /// Whether it does not compute a digest on request.
     computes_none: bool,
     bytes: u64,
     underway: usize,
@@ -97,22 +100,22 @@ enum Standing {
     Unasked,
     /// Queried, without a response so far.
     Asked,
-    /// It has, but whether that is the right version is not known.
+    /// Queried and open, but its version has not been compared with the lead's yet.
     Answered(Metadata, Handle),
-    /// Nothing that it says contradicts the lead. It is not read yet, or never.
+    /// Its metadata agree with the lead, but it is not read, or not yet.
     Candidate(Handle),
-    /// It gives pieces.
+    /// It is read.
     Ready(Handle),
     Out(Error),
 }
 
-/// The file at a source.
+/// The open file at a source.
 pub(super) type Handle = Arc<dyn ReadHandle>;
 
-/// The estimate of a source.
+/// The delivery estimate of a source.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
-    /// From one piece to the next.
+    /// Seconds per byte between consecutive pieces.
     seconds_per_byte: f64,
     /// Duration of a single piece.
     seconds: f64,
@@ -126,14 +129,14 @@ struct Piece {
     helper: oneshot::Sender<Attempt>,
 }
 
-/// The data received from one source so far.
+/// The data received from one source.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Contribution {
-    /// Bytes that it gave.
+    /// Number of bytes delivered.
     pub(super) bytes: u64,
-    /// Why it is left out.
+    /// Why it is excluded, if it is.
     pub(super) error: Option<Error>,
-    /// It is not read, because no digest can prove that its bytes are those of the lead.
+    /// Whether it is not read because no digest can prove that its bytes match the lead's.
     pub(super) is_spare: bool,
 }
 
@@ -175,7 +178,7 @@ impl Sharing {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What each source gave, and why it is left out.
+    /// Returns the contribution of each source.
     pub(super) fn contributions(&self) -> Vec<Contribution> {
         let state = self.state();
         let size = state.agreed.as_ref().map_or(0, |agreed| agreed.size);
@@ -191,7 +194,7 @@ impl Sharing {
         each.collect()
     }
 
-    /// The size of the file, once it is known.
+    /// Returns the size of the file, once known.
     pub(super) fn size(&self) -> Option<u64> {
         self.state().agreed.as_ref().map(|agreed| agreed.size)
     }
@@ -229,7 +232,7 @@ impl Sharing {
     /// Returns the agreed properties; waits up to `grace` after the first response for sources that precede it.
     ///
     /// # Errors
-    /// If none is left.
+    /// An error if no source is left.
     pub(super) async fn agreed(&self, grace: Duration) -> Result<Metadata> {
         loop {
             let changed = self.changed.notified();
@@ -250,10 +253,10 @@ impl Sharing {
         }
     }
 
-    /// A source for the bytes from `offset` on, once one has time for them; none of `tried`.
+    /// Waits for a source for the `bytes` at `offset`, excluding those in `tried`.
     ///
     /// # Errors
-    /// If none is left.
+    /// An error if no source is left.
     pub(super) async fn assign(self: &Arc<Self>, offset: u64, bytes: u64, tried: &[usize]) -> Result<Attempt> {
         loop {
             let changed = self.changed.notified();
@@ -291,7 +294,7 @@ impl Sharing {
         Some(Attempt::new(Arc::clone(self), index, bytes, handle, late))
     }
 
-    /// Lets others help with a piece.
+    /// Offers a piece in flight to idle sources.
     pub(super) fn offer(self: &Arc<Self>, attempt: &Attempt) -> Ticket {
         let (sender, helper) = oneshot::channel();
         let mut state = self.state();
@@ -306,7 +309,7 @@ impl Sharing {
         Ticket::new(Arc::clone(self), number, helper)
     }
 
-    /// A source that has nothing to do at the end of the file takes over the piece that would come last.
+    /// Reassigns the piece that is expected last to a source that is idle at the end of the file.
     fn help(self: &Arc<Self>, index: usize) {
         let mut state = self.state();
         let size = state.agreed.as_ref().map_or(u64::MAX, |agreed| agreed.size);
@@ -329,7 +332,7 @@ impl Sharing {
             let attempt = self.attempt(&mut state, index, piece.bytes);
             drop(state);
             if let Some(attempt) = attempt {
-                // If the piece has arrived at this moment, the attempt ends here.
+                // If the piece has arrived in the meantime, the attempt is dropped.
                 let _ = piece.helper.send(attempt);
             }
         }
@@ -337,7 +340,8 @@ impl Sharing {
 }
 
 impl State {
-    /// Who would have `bytes` more first, of those who have time and are none of `tried`.
+    /// Returns the source that would deliver `bytes` more first, among those that may take a piece and are not in
+    /// `tried`.
     fn best(&self, bytes: u64, tried: &[usize]) -> Option<usize> {
         let ready = self.sources.iter().enumerate().filter(|(index, source)| {
             let has_time = source.pace.is_some() || source.underway < TRIED;
@@ -350,7 +354,7 @@ impl State {
 }
 
 impl Source {
-    /// It has another file: nothing that it says counts.
+    /// Excludes a source that has a different file.
     fn contradicts(&mut self, what: &str) {
         if !matches!(self.standing, Standing::Out(_)) {
             self.standing = Standing::Out(differs(what));
@@ -358,17 +362,18 @@ impl Source {
         self.digests = Digests::default();
     }
 
-    /// Whether its digests count: of one that failed, if it was shown to have the file or gave a part of it.
+    /// Returns whether its digests count. Those of a failed source count if it was shown to have the file or delivered
+    /// a part of it.
     fn has_vote(&self) -> bool {
         !matches!(self.standing, Standing::Out(_)) || self.is_compared || self.bytes > 0
     }
 
-    /// Whether it is there, and has not refused to compute a digest.
+    /// Returns whether it is available and has not refused to compute a digest.
     fn may_compute(&self) -> bool {
         matches!(self.standing, Standing::Ready(_) | Standing::Candidate(_)) && !self.computes_none
     }
 
-    /// Seconds until it would have `bytes` more; none if nothing is known.
+    /// Returns the seconds until it would deliver `bytes` more; `None` without an estimate.
     fn expected(&self, bytes: u64) -> Option<f64> {
         let pace = self.pace?;
         Some((pace.seconds_per_byte * (self.underway_bytes + bytes) as f64).max(pace.seconds))
@@ -389,7 +394,7 @@ impl Source {
     }
 }
 
-/// The error of a source that has another file.
+/// Returns the error of a source that has a different file.
 fn differs(what: &str) -> Error {
     let message = format!("its {what} is not that of the other sources, or not the expected one");
     Error::new(Fault::Changed, message).blamed_on(Blame::Storage)

@@ -16,7 +16,7 @@ mod lying;
 
 const SIZE: usize = 20_000_003;
 
-/// A store that has `data` as `/file`, behind `faults`.
+/// Creates a store with `data` as `/file`, behind `faults`.
 async fn source(data: &Bytes, faults: Faults) -> FaultStore {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1 << 30));
     put(&store, "/file", data.clone()).await;
@@ -32,7 +32,7 @@ fn of(stores: &[FaultStore], known: Known) -> Arc<Replicas> {
     Replicas::new(places.collect(), known)
 }
 
-/// Copies it to a store of its own, and gives what arrived.
+/// Copies the file to a new store and returns the content that arrived.
 async fn copied(replicas: &Arc<Replicas>) -> Result<Bytes> {
     let to = memory();
     let job = Job::new(replicas.place().unwrap(), place(&to, "/copy"));
@@ -102,7 +102,7 @@ async fn a_source_with_another_version_is_left_out() {
     }
 }
 
-/// A source whose metadata are right and whose bytes are not.
+/// A source with correct metadata and wrong content.
 #[tokio::test]
 async fn a_lie_is_found_at_the_end() {
     let data = pattern(SIZE);
@@ -219,7 +219,8 @@ async fn nothing_is_written_to_several_sources() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Under any sequence of failures a copy either arrives exactly right, or says that no source is left and leaves nothing.
+    /// Under any sequence of failures a copy either arrives intact, or fails because no source is left and leaves
+    /// nothing.
     #[test]
     fn each_byte_arrives_right_or_nothing_does(
         size in 0..12_000_000_usize,

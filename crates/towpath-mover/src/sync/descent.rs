@@ -1,4 +1,4 @@
-//! The simultaneous walk of two trees from their roots down. [`super::task`] decides about each entry.
+//! Walks two trees concurrently from their roots down. [`super::task`] decides about each entry.
 
 use std::{
     pin::pin,
@@ -16,55 +16,56 @@ use super::{
 };
 use crate::{
     Compare, Job, Missed, Place, Progress, Why,
-    clash::{self, Ends},
     compare::{self, Finding, Known},
     filling::{self, Filling, Fillings, Full},
+    overlap::{self, EndIds},
     progress::List,
     removal::{self, Removal},
     trail::{Trail, loops},
     walk::{MAX_WAITING_BYTES, too_many_directories, waiting_bytes},
 };
 
-/// Directories listed at once at each end: enough to hide a round trip of 100 ms behind others, few enough to be polite.
+/// Maximum number of concurrent listings per end: enough to hide a round trip of 100 ms, few enough not to load a
+/// server.
 const DIRECTORIES: usize = 32;
 
-/// Maximum number of directories that are partly copied and partly to be listed: each holds a response of its server
-/// open.
+/// Maximum number of large directories whose listing is suspended while the first part is copied. Each holds a response
+/// of its server open.
 const MAX_UNFINISHED: usize = 64;
 
-/// Questions, removals and changes under way at once.
+/// Maximum number of `stat` requests, removals and changes in flight.
 const QUESTIONS: usize = 64;
 
-/// Why nothing is deleted in a directory.
+/// The error if a listing of the destination may be incomplete.
 const HIDDEN: &str =
     "the destination has it, perhaps under another spelling, but does not list it: nothing beside it is deleted";
 
-/// The two trees, and where steps go.
+/// The state of one pass over both trees.
 pub(super) struct Descent {
     pub(super) sync: Arc<Sync>,
     pub(super) pass: Pass,
     steps: mpsc::Sender<Result<Step, Missed>>,
     progress: Arc<Progress>,
-    /// The turn of large directories.
+    /// Permits to compare a large directory.
     large: Semaphore,
-    /// The room for entries that are read ahead of all copies.
+    /// Permits for entries that are listed ahead of their copies.
     ahead: Arc<Semaphore>,
     unfinished: Arc<Semaphore>,
     /// The identities of both ends, once known.
-    pub(super) ends: OnceLock<Ends>,
+    pub(super) ends: OnceLock<EndIds>,
 }
 
-/// A directory of the source that is to be gone through.
+/// A directory of the source to be processed.
 pub(super) struct Directory {
     path: StorePath,
     pub(super) source: Known,
     pub(super) trail: Trail,
-    /// What the destination has.
+    /// The counterpart at the destination, if it exists.
     pub(super) found: Option<Known>,
     /// Whether the filter accepts the directory itself, and not only its contents.
     pub(super) is_taken: bool,
     fillings: Fillings,
-    /// Its listing, if that has begun.
+    /// The listing, once started.
     chunks: Option<Chunks>,
     rest: Option<Rest>,
 }
@@ -75,7 +76,7 @@ struct Rest {
     _turn: OwnedSemaphorePermit,
 }
 
-/// Nobody takes the steps any more.
+/// The receiver of the steps was dropped.
 pub(super) struct Unwanted;
 
 impl Descent {
@@ -154,12 +155,12 @@ impl Descent {
         }
     }
 
-    /// The counterparts at both ends, for an error about one of them.
+    /// Returns both ends of `path`, for an error about one of them.
     fn ends_of(&self, path: &StorePath) -> Job {
         self.sync.ends.counterpart(path.clone()).unwrap_or_else(|_| self.sync.ends.clone())
     }
 
-    /// The root of both trees; none if it is a file.
+    /// Returns the root of both trees; `None` if the source is a file, which is processed here.
     async fn top(&self, fillings: Fillings) -> Result<Option<Directory>> {
         let Sync { ends, options, purpose, .. } = &*self.sync;
         let Job { from, to, .. } = ends;
@@ -170,22 +171,22 @@ impl Descent {
                 Purpose::CopyAll => Ok(None),
             }
         };
-        // Whether it keeps times must be known; if that cannot be determined, it counts as not.
+        // This determines whether the destination preserves times; on failure it counts as not preserving them.
         let asked = to.store.change(&to.caller, &to.path, Changes::default());
-        // The source is most likely a tree: a remote server is queried immediately.
+        // The source is most likely a tree, so a remote listing is started in parallel.
         let is_far = *purpose == Purpose::CopyAll && from.is_remote();
         let chunks = is_far.then(|| Chunks::begin(from, &self.ahead));
         let (source, found, _) = join!(from.store.stat(&from.caller, &from.path), found, asked);
         let (source, found): (Metadata, _) = (source?, found?);
         if options.compare == Compare::Time && !to.store.capabilities().set_mtime {
-            let message = "it does not keep the times of its sources: compare by size or by digest";
+            let message = "it does not preserve modification times: compare by size or by digest";
             return Err(Error::new(Fault::Unsupported, message).at(&to.path));
         }
         let is_directory = found.as_ref().map(|found| found.is_directory());
         let known = Known::of(&source);
         if !source.is_directory() {
             if [from, to].into_iter().any(|end| end.is_directory) {
-                let message = "the source is a file, and the name of an end has a slash at its end";
+                let message = "the source is a file, but the path of an end has a trailing slash";
                 return Err(Error::new(Fault::NotDirectory, message).at(&from.path));
             }
             self.sync.entries.fetch_add(1, Relaxed);
@@ -198,7 +199,7 @@ impl Descent {
                 Some(found) => Some(self.file(ends.clone(), &known, &Known::of(found))),
                 None => Some(Task::copy(ends.clone(), &known, Why::Missing)),
             };
-            // Without a receiver nothing follows either.
+            // If the receiver was dropped, there is nothing further to do.
             let _ = self.carry_out(Vec::from_iter(task)).await;
             return Ok(None);
         }
@@ -206,7 +207,7 @@ impl Descent {
             return Err(Error::new(Fault::NotDirectory, "the source is a directory and this is a file").at(&to.path));
         }
         let alike = found.as_ref().filter(|_| *purpose == Purpose::Alike);
-        let mut known_ends = clash::refuse_same_tree(ends, &source, alike).await?;
+        let mut known_ends = overlap::refuse_same_tree(ends, &source, alike).await?;
         let found = found.as_ref().map(Known::of);
         let is_taken = ends.root() == &from.path || options.filter.judge(&from.path, ends.root(), true).is_taken;
         let is_new = is_taken && found.is_none();
@@ -220,14 +221,15 @@ impl Descent {
             known_ends.add_destination(to).await;
         }
         if self.pass == Pass::Deleting {
-            clash::refuse_by_marker(ends, &known_ends).await?;
+            overlap::refuse_by_marker(ends, &known_ends).await?;
         }
         let _ = self.ends.set(known_ends);
         let (path, trail) = (from.path.clone(), Trail::root(source.directory_id));
         Ok(Some(Directory { path, source: known, trail, found, is_taken, fillings, chunks, rest: None }))
     }
 
-    /// Goes through one directory, or a part of one that is large; gives those in it, and itself if there is more.
+    /// Processes one directory, or the next part of a large one. Returns its subdirectories, and the directory itself
+    /// if it has more entries.
     async fn directory(&self, mut directory: Directory) -> Result<Vec<Directory>, Unwanted> {
         let mut below = Vec::new();
         let (job, names, has_more) = match self.list(&mut directory).await {
@@ -278,7 +280,7 @@ impl Descent {
         Ok(below)
     }
 
-    /// What a directory holds at both ends, or its next entries, and whether there are more.
+    /// Lists a directory at both ends, or its next entries, and returns whether there are more.
     async fn list(&self, directory: &mut Directory) -> Result<(Job, Names<'_>, bool)> {
         let job = self.sync.ends.counterpart(directory.path.clone())?;
         let is_begun = directory.rest.is_some();
@@ -287,7 +289,7 @@ impl Descent {
             let (chunk, has_more) = directory.chunks.get_or_insert_with(begin).next().await?;
             (Names::of_source(chunk), has_more)
         } else {
-            // A file that a cheap comparison does not find is checked before it is copied.
+            // A file that [`Look::Cheap`] does not find is checked again before it is copied.
             let look = if self.sync.purpose == Purpose::CopyMissing { Look::Cheap } else { Look::Whole };
             (Names::list(&job, look, &self.large).await?, false)
         };
@@ -297,11 +299,11 @@ impl Descent {
         Ok((job, names, has_more))
     }
 
-    /// The rest of a large directory, to be gone through after those that were found in it.
+    /// Returns the rest of a large directory, to be processed after its subdirectories.
     async fn go_on(&self, directory: Directory, filling: Filling) -> Result<Option<Directory>, Unwanted> {
         let Ok(turn) = Arc::clone(&self.unfinished).try_acquire_owned() else {
             let message = format!(
-                "more than {MAX_UNFINISHED} directories lie within each other of which each has more than {SMALL} entries: the rest of this one is left out"
+                "more than {MAX_UNFINISHED} nested directories have more than {SMALL} entries each: the rest of this one is skipped"
             );
             let error = Error::new(Fault::TooLarge, message).at(&directory.path);
             self.tell(Err(Missed { job: self.ends_of(&directory.path), error })).await?;
@@ -339,7 +341,7 @@ impl Descent {
         unseen.collect()
     }
 
-    /// Does what `tasks` say, many at once; gives directories that are to be gone through.
+    /// Runs `tasks` concurrently; returns the directories to be processed next.
     async fn carry_out(&self, tasks: Vec<Task>) -> Result<Vec<Directory>, Unwanted> {
         let tasks: Vec<_> = tasks.into_iter().map(|task| self.one(task)).collect();
         let mut done = stream::iter(tasks).buffered(QUESTIONS);
@@ -350,7 +352,7 @@ impl Descent {
         Ok(below)
     }
 
-    /// Does one thing; gives the directory that is to be gone through then.
+    /// Runs one task; returns the directory to be processed next, if any.
     async fn one(&self, task: Task) -> Result<Option<Directory>, Unwanted> {
         let outcome = match task {
             Task::Tell(step) => Ok(step),
@@ -383,7 +385,7 @@ impl Descent {
         Ok(Step::Touch(ends.to, changes))
     }
 
-    /// Makes a directory if it is not there, and is taken itself. Else it is made when there is something to put into it.
+    /// Creates a directory if it is missing and itself selected. Otherwise it is created with its first entry.
     async fn make(&self, below: Below) -> Result<Option<Directory>, Unwanted> {
         let Below { ends, source, trail, found, is_taken } = below;
         let is_new = is_taken && found.is_none();
@@ -406,7 +408,8 @@ impl Descent {
         Ok(Some(Directory { path, source, trail, found, is_taken, fillings, chunks: None, rest: None }))
     }
 
-    /// Removes something in the pass that deletes, if the first one found it too, and says so in either; `then` follows when it is out of the way.
+    /// Reports an entry that the source does not have. The deleting pass removes it, if the copying pass reported it
+    /// too. `then` runs once it is removed.
     async fn take_away(
         &self,
         ends: Job,
@@ -431,11 +434,11 @@ impl Descent {
         }
     }
 
-    /// Removes something; `id` is that of a directory.
+    /// Removes an entry; `id` is that of a directory.
     async fn erase(&self, extra: &Extra, id: Option<DirectoryId>) -> Result<()> {
         let Place { path, .. } = &extra.place;
         if !self.sync.is_noted(extra) {
-            let message = "the source had it a while ago, or this was not there: it is not deleted";
+            let message = "it is not deleted: it was not among the extra entries of the first pass";
             return Err(Error::new(Fault::Changed, message).at(path));
         }
         if !extra.is_directory {
@@ -443,7 +446,7 @@ impl Descent {
         }
         let mut first = None;
         let filter = (&self.sync.options.filter, &self.sync.ends.to.path);
-        let kept = self.ends.get().map(Ends::source).unwrap_or_default();
+        let kept = self.ends.get().map(EndIds::source).unwrap_or_default();
         Removal::new(&extra.place, filter, |error| {
             first.get_or_insert(error);
         })
@@ -453,20 +456,20 @@ impl Descent {
         first.map_or(Ok(()), Err)
     }
 
-    /// Sets the time and mode of a directory that is full.
+    /// Sets the time and mode of a complete directory.
     async fn finish(&self, full: Full) {
         match full.finish().await {
             // A user may be allowed to create files in a directory of another user but not to set its times; and some
             // storages set times of files only.
             Err(error) if matches!(error.fault(), Fault::PermissionDenied | Fault::Unsupported) => {
-                tracing::info!(place = %full.ends.to, %error, "a directory keeps its own time");
+                tracing::info!(place = %full.ends.to, %error, "cannot set the time of a directory");
             }
             Err(error) => drop(self.tell(Err(Missed { job: full.ends, error })).await),
             Ok(()) => {}
         }
     }
 
-    /// Sends a step. A failure is final: a retry would decide the same.
+    /// Sends a step. A failure is final: a retry would have the same result.
     async fn tell(&self, step: Result<Step, Missed>) -> Result<(), Unwanted> {
         let step = match step {
             Ok(Step::Copy(job, why)) => {
@@ -485,7 +488,7 @@ impl Descent {
 }
 
 impl Directory {
-    /// The memory that it takes while it waits.
+    /// Returns the memory that it takes while queued, in bytes.
     fn bytes(&self) -> usize {
         waiting_bytes(&self.path)
     }

@@ -1,4 +1,4 @@
-//! What one directory holds at both ends, in the order of the names.
+//! The entries of one directory at both ends, in name order.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -9,40 +9,41 @@ use towpath_store::{Entry, Error, Fault, FileKind, ListOptions, Result};
 
 use crate::{Job, Place, compare::Known, trail::Fingerprint};
 
-/// Maximum number of entries of each end kept without a permit. A larger directory waits for its turn: only one is
-/// processed at a time.
+/// Maximum number of entries per end that are kept without a permit. Only one larger directory is compared at a time.
 pub(crate) const SMALL: usize = 32 << 10;
 
-/// The most entries of one directory that is compared with another: half a gigabyte at each end. A listing without an end fails then.
+/// Maximum number of entries of a directory that is compared: half a gigabyte per end. An endless listing fails at this
+/// limit.
 const MAX_COMPARED: usize = 4 << 20;
 
-/// Entries that are read ahead of all copies, of all directories together: fifty megabytes. A listing goes on so far while files are copied, because a
-/// server may lose its patience with one that stands still.
+/// Maximum number of entries listed ahead of their copies, for all directories together: 50 MB. Listings continue
+/// during copies, because a server may abort a response that is not read.
 pub(super) const READ_AHEAD: usize = 512 << 10;
 
-/// The entries at one end: a hundred bytes each, at most, with a name of twenty.
+/// The entries of one end: at most a hundred bytes each, for names of 20 bytes.
 type Entries = Vec<(Box<[u8]>, Known)>;
 
-/// How the destination is looked at.
+/// How to list the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
-    /// All of it.
+    /// Completely.
     Whole,
-    /// As far as that is cheaper than a question for each file of the source: what cannot be listed, or is much larger, is as if it had nothing.
+    /// As far as this is cheaper than a request per file of the source. A directory that cannot be listed, or is much
+    /// larger than the source, is treated as empty.
     Cheap,
 }
 
-/// Size ratio beyond which a destination is not cheap to list.
+/// Ratio of the entries of the destination to those of the source above which it is not cheap to list.
 const CHEAP: usize = 4;
 
-/// What one directory holds at both ends.
+/// The entries of one directory at both ends.
 #[derive(Debug)]
 pub(super) struct Names<'a> {
     source: Entries,
     found: Entries,
-    /// What the source's listing comes to.
+    /// Fingerprint of the source's listing.
     pub(super) listing: Fingerprint,
-    /// Its turn, if it is large.
+    /// The permit for a large directory.
     _turn: Option<SemaphorePermit<'a>>,
 }
 
@@ -58,16 +59,16 @@ pub(super) struct Both<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Entries of a source that is not compared with anything.
+    /// Returns the entries of a source that is not compared.
     pub(super) fn of_source(Chunk { entries, listing }: Chunk) -> Self {
         Self { source: entries, found: Entries::new(), listing, _turn: None }
     }
 
-    /// Lists the two directories of `ends`. They are listed to their ends before anybody sees an entry: so a listing never waits for files to be copied,
-    /// and one that breaks off leads to nothing.
+    /// Lists the two directories of `ends` completely before an entry is used. A listing therefore never waits for
+    /// files to be copied, and an incomplete listing has no effect.
     ///
     /// # Errors
-    /// Those of the listings; `TooLarge` for more than [`MAX_COMPARED`] entries.
+    /// Errors of the listings; `TooLarge` for more than [`MAX_COMPARED`] entries.
     pub(super) async fn list(ends: &Job, look: Look, large: &'a Semaphore) -> Result<Self> {
         let found = |most| async move {
             match look {
@@ -84,8 +85,8 @@ impl<'a> Names<'a> {
         if let Some((source, found)) = list(SMALL).await? {
             return Ok(Self { source: source.entries, found: found.entries, listing: source.listing, _turn: None });
         }
-        // One permit for both ends: with two, each could be held by a directory that waits for the other. A repeated
-        // listing does not wait halfway with an impatient server.
+        // One permit for both ends: with one per end, two directories could each hold one and deadlock. The listings
+        // are restarted, so that no server waits with a half-read response.
         let given_up = |_| Error::new(Fault::Cancelled, "the listing was given up");
         let turn = large.acquire().await.map_err(given_up)?;
         let (source, found) = match look {
@@ -99,7 +100,7 @@ impl<'a> Names<'a> {
         Ok(Self { source: source.entries, found: found.entries, listing: source.listing, _turn: Some(turn) })
     }
 
-    /// The entries of both directories, those of one name together, in the order of their names.
+    /// Returns the entries of both directories in name order, merged by name.
     pub(super) fn beside(&self) -> impl Iterator<Item = Both<'_>> + Send {
         let mut source = self.source.iter().peekable();
         let mut found = self.found.iter().peekable();
@@ -119,7 +120,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Some entries of a directory, in the order of their names.
+/// Some entries of a directory, in name order.
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
     entries: Entries,
@@ -136,28 +137,29 @@ impl Chunk {
         self.entries.shrink_to_fit();
         let is_directory = |known: &Known| known.kind == FileKind::Directory;
         self.entries.sort_unstable_by(|(a, ours), (b, theirs)| (a, is_directory(ours)).cmp(&(b, is_directory(theirs))));
-        // A server may say things twice.
+        // A server may list an entry twice.
         self.entries.dedup_by(|(a, ours), (b, theirs)| a == b && is_directory(ours) == is_directory(theirs));
     }
 }
 
-/// The listing of a directory whose entries are all to be copied: [`SMALL`] of them at a time, while those before are copied. So memory is bounded though the
-/// listing is not.
+/// The listing of a directory whose entries are all copied, in chunks of [`SMALL`] entries that are listed while
+/// earlier ones are copied. This bounds memory for a listing of any length.
 #[derive(Debug)]
 pub(super) struct Chunks {
     batches: mpsc::UnboundedReceiver<Result<Option<Ahead>>>,
-    /// Somebody waits for a batch.
+    /// Signals that the consumer waits for a batch.
     demand: Arc<Notify>,
     /// The first batch of the next chunk.
     next: Option<Vec<Entry>>,
     _reader: AbortOnDropHandle<()>,
 }
 
-/// A batch with the room that it takes; without room, if it was waited for. None stands for the end of the listing.
+/// A batch with the permit for its entries; without a permit if the consumer waited for it. `None` marks the end of the
+/// listing.
 type Ahead = (Vec<Entry>, Option<OwnedSemaphorePermit>);
 
 impl Chunks {
-    /// Begins to list `place`, as far ahead as `room` permits.
+    /// Starts listing `place`, as far ahead as the permits of `room` allow.
     pub(super) fn begin(place: &Place, room: &Arc<Semaphore>) -> Self {
         let (sender, batches) = mpsc::unbounded_channel();
         let (demand, room) = (Arc::new(Notify::new()), Arc::clone(room));
@@ -183,10 +185,10 @@ impl Chunks {
         Self { batches, demand, next: None, _reader: AbortOnDropHandle::new(reader) }
     }
 
-    /// The next entries, and whether there are more behind them.
+    /// Returns the next entries, and whether there are more after them.
     ///
     /// # Errors
-    /// Those of the listing.
+    /// Errors of the listing.
     pub(super) async fn next(&mut self) -> Result<(Chunk, bool)> {
         let mut chunk = Chunk::default();
         while let Some(mut batch) = self.batch().await? {
@@ -212,7 +214,7 @@ impl Chunks {
                 self.batches.recv().await
             }
         };
-        // A listing that stops without its end must not look like a whole one.
+        // A listing that stops without an end must not look complete.
         let ahead = ahead.ok_or_else(|| Error::new(Fault::Internal, "the listing stopped before its end"))??;
         Ok(ahead.map(|(batch, _)| batch))
     }
@@ -221,7 +223,7 @@ impl Chunks {
 /// Metadata to request in listings.
 pub(super) const LISTED: ListOptions = ListOptions { metadata: true, digests: false };
 
-/// All entries of a directory; none if it has more than `most`.
+/// Returns all entries of a directory; `None` if it has more than `most`.
 async fn entries(place: &Place, most: usize) -> Result<Option<Chunk>> {
     let mut chunk = Chunk::default();
     let mut listing = place.store.list(&place.caller, &place.path, LISTED);

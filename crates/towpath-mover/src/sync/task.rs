@@ -15,32 +15,32 @@ use crate::{
     trail::Trail,
 };
 
-/// The mode of directories that remote storages make.
+/// The mode of directories created by remote storages.
 const USUAL_MODE: u32 = 0o755;
 
 /// The action for one entry.
 pub(super) enum Task {
-    /// Tell this.
+    /// Report the step.
     Tell(Step),
-    /// Ask both ends whether the file is the same.
+    /// Query both ends whether the file is unchanged.
     Ask(Job, Known),
     /// Set time and mode.
     Touch(Job, Changes),
-    /// Make a directory, and go through it.
+    /// Create a directory and process its entries.
     Make(Below),
-    /// Remove what only the destination has, and do this after that.
+    /// Remove an entry that only the destination has, then run the other task.
     Remove { ends: Job, found: Known, then: Option<Box<Task>> },
-    /// Say that this cannot be done.
+    /// Report a failure.
     Miss(Missed),
 }
 
-/// A directory found in another one.
+/// A subdirectory.
 pub(super) struct Below {
     pub(super) ends: Job,
     pub(super) source: Known,
-    /// The directory that it was found in.
+    /// The trail of its parent directory.
     pub(super) trail: Trail,
-    /// What the destination has, if it is a directory too.
+    /// The counterpart at the destination, if it is a directory too.
     pub(super) found: Option<Known>,
     /// Whether the filter accepts the entry itself, and not only its contents.
     pub(super) is_taken: bool,
@@ -67,7 +67,7 @@ impl Descent {
         }
         let [is_ambiguous, is_found_ambiguous] = entry.are_ambiguous;
         if is_ambiguous || (is_found_ambiguous && !is_copy) {
-            let error = Error::new(Fault::InvalidArgument, "a file and a directory have this name: neither is touched");
+            let error = Error::new(Fault::InvalidArgument, "a file and a directory have this name: both are skipped");
             return Some(Task::Miss(Missed { error: error.at(&ends.from.path), job: ends }));
         }
         let Some(source) = entry.source else { return self.extra(&ends, directory, &entry.found?) };
@@ -87,25 +87,25 @@ impl Descent {
         };
         match (is_directory, found) {
             (false, Some(_)) if is_there && source.kind == FileKind::Other => {
-                // It may be an unreachable directory: a link to an unmounted file system, or a directory that a server
-                // does not describe.
-                let error = Error::new(Fault::NotRegular, "it is no file now, and a directory with this name stays");
+                // The source may be an unreachable directory: a link to an unmounted file system, or a directory that a
+                // server does not describe.
+                let error = Error::new(Fault::NotRegular, "it is not a file, and the directory with this name is kept");
                 Some(Task::Miss(Missed { error: error.at(&ends.from.path), job: ends }))
             }
             (true, Some(_)) if is_same_kind => Some(Task::Make(below(found))),
             (true, None) => Some(Task::Make(below(None))),
-            (true, Some(found)) => Some(self.clash(ends.clone(), &found, Task::Make(below(None)))),
+            (true, Some(found)) => Some(self.resolve_conflict(ends.clone(), &found, Task::Make(below(None)))),
             (false, None) => Some(Task::copy(ends, &source, Why::Missing)),
             (false, Some(found)) if is_there => {
                 let then = Task::copy(ends.clone(), &source, Why::Kind);
-                Some(self.clash(ends, &found, then))
+                Some(self.resolve_conflict(ends, &found, then))
             }
             (false, Some(found)) if self.pass == Pass::Copying => Some(self.file(ends, &source, &found)),
             (false, Some(_)) => None,
         }
     }
 
-    /// How the filter judges an entry of the source; none if neither it nor anything in it is wanted.
+    /// Applies the filter to an entry of the source; `None` if neither the entry nor its contents are selected.
     pub(super) fn wanted(&self, path: &StorePath, source: &Known) -> Option<Judgement> {
         let filter = &self.sync.options.filter;
         let is_directory = source.kind == FileKind::Directory;
@@ -135,7 +135,7 @@ impl Descent {
 
     /// Decides about an entry that only the destination has.
     fn extra(&self, ends: &Job, directory: &Directory, found: &Known) -> Option<Task> {
-        // In the xroot protocol listings of other servers cannot say such a name: that the source has it not is not known.
+        // Listings of other xroot servers cannot represent such a name, so it may exist at the source.
         let says_all = !ends.from.is_remote() || directory.trail.is_identified();
         let is_unsayable = !says_all && ends.from.path.as_bytes().contains(&b'\n');
         if !self.sync.options.delete || !self.is_taken(ends, found) {
@@ -143,20 +143,21 @@ impl Descent {
         }
         if is_unsayable {
             let message =
-                "it is not deleted: the source's listings leave out names with a line break, and it may be there";
+                "it is not deleted: the source's listings omit names with a line break, so it may exist there";
             let error = Error::new(Fault::InvalidArgument, message).at(&ends.to.path);
             return self.tells_what_stays().then(|| Task::Miss(Missed { job: ends.clone(), error }));
         }
         Some(Task::Remove { ends: ends.clone(), found: *found, then: None })
     }
 
-    /// Whether what only the destination has and cannot be deleted counts as missed now: once, and where it keeps nothing else from being deleted.
+    /// Returns whether to report an extra entry that cannot be deleted: only once, and where the report does not
+    /// prevent other deletions.
     fn tells_what_stays(&self) -> bool {
         let Sync { options, purpose, .. } = &*self.sync;
         options.delete && *purpose == Purpose::Alike && (self.pass == Pass::Deleting || options.dry_run)
     }
 
-    /// Whether the filter takes what the destination has.
+    /// Returns whether the filter selects an entry of the destination.
     fn is_taken(&self, ends: &Job, found: &Known) -> bool {
         let filter = &self.sync.options.filter;
         let is_directory = is_tree(found);
@@ -164,8 +165,8 @@ impl Descent {
         judgement.is_taken && (is_directory || filter.takes(found.size))
     }
 
-    /// A file in place of a directory, or the reverse; `then` is the action afterwards.
-    fn clash(&self, ends: Job, found: &Known, then: Task) -> Task {
+    /// Decides about a file in place of a directory, or the reverse; `then` is the task once the conflict is removed.
+    fn resolve_conflict(&self, ends: Job, found: &Known, then: Task) -> Task {
         let is_taken = self.is_taken(&ends, found);
         if self.sync.options.delete && is_taken {
             return Task::Remove { ends, found: *found, then: Some(Box::new(then)) };
@@ -175,7 +176,7 @@ impl Descent {
             FileKind::Directory => (Fault::IsDirectory, "a directory"),
             _ => (Fault::NotDirectory, "a file"),
         };
-        let remedy = if is_taken { "--delete removes it" } else { "the filter leaves it out, and it stays" };
+        let remedy = if is_taken { "--delete removes it" } else { "the filter excludes it, so it is kept" };
         let message = format!("{what} is in the way: {remedy}");
         let error = Error::new(fault, message).at(&ends.to.path);
         Task::Miss(Missed { job: ends, error })
@@ -189,7 +190,7 @@ impl Descent {
             return;
         }
         let wanted = self.changes(source);
-        // One that is made has the usual mode, and perhaps bits beside it that are inherited and should stay.
+        // A created directory has the default mode, and possibly inherited bits that must be kept.
         let usual = if ends.to.is_remote() { USUAL_MODE } else { 0o777 & !self.sync.options.umask };
         let before = found.map_or(Some(usual), |found| found.mode.map(|mode| mode & 0o777));
         let mode = wanted.mode.filter(|wanted| before.is_some_and(|before| before != *wanted));
@@ -200,7 +201,7 @@ impl Descent {
         filling.set(Full { ends: ends.clone(), changes }, is_due);
     }
 
-    /// Time and mode of a file or directory of the source, as the destination is to have them.
+    /// Returns the time and mode that the destination of a file or directory should have.
     pub(super) fn changes(&self, source: &Known) -> Changes {
         let mode = source.mode.map(|mode| mode & 0o777 & !self.sync.options.umask);
         Changes { mode, mtime_ns: source.mtime_ns, size: None }
@@ -212,7 +213,7 @@ impl Descent {
     }
 }
 
-/// Whether it is a directory itself, and no link to one.
+/// Returns whether it is a directory and not a link to one.
 pub(super) fn is_tree(found: &Known) -> bool {
     found.kind == FileKind::Directory && !found.is_link
 }

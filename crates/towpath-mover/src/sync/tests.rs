@@ -17,10 +17,10 @@ use crate::{
     mover::tests::{get, memory, options, place, put},
 };
 
-/// Files with their sizes, which stand for their contents, and directories.
+/// Files with their sizes, which determine their contents, and directories.
 type Tree = BTreeMap<String, Option<usize>>;
 
-/// All that is below `top`.
+/// Returns everything below `top`.
 async fn tree(store: &Arc<dyn Store>, top: &str) -> Tree {
     let mut found = Tree::new();
     let mut walk = Walk::new(&place(store, top), ListOptions { metadata: true, ..ListOptions::default() });
@@ -39,7 +39,7 @@ async fn tree(store: &Arc<dyn Store>, top: &str) -> Tree {
     found
 }
 
-/// Makes a store hold `tree` below `top`, as far as names do not clash.
+/// Creates a store with `tree` below `top`; entries whose names conflict are skipped.
 async fn store_of(tree: &Tree, top: &str) -> Arc<dyn Store> {
     let store = memory();
     let place_of_top = place(&store, top);
@@ -65,7 +65,7 @@ fn sync(from: &Arc<dyn Store>, to: &Arc<dyn Store>, options: SyncOptions) -> Arc
     Sync::new(Job::new(place(from, "/ours"), place(to, "/theirs")), options).unwrap()
 }
 
-/// Takes the steps, copies files, and counts all steps but unchanged entries.
+/// Runs the steps, copies the files, and returns the number of steps except unchanged files.
 async fn carry_out(steps: impl FnOnce(&Arc<Progress>) -> Steps) -> usize {
     let counted = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&counted);
@@ -131,7 +131,7 @@ async fn without_permission_what_is_in_the_way_stays() {
     assert_eq!(get(&to, "/theirs/a/b").await.unwrap(), "in the way");
 }
 
-/// Neither end gives times, nor digests: only the user can say that equal sizes are enough.
+/// Neither end has times or digests: only the user can decide that equal sizes are sufficient.
 #[tokio::test]
 async fn files_of_one_size_of_which_nothing_else_is_known_are_copied() {
     let (inner, to) = (memory(), memory());
@@ -182,7 +182,7 @@ async fn a_listing_waits_for_the_copies_of_what_it_has_told() {
     }
 }
 
-/// So many that all directories that are listed at a time are at their end at once.
+/// Enough that all directories listed concurrently can reach their ends at the same time.
 #[tokio::test]
 async fn empty_directories_do_not_end_a_walk() {
     // The first directory to be entered is the last to be listed.
@@ -192,7 +192,7 @@ async fn empty_directories_do_not_end_a_walk() {
     assert_eq!(tree(&store, "/top").await, wanted);
 }
 
-/// A directory of directories without end is given up, and the rest of the tree is not.
+/// A directory with endless subdirectories fails, and the rest of the tree is copied.
 #[tokio::test]
 async fn a_walk_has_room_for_so_many_directories() {
     let store: Arc<dyn Store> = Generated::new(10_000, 0).await;
@@ -213,7 +213,7 @@ async fn a_walk_has_room_for_so_many_directories() {
     assert!(listed < 10_000, "{listed}");
 }
 
-/// Both are large at both ends, and at each end another one is the first that is seen to be.
+/// Both directories are large at both ends, and each is detected as large at a different end first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_directories_do_not_wait_for_each_other() {
     const FILES: usize = (32 << 10) + 1;

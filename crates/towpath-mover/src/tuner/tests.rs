@@ -4,7 +4,7 @@ use towpath_testkit::random::Random;
 use super::*;
 
 const RTT: Duration = Duration::from_millis(100);
-/// What one connection may buffer on most machines.
+/// Buffer limit of a connection on most machines.
 const BUFFER: u64 = 4 << 20;
 
 fn tuner(nice: bool) -> Tuner {
@@ -13,7 +13,8 @@ fn tuner(nice: bool) -> Tuner {
     tuner
 }
 
-/// The numbers of connections in use over 60 s of a path on which `n` connections reach `rate(n)` bytes per second, once they are open.
+/// Returns the numbers of connections over 60 s on a path where `n` established connections reach `rate(n)` bytes per
+/// second.
 fn lanes_over_time(round_trip: Duration, rate: impl Fn(usize) -> f64) -> Vec<usize> {
     let (mut now, mut moved) = (clock::now(), 0.0);
     let mut tuner = Tuner::new(1, false);
@@ -29,7 +30,7 @@ fn lanes_over_time(round_trip: Duration, rate: impl Fn(usize) -> f64) -> Vec<usi
     (0..60_000 / step.as_millis()).map(each).collect()
 }
 
-/// The share of the best rate that the whole minute reached.
+/// Returns the fraction of the best rate that was reached over the whole minute.
 fn share(lanes: &[usize], rate: impl Fn(usize) -> f64) -> f64 {
     let best = (1..=64).map(&rate).fold(0.0, f64::max);
     lanes.iter().map(|lanes| rate(*lanes)).sum::<f64>() / lanes.len() as f64 / best

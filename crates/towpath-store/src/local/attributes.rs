@@ -1,5 +1,5 @@
-//! User attributes: extended attributes `user.U.<name>`, as XRootD keeps them (read off a 5.5.3 server). All others, the kept
-//! digests among them, cannot be seen or reached from here.
+//! User attributes, stored as extended attributes `user.U.<name>` as in XRootD (verified with a 5.5.3 server). All
+//! other extended attributes, including stored digests, are inaccessible.
 
 use std::os::fd::AsFd;
 
@@ -17,12 +17,12 @@ use crate::{
 
 const PREFIX: &[u8] = b"user.U.";
 
-/// Whether the file system of `inode` has attributes.
+/// Returns whether the file system of `inode` supports attributes.
 pub(super) fn are_supported<Fd: AsFd>(inode: &Inode<Fd>) -> bool {
     !matches!(inode.attribute(b"user.U.towpath", 1), Err(Errno::OPNOTSUPP | Errno::NOENT))
 }
 
-/// The user attributes, names and values; `TooLarge` if they have more than [`MAX_ATTRIBUTES_BYTES`].
+/// Returns the names and values of the user attributes; `TooLarge` if they exceed [`MAX_ATTRIBUTES_BYTES`] in total.
 pub(super) fn list<Fd: AsFd>(inode: &Inode<Fd>) -> Result<Vec<(Bytes, Bytes)>> {
     let (mut found, mut bytes) = (Vec::new(), 0);
     for attribute in each(inode)? {
@@ -37,18 +37,18 @@ pub(super) fn list<Fd: AsFd>(inode: &Inode<Fd>) -> Result<Vec<(Bytes, Bytes)>> {
     Ok(found)
 }
 
-/// The user attributes, names and values, one after the other.
+/// Iterates over the names and values of the user attributes.
 pub(super) fn each<Fd: AsFd>(inode: &Inode<Fd>) -> Result<impl Iterator<Item = Result<(Bytes, Bytes)>>> {
     let names = inode.attribute_names(PREFIX).doing("listing the attributes")?;
     Ok(names.into_iter().filter_map(|name| match inode.attribute(&name, MAX_ATTRIBUTE_VALUE_BYTES) {
         Ok(value) => Some(Ok((Bytes::from(name).slice(PREFIX.len()..), Bytes::from(value)))),
-        // Removed meanwhile.
+        // It was removed in the meantime.
         Err(Errno::NODATA) => None,
         Err(errno) => Some(Err(errno::error(errno, "reading an attribute"))),
     }))
 }
 
-/// Sets or removes one.
+/// Sets or removes an attribute.
 pub(super) fn set<Fd: AsFd>(inode: &Inode<Fd>, name: &[u8], value: Option<&[u8]>, flags: XattrFlags) -> Result<()> {
     check_attribute(name, value)?;
     let name = [PREFIX, name].concat();

@@ -1,7 +1,8 @@
-//! Copying a file inside a local store: staged like an upload, without its bytes passing through this process.
+//! Copies a file within a local store. The copy is staged like an upload, but its data do not pass through this
+//! process.
 //!
-//! Shared blocks (`FICLONE`) where the file system can, else `copy_file_range` over the parts that hold data, so that holes stay
-//! holes, else reading and writing.
+//! Uses shared blocks (`FICLONE`) if the file system supports them, else `copy_file_range` for the parts that contain
+//! data, so that holes are preserved, else reads and writes.
 
 use std::{fs::File, os::fd::AsFd as _, sync::Arc};
 
@@ -23,7 +24,7 @@ use crate::{Error, Fault, Overwrite, Result, StorePath, sys::clock};
 /// Bytes to copy between checks for cancellation.
 const STEP_BYTES: u64 = 64 << 20;
 
-/// The buffer where the kernel cannot copy by itself.
+/// Buffer size if the kernel cannot copy by itself.
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Copies the file at `from` to `to`, with mode, known digests and user attributes.
@@ -53,7 +54,7 @@ pub(super) fn copy(
         attributes::set(&copy_inode, &name, Some(&value), XattrFlags::empty())?;
     }
     digests::keep(&copy_inode, &known);
-    // Last: with some modes attributes cannot be set.
+    // Last, because some modes prevent setting attributes.
     fs::fchmod(&*copy, Mode::from_raw_mode(source_inode.status().st_mode & 0o7777)).doing("setting the mode")?;
     local.publish(&staged, &parent, overwrite)
 }

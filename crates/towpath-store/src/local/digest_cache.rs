@@ -1,5 +1,5 @@
-//! Kept digests that have been read already, so that a question about a file needs no call that may wait for the disk.
-//! It saves a change of threads and five system calls: 3 µs of processor time for a `stat` in place of 27 µs (ext4).
+//! A cache of the digests stored with files, so that a `stat` needs no call that may wait for the disk. It saves two
+//! context switches and five system calls: 3 µs of CPU time for a `stat` instead of 27 µs (ext4).
 //!
 //! An entry belongs to one inode at one change time (`ctime`), which the kernel advances with every change of content
 //! or attributes: stale entries are never found again and need no removal. A change right after another one may not
@@ -15,10 +15,10 @@ use towpath_proto::checksum::Digests;
 
 use super::inode;
 
-/// Maximum number of entries, about 200 bytes each. A full cache is cleared; entries in use return immediately.
+/// Maximum number of entries of about 200 bytes each. A full cache is cleared; entries in use are soon added again.
 const ENTRIES: usize = 65_536;
 
-/// The digests of files, by their state.
+/// Digests of files by inode and change time.
 #[derive(Debug, Default)]
 pub(super) struct DigestCache(Mutex<HashMap<State, Digests>>);
 
@@ -42,12 +42,12 @@ impl State {
 }
 
 impl DigestCache {
-    /// The digests of the file with this status, if they have been read before; perhaps none.
+    /// Returns the cached digests of the file with this status, which may be none; `None` on a cache miss.
     pub(super) fn get(&self, status: &Stat) -> Option<Digests> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&State::of(status)).cloned()
     }
 
-    /// Remembers `digests`, which were read after `status`.
+    /// Caches `digests`, which were read after `status`.
     pub(super) fn put(&self, status: &Stat, digests: &Digests) {
         if !inode::is_settled(inode::ctime_ns(status)) {
             return;

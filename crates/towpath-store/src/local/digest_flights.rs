@@ -15,7 +15,7 @@ use super::inode::{self, Stamp};
 /// One computation. The first caller runs it; if it fails or is dropped, the next waiting caller runs it.
 pub(super) type Flight = Arc<OnceCell<Digest>>;
 
-/// All computations under way.
+/// All computations in flight.
 #[derive(Debug, Default)]
 pub(super) struct DigestFlights(Mutex<HashMap<Key, Weak<OnceCell<Digest>>>>);
 
@@ -27,8 +27,8 @@ struct Key {
 }
 
 impl DigestFlights {
-    /// The computation for the file with this status: the one under way, or a new one. A file that may have changed since the
-    /// other began, although it looks the same, gets one of its own.
+    /// Joins the computation in flight for the file with this status, or starts a new one. A file that may have changed
+    /// since the other computation started, even without a visible change, gets a new one.
     pub(super) fn join(&self, status: &Stat, algorithm: Algorithm) -> Flight {
         if !inode::is_settled(inode::mtime_ns(status)) {
             return Flight::default();

@@ -1,4 +1,4 @@
-//! Digests that are kept with a file as extended attributes, in XRootD's layout, and the computation of new ones.
+//! Digests stored with a file as extended attributes in XRootD's layout, and their computation.
 //!
 //! A stored digest is valid while the file has the recorded modification time: to the nanosecond in towpath's
 //! attribute, in whole seconds, and only if it was computed later, in XRootD's. These rules keep it correct:
@@ -32,11 +32,11 @@ use super::{
 };
 use crate::{Error, Fault, Result, sys::clock};
 
-/// How much is read at a time to compute a digest: large enough that the calls cost nothing, small enough to stay in the
+/// Length of one read for a digest in bytes: large enough for negligible overhead per call, small enough to stay in the
 /// second-level cache between the kernel's copy and the computation.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// The digests kept with a file that still count. What cannot be read is not known.
+/// Returns the stored digests that are valid. Unreadable ones count as unknown.
 pub(super) fn known<Fd: AsFd>(inode: &Inode<Fd>) -> Digests {
     let Ok(names) = inode.attribute_names(xattr::NAME_PREFIX.as_bytes()) else { return Digests::new() };
     names.iter().filter_map(|name| known_one(inode, name)).collect()
@@ -49,27 +49,27 @@ fn known_one<Fd: AsFd>(inode: &Inode<Fd>, name: &[u8]) -> Option<Digest> {
     stored.is_current(mtime(inode)).then_some(stored.digest)
 }
 
-/// Keeps `digests` with the file for its present modification time. File systems without attributes, or without room
-/// for them, just do not keep them: a digest can always be computed again.
+/// Stores `digests` with the file for its current modification time. Failures, such as missing support or space for
+/// attributes, are ignored, because a digest can be recomputed.
 pub(super) fn keep<Fd: AsFd>(inode: &Inode<Fd>, digests: &Digests) {
     for digest in digests.iter() {
         let stored = StoredDigest::new(*digest, mtime(inode), clock::unix_s());
         let name = xattr::attribute_name(digest.algorithm());
         if let Err(errno) = inode.set_attribute(name.as_bytes(), &stored.encode(), XattrFlags::empty()) {
-            tracing::debug!(%name, %errno, "a digest is not kept");
+            tracing::debug!(%name, %errno, "cannot store a digest");
             return;
         }
     }
 }
 
-/// Forgets all kept digests, because the content is about to change. Unlike in [`keep`], a failure matters here: a digest that
-/// stays would be wrong. Whether there were any.
+/// Removes all stored digests, because the content is about to change. Unlike in [`keep`], a failure is an error,
+/// because a remaining digest would be wrong. Returns whether there were any.
 pub(super) fn forget<Fd: AsFd>(inode: &Inode<Fd>) -> Result<bool> {
     forget_all_but(inode, Algorithms::NONE)
 }
 
-/// Sets the modification time of the file. Known digests stay valid, unless the file may have been changed meanwhile,
-/// or may still be changed without getting another time.
+/// Sets the modification time of the file. Known digests stay valid, unless the file may have been changed
+/// concurrently, or may still change without getting another time.
 pub(super) fn set_mtime<Fd: AsFd>(inode: &mut Inode<Fd>, mtime_ns: i64) -> Result<()> {
     let known = known(inode);
     let is_unchanged = Stamp::of(inode.status()).check(&*inode).is_ok();
@@ -100,7 +100,8 @@ fn forget_all_but<Fd: AsFd>(inode: &Inode<Fd>, spared: Algorithms) -> Result<boo
     Ok(is_any)
 }
 
-/// Computes a digest by reading the file, which must not change meanwhile, and keeps it if the file had settled before.
+/// Computes a digest by reading the file, which must not change meanwhile, and stores it if the file had settled
+/// before.
 pub(super) fn compute_and_keep(
     local: &Local,
     file: &File,
@@ -111,7 +112,7 @@ pub(super) fn compute_and_keep(
     let inode = Inode::of(file.as_fd())?;
     let has_settled = has_settled(&inode);
     let digests = compute(file, [algorithm].into_iter().collect(), cancelled, progress)?;
-    // Who wrote it need not have synced it: after a power failure the digest may be there without the data.
+    // The writer need not have synced the file: after a power failure the digest might survive without the data.
     let is_kept = has_settled && local.sync_file(file).is_ok();
     Stamp::of(inode.status()).check(file)?;
     if is_kept {
@@ -120,7 +121,8 @@ pub(super) fn compute_and_keep(
     digests.get(algorithm).ok_or_else(|| Error::new(Fault::Internal, "the digest was not computed"))
 }
 
-/// Computes digests by reading the file from start to end. `progress` gets the bytes read so far, after each piece.
+/// Computes digests by reading the file from start to end. `progress` is called after each piece with the total bytes
+/// read.
 pub(super) fn compute(
     file: &File,
     algorithms: Algorithms,

@@ -1,4 +1,4 @@
-//! From the kernel's answers to the errors of a store.
+//! Converts errors of system calls to store errors.
 
 use rustix::io::Errno;
 
@@ -6,7 +6,7 @@ use crate::{Error, Fault, Result};
 
 /// Adds the attempted operation to the error of a failed system call.
 pub(super) trait Doing<T> {
-    /// The store's error for a failed call, with `what` in words ("opening the file").
+    /// Converts the error; `what` is the operation, such as "opening the file".
     fn doing(self, what: &str) -> Result<T>;
 }
 
@@ -16,12 +16,13 @@ impl<T> Doing<T> for rustix::io::Result<T> {
     }
 }
 
-/// The store's error for `errno`.
+/// Returns the store error for `errno`.
 pub(super) fn error(errno: Errno, what: &str) -> Error {
     Error::from_errno(errno.raw_os_error(), what)
 }
 
-/// As [`error`], for a call whose two paths may lie on different file systems: the caller can do it in another way.
+/// Like [`error`], for a call whose paths may be on different file systems. Returns `Unsupported` then, so that the
+/// caller can fall back.
 pub(super) fn across_devices(errno: Errno, what: &str) -> Error {
     match errno {
         Errno::XDEV => Error::new(Fault::Unsupported, format!("{what}: the two lie on different file systems")),

@@ -1,7 +1,7 @@
-//! Holes: parts of a sparse file that take no room on the disk and read as zeros.
+//! Holes: ranges of a sparse file that take no disk space and read as zeros.
 //!
-//! A new file gets holes where whole blocks of zeros are written to it, so that a sparse file stays sparse over any protocol. A sparse file is
-//! read without bringing its holes into the page cache.
+//! Whole blocks of zeros written to a new file become holes, so that a sparse file stays sparse over any protocol.
+//! Reads of a sparse file skip its holes, so that they do not fill the page cache.
 
 use std::{fs::File, iter};
 
@@ -12,13 +12,13 @@ use rustix::{
 
 use super::{read, write::write_all};
 
-/// Blocks of zeros of this size, aligned in the file, become holes. File systems allocate 4 to 64 KiB at a time; smaller blocks would cut data
-/// into many small writes.
+/// Aligned blocks of zeros of this size in bytes become holes. File systems allocate 4 to 64 KiB at a time; smaller
+/// blocks would split data into many small writes.
 const BLOCK_BYTES: usize = 16 << 10;
 
 static ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 
-/// Writes all of `data` to a file that nothing else extends meanwhile, but leaves holes for zeros where nothing was written before.
+/// Writes `data` to a file that is not extended concurrently; zeros where nothing was written before become holes.
 pub(super) fn write(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
     let mut at = offset;
     for (is_zeros, run) in runs(offset, data) {
@@ -49,24 +49,24 @@ fn runs(offset: u64, data: &[u8]) -> impl Iterator<Item = (bool, &[u8])> {
     })
 }
 
-/// What `data` has of the block that `at` lies in; none if there are no data.
+/// Returns the part of `data` within the block that contains `at`; `None` if there are no data.
 fn first_block(at: u64, data: &[u8]) -> Option<&[u8]> {
     let length = BLOCK_BYTES - (at % BLOCK_BYTES as u64) as usize;
     data.get(..length.min(data.len())).filter(|block| !block.is_empty())
 }
 
-/// Whether all of a block is zeros. The comparison ends with the first byte that is not.
+/// Returns whether a block is all zeros. Stops at the first other byte.
 fn is_zeros(block: &[u8]) -> bool {
     ZEROS.get(..block.len()) == Some(block)
 }
 
-/// Writes `zeros` where there are data, and makes the file reach behind them.
+/// Writes `zeros` over existing data, and extends the file to their end.
 fn write_zeros(file: &File, offset: u64, zeros: &[u8]) -> io::Result<()> {
     let size = u64::try_from(fs::fstat(file)?.st_size).unwrap_or(0);
     let end = offset + zeros.len() as u64;
     let mut at = offset;
     while let Some((start, data_end)) = next_data(file, at, size.min(end))? {
-        // Both lie behind `offset`, within the zeros.
+        // Both are after `offset` and within the zeros.
         write_all(file, start, zeros.get(..(data_end - start) as usize).unwrap_or_default())?;
         at = data_end;
     }
@@ -76,7 +76,8 @@ fn write_zeros(file: &File, offset: u64, zeros: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The next part at or after `offset` that holds data, up to `size`. A file system that knows no holes is all data.
+/// Returns the next data range at or after `offset`, up to `size`. A file system without holes reports everything as
+/// data.
 pub(super) fn next_data(file: &File, offset: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
     if offset >= size {
         return Ok(None);
@@ -90,7 +91,7 @@ pub(super) fn next_data(file: &File, offset: u64, size: u64) -> io::Result<Optio
     }
 }
 
-/// As [`read::append`], of a file that has holes: they are not read.
+/// Like [`read::append`], but holes are not read from a sparse file.
 pub(super) fn append(file: &File, offset: u64, length: usize, buffer: &mut Vec<u8>) -> io::Result<usize> {
     let before = buffer.len();
     let size = u64::try_from(fs::fstat(file)?.st_size).unwrap_or(0);
@@ -99,7 +100,7 @@ pub(super) fn append(file: &File, offset: u64, length: usize, buffer: &mut Vec<u
     let mut at = offset;
     while at < end {
         let (start, data_end) = next_data(file, at, end)?.unwrap_or((end, end));
-        // Both are at most `length` bytes behind `offset`.
+        // Both are at most `length` bytes after `offset`.
         buffer.resize(buffer.len() + (start - at) as usize, 0);
         let wanted = (data_end - start) as usize;
         if read::append(file, start, wanted, buffer)? < wanted {
@@ -118,7 +119,7 @@ mod tests {
 
     const BLOCK: u64 = BLOCK_BYTES as u64;
 
-    /// The runs of `data` at `offset`, as lengths.
+    /// Returns the lengths of the runs of `data` at `offset`.
     fn cut(offset: u64, data: &[u8]) -> Vec<(bool, usize)> {
         runs(offset, data).map(|(is_zeros, run)| (is_zeros, run.len())).collect()
     }

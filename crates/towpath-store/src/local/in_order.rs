@@ -1,17 +1,17 @@
-//! Digests that need the bytes in order (MD5, SHA-256), computed while the pieces come nearly in order.
+//! Digests that need bytes in order (MD5, SHA-256), computed while pieces arrive nearly in order.
 //!
-//! Writers run side by side, so pieces overtake each other; one that is early waits here until its turn, up to a bound.
+//! Concurrent writers overtake each other, so early pieces are buffered until their predecessors arrive, up to a limit.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use towpath_proto::checksum::{Algorithms, Digests, Hasher};
 
-/// How much early data may wait, of all uploads of a store together: enough for a few clients that send 8 MiB pieces on several
-/// connections. An upload that finds no room is not in order in any useful sense; its digest will be computed by reading the file.
+/// Maximum memory for early pieces of all uploads of a store together: enough for a few clients that send 8 MiB pieces
+/// on several connections. The digest of an upload beyond this limit is computed by reading the file.
 const EARLY_BYTES: usize = 64 << 20;
 
-/// What a piece takes beside its data, for its place in the map.
+/// Memory overhead of a buffered piece in bytes, for its map entry.
 const PIECE_BYTES: usize = 128;
 
 /// Memory limit for pieces that arrive early. Clones share it.
@@ -25,7 +25,7 @@ impl Default for EarlyRoom {
 }
 
 impl EarlyRoom {
-    /// A copy of `data`, which may be a small part of a large buffer; none if there is no room.
+    /// Copies `data`, which may be a slice of a larger buffer; `None` if the memory limit is reached.
     fn keep(&self, data: &[u8]) -> Option<Early> {
         let taken_bytes = u32::try_from(data.len().checked_add(PIECE_BYTES)?).ok()?;
         let room = Arc::clone(&self.0).try_acquire_many_owned(taken_bytes).ok()?;
@@ -33,14 +33,14 @@ impl EarlyRoom {
     }
 }
 
-/// A piece that waits.
+/// A buffered early piece.
 #[derive(Debug)]
 struct Early {
     data: Vec<u8>,
     _room: OwnedSemaphorePermit,
 }
 
-/// The digests of a file that grows from the start.
+/// Digests of a file that grows from its start.
 #[derive(Debug)]
 pub(super) struct InOrder {
     hasher: Hasher,
@@ -48,7 +48,7 @@ pub(super) struct InOrder {
     room: EarlyRoom,
 }
 
-/// The pieces were not in order, or written twice, or there was no room to wait.
+/// Pieces were missing or overlapped, or the memory limit was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutOfOrder;
 
@@ -57,7 +57,7 @@ impl InOrder {
         Self { hasher: Hasher::new(algorithms), early: BTreeMap::new(), room: room.clone() }
     }
 
-    /// Takes the piece at `offset`.
+    /// Adds the piece at `offset`.
     pub(super) fn add(&mut self, offset: u64, data: &[u8]) -> Result<(), OutOfOrder> {
         if data.is_empty() {
             return Ok(());
@@ -79,13 +79,13 @@ impl InOrder {
         Ok(())
     }
 
-    /// The first offset after all that has come, in its turn or early.
+    /// Returns the end of the data that has arrived, including early pieces.
     pub(super) fn end(&self) -> u64 {
         let early = self.early.iter().map(|(offset, early)| offset.saturating_add(early.data.len() as u64));
         early.fold(self.hasher.bytes(), u64::max)
     }
 
-    /// The digests of `size` bytes, if exactly they have come.
+    /// Returns the digests of the file if exactly `size` bytes have arrived.
     pub(super) fn finish(self, size: u64) -> Option<Digests> {
         (self.early.is_empty() && self.hasher.bytes() == size).then(|| self.hasher.finish())
     }

@@ -1,4 +1,4 @@
-//! One inode: what the kernel knows of it, and the calls that change it by descriptor.
+//! One inode: its status and attributes, and the calls that change them by descriptor.
 //!
 //! An `O_PATH` descriptor needs no read permission and has no side effects on devices, but most calls reject it
 //! (`EBADF`). Its link in `/proc/self/fd` names exactly the same inode, even after a rename, and works with all calls
@@ -19,11 +19,11 @@ use crate::{
 
 const NS_PER_S: i64 = 1_000_000_000;
 
-/// The resolution of the time in XRootD's digest attribute, doubled for clock skew: the clock of the file system may
-/// be ten milliseconds behind, that of a file server more.
+/// Two seconds: the resolution of the time in XRootD's digest attribute, doubled for clock skew. The clock of a file
+/// system may lag by ten milliseconds, that of a file server by more.
 const SETTLED_NS: i64 = 2 * NS_PER_S;
 
-/// An inode that is open, perhaps only with `O_PATH`, and its status at that moment.
+/// An open inode, possibly only with `O_PATH`, and its status when it was opened.
 #[derive(Debug)]
 pub(super) struct Inode<Fd = OwnedFd> {
     descriptor: Fd,
@@ -31,20 +31,20 @@ pub(super) struct Inode<Fd = OwnedFd> {
 }
 
 impl Inode {
-    /// The inode at `path`, following links.
+    /// Opens the inode at `path`, following links.
     pub(super) fn open(root: &Root, path: &StorePath) -> Result<Self> {
         Self::of(root.open_at(path, OFlags::PATH)?)
     }
 }
 
 impl<Fd: AsFd> Inode<Fd> {
-    /// The inode of an open descriptor.
+    /// Returns the inode of an open descriptor.
     pub(super) fn of(descriptor: Fd) -> Result<Self> {
         let status = fs::fstat(&descriptor).doing("asking the status")?;
         Ok(Self { descriptor, status })
     }
 
-    /// The status when it was opened.
+    /// Returns the status when it was opened or last refreshed.
     pub(super) fn status(&self) -> &Stat {
         &self.status
     }
@@ -60,7 +60,7 @@ impl<Fd: AsFd> Inode<Fd> {
         fs::chmod(self.link(), Mode::from_raw_mode(mode & 0o7777)).doing("setting the mode")
     }
 
-    /// Sets the modification time and leaves the access time.
+    /// Sets the modification time and keeps the access time.
     pub(super) fn set_mtime(&self, mtime_ns: i64) -> Result<()> {
         let times = Timestamps {
             last_access: Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT },
@@ -70,14 +70,15 @@ impl<Fd: AsFd> Inode<Fd> {
             },
         };
         let set = match fs::futimens(&self.descriptor, &times) {
-            // A descriptor that only names the file.
+            // An `O_PATH` descriptor.
             Err(Errno::BADF) => fs::utimensat(fs::CWD, self.link(), &times, fs::AtFlags::empty()),
             set => set,
         };
         set.doing("setting the time")
     }
 
-    /// The names of all extended attributes that start with `prefix`; none where the file system has no attributes.
+    /// Returns the names of all extended attributes that start with `prefix`; none if the file system does not support
+    /// attributes.
     pub(super) fn attribute_names(&self, prefix: &[u8]) -> rustix::io::Result<Vec<Vec<u8>>> {
         let mut list = Vec::with_capacity(1024);
         loop {
@@ -87,7 +88,7 @@ impl<Fd: AsFd> Inode<Fd> {
             };
             match listed {
                 Ok(_) => break,
-                // The kernel bounds a list to 64 KiB (XATTR_LIST_MAX).
+                // The kernel limits a list to 64 KiB (XATTR_LIST_MAX).
                 Err(Errno::RANGE) if list.capacity() < 65_536 => list.reserve(65_536),
                 Err(Errno::OPNOTSUPP) => break,
                 Err(errno) => return Err(errno),
@@ -96,7 +97,7 @@ impl<Fd: AsFd> Inode<Fd> {
         Ok(list.split(|b| *b == 0).filter(|name| name.starts_with(prefix)).map(<[u8]>::to_vec).collect())
     }
 
-    /// The value of one extended attribute; `ERANGE` if it is longer than `limit_bytes`.
+    /// Returns the value of an extended attribute; `ERANGE` if it is longer than `limit_bytes`.
     pub(super) fn attribute(&self, name: &[u8], limit_bytes: usize) -> rustix::io::Result<Vec<u8>> {
         // With a capacity of zero the kernel would return the length instead.
         let mut value = Vec::with_capacity(limit_bytes.max(1));
@@ -108,7 +109,7 @@ impl<Fd: AsFd> Inode<Fd> {
         Ok(value)
     }
 
-    /// Sets one extended attribute.
+    /// Sets an extended attribute.
     pub(super) fn set_attribute(&self, name: &[u8], value: &[u8], flags: XattrFlags) -> rustix::io::Result<()> {
         match fs::fsetxattr(&self.descriptor, name, value, flags) {
             Err(Errno::BADF) => fs::setxattr(self.link(), name, value, flags),
@@ -116,7 +117,7 @@ impl<Fd: AsFd> Inode<Fd> {
         }
     }
 
-    /// Removes one extended attribute.
+    /// Removes an extended attribute.
     pub(super) fn remove_attribute(&self, name: &[u8]) -> rustix::io::Result<()> {
         match fs::fremovexattr(&self.descriptor, name) {
             Err(Errno::BADF) => fs::removexattr(self.link(), name),
@@ -124,7 +125,7 @@ impl<Fd: AsFd> Inode<Fd> {
         }
     }
 
-    /// A path that names this inode as long as the descriptor is open.
+    /// Returns a path that refers to this inode while the descriptor is open.
     fn link(&self) -> String {
         format!("/proc/self/fd/{}", self.descriptor.as_fd().as_raw_fd())
     }
@@ -136,9 +137,10 @@ impl<Fd: AsFd> AsFd for Inode<Fd> {
     }
 }
 
-/// The version tag of a file's content: inode, size and modification time.
+/// The version of a file's content: inode, size and modification time.
 ///
-/// Two changes of one size within one tick of the file system's clock (4 ms or less; Linux 6.13 has finer ones) look alike.
+/// Two changes that keep the size within one clock tick of the file system (4 ms or less; Linux 6.13 has finer ones)
+/// are indistinguishable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Stamp {
     inode: u64,
@@ -148,17 +150,17 @@ pub(super) struct Stamp {
 
 impl Stamp {
     pub(super) fn of(status: &Stat) -> Self {
-        // Wraps around for times that do not fit: two of them still differ.
+        // Wraps around for times out of range, which keeps different times different.
         let mtime_ns = status.st_mtime.wrapping_mul(NS_PER_S).wrapping_add(status.st_mtime_nsec as i64);
         Self { inode: status.st_ino, size: size_of(status), mtime_ns }
     }
 
-    /// The tag that callers see.
+    /// Returns the public version tag.
     pub(super) fn tag(self) -> Option<VersionTag> {
         VersionTag::of_numbers("", [self.inode, self.size, self.mtime_ns as u64])
     }
 
-    /// Fails with `Changed` unless the file behind `descriptor` is still this version.
+    /// Returns `Changed` unless the file behind `descriptor` still has this version.
     pub(super) fn check(self, descriptor: impl AsFd) -> Result<()> {
         let now = fs::fstat(descriptor).doing("asking the status")?;
         if Stamp::of(&now) != self {
@@ -184,7 +186,7 @@ pub(super) fn metadata(status: &Stat) -> Metadata {
     }
 }
 
-/// The store's kinds; a symbolic link is `Other` until it has been followed.
+/// Converts the kind; a symbolic link is `Other` unless it was followed.
 pub(super) fn kind(file_type: FileType) -> FileKind {
     match file_type {
         FileType::RegularFile => FileKind::File,
@@ -193,7 +195,7 @@ pub(super) fn kind(file_type: FileType) -> FileKind {
     }
 }
 
-/// Fails with `IsDirectory` or `NotRegular` unless `status` is that of a regular file.
+/// Returns `IsDirectory` or `NotRegular` unless `status` is that of a regular file.
 pub(super) fn expect_regular(status: &Stat) -> Result<()> {
     match kind(FileType::from_raw_mode(status.st_mode)) {
         FileKind::File => Ok(()),
@@ -202,34 +204,34 @@ pub(super) fn expect_regular(status: &Stat) -> Result<()> {
     }
 }
 
-/// The size of a file in bytes.
+/// Returns the size of a file in bytes.
 pub(super) fn size_of(status: &Stat) -> u64 {
     u64::try_from(status.st_size).unwrap_or(0)
 }
 
-/// The room that a file takes on the disk, in bytes.
+/// Returns the disk space that a file takes in bytes.
 pub(super) fn allocated_bytes(status: &Stat) -> u64 {
     // The unit of `st_blocks`, on every file system.
     u64::try_from(status.st_blocks).unwrap_or(0).saturating_mul(512)
 }
 
-/// Whether some of a file takes no room on the disk: it may have holes.
+/// Returns whether the file takes less disk space than its size, so that it may have holes.
 pub(super) fn is_sparse(status: &Stat) -> bool {
     allocated_bytes(status) < size_of(status)
 }
 
-/// The modification time in nanoseconds since the Unix epoch.
+/// Returns the modification time in nanoseconds since the Unix epoch.
 pub(super) fn mtime_ns(status: &Stat) -> i64 {
     time_ns(status.st_mtime, status.st_mtime_nsec)
 }
 
-/// The time of the last change of content or attributes in nanoseconds since the Unix epoch.
+/// Returns the time of the last change of content or attributes in nanoseconds since the Unix epoch.
 pub(super) fn ctime_ns(status: &Stat) -> i64 {
     time_ns(status.st_ctime, status.st_ctime_nsec)
 }
 
-/// Whether a change from now on is sure to give a file another time than `time_ns`, also in whole seconds. One changed just now,
-/// or in the future, can be changed once more without a trace.
+/// Returns whether any later change is certain to give the file another time than `time_ns`, even in whole seconds. A
+/// file changed just now, or in the future, could change again with the same time.
 pub(super) fn is_settled(time_ns: i64) -> bool {
     clock::unix_ns().saturating_sub(time_ns) >= SETTLED_NS
 }
@@ -238,7 +240,7 @@ fn exact_ns(seconds: i64, nanoseconds: u64) -> Option<i64> {
     seconds.checked_mul(NS_PER_S)?.checked_add(nanoseconds as i64)
 }
 
-/// The nearest time that fits: far in the past or in the future.
+/// Returns the nearest representable time.
 fn time_ns(seconds: i64, nanoseconds: u64) -> i64 {
     seconds.saturating_mul(NS_PER_S).saturating_add(nanoseconds as i64)
 }

@@ -1,4 +1,4 @@
-//! The journal of an upload with a key: which blocks of its staged file were written, each with its CRC32C.
+//! The journal of a resumable upload: the written blocks of its staging file, each with its CRC32C.
 //!
 //! A [`Journal`] collects the pieces of each block and appends a record when the block is complete; incomplete blocks
 //! follow when the upload is synced or aborted. Nothing is synced in between, and the order on disk does not matter,
@@ -23,8 +23,7 @@ use crate::{Result, ResumeKey};
 
 /// Maximum number of blocks of a file; it determines the block length and keeps journals small.
 const BLOCKS: u64 = 65_536;
-/// The shortest block: a record for each MiB costs nothing beside writing it, and a crash costs so much for each place
-/// that is written at.
+/// Minimum block length in bytes: a record per MiB has negligible cost, and a crash loses at most this much per writer.
 const MIN_BLOCK_BYTES: u64 = 1 << 20;
 const MAX_BLOCK_BYTES: u64 = 1 << 31;
 
@@ -40,13 +39,13 @@ const PARTS_OF_BLOCK: usize = 64;
 const CRC32C: Algorithms = Algorithms::of(&[Algorithm::Crc32c]);
 
 impl Header {
-    /// The header for an upload of `size` bytes.
+    /// Creates the header for an upload of `size` bytes.
     pub(super) fn new(key: ResumeKey, size: u64) -> Self {
         let block_bytes = size.div_ceil(BLOCKS).next_power_of_two().clamp(MIN_BLOCK_BYTES, MAX_BLOCK_BYTES);
         Self { key, size, block_bytes: block_bytes as u32 }
     }
 
-    /// The offset of the block that `offset` lies in, and its end.
+    /// Returns the start and end of the block that contains `offset`.
     fn block(&self, offset: u64) -> (u64, u64) {
         let bytes = u64::from(self.block_bytes);
         let start = offset - offset % bytes;
@@ -62,13 +61,13 @@ impl Header {
     }
 }
 
-/// The records of `extents`, from number `sequence` on; at most [`RECORDS`] altogether.
+/// Encodes records of `extents`, numbered from `sequence`, up to [`RECORDS`] in total.
 fn encode(extents: &[Extent], sequence: u32) -> Vec<u8> {
     let records = extents.iter().filter_map(Record::of).zip(sequence..RECORDS);
     records.flat_map(|(record, sequence)| record.encode(sequence)).collect()
 }
 
-/// What the journal in `file` names of the upload with this header's key and size.
+/// Returns the records of the journal in `file`, if it belongs to the upload with this header's key and size.
 pub(super) fn records(file: &File, header: &Header) -> Result<Vec<Record>> {
     let limit = HEADER_BYTES + RECORDS as usize * RECORD_BYTES;
     let size = inode::size_of(Inode::of(file)?.status());
@@ -78,7 +77,7 @@ pub(super) fn records(file: &File, header: &Header) -> Result<Vec<Record>> {
     Ok(format::read(&journal, header.key, header.size))
 }
 
-/// A journal that is being written. Dropping it writes the incomplete blocks.
+/// An open journal. Dropping it writes records of the incomplete blocks.
 #[derive(Debug)]
 pub(super) struct Journal {
     file: File,
@@ -88,9 +87,9 @@ pub(super) struct Journal {
 
 #[derive(Debug)]
 struct State {
-    /// The blocks in the making, by their offset.
+    /// Incomplete blocks by offset.
     partial: BTreeMap<u64, ExtentDigests>,
-    /// How many records are in the file.
+    /// Number of records in the file.
     records: u32,
 }
 
@@ -100,7 +99,7 @@ impl Journal {
         Self { file, header, state: Mutex::new(State { partial: BTreeMap::new(), records }) }
     }
 
-    /// `data`, which lie at `offset`, cut where blocks end.
+    /// Splits `data` at `offset` where blocks end.
     pub(super) fn parts(&self, mut offset: u64, data: &Bytes) -> impl Iterator<Item = (u64, Bytes)> + use<> {
         let (header, mut rest) = (self.header, data.clone());
         std::iter::from_fn(move || {
@@ -135,12 +134,12 @@ impl Journal {
         self.state().partial.clear();
     }
 
-    /// The file itself.
+    /// Returns the journal file.
     pub(super) fn file(&self) -> &File {
         &self.file
     }
 
-    /// If it fails the next record takes the same place.
+    /// After a failure the next record overwrites the failed one.
     fn append(&self, state: &mut State, extents: &[Extent]) -> Result<()> {
         let records = encode(extents, state.records);
         let offset = HEADER_BYTES + state.records as usize * RECORD_BYTES;
@@ -157,13 +156,13 @@ impl Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         if let Err(error) = self.flush() {
-            tracing::debug!(%error, "a part of what an upload left will have to be sent again");
+            tracing::debug!(%error, "cannot write the journal of an upload: a part will be sent again on resume");
         }
     }
 }
 
 impl State {
-    /// Adds `part` to its block, which lies from `start` to `end`; the whole block if it is complete with that.
+    /// Adds `part` to its block, which spans `start..end`; returns the whole block once it is complete.
     fn gather(&mut self, part: &Extent, start: u64, end: u64) -> Option<Extent> {
         if self.partial.len() >= PARTIAL_BLOCKS && !self.partial.contains_key(&start) {
             self.partial.pop_first();
@@ -172,7 +171,7 @@ impl State {
         let block = self.partial.entry(start).or_insert_with(new);
         block.insert(*part);
         if block.extents().next().is_none() {
-            // Written twice, or in too many parts: only the newest is sure.
+            // The block was written twice or in too many parts: only the newest part is certain.
             *block = new();
             block.insert(*part);
         }
@@ -200,7 +199,7 @@ mod tests {
         Journal::new(file, header, records)
     }
 
-    /// The ranges that the journal names.
+    /// Returns the ranges recorded in the journal.
     fn named(journal: &Journal) -> Vec<(u64, u32)> {
         let records = records(&journal.file, &journal.header).unwrap();
         records.iter().map(|record| (record.offset, record.length)).collect()

@@ -1,4 +1,4 @@
-//! Listing a directory: one `getdents64` call and one disk job for each batch.
+//! Directory listings: one `getdents64` call and one disk job per batch.
 //!
 //! There is no read-ahead: an idle listing holds a descriptor and one buffer, but no thread.
 
@@ -20,12 +20,12 @@ use super::{
 };
 use crate::{Entry, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
 
-/// The smallest record that the kernel writes takes 24 bytes, so one call never gives more than 900 entries.
+/// The smallest record of the kernel takes 24 bytes, so one call returns at most 900 entries.
 const BUFFER_BYTES: usize = 21_600;
-/// So few entries are most likely all that a directory has: the same job looks for its end.
+/// A batch with fewer entries is most likely the last, so the same job checks for the end.
 const FEW: usize = 100;
 
-/// The batches of the directory at `path`.
+/// Returns the batches of the directory at `path`.
 pub(super) fn list(local: Arc<Local>, path: StorePath, options: ListOptions) -> Listing {
     let lister = Lister { local, path, options, directory: None, has_ended: false };
     stream::try_unfold(lister, |lister| async {
@@ -71,7 +71,7 @@ impl Lister {
         Ok(if batch.is_empty() { None } else { Some((batch, self)) })
     }
 
-    /// One entry; none for those that are hidden and those that vanished meanwhile.
+    /// Returns an entry; `None` for a hidden one, and for one that was removed in the meantime.
     fn entry(&self, directory: &OwnedFd, name: &[u8], file_type: FileType) -> Result<Option<Entry>> {
         if matches!(name, b"." | b"..") || is_reserved(name) {
             return Ok(None);
@@ -104,7 +104,7 @@ impl Lister {
         known.or_else(|| self.read_digests(directory, name)).unwrap_or(own)
     }
 
-    /// Metadata with digests of a file that is not a link; none if it is gone.
+    /// Returns metadata with digests of an entry that is not a link; `None` if it was removed.
     fn read_digests(&self, directory: &OwnedFd, name: &[u8]) -> Option<Metadata> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let descriptor = fs::openat(directory, OsStr::from_bytes(name), flags, Mode::empty()).ok()?;

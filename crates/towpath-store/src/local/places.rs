@@ -11,13 +11,14 @@ use super::{
 };
 use crate::{Error, Fault, Place, Result};
 
-/// The most that is copied on a network thread, gaps not counted. 170 ranges of 1.5 KiB that lie apart in 2 GiB take about 300 µs.
+/// Maximum number of bytes copied on a network thread, excluding gaps. 170 ranges of 1.5 KiB scattered over 2 GiB take
+/// about 300 µs.
 const READ_NOW_BYTES: usize = 256 << 10;
 
-/// Maximum length of a run: fits into the second-level cache of a processor, from which it is copied again.
+/// Maximum length of a run in bytes: it must fit into the CPU's second-level cache, from which it is copied again.
 const RUN_BYTES: u64 = 64 << 10;
 
-/// Fills `places` with what `file` has in memory; none if that is not all.
+/// Fills `places` with cached data of `file`; `None` if not all are cached.
 pub(super) fn fill_now(file: &LocalFile, places: &mut [Place<'_>]) -> Option<Result<()>> {
     if places.iter().map(|place| place.buffer.len()).sum::<usize>() > READ_NOW_BYTES {
         return None;
@@ -48,7 +49,7 @@ fn fill(file: &LocalFile, places: &mut [Place<'_>]) -> Option<Result<()>> {
     Some(Ok(()))
 }
 
-/// How many of `places` are the first run, and the bytes from its first to its last; none if there are no places.
+/// Returns the number of `places` in the first run, and its length in bytes; `None` if there are no places.
 fn next_run(places: &[Place<'_>]) -> Option<(usize, usize)> {
     let (first, others) = places.split_first()?;
     let mut end = first.end();
@@ -66,7 +67,7 @@ fn next_run(places: &[Place<'_>]) -> Option<(usize, usize)> {
     Some((count, usize::try_from(end - first.offset).unwrap_or(usize::MAX)))
 }
 
-/// Reads the run of `length` bytes that `places` lie in, and copies the parts.
+/// Reads the run of `length` bytes that contains `places`, and copies its parts.
 fn fill_run(file: &LocalFile, places: &mut [Place<'_>], length: usize, scratch: &mut Vec<u8>) -> Option<Result<()>> {
     let start = places.first()?.offset;
     if scratch.len() < length {
@@ -83,7 +84,7 @@ fn fill_run(file: &LocalFile, places: &mut [Place<'_>], length: usize, scratch: 
     Some(Ok(()))
 }
 
-/// Fills `buffer`, or nothing that counts: what lacks is on the disk, or cut off.
+/// Fills `buffer` completely; `None` if some of the data are not cached or were truncated.
 fn fill_whole(file: &LocalFile, offset: u64, buffer: &mut [u8]) -> Option<Result<()>> {
     let whole = buffer.len();
     let read = read_without_waiting(&file.file, file.in_memory, offset, buffer).transpose()?.doing("reading");
@@ -97,7 +98,7 @@ fn fill_whole(file: &LocalFile, offset: u64, buffer: &mut [u8]) -> Option<Result
 mod tests {
     use super::*;
 
-    /// The first run of places with these offsets and lengths.
+    /// Returns the first run of places with these offsets and lengths.
     fn run(ranges: &[(u64, usize)]) -> Option<(usize, usize)> {
         let mut memory = vec![0; ranges.iter().map(|(_, length)| length).sum()];
         let mut rest = &mut memory[..];

@@ -1,11 +1,13 @@
-//! The disk pool: where system calls that may wait for a disk run, so that no network thread ever does.
+//! The disk pool: runs system calls that may wait for a disk, so that they do not block network threads.
 //!
-//! Most of them need a few microseconds and no disk, and to wake a thread takes longer than that. So jobs stand in line, and few threads
-//! work them off one after the other. While jobs stand in line for longer than [`PATIENCE`], because those before them do wait for a disk, the threads
-//! double, up to the pool's bound (more calls at once than a disk can queue only cost memory), and for [`MEMORY`] as many come at once.
-//! The threads are tokio's blocking ones, and go back to it when the line is empty.
+//! Most jobs take a few microseconds and do not access the disk, and waking a thread takes longer than that. Jobs are
+//! therefore queued and run by few threads, one after the other. If jobs wait for longer than [`PATIENCE`], because
+//! earlier ones do wait for a disk, the number of threads doubles, up to the limit of the pool (more concurrent calls
+//! than a disk can queue only cost memory). New jobs start that many threads directly for [`MEMORY`]. Threads are
+//! tokio's blocking threads and are released when the queue is empty.
 //!
-//! Jobs that read whole files (digests, also those a commit needs, and copies) have threads of their own beside the line, a part as many.
+//! Jobs that read whole files (digests, including those for a commit, and copies) bypass the queue. They have their own
+//! threads, a fraction of the limit.
 
 use std::{
     collections::VecDeque,
@@ -27,13 +29,13 @@ use crate::{
     },
 };
 
-/// One long job may run per this number of threads of the pool.
+/// One long job may run per this number of threads in the pool's limit.
 const LONG_JOB_SHARE: usize = 4;
 
-/// How long a job stands in line, at most twice, before another thread comes: longer than busy processors keep a thread waiting.
+/// Time that a job waits, at most twice, before threads are added: longer than the scheduling delay of a busy CPU.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// How long many threads are taken for necessary.
+/// How long an increased number of threads is considered necessary.
 const MEMORY: Duration = Duration::from_secs(1);
 
 /// A bounded set of threads for blocking calls.
@@ -43,12 +45,12 @@ pub(super) struct DiskPool {
     long_jobs: Arc<Semaphore>,
 }
 
-/// Whether the caller of a long job has gone.
+/// Tells a long job whether its caller has gone.
 #[derive(Debug)]
 pub(super) struct Cancelled(Weak<()>);
 
 impl Cancelled {
-    /// Fails with `Cancelled` once the future that waits for this job is gone.
+    /// Returns `Cancelled` once the future that waits for this job is dropped.
     pub(super) fn check(&self) -> Result<()> {
         if self.0.strong_count() == 0 {
             return Err(Error::new(Fault::Cancelled, "the request was cancelled"));
@@ -58,7 +60,7 @@ impl Cancelled {
 }
 
 impl DiskPool {
-    /// A pool that runs `jobs` calls at once, at least one.
+    /// Creates a pool that runs at most `jobs` calls concurrently, at least one.
     pub(super) fn new(jobs: usize) -> Self {
         let most = jobs.max(1);
         let few = processors().min(most);
@@ -95,8 +97,8 @@ impl DiskPool {
 fn told<T>(job: impl FnOnce() -> Result<T>) -> (impl FnOnce(), oneshot::Receiver<Result<T>>) {
     let (tell, outcome) = oneshot::channel();
     let job = move || {
-        let panicked = |_| Err(Error::new(Fault::Internal, "a disk job failed: see what the process printed"));
-        // Nobody may be waiting any more.
+        let panicked = |_| Err(Error::new(Fault::Internal, "a disk job panicked: see the output of the process"));
+        // The caller may have dropped the receiver.
         let _ = tell.send(catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(panicked));
     };
     (job, outcome)
@@ -108,29 +110,29 @@ fn shutting_down() -> Error {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The jobs that wait for a thread, and the threads.
+/// The queue of jobs, and its threads.
 struct Line {
     state: Mutex<State>,
-    /// Threads that come as soon as there are jobs.
+    /// Number of threads started as soon as there are jobs.
     few: usize,
-    /// Threads that come if jobs have to wait.
+    /// Maximum number of threads.
     most: usize,
 }
 
 struct State {
     jobs: VecDeque<Job>,
-    /// Jobs that have left the line, since the beginning.
+    /// Number of jobs taken from the queue so far.
     taken: u64,
     threads: usize,
-    /// How many threads were found necessary, and until when that holds.
+    /// Number of threads considered necessary, and the expiry of that.
     needed: Option<(usize, Instant)>,
     is_watched: bool,
 }
 
-/// A thread that works in the line.
+/// A thread that runs queued jobs.
 struct Thread {
     line: Arc<Line>,
-    /// It is one of [`State::threads`].
+    /// Whether it is counted in [`State::threads`].
     is_counted: bool,
 }
 
@@ -160,11 +162,11 @@ impl Line {
         });
     }
 
-    /// Sends for more threads as long as jobs have to wait.
+    /// Adds threads while jobs have to wait.
     async fn watch(self: Arc<Self>) {
         let mut tick = interval(PATIENCE);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // As many jobs had come when the clock ticked last.
+        // Number of jobs queued up to the previous tick.
         let mut come_before = 0_u64;
         loop {
             tick.tick().await;
@@ -174,7 +176,7 @@ impl Line {
                 return;
             }
             if come_before > state.taken {
-                // Not as many as wait: on busy processors jobs wait too, and more threads would not help them.
+                // Doubled rather than one per waiting job: on busy CPUs jobs wait too, and more threads would not help.
                 let needed = (state.threads * 2).clamp(self.few, self.most);
                 state.needed = Some((needed, clock::now() + MEMORY));
                 (state.threads..needed).for_each(|_| self.start_thread(&mut state));
@@ -200,7 +202,7 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        // It never ran: the process is shutting down.
+        // The thread never ran, because the process is shutting down.
         if self.is_counted {
             self.line.state().threads -= 1;
         }

@@ -1,7 +1,7 @@
 //! A file of a local store that is open for reading.
 //!
-//! The life of a short read: `read_now` copies it out of the page cache on the calling thread (`RWF_NOWAIT`), compares
-//! size, time and inode (`fstat`), and is done. If some of it is not in memory, the disk pool reads it.
+//! A short read is served by `read_now`, which copies it from the page cache on the calling thread (`RWF_NOWAIT`) and
+//! compares size, time and inode (`fstat`). If some data are not cached, the disk pool reads them.
 //! The version is compared *after* each read: a writer changes the modification time before it changes the data, so data
 //! of another version cannot pass.
 
@@ -27,36 +27,36 @@ use crate::{
     VectorReads,
 };
 
-/// The most that is copied on a network thread: about 40 µs of its time, which is what changing threads twice would cost.
-/// Longer reads go to the disk pool.
+/// Maximum number of bytes copied on a network thread: about 40 µs, the cost of two context switches. Longer reads go
+/// to the disk pool.
 const READ_NOW_BYTES: usize = 256 * 1024;
 
-/// One version of a local file, open for reading.
+/// A local file open for reading.
 #[derive(Debug)]
 pub(super) struct LocalFile {
     pub(super) local: Arc<Local>,
     pub(super) file: Arc<File>,
     pub(super) path: StorePath,
     pub(super) view: View,
-    /// The version that was opened.
+    /// The opened version.
     opened: Stamp,
     pub(super) in_memory: bool,
-    /// Some of it takes no room on the disk.
+    /// Whether it may have holes.
     is_sparse: bool,
     metadata: Metadata,
 }
 
-/// What the reads of a handle show.
+/// The version that reads return.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum View {
-    /// The version that was opened.
+    /// The opened version.
     Pinned(Stamp),
-    /// What the file holds then.
+    /// The current content.
     Current,
 }
 
 impl View {
-    /// Fails with `Changed` if only one version will do, and the file is another one by now.
+    /// Returns `Changed` if the view is pinned and the file has another version.
     pub(super) fn check(self, file: &File) -> Result<()> {
         match self {
             View::Pinned(stamp) => stamp.check(file),
@@ -64,7 +64,7 @@ impl View {
         }
     }
 
-    /// Where the file ends.
+    /// Returns the size of the file.
     pub(super) fn size(self, file: &File) -> Result<u64> {
         match self {
             View::Pinned(stamp) => Ok(stamp.size),
@@ -87,7 +87,7 @@ impl LocalFile {
         Self::new(local, path, options, file, metadata, &status, in_memory)
     }
 
-    /// As [`Self::open`], but only if that needs no disk; none otherwise.
+    /// Like [`Self::open`], if no disk access is needed; `None` otherwise.
     pub(super) fn open_now(local: &Arc<Local>, path: &StorePath, options: &OpenOptions) -> Option<Result<Self>> {
         let file = match local.root.open_at_now(path, root::READ)? {
             Ok(descriptor) => File::from(descriptor),
@@ -110,7 +110,7 @@ impl LocalFile {
         in_memory: bool,
     ) -> Result<Self> {
         if options.version.is_some() && options.version != metadata.version {
-            return Err(Error::new(Fault::Changed, "the file is no longer the version that was asked for"));
+            return Err(Error::new(Fault::Changed, "the file no longer has the requested version"));
         }
         let (opened, is_sparse) = (Stamp::of(status), inode::is_sparse(status));
         let view = if options.follows { View::Current } else { View::Pinned(opened) };
@@ -118,7 +118,7 @@ impl LocalFile {
         Ok(Self { local, file, path, view, opened, in_memory, is_sparse, metadata })
     }
 
-    /// The length of a read of `length` bytes at `offset`, less where the file ends before.
+    /// Returns the length of a read of `length` bytes at `offset`, clipped to the end of the file.
     fn within(&self, offset: u64, length: usize) -> Result<usize> {
         let rest = self.view.size(&self.file)?.saturating_sub(offset);
         Ok(usize::try_from(rest).map_or(length, |rest| rest.min(length)))
@@ -129,7 +129,7 @@ impl LocalFile {
         let read = if self.in_memory {
             append(&self.file, offset, length, buffer).map(Some)
         } else {
-            // `preadv2` takes no uninitialized memory in safe code.
+            // Safe code cannot pass uninitialized memory to `preadv2`.
             buffer.resize(before + length, 0);
             read_without_waiting(&self.file, self.in_memory, offset, buffer.get_mut(before..)?)
         };
@@ -221,7 +221,7 @@ impl ReadHandle for LocalFile {
     }
 }
 
-/// Fails with `NotRegular` if a file that says it is empty has content: those of `/proc` are streams that end when they end.
+/// Returns `NotRegular` if a file that reports size 0 has content: files in `/proc` are streams of unknown length.
 pub(super) fn expect_length<Fd: AsFd>(file: &File, inode: &Inode<Fd>, file_system: u64) -> Result<()> {
     if inode::size_of(inode.status()) > 0 || root::is_local(file_system) {
         return Ok(());
@@ -229,7 +229,8 @@ pub(super) fn expect_length<Fd: AsFd>(file: &File, inode: &Inode<Fd>, file_syste
     let got = retry(|| io::pread(file, &mut [0][..], 0)).doing("reading")?;
     Stamp::of(inode.status()).check(file)?;
     if got > 0 {
-        let message = "it is not a regular file: it says that it has 0 bytes, but has more (copied alone, it is read as a stream)";
+        let message =
+            "it is not a regular file: it reports 0 bytes but has more (copied alone, it is read as a stream)";
         return Err(Error::new(Fault::NotRegular, message));
     }
     Ok(())
@@ -251,13 +252,13 @@ pub(super) fn read_without_waiting(
     }
     match retry(|| io::preadv2(file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT)) {
         Ok(got) => Ok(Some(got)),
-        // AGAIN: not in the page cache. OPNOTSUPP: a file system that cannot say.
+        // AGAIN: not in the page cache. OPNOTSUPP: not supported by the file system.
         Err(Errno::AGAIN | Errno::OPNOTSUPP) => Ok(None),
         Err(errno) => Err(errno),
     }
 }
 
-/// Reads at `offset` until `buffer` is full or the file ends; the number of bytes read.
+/// Reads at `offset` until `buffer` is full or the file ends; returns the number of bytes read.
 pub(super) fn fill(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -269,7 +270,7 @@ pub(super) fn fill(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<us
     Ok(filled)
 }
 
-/// As [`fill`], appended to `buffer`, without first writing zeros where its room allows.
+/// Like [`fill`], appended to `buffer`; zeros the buffer first only where it has no spare capacity.
 pub(super) fn append(file: &File, offset: u64, length: usize, buffer: &mut Vec<u8>) -> io::Result<usize> {
     let before = buffer.len();
     buffer.reserve_exact(length);
@@ -289,7 +290,7 @@ pub(super) fn append(file: &File, offset: u64, length: usize, buffer: &mut Vec<u
     Ok(buffer.len() - before)
 }
 
-/// Repeats a call that a signal interrupted.
+/// Repeats a call interrupted by a signal.
 pub(super) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {

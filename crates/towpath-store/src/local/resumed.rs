@@ -31,16 +31,16 @@ use super::{
 };
 use crate::{Caller, MAX_PRESENT_EXTENTS, Result, ResumeKey, sys::processor::processors};
 
-/// How much is read at a time.
+/// Length of one read in bytes.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// One thread reads back this number of bytes.
+/// Bytes per thread that reads back stored data.
 const THREAD_BYTES: u64 = 16 << 20;
 
 /// Maximum number of threads that read back the data of one upload; other copies need the disk too.
 const MAX_THREADS: usize = 4;
 
-/// What an upload with a key left, locked; perhaps nothing.
+/// The locked leftovers of a resumable upload, possibly none.
 #[derive(Debug)]
 pub(super) struct Left {
     staged: Staged,
@@ -48,7 +48,7 @@ pub(super) struct Left {
     records: Vec<Record>,
 }
 
-/// An upload with a key that can begin.
+/// A resumable upload that is ready to begin.
 #[derive(Debug)]
 pub(super) struct Resumed {
     pub(super) journal: Journal,
@@ -62,7 +62,7 @@ impl Left {
     /// because a running upload could not be detected.
     ///
     /// # Errors
-    /// `Overloaded` if it is under way.
+    /// `Overloaded` if that upload is in flight.
     pub(super) fn find(
         local: &Local,
         parent: &Parent<'_>,
@@ -73,7 +73,7 @@ impl Left {
         let Some(staged) = local.staging.take_up(&local.root, &parent.directory, owned(caller, key))? else {
             return Ok(None);
         };
-        // This process fills its own disk as it likes.
+        // The limit on leftovers does not apply to uploads of this process itself.
         if caller.issuer.is_some() || caller.address.is_some() {
             staged.bound_others()?;
         }
@@ -83,18 +83,19 @@ impl Left {
         Ok(Some(Self { staged, header, records }))
     }
 
-    /// Whether there is nothing to be read.
+    /// Returns whether there are no data to verify.
     pub(super) fn is_nothing(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// The room on the disk that the file already has.
+    /// Returns the disk space that the file already takes in bytes.
     pub(super) fn allocated_bytes(&self) -> Result<u64> {
         Ok(inode::allocated_bytes(Inode::of(&**self.staged.file())?.status()))
     }
 
-    /// The blocks that are as the journal says, with `algorithms` of each. What cannot be read is not. Several threads read much of it, side by side:
-    /// nothing is copied meanwhile. Memory: the records of a journal, and one piece for each thread.
+    /// Returns the blocks that match the journal, with digests by `algorithms`; unreadable ones do not match. Large
+    /// files are read by several threads, because the upload cannot begin before. Memory: the records of the journal,
+    /// and one piece per thread.
     pub(super) fn prove(&self, algorithms: Algorithms, cancelled: &Cancelled) -> Result<Vec<Extent>> {
         let bytes: u64 = self.records.iter().map(|record| u64::from(record.length)).sum();
         let threads =
@@ -122,7 +123,7 @@ impl Left {
         Ok(proven)
     }
 
-    /// Adds the blocks of `range` that are right, of those that overlap the first.
+    /// Adds the matching blocks of `range`, except those that overlap an earlier one.
     fn prove_range(
         &self,
         range: &[Record],
@@ -143,10 +144,10 @@ impl Left {
         Ok(())
     }
 
-    /// Continues with the `proven` extents: the file holds these, zeros in between, and nothing beyond.
+    /// Continues with the `proven` extents: the file then contains these, zeros between them, and nothing after them.
     pub(super) fn take_up(self, mut proven: Vec<Extent>) -> Result<Resumed> {
         let file = self.staged.file();
-        // A commit that did not come to its end may have kept some.
+        // An interrupted commit may have stored digests.
         digests::forget(&Inode::of(&**file)?)?;
         empty_the_rest(file, &mut proven).doing("clearing what is left of an upload")?;
         let (content, records) = self.header.journal(&proven);
@@ -171,7 +172,7 @@ fn owned(caller: &Caller, key: ResumeKey) -> ResumeKey {
     ResumeKey::new(bytes)
 }
 
-/// The bytes that `record` names, if they are as it says.
+/// Reads the bytes of `record`; returns them as an extent if they match.
 fn read_back(file: &File, record: &Record, algorithms: Algorithms, cancelled: &Cancelled) -> Result<Option<Extent>> {
     let mut hasher = Hasher::new(algorithms.union(Algorithms::of(&[Algorithm::Crc32c])));
     let mut piece = vec![0; PIECE_BYTES.min(record.length as usize)];
@@ -184,7 +185,7 @@ fn read_back(file: &File, record: &Record, algorithms: Algorithms, cancelled: &C
             Ok(filled) if filled == wanted => hasher.update(buffer),
             Ok(_) => return Ok(None),
             Err(errno) => {
-                tracing::warn!(%errno, offset = at, "a part of what an upload left cannot be read");
+                tracing::warn!(%errno, offset = at, "cannot read a part of an interrupted upload");
                 return Ok(None);
             }
         }

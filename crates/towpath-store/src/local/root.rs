@@ -1,9 +1,9 @@
-//! The root directory of a local store, and the only way from a [`StorePath`] to a file.
+//! The root directory of a local store, and the resolution of every [`StorePath`].
 //!
-//! The kernel resolves each path of an export beneath the root's descriptor (`openat2`, `RESOLVE_BENEATH`): a symbolic link that stays
-//! inside works, one that leads out fails, and there is no moment between a check and a use. The paths of the process's own user
-//! ([`Scope::User`]) are resolved as everywhere in the system. What changes a name
-//! (create, rename, remove) opens the parent in the same way and then works on one component of it.
+//! The kernel resolves each path of an export beneath the root's descriptor (`openat2`, `RESOLVE_BENEATH`): a symbolic
+//! link that stays inside works, one that leads out fails, and there is no race between check and use. Paths of the
+//! process's own user ([`Scope::User`]) are resolved without restrictions. Calls that change a name (create, rename,
+//! remove) open the parent in the same way and then operate on a single component.
 
 use std::{
     ffi::OsStr,
@@ -24,10 +24,11 @@ use super::{
 };
 use crate::{Error, Fault, Result, StorePath};
 
-/// The name of the staging directories.
+/// Name of the staging directories.
 pub(super) const RESERVED_NAME: &str = ".towpath";
 
-/// Whether `name` is that of a staging directory, `.towpath` or `.towpath-1000`: no path of the store may have it as a component.
+/// Returns whether `name` is that of a staging directory, `.towpath` or `.towpath-1000`. Such names are reserved in all
+/// paths.
 pub(super) fn is_reserved(name: &[u8]) -> bool {
     let rest = name.strip_prefix(RESERVED_NAME.as_bytes());
     rest.is_some_and(|rest| {
@@ -35,13 +36,13 @@ pub(super) fn is_reserved(name: &[u8]) -> bool {
     })
 }
 
-/// How files are opened to be read. Should it be a named pipe or a terminal, opening it neither waits nor takes it over.
+/// Flags for reading a file. Opening a named pipe or a terminal neither blocks nor makes it the controlling terminal.
 pub(super) const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// How existing files are opened to be changed.
+/// Flags for changing an existing file.
 pub(super) const CHANGE: OFlags = OFlags::RDWR.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// How every path of an export is resolved.
+/// Resolution flags for every path of an export.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
 /// Maximum number of attempts: `openat2` returns `EAGAIN` if a directory was renamed while it resolved `..` in a link.
@@ -55,9 +56,9 @@ const RAMFS: u64 = 0x8584_58f6;
 
 /// The root directory of a store.
 pub(super) struct Root {
-    /// Where it was opened, for people.
+    /// The path it was opened at, for messages.
     path: PathBuf,
-    /// The directory of an export, whatever happens to its path meanwhile; paths of the user begin at `path`.
+    /// The directory of an export, independent of later renames. Paths of the user are resolved from `path`.
     directory: Option<OwnedFd>,
     file_system: u64,
     resolve: ResolveFlags,
@@ -77,7 +78,7 @@ impl Root {
         Ok(Self { path: path.to_owned(), directory, file_system, resolve })
     }
 
-    /// Opens the root's directory; good for questions about it, not for reading.
+    /// Opens the root's directory for queries, not for reading.
     pub(super) fn directory(&self) -> Result<OwnedFd> {
         self.open_at(&StorePath::root(), OFlags::PATH | OFlags::DIRECTORY)
     }
@@ -94,26 +95,26 @@ impl Root {
         }
     }
 
-    /// As [`Self::open_at`], but only if the kernel has all it needs in memory, and the path lies on the root's own local
-    /// file system; none otherwise.
+    /// Like [`Self::open_at`], if the kernel has everything in memory and the path is on the root's own local file
+    /// system; `None` otherwise.
     pub(super) fn open_at_now(&self, path: &StorePath, flags: OFlags) -> Option<Result<OwnedFd>> {
         if !is_local(self.file_system) {
             return None;
         }
         let resolve = self.resolve | ResolveFlags::CACHED | ResolveFlags::NO_XDEV;
         match self.resolve(path, flags, resolve)? {
-            // AGAIN: not in memory. XDEV: another mount, or out of the root. INVAL: a kernel before 5.12.
+            // AGAIN: not in memory. XDEV: another mount, or outside of the root. INVAL: a kernel before 5.12.
             Err(Errno::AGAIN | Errno::XDEV | Errno::INVAL) => None,
             outcome => Some(outcome.map_err(resolution_error)),
         }
     }
 
-    /// Whether the files of the root's own file system are in memory.
+    /// Returns whether the root's file system is in memory.
     pub(super) fn is_in_memory(&self) -> bool {
         is_in_memory(self.file_system)
     }
 
-    /// None for a path with the reserved name.
+    /// Resolves `path`; `None` if it contains a reserved name.
     fn resolve(&self, path: &StorePath, flags: OFlags, resolve: ResolveFlags) -> Option<rustix::io::Result<OwnedFd>> {
         if path.components().any(is_reserved) {
             return None;
@@ -126,7 +127,8 @@ impl Root {
         })
     }
 
-    /// Opens the directory that holds `path`, for calls that take a directory and a name. Fails for the root, which has no name.
+    /// Opens the parent directory of `path`, for calls that take a directory and a name. Fails for the root, which has
+    /// no name.
     pub(super) fn parent<'a>(&self, path: &'a StorePath) -> Result<Parent<'a>> {
         let (Some(parent), Some(name)) = (path.parent(), path.name()) else {
             return Err(Error::new(Fault::InvalidArgument, "this operation is not allowed on the root directory"));
@@ -138,7 +140,7 @@ impl Root {
         Ok(Parent { directory, name: OsStr::from_bytes(name) })
     }
 
-    /// Fails with `NotFound` or `NotDirectory` unless `path` is a directory.
+    /// Returns `NotFound` or `NotDirectory` unless `path` is a directory.
     pub(super) fn expect_directory(&self, path: &StorePath) -> Result<()> {
         self.open_at(path, OFlags::PATH | OFlags::DIRECTORY).map(drop)
     }
@@ -150,17 +152,17 @@ impl fmt::Debug for Root {
     }
 }
 
-/// A directory and the name of something in it.
+/// A directory, and the name of an entry in it.
 #[derive(Debug)]
 pub(super) struct Parent<'a> {
     /// The directory, opened with `O_PATH`.
     pub(super) directory: OwnedFd,
-    /// One component.
+    /// A single component.
     pub(super) name: &'a OsStr,
 }
 
 impl Parent<'_> {
-    /// Fails with `NotRegular` if the name is that of a device, pipe or socket: they are not read, and so not replaced either.
+    /// Returns `NotRegular` if the entry is a device, pipe or socket: these are neither read nor replaced.
     pub(super) fn expect_replaceable(&self) -> Result<()> {
         match fs::statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(status) if is_special(FileType::from_raw_mode(status.st_mode)) => Err(special()),
@@ -169,14 +171,14 @@ impl Parent<'_> {
         }
     }
 
-    /// Another descriptor of the directory, one that can be synced.
+    /// Opens the directory again, with a descriptor that can be synced.
     pub(super) fn open(&self) -> Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         fs::openat(&self.directory, ".", flags, Mode::empty()).doing("opening the directory to sync it")
     }
 }
 
-/// The kind of the file system that an open file or directory lies on.
+/// Returns the type of the file system that contains an open file or directory.
 pub(super) fn file_system_of(descriptor: impl AsFd) -> Result<u64> {
     Ok(fs::fstatfs(descriptor).doing("asking for the file system")?.f_type as u64)
 }
@@ -186,25 +188,25 @@ pub(super) fn is_local(file_system: u64) -> bool {
     LOCAL_FILE_SYSTEMS.contains(&file_system)
 }
 
-/// Whether a file system holds its files in memory.
+/// Returns whether a file system is in memory.
 pub(super) fn is_in_memory(file_system: u64) -> bool {
     [TMPFS, RAMFS].contains(&file_system)
 }
 
-/// Whether something is neither a file nor a directory nor a link.
+/// Returns whether it is neither a file nor a directory nor a link.
 pub(super) fn is_special(file_type: FileType) -> bool {
     !matches!(file_type, FileType::RegularFile | FileType::Directory | FileType::Symlink)
 }
 
-/// The error of replacing a device, pipe or socket.
+/// Returns the error of replacing a device, pipe or socket.
 pub(super) fn special() -> Error {
-    Error::new(Fault::NotRegular, "it is a device, pipe or socket, which no file replaces")
+    Error::new(Fault::NotRegular, "it is a device, pipe or socket, which cannot be replaced")
 }
 
 fn resolution_error(errno: Errno) -> Error {
     match errno {
         Errno::XDEV => Error::new(Fault::PermissionDenied, "a symbolic link leads out of the store"),
-        // A socket; a device without a driver.
+        // A socket, or a device without a driver.
         Errno::NXIO | Errno::NODEV => Error::new(Fault::NotRegular, "it is not a regular file"),
         other => errno::error(other, "opening"),
     }

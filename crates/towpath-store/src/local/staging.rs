@@ -1,16 +1,18 @@
-//! Where uploads are before they are visible: a hidden directory `.towpath` on the same mount as the target, so that
-//! the last step is one rename.
+//! Staging of uploads that are not yet visible: in a hidden directory `.towpath` on the same mount as the target, so
+//! that the commit is a single rename.
 //!
-//! A staged file is named `upload-` and 16 hexadecimal digits and is locked (`flock`) by the process that writes it. The lock
-//! goes with the process: a file without one is what a crash left, and is removed when the area is used for the first
-//! time, and then once a day. The areas of an export lie as high in the tree as possible (at the store's root or a mount point), lower only where the
-//! process may not write there. The area of the user's own files ([`Scope::User`]) lies in the directory that they go to, and is removed after the last
-//! upload unless an upload with a key broke off there.
+//! A staging file is named `upload-` plus 16 hexadecimal digits and is locked (`flock`) by the process that writes it.
+//! The lock ends with the process: an unlocked file was left by a crash, and is removed when the area is first used,
+//! and once a day after that. The areas of an export are as high in the tree as possible (the store's root or a mount
+//! point), and lower only if the process has no write permission there. The area of the user's own files
+//! ([`Scope::User`]) is in their target directory, and is removed after the last upload unless it contains a resumable
+//! one.
 //!
-//! The staged file of an upload with a key is named `resume-` and the 32 digits of a key made from that one and from who uploads. It has
-//! a journal beside it, and outlives its lock by a week, unless its user leaves too many: then the oldest goes.
+//! The staging file of a resumable upload is named `resume-` plus 32 digits of a key derived from its resume key and
+//! the caller. It has a journal next to it, and is kept for a week after its last write, unless its user leaves too
+//! many: then the oldest are removed.
 //!
-//! A user with write permission in an area could replace staged files. Only an area that belongs to the process's user
+//! A user with write permission in an area could replace staging files. Only an area that belongs to the process's user
 //! and is not writable by others is used; if the usual name is taken by another user, the area is called `.towpath-`
 //! followed by the user's number.
 
@@ -44,55 +46,55 @@ use crate::{
 
 const FILE_PREFIX: &str = "upload-";
 const RESUME_PREFIX: &str = "resume-";
-/// The digits behind it that all uploads of one user share.
+/// Leading digits of the key that all uploads of one user have in common.
 const USER_DIGITS: usize = 8;
-/// Behind the name of a staged file: its journal, and the one that is to take its place.
+/// Suffixes of the journal of a staging file, and of the journal that will replace it.
 const JOURNAL_SUFFIX: &str = ".journal";
 const NEW_JOURNAL_SUFFIX: &str = ".journal-new";
 
-/// How long what an upload with a key left waits for being taken up again.
+/// How long the leftovers of a resumable upload are kept.
 const KEPT: Duration = Duration::from_secs(7 * 86_400);
 
-/// How often the area may be removed by another process while a file is made in it.
+/// Maximum number of attempts to create a file in an area that another process removes concurrently.
 const ATTEMPTS: usize = 64;
 
-/// How often an area in use is cleaned.
+/// Interval between cleanups of an area in use.
 const CLEANING_INTERVAL: Duration = Duration::from_secs(86_400);
 
-/// One mount: renames work within it and nowhere else (not even between two mounts of one file system).
+/// A mount: renames work only within it (not even between two mounts of one file system).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Mount {
     id: u64,
     device: (u32, u32),
 }
 
-/// A directory in the kernel's eyes.
+/// The identity of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
     mount: Mount,
     inode: u64,
 }
 
-/// The staging areas of a store: one for each mount of an export that has been written to, one for each directory that the user's files go to.
+/// The staging areas of a store: one per mount of an export, or one per target directory of the user's files.
 #[derive(Debug)]
 pub(super) struct Staging {
     scope: Scope,
     areas: Mutex<HashMap<Key, Known>>,
 }
 
-/// What an area is for.
+/// The scope of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     mount: Mount,
-    /// The directory, where each has an area of its own.
+    /// The directory, if each directory has its own area.
     inode: Option<u64>,
 }
 
-/// An area that was used.
+/// A known area.
 #[derive(Debug)]
 struct Known {
     area: Weak<Area>,
-    /// Keeps the area of a mount.
+    /// Keeps the area of a mount open.
     _kept: Option<Arc<Area>>,
     cleaned: Instant,
 }
@@ -102,26 +104,26 @@ struct Known {
 struct Area {
     directory: OwnedFd,
     name: String,
-    /// The directory that the area lies in, if it is to be removed after its last upload.
+    /// The parent directory of the area, if it is removed after its last upload.
     parent: Option<OwnedFd>,
 }
 
 impl Drop for Area {
     fn drop(&mut self) {
         if let Some(parent) = &self.parent {
-            // It stays if an upload that can be resumed, or another process, needs it.
+            // Fails while the area contains resumable uploads, or uploads of another process.
             let _ = fs::unlinkat(parent, &self.name, AtFlags::REMOVEDIR);
         }
     }
 }
 
 impl Staging {
-    /// No areas yet.
+    /// Creates the state without areas.
     pub(super) fn new(scope: Scope) -> Self {
         Self { scope, areas: Mutex::default() }
     }
 
-    /// Removes what a crash left in the areas of an export's root, if there are any. Others are cleaned when they are used.
+    /// Removes leftovers of crashes from the areas in an export's root. Other areas are cleaned at their first use.
     pub(super) fn clean_root(&self, root: &Root) -> Result<()> {
         if self.scope == Scope::User {
             return Ok(());
@@ -145,10 +147,11 @@ impl Staging {
         Ok(staged)
     }
 
-    /// As [`Self::create`], of an upload with a key: the file that the last one left, or a new one. None where the file system has no locks.
+    /// Like [`Self::create`], for a resumable upload: opens the file that the last upload with `key` left, or creates
+    /// one. Returns `None` if the file system does not support locks.
     ///
     /// # Errors
-    /// `Overloaded` if that upload is under way.
+    /// `Overloaded` if that upload is in flight.
     pub(super) fn take_up(&self, root: &Root, parent: &OwnedFd, key: ResumeKey) -> Result<Option<Staged>> {
         let (place, group) = place_and_group(parent)?;
         match self.stage(root, parent, place, |area| Staged::take_up(area, key))? {
@@ -158,13 +161,13 @@ impl Staging {
             }
             Found::Unlockable => Ok(None),
             Found::InUse => {
-                let message = "another upload with the same resume key is under way: wait until it has ended";
+                let message = "another upload with the same resume key is in flight: wait until it has ended";
                 Err(Error::new(Fault::Overloaded, message))
             }
         }
     }
 
-    /// What `make` makes in the area for files in `parent`.
+    /// Runs `make` with the area for files in `parent`.
     fn stage<T>(
         &self,
         root: &Root,
@@ -176,7 +179,7 @@ impl Staging {
         loop {
             let area = self.area(root, parent, place)?;
             match make(&area) {
-                // The directory was removed meanwhile, perhaps after the last upload of another process.
+                // The directory was removed in the meantime, perhaps after the last upload of another process.
                 Err(Errno::NOENT) if attempts < ATTEMPTS => {
                     attempts += 1;
                     self.lock().remove(&self.key(place));
@@ -196,7 +199,7 @@ impl Staging {
         let area = match known {
             Some((area, cleaned)) if cleaned.elapsed() < CLEANING_INTERVAL => return Ok(area),
             Some((area, _)) => area,
-            // Two uploads may come here at once; they find or make the same directory.
+            // Concurrent uploads may get here; they find or create the same directory.
             None => Arc::new(self.make(root, parent, place)?),
         };
         remove_stale(&area.directory, KEPT)?;
@@ -208,7 +211,7 @@ impl Staging {
         Ok(area)
     }
 
-    /// Makes or finds the area for files in `parent`.
+    /// Opens or creates the area for files in `parent`, and cleans it.
     fn make(&self, root: &Root, parent: &OwnedFd, place: Place) -> Result<Area> {
         match self.scope {
             Scope::Export => make_area(root, parent, place),
@@ -226,7 +229,7 @@ impl Staging {
     }
 }
 
-/// Creates or finds the area for files in `parent`: in the topmost directory of its mount where that is possible.
+/// Opens or creates the area for files in `parent`, in the topmost possible directory of its mount.
 fn make_area(root: &Root, parent: &OwnedFd, place: Place) -> Result<Area> {
     let mut last = Errno::NOENT;
     for directory in ancestors_on_mount(root, parent, place)?.iter().rev() {
@@ -241,7 +244,7 @@ fn make_area(root: &Root, parent: &OwnedFd, place: Place) -> Result<Area> {
     Err(errno::error(last, "making the staging directory"))
 }
 
-/// Makes or opens the area in `directory`; it comes with its name.
+/// Opens or creates the area in `directory`; returns it with its name.
 fn make_area_in(directory: &OwnedFd) -> rustix::io::Result<(OwnedFd, String)> {
     let make_once = |name: &str| match fs::mkdirat(directory, name, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => open_area(directory, name),
@@ -263,16 +266,16 @@ fn make_area_in(directory: &OwnedFd) -> rustix::io::Result<(OwnedFd, String)> {
     }
 }
 
-/// The area's name where the usual one is taken by another user.
+/// Returns the name of the area if the default one belongs to another user.
 fn own_name() -> String {
     format!("{RESERVED_NAME}-{}", geteuid().as_raw())
 }
 
-/// Opens the area `name`; `EPERM` if others could tamper with it.
+/// Opens the area `name`; `EPERM` if other users could tamper with it.
 fn open_area(directory: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let area = match fs::openat(directory, name, flags, Mode::empty()) {
-        // A link or a file in place of the area.
+        // A link or a file has the area's name.
         Err(Errno::LOOP | Errno::NOTDIR) => return Err(Errno::PERM),
         outcome => outcome?,
     };
@@ -290,7 +293,7 @@ pub(super) fn remove_areas(directory: &OwnedFd) {
     }
     for name in [RESERVED_NAME, &own_name()] {
         let Ok(area) = open_area(directory, name) else { continue };
-        // What cannot be removed keeps the directory in place, and its removal says so.
+        // If this fails, removing the directory fails too and reports it.
         let _ = remove_stale(&area, Duration::ZERO);
         let _ = fs::unlinkat(directory, name, AtFlags::REMOVEDIR);
     }
@@ -308,7 +311,7 @@ fn holds_only_areas(directory: &OwnedFd) -> rustix::io::Result<bool> {
     Ok(true)
 }
 
-/// `start` and the directories above it, up to the store's root or the mount point, lowest first.
+/// Returns `start` and its ancestors up to the store's root or the mount point, lowest first.
 fn ancestors_on_mount(root: &Root, start: &OwnedFd, start_place: Place) -> Result<Vec<OwnedFd>> {
     let root_place = place_of(&root.directory()?)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -338,7 +341,7 @@ fn place_of(directory: &OwnedFd) -> Result<Place> {
     place_and_group(directory).map(|(place, _)| place)
 }
 
-/// Where a directory is, and the group that it hands on to files made in it (by its set-group-ID bit).
+/// Returns the identity of a directory, and the group that it passes on to new files (by its set-group-ID bit).
 fn place_and_group(directory: &OwnedFd) -> Result<(Place, Option<Gid>)> {
     let mask = StatxFlags::INO | StatxFlags::MNT_ID | StatxFlags::MODE | StatxFlags::GID;
     let status = fs::statx(directory, "", AtFlags::EMPTY_PATH, mask).doing("asking for the mount")?;

@@ -1,4 +1,4 @@
-//! The checksums of an upload, from those of its pieces.
+//! The checksums of an upload, combined from those of its pieces.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -24,13 +24,14 @@ impl Sums {
         }
     }
 
-    /// Takes parts that are there already. Algorithms that need the bytes in order did not see them.
+    /// Adds extents that are stored already. Algorithms that need the bytes in order cannot use them.
     pub(super) fn found(&mut self, parts: &[Extent]) {
         parts.iter().for_each(|part| self.extents.insert(*part));
         self.in_order = self.in_order.take().filter(|_| parts.is_empty());
     }
 
-    /// Takes a piece, and gives its checksums. They are computed without the lock, so that many pieces are at once.
+    /// Adds a piece and returns its checksums. They are computed without the lock, so that pieces are processed in
+    /// parallel.
     pub(super) fn add(sums: &Mutex<Self>, offset: u64, data: &Bytes) -> Option<Extent> {
         let algorithms = lock(sums).extents.algorithms();
         let extent = Extent::of(algorithms, offset, data);
@@ -43,9 +44,9 @@ impl Sums {
         extent
     }
 
-    /// The file was cut or extended to `size`: if something that was written is gone, the sums no longer hold.
+    /// Adjusts to a truncation or extension to `size`: checksums of truncated data are invalid.
     pub(super) fn truncate(&mut self, size: u64) {
-        // Either may know of bytes that the other has given up.
+        // Each may cover bytes that the other has given up.
         let ends = self.extents.extents().map(Extent::end).chain(self.in_order.as_ref().map(InOrder::end));
         if ends.max().is_some_and(|end| end > size) {
             self.give_up(size);
@@ -85,7 +86,7 @@ mod tests {
     #[test]
     fn bytes_that_were_cut_off_are_in_no_digest() {
         let sums = Mutex::new(Sums::new(Algorithms::of(&[Algorithm::Md5]), &EarlyRoom::default()));
-        // Too many separate pieces for the combinable checksums; then the gaps are filled.
+        // Too many separate extents for the combinable checksums; later writes fill the gaps.
         let pairs = DEFAULT_EXTENT_LIMIT as u64 + 1;
         let offsets = (0..pairs).map(|pair| 2 * pair + 1).chain((0..pairs).map(|pair| 2 * pair));
         offsets.for_each(|offset| {

@@ -19,27 +19,27 @@ use super::{
 };
 use crate::{ByteRange, Error, Fault, Result, VectorReads};
 
-/// Ranges join if at most this much lies between them. A system call costs about as much as copying 4 KiB out of the
-/// page cache (measured, ext4 and tmpfs), and a disk reads whole pages of 4 KiB anyhow.
+/// Maximum gap between joined ranges in bytes. A system call costs about as much as copying 4 KiB from the page cache
+/// (measured, ext4 and tmpfs), and a disk reads whole pages of 4 KiB anyway.
 pub(super) const GAP_BYTES: u64 = 4096;
 
-/// The longest run that is made by joining; a longer single range stays one.
+/// Maximum length of a run made of several ranges; a longer single range is a run of its own.
 const RUN_BYTES: usize = 1 << 20;
 
-/// The memory of one batch, unless a single range is longer.
+/// Maximum memory of a batch in bytes, unless a single range is longer.
 pub(super) const BATCH_BYTES: usize = 8 << 20;
 
 /// Maximum number of ranges in one vector: XRootD's limit. More would keep the disk busier, but delay the first
 /// result.
 pub(super) const RANGES: usize = 1024;
 
-/// One is read while the receiver takes the results of the other.
+/// Maximum number of batches in flight: one is read while the caller consumes the other.
 const BATCHES_AT_ONCE: usize = 2;
 
-/// A batch of at most this many bytes, each call counted as [`GAP_BYTES`], is tried on the calling thread.
+/// Maximum cost of a batch that is tried on the calling thread, in bytes; each call counts as [`GAP_BYTES`].
 const READ_NOW_BYTES: usize = 64 * 1024;
 
-/// The results of reading `ranges` of `file`, which has `size` bytes.
+/// Returns the results of reading `ranges` of `file`, which has `size` bytes.
 pub(super) fn read<'a>(file: &'a LocalFile, ranges: &[ByteRange], size: u64) -> VectorReads<'a> {
     let (refused, batches) = plan(ranges, size);
     let refused = refused.into_iter().map(|index| {
@@ -50,7 +50,7 @@ pub(super) fn read<'a>(file: &'a LocalFile, ranges: &[ByteRange], size: u64) -> 
     stream::iter(refused).chain(results.flat_map(stream::iter)).boxed()
 }
 
-/// Ranges that are read together into one buffer of `bytes` bytes.
+/// Ranges that are read into one buffer of `bytes` bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Batch {
     bytes: usize,
@@ -58,7 +58,7 @@ struct Batch {
     pieces: Vec<Piece>,
 }
 
-/// What one call reads: `length` bytes of the file from `offset`, to `position` of the buffer.
+/// One read call: `length` bytes at `offset` of the file, to `position` of the buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Run {
     offset: u64,
@@ -75,7 +75,7 @@ struct Piece {
     length: usize,
 }
 
-/// Sorts `ranges` into batches; those that pass the end of a file of `size` bytes come back by index.
+/// Divides sorted `ranges` into batches; also returns the indices of ranges beyond the end of a file of `size` bytes.
 fn plan(ranges: &[ByteRange], size: u64) -> (Vec<usize>, Vec<Batch>) {
     let fits = |range: &ByteRange| range.offset.checked_add(range.length as u64).is_some_and(|end| end <= size);
     let (mut inside, refused): (Vec<_>, Vec<_>) = ranges.iter().enumerate().partition(|(_, range)| fits(range));
@@ -97,7 +97,7 @@ fn plan(ranges: &[ByteRange], size: u64) -> (Vec<usize>, Vec<Batch>) {
 }
 
 impl Batch {
-    /// Takes `range`, which starts at or after all before it, into the last run if it is near enough.
+    /// Adds `range`, which starts at or after all previous ones, to the last run if it is close enough.
     fn join(&mut self, index: usize, range: &ByteRange) -> bool {
         let run_index = self.runs.len().wrapping_sub(1);
         let Some(run) = self.runs.last_mut() else { return false };
@@ -123,7 +123,7 @@ impl Batch {
         self.bytes += range.length;
     }
 
-    /// How long it takes to copy it out of the page cache, in bytes of copying.
+    /// Returns the cost of copying the batch from the page cache, in bytes.
     fn cost_bytes(&self) -> usize {
         self.bytes.saturating_add(self.runs.len().saturating_mul(GAP_BYTES as usize))
     }
@@ -143,7 +143,7 @@ async fn read_batch(file: &LocalFile, batch: Batch) -> Vec<(usize, Result<Bytes>
     results.collect()
 }
 
-/// The buffer of a batch once it has been read, and how each run went.
+/// Returns the buffer of a batch after reading it, and the result of each run.
 async fn fill_batch(file: &LocalFile, batch: Arc<Batch>) -> Result<(Bytes, Vec<Result<usize>>)> {
     let mut reading = Reading::new(file, Arc::clone(&batch));
     let is_small = batch.cost_bytes() <= READ_NOW_BYTES;
@@ -157,13 +157,13 @@ async fn fill_batch(file: &LocalFile, batch: Arc<Batch>) -> Result<(Bytes, Vec<R
     Ok((reading.buffer.into(), reading.runs))
 }
 
-/// A batch on its way into memory.
+/// A batch that is being read.
 struct Reading {
     file: Arc<File>,
     in_memory: bool,
     batch: Arc<Batch>,
     buffer: Vec<u8>,
-    /// For each run of the batch, the bytes read so far.
+    /// Number of bytes read so far of each run.
     runs: Vec<Result<usize>>,
 }
 
@@ -205,7 +205,7 @@ impl Reading {
         }
         for (_, run, filled) in self.missing() {
             let length = std::num::NonZeroU64::new((run.length - filled) as u64);
-            // Only advice: the read that follows gets the data in any case.
+            // Only advice: the following read gets the data in any case.
             let _ = fs::fadvise(&self.file, run.offset + filled as u64, length, Advice::WillNeed);
         }
         let file = Arc::clone(&self.file);
@@ -227,7 +227,8 @@ impl Reading {
         }
     }
 
-    /// The file ended before its size: if it was not changed, which is found out next, the file system is broken.
+    /// Marks missing data as failed: the file ended before its size. Unless it was changed, which is checked next, the
+    /// file system is broken.
     fn fail_missing(&mut self) {
         let missing: Vec<usize> = self.missing().map(|(index, ..)| index).collect();
         for index in missing {

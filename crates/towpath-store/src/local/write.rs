@@ -5,9 +5,9 @@
 //! file, syncs it according to the store's policy, and renames it to its name. An update has no staging file and no
 //! rename, and removes known digests before its first change and again when it ends.
 //!
-//! Pieces hold the body's lock shared; `commit`, `abort` and `set_size` hold it alone, so no piece is written after the end, and
-//! the checksums of pieces and the size agree.
-//! The one piece of a small file is kept in memory until the commit, which saves a change of threads, the dearest part of it.
+//! Writes hold the body's lock shared; `commit`, `abort` and `set_size` hold it exclusively, so that no piece is
+//! written after the end, and checksums and size agree. The single piece of a small file is kept in memory until the
+//! commit, which saves a context switch, the largest part of its cost.
 
 use std::{
     fs::File,
@@ -49,7 +49,7 @@ const LARGEST_FILE_BYTES: u64 = i64::MAX as u64;
 
 /// Maximum announced size of a small file, in bytes. Its checksums take a network thread 10 µs.
 const SMALL_BYTES: u64 = 64 << 10;
-/// The most that small files of one store keep in memory; beyond, they are written as large ones.
+/// Maximum memory for the data of small files of one store in bytes; further ones are written like large files.
 const HELD_BYTES: usize = 16 << 20;
 
 /// Interval in bytes at which written data are sent to the disk, so that the final fsync does not have to write
@@ -61,16 +61,16 @@ const WRITEBACK_BYTES: u64 = 16 << 20;
 pub(super) struct LocalWriter {
     local: Arc<Local>,
     path: StorePath,
-    /// None once it has been committed or aborted.
+    /// `None` after commit or abort.
     body: Arc<RwLock<Option<Body>>>,
-    /// Whose piece is written now. The kernel lets one write at a time into a file, and keeps the others waiting on their
-    /// processors: that took a sixth of an upload's time.
+    /// Serializes writes to the file. The kernel permits one write at a time per file and spins for the others, which
+    /// took a sixth of an upload's time.
     turn: Arc<sync::Mutex<()>>,
     /// Extents that were stored when the upload began.
     present: Vec<Extent>,
 }
 
-/// How far an upload gets in a short job.
+/// The result of starting an upload in a short job.
 #[derive(Debug)]
 pub(super) enum Begun {
     Ready(LocalWriter),
@@ -92,15 +92,15 @@ struct Body {
     path: StorePath,
     file: Arc<File>,
     early: Mutex<Early>,
-    /// Bytes written since data were sent to the disk.
+    /// Bytes written since the last writeback was started.
     kept: AtomicU64,
     end: End,
 }
 
-/// What happens to the file in the end.
+/// What happens to the file at the end.
 #[derive(Debug)]
 enum End {
-    /// It gets its name. The journal ends before the lock on the staged file does.
+    /// It is renamed to its target. The journal must be dropped before the lock on the staging file.
     Publish {
         journal: Option<Box<Journal>>,
         staged: Staged,
@@ -108,11 +108,11 @@ enum End {
         mode: Option<u32>,
         sums: Mutex<Sums>,
     },
-    /// The file keeps its name. The flag is whether its known digests are removed.
+    /// The file keeps its name. The flag is whether its known digests were removed.
     Stay { is_forgotten: Mutex<bool> },
 }
 
-/// A file that is all that was promised of it, as far as is known without reading it.
+/// A file that matches the expectation as far as it can be checked without reading it.
 #[derive(Debug)]
 struct Checked {
     body: Body,
@@ -120,7 +120,7 @@ struct Checked {
     digests: Digests,
 }
 
-/// How far a commit comes in a short job.
+/// The result of a commit in a short job.
 #[derive(Debug)]
 enum Commit {
     Done(Metadata),
@@ -130,15 +130,15 @@ enum Commit {
 /// Data received before the staging file exists.
 #[derive(Debug)]
 enum Early {
-    /// Nothing; the first piece may be held.
+    /// No data; the first piece may be held.
     Nothing,
-    /// The first piece, in memory.
+    /// The first piece, held in memory.
     Held { offset: u64, data: Bytes, _room: OwnedSemaphorePermit },
-    /// All is written as it comes.
+    /// Pieces are written as they arrive.
     Written,
 }
 
-/// The room in memory that small files of one store share.
+/// The memory shared by the small files of one store.
 #[derive(Debug)]
 pub(super) struct Held(Arc<Semaphore>);
 
@@ -188,7 +188,7 @@ impl LocalWriter {
         })
     }
 
-    /// A new file in `staged`.
+    /// Starts an upload to the new file `staged`.
     fn start(local: &Arc<Local>, path: &StorePath, options: &CreateOptions, staged: Staged) -> Self {
         let sums = Mutex::new(Sums::new(options.digests, &local.early_room));
         let file = Arc::clone(staged.file());
@@ -198,7 +198,7 @@ impl LocalWriter {
         Self::new(local, path, file, early, end)
     }
 
-    /// The file that another upload began.
+    /// Continues an earlier upload.
     fn go_on(local: &Arc<Local>, path: &StorePath, options: &CreateOptions, resumed: Resumed) -> Self {
         let Resumed { journal, staged, proven } = resumed;
         let mut sums = Sums::new(options.digests, &local.early_room);
@@ -210,7 +210,7 @@ impl LocalWriter {
         Self { present, ..Self::new(local, path, file, Early::Written, end) }
     }
 
-    /// Opens an existing file for changes in place.
+    /// Opens an existing file for updates in place.
     pub(super) fn update(local: &Arc<Local>, path: &StorePath) -> Result<Self> {
         let file = File::from(local.root.open_at(path, root::CHANGE)?);
         inode::expect_regular(Inode::of(file.as_fd())?.status())?;
@@ -262,7 +262,7 @@ impl WriteHandle for LocalWriter {
     }
 
     async fn metadata(&self) -> Result<Metadata> {
-        // What the inode of an open file says is in memory.
+        // `fstat` of an open file needs no disk access.
         let now = self.body.read().await.as_ref().and_then(|body| body.metadata(&*body.early.try_lock().ok()?).ok());
         match now {
             Some(metadata) => Ok(metadata),
@@ -292,7 +292,8 @@ impl WriteHandle for LocalWriter {
     async fn abort(&self) -> Result<()> {
         let mut body = Arc::clone(&self.body).write_owned().await;
         let job = move || match body.take() {
-            // Emptied first: its room is free when this returns, though the descriptor is closed a little later.
+            // Truncated first, so that its space is free when this returns, although the descriptor is closed a little
+            // later.
             Some(Body { file, end: End::Publish { staged, .. }, .. }) => {
                 staged.discard();
                 fs::ftruncate(&*file, 0).doing("giving up the upload")
@@ -304,7 +305,7 @@ impl WriteHandle for LocalWriter {
 }
 
 impl Body {
-    /// Writes a piece. Its `turn` ends with the writing: the checksums of many pieces are computed at once.
+    /// Writes a piece. `turn` is released after the write, because checksums of pieces may be computed in parallel.
     fn write(&self, offset: u64, data: &Bytes, turn: OwnedMutexGuard<()>) -> Result<()> {
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > LARGEST_FILE_BYTES) {
             return Err(Error::new(Fault::TooLarge, "the piece ends beyond the largest file"));
@@ -312,7 +313,7 @@ impl Body {
         self.forget_digests()?;
         self.write_held()?;
         let written = match &self.end {
-            // The turn is taken: nothing else extends the file meanwhile.
+            // `turn` is held: nothing extends the file concurrently.
             End::Publish { .. } => holes::write(&self.file, offset, data),
             End::Stay { .. } => write_all(&self.file, offset, data),
         };
@@ -332,20 +333,20 @@ impl Body {
                     let mut extents = parts.filter_map(|(offset, part)| Sums::add(sums, offset, &part));
                     extents.try_for_each(|extent| journal.wrote(&extent))?;
                 }
-                // Some of it may be there.
+                // It may have been written partially.
                 (Err(_), _) => lock(sums).give_up(offset),
             }
         }
         outcome
     }
 
-    /// Keeps the first piece of a small file in memory, if there is room: whether it does.
+    /// Keeps the first piece of a small file in memory, if there is memory left; returns whether it did.
     fn hold(&self, offset: u64, data: &Bytes) -> bool {
         let End::Publish { sums, .. } = &self.end else { return false };
         if data.is_empty() || offset.saturating_add(data.len() as u64) > SMALL_BYTES {
             return false;
         }
-        // Whoever has the lock may be writing to the disk.
+        // The holder of the lock may be writing to the disk.
         let Ok(mut early) = self.early.try_lock() else { return false };
         if !matches!(*early, Early::Nothing) {
             return false;
@@ -356,7 +357,7 @@ impl Body {
         true
     }
 
-    /// Writes the piece that is held. If that fails, it still is: it is not lost to a commit.
+    /// Writes the held piece. If that fails it is still held, so that a commit does not lose it.
     fn write_held(&self) -> Result<()> {
         let mut early = lock(&self.early);
         if let Early::Held { offset, data, .. } = &*early {
@@ -399,7 +400,7 @@ impl Body {
 
     fn sync(&self) -> Result<()> {
         self.write_held()?;
-        // What the disk did not take may still be read, until the kernel forgets it.
+        // Data that the disk rejected may still be readable until the kernel drops them from its cache.
         self.local.sync_file(&self.file).inspect_err(|_| self.discard())?;
         if let End::Publish { journal: Some(journal), .. } = &self.end {
             journal.flush()?;
@@ -414,7 +415,7 @@ impl Body {
         let mut is_forgotten = lock(is_forgotten);
         if !*is_forgotten {
             if digests::forget(&Inode::of(self.file.as_fd())?)? {
-                // On the disk too: after a power failure there may be new data beside old attributes, and an old time.
+                // Also on disk: after a power failure there could be new data with old attributes and an old time.
                 self.local.sync_file(&self.file)?;
             }
             *is_forgotten = true;
@@ -435,12 +436,13 @@ impl Body {
         Ok(Checked { body: self, expected, digests })
     }
 
-    /// Compares digests with those promised. Nobody is to go on from wrong data.
+    /// Compares digests with the expected ones. After a mismatch the data are discarded, so that no upload resumes from
+    /// them.
     fn compare(&self, expected: &Expectation, digests: &Digests) -> Result<()> {
         expected.check_digests(digests).inspect_err(|_| self.discard())
     }
 
-    /// Nothing stays of it if it is not published.
+    /// Discards the file when it is dropped, unless it is published.
     fn discard(&self) {
         if let End::Publish { staged, .. } = &self.end {
             staged.discard();
@@ -458,7 +460,7 @@ impl Body {
                 digests
             }
             End::Stay { is_forgotten } => {
-                // What others have read, and kept, between the changes.
+                // Digests that other readers stored between the changes.
                 if *lock(is_forgotten) {
                     digests::forget(&inode)?;
                 }
@@ -473,7 +475,8 @@ impl Body {
         Ok(Metadata { digests, ..inode::metadata(inode.status()) })
     }
 
-    /// Gives a staged file its time, digests, mode and name. The mode comes after the digests: with some modes attributes cannot be set.
+    /// Sets time, digests, mode and name of a staging file. The mode is set after the digests, because some modes
+    /// prevent setting attributes.
     fn publish(
         &self,
         inode: &mut Inode<BorrowedFd<'_>>,
@@ -492,8 +495,8 @@ impl Body {
         self.local.publish(staged, &self.local.root.parent(&self.path)?, overwrite)
     }
 
-    /// Gives a file that has not got its name the mode and time that it had: the next upload with its key need not wish for others. The digests go
-    /// when it is taken up.
+    /// Restores mode and time of a file whose publication failed, because the next upload with its key may want others.
+    /// Its digests are removed when it is resumed.
     fn restore(&self, inode: &Inode<BorrowedFd<'_>>, before: &fs::Stat) {
         let End::Publish { staged, .. } = &self.end else { return };
         if staged.is_published() {
@@ -536,7 +539,7 @@ impl Checked {
     }
 }
 
-/// The directory that a file at `path` will appear in. Fails early if a commit could not succeed as things are now.
+/// Opens the parent directory of `path`. Fails early if a commit could not succeed at this moment.
 pub(super) fn parent_of<'a>(local: &Local, path: &'a StorePath, overwrite: Overwrite) -> Result<Parent<'a>> {
     let is_directory = || Error::new(Fault::IsDirectory, "it is a directory");
     if path.is_root() {
@@ -553,8 +556,8 @@ pub(super) fn parent_of<'a>(local: &Local, path: &'a StorePath, overwrite: Overw
     }
 }
 
-/// Fails with `NoSpace` if the file system has less room than `size` bytes. The room is not reserved (`fallocate`): on ext4
-/// that made no upload faster, in memory it costs a second for each GiB, and holes of the upload would no longer be holes.
+/// Returns `NoSpace` if the file system has less free space than `size` bytes. The space is not reserved (`fallocate`):
+/// this made no upload faster on ext4, costs a second per GiB in memory, and would fill holes.
 fn expect_space(directory: &rustix::fd::OwnedFd, size: u64) -> Result<()> {
     let space = super::space_of(directory)?;
     if size > space.free {
@@ -563,7 +566,7 @@ fn expect_space(directory: &rustix::fd::OwnedFd, size: u64) -> Result<()> {
     Ok(())
 }
 
-/// Writes all of `data`. `pwrite` may take less than it is given, for instance just before the disk is full.
+/// Writes all of `data`. `pwrite` may write less than requested, for instance shortly before the disk is full.
 pub(super) fn write_all(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
     let mut written = 0;
     while let Some(rest) = data.get(written..).filter(|rest| !rest.is_empty()) {

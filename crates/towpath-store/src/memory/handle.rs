@@ -32,12 +32,12 @@ impl MemoryFile {
             inode.metadata()
         };
         if options.version.is_some() && options.version != metadata.version {
-            return Err(Error::new(Fault::Changed, "the file is no longer the version that was asked for"));
+            return Err(Error::new(Fault::Changed, "the file no longer has the requested version"));
         }
         Ok(Self { inode: Arc::clone(inode), path: path.clone(), metadata })
     }
 
-    /// The content, if it is still the version that was opened.
+    /// Returns the content if it still has the opened version.
     fn content(&self) -> Result<Bytes> {
         let inode = lock(&self.inode);
         if inode.tag() != self.metadata.version {
@@ -119,7 +119,7 @@ impl ReadHandle for MemoryFile {
 pub(super) struct MemoryWriter {
     shared: Arc<Shared>,
     path: StorePath,
-    /// None once it has been committed or aborted.
+    /// `None` after commit or abort.
     body: Mutex<Option<Body>>,
 }
 
@@ -146,7 +146,7 @@ impl MemoryWriter {
         body.as_mut().ok_or_else(finished).and_then(job).map_err(|error| error.at(&self.path))
     }
 
-    /// Changes the content. A new file may grow to the capacity of the store, and counts against the others when it is committed.
+    /// Changes the content. A new file may grow to the capacity of the store, and is counted when it is committed.
     fn edit(&self, change: impl FnOnce(&mut Vec<u8>, u64) -> Result<()>) -> Result<()> {
         self.with_body(|body| match body {
             Body::New { content, .. } => change(content, self.shared.capacity_bytes),
@@ -161,7 +161,7 @@ impl MemoryWriter {
         })
     }
 
-    /// Takes the body; later calls find none.
+    /// Takes the body, so that later calls fail.
     fn commit_body(&self, expected: &Expectation) -> Result<Metadata> {
         match lock(&self.body).take().ok_or_else(finished)? {
             Body::New { content, overwrite, mode, wanted } => {
@@ -197,7 +197,7 @@ impl WriteHandle for MemoryWriter {
         })
     }
 
-    /// Always empty: memory does not outlive the process, so uploads need not outlive a handle.
+    /// Always empty: data in memory do not survive the process, so uploads need not survive a handle.
     async fn present(&self) -> Result<Vec<Extent>> {
         Ok(Vec::new())
     }
@@ -253,7 +253,7 @@ fn finish(inode: &mut Inode, expected: &Expectation, digests: &Digests) -> Metad
     inode.metadata()
 }
 
-/// Cuts or extends `content` with zeros, to at most `limit_bytes`.
+/// Truncates or extends `content` with zeros, to at most `limit_bytes`.
 pub(super) fn resize(content: &mut Vec<u8>, size: u64, limit_bytes: u64) -> Result<()> {
     let length = usize::try_from(size).ok().filter(|_| size <= limit_bytes);
     let length = length.ok_or_else(|| Error::new(Fault::NoSpace, "it does not fit into the store"))?;
@@ -265,7 +265,7 @@ fn slice(content: &Bytes, offset: u64, length: usize) -> Bytes {
     content.slice_ref(part(content, offset, length))
 }
 
-/// The part of `content` that a read gets.
+/// Returns the part of `content` that a read returns.
 fn part(content: &[u8], offset: u64, length: usize) -> &[u8] {
     let start = usize::try_from(offset).map_or(content.len(), |start| start.min(content.len()));
     let end = start.saturating_add(length).min(content.len());

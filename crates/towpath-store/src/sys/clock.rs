@@ -1,15 +1,15 @@
-//! Time. Durations run on tokio's clock, which tests may pause; dates come from the system.
+//! Clocks. Durations use tokio's clock, which tests may pause; dates come from the system.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use tokio::time::Instant;
 
-/// A moment to measure durations from.
+/// Returns the current instant, to measure durations.
 pub fn now() -> Instant {
     Instant::now()
 }
 
-/// The date in nanoseconds since the Unix epoch.
+/// Returns the date in nanoseconds since the Unix epoch.
 pub fn unix_ns() -> i64 {
     match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
@@ -17,7 +17,7 @@ pub fn unix_ns() -> i64 {
     }
 }
 
-/// The date in whole seconds since the Unix epoch.
+/// Returns the date in whole seconds since the Unix epoch.
 pub fn unix_s() -> i64 {
     unix_ns().div_euclid(1_000_000_000)
 }

@@ -1,4 +1,4 @@
-//! Files outside any store: configuration, keys, token files. (The local store opens its own relative to its root.)
+//! Files outside of stores: configuration, keys, token files. (The local store opens its files relative to its root.)
 
 use std::{
     fs, io,
@@ -11,15 +11,15 @@ use rustix::fs::OFlags;
 /// Opens a file for reading.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub fn open(path: &Path) -> io::Result<fs::File> {
     fs::File::open(path)
 }
 
-/// Opens an existing device or pipe for writing; nothing of it is cut off. Waits for the reader of a pipe.
+/// Opens an existing device or pipe for writing, without truncation. Waits for the reader of a pipe.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub fn open_to_write(path: &Path) -> io::Result<fs::File> {
     fs::OpenOptions::new().write(true).custom_flags(OFlags::NOCTTY.bits().cast_signed()).open(path)
 }
@@ -29,36 +29,36 @@ pub fn forget(file: &fs::File) {
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
 }
 
-/// Reads a small file whole.
+/// Reads a small file.
 ///
 /// # Errors
-/// The system's, and `FileTooLarge` for a file of more than `limit_bytes`.
+/// Errors of the system, and `FileTooLarge` for a file of more than `limit_bytes`.
 pub fn read(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
     read_bounded(fs::File::open(path)?, limit_bytes)
 }
 
-/// Who must have made a file that is read.
+/// The required owner of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Maker {
-    /// Somebody: the user named the file.
+    /// Any user, because the user named the file.
     Anybody,
-    /// The user of this process; other users cannot change it. Links are not followed.
+    /// The user of this process, so that other users cannot change the file. Links are not followed.
     Oneself,
 }
 
-/// Reads a small file whole, if it is one: nothing that could make the reader wait, such as a pipe.
+/// Reads a small regular file; anything that could block the reader, such as a pipe, is rejected.
 ///
 /// # Errors
-/// Those of the system, `FileTooLarge` for a file of more than `limit_bytes`, and an explanation for a file that is
+/// Errors of the system, `FileTooLarge` for a file of more than `limit_bytes`, and an explanation for a file that is
 /// not acceptable.
 pub fn read_regular(path: &Path, limit_bytes: u64, maker: Maker) -> io::Result<Vec<u8>> {
     read_bounded(open_regular(path, maker)?, limit_bytes)
 }
 
-/// Opens a file for reading, if it is one: nothing that could make the reader wait, such as a pipe.
+/// Opens a regular file for reading; anything that could block the reader, such as a pipe, is rejected.
 ///
 /// # Errors
-/// Those of the system, and an explanation for a file that is not acceptable.
+/// Errors of the system, and an explanation for a file that is not acceptable.
 pub fn open_regular(path: &Path, maker: Maker) -> io::Result<fs::File> {
     let link = if maker == Maker::Oneself { OFlags::NOFOLLOW } else { OFlags::empty() };
     let flags = (OFlags::NONBLOCK | link).bits().cast_signed();
@@ -72,10 +72,10 @@ pub fn open_regular(path: &Path, maker: Maker) -> io::Result<fs::File> {
     }
 }
 
-/// Reads a small file whole that is open already.
+/// Reads a small file that is already open.
 ///
 /// # Errors
-/// The system's, and `FileTooLarge` for a file of more than `limit_bytes`.
+/// Errors of the system, and `FileTooLarge` for a file of more than `limit_bytes`.
 pub fn read_bounded(file: fs::File, limit_bytes: u64) -> io::Result<Vec<u8>> {
     use io::Read as _;
     let mut bytes = Vec::new();
@@ -89,18 +89,17 @@ pub fn read_bounded(file: fs::File, limit_bytes: u64) -> io::Result<Vec<u8>> {
 /// Writes a small file, replacing any existing one.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::write(path, bytes)
 }
 
-/// Replaces a file by the output of `write`, atomically: readers see either the old or the new content, also after a
-/// power failure. Only its user may read it. The unfinished file has `.part` appended to its name; one caller at a
-/// time.
+/// Replaces a file atomically by the output of `write`: readers see either the old or the new content, also after a
+/// power failure. Only its owner may read it. The unfinished file has `.part` appended to its name; concurrent calls
+/// for one file are not supported.
 ///
 /// # Errors
-/// Those of the system, and those of `write`; the old content then stays, unless only the sync of its directory
-/// failed.
+/// Errors of the system and of `write`; the old content then stays, unless only the sync of the directory failed.
 pub fn replace(path: &Path, write: impl FnOnce(&mut fs::File) -> io::Result<()>) -> io::Result<()> {
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(".part");
@@ -113,7 +112,7 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut fs::File) -> io::Result<()>)
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
     let written = write(&mut file).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&part, path));
     if written.is_err() {
-        // The first error is reported.
+        // Only the first error is reported.
         let _ = fs::remove_file(&part);
         return written;
     }
@@ -121,34 +120,34 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut fs::File) -> io::Result<()>)
     fs::File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Opens a file for appending, and makes it if there is none.
+/// Opens a file for appending, and creates it if it is missing.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub fn append(path: &Path) -> io::Result<fs::File> {
     fs::OpenOptions::new().append(true).create(true).open(path)
 }
 
-/// Makes a file, or empties the one that is there.
+/// Creates a file, or truncates an existing one.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub fn create(path: &Path) -> io::Result<fs::File> {
     fs::File::create(path)
 }
 
-/// Makes a file that is not there yet.
+/// Creates a file that does not exist.
 ///
 /// # Errors
-/// `AlreadyExists`, and the system's others.
+/// `AlreadyExists`, and other errors of the system.
 pub fn create_new(path: &Path) -> io::Result<fs::File> {
     fs::File::create_new(path)
 }
 
-/// Returns the path without links, of something that exists.
+/// Returns the canonical path of an existing file or directory.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub fn canonicalize(path: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(path)
 }
@@ -156,7 +155,7 @@ pub fn canonicalize(path: &Path) -> io::Result<PathBuf> {
 /// Renames a file, replacing any existing one.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)
 }
@@ -164,7 +163,7 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
 /// Removes a file.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub fn remove(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }

@@ -1,17 +1,19 @@
-//! The machine that this process runs on.
+//! The machine on which this process runs.
 
 use std::{path::Path, sync::OnceLock};
 
 use super::{disk, random};
 use crate::DirectoryId;
 
-/// Where Linux names the boot of its kernel: the same in all containers of a machine, and different on every other.
+/// File with the boot id of the Linux kernel: equal in all containers of a machine, and different on every other
+/// machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The length limit of that name, in bytes.
+/// Maximum length of the boot id in bytes.
 const BOOT_ID_BYTES: u64 = 64;
 
-/// The id of the directory that `device` and `inode` number. Where the kernel has no name, only this process gives equal ids.
+/// Returns the id of the directory with `device` and `inode`. Without a boot id, ids are equal only within this
+/// process.
 pub(crate) fn directory_id(device: u64, inode: u64) -> DirectoryId {
     static KERNEL: OnceLock<Vec<u8>> = OnceLock::new();
     let kernel = KERNEL.get_or_init(|| {

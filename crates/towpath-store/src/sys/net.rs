@@ -14,21 +14,22 @@ pub use info::{tcp_info, vain_resends};
 pub use resolver::Resolver;
 pub use towpath_proto::tcp::TcpInfo;
 
-/// How many connections the kernel may hold for us before we accept them.
+/// Maximum number of connections that the kernel queues before they are accepted.
 const BACKLOG: u32 = 4096;
 
-/// How long a peer may not be heard of before the kernel gives its connection up: data that it does not acknowledge, or probes where
-/// nothing is underway. The kernel's own limits are a quarter of an hour and two hours. Routers take up to a minute or two to find another way.
+/// Time without any sign of the peer after which the kernel drops a connection, both for unacknowledged data and for
+/// probes of an idle connection. The kernel's defaults are a quarter of an hour and two hours. Routers take up to a
+/// minute or two to find another path.
 const LOST: Duration = Duration::from_secs(120);
 
-/// Keepalive probes within that time; single ones may get lost.
+/// Keepalive probes within that time; single probes may get lost.
 const PROBES: u32 = 4;
 
 /// Listens on `address`. The port can be reused immediately after a restart. Vanished clients are detected as with
 /// [`connect`]: connections inherit the options of the listening socket.
 ///
 /// # Errors
-/// The system's: the address is in use, or not ours.
+/// Errors of the system: the address is in use, or not local.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
@@ -37,11 +38,11 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Connects to `address`, without Nagle's delay. A peer that vanishes without a word, because it lost its power or its network, is noticed
-/// within two minutes, however long it may be silent.
+/// Connects to `address` with Nagle's algorithm disabled. A peer that vanishes, because of lost power or network, is
+/// detected within two minutes; the connection may be idle for any time.
 ///
 /// # Errors
-/// The system's: refused, unreachable. It does not time out by itself before the kernel does.
+/// Errors of the system: refused, unreachable. There is no timeout except the kernel's.
 pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
@@ -49,7 +50,7 @@ pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Has the kernel give up connections whose peer is not heard of for [`LOST`].
+/// Sets the options with which the kernel drops a connection whose peer was not heard of for [`LOST`].
 fn notice_loss(socket: &impl AsFd) -> io::Result<()> {
     sockopt::set_tcp_user_timeout(socket, LOST.as_millis() as u32)?;
     sockopt::set_socket_keepalive(socket, true)?;
@@ -58,11 +59,11 @@ fn notice_loss(socket: &impl AsFd) -> io::Result<()> {
     Ok(sockopt::set_tcp_keepcnt(socket, PROBES)?)
 }
 
-/// Returns the addresses of a host name that the user or the operator of this program chose. For names that strangers choose, use a [`Resolver`] of
-/// its own: else they can keep these waiting.
+/// Returns the addresses of a host name that the user or operator of this program configured. For names chosen by
+/// remote clients use a separate [`Resolver`], because those could delay these lookups.
 ///
 /// # Errors
-/// As [`Resolver::resolve`].
+/// Like [`Resolver::resolve`].
 pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     resolver::OWN.resolve(host, port).await
 }

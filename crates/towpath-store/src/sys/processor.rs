@@ -1,4 +1,4 @@
-//! How much processor time this process wants.
+//! CPU time used and waited for by this process.
 
 use std::{
     collections::HashMap,
@@ -64,7 +64,7 @@ pub fn percent_wanted_lately() -> u64 {
     PERCENT.load(Relaxed)
 }
 
-/// Processors that this process may use, at least one.
+/// Returns the number of CPUs that this process may use, at least one.
 pub fn processors() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }

@@ -1,8 +1,8 @@
-//! Chance, from the kernel.
+//! Random numbers from the kernel.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Random bytes, fit for session identifiers and temporary names.
+/// Returns random bytes that are suitable for session identifiers and temporary names.
 pub fn bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     let mut filled = 0;
@@ -20,7 +20,7 @@ pub fn key() -> String {
     bytes::<16>().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A random number.
+/// Returns a random number.
 pub fn number() -> u64 {
     u64::from_ne_bytes(bytes())
 }

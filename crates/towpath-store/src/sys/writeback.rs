@@ -1,4 +1,4 @@
-//! Data on their way from the page cache to the disk.
+//! Writeback of dirty pages from the page cache to disk.
 
 #![allow(unsafe_code, reason = "no safe crate has sync_file_range")]
 

@@ -1,4 +1,4 @@
-//! No path leads out of the root.
+//! Paths cannot leave the root.
 
 use std::{os::unix::fs::symlink, path::Path, sync::Arc};
 
@@ -11,7 +11,7 @@ use towpath_store::{
 
 use crate::directory::{Directory, path};
 
-/// `secret` beside the root `inside`, and links in it that lead there by several ways.
+/// Creates `secret` next to the root `inside`, and several kinds of links that lead there.
 fn with_links() -> (Directory, LocalStore) {
     let outer = Directory::new();
     std::fs::create_dir_all(outer.host("inside/directory")).unwrap();
@@ -34,7 +34,7 @@ fn with_links() -> (Directory, LocalStore) {
     (outer, store)
 }
 
-/// What every call says about `at`.
+/// Returns the results of all calls for the path `at`.
 async fn all_calls(store: &LocalStore, at: &StorePath) -> Vec<Result<()>> {
     let me = &Caller::local();
     let below = at.join(b"new").unwrap();
@@ -132,8 +132,8 @@ async fn the_staging_directory_is_out_of_reach() {
     assert_eq!(onto.unwrap_err().fault(), Fault::PermissionDenied);
 }
 
-/// A directory is repeatedly exchanged with a link that leads out of the export while files below it are opened and
-/// written.
+/// While files below a directory are opened and written, the directory is repeatedly exchanged with a link that leads
+/// out of the export.
 #[tokio::test]
 async fn a_directory_that_becomes_a_link_while_it_is_opened_leads_nowhere() {
     let outer = Directory::new();

@@ -1,4 +1,4 @@
-//! A process that is killed in the middle of an upload.
+//! Uploads of a process that is killed.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -17,10 +17,10 @@ use crate::{
     resuming,
 };
 
-/// Tells the child, which is this same test program, where to write.
+/// Environment variable with the working directory of the child process, which is this test program.
 const CHILD: &str = "TOWPATH_TEST_CRASH";
 
-/// What the child does: one upload that is finished, one that is half written when it says so; then it waits to be killed.
+/// Body of the child process: completes one upload, writes half of another, reports it, and waits to be killed.
 #[tokio::test]
 async fn child_writes_until_it_is_killed() {
     let Some(root) = std::env::var_os(CHILD) else { return };
@@ -47,7 +47,7 @@ async fn nothing_of_an_upload_is_left_after_a_kill() {
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.map(Result::unwrap).any(|line| line == "half-way"), "the child ended early");
-    // Another store that opens the directory meanwhile leaves the upload alone: it is locked.
+    // A second store that opens the directory meanwhile leaves the locked upload alone.
     assert_eq!(directory.staged().len(), 1);
     directory.store_in("");
     assert_eq!(directory.staged().len(), 1);
@@ -63,10 +63,10 @@ async fn nothing_of_an_upload_is_left_after_a_kill() {
     assert_eq!(directory.get("/whole").await.unwrap(), "content");
 }
 
-/// As [`CHILD`], for a child that writes an upload with a key.
+/// Like [`CHILD`], for a child that writes a resumable upload.
 const WRITING_CHILD: &str = "TOWPATH_TEST_CRASH_WRITING";
 
-/// Many blocks, so that it is seldom finished when the child is killed.
+/// Many blocks, so that the upload is rarely complete when the child is killed.
 const SIZE: u64 = 64 << 20;
 
 /// Body of the child process: resumes the upload and writes the missing ranges from several tasks, in pieces that do
@@ -108,12 +108,12 @@ async fn an_upload_goes_on_where_it_was_killed() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        // Each time after a few dozen more pieces, while further unreported ones are in progress.
+        // Each time after a few dozen more pieces, with unreported ones in flight.
         let told = lines.by_ref().filter(|line| line == "wrote").take(40 * kill as usize).count();
         assert_eq!(told as u64, 40 * kill, "the child ended early");
         let busy = directory.store.create(&Caller::local(), &path("/file"), resuming::options(SIZE)).await;
         assert_eq!(busy.unwrap_err().fault(), Fault::Overloaded, "the child has the key");
-        // The pipe still has a reader, so that the child must not exit by itself.
+        // The pipe still has a reader, so that the child does not end before it is killed.
         child.kill().unwrap();
         child.wait().unwrap();
         drop(lines);

@@ -1,4 +1,4 @@
-//! A temporary directory with a local store in it, and the calls that the tests of local stores share.
+//! A temporary directory with a local store in it, and helpers for tests of local stores.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,10 +12,10 @@ use towpath_store::{
     local::{LocalOptions, LocalStore},
 };
 
-/// A file system in memory, where there is one on every Linux.
+/// An in-memory file system that every Linux has.
 pub(crate) const MEMORY: &str = "/dev/shm";
 
-/// A local store in a directory that goes with it.
+/// A local store in a temporary directory, which is removed on drop.
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub(crate) store: LocalStore,
@@ -27,12 +27,12 @@ pub(crate) fn path(text: &str) -> StorePath {
 }
 
 impl Directory {
-    /// In memory.
+    /// Creates one in memory.
     pub(crate) fn new() -> Self {
         Self::below(Path::new(MEMORY))
     }
 
-    /// Where temporary files are, which is on a disk on most machines.
+    /// Creates one in the directory for temporary files, which is on a disk on most machines.
     pub(crate) fn on_disk() -> Self {
         Self::below(&std::env::temp_dir())
     }
@@ -42,17 +42,17 @@ impl Directory {
         Self { store: LocalStore::open(directory.path(), LocalOptions::default()).unwrap(), directory }
     }
 
-    /// The store of `name`, a directory in here.
+    /// Opens a store in the subdirectory `name`.
     pub(crate) fn store_in(&self, name: &str) -> LocalStore {
         LocalStore::open(&self.host(name), LocalOptions::default()).unwrap()
     }
 
-    /// Where `name` is outside the store.
+    /// Returns the path of `name` on the host.
     pub(crate) fn host(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// The names of all that is in the staging directory.
+    /// Returns the names in the staging directory.
     pub(crate) fn staged(&self) -> Vec<String> {
         let Ok(entries) = self.host(".towpath").read_dir() else { return Vec::new() };
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()

@@ -1,4 +1,4 @@
-//! A disk that is full: a small file system in memory, mounted by the test itself.
+//! A full disk: a small in-memory file system mounted by the test.
 
 use std::path::{Path, PathBuf};
 
@@ -8,12 +8,13 @@ use towpath_store::{Caller, CreateOptions, Expectation, Fault, Overwrite, Store 
 
 use crate::directory::{Directory, path};
 
-/// A tmpfs of its own, unmounted when it is dropped.
+/// A mounted tmpfs, unmounted on drop.
 #[derive(Debug)]
 pub(crate) struct Mount(PathBuf);
 
 impl Mount {
-    /// Mounts `size` at `at`, which is made; none, with a message, where the test may not mount.
+    /// Mounts a file system of `size` at `at`, which is created. Returns `None` and prints a message if mounting is not
+    /// permitted.
     pub(crate) fn new(at: &Path, size: &str) -> Option<Self> {
         std::fs::create_dir(at).unwrap();
         let data = std::ffi::CString::new(format!("size={size}")).unwrap();

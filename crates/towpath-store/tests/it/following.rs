@@ -1,4 +1,5 @@
-//! Files that another program writes while they are read: what a handle of one version says, and what one that follows the file gives.
+//! Files that another program writes while they are read, by handles that are pinned to one version and handles that
+//! follow the file.
 
 use std::{
     fs::{File, OpenOptions as HostOptions},

@@ -1,4 +1,4 @@
-//! Digests and attributes as they are kept with a local file, in the layout of XRootD.
+//! Digests and attributes stored with a local file in XRootD's layout.
 
 use std::{os::unix::fs::MetadataExt as _, path::Path};
 
@@ -86,7 +86,7 @@ async fn digests_move_with_the_time_and_go_with_the_content() {
     assert!(kept(&host, Algorithm::Adler32).is_none());
 }
 
-/// As if the last change had been this very moment, however long the test takes: a later change may leave the same second behind.
+/// Sets a time that stays recent however long the test takes: a later change could get the same time in whole seconds.
 fn touch_in_the_future(file: &Path) {
     set_mtime(file, clock::unix_s() + 3600);
 }
@@ -186,7 +186,7 @@ async fn many_who_ask_at_once_get_the_same_digest() {
     disk::write(&host, &content).unwrap();
     set_mtime(&host, 86_400);
     let ask = || directory.store.digest(me, &at, Algorithm::Sha256, &|_| {});
-    // Those that are dropped may be the ones that compute it.
+    // A dropped request may be the one that runs the computation.
     for _ in 0..4 {
         let _ = futures::poll!(ask());
     }

@@ -1,4 +1,4 @@
-//! A directory with very many entries, listed in little memory.
+//! Listing a very large directory in little memory.
 
 use futures::StreamExt as _;
 use rustix::fs::{Mode, OFlags, linkat, open, unlink};
@@ -8,17 +8,17 @@ use crate::directory::Directory;
 
 const ENTRIES: usize = 200_000;
 
-/// What the store may use in memory for it: a batch of a thousand entries takes about 250 kB, the whole directory 50 MB.
+/// Maximum memory of the listing in bytes: a batch of a thousand entries takes about 250 kB, the whole directory 50 MB.
 const MEMORY_BYTES: u64 = 8 << 20;
 
-/// The pages of this process that are in memory, in bytes.
+/// Returns the resident memory of this process in bytes.
 fn resident_bytes() -> u64 {
     let fields = disk::read("/proc/self/statm".as_ref(), 4096).unwrap();
     let pages: u64 = String::from_utf8(fields).unwrap().split(' ').nth(1).unwrap().parse().unwrap();
     pages * rustix::param::page_size() as u64
 }
 
-/// Whether this test has the process, and its memory, for itself; otherwise it is run in one that it has.
+/// Returns whether this test has its own process, so that it can measure its memory; otherwise runs it in one.
 fn is_in_its_own_process(test: &str) -> bool {
     const CHILD: &str = "TOWPATH_TEST_ALONE";
     if std::env::var_os(CHILD).is_some() {
@@ -37,7 +37,7 @@ async fn very_many_entries_are_listed_in_bounded_memory() {
     let directory = Directory::new();
     disk::write(&directory.host("0"), b"").unwrap();
     let root = open(directory.host(""), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
-    // Names of one file: quicker to make than files.
+    // Hard links to one file, which are faster to create than files.
     for number in 1..ENTRIES {
         linkat(&root, "0", &root, number.to_string(), rustix::fs::AtFlags::empty()).unwrap();
     }

@@ -1,4 +1,5 @@
-//! The local store against the memory store as its model: the same calls have the same outcome, and leave the same tree.
+//! The local store compared with the memory store as its model: the same calls must have the same outcome and leave the
+//! same tree.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,7 +14,7 @@ use towpath_store::{
 
 use crate::directory::{Directory, path};
 
-/// One call, on one or two of [`PATHS`] by index.
+/// A call with one or two of [`PATHS`] by index.
 #[derive(Debug, Clone)]
 enum Call {
     Put { at: usize, overwrite: Overwrite, parents: bool, content: Vec<u8> },
@@ -52,7 +53,7 @@ fn any_call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// What a call gives, as far as both stores must agree: a few words, or the fault.
+/// Runs a call and returns what both stores must agree on: a short description, or the fault.
 async fn run(store: &dyn Store, call: &Call) -> Result<String, Fault> {
     let me = &Caller::local();
     let at = |index: &usize| path(PATHS[*index]);
@@ -116,8 +117,8 @@ async fn names(store: &dyn Store, at: &StorePath) -> Result<Vec<Bytes>> {
     Ok(names)
 }
 
-/// The visible state of one path: kind, content, attributes. Known digests must be correct; the set of known digests
-/// may differ.
+/// Returns the visible state of one path: kind, content, attributes. Known digests must be correct, but the stores may
+/// know different ones.
 async fn look(store: &dyn Store, at: &StorePath) -> Result<String> {
     let me = &Caller::local();
     let metadata = store.stat(me, at).await?;
@@ -136,7 +137,7 @@ async fn look(store: &dyn Store, at: &StorePath) -> Result<String> {
     Ok(format!("{:?} {} {content:?} {attributes:?}", metadata.kind, metadata.size))
 }
 
-/// Everything in the store.
+/// Returns the state of everything in the store.
 async fn tree(store: &dyn Store) -> BTreeMap<StorePath, String> {
     let mut found = BTreeMap::new();
     let mut to_see = vec![StorePath::root()];

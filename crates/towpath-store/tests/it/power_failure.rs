@@ -1,4 +1,4 @@
-//! The order of writes to disk. No test can pull the plug, but the state after a power failure follows from the order
+//! The order of writes to disk. A test cannot cut the power, but the state after a power failure follows from the order
 //! of system calls, which `strace` records.
 
 use std::{
@@ -15,7 +15,7 @@ use towpath_store::{
 
 use crate::directory::{Directory, path};
 
-/// Tells the child, which is this same test program under `strace`, where to work.
+/// Environment variable with the working directory of the child process, which is this test program under `strace`.
 const CHILD: &str = "TOWPATH_TEST_POWER";
 
 const TRACE_BYTES: u64 = 16 << 20;
@@ -69,7 +69,7 @@ async fn what_speaks_of_data_is_on_the_disk_after_them() {
     assert!(synced("/new>") < synced("/old>"), "the new name is there before the old one is gone");
 }
 
-/// The calls of the child that write; none, with a message, where they cannot be traced.
+/// Returns the writing system calls of the child; `None` and a message if it cannot be traced.
 fn strace(directory: &Directory) -> Option<String> {
     let trace = directory.host("trace");
     let calls = "trace=pwrite64,fsync,fdatasync,renameat,renameat2,fsetxattr,setxattr,fremovexattr,removexattr";

@@ -1,4 +1,4 @@
-//! Interrupted uploads: damage by the disk to their data, and the callers that may resume them.
+//! Interrupted uploads: damage to their data by the disk, and which callers may resume them.
 
 use std::{
     os::unix::fs::FileExt as _,
@@ -33,7 +33,7 @@ const PATTERN: Pattern = Pattern::new(3);
 
 pub(crate) const KEY: ResumeKey = ResumeKey::new(*b"a key of a test.");
 
-/// How to upload a file with [`KEY`].
+/// Returns options to upload a file of `size` bytes with [`KEY`].
 pub(crate) fn options(size: u64) -> CreateOptions {
     CreateOptions {
         resume: Some(KEY),
@@ -85,7 +85,7 @@ pub(crate) async fn finish(directory: &Directory, file: &dyn WriteHandle, size: 
     assert_eq!(directory.staged(), Vec::<String>::new(), "nothing is left");
 }
 
-/// The staged file and its journal.
+/// Returns the paths of the staging file and its journal.
 fn left(directory: &Directory) -> (PathBuf, PathBuf) {
     let mut names = directory.staged();
     names.sort();
@@ -127,7 +127,7 @@ async fn only_a_damaged_block_is_written_again() {
     finish(&directory, &*file, SIZE).await;
 }
 
-/// So much that several threads read it back.
+/// Large enough that several threads read it back.
 #[tokio::test]
 async fn of_much_only_the_damaged_blocks_are_written_again() {
     let (directory, size) = (Directory::new(), 50 * MIB);
@@ -158,7 +158,7 @@ async fn what_was_cut_off_is_written_again() {
 async fn a_journal_may_be_torn_or_damaged_anywhere() {
     let directory = Directory::new();
     let file = create(&directory.store).await.unwrap();
-    // In the order of their records, because that of one block is the order of the file.
+    // In the order of their records; records of one block are in file order.
     let written = [(0, 10), (100, 200), (300, 1000), (2000, 2001), (3000, 5000)];
     for (start, end) in written {
         write(&*file, start, end).await;
@@ -188,10 +188,10 @@ async fn a_journal_may_be_torn_or_damaged_anywhere() {
 async fn a_crash_while_an_upload_is_taken_up_costs_nothing() {
     let directory = interrupted().await;
     let (staged, journal) = left(&directory);
-    // The new journal was being written.
+    // A crash while the new journal was written.
     disk::write(&journal.with_extension("journal-new"), b"TPJR").unwrap();
     assert_eq!(taken_up(&directory.store).await, [(0, 4 * MIB + 100)]);
-    // The file had been renamed, its journal was still there.
+    // A crash after the rename of the file and before the removal of its journal.
     rustix::fs::rename(&staged, directory.host("file")).unwrap();
     assert_eq!(taken_up(&directory.store).await, []);
     let file = create(&directory.store).await.unwrap();
@@ -258,12 +258,12 @@ async fn what_nobody_takes_up_is_removed_after_a_week() {
     let orphan = directory.host(".towpath/resume-00000000000000000000000000000000.journal");
     disk::write(&orphan, b"without a file").unwrap();
     let age = |days| [&journal, &orphan].into_iter().for_each(|host| make_older(host, days));
-    // A commit that was killed may have set the time of the file itself.
+    // A commit that was interrupted may have set the time of the file.
     std::fs::OpenOptions::new().write(true).open(&staged).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
     age(6);
     directory.store_in("");
     assert_eq!(directory.staged().len(), 3);
-    // One that is under way is spared whatever its age, and with it its journal.
+    // An upload in flight, and its journal, are kept whatever their age.
     let file = create(&directory.store).await.unwrap();
     age(7);
     directory.store_in("");
@@ -330,7 +330,8 @@ async fn a_create_that_is_given_up_leaves_what_was_there() {
     assert_eq!(ranges(&file.present().await.unwrap()), [(0, 4 * MIB + 100)]);
 }
 
-/// One that waits for the key may have opened the staged file just before it got its name: it must not take that for its own.
+/// A handle that waits for the key may have opened the staging file just before it was published: it must not use that
+/// file.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_committed_file_is_nobodys_staged_file_any_more() {
     let directory = Directory::new();
@@ -381,7 +382,7 @@ async fn an_upload_to_a_full_disk_goes_on_when_there_is_room() {
     file.commit(Expectation { size: Some(SIZE), ..Expectation::default() }).await.unwrap();
 }
 
-/// What happens to an upload.
+/// An event in the life of an upload.
 #[derive(Debug, Clone)]
 enum Event {
     Write {
@@ -390,9 +391,9 @@ enum Event {
     },
     SetSize(u64),
     Sync,
-    /// The handle is dropped, the upload taken up again.
+    /// The handle is dropped, and the upload resumed.
     Break,
-    /// As that, and a byte of the staged file, or of the journal, changes in between.
+    /// As above, and a byte of the staging file or of the journal changes in between.
     DamageData(u64),
     DamageJournal(u64),
     CutData(u64),
@@ -413,7 +414,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Does to what an upload left, if it left something, what a disk may do.
+/// Damages the leftovers of an upload, if there are any, as a disk may.
 fn harm(directory: &Directory, event: &Event) {
     if directory.staged().is_empty() {
         return;
@@ -466,7 +467,8 @@ proptest! {
     }
 }
 
-/// The oldest go, but nothing of the last hours. What others left is not counted, nor what this process itself leaves.
+/// The oldest are removed, but none of the last hours. Leftovers of other users, and of this process itself, are not
+/// counted.
 #[tokio::test]
 async fn one_user_leaves_only_so_much() {
     const MOST: usize = 64;
@@ -494,7 +496,7 @@ async fn one_user_leaves_only_so_much() {
     for number in 0..MOST + 2 {
         assert_eq!(leave(&hasty, number).await, 0);
     }
-    // To look is to leave it once more, and the newest.
+    // Resuming the upload makes its leftovers the newest.
     assert_eq!(leave(&another, 0).await, 1);
     assert_eq!(leave(&hasty, 0).await, 1);
     assert_eq!(leave(&Caller::local(), 0).await, 1);

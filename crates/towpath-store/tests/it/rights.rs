@@ -1,4 +1,4 @@
-//! Permissions of the file system. Root may do nearly everything, so the tests use restrictions that apply to root
+//! Permissions of the file system. Root may do nearly everything, so these tests use restrictions that apply to root
 //! too, or run as an unprivileged user.
 
 use std::{
@@ -79,7 +79,7 @@ async fn a_read_only_file_system_says_so() {
     assert_eq!(store.stat(me, &path("/file")).await.unwrap().size, 7);
 }
 
-/// Whether this process is an ordinary user's; otherwise `test` is run in one that is.
+/// Returns whether this process runs as an unprivileged user; otherwise runs `test` in a process that does.
 fn is_unprivileged(test: &str) -> bool {
     const NOBODY: u32 = 65_534;
     if !rustix::process::geteuid().is_root() {

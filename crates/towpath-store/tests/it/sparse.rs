@@ -51,7 +51,7 @@ async fn zeros_that_are_uploaded_become_holes() {
         content[5 << 20] = 1;
         let content = Bytes::from(content);
         let file = directory.create("/file").await.unwrap();
-        // Backwards, and cut where no block ends.
+        // In reverse order, and not aligned to blocks.
         for start in (0..content.len()).step_by((1 << 20) + 7).rev() {
             let end = content.len().min(start + (1 << 20) + 7);
             file.write(start as u64, content.slice(start..end)).await.unwrap();

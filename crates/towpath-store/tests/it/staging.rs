@@ -1,4 +1,4 @@
-//! Uploads in progress, and what becomes of them.
+//! Uploads in progress, and their removal.
 
 use std::{
     fs::File,
@@ -40,7 +40,7 @@ async fn failed_commits_and_dropped_calls_leave_nothing_staged() {
     file.commit(Expectation { size: Some(5), ..Expectation::default() }).await.unwrap_err();
     assert!(directory.staged().is_empty());
     let file = directory.create("/file").await.unwrap();
-    // The write has begun when the future is dropped; the abort comes after it, for the body is locked.
+    // The write has begun when the future is dropped; the abort waits for it, because the body is locked.
     let _ = futures::poll!(file.write(0, Bytes::from(vec![7; 1 << 20])));
     file.abort().await.unwrap();
     assert!(directory.staged().is_empty());
@@ -94,7 +94,7 @@ async fn a_staging_directory_that_others_can_write_to_is_not_used() {
         let listed =
             futures::TryStreamExt::try_concat(store.list(&Caller::local(), &path("/"), Default::default())).await;
         assert_eq!(listed.unwrap().len(), 2, "both names are hidden");
-        // That one is no better: there is no place left.
+        // This name is unusable too, so no staging area is left.
         set_mode(&directory.host(&own_name), 0o770).unwrap();
         let outcome = directory.store_in("").create(&Caller::local(), &path("/more"), CreateOptions::default()).await;
         assert_eq!(outcome.unwrap_err().fault(), Fault::PermissionDenied);
@@ -132,9 +132,9 @@ async fn a_directory_that_moves_away_during_an_upload_gets_nothing() {
 async fn commit_waits_for_a_piece_that_is_being_written() {
     let directory = Directory::new();
     let file = directory.create("/file").await.unwrap();
-    // So large that it takes a while.
+    // Large enough to take a while.
     let piece = Bytes::from(vec![1; 64 << 20]);
-    // Polled once, so that it has begun, and dropped: the future is gone, the write is not.
+    // Polled once, so that the write has begun, and dropped: the write continues without the future.
     assert!(futures::poll!(Box::pin(file.write(0, piece.clone()))).is_pending());
     let size = Some(piece.len() as u64);
     let metadata = file.commit(Expectation { size, ..Expectation::default() }).await.unwrap();
@@ -213,7 +213,7 @@ async fn special_files_are_not_replaced() {
         assert_eq!(outcome.unwrap_err().fault(), Fault::NotRegular);
     }
     drop(begun);
-    // One that came while the upload was under way.
+    // A file that was created during the upload.
     let begun = directory.store.create(me, &path("/late"), options).await.unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, directory.host("late"), mode).unwrap();
     assert_eq!(begun.commit(Expectation::default()).await.unwrap_err().fault(), Fault::NotRegular);
@@ -314,7 +314,7 @@ async fn nobody_notices_that_the_piece_of_a_small_file_waits_for_the_commit() {
     file.abort().await.unwrap();
     drop(file);
     assert!(directory.staged().is_empty());
-    // Larger than announced: written at once.
+    // Larger than announced: written immediately.
     let file = create(7).await;
     file.write(0, vec![7; 1 << 17].into()).await.unwrap();
     assert_eq!(on_disk(), 1 << 17);

@@ -1,4 +1,5 @@
-//! The files of the process's own user ([`Scope::User`]): links lead anywhere, and uploads are staged where they go to.
+//! The files of the process's own user ([`Scope::User`]): links may lead anywhere, and uploads are staged in their
+//! target directory.
 
 use std::{os::unix::fs::symlink, path::Path};
 
@@ -84,7 +85,7 @@ async fn what_can_be_resumed_stays_beside_its_destination_until_it_is_whole() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_small_uploads_into_one_directory_do_not_lose_their_staging_directory() {
     let directory = tempfile::tempdir().unwrap();
-    // Two stores are as two processes.
+    // Two stores represent two processes.
     let stores = [store(), store()];
     let uploads = (0..200).map(|number| {
         let (store, at) = (stores[number % 2].clone(), path(&directory.path().join(number.to_string())));

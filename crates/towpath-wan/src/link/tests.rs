@@ -21,12 +21,12 @@ fn settings() -> impl Strategy<Value = LinkSettings> {
     })
 }
 
-/// Gaps in ns before each train, and its segments.
+/// Gaps before each train in ns, and its number of segments.
 fn arrivals() -> impl Strategy<Value = Vec<(u64, u32)>> {
     prop::collection::vec((0..2 * MS, 1..45_u32), 1..60)
 }
 
-/// What the link makes of each of the trains, with the time at which it came.
+/// Offers the trains to the link; returns for each its arrival time and its runs.
 fn offer_all(link: &mut Link, arrivals: &[(u64, u32)]) -> Vec<(u64, u32, Vec<Run>)> {
     let mut now_ns = 0;
     let offer = |(gap_ns, segments): &(u64, u32)| {
@@ -67,13 +67,13 @@ proptest! {
         let bits_per_s = u128::from(settings.rate.unwrap().bits_per_s());
         let mut link = Link::new(settings, 1);
         let runs: Vec<Run> = offer_all(&mut link, &arrivals).into_iter().flat_map(|(_, _, runs)| runs).collect();
-        // From several moments on; from each would take minutes.
+        // Starting at several runs; starting at each would take minutes.
         for first in (0..runs.len()).step_by(runs.len() / 16 + 1) {
             let mut wire_bytes = 0;
             for run in &runs[first + 1..] {
                 wire_bytes += u128::from(run.segments.end - run.segments.start) * 1538;
                 let span_ns = u128::from(run.at_ns - runs[first].at_ns);
-                // Ends of runs are rounded down to a nanosecond.
+                // End times of runs are rounded down to a nanosecond.
                 prop_assert!(wire_bytes * 8 * 1_000_000_000 <= (span_ns + 1) * bits_per_s);
             }
         }
@@ -113,10 +113,10 @@ fn a_full_queue_empties_as_before_when_the_rate_rises() {
     assert!(link.counters().queue_dropped_segments > 0, "it is full");
     link.set(LinkSettings { rate: rate(1000), ..slow });
     let mut runs = Vec::new();
-    // In 2 ms leave 2,500 bytes, as before; 1,198 were free.
+    // 2,500 bytes leave in 2 ms, as before; 1,198 were free.
     link.offer(2 * MS, &Train::of(45), &mut runs);
     assert_eq!(runs.iter().map(|run| run.segments.len()).sum::<usize>(), 2);
-    // After half of the time that all of it takes, half of the queue is free.
+    // After half of the queue's duration, half of the queue is free.
     runs.clear();
     link.offer(420 * MS, &Train::of(45), &mut runs);
     assert_eq!(runs.iter().map(|run| run.segments.len()).sum::<usize>(), 45);
@@ -124,7 +124,7 @@ fn a_full_queue_empties_as_before_when_the_rate_rises() {
 
 #[test]
 fn a_saturated_link_carries_its_rate_to_the_byte() {
-    // 45 segments, which take 553.68 µs, every 500 µs for 10 s: more than fits.
+    // 45 segments, which take 553.68 µs, every 500 µs for 10 s: more than the rate.
     let settings = LinkSettings { rate: rate(1000), queue: Queue::Bytes(200_000), ..LinkSettings::default() };
     let mut link = Link::new(settings, 1);
     let arrivals = vec![(MS / 2, 45); 20_000];
@@ -134,7 +134,7 @@ fn a_saturated_link_carries_its_rate_to_the_byte() {
     let passed_bits = link.counters().passed_wire_bytes * 8;
     assert_eq!(passed_bits, last_ns - first_ns, "one bit per nanosecond");
     assert!(link.counters().queue_dropped_segments > 0);
-    // The payload that this leaves is what the arithmetic of Ethernet says: 941 Mbit/s.
+    // The remaining payload is as computed from Ethernet's overhead: 941 Mbit/s.
     let payload_bits = link.counters().passed_segments * 1448 * 8;
     assert_eq!(payload_bits * 1000 / (last_ns - first_ns), 941);
 }
@@ -156,7 +156,7 @@ fn a_burst_is_cut_where_the_queue_is_full() {
     let mut runs = Vec::new();
     link.offer(0, &Train::of(40), &mut runs);
     assert_eq!(runs, [Run { segments: 0..10, at_ns: 10 * 1538 * 8 }]);
-    // Five segments have left by then; five more find a place.
+    // Five segments have left by then; five more fit.
     runs.clear();
     link.offer(5 * 1538 * 8, &Train::of(40), &mut runs);
     assert_eq!(runs, [Run { segments: 0..5, at_ns: 15 * 1538 * 8 }]);

@@ -14,7 +14,7 @@ fn host(number: u8) -> HostIndex {
     HostIndex::from_number(number).unwrap()
 }
 
-/// An IPv4 packet of 1500 bytes that carries a number.
+/// An IPv4 packet of 1500 bytes with a number.
 fn packet(to: Ipv4Addr, number: u32) -> Vec<u8> {
     let mut bytes = vec![0; VNET_BYTES + 1500];
     let ip = &mut bytes[VNET_BYTES..];
@@ -24,7 +24,7 @@ fn packet(to: Ipv4Addr, number: u32) -> Vec<u8> {
     bytes
 }
 
-/// All that arrives by `until_ns`: when, where and which.
+/// Returns everything that arrives by `until_ns`: time, host and number.
 fn deliveries(network: &mut Network, until_ns: u64) -> Vec<(u64, u8, u32)> {
     std::iter::from_fn(|| network.next_due(until_ns))
         .map(|delivery| {

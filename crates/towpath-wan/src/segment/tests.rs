@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A TCP super-packet as the kernel hands it over.
+/// A TCP super-packet as the kernel passes it.
 #[derive(Debug, Clone)]
 pub(crate) struct Sent {
     pub(crate) is_v6: bool,
@@ -96,7 +96,7 @@ fn cuts() -> impl Strategy<Value = (Sent, Vec<(Range<u32>, bool)>)> {
     })
 }
 
-/// The sum over a whole TCP segment whose checksum was completed as hardware does: all ones, if it is right.
+/// Returns the sum over a TCP segment whose checksum was completed as in hardware: all ones if it is correct.
 fn completed_sum(ip: &[u8], tcp_start: usize) -> u16 {
     let mut ip = ip.to_vec();
     // The field holds the pseudo-header's sum, so that the sum over all of TCP is that of both.
@@ -147,7 +147,7 @@ proptest! {
                 prop_assert_eq!(fold(sum_words(&ip[..20])), 0xffff);
                 prop_assert_eq!(get_u16(ip, 4), sent.identification.wrapping_add(run.start as u16));
             }
-            // What the kernel would read from it is a train of that length again.
+            // The kernel would parse it as a train of that length.
             let again = Packet::parse(bytes.to_vec());
             prop_assert_eq!(again.map(|packet| packet.train.segments), Ok(run.end - run.start));
         }
@@ -198,7 +198,7 @@ fn a_segment_takes_what_ethernet_takes() {
     assert_eq!([0, 1, 2].map(|segment| train.wire_bytes(segment)), [1538, 1538, 100]);
     assert_eq!(Train::single(40).wire_bytes(0), 84);
     assert_eq!(Train::single(1500).wire_bytes(0), 1538);
-    // Packets without segmentation, however large, are one segment.
+    // Packets without segmentation are one segment, whatever their size.
     assert_eq!(Train::single(9000).wire_bytes(0), 9038);
 }
 

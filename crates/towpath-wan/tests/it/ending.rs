@@ -1,4 +1,4 @@
-//! Nothing is left, however the emulator ends.
+//! Nothing is left behind, however the emulator ends.
 
 use std::{
     env,
@@ -16,7 +16,7 @@ use towpath_wan::{Host, Wan};
 
 use super::lab::{is_root, link, wan};
 
-/// Set for the process that `kill -9` is to hit.
+/// Environment variable of the process that is killed with `kill -9`.
 const VICTIM: &str = "TOWPATH_WAN_TEST_VICTIM";
 
 fn open_process(number: &str) -> OwnedFd {
@@ -24,7 +24,7 @@ fn open_process(number: &str) -> OwnedFd {
     pidfd_open(number, PidfdFlags::empty()).unwrap()
 }
 
-/// Waits for a process's end, as long as anything may take.
+/// Waits for a process to end; the timeout is generous.
 fn is_gone(process: &OwnedFd) -> bool {
     let timeout = Timespec { tv_sec: 60, tv_nsec: 0 };
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&timeout)).unwrap() == 1
@@ -35,7 +35,7 @@ fn inode(host: &Host) -> u64 {
     stat(host.namespace_path()).unwrap().st_ino
 }
 
-/// Whether any thread of the machine is in the namespace.
+/// Returns whether any thread of the machine is in the namespace.
 fn is_inhabited(inode: u64) -> bool {
     let entries = |path: String| std::path::Path::new(&path).read_dir().into_iter().flatten().flatten();
     let numbered = |path: String| entries(path).filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -45,7 +45,7 @@ fn is_inhabited(inode: u64) -> bool {
     })
 }
 
-/// A command whose child goes on in the background; prints the child's number.
+/// Returns a command with a child that runs in the background; prints the child's number.
 fn with_background_child() -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", "sleep 600 & echo $!; wait"]).stdout(Stdio::piped());
@@ -87,7 +87,7 @@ fn kill_9_leaves_nothing() {
     assert!(!numbers[1..].iter().any(|inode| is_inhabited(*inode)));
 }
 
-/// The other half of the test above: in a process of its own it makes a WAN and waits to be killed. By itself it tests nothing.
+/// The child process of the test above: creates a WAN and waits to be killed. On its own it tests nothing.
 #[test]
 fn is_killed() {
     if env::var_os(VICTIM).is_none() {
@@ -103,6 +103,6 @@ fn is_killed() {
     for host in wan.hosts() {
         println!("{}", inode(host));
     }
-    // Nothing is ever written there; it ends when the test is given up.
+    // Nothing is ever written to it; it ends when the test is aborted.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }

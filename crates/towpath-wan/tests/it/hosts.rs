@@ -1,4 +1,4 @@
-//! What a host is.
+//! Properties of hosts.
 
 use std::{
     process::{Command, Stdio},
@@ -14,7 +14,7 @@ use super::lab::{host, is_root, link, ping, wan};
 /// packet may arrive early by this much.
 const FORESTALLED: Duration = Duration::from_micros(200);
 
-/// As this thread's network namespace has it.
+/// Reads a sysctl in this thread's network namespace.
 fn sysctl(name: &str) -> String {
     let output = Command::new("cat").arg(format!("/proc/sys/net/ipv4/{name}")).output().unwrap();
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
@@ -24,7 +24,7 @@ fn congestion_control() -> String {
     sysctl("tcp_congestion_control")
 }
 
-/// Whether a round trip took its delay.
+/// Returns whether a round trip took its delay.
 fn takes(trip: Duration, delay_ms: u64) -> bool {
     trip >= Duration::from_millis(delay_ms).saturating_sub(2 * FORESTALLED)
 }
@@ -83,10 +83,10 @@ fn delete_device() {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None).unwrap();
     let mut request = [0_u8; 44];
     request[..4].copy_from_slice(&44_u32.to_ne_bytes());
-    // The type; then the flags: a request that wants an answer.
+    // The type, followed by flags: a request with a response.
     request[4..6].copy_from_slice(&17_u16.to_ne_bytes());
     request[6..8].copy_from_slice(&5_u16.to_ne_bytes());
-    // Behind a `struct ifinfomsg` without an index, the attribute that has the name: its length, its type.
+    // After a `struct ifinfomsg` without an index: the attribute with the name, as length and type.
     request[32..34].copy_from_slice(&9_u16.to_ne_bytes());
     request[34..36].copy_from_slice(&3_u16.to_ne_bytes());
     request[36..41].copy_from_slice(b"wan0\0");
@@ -102,7 +102,7 @@ fn a_host_without_its_device_is_left_out_and_told() {
     let [first, second, third] = wan.hosts() else { panic!("three hosts") };
     assert!(wan.report().unwrap().network.cut_off.is_empty());
     first.within(delete_device).unwrap();
-    // The packets of the other hosts pass in rounds that poll all devices.
+    // Packets of the other hosts are carried in rounds that poll all devices.
     assert!(takes(ping(second, third, 3)[0], 2));
     assert_eq!(wan.report().unwrap().network.cut_off, [host(1)]);
 }

@@ -1,4 +1,4 @@
-//! What the tests share: a WAN if there may be one, clocks, echo requests, and a transfer whose every byte is checked.
+//! Helpers of the tests: a WAN if permitted, clocks, echo requests, and a transfer whose every byte is checked.
 #![allow(clippy::disallowed_methods, reason = "the sockets must be made in the hosts, by std's own calls")]
 
 use std::{
@@ -19,10 +19,11 @@ use rustix::{
 };
 use towpath_wan::{Builder, Host, HostIndex, LinkCounters, LinkName, LinkSettings, Rate, Wan};
 
-/// Longer than anything here takes on any machine: only a hang is ended by it.
+/// Timeout that only a hang exceeds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The emulator, or none (and a word on why) without root. Where `TOWPATH_REQUIRE_PEERS` is set, as `make test` does, that is an error.
+/// Builds the emulator; without root returns `None` with a message, or fails if `TOWPATH_REQUIRE_PEERS` is set, as by
+/// `make test`.
 pub(crate) fn wan(builder: Builder) -> Option<Wan> {
     is_root().then(|| builder.build().expect("root can make a WAN"))
 }
@@ -40,7 +41,7 @@ pub(crate) fn host(number: u8) -> HostIndex {
     HostIndex::from_number(number).unwrap()
 }
 
-/// A link of that rate and one-way delay.
+/// A link with that rate and one-way delay.
 pub(crate) fn link(mbit_per_s: u32, delay_ms: u64) -> LinkSettings {
     LinkSettings {
         rate: Some(Rate::from_mbit_per_s(mbit_per_s)),
@@ -59,7 +60,7 @@ pub(crate) fn now() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap())
 }
 
-/// Round trips of ICMP echo requests from a host to an address, which its kernel answers.
+/// Returns the round trips of ICMP echo requests from a host to an address, to which its kernel responds.
 pub(crate) fn ping(from: &Host, to: &Host, count: u16) -> Vec<Duration> {
     let to = SocketAddrV4::new(to.address(), 0);
     from.within(move || {
@@ -83,14 +84,14 @@ fn echo(socket: &rustix::fd::OwnedFd, to: &SocketAddrV4, sequence: u16) -> Durat
     loop {
         let mut answer = [0; 100];
         let (bytes, _) = recv(socket, &mut answer, RecvFlags::empty()).expect("an answer");
-        // The IP header comes first; requests that the other side sent are seen too.
+        // The IP header comes first; requests sent by the other side are received too.
         if answer[..bytes].get(20) == Some(&0) && answer[24..28] == request[4..8] {
             return now() - begin;
         }
     }
 }
 
-/// Content is a function of the offset, so that a misplaced byte fails.
+/// Content is a function of the offset, so that a misplaced byte is detected.
 fn byte_at(offset: usize) -> u8 {
     let word = (offset / 8) as u64;
     word.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()[offset % 8]
@@ -105,7 +106,7 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// Sends that many bytes over TCP to `address` of the host `to`.
+    /// Sends `bytes` bytes over TCP to `address` of the host `to`.
     pub(crate) fn start(from: &Host, to: &Host, address: IpAddr, bytes: usize) -> Self {
         let listener = to.within(move || TcpListener::bind((address, 0)).unwrap()).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -116,7 +117,7 @@ impl Transfer {
         Self { begin, began, receiver, sender }
     }
 
-    /// Waits for the last byte; gives the time since the start.
+    /// Waits for the last byte; returns the time since the start.
     pub(crate) fn finish(self) -> Duration {
         self.sender.join().unwrap();
         self.receiver.join().unwrap() - self.begin
@@ -131,7 +132,7 @@ fn send(address: IpAddr, port: u16, bytes: usize) {
     stream.shutdown(Shutdown::Write).unwrap();
 }
 
-/// Checks every byte and the end; gives the time at which the last one came.
+/// Checks every byte and the end; returns the arrival time of the last byte.
 fn receive(listener: &TcpListener, bytes: usize, tell: &mpsc::Sender<()>) -> Duration {
     let (mut stream, _) = listener.accept().unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -6,13 +6,13 @@ use towpath_wan::{LinkName, LinkSettings, Queue, Rate, Wan};
 
 use super::lab::{PATIENCE, Transfer, counters, host, link, wan};
 
-/// Sends a few bytes from the first host to the second and gives the time that it took.
+/// Sends a few bytes from the first host to the second and returns the duration.
 fn send(wan: &Wan, bytes: usize) -> Duration {
     let [first, second] = wan.hosts() else { panic!("two hosts") };
     Transfer::start(first, second, second.address().into(), bytes).finish()
 }
 
-/// What a link of that rate needs at least for TCP payload in full segments with timestamps.
+/// Returns the minimum duration of TCP payload over that rate in full segments with timestamps.
 fn least_time(bytes: usize, mbit_per_s: u32) -> Duration {
     Duration::from_secs_f64(bytes as f64 * 8.0 * 1538.0 / 1448.0 / f64::from(mbit_per_s) / 1e6)
 }

@@ -19,7 +19,7 @@ fn mover() -> Arc<Mover> {
     Mover::new(options(), Arc::new(Nobody))
 }
 
-/// What a pipe is given.
+/// Returns the data written to the pipe.
 async fn drained(mover: &Mover, from: &Place) -> (Result<Copied>, Vec<u8>) {
     let mut given = Vec::new();
     let copied = mover
@@ -57,7 +57,7 @@ async fn what_goes_through_a_pipe_is_what_comes_out_and_is_compared() {
     }
 }
 
-/// A far destination answers each write after a round trip.
+/// A remote destination responds to each write after a round trip.
 #[tokio::test]
 async fn pieces_of_a_pipe_are_written_side_by_side() {
     let slow = FaultStore::new(memory(), Faults::default());
@@ -84,7 +84,7 @@ async fn the_next_pieces_come_while_one_waits_for_the_pipe() {
     let mut given = 0;
     let copied: Result<Copied> = mover()
         .drain(&place(&from, "/large"), async |piece: Bytes| {
-            // The file is opened, described, and read in seven pieces.
+            // One open, one stat, and seven reads.
             while store.calls() < before + 9 {
                 tokio::task::yield_now().await;
             }
@@ -148,7 +148,7 @@ async fn pipes_keep_below_a_limit() {
     let mover = Mover::new(options, Arc::new(Nobody));
     let start = clock::now();
     mover.fill(&Pattern::new(1).bytes(0, 10 << 20)[..], &place(&store, "/file")).await.unwrap();
-    // The last piece of 2 MiB goes when those before have had their time.
+    // The last piece of 2 MiB starts when the time of the previous ones is over.
     let filled = clock::now();
     assert!((7.0..11.0).contains(&(filled - start).as_secs_f64()), "{:?}", filled - start);
     drained(&mover, &place(&store, "/file")).await.0.unwrap();

@@ -1,4 +1,4 @@
-//! What bounds a copy: a rate, and how much of a site it may take. What does not: how many files there are.
+//! Limits of a copy: its rate and its use of a site. The number of files does not limit it.
 
 use super::{remote::serve, *};
 
@@ -22,18 +22,19 @@ async fn what_a_limit_counts_is_what_files_bring() {
         for number in 0..files {
             let (source, copy) = (format!("/s/{number}"), format!("/t/{number}"));
             put(&from, &source, Pattern::new(1).bytes(0, size)).await;
-            // Nobody has said how large it is.
+            // The size is unknown to the mover.
             pairs.push(Job::new(place(&from, &source), place(&to, &copy)));
         }
         let options = Options { limit_bytes_per_s: Some(RATE), ..options() };
         let seconds = seconds(options, pairs, None, files).await;
         let due = files as f64 * (FILE_BYTES + size as u64) as f64 / RATE as f64;
-        // The last one goes when those before have had their time.
+        // The last transfer starts when the time of the previous ones is over.
         assert!((0.9 * due..1.1 * due).contains(&seconds), "{files} files of {size} bytes: {seconds} s");
     }
 }
 
-/// Each call at the source takes up to 100 ms, as over a long path: one file after the other would take ten minutes.
+/// Each call at the source takes up to 100 ms, as over a long path: copied one by one, the files would take ten
+/// minutes.
 #[tokio::test(start_paused = true)]
 async fn small_files_do_not_wait_for_each_other() {
     const FILES: usize = 5000;
@@ -82,7 +83,7 @@ async fn a_nice_copy_asks_few_questions_at_a_time_over_http() {
     copying.await.unwrap();
 }
 
-/// A file that is not small is sent while it is written, and has a connection for itself until it is whole.
+/// A large file is sent while it is written, and occupies a connection until it is complete.
 #[tokio::test]
 async fn a_nice_copy_has_few_uploads_under_way_over_http() {
     let client = Client::new(Arc::default());

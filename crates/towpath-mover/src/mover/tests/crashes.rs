@@ -1,5 +1,4 @@
-//! Copies that are interrupted repeatedly: by killed processes, failing storages, and disks that lose and change
-//! written data.
+//! Copies interrupted repeatedly: by killed processes, failing storages, and disks that lose or change written data.
 
 use std::{
     fs::OpenOptions as HostOptions,
@@ -11,15 +10,15 @@ use towpath_testkit::random::Random;
 
 use super::*;
 
-/// The least that is taken up again, and an odd end.
+/// Minimum size of a resumable file, plus an odd remainder.
 const SIZE: u64 = (64 << 20) + 12_345;
 
 const PATTERN: Pattern = Pattern::new(77);
 
-/// Copies that may be ended before the last one.
+/// Maximum number of interrupted copies before the last one.
 const ATTEMPTS: u64 = 6;
 
-/// What copies that were ended left in `directory`: the staged file and its journal.
+/// Returns the leftovers of interrupted copies in `directory`: the staging file and its journal.
 fn left(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = directory.join(".towpath").read_dir() else { return Vec::new() };
     let mut left: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -31,7 +30,7 @@ fn left(directory: &Path) -> Vec<PathBuf> {
 /// Waits until all leftovers are closed: a disk thread closes dropped handles.
 async fn free(left: &[PathBuf]) {
     for path in left.iter().filter(|path| path.extension().is_none()) {
-        // It may be being removed.
+        // The file may be in the process of being removed.
         let Ok(file) = HostOptions::new().write(true).open(path) else { continue };
         while file.try_lock().is_err() {
             tokio::task::yield_now().await;
@@ -39,7 +38,8 @@ async fn free(left: &[PathBuf]) {
     }
 }
 
-/// Takes the locks off what a process left, as the kernel does when it is killed: this one goes on, and keeps them.
+/// Releases the locks of the leftovers, as the kernel does for a killed process: this process continues to run and
+/// would keep them.
 fn unlock(left: &[PathBuf]) {
     for path in left {
         let (content, unlocked) = (disk::read(path, SIZE).unwrap(), path.with_extension("unlocked"));
@@ -50,7 +50,7 @@ fn unlock(left: &[PathBuf]) {
     }
 }
 
-/// Damages leftovers as a disk may: not at all, by truncation, or by a changed byte. Records are thus lost, torn and
+/// Damages leftovers as a disk may: not at all, by truncation, or by a changed byte. Records are then lost, torn or
 /// wrong.
 fn harm(left: &[PathBuf], random: &mut Random) {
     use std::os::unix::fs::FileExt as _;
@@ -70,7 +70,7 @@ fn harm(left: &[PathBuf], random: &mut Random) {
     }
 }
 
-/// Copies until a copy comes to its end; gives how many were ended before, and the bytes that all of them moved.
+/// Copies until one copy completes. Returns the number of interrupted copies, and the bytes that all copies moved.
 async fn copied_in_the_end(content: &Bytes, seed: u64) -> (u64, u64) {
     let mut random = Random::new(seed);
     let directory = tempfile::tempdir().unwrap();
@@ -129,8 +129,8 @@ async fn whatever_ends_copies_nothing_is_visible_or_all_of_it() {
     assert!(ended > 12, "only {ended} copies were ended in the middle");
 }
 
-/// Copies to a directory in a process that is killed when it makes its call number `killed_at` there, and then once more. How many calls the first
-/// copy made; how many bytes the second one moved, if there had to be one.
+/// Copies to a directory in a process that is killed at its call number `killed_at` there, and then once more. Returns
+/// the number of calls of the first copy, and the bytes moved by the second, if one was needed.
 async fn killed_and_copied_again(
     source: &Arc<dyn Store>,
     content: &Bytes,
@@ -166,11 +166,11 @@ async fn wherever_a_process_is_killed_the_next_copy_ends_what_it_began() {
     put(&source, "/large", content.clone()).await;
     let (calls, again) = killed_and_copied_again(&source, &content, None).await;
     assert_eq!(again, None);
-    // Each number takes two copies: of those in the middle, where it is piece after piece, some are enough.
+    // Each number takes two copies. The calls in the middle all write pieces, so a sample of them is sufficient.
     for killed_at in (0..4).chain((4..calls).step_by(11)).chain(calls - 2..calls) {
         let (_, again) = killed_and_copied_again(&source, &content, Some(killed_at)).await;
         let again = again.unwrap_or_else(|| panic!("killed at {killed_at}: it is said to have arrived"));
-        // Written data are not moved again, except for those in flight.
+        // Written data are not moved again, except for data in flight.
         assert!(again < SIZE || killed_at < calls / 2, "killed at {killed_at}: {again} bytes were moved again");
     }
     assert_eq!(killed_and_copied_again(&source, &content, Some(calls)).await, (calls, None));

@@ -1,4 +1,4 @@
-//! What a copy does when one of its ends changes, fills up, or lies.
+//! Copies whose ends change, fill up, or report wrong data.
 
 use towpath_store::{Blame, sys::disk};
 use towpath_testkit::liar::{Liar, Lie};
@@ -150,7 +150,7 @@ async fn what_a_server_lies_about_does_not_arrive() {
     let copied = copy(lied(&honest), place(&to, "/copy")).await.unwrap().unwrap();
     assert!(!copied.verified.is_empty());
     for (lie, fault, blame) in [
-        // A failure of the network cannot be distinguished from one of the server.
+        // A network failure cannot be distinguished from a server failure.
         (Lie::Longer, Fault::Unavailable, Blame::Network),
         (Lie::CutOff, Fault::Unavailable, Blame::Network),
         (Lie::OtherRange, Fault::Protocol, Blame::Storage),

@@ -1,4 +1,4 @@
-//! Copies to and from our own server, over both of its protocols.
+//! Copies to and from a towpath server over both of its protocols.
 
 use towpath_client::{Client, ClientOptions};
 use towpath_proto::url::Url;
@@ -11,7 +11,7 @@ use super::*;
 
 const PATTERN: Pattern = Pattern::new(9);
 
-/// The port at which `store` is served to everybody. The server ends with the test's runtime.
+/// Serves `store` to all clients and returns the port. The server ends with the test's runtime.
 pub(super) fn serve(store: &Arc<dyn Store>) -> u16 {
     let mut config = ServeConfig { listen: vec![([127, 0, 0, 1], 0).into()], ..ServeConfig::default() };
     config.access.anonymous = vec![AnonymousRule { path: "/".into(), allow: vec![Right::Read, Right::Modify] }];
@@ -21,7 +21,7 @@ pub(super) fn serve(store: &Arc<dyn Store>) -> u16 {
     port
 }
 
-/// Where `store` is served, over each protocol.
+/// Returns the root of the served `store` over each protocol.
 fn served(store: &Arc<dyn Store>) -> [Place; 2] {
     let port = serve(store);
     ["root", "http"].map(|scheme| {
@@ -69,7 +69,7 @@ async fn a_tree_goes_to_a_server_and_comes_back() {
     }
 }
 
-/// What leaves together with its close has been moved when the server has shown it, not when it has been sent.
+/// A file sent together with its close counts as moved when the server has committed it, not when it was sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_small_file_counts_when_it_is_shown() {
     let from = memory();

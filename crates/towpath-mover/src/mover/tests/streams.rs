@@ -1,4 +1,4 @@
-//! Copies of files whose length no response contains.
+//! Copies of files whose responses do not contain a length.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use towpath_client::{Client, ClientOptions};
@@ -16,7 +16,7 @@ fn content() -> Bytes {
     Pattern::new(3).bytes(0, SIZE)
 }
 
-/// The body of an answer: in chunks or not, whole or not.
+/// Returns a response body: chunked or not, complete or truncated.
 fn body(name: &str) -> Vec<u8> {
     let mut body = Vec::new();
     let is_chunked = !name.starts_with("/close");
@@ -104,7 +104,7 @@ async fn a_file_of_unknown_length_is_copied_to_its_end_and_not_called_verified()
     }
 }
 
-/// The source is read once more for it, unless its end cannot be proven.
+/// The source is read a second time for the digest, unless its end cannot be proven.
 #[tokio::test]
 async fn a_file_of_unknown_length_is_compared_if_that_is_wanted() {
     for (name, fault) in [("/chunked", None), ("/close-digest", None), ("/close", Some(Fault::Unsupported))] {

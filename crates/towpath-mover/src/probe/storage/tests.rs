@@ -10,7 +10,7 @@ use super::*;
 
 const EFFORT: Effort = Effort { duration: Duration::from_secs(1), window: 16 << 20 };
 
-/// A store with room for 32 MiB, and its root.
+/// A store with 32 MiB of space, and its root.
 fn site() -> (FaultStore, Place) {
     let store = FaultStore::new(Arc::new(MemoryStore::new(32 << 20)), Faults::default());
     let root = Place::local(Arc::new(store.clone()), Caller::local(), StorePath::parse(b"/").unwrap());
@@ -37,7 +37,7 @@ async fn a_file_that_ends_at_once_tells_nothing() {
     assert!(error.fault() == Fault::InvalidArgument && error.message().contains("1048576 bytes in 0.00 s"), "{error}");
 }
 
-/// Writes while the upload's end takes so long.
+/// Writes a file whose commit takes `commit`.
 async fn written(commit: Duration) -> Result<StorageLine> {
     let (store, root) = site();
     let background = TaskTracker::new();

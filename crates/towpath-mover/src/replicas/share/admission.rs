@@ -1,4 +1,4 @@
-//! Which sources are read.
+//! Decides which sources are read.
 //!
 //! Bytes of several sources may be mixed only if a digest of the whole file is known, because only that shows that the
 //! result is one file: sources with the same size, time and even entity tag may have different content. The digest
@@ -21,7 +21,7 @@ use crate::{
     replicas::{Known, evidence::Given},
 };
 
-/// A piece that a source has to give as another one gave it, before it is read.
+/// A piece that a source must deliver identically to another source before it is read.
 #[derive(Debug)]
 pub(in super::super) struct Overlap {
     handle: Handle,
@@ -29,17 +29,18 @@ pub(in super::super) struct Overlap {
 }
 
 impl Overlap {
-    /// Reads it, and says whether it is the same.
+    /// Reads the piece and returns whether it is identical.
     ///
     /// # Errors
-    /// Those of the source.
+    /// Errors of the source.
     pub(in super::super) async fn is_same(&self) -> Result<bool> {
         Ok(self.given.is_like(&read_exactly(&self.handle, self.given.offset, self.given.bytes).await?))
     }
 }
 
 impl Sharing {
-    /// A source that may compute its digest, the lead first, once there is one. None if none is left, and when no digest is needed any more.
+    /// Waits for a source that may compute its digest, the lead first. Returns `None` if none is left, or if no digest
+    /// is needed any more.
     pub(in super::super) async fn next_to_compute(&self) -> Option<usize> {
         loop {
             let changed = self.changed.notified();
@@ -62,7 +63,7 @@ impl Sharing {
         }
     }
 
-    /// A source has computed the digest of its file.
+    /// Records the digest that a source computed.
     pub(in super::super) fn computed(&self, index: usize, digest: Digest) {
         let mut state = self.state();
         state.sources[index].digests.insert(digest);
@@ -73,12 +74,12 @@ impl Sharing {
         self.changed.notify_waiters();
     }
 
-    /// A source computes no digest.
+    /// Records that a source does not compute a digest.
     pub(in super::super) fn computes_none(&self, index: usize) {
         self.state().sources[index].computes_none = true;
     }
 
-    /// Only the lead is read from now on, unless a digest is known, or a source is computing one.
+    /// Restricts reads to the lead, unless a digest is known or being computed.
     pub(in super::super) fn stay_alone(&self) {
         let mut state = self.state();
         if !state.is_provable() && !state.sources.iter().any(Source::may_compute) {
@@ -88,28 +89,28 @@ impl Sharing {
         self.changed.notify_waiters();
     }
 
-    /// Whether only one source is read.
+    /// Returns whether only one source is read.
     pub(in super::super) fn is_alone(&self) -> bool {
         self.state().is_alone
     }
 
-    /// The source that decides which version is copied.
+    /// Returns the source that determines the version to copy.
     pub(in super::super) fn lead(&self) -> Option<usize> {
         self.state().lead
     }
 
-    /// Whether the lead was lost, and the others cannot go on where it ended.
+    /// Returns whether the lead was lost and its data cannot be continued from another source.
     pub(in super::super) fn has_lost_lead(&self) -> bool {
         let state = self.state();
         state.lost().is_some_and(|error| error.fault() != Fault::Changed || state.lead.is_none())
     }
 
-    /// Where a digest that the sources agree on comes from.
+    /// Returns the origin of a digest that the sources agree on.
     pub(in super::super) fn origin(&self, digest: &Digest) -> Option<DigestOrigin> {
         self.state().origins.iter().find(|(known, _)| known == digest).map(|(_, origin)| *origin)
     }
 
-    /// Waits until a digest is known or it is clear that none can be had, but no longer than `patience`.
+    /// Waits until a digest is known or known to be unavailable, but no longer than `patience`.
     pub(in super::super) async fn decided(&self, patience: Duration) {
         let waiting = async {
             loop {
@@ -124,12 +125,13 @@ impl Sharing {
             }
         };
         if tokio::time::timeout(patience, waiting).await.is_err() {
-            // Sources that have not even answered are not waited for.
+            // Sources that have not even responded are not waited for.
             self.stay_alone();
         }
     }
 
-    /// What a source has to give as another one did before it is read, once another one has given something. None if it is not to be compared.
+    /// Waits for a piece of another source that this source must deliver identically before it is read. Returns `None`
+    /// if no comparison is needed.
     pub(in super::super) async fn overlap(&self, index: usize) -> Option<Overlap> {
         loop {
             let changed = self.changed.notified();
@@ -150,7 +152,7 @@ impl Sharing {
         }
     }
 
-    /// A source gave a piece that another one gave too.
+    /// Records the result of comparing a piece with that of another source.
     pub(in super::super) fn compared(&self, index: usize, is_same: Result<bool>) {
         let mut state = self.state();
         match is_same {
@@ -164,7 +166,7 @@ impl Sharing {
         self.changed.notify_waiters();
     }
 
-    /// Handles of the sources that gave something, or of the lead if none did.
+    /// Returns the handles of the sources that delivered data, or of the lead if none did.
     pub(in super::super) fn givers(&self) -> Vec<Handle> {
         let state = self.state();
         let gave = |index: usize| state.sources[index].bytes > 0 || state.lead == Some(index);
@@ -178,7 +180,7 @@ impl Sharing {
 }
 
 impl State {
-    /// Accepts sources with the right version, if that can be decided.
+    /// Classifies the sources that have responded, once the version is known.
     pub(super) fn settle(&mut self, known: &Known, is_enough: bool) {
         if self.agreed.is_none() && !self.choose_lead(known, is_enough) {
             return;
@@ -200,7 +202,7 @@ impl State {
         self.admit(known);
     }
 
-    /// Takes note of where a digest comes from.
+    /// Records the origin of a digest.
     fn note(&mut self, digest: Digest, origin: DigestOrigin) {
         if !self.origins.iter().any(|(known, _)| *known == digest) {
             self.origins.push((digest, origin));
@@ -232,8 +234,8 @@ impl State {
         }
     }
 
-    /// Takes the metadata of the first source that has answered, if no other one has to be waited for. One that calls the file empty does not decide as
-    /// long as another one may have content: many servers say 0 where they do not know.
+    /// Selects the first source that has responded as lead, unless an earlier one has to be waited for. A source that
+    /// reports an empty file is not selected while another may have content: many servers report 0 for an unknown size.
     fn choose_lead(&mut self, known: &Known, is_enough: bool) -> bool {
         let size = |standing: &Standing| match standing {
             Standing::Answered(Metadata { size, .. }, _) => Some(*size),
@@ -257,12 +259,12 @@ impl State {
         true
     }
 
-    /// Whether a digest will show that what arrived is one file.
+    /// Returns whether a digest will show that the arrived data are of one file.
     pub(super) fn is_provable(&self) -> bool {
         self.agreed.as_ref().is_some_and(|agreed| !agreed.digests.is_empty())
     }
 
-    /// Whether a piece may come from another source than the one before.
+    /// Returns whether pieces may come from different sources.
     fn may_change_source(&self) -> bool {
         self.is_provable() && !self.is_alone
     }
@@ -285,7 +287,7 @@ impl State {
     }
 
     /// # Errors
-    /// If no source can deliver the missing data.
+    /// An error if no source can deliver the missing data.
     pub(super) fn check_left(&self) -> Result<()> {
         let errors = self.sources.iter().filter_map(|source| match &source.standing {
             Standing::Out(error) => Some(error),
@@ -295,7 +297,7 @@ impl State {
         if errors.len() < self.sources.len() {
             return self.check_lead();
         }
-        // One that may be there again later decides whether the copy goes on.
+        // Prefer the error of a source that may recover, because it decides whether the copy is retried.
         let is_lie = |error: &&&Error| error.fault() == Fault::ChecksumMismatch;
         let error =
             errors.iter().find(|error| Failure::is_loss(error)).or(errors.iter().find(is_lie)).or(errors.first());
@@ -307,7 +309,7 @@ impl State {
         Err(Error::new(error.fault(), message).blamed_on(error.blame()))
     }
 
-    /// Why the source was lost that alone may be read.
+    /// Returns the error of the only source that may be read, if it was lost.
     fn lost(&self) -> Option<&Error> {
         let only = self.lead.or(self.only).filter(|_| !self.may_change_source())?;
         match &self.sources[only].standing {
@@ -317,7 +319,7 @@ impl State {
     }
 
     /// # Errors
-    /// If the only source that may be read is out.
+    /// An error if the only source that may be read is excluded.
     fn check_lead(&self) -> Result<()> {
         let Some(error) = self.lost() else { return Ok(()) };
         if error.fault() == Fault::Changed {

@@ -1,4 +1,4 @@
-//! One piece that is being read from one source.
+//! A read of one piece from one source.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use towpath_store::{
 
 use super::{Handle, Sharing, Standing};
 
-/// A piece that is being read from a source. Dropping it cancels the read.
+/// A read of a piece from a source. Dropping it cancels the read.
 #[derive(Debug)]
 pub(in super::super) struct Attempt {
     sharing: Arc<Sharing>,
@@ -19,11 +19,11 @@ pub(in super::super) struct Attempt {
     started: Instant,
     handle: Handle,
     is_done: bool,
-    /// How long it may take.
+    /// Time after which the piece is late.
     pub(in super::super) late: Duration,
 }
 
-/// A piece that an idle source may take over.
+/// The offer of a piece in flight to an idle source.
 #[derive(Debug)]
 pub(in super::super) struct Ticket {
     sharing: Arc<Sharing>,
@@ -37,7 +37,7 @@ impl Attempt {
         Self { sharing, source, bytes, started: clock::now(), handle, is_done: false, late }
     }
 
-    /// Which source it is.
+    /// Returns the index of the source.
     pub(in super::super) fn source(&self) -> usize {
         self.source
     }
@@ -50,10 +50,10 @@ impl Attempt {
         self.started
     }
 
-    /// Reads the piece. A source that cannot give it is out.
+    /// Reads the piece. A source that fails is excluded.
     ///
     /// # Errors
-    /// Those of the source; `Truncated` if it gave less.
+    /// Errors of the source; `Truncated` for a short read.
     pub(in super::super) async fn read(mut self, offset: u64) -> Result<Vec<u8>> {
         let read = read_exactly(&self.handle, offset, self.bytes).await;
         self.is_done = true;
@@ -83,7 +83,7 @@ impl Drop for Attempt {
         let source = &mut state.sources[self.source];
         source.underway -= 1;
         source.underway_bytes -= self.bytes;
-        // Whoever was overtaken is at least as slow as that.
+        // An overtaken source took at least this long.
         let now = clock::now();
         let is_slow = source.pace.is_none_or(|pace| (now - self.started).as_secs_f64() > pace.seconds);
         if !self.is_done && is_slow {
@@ -100,7 +100,8 @@ impl Ticket {
         Self { sharing, number, helper, is_used: false }
     }
 
-    /// Returns the attempt of the source that takes over the piece; pending if none does. `None` the second time.
+    /// Waits for a source to take over the piece, and returns its attempt; `None` if the piece was removed without one.
+    /// Later calls never complete.
     pub(in super::super) async fn helper(&mut self) -> Option<Attempt> {
         if self.is_used {
             return std::future::pending().await;
@@ -117,10 +118,10 @@ impl Drop for Ticket {
     }
 }
 
-/// Reads `bytes` from `offset` on.
+/// Reads `bytes` at `offset`.
 ///
 /// # Errors
-/// Those of the source; `Truncated` if it gave less.
+/// Errors of the source; `Truncated` for a short read.
 pub(super) async fn read_exactly(handle: &Handle, offset: u64, bytes: u64) -> Result<Vec<u8>> {
     let length = usize::try_from(bytes).unwrap_or(usize::MAX);
     let data = handle.read_into(offset, length, Vec::with_capacity(length)).await?;

@@ -1,4 +1,5 @@
-//! Sources that lie: what arrives is the file of one source or the promised file, or nothing; and nothing is called verified that was not compared.
+//! Sources that report or deliver wrong data: the destination gets the file of one source, the promised file, or
+//! nothing, and only compared data are reported as verified.
 
 use towpath_proto::checksum::{Algorithms, Hasher};
 use towpath_store::local::{LocalOptions, LocalStore};
@@ -6,33 +7,33 @@ use towpath_store::local::{LocalOptions, LocalStore};
 use super::*;
 use crate::{Copied, DigestOrigin};
 
-/// Where in a file of [`SIZE`] bytes one may lie: in its first piece, in the middle, in its last byte.
+/// Ranges of wrong bytes in a file of [`SIZE`] bytes: in its first piece, in the middle, and in its last byte.
 const PLACES: [std::ops::Range<u64>; 3] = [0..1, 9_000_000..9_000_100, SIZE as u64 - 1..SIZE as u64];
 
 fn silent() -> Lies {
     Lies { digests: Told::Nothing, ..Lies::default() }
 }
 
-/// A store that has `data` as `/file`.
+/// Creates a store with `data` as `/file`.
 async fn store(data: &Bytes) -> Arc<dyn Store> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1 << 30));
     put(&store, "/file", data.clone()).await;
     store
 }
 
-/// The same store, which lies.
+/// Returns the same store with `lies`.
 fn lying(store: &Arc<dyn Store>, lies: Lies) -> FaultStore {
     FaultStore::new(Arc::clone(store), Faults::default()).lying(lies)
 }
 
-/// The same, and slowly, so that there are pieces left when the other sources are admitted.
+/// Returns the same store with `lies` and delays, so that pieces are left when the other sources are admitted.
 fn lying_slowly(store: &Arc<dyn Store>, lies: Lies) -> FaultStore {
     let longest_delay = std::time::Duration::from_millis(100);
     let faults = Faults { delays_per_mille: 1000, longest_delay, ..Faults::default() };
     FaultStore::new(Arc::clone(store), faults).lying(lies)
 }
 
-/// What a Metalink says of `data`.
+/// Returns the properties that a Metalink would contain for `data`.
 fn named(data: &Bytes) -> Known {
     Known { size: Some(data.len() as u64), digests: Hasher::digest_of(Algorithm::Adler32, data).into() }
 }
@@ -41,7 +42,7 @@ fn named(data: &Bytes) -> Known {
 async fn arrived(replicas: &Arc<Replicas>) -> Result<(Bytes, Copied)> {
     let to = memory();
     let job = Job::new(replicas.place().unwrap(), place(&to, "/copy"));
-    // A small window, for the same reason.
+    // A small window, so that pieces are left when the other sources are admitted.
     let options = Options { window_bytes: 6 << 20, ..options() };
     let done = Mover::new(options, Arc::new(Nobody)).copy(&job).await;
     let there = get(&to, "/copy").await;
@@ -54,12 +55,12 @@ async fn arrived(replicas: &Arc<Replicas>) -> Result<(Bytes, Copied)> {
     }
 }
 
-/// The faults for which sources were left out; none of those that were not.
+/// Returns the faults for which sources were excluded; `None` for the other sources.
 fn left_out(replicas: &Replicas) -> Vec<Option<Fault>> {
     replicas.shares().iter().map(|share| share.error.as_ref().map(Error::fault)).collect()
 }
 
-/// The bytes that sources gave.
+/// Returns the number of bytes that each source delivered.
 fn given(replicas: &Replicas) -> Vec<u64> {
     replicas.shares().iter().map(|share| share.bytes).collect()
 }
@@ -117,8 +118,7 @@ async fn one_liar_among_five_is_left_out_and_named() {
         let out = left_out(&replicas);
         let others = out.iter().enumerate().filter(|(index, _)| *index != liar);
         assert!(others.into_iter().all(|(_, fault)| fault.is_none()), "source {liar} lies at {wrong:?}: {out:?}");
-        // Another source may have delivered the wrong bytes' range; the beginning and the whole file cannot come from
-        // others.
+        // The wrong bytes' range may come from another source, but the first piece and the whole file cannot.
         if liar < 2 {
             assert_eq!(out[liar], Some(Fault::ChecksumMismatch), "at {wrong:?}");
         }
@@ -152,7 +152,7 @@ async fn if_all_sources_lie_nothing_arrives() {
     assert_eq!(arrived(&alone).await.unwrap_err().fault(), Fault::ChecksumMismatch);
 }
 
-/// What the first one gave cannot be continued from the second one.
+/// The data of the first source cannot be continued from the second.
 #[tokio::test]
 async fn a_file_without_digest_starts_again_when_its_source_is_lost() {
     let (one, other) = (pattern(SIZE), Pattern::new(4).bytes(0, SIZE));
@@ -226,14 +226,14 @@ async fn parts_of_an_earlier_run_are_not_shown_without_the_digest_that_proves_th
     let directory = tempfile::tempdir().unwrap();
     let to: Arc<dyn Store> = Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap());
     let copy = async |second: FaultStore| {
-        // The second one gives most of it.
+        // The second source delivers most of the file.
         let replicas = of(&[lying_slowly(&stores[0], silent()), second], Known::default());
         let job = Job::new(replicas.place().unwrap(), place(&to, "/copy"));
         let mover = Mover::new(Options { window_bytes: 6 << 20, ..options() }, Arc::new(Nobody));
         tokio::select! {
             copied = mover.copy(&job) => Some(copied),
             () = async {
-                // As a killed run leaves it.
+                // The state that a killed run leaves.
                 while given(&replicas).get(1).is_none_or(|bytes| *bytes < 20 << 20) {
                     tokio::task::yield_now().await;
                 }

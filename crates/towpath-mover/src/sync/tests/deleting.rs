@@ -1,4 +1,4 @@
-//! What must not go, whatever the source looks like when it is looked at once more.
+//! Entries that must not be deleted, whatever the source lists in the second pass.
 
 use super::{folding::Folding, foreign::Foreign, *};
 
@@ -45,7 +45,7 @@ async fn what_a_destination_lists_under_another_name_does_not_go() {
     assert_eq!(tree(&kept, "/theirs").await, Tree::from([("/d".into(), None), ("/d/a".into(), Some(3))]));
 }
 
-/// Listings of other servers leave out such a name: the source may have it.
+/// Listings of other servers omit such a name, so the source may have it.
 #[tokio::test]
 async fn what_cannot_be_deleted_is_missed_and_keeps_nothing_else() {
     let (inner, to) = (memory(), memory());
@@ -70,7 +70,7 @@ async fn what_cannot_be_deleted_is_missed_and_keeps_nothing_else() {
     assert_eq!(tree(&to, "/theirs").await.into_keys().collect::<Vec<_>>(), ["/a", "/a\\nb"]);
 }
 
-/// A file that came meanwhile is no reason to keep anything.
+/// A file that appeared in the meantime does not prevent deletions.
 #[tokio::test]
 async fn what_is_new_at_the_source_is_copied_before_it_ends() {
     let (from, to) = (memory(), memory());

@@ -1,4 +1,4 @@
-//! A place where names that differ in case are one.
+//! A store with case-insensitive names.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use towpath_store::{
 
 use super::*;
 
-/// Files in memory, under names in small letters.
+/// Files in memory under lowercase names.
 #[derive(Debug)]
 pub(super) struct Folding(pub(super) Arc<dyn Store>);
 

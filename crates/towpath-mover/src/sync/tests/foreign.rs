@@ -13,7 +13,7 @@ use super::*;
 #[derive(Debug)]
 pub(super) struct Foreign {
     pub(super) inner: Arc<dyn Store>,
-    /// An entry that it lists but does not find on request.
+    /// An entry that is listed but not found on request.
     pub(super) unfound: Option<&'static str>,
 }
 

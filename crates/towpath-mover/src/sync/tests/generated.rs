@@ -1,4 +1,4 @@
-//! A tree as large as one likes that takes no memory, and a place where all files become one.
+//! A store with a generated tree of any size that takes no memory, and with one file behind all paths.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use towpath_store::{
 
 use super::*;
 
-/// `/` holds directories, each of them files; the contents of all are that of one.
+/// `/` contains directories, each of which contains files; all files have the same content.
 #[derive(Debug)]
 pub(super) struct Generated {
     pub(super) directories: usize,
@@ -19,7 +19,7 @@ pub(super) struct Generated {
     /// A directory whose listing takes longer than those of others.
     pub(super) slow: Option<&'static str>,
     inner: Arc<dyn Store>,
-    /// How many clones of the `Arc` of this store there were at once, at most: each job in memory has some.
+    /// Maximum number of concurrent clones of this store's `Arc`: each job in memory has some.
     pub(super) clones: AtomicU64,
     /// Entries that have been listed.
     pub(super) listed: Arc<AtomicU64>,
@@ -48,7 +48,7 @@ impl Generated {
         })
     }
 
-    /// Where all of them are.
+    /// Returns the path of the one file.
     fn one(&self) -> StorePath {
         StorePath::parse(b"/one").unwrap()
     }

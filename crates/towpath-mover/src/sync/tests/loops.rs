@@ -1,4 +1,4 @@
-//! Links that lead upwards, and one tree under two names.
+//! Links that lead to a parent directory, and trees reachable under two names.
 
 use std::{os::unix::fs::symlink, path::Path};
 
@@ -10,19 +10,19 @@ use towpath_store::{
 use towpath_testkit::fault::{FaultStore, Faults};
 
 use super::{foreign::Foreign, *};
-use crate::{Unlisted, clash};
+use crate::{Unlisted, overlap};
 
 fn local(root: &Path) -> Arc<dyn Store> {
     Arc::new(LocalStore::open(root, LocalOptions::default()).unwrap())
 }
 
-/// A place behind a server of that name.
+/// Returns a place on a server named `host`.
 fn behind(host: &str, store: &Arc<dyn Store>, path: &str) -> Place {
     let path = StorePath::parse(path.as_bytes()).unwrap();
     Place::remote(Arc::clone(store), Caller::local(), path, (host.into(), 1094), &format!("http://{host}"))
 }
 
-/// A file, a link to its directory, and a link upwards in a directory below.
+/// Creates a file, a link to its directory, and a link to a parent directory in a subdirectory.
 async fn looping(root: &Path) -> Arc<dyn Store> {
     let store = local(root);
     for name in ["/a", "/s/b"] {
@@ -33,7 +33,7 @@ async fn looping(root: &Path) -> Arc<dyn Store> {
     store
 }
 
-/// Copies all of `from` to an empty destination; returns its content and the failures, by name.
+/// Copies all of `from` to an empty destination; returns its content and the failures by name.
 async fn copied(from: &Arc<dyn Store>) -> (Tree, Vec<(String, Fault)>) {
     let to = memory();
     let (ends, trees) = (Job::new(behind("127.0.0.1", from, "/"), place(&to, "/t")), Trees::default());
@@ -85,7 +85,7 @@ async fn two_links_upwards_end_a_listing() {
     assert!(listed.len() <= 4, "{listed:?}");
 }
 
-/// As a hierarchy of OME-Zarr: each level looks like the one above.
+/// Like a hierarchy of OME-Zarr, in which each level looks like its parent.
 #[tokio::test]
 async fn a_tree_that_repeats_itself_is_copied_whole() {
     let from = memory();
@@ -101,7 +101,7 @@ fn deleting() -> SyncOptions {
     SyncOptions { compare: Compare::Size, delete: true, ..SyncOptions::default() }
 }
 
-/// What both passes of `both` say, and do.
+/// Runs both passes of `both` and returns their faults.
 async fn refused(both: Result<Arc<Sync>>) -> Vec<Fault> {
     let both = match both {
         Ok(both) => both,
@@ -135,7 +135,7 @@ async fn a_source_in_its_destination_under_another_host_name_stays() {
     assert!(tree(&own, "/p").await.keys().all(|name| !name.contains("marker")), "markers are removed");
 }
 
-/// The server reports no ids, and exports the target of the link.
+/// The server reports no ids and also exports the target of the link.
 #[tokio::test]
 async fn a_source_that_a_link_leads_to_stays() {
     let root = tempfile::tempdir().unwrap();
@@ -159,12 +159,13 @@ async fn nothing_is_deleted_while_the_source_does_not_answer() {
     from.fail("stat", 0, Fault::Unavailable);
     let from: Arc<dyn Store> = Arc::new(from);
     let ends = Job::new(behind("127.0.0.1", &from, "/ours"), place(&to, "/theirs"));
-    let error = clash::refuse_by_marker(&ends, &clash::Ends::default()).await.unwrap_err();
+    let error = overlap::refuse_by_marker(&ends, &overlap::EndIds::default()).await.unwrap_err();
     assert_eq!((error.fault(), error.path().map(ToString::to_string)), (Fault::Unavailable, Some("/ours".into())));
     assert_eq!(tree(&to, "/theirs").await.into_keys().collect::<Vec<_>>(), ["/extra"], "the marker is removed");
 }
 
-/// The destination shows more of the file system than the source, and is about to delete what the source lies in.
+/// The destination exports more of the file system than the source, and is about to delete the source's parent
+/// directory.
 #[tokio::test]
 async fn an_extra_that_holds_the_source_stays() {
     let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The bytes of a journal. All numbers are little-endian; `docs/reference/journal.md` has the table.
+//! The binary format of journals, little-endian; `docs/journal.md` has the table.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -6,23 +6,23 @@ use towpath_proto::checksum::{Algorithm, Extent, Hasher};
 
 use crate::ResumeKey;
 
-/// The beginning of every journal; another format has another one.
+/// Magic number of this format version.
 const MAGIC: [u8; 8] = *b"TPJRNL01";
 
 pub(super) const HEADER_BYTES: usize = 64;
 pub(super) const RECORD_BYTES: usize = 24;
 
-/// Which upload a journal is of.
+/// The header: identifies the upload of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::local) struct Header {
     pub(in crate::local) key: ResumeKey,
-    /// The size that the file will have.
+    /// Announced size of the file.
     pub(in crate::local) size: u64,
-    /// The blocks into which the file is cut. A record lies in one.
+    /// Length of a block. A record does not cross blocks.
     pub(super) block_bytes: u32,
 }
 
-/// Bytes of the file that were written.
+/// A written range of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::local) struct Record {
     pub(in crate::local) offset: u64,
@@ -38,7 +38,7 @@ impl Header {
         bytes
     }
 
-    /// None unless it is the header of a journal in this format, and undamaged.
+    /// Decodes a header; `None` if it is damaged or of another format.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = unseal(bytes)?;
         if take(&mut rest)? != MAGIC {
@@ -51,14 +51,14 @@ impl Header {
 }
 
 impl Record {
-    /// The record of a written extent; none if it has no CRC32C or is too long for one.
+    /// Creates the record of a written extent; `None` if it has no CRC32C or is too long.
     pub(super) fn of(extent: &Extent) -> Option<Self> {
         let crc32c = extent.digests().get(Algorithm::Crc32c)?.to_integer();
         let (length, crc32c) = (u32::try_from(extent.bytes()).ok()?, u32::try_from(crc32c).ok()?);
         Some(Self { offset: extent.offset(), length, crc32c })
     }
 
-    /// The first offset after it.
+    /// Returns the end offset.
     pub(in crate::local) fn end(&self) -> u64 {
         self.offset.saturating_add(self.length.into())
     }
@@ -71,7 +71,7 @@ impl Record {
         bytes
     }
 
-    /// None unless it is whole, the record number `sequence`, and inside a block of the file.
+    /// Decodes a record; `None` unless it is intact, has the number `sequence`, and is within one block of the file.
     fn decode(bytes: &[u8], sequence: u32, header: &Header) -> Option<Self> {
         let mut rest = unseal(bytes)?;
         let offset = u64::from_le_bytes(take(&mut rest)?);
@@ -97,7 +97,7 @@ pub(in crate::local) fn read(journal: &[u8], key: ResumeKey, size: u64) -> Vec<R
     latest.into_values().collect()
 }
 
-/// Puts `fields` one after the other, and at the end the CRC32C of all before it.
+/// Concatenates `fields`, followed by their CRC32C.
 fn seal(bytes: &mut [u8], fields: &[&[u8]]) {
     let content = fields.concat();
     let Some((body, crc)) = bytes.split_last_chunk_mut::<4>() else { return };
@@ -105,14 +105,14 @@ fn seal(bytes: &mut [u8], fields: &[&[u8]]) {
     *crc = crc32c(body).to_le_bytes();
 }
 
-/// What stands before the CRC32C at the end, if that is right.
+/// Returns the bytes before the final CRC32C, if it matches.
 fn unseal(bytes: &[u8]) -> Option<&[u8]> {
     let (body, crc) = bytes.split_last_chunk()?;
     (crc32c(body).to_le_bytes() == *crc).then_some(body)
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {
-    // It has 32 bits.
+    // A CRC32C has 32 bits.
     Hasher::digest_of(Algorithm::Crc32c, bytes).to_integer() as u32
 }
 
@@ -144,7 +144,7 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The example of docs/reference/journal.md.
+    /// The example in docs/journal.md.
     #[test]
     fn the_bytes_are_those_of_the_document() {
         let extent = Extent::of(Algorithms::DEFAULT, 1 << 20, b"123456789").unwrap();

@@ -1,4 +1,4 @@
-//! One staged file, and the journal of one with a key.
+//! A staging file, and the journal of a resumable one.
 
 use std::{
     ffi::OsStr,
@@ -26,32 +26,33 @@ use crate::{
     sys::random,
 };
 
-/// Names are random 64-bit numbers: a second attempt is needed only if a cleaner of another process was quicker.
+/// Names are random 64-bit numbers: a second attempt is needed only if a cleanup of another process locked the file
+/// first.
 const ATTEMPTS: usize = 8;
 
-/// An invisible file of an upload. Dropping it removes it, unless it was published, or is resumable and not empty.
+/// The invisible file of an upload. Dropping it removes it, unless it was published, or is resumable and not empty.
 #[derive(Debug)]
 pub(in crate::local) struct Staged {
     area: Arc<Area>,
     name: String,
     file: Arc<File>,
     has_journal: bool,
-    /// It is to stay when it is dropped.
+    /// Whether it is kept when it is dropped.
     is_kept: AtomicBool,
     is_published: AtomicBool,
 }
 
-/// The staged file of a key.
+/// The result of opening the staging file of a key.
 pub(super) enum Found {
     Staged(Staged),
-    /// Somebody is writing it.
+    /// Another upload is writing it.
     InUse,
-    /// The file system has no locks, so a running upload cannot be detected.
+    /// The file system does not support locks, so a running upload cannot be detected.
     Unlockable,
 }
 
 impl Staged {
-    /// A new file in `area`.
+    /// Creates a new file in `area`.
     pub(super) fn create(area: &Arc<Area>) -> rustix::io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mut last = Errno::EXIST;
@@ -66,13 +67,13 @@ impl Staged {
                 Err(errno) => return Err(errno),
             };
             match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                // A cleaner has it: it takes the new file for a stale one.
+                // A concurrent cleanup has locked the new file, which it takes for a stale one.
                 Err(errno @ Errno::WOULDBLOCK) => {
                     last = errno;
                     continue;
                 }
-                // A file system without locks: cleaners cannot lock either, and leave it.
-                Err(errno) => tracing::debug!(%errno, "the staging directory has no locks"),
+                // Without locks, cleanups cannot lock either and keep the file.
+                Err(errno) => tracing::debug!(%errno, "the staging directory does not support locks"),
                 Ok(()) => {}
             }
             if fs::fstat(&file)?.st_nlink > 0 {
@@ -82,7 +83,7 @@ impl Staged {
         Err(last)
     }
 
-    /// The file that the last upload with `key` left in `area`, or a new one.
+    /// Opens the file that the last upload with `key` left in `area`, or creates one.
     pub(super) fn take_up(area: &Arc<Area>, key: ResumeKey) -> rustix::io::Result<Found> {
         let name = format!("{RESUME_PREFIX}{key}");
         for _ in 0..ATTEMPTS {
@@ -91,14 +92,14 @@ impl Staged {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => return Ok(Found::InUse),
                 Err(errno) => {
-                    tracing::debug!(%errno, "the staging directory has no locks: no upload can be taken up again");
+                    tracing::debug!(%errno, "the staging directory does not support locks: uploads cannot be resumed");
                     return Ok(Found::Unlockable);
                 }
             }
-            // Who had the lock before may have published or removed it.
+            // The previous holder of the lock may have published or removed it.
             let is_there = match fs::statat(&area.directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(status) if status.st_ino != fs::fstat(&file)?.st_ino => false,
-                // It has been published where a rename is a new link, and the old name was left.
+                // It was published by a hard link (where rename is not available), and the old name was left.
                 Ok(status) if status.st_nlink > 1 => {
                     fs::unlinkat(&area.directory, &name, AtFlags::empty())?;
                     false
@@ -116,7 +117,7 @@ impl Staged {
         Err(Errno::EXIST)
     }
 
-    /// The file `name`, which is open and locked.
+    /// Wraps the file `name`, which is open and locked.
     fn new(area: &Arc<Area>, name: String, file: File, has_key: bool) -> Self {
         Self {
             area: Arc::clone(area),
@@ -128,15 +129,16 @@ impl Staged {
         }
     }
 
-    /// Gives it to a group, if one is named.
+    /// Sets the group of the file, if given.
     pub(super) fn set_group(&self, group: Option<Gid>) -> Result<()> {
         if group.is_none() {
             return Ok(());
         }
         match fs::fchown(&*self.file, None, group) {
-            // Only members may give a file to a group, though a file made in the directory would have got it.
+            // Only members of a group may assign it, although a file created directly in the directory would have got
+            // it.
             Err(Errno::PERM) => {
-                tracing::debug!("the file keeps the group of this process");
+                tracing::debug!("cannot set the group of a file; it keeps that of this process");
                 Ok(())
             }
             outcome => outcome.doing("setting the group"),
@@ -150,12 +152,12 @@ impl Staged {
         stale::bound(&self.area.directory, prefix)
     }
 
-    /// The file itself.
+    /// Returns the file.
     pub(in crate::local) fn file(&self) -> &Arc<File> {
         &self.file
     }
 
-    /// Its journal, if there is one.
+    /// Opens its journal, if there is one.
     pub(in crate::local) fn journal(&self) -> rustix::io::Result<Option<File>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match fs::openat(&self.area.directory, self.beside(JOURNAL_SUFFIX), flags, Mode::empty()) {
@@ -165,7 +167,7 @@ impl Staged {
         }
     }
 
-    /// Puts a journal with `content` in the place of the one that there is, in one step.
+    /// Replaces the journal atomically by one with `content`.
     pub(in crate::local) fn replace_journal(&self, content: &[u8]) -> rustix::io::Result<File> {
         let (new, name) = (self.beside(NEW_JOURNAL_SUFFIX), self.beside(JOURNAL_SUFFIX));
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -179,12 +181,12 @@ impl Staged {
         format!("{}{suffix}", self.name)
     }
 
-    /// It shall not stay when it is dropped, though it has a key.
+    /// Discards the file when it is dropped, even if it has a key.
     pub(in crate::local) fn discard(&self) {
         self.is_kept.store(false, Ordering::Relaxed);
     }
 
-    /// Gives it its name. If that fails it is still staged.
+    /// Renames the file to its target. If that fails, it stays a staging file.
     pub(in crate::local) fn publish(&self, target: &Parent<'_>, overwrite: Overwrite) -> Result<()> {
         let (area, name) = (&self.area.directory, self.name.as_str());
         let outcome = match overwrite {
@@ -196,12 +198,12 @@ impl Staged {
         };
         outcome.map_err(|errno| errno::across_devices(errno, "making the file visible"))?;
         self.is_published.store(true, Ordering::Relaxed);
-        // Not before: a crash between the two would cost all that is proven.
+        // Only now: a crash before the rename would otherwise lose all verified data.
         self.remove_journal();
         Ok(())
     }
 
-    /// Whether it has its name.
+    /// Returns whether it was renamed to its target.
     pub(in crate::local) fn is_published(&self) -> bool {
         self.is_published.load(Ordering::Relaxed)
     }
@@ -213,7 +215,7 @@ impl Staged {
         for suffix in [JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX] {
             match fs::unlinkat(&self.area.directory, self.beside(suffix), AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
-                Err(errno) => tracing::warn!(name = %self.name, %errno, "the journal of an upload is not removed"),
+                Err(errno) => tracing::warn!(name = %self.name, %errno, "cannot remove the journal of an upload"),
             }
         }
     }
@@ -225,7 +227,8 @@ impl Staged {
     }
 }
 
-/// Opens the staged file `name` of a key, or makes it; whether it can be written. One that a commit has given a mode, before it was killed, may not be.
+/// Opens or creates the staging file `name` of a key; returns whether it is writable. It may not be if a commit had set
+/// its mode before it was interrupted.
 fn open_or_create(area: &OwnedFd, name: &str) -> rustix::io::Result<(File, bool)> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match fs::openat(area, name, flags | OFlags::RDWR | OFlags::CREATE, Mode::from_raw_mode(0o666)) {
@@ -240,18 +243,18 @@ impl Drop for Staged {
             return;
         }
         if self.stays() {
-            // Closing it is not enough: a process that is just being started has a copy of the descriptor for a moment.
+            // Closing it is not sufficient: a process that is being started briefly holds a copy of the descriptor.
             if let Err(errno) = fs::flock(&*self.file, FlockOperation::Unlock) {
-                tracing::warn!(name = %self.name, %errno, "an upload is not unlocked");
+                tracing::warn!(name = %self.name, %errno, "cannot unlock an upload");
             }
             return;
         }
         self.remove_journal();
         if let Err(errno) = fs::unlinkat(&self.area.directory, &self.name, AtFlags::empty()) {
-            tracing::warn!(name = %self.name, %errno, "an abandoned upload is not removed");
+            tracing::warn!(name = %self.name, %errno, "cannot remove an abandoned upload");
         }
-        // The name goes at once, on this thread: nothing is left when the handle is. Giving back the blocks of a large file takes longer;
-        // that happens when it is closed.
+        // The name is removed on this thread, so that nothing is left when the handle is dropped. Freeing the blocks of
+        // a large file takes longer and happens when the file is closed.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let file = Arc::clone(&self.file);
             runtime.spawn_blocking(move || drop(file));
@@ -259,7 +262,7 @@ impl Drop for Staged {
     }
 }
 
-/// As `renameat2(RENAME_NOREPLACE)`; of files also where the file system does not know it (NFS).
+/// Like `renameat2(RENAME_NOREPLACE)`; for files also on file systems that do not support it (NFS).
 pub(in crate::local) fn rename_without_replacing(
     from: &OwnedFd,
     name: &OsStr,
@@ -268,13 +271,13 @@ pub(in crate::local) fn rename_without_replacing(
     match fs::renameat_with(from, name, &target.directory, target.name, RenameFlags::NOREPLACE) {
         Err(errno @ Errno::INVAL) => match fs::linkat(from, name, &target.directory, target.name, AtFlags::empty()) {
             Ok(()) => {
-                // The new name is visible: to fail now would be a lie.
+                // The new name is already visible, so this cannot be reported as a failure.
                 if let Err(errno) = fs::unlinkat(from, name, AtFlags::empty()) {
-                    tracing::warn!(name = %name.display(), %errno, "a file that was renamed keeps its old name too");
+                    tracing::warn!(name = %name.display(), %errno, "cannot remove the old name of a renamed file");
                 }
                 Ok(())
             }
-            // A directory: the first answer was about something else (it was to be moved into itself).
+            // For a directory the first error is the relevant one (such as moving it into itself).
             Err(Errno::PERM) => Err(errno),
             Err(other) => Err(other),
         },

@@ -17,7 +17,7 @@ use crate::{
     sys::clock,
 };
 
-/// Removes the files in `area` that no process has locked; those of uploads with a key only if nothing was written for as long as `kept`.
+/// Removes the unlocked files in `area`; those of resumable uploads only if they were not written to for `kept`.
 pub(super) fn remove_stale(area: &OwnedFd, kept: Duration) -> Result<()> {
     each(area, |name| {
         let is_of_key = name.starts_with(RESUME_PREFIX.as_bytes()) && owner_of_journal(name).is_none();
@@ -26,7 +26,7 @@ pub(super) fn remove_stale(area: &OwnedFd, kept: Duration) -> Result<()> {
         }
         Ok(())
     })?;
-    // Then the journals of those, and what a crash left of others.
+    // Then their journals, and orphaned journals.
     each(area, |name| {
         let Some(owner) = owner_of_journal(name) else { return Ok(()) };
         if status(area, owner).is_none() && has_rested(area, name, kept) {
@@ -36,16 +36,16 @@ pub(super) fn remove_stale(area: &OwnedFd, kept: Duration) -> Result<()> {
     })
 }
 
-/// The most uploads that one user's breaking off may leave in an area.
+/// Maximum number of interrupted uploads that one user may leave in an area.
 const MAX_LEFT: usize = 64;
 
-/// The share of the file system that they may take together.
+/// Divisor of the file system's size that limits their total size.
 const LARGEST_SHARE: u64 = 10;
 
 /// Leftovers written to within this time are kept: the upload may be about to resume.
 const SPARED: Duration = Duration::from_secs(6 * 3600);
 
-/// What an upload with a key left.
+/// The leftovers of a resumable upload.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct LeftOver {
     written_ns: i64,
@@ -80,8 +80,8 @@ pub(super) fn bound(area: &OwnedFd, prefix: &str) -> Result<()> {
     Ok(())
 }
 
-/// Those of `left` that must go so that there are at most [`MAX_LEFT`], of at most `most_bytes`: the oldest, and none that were written since
-/// `spared_ns`.
+/// Returns the entries of `left` to remove so that at most [`MOST_LEFT`] with at most `most_bytes` remain: the oldest,
+/// except those written since `spared_ns`.
 fn too_many(mut left: Vec<LeftOver>, most_bytes: u64, spared_ns: i64) -> Vec<LeftOver> {
     left.sort();
     let (mut number, mut bytes) = (left.len(), left.iter().map(|one| one.bytes).sum::<u64>());
@@ -104,7 +104,7 @@ fn each(area: &OwnedFd, mut job: impl FnMut(&[u8]) -> Result<()>) -> Result<()> 
     Ok(())
 }
 
-/// The name of the staged file whose journal, or next journal, is called `name`; none if that is no journal.
+/// Returns the staging file of the journal, or replacement journal, `name`; `None` if that is not a journal.
 fn owner_of_journal(name: &[u8]) -> Option<&[u8]> {
     let owner = [JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX].iter().find_map(|suffix| name.strip_suffix(suffix.as_bytes()))?;
     owner.starts_with(RESUME_PREFIX.as_bytes()).then_some(owner)
@@ -121,7 +121,7 @@ fn written(area: &OwnedFd, name: &[u8]) -> Option<fs::Stat> {
     status(area, &journal).or_else(|| status(area, name))
 }
 
-/// Whether nothing was written to `name` for so long.
+/// Returns whether nothing was written to `name` for `duration`.
 fn has_rested(area: &OwnedFd, name: &[u8], duration: Duration) -> bool {
     let Some(written) = written(area, name) else { return false };
     let rested_ns = clock::unix_ns().saturating_sub(inode::mtime_ns(&written));
@@ -135,12 +135,12 @@ fn remove_if_stale(area: &OwnedFd, name: &[u8]) -> Result<()> {
         return Ok(());
     }
     if remove(area, name)? {
-        tracing::info!(name = %name.escape_ascii(), "removed an upload that was never finished");
+        tracing::info!(name = %name.escape_ascii(), "removed an unfinished upload");
     }
     Ok(())
 }
 
-/// Whether it was there.
+/// Removes a file; returns whether it existed.
 fn remove(area: &OwnedFd, name: &[u8]) -> Result<bool> {
     match fs::unlinkat(area, OsStr::from_bytes(name), AtFlags::empty()) {
         Ok(()) => Ok(true),

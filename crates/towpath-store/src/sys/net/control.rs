@@ -1,4 +1,4 @@
-//! The congestion control of connections over long paths.
+//! Selection of the congestion control for connections over long paths.
 //!
 //! The default algorithm, mostly CUBIC (RFC 9438), fills a path and shares it fairly. But it treats every loss as
 //! congestion: at 90 ms and 2 % loss it reaches 1 Mbit/s of 100. BBR (draft-ietf-ccwg-bbr) uses the delivery rate
@@ -12,21 +12,21 @@ use towpath_proto::tcp::{Control, QUEUE, TcpInfo};
 
 use super::info::{set_control, tcp_info};
 
-/// From this round trip on a path is long.
+/// Minimum round trip of a long path.
 const LONG: Duration = Duration::from_millis(10);
 
-/// How often to look, in round trips, and bounds of that.
+/// Sampling interval in round trips, and its bounds.
 const LOOK: u32 = 2;
 const MIN_LOOK: Duration = Duration::from_millis(100);
 const MAX_LOOK: Duration = Duration::from_secs(1);
 
-/// A connection that sends nothing is looked at ever more seldom, down to this.
+/// Maximum sampling interval of an idle connection, which increases gradually.
 const IDLE_LOOK: Duration = Duration::from_secs(4);
 
-/// What CUBIC makes of its window at a loss (RFC 9438, section 4.6).
+/// Factor by which CUBIC reduces its window at a loss (RFC 9438, section 4.6).
 const CUBIC_BETA: f64 = 0.7;
 
-/// A window below this says little about a queue, in bytes.
+/// Minimum window in bytes from which a queue can be inferred.
 const SMALL_WINDOW: f64 = 16384.0;
 
 /// Monitors `socket` and switches it to BBR once its losses are not caused by congestion. Returns then, and
@@ -41,8 +41,8 @@ pub async fn suit_to_path(socket: impl AsRawFd) {
         pause = if now.sent > before.sent { usual } else { (pause * 2).clamp(usual, IDLE_LOOK) };
         if lost_without_queue(&before, &now) {
             match set_control(&socket, Control::Bbr) {
-                Ok(()) => tracing::debug!(?now, "losses without a queue: BBR from now on"),
-                Err(error) => tracing::debug!(%error, "losses without a queue, but no BBR"),
+                Ok(()) => tracing::debug!(?now, "losses without a queue: switched to BBR"),
+                Err(error) => tracing::debug!(%error, "losses without a queue, but cannot switch to BBR"),
             }
             return;
         }
@@ -50,7 +50,8 @@ pub async fn suit_to_path(socket: impl AsRawFd) {
     }
 }
 
-/// Whether segments were lost on a long path between two looks, and nothing waited on it, neither at the looks nor when they were lost.
+/// Returns whether segments were lost on a long path between two samples without a queue, both at the samples and at
+/// the loss.
 fn lost_without_queue(before: &TcpInfo, now: &TcpInfo) -> bool {
     let waits = before.has_queue() || now.has_queue() || waited(before, now);
     now.resent > before.resent && now.min_rtt >= LONG && !waits
@@ -71,7 +72,7 @@ mod tests {
 
     const RATE: u64 = 10_000_000;
 
-    /// At 10 MB/s over 100 ms: the path holds 1 MB.
+    /// A sample at 10 MB/s over 100 ms, where the bandwidth-delay product is 1 MB.
     fn look(rtt_ms: u64, resent: u64, window: u64) -> TcpInfo {
         let [min_rtt, rtt] = [100, rtt_ms].map(Duration::from_millis);
         TcpInfo {

@@ -1,4 +1,4 @@
-//! What the kernel knows of a TCP connection: `TCP_INFO` of tcp(7), laid out as in `linux/tcp.h`.
+//! Kernel statistics of a TCP connection: `TCP_INFO` of tcp(7), laid out as in `linux/tcp.h`.
 
 #![allow(unsafe_code, reason = "getsockopt has no safe form for this option")]
 
@@ -6,16 +6,16 @@ use std::{fs, io, mem::size_of, os::fd::AsRawFd, sync::OnceLock, time::Duration}
 
 use towpath_proto::tcp::{Control, TcpInfo};
 
-/// Bytes of `struct tcp_info` that are read here; older kernels fill in less, and the rest stays zero.
+/// Number of bytes of `struct tcp_info` that are read; older kernels fill in fewer, and the rest stays zero.
 const INFO_BYTES: usize = 232;
 
-/// Bytes of the name of a congestion control, at most (`TCP_CA_NAME_MAX`).
+/// Maximum length of the name of a congestion control in bytes (`TCP_CA_NAME_MAX`).
 const CONTROL_BYTES: usize = 16;
 
-/// Asks the kernel about the connection `socket`.
+/// Returns the kernel's statistics of the connection `socket`.
 ///
 /// # Errors
-/// The system's: it is no TCP socket.
+/// Errors of the system: it is not a TCP socket.
 pub fn tcp_info(socket: &impl AsRawFd) -> io::Result<TcpInfo> {
     let bytes: [u8; INFO_BYTES] = option(socket, libc::TCP_INFO)?;
     let name: [u8; CONTROL_BYTES] = option(socket, libc::TCP_CONGESTION)?;
@@ -25,20 +25,21 @@ pub fn tcp_info(socket: &impl AsRawFd) -> io::Result<TcpInfo> {
     Ok(TcpInfo { control, most_send_buffer, most_receive_buffer, ..from_bytes(&bytes) })
 }
 
-/// How often in a row the kernel has sent the oldest bytes again that are not acknowledged, each time after twice the wait: it begins with a round trip
-/// and at least a fifth of a second. It is the other end's kernel that acknowledges, whatever its program does.
+/// Returns how many times in a row the kernel has retransmitted the oldest unacknowledged bytes. The wait doubles each
+/// time, starting with a round trip and at least 200 ms. Acknowledgements are sent by the peer's kernel, independent of
+/// its program.
 ///
 /// # Errors
-/// The system's: it is no TCP socket.
+/// Errors of the system: it is not a TCP socket.
 pub fn vain_resends(socket: &impl AsRawFd) -> io::Result<u8> {
     let [.., resends] = option::<3>(socket, libc::TCP_INFO)?;
     Ok(resends)
 }
 
-/// Gives the connection `socket` another congestion control.
+/// Sets the congestion control of the connection `socket`.
 ///
 /// # Errors
-/// The system's: it has none of that name, or does not permit it (`net.ipv4.tcp_allowed_congestion_control`).
+/// Errors of the system: it is not available, or not permitted (`net.ipv4.tcp_allowed_congestion_control`).
 pub(super) fn set_control(socket: &impl AsRawFd, control: Control) -> io::Result<()> {
     let name = control.name();
     let (from, length) = (name.as_ptr().cast(), name.len() as libc::socklen_t);
@@ -52,7 +53,8 @@ fn option<const N: usize>(socket: &impl AsRawFd, name: libc::c_int) -> io::Resul
     let mut bytes = [0_u8; N];
     let mut length = size_of::<[u8; N]>() as libc::socklen_t;
     let to = bytes.as_mut_ptr().cast();
-    // SAFETY: the kernel writes at most `length` bytes to `bytes`, which lives throughout the call, and then how many it wrote to `length`.
+    // SAFETY: the kernel writes at most `length` bytes to `bytes`, which lives throughout the call, and then how many
+    // it wrote to `length`.
     let outcome = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, name, to, &raw mut length) };
     if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(bytes) }
 }
@@ -72,7 +74,7 @@ fn from_bytes(bytes: &[u8; INFO_BYTES]) -> TcpInfo {
     let word = |at: usize| u64::from(u32::from_ne_bytes(field(bytes, at)));
     let long = |at: usize| u64::from_ne_bytes(field(bytes, at));
     let micros = Duration::from_micros;
-    // A round trip that has not been measured yet is all ones.
+    // An unmeasured round trip is all ones.
     let min_rtt = Some(word(148)).filter(|micros| *micros != u64::from(u32::MAX));
     let (threshold, window) = (word(76), word(80));
     TcpInfo {
@@ -90,7 +92,7 @@ fn from_bytes(bytes: &[u8; INFO_BYTES]) -> TcpInfo {
         busy: micros(long(168)),
         limited_by_peer: micros(long(176)),
         limited_by_buffer: micros(long(184)),
-        // BBR sets the threshold when its startup ends, too.
+        // BBR sets the threshold at the end of its startup too.
         is_in_slow_start: window < threshold,
         is_starved: word(144) == 0 && word(24) < window,
         ..TcpInfo::default()

@@ -1,4 +1,4 @@
-//! Names of hosts, looked up on threads of their own.
+//! Resolution of host names on separate threads.
 //!
 //! The system's resolver blocks, possibly for the whole configured timeout if no name server answers. On the threads
 //! of the disk pool, an unresponsive name server would stop reads. Each lookup therefore has a thread of its own;
@@ -18,13 +18,14 @@ use tokio::{
     time::timeout,
 };
 
-/// Lookups at once by [`super::resolve`]: twice as many as third-party copies by default, so that their origins leave threads to others.
+/// Maximum number of concurrent lookups by [`super::resolve`]: twice the default number of third-party copies, so that
+/// their origins cannot occupy all threads.
 const THREADS: usize = 64;
 
 /// Timeout of a lookup. The system's resolver waits five seconds for each of its servers, twice.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// The resolver for names that the user or the operator of this program chose.
+/// The resolver for names that the user or operator of this program configured.
 pub(super) static OWN: LazyLock<Resolver> = LazyLock::new(|| Resolver::new(THREADS));
 
 /// Resolves names with a limited number of concurrent lookups.
@@ -34,16 +35,16 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// Returns a resolver with at most `threads` lookups at once.
+    /// Creates a resolver with at most `threads` concurrent lookups.
     #[must_use]
     pub fn new(threads: usize) -> Self {
         Self { threads: Arc::new(Semaphore::new(threads)) }
     }
 
-    /// Returns the addresses of a host name. An address as text costs no lookup.
+    /// Returns the addresses of a host name. A literal address needs no lookup.
     ///
     /// # Errors
-    /// The system resolver's; `TimedOut` if it has no answer within ten seconds, or no thread was free.
+    /// Errors of the system's resolver; `TimedOut` if it does not respond within ten seconds, or no thread was free.
     pub async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
@@ -55,7 +56,7 @@ impl Resolver {
     /// Returns the name of an address.
     ///
     /// # Errors
-    /// As [`Self::resolve`].
+    /// Like [`Self::resolve`].
     pub async fn name_of(&self, address: IpAddr) -> io::Result<String> {
         self.look_up(move || dns_lookup::lookup_addr(&address)).await
     }
