@@ -212,7 +212,7 @@ fn a_directory_stays_where_the_source_leads_nowhere() {
     for line in ["sync --delete s t", "sync s t"] {
         let outcome = directory.run(line);
         assert_ne!(outcome.code, Some(0), "{outcome:?}");
-        assert!(outcome.stderr.contains("a directory with this name stays"), "{outcome:?}");
+        assert!(outcome.stderr.contains("the directory with this name is kept"), "{outcome:?}");
         assert_eq!(directory.names("t"), ["d", "extra", "file"]);
         assert_eq!(directory.get("t/d/precious"), "precious");
     }
