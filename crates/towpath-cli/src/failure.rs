@@ -212,11 +212,8 @@ impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(error) = self;
         let (phrase, message) = (error.fault().phrase(), error.message());
-        match (error.origin(), error.path()) {
-            (Some(origin), Some(path)) => write!(f, "{origin}{path}: ")?,
-            (Some(object), None) => write!(f, "{object}: ")?,
-            (None, Some(path)) => write!(f, "{path}: ")?,
-            (None, None) => {}
+        if let Some(object) = error.object() {
+            write!(f, "{object}: ")?;
         }
         let code = error.code().map(|code| format!(" ({code})")).unwrap_or_default();
         // `opening: No such file or directory` and `it is a directory` say no more than the phrase.

@@ -55,7 +55,7 @@ async fn recompute(job: &Job, promised: &Digest) -> Result<Digest> {
     let found = to.store.digest(&to.caller, &to.path, promised.algorithm(), &|_| {}).await;
     let found = found.map_err(|error| {
         let message = format!("it arrived, but could not be compared: {}", error.message());
-        Error::new(error.fault(), message).blamed_on(error.blame()).at(&to.path)
+        error.with_message(message).at(&to.path)
     })?;
     if found == *promised {
         return Ok(found);

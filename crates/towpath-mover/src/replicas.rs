@@ -164,7 +164,7 @@ pub(crate) fn with_givers(job: &Job, error: Error) -> Error {
         return error;
     }
     let message = format!("{}: its parts came from {}", error.message(), givers.join(" and "));
-    Error::new(error.fault(), message).blamed_on(error.blame())
+    error.with_message(message)
 }
 
 /// Returns the error of an unsupported operation.

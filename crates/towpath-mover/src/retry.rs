@@ -110,11 +110,7 @@ impl CopyRetry {
             return error;
         }
         let message = format!("{}: this copy may have made it when its connection was lost", error.message());
-        let explained = Error::new(error.fault(), message).blamed_on(error.blame());
-        match error.path() {
-            Some(path) => explained.at(path),
-            None => explained,
-        }
+        error.with_message(message)
     }
 
     /// Returns the backoff after the loss of a connection.

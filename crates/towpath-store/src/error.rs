@@ -149,9 +149,13 @@ impl Error {
         self.0.code
     }
 
-    /// Returns the URL of the remote store up to the path, if known.
-    pub fn origin(&self) -> Option<&str> {
-        self.0.origin.as_deref()
+    /// Returns the URL or path of the object for messages, as far as it is known.
+    pub fn object(&self) -> Option<String> {
+        match (&self.0.origin, &self.0.path) {
+            (Some(origin), Some(path)) => Some(format!("{origin}{path}")),
+            (Some(origin), None) => Some(origin.clone()),
+            (None, path) => path.as_ref().map(ToString::to_string),
+        }
     }
 
     /// Returns the path of the failed call, if there is one.
@@ -183,11 +187,8 @@ fn usual_blame(fault: Fault) -> Blame {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.0.origin, &self.0.path) {
-            (Some(origin), Some(path)) => write!(f, "{origin}{path}: ")?,
-            (Some(origin), None) => write!(f, "{origin}: ")?,
-            (None, Some(path)) => write!(f, "{path}: ")?,
-            (None, None) => {}
+        if let Some(object) = self.object() {
+            write!(f, "{object}: ")?;
         }
         f.write_str(&self.0.message)?;
         self.0.code.map_or(Ok(()), |code| write!(f, " ({code})"))

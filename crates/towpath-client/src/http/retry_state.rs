@@ -126,7 +126,7 @@ impl RetryState {
             Failure::Redirect(next) => self.redirected(next),
             Failure::Lost(error) if !repeatable => {
                 let message = format!("{}; what was asked for may have been done", error.message());
-                Err(Error::new(error.fault(), message).blamed_on(error.blame()))
+                Err(error.with_message(message))
             }
             Failure::NotSent(error) if !known_good && self.place == self.origin => Err(error),
             Failure::NotSent(error) | Failure::Lost(error) => self.lost(error, now, chance),

@@ -166,7 +166,7 @@ impl RetryState {
             Failure::Lost(error) if !self.repeatable => {
                 let message =
                     format!("{} before the answer came: what was asked for may have been done", error.message());
-                Err(Error::new(error.fault(), message).blamed_on(Blame::Network))
+                Err(error.with_message(message).blamed_on(Blame::Network))
             }
             Failure::Lost(error) => self.lost(error, now, chance),
             Failure::NotSent(error) | Failure::EarlyLoss(error) if known_good || self.is_redirected() => {

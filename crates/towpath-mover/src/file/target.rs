@@ -78,7 +78,7 @@ pub(super) async fn explain_no_space(job: &Job, bytes: u64, error: Error) -> Err
         match to.store.space(&to.caller, &path).await {
             Ok(Space { free, .. }) if free < bytes => {
                 let message = format!("{}: {} bytes more are needed there", error.message(), bytes - free);
-                return Error::new(Fault::NoSpace, message).blamed_on(error.blame()).at(&to.path);
+                return error.with_message(message).at(&to.path);
             }
             Err(error) if error.fault() == Fault::NotFound => directory = path.parent(),
             _ => break,
