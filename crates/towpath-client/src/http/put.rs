@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderName, Method, StatusCode, header};
+use tokio::time::timeout;
 use towpath_proto::{
     checksum::{Agreement, Digests},
     http::digest::{write_digest, write_repr_digest},
@@ -16,6 +17,7 @@ use super::{
     answer::Answer, body_channel::BodyChannel, describe, payload::Payload, question::Question, refusal, stat,
     store::HttpStore,
 };
+use crate::dial::timed_out;
 
 /// Delays before each check for leftovers of an interrupted upload.
 const LOOKS: [Duration; 4] =
@@ -207,9 +209,13 @@ impl Put {
         Ok(metadata)
     }
 
-    /// Removes the new file.
+    /// Removes the new file. Waits for the response no longer than for that of an ordinary request: the error of the
+    /// upload is reported only afterwards.
     pub(super) async fn remove(&self) -> bool {
-        let removed = self.store.delete(&self.caller, &self.path, &self.store.place(&self.path)).await;
+        let place = self.store.place(&self.path);
+        let removal = self.store.delete(&self.caller, &self.path, &place);
+        let removed = timeout(self.store.site.options.stall, removal).await;
+        let removed = removed.unwrap_or_else(|_| Err(timed_out(place.root(), "the removal")));
         if let Err(error) = &removed {
             tracing::warn!(%error, path = %self.path, "what is left of a failed upload could not be removed");
         }

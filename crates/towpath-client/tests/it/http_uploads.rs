@@ -13,6 +13,7 @@ use towpath_store::{Caller, CreateOptions, Expectation, Fault, Overwrite, WriteH
 
 use crate::{
     peer::content,
+    script::HANG,
     web::{Asked, Reply, Web, error, hang_up, options, path, reply, serve_file, silence, store},
 };
 
@@ -317,6 +318,25 @@ async fn a_file_that_arrived_damaged_is_taken_away() {
         assert_eq!(error(file.commit(Expectation::default()).await).fault(), fault);
         assert_eq!(server.methods().last().unwrap(), "DELETE");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_file_that_cannot_be_taken_away_is_reported_all_the_same() {
+    let put = Mutex::new(false);
+    let server = Web::start(move |asked, _| match asked.method {
+        Method::PUT => {
+            *put.lock().unwrap() = true;
+            reply(201)
+        }
+        Method::HEAD if *put.lock().unwrap() => reply(200).with("etag", "\"v1\"").body("another length"),
+        Method::DELETE => silence(),
+        _ => reply(404),
+    });
+    let file = create(&server, CreateOptions::default()).await;
+    file.write(0, "content".into()).await.unwrap();
+    let committed = tokio::time::timeout(HANG, file.commit(Expectation::default())).await;
+    assert_eq!(error(committed.expect("the removal is waited for")).fault(), Fault::Truncated);
+    assert_eq!(server.methods().last().unwrap(), "DELETE");
 }
 
 /// A server without WebDAV whose PUT responds with `told`, and whose HEAD then with `found`.
