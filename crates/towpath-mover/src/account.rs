@@ -8,7 +8,7 @@
 //!    limited by the receiver's window, or limited by its own buffer ([`towpath_proto::tcp`]). The rest of the time it
 //!    was limited by its congestion window: slow start, loss, or bandwidth.
 //!
-//! The terms for users are defined in docs/verdict.md.
+//! The terms for users are defined in docs/concepts/verdict.md.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,6 +1,6 @@
 //! The verdict on a copy: a sentence about its main limit, and advice.
 //!
-//! The terms for users are defined in docs/verdict.md; a test compares its table with this module.
+//! The terms for users are defined in docs/concepts/verdict.md; a test compares its table with this module.
 
 use std::fmt;
 

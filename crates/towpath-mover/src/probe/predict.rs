@@ -56,7 +56,7 @@ const CLOSING_ROUND_TRIPS: u32 = 1;
 const REQUEST_BYTES: u64 = 512;
 
 /// CPU seconds per file of both ends, if not measured: 10,000 files of 10 kB take 2.9 s on two cores shared by both
-/// ends (docs/tuning.md).
+/// ends (docs/concepts/tuning.md).
 const SECONDS_A_FILE: f64 = 0.000_25;
 
 impl FileSet {

@@ -1,4 +1,4 @@
-//! The binary format of journals, little-endian; `docs/journal.md` has the table.
+//! The binary format of journals, little-endian; `docs/reference/journal.md` has the table.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -144,7 +144,7 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The example in docs/journal.md.
+    /// The example in docs/reference/journal.md.
     #[test]
     fn the_bytes_are_those_of_the_document() {
         let extent = Extent::of(Algorithms::DEFAULT, 1 << 20, b"123456789").unwrap();
