@@ -31,7 +31,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_util::task::TaskTracker;
 use towpath_proto::url::{Family, Url};
-use towpath_store::{Caller, Error, Fault, Result, Store, StorePath};
+use towpath_store::{Backoff, Caller, Error, Fault, Result, Store, StorePath};
 
 use dial::Dialer;
 pub use dial::{Connection, MAX_LANES};
@@ -171,6 +171,12 @@ impl Client {
 
 /// Prefix of query keys for clients; servers ignore these keys.
 const CLIENT_KEYS: &str = "xrdcl.";
+
+/// First backoff before a retry, and minimum wait that a server can request.
+pub(crate) const FIRST_BACKOFF: Duration = Duration::from_millis(250);
+
+/// Backoff of a request before its first failure.
+pub(crate) const BACKOFF: Backoff = Backoff::new(FIRST_BACKOFF, Duration::from_secs(30));
 
 /// Returns the URL without client keys, and the member of the archive that it names, if any.
 ///

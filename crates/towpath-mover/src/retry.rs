@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use towpath_proto::checksum::Digests;
-use towpath_store::{Error, Fault, Result};
+use towpath_store::{Backoff, Error, Fault, Result};
 
 use crate::{
     Job,
@@ -16,9 +16,11 @@ use crate::{
     window::Permit,
 };
 
-/// Backoff in seconds before each retry after a loss, one minute in all. It restarts after an attempt that made
-/// progress.
-const BACKOFF_S: [u64; 6] = [1, 2, 4, 8, 16, 30];
+/// Backoff before each retry after a loss. It restarts after an attempt that made progress.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+
+/// Maximum number of consecutive losses without progress: about a minute of backoff in all.
+const MAX_LOSSES: u32 = 6;
 
 /// Maximum number of restarts because the source changed.
 const MAX_SOURCE_CHANGES: u32 = 3;
@@ -27,12 +29,12 @@ const MAX_SOURCE_CHANGES: u32 = 3;
 const MAX_CORRUPTIONS: u32 = 1;
 
 /// The retry state of one copy.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct CopyRetry {
     /// Restarts because the source changed.
     source_changes: u32,
-    /// Consecutive attempts that lost a connection without progress.
-    losses: usize,
+    /// Counts consecutive attempts that lost a connection without progress.
+    backoff: Backoff,
     /// Bytes that were missing when the last attempt that lost a connection began to transfer.
     missing_bytes: Option<u64>,
     /// Restarts because the data arrived corrupted.
@@ -64,6 +66,12 @@ pub(crate) async fn copy(job: &Job, part: &Part, context: &CopyContext, mut perm
     }
 }
 
+impl Default for CopyRetry {
+    fn default() -> Self {
+        Self { source_changes: 0, backoff: BACKOFF, missing_bytes: None, corruptions: 0, promised: Digests::default() }
+    }
+}
+
 impl CopyRetry {
     /// Returns the backoff before the next attempt, and the error that it follows.
     ///
@@ -77,12 +85,14 @@ impl CopyRetry {
             }
             Failure::BrokenOff { error, missing_bytes } => {
                 if self.missing_bytes.is_none_or(|before| missing_bytes < before) {
-                    self.losses = 0;
+                    self.backoff.reset();
                 }
                 self.missing_bytes = Some(missing_bytes);
-                self.backoff(error)
+                self.after_loss(error)
             }
-            Failure::NotBegun(error) if self.missing_bytes.is_some() && Failure::is_loss(&error) => self.backoff(error),
+            Failure::NotBegun(error) if self.missing_bytes.is_some() && Failure::is_loss(&error) => {
+                self.after_loss(error)
+            }
             Failure::Unlike { error, promised } if self.corruptions < MAX_CORRUPTIONS => {
                 self.corruptions += 1;
                 self.promised = promised;
@@ -117,10 +127,11 @@ impl CopyRetry {
     ///
     /// # Errors
     /// `error` if there have been too many losses in a row.
-    fn backoff(&mut self, error: Error) -> Result<(Duration, Error)> {
-        let Some(seconds) = BACKOFF_S.get(self.losses) else { return Err(error) };
-        self.losses += 1;
-        Ok((Duration::from_secs(*seconds), error))
+    fn after_loss(&mut self, error: Error) -> Result<(Duration, Error)> {
+        if self.backoff.failures() == MAX_LOSSES {
+            return Err(error);
+        }
+        Ok((self.backoff.fail(), error))
     }
 }
 

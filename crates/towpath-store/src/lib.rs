@@ -28,7 +28,7 @@ pub use error::{Blame, Error, Fault, Kind, Result, gone, os_message};
 pub use metadata::{DirectoryId, FileKind, Metadata, Residency, Space, VersionTag};
 pub use path::{MAX_NAME_BYTES, MAX_PATH_BYTES, PathError, Printable, StorePath, is_obeyed};
 pub use resume::{InvalidResumeKey, MAX_PRESENT_EXTENTS, ResumeKey};
-pub use retry::{Backoff, RetryBudget};
+pub use retry::Backoff;
 pub use store::{
     ByteRange, Capabilities, Changes, ContentStream, CreateOptions, Entry, Expectation, ListOptions, Listing,
     OpenOptions, Overwrite, Place, READ_BYTES, ReadHandle, Store, VectorReads, WriteHandle,

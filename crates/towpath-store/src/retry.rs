@@ -1,14 +1,10 @@
-//! Retries: the delay before each one, and how many and how long.
+//! The delay before each retry.
 //!
-//! [`Backoff`] computes delays that double after each failure in a row. [`RetryBudget`] limits the retries of one
-//! operation by number and time, and states both in the error when the budget is spent. Neither sleeps nor reads a
-//! clock.
+//! [`Backoff`] computes delays that double after each failure in a row. It neither sleeps nor reads a clock.
 //!
 //! Not included: the decision whether an operation may be retried at all, which depends on the protocol.
 
 use std::time::Duration;
-
-use crate::{Error, sys::clock::Instant};
 
 /// Exponential backoff: the delay doubles after each failure, up to a maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,61 +45,9 @@ impl Backoff {
     }
 }
 
-/// Limits the retries of one operation by number and by time.
-#[derive(Debug, Clone)]
-pub struct RetryBudget {
-    backoff: Backoff,
-    max_retries: u32,
-    max_time: Duration,
-    started: Instant,
-}
-
-impl RetryBudget {
-    /// Permits `max_retries` retries without progress, the last of them at most `max_time` after `now`.
-    pub fn new(backoff: Backoff, max_retries: u32, max_time: Duration, now: Instant) -> Self {
-        Self { backoff, max_retries, max_time, started: now }
-    }
-
-    /// Returns the number of failures since the start or the last progress.
-    pub fn failures(&self) -> u32 {
-        self.backoff.failures()
-    }
-
-    /// Counts a failed attempt and returns the delay before the retry, with jitter (see [`Backoff::fail_jittered`]).
-    ///
-    /// # Errors
-    /// `error`, with the number of attempts and their duration, if the budget is spent.
-    pub fn retry(&mut self, error: Error, now: Instant, random: u64) -> Result<Duration, Error> {
-        let (delay, elapsed) = (self.backoff.fail_jittered(random), now - self.started);
-        if self.failures() > self.max_retries || elapsed > self.max_time {
-            return Err(self.spent(error, now));
-        }
-        Ok(delay)
-    }
-
-    /// Returns `error` with the number of attempts and their duration, if there was more than one.
-    pub fn spent(&self, error: Error, now: Instant) -> Error {
-        match self.failures() {
-            0 | 1 => error,
-            attempts => {
-                let seconds = (now - self.started).as_secs();
-                let message = format!("{} ({attempts} attempts in {seconds} s)", error.message());
-                error.with_message(message)
-            }
-        }
-    }
-
-    /// Records progress: counters of attempts and time restart.
-    pub fn progress(&mut self, now: Instant) {
-        self.backoff.reset();
-        self.started = now;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Fault, sys::clock};
 
     const FIRST: Duration = Duration::from_secs(1);
     const MAX: Duration = Duration::from_secs(10);
@@ -124,37 +68,5 @@ mod tests {
             let delay = Backoff::new(FIRST, MAX).fail_jittered(random);
             assert!((FIRST / 2..FIRST).contains(&delay), "{random}: {delay:?}");
         }
-    }
-
-    fn error() -> Error {
-        Error::new(Fault::Unavailable, "connection reset")
-    }
-
-    #[test]
-    fn a_budget_ends_by_number_of_retries() {
-        let now = clock::now();
-        let mut budget = RetryBudget::new(Backoff::new(FIRST, MAX), 2, MAX, now);
-        assert!(budget.retry(error(), now, 0).is_ok() && budget.retry(error(), now, 0).is_ok());
-        let spent = budget.retry(error(), now + FIRST * 3, 0).unwrap_err();
-        assert_eq!((spent.fault(), spent.message()), (Fault::Unavailable, "connection reset (3 attempts in 3 s)"));
-        budget.progress(now);
-        assert!(budget.retry(error(), now, 0).is_ok());
-    }
-
-    #[test]
-    fn a_budget_ends_by_time() {
-        let now = clock::now();
-        let mut budget = RetryBudget::new(Backoff::new(FIRST, MAX), 100, MAX, now);
-        assert!(budget.retry(error(), now + MAX, 0).is_ok());
-        assert!(budget.retry(error(), now + MAX + FIRST, 0).is_err());
-        budget.progress(now + MAX);
-        assert!(budget.retry(error(), now + MAX * 2, 0).is_ok());
-    }
-
-    #[test]
-    fn a_first_failure_is_reported_as_it_is() {
-        let now = clock::now();
-        let mut budget = RetryBudget::new(Backoff::new(FIRST, MAX), 0, MAX, now);
-        assert_eq!(budget.retry(error(), now, 0).unwrap_err().message(), "connection reset");
     }
 }

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use crate::{ClientError, Document, EventReader, Following, News, Question, Viewing, Wanted};
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::sleep};
 use towpath_store::{
-    Error, Fault,
+    Backoff, Error, Fault,
     sys::{
         clock::{self, Instant},
         random,
@@ -269,7 +269,7 @@ async fn by_view(mut view: Watched, teller: mpsc::Sender<Told>) -> Result<(), Al
                 let name = view.viewing.name().to_owned();
                 tell(&teller, Ok(Change { name, document })).await;
             }
-            Ok(Step::Elsewhere(trouble)) if !pauses.has_worked && pauses.failures >= MAX_REFUSALS => {
+            Ok(Step::Elsewhere(trouble)) if !pauses.has_worked && pauses.backoff.failures() >= MAX_REFUSALS => {
                 return Err(trouble);
             }
             Ok(Step::Elsewhere(trouble)) => pauses.wait(&trouble).await,
@@ -340,15 +340,22 @@ async fn by_asking(
 }
 
 /// Retry state after failures.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 struct Pauses {
-    /// Number of failures since the last success.
-    failures: u32,
+    /// Counts failures since the last success.
+    backoff: Backoff,
     /// Number of consecutive absences of a resource that existed before.
     absences: u32,
     has_worked: bool,
     /// Time of the last failure.
     failed: Option<Instant>,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        let backoff = Backoff::new(FIRST_PAUSE, MAX_PAUSE);
+        Self { backoff, absences: 0, has_worked: false, failed: None }
+    }
 }
 
 impl Pauses {
@@ -379,21 +386,13 @@ impl Pauses {
         let now = clock::now();
         // Failures far apart are not consecutive.
         if self.failed.is_some_and(|before| now - before > STEADY) {
-            self.failures = 0;
+            self.backoff.reset();
         }
         self.failed = Some(now);
         self.absences = if trouble.is_absence() { self.absences + 1 } else { 0 };
-        let pause = self.next(random::number());
+        let pause = self.backoff.fail_jittered(random::number());
         tracing::warn!("{trouble}; retrying in {} ms", pause.as_millis());
         sleep(pause).await;
-    }
-
-    /// Returns the next backoff: between one half and the whole of a doubling interval, by `chance`, so that clients do not
-    /// retry in step.
-    fn next(&mut self, chance: u64) -> Duration {
-        let longest = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(MAX_PAUSE);
-        self.failures = self.failures.saturating_add(1);
-        longest / 2 + longest.mul_f64((chance % 1024) as f64 / 2048.0)
     }
 }
 
@@ -404,11 +403,11 @@ mod tests {
     #[test]
     fn who_fails_again_and_again_comes_back_less_and_less_often() {
         let mut pauses = Pauses::default();
-        let waited: Vec<_> = (0..20).map(|_| pauses.next(0)).collect();
+        let waited: Vec<_> = (0..20).map(|_| pauses.backoff.fail_jittered(0)).collect();
         assert!(waited.is_sorted() && waited[0] == FIRST_PAUSE / 2 && waited[19] == MAX_PAUSE / 2, "{waited:?}");
-        assert!(pauses.next(1023) < MAX_PAUSE);
+        assert!(pauses.backoff.fail_jittered(1023) < MAX_PAUSE);
         pauses.end();
-        assert_eq!(pauses.next(0), FIRST_PAUSE / 2);
+        assert_eq!(pauses.backoff.fail_jittered(0), FIRST_PAUSE / 2);
     }
 
     #[test]

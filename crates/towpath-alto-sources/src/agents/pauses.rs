@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use towpath_store::Backoff;
+
 /// Minimum polling interval, whatever the settings.
 const SHORTEST: Duration = Duration::from_millis(100);
 
@@ -23,20 +25,18 @@ pub(super) fn until_asked(refresh: Duration, failures: u32) -> Duration {
 
 /// Restart backoff of one program or delegate.
 #[derive(Debug)]
-pub(super) struct Restarts {
-    next: Duration,
-}
+pub(super) struct Restarts(Backoff);
 
 impl Default for Restarts {
     fn default() -> Self {
-        Self { next: FIRST }
+        Self(Backoff::new(FIRST, LONGEST))
     }
 }
 
 impl Restarts {
     /// Resets the backoff after success.
     pub(super) fn note_work(&mut self) {
-        self.next = FIRST;
+        self.0.reset();
     }
 
     /// Resets the backoff if the program ran long enough.
@@ -48,9 +48,7 @@ impl Restarts {
 
     /// Returns the current backoff and increases the next one.
     pub(super) fn pause(&mut self) -> Duration {
-        let pause = self.next;
-        self.next = (pause * 2).min(LONGEST);
-        pause
+        self.0.fail()
     }
 }
 

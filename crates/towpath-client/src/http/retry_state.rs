@@ -5,17 +5,13 @@
 
 use std::time::Duration;
 
-use towpath_store::{Blame, Error, Fault, sys::clock::Instant};
+use towpath_store::{Backoff, Blame, Error, Fault, sys::clock::Instant};
 
 use super::place::Place;
-use crate::ClientOptions;
+use crate::{BACKOFF, ClientOptions, FIRST_BACKOFF};
 
 /// Redirects that are followed for one question; browsers allow 20, XRootD clients 16.
 const MAX_REDIRECTS: usize = 16;
-
-/// The first pause before a request is sent again; it doubles each time, up to [`MAX_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// Why an attempt gave nothing to work with.
 #[derive(Debug)]
@@ -42,7 +38,7 @@ pub(super) struct RetryState {
     retries: u32,
     retry_time: Duration,
     patience: Duration,
-    losses: u32,
+    backoff: Backoff,
     waited: Duration,
     visited: Vec<Place>,
 }
@@ -58,7 +54,7 @@ impl RetryState {
             retries: options.retries,
             retry_time: options.retry_time,
             patience: options.patience,
-            losses: 0,
+            backoff: BACKOFF,
             waited: Duration::ZERO,
             visited: Vec::new(),
         }
@@ -93,7 +89,7 @@ impl RetryState {
 
     /// Records progress: the failure counters restart.
     pub(super) fn progressed(&mut self, now: Instant) {
-        self.losses = 0;
+        self.backoff.reset();
         self.waited = Duration::ZERO;
         self.started = now;
     }
@@ -145,13 +141,13 @@ impl RetryState {
     }
 
     fn lost(&mut self, error: Error, now: Instant, chance: u64) -> Result<Duration, Error> {
-        self.losses += 1;
+        let delay = self.backoff.fail_jittered(chance);
         let spent = now - self.started;
-        if self.losses > self.retries || spent > self.retry_time {
-            return Err(after(error, self.losses));
+        if self.backoff.failures() > self.retries || spent > self.retry_time {
+            return Err(after(error, self.backoff.failures()));
         }
         self.return_to_origin();
-        Ok(self.pause(chance))
+        Ok(delay)
     }
 
     fn told_to_wait(
@@ -162,21 +158,14 @@ impl RetryState {
         chance: u64,
     ) -> Result<Duration, Error> {
         // A server that says when gets its time; one that only says 'later', or 'now', counts as one that does not work.
-        let when = when.filter(|when| *when >= FIRST_PAUSE);
-        self.losses += u32::from(when.is_none());
-        let pause = when.unwrap_or_else(|| self.pause(chance));
+        let when = when.filter(|when| *when >= FIRST_BACKOFF);
+        let pause = when.unwrap_or_else(|| self.backoff.fail_jittered(chance));
         self.waited += pause;
         let enough = match when {
             Some(_) => self.waited > self.patience,
-            None => self.losses > self.retries || now - self.started > self.retry_time,
+            None => self.backoff.failures() > self.retries || now - self.started > self.retry_time,
         };
-        if enough { Err(after(error, self.losses)) } else { Ok(pause) }
-    }
-
-    fn pause(&self, chance: u64) -> Duration {
-        let longest = FIRST_PAUSE.saturating_mul(1 << self.losses.saturating_sub(1).min(16)).min(MAX_PAUSE);
-        // Between one half and the whole of it.
-        longest / 2 + longest.mul_f64((chance % 1024) as f64 / 2048.0)
+        if enough { Err(after(error, self.backoff.failures())) } else { Ok(pause) }
     }
 }
 
@@ -213,7 +202,7 @@ mod tests {
     fn lost_connections_are_made_again_with_growing_pauses() {
         let mut retry_state = retry_state();
         let pauses: Vec<_> = (0..5).map(|_| next(&mut retry_state, Failure::Lost(broken())).unwrap()).collect();
-        assert!(pauses.is_sorted() && pauses[0] < FIRST_PAUSE && pauses[4] > FIRST_PAUSE * 15, "{pauses:?}");
+        assert!(pauses.is_sorted() && pauses[0] < FIRST_BACKOFF && pauses[4] > FIRST_BACKOFF * 15, "{pauses:?}");
         let error = next(&mut retry_state, Failure::Lost(broken())).unwrap_err();
         assert_eq!((error.fault(), error.message()), (Fault::Unavailable, "broken (tried 6 times)"));
         retry_state.progressed(clock::now());
@@ -251,7 +240,7 @@ mod tests {
         let mut retry_state = retry_state();
         let pauses: Vec<_> =
             (0..5).map(|_| next(&mut retry_state, Failure::Later(broken(), Some(Duration::ZERO))).unwrap()).collect();
-        assert!(pauses.is_sorted() && pauses[0] >= FIRST_PAUSE / 2 && pauses[4] > FIRST_PAUSE * 15, "{pauses:?}");
+        assert!(pauses.is_sorted() && pauses[0] >= FIRST_BACKOFF / 2 && pauses[4] > FIRST_BACKOFF * 15, "{pauses:?}");
         assert!(next(&mut retry_state, Failure::Later(broken(), Some(Duration::ZERO))).is_err());
     }
 

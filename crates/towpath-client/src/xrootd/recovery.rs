@@ -13,10 +13,10 @@ use towpath_proto::{
         response::{ErrorReply, Redirect},
     },
 };
-use towpath_store::{Blame, Error, Fault, Kind, StorePath, sys::clock::Instant};
+use towpath_store::{Backoff, Blame, Error, Fault, Kind, StorePath, sys::clock::Instant};
 
 use super::connection::Failure;
-use crate::{ClientOptions, words::readable};
+use crate::{BACKOFF, ClientOptions, FIRST_BACKOFF, words::readable};
 
 /// Redirects that are followed for one request, as the reference client does.
 const MAX_REDIRECTS: usize = 16;
@@ -26,10 +26,6 @@ const MAX_RETURNS: usize = 3;
 
 /// Maximum number of times that a server may require credentials, or TLS, before the request.
 const MAX_EARLY: u32 = 3;
-
-/// The first pause before a connection is made again; it doubles each time, up to [`MAX_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// A server, with the opaque information that a redirect added for it. Printed without the secrets in opaque
 /// information.
@@ -88,7 +84,7 @@ pub(super) struct RetryState {
     retries: u32,
     retry_time: Duration,
     patience: Duration,
-    losses: u32,
+    backoff: Backoff,
     early: u32,
     waited: Duration,
     visited: Vec<Place>,
@@ -107,7 +103,7 @@ impl RetryState {
             retries: options.retries,
             retry_time: options.retry_time,
             patience: options.patience,
-            losses: 0,
+            backoff: BACKOFF,
             early: 0,
             waited: Duration::ZERO,
             visited: Vec::new(),
@@ -177,14 +173,14 @@ impl RetryState {
     }
 
     fn lost(&mut self, error: Error, now: Instant, chance: u64) -> Result<Duration, Error> {
-        self.losses += 1;
-        if self.losses > self.retries || now - self.started > self.retry_time {
+        let backoff = self.backoff.fail();
+        if self.backoff.failures() > self.retries || now - self.started > self.retry_time {
             return Err(error);
         }
         if self.is_redirected() {
             self.return_to_origin("ioerr");
         }
-        Ok(pause(self.losses, chance))
+        Ok(spread(backoff, chance))
     }
 
     fn refused(&mut self, reply: &ErrorReply, chance: u64) -> Result<Duration, Error> {
@@ -199,9 +195,8 @@ impl RetryState {
             self.return_to_origin(reason);
             return Ok(Duration::ZERO);
         }
-        if reply.code == ErrorCode::Overloaded && self.losses < self.retries {
-            self.losses += 1;
-            return Ok(pause(self.losses, chance));
+        if reply.code == ErrorCode::Overloaded && self.backoff.failures() < self.retries {
+            return Ok(spread(self.backoff.fail(), chance));
         }
         Err(refusal(&self.place.root(), reply))
     }
@@ -217,7 +212,7 @@ impl RetryState {
 
     fn told_to_wait(&mut self, seconds: u32) -> Result<Duration, Error> {
         // A server that says 0 seconds means 'at once', but not in a loop without pause.
-        let wait = Duration::from_secs(u64::from(seconds)).max(FIRST_PAUSE);
+        let wait = Duration::from_secs(u64::from(seconds)).max(FIRST_BACKOFF);
         if self.waited + wait > self.patience {
             let message =
                 format!("{} asks to wait for {seconds} s, after {} s", self.place.name(), self.waited.as_secs());
@@ -309,10 +304,9 @@ pub(super) fn refusal(root: &str, reply: &ErrorReply) -> Error {
     if fault.kind() == Kind::Internal { error.blamed_on(Blame::Storage) } else { error }
 }
 
-/// The pause before attempt number `attempt`: half to one and a half times a length that doubles.
-fn pause(attempt: u32, chance: u64) -> Duration {
-    let base = FIRST_PAUSE.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(MAX_PAUSE);
-    base.mul_f64(0.5 + (chance % 1024) as f64 / 1024.0)
+/// Spreads a backoff from half to one and a half times its length, so that clients do not retry in step.
+fn spread(backoff: Duration, chance: u64) -> Duration {
+    backoff.mul_f64(0.5 + (chance % 1024) as f64 / 1024.0)
 }
 
 #[cfg(test)]
