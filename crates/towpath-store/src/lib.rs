@@ -31,5 +31,5 @@ pub use resume::{InvalidResumeKey, MAX_PRESENT_EXTENTS, ResumeKey};
 pub use retry::Backoff;
 pub use store::{
     ByteRange, Capabilities, Changes, ContentStream, CreateOptions, Entry, Expectation, ListOptions, Listing,
-    OpenOptions, Overwrite, Place, READ_BYTES, ReadHandle, Store, VectorReads, WriteHandle,
+    OpenOptions, Overwrite, READ_BYTES, ReadBuffer, ReadHandle, Store, VectorReads, WriteHandle,
 };

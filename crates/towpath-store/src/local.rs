@@ -4,7 +4,7 @@
 //! in an export ([`Scope`]), a symbolic link leads out. System calls that may block on a disk run in the disk pool;
 //! only cached paths and cached pages are read on the calling thread, which covers most requests to a busy server.
 //!
-//! Modules: `root` (resolution of paths), `inode` (status and attributes of one file), `read`, `vector` and `places`
+//! Modules: `root` (resolution of paths), `inode` (status and attributes of one file), `read`, `vector` and `vector_now`
 //! (reads), `staging`, `write`, `sums` and `in_order` (uploads, invisible until the commit), `journal` and `resumed`
 //! (resumable uploads), `copy`, `holes` (sparse files), `list`, `digests` and `attributes` (stored as extended
 //! attributes in XRootD's layout; `digest_cache` caches them, `digest_flights` shares their computation), `pool`
@@ -23,7 +23,6 @@ mod in_order;
 mod inode;
 mod journal;
 mod list;
-mod places;
 mod pool;
 mod read;
 mod resumed;
@@ -31,6 +30,7 @@ mod root;
 mod staging;
 mod sums;
 mod vector;
+mod vector_now;
 mod write;
 
 use std::{
@@ -127,10 +127,10 @@ struct Local {
 }
 
 /// The result of looking up a digest.
-enum Known {
+enum DigestLookup {
     Digest(Digest),
     /// Unknown: it has to be computed, or a computation is in flight.
-    Nothing(Flight),
+    Unknown(Flight),
 }
 
 impl LocalStore {
@@ -293,8 +293,8 @@ impl Store for LocalStore {
     ) -> Result<Digest> {
         let (file, known) = self.at(path, move |local, path| local.known_digest(path, algorithm)).await?;
         match known {
-            Known::Digest(digest) => Ok(digest),
-            Known::Nothing(flight) => {
+            DigestLookup::Digest(digest) => Ok(digest),
+            DigestLookup::Unknown(flight) => {
                 let computed = flight.get_or_try_init(|| self.compute(path, file, algorithm, progress)).await;
                 computed.copied()
             }
@@ -446,13 +446,13 @@ impl Local {
         changes.mode.map_or(Ok(()), |mode| inode.set_mode(mode))
     }
 
-    fn known_digest(&self, path: &StorePath, algorithm: Algorithm) -> Result<(File, Known)> {
+    fn known_digest(&self, path: &StorePath, algorithm: Algorithm) -> Result<(File, DigestLookup)> {
         let file = File::from(self.root.open_at(path, root::READ)?);
         let inode = Inode::of(file.as_fd())?;
         inode::expect_regular(inode.status())?;
         let known = match digests::known(&inode).get(algorithm) {
-            Some(digest) => Known::Digest(digest),
-            None => Known::Nothing(self.digest_flights.join(inode.status(), algorithm)),
+            Some(digest) => DigestLookup::Digest(digest),
+            None => DigestLookup::Unknown(self.digest_flights.join(inode.status(), algorithm)),
         };
         Ok((file, known))
     }

@@ -122,7 +122,7 @@ pub trait ReadHandle: Send + Sync + fmt::Debug {
     /// Fills many buffers from the opened version, if possible without waiting; `None` if not, or if it would occupy
     /// the calling thread for too long. If any range exceeds the end of the file, the call fails with
     /// `InvalidArgument`. The buffers are valid only after complete success.
-    fn read_vector_now(&self, places: &mut [Place<'_>]) -> Option<Result<()>>;
+    fn read_vector_now(&self, buffers: &mut [ReadBuffer<'_>]) -> Option<Result<()>>;
 
     /// Reads many ranges, which may overlap and be in any order. Each result comes with the index of its range, in any
     /// order, and succeeds or fails on its own; a range beyond the end of the file fails with `InvalidArgument`. The
@@ -362,14 +362,14 @@ impl ByteRange {
 
 /// A buffer to fill with the bytes of a file at `offset`; its length is the number of bytes.
 #[derive(Debug)]
-pub struct Place<'a> {
+pub struct ReadBuffer<'a> {
     /// Offset in the file.
     pub offset: u64,
     /// The buffer.
     pub buffer: &'a mut [u8],
 }
 
-impl Place<'_> {
+impl ReadBuffer<'_> {
     /// Returns the end of the range in the file, exclusive; saturates at the maximum.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.buffer.len() as u64)

@@ -404,7 +404,7 @@ impl ReadHandle for RemoteFile {
         None
     }
 
-    fn read_vector_now(&self, _places: &mut [towpath_store::Place<'_>]) -> Option<Result<()>> {
+    fn read_vector_now(&self, _places: &mut [towpath_store::ReadBuffer<'_>]) -> Option<Result<()>> {
         None
     }
 

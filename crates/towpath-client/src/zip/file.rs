@@ -7,7 +7,9 @@ use bytes::Bytes;
 use flate2::{Decompress, FlushDecompress, Status};
 use futures::{StreamExt as _, stream};
 use towpath_proto::zip::Member;
-use towpath_store::{Blame, ByteRange, ContentStream, Error, Fault, Metadata, Place, ReadHandle, Result, VectorReads};
+use towpath_store::{
+    Blame, ByteRange, ContentStream, Error, Fault, Metadata, ReadBuffer, ReadHandle, Result, VectorReads,
+};
 
 /// How much of a compressed member is read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -53,7 +55,7 @@ impl ReadHandle for StoredFile {
         None
     }
 
-    fn read_vector_now(&self, _places: &mut [Place<'_>]) -> Option<Result<()>> {
+    fn read_vector_now(&self, _places: &mut [ReadBuffer<'_>]) -> Option<Result<()>> {
         None
     }
 
@@ -117,7 +119,7 @@ impl ReadHandle for DeflatedFile {
         None
     }
 
-    fn read_vector_now(&self, _places: &mut [Place<'_>]) -> Option<Result<()>> {
+    fn read_vector_now(&self, _places: &mut [ReadBuffer<'_>]) -> Option<Result<()>> {
         None
     }
 

@@ -20,10 +20,10 @@ use super::{
     errno::Doing as _,
     holes,
     inode::{self, Inode, Stamp},
-    places, root, vector,
+    root, vector, vector_now,
 };
 use crate::{
-    ByteRange, ContentStream, Error, Fault, FileKind, Metadata, OpenOptions, Place, ReadHandle, Result, StorePath,
+    ByteRange, ContentStream, Error, Fault, FileKind, Metadata, OpenOptions, ReadBuffer, ReadHandle, Result, StorePath,
     VectorReads,
 };
 
@@ -194,8 +194,8 @@ impl ReadHandle for LocalFile {
         outcome
     }
 
-    fn read_vector_now(&self, places: &mut [Place<'_>]) -> Option<Result<()>> {
-        places::fill_now(self, places)
+    fn read_vector_now(&self, buffers: &mut [ReadBuffer<'_>]) -> Option<Result<()>> {
+        vector_now::fill_now(self, buffers)
     }
 
     fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_> {

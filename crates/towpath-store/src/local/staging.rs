@@ -70,7 +70,7 @@ struct Mount {
 
 /// The identity of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct DirectoryIdentity {
     mount: Mount,
     inode: u64,
 }
@@ -79,7 +79,7 @@ struct Place {
 #[derive(Debug)]
 pub(super) struct Staging {
     scope: Scope,
-    areas: Mutex<HashMap<Key, Known>>,
+    areas: Mutex<HashMap<Key, KnownArea>>,
 }
 
 /// The scope of an area.
@@ -92,7 +92,7 @@ struct Key {
 
 /// A known area.
 #[derive(Debug)]
-struct Known {
+struct KnownArea {
     area: Weak<Area>,
     /// Keeps the area of a mount open.
     _kept: Option<Arc<Area>>,
@@ -141,8 +141,8 @@ impl Staging {
     /// Creates a staging file from which a rename into `parent` works, with the group that a file created there would
     /// get.
     pub(super) fn create(&self, root: &Root, parent: &OwnedFd) -> Result<Staged> {
-        let (place, group) = place_and_group(parent)?;
-        let staged = self.stage(root, parent, place, Staged::create)?;
+        let (identity, group) = identity_and_group(parent)?;
+        let staged = self.stage(root, parent, identity, Staged::create)?;
         staged.set_group(group)?;
         Ok(staged)
     }
@@ -153,8 +153,8 @@ impl Staging {
     /// # Errors
     /// `Overloaded` if that upload is in flight.
     pub(super) fn take_up(&self, root: &Root, parent: &OwnedFd, key: ResumeKey) -> Result<Option<Staged>> {
-        let (place, group) = place_and_group(parent)?;
-        match self.stage(root, parent, place, |area| Staged::take_up(area, key))? {
+        let (identity, group) = identity_and_group(parent)?;
+        match self.stage(root, parent, identity, |area| Staged::take_up(area, key))? {
             Found::Staged(staged) => {
                 staged.set_group(group)?;
                 Ok(Some(staged))
@@ -172,39 +172,39 @@ impl Staging {
         &self,
         root: &Root,
         parent: &OwnedFd,
-        place: Place,
+        identity: DirectoryIdentity,
         make: impl Fn(&Arc<Area>) -> rustix::io::Result<T>,
     ) -> Result<T> {
         let mut attempts = 0;
         loop {
-            let area = self.area(root, parent, place)?;
+            let area = self.area(root, parent, identity)?;
             match make(&area) {
                 // The directory was removed in the meantime, perhaps after the last upload of another process.
                 Err(Errno::NOENT) if attempts < ATTEMPTS => {
                     attempts += 1;
-                    self.lock().remove(&self.key(place));
+                    self.lock().remove(&self.key(identity));
                 }
                 outcome => return outcome.doing("creating a temporary file"),
             }
         }
     }
 
-    fn key(&self, place: Place) -> Key {
-        Key { mount: place.mount, inode: Some(place.inode).filter(|_| self.scope == Scope::User) }
+    fn key(&self, identity: DirectoryIdentity) -> Key {
+        Key { mount: identity.mount, inode: Some(identity.inode).filter(|_| self.scope == Scope::User) }
     }
 
-    fn area(&self, root: &Root, parent: &OwnedFd, place: Place) -> Result<Arc<Area>> {
-        let key = self.key(place);
+    fn area(&self, root: &Root, parent: &OwnedFd, identity: DirectoryIdentity) -> Result<Arc<Area>> {
+        let key = self.key(identity);
         let known = self.lock().get(&key).and_then(|known| Some((known.area.upgrade()?, known.cleaned)));
         let area = match known {
             Some((area, cleaned)) if cleaned.elapsed() < CLEANING_INTERVAL => return Ok(area),
             Some((area, _)) => area,
             // Concurrent uploads may get here; they find or create the same directory.
-            None => Arc::new(self.make(root, parent, place)?),
+            None => Arc::new(self.make(root, parent, identity)?),
         };
         remove_stale(&area.directory, KEPT)?;
         let kept = Some(Arc::clone(&area)).filter(|area| area.parent.is_none());
-        let known = Known { area: Arc::downgrade(&area), _kept: kept, cleaned: clock::now() };
+        let known = KnownArea { area: Arc::downgrade(&area), _kept: kept, cleaned: clock::now() };
         let mut areas = self.lock();
         areas.retain(|_, known| known.area.strong_count() > 0);
         areas.insert(key, known);
@@ -212,9 +212,9 @@ impl Staging {
     }
 
     /// Opens or creates the area for files in `parent`, and cleans it.
-    fn make(&self, root: &Root, parent: &OwnedFd, place: Place) -> Result<Area> {
+    fn make(&self, root: &Root, parent: &OwnedFd, identity: DirectoryIdentity) -> Result<Area> {
         match self.scope {
-            Scope::Export => make_area(root, parent, place),
+            Scope::Export => make_area(root, parent, identity),
             Scope::User => {
                 let (directory, name) = make_area_in(parent).doing("making the staging directory")?;
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -224,15 +224,15 @@ impl Staging {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Known>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, KnownArea>> {
         self.areas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Opens or creates the area for files in `parent`, in the topmost possible directory of its mount.
-fn make_area(root: &Root, parent: &OwnedFd, place: Place) -> Result<Area> {
+fn make_area(root: &Root, parent: &OwnedFd, identity: DirectoryIdentity) -> Result<Area> {
     let mut last = Errno::NOENT;
-    for directory in ancestors_on_mount(root, parent, place)?.iter().rev() {
+    for directory in ancestors_on_mount(root, parent, identity)?.iter().rev() {
         match make_area_in(directory) {
             Err(errno @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => last = errno,
             outcome => {
@@ -312,41 +312,41 @@ fn holds_only_areas(directory: &OwnedFd) -> rustix::io::Result<bool> {
 }
 
 /// Returns `start` and its ancestors up to the store's root or the mount point, lowest first.
-fn ancestors_on_mount(root: &Root, start: &OwnedFd, start_place: Place) -> Result<Vec<OwnedFd>> {
+fn ancestors_on_mount(root: &Root, start: &OwnedFd, start_place: DirectoryIdentity) -> Result<Vec<OwnedFd>> {
     let root_place = place_of(&root.directory()?)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = |from: &OwnedFd, name: &str| {
         fs::openat(from, name, flags, Mode::empty()).doing("looking for the staging directory")
     };
     let mut current = open(start, ".")?;
-    let mut place = start_place;
+    let mut identity = start_place;
     let mut found = Vec::new();
-    while place != root_place {
+    while identity != root_place {
         let above = open(&current, "..")?;
         let place_above = place_of(&above)?;
-        if place_above.mount != start_place.mount || place_above == place {
+        if place_above.mount != start_place.mount || place_above == identity {
             if start_place.mount == root_place.mount {
                 return Err(Error::new(Fault::PermissionDenied, "the directory was moved out of the store"));
             }
             break;
         }
         found.push(std::mem::replace(&mut current, above));
-        place = place_above;
+        identity = place_above;
     }
     found.push(current);
     Ok(found)
 }
 
-fn place_of(directory: &OwnedFd) -> Result<Place> {
-    place_and_group(directory).map(|(place, _)| place)
+fn place_of(directory: &OwnedFd) -> Result<DirectoryIdentity> {
+    identity_and_group(directory).map(|(identity, _)| identity)
 }
 
 /// Returns the identity of a directory, and the group that it passes on to new files (by its set-group-ID bit).
-fn place_and_group(directory: &OwnedFd) -> Result<(Place, Option<Gid>)> {
+fn identity_and_group(directory: &OwnedFd) -> Result<(DirectoryIdentity, Option<Gid>)> {
     let mask = StatxFlags::INO | StatxFlags::MNT_ID | StatxFlags::MODE | StatxFlags::GID;
     let status = fs::statx(directory, "", AtFlags::EMPTY_PATH, mask).doing("asking for the mount")?;
     let device = (status.stx_dev_major, status.stx_dev_minor);
-    let place = Place { mount: Mount { id: status.stx_mnt_id, device }, inode: status.stx_ino };
+    let identity = DirectoryIdentity { mount: Mount { id: status.stx_mnt_id, device }, inode: status.stx_ino };
     let hands_on = Mode::from_raw_mode(status.stx_mode.into()).contains(Mode::SGID);
-    Ok((place, hands_on.then(|| Gid::from_raw(status.stx_gid))))
+    Ok((identity, hands_on.then(|| Gid::from_raw(status.stx_gid))))
 }

@@ -12,7 +12,7 @@ use towpath_proto::checksum::{Algorithms, Digests, Extent, Hasher};
 
 use super::{FILE_MODE, Inode, Shared, lock};
 use crate::{
-    ByteRange, ContentStream, CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, Overwrite, Place,
+    ByteRange, ContentStream, CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, Overwrite, ReadBuffer,
     ReadHandle, Result, StorePath, VectorReads, WriteHandle, sys::clock,
 };
 
@@ -77,14 +77,14 @@ impl ReadHandle for MemoryFile {
         }))
     }
 
-    fn read_vector_now(&self, places: &mut [Place<'_>]) -> Option<Result<()>> {
+    fn read_vector_now(&self, buffers: &mut [ReadBuffer<'_>]) -> Option<Result<()>> {
         Some(self.content().and_then(|content| {
-            for place in places {
-                let data = slice(&content, place.offset, place.buffer.len());
-                if data.len() < place.buffer.len() || place.offset > content.len() as u64 {
+            for buffer in buffers {
+                let data = slice(&content, buffer.offset, buffer.buffer.len());
+                if data.len() < buffer.buffer.len() || buffer.offset > content.len() as u64 {
                     return Err(self.past_the_end());
                 }
-                place.buffer.copy_from_slice(&data);
+                buffer.buffer.copy_from_slice(&data);
             }
             Ok(())
         }))
@@ -190,8 +190,8 @@ impl WriteHandle for MemoryWriter {
             let end = offset.saturating_add(data.len() as u64);
             resize(content, end.max(content.len() as u64), limit)?;
             let start = usize::try_from(offset).unwrap_or(usize::MAX);
-            if let Some(place) = content.get_mut(start..).and_then(|rest| rest.get_mut(..data.len())) {
-                place.copy_from_slice(&data);
+            if let Some(buffer) = content.get_mut(start..).and_then(|rest| rest.get_mut(..data.len())) {
+                buffer.copy_from_slice(&data);
             }
             Ok(())
         })

@@ -3,7 +3,7 @@
 use std::{io::Read as _, sync::Arc};
 
 use futures::future::join_all;
-use towpath_store::{ByteRange, Fault, OpenOptions, Place, ReadHandle, Result};
+use towpath_store::{ByteRange, Fault, OpenOptions, ReadBuffer, ReadHandle, Result};
 
 use super::bench::{Bench, ok};
 use crate::{pattern::Pattern, random::Random};
@@ -223,7 +223,7 @@ fn check_vector_now(file: &Arc<dyn ReadHandle>, pattern: Pattern, ranges: &[Byte
 fn read_vector_now(file: &Arc<dyn ReadHandle>, ranges: &[ByteRange], mut memory: &mut [u8]) -> Option<Result<()>> {
     let places = ranges.iter().map(|range| {
         let buffer = memory.split_off_mut(..range.length).expect("the memory is as long as all ranges");
-        Place { offset: range.offset, buffer }
+        ReadBuffer { offset: range.offset, buffer }
     });
     file.read_vector_now(&mut places.collect::<Vec<_>>())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use towpath_proto::checksum::{Algorithm, Hasher};
-use towpath_store::{Expectation, Fault, Place, StorePath, WriteHandle};
+use towpath_store::{Expectation, Fault, ReadBuffer, StorePath, WriteHandle};
 
 use super::bench::{Bench, ok};
 
@@ -92,7 +92,7 @@ pub(super) async fn a_file_changed_in_place_is_noticed(bench: Bench) {
         bench.expect(Fault::Changed, outcome);
     }
     assert_eq!(buffer, b"before");
-    if let Some(outcome) = reader.read_vector_now(&mut [Place { offset: 0, buffer: &mut [0; 5] }]) {
+    if let Some(outcome) = reader.read_vector_now(&mut [ReadBuffer { offset: 0, buffer: &mut [0; 5] }]) {
         bench.expect(Fault::Changed, outcome);
     }
     let range = towpath_store::ByteRange { offset: 0, length: 5 };

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use towpath_proto::checksum::Extent;
 use towpath_store::{
-    ByteRange, ContentStream, Error, Expectation, Fault, Metadata, Place, ReadHandle, Result, VectorReads, WriteHandle,
+    ByteRange, ContentStream, Error, Expectation, Fault, Metadata, ReadBuffer, ReadHandle, Result, VectorReads,
+    WriteHandle,
 };
 
 use super::{Injection, Injector, Lies, Transfer};
@@ -74,7 +75,7 @@ impl ReadHandle for FaultFile {
         }
     }
 
-    fn read_vector_now(&self, places: &mut [Place<'_>]) -> Option<Result<()>> {
+    fn read_vector_now(&self, places: &mut [ReadBuffer<'_>]) -> Option<Result<()>> {
         let gates = &self.injector.gates;
         if gates.is_closed("read_into") || gates.is_closed("read_vector") || self.lies.are_in_content() {
             return None;

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::OnceCell;
 use towpath_store::{
-    ByteRange, Caller, ContentStream, Error, Fault, Metadata, OpenOptions, Place, ReadHandle, Result, StorePath,
+    ByteRange, Caller, ContentStream, Error, Fault, Metadata, OpenOptions, ReadBuffer, ReadHandle, Result, StorePath,
     VectorReads,
 };
 
@@ -89,7 +89,7 @@ impl ReadHandle for ObjectFile {
         None
     }
 
-    fn read_vector_now(&self, _places: &mut [Place<'_>]) -> Option<Result<()>> {
+    fn read_vector_now(&self, _places: &mut [ReadBuffer<'_>]) -> Option<Result<()>> {
         None
     }
 

@@ -33,7 +33,7 @@ struct Reader {
 /// How far a listing has got, and whether it goes on: a server can name a page again, or pages without end. It keeps 16 bytes a page.
 #[derive(Default)]
 struct Paging {
-    place: Place,
+    place: PagePosition,
     /// Hashes of page tokens and last keys, each of which appears once in a finite listing.
     seen: HashSet<u64>,
     hasher: RandomState,
@@ -42,7 +42,7 @@ struct Paging {
 
 /// Where a listing has got to.
 #[derive(Default)]
-enum Place {
+enum PagePosition {
     #[default]
     Start,
     Next(String),
@@ -71,13 +71,13 @@ impl Reader {
     async fn batch(&mut self) -> Result<Option<Vec<Entry>>> {
         loop {
             let next = match &self.paging.place {
-                Place::End => return Ok(None),
-                Place::Start => None,
-                Place::Next(next) => Some(next.as_str()),
+                PagePosition::End => return Ok(None),
+                PagePosition::Start => None,
+                PagePosition::Next(next) => Some(next.as_str()),
             };
             let page = self.bucket.page(&self.caller, &self.prefix, true, PAGE_ENTRIES, next).await?;
             let is_nothing = page.objects.is_empty() && page.prefixes.is_empty() && page.next.is_none();
-            if is_nothing && matches!(self.paging.place, Place::Start) {
+            if is_nothing && matches!(self.paging.place, PagePosition::Start) {
                 self.explain_nothing().await?;
             }
             let Level { files, directories } = Level::of(&page, &self.prefix);
@@ -158,7 +158,7 @@ impl Paging {
             let message = format!("{} lists pages without end", bucket.place("", "").root());
             return Err(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage));
         }
-        self.place = next.map_or(Place::End, Place::Next);
+        self.place = next.map_or(PagePosition::End, PagePosition::Next);
         Ok(objects)
     }
 }
@@ -180,9 +180,9 @@ pub(super) fn keys<'a>(
 ) -> impl stream::Stream<Item = Result<VecDeque<Object>>> + 'a {
     stream::try_unfold(Paging::default(), move |mut paging| async move {
         let next = match &paging.place {
-            Place::End => return Ok(None),
-            Place::Start => None,
-            Place::Next(next) => Some(next.as_str()),
+            PagePosition::End => return Ok(None),
+            PagePosition::Start => None,
+            PagePosition::Next(next) => Some(next.as_str()),
         };
         let page = bucket.page(caller, prefix, false, PAGE_ENTRIES, next).await?;
         let objects = paging.advance(bucket, page, false)?;

@@ -14,7 +14,7 @@ use towpath_proto::xrootd::{
     ErrorCode, FileHandle, ResponseHeader, Status, VectorElement,
     request::{Readv, vector_bytes},
 };
-use towpath_store::{ByteRange, Error, Fault, Place, ReadHandle};
+use towpath_store::{ByteRange, Error, Fault, ReadBuffer, ReadHandle};
 
 use super::super::{
     exchange::{Answer, Exchange, Failure, Refusal, Served, seal},
@@ -159,7 +159,7 @@ pub(in crate::xrootd) fn read_now(
     for element in elements {
         body.split_off_mut(..VectorElement::LEN)?.copy_from_slice(&element.to_bytes());
         let buffer = body.split_off_mut(..element.length as usize)?;
-        targets.push(Place { offset: element.offset, buffer });
+        targets.push(ReadBuffer { offset: element.offset, buffer });
     }
     Some(handle.read_vector_now(&mut targets)?.map_err(|error| match error.fault() {
         Fault::InvalidArgument => past_the_end(),

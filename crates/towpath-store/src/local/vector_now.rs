@@ -9,7 +9,7 @@ use super::{
     read::{LocalFile, read_without_waiting},
     vector::GAP_BYTES,
 };
-use crate::{Error, Fault, Place, Result};
+use crate::{Error, Fault, ReadBuffer, Result};
 
 /// Maximum number of bytes copied on a network thread, excluding gaps. 170 ranges of 1.5 KiB scattered over 2 GiB take
 /// about 300 µs.
@@ -18,28 +18,28 @@ const READ_NOW_BYTES: usize = 256 << 10;
 /// Maximum length of a run in bytes: it must fit into the CPU's second-level cache, from which it is copied again.
 const RUN_BYTES: u64 = 64 << 10;
 
-/// Fills `places` with cached data of `file`; `None` if not all are cached.
-pub(super) fn fill_now(file: &LocalFile, places: &mut [Place<'_>]) -> Option<Result<()>> {
-    if places.iter().map(|place| place.buffer.len()).sum::<usize>() > READ_NOW_BYTES {
+/// Fills `buffers` with cached data of `file`; `None` if not all are cached.
+pub(super) fn fill_now(file: &LocalFile, buffers: &mut [ReadBuffer<'_>]) -> Option<Result<()>> {
+    if buffers.iter().map(|buffer| buffer.buffer.len()).sum::<usize>() > READ_NOW_BYTES {
         return None;
     }
-    let outcome = fill(file, places)?.and_then(|()| file.view.check(&file.file));
+    let outcome = fill(file, buffers)?.and_then(|()| file.view.check(&file.file));
     Some(outcome.map_err(|error| error.at(&file.path)))
 }
 
-fn fill(file: &LocalFile, places: &mut [Place<'_>]) -> Option<Result<()>> {
+fn fill(file: &LocalFile, buffers: &mut [ReadBuffer<'_>]) -> Option<Result<()>> {
     let size = match file.view.size(&file.file) {
         Ok(size) => size,
         Err(error) => return Some(Err(error)),
     };
-    if places.iter().any(|place| place.end() > size) {
+    if buffers.iter().any(|buffer| buffer.end() > size) {
         return Some(Err(Error::new(Fault::InvalidArgument, "the range passes the end of the file")));
     }
     let mut scratch = Vec::new();
-    let mut rest = places;
+    let mut rest = buffers;
     while let Some((count, length)) = next_run(rest) {
         let filled = match rest.split_off_mut(..count)? {
-            [place] => fill_whole(file, place.offset, place.buffer),
+            [buffer] => fill_whole(file, buffer.offset, buffer.buffer),
             run => fill_run(file, run, length, &mut scratch),
         };
         if let Err(error) = filled? {
@@ -49,14 +49,14 @@ fn fill(file: &LocalFile, places: &mut [Place<'_>]) -> Option<Result<()>> {
     Some(Ok(()))
 }
 
-/// Returns the number of `places` in the first run, and its length in bytes; `None` if there are no places.
-fn next_run(places: &[Place<'_>]) -> Option<(usize, usize)> {
-    let (first, others) = places.split_first()?;
+/// Returns the number of `buffers` in the first run, and its length in bytes; `None` if there are no buffers.
+fn next_run(buffers: &[ReadBuffer<'_>]) -> Option<(usize, usize)> {
+    let (first, others) = buffers.split_first()?;
     let mut end = first.end();
-    let near = others.iter().take_while(|place| {
-        let joined = end.max(place.end());
-        let joins = place.offset >= first.offset
-            && place.offset <= end.saturating_add(GAP_BYTES)
+    let near = others.iter().take_while(|buffer| {
+        let joined = end.max(buffer.end());
+        let joins = buffer.offset >= first.offset
+            && buffer.offset <= end.saturating_add(GAP_BYTES)
             && joined - first.offset <= RUN_BYTES;
         if joins {
             end = joined;
@@ -67,9 +67,14 @@ fn next_run(places: &[Place<'_>]) -> Option<(usize, usize)> {
     Some((count, usize::try_from(end - first.offset).unwrap_or(usize::MAX)))
 }
 
-/// Reads the run of `length` bytes that contains `places`, and copies its parts.
-fn fill_run(file: &LocalFile, places: &mut [Place<'_>], length: usize, scratch: &mut Vec<u8>) -> Option<Result<()>> {
-    let start = places.first()?.offset;
+/// Reads the run of `length` bytes that contains `buffers`, and copies its parts.
+fn fill_run(
+    file: &LocalFile,
+    buffers: &mut [ReadBuffer<'_>],
+    length: usize,
+    scratch: &mut Vec<u8>,
+) -> Option<Result<()>> {
+    let start = buffers.first()?.offset;
     if scratch.len() < length {
         scratch.resize(RUN_BYTES as usize, 0);
     }
@@ -77,9 +82,9 @@ fn fill_run(file: &LocalFile, places: &mut [Place<'_>], length: usize, scratch: 
     if let Err(error) = fill_whole(file, start, run)? {
         return Some(Err(error));
     }
-    for place in places {
-        let at = (place.offset - start) as usize;
-        place.buffer.copy_from_slice(run.get(at..at + place.buffer.len())?);
+    for buffer in buffers {
+        let at = (buffer.offset - start) as usize;
+        buffer.buffer.copy_from_slice(run.get(at..at + buffer.buffer.len())?);
     }
     Some(Ok(()))
 }
@@ -98,19 +103,19 @@ fn fill_whole(file: &LocalFile, offset: u64, buffer: &mut [u8]) -> Option<Result
 mod tests {
     use super::*;
 
-    /// Returns the first run of places with these offsets and lengths.
+    /// Returns the first run of buffers with these offsets and lengths.
     fn run(ranges: &[(u64, usize)]) -> Option<(usize, usize)> {
         let mut memory = vec![0; ranges.iter().map(|(_, length)| length).sum()];
         let mut rest = &mut memory[..];
-        let places: Vec<_> = ranges
+        let buffers: Vec<_> = ranges
             .iter()
-            .map(|&(offset, length)| Place { offset, buffer: rest.split_off_mut(..length).unwrap() })
+            .map(|&(offset, length)| ReadBuffer { offset, buffer: rest.split_off_mut(..length).unwrap() })
             .collect();
-        next_run(&places)
+        next_run(&buffers)
     }
 
     #[test]
-    fn near_places_are_one_run() {
+    fn near_buffers_are_one_run() {
         assert_eq!(run(&[]), None);
         assert_eq!(run(&[(7, 5)]), Some((1, 5)));
         assert_eq!(run(&[(0, 10), (10, 10), (20 + GAP_BYTES, 10)]), Some((3, 30 + GAP_BYTES as usize)));
