@@ -5,7 +5,7 @@ use std::{ffi::OsString, io::Write as _, sync::Arc, time::Duration};
 use futures::{StreamExt as _, stream};
 use serde_json::json;
 use tokio::io::{AsyncWriteExt as _, Stdout};
-use towpath_mover::{Mover, Nobody, Place};
+use towpath_mover::{Mover, Nobody, StoreLocation};
 use towpath_proto::http::range::{RangeRequest, Resolution};
 use towpath_store::{Error, Fault, OpenOptions, Overwrite, sys::clock};
 
@@ -26,13 +26,13 @@ const QUESTIONS: usize = 64;
 /// Does `one` for each path; an error is printed, and the others are still done.
 pub(crate) async fn for_each<'a>(
     paths: &'a [OsString],
-    places: &'a StoreResolver,
-    mut one: impl AsyncFnMut(&'a OsString, Place) -> Result<(), Failure>,
+    resolver: &'a StoreResolver,
+    mut one: impl AsyncFnMut(&'a OsString, StoreLocation) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut failed = Tally::default();
     for path in paths {
-        let outcome = match places.place(path) {
-            Ok(place) => one(path, place.clone()).await.map_err(|failure| failure.at(&place)),
+        let outcome = match resolver.location(path) {
+            Ok(location) => one(path, location.clone()).await.map_err(|failure| failure.at(&location)),
             Err(failure) => Err(failure),
         };
         go_on(paths, outcome, &mut failed)?;
@@ -40,23 +40,23 @@ pub(crate) async fn for_each<'a>(
     failed.outcome()
 }
 
-/// Refuses a place that is written as a directory, with a slash at its end, and is none: what the slash says must not be taken for another file.
-pub(crate) async fn refuse_slash_of_file(place: &Place) -> Result<(), Failure> {
-    if place.is_directory
-        && let Ok(found) = place.store.stat(&place.caller, &place.path).await
+/// Refuses a location with a trailing slash that is not a directory.
+pub(crate) async fn refuse_slash_of_file(location: &StoreLocation) -> Result<(), Failure> {
+    if location.is_directory
+        && let Ok(found) = location.store.stat(&location.caller, &location.path).await
         && !found.is_directory()
     {
         let message = "it is not a directory, and its name ends in a slash";
-        return Err(Error::new(Fault::NotDirectory, message).at(&place.path).into());
+        return Err(Error::new(Fault::NotDirectory, message).at(&location.path).into());
     }
     Ok(())
 }
 
-/// As [`for_each`], with many questions underway at once; the answers are shown in the order of the paths.
+/// As [`for_each`], with many requests in flight; the results are shown in the order of the paths.
 async fn ask_each<T>(
     paths: &[OsString],
-    places: &StoreResolver,
-    ask: impl AsyncFn(Place) -> Result<T, Failure>,
+    resolver: &StoreResolver,
+    ask: impl AsyncFn(StoreLocation) -> Result<T, Failure>,
     mut show: impl FnMut(&OsString, T) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let ask = &ask;
@@ -66,8 +66,8 @@ async fn ask_each<T>(
             (
                 path,
                 async {
-                    let place = places.place(path)?;
-                    ask(place.clone()).await.map_err(|failure| failure.at(&place))
+                    let location = resolver.location(path)?;
+                    ask(location.clone()).await.map_err(|failure| failure.at(&location))
                 }
                 .await,
             )
@@ -93,12 +93,12 @@ fn go_on(paths: &[OsString], outcome: Result<(), Failure>, failed: &mut Tally) -
 }
 
 /// `towpath stat`.
-pub(crate) async fn stat(arguments: &Paths, places: &StoreResolver) -> Result<(), Failure> {
-    let ask = async |place: Place| {
-        refuse_slash_of_file(&place).await?;
-        Ok(place.store.stat(&place.caller, &place.path).await?)
+pub(crate) async fn stat(arguments: &Paths, resolver: &StoreResolver) -> Result<(), Failure> {
+    let ask = async |location: StoreLocation| {
+        refuse_slash_of_file(&location).await?;
+        Ok(location.store.stat(&location.caller, &location.path).await?)
     };
-    ask_each(&arguments.paths, places, ask, |typed, metadata| {
+    ask_each(&arguments.paths, resolver, ask, |typed, metadata| {
         let described = Described::new(shown(typed), &metadata);
         let text = if arguments.json { format!("{}\n", json!(described)) } else { paragraph(described) };
         Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
@@ -123,16 +123,16 @@ fn paragraph(described: Described) -> String {
 }
 
 /// `towpath cat`. A whole file is compared with the digests that its storage knows.
-pub(crate) async fn cat(arguments: &Cat, places: &StoreResolver) -> Result<(), Failure> {
+pub(crate) async fn cat(arguments: &Cat, resolver: &StoreResolver) -> Result<(), Failure> {
     let range = arguments.range.as_deref().map(parse_range).transpose()?;
-    let mover = Mover::new(CopyOptions::default().mover_options(Overwrite::Refuse, false, places), Arc::new(Nobody));
-    for_each(&arguments.paths, places, async |_, place| {
-        refuse_slash_of_file(&place).await?;
+    let mover = Mover::new(CopyOptions::default().mover_options(Overwrite::Refuse, false, resolver), Arc::new(Nobody));
+    for_each(&arguments.paths, resolver, async |_, location| {
+        refuse_slash_of_file(&location).await?;
         // Not the blocking one: signals must be handled even if the pipe is not read.
         let mut out = tokio::io::stdout();
         match &range {
-            None => drop(mover.drain(&place, async |piece| Ok::<_, Failure>(out.write_all(&piece).await?)).await?),
-            Some(range) => write_range(&place, range, &mut out).await?,
+            None => drop(mover.drain(&location, async |piece| Ok::<_, Failure>(out.write_all(&piece).await?)).await?),
+            Some(range) => write_range(&location, range, &mut out).await?,
         }
         Ok(out.flush().await?)
     })
@@ -140,15 +140,15 @@ pub(crate) async fn cat(arguments: &Cat, places: &StoreResolver) -> Result<(), F
 }
 
 /// Writes a part of a file to the standard output.
-async fn write_range(place: &Place, range: &RangeRequest, out: &mut Stdout) -> Result<(), Failure> {
-    let handle = place.store.open(&place.caller, &place.path, OpenOptions::default()).await?;
+async fn write_range(location: &StoreLocation, range: &RangeRequest, out: &mut Stdout) -> Result<(), Failure> {
+    let handle = location.store.open(&location.caller, &location.path, OpenOptions::default()).await?;
     let size = handle.metadata().await?.size;
     let range = match range.resolve(size) {
         Resolution::Partial(parts) => parts.first().cloned().unwrap_or(0..size),
         Resolution::Whole => 0..size,
         Resolution::Unsatisfiable | Resolution::Abusive => {
             let message = format!("the range lies beyond the file's {size} bytes");
-            return Err(Error::new(Fault::InvalidArgument, message).at(&place.path).into());
+            return Err(Error::new(Fault::InvalidArgument, message).at(&location.path).into());
         }
     };
     let (handle, end) = (&handle, range.end);
@@ -162,7 +162,7 @@ async fn write_range(place: &Place, range: &RangeRequest, out: &mut Stdout) -> R
         let piece = piece?;
         out.write_all(&piece).await?;
         if piece.len() < length {
-            return Err(Error::new(Fault::Truncated, "the file ended before its size").at(&place.path).into());
+            return Err(Error::new(Fault::Truncated, "the file ended before its size").at(&location.path).into());
         }
     }
     Ok(())
@@ -174,12 +174,12 @@ fn parse_range(text: &str) -> Result<RangeRequest, Failure> {
 }
 
 /// `towpath sum`.
-pub(crate) async fn sum(arguments: &Sum, places: &StoreResolver) -> Result<(), Failure> {
-    let ask = async |place: Place| {
-        refuse_slash_of_file(&place).await?;
-        Ok(place.store.digest(&place.caller, &place.path, arguments.algorithm, &|_| {}).await?)
+pub(crate) async fn sum(arguments: &Sum, resolver: &StoreResolver) -> Result<(), Failure> {
+    let ask = async |location: StoreLocation| {
+        refuse_slash_of_file(&location).await?;
+        Ok(location.store.digest(&location.caller, &location.path, arguments.algorithm, &|_| {}).await?)
     };
-    ask_each(&arguments.paths, places, ask, |typed, digest| {
+    ask_each(&arguments.paths, resolver, ask, |typed, digest| {
         let mut out = std::io::stdout().lock();
         let path = shown(typed);
         if arguments.json {
@@ -194,16 +194,16 @@ pub(crate) async fn sum(arguments: &Sum, places: &StoreResolver) -> Result<(), F
 }
 
 /// `towpath mkdir`.
-pub(crate) async fn make_directories(arguments: &MakeDirectory, places: &StoreResolver) -> Result<(), Failure> {
-    for_each(&arguments.paths, places, async |_, place| {
-        Ok(place.store.make_directory(&place.caller, &place.path, arguments.parents, None).await?)
+pub(crate) async fn make_directories(arguments: &MakeDirectory, resolver: &StoreResolver) -> Result<(), Failure> {
+    for_each(&arguments.paths, resolver, async |_, location| {
+        Ok(location.store.make_directory(&location.caller, &location.path, arguments.parents, None).await?)
     })
     .await
 }
 
 /// `towpath mv`.
-pub(crate) async fn rename(arguments: &Move, places: &StoreResolver) -> Result<(), Failure> {
-    let (from, to) = (places.place(&arguments.from)?, places.place(&arguments.to)?);
+pub(crate) async fn rename(arguments: &Move, resolver: &StoreResolver) -> Result<(), Failure> {
+    let (from, to) = (resolver.location(&arguments.from)?, resolver.location(&arguments.to)?);
     if !std::sync::Arc::ptr_eq(&from.store, &to.store) {
         return Err(Failure::Usage("mv renames inside one storage; to move to another one, use cp and then rm".into()));
     }
@@ -218,9 +218,9 @@ pub(crate) async fn rename(arguments: &Move, places: &StoreResolver) -> Result<(
 }
 
 /// `towpath df`.
-pub(crate) async fn space(arguments: &Paths, places: &StoreResolver) -> Result<(), Failure> {
-    for_each(&arguments.paths, places, async |typed, place| {
-        let space = place.store.space(&place.caller, &place.path).await?;
+pub(crate) async fn space(arguments: &Paths, resolver: &StoreResolver) -> Result<(), Failure> {
+    for_each(&arguments.paths, resolver, async |typed, location| {
+        let space = location.store.space(&location.caller, &location.path).await?;
         let path = shown(typed);
         let mut out = std::io::stdout().lock();
         if arguments.json {
@@ -233,12 +233,12 @@ pub(crate) async fn space(arguments: &Paths, places: &StoreResolver) -> Result<(
 }
 
 /// `towpath ping`: the time of the smallest question that a storage answers, after a first one that sets up the connection.
-pub(crate) async fn ping(arguments: &Ping, places: &StoreResolver) -> Result<(), Failure> {
-    let place = places.place(&arguments.url)?;
+pub(crate) async fn ping(arguments: &Ping, resolver: &StoreResolver) -> Result<(), Failure> {
+    let location = resolver.location(&arguments.url)?;
     let mut times = Vec::new();
     for _ in 0..=arguments.count.max(1) {
         let start = clock::now();
-        place.store.stat(&place.caller, &place.path).await?;
+        location.store.stat(&location.caller, &location.path).await?;
         times.push(start.elapsed());
     }
     let first = times.remove(0);

@@ -13,7 +13,9 @@ use std::{
 
 use futures::{StreamExt as _, TryStreamExt as _, future::ready};
 use serde_json::{Value, json};
-use towpath_mover::{Account, Copied, Job, Jobs, Missed, Mover, Outcome, Share, Trees, Verified, Watch, jobs, jobs_of};
+use towpath_mover::{
+    Account, Copied, Job, Jobs, Missed, Mover, Outcome, Sampler, Share, Trees, Verified, jobs, jobs_of,
+};
 use towpath_proto::checksum::{Algorithm, Algorithms};
 use towpath_store::{Blame, Error, Fault, Overwrite, sys::clock};
 
@@ -85,13 +87,13 @@ pub(crate) struct Verification {
 }
 
 /// Runs `towpath cp`.
-pub(crate) async fn run(arguments: &Copy, places: &StoreResolver, resumption: &Resumption) -> Result<(), Failure> {
+pub(crate) async fn run(arguments: &Copy, resolver: &StoreResolver, resumption: &Resumption) -> Result<(), Failure> {
     let options = &arguments.options;
     let mut reporter = Reporter::new(options, "cp")?;
     let overwrite = if arguments.force { Overwrite::Replace } else { Overwrite::Refuse };
     let start = clock::now();
-    let request = arguments::read(arguments, places).await?;
-    let mover = Mover::new(options.mover_options(overwrite, arguments.skip_existing, places), reporter.observer());
+    let request = arguments::read(arguments, resolver).await?;
+    let mover = Mover::new(options.mover_options(overwrite, arguments.skip_existing, resolver), reporter.observer());
     let mut total = Total { failures: FailureList::new(options.failed_to.as_deref())?, ..Total::default() };
     match request {
         arguments::Request::ToStream(from, to) => {
@@ -121,7 +123,7 @@ pub(crate) async fn run(arguments: &Copy, places: &StoreResolver, resumption: &R
     reporter.end(|| summary(&total, seconds))?;
     report(options, &total, seconds)?;
     total.failures.finish(total.files + total.skipped, |list| match list {
-        Some(list) => again(arguments, places, list),
+        Some(list) => again(arguments, resolver, list),
         None => resumption.command(),
     })
 }
@@ -172,13 +174,13 @@ fn report(options: &CopyOptions, total: &Total, seconds: f64) -> Result<(), Fail
 }
 
 /// Returns the command that retries the failures in `list`.
-fn again(arguments: &Copy, places: &StoreResolver, list: &str) -> String {
+fn again(arguments: &Copy, resolver: &StoreResolver, list: &str) -> String {
     let mut words = vec!["towpath cp --skip-existing".to_owned()];
     let flags = [(arguments.recursive, "-r"), (arguments.force, "-f")];
     words.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned()));
     words.extend(arguments.options.flags());
     words.extend(arguments.filters.words.iter().cloned());
-    words.extend(places.flags().iter().cloned());
+    words.extend(resolver.flags().iter().cloned());
     words.push(format!("--retry-from {list} --failed-to {list}"));
     words.join(" ")
 }
@@ -190,10 +192,10 @@ async fn run_pipe(
     reporter: &mut Reporter,
     total: &mut Total,
 ) -> Result<(), Failure> {
-    let watch = Watch::begin(mover);
+    let sampler = Sampler::begin(mover);
     let outcome = reporter.during(mover.progress(), copying).await?;
     mover.remember().await;
-    total.account = Some(watch.account());
+    total.account = Some(sampler.account());
     match outcome {
         Ok(copied) => total.add_copied(&copied),
         Err(failure) if failure.is_broken_pipe() => return Err(failure),
@@ -215,7 +217,7 @@ pub(crate) async fn run_jobs(
     total: &mut Total,
 ) -> Result<(), Failure> {
     let generation = options.files.unwrap_or(GENERATION).max(MIN_GENERATION);
-    let watch = Watch::begin(mover);
+    let sampler = Sampler::begin(mover);
     let jobs = if let Some(rest) = &rest { rest.of(jobs) } else { jobs };
     let mut outcomes = std::pin::pin!(Arc::clone(mover).run(jobs));
     let mut out_of_reach = 0;
@@ -241,7 +243,7 @@ pub(crate) async fn run_jobs(
     }
     mover.remember().await;
     // For a sync the copying pass is explained.
-    total.account.get_or_insert_with(|| watch.account());
+    total.account.get_or_insert_with(|| sampler.account());
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::{fmt, io::Write as _, sync::OnceLock};
 
 use rustix::process::Signal;
-use towpath_mover::Place;
+use towpath_mover::StoreLocation;
 use towpath_proto::fault::{Exit, Fault, Retry};
 use towpath_server::StartError;
 use towpath_store::{Blame, Error, os_message};
@@ -103,10 +103,10 @@ impl Failure {
         Failure::Store(Error::new(Fault::Internal, message))
     }
 
-    /// Names the place of a store's error as the user wrote it.
-    pub(crate) fn at(self, place: &Place) -> Self {
+    /// Adds the location, as the user wrote it, to a store's error.
+    pub(crate) fn at(self, location: &StoreLocation) -> Self {
         match self {
-            Failure::Store(error) => Failure::Store(place.locate(error)),
+            Failure::Store(error) => Failure::Store(location.locate(error)),
             other => other,
         }
     }

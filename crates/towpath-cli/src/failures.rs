@@ -19,7 +19,7 @@ use std::{
 use futures::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
-use towpath_mover::{Job, Jobs, Known, Missed, Place, Replicas};
+use towpath_mover::{FileProperties, Job, Jobs, Missed, Replicas, StoreLocation};
 use towpath_proto::checksum::Digest;
 use towpath_store::{
     Error, Fault, StorePath,
@@ -84,7 +84,7 @@ struct Line {
     digests: Vec<String>,
 }
 
-/// A place in a list.
+/// A location in a list.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Named {
@@ -123,8 +123,8 @@ impl FailureList {
                 // The end of the copy that failed, as the user wrote it.
                 let is_destination =
                     self.is_deleting || error.path().is_some_and(|path| *path == job.to.path && *path != job.from.path);
-                let place = if is_destination { &job.to } else { &job.from };
-                print_error(&place.locate(error.clone()));
+                let location = if is_destination { &job.to } else { &job.from };
+                print_error(&location.locate(error.clone()));
             }
             _ if count == PRINTED + 1 => complain("more was missed; from here on it is only counted"),
             _ => {}
@@ -226,7 +226,7 @@ impl Line {
         let root = root.as_ref().filter(|root| **root != from.path);
         let replicas = from.replicas();
         let sources = replicas.map(Replicas::sources).unwrap_or_default();
-        let Known { size, digests } = replicas.map(Replicas::known).cloned().unwrap_or_default();
+        let FileProperties { size, digests } = replicas.map(Replicas::known).cloned().unwrap_or_default();
         Self {
             from: Named::of(from),
             to: Named::of(to),
@@ -239,45 +239,45 @@ impl Line {
         }
     }
 
-    fn job(&self, places: &StoreResolver) -> Result<Job, String> {
-        let sources: Vec<_> = self.sources.iter().map(|source| source.place(places)).collect::<Result<_, _>>()?;
-        let from = match Replicas::new(sources, self.known()?).place() {
+    fn job(&self, resolver: &StoreResolver) -> Result<Job, String> {
+        let sources: Vec<_> = self.sources.iter().map(|source| source.location(resolver)).collect::<Result<_, _>>()?;
+        let from = match Replicas::new(sources, self.known()?).location() {
             Some(from) => from,
-            None => self.from.place(places)?,
+            None => self.from.location(resolver)?,
         };
-        let root = self.root.as_ref().map(|root| root.place(places)).transpose()?.map(|root| root.path);
+        let root = self.root.as_ref().map(|root| root.location(resolver)).transpose()?.map(|root| root.path);
         if root.as_ref().is_some_and(|root| !from.path.is_within(root)) {
             return Err("what is to be copied does not lie below its root".into());
         }
-        let mut job = Job::new(from, self.to.place(places)?);
+        let mut job = Job::new(from, self.to.location(resolver)?);
         (job.size, job.root) = (self.size, root);
         Ok(job)
     }
 
-    fn known(&self) -> Result<Known, String> {
+    fn known(&self) -> Result<FileProperties, String> {
         let digests = self.digests.iter().map(|digest| {
             let (algorithm, hex) = digest.split_once(':').ok_or("a digest is algorithm:hex")?;
             let algorithm =
                 algorithm.parse().map_err(|_| format!("digests of type {algorithm:?} are not computed here"))?;
             Digest::from_hex(algorithm, hex).map_err(|error| error.to_string())
         });
-        Ok(Known { size: self.size, digests: digests.collect::<Result<_, String>>()? })
+        Ok(FileProperties { size: self.size, digests: digests.collect::<Result<_, String>>()? })
     }
 }
 
 impl Named {
-    fn of(place: &Place) -> Self {
-        let (at, as_nobody) = (place.at().to_owned(), place.caller.is_nobody);
-        match std::str::from_utf8(place.path.as_bytes()) {
+    fn of(location: &StoreLocation) -> Self {
+        let (at, as_nobody) = (location.at().to_owned(), location.caller.is_nobody);
+        match std::str::from_utf8(location.path.as_bytes()) {
             Ok(path) => Self { at, path: Some(path.to_owned()), path_hex: None, as_nobody },
             Err(_) => {
-                let hex = place.path.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+                let hex = location.path.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
                 Self { at, path: None, path_hex: Some(hex), as_nobody }
             }
         }
     }
 
-    fn place(&self, places: &StoreResolver) -> Result<Place, String> {
+    fn location(&self, resolver: &StoreResolver) -> Result<StoreLocation, String> {
         let bytes = match (&self.path, &self.path_hex) {
             (Some(path), None) => path.clone().into_bytes(),
             (None, Some(hex)) => unhexed(hex).ok_or("path_hex is not hexadecimal")?,
@@ -285,8 +285,8 @@ impl Named {
         };
         let path = StorePath::parse(&bytes).map_err(|error| error.to_string())?;
         let root = OsString::from(format!("{}/", self.at));
-        let root = places.place(&root).map_err(|_| format!("{:?} is no place", self.at))?;
-        let root = if self.as_nobody { places.named_by_others(root) } else { root };
+        let root = resolver.location(&root).map_err(|_| format!("{:?} is no place", self.at))?;
+        let root = if self.as_nobody { resolver.named_by_others(root) } else { root };
         Ok(root.with_path(path))
     }
 }
@@ -295,17 +295,17 @@ impl Named {
 ///
 /// # Errors
 /// The file cannot be read, or has a line that is none.
-pub(crate) async fn read(path: &Path, places: &StoreResolver) -> Result<Jobs, Failure> {
+pub(crate) async fn read(path: &Path, resolver: &StoreResolver) -> Result<Jobs, Failure> {
     let mut checked = self::lines(path)?;
     let mut count = 0_u64;
-    while let Some(line) = next(&mut checked, places).await {
+    while let Some(line) = next(&mut checked, resolver).await {
         count += 1;
         line.map_err(|error| unreadable(path, format!("line {count}: {error}")))?;
     }
-    let list = places.place(path.as_os_str())?;
-    let state = (self::lines(path)?, places.clone(), Job::new(list.clone(), list), count);
-    Ok(stream::unfold(state, |(mut lines, places, list, left)| async move {
-        let outcome = match next(&mut lines, &places).await {
+    let list = resolver.location(path.as_os_str())?;
+    let state = (self::lines(path)?, resolver.clone(), Job::new(list.clone(), list), count);
+    Ok(stream::unfold(state, |(mut lines, resolver, list, left)| async move {
+        let outcome = match next(&mut lines, &resolver).await {
             None if left == 0 => return None,
             outcome => outcome.unwrap_or_else(|| Err("it has become shorter".into())),
         };
@@ -314,7 +314,7 @@ pub(crate) async fn read(path: &Path, places: &StoreResolver) -> Result<Jobs, Fa
             let error = Error::new(Fault::Changed, format!("the list changed while it was used: {error}"));
             Missed { job: list.clone(), error }
         });
-        Some((outcome, (lines, places, list, left)))
+        Some((outcome, (lines, resolver, list, left)))
     })
     .boxed())
 }
@@ -325,18 +325,18 @@ fn lines(path: &Path) -> Result<BufReader<tokio::fs::File>, Failure> {
 }
 
 /// The next pair; none at the end.
-async fn next(lines: &mut BufReader<tokio::fs::File>, places: &StoreResolver) -> Option<Result<Job, String>> {
+async fn next(lines: &mut BufReader<tokio::fs::File>, resolver: &StoreResolver) -> Option<Result<Job, String>> {
     let mut line = Vec::new();
     match lines.take(LINE_BYTES).read_until(b'\n', &mut line).await {
         Ok(0) => None,
-        Ok(_) => Some(job(&line, places)),
+        Ok(_) => Some(job(&line, resolver)),
         Err(error) => Some(Err(error.to_string())),
     }
 }
 
-fn job(line: &[u8], places: &StoreResolver) -> Result<Job, String> {
+fn job(line: &[u8], resolver: &StoreResolver) -> Result<Job, String> {
     let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    line.job(places)
+    line.job(resolver)
 }
 
 fn unhexed(hex: &str) -> Option<Vec<u8>> {

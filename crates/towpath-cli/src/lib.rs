@@ -105,7 +105,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Wan(arguments) => return wan::run(arguments).await,
         command => command,
     };
-    let places = StoreResolver::new(&cli.remote);
+    let resolver = StoreResolver::new(&cli.remote);
     // None for a command that leaves nothing incomplete.
     let resumed_by = match &command {
         Command::Cp(copy) if copy.paths.iter().any(|path| path == "-") => Some(Resumed::Said("")),
@@ -117,12 +117,12 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     let resumption = Resumption::default();
     let interrupted = Interrupts::new()?.watch();
     let outcome = tokio::select! {
-        outcome = run_client(command, &places, &resumption) => Ok(outcome),
+        outcome = run_client(command, &resolver, &resumption) => Ok(outcome),
         Ok(signal) = interrupted => Err(signal),
     };
     screen::clear();
     // However the command ended: uploads that it dropped are removed from the storages.
-    let is_clean = timeout(interrupt::CLEANING, places.cleaned_up()).await.is_ok();
+    let is_clean = timeout(interrupt::CLEANING, resolver.cleaned_up()).await.is_ok();
     outcome.unwrap_or_else(|signal| {
         let consequence = match resumed_by {
             Some(_) if !is_clean => "; the destination does not answer: incomplete files may be left there".into(),
@@ -143,21 +143,21 @@ enum Resumed {
 }
 
 /// The commands that a user may interrupt at any time: of uploads that are dropped nothing stays once [`StoreResolver::cleaned_up`] returns.
-async fn run_client(command: Command, places: &StoreResolver, resumption: &Resumption) -> Result<(), Failure> {
+async fn run_client(command: Command, resolver: &StoreResolver, resumption: &Resumption) -> Result<(), Failure> {
     match command {
-        Command::Cp(arguments) => copy::run(&arguments, places, resumption).await,
-        Command::Sync(arguments) => sync::run(&arguments, places).await,
-        Command::Ls(arguments) => list::list(&arguments, places).await,
-        Command::Stat(arguments) => commands::stat(&arguments, places).await,
-        Command::Cat(arguments) => commands::cat(&arguments, places).await,
-        Command::Sum(arguments) => commands::sum(&arguments, places).await,
-        Command::Mkdir(arguments) => commands::make_directories(&arguments, places).await,
-        Command::Mv(arguments) => commands::rename(&arguments, places).await,
-        Command::Rm(arguments) => remove::run(&arguments, places).await,
-        Command::Df(arguments) => commands::space(&arguments, places).await,
-        Command::Ping(arguments) => commands::ping(&arguments, places).await,
-        Command::Probe(arguments) => probe::run(&arguments, places).await,
-        Command::Order(arguments) => order::run(&arguments, places).await,
+        Command::Cp(arguments) => copy::run(&arguments, resolver, resumption).await,
+        Command::Sync(arguments) => sync::run(&arguments, resolver).await,
+        Command::Ls(arguments) => list::list(&arguments, resolver).await,
+        Command::Stat(arguments) => commands::stat(&arguments, resolver).await,
+        Command::Cat(arguments) => commands::cat(&arguments, resolver).await,
+        Command::Sum(arguments) => commands::sum(&arguments, resolver).await,
+        Command::Mkdir(arguments) => commands::make_directories(&arguments, resolver).await,
+        Command::Mv(arguments) => commands::rename(&arguments, resolver).await,
+        Command::Rm(arguments) => remove::run(&arguments, resolver).await,
+        Command::Df(arguments) => commands::space(&arguments, resolver).await,
+        Command::Ping(arguments) => commands::ping(&arguments, resolver).await,
+        Command::Probe(arguments) => probe::run(&arguments, resolver).await,
+        Command::Order(arguments) => order::run(&arguments, resolver).await,
         Command::Serve(_) | Command::Alto(_) | Command::Config(_) | Command::Wan(_) => {
             Err(Failure::internal("not a client's command"))
         }

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::StreamExt as _;
-use towpath_mover::{Place, Unlisted, Walk};
+use towpath_mover::{StoreLocation, Unlisted, Walk};
 use towpath_store::{Entry, Fault, ListOptions, Metadata, Printable};
 
 use crate::{
@@ -29,14 +29,14 @@ const PRINT_BYTES: usize = 64 << 10;
 const MAX_SORTED_BYTES: usize = 64 << 20;
 
 /// Runs `towpath ls`.
-pub(crate) async fn list(arguments: &List, places: &StoreResolver) -> Result<(), Failure> {
-    for_each(&arguments.paths, places, async |typed, place| {
+pub(crate) async fn list(arguments: &List, resolver: &StoreResolver) -> Result<(), Failure> {
+    for_each(&arguments.paths, resolver, async |typed, location| {
         let mut out = BufWriter::with_capacity(PRINT_BYTES, io::stdout().lock());
         let options = ListOptions { metadata: arguments.long || arguments.json, digests: false };
         if arguments.recursive {
-            list_tree(arguments, &place, options, &mut out).await?;
+            list_tree(arguments, &location, options, &mut out).await?;
         } else {
-            list_directory(arguments, typed, &place, options, &mut out).await?;
+            list_directory(arguments, typed, &location, options, &mut out).await?;
         }
         Ok(out.flush()?)
     })
@@ -46,12 +46,12 @@ pub(crate) async fn list(arguments: &List, places: &StoreResolver) -> Result<(),
 async fn list_directory(
     arguments: &List,
     typed: &OsString,
-    place: &Place,
+    location: &StoreLocation,
     options: ListOptions,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let mut lines = Lines::default();
-    let mut listing = place.store.list(&place.caller, &place.path, options);
+    let mut listing = location.store.list(&location.caller, &location.path, options);
     while let Some(batch) = listing.next().await {
         match batch {
             Ok(batch) => {
@@ -62,21 +62,26 @@ async fn list_directory(
             }
             // Like `ls`, a file lists itself. The XRootD protocol does not report that it is a file.
             Err(error) if matches!(error.fault(), Fault::NotDirectory | Fault::Io) => {
-                return match place.store.stat(&place.caller, &place.path).await {
-                    Ok(metadata) if !metadata.is_directory() && !place.is_directory => {
+                return match location.store.stat(&location.caller, &location.path).await {
+                    Ok(metadata) if !metadata.is_directory() && !location.is_directory => {
                         Ok(print_entry(arguments, shown(typed), &metadata, out)?)
                     }
-                    _ => Err(error.at(&place.path).into()),
+                    _ => Err(error.at(&location.path).into()),
                 };
             }
-            Err(error) => return Err(error.at(&place.path).into()),
+            Err(error) => return Err(error.at(&location.path).into()),
         }
     }
     Ok(lines.print(out)?)
 }
 
-async fn list_tree(arguments: &List, place: &Place, options: ListOptions, out: &mut impl Write) -> Result<(), Failure> {
-    let mut walk = Walk::new(place, options);
+async fn list_tree(
+    arguments: &List,
+    location: &StoreLocation,
+    options: ListOptions,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let mut walk = Walk::new(location, options);
     let mut failed = Tally::default();
     let mut lines = Lines::default();
     while let Some(batch) = walk.next().await {
@@ -88,10 +93,10 @@ async fn list_tree(arguments: &List, place: &Place, options: ListOptions, out: &
                     // A name that makes no path cannot be gone into.
                     let _ = batch.path_of(entry).map(|path| walk.enter(&batch, path, &entry.metadata));
                 }
-                lines.add(arguments, &output::relative(&batch.directory, &place.path), batch.entries)?;
+                lines.add(arguments, &output::relative(&batch.directory, &location.path), batch.entries)?;
                 lines.print(out)?;
             }
-            Err(Unlisted { directory, error }) if directory == place.path => return Err(error.into()),
+            Err(Unlisted { directory, error }) if directory == location.path => return Err(error.into()),
             Err(Unlisted { error, .. }) => failed.print(&error),
         }
     }

@@ -9,7 +9,7 @@ use std::{
 
 use tokio_util::task::TaskTracker;
 use towpath_client::{Client, ClientOptions, Waits, s3::S3Options};
-use towpath_mover::Place;
+use towpath_mover::StoreLocation;
 pub(crate) use towpath_proto::url::shown;
 use towpath_proto::url::{Endpoint, Family, Location, Url};
 use towpath_store::{
@@ -26,12 +26,12 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) enum End {
     /// A path in a store.
-    Place(Place),
+    Location(StoreLocation),
     /// The standard input or output.
     Standard,
     /// A device or pipe of this machine, or a file whose length is unknown until its end, like those in `/proc`: read
     /// or written from start to end.
-    Stream(Place),
+    Stream(StoreLocation),
 }
 
 /// What one remote store serves: a site, the user to log in as, the query that goes with each path, and the path of a URL that says what that is: a directory
@@ -80,10 +80,10 @@ impl StoreResolver {
         Self { trusts_metalinks, ..self.clone() }
     }
 
-    /// The place that `text` names.
-    pub(crate) fn place(&self, text: &OsStr) -> Result<Place, Failure> {
+    /// Returns the location named by `text`.
+    pub(crate) fn location(&self, text: &OsStr) -> Result<StoreLocation, Failure> {
         match self.end(text)? {
-            End::Place(place) | End::Stream(place) => Ok(place),
+            End::Location(location) | End::Stream(location) => Ok(location),
             End::Standard => Err(Failure::Usage("`-` (a standard stream) is not accepted here".into())),
         }
     }
@@ -91,19 +91,19 @@ impl StoreResolver {
     /// Like [`Self::end`], for a copy of single files: checks whether a local path is a stream.
     pub(crate) async fn end_of_copy(&self, text: &OsStr) -> Result<End, Failure> {
         Ok(match self.end(text)? {
-            End::Place(place) if is_standard(&place) => End::Standard,
-            End::Place(place) if !place.is_remote() && is_stream(&place).await => End::Stream(place),
+            End::Location(location) if is_standard(&location) => End::Standard,
+            End::Location(location) if !location.is_remote() && is_stream(&location).await => End::Stream(location),
             end => end,
         })
     }
 
-    /// The place or standard stream that `text` names.
+    /// Returns the location or standard stream named by `text`.
     pub(crate) fn end(&self, text: &OsStr) -> Result<End, Failure> {
         let location = Location::from_argument(text);
         match location.map_err(|error| Failure::Usage(format!("{}: {error}", shown(text))))? {
             Location::Standard => Ok(End::Standard),
-            Location::Local(path) => self.local(&path).map(End::Place),
-            Location::Remote(url) => self.remote(&url).map(End::Place),
+            Location::Local(path) => self.local(&path).map(End::Location),
+            Location::Remote(url) => self.remote(&url).map(End::Location),
         }
     }
 
@@ -129,7 +129,7 @@ impl StoreResolver {
         self.client.cleaned_up().await;
     }
 
-    fn local(&self, path: &Path) -> Result<Place, Failure> {
+    fn local(&self, path: &Path) -> Result<StoreLocation, Failure> {
         let absolute =
             std::path::absolute(path).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
         let bytes = normal(&absolute).map_err(|error| {
@@ -143,11 +143,11 @@ impl StoreResolver {
             None => Arc::clone(local.insert(Arc::new(LocalStore::open(Path::new("/"), options)?))),
         };
         let is_directory = absolute.as_os_str().as_encoded_bytes().ends_with(b"/");
-        Ok(Place::local(store, Caller::local(), path).called_directory(is_directory))
+        Ok(StoreLocation::local(store, Caller::local(), path).called_directory(is_directory))
     }
 
-    /// The place that a URL names.
-    pub(crate) fn remote(&self, url: &Url) -> Result<Place, Failure> {
+    /// Returns the location of a URL.
+    pub(crate) fn remote(&self, url: &Url) -> Result<StoreLocation, Failure> {
         let path = StorePath::parse(url.path()).map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
         let is_bucket = url.scheme().family() == Family::S3;
         let is_archive = url.query().is_some_and(|query| query.contains("xrdcl."));
@@ -171,41 +171,41 @@ impl StoreResolver {
         // A bucket is as a server of its own: the same path in two of them is not the same file.
         let host = if is_bucket { prefix.as_str() } else { url.host() };
         let server = (host.into(), url.port());
-        let place = Place::remote(store, Caller::local(), path, server, &prefix);
+        let location = StoreLocation::remote(store, Caller::local(), path, server, &prefix);
         // Members of an archive are not available to third-party copies.
-        let place = if is_archive { place } else { place.named_by(url.clone()) };
-        Ok(place.called_directory(url.path().ends_with(b"/")))
+        let location = if is_archive { location } else { location.named_by(url.clone()) };
+        Ok(location.called_directory(url.path().ends_with(b"/")))
     }
 
     /// Resolves a source in `metalink`. Its author may have named any server: credentials are sent only to the server of the Metalink.
-    pub(crate) fn source_in(&self, metalink: &Place, url: &Url) -> Result<Place, Failure> {
-        let place = self.remote(url)?;
-        Ok(if place.is_beside(metalink) { place } else { self.named_by_others(place) })
+    pub(crate) fn source_in(&self, metalink: &StoreLocation, url: &Url) -> Result<StoreLocation, Failure> {
+        let location = self.remote(url)?;
+        Ok(if location.is_beside(metalink) { location } else { self.named_by_others(location) })
     }
 
     /// A place that it was not the user who named: nothing is shown there that proves who that is, unless the user trusts Metalinks.
-    pub(crate) fn named_by_others(&self, mut place: Place) -> Place {
+    pub(crate) fn named_by_others(&self, mut location: StoreLocation) -> StoreLocation {
         if !self.trusts_metalinks {
-            place.caller = Caller::nobody();
+            location.caller = Caller::nobody();
         }
-        place
+        location
     }
 }
 
 /// Whether a path of this machine is another name for the standard input or output.
-fn is_standard(place: &Place) -> bool {
-    !place.is_remote() && [b"/dev/stdin".as_slice(), b"/dev/stdout"].contains(&place.path.as_bytes())
+fn is_standard(location: &StoreLocation) -> bool {
+    !location.is_remote() && [b"/dev/stdin".as_slice(), b"/dev/stdout"].contains(&location.path.as_bytes())
 }
 
 /// Whether a path of this machine is there and neither a directory nor a file of a length that is known.
-async fn is_stream(place: &Place) -> bool {
-    let Ok(metadata) = place.store.stat(&place.caller, &place.path).await else { return false };
+async fn is_stream(location: &StoreLocation) -> bool {
+    let Ok(metadata) = location.store.stat(&location.caller, &location.path).await else { return false };
     match metadata.kind {
         FileKind::Other => true,
         FileKind::Directory => false,
         FileKind::File => {
             let is_refused = async || {
-                let opened = place.store.open(&place.caller, &place.path, OpenOptions::default()).await;
+                let opened = location.store.open(&location.caller, &location.path, OpenOptions::default()).await;
                 opened.is_err_and(|error| error.fault() == Fault::NotRegular)
             };
             metadata.size == 0 && is_refused().await
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(normal(Path::new("/..")).unwrap(), b"/");
     }
 
-    fn places() -> StoreResolver {
+    fn resolver() -> StoreResolver {
         StoreResolver::new(&Remote {
             ca_file: None,
             s3_endpoint: None,
@@ -256,15 +256,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_place_is_named_with_its_user() {
-        let place = |text: &str| places().place(OsStr::new(text)).unwrap();
-        let (of_user, of_nobody) = (place("root://alice@host//f"), place("https://host/f"));
+        let location = |text: &str| resolver().location(OsStr::new(text)).unwrap();
+        let (of_user, of_nobody) = (location("root://alice@host//f"), location("https://host/f"));
         assert_eq!((of_user.at(), of_nobody.at()), ("root://alice@host/", "https://host"));
-        assert_eq!(place(&format!("{}/", of_user.at())).at(), of_user.at());
+        assert_eq!(location(&format!("{}/", of_user.at())).at(), of_user.at());
     }
 
     #[tokio::test]
     async fn credentials_are_shown_only_to_the_server_that_a_metalink_came_from() {
-        let places = places();
+        let resolver = resolver();
         for (metalink, url, is_nobody) in [
             ("https://host/f.meta4", "https://host/f", false),
             ("https://host/f.meta4", "davs://HOST:443/f", false),
@@ -273,11 +273,12 @@ mod tests {
             ("https://host/f.meta4", "https://other/f", true),
             ("/f.meta4", "https://host/f", true),
         ] {
-            let (metalink, url): (Place, Url) = (places.place(OsStr::new(metalink)).unwrap(), url.parse().unwrap());
+            let (metalink, url): (StoreLocation, Url) =
+                (resolver.location(OsStr::new(metalink)).unwrap(), url.parse().unwrap());
             let is_asked_by_nobody =
-                |places: &StoreResolver| places.source_in(&metalink, &url).unwrap().caller.is_nobody;
-            assert_eq!(is_asked_by_nobody(&places), is_nobody, "{url}");
-            assert!(!is_asked_by_nobody(&places.trusting_metalinks(true)), "{url}");
+                |resolver: &StoreResolver| resolver.source_in(&metalink, &url).unwrap().caller.is_nobody;
+            assert_eq!(is_asked_by_nobody(&resolver), is_nobody, "{url}");
+            assert!(!is_asked_by_nobody(&resolver.trusting_metalinks(true)), "{url}");
         }
     }
 }

@@ -36,7 +36,7 @@ use crate::{
 const MAX_NAMED: usize = 5;
 
 /// Runs `towpath order`.
-pub(crate) async fn run(arguments: &Order, places: &StoreResolver) -> Result<(), Failure> {
+pub(crate) async fn run(arguments: &Order, resolver: &StoreResolver) -> Result<(), Failure> {
     let statement = arguments.by.parse::<Statement>().map_err(|error| Failure::Usage(format!("--by: {error}")))?;
     let configuration = arguments.config.as_deref().map(configuration).transpose()?.unwrap_or_default();
     let directory = directory(arguments, &configuration)?;
@@ -44,7 +44,7 @@ pub(crate) async fn run(arguments: &Order, places: &StoreResolver) -> Result<(),
     let replicas = Replicas::read(list).map_err(|error| Failure::Facts(error.to_string()))?;
     let hosts = Hosts::find(&replicas, arguments.client, PATIENCE_FOR_ALL).await.map_err(Failure::Facts)?;
     tell_unknown(&hosts);
-    let survey = survey(directory, &configuration, &statement, &hosts, arguments, places).await;
+    let survey = survey(directory, &configuration, &statement, &hosts, arguments, resolver).await;
     let output = match survey {
         Ok((survey, statement)) => {
             let (statement, configuration, known) = (&statement, &configuration, survey.known());
@@ -78,14 +78,14 @@ async fn survey(
     statement: &Statement,
     hosts: &Hosts,
     arguments: &Order,
-    places: &StoreResolver,
+    resolver: &StoreResolver,
 ) -> Result<(Survey, Statement), AltoTrouble> {
     if hosts.are_all_unknown() {
         return Err(AltoTrouble::no_addresses());
     }
     let client = match directory {
-        Some(directory) => AltoClient::open(places.client(), directory, PATIENCE).await?,
-        None => found(arguments, places).await?,
+        Some(directory) => AltoClient::open(resolver.client(), directory, PATIENCE).await?,
+        None => found(arguments, resolver).await?,
     };
     let ends = Ends { client: arguments.client, replicas: hosts.addresses() };
     let statement = client.directory().completed(statement);
@@ -94,10 +94,10 @@ async fn survey(
 }
 
 /// Discovers a server in the DNS. It is printed, because the user did not name it.
-async fn found(arguments: &Order, places: &StoreResolver) -> Result<AltoClient, AltoTrouble> {
+async fn found(arguments: &Order, resolver: &StoreResolver) -> Result<AltoClient, AltoTrouble> {
     let Order { domain, client: address, dns, .. } = arguments;
     let search = Search { domain: domain.clone(), address: *address, dns: *dns };
-    let found = AltoClient::discover(places.client(), &search, PATIENCE).await;
+    let found = AltoClient::discover(resolver.client(), &search, PATIENCE).await;
     let (client, name) = found.map_err(|trouble| match trouble {
         AltoTrouble::Unfound(problem) => AltoTrouble::Unfound(format!(
             "name the directory of an ALTO server: --ird URL, or default-ird in the file of --config; {problem}"

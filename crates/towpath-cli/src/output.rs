@@ -13,7 +13,7 @@ use towpath_store::{FileKind, Metadata, StorePath};
 /// The JSON object of a path.
 #[derive(Debug, Serialize)]
 pub(crate) struct Described {
-    /// The path as given, or the place.
+    /// The path as given, or the location.
     pub path: String,
     /// `file`, `directory` or `other`.
     pub kind: &'static str,

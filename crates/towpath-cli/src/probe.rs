@@ -12,7 +12,7 @@ use std::{ffi::OsStr, time::Duration};
 
 use towpath_client::Probe;
 use towpath_mover::{
-    Job, Place, Walk,
+    Job, StoreLocation, Walk,
     probe::{self, FileSet, Path, Prediction, StorageLine},
 };
 use towpath_proto::{
@@ -35,28 +35,28 @@ const FIRST_LOOK: Duration = Duration::from_millis(100);
 const SWEEP: [usize; 4] = [1, 2, 4, 8];
 
 /// Runs `towpath probe`.
-pub(crate) async fn run(arguments: &args::Probe, places: &StoreResolver) -> Result<(), Failure> {
+pub(crate) async fn run(arguments: &args::Probe, resolver: &StoreResolver) -> Result<(), Failure> {
     let url = remote(&arguments.url)?;
-    let place = places.remote(&url)?;
+    let location = resolver.remote(&url)?;
     let mut trace = arguments.trace.as_deref().map(trace::Writer::create).transpose()?;
     let set = match (&arguments.set, arguments.files, arguments.bytes) {
-        (Some(of), ..) => Some(listed(&places.place(of)?).await?),
+        (Some(of), ..) => Some(listed(&resolver.location(of)?).await?),
         (None, Some(files), Some(bytes)) => Some((FileSet { files, bytes }, None)),
         _ => None,
     };
     let mut legs = Legs::default();
-    network(arguments, places, &url, &mut legs).await;
+    network(arguments, resolver, &url, &mut legs).await;
     if let Some(trace) = &mut trace {
         trace.write(&url, &legs.network)?;
     }
     // The storage is measured with the number of connections of a copy.
     let most = [Direction::Down, Direction::Up].iter().filter_map(|direction| legs.best(*direction));
     if let Some(connections) = most.map(|line| line.probe.connections).max() {
-        places.client().set_lanes(connections);
+        resolver.client().set_lanes(connections);
     }
-    storage(arguments, places, &place, &mut legs).await;
+    storage(arguments, resolver, &location, &mut legs).await;
     if let Some(directory) = &arguments.local {
-        legs.disk(places, &places.place(directory.as_os_str())?, length(arguments)).await;
+        legs.disk(resolver, &resolver.location(directory.as_os_str())?, length(arguments)).await;
     }
     if legs.are_empty() {
         return Err(legs.failure());
@@ -78,13 +78,13 @@ fn length(arguments: &args::Probe) -> Duration {
 }
 
 /// The legs over the network alone.
-async fn network(arguments: &args::Probe, places: &StoreResolver, url: &Url, legs: &mut Legs) {
+async fn network(arguments: &args::Probe, resolver: &StoreResolver, url: &Url, legs: &mut Legs) {
     if url.scheme().family() == Family::S3 {
         let error = Error::new(Fault::Unsupported, "a bucket answers no probes: only towpath servers do");
         return legs.skip("network", error);
     }
     for &direction in arguments.direction.directions() {
-        if let Err(error) = one_way(arguments, places, url, direction, legs).await {
+        if let Err(error) = one_way(arguments, resolver, url, direction, legs).await {
             let is_hopeless = is_hopeless(&error);
             legs.skip(report::network_name(direction), error);
             if is_hopeless {
@@ -97,16 +97,16 @@ async fn network(arguments: &args::Probe, places: &StoreResolver, url: &Url, leg
 /// Those in one direction. An error ends them.
 async fn one_way(
     arguments: &args::Probe,
-    places: &StoreResolver,
+    resolver: &StoreResolver,
     url: &Url,
     direction: Direction,
     legs: &mut Legs,
 ) -> Result<(), Error> {
-    let client = places.client();
+    let client = resolver.client();
     let first = Probe { direction, connections: 1, duration: FIRST_LOOK, interval: arguments.interval };
     let numbers = match (arguments.sweep, arguments.connections.as_slice()) {
         (true, _) => SWEEP.to_vec(),
-        (false, []) => match remembered_connections(places, url, direction) {
+        (false, []) => match remembered_connections(resolver, url, direction) {
             Some(number) => vec![number],
             None => vec![probe::network(&client, url, &first).await?.first_connections(client.lanes())],
         },
@@ -124,8 +124,8 @@ async fn one_way(
 }
 
 /// As many as copies over this path have found to be best; none if it is not remembered.
-fn remembered_connections(places: &StoreResolver, url: &Url, direction: Direction) -> Option<usize> {
-    let (far, here) = (places.remote(url).ok()?, places.place(OsStr::new(".")).ok()?);
+fn remembered_connections(resolver: &StoreResolver, url: &Url, direction: Direction) -> Option<usize> {
+    let (far, here) = (resolver.remote(url).ok()?, resolver.location(OsStr::new(".")).ok()?);
     let job = match direction {
         Direction::Down => Job::new(far, here),
         Direction::Up => Job::new(here, far),
@@ -139,30 +139,30 @@ fn is_hopeless(error: &Error) -> bool {
 }
 
 /// The legs that have the far storage in them.
-async fn storage(arguments: &args::Probe, places: &StoreResolver, place: &Place, legs: &mut Legs) {
-    match place.store.stat(&place.caller, &place.path).await {
+async fn storage(arguments: &args::Probe, resolver: &StoreResolver, location: &StoreLocation, legs: &mut Legs) {
+    match location.store.stat(&location.caller, &location.path).await {
         Ok(metadata) if metadata.is_directory() => {
             legs.skip("storage read", Error::new(Fault::IsDirectory, "name a large file to have it read"));
-            legs.write(arguments, places, Some(place.clone()), length(arguments)).await;
+            legs.write(arguments, resolver, Some(location.clone()), length(arguments)).await;
         }
         Ok(_) => {
-            legs.read(places, place, length(arguments)).await;
-            let above = place.path.parent().map(|above| place.with_path(above));
-            legs.write(arguments, places, above, length(arguments)).await;
+            legs.read(resolver, location, length(arguments)).await;
+            let above = location.path.parent().map(|above| location.with_path(above));
+            legs.write(arguments, resolver, above, length(arguments)).await;
         }
         Err(error) => legs.skip("storage", error),
     }
 }
 
-/// The files at a place, and which way they would go.
-async fn listed(place: &Place) -> Result<(FileSet, Option<Direction>), Failure> {
-    let direction = Some(if place.is_remote() { Direction::Down } else { Direction::Up });
-    let metadata = place.store.stat(&place.caller, &place.path).await?;
+/// The files at a location, and the direction of their transfer.
+async fn listed(location: &StoreLocation) -> Result<(FileSet, Option<Direction>), Failure> {
+    let direction = Some(if location.is_remote() { Direction::Down } else { Direction::Up });
+    let metadata = location.store.stat(&location.caller, &location.path).await?;
     if !metadata.is_directory() {
         return Ok((FileSet { files: 1, bytes: metadata.size }, direction));
     }
     let mut set = FileSet::default();
-    let mut walk = Walk::new(place, ListOptions { metadata: true, ..ListOptions::default() });
+    let mut walk = Walk::new(location, ListOptions { metadata: true, ..ListOptions::default() });
     while let Some(batch) = walk.next().await {
         let batch = batch.map_err(|unlisted| unlisted.error)?;
         for entry in &batch.entries {

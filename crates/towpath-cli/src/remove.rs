@@ -1,6 +1,6 @@
 //! `towpath rm`: files and trees. What a symbolic link leads to is never removed.
 
-use towpath_mover::{Filter, Place, Removal};
+use towpath_mover::{Filter, Removal, StoreLocation};
 use towpath_store::{Error, Fault};
 
 use crate::{
@@ -11,16 +11,16 @@ use crate::{
 };
 
 /// Runs `towpath rm`.
-pub(crate) async fn run(arguments: &Remove, places: &StoreResolver) -> Result<(), Failure> {
-    for_each(&arguments.paths, places, async |_, place| {
-        if place.path.is_root() {
-            return Err(Failure::Usage(format!("{place}: the root of a storage is not removed")));
+pub(crate) async fn run(arguments: &Remove, resolver: &StoreResolver) -> Result<(), Failure> {
+    for_each(&arguments.paths, resolver, async |_, location| {
+        if location.path.is_root() {
+            return Err(Failure::Usage(format!("{location}: the root of a storage is not removed")));
         }
-        refuse_slash_of_file(&place).await?;
-        match place.store.remove_file(&place.caller, &place.path).await {
-            Err(error) if error.fault() == Fault::IsDirectory && arguments.recursive => remove_tree(&place).await,
+        refuse_slash_of_file(&location).await?;
+        match location.store.remove_file(&location.caller, &location.path).await {
+            Err(error) if error.fault() == Fault::IsDirectory && arguments.recursive => remove_tree(&location).await,
             Err(error) if error.fault() == Fault::IsDirectory => {
-                Err(Error::new(Fault::IsDirectory, "it is a directory: use -r to remove it").at(&place.path).into())
+                Err(Error::new(Fault::IsDirectory, "it is a directory: use -r to remove it").at(&location.path).into())
             }
             outcome => Ok(outcome?),
         }
@@ -28,7 +28,7 @@ pub(crate) async fn run(arguments: &Remove, places: &StoreResolver) -> Result<()
     .await
 }
 
-async fn remove_tree(root: &Place) -> Result<(), Failure> {
+async fn remove_tree(root: &StoreLocation) -> Result<(), Failure> {
     let mut failed = Tally::default();
     Removal::new(root, (&Filter::default(), &root.path), |error| failed.print(&error)).run().await;
     failed.outcome()

@@ -37,7 +37,7 @@ struct Counts {
 
 /// The output of steps.
 #[derive(Debug, Clone)]
-struct Teller {
+struct StepOutput {
     counts: Arc<Counts>,
     root: StorePath,
     json: bool,
@@ -50,12 +50,12 @@ struct Teller {
 }
 
 /// Runs `towpath sync`.
-pub(crate) async fn run(arguments: &Sync, places: &StoreResolver) -> Result<(), Failure> {
+pub(crate) async fn run(arguments: &Sync, resolver: &StoreResolver) -> Result<(), Failure> {
     let options = &arguments.options;
-    let ends = Job::new(places.place(&arguments.source)?, places.place(&arguments.destination)?);
+    let ends = Job::new(resolver.location(&arguments.source)?, resolver.location(&arguments.destination)?);
     let mut reporter = Reporter::new(options, "sync")?;
     let start = clock::now();
-    let teller = Teller {
+    let output = StepOutput {
         counts: Arc::default(),
         root: ends.to.path.clone(),
         json: options.json,
@@ -73,34 +73,34 @@ pub(crate) async fn run(arguments: &Sync, places: &StoreResolver) -> Result<(), 
         umask: umask(),
     };
     let sync = towpath_mover::Sync::new(ends, sync_options)?;
-    let mover = Mover::new(options.mover_options(Overwrite::Replace, false, places), reporter.observer());
+    let mover = Mover::new(options.mover_options(Overwrite::Replace, false, resolver), reporter.observer());
     let mut total = Total { failures: FailureList::new(options.failed_to.as_deref())?, ..Total::default() };
     match arguments.dry_run {
-        true => teller.tell_all(sync.copying(mover.progress()), &mut total).await?,
+        true => output.tell_all(sync.copying(mover.progress()), &mut total).await?,
         false => {
-            let jobs = teller.jobs(sync.copying(mover.progress()));
+            let jobs = output.jobs(sync.copying(mover.progress()));
             run_jobs(options, &mover, (jobs, None), &mut reporter, &mut total).await?;
         }
     }
-    let extras = teller.counts.extras.load(Relaxed);
+    let extras = output.counts.extras.load(Relaxed);
     let may_delete = if extras > 0 { permit(arguments, extras, sync.source_entries(), &total) } else { Ok(()) };
     if !arguments.dry_run {
-        teller.counts.extras.store(0, Relaxed);
+        output.counts.extras.store(0, Relaxed);
     }
     if extras > 0 && may_delete.is_ok() && !arguments.dry_run {
-        let deleting = Teller { deletes: true, ..teller.clone() };
+        let deleting = StepOutput { deletes: true, ..output.clone() };
         let jobs = deleting.jobs(sync.deleting(mover.progress()));
         total.failures.begin_deleting();
         run_jobs(options, &mover, (jobs, None), &mut reporter, &mut total).await?;
     }
     let seconds = start.elapsed().as_secs_f64();
     total.failures.close_list();
-    reporter.end(|| teller.summary(&total, seconds))?;
-    teller.tell_total(&total, seconds, options.quiet)?;
+    reporter.end(|| output.summary(&total, seconds))?;
+    output.tell_total(&total, seconds, options.quiet)?;
     if let Some(account) = &total.account {
         explain::tell(account, options.explain, options.quiet || options.json);
     }
-    let others = total.files + teller.counts.same.load(Relaxed);
+    let others = total.files + output.counts.same.load(Relaxed);
     // Files that are the same by then are skipped.
     total.failures.finish(others, |_| once_more(std::env::args_os(), &[])).and(may_delete)
 }
@@ -123,16 +123,16 @@ fn permit(arguments: &Sync, extras: u64, source_entries: u64, total: &Total) -> 
     }
 }
 
-impl Teller {
+impl StepOutput {
     /// Returns the files to copy; all other steps are reported as they arrive.
     fn jobs(&self, steps: Steps) -> Jobs {
-        let teller = self.clone();
+        let output = self.clone();
         let jobs = steps.filter_map(move |step| {
             future::ready(match step {
                 Ok(Step::Copy(job, _)) => Some(Ok(job)),
                 Ok(step) => {
                     // A lost reader does not stop the copies; it is noticed with the next report.
-                    let _ = teller.tell(&step);
+                    let _ = output.tell(&step);
                     None
                 }
                 Err(missed) => Some(Err(missed)),
@@ -199,10 +199,10 @@ impl Teller {
                 match step {
                     Step::Same(_) => Ok(()),
                     Step::Copy(job, why) => writeln!(out, "copy {} ({})", path(&job.to.path), why.name()),
-                    Step::MakeDirectory(place) => writeln!(out, "mkdir {}/", path(&place.path)),
-                    Step::Touch(place, _) => writeln!(out, "touch {}", path(&place.path)),
-                    Step::Extra(Extra { place, is_directory }) => {
-                        writeln!(out, "delete {}{}", path(&place.path), if *is_directory { "/" } else { "" })
+                    Step::MakeDirectory(location) => writeln!(out, "mkdir {}/", path(&location.path)),
+                    Step::Touch(location, _) => writeln!(out, "touch {}", path(&location.path)),
+                    Step::Extra(Extra { location, is_directory }) => {
+                        writeln!(out, "delete {}{}", path(&location.path), if *is_directory { "/" } else { "" })
                     }
                 }
             }
@@ -256,10 +256,10 @@ fn object(step: &Step) -> Option<Value> {
         Step::Copy(job, why) => {
             json!({"action": "copy", "from": job.from.to_string(), "to": job.to.to_string(), "bytes": job.size, "why": why.name()})
         }
-        Step::MakeDirectory(place) => json!({"action": "mkdir", "to": place.to_string()}),
-        Step::Touch(place, _) => json!({"action": "touch", "to": place.to_string()}),
+        Step::MakeDirectory(location) => json!({"action": "mkdir", "to": location.to_string()}),
+        Step::Touch(location, _) => json!({"action": "touch", "to": location.to_string()}),
         Step::Extra(extra) => {
-            json!({"action": "delete", "to": extra.place.to_string(), "directory": extra.is_directory})
+            json!({"action": "delete", "to": extra.location.to_string(), "directory": extra.is_directory})
         }
     })
 }

@@ -27,7 +27,7 @@ pub enum Compare {
 
 /// The metadata kept of a listing entry: less than a hundred bytes including the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct EntrySummary {
     pub(crate) kind: FileKind,
     pub(crate) is_link: bool,
     pub(crate) size: u64,
@@ -80,7 +80,7 @@ pub(crate) enum Finding {
     Unclear(Why),
 }
 
-impl Known {
+impl EntrySummary {
     pub(crate) fn of(metadata: &Metadata) -> Self {
         let Metadata { kind, is_link, size, mtime_ns, mode, directory_id, .. } = *metadata;
         Self { kind, is_link, size, mtime_ns, mode, directory_id }
@@ -88,7 +88,7 @@ impl Known {
 }
 
 /// Compares two files by their listings; `keeps_times` states whether the destination preserves modification times.
-pub(crate) fn compare(source: &Known, found: &Known, by: Compare, keeps_times: bool) -> Finding {
+pub(crate) fn compare(source: &EntrySummary, found: &EntrySummary, by: Compare, keeps_times: bool) -> Finding {
     // A source that is not a file fails when it is opened.
     if source.kind != FileKind::File || found.kind != FileKind::File {
         return Finding::Differs(Why::Kind);
@@ -138,10 +138,12 @@ pub(crate) async fn ask(job: &Job, by: Compare, algorithm: Option<Algorithm>) ->
         Agreement::Different(_) => Finding::Differs(Why::Digest),
         Agreement::Same if keeps_times && !is_timely => Finding::Touched,
         Agreement::Same => Finding::Same,
-        Agreement::Incomparable => match compare(&Known::of(&source), &Known::of(&found), by, keeps_times) {
-            Finding::Unclear(why) => Finding::Differs(why),
-            finding => finding,
-        },
+        Agreement::Incomparable => {
+            match compare(&EntrySummary::of(&source), &EntrySummary::of(&found), by, keeps_times) {
+                Finding::Unclear(why) => Finding::Differs(why),
+                finding => finding,
+            }
+        }
     })
 }
 
@@ -157,18 +159,25 @@ pub(crate) fn is_same_time(a_ns: i64, b_ns: i64) -> bool {
 mod tests {
     use super::*;
 
-    fn file(size: u64, mtime_ns: impl Into<Option<i64>>) -> Known {
-        Known { kind: FileKind::File, is_link: false, size, mtime_ns: mtime_ns.into(), mode: None, directory_id: None }
+    fn file(size: u64, mtime_ns: impl Into<Option<i64>>) -> EntrySummary {
+        EntrySummary {
+            kind: FileKind::File,
+            is_link: false,
+            size,
+            mtime_ns: mtime_ns.into(),
+            mode: None,
+            directory_id: None,
+        }
     }
 
     #[test]
     fn what_listings_tell() {
         use {Compare::*, Finding::*};
-        let directory = Known { kind: FileKind::Directory, ..file(0, 1) };
+        let directory = EntrySummary { kind: FileKind::Directory, ..file(0, 1) };
         for (source, found, by, keeps_times, finding) in [
             (file(1, 5), file(2, 5), Auto, true, Differs(Why::Size)),
             (file(0, 5), directory, Auto, true, Differs(Why::Kind)),
-            (Known { kind: FileKind::Other, ..file(0, 5) }, file(0, 5), Auto, true, Differs(Why::Kind)),
+            (EntrySummary { kind: FileKind::Other, ..file(0, 5) }, file(0, 5), Auto, true, Differs(Why::Kind)),
             (file(1, 5), file(1, 5), Auto, true, Same),
             (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Auto, true, Unclear(Why::Time)),
             (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Time, true, Differs(Why::Time)),
@@ -197,6 +206,6 @@ mod tests {
 
     #[test]
     fn an_entry_takes_little() {
-        assert!(size_of::<Known>() <= 48);
+        assert!(size_of::<EntrySummary>() <= 48);
     }
 }

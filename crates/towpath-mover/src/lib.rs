@@ -6,6 +6,8 @@
 //! and does not stop other files.
 
 mod account;
+mod account_builder;
+mod ancestry;
 mod compare;
 mod comparison;
 mod context;
@@ -13,63 +15,61 @@ mod copied;
 mod existing;
 mod extents;
 mod file;
-mod filling;
 mod filter;
-mod ledger;
 mod limit;
+mod location;
 mod mover;
 mod options;
 mod overlap;
 mod pace;
 mod paths;
-mod place;
+mod pending_directory;
 pub mod probe;
 mod progress;
 mod removal;
 mod replicas;
 mod retry;
+mod sampler;
 mod stage;
 mod sync;
 mod third_party;
-mod trail;
 mod tree;
 mod tuner;
 mod unsized_source;
 mod verdict;
 mod verified;
 mod walk;
-mod watch;
 mod window;
 
 pub use account::{Account, Cause, Leg, LegTotal};
 pub use compare::{Compare, Why};
 pub use copied::{Copied, Route};
 pub use filter::{Filter, PatternError};
+pub use location::{Server, StoreLocation};
 pub use mover::{Mover, Outcome};
 pub use options::Options;
 pub use pace::MAX_BYTES;
-pub use place::{Place, Server};
 pub use progress::{Active, Advance, Nobody, Observer, Part, Progress};
 pub use removal::Removal;
-pub use replicas::{Known, Replicas, Share};
+pub use replicas::{FileProperties, Replicas, Share};
+pub use sampler::Sampler;
 pub use sync::{Extra, Step, Steps, Sync, SyncOptions};
 pub use third_party::ThirdParty;
 pub use tree::{Jobs, Trees, jobs, jobs_of};
 pub use verdict::{Verdict, rate_text};
 pub use verified::{DigestOrigin, Verified};
 pub use walk::{Batch, Unlisted, Walk};
-pub use watch::Watch;
 
-use filling::Filling;
+use pending_directory::PendingDirectory;
 use towpath_store::{Error, Result, StorePath};
 
 /// A copy of one file or one tree.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// The source.
-    pub from: Place,
+    pub from: StoreLocation,
     /// The destination: the full target path, not its parent directory.
-    pub to: Place,
+    pub to: StoreLocation,
     /// File size in bytes according to a listing, if known. Used only for the initial permit and the length of the
     /// first read.
     pub size: Option<u64>,
@@ -77,7 +77,7 @@ pub struct Job {
     /// below it.
     pub root: Option<StorePath>,
     /// Keeps the destination directory open for entries; its time is set after the last clone is dropped.
-    filling: Option<Filling>,
+    pending_directory: Option<PendingDirectory>,
     /// Progress of the file, set when the file is found.
     part: Option<Part>,
 }
@@ -93,8 +93,8 @@ pub struct Missed {
 
 impl Job {
     /// Creates a job of unknown size.
-    pub fn new(from: Place, to: Place) -> Self {
-        Self { from, to, size: None, root: None, filling: None, part: None }
+    pub fn new(from: StoreLocation, to: StoreLocation) -> Self {
+        Self { from, to, size: None, root: None, pending_directory: None, part: None }
     }
 
     /// Returns the path that filter patterns are relative to.

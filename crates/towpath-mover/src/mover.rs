@@ -17,11 +17,10 @@ use towpath_store::{
 
 use crate::{
     Job, Jobs, Missed, Options,
+    account_builder::Look,
     context::{CopyContext, FILE_BYTES, FIRST_BYTES},
     copied::Copied,
-    existing,
-    ledger::Look,
-    paths,
+    existing, paths,
     progress::{Observer, Part, Progress},
     retry,
     stage::Stage,
@@ -119,7 +118,7 @@ impl Mover {
             let copied = self.copy_in(&job, permit).await;
             drop(gathered);
             // The file has ended and adds nothing more to its directory, even if the caller keeps the outcome.
-            (job.filling, job.part) = (None, None);
+            (job.pending_directory, job.part) = (None, None);
             match copied {
                 Ok(Some(copied)) => Outcome::Copied(job, copied),
                 Ok(None) => Outcome::Skipped(job),
@@ -193,7 +192,7 @@ impl Mover {
         self.files.fetch_add(1, Relaxed);
     }
 
-    /// Applies the stored properties of the path between these ends ([`crate::Place::at`]), once per mover.
+    /// Applies the stored properties of the path between these ends ([`crate::StoreLocation::at`]), once per mover.
     async fn recall(&self, from: &str, to: &str) {
         let begin = async || {
             let ends = paths::ends(from, to);

@@ -13,7 +13,7 @@ use towpath_store::{
     sys::{disk, net, random},
 };
 
-use crate::{Job, Place, compare::Known};
+use crate::{Job, StoreLocation, compare::EntrySummary};
 
 /// Maximum number of `stat` requests in flight.
 const MAX_REQUESTS: usize = 64;
@@ -42,7 +42,7 @@ impl EndIds {
     }
 
     /// Records the id of a destination that was just created.
-    pub(crate) async fn add_destination(&mut self, to: &Place) {
+    pub(crate) async fn add_destination(&mut self, to: &StoreLocation) {
         if self.root.is_some()
             && let Ok(Metadata { directory_id: Some(id), .. }) = to.store.stat(&to.caller, &to.path).await
         {
@@ -51,7 +51,7 @@ impl EndIds {
     }
 
     /// Rejects a source directory that is the destination or one of its ancestors: the copy would recurse into itself.
-    pub(crate) fn refuse_destination(&self, path: &StorePath, source: &Known) -> Result<()> {
+    pub(crate) fn refuse_destination(&self, path: &StorePath, source: &EntrySummary) -> Result<()> {
         match source.directory_id.is_some_and(|id| self.destination.contains(&id)) {
             true => {
                 Err(invalid_argument("it is not entered: it is the destination, or a directory above it".into(), path))
@@ -142,8 +142,9 @@ pub(super) async fn refuse_by_marker(ends: &Job, known: &EndIds) -> Result<()> {
     };
     let seen = async {
         made.await.map_err(|error| undecided("a file must be made there", &error).at(&marker.path))?;
-        let places = path_and_ancestors(from).await.into_iter().map(|path| from.with_path(path).join(name.as_bytes()));
-        let mut seen = pin!(stream::iter(places).map(exists).buffer_unordered(MAX_REQUESTS));
+        let locations =
+            path_and_ancestors(from).await.into_iter().map(|path| from.with_path(path).join(name.as_bytes()));
+        let mut seen = pin!(stream::iter(locations).map(exists).buffer_unordered(MAX_REQUESTS));
         while let Some(seen) = seen.next().await {
             if seen.map_err(|error| undecided("the source does not answer", &error).at(&from.path))? {
                 return Ok(true);
@@ -160,13 +161,13 @@ pub(super) async fn refuse_by_marker(ends: &Job, known: &EndIds) -> Result<()> {
     removed
 }
 
-/// Returns whether `place` exists; `false` if its path could not be constructed.
+/// Returns whether `location` exists; `false` if its path could not be constructed.
 ///
 /// # Errors
 /// Errors that do not answer the question.
-async fn exists(place: Result<Place>) -> Result<bool> {
-    let Ok(place) = place else { return Ok(false) };
-    match place.store.stat(&place.caller, &place.path).await {
+async fn exists(location: Result<StoreLocation>) -> Result<bool> {
+    let Ok(location) = location else { return Ok(false) };
+    match location.store.stat(&location.caller, &location.path).await {
         Ok(_) => Ok(true),
         Err(error) => match error.fault() {
             // Directories above an export, and directories without permission.
@@ -178,7 +179,7 @@ async fn exists(place: Result<Place>) -> Result<bool> {
 
 /// Returns whether two servers have the same address and port, under any name. A name that cannot be resolved matches
 /// no address.
-async fn is_same_address(a: &Place, b: &Place) -> bool {
+async fn is_same_address(a: &StoreLocation, b: &StoreLocation) -> bool {
     let (Some((a, a_port)), Some((b, b_port))) = (a.server(), b.server()) else { return false };
     // The server name of an S3 bucket is not a host name.
     if a_port != b_port || [a, b].iter().any(|host| host.contains('/')) {
@@ -191,9 +192,9 @@ async fn is_same_address(a: &Place, b: &Place) -> bool {
 }
 
 /// Returns the path and its ancestors; for a local path, also those of its canonical path.
-async fn path_and_ancestors(place: &Place) -> Vec<StorePath> {
-    let mut paths: Vec<_> = ancestors(&place.path).collect();
-    if !place.is_remote() {
+async fn path_and_ancestors(location: &StoreLocation) -> Vec<StorePath> {
+    let mut paths: Vec<_> = ancestors(&location.path).collect();
+    if !location.is_remote() {
         let real = spawn_blocking({
             let paths = paths.clone();
             move || paths.iter().find_map(|path| disk::canonicalize(Path::new(OsStr::from_bytes(path.as_bytes()))).ok())
@@ -219,12 +220,12 @@ struct AncestorIds {
     is_complete: bool,
 }
 
-/// Returns the ids of `place` and its visible ancestors; none if the directory `other` cannot be among them. A path
+/// Returns the ids of `location` and its visible ancestors; none if the directory `other` cannot be among them. A path
 /// that does not exist yet is represented by its nearest existing ancestor.
-async fn ancestor_ids(place: &Place, other: Option<DirectoryId>) -> AncestorIds {
+async fn ancestor_ids(location: &StoreLocation, other: Option<DirectoryId>) -> AncestorIds {
     let Some(other) = other else { return AncestorIds::default() };
-    let stat = |path: StorePath| async move { place.store.stat(&place.caller, &path).await };
-    let mut paths = path_and_ancestors(place).await.into_iter();
+    let stat = |path: StorePath| async move { location.store.stat(&location.caller, &path).await };
+    let mut paths = path_and_ancestors(location).await.into_iter();
     let mut is_complete = true;
     let first = loop {
         let Some(path) = paths.next() else { return AncestorIds::default() };
@@ -266,15 +267,15 @@ pub(super) async fn refuse_same_file(job: &Job, source: &Metadata) -> Result<()>
     }
 }
 
-/// Returns whether `place` is `directory` or a descendant of it. A path that does not exist yet is represented by its
+/// Returns whether `location` is `directory` or a descendant of it. A path that does not exist yet is represented by its
 /// nearest existing ancestor.
-async fn is_within_directory(place: &Place, directory: &Metadata) -> Result<bool> {
+async fn is_within_directory(location: &StoreLocation, directory: &Metadata) -> Result<bool> {
     // Without file ids there is nothing to compare.
     if directory.file_id.is_none() {
         return Ok(false);
     }
-    for path in path_and_ancestors(place).await {
-        match place.store.stat(&place.caller, &path).await {
+    for path in path_and_ancestors(location).await {
+        match location.store.stat(&location.caller, &path).await {
             Ok(found) if is_same(&found, directory) => return Ok(true),
             Err(error) if error.fault() != Fault::NotFound => return Err(error),
             _ => {}

@@ -33,7 +33,7 @@ struct Line {
     unix_s: i64,
 }
 
-/// Returns the key of a path: `FROM TO`, each as in [`crate::Place::at`]. The reverse path has another key.
+/// Returns the key of a path: `FROM TO`, each as in [`crate::StoreLocation::at`]. The reverse path has another key.
 pub(crate) fn ends(from: &str, to: &str) -> String {
     let end = |at: &str| if at.is_empty() { "-".to_owned() } else { at.replace(char::is_whitespace, "%20") };
     format!("{} {}", end(from), end(to))

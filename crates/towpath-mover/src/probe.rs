@@ -1,7 +1,7 @@
 //! Measurements of a path without copying files: the network between memory at both ends, the remote storage, and a
 //! prediction of the duration of a copy ([`predict`]).
 //!
-//! The limits of a leg are attributed to the same causes as for a copy ([`crate::ledger`]). The bottleneck stage is
+//! The limits of a leg are attributed to the same causes as for a copy ([`crate::account_builder`]). The bottleneck stage is
 //! known in advance.
 
 mod network;
@@ -22,7 +22,7 @@ pub use storage::{Effort, Files, StorageLine, files, read, write};
 use crate::{
     Job,
     account::{Account, Leg},
-    ledger::{Ledger, Look},
+    account_builder::{AccountBuilder, Look},
     paths,
     stage::{Occupancy, Stage},
 };
@@ -39,7 +39,7 @@ pub fn remembered_connections(paths: &path::Path, job: &Job) -> Option<usize> {
 
 /// Accumulates the account of one leg.
 struct Keeper {
-    ledger: Ledger,
+    account_builder: AccountBuilder,
     stage: Stage,
     began: Instant,
     is_remote: [bool; 2],
@@ -51,16 +51,16 @@ impl Keeper {
     fn new(began: Instant, leg: Option<Leg>, stage: Stage, threads: HashMap<u32, Duration>) -> Self {
         let is_remote = [leg == Some(Leg::In), leg == Some(Leg::Out)];
         let first = look(began, began, stage, is_remote, 0, Vec::new(), threads);
-        Self { ledger: Ledger::new(first), stage, began, is_remote }
+        Self { account_builder: AccountBuilder::new(first), stage, began, is_remote }
     }
 
     /// Adds a sample at `at` with `moved` bytes in total.
     fn add(&mut self, at: Instant, moved: u64, connections: Vec<Connection>, threads: HashMap<u32, Duration>) {
-        self.ledger.add(look(at, self.began, self.stage, self.is_remote, moved, connections, threads));
+        self.account_builder.add(look(at, self.began, self.stage, self.is_remote, moved, connections, threads));
     }
 
     fn account(&self) -> Account {
-        self.ledger.account().clone()
+        self.account_builder.account().clone()
     }
 }
 

@@ -15,7 +15,7 @@ use std::{
 
 use towpath_store::sys::clock::{self, Instant};
 
-use crate::{Job, Place};
+use crate::{Job, StoreLocation};
 
 /// Receives events of a copy as they happen. Called from many tasks; must not block. For polling see [`Progress::now`].
 pub trait Observer: Send + Sync + fmt::Debug {
@@ -88,9 +88,9 @@ pub struct Advance {
 #[derive(Debug)]
 pub struct Active {
     /// The source.
-    pub from: Place,
+    pub from: StoreLocation,
     /// The destination.
-    pub to: Place,
+    pub to: StoreLocation,
     /// Size in bytes.
     pub bytes: u64,
     /// Bytes that the destination already had from an interrupted upload.

@@ -8,7 +8,7 @@
 use futures::{StreamExt as _, stream};
 use towpath_store::{DirectoryId, Error, Fault, ListOptions, Metadata, Result, StorePath, gone};
 
-use crate::{Batch, Filter, Place, Walk};
+use crate::{Batch, Filter, StoreLocation, Walk};
 
 /// Maximum number of removals in flight.
 const REMOVALS: usize = 64;
@@ -16,7 +16,7 @@ const REMOVALS: usize = 64;
 /// The removal of a directory with all entries that a filter accepts. Paths of directories are kept until their
 /// contents are gone.
 pub struct Removal<'a, F> {
-    root: &'a Place,
+    root: &'a StoreLocation,
     filter: (&'a Filter, &'a StorePath),
     on_error: F,
     /// Directories whose entries have been removed, as far as possible.
@@ -35,8 +35,8 @@ pub struct Removal<'a, F> {
 ///
 /// # Errors
 /// Errors of the store; `Changed` if the entry is still listed.
-pub(crate) async fn remove_listed(place: &Place) -> Result<()> {
-    let Place { store, caller, path, .. } = place;
+pub(crate) async fn remove_listed(location: &StoreLocation) -> Result<()> {
+    let StoreLocation { store, caller, path, .. } = location;
     let missing = match store.remove_file(caller, path).await {
         Err(error) if error.fault() == Fault::NotFound => error,
         outcome => return outcome,
@@ -60,7 +60,7 @@ pub(crate) async fn remove_listed(place: &Place) -> Result<()> {
 impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
     /// Creates a removal of the directory `root` and its contents, as far as the filter accepts them; patterns apply
     /// below the path next to the filter. `on_error` receives failures, which do not stop the removal.
-    pub fn new(root: &'a Place, filter: (&'a Filter, &'a StorePath), on_error: F) -> Self {
+    pub fn new(root: &'a StoreLocation, filter: (&'a Filter, &'a StorePath), on_error: F) -> Self {
         Self { root, filter, on_error, emptied: Vec::new(), failures: 0, has_left: false, id: None, kept: &[] }
     }
 
@@ -72,7 +72,7 @@ impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
 
     /// Runs the removal.
     pub async fn run(mut self) {
-        let Place { store, caller, path, .. } = self.root;
+        let StoreLocation { store, caller, path, .. } = self.root;
         if let Err(error) = self.refuse_kept(path, self.id) {
             return self.note(error);
         }

@@ -8,11 +8,11 @@
 //!
 //! Every byte at the destination is therefore from a single source, or part of a file that is compared as a whole with
 //! a digest before the commit. If that comparison fails, sources are read one by one until one delivers the promised
-//! file ([`past`](self::past)).
+//! file ([`history`]).
 
 mod evidence;
 mod file;
-mod past;
+mod history;
 mod proof;
 mod share;
 
@@ -30,12 +30,12 @@ use towpath_store::{
     ReadHandle, Result, Space, Store, StorePath, WriteHandle,
 };
 
-use self::{file::ReplicaFile, past::Past, share::Sharing};
-use crate::{DigestOrigin, Job, Place};
+use self::{file::ReplicaFile, history::SourceHistory, share::Sharing};
+use crate::{DigestOrigin, Job, StoreLocation};
 
 /// Properties of the file given with the list of sources, as in a Metalink.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
+pub struct FileProperties {
     /// Its size in bytes.
     pub size: Option<u64>,
     /// Its digests.
@@ -46,7 +46,7 @@ pub struct Known {
 #[derive(Debug, Clone)]
 pub struct Share {
     /// The source.
-    pub from: Place,
+    pub from: StoreLocation,
     /// Number of bytes it delivered.
     pub bytes: u64,
     /// Why it was excluded, if it was.
@@ -57,9 +57,9 @@ pub struct Share {
 
 /// One file with several sources.
 pub struct Replicas {
-    sources: Vec<Place>,
-    known: Known,
-    past: Mutex<Past>,
+    sources: Vec<StoreLocation>,
+    known: FileProperties,
+    history: Mutex<SourceHistory>,
     /// State of the most recently opened handle.
     sharing: Mutex<Option<Arc<Sharing>>>,
 }
@@ -68,40 +68,40 @@ pub struct Replicas {
 #[derive(Debug)]
 pub(crate) enum Identity {
     /// All bytes are from this source.
-    Alone(Place),
+    Alone(StoreLocation),
     /// The bytes may be from any of these sources; the whole file is compared with this digest.
-    Proved(Vec<Place>, Digest),
+    Proved(Vec<StoreLocation>, Digest),
 }
 
 impl Replicas {
     /// Creates a file with `sources`, in order of preference: the first one that responds determines size and version.
-    pub fn new(sources: Vec<Place>, known: Known) -> Arc<Self> {
-        let past = Mutex::new(Past::of(sources.len()));
-        Arc::new(Self { sources, known, past, sharing: Mutex::default() })
+    pub fn new(sources: Vec<StoreLocation>, known: FileProperties) -> Arc<Self> {
+        let history = Mutex::new(SourceHistory::of(sources.len()));
+        Arc::new(Self { sources, known, history, sharing: Mutex::default() })
     }
 
-    /// Returns the place to copy from, displayed as the first source; `None` without sources.
-    pub fn place(self: &Arc<Self>) -> Option<Place> {
+    /// Returns the location to copy from, displayed as the first source; `None` without sources.
+    pub fn location(self: &Arc<Self>) -> Option<StoreLocation> {
         Some(self.sources.first()?.in_replicas(Arc::clone(self)))
     }
 
     /// Returns the sources in order of preference.
-    pub fn sources(&self) -> &[Place] {
+    pub fn sources(&self) -> &[StoreLocation] {
         &self.sources
     }
 
     /// Returns the properties given with the list of sources.
-    pub fn known(&self) -> &Known {
+    pub fn known(&self) -> &FileProperties {
         &self.known
     }
 
     /// Returns the contribution of each source so far, in the order of the sources.
     pub fn shares(&self) -> Vec<Share> {
         let contributions = self.sharing().map(|sharing| sharing.contributions()).unwrap_or_default();
-        let past = self.past();
-        let each = |(index, from): (usize, &Place)| {
+        let history = self.history();
+        let each = |(index, from): (usize, &StoreLocation)| {
             let contribution = contributions.get(index).cloned().unwrap_or_default();
-            let error = contribution.error.or_else(|| past.error(index).cloned());
+            let error = contribution.error.or_else(|| history.error(index).cloned());
             Share { from: from.clone(), bytes: contribution.bytes, error, is_spare: contribution.is_spare }
         };
         self.sources.iter().enumerate().map(each).collect()
@@ -138,12 +138,12 @@ impl Replicas {
         self.sharing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn past(&self) -> MutexGuard<'_, Past> {
-        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    fn history(&self) -> MutexGuard<'_, SourceHistory> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn start(&self, options: OpenOptions) -> Result<ReplicaFile> {
-        let (out, only) = self.past().start();
+        let (out, only) = self.history().start();
         let sharing = Arc::new(Sharing::new(self.known.clone(), &out, only));
         *self.sharing.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&sharing));
         Ok(ReplicaFile::open(&self.sources, &options, sharing))

@@ -30,7 +30,7 @@ use towpath_store::{Changes, Result};
 pub(crate) use self::names::SMALL;
 
 use self::descent::Descent;
-use crate::{Compare, Filter, Job, Missed, Place, Progress, Trees, Why, overlap};
+use crate::{Compare, Filter, Job, Missed, Progress, StoreLocation, Trees, Why, overlap};
 
 /// Maximum number of steps prepared ahead of the caller, so that many files and sizes are known in advance. A thousand
 /// take a megabyte.
@@ -91,9 +91,9 @@ pub enum Step {
     /// that.
     Copy(Job, Why),
     /// A directory was created, or would be in a dry run.
-    MakeDirectory(Place),
+    MakeDirectory(StoreLocation),
     /// Time and mode were set, or would be in a dry run.
-    Touch(Place, Changes),
+    Touch(StoreLocation, Changes),
     /// An entry that the source does not have; [`Sync::deleting`] has removed it.
     Extra(Extra),
 }
@@ -102,7 +102,7 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Extra {
     /// Its location.
-    pub place: Place,
+    pub location: StoreLocation,
     /// Whether it is a directory; its contents are removed with it.
     pub is_directory: bool,
 }
@@ -110,7 +110,7 @@ pub struct Extra {
 impl Extra {
     /// Returns its hash in `extras`.
     fn hash(&self, extras: &HashSet<u64>) -> u64 {
-        extras.hasher().hash_one((self.place.path.as_bytes(), self.is_directory))
+        extras.hasher().hash_one((self.location.path.as_bytes(), self.is_directory))
     }
 }
 

@@ -141,13 +141,13 @@ mod tests {
 
     use super::*;
     use crate::{
-        Mover, Nobody, Options, Place,
-        mover::tests::{memory, options, place, put},
+        Mover, Nobody, Options, StoreLocation,
+        mover::tests::{location, memory, options, put},
     };
 
-    /// A place in memory with the third-party URL `url`.
-    fn named(store: &Arc<dyn Store>, path: &str, url: &str) -> Place {
-        place(store, path).named_by(url.parse().unwrap())
+    /// A location in memory with the third-party URL `url`.
+    fn named(store: &Arc<dyn Store>, path: &str, url: &str) -> StoreLocation {
+        location(store, path).named_by(url.parse().unwrap())
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! Turns pairs of places into jobs: trees are listed while their files are copied.
+//! Turns pairs of locations into jobs: trees are listed while their files are copied.
 
 use std::{future, sync::Arc, task::Poll};
 

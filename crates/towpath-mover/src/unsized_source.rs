@@ -10,7 +10,7 @@ use towpath_proto::checksum::{Agreement, Algorithm, Digest, Digests, Hasher};
 use towpath_store::{Blame, ContentStream, CreateOptions, Error, Expectation, Fault, Result, WriteHandle, sys::clock};
 
 use crate::{
-    DigestOrigin, Job, Part, Place,
+    DigestOrigin, Job, Part, StoreLocation,
     comparison::{read_back, request_digest},
     context::{CopyContext, FILE_BYTES},
     copied::{Copied, Route},
@@ -122,14 +122,14 @@ fn unreadable(error: io::Error) -> Error {
 }
 
 /// Compares the digests of the received data with those `promised` by the source.
-pub(crate) fn verify(computed: &Digests, promised: &Digests, from: &Place) -> Result<()> {
+pub(crate) fn verify(computed: &Digests, promised: &Digests, from: &StoreLocation) -> Result<()> {
     let Agreement::Different(algorithm) = computed.compare(promised) else { return Ok(()) };
     let message = format!("its data do not match its digest: the {algorithm} differs");
     Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(blame(from)).at(&from.path))
 }
 
 /// Warns of a source that may have been truncated undetectably.
-pub(crate) fn warn_unless_proven(from: &Place, has_proven_end: bool) {
+pub(crate) fn warn_unless_proven(from: &StoreLocation, has_proven_end: bool) {
     if !has_proven_end {
         tracing::warn!(
             path = %from,
@@ -138,6 +138,6 @@ pub(crate) fn warn_unless_proven(from: &Place, has_proven_end: bool) {
     }
 }
 
-fn blame(from: &Place) -> Blame {
+fn blame(from: &StoreLocation) -> Blame {
     if from.is_remote() { Blame::Network } else { Blame::Storage }
 }

@@ -1,5 +1,5 @@
 //! Lists a tree from its root down, several directories concurrently. Memory is bounded by [`MAX_WAITING_BYTES`], and
-//! loops are detected ([`Trail`]).
+//! loops are detected ([`Ancestry`]).
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -17,8 +17,8 @@ use futures::{
 use towpath_store::{Entry, Error, Fault, ListOptions, Metadata, Result, StorePath};
 
 use crate::{
-    Place,
-    trail::{Fingerprint, Trail, loops},
+    StoreLocation,
+    ancestry::{Ancestry, Fingerprint, loops},
 };
 
 /// Maximum number of concurrent listings: enough to hide a round trip of 100 ms, few enough not to load a server.
@@ -74,7 +74,7 @@ impl Batch {
 #[derive(Debug)]
 struct Waiting {
     path: StorePath,
-    trail: Trail,
+    ancestry: Ancestry,
 }
 
 /// A directory that is being listed.
@@ -94,7 +94,7 @@ type Listed = (u64, Option<Result<Vec<Entry>>>);
 /// The listing of a tree. It descends only into directories passed to [`Walk::enter`], because a removal must not
 /// follow links.
 pub struct Walk {
-    root: Place,
+    root: StoreLocation,
     options: ListOptions,
     waiting: Vec<Waiting>,
     waiting_bytes: usize,
@@ -107,11 +107,11 @@ pub struct Walk {
 
 impl Walk {
     /// Starts at the directory `root`.
-    pub fn new(root: &Place, options: ListOptions) -> Self {
+    pub fn new(root: &StoreLocation, options: ListOptions) -> Self {
         Self {
             root: root.clone(),
             options,
-            waiting: vec![Waiting { path: root.path.clone(), trail: Trail::root(None) }],
+            waiting: vec![Waiting { path: root.path.clone(), ancestry: Ancestry::root(None) }],
             waiting_bytes: 0,
             max_waiting_bytes: MAX_WAITING_BYTES,
             numbers: 0,
@@ -131,7 +131,7 @@ impl Walk {
     /// returned as [`Unlisted`] instead; so is one that exceeds the memory limit.
     pub fn enter(&mut self, batch: &Batch, path: StorePath, metadata: &Metadata) {
         let Some(running) = self.running.get_mut(&batch.number) else { return };
-        let Some(trail) = running.directory.trail.enter(metadata.directory_id) else {
+        let Some(ancestry) = running.directory.ancestry.enter(metadata.directory_id) else {
             self.unlisted.push_back(Unlisted { error: loops(&path), directory: path });
             return;
         };
@@ -143,8 +143,8 @@ impl Walk {
             return;
         }
         self.waiting_bytes += waiting_bytes(&path);
-        let directory = Waiting { path, trail };
-        match running.directory.trail.is_identified() || !self.root.is_remote() {
+        let directory = Waiting { path, ancestry };
+        match running.directory.ancestry.is_identified() || !self.root.is_remote() {
             true => self.waiting.push(directory),
             false => running.held.push(directory),
         }
@@ -205,13 +205,13 @@ impl Walk {
         if held.is_empty() {
             return;
         }
-        let place = self.root.with_path(directory.path);
-        match directory.trail.refuse_loop(&place, listing, self.options).await {
+        let location = self.root.with_path(directory.path);
+        match directory.ancestry.refuse_loop(&location, listing, self.options).await {
             Ok(()) => self.waiting.extend(held),
             Err(error) => {
                 let held_bytes: usize = held.iter().map(|held| waiting_bytes(&held.path)).sum();
                 self.waiting_bytes = self.waiting_bytes.saturating_sub(held_bytes);
-                self.unlisted.push_back(Unlisted { directory: place.path, error });
+                self.unlisted.push_back(Unlisted { directory: location.path, error });
             }
         }
     }

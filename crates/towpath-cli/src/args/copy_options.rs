@@ -57,7 +57,7 @@ pub(crate) struct CopyOptions {
 
 impl CopyOptions {
     /// Returns the options of the mover.
-    pub(crate) fn mover_options(&self, overwrite: Overwrite, skip_existing: bool, places: &StoreResolver) -> Options {
+    pub(crate) fn mover_options(&self, overwrite: Overwrite, skip_existing: bool, resolver: &StoreResolver) -> Options {
         let permitted = usize::try_from(descriptors::raise_limit() / DESCRIPTORS_A_FILE).unwrap_or(usize::MAX);
         Options {
             overwrite,
@@ -70,7 +70,7 @@ impl CopyOptions {
             limit_bytes_per_s: self.limit.map(|rate| rate.bits_per_s() / 8),
             nice: self.nice,
             paths: paths_file(),
-            client: Some(places.client()),
+            client: Some(resolver.client()),
         }
     }
 

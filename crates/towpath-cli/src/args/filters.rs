@@ -29,9 +29,9 @@ impl FromArgMatches for Filters {
         let mut patterns: Vec<_> = [(INCLUDE, true), (EXCLUDE, false)]
             .into_iter()
             .flat_map(|(flag, includes)| {
-                let places = matches.indices_of(flag).into_iter().flatten();
+                let resolver = matches.indices_of(flag).into_iter().flatten();
                 let texts = matches.get_many::<String>(flag).into_iter().flatten();
-                places.zip(texts).map(move |(place, text)| (place, includes, text))
+                resolver.zip(texts).map(move |(location, text)| (location, includes, text))
             })
             .collect();
         patterns.sort_unstable();

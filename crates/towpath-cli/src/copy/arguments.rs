@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use towpath_mover::{Job, Jobs, Known, Place, Replicas};
+use towpath_mover::{FileProperties, Job, Jobs, Replicas, StoreLocation};
 use towpath_proto::metalink;
 use towpath_store::{Error, Fault, OpenOptions};
 
@@ -17,9 +17,9 @@ use crate::{
 /// The request of a `cp` command.
 pub(super) enum Request {
     /// A file goes to a stream.
-    ToStream(Place, Stream),
+    ToStream(StoreLocation, Stream),
     /// A stream becomes a file.
-    FromStream(Stream, Place),
+    FromStream(Stream, StoreLocation),
     /// Files or trees, and the names they get; whether the destination was taken for the name of the copy itself.
     Files(Source, bool),
 }
@@ -29,7 +29,7 @@ pub(super) enum Stream {
     /// The standard input or output.
     Standard,
     /// A device or pipe of this machine.
-    Special(Place),
+    Special(StoreLocation),
 }
 
 /// The origin of the list of files.
@@ -41,10 +41,10 @@ pub(super) enum Source {
 }
 
 /// Parses the arguments. Stores are only queried to determine the names at the destination; sources are opened later.
-pub(super) async fn read(arguments: &Copy, places: &StoreResolver) -> Result<Request, Failure> {
-    let places = &places.trusting_metalinks(arguments.trust_metalink);
+pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<Request, Failure> {
+    let resolver = &resolver.trusting_metalinks(arguments.trust_metalink);
     if let Some(list) = &arguments.retry_from {
-        return Ok(Request::Files(Source::Listed(failures::read(list, places).await?), false));
+        return Ok(Request::Files(Source::Listed(failures::read(list, resolver).await?), false));
     }
     let Some((destination, sources)) = arguments.paths.split_last() else {
         return Err(Failure::Usage("name a source and a destination".into()));
@@ -55,13 +55,13 @@ pub(super) async fn read(arguments: &Copy, places: &StoreResolver) -> Result<Req
         ));
     }
     check_several(arguments, sources)?;
-    let to = end(arguments, places, destination).await?;
+    let to = end(arguments, resolver, destination).await?;
     let mut from = Vec::new();
     for source in sources {
-        from.push(end(arguments, places, source).await?);
+        from.push(end(arguments, resolver, source).await?);
     }
     let to = match (to, from.as_slice()) {
-        (End::Place(to), sources) if sources.iter().all(|source| matches!(source, End::Place(_))) => to,
+        (End::Location(to), sources) if sources.iter().all(|source| matches!(source, End::Location(_))) => to,
         (End::Standard, _) if arguments.options.json => {
             return Err(Failure::Usage("--json would end up among the data: both go to the standard output".into()));
         }
@@ -73,15 +73,15 @@ pub(super) async fn read(arguments: &Copy, places: &StoreResolver) -> Result<Req
                 "a stream (`-`, a device or a pipe) is no file: --checksum, --skip-existing, --failed-to, --third-party and -r need two".into(),
             ));
         }
-        (End::Standard, [End::Place(from)]) => return Ok(Request::ToStream(from.clone(), Stream::Standard)),
-        (End::Stream(to), [End::Place(from)]) => {
+        (End::Standard, [End::Location(from)]) => return Ok(Request::ToStream(from.clone(), Stream::Standard)),
+        (End::Stream(to), [End::Location(from)]) => {
             return Ok(Request::ToStream(from.clone(), Stream::Special(to)));
         }
-        (End::Place(to), [End::Standard]) if to.is_directory => {
+        (End::Location(to), [End::Standard]) if to.is_directory => {
             return Err(Error::new(Fault::IsDirectory, "its name ends in a slash: name a file").at(&to.path).into());
         }
-        (End::Place(to), [End::Standard]) => return Ok(Request::FromStream(Stream::Standard, to)),
-        (End::Place(to), [End::Stream(from)]) => {
+        (End::Location(to), [End::Standard]) => return Ok(Request::FromStream(Stream::Standard, to)),
+        (End::Location(to), [End::Stream(from)]) => {
             let to = target(from, &to, is_directory(&to).await?)?;
             return Ok(Request::FromStream(Stream::Special(from.clone()), to));
         }
@@ -93,10 +93,12 @@ pub(super) async fn read(arguments: &Copy, places: &StoreResolver) -> Result<Req
             return Err(Failure::Usage(message.into()));
         }
     };
-    let from: Vec<Place> =
-        from.into_iter().filter_map(|end| if let End::Place(place) = end { Some(place) } else { None }).collect();
-    for place in &from {
-        refuse_slash_of_file(place).await?;
+    let from: Vec<StoreLocation> = from
+        .into_iter()
+        .filter_map(|end| if let End::Location(location) = end { Some(location) } else { None })
+        .collect();
+    for location in &from {
+        refuse_slash_of_file(location).await?;
     }
     let into = !arguments.no_target_directory && is_directory(&to).await?;
     if from.len() > 1 && arguments.no_target_directory {
@@ -108,13 +110,13 @@ pub(super) async fn read(arguments: &Copy, places: &StoreResolver) -> Result<Req
     if let [first] = from.as_slice()
         && !arguments.sources.is_empty()
     {
-        let job = of_several(arguments, places, first, &to, into)?;
+        let job = of_several(arguments, resolver, first, &to, into)?;
         return Ok(Request::Files(Source::Named(vec![job]), !into));
     }
     let mut jobs = Vec::new();
     for from in &from {
         match is_metalink(from) && !arguments.recursive && !arguments.as_is {
-            true => jobs.extend(of_metalink(from, &to, into, places).await?),
+            true => jobs.extend(of_metalink(from, &to, into, resolver).await?),
             false => jobs.push(Job::new(from.clone(), target(from, &to, into)?)),
         }
     }
@@ -122,10 +124,10 @@ pub(super) async fn read(arguments: &Copy, places: &StoreResolver) -> Result<Req
 }
 
 /// The end that `typed` names. In trees, and beside other sources of one file, a device or pipe is refused like any other that is found there.
-async fn end(arguments: &Copy, places: &StoreResolver, typed: &OsStr) -> Result<End, Failure> {
+async fn end(arguments: &Copy, resolver: &StoreResolver, typed: &OsStr) -> Result<End, Failure> {
     match arguments.recursive || !arguments.sources.is_empty() {
-        true => places.end(typed),
-        false => places.end_of_copy(typed).await,
+        true => resolver.end(typed),
+        false => resolver.end_of_copy(typed).await,
     }
 }
 
@@ -136,7 +138,7 @@ fn needs_two_files(arguments: &Copy) -> bool {
     checksum.is_some() || failed_to.is_some() || goes_elsewhere || arguments.skip_existing || arguments.recursive
 }
 
-/// Whether other places of a source were named where there can be some.
+/// Refuses further sources where only one source can be read.
 fn check_several(arguments: &Copy, sources: &[OsString]) -> Result<(), Failure> {
     let is_one = sources.len() == 1 && !arguments.paths.iter().any(|path| path == "-");
     let message = match () {
@@ -151,28 +153,39 @@ fn check_several(arguments: &Copy, sources: &[OsString]) -> Result<(), Failure> 
     Err(Failure::Usage(message.into()))
 }
 
-/// One file from several places.
-fn of_several(arguments: &Copy, places: &StoreResolver, first: &Place, to: &Place, into: bool) -> Result<Job, Failure> {
+/// Returns the job for one file with several sources.
+fn of_several(
+    arguments: &Copy,
+    resolver: &StoreResolver,
+    first: &StoreLocation,
+    to: &StoreLocation,
+    into: bool,
+) -> Result<Job, Failure> {
     let mut sources = vec![first.clone()];
     for source in &arguments.sources {
-        sources.push(places.place(source)?);
+        sources.push(resolver.location(source)?);
     }
-    Ok(Job::new(together(sources, Known::default())?, target(first, to, into)?))
+    Ok(Job::new(together(sources, FileProperties::default())?, target(first, to, into)?))
 }
 
-/// One place for all `sources`.
-fn together(sources: Vec<Place>, known: Known) -> Result<Place, Failure> {
-    let place = Replicas::new(sources, known).place();
-    place.ok_or_else(|| Failure::Usage("there is no source".into()))
+/// Combines `sources` into one location.
+fn together(sources: Vec<StoreLocation>, known: FileProperties) -> Result<StoreLocation, Failure> {
+    let location = Replicas::new(sources, known).location();
+    location.ok_or_else(|| Failure::Usage("there is no source".into()))
 }
 
 /// Whether a source describes others.
-fn is_metalink(place: &Place) -> bool {
-    place.path.name().is_some_and(|name| name.ends_with(b".meta4"))
+fn is_metalink(location: &StoreLocation) -> bool {
+    location.path.name().is_some_and(|name| name.ends_with(b".meta4"))
 }
 
 /// The files that a Metalink describes. They get their names from it in a directory, the only one the name that was given elsewhere.
-async fn of_metalink(from: &Place, to: &Place, into: bool, places: &StoreResolver) -> Result<Vec<Job>, Failure> {
+async fn of_metalink(
+    from: &StoreLocation,
+    to: &StoreLocation,
+    into: bool,
+    resolver: &StoreResolver,
+) -> Result<Vec<Job>, Failure> {
     let file = from.store.open(&from.caller, &from.path, OpenOptions::default()).await?;
     let size = file.metadata().await?.size;
     if size > metalink::LIMITS.bytes as u64 {
@@ -189,8 +202,8 @@ async fn of_metalink(from: &Place, to: &Place, into: bool, places: &StoreResolve
         return Err(Error::new(Fault::NotDirectory, message).at(&to.path).into());
     }
     let jobs = described.into_iter().map(|file| {
-        let sources = file.sources.iter().map(|url| places.source_in(from, url)).collect::<Result<Vec<_>, _>>()?;
-        let from = together(sources, Known { size: file.size, digests: file.digests })?;
+        let sources = file.sources.iter().map(|url| resolver.source_in(from, url)).collect::<Result<Vec<_>, _>>()?;
+        let from = together(sources, FileProperties { size: file.size, digests: file.digests })?;
         let to = match into {
             true => file.name.split('/').try_fold(to.clone(), |to, name| to.join(name.as_bytes()))?,
             false => to.clone(),
@@ -202,22 +215,22 @@ async fn of_metalink(from: &Place, to: &Place, into: bool, places: &StoreResolve
     jobs.collect()
 }
 
-async fn is_directory(place: &Place) -> Result<bool, Failure> {
-    if place.path.is_root() {
+async fn is_directory(location: &StoreLocation) -> Result<bool, Failure> {
+    if location.path.is_root() {
         return Ok(true);
     }
-    match place.store.stat(&place.caller, &place.path).await {
-        Ok(metadata) if place.is_directory && !metadata.is_directory() => {
+    match location.store.stat(&location.caller, &location.path).await {
+        Ok(metadata) if location.is_directory && !metadata.is_directory() => {
             let message = "it is a file, and its name ends in a slash";
-            Err(Error::new(Fault::NotDirectory, message).at(&place.path).into())
+            Err(Error::new(Fault::NotDirectory, message).at(&location.path).into())
         }
         Ok(metadata) => Ok(metadata.is_directory()),
-        Err(error) if error.fault() == Fault::NotFound => Ok(place.is_directory),
+        Err(error) if error.fault() == Fault::NotFound => Ok(location.is_directory),
         Err(error) => Err(error.into()),
     }
 }
 
-fn target(from: &Place, to: &Place, into: bool) -> Result<Place, Failure> {
+fn target(from: &StoreLocation, to: &StoreLocation, into: bool) -> Result<StoreLocation, Failure> {
     match from.path.name() {
         Some(name) if into => Ok(to.join(name)?),
         _ => Ok(to.clone()),

@@ -12,7 +12,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
     task::spawn_blocking,
 };
-use towpath_mover::{Copied, Mover, Place};
+use towpath_mover::{Copied, Mover, StoreLocation};
 use towpath_store::{Error, Fault, sys::disk};
 
 use super::arguments::Stream;
@@ -21,14 +21,14 @@ use crate::failure::Failure;
 /// Writes a file to a stream. The content of a disk is lost by that: such a device is only written to if the caller `may_replace` it.
 pub(super) async fn to_stream(
     mover: &Mover,
-    from: &Place,
+    from: &StoreLocation,
     stream: &Stream,
     may_replace: bool,
 ) -> Result<Copied, Failure> {
     let mut out: Box<dyn AsyncWrite + Send + Unpin> = match stream {
         // Not the blocking one: signals must be handled even if the pipe is not read.
         Stream::Standard => Box::new(tokio::io::stdout()),
-        Stream::Special(place) => Box::new(opened(place, move |path| to_write(&path, may_replace)).await?),
+        Stream::Special(location) => Box::new(opened(location, move |path| to_write(&path, may_replace)).await?),
     };
     let copied = mover.drain(from, async |piece| Ok::<_, Failure>(out.write_all(&piece).await?)).await?;
     out.flush().await?;
@@ -36,24 +36,24 @@ pub(super) async fn to_stream(
 }
 
 /// Makes a file of a stream.
-pub(super) async fn from_stream(mover: &Mover, stream: &Stream, to: &Place) -> Result<Copied, Failure> {
+pub(super) async fn from_stream(mover: &Mover, stream: &Stream, to: &StoreLocation) -> Result<Copied, Failure> {
     let input: Box<dyn AsyncRead + Send + Unpin> = match stream {
         Stream::Standard => Box::new(tokio::io::stdin()),
-        Stream::Special(place) => Box::new(opened(place, |path| disk::open(&path)).await?),
+        Stream::Special(location) => Box::new(opened(location, |path| disk::open(&path)).await?),
     };
     Ok(mover.fill(input, to).await?)
 }
 
 /// What `open` opens at a path of this machine, on a thread of its own: a pipe waits for its other end.
 async fn opened(
-    place: &Place,
+    location: &StoreLocation,
     open: impl FnOnce(PathBuf) -> io::Result<File> + Send + 'static,
 ) -> Result<tokio::fs::File, Failure> {
-    let path = PathBuf::from(OsStr::from_bytes(place.path.as_bytes()));
+    let path = PathBuf::from(OsStr::from_bytes(location.path.as_bytes()));
     let outcome = spawn_blocking(move || open(path)).await.expect("opening does not panic");
     let file = outcome.map_err(|error| {
         let fault = error.raw_os_error().map_or(Fault::AlreadyExists, Fault::from_errno);
-        Error::new(fault, format!("opening: {error}")).at(&place.path)
+        Error::new(fault, format!("opening: {error}")).at(&location.path)
     })?;
     Ok(tokio::fs::File::from_std(file))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use towpath_mover::{
-    Place,
+    StoreLocation,
     probe::{self, Effort, Files, Line, Scratch, StorageLine},
 };
 use towpath_proto::probe::Direction;
@@ -100,31 +100,31 @@ impl Legs {
     }
 
     /// Reads a file at the server.
-    pub(super) async fn read(&mut self, places: &StoreResolver, file: &Place, length: Duration) {
-        match probe::read(&places.client(), file, self.effort(Direction::Down, length)).await {
+    pub(super) async fn read(&mut self, resolver: &StoreResolver, file: &StoreLocation, length: Duration) {
+        match probe::read(&resolver.client(), file, self.effort(Direction::Down, length)).await {
             Ok(line) => self.far_read = Some(line),
             Err(error) => self.skip("storage read", error),
         }
-        self.note_round_trip(places);
+        self.note_round_trip(resolver);
     }
 
     /// Measures writes to a directory at the server, if requested.
     pub(super) async fn write(
         &mut self,
         arguments: &args::Probe,
-        places: &StoreResolver,
-        above: Option<Place>,
+        resolver: &StoreResolver,
+        above: Option<StoreLocation>,
         length: Duration,
     ) {
         let Some(above) = above.filter(|_| arguments.write) else {
             self.unasked.push(("storage write", "nothing is written at the server without --write"));
             return;
         };
-        let scratch = match Scratch::new(&above, places.afterwards()).await {
+        let scratch = match Scratch::new(&above, resolver.afterwards()).await {
             Ok(scratch) => scratch,
             Err(error) => return self.skip("storage write", error),
         };
-        match probe::write(&places.client(), &scratch, self.effort(Direction::Up, length)).await {
+        match probe::write(&resolver.client(), &scratch, self.effort(Direction::Up, length)).await {
             Ok((line, _)) => self.far_write = Some(line),
             Err(error) => self.skip("storage write", error),
         }
@@ -134,16 +134,16 @@ impl Legs {
             Err(_) => self.skip("files", Error::new(Fault::TimedOut, "this path is too slow for so many")),
         }
         scratch.remove().await;
-        self.note_round_trip(places);
+        self.note_round_trip(resolver);
     }
 
     /// Writes into a directory here, and reads it from the disk again.
-    pub(super) async fn disk(&mut self, places: &StoreResolver, above: &Place, length: Duration) {
-        let scratch = match Scratch::new(above, places.afterwards()).await {
+    pub(super) async fn disk(&mut self, resolver: &StoreResolver, above: &StoreLocation, length: Duration) {
+        let scratch = match Scratch::new(above, resolver.afterwards()).await {
             Ok(scratch) => scratch,
             Err(error) => return self.skip("own disk", error),
         };
-        let client = places.client();
+        let client = resolver.client();
         let effort = Effort { duration: length, window: WINDOW };
         match probe::write(&client, &scratch, effort).await {
             Ok((line, file)) => {
@@ -158,8 +158,8 @@ impl Legs {
         scratch.remove().await;
     }
 
-    fn note_round_trip(&mut self, places: &StoreResolver) {
-        let seen = places.client().connections().into_iter().map(|connection| connection.info.min_rtt);
+    fn note_round_trip(&mut self, resolver: &StoreResolver) {
+        let seen = resolver.client().connections().into_iter().map(|connection| connection.info.min_rtt);
         let least = seen.filter(|round_trip| !round_trip.is_zero()).chain(self.round_trip).min();
         self.round_trip = least;
     }

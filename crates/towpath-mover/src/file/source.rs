@@ -7,7 +7,7 @@ use towpath_proto::checksum::Digests;
 use towpath_store::{ContentStream, Error, Fault, Metadata, OpenOptions, ReadHandle, Result};
 
 use crate::{
-    Job, Place,
+    Job, StoreLocation,
     context::{CopyContext, first_bytes},
 };
 
@@ -129,7 +129,7 @@ pub(super) fn add_promised(digests: &mut Digests, promised: &Digests) {
 }
 
 /// Warns if the modification time of a local file does not fit into 64-bit nanoseconds.
-fn warn_of_time(from: &Place, metadata: &Metadata) {
+fn warn_of_time(from: &StoreLocation, metadata: &Metadata) {
     if metadata.mtime_ns.is_none() && !from.is_remote() {
         tracing::warn!(
             %from,

@@ -16,7 +16,7 @@ use towpath_store::{
 
 use super::Mover;
 use crate::{
-    Copied, DigestOrigin, Place, Route, Verified,
+    Copied, DigestOrigin, Route, StoreLocation, Verified,
     context::{FILE_BYTES, FIRST_BYTES},
     extents,
     file::{PIECE_BYTES, resized},
@@ -39,7 +39,7 @@ impl Mover {
     ///
     /// # Errors
     /// Errors of the store; `Io` if the input cannot be read.
-    pub async fn fill(&self, input: impl AsyncRead + Unpin, to: &Place) -> Result<Copied> {
+    pub async fn fill(&self, input: impl AsyncRead + Unpin, to: &StoreLocation) -> Result<Copied> {
         let start = clock::now();
         self.recall("", to.at()).await;
         self.note_ends([false, to.is_remote()]);
@@ -81,7 +81,7 @@ impl Mover {
     /// the digests of the source.
     pub async fn drain<E: From<Error>>(
         &self,
-        from: &Place,
+        from: &StoreLocation,
         mut put: impl AsyncFnMut(Bytes) -> Result<(), E>,
     ) -> Result<Copied, E> {
         let start = clock::now();
@@ -150,7 +150,7 @@ impl Mover {
     /// Passes a file of unknown length to `put` as it arrives.
     async fn drain_stream<E: From<Error>>(
         &self,
-        from: &Place,
+        from: &StoreLocation,
         stream: ContentStream,
         mut put: impl AsyncFnMut(Bytes) -> Result<(), E>,
     ) -> Result<Copied, E> {

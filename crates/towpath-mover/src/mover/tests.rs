@@ -22,7 +22,7 @@ use towpath_testkit::{
 };
 
 use super::*;
-use crate::{Nobody, Place, ThirdParty, Trees, file, jobs, pace};
+use crate::{Nobody, StoreLocation, ThirdParty, Trees, file, jobs, pace};
 
 /// Events received by an observer.
 #[derive(Debug, Default)]
@@ -62,8 +62,8 @@ pub(crate) fn options() -> Options {
     }
 }
 
-pub(crate) fn place(store: &Arc<dyn Store>, path: &str) -> Place {
-    Place::local(Arc::clone(store), Caller::local(), StorePath::parse(path.as_bytes()).unwrap())
+pub(crate) fn location(store: &Arc<dyn Store>, path: &str) -> StoreLocation {
+    StoreLocation::local(Arc::clone(store), Caller::local(), StorePath::parse(path.as_bytes()).unwrap())
 }
 
 pub(crate) fn memory() -> Arc<dyn Store> {
@@ -71,24 +71,24 @@ pub(crate) fn memory() -> Arc<dyn Store> {
 }
 
 pub(crate) async fn put(store: &Arc<dyn Store>, path: &str, data: Bytes) {
-    let place = place(store, path);
+    let location = location(store, path);
     let options = CreateOptions { parents: true, ..CreateOptions::default() };
-    let handle = store.create(&place.caller, &place.path, options).await.unwrap();
+    let handle = store.create(&location.caller, &location.path, options).await.unwrap();
     handle.write(0, data).await.unwrap();
     handle.commit(Expectation::default()).await.unwrap();
 }
 
 pub(crate) async fn get(store: &Arc<dyn Store>, path: &str) -> Result<Bytes> {
-    let place = place(store, path);
-    let handle = store.open(&place.caller, &place.path, OpenOptions::default()).await?;
+    let location = location(store, path);
+    let handle = store.open(&location.caller, &location.path, OpenOptions::default()).await?;
     handle.read(0, handle.metadata().await?.size as usize).await
 }
 
 /// A file on a server that sends wrong metadata or data.
-pub(crate) fn lied(liar: &Liar) -> Place {
+pub(crate) fn lied(liar: &Liar) -> StoreLocation {
     let url = format!("http://127.0.0.1:{}/file", liar.port()).parse().unwrap();
     let (store, path) = Client::new(Arc::default()).connect(&url).unwrap();
-    Place::remote(store, Caller::local(), path, ("127.0.0.1".into(), liar.port()), "http://127.0.0.1")
+    StoreLocation::remote(store, Caller::local(), path, ("127.0.0.1".into(), liar.port()), "http://127.0.0.1")
 }
 
 /// The sizes of a tree with empty and small files, files of the size of the first read, and files of several pieces.
@@ -108,7 +108,8 @@ async fn a_tree_arrives_whole_and_each_byte_is_counted_once() {
     let counted = Arc::new(Counted::default());
     let mover = Mover::new(options(), Arc::clone(&counted) as _);
     let jobs =
-        jobs(vec![Job::new(place(&from, "/s"), place(&to, "/t"))], Some(Trees::default()), mover.progress()).unwrap();
+        jobs(vec![Job::new(location(&from, "/s"), location(&to, "/t"))], Some(Trees::default()), mover.progress())
+            .unwrap();
     let outcomes: Vec<_> = mover.run(jobs).collect().await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Copied(..))), "{outcomes:?}");
     assert_eq!(outcomes.len(), sizes.len());
@@ -132,7 +133,7 @@ async fn no_more_is_in_flight_than_the_window_holds() {
     let to: Arc<dyn Store> = Arc::new(slow);
     let mover = Mover::new(options(), Arc::new(Nobody));
     // No bytes are requested together with the metadata of an empty file, so that all its bytes are pieces.
-    let job = Job { size: Some(0), ..Job::new(place(&from, "/large"), place(&to, "/copy")) };
+    let job = Job { size: Some(0), ..Job::new(location(&from, "/large"), location(&to, "/copy")) };
     let copying = tokio::spawn(async move { mover.copy(&job).await });
     for _ in 0..pace::MIN_BYTES / file::PIECE_BYTES {
         held.reached().await;
@@ -151,9 +152,9 @@ async fn no_more_is_in_flight_than_the_window_holds() {
 async fn no_more_files_are_under_way_than_what_is_gathered_of_them_permits() {
     let client = Client::new(Arc::default());
     let (to, path) = client.connect(&"http://127.0.0.1:1/copy".parse().unwrap()).unwrap();
-    let to = Place::remote(to, Caller::local(), path, ("127.0.0.1".into(), 1), "http://127.0.0.1:1");
+    let to = StoreLocation::remote(to, Caller::local(), path, ("127.0.0.1".into(), 1), "http://127.0.0.1:1");
     let mover = Mover::new(Options { window_bytes: 8 << 20, ..options() }, Arc::new(Nobody));
-    let job = Job { size: Some(3 << 20), ..Job::new(place(&memory(), "/file"), to) };
+    let job = Job { size: Some(3 << 20), ..Job::new(location(&memory(), "/file"), to) };
     let admitted = || mover.admitted(&job).now_or_never();
     let Admitted { permit, gathered } = admitted().unwrap();
     let _other = admitted().unwrap();
@@ -169,7 +170,7 @@ async fn a_file_that_fails_does_not_keep_others_from_arriving() {
     put(&from, "/a", Bytes::from_static(b"content")).await;
     put(&from, "/b", Bytes::from_static(b"content")).await;
     put(&to, "/t/a", Bytes::from_static(b"was there")).await;
-    let pair = |name: &str| Job::new(place(&from, &format!("/{name}")), place(&to, &format!("/t/{name}")));
+    let pair = |name: &str| Job::new(location(&from, &format!("/{name}")), location(&to, &format!("/t/{name}")));
     let mover = Mover::new(options(), Arc::new(Nobody));
     let jobs = jobs(["a", "b", "c"].map(pair).into(), None, mover.progress()).unwrap();
     let outcomes: Vec<_> = mover.run(jobs).collect().await;
@@ -189,7 +190,7 @@ async fn a_file_that_fails_does_not_keep_others_from_arriving() {
 async fn rest_of_a_tree(from: &Arc<dyn Store>, to: &Arc<dyn Store>, most: usize) -> (Vec<Outcome>, u64) {
     let mover = Mover::new(Options { skip_existing: true, ..options() }, Arc::new(Nobody));
     let trees = Trees { skip_existing: true, ..Trees::default() };
-    let pairs = vec![Job::new(place(from, "/s"), place(to, "/t"))];
+    let pairs = vec![Job::new(location(from, "/s"), location(to, "/t"))];
     let jobs = jobs(pairs, Some(trees), mover.progress()).unwrap();
     let progress = Arc::clone(mover.progress());
     let outcomes = mover.run(jobs).take(most).collect().await;
@@ -238,7 +239,7 @@ async fn a_copy_that_is_dropped_leaves_nothing() {
     let held = slow.hold("write");
     let to: Arc<dyn Store> = Arc::new(slow);
     let mover = Mover::new(options(), Arc::new(Nobody));
-    let pair = Job::new(place(&from, "/large"), place(&to, "/copy"));
+    let pair = Job::new(location(&from, "/large"), location(&to, "/copy"));
     let jobs = jobs(vec![pair], None, mover.progress()).unwrap();
     let mut outcomes = Box::pin(mover.run(jobs));
     tokio::select! {
@@ -261,7 +262,7 @@ async fn a_destination_that_holds_a_lost_upload_is_waited_for() {
     let held = slow.hold("write");
     let from = memory();
     put(&from, "/large", Pattern::new(1).bytes(0, 64 << 20)).await;
-    let job = Job::new(place(&from, "/large"), place(&(Arc::new(slow) as _), "/copy"));
+    let job = Job::new(location(&from, "/large"), location(&(Arc::new(slow) as _), "/copy"));
     let mover = Mover::new(options(), Arc::new(Nobody));
     let mut lost = Box::pin(mover.copy(&job));
     tokio::select! {
@@ -284,7 +285,7 @@ async fn a_large_file_goes_on_where_its_copy_was_lost() {
     let to: Arc<dyn Store> = Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap());
     let from = memory();
     put(&from, "/large", Pattern::new(1).bytes(0, SIZE)).await;
-    let job = Job::new(place(&from, "/large"), place(&to, "/copy"));
+    let job = Job::new(location(&from, "/large"), location(&to, "/copy"));
 
     let counted = Arc::new(Counted::default());
     let mut moved = counted.moved.subscribe();
@@ -312,13 +313,13 @@ async fn a_limit_is_kept_and_told() {
     put(&from, "/large", Pattern::new(1).bytes(0, 20 << 20)).await;
     let options = Options { limit_bytes_per_s: Some(1 << 20), ..options() };
     let mover = Mover::new(options, Arc::new(Nobody));
-    let watch = crate::Watch::begin(&mover);
+    let sampler = crate::Sampler::begin(&mover);
     let start = clock::now();
-    mover.copy(&Job::new(place(&from, "/large"), place(&to, "/copy"))).await.unwrap();
+    mover.copy(&Job::new(location(&from, "/large"), location(&to, "/copy"))).await.unwrap();
     let seconds = (clock::now() - start).as_secs_f64();
     // The last piece of 2 MiB starts when the time of the previous ones is over.
     assert!((17.0..21.0).contains(&seconds), "{seconds}");
-    let account = watch.account();
+    let account = sampler.account();
     let (cause, _, spent) = account.spent()[0];
     assert!(cause == crate::Cause::Limit && spent > 0.9 * seconds, "{:?}", account.spent());
 }

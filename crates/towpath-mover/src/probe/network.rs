@@ -15,10 +15,10 @@ use towpath_store::{
 use super::Keeper;
 use crate::{
     account::{Account, Cause, Leg},
+    sampler::{self, EVERY},
     stage::Stage,
     tuner,
     verdict::Verdict,
-    watch::{self, EVERY},
 };
 
 /// Measurement of the network in one direction, over some connections.
@@ -47,7 +47,7 @@ struct Series {
 pub async fn network(client: &Client, url: &Url, probe: &Probe) -> Result<Line> {
     let mut threads = Vec::new();
     let watching = async {
-        let mut ticks = watch::ticks();
+        let mut ticks = sampler::ticks();
         loop {
             ticks.tick().await;
             threads.push((clock::now(), processor::time_wanted()));

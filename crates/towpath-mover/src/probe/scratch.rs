@@ -6,7 +6,7 @@ use tokio::{runtime::Handle, sync::oneshot, time::sleep};
 use tokio_util::task::TaskTracker;
 use towpath_store::{Error, Fault, Result, sys::random};
 
-use crate::{Filter, Place, Removal};
+use crate::{Filter, Removal, StoreLocation};
 
 /// Divisor of the free space that limits the size of a scratch file.
 const ROOM_SHARE: u64 = 10;
@@ -21,7 +21,7 @@ const REMOVAL_PAUSES: [Duration; 4] =
 /// A directory for scratch files. Dropping it removes it with its contents.
 #[derive(Debug)]
 pub struct Scratch {
-    directory: Option<Place>,
+    directory: Option<StoreLocation>,
     background: TaskTracker,
 }
 
@@ -31,7 +31,7 @@ impl Scratch {
     ///
     /// # Errors
     /// Errors of the store, including failure to remove the created directory.
-    pub async fn new(above: &Place, background: &TaskTracker) -> Result<Self> {
+    pub async fn new(above: &StoreLocation, background: &TaskTracker) -> Result<Self> {
         let (sender, made) = oneshot::channel();
         let (above, tracker) = (above.clone(), background.clone());
         // A separate task, because an interruption would otherwise lose track of the created directory.
@@ -43,9 +43,9 @@ impl Scratch {
         made.await.unwrap_or_else(|_| Err(Error::new(Fault::Cancelled, "the program ends")))
     }
 
-    async fn make(above: &Place, background: TaskTracker) -> Result<Self> {
+    async fn make(above: &StoreLocation, background: TaskTracker) -> Result<Self> {
         let directory = above.join(format!(".towpath-probe-{:016x}", random::number()).as_bytes())?;
-        let Place { store, caller, path, .. } = &directory;
+        let StoreLocation { store, caller, path, .. } = &directory;
         store.make_directory(caller, path, false, None).await?;
         // A user may have permission to create but not to remove; then at most this empty directory is left.
         if let Err(error) = store.remove_directory(caller, path).await {
@@ -64,18 +64,18 @@ impl Scratch {
         }
     }
 
-    fn directory(&self) -> &Place {
+    fn directory(&self) -> &StoreLocation {
         self.directory.as_ref().expect("set until the directory is dropped")
     }
 
     /// Returns the file `name` in the directory.
-    pub(super) fn file(&self, name: &str) -> Result<Place> {
+    pub(super) fn file(&self, name: &str) -> Result<StoreLocation> {
         self.directory().join(name.as_bytes())
     }
 
     /// Returns the maximum size of a file in bytes.
     pub(super) async fn room(&self) -> u64 {
-        let Place { store, caller, path, .. } = self.directory();
+        let StoreLocation { store, caller, path, .. } = self.directory();
         store.space(caller, path).await.map_or(MAX_BYTES, |space| (space.free / ROOM_SHARE).min(MAX_BYTES))
     }
 }
@@ -89,7 +89,7 @@ impl Drop for Scratch {
 }
 
 /// Removes the directory with its contents. Writes of an interrupted probe may arrive late, so the removal is retried.
-async fn remove(directory: Place) {
+async fn remove(directory: StoreLocation) {
     let mut failures = Vec::new();
     for pause in REMOVAL_PAUSES {
         sleep(pause).await;

@@ -19,11 +19,10 @@ use towpath_store::{
 
 use super::{Keeper, Scratch};
 use crate::{
-    Place,
+    StoreLocation,
     account::{Account, Leg},
-    file,
+    file, sampler,
     stage::Stage,
-    watch,
 };
 
 /// Length of a piece in bytes, as in a copy.
@@ -97,7 +96,7 @@ impl Effort {
 ///
 /// # Errors
 /// Errors of the store; `InvalidArgument` for a file that is too short to measure, and `TimedOut` without any data.
-pub async fn read(client: &Client, file: &Place, effort: Effort) -> Result<StorageLine> {
+pub async fn read(client: &Client, file: &StoreLocation, effort: Effort) -> Result<StorageLine> {
     let handle = file.store.open(&file.caller, &file.path, OpenOptions::default()).await?;
     let size = handle.metadata().await?.size;
     if size == 0 {
@@ -138,7 +137,7 @@ fn too_little(line: &StorageLine, advice: &str) -> String {
 /// # Errors
 /// Errors of the store; `NoSpace` with too little space to measure, and `TimedOut` if written data are not durable in
 /// time.
-pub async fn write(client: &Client, scratch: &Scratch, effort: Effort) -> Result<(StorageLine, Place)> {
+pub async fn write(client: &Client, scratch: &Scratch, effort: Effort) -> Result<(StorageLine, StoreLocation)> {
     let file = scratch.file("large")?;
     let room = scratch.room().await;
     let handle = file.store.create(&file.caller, &file.path, CreateOptions::default()).await?;
@@ -217,10 +216,10 @@ enum Ended {
     TooLate(StorageLine),
 }
 
-/// Runs `work` on `place` and samples it.
+/// Runs `work` on `location` and samples it.
 async fn watched(
     client: &Client,
-    place: &Place,
+    location: &StoreLocation,
     stage: Stage,
     moved: &AtomicU64,
     effort: Effort,
@@ -231,13 +230,13 @@ async fn watched(
         _ => Leg::Out,
     };
     let began = clock::now();
-    let mut keeper = Keeper::new(began, place.is_remote().then_some(leg), stage, processor::time_wanted());
-    let connections = || if place.is_remote() { client.connections() } else { Vec::new() };
+    let mut keeper = Keeper::new(began, location.is_remote().then_some(leg), stage, processor::time_wanted());
+    let connections = || if location.is_remote() { client.connections() } else { Vec::new() };
     let look = |keeper: &mut Keeper| {
         keeper.add(clock::now(), moved.load(Relaxed), connections(), processor::time_wanted());
     };
     let watching = async {
-        let mut ticks = watch::ticks();
+        let mut ticks = sampler::ticks();
         loop {
             ticks.tick().await;
             look(&mut keeper);
@@ -254,7 +253,7 @@ async fn watched(
     let seconds = took.as_secs_f64();
     if bytes == 0 && !is_done {
         let message = format!("not even {PIECE_BYTES} bytes in {seconds:.0} s");
-        return Err(Error::new(Fault::TimedOut, message).at(&place.path));
+        return Err(Error::new(Fault::TimedOut, message).at(&location.path));
     }
     let round_trips = connections().into_iter().map(|connection| connection.info.min_rtt);
     let least = effort.least(round_trips.filter(|round_trip| !round_trip.is_zero()).min().unwrap_or_default());

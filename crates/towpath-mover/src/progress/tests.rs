@@ -1,5 +1,5 @@
 use super::*;
-use crate::mover::tests::{memory, place};
+use crate::mover::tests::{location, memory};
 
 #[derive(Debug, Default)]
 struct Follower(Mutex<Vec<String>>);
@@ -16,7 +16,7 @@ impl Observer for Follower {
 
 fn job(name: &str) -> Job {
     let store = memory();
-    Job::new(place(&store, "/from"), place(&store, name))
+    Job::new(location(&store, "/from"), location(&store, name))
 }
 
 #[test]

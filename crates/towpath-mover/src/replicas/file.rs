@@ -20,14 +20,15 @@ use futures::{
 use tokio::time::{Sleep, sleep};
 use tokio_util::task::AbortOnDropHandle;
 use towpath_store::{
-    ByteRange, ContentStream, Error, Fault, Metadata, OpenOptions, Place as Memory, ReadHandle, Result, VectorReads,
+    ByteRange, ContentStream, Error, Fault, Metadata, OpenOptions, ReadBuffer as Memory, ReadHandle, Result,
+    VectorReads,
 };
 
 use super::{
     proof,
     share::{Attempt, Handle, Sharing},
 };
-use crate::{Place, file::MIN_RESUMABLE_BYTES};
+use crate::{StoreLocation, file::MIN_RESUMABLE_BYTES};
 
 /// Maximum delay of the first source behind the first response within which it still determines the version.
 const GRACE: Duration = Duration::from_secs(3);
@@ -46,8 +47,8 @@ pub(super) struct ReplicaFile {
 
 impl ReplicaFile {
     /// Queries all sources; their responses arrive later.
-    pub(super) fn open(sources: &[Place], options: &OpenOptions, sharing: Arc<Sharing>) -> Self {
-        let ask = |(index, from): (usize, &Place)| {
+    pub(super) fn open(sources: &[StoreLocation], options: &OpenOptions, sharing: Arc<Sharing>) -> Self {
+        let ask = |(index, from): (usize, &StoreLocation)| {
             let (from, options, sharing) = (from.clone(), options.clone(), Arc::clone(&sharing));
             AbortOnDropHandle::new(tokio::spawn(async move {
                 let answer = ask(&from, options).await;
@@ -104,7 +105,7 @@ impl ReplicaFile {
     }
 }
 
-async fn ask(from: &Place, options: OpenOptions) -> Result<(Metadata, Handle)> {
+async fn ask(from: &StoreLocation, options: OpenOptions) -> Result<(Metadata, Handle)> {
     let handle = from.store.open(&from.caller, &from.path, options).await?;
     Ok((handle.metadata().await?, handle))
 }

@@ -7,7 +7,7 @@ use towpath_proto::checksum::{Algorithm, Digest};
 use towpath_store::Result;
 
 use super::share::Sharing;
-use crate::Place;
+use crate::StoreLocation;
 
 /// Minimum size in bytes for which a digest is computed: a smaller file is copied from one source before others could
 /// contribute.
@@ -19,7 +19,7 @@ const ALGORITHMS: [Algorithm; 2] = [Algorithm::Crc32c, Algorithm::Adler32];
 
 /// Requests the digest from the sources, starting with the lead, unless one is known. If no source can compute it, only
 /// the lead is read.
-pub(super) async fn find(sources: &[Place], sharing: &Sharing, grace: Duration) {
+pub(super) async fn find(sources: &[StoreLocation], sharing: &Sharing, grace: Duration) {
     let Ok(agreed) = sharing.agreed(grace).await else { return };
     if agreed.size < MIN_BYTES {
         return;
@@ -34,12 +34,12 @@ pub(super) async fn find(sources: &[Place], sharing: &Sharing, grace: Duration) 
 }
 
 /// Returns the digest computed by the storage; `None` if it does not support it, or fails.
-async fn compute(place: &Place) -> Option<Digest> {
+async fn compute(location: &StoreLocation) -> Option<Digest> {
     for algorithm in ALGORITHMS {
-        match by_storage(place, algorithm).await {
+        match by_storage(location, algorithm).await {
             Some(Ok(digest)) => return Some(digest),
-            Some(Err(error)) => tracing::debug!(%place, %error, "cannot compute {algorithm}"),
-            None => tracing::debug!(%place, "the storage does not support {algorithm}"),
+            Some(Err(error)) => tracing::debug!(%location, %error, "cannot compute {algorithm}"),
+            None => tracing::debug!(%location, "the storage does not support {algorithm}"),
         }
     }
     None
@@ -47,16 +47,16 @@ async fn compute(place: &Place) -> Option<Digest> {
 
 /// Returns the digest computed by the storage; `None` if the client would have to read the file over the network, which
 /// takes as long as the copy. A store indicates that by reporting progress.
-async fn by_storage(place: &Place, algorithm: Algorithm) -> Option<Result<Digest>> {
+async fn by_storage(location: &StoreLocation, algorithm: Algorithm) -> Option<Result<Digest>> {
     let reads = Notify::new();
     let notice = |_| {
-        if place.is_remote() {
+        if location.is_remote() {
             reads.notify_one();
         }
     };
     tokio::select! {
         biased;
         () = reads.notified() => None,
-        digest = place.store.digest(&place.caller, &place.path, algorithm, &notice) => Some(digest),
+        digest = location.store.digest(&location.caller, &location.path, algorithm, &notice) => Some(digest),
     }
 }

@@ -29,7 +29,7 @@ use towpath_store::{
 };
 
 pub(super) use self::attempt::{Attempt, Ticket};
-use super::{Known, evidence::Evidence, proof};
+use super::{FileProperties, evidence::Evidence, proof};
 use crate::DigestOrigin;
 
 /// Maximum number of pieces in flight to a source before its first delivery: enough to keep it busy during the first
@@ -52,7 +52,7 @@ const UNKNOWN_LATE: Duration = Duration::from_secs(3);
 /// The state shared by all sources of a file.
 #[derive(Debug)]
 pub(super) struct Sharing {
-    known: Known,
+    known: FileProperties,
     state: Mutex<State>,
     changed: Notify,
 }
@@ -143,7 +143,7 @@ pub(super) struct Contribution {
 impl Sharing {
     /// Creates sources without information; those with an error are excluded from the beginning. With `only`, no other
     /// source is read.
-    pub(super) fn new(known: Known, out: &[Option<Error>], only: Option<usize>) -> Self {
+    pub(super) fn new(known: FileProperties, out: &[Option<Error>], only: Option<usize>) -> Self {
         let sources = out.iter().enumerate().map(|(index, error)| Source {
             standing: match error {
                 Some(error) => Standing::Out(error.clone()),

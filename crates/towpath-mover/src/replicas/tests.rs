@@ -9,7 +9,7 @@ use towpath_testkit::{
 use super::*;
 use crate::{
     Job, Mover, Nobody, Options,
-    mover::tests::{Counted, get, memory, options, place, put},
+    mover::tests::{Counted, get, location, memory, options, put},
 };
 
 mod lying;
@@ -27,15 +27,15 @@ fn dying(after: u64) -> Faults {
     Faults { crash_after: Some(after), ..Faults::default() }
 }
 
-fn of(stores: &[FaultStore], known: Known) -> Arc<Replicas> {
-    let places = stores.iter().map(|store| place(&(Arc::new(store.clone()) as Arc<dyn Store>), "/file"));
-    Replicas::new(places.collect(), known)
+fn of(stores: &[FaultStore], known: FileProperties) -> Arc<Replicas> {
+    let locations = stores.iter().map(|store| location(&(Arc::new(store.clone()) as Arc<dyn Store>), "/file"));
+    Replicas::new(locations.collect(), known)
 }
 
 /// Copies the file to a new store and returns the content that arrived.
 async fn copied(replicas: &Arc<Replicas>) -> Result<Bytes> {
     let to = memory();
-    let job = Job::new(replicas.place().unwrap(), place(&to, "/copy"));
+    let job = Job::new(replicas.location().unwrap(), location(&to, "/copy"));
     let done = Mover::new(options(), Arc::new(Nobody)).copy(&job).await;
     let there = to.stat(&Caller::local(), &job.to.path).await;
     if done.is_err() {
@@ -54,7 +54,7 @@ fn pattern(length: usize) -> Bytes {
 async fn all_sources_give_a_part() {
     let data = pattern(SIZE);
     let stores = [source(&data, Faults::default()).await, source(&data, Faults::default()).await];
-    let replicas = of(&stores, Known::default());
+    let replicas = of(&stores, FileProperties::default());
     assert!(copied(&replicas).await.unwrap() == data);
     let shares = replicas.shares();
     assert_eq!(shares.iter().map(|share| share.bytes).sum::<u64>(), SIZE as u64, "each byte was counted once");
@@ -66,7 +66,7 @@ async fn a_source_that_dies_costs_its_pieces_only() {
     let data = pattern(SIZE);
     for after in 0..8 {
         let stores = [source(&data, dying(after)).await, source(&data, Faults::default()).await];
-        let replicas = of(&stores, Known::default());
+        let replicas = of(&stores, FileProperties::default());
         assert!(copied(&replicas).await.unwrap() == data);
         let shares = replicas.shares();
         assert!(shares[1].error.is_none() && shares[1].bytes > 0, "after {after} calls");
@@ -78,7 +78,7 @@ async fn a_source_that_dies_costs_its_pieces_only() {
 async fn it_fails_when_no_source_is_left() {
     let data = pattern(SIZE);
     let stores = [source(&data, dying(3)).await, source(&data, dying(4)).await];
-    let replicas = of(&stores, Known::default());
+    let replicas = of(&stores, FileProperties::default());
     let error = copied(&replicas).await.unwrap_err();
     assert!(error.message().contains("none of 2 sources is left"), "{error:?}");
     assert!(replicas.shares().iter().all(|share| share.error.is_some()));
@@ -91,13 +91,13 @@ async fn a_source_with_another_version_is_left_out() {
     for wrong in [shorter, other] {
         let wrong = source(&wrong, Faults::default()).await;
         // A memory store knows the digests of its files.
-        let replicas = of(&[right.clone(), wrong.clone()], Known::default());
+        let replicas = of(&[right.clone(), wrong.clone()], FileProperties::default());
         assert!(copied(&replicas).await.unwrap() == data);
         let shares = replicas.shares();
         assert_eq!((shares[1].bytes, shares[1].error.as_ref().unwrap().fault()), (0, Fault::Changed));
         let size = Some(SIZE as u64);
         let digests = towpath_proto::checksum::Hasher::digest(towpath_proto::checksum::Algorithms::DEFAULT, &data);
-        let replicas = of(&[wrong, right.clone()], Known { size, digests });
+        let replicas = of(&[wrong, right.clone()], FileProperties { size, digests });
         assert!(copied(&replicas).await.unwrap() == data, "what is known beforehand counts, whoever stands first");
     }
 }
@@ -107,10 +107,10 @@ async fn a_source_with_another_version_is_left_out() {
 async fn a_lie_is_found_at_the_end() {
     let data = pattern(SIZE);
     let short = Faults { short_reads_per_mille: 1000, ..Faults::default() };
-    let replicas = of(&[source(&data, short).await, source(&data, Faults::default()).await], Known::default());
+    let replicas = of(&[source(&data, short).await, source(&data, Faults::default()).await], FileProperties::default());
     assert!(copied(&replicas).await.unwrap() == data);
     assert_eq!(replicas.shares()[0].error.as_ref().unwrap().fault(), Fault::Truncated);
-    let known = Known {
+    let known = FileProperties {
         size: Some(SIZE as u64),
         digests: towpath_proto::checksum::Hasher::digest_of(Algorithm::Sha256, b"another").into(),
     };
@@ -126,8 +126,8 @@ async fn sources_with_different_digests_have_none() {
         for data in data {
             stores.push(source(data, Faults::default()).await);
         }
-        let place = of(&stores, Known::default()).place().unwrap();
-        let digest = place.store.digest(&place.caller, &place.path, Algorithm::Sha256, &|_| {}).await;
+        let location = of(&stores, FileProperties::default()).location().unwrap();
+        let digest = location.store.digest(&location.caller, &location.path, Algorithm::Sha256, &|_| {}).await;
         assert_eq!(digest.unwrap_err().fault(), Fault::ChecksumMismatch);
     }
 }
@@ -142,10 +142,10 @@ async fn digests_that_are_told_late_count_too() {
     let without = source(&data, slow).await.lying(Lies { digests: Told::OnRequest, ..Lies::default() });
     let other = source(&Pattern::new(4).bytes(0, SIZE), Faults::default()).await;
     let (computes, words) = (without.hold("digest"), other.hold("metadata"));
-    let replicas = of(&[without, other], Known::default());
+    let replicas = of(&[without, other], FileProperties::default());
     let counted = Arc::new(Counted::default());
     let mut moved = counted.moved.subscribe();
-    let job = Job::new(replicas.place().unwrap(), place(&memory(), "/copy"));
+    let job = Job::new(replicas.location().unwrap(), location(&memory(), "/copy"));
     let mover = Mover::new(Options { window_bytes: 2 << 20, ..options() }, counted);
     let in_turn = async {
         moved.wait_for(|bytes| *bytes > 0).await.unwrap();
@@ -164,13 +164,13 @@ async fn a_source_that_stalls_is_overtaken() {
     let data = pattern(SIZE);
     let (slow, good) = (source(&data, Faults::default()).await, source(&data, Faults::default()).await);
     let held = slow.hold("read_into");
-    let replicas = of(&[slow.clone(), good.clone()], Known::default());
+    let replicas = of(&[slow.clone(), good.clone()], FileProperties::default());
     assert!(copied(&replicas).await.unwrap() == data);
     assert_eq!(replicas.shares().iter().map(|share| share.bytes).collect::<Vec<_>>(), [0, SIZE as u64]);
     drop(held);
     // Even if it does not respond to the first query.
     let held = slow.hold("metadata");
-    let replicas = of(&[slow, good], Known::default());
+    let replicas = of(&[slow, good], FileProperties::default());
     assert!(copied(&replicas).await.unwrap() == data);
     drop(held);
 }
@@ -187,7 +187,7 @@ async fn a_slow_source_does_not_hold_a_fast_one_up() {
     let mut times = Vec::new();
     for stores in [vec![fast.clone()], vec![fast.clone(), slow.clone()], vec![slow, fast]] {
         let start = towpath_store::sys::clock::now();
-        assert!(copied(&of(&stores, Known::default())).await.unwrap() == data);
+        assert!(copied(&of(&stores, FileProperties::default())).await.unwrap() == data);
         times.push(start.elapsed().as_secs_f64());
     }
     assert!(times[1] < 2.0 * times[0] && times[2] < 2.0 * times[0] + 4.0, "{times:?}");
@@ -198,7 +198,7 @@ async fn dropping_a_read_gives_its_place_back() {
     let data = pattern(SIZE);
     let store = source(&data, Faults::default()).await;
     let held = store.hold("read_into");
-    let replicas = of(&[store], Known::default());
+    let replicas = of(&[store], FileProperties::default());
     let file = replicas.open(&Caller::local(), &StorePath::root(), OpenOptions::default()).await.unwrap();
     file.metadata().await.unwrap();
     for _ in 0..20 {
@@ -210,7 +210,7 @@ async fn dropping_a_read_gives_its_place_back() {
 
 #[tokio::test]
 async fn nothing_is_written_to_several_sources() {
-    let replicas = of(&[source(&pattern(10), Faults::default()).await], Known::default());
+    let replicas = of(&[source(&pattern(10), Faults::default()).await], FileProperties::default());
     let path = StorePath::root();
     let created = replicas.create(&Caller::local(), &path, CreateOptions::default()).await;
     assert_eq!(created.err().unwrap().fault(), Fault::Unsupported);
@@ -235,7 +235,7 @@ proptest! {
                 let faults = Faults { seed, errors_per_mille, short_reads_per_mille, crash_after, delays_per_mille: delays.0, longest_delay: delays.1, ..Faults::default() };
                 stores.push(source(&data, faults).await);
             }
-            let replicas = of(&stores, Known::default());
+            let replicas = of(&stores, FileProperties::default());
             match copied(&replicas).await {
                 Ok(arrived) => {
                     assert!(arrived == data);

@@ -15,13 +15,13 @@ use super::{
     task::{Below, Task, is_tree},
 };
 use crate::{
-    Compare, Job, Missed, Place, Progress, Why,
-    compare::{self, Finding, Known},
-    filling::{self, Filling, Fillings, Full},
+    Compare, Job, Missed, Progress, StoreLocation, Why,
+    ancestry::{Ancestry, loops},
+    compare::{self, EntrySummary, Finding},
     overlap::{self, EndIds},
+    pending_directory::{self, Fillings, Full, PendingDirectory},
     progress::List,
     removal::{self, Removal},
-    trail::{Trail, loops},
     walk::{MAX_WAITING_BYTES, too_many_directories, waiting_bytes},
 };
 
@@ -58,13 +58,13 @@ pub(super) struct Descent {
 /// A directory of the source to be processed.
 pub(super) struct Directory {
     path: StorePath,
-    pub(super) source: Known,
-    pub(super) trail: Trail,
+    pub(super) source: EntrySummary,
+    pub(super) ancestry: Ancestry,
     /// The counterpart at the destination, if it exists.
-    pub(super) found: Option<Known>,
+    pub(super) found: Option<EntrySummary>,
     /// Whether the filter accepts the directory itself, and not only its contents.
     pub(super) is_taken: bool,
-    fillings: Fillings,
+    pending_directories: Fillings,
     /// The listing, once started.
     chunks: Option<Chunks>,
     rest: Option<Rest>,
@@ -72,7 +72,7 @@ pub(super) struct Directory {
 
 /// The rest of a partly processed directory.
 struct Rest {
-    filling: Filling,
+    pending_directory: PendingDirectory,
     _turn: OwnedSemaphorePermit,
 }
 
@@ -101,7 +101,7 @@ impl Descent {
     /// Walks both trees until the caller drops the steps; returns when all directories are complete. The `list` of
     /// files ends when all are found.
     pub(super) async fn run(self, list: List) {
-        let (fillings, mut full) = filling::channel();
+        let (pending_directories, mut full) = pending_directory::channel();
         let finishing = async {
             let mut finishing = FuturesUnordered::new();
             loop {
@@ -116,14 +116,14 @@ impl Descent {
             }
         };
         let walking = async {
-            let _ = self.walk(fillings).await;
+            let _ = self.walk(pending_directories).await;
             drop(list);
         };
         future::join(walking, finishing).await;
     }
 
-    async fn walk(&self, fillings: Fillings) -> Result<(), Unwanted> {
-        let top = match self.top(fillings).await {
+    async fn walk(&self, pending_directories: Fillings) -> Result<(), Unwanted> {
+        let top = match self.top(pending_directories).await {
             Ok(top) => top,
             Err(error) => return self.tell(Err(Missed { job: self.sync.ends.clone(), error })).await,
         };
@@ -161,7 +161,7 @@ impl Descent {
     }
 
     /// Returns the root of both trees; `None` if the source is a file, which is processed here.
-    async fn top(&self, fillings: Fillings) -> Result<Option<Directory>> {
+    async fn top(&self, pending_directories: Fillings) -> Result<Option<Directory>> {
         let Sync { ends, options, purpose, .. } = &*self.sync;
         let Job { from, to, .. } = ends;
         let found = async {
@@ -183,7 +183,7 @@ impl Descent {
             return Err(Error::new(Fault::Unsupported, message).at(&to.path));
         }
         let is_directory = found.as_ref().map(|found| found.is_directory());
-        let known = Known::of(&source);
+        let known = EntrySummary::of(&source);
         if !source.is_directory() {
             if [from, to].into_iter().any(|end| end.is_directory) {
                 let message = "the source is a file, but the path of an end has a trailing slash";
@@ -196,7 +196,7 @@ impl Descent {
                     let message = "the source is a file and this is a directory";
                     return Err(Error::new(Fault::IsDirectory, message).at(&to.path));
                 }
-                Some(found) => Some(self.file(ends.clone(), &known, &Known::of(found))),
+                Some(found) => Some(self.file(ends.clone(), &known, &EntrySummary::of(found))),
                 None => Some(Task::copy(ends.clone(), &known, Why::Missing)),
             };
             // If the receiver was dropped, there is nothing further to do.
@@ -208,7 +208,7 @@ impl Descent {
         }
         let alike = found.as_ref().filter(|_| *purpose == Purpose::Alike);
         let mut known_ends = overlap::refuse_same_tree(ends, &source, alike).await?;
-        let found = found.as_ref().map(Known::of);
+        let found = found.as_ref().map(EntrySummary::of);
         let is_taken = ends.root() == &from.path || options.filter.judge(&from.path, ends.root(), true).is_taken;
         let is_new = is_taken && found.is_none();
         if is_new && !options.dry_run {
@@ -224,8 +224,8 @@ impl Descent {
             overlap::refuse_by_marker(ends, &known_ends).await?;
         }
         let _ = self.ends.set(known_ends);
-        let (path, trail) = (from.path.clone(), Trail::root(source.directory_id));
-        Ok(Some(Directory { path, source: known, trail, found, is_taken, fillings, chunks, rest: None }))
+        let (path, ancestry) = (from.path.clone(), Ancestry::root(source.directory_id));
+        Ok(Some(Directory { path, source: known, ancestry, found, is_taken, pending_directories, chunks, rest: None }))
     }
 
     /// Processes one directory, or the next part of a large one. Returns its subdirectories, and the directory itself
@@ -245,15 +245,15 @@ impl Descent {
             self.tell(Err(missed)).await?;
             return Ok(below);
         }
-        let filling = match directory.rest.take() {
-            Some(rest) => rest.filling,
+        let pending_directory = match directory.rest.take() {
+            Some(rest) => rest.pending_directory,
             None => {
-                let filling = directory.fillings.begin().await;
-                self.set_when_full(&directory, &job, &filling);
-                filling
+                let pending_directory = directory.pending_directories.begin().await;
+                self.set_when_full(&directory, &job, &pending_directory);
+                pending_directory
             }
         };
-        let job = Job { filling: Some(filling.clone()), ..job };
+        let job = Job { pending_directory: Some(pending_directory.clone()), ..job };
         let mut same = 0;
         let mut tasks = Vec::new();
         for entry in names.beside() {
@@ -275,7 +275,7 @@ impl Descent {
             self.tell(Ok(Step::Same(same))).await?;
         }
         if has_more {
-            below.extend(self.go_on(directory, filling).await?);
+            below.extend(self.go_on(directory, pending_directory).await?);
         }
         Ok(below)
     }
@@ -294,13 +294,17 @@ impl Descent {
             (Names::list(&job, look, &self.large).await?, false)
         };
         if !is_begun {
-            directory.trail.refuse_loop(&job.from, names.listing, LISTED).await?;
+            directory.ancestry.refuse_loop(&job.from, names.listing, LISTED).await?;
         }
         Ok((job, names, has_more))
     }
 
     /// Returns the rest of a large directory, to be processed after its subdirectories.
-    async fn go_on(&self, directory: Directory, filling: Filling) -> Result<Option<Directory>, Unwanted> {
+    async fn go_on(
+        &self,
+        directory: Directory,
+        pending_directory: PendingDirectory,
+    ) -> Result<Option<Directory>, Unwanted> {
         let Ok(turn) = Arc::clone(&self.unfinished).try_acquire_owned() else {
             let message = format!(
                 "more than {MAX_UNFINISHED} nested directories have more than {SMALL} entries each: the rest of this one is skipped"
@@ -309,7 +313,7 @@ impl Descent {
             self.tell(Err(Missed { job: self.ends_of(&directory.path), error })).await?;
             return Ok(None);
         };
-        Ok(Some(Directory { rest: Some(Rest { filling, _turn: turn }), ..directory }))
+        Ok(Some(Directory { rest: Some(Rest { pending_directory, _turn: turn }), ..directory }))
     }
 
     /// Detects a name of the source that the listing of the destination does not show, although it exists there under
@@ -366,7 +370,7 @@ impl Descent {
         Ok(None)
     }
 
-    async fn ask(&self, ends: Job, source: &Known) -> Result<Step, Missed> {
+    async fn ask(&self, ends: Job, source: &EntrySummary) -> Result<Step, Missed> {
         let options = &self.sync.options;
         match compare::ask(&ends, options.compare, options.checksum).await {
             Ok(Finding::Differs(why)) => Ok(Step::Copy(Job { size: Some(source.size), ..ends }, why)),
@@ -378,7 +382,7 @@ impl Descent {
 
     async fn touch(&self, ends: Job, changes: Changes) -> Result<Step, Missed> {
         if !self.sync.options.dry_run
-            && let Err(error) = filling::set(&ends.to, changes).await
+            && let Err(error) = pending_directory::set(&ends.to, changes).await
         {
             return Err(Missed { job: ends, error });
         }
@@ -387,25 +391,29 @@ impl Descent {
 
     /// Creates a directory if it is missing and itself selected. Otherwise it is created with its first entry.
     async fn make(&self, below: Below) -> Result<Option<Directory>, Unwanted> {
-        let Below { ends, source, trail, found, is_taken } = below;
+        let Below { ends, source, ancestry, found, is_taken } = below;
         let is_new = is_taken && found.is_none();
         let mut below = None;
         let made = async {
             self.ends.get().map_or(Ok(()), |known| known.refuse_destination(&ends.from.path, &source))?;
-            below = Some(trail.enter(source.directory_id).ok_or_else(|| loops(&ends.from.path))?);
+            below = Some(ancestry.enter(source.directory_id).ok_or_else(|| loops(&ends.from.path))?);
             if is_new && !self.sync.options.dry_run { make_directory(&ends.to).await } else { Ok(()) }
         };
         if let Err(error) = made.await {
             self.tell(Err(Missed { job: ends, error })).await?;
             return Ok(None);
         }
-        let Some((fillings, trail)) = ends.filling.as_ref().map(Filling::others).zip(below) else { return Ok(None) };
+        let Some((pending_directories, ancestry)) =
+            ends.pending_directory.as_ref().map(PendingDirectory::others).zip(below)
+        else {
+            return Ok(None);
+        };
         if is_new {
-            ends.filling.iter().for_each(Filling::changes);
+            ends.pending_directory.iter().for_each(PendingDirectory::changes);
             self.tell(Ok(Step::MakeDirectory(ends.to))).await?;
         }
         let path = ends.from.path;
-        Ok(Some(Directory { path, source, trail, found, is_taken, fillings, chunks: None, rest: None }))
+        Ok(Some(Directory { path, source, ancestry, found, is_taken, pending_directories, chunks: None, rest: None }))
     }
 
     /// Reports an entry that the source does not have. The deleting pass removes it, if the copying pass reported it
@@ -413,14 +421,14 @@ impl Descent {
     async fn take_away(
         &self,
         ends: Job,
-        found: &Known,
+        found: &EntrySummary,
         then: Option<Box<Task>>,
     ) -> Result<Option<Directory>, Unwanted> {
-        let extra = Extra { place: ends.to.clone(), is_directory: is_tree(found) };
+        let extra = Extra { location: ends.to.clone(), is_directory: is_tree(found) };
         match self.pass {
             Pass::Copying => self.sync.note(&extra),
             Pass::Deleting => {
-                ends.filling.iter().for_each(Filling::changes);
+                ends.pending_directory.iter().for_each(PendingDirectory::changes);
                 if let Err(error) = self.erase(&extra, found.directory_id).await {
                     self.tell(Err(Missed { job: ends, error })).await?;
                     return Ok(None);
@@ -436,18 +444,18 @@ impl Descent {
 
     /// Removes an entry; `id` is that of a directory.
     async fn erase(&self, extra: &Extra, id: Option<DirectoryId>) -> Result<()> {
-        let Place { path, .. } = &extra.place;
+        let StoreLocation { path, .. } = &extra.location;
         if !self.sync.is_noted(extra) {
             let message = "it is not deleted: it was not among the extra entries of the first pass";
             return Err(Error::new(Fault::Changed, message).at(path));
         }
         if !extra.is_directory {
-            return removal::remove_listed(&extra.place).await;
+            return removal::remove_listed(&extra.location).await;
         }
         let mut first = None;
         let filter = (&self.sync.options.filter, &self.sync.ends.to.path);
         let kept = self.ends.get().map(EndIds::source).unwrap_or_default();
-        Removal::new(&extra.place, filter, |error| {
+        Removal::new(&extra.location, filter, |error| {
             first.get_or_insert(error);
         })
         .keeping(id, kept)
@@ -462,7 +470,7 @@ impl Descent {
             // A user may be allowed to create files in a directory of another user but not to set its times; and some
             // storages set times of files only.
             Err(error) if matches!(error.fault(), Fault::PermissionDenied | Fault::Unsupported) => {
-                tracing::info!(place = %full.ends.to, %error, "cannot set the time of a directory");
+                tracing::info!(location = %full.ends.to, %error, "cannot set the time of a directory");
             }
             Err(error) => drop(self.tell(Err(Missed { job: full.ends, error })).await),
             Ok(()) => {}
@@ -473,13 +481,13 @@ impl Descent {
     async fn tell(&self, step: Result<Step, Missed>) -> Result<(), Unwanted> {
         let step = match step {
             Ok(Step::Copy(job, why)) => {
-                job.filling.iter().for_each(Filling::changes);
+                job.pending_directory.iter().for_each(PendingDirectory::changes);
                 let part = Some(self.progress.find(job.size));
                 Ok(Step::Copy(Job { part, ..job }, why))
             }
             Err(Missed { job, error }) => {
                 let root = Some(self.sync.ends.root().clone());
-                Err(Missed { job: Job { root, filling: None, ..job }, error })
+                Err(Missed { job: Job { root, pending_directory: None, ..job }, error })
             }
             step => step,
         };
@@ -494,14 +502,14 @@ impl Directory {
     }
 }
 
-/// Returns the metadata of `place`, if it exists.
-async fn found(place: &Place) -> Result<Option<Metadata>> {
-    match place.store.stat(&place.caller, &place.path).await {
+/// Returns the metadata of `location`, if it exists.
+async fn found(location: &StoreLocation) -> Result<Option<Metadata>> {
+    match location.store.stat(&location.caller, &location.path).await {
         Err(error) if error.fault() == Fault::NotFound => Ok(None),
         found => found.map(Some),
     }
 }
 
-async fn make_directory(place: &Place) -> Result<()> {
-    place.store.make_directory(&place.caller, &place.path, true, None).await
+async fn make_directory(location: &StoreLocation) -> Result<()> {
+    location.store.make_directory(&location.caller, &location.path, true, None).await
 }

@@ -7,7 +7,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, mpsc
 use tokio_util::task::AbortOnDropHandle;
 use towpath_store::{Entry, Error, Fault, FileKind, ListOptions, Result};
 
-use crate::{Job, Place, compare::Known, trail::Fingerprint};
+use crate::{Job, StoreLocation, ancestry::Fingerprint, compare::EntrySummary};
 
 /// Maximum number of entries per end that are kept without a permit. Only one larger directory is compared at a time.
 pub(crate) const SMALL: usize = 32 << 10;
@@ -21,7 +21,7 @@ const MAX_COMPARED: usize = 4 << 20;
 pub(super) const READ_AHEAD: usize = 512 << 10;
 
 /// The entries of one end: at most a hundred bytes each, for names of 20 bytes.
-type Entries = Vec<(Box<[u8]>, Known)>;
+type Entries = Vec<(Box<[u8]>, EntrySummary)>;
 
 /// How to list the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +51,8 @@ pub(super) struct Names<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Both<'a> {
     pub(super) name: &'a [u8],
-    pub(super) source: Option<Known>,
-    pub(super) found: Option<Known>,
+    pub(super) source: Option<EntrySummary>,
+    pub(super) found: Option<EntrySummary>,
     /// Whether the source, and the destination, have two entries of different kinds with this name, like an object and
     /// a prefix of a bucket; only one of them is returned.
     pub(super) are_ambiguous: [bool; 2],
@@ -130,12 +130,12 @@ pub(super) struct Chunk {
 impl Chunk {
     fn add(&mut self, batch: &[Entry]) {
         batch.iter().for_each(|entry| self.listing.add(entry));
-        self.entries.extend(batch.iter().map(|entry| (Box::from(&*entry.name), Known::of(&entry.metadata))));
+        self.entries.extend(batch.iter().map(|entry| (Box::from(&*entry.name), EntrySummary::of(&entry.metadata))));
     }
 
     fn sort(&mut self) {
         self.entries.shrink_to_fit();
-        let is_directory = |known: &Known| known.kind == FileKind::Directory;
+        let is_directory = |known: &EntrySummary| known.kind == FileKind::Directory;
         self.entries.sort_unstable_by(|(a, ours), (b, theirs)| (a, is_directory(ours)).cmp(&(b, is_directory(theirs))));
         // A server may list an entry twice.
         self.entries.dedup_by(|(a, ours), (b, theirs)| a == b && is_directory(ours) == is_directory(theirs));
@@ -159,23 +159,23 @@ pub(super) struct Chunks {
 type Ahead = (Vec<Entry>, Option<OwnedSemaphorePermit>);
 
 impl Chunks {
-    /// Starts listing `place`, as far ahead as the permits of `room` allow.
-    pub(super) fn begin(place: &Place, room: &Arc<Semaphore>) -> Self {
+    /// Starts listing `location`, as far ahead as the permits of `room` allow.
+    pub(super) fn begin(location: &StoreLocation, room: &Arc<Semaphore>) -> Self {
         let (sender, batches) = mpsc::unbounded_channel();
         let (demand, room) = (Arc::new(Notify::new()), Arc::clone(room));
         let wanted = Arc::clone(&demand);
-        let path = place.path.clone();
-        let mut listing = place.store.list(&place.caller, &path, LISTED);
+        let path = location.path.clone();
+        let mut listing = location.store.list(&location.caller, &path, LISTED);
         let reader = tokio::spawn(async move {
             while let Some(batch) = listing.next().await {
                 let batch = batch.map_err(|error| error.at(&path));
                 let (is_over, entries) = (batch.is_err(), batch.as_ref().map_or(0, Vec::len));
                 let entries = u32::try_from(entries.min(READ_AHEAD)).unwrap_or(u32::MAX);
-                let place = tokio::select! {
-                    place = Arc::clone(&room).acquire_many_owned(entries) => place.ok(),
+                let location = tokio::select! {
+                    location = Arc::clone(&room).acquire_many_owned(entries) => location.ok(),
                     () = wanted.notified() => None,
                 };
-                if sender.send(batch.map(|batch| Some((batch, place)))).is_err() || is_over {
+                if sender.send(batch.map(|batch| Some((batch, location)))).is_err() || is_over {
                     return;
                 }
             }
@@ -224,11 +224,11 @@ impl Chunks {
 pub(super) const LISTED: ListOptions = ListOptions { metadata: true, digests: false };
 
 /// Returns all entries of a directory; `None` if it has more than `most`.
-async fn entries(place: &Place, most: usize) -> Result<Option<Chunk>> {
+async fn entries(location: &StoreLocation, most: usize) -> Result<Option<Chunk>> {
     let mut chunk = Chunk::default();
-    let mut listing = place.store.list(&place.caller, &place.path, LISTED);
+    let mut listing = location.store.list(&location.caller, &location.path, LISTED);
     while let Some(batch) = listing.next().await {
-        chunk.add(&batch.map_err(|error| error.at(&place.path))?);
+        chunk.add(&batch.map_err(|error| error.at(&location.path))?);
         if chunk.entries.len() > most {
             return Ok(None);
         }
@@ -237,9 +237,9 @@ async fn entries(place: &Place, most: usize) -> Result<Option<Chunk>> {
     Ok(Some(chunk))
 }
 
-fn too_large(place: &Place) -> Error {
+fn too_large(location: &StoreLocation) -> Error {
     let message = format!("it, or its counterpart, has more than {MAX_COMPARED} entries: too many to be compared");
-    Error::new(Fault::TooLarge, message).at(&place.path)
+    Error::new(Fault::TooLarge, message).at(&location.path)
 }
 
 #[cfg(test)]
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     fn entries(of: &BTreeSet<Vec<u8>>, size: u64) -> Entries {
-        let known = Known::of(&Metadata::new(FileKind::File, size));
+        let known = EntrySummary::of(&Metadata::new(FileKind::File, size));
         of.iter().map(|name| (name.clone().into(), known)).collect()
     }
 
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_name_of_two_kinds_comes_once() {
-        let known = |kind| Known::of(&Metadata::new(kind, 0));
+        let known = |kind| EntrySummary::of(&Metadata::new(kind, 0));
         let [file, directory] = [FileKind::File, FileKind::Directory].map(|kind| (Box::from(*b"x"), known(kind)));
         let other = (Box::from(*b"y"), known(FileKind::File));
         let names = Names {

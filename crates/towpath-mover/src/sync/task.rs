@@ -9,10 +9,10 @@ use super::{
 };
 use crate::{
     Job, Missed, Why,
-    compare::{self, Finding, Known, is_same_time},
-    filling::{Filling, Full},
+    ancestry::Ancestry,
+    compare::{self, EntrySummary, Finding, is_same_time},
     filter::Judgement,
-    trail::Trail,
+    pending_directory::{Full, PendingDirectory},
 };
 
 /// The mode of directories created by remote storages.
@@ -23,13 +23,13 @@ pub(super) enum Task {
     /// Report the step.
     Tell(Step),
     /// Query both ends whether the file is unchanged.
-    Ask(Job, Known),
+    Ask(Job, EntrySummary),
     /// Set time and mode.
     Touch(Job, Changes),
     /// Create a directory and process its entries.
     Make(Below),
     /// Remove an entry that only the destination has, then run the other task.
-    Remove { ends: Job, found: Known, then: Option<Box<Task>> },
+    Remove { ends: Job, found: EntrySummary, then: Option<Box<Task>> },
     /// Report a failure.
     Miss(Missed),
 }
@@ -37,17 +37,17 @@ pub(super) enum Task {
 /// A subdirectory.
 pub(super) struct Below {
     pub(super) ends: Job,
-    pub(super) source: Known,
+    pub(super) source: EntrySummary,
     /// The trail of its parent directory.
-    pub(super) trail: Trail,
+    pub(super) ancestry: Ancestry,
     /// The counterpart at the destination, if it is a directory too.
-    pub(super) found: Option<Known>,
+    pub(super) found: Option<EntrySummary>,
     /// Whether the filter accepts the entry itself, and not only its contents.
     pub(super) is_taken: bool,
 }
 
 impl Task {
-    pub(super) fn copy(ends: Job, source: &Known, why: Why) -> Self {
+    pub(super) fn copy(ends: Job, source: &EntrySummary, why: Why) -> Self {
         Task::Tell(Step::Copy(Job { size: Some(source.size), ..ends }, why))
     }
 }
@@ -57,7 +57,7 @@ impl Descent {
     pub(super) fn entry(&self, job: &Job, directory: &Directory, entry: &Both<'_>) -> Option<Task> {
         let ends = job.from.join(entry.name).and_then(|from| Ok(Job::new(from, job.to.join(entry.name)?)));
         let ends = match ends {
-            Ok(ends) => Job { filling: job.filling.clone(), ..ends },
+            Ok(ends) => Job { pending_directory: job.pending_directory.clone(), ..ends },
             Err(_) if entry.source.is_none() && !self.tells_what_stays() => return None,
             Err(error) => return Some(Task::Miss(Missed { job: job.clone(), error })),
         };
@@ -74,16 +74,17 @@ impl Descent {
         let judgement = self.wanted(&ends.from.path, &source)?;
         let is_directory = source.kind == FileKind::Directory;
         // A conflict with a copy is reported by the copy itself.
-        let is_compared =
-            |found: &Known| !is_copy || ((found.kind == FileKind::Directory) == is_directory && !is_found_ambiguous);
+        let is_compared = |found: &EntrySummary| {
+            !is_copy || ((found.kind == FileKind::Directory) == is_directory && !is_found_ambiguous)
+        };
         let found = entry.found.filter(is_compared);
         let is_there = found.is_some_and(|found| found.kind == FileKind::Directory);
         // The target of a link at the destination is not part of the destination and may itself be about to be
         // deleted: it is not modified.
         let is_same_kind = found.is_some_and(|found| is_tree(&found) || (is_copy && is_there));
         let below = |found| {
-            let (ends, trail) = (ends.clone(), directory.trail.clone());
-            Below { ends, source, trail, found, is_taken: judgement.is_taken }
+            let (ends, ancestry) = (ends.clone(), directory.ancestry.clone());
+            Below { ends, source, ancestry, found, is_taken: judgement.is_taken }
         };
         match (is_directory, found) {
             (false, Some(_)) if is_there && source.kind == FileKind::Other => {
@@ -106,7 +107,7 @@ impl Descent {
     }
 
     /// Applies the filter to an entry of the source; `None` if neither the entry nor its contents are selected.
-    pub(super) fn wanted(&self, path: &StorePath, source: &Known) -> Option<Judgement> {
+    pub(super) fn wanted(&self, path: &StorePath, source: &EntrySummary) -> Option<Judgement> {
         let filter = &self.sync.options.filter;
         let is_directory = source.kind == FileKind::Directory;
         let judgement = filter.judge(path, self.sync.ends.root(), is_directory);
@@ -115,7 +116,7 @@ impl Descent {
     }
 
     /// Decides about a file that exists at both ends.
-    pub(super) fn file(&self, ends: Job, source: &Known, found: &Known) -> Task {
+    pub(super) fn file(&self, ends: Job, source: &EntrySummary, found: &EntrySummary) -> Task {
         let keeps_times = ends.to.store.capabilities().set_mtime;
         match compare::compare(source, found, self.sync.options.compare, keeps_times) {
             Finding::Same if self.sync.purpose == Purpose::CopyMissing && source.kind == FileKind::File => {
@@ -134,9 +135,9 @@ impl Descent {
     }
 
     /// Decides about an entry that only the destination has.
-    fn extra(&self, ends: &Job, directory: &Directory, found: &Known) -> Option<Task> {
+    fn extra(&self, ends: &Job, directory: &Directory, found: &EntrySummary) -> Option<Task> {
         // Listings of other xroot servers cannot represent such a name, so it may exist at the source.
-        let says_all = !ends.from.is_remote() || directory.trail.is_identified();
+        let says_all = !ends.from.is_remote() || directory.ancestry.is_identified();
         let is_unsayable = !says_all && ends.from.path.as_bytes().contains(&b'\n');
         if !self.sync.options.delete || !self.is_taken(ends, found) {
             return None;
@@ -158,7 +159,7 @@ impl Descent {
     }
 
     /// Returns whether the filter selects an entry of the destination.
-    fn is_taken(&self, ends: &Job, found: &Known) -> bool {
+    fn is_taken(&self, ends: &Job, found: &EntrySummary) -> bool {
         let filter = &self.sync.options.filter;
         let is_directory = is_tree(found);
         let judgement = filter.judge(&ends.from.path, self.sync.ends.root(), is_directory);
@@ -166,7 +167,7 @@ impl Descent {
     }
 
     /// Decides about a file in place of a directory, or the reverse; `then` is the task once the conflict is removed.
-    fn resolve_conflict(&self, ends: Job, found: &Known, then: Task) -> Task {
+    fn resolve_conflict(&self, ends: Job, found: &EntrySummary, then: Task) -> Task {
         let is_taken = self.is_taken(&ends, found);
         if self.sync.options.delete && is_taken {
             return Task::Remove { ends, found: *found, then: Some(Box::new(then)) };
@@ -184,7 +185,7 @@ impl Descent {
 
     /// Sets the metadata to apply to `directory`, whose two ends are `ends`, when it is complete; none where the
     /// storage does not keep them.
-    pub(super) fn set_when_full(&self, directory: &Directory, ends: &Job, filling: &Filling) {
+    pub(super) fn set_when_full(&self, directory: &Directory, ends: &Job, pending_directory: &PendingDirectory) {
         let Directory { source, found, .. } = directory;
         if self.sync.options.dry_run || !directory.is_taken || !ends.to.store.capabilities().set_mtime {
             return;
@@ -198,22 +199,22 @@ impl Descent {
         let is_timely = times.is_some_and(|(wanted, found)| is_same_time(wanted, found));
         let changes = Changes { mode, mtime_ns: wanted.mtime_ns, size: None };
         let is_due = found.is_none() || mode.is_some() || !is_timely;
-        filling.set(Full { ends: ends.clone(), changes }, is_due);
+        pending_directory.set(Full { ends: ends.clone(), changes }, is_due);
     }
 
     /// Returns the time and mode that the destination of a file or directory should have.
-    pub(super) fn changes(&self, source: &Known) -> Changes {
+    pub(super) fn changes(&self, source: &EntrySummary) -> Changes {
         let mode = source.mode.map(|mode| mode & 0o777 & !self.sync.options.umask);
         Changes { mode, mtime_ns: source.mtime_ns, size: None }
     }
 
-    fn has_other_mode(&self, source: &Known, found: &Known) -> bool {
+    fn has_other_mode(&self, source: &EntrySummary, found: &EntrySummary) -> bool {
         let wanted = self.changes(source).mode;
         wanted.zip(found.mode).is_some_and(|(wanted, mode)| wanted != mode & 0o777)
     }
 }
 
 /// Returns whether it is a directory and not a link to one.
-pub(super) fn is_tree(found: &Known) -> bool {
+pub(super) fn is_tree(found: &EntrySummary) -> bool {
     found.kind == FileKind::Directory && !found.is_link
 }

@@ -14,7 +14,7 @@ use self::generated::Generated;
 use super::*;
 use crate::{
     Mover, Nobody, Progress, Walk,
-    mover::tests::{get, memory, options, place, put},
+    mover::tests::{get, location, memory, options, put},
 };
 
 /// Files with their sizes, which determine their contents, and directories.
@@ -23,7 +23,7 @@ type Tree = BTreeMap<String, Option<usize>>;
 /// Returns everything below `top`.
 async fn tree(store: &Arc<dyn Store>, top: &str) -> Tree {
     let mut found = Tree::new();
-    let mut walk = Walk::new(&place(store, top), ListOptions { metadata: true, ..ListOptions::default() });
+    let mut walk = Walk::new(&location(store, top), ListOptions { metadata: true, ..ListOptions::default() });
     while let Some(batch) = walk.next().await {
         let batch = batch.unwrap();
         for entry in &batch.entries {
@@ -42,19 +42,19 @@ async fn tree(store: &Arc<dyn Store>, top: &str) -> Tree {
 /// Creates a store with `tree` below `top`; entries whose names conflict are skipped.
 async fn store_of(tree: &Tree, top: &str) -> Arc<dyn Store> {
     let store = memory();
-    let place_of_top = place(&store, top);
+    let place_of_top = location(&store, top);
     store.make_directory(&place_of_top.caller, &place_of_top.path, true, None).await.unwrap();
     for (name, size) in tree {
-        let place = place(&store, &format!("{top}/{name}"));
-        if let Some(above) = place.path.parent()
-            && store.make_directory(&place.caller, &above, true, None).await.is_ok()
+        let location = location(&store, &format!("{top}/{name}"));
+        if let Some(above) = location.path.parent()
+            && store.make_directory(&location.caller, &above, true, None).await.is_ok()
         {
             match size {
-                Some(size) if store.stat(&place.caller, &place.path).await.is_err() => {
+                Some(size) if store.stat(&location.caller, &location.path).await.is_err() => {
                     put(&store, &format!("{top}/{name}"), vec![b'x'; *size].into()).await;
                 }
                 Some(_) => {}
-                None => drop(store.make_directory(&place.caller, &place.path, true, None).await),
+                None => drop(store.make_directory(&location.caller, &location.path, true, None).await),
             }
         }
     }
@@ -62,7 +62,7 @@ async fn store_of(tree: &Tree, top: &str) -> Arc<dyn Store> {
 }
 
 fn sync(from: &Arc<dyn Store>, to: &Arc<dyn Store>, options: SyncOptions) -> Arc<Sync> {
-    Sync::new(Job::new(place(from, "/ours"), place(to, "/theirs")), options).unwrap()
+    Sync::new(Job::new(location(from, "/ours"), location(to, "/theirs")), options).unwrap()
 }
 
 /// Runs the steps, copies the files, and returns the number of steps except unchanged files.
@@ -158,7 +158,7 @@ async fn memory_does_not_grow_with_the_tree() {
         let from = Generated::new(directories, files).await;
         let to = Generated::new(0, 0).await;
         let (source, target): (Arc<dyn Store>, Arc<dyn Store>) = (Arc::clone(&from) as _, to);
-        let ends = Job::new(place(&source, "/"), place(&target, "/t"));
+        let ends = Job::new(location(&source, "/"), location(&target, "/t"));
         let copied = carry_out(|progress| Sync::copy(ends, Trees::default()).copying(progress)).await;
         assert_eq!(copied, 1 + directories + directories * files, "with the root");
         let most = from.clones.load(Relaxed);
@@ -172,7 +172,7 @@ async fn a_listing_waits_for_the_copies_of_what_it_has_told() {
     const FILES: usize = 3 << 20;
     let from = Generated::new(1, FILES).await;
     let (source, target): (Arc<dyn Store>, _) = (Arc::clone(&from) as _, memory());
-    let ends = Job::new(place(&source, "/"), place(&target, "/t"));
+    let ends = Job::new(location(&source, "/"), location(&target, "/t"));
     let mut steps = Sync::copy(ends, Trees::default()).copying(&Progress::new(Arc::new(Nobody)));
     let most = (names::READ_AHEAD + STEPS + 4 * SMALL) as u64;
     for taken in 0..100_000 {
@@ -196,7 +196,7 @@ async fn empty_directories_do_not_end_a_walk() {
 #[tokio::test]
 async fn a_walk_has_room_for_so_many_directories() {
     let store: Arc<dyn Store> = Generated::new(10_000, 0).await;
-    let mut walk = Walk::new(&place(&store, "/"), ListOptions::default()).with_room_for(100_000);
+    let mut walk = Walk::new(&location(&store, "/"), ListOptions::default()).with_room_for(100_000);
     let (mut listed, mut unlisted) = (0, Vec::new());
     while let Some(batch) = walk.next().await {
         match batch {
@@ -220,9 +220,10 @@ async fn large_directories_do_not_wait_for_each_other() {
     let from: Arc<dyn Store> = Generated::with_slow(2, FILES, Some("/1")).await;
     let to: Arc<dyn Store> = Generated::with_slow(2, FILES, Some("/0")).await;
     let caller = towpath_store::Caller::local();
-    let there = Place::remote(to, caller, towpath_store::StorePath::root(), ("there".into(), 1094), "root://there/");
+    let there =
+        StoreLocation::remote(to, caller, towpath_store::StorePath::root(), ("there".into(), 1094), "root://there/");
     let options = SyncOptions { compare: Compare::Size, ..SyncOptions::default() };
-    let sync = Sync::new(Job::new(place(&from, "/"), there), options).unwrap();
+    let sync = Sync::new(Job::new(location(&from, "/"), there), options).unwrap();
     let steps: Vec<_> =
         tokio::time::timeout(Duration::from_secs(60), sync.copying(&Progress::new(Arc::new(Nobody))).collect())
             .await

@@ -75,14 +75,14 @@ fn connections_that_stand_in_each_others_way_are_given_up() {
 }
 
 /// Returns the numbers of connections that tuners find within ten minutes, one of which starts every 9 s, on a link
-/// that is filled by `filling` connections. All connections get the same rate; each measurement is up to 10 % off.
-fn found_together(tuners: usize, filling: usize, seed: u64) -> Vec<usize> {
+/// that is filled by `pending_directory` connections. All connections get the same rate; each measurement is up to 10 % off.
+fn found_together(tuners: usize, pending_directory: usize, seed: u64) -> Vec<usize> {
     let (start, mut random) = (clock::now(), Random::new(seed));
     let mut copies: Vec<_> = (0..tuners).map(|_| (tuner(false), 0.0)).collect();
     for step in 0..6000_u32 {
         let begun = tuners.min(1 + step as usize / 90);
         let connections: usize = copies[..begun].iter().map(|(tuner, _)| tuner.lanes).sum();
-        let rate_of_each = 4e6 * (filling as f64 / connections as f64).min(1.0);
+        let rate_of_each = 4e6 * (pending_directory as f64 / connections as f64).min(1.0);
         for (tuner, moved) in &mut copies[..begun] {
             let noise = 0.9 + random.below(2001) as f64 / 10_000.0;
             *moved += tuner.lanes as f64 * rate_of_each * noise * RTT.as_secs_f64();
@@ -97,27 +97,27 @@ fn found_together(tuners: usize, filling: usize, seed: u64) -> Vec<usize> {
 /// much again.
 #[test]
 fn noise_does_not_lead_far_astray() {
-    let powers = [1, 2, 4, 8, 16, 32, 64].map(|filling| (filling, 0.9));
-    let others = [3, 5, 6, 10, 12, 20, 24, 40, 48].map(|filling| (filling, 0.7));
-    for (filling, bound) in powers.into_iter().chain(others) {
-        let worth = |lanes: usize| worth(lanes.min(filling) as f64, lanes);
+    let powers = [1, 2, 4, 8, 16, 32, 64].map(|pending_directory| (pending_directory, 0.9));
+    let others = [3, 5, 6, 10, 12, 20, 24, 40, 48].map(|pending_directory| (pending_directory, 0.7));
+    for (pending_directory, bound) in powers.into_iter().chain(others) {
+        let worth = |lanes: usize| worth(lanes.min(pending_directory) as f64, lanes);
         let best = (1..=MAX_LANES).map(worth).fold(0.0, f64::max);
         for seed in 0..10 {
-            let found = found_together(1, filling, seed);
+            let found = found_together(1, pending_directory, seed);
             let share = worth(found[0]) / best;
-            assert!(share >= bound, "seed {seed}: {found:?} where {filling} fill the link: {share}");
+            assert!(share >= bound, "seed {seed}: {found:?} where {pending_directory} fill the link: {share}");
         }
     }
 }
 
 #[test]
 fn two_on_one_link_share_it() {
-    for filling in [4, 12, 24, 48] {
+    for pending_directory in [4, 12, 24, 48] {
         for seed in 0..10 {
-            let found = found_together(2, filling, seed);
-            let case = format!("seed {seed}: {found:?} where {filling} fill the link");
+            let found = found_together(2, pending_directory, seed);
+            let case = format!("seed {seed}: {found:?} where {pending_directory} fill the link");
             assert!(found[0] <= 2 * found[1] && found[1] <= 2 * found[0], "{case}");
-            assert!((found[0] + found[1]) as f64 > 0.85 * filling as f64, "{case}");
+            assert!((found[0] + found[1]) as f64 > 0.85 * pending_directory as f64, "{case}");
         }
     }
 }

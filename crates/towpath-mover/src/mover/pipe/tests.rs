@@ -10,7 +10,7 @@ use towpath_testkit::{
 use super::*;
 use crate::{
     Nobody, Options,
-    mover::tests::{get, lied, memory, options, place, put},
+    mover::tests::{get, lied, location, memory, options, put},
 };
 
 const SIZES: [usize; 6] = [0, 1, FIRST_BYTES as usize, PIECE_BYTES as usize, PIECE_BYTES as usize + 1, 11 << 20];
@@ -20,7 +20,7 @@ fn mover() -> Arc<Mover> {
 }
 
 /// Returns the data written to the pipe.
-async fn drained(mover: &Mover, from: &Place) -> (Result<Copied>, Vec<u8>) {
+async fn drained(mover: &Mover, from: &StoreLocation) -> (Result<Copied>, Vec<u8>) {
     let mut given = Vec::new();
     let copied = mover
         .drain(from, async |piece: Bytes| {
@@ -36,7 +36,7 @@ async fn what_goes_through_a_pipe_is_what_comes_out_and_is_compared() {
     let store = memory();
     for size in SIZES {
         let content = Pattern::new(7).bytes(0, size);
-        let to = place(&store, &format!("/d/{size}"));
+        let to = location(&store, &format!("/d/{size}"));
         let mover = mover();
         let copied = mover.fill(&content[..], &to).await.unwrap();
         assert_eq!(
@@ -63,7 +63,7 @@ async fn pieces_of_a_pipe_are_written_side_by_side() {
     let slow = FaultStore::new(memory(), Faults::default());
     let held = slow.hold("write");
     let to: Arc<dyn Store> = Arc::new(slow);
-    let destination = place(&to, "/copy");
+    let destination = location(&to, "/copy");
     let filling =
         tokio::spawn(async move { mover().fill(&Pattern::new(1).bytes(0, 10 << 20)[..], &destination).await });
     for _ in 0..5 {
@@ -83,7 +83,7 @@ async fn the_next_pieces_come_while_one_waits_for_the_pipe() {
     let before = store.calls();
     let mut given = 0;
     let copied: Result<Copied> = mover()
-        .drain(&place(&from, "/large"), async |piece: Bytes| {
+        .drain(&location(&from, "/large"), async |piece: Bytes| {
             // One open, one stat, and seven reads.
             while store.calls() < before + 9 {
                 tokio::task::yield_now().await;
@@ -99,16 +99,16 @@ async fn the_next_pieces_come_while_one_waits_for_the_pipe() {
 async fn what_cannot_be_written_leaves_nothing() {
     let store = memory();
     put(&store, "/there", Bytes::from_static(b"old")).await;
-    let error = mover().fill(&b"new"[..], &place(&store, "/there")).await.unwrap_err();
+    let error = mover().fill(&b"new"[..], &location(&store, "/there")).await.unwrap_err();
     assert_eq!((error.fault(), error.path().is_some()), (Fault::AlreadyExists, true));
     let replacing = Mover::new(Options { overwrite: Overwrite::Replace, ..options() }, Arc::new(Nobody));
-    replacing.fill(&b"new"[..], &place(&store, "/there")).await.unwrap();
+    replacing.fill(&b"new"[..], &location(&store, "/there")).await.unwrap();
     assert_eq!(get(&store, "/there").await.unwrap(), "new");
     let broken = tokio_util::io::StreamReader::new(stream::iter([
         Ok(Bytes::from(vec![0; 5 << 20])),
         Err(io::Error::other("gone")),
     ]));
-    let error = mover().fill(broken, &place(&store, "/new")).await.unwrap_err();
+    let error = mover().fill(broken, &location(&store, "/new")).await.unwrap_err();
     assert_eq!(error.fault(), Fault::Io);
     assert!(error.to_string().contains("gone"), "{error}");
     assert_eq!(get(&store, "/new").await.unwrap_err().fault(), Fault::NotFound);
@@ -120,7 +120,7 @@ async fn who_reads_no_more_ends_it() {
     put(&store, "/large", Pattern::new(1).bytes(0, 40 << 20)).await;
     let mut left = 3;
     let outcome: Result<Copied> = mover()
-        .drain(&place(&store, "/large"), async |_| {
+        .drain(&location(&store, "/large"), async |_| {
             left -= 1;
             if left == 0 { Err(Error::new(Fault::Io, "nobody reads")) } else { Ok(()) }
         })
@@ -147,10 +147,10 @@ async fn pipes_keep_below_a_limit() {
     let options = Options { limit_bytes_per_s: Some(1 << 20), ..options() };
     let mover = Mover::new(options, Arc::new(Nobody));
     let start = clock::now();
-    mover.fill(&Pattern::new(1).bytes(0, 10 << 20)[..], &place(&store, "/file")).await.unwrap();
+    mover.fill(&Pattern::new(1).bytes(0, 10 << 20)[..], &location(&store, "/file")).await.unwrap();
     // The last piece of 2 MiB starts when the time of the previous ones is over.
     let filled = clock::now();
     assert!((7.0..11.0).contains(&(filled - start).as_secs_f64()), "{:?}", filled - start);
-    drained(&mover, &place(&store, "/file")).await.0.unwrap();
+    drained(&mover, &location(&store, "/file")).await.0.unwrap();
     assert!(filled.elapsed() > Duration::from_secs(7), "{:?}", filled.elapsed());
 }

@@ -23,7 +23,7 @@ async fn what_a_limit_counts_is_what_files_bring() {
             let (source, copy) = (format!("/s/{number}"), format!("/t/{number}"));
             put(&from, &source, Pattern::new(1).bytes(0, size)).await;
             // The size is unknown to the mover.
-            pairs.push(Job::new(place(&from, &source), place(&to, &copy)));
+            pairs.push(Job::new(location(&from, &source), location(&to, &copy)));
         }
         let options = Options { limit_bytes_per_s: Some(RATE), ..options() };
         let seconds = seconds(options, pairs, None, files).await;
@@ -45,7 +45,7 @@ async fn small_files_do_not_wait_for_each_other() {
     let longest_delay = Duration::from_millis(100);
     let far = FaultStore::new(near, Faults { delays_per_mille: 1000, longest_delay, ..Faults::default() });
     let from: Arc<dyn Store> = Arc::new(far);
-    let pairs = vec![Job::new(place(&from, "/s"), place(&to, "/t"))];
+    let pairs = vec![Job::new(location(&from, "/s"), location(&to, "/t"))];
     let options = Options { max_files: FILES, ..options() };
     let seconds = seconds(options, pairs, Some(Trees::default()), FILES).await;
     assert!(seconds < 3.0, "{seconds} s");
@@ -64,10 +64,10 @@ async fn a_nice_copy_asks_few_questions_at_a_time_over_http() {
     let prefix = format!("http://127.0.0.1:{port}");
     let client = Arc::new(Client::new(Arc::default()));
     let (store, path) = client.connect(&prefix.parse().unwrap()).unwrap();
-    let far = Place::remote(store, Caller::local(), path, ("127.0.0.1".into(), port), &prefix);
+    let far = StoreLocation::remote(store, Caller::local(), path, ("127.0.0.1".into(), port), &prefix);
     let pair = |name: &str| {
         let path = StorePath::parse(name.as_bytes()).unwrap();
-        Job::new(far.with_path(path), place(&to, name))
+        Job::new(far.with_path(path), location(&to, name))
     };
     let pairs = (0..FILES).map(|number| pair(&format!("/{number}"))).collect();
     let options = Options { nice: true, client: Some(Arc::clone(&client)), ..options() };
@@ -88,10 +88,10 @@ async fn a_nice_copy_asks_few_questions_at_a_time_over_http() {
 async fn a_nice_copy_has_few_uploads_under_way_over_http() {
     let client = Client::new(Arc::default());
     let (to, path) = client.connect(&"http://127.0.0.1:1/copy".parse().unwrap()).unwrap();
-    let to = Place::remote(to, Caller::local(), path, ("127.0.0.1".into(), 1), "http://127.0.0.1:1");
+    let to = StoreLocation::remote(to, Caller::local(), path, ("127.0.0.1".into(), 1), "http://127.0.0.1:1");
     let most = |nice, size| {
         let mover = Mover::new(Options { nice, ..options() }, Arc::new(Nobody));
-        let job = Job { size, ..Job::new(place(&memory(), "/file"), to.clone()) };
+        let job = Job { size, ..Job::new(location(&memory(), "/file"), to.clone()) };
         let admitted = std::iter::from_fn(|| tokio::task::unconstrained(mover.admitted(&job)).now_or_never());
         admitted.take(20).collect::<Vec<_>>().len()
     };

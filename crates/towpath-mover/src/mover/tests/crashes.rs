@@ -94,7 +94,7 @@ async fn copied_in_the_end(content: &Bytes, seed: u64) -> (u64, u64) {
         let stop_at = if attempt < ATTEMPTS { random.below(SIZE) } else { u64::MAX };
         let mut moved = counted.moved.subscribe();
         let mover = Mover::new(options(), Arc::clone(&counted) as _);
-        let job = Job::new(place(&from, "/large"), place(&to, "/copy"));
+        let job = Job::new(location(&from, "/large"), location(&to, "/copy"));
         let outcome = tokio::select! {
             biased;
             _ = moved.wait_for(|moved| *moved >= stop_at) => None,
@@ -140,7 +140,7 @@ async fn killed_and_copied_again(
     let open = || Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap()) as Arc<dyn Store>;
     let dying = Arc::new(FaultStore::new(open(), Faults { crash_after: killed_at, ..Faults::default() }));
     let to: Arc<dyn Store> = Arc::clone(&dying) as _;
-    let job = |to: &Arc<dyn Store>| Job::new(place(source, "/large"), place(to, "/copy"));
+    let job = |to: &Arc<dyn Store>| Job::new(location(source, "/large"), location(to, "/copy"));
     let outcome = Mover::new(options(), Arc::new(Nobody)).copy(&job(&to)).await;
     let local = open();
     match get(&local, "/copy").await {

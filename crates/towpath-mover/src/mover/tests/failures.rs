@@ -11,7 +11,7 @@ fn local(directory: &tempfile::TempDir) -> Arc<dyn Store> {
     Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap())
 }
 
-async fn copy(from: Place, to: Place) -> Result<Option<Copied>> {
+async fn copy(from: StoreLocation, to: StoreLocation) -> Result<Option<Copied>> {
     Mover::new(options(), Arc::new(Nobody)).copy(&Job::new(from, to)).await
 }
 
@@ -28,7 +28,7 @@ async fn a_source_that_changes_in_the_middle_arrives_as_it_is_then() {
         // Its pieces are requested one after the other, so that some are read after the change.
         let narrow = Options { window_bytes: 1 << 20, ..options() };
         let mover = Mover::new(narrow, Arc::new(Nobody));
-        let job = Job::new(place(&from, "/source"), place(&to, "/copy"));
+        let job = Job::new(location(&from, "/source"), location(&to, "/copy"));
         let copying = tokio::spawn(async move { mover.copy(&job).await });
         held.reached().await;
         disk::write(&host, &changed).unwrap();
@@ -43,12 +43,12 @@ async fn a_source_that_changes_when_it_has_been_read_arrives_as_it_is_then() {
     let directory = tempfile::tempdir().unwrap();
     let host = directory.path().join("source");
     disk::write(&host, &PATTERN.bytes(0, 4 << 20)).unwrap();
-    let at = place(&local(&directory), "/source");
-    let from = Place::remote(at.store, at.caller, at.path, ("far".into(), 1), "root://far");
+    let at = location(&local(&directory), "/source");
+    let from = StoreLocation::remote(at.store, at.caller, at.path, ("far".into(), 1), "root://far");
     let slow = FaultStore::new(memory(), Faults::default());
     let held = slow.hold("write");
     let to: Arc<dyn Store> = Arc::new(slow);
-    let job = Job::new(from, place(&to, "/copy"));
+    let job = Job::new(from, location(&to, "/copy"));
     let copying = tokio::spawn(async move { Mover::new(options(), Arc::new(Nobody)).copy(&job).await });
     // The first read and two pieces.
     for _ in 0..3 {
@@ -75,7 +75,7 @@ async fn a_copy_whose_destination_is_lost_goes_on() {
     let counted = Arc::new(Counted::default());
     let narrow = Options { window_bytes: 4 << 20, ..options() };
     let mover = Mover::new(narrow, Arc::clone(&counted) as _);
-    mover.copy(&Job::new(place(&from, "/large"), place(&to, "/copy"))).await.unwrap();
+    mover.copy(&Job::new(location(&from, "/large"), location(&to, "/copy"))).await.unwrap();
     assert_eq!(get(&to, "/copy").await.unwrap(), PATTERN.bytes(0, SIZE));
     let moved = *counted.moved.borrow();
     // Data in flight at the end of an attempt may have arrived.
@@ -93,16 +93,16 @@ async fn a_file_too_small_to_go_on_is_begun_anew_when_its_destination_is_lost() 
             flaky.fail(call, u64::from(call == "create"), fault);
         }
         let to = Arc::clone(&flaky) as Arc<dyn Store>;
-        copy(place(&from, "/file"), place(&to, "/copy")).await.unwrap();
+        copy(location(&from, "/file"), location(&to, "/copy")).await.unwrap();
         assert_eq!(get(&to, "/copy").await.unwrap(), PATTERN.bytes(0, size));
         // Nothing of an empty file is written.
         assert_eq!(flaky.record().len(), if size == 0 { 2 } else { 3 });
-        let place = place(&from, "/file");
-        from.remove_file(&place.caller, &place.path).await.unwrap();
+        let location = location(&from, "/file");
+        from.remove_file(&location.caller, &location.path).await.unwrap();
     }
     put(&from, "/file", PATTERN.bytes(0, 10_000)).await;
     let gone = FaultStore::new(memory(), Faults { crash_after: Some(1), ..Faults::default() });
-    let error = copy(place(&from, "/file"), place(&(Arc::new(gone) as _), "/copy")).await.unwrap_err();
+    let error = copy(location(&from, "/file"), location(&(Arc::new(gone) as _), "/copy")).await.unwrap_err();
     assert_eq!(error.fault(), Fault::Unavailable);
 }
 
@@ -116,7 +116,7 @@ async fn of_two_copies_into_one_name_one_arrives_whole() {
         let directory = tempfile::tempdir().unwrap();
         for to in [memory(), local(&directory)] {
             let mover = Mover::new(Options { overwrite, ..options() }, Arc::new(Nobody));
-            let jobs = ["/a", "/b"].map(|name| Job::new(place(&from, name), place(&to, "/copy")));
+            let jobs = ["/a", "/b"].map(|name| Job::new(location(&from, name), location(&to, "/copy")));
             let outcomes = futures::future::join_all(jobs.iter().map(|job| mover.copy(job))).await;
             let faults: Vec<_> =
                 outcomes.iter().filter_map(|outcome| outcome.as_ref().err().map(|error| error.fault())).collect();
@@ -135,8 +135,8 @@ async fn a_full_destination_says_how_much_is_missing() {
     put(&from, "/large", PATTERN.bytes(0, 8 << 20)).await;
     put(&from, "/small", PATTERN.bytes(0, 1 << 20)).await;
     let to: Arc<dyn Store> = Arc::new(MemoryStore::new(6 << 20));
-    copy(place(&from, "/small"), place(&to, "/d/hog")).await.unwrap();
-    let error = copy(place(&from, "/large"), place(&to, "/d/copy")).await.unwrap_err();
+    copy(location(&from, "/small"), location(&to, "/d/hog")).await.unwrap();
+    let error = copy(location(&from, "/large"), location(&to, "/d/copy")).await.unwrap_err();
     assert_eq!(error.fault(), Fault::NoSpace);
     assert!(error.message().ends_with(": 3145728 bytes more are needed there"), "{error}");
     assert_eq!(get(&to, "/d/copy").await.unwrap_err().fault(), Fault::NotFound);
@@ -147,7 +147,7 @@ async fn a_full_destination_says_how_much_is_missing() {
 async fn what_a_server_lies_about_does_not_arrive() {
     let honest = Liar::start(None, PATTERN.bytes(0, 3 << 20));
     let to = memory();
-    let copied = copy(lied(&honest), place(&to, "/copy")).await.unwrap().unwrap();
+    let copied = copy(lied(&honest), location(&to, "/copy")).await.unwrap().unwrap();
     assert!(!copied.verified.is_empty());
     for (lie, fault, blame) in [
         // A network failure cannot be distinguished from a server failure.
@@ -160,7 +160,7 @@ async fn what_a_server_lies_about_does_not_arrive() {
         let liar = Liar::start(Some(lie), PATTERN.bytes(0, 3 << 20));
         let directory = tempfile::tempdir().unwrap();
         for to in [memory(), local(&directory)] {
-            let error = copy(lied(&liar), place(&to, "/copy")).await.unwrap_err();
+            let error = copy(lied(&liar), location(&to, "/copy")).await.unwrap_err();
             assert_eq!((error.fault(), error.blame()), (fault, blame), "{lie:?}: {error}");
             assert_eq!(error.path().map(ToString::to_string).as_deref(), Some("/file"), "{lie:?}: {error}");
             assert_eq!(get(&to, "/copy").await.unwrap_err().fault(), Fault::NotFound, "{lie:?}");
@@ -177,15 +177,15 @@ async fn a_size_of_zero_is_not_taken_for_an_empty_file() {
     let from = memory();
     put(&from, "/file", content.clone()).await;
     let server = Liar::start(Some(Lie::EmptyHead), content.clone());
-    for (number, from) in [place(&from, "/file"), lied(&server)].into_iter().enumerate() {
+    for (number, from) in [location(&from, "/file"), lied(&server)].into_iter().enumerate() {
         // As listed before the file grew.
-        let job = Job { size: Some(0), ..Job::new(from, place(&to, &format!("/{number}"))) };
+        let job = Job { size: Some(0), ..Job::new(from, location(&to, &format!("/{number}"))) };
         let copied = Mover::new(options(), Arc::new(Nobody)).copy(&job).await.unwrap().unwrap();
         assert_eq!(copied.bytes, 300_000);
         assert_eq!(get(&to, &format!("/{number}")).await.unwrap(), content);
     }
     put(&from, "/empty", Bytes::new()).await;
-    let job = Job { size: Some(0), ..Job::new(place(&from, "/empty"), place(&to, "/empty")) };
+    let job = Job { size: Some(0), ..Job::new(location(&from, "/empty"), location(&to, "/empty")) };
     Mover::new(options(), Arc::new(Nobody)).copy(&job).await.unwrap().unwrap();
     assert_eq!(get(&to, "/empty").await.unwrap(), "");
 }

@@ -22,22 +22,22 @@ pub(super) fn serve(store: &Arc<dyn Store>) -> u16 {
 }
 
 /// Returns the root of the served `store` over each protocol.
-fn served(store: &Arc<dyn Store>) -> [Place; 2] {
+fn served(store: &Arc<dyn Store>) -> [StoreLocation; 2] {
     let port = serve(store);
     ["root", "http"].map(|scheme| {
         let prefix = format!("{scheme}://127.0.0.1:{port}");
         let url = prefix.parse::<Url>().unwrap();
         let (store, path) = Client::new(Arc::new(ClientOptions::default())).connect(&url).unwrap();
-        Place::remote(store, Caller::local(), path, ("127.0.0.1".into(), port), &prefix)
+        StoreLocation::remote(store, Caller::local(), path, ("127.0.0.1".into(), port), &prefix)
     })
 }
 
-fn at(place: &Place, path: &str) -> Place {
-    place.with_path(StorePath::parse(path.as_bytes()).unwrap())
+fn at(location: &StoreLocation, path: &str) -> StoreLocation {
+    location.with_path(StorePath::parse(path.as_bytes()).unwrap())
 }
 
 /// Copies a tree; returns the bytes reported to the observer.
-async fn copy_tree(from: Place, to: Place, files: usize) -> (u64, u64) {
+async fn copy_tree(from: StoreLocation, to: StoreLocation, files: usize) -> (u64, u64) {
     let counted = Arc::new(Counted::default());
     let mover = Mover::new(options(), Arc::clone(&counted) as _);
     let jobs = jobs(vec![Job::new(from, to)], Some(Trees::default()), mover.progress()).unwrap();
@@ -57,9 +57,9 @@ async fn a_tree_goes_to_a_server_and_comes_back() {
     let total = sizes.values().sum::<usize>() as u64;
     for far in served(&there) {
         let name = far.at().split(':').next().unwrap();
-        let away = copy_tree(place(&source, "/s"), at(&far, &format!("/{name}")), sizes.len()).await;
+        let away = copy_tree(location(&source, "/s"), at(&far, &format!("/{name}")), sizes.len()).await;
         let back = memory();
-        let home = copy_tree(at(&far, &format!("/{name}")), place(&back, "/t"), sizes.len()).await;
+        let home = copy_tree(at(&far, &format!("/{name}")), location(&back, "/t"), sizes.len()).await;
         assert_eq!([away, home], [(total, total); 2], "{far}");
         for (seed, (file, size)) in sizes.iter().enumerate() {
             let data = get(&back, &format!("/t/{file}")).await.unwrap();
@@ -79,7 +79,7 @@ async fn a_small_file_counts_when_it_is_shown() {
         let held = slow.hold("commit");
         let counted = Arc::new(Counted::default());
         let mover = Mover::new(options(), Arc::clone(&counted) as _);
-        let job = Job::new(place(&from, "/small"), at(&far, &format!("/copy{number}")));
+        let job = Job::new(location(&from, "/small"), at(&far, &format!("/copy{number}")));
         let copying = tokio::spawn(async move { mover.copy(&job).await });
         held.reached().await;
         assert_eq!((*counted.expected.borrow(), *counted.moved.borrow()), (10_000, 0), "{far}");
@@ -99,7 +99,7 @@ async fn a_large_file_goes_on_when_its_server_has_room_again() {
     let local: Arc<dyn Store> = Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap());
     let full = Arc::new(FaultStore::new(Arc::clone(&local), Faults::default()));
     let [far, _] = served(&(Arc::clone(&full) as _));
-    let job = Job::new(place(&from, "/large"), at(&far, "/copy"));
+    let job = Job::new(location(&from, "/large"), at(&far, "/copy"));
     full.fail("write", 20, Fault::NoSpace);
     let narrow = || Options { window_bytes: 4 << 20, ..options() };
     let error = Mover::new(narrow(), Arc::new(Nobody)).copy(&job).await.unwrap_err();

@@ -52,7 +52,7 @@ fn answer(method: &str, name: &str) -> Vec<u8> {
 }
 
 /// The file `name` of a server that sends no lengths.
-fn unsized_file(name: &str) -> Place {
+fn unsized_file(name: &str) -> StoreLocation {
     let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -76,14 +76,14 @@ fn unsized_file(name: &str) -> Place {
     let url = format!("{prefix}{name}").parse::<Url>().unwrap();
     let (store, path) =
         Client::new(Arc::new(ClientOptions { retries: 0, ..ClientOptions::default() })).connect(&url).unwrap();
-    Place::remote(store, Caller::local(), path, ("127.0.0.1".into(), port), &prefix)
+    StoreLocation::remote(store, Caller::local(), path, ("127.0.0.1".into(), port), &prefix)
 }
 
 /// Copies such a file; returns the result and the content of the destination.
 async fn copied(name: &str) -> (Result<Copied>, Option<Bytes>) {
     let store = memory();
     let mover = Mover::new(options(), Arc::new(Nobody));
-    let copied = mover.copy(&Job::new(unsized_file(name), place(&store, "/d/copy"))).await;
+    let copied = mover.copy(&Job::new(unsized_file(name), location(&store, "/d/copy"))).await;
     (copied.map(|copied| copied.expect("nothing was there")), get(&store, "/d/copy").await.ok())
 }
 
@@ -111,7 +111,7 @@ async fn a_file_of_unknown_length_is_compared_if_that_is_wanted() {
         let store = memory();
         let wanted = Options { checksum: Some(Algorithm::Md5), ..options() };
         let copying = Mover::new(wanted, Arc::new(Nobody));
-        let copied = copying.copy(&Job::new(unsized_file(name), place(&store, "/copy"))).await;
+        let copied = copying.copy(&Job::new(unsized_file(name), location(&store, "/copy"))).await;
         let arrived = get(&store, "/copy").await.ok();
         match fault {
             None => {

@@ -11,9 +11,9 @@ use super::*;
 const EFFORT: Effort = Effort { duration: Duration::from_secs(1), window: 16 << 20 };
 
 /// A store with 32 MiB of space, and its root.
-fn site() -> (FaultStore, Place) {
+fn site() -> (FaultStore, StoreLocation) {
     let store = FaultStore::new(Arc::new(MemoryStore::new(32 << 20)), Faults::default());
-    let root = Place::local(Arc::new(store.clone()), Caller::local(), StorePath::parse(b"/").unwrap());
+    let root = StoreLocation::local(Arc::new(store.clone()), Caller::local(), StorePath::parse(b"/").unwrap());
     (store, root)
 }
 
@@ -22,7 +22,7 @@ fn client() -> Client {
 }
 
 /// Creates a file of `bytes`.
-async fn file(root: &Place, bytes: usize) -> Place {
+async fn file(root: &StoreLocation, bytes: usize) -> StoreLocation {
     let file = root.join(b"file").unwrap();
     let handle = file.store.create(&file.caller, &file.path, CreateOptions::default()).await.unwrap();
     handle.write(0, noise(bytes).into()).await.unwrap();

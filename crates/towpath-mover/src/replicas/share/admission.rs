@@ -18,7 +18,7 @@ use super::{Handle, Sharing, Source, Standing, State, attempt::read_exactly};
 use crate::{
     DigestOrigin,
     file::Failure,
-    replicas::{Known, evidence::Given},
+    replicas::{FileProperties, evidence::Given},
 };
 
 /// A piece that a source must deliver identically to another source before it is read.
@@ -181,7 +181,7 @@ impl Sharing {
 
 impl State {
     /// Classifies the sources that have responded, once the version is known.
-    pub(super) fn settle(&mut self, known: &Known, is_enough: bool) {
+    pub(super) fn settle(&mut self, known: &FileProperties, is_enough: bool) {
         if self.agreed.is_none() && !self.choose_lead(known, is_enough) {
             return;
         }
@@ -212,7 +212,7 @@ impl State {
     /// Collects the digests of the file: those given with the list of sources, those of the lead, and those of other
     /// sources that do not contradict; contradicting sources are excluded. The digest of a source that delivered a
     /// part stays when that source fails.
-    fn compare_digests(&mut self, known: &Known) {
+    fn compare_digests(&mut self, known: &FileProperties) {
         let Some(lead) = self.lead else { return };
         let mut promised = known.digests.clone();
         self.sources[lead].digests.iter().for_each(|digest| promised.insert(*digest));
@@ -236,7 +236,7 @@ impl State {
 
     /// Selects the first source that has responded as lead, unless an earlier one has to be waited for. A source that
     /// reports an empty file is not selected while another may have content: many servers report 0 for an unknown size.
-    fn choose_lead(&mut self, known: &Known, is_enough: bool) -> bool {
+    fn choose_lead(&mut self, known: &FileProperties, is_enough: bool) -> bool {
         let size = |standing: &Standing| match standing {
             Standing::Answered(Metadata { size, .. }, _) => Some(*size),
             _ => None,
@@ -271,7 +271,7 @@ impl State {
 
     /// Admits sources for reading: the lead, and with a digest all sources that were compared, or that were given
     /// together with the digest.
-    pub(super) fn admit(&mut self, known: &Known) {
+    pub(super) fn admit(&mut self, known: &FileProperties) {
         let (lead, may_change) = (self.lead, self.may_change_source());
         let is_named = !known.digests.is_empty();
         let is_ready = |standing: &Standing| matches!(standing, Standing::Ready(_));

@@ -34,14 +34,14 @@ fn lying_slowly(store: &Arc<dyn Store>, lies: Lies) -> FaultStore {
 }
 
 /// Returns the properties that a Metalink would contain for `data`.
-fn named(data: &Bytes) -> Known {
-    Known { size: Some(data.len() as u64), digests: Hasher::digest_of(Algorithm::Adler32, data).into() }
+fn named(data: &Bytes) -> FileProperties {
+    FileProperties { size: Some(data.len() as u64), digests: Hasher::digest_of(Algorithm::Adler32, data).into() }
 }
 
 /// Copies it to a new store; returns the content that arrived, with the result.
 async fn arrived(replicas: &Arc<Replicas>) -> Result<(Bytes, Copied)> {
     let to = memory();
-    let job = Job::new(replicas.place().unwrap(), place(&to, "/copy"));
+    let job = Job::new(replicas.location().unwrap(), location(&to, "/copy"));
     // A small window, so that pieces are left when the other sources are admitted.
     let options = Options { window_bytes: 6 << 20, ..options() };
     let done = Mover::new(options, Arc::new(Nobody)).copy(&job).await;
@@ -69,7 +69,7 @@ fn given(replicas: &Replicas) -> Vec<u64> {
 async fn files_that_no_digest_tells_apart_are_not_mixed() {
     let data = [pattern(SIZE), Pattern::new(4).bytes(0, SIZE)];
     let stores = [lying(&store(&data[0]).await, silent()), lying(&store(&data[1]).await, silent())];
-    let replicas = of(&stores, Known::default());
+    let replicas = of(&stores, FileProperties::default());
     let (arrived, copied) = arrived(&replicas).await.unwrap();
     assert!(arrived == data[0], "the first one named counts");
     assert!(copied.verified.is_empty(), "{copied:?}");
@@ -83,7 +83,7 @@ async fn a_digest_that_a_source_computes_lets_the_others_give_parts() {
     let store = store(&data).await;
     let on_request = Lies { digests: Told::OnRequest, ..Lies::default() };
     for (first, second) in [(on_request.clone(), silent()), (silent(), on_request)] {
-        let replicas = of(&[lying_slowly(&store, first), lying_slowly(&store, second)], Known::default());
+        let replicas = of(&[lying_slowly(&store, first), lying_slowly(&store, second)], FileProperties::default());
         let (arrived, copied) = arrived(&replicas).await.unwrap();
         assert!(arrived == data);
         let origins: Vec<_> = copied.verified.iter().map(|by| (by.source, by.destination)).collect();
@@ -97,7 +97,7 @@ async fn another_file_is_found_out_before_it_is_read() {
     let (one, other) = (pattern(SIZE), Pattern::new(4).bytes(0, SIZE));
     let on_request = Lies { digests: Told::OnRequest, ..Lies::default() };
     let stores = [lying_slowly(&store(&one).await, on_request), lying_slowly(&store(&other).await, silent())];
-    let replicas = of(&stores, Known::default());
+    let replicas = of(&stores, FileProperties::default());
     let (data, copied) = arrived(&replicas).await.unwrap();
     assert!(data == one && !copied.verified.is_empty());
     assert_eq!(given(&replicas), [SIZE as u64, 0]);
@@ -132,7 +132,7 @@ async fn a_lead_that_lies_is_left_out() {
     let store = store(&data).await;
     for (digests, wrong) in [(Told::Known, PLACES[0].clone()), (Told::OnRequest, PLACES[2].clone())] {
         let liar = lying(&store, Lies { wrong: wrong.clone(), digests, size: None });
-        let replicas = of(&[liar, lying(&store, silent())], Known::default());
+        let replicas = of(&[liar, lying(&store, silent())], FileProperties::default());
         let (arrived, copied) = arrived(&replicas).await.unwrap();
         assert!(arrived == data && !copied.verified.is_empty(), "{wrong:?}");
         assert!(left_out(&replicas)[1].is_none());
@@ -159,7 +159,7 @@ async fn a_file_without_digest_starts_again_when_its_source_is_lost() {
     let stores = [store(&one).await, store(&other).await];
     for after in [3, 5, 9] {
         let dying = FaultStore::new(Arc::clone(&stores[0]), dying(after)).lying(silent());
-        let replicas = of(&[dying, lying(&stores[1], silent())], Known::default());
+        let replicas = of(&[dying, lying(&stores[1], silent())], FileProperties::default());
         let (data, copied) = arrived(&replicas).await.unwrap();
         assert!(data == other && copied.verified.is_empty(), "after {after} calls");
         assert_eq!(given(&replicas), [0, SIZE as u64]);
@@ -173,7 +173,7 @@ async fn a_source_that_calls_the_file_empty_does_not_decide() {
     let store = store(&data).await;
     for empty in [0, 1] {
         let lies = |index| Lies { size: (index == empty).then_some(0), ..silent() };
-        let replicas = of(&[lying(&store, lies(0)), lying(&store, lies(1))], Known::default());
+        let replicas = of(&[lying(&store, lies(0)), lying(&store, lies(1))], FileProperties::default());
         assert!(arrived(&replicas).await.unwrap().0 == data);
         assert_eq!(left_out(&replicas)[empty], Some(Fault::Changed));
     }
@@ -188,7 +188,7 @@ async fn the_digest_of_a_source_that_gave_a_part_stays_when_it_is_lost() {
     let late = lying(&store, silent());
     let held = late.hold("open");
     late.fail("open", 0, Fault::PermissionDenied);
-    let replicas = of(&[lying_slowly(&store, silent()), dying, late], Known::default());
+    let replicas = of(&[lying_slowly(&store, silent()), dying, late], FileProperties::default());
     let copying = tokio::spawn({
         let replicas = Arc::clone(&replicas);
         async move { arrived(&replicas).await }
@@ -207,7 +207,7 @@ async fn the_digest_of_a_source_that_gave_a_part_stays_when_it_is_lost() {
 async fn a_source_with_another_file_promises_nothing() {
     let (one, other) = (pattern(2 * SIZE), Pattern::new(4).bytes(0, 2 * SIZE));
     let stores = [lying_slowly(&store(&one).await, silent()), lying_slowly(&store(&other).await, Lies::default())];
-    let replicas = of(&stores, Known::default());
+    let replicas = of(&stores, FileProperties::default());
     let (data, copied) = arrived(&replicas).await.unwrap();
     assert!(data == one, "the first one named counts");
     assert!(copied.verified.is_empty(), "{copied:?}");
@@ -227,8 +227,8 @@ async fn parts_of_an_earlier_run_are_not_shown_without_the_digest_that_proves_th
     let to: Arc<dyn Store> = Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap());
     let copy = async |second: FaultStore| {
         // The second source delivers most of the file.
-        let replicas = of(&[lying_slowly(&stores[0], silent()), second], Known::default());
-        let job = Job::new(replicas.place().unwrap(), place(&to, "/copy"));
+        let replicas = of(&[lying_slowly(&stores[0], silent()), second], FileProperties::default());
+        let job = Job::new(replicas.location().unwrap(), location(&to, "/copy"));
         let mover = Mover::new(Options { window_bytes: 6 << 20, ..options() }, Arc::new(Nobody));
         tokio::select! {
             copied = mover.copy(&job) => Some(copied),
@@ -255,15 +255,15 @@ async fn parts_of_an_earlier_run_are_not_shown_without_the_digest_that_proves_th
 async fn an_upload_is_resumed_by_what_proves_it() {
     let data = pattern(65 << 20);
     let store = store(&data).await;
-    let opened = async |stores: &[FaultStore], known: Known| {
+    let opened = async |stores: &[FaultStore], known: FileProperties| {
         let replicas = of(stores, known);
-        let place = replicas.place().unwrap();
-        let file = place.store.open(&place.caller, &place.path, OpenOptions::default()).await.unwrap();
+        let location = replicas.location().unwrap();
+        let file = location.store.open(&location.caller, &location.path, OpenOptions::default()).await.unwrap();
         let metadata = file.metadata().await.unwrap();
         replicas.identity(&metadata)
     };
     let unknown = [lying(&store, silent()), lying(&store, silent())];
-    let alone = opened(&unknown, Known::default()).await;
+    let alone = opened(&unknown, FileProperties::default()).await;
     assert!(matches!(alone, Some(Identity::Alone(source)) if source.to_string() == "/file"));
     let Some(Identity::Proved(sources, digest)) = opened(&unknown, named(&data)).await else { panic!("it is named") };
     assert_eq!((sources.len(), digest.algorithm()), (2, Algorithm::Adler32));
@@ -271,7 +271,7 @@ async fn an_upload_is_resumed_by_what_proves_it() {
     let slow = lying(&store, Lies { digests: Told::OnRequest, ..Lies::default() });
     let _held = slow.hold("digest");
     tokio::time::pause();
-    assert!(opened(&[slow, unknown[1].clone()], Known::default()).await.is_none());
+    assert!(opened(&[slow, unknown[1].clone()], FileProperties::default()).await.is_none());
 }
 
 proptest! {
@@ -307,7 +307,7 @@ proptest! {
                 files.push(Bytes::from(given));
             }
             let promised = contents[0].clone();
-            let known = if is_named { named(&promised) } else { Known::default() };
+            let known = if is_named { named(&promised) } else { FileProperties::default() };
             let (data, copied) = match arrived(&of(&stores, known)).await {
                 Ok(arrived) => arrived,
                 Err(error) => return assert_ne!(error.fault(), Fault::Internal, "{error}"),

@@ -23,7 +23,7 @@ async fn what_was_not_told_before_does_not_go() {
     let both = sync(&from, &to, deleting());
     carry_out(|progress| both.copying(progress)).await;
     for name in ["/ours/a", "/ours/d/b"] {
-        let gone = place(&from, name);
+        let gone = location(&from, name);
         gone.store.remove_file(&gone.caller, &gone.path).await.unwrap();
     }
     let changed = |name: &str| (name.to_owned(), Fault::Changed);
@@ -55,16 +55,18 @@ async fn what_cannot_be_deleted_is_missed_and_keeps_nothing_else() {
     }
     let caller = towpath_store::Caller::local();
     let path = towpath_store::StorePath::parse(b"/ours").unwrap();
-    let from =
-        || Place::remote(Foreign::of(&inner), caller.clone(), path.clone(), ("127.0.0.1".into(), 1), "root://ours");
+    let from = || {
+        StoreLocation::remote(Foreign::of(&inner), caller.clone(), path.clone(), ("127.0.0.1".into(), 1), "root://ours")
+    };
     let stays = ("/theirs/a\\nb".to_owned(), Fault::InvalidArgument);
 
-    let dry = Sync::new(Job::new(from(), place(&to, "/theirs")), SyncOptions { dry_run: true, ..deleting() }).unwrap();
+    let dry =
+        Sync::new(Job::new(from(), location(&to, "/theirs")), SyncOptions { dry_run: true, ..deleting() }).unwrap();
     let planned: Vec<_> =
         dry.copying(&Progress::new(Arc::new(Nobody))).filter_map(|step| std::future::ready(step.err())).collect().await;
     assert_eq!(planned.len(), 1, "{planned:?}");
 
-    let both = Sync::new(Job::new(from(), place(&to, "/theirs")), deleting()).unwrap();
+    let both = Sync::new(Job::new(from(), location(&to, "/theirs")), deleting()).unwrap();
     carry_out(|progress| both.copying(progress)).await;
     assert_eq!(missed(&both).await, [stays]);
     assert_eq!(tree(&to, "/theirs").await.into_keys().collect::<Vec<_>>(), ["/a", "/a\\nb"]);

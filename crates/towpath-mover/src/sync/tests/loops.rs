@@ -16,10 +16,10 @@ fn local(root: &Path) -> Arc<dyn Store> {
     Arc::new(LocalStore::open(root, LocalOptions::default()).unwrap())
 }
 
-/// Returns a place on a server named `host`.
-fn behind(host: &str, store: &Arc<dyn Store>, path: &str) -> Place {
+/// Returns a location on a server named `host`.
+fn behind(host: &str, store: &Arc<dyn Store>, path: &str) -> StoreLocation {
     let path = StorePath::parse(path.as_bytes()).unwrap();
-    Place::remote(Arc::clone(store), Caller::local(), path, (host.into(), 1094), &format!("http://{host}"))
+    StoreLocation::remote(Arc::clone(store), Caller::local(), path, (host.into(), 1094), &format!("http://{host}"))
 }
 
 /// Creates a file, a link to its directory, and a link to a parent directory in a subdirectory.
@@ -36,7 +36,7 @@ async fn looping(root: &Path) -> Arc<dyn Store> {
 /// Copies all of `from` to an empty destination; returns its content and the failures by name.
 async fn copied(from: &Arc<dyn Store>) -> (Tree, Vec<(String, Fault)>) {
     let to = memory();
-    let (ends, trees) = (Job::new(behind("127.0.0.1", from, "/"), place(&to, "/t")), Trees::default());
+    let (ends, trees) = (Job::new(behind("127.0.0.1", from, "/"), location(&to, "/t")), Trees::default());
     let mover = Mover::new(options(), Arc::new(Nobody));
     let jobs = crate::jobs(vec![ends], Some(trees), mover.progress()).unwrap();
     let outcomes: Vec<_> = mover.run(jobs).collect().await;
@@ -145,7 +145,7 @@ async fn a_source_that_a_link_leads_to_stays() {
     put(&local(root.path()), "/export/dir/src/a", Bytes::from_static(b"precious")).await;
     let export = local(&root.path().join("export"));
     symlink(root.path().join("export/dir"), root.path().join("link")).unwrap();
-    let from = place(&whole, root.path().join("link/src").to_str().unwrap());
+    let from = location(&whole, root.path().join("link/src").to_str().unwrap());
     let ends = Job::new(from, behind("127.0.0.2", &Foreign::of(&export), "/"));
     let faults = refused(Sync::new(ends, deleting())).await;
     assert_eq!(faults, [Fault::InvalidArgument]);
@@ -158,7 +158,7 @@ async fn nothing_is_deleted_while_the_source_does_not_answer() {
     put(&to, "/theirs/extra", Bytes::from_static(b"x")).await;
     from.fail("stat", 0, Fault::Unavailable);
     let from: Arc<dyn Store> = Arc::new(from);
-    let ends = Job::new(behind("127.0.0.1", &from, "/ours"), place(&to, "/theirs"));
+    let ends = Job::new(behind("127.0.0.1", &from, "/ours"), location(&to, "/theirs"));
     let error = overlap::refuse_by_marker(&ends, &overlap::EndIds::default()).await.unwrap_err();
     assert_eq!((error.fault(), error.path().map(ToString::to_string)), (Fault::Unavailable, Some("/ours".into())));
     assert_eq!(tree(&to, "/theirs").await.into_keys().collect::<Vec<_>>(), ["/extra"], "the marker is removed");

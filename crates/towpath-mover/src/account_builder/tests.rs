@@ -55,13 +55,13 @@ fn look(start: Instant, seconds: u64, stage: Stage, is_remote: [bool; 2], connec
 /// Returns the seconds attributed to `cause` after several samples at intervals of one second.
 fn seconds(cause: Cause, stage: Stage, is_remote: [bool; 2], connection_at: impl Fn(u64) -> Connection) -> f64 {
     let start = clock::now();
-    let mut ledger = Ledger::new(look(start, 0, stage, is_remote, Vec::new()));
+    let mut account_builder = AccountBuilder::new(look(start, 0, stage, is_remote, Vec::new()));
     for second in 1..=10 {
-        ledger.add(look(start, second, stage, is_remote, vec![connection_at(second)]));
+        account_builder.add(look(start, second, stage, is_remote, vec![connection_at(second)]));
     }
-    assert!((ledger.account().seconds - 10.0).abs() < 1e-9);
-    assert_eq!(ledger.account().bytes, 400_000_000);
-    ledger.account().spent().iter().filter(|spent| spent.0 == cause).map(|spent| spent.2).sum()
+    assert!((account_builder.account().seconds - 10.0).abs() < 1e-9);
+    assert_eq!(account_builder.account().bytes, 400_000_000);
+    account_builder.account().spent().iter().filter(|spent| spent.0 == cause).map(|spent| spent.2).sum()
 }
 
 #[test]

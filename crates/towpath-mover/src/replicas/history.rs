@@ -12,7 +12,7 @@ use crate::file::Failure;
 
 /// Findings of earlier starts.
 #[derive(Debug, Default)]
-pub(super) struct Past {
+pub(super) struct SourceHistory {
     /// Why a source is excluded.
     out: Vec<Option<Error>>,
     /// Only one source is read at a time.
@@ -22,7 +22,7 @@ pub(super) struct Past {
     restarts: usize,
 }
 
-impl Past {
+impl SourceHistory {
     /// Creates the state of `sources` without findings.
     pub(super) fn of(sources: usize) -> Self {
         Self { out: vec![None; sources], ..Self::default() }
@@ -59,10 +59,10 @@ impl Replicas {
             return false;
         }
         let contributions = sharing.contributions();
-        let mut past = self.past();
-        past.restarts += 1;
-        past.is_alone |= is_mismatch || sharing.is_alone();
-        for (out, contribution) in past.out.iter_mut().zip(&contributions) {
+        let mut history = self.history();
+        history.restarts += 1;
+        history.is_alone |= is_mismatch || sharing.is_alone();
+        for (out, contribution) in history.out.iter_mut().zip(&contributions) {
             // A source with another version than the lead is queried again, because another source may be the lead next
             // time.
             let lasting = |error: &&Error| error.fault() != Fault::Changed || sharing.lead().is_none();
@@ -73,25 +73,25 @@ impl Replicas {
             let mut givers = contributions.iter().enumerate().filter(|(_, contribution)| contribution.bytes > 0);
             match (givers.next(), givers.next()) {
                 (Some((only, giver)), None) if Some(giver.bytes) == sharing.size() => {
-                    past.out[only].get_or_insert_with(|| unlike(promised, error));
+                    history.out[only].get_or_insert_with(|| unlike(promised, error));
                 }
-                _ => past.suspect = sharing.evidence(),
+                _ => history.suspect = sharing.evidence(),
             }
         }
         // Each restart excludes a source, except for the one that begins to read one source at a time, and one that
         // found pieces of an earlier run.
-        past.restarts <= 2 * self.sources.len() && past.left().next().is_some()
+        history.restarts <= 2 * self.sources.len() && history.left().next().is_some()
     }
 
     /// Excludes the sources whose earlier pieces differ from the data that arrived and match the promised digest.
     pub(crate) fn note_arrival(&self) {
         let Some(sharing) = self.sharing() else { return };
-        let mut past = self.past();
-        let (suspect, right) = (std::mem::take(&mut past.suspect), sharing.evidence());
+        let mut history = self.history();
+        let (suspect, right) = (std::mem::take(&mut history.suspect), sharing.evidence());
         for given in suspect.unlike(&right) {
             let message = format!("its {} bytes at {} were not those of the promised file", given.bytes, given.offset);
             let error = Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage);
-            past.out[given.source].get_or_insert(error);
+            history.out[given.source].get_or_insert(error);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Sets times and modes of destination directories after their last entry was written, because each new entry changes
 //! the modification time of its directory.
 //!
-//! Every pending entry of a directory holds a clone of its [`Filling`]. When the last clone is dropped, the directory
-//! is sent as [`Full`] to the receiver of [`channel`]. A [`Turn`] is held from the first step to the last, which limits
+//! Every pending entry of a directory holds a clone of its [`PendingDirectory`]. When the last clone is dropped, the directory
+//! is sent as [`Full`] to the receiver of [`channel`]. A [`PendingPermit`] is held from the first step to the last, which limits
 //! the number of such directories to [`MOST`].
 
 use std::sync::{
@@ -13,31 +13,31 @@ use std::sync::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use towpath_store::{Changes, Fault, Result};
 
-use crate::{Job, Place};
+use crate::{Job, StoreLocation};
 
 /// Maximum number of directories that are incomplete or wait for their time. Each may have a file in flight. They take
 /// ten megabytes.
 pub(crate) const MOST: usize = 16 << 10;
 
 /// The permit that a directory holds from its listing until its time is set.
-type Turn = OwnedSemaphorePermit;
+type PendingPermit = OwnedSemaphorePermit;
 
 /// Keeps a directory open for further entries while any clone exists.
 #[derive(Debug, Clone)]
-pub(crate) struct Filling(Arc<Open>);
+pub(crate) struct PendingDirectory(Arc<Open>);
 
 #[derive(Debug)]
 struct Open {
     full: OnceLock<Full>,
     is_changed: AtomicBool,
-    fillings: Fillings,
-    turn: Option<Turn>,
+    pending_directories: Fillings,
+    turn: Option<PendingPermit>,
 }
 
-/// Creates [`Filling`]s, within the limit of directories.
+/// Creates [`PendingDirectory`]s, within the limit of directories.
 #[derive(Debug, Clone)]
 pub(crate) struct Fillings {
-    sender: mpsc::UnboundedSender<(Full, Option<Turn>)>,
+    sender: mpsc::UnboundedSender<(Full, Option<PendingPermit>)>,
     turns: Arc<Semaphore>,
 }
 
@@ -51,25 +51,25 @@ pub(crate) struct Full {
 
 /// Returns the sender for new directories and the receiver of complete ones; each keeps its permit until that is
 /// dropped.
-pub(crate) fn channel() -> (Fillings, mpsc::UnboundedReceiver<(Full, Option<Turn>)>) {
+pub(crate) fn channel() -> (Fillings, mpsc::UnboundedReceiver<(Full, Option<PendingPermit>)>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     (Fillings { sender, turns: Arc::new(Semaphore::new(MOST)) }, receiver)
 }
 
 impl Fillings {
     /// Waits for a permit and opens a directory. Must not be awaited by a task on which another open directory depends.
-    pub(crate) async fn begin(&self) -> Filling {
+    pub(crate) async fn begin(&self) -> PendingDirectory {
         // The semaphore is never closed.
         let turn = Arc::clone(&self.turns).acquire_owned().await.ok();
         let (full, is_changed) = (OnceLock::new(), AtomicBool::new(false));
-        Filling(Arc::new(Open { full, is_changed, fillings: self.clone(), turn }))
+        PendingDirectory(Arc::new(Open { full, is_changed, pending_directories: self.clone(), turn }))
     }
 }
 
-impl Filling {
+impl PendingDirectory {
     /// Returns the sender for further directories.
     pub(crate) fn others(&self) -> Fillings {
-        self.0.fillings.clone()
+        self.0.pending_directories.clone()
     }
 
     /// Sets the metadata to apply once the directory is complete, provided that an entry was added or removed, or
@@ -91,7 +91,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         if let Some(full) = self.full.take().filter(|_| self.is_changed.load(Relaxed)) {
             // A closed receiver means that the copy was cancelled.
-            let _ = self.fillings.sender.send((full, self.turn.take()));
+            let _ = self.pending_directories.sender.send((full, self.turn.take()));
         }
     }
 }
@@ -104,8 +104,8 @@ impl Full {
 }
 
 /// Applies the time and mode; only the time if the store does not support modes.
-pub(crate) async fn set(place: &Place, changes: Changes) -> Result<()> {
-    let change = |changes| place.store.change(&place.caller, &place.path, changes);
+pub(crate) async fn set(location: &StoreLocation, changes: Changes) -> Result<()> {
+    let change = |changes| location.store.change(&location.caller, &location.path, changes);
     match change(changes).await {
         Err(error) if error.fault() == Fault::Unsupported && changes.mode.is_some() && changes.mtime_ns.is_some() => {
             change(Changes { mode: None, ..changes }).await

@@ -43,7 +43,7 @@ pub(crate) struct Look {
 
 /// Accumulates the account of a copy.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct AccountBuilder {
     last: Look,
     seen: HashMap<u64, Seen>,
     account: Account,
@@ -71,7 +71,7 @@ struct Shares {
     resent: f64,
 }
 
-impl Ledger {
+impl AccountBuilder {
     /// Creates a ledger whose first interval starts at `first`.
     pub(crate) fn new(first: Look) -> Self {
         Self { last: first, seen: HashMap::new(), account: Account::default() }

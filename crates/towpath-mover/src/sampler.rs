@@ -9,7 +9,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::task::AbortOnDropHandle;
 use towpath_client::Client;
 
-use crate::{Account, Mover, ledger::Ledger};
+use crate::{Account, Mover, account_builder::AccountBuilder};
 
 /// Interval between samples: short enough to see windows open on a path of 100 ms, long enough for negligible cost of
 /// the requests.
@@ -17,26 +17,26 @@ pub(crate) const EVERY: Duration = Duration::from_millis(250);
 
 /// A mover with periodic sampling.
 #[derive(Debug)]
-pub struct Watch {
+pub struct Sampler {
     mover: Arc<Mover>,
-    ledger: Arc<Mutex<Ledger>>,
+    account_builder: Arc<Mutex<AccountBuilder>>,
     _looking: AbortOnDropHandle<()>,
 }
 
-impl Watch {
+impl Sampler {
     /// Starts watching `mover`. Its client requests statistics from towpath servers, four times a second per
     /// connection.
     pub fn begin(mover: &Arc<Mover>) -> Self {
-        let ledger = Arc::new(Mutex::new(Ledger::new(mover.look())));
-        let looking = tokio::spawn(keep_looking(Arc::clone(mover), Arc::clone(&ledger)));
-        Self { mover: Arc::clone(mover), ledger, _looking: AbortOnDropHandle::new(looking) }
+        let account_builder = Arc::new(Mutex::new(AccountBuilder::new(mover.look())));
+        let looking = tokio::spawn(keep_looking(Arc::clone(mover), Arc::clone(&account_builder)));
+        Self { mover: Arc::clone(mover), account_builder, _looking: AbortOnDropHandle::new(looking) }
     }
 
     /// Returns the account up to now.
     pub fn account(&self) -> Account {
-        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        ledger.add(self.mover.look());
-        ledger.account().clone()
+        let mut account_builder = self.account_builder.lock().unwrap_or_else(PoisonError::into_inner);
+        account_builder.add(self.mover.look());
+        account_builder.account().clone()
     }
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn ticks() -> Interval {
     ticks
 }
 
-async fn keep_looking(mover: Arc<Mover>, ledger: Arc<Mutex<Ledger>>) {
+async fn keep_looking(mover: Arc<Mover>, account_builder: Arc<Mutex<AccountBuilder>>) {
     let mut ticks = ticks();
     let client = mover.context.options.client.clone();
     // A slow response is not requested again before it arrives.
@@ -57,7 +57,7 @@ async fn keep_looking(mover: Arc<Mover>, ledger: Arc<Mutex<Ledger>>) {
         if asking.as_ref().is_none_or(|asking| asking.is_finished()) {
             asking = client.clone().map(|client| AbortOnDropHandle::new(tokio::spawn(ask(client))));
         }
-        ledger.lock().unwrap_or_else(PoisonError::into_inner).add(mover.look());
+        account_builder.lock().unwrap_or_else(PoisonError::into_inner).add(mover.look());
     }
 }
 

@@ -16,7 +16,7 @@ use std::{
 use futures::StreamExt as _;
 use towpath_store::{DirectoryId, Entry, Error, Fault, ListOptions, Result, StorePath};
 
-use crate::{Place, sync::SMALL};
+use crate::{StoreLocation, sync::SMALL};
 
 /// Number of repetitions of a relative path with the same listing that proves a loop. Trees that repeat themselves
 /// intentionally, like those of OME-Zarr (`0/0/0/0/0/0`), do so six or seven times.
@@ -54,17 +54,17 @@ impl Fingerprint {
 
 /// A directory and its ancestors up to the root of the walk. Clones share them.
 #[derive(Debug, Clone)]
-pub(crate) struct Trail(Arc<Step>);
+pub(crate) struct Ancestry(Arc<Step>);
 
 #[derive(Debug)]
 struct Step {
     id: Option<DirectoryId>,
     /// Empty before the directory is listed.
     listing: OnceLock<Fingerprint>,
-    above: Option<Trail>,
+    above: Option<Ancestry>,
 }
 
-impl Trail {
+impl Ancestry {
     /// Creates the trail of the root of a walk.
     pub(crate) fn root(id: Option<DirectoryId>) -> Self {
         Self(Arc::new(Step { id, listing: OnceLock::new(), above: None }))
@@ -72,7 +72,7 @@ impl Trail {
 
     /// Returns the trail of a subdirectory; `None` if it is this directory or one of its ancestors.
     pub(crate) fn enter(&self, id: Option<DirectoryId>) -> Option<Self> {
-        let is_above = id.is_some() && self.upwards().any(|trail| trail.0.id == id);
+        let is_above = id.is_some() && self.upwards().any(|ancestry| ancestry.0.id == id);
         (!is_above).then(|| Self(Arc::new(Step { id, listing: OnceLock::new(), above: Some(self.clone()) })))
     }
 
@@ -81,31 +81,36 @@ impl Trail {
         self.0.id.is_some()
     }
 
-    /// Rejects the directory at `place`, which was listed with these `options`, if it is one of its ancestors. Local
+    /// Rejects the directory at `location`, which was listed with these `options`, if it is one of its ancestors. Local
     /// directories are not checked here: they are identified by id.
     ///
     /// # Errors
     /// `InvalidArgument` if it is.
-    pub(crate) async fn refuse_loop(&self, place: &Place, listing: Fingerprint, options: ListOptions) -> Result<()> {
-        if self.is_identified() || !place.is_remote() || listing.entries == 0 {
+    pub(crate) async fn refuse_loop(
+        &self,
+        location: &StoreLocation,
+        listing: Fingerprint,
+        options: ListOptions,
+    ) -> Result<()> {
+        if self.is_identified() || !location.is_remote() || listing.entries == 0 {
             return Ok(());
         }
         let _ = self.0.listing.set(listing);
         let above = self.upwards().skip(1);
         let levels =
-            above.zip(1..).filter(|(trail, _)| trail.0.listing.get() == Some(&listing)).map(|(_, levels)| levels);
+            above.zip(1..).filter(|(ancestry, _)| ancestry.0.listing.get() == Some(&listing)).map(|(_, levels)| levels);
         for levels in levels {
             let repeats = if listing.is_dated { REPEATS } else { UNDATED_REPEATS };
-            let Some(path) = repeated(&place.path, levels, repeats) else { continue };
-            if fingerprint(&place.with_path(path), listing.entries, options).await == Some(listing) {
-                return Err(loops(&place.path));
+            let Some(path) = repeated(&location.path, levels, repeats) else { continue };
+            if fingerprint(&location.with_path(path), listing.entries, options).await == Some(listing) {
+                return Err(loops(&location.path));
             }
         }
         Ok(())
     }
 
     fn upwards(&self) -> impl Iterator<Item = &Self> {
-        iter::successors(Some(self), |trail| trail.0.above.as_ref())
+        iter::successors(Some(self), |ancestry| ancestry.0.above.as_ref())
     }
 }
 
@@ -123,8 +128,8 @@ fn repeated(path: &StorePath, levels: usize, repeats: usize) -> Option<StorePath
 }
 
 /// Returns the fingerprint of a directory; `None` if it cannot be listed, or has more than `most` entries.
-async fn fingerprint(place: &Place, most: u64, options: ListOptions) -> Option<Fingerprint> {
-    let mut listing = place.store.list(&place.caller, &place.path, options);
+async fn fingerprint(location: &StoreLocation, most: u64, options: ListOptions) -> Option<Fingerprint> {
+    let mut listing = location.store.list(&location.caller, &location.path, options);
     let mut found = Fingerprint::default();
     while let Some(batch) = listing.next().await {
         batch.ok()?.iter().for_each(|entry| found.add(entry));
@@ -145,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_directory_is_not_entered_below_itself() {
-        let root = Trail::root(id(1));
+        let root = Ancestry::root(id(1));
         let below = root.enter(id(2)).unwrap();
         assert!(below.enter(id(2)).is_none() && below.enter(id(1)).is_none());
         assert!(below.enter(id(3)).is_some() && root.enter(id(3)).is_some());

@@ -9,7 +9,7 @@ use crate::{Replicas, Share};
 
 /// A path in a store.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct StoreLocation {
     /// The store.
     pub store: Arc<dyn Store>,
     /// The identity used at the store.
@@ -21,7 +21,7 @@ pub struct Place {
     /// Prefix of the displayed path: scheme and authority of a remote store, empty for a local one.
     prefix: Arc<str>,
     server: Option<Server>,
-    /// URL of the place for third-party copies; `None` for local places and for stores without one.
+    /// URL of the location for third-party copies; `None` for local locations and for stores without one.
     url: Option<Arc<Url>>,
     /// The replicas behind this path, if it stands for several copies of one file.
     replicas: Option<Arc<Replicas>>,
@@ -30,13 +30,13 @@ pub struct Place {
 /// Host and port of a remote store.
 pub type Server = (Arc<str>, u16);
 
-impl Place {
-    /// Creates a place in a local store.
+impl StoreLocation {
+    /// Creates a location in a local store.
     pub fn local(store: Arc<dyn Store>, caller: Caller, path: StorePath) -> Self {
         Self { store, caller, path, is_directory: false, prefix: "".into(), server: None, url: None, replicas: None }
     }
 
-    /// Creates a place in the remote store at `server`; `prefix` precedes the path when it is displayed.
+    /// Creates a location in the remote store at `server`; `prefix` precedes the path when it is displayed.
     pub fn remote(store: Arc<dyn Store>, caller: Caller, path: StorePath, server: Server, prefix: &str) -> Self {
         Self {
             store,
@@ -50,7 +50,7 @@ impl Place {
         }
     }
 
-    /// Returns this place as one file with several replicas. It has no URL, because a URL would name only one of them.
+    /// Returns this location as one file with several replicas. It has no URL, because a URL would name only one of them.
     pub(crate) fn in_replicas(&self, replicas: Arc<Replicas>) -> Self {
         Self { store: Arc::clone(&replicas) as _, url: None, replicas: Some(replicas), ..self.clone() }
     }
@@ -65,7 +65,7 @@ impl Place {
         self.replicas.as_deref()
     }
 
-    /// Sets the URL of this place for third-party copies. Its path is ignored.
+    /// Sets the URL of this location for third-party copies. Its path is ignored.
     pub fn named_by(self, url: Url) -> Self {
         Self { url: Some(Arc::new(url)), ..self }
     }
@@ -94,7 +94,7 @@ impl Place {
         &self.prefix
     }
 
-    /// Adds the location of this place to an error without a path, or with the same path.
+    /// Adds the location of this location to an error without a path, or with the same path.
     pub fn locate(&self, error: Error) -> Error {
         let error = error.at(&self.path);
         if self.prefix.is_empty() || error.path() != Some(&self.path) { error } else { error.in_store(&*self.prefix) }
@@ -105,7 +105,7 @@ impl Place {
         self.server == other.server
     }
 
-    /// Returns host and port of the server; `None` for a local place.
+    /// Returns host and port of the server; `None` for a local location.
     pub(crate) fn server(&self) -> Option<&Server> {
         self.server.as_ref()
     }
@@ -135,7 +135,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for StoreLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.prefix, self.path)
     }
