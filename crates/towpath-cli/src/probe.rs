@@ -52,7 +52,7 @@ pub(crate) async fn run(arguments: &args::Probe, resolver: &StoreResolver) -> Re
     // The storage is measured with the number of connections of a copy.
     let most = [Direction::Down, Direction::Up].iter().filter_map(|direction| legs.best(*direction));
     if let Some(connections) = most.map(|line| line.probe.connections).max() {
-        resolver.client().set_lanes(connections);
+        resolver.client().set_connection_limit(connections);
     }
     storage(arguments, resolver, &location, &mut legs).await;
     if let Some(directory) = &arguments.local {
@@ -108,7 +108,7 @@ async fn one_way(
         (true, _) => SWEEP.to_vec(),
         (false, []) => match remembered_connections(resolver, url, direction) {
             Some(number) => vec![number],
-            None => vec![probe::network(&client, url, &first).await?.first_connections(client.lanes())],
+            None => vec![probe::network(&client, url, &first).await?.first_connections(client.connection_limit())],
         },
         (false, numbers) => numbers.to_vec(),
     };

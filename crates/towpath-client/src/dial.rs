@@ -19,7 +19,7 @@ use towpath_store::{
 use crate::ClientOptions;
 
 /// The most connections for bulk data to one site.
-pub const MAX_LANES: usize = 64;
+pub const MAX_CONNECTIONS: usize = 64;
 
 /// Number of consecutive retransmissions without acknowledgement before a connection is compared with a new one: after
 /// a second and a half, and on long paths seven round trips. Chance losses of that number are next to impossible.
@@ -32,7 +32,7 @@ const CUT_RESENDS: u8 = 2;
 #[derive(Debug)]
 pub(crate) struct Dialer {
     options: Arc<ClientOptions>,
-    lanes: AtomicUsize,
+    connections: AtomicUsize,
     asks_for_far_ends: AtomicBool,
     connected: AtomicU64,
     taps: Mutex<Vec<Weak<Tap>>>,
@@ -89,10 +89,10 @@ pub struct Connection {
 impl Dialer {
     /// No connections yet.
     pub(crate) fn new(options: Arc<ClientOptions>) -> Self {
-        let lanes = AtomicUsize::new(options.connections.clamp(1, MAX_LANES));
+        let connections = AtomicUsize::new(options.connections.clamp(1, MAX_CONNECTIONS));
         Self {
             options,
-            lanes,
+            connections,
             asks_for_far_ends: AtomicBool::new(false),
             connected: AtomicU64::new(0),
             taps: Mutex::default(),
@@ -100,13 +100,13 @@ impl Dialer {
     }
 
     /// Connections to use for bulk data to one site, side by side.
-    pub(crate) fn lanes(&self) -> usize {
-        self.lanes.load(Ordering::Relaxed)
+    pub(crate) fn connection_limit(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
     }
 
-    /// Sets that number, at most to [`MAX_LANES`]. Surplus connections end after their requests in flight.
-    pub(crate) fn set_lanes(&self, lanes: usize) {
-        self.lanes.store(lanes.clamp(1, MAX_LANES), Ordering::Relaxed);
+    /// Sets that number, at most to [`MAX_CONNECTIONS`]. Surplus connections end after their requests in flight.
+    pub(crate) fn set_connection_limit(&self, connections: usize) {
+        self.connections.store(connections.clamp(1, MAX_CONNECTIONS), Ordering::Relaxed);
     }
 
     /// Returns whether statistics of remote ends are requested.

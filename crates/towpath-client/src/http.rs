@@ -7,10 +7,10 @@
 //! | an upload, its PUT request, and the channel for its body; multipart uploads | `upload`, `put`, `body_channel`; `parts` |
 //! | copies between this site and another | `third_party` |
 //! | metadata in responses; error responses | `describe`, `refusal` |
-//! | one request over all its attempts: retry, redirect, backoff | `question`, `site`, `retry_state`, `place`; `facts` are known capabilities |
+//! | one request over all its attempts: retry, redirect, backoff | `request`, `site`, `retry_state`, `target`; `features` are known capabilities |
 //! | one answer as it arrives | `answer` |
 //! | a probe of the network | `probe` |
-//! | a question to a service that is no storage | `inquiry` |
+//! | a request to a service that is no storage | `inquiry` |
 //! | connections: TCP, TLS, HTTP/1.1 | `pool`, `payload` |
 //!
 //! A first read: [`HttpStore`] creates a handle without a request. The read sends a GET with a range; the header of
@@ -27,24 +27,24 @@ mod body_channel;
 mod concurrency;
 mod describe;
 mod digest;
-mod facts;
+mod features;
 mod inquiry;
 mod listing;
 mod namespace;
 mod parts;
 mod payload;
-mod place;
 mod pool;
 mod probe;
 mod put;
-mod question;
 mod read;
 mod refusal;
+mod request;
 mod retry_state;
 pub mod s3;
 mod site;
 mod stat;
 mod store;
+mod target;
 mod third_party;
 mod upload;
 mod vector;

@@ -34,7 +34,7 @@ use towpath_proto::url::{Family, Url};
 use towpath_store::{Backoff, Caller, Error, Fault, Result, Store, StorePath};
 
 use dial::Dialer;
-pub use dial::{Connection, MAX_LANES};
+pub use dial::{Connection, MAX_CONNECTIONS};
 pub use http::s3;
 pub use http::{End, Inquiry, Outcome, Probe, Probed, Reply, Subscription, Trace, form};
 pub use options::ClientOptions;
@@ -84,19 +84,19 @@ impl Client {
         self.xrootd.ask_far_ends().await;
     }
 
-    /// How many connections each site has for bulk data, side by side. They are made when there is something for them to do.
-    pub fn lanes(&self) -> usize {
-        self.dialer.lanes()
+    /// Returns the maximum number of connections per xroot site that carry bulk data. They are opened on demand.
+    pub fn connection_limit(&self) -> usize {
+        self.dialer.connection_limit()
     }
 
-    /// Changes that number; it is kept between 1 and 64.
-    pub fn set_lanes(&self, lanes: usize) {
-        self.dialer.set_lanes(lanes);
+    /// Sets that maximum; values are clamped to 1 to 64.
+    pub fn set_connection_limit(&self, connections: usize) {
+        self.dialer.set_connection_limit(connections);
     }
 
     /// Returns whether that number matters: an xroot site has been used. Over HTTP and S3 each request has its own
     /// connection.
-    pub fn uses_lanes(&self) -> bool {
+    pub fn uses_connection_limit(&self) -> bool {
         self.xrootd.are_used()
     }
 

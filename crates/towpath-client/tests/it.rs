@@ -28,8 +28,6 @@ mod http_reads;
 mod http_uploads;
 #[path = "it/inquiries.rs"]
 mod inquiries;
-#[path = "it/lanes.rs"]
-mod lanes;
 #[path = "it/lies.rs"]
 mod lies;
 #[path = "it/listings.rs"]
@@ -58,5 +56,7 @@ mod scripted;
 mod silence;
 #[path = "it/third_party.rs"]
 mod third_party;
+#[path = "it/upload_streams.rs"]
+mod upload_streams;
 #[path = "it/web.rs"]
 mod web;

@@ -72,7 +72,7 @@ impl Pace {
         if nice && let Some(client) = &client {
             client.be_nice();
         }
-        let tuner = Tuner::new(client.as_ref().map_or(1, |client| client.lanes()), nice);
+        let tuner = Tuner::new(client.as_ref().map_or(1, |client| client.connection_limit()), nice);
         let (started, rates) = (clock::now(), VecDeque::new());
         let round = Round { started, moved: 0, length: MIN_ROUND, rates, tuner };
         Self { client, most, round: Mutex::new(round) }
@@ -86,15 +86,15 @@ impl Pace {
     pub(crate) fn begin_with(&self, lesson: Lesson) {
         let mut round = self.round();
         round.rates.push_back(lesson.bytes_per_s as f64);
-        round.tuner.begin_with(lesson.lanes);
+        round.tuner.begin_with(lesson.connections);
     }
 
     /// Returns the measured properties of the path; `None` if the copy was too short, or there was no number of
     /// connections to determine.
     pub(crate) fn lesson(&self) -> Option<Lesson> {
         let round = self.round();
-        let lanes = round.tuner.found()?;
-        Some(Lesson { lanes, bytes_per_s: round.best() as u64 })
+        let connections = round.tuner.found()?;
+        Some(Lesson { connections, bytes_per_s: round.best() as u64 })
     }
 
     /// Adapts the window at the end of a round. Must be called after every transfer; `ahead` is the number of remaining
@@ -111,12 +111,12 @@ impl Pace {
         if let Some(bytes) = round.end(now, moved, round_trip) {
             window.set_limit(bytes.min(self.most));
         }
-        // Without lanes the tuner does not control the number of connections and would draw wrong conclusions.
-        let Some(client) = self.client.as_ref().filter(|client| client.uses_lanes()) else { return };
+        // Where the limit does not matter, the tuner would draw wrong conclusions.
+        let Some(client) = self.client.as_ref().filter(|client| client.uses_connection_limit()) else { return };
         round.tuner.suit_to(round_trip, least_buffer(connections.iter().map(|connection| &connection.info)));
         let in_use = connections.iter().filter(|connection| connection.has_work);
         in_use.for_each(|connection| round.tuner.look_at(&connection.info));
-        client.set_lanes(round.tuner.observe(now, moved, round_trip, ahead));
+        client.set_connection_limit(round.tuner.observe(now, moved, round_trip, ahead));
     }
 }
 

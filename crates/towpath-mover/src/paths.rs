@@ -21,7 +21,7 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Measured properties of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lesson {
-    pub(crate) lanes: usize,
+    pub(crate) connections: usize,
     pub(crate) bytes_per_s: u64,
 }
 
@@ -80,14 +80,17 @@ fn lines(file: &Path, now_s: i64) -> Vec<Line> {
 impl Line {
     fn parse(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split(' ').collect();
-        let [from, to, lanes, rate, time] = words.as_slice() else { return None };
-        let lesson = Lesson { lanes: lanes.parse().ok().filter(|lanes| *lanes > 0)?, bytes_per_s: rate.parse().ok()? };
+        let [from, to, connections, rate, time] = words.as_slice() else { return None };
+        let lesson = Lesson {
+            connections: connections.parse().ok().filter(|connections| *connections > 0)?,
+            bytes_per_s: rate.parse().ok()?,
+        };
         Some(Self { ends: format!("{from} {to}"), lesson, unix_s: time.parse().ok()? })
     }
 
     fn text(&self) -> String {
-        let Self { ends, lesson: Lesson { lanes, bytes_per_s }, unix_s } = self;
-        format!("{ends} {lanes} {bytes_per_s} {unix_s}\n")
+        let Self { ends, lesson: Lesson { connections, bytes_per_s }, unix_s } = self;
+        format!("{ends} {connections} {bytes_per_s} {unix_s}\n")
     }
 }
 
@@ -98,8 +101,8 @@ mod tests {
     const NOW_S: i64 = 1_800_000_000;
     const FAR: &str = "root://far:1094/ -";
 
-    fn lesson(lanes: usize) -> Lesson {
-        Lesson { lanes, bytes_per_s: 117_000_000 }
+    fn lesson(connections: usize) -> Lesson {
+        Lesson { connections, bytes_per_s: 117_000_000 }
     }
 
     #[test]
@@ -131,7 +134,7 @@ mod tests {
         let text = format!("{}\n\u{fffd}\nroot://far:1094/ - 8 5 {NOW_S}\nhalf a li", bad.join("\n"));
         disk::write(&file, text.as_bytes()).unwrap();
         assert_eq!(lines(&file, NOW_S).len(), 1);
-        assert_eq!(recall(&file, FAR, NOW_S).map(|lesson| lesson.lanes), Some(8));
+        assert_eq!(recall(&file, FAR, NOW_S).map(|lesson| lesson.connections), Some(8));
     }
 
     #[test]

@@ -34,7 +34,7 @@ const PLENTY: f64 = 1e15;
 /// Returns the initial number of connections of a copy like `job` according to the stored properties of its path
 /// ([`crate::Options::paths`]), if any.
 pub fn remembered_connections(paths: &path::Path, job: &Job) -> Option<usize> {
-    paths::recall(paths, &paths::ends(job.from.at(), job.to.at()), clock::unix_s()).map(|lesson| lesson.lanes)
+    paths::recall(paths, &paths::ends(job.from.at(), job.to.at()), clock::unix_s()).map(|lesson| lesson.connections)
 }
 
 /// Accumulates the account of one leg.

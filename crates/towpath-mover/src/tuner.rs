@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use towpath_client::MAX_LANES;
+use towpath_client::MAX_CONNECTIONS;
 use towpath_proto::tcp::TcpInfo;
 use towpath_store::sys::clock::Instant;
 
@@ -25,7 +25,7 @@ use crate::pace::LONG;
 const FIRST_RATE: f64 = 125e6;
 
 /// Maximum number of initial connections chosen for that rate.
-const FIRST_LANES: usize = 4;
+const FIRST_CONNECTIONS: usize = 4;
 
 /// Minimum gain per additional connection, as a factor of the rate.
 const PRICE: f64 = 1.02;
@@ -53,7 +53,7 @@ const MAX_REST: Duration = Duration::from_secs(160);
 /// Adapts the number of connections of one path.
 #[derive(Debug)]
 pub(crate) struct Tuner {
-    lanes: usize,
+    connections: usize,
     /// Initial and minimum number of connections on a long path.
     first: usize,
     /// Initial number found by another copy, used instead.
@@ -92,13 +92,13 @@ enum Direction {
 }
 
 impl Tuner {
-    /// Starts with `lanes` connections in use. With `nice`, a connection is kept only for a large gain, and the copy
+    /// Starts with `connections` connections in use. With `nice`, a connection is kept only for a large gain, and the copy
     /// starts with one.
-    pub(crate) fn new(lanes: usize, nice: bool) -> Self {
-        let lanes = if nice { 1 } else { lanes };
+    pub(crate) fn new(connections: usize, nice: bool) -> Self {
+        let connections = if nice { 1 } else { connections };
         Self {
-            lanes,
-            first: lanes,
+            connections,
+            first: connections,
             remembered: None,
             nice,
             phase: Phase::Unknown,
@@ -113,15 +113,15 @@ impl Tuner {
 
     /// Starts with half of the number that another copy found best for the path; if it still is, the first trial shows
     /// it.
-    pub(crate) fn begin_with(&mut self, lanes: usize) {
-        self.remembered = Some((lanes / 2).clamp(1, MAX_LANES));
+    pub(crate) fn begin_with(&mut self, connections: usize) {
+        self.remembered = Some((connections / 2).clamp(1, MAX_CONNECTIONS));
     }
 
     /// Sets the round trip, and the maximum buffer of one connection at either end in bytes. To be called before
     /// [`Self::observe`].
     pub(crate) fn suit_to(&mut self, round_trip: Duration, buffer: u64) {
         if matches!(self.phase, Phase::Unknown) && !self.nice {
-            self.first = first_lanes(round_trip, buffer, self.lanes);
+            self.first = first_connections(round_trip, buffer, self.connections);
         }
     }
 
@@ -133,7 +133,7 @@ impl Tuner {
 
     /// Returns the best number that a search found; `None` if no search has ended.
     pub(crate) fn found(&self) -> Option<usize> {
-        self.has_found.then_some(self.base.map_or(self.lanes, |(lanes, _)| lanes))
+        self.has_found.then_some(self.base.map_or(self.connections, |(connections, _)| connections))
     }
 
     /// Records that `moved` bytes in total were transferred by `now`, and returns the number of connections to use. To
@@ -159,7 +159,7 @@ impl Tuner {
                 self.measure(now, moved);
             }
         }
-        self.lanes
+        self.connections
     }
 
     fn measure(&mut self, since: Instant, moved: u64) {
@@ -167,40 +167,40 @@ impl Tuner {
         self.phase = Phase::Measuring { since, moved };
     }
 
-    fn try_out(&mut self, lanes: usize, now: Instant, round_trip: Duration) {
-        self.lanes = lanes;
+    fn try_out(&mut self, connections: usize, now: Instant, round_trip: Duration) {
+        self.connections = connections;
         self.phase = Phase::Opening { until: now + OPENING * round_trip };
     }
 
     /// Evaluates the measured `rate` of the current number of connections, in bytes per second.
     fn judge(&mut self, rate: f64, is_worth_it: bool, now: Instant, round_trip: Duration) {
-        let tried = (self.lanes, rate);
+        let tried = (self.connections, rate);
         let is_kept = match (self.base, self.direction) {
             (None, _) => true,
             (Some(base), Direction::More) => self.is_better(tried, base),
             (Some(base), Direction::Fewer) => !self.is_better(base, tried),
         };
         let next = match self.direction {
-            Direction::More if self.is_full() => self.lanes,
-            Direction::More => (self.lanes * 2).min(MAX_LANES),
-            Direction::Fewer => (self.lanes / 2).max(self.first),
+            Direction::More if self.is_full() => self.connections,
+            Direction::More => (self.connections * 2).min(MAX_CONNECTIONS),
+            Direction::Fewer => (self.connections / 2).max(self.first),
         };
         if is_kept {
             self.base = Some(tried);
         }
-        if is_kept && next != self.lanes && is_worth_it {
+        if is_kept && next != self.connections && is_worth_it {
             return self.try_out(next, now, round_trip);
         }
         self.phase = Phase::Resting { until: now + self.rest };
-        if is_kept && next != self.lanes {
+        if is_kept && next != self.connections {
             // Only the remaining time was too short; the search is not complete.
             return;
         }
-        self.lanes = self.base.map_or(self.lanes, |(lanes, _)| lanes);
+        self.connections = self.base.map_or(self.connections, |(connections, _)| connections);
         self.has_found = true;
         self.rest = (self.rest * 2).min(MAX_REST);
         self.direction = match self.direction {
-            Direction::More if self.lanes > self.first => Direction::Fewer,
+            Direction::More if self.connections > self.first => Direction::Fewer,
             _ => Direction::More,
         };
     }
@@ -217,24 +217,24 @@ impl Tuner {
     }
 }
 
-/// Returns the utility of `rate` with `lanes` connections, each at a `price`.
-fn utility(rate: f64, lanes: usize, price: f64) -> f64 {
-    rate / price.powi(i32::try_from(lanes).unwrap_or(i32::MAX))
+/// Returns the utility of `rate` with `connections` connections, each at a `price`.
+fn utility(rate: f64, connections: usize, price: f64) -> f64 {
+    rate / price.powi(i32::try_from(connections).unwrap_or(i32::MAX))
 }
 
-/// Returns the utility of `rate` with `lanes` connections for a copy.
-pub(crate) fn worth(rate: f64, lanes: usize) -> f64 {
-    utility(rate, lanes, PRICE)
+/// Returns the utility of `rate` with `connections` connections for a copy.
+pub(crate) fn worth(rate: f64, connections: usize) -> f64 {
+    utility(rate, connections, PRICE)
 }
 
-/// Returns the initial number of lanes over a path with a known round trip and maximum buffer of one connection in
-/// bytes (zero if unknown); `lanes` are in use. Half of a buffer is for the kernel's own bookkeeping.
-pub(crate) fn first_lanes(round_trip: Duration, buffer: u64, lanes: usize) -> usize {
+/// Returns the initial number of connections over a path with a known round trip and maximum buffer of one connection in
+/// bytes (zero if unknown); `connections` are in use. Half of a buffer is for the kernel's own bookkeeping.
+pub(crate) fn first_connections(round_trip: Duration, buffer: u64, connections: usize) -> usize {
     if round_trip < LONG || buffer == 0 {
-        return lanes;
+        return connections;
     }
     let needed = (FIRST_RATE * round_trip.as_secs_f64() / (buffer as f64 / 2.0)).ceil();
-    (needed as usize).clamp(1, FIRST_LANES).max(lanes)
+    (needed as usize).clamp(1, FIRST_CONNECTIONS).max(connections)
 }
 
 /// Returns the smallest send or receive buffer limit among the connections in bytes, assuming that their peers are

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
-use towpath_client::MAX_LANES;
+use towpath_client::MAX_CONNECTIONS;
 use towpath_proto::probe::{Direction, SAMPLING};
 use towpath_wan::parse_bytes;
 
@@ -73,8 +73,8 @@ impl Ways {
 }
 
 fn connections(text: &str) -> Result<usize, String> {
-    let number = text.trim().parse().ok().filter(|number| (1..=MAX_LANES).contains(number));
-    number.ok_or_else(|| format!("from 1 to {MAX_LANES}"))
+    let number = text.trim().parse().ok().filter(|number| (1..=MAX_CONNECTIONS).contains(number));
+    number.ok_or_else(|| format!("from 1 to {MAX_CONNECTIONS}"))
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

@@ -10,9 +10,9 @@ use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 use towpath_store::{Blame, Error, Fault, Result, sys::clock};
 
 use super::{
-    place::Place,
     pool::{Connection, Pool},
     retry_state::Failure,
+    target::Target,
 };
 use crate::{ClientOptions, Waits, options::MIN_PROGRESS_BYTES, waits::FIRST_NOTICE};
 
@@ -25,7 +25,7 @@ pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     /// Who answered, after all redirects.
-    pub(super) place: Place,
+    pub(super) target: Target,
     body: Incoming,
     /// Back to the pool, if there is one, at the end of the body.
     connection: Option<(Connection, Option<Arc<Pool>>)>,
@@ -39,10 +39,10 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The answer that came from `place` over `connection`, which is kept for others if a pool comes with it.
+    /// The answer that came from `target` over `connection`, which is kept for others if a pool comes with it.
     pub(super) fn new(
         response: hyper::Response<Incoming>,
-        place: Place,
+        target: Target,
         connection: (Connection, Option<Arc<Pool>>),
         permit: Option<OwnedSemaphorePermit>,
         options: &ClientOptions,
@@ -52,7 +52,7 @@ impl Answer {
         let mut answer = Self {
             status: parts.status,
             headers: parts.headers,
-            place,
+            target,
             body,
             connection: Some(connection),
             permit,
@@ -105,7 +105,7 @@ impl Answer {
             self.patience = self.patience.saturating_sub(took);
             self.waited += took;
             if self.waited >= FIRST_NOTICE {
-                let (root, waited) = (self.place.root(), self.waited.as_secs());
+                let (root, waited) = (self.target.root(), self.waited.as_secs());
                 self.waits.say(&root, || format!("waiting for {root}, which has sent next to nothing for {waited} s"));
             }
             let Ok(frame) = frame else {
@@ -140,7 +140,7 @@ impl Answer {
         let mut whole = Vec::new();
         while let Some(data) = self.next().await? {
             if whole.len() + data.len() > limit_bytes {
-                let message = format!("{} sent an answer of more than {limit_bytes} bytes", self.place.root());
+                let message = format!("{} sent an answer of more than {limit_bytes} bytes", self.target.root());
                 return Err(Failure::Fatal(Error::new(Fault::TooLarge, message).blamed_on(Blame::Storage)));
             }
             whole.extend_from_slice(&data);
@@ -183,12 +183,12 @@ impl Answer {
     }
 
     fn stalled(&self) -> Failure {
-        let message = format!("{} has sent next to nothing for {} s", self.place.root(), self.stall.as_secs());
+        let message = format!("{} has sent next to nothing for {} s", self.target.root(), self.stall.as_secs());
         Failure::Lost(Error::new(Fault::TimedOut, message).blamed_on(Blame::Network))
     }
 
     fn broke_off(&self, error: &hyper::Error) -> Failure {
-        let message = format!("the answer of {} broke off: {error}", self.place.root());
+        let message = format!("the answer of {} broke off: {error}", self.target.root());
         Failure::Lost(Error::new(Fault::Unavailable, message).blamed_on(Blame::Network))
     }
 }

@@ -28,7 +28,7 @@ impl HttpStore {
             // A file of unknown length can still be read to its end.
             Err(error) if error.fault() == Fault::Unsupported => {
                 let file =
-                    RemoteFile::new(Arc::clone(&self.site), caller.clone(), path.clone(), self.place(path), None);
+                    RemoteFile::new(Arc::clone(&self.site), caller.clone(), path.clone(), self.target(path), None);
                 return compute(&file, algorithm, progress).await;
             }
             metadata => metadata?,
@@ -42,9 +42,9 @@ impl HttpStore {
         if let Some(told) = self.ask_digest(caller, path, algorithm).await? {
             return Ok(told);
         }
-        let place = self.place(path);
+        let target = self.target(path);
         let wanted = metadata.version.clone();
-        let file = RemoteFile::new(Arc::clone(&self.site), caller.clone(), path.clone(), place, wanted);
+        let file = RemoteFile::new(Arc::clone(&self.site), caller.clone(), path.clone(), target, wanted);
         if metadata.size > 0 {
             let version = Version::of_metadata(&metadata);
             file.settle(metadata, version)?;
@@ -59,12 +59,12 @@ impl HttpStore {
         path: &StorePath,
         algorithm: Algorithm,
     ) -> Result<Option<Digest>> {
-        if write_want_digest(&[algorithm]).is_empty() || !self.site.facts.want_digest.possible() {
+        if write_want_digest(&[algorithm]).is_empty() || !self.site.features.want_digest.possible() {
             return Ok(None);
         }
         // It may have to read the file.
         let patience = self.site.options.patience;
-        match stat::ask_head(&self.site, caller, &self.place(path), &[algorithm], patience).await {
+        match stat::ask_head(&self.site, caller, &self.target(path), &[algorithm], patience).await {
             Ok(answer) => Ok(describe::digests(&answer.headers).get(algorithm)),
             Err(error) if stat::may_be_for_get_only(&error) => Ok(None),
             Err(error) => Err(error),

@@ -16,11 +16,11 @@ use towpath_store::{Caller, Error, Fault, Result};
 use super::{
     answer::Answer,
     payload::Payload,
-    place::Place,
-    question::Question,
     refusal,
+    request::Request,
     retry_state::{Failure, RetryState},
     site::{Site, Sites},
+    target::Target,
 };
 use crate::dial::timed_out;
 
@@ -95,46 +95,46 @@ pub fn form(fields: &[(String, String)]) -> (&'static str, Vec<u8>) {
 impl Sites {
     /// As [`crate::Client::inquire`].
     pub(crate) async fn inquire(&self, url: &str, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
-        let place = place_of(url)?;
-        let asked = timeout(inquiry.patience, self.ask_once(&place, caller, inquiry)).await;
-        asked.unwrap_or_else(|_| Err(timed_out(place.root(), "the answer")))
+        let target = target_of(url)?;
+        let asked = timeout(inquiry.patience, self.ask_once(&target, caller, inquiry)).await;
+        asked.unwrap_or_else(|_| Err(timed_out(target.root(), "the answer")))
     }
 
-    async fn ask_once(&self, place: &Place, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
-        let site = self.at(&place.endpoint);
-        let question = question(&site, inquiry);
-        let mut retry_state = site.retry_state(place).for_at_most(inquiry.patience);
+    async fn ask_once(&self, target: &Target, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
+        let site = self.at(&target.endpoint);
+        let request = request(&site, inquiry);
+        let mut retry_state = site.retry_state(target).for_at_most(inquiry.patience);
         loop {
-            let begun = begin(&site, caller, &mut retry_state, &question, inquiry).await?;
+            let begun = begin(&site, caller, &mut retry_state, &request, inquiry).await?;
             let Subscription { url, outcome, media_type, etag, answer, .. } = begun;
             match answer.whole(inquiry.limit_bytes).await {
                 Ok(body) => return Ok(Reply { url, outcome, media_type, etag, body }),
-                Err(failure) => site.recover(&mut retry_state, failure, &question).await?,
+                Err(failure) => site.recover(&mut retry_state, failure, &request).await?,
             }
         }
     }
 
     /// As [`crate::Client::subscribe`].
     pub(crate) async fn subscribe(&self, url: &str, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Subscription> {
-        let place = place_of(url)?;
-        let site = self.at(&place.endpoint);
+        let target = target_of(url)?;
+        let site = self.at(&target.endpoint);
         // It may be read without end, so it holds no permit of those for short responses.
-        let question = Question { prompt: false, ..question(&site, inquiry) };
-        let mut retry_state = site.retry_state(&place).for_at_most(inquiry.patience);
-        let begun = timeout(inquiry.patience, begin(&site, caller, &mut retry_state, &question, inquiry)).await;
-        begun.unwrap_or_else(|_| Err(timed_out(place.root(), "the answer")))
+        let request = Request { prompt: false, ..request(&site, inquiry) };
+        let mut retry_state = site.retry_state(&target).for_at_most(inquiry.patience);
+        let begun = timeout(inquiry.patience, begin(&site, caller, &mut retry_state, &request, inquiry)).await;
+        begun.unwrap_or_else(|_| Err(timed_out(target.root(), "the answer")))
     }
 
     /// As [`crate::Client::withdraw`].
     pub(crate) async fn withdraw(&self, url: &str, caller: &Caller, patience: Duration) -> Result<()> {
-        let place = place_of(url)?;
-        let site = self.at(&place.endpoint);
-        let question = Question::new(&site, Method::DELETE);
-        let mut retry_state = site.retry_state(&place).for_at_most(patience);
-        let asked = timeout(patience, site.ask(caller, &mut retry_state, &question)).await;
-        let answer = asked.unwrap_or_else(|_| Err(timed_out(place.root(), "the answer")))?;
+        let target = target_of(url)?;
+        let site = self.at(&target.endpoint);
+        let request = Request::new(&site, Method::DELETE);
+        let mut retry_state = site.retry_state(&target).for_at_most(patience);
+        let asked = timeout(patience, site.ask(caller, &mut retry_state, &request)).await;
+        let answer = asked.unwrap_or_else(|_| Err(timed_out(target.root(), "the answer")))?;
         if !answer.status.is_success() {
-            return Err(refusal::of(answer, &question.method, &site.credentials(caller)?).await);
+            return Err(refusal::of(answer, &request.method, &site.credentials(caller)?).await);
         }
         answer.discard().await;
         Ok(())
@@ -163,16 +163,16 @@ impl Subscription {
 }
 
 /// Creates the request of an inquiry.
-fn question(site: &Site, inquiry: Inquiry<'_>) -> Question {
+fn request(site: &Site, inquiry: Inquiry<'_>) -> Request {
     let method = if inquiry.document.is_some() { Method::POST } else { Method::GET };
-    let mut question = Question::new(site, method).with(header::ACCEPT, inquiry.accept);
+    let mut request = Request::new(site, method).with(header::ACCEPT, inquiry.accept);
     if let Some((media_type, document)) = inquiry.document {
-        question = question.with(header::CONTENT_TYPE, media_type);
-        question.payload = Payload::Whole(Bytes::copy_from_slice(document));
+        request = request.with(header::CONTENT_TYPE, media_type);
+        request.payload = Payload::Whole(Bytes::copy_from_slice(document));
     }
     match inquiry.etag {
-        Some(etag) => question.with(header::IF_NONE_MATCH, etag),
-        None => question,
+        Some(etag) => request.with(header::IF_NONE_MATCH, etag),
+        None => request,
     }
 }
 
@@ -181,10 +181,10 @@ async fn begin(
     site: &Site,
     caller: &Caller,
     retry_state: &mut RetryState,
-    question: &Question,
+    request: &Request,
     inquiry: Inquiry<'_>,
 ) -> Result<Subscription> {
-    let answer = site.ask(caller, retry_state, question).await?;
+    let answer = site.ask(caller, retry_state, request).await?;
     let field = |name| answer.field(name).map(str::to_owned);
     let media_type = field(header::CONTENT_TYPE).unwrap_or_default();
     let is_refusal = inquiry.refusal_type.is_some_and(|wanted| media_type::is(&media_type, wanted));
@@ -193,9 +193,9 @@ async fn begin(
         // 304 of a GET, 412 of a POST (RFC 9110 §13.1.2): it is the only condition that is sent.
         StatusCode::NOT_MODIFIED | StatusCode::PRECONDITION_FAILED if inquiry.etag.is_some() => Outcome::Unchanged,
         _ if is_refusal => Outcome::Refused,
-        _ => return Err(refusal::of(answer, &question.method, &site.credentials(caller)?).await),
+        _ => return Err(refusal::of(answer, &request.method, &site.credentials(caller)?).await),
     };
-    let (url, etag) = (format!("{}{}", answer.place.root(), answer.place.target), field(header::ETAG));
+    let (url, etag) = (format!("{}{}", answer.target.root(), answer.target.path_and_query), field(header::ETAG));
     Ok(Subscription { url, outcome, media_type, etag, answer, patience: inquiry.patience })
 }
 
@@ -203,18 +203,18 @@ async fn begin(
 fn error_of(failure: Failure) -> Error {
     match failure {
         Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) | Failure::Fatal(error) => error,
-        Failure::Redirect(place) => Error::new(Fault::Protocol, format!("redirected to {} halfway", place.root())),
+        Failure::Redirect(target) => Error::new(Fault::Protocol, format!("redirected to {} halfway", target.root())),
     }
 }
 
-/// The place of a URL as it is written: which characters of it are encoded is the service's affair.
-fn place_of(url: &str) -> Result<Place> {
+/// Returns the target of a URL as written: the service decides which of its characters are encoded.
+fn target_of(url: &str) -> Result<Target> {
     let invalid = |why: String| Error::new(Fault::InvalidArgument, why);
     let parsed = url.parse::<Url>().map_err(|error| invalid(error.to_string()))?;
     if parsed.scheme().family() != Family::Http {
         return Err(invalid(format!("{}:// is neither http nor https", parsed.scheme().name())));
     }
-    let root = Place { endpoint: parsed.endpoint(), target: "/".to_owned() };
+    let root = Target { endpoint: parsed.endpoint(), path_and_query: "/".to_owned() };
     root.redirected(url.as_bytes()).map_err(|_| invalid("the URL has characters that cannot be part of it".to_owned()))
 }
 
@@ -224,17 +224,17 @@ mod tests {
 
     #[test]
     fn a_url_is_asked_for_as_it_is_written() {
-        for (url, root, target) in [
+        for (url, root, path_and_query) in [
             ("https://Host/alto/directory/?a=b%20c", "https://host", "/alto/directory/?a=b%20c"),
             ("http://[::1]:8096", "http://[::1]:8096", "/"),
             ("http://host/a;b=c/d:e%2ff", "http://host", "/a;b=c/d:e%2ff"),
             ("http://host/a b", "http://host", "/a%20b"),
         ] {
-            let place = place_of(url).unwrap();
-            assert_eq!((place.root().as_str(), place.target.as_str()), (root, target));
+            let target = target_of(url).unwrap();
+            assert_eq!((target.root().as_str(), target.path_and_query.as_str()), (root, path_and_query));
         }
         for url in ["root://host//f", "host/f", "s3://b/k", "http://"] {
-            assert_eq!(place_of(url).unwrap_err().fault(), Fault::InvalidArgument, "{url}");
+            assert_eq!(target_of(url).unwrap_err().fault(), Fault::InvalidArgument, "{url}");
         }
     }
 

@@ -18,7 +18,7 @@ use towpath_proto::{
 };
 use towpath_store::{Blame, Caller, Entry, Error, Fault, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
 
-use super::{answer::Answer, describe, facts, place::Place, refusal, site::Site, stat};
+use super::{answer::Answer, describe, features, refusal, site::Site, stat, target::Target};
 use crate::words::readable;
 
 /// Bytes to read of a response before it is cut: some hundred entries.
@@ -33,10 +33,10 @@ const BATCH_ENTRIES: usize = 1000;
 /// Maximum number of requests in flight for sizes that are missing in the response.
 const QUESTIONS: usize = 8;
 
-/// The entries of the directory `path`, which is at `place`.
-pub(super) fn list(site: Arc<Site>, caller: Caller, path: StorePath, place: Place, options: ListOptions) -> Listing {
+/// The entries of the directory `path`, which is at `target`.
+pub(super) fn list(site: Arc<Site>, caller: Caller, path: StorePath, target: Target, options: ListOptions) -> Listing {
     let begin = async move {
-        let begun = Reader::begin(site, caller, &path, &place, options).await;
+        let begun = Reader::begin(site, caller, &path, &target, options).await;
         match begun.map_err(|error| error.at(&path)) {
             Ok(reader) => stream::try_unfold(reader, |mut reader| async move {
                 let batch = reader.batch().await.map_err(|error| error.at(&reader.path))?;
@@ -81,33 +81,33 @@ impl Reader {
         site: Arc<Site>,
         caller: Caller,
         path: &StorePath,
-        place: &Place,
+        target: &Target,
         options: ListOptions,
     ) -> Result<Self> {
-        if !site.facts.dav.possible() {
-            return Err(stat::no_dav(place));
+        if !site.features.dav.possible() {
+            return Err(stat::no_dav(target));
         }
-        let mut question = stat::propfind_question(&site, "1");
+        let mut request = stat::propfind_question(&site, "1");
         // The reader may be slow, for instance because it lists subdirectories.
-        question.prompt = false;
-        question.wait = site.options.patience;
-        let answer = site.ask(&caller, &mut site.retry_state(place), &question).await?;
+        request.prompt = false;
+        request.wait = site.options.patience;
+        let answer = site.ask(&caller, &mut site.retry_state(target), &request).await?;
         match answer.status {
-            StatusCode::MULTI_STATUS => site.facts.dav.learn(true),
+            StatusCode::MULTI_STATUS => site.features.dav.learn(true),
             StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED | StatusCode::OK => {
                 // It may also not be there, or be a file.
-                let metadata = stat::stat(&site, &caller, path, place).await?;
-                return Err(if metadata.is_directory() { stat::no_dav(place) } else { not_a_directory() });
+                let metadata = stat::stat(&site, &caller, path, target).await?;
+                return Err(if metadata.is_directory() { stat::no_dav(target) } else { not_a_directory() });
             }
             _ => {
                 let credentials = site.credentials(&caller)?;
-                return Err(refusal::of(answer, &question.method, &credentials).await);
+                return Err(refusal::of(answer, &request.method, &credentials).await);
             }
         }
-        let directory = decode_href(answer.place.path()).map_err(|error| unusable(&answer, &error.to_string()))?;
+        let directory = decode_href(answer.target.path()).map_err(|error| unusable(&answer, &error.to_string()))?;
         let directory = without_slash(&directory).to_vec();
         let (cutter, entries, names) = (Cutter::default(), VecDeque::new(), Names::default());
-        let query = place.target.split_once('?').map(|(_, query)| query.to_owned());
+        let query = target.path_and_query.split_once('?').map(|(_, query)| query.to_owned());
         let (is_found, ended) = (false, false);
         let path = path.clone();
         Ok(Self { path, answer, cutter, directory, options, entries, names, site, caller, query, is_found, ended })
@@ -148,7 +148,7 @@ impl Reader {
     /// Fails if what the server says of the directory itself is that it cannot be listed.
     fn check(&self, itself: &dav::Entry) -> Result<()> {
         match itself.status {
-            Some(status) => Err(stat::refused(status, &self.answer.place)),
+            Some(status) => Err(stat::refused(status, &self.answer.target)),
             None if itself.is_collection => Ok(()),
             None => Err(not_a_directory()),
         }
@@ -156,7 +156,7 @@ impl Reader {
 
     fn parse(&mut self, document: &[u8]) -> Result<()> {
         let entries = Entries::new(document).map_err(|error| unusable(&self.answer, &error.to_string()))?;
-        for entry in entries.from_xrootd(facts::is_xrootd(&self.answer.headers)) {
+        for entry in entries.from_xrootd(features::is_xrootd(&self.answer.headers)) {
             let entry = entry.map_err(|error| unusable(&self.answer, &readable(&error.to_string())))?;
             let path = without_slash(&entry.path);
             if path == self.directory {
@@ -269,7 +269,7 @@ impl Found {
     async fn complete(self, site: &Site, caller: &Caller, query: Option<&str>) -> Entry {
         let Self { mut entry, unsized_at } = self;
         if let Some(path) = unsized_at {
-            let found = stat::head(site, caller, &Place::new(&site.endpoint, &path, query)).await;
+            let found = stat::head(site, caller, &Target::new(&site.endpoint, &path, query)).await;
             entry.metadata = found.unwrap_or_else(|error| {
                 tracing::warn!(%error, %path, "the size of a file cannot be had");
                 Metadata::new(FileKind::Other, 0)
@@ -294,7 +294,7 @@ fn not_a_directory() -> Error {
 }
 
 fn unusable(answer: &Answer, why: &str) -> Error {
-    let message = format!("the answer of {} to PROPFIND cannot be used: {why}", answer.place.root());
+    let message = format!("the answer of {} to PROPFIND cannot be used: {why}", answer.target.root());
     Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
 }
 

@@ -11,12 +11,11 @@ use towpath_store::{Blame, Caller, Error, Fault, ListOptions, Metadata, Overwrit
 use super::{
     listing,
     payload::Payload,
-    place::Place,
-    put,
-    question::Question,
-    refusal,
+    put, refusal,
+    request::Request,
     stat::{self, method},
     store::HttpStore,
+    target::Target,
 };
 
 /// The longest answer to a PROPPATCH of one property.
@@ -33,16 +32,16 @@ enum Effect<'a> {
     Directory(&'a StorePath),
     /// `source` is no longer at `from`, but at `to`.
     Moved { from: &'a StorePath, to: &'a StorePath, source: &'a Metadata },
-    /// A copy of `source` is at `to`, where `target` was before.
-    Copied { to: &'a StorePath, source: &'a Metadata, target: Option<&'a Metadata> },
+    /// A copy of `source` is at `to`, where `existing` was before.
+    Copied { to: &'a StorePath, source: &'a Metadata, existing: Option<&'a Metadata> },
 }
 
 impl HttpStore {
     pub(super) async fn make_one_directory(&self, caller: &Caller, path: &StorePath) -> Result<()> {
-        let question = Question::new(&self.site, method("MKCOL"));
-        let place = self.directory_place(path);
-        let question = Question { repeatable: false, ..question };
-        match self.carry_out(caller, path, &place, question, Effect::Directory(path)).await {
+        let request = Request::new(&self.site, method("MKCOL"));
+        let target = self.directory_target(path);
+        let request = Request { repeatable: false, ..request };
+        match self.carry_out(caller, path, &target, request, Effect::Directory(path)).await {
             // Some say 404 where RFC 4918 has 409.
             Err(error) if error.fault() == Fault::NotFound => {
                 Err(self.explain_missing_parent(caller, path, error).await)
@@ -84,10 +83,10 @@ impl HttpStore {
     pub(super) async fn delete_file(&self, caller: &Caller, path: &StorePath) -> Result<()> {
         let found = self.stat_path(caller, path).await;
         // A towpath server removes with depth 0 anything but directories, including links to any target.
-        if self.site.facts.is_towpath.certain() && !path.is_root() {
-            let question = Question::new(&self.site, Method::DELETE).with(HeaderName::from_static("depth"), "0");
-            let question = Question { repeatable: false, ..question };
-            let removed = self.carry_out(caller, path, &self.place(path), question, Effect::Gone(path)).await;
+        if self.site.features.is_towpath.certain() && !path.is_root() {
+            let request = Request::new(&self.site, Method::DELETE).with(HeaderName::from_static("depth"), "0");
+            let request = Request { repeatable: false, ..request };
+            let removed = self.carry_out(caller, path, &self.target(path), request, Effect::Gone(path)).await;
             return removed.map_err(|error| match found {
                 Ok(found) if found.is_directory() => Error::new(Fault::IsDirectory, "it is a directory").at(path),
                 _ => error,
@@ -97,11 +96,11 @@ impl HttpStore {
             Ok(metadata) if metadata.is_directory() => {
                 Err(Error::new(Fault::IsDirectory, "it is a directory").at(path))
             }
-            Ok(_) => self.delete(caller, path, &self.place(path)).await,
+            Ok(_) => self.delete(caller, path, &self.target(path)).await,
             // For a dangling link a server may respond that the file does not exist, and still remove it.
             Err(error) if error.fault() == Fault::NotFound => {
-                let question = self.deletion();
-                self.carry_out(caller, path, &self.place(path), question, Effect::Invisible).await
+                let request = self.deletion();
+                self.carry_out(caller, path, &self.target(path), request, Effect::Invisible).await
             }
             Err(error) => Err(error),
         }
@@ -115,8 +114,8 @@ impl HttpStore {
             return Err(Error::new(Fault::NotDirectory, "it is not a directory").at(path));
         }
         // XRootD's own server removes empty directories only, and says of a link that it is none.
-        if self.site.facts.is_xrootd.certain() {
-            return self.delete(caller, path, &self.directory_place(path)).await.map_err(|error| {
+        if self.site.features.is_xrootd.certain() {
+            return self.delete(caller, path, &self.directory_target(path)).await.map_err(|error| {
                 match error.message().contains("not empty") {
                     true => Error::new(Fault::NotEmpty, error.message()).at(path),
                     false => error,
@@ -126,7 +125,7 @@ impl HttpStore {
         if !self.is_empty(caller, path).await? {
             return Err(Error::new(Fault::NotEmpty, "the directory still has entries").at(path));
         }
-        self.delete(caller, path, &self.directory_place(path)).await
+        self.delete(caller, path, &self.directory_target(path)).await
     }
 
     /// Removes a directory with all in it; what becomes of links in it the server decides.
@@ -137,27 +136,27 @@ impl HttpStore {
         if !self.stat_path(caller, path).await?.is_directory() {
             return Err(Error::new(Fault::NotDirectory, "it is not a directory").at(path));
         }
-        let place = self.place(path);
+        let target = self.target(path);
         // Without listings the contents of the directory are unknown: nginx 1.22 even empties the targets of links.
-        if !self.site.facts.dav.certain() {
-            return Err(stat::no_dav(&place).at(path));
+        if !self.site.features.dav.certain() {
+            return Err(stat::no_dav(&target).at(path));
         }
-        self.delete(caller, path, &place).await
+        self.delete(caller, path, &target).await
     }
 
-    pub(super) async fn delete(&self, caller: &Caller, path: &StorePath, place: &Place) -> Result<()> {
-        self.carry_out(caller, path, place, self.deletion(), Effect::Gone(path)).await
+    pub(super) async fn delete(&self, caller: &Caller, path: &StorePath, target: &Target) -> Result<()> {
+        self.carry_out(caller, path, target, self.deletion(), Effect::Gone(path)).await
     }
 
-    fn deletion(&self) -> Question {
-        let question = Question::new(&self.site, Method::DELETE);
+    fn deletion(&self) -> Request {
+        let request = Request::new(&self.site, Method::DELETE);
         // A whole tree takes a server a while.
-        Question { repeatable: false, wait: self.site.options.patience, ..question }
+        Request { repeatable: false, wait: self.site.options.patience, ..request }
     }
 
     async fn is_empty(&self, caller: &Caller, path: &StorePath) -> Result<bool> {
-        let (site, place) = (self.site.clone(), self.place(path));
-        let mut entries = listing::list(site, caller.clone(), path.clone(), place, ListOptions::default());
+        let (site, target) = (self.site.clone(), self.target(path));
+        let mut entries = listing::list(site, caller.clone(), path.clone(), target, ListOptions::default());
         entries.next().await.transpose().map(|batch| batch.is_none())
     }
 
@@ -176,26 +175,26 @@ impl HttpStore {
         if from.is_root() || (to != from && to.is_within(from) && source.is_directory()) {
             return Err(Error::new(Fault::InvalidArgument, "a directory cannot move into itself").at(from));
         }
-        let target = self.find(caller, to).await?;
-        if let Some(target) = &target {
-            self.may_replace(caller, &source, (to, target), overwrite).await?;
+        let existing = self.find(caller, to).await?;
+        if let Some(existing) = &existing {
+            self.may_replace(caller, &source, (to, existing), overwrite).await?;
         }
-        let (place, destination) = match source.is_directory() {
-            true => (self.directory_place(from), self.directory_place(to)),
-            false => (self.place(from), self.place(to)),
+        let (target, destination) = match source.is_directory() {
+            true => (self.directory_target(from), self.directory_target(to)),
+            false => (self.target(from), self.target(to)),
         };
         let flag = if overwrite == Overwrite::Replace { "T" } else { "F" };
-        let mut question = Question::new(&self.site, method(name))
+        let mut request = Request::new(&self.site, method(name))
             .with(HeaderName::from_static("destination"), destination.without_query())
             .with(HeaderName::from_static("overwrite"), flag);
-        question.repeatable = false;
+        request.repeatable = false;
         // A server may do either by copying the bytes.
-        question.wait = self.site.options.patience;
+        request.wait = self.site.options.patience;
         let effect = match name {
-            "COPY" => Effect::Copied { to, source: &source, target: target.as_ref() },
+            "COPY" => Effect::Copied { to, source: &source, existing: existing.as_ref() },
             _ => Effect::Moved { from, to, source: &source },
         };
-        match self.carry_out(caller, from, &place, question, effect).await {
+        match self.carry_out(caller, from, &target, request, effect).await {
             Err(error) if error.fault() == Fault::NotFound => Err(self.explain_missing_parent(caller, to, error).await),
             outcome => outcome,
         }
@@ -205,10 +204,10 @@ impl HttpStore {
         &self,
         caller: &Caller,
         source: &Metadata,
-        (to, target): (&StorePath, &Metadata),
+        (to, existing): (&StorePath, &Metadata),
         overwrite: Overwrite,
     ) -> Result<()> {
-        let (fault, message) = match (source.is_directory(), target.is_directory()) {
+        let (fault, message) = match (source.is_directory(), existing.is_directory()) {
             _ if overwrite == Overwrite::Refuse => (Fault::AlreadyExists, "it exists already"),
             (false, true) => (Fault::IsDirectory, "it is a directory"),
             (true, false) => (Fault::NotDirectory, "it is not a directory"),
@@ -224,15 +223,15 @@ impl HttpStore {
             "<?xml version=\"1.0\"?><D:propertyupdate xmlns:D=\"DAV:\"><D:set><D:prop><D:lastmodified>{}</D:lastmodified></D:prop></D:set></D:propertyupdate>",
             put::modified(mtime_ns)
         );
-        let mut question =
-            Question::new(&self.site, method("PROPPATCH")).with(header::CONTENT_TYPE, "application/xml; charset=utf-8");
-        question.payload = Payload::Whole(body.into());
-        let mut retry_state = self.site.retry_state(&self.place(path));
-        let answer = self.site.ask(caller, &mut retry_state, &question).await.map_err(|error| error.at(path))?;
+        let mut request =
+            Request::new(&self.site, method("PROPPATCH")).with(header::CONTENT_TYPE, "application/xml; charset=utf-8");
+        request.payload = Payload::Whole(body.into());
+        let mut retry_state = self.site.retry_state(&self.target(path));
+        let answer = self.site.ask(caller, &mut retry_state, &request).await.map_err(|error| error.at(path))?;
         if answer.status != StatusCode::MULTI_STATUS {
-            return Err(refusal::of(answer, &question.method, &self.site.credentials(caller)?).await.at(path));
+            return Err(refusal::of(answer, &request.method, &self.site.credentials(caller)?).await.at(path));
         }
-        let root = answer.place.root();
+        let root = answer.target.root();
         let body = answer.beginning(OUTCOME_BYTES).await;
         if Element::parse(&body, Limits::REQUEST).is_ok_and(|multistatus| is_changed(&multistatus)) {
             return Ok(());
@@ -247,34 +246,34 @@ impl HttpStore {
         &self,
         caller: &Caller,
         path: &StorePath,
-        place: &Place,
-        question: Question,
+        target: &Target,
+        request: Request,
         effect: Effect<'_>,
     ) -> Result<()> {
         let answer = self
             .site
-            .ask(caller, &mut self.site.retry_state(place), &question)
+            .ask(caller, &mut self.site.retry_state(target), &request)
             .await
             .map_err(|error| error.at(path))?;
         let error = match answer.status {
             StatusCode::MULTI_STATUS => {
-                let message = format!("{} completed only part of the request (207)", answer.place.root());
+                let message = format!("{} completed only part of the request (207)", answer.target.root());
                 Error::new(Fault::Io, message).blamed_on(Blame::Storage)
             }
             StatusCode::ACCEPTED => {
-                let root = answer.place.root();
+                let root = answer.target.root();
                 answer.discard().await;
                 match self.has_happened(caller, effect).await {
                     Ok(true) => return Ok(()),
-                    Ok(false) => refusal::not_done(&root, &question.method, None),
-                    Err(error) => refusal::not_done(&root, &question.method, Some(error.message())),
+                    Ok(false) => refusal::not_done(&root, &request.method, None),
+                    Err(error) => refusal::not_done(&root, &request.method, Some(error.message())),
                 }
             }
             status if status.is_success() => {
                 answer.discard().await;
                 return Ok(());
             }
-            _ => refusal::of(answer, &question.method, &self.site.credentials(caller)?).await,
+            _ => refusal::of(answer, &request.method, &self.site.credentials(caller)?).await,
         };
         Err(error.at(path))
     }
@@ -290,8 +289,8 @@ impl HttpStore {
                 self.find(caller, from).await?.is_none()
                     && self.find(caller, to).await?.is_some_and(|found| is_like(&found, source))
             }
-            Effect::Copied { to, source, target } => {
-                let is_new = |found: &Metadata| target.is_none_or(|target| target.version != found.version);
+            Effect::Copied { to, source, existing } => {
+                let is_new = |found: &Metadata| existing.is_none_or(|existing| existing.version != found.version);
                 self.find(caller, to).await?.is_some_and(|found| is_like(&found, source) && is_new(&found))
             }
         })
@@ -319,17 +318,17 @@ impl HttpStore {
 
     /// The metadata of a path.
     pub(super) async fn stat_path(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {
-        stat::stat(&self.site, caller, path, &self.place(path)).await
+        stat::stat(&self.site, caller, path, &self.target(path)).await
     }
 
     /// Where a directory is. With a slash at its end, which some servers insist on (nginx) and others do not mind.
-    fn directory_place(&self, path: &StorePath) -> Place {
-        let mut place = self.place(path);
-        let end = place.path().len();
-        if !place.path().ends_with('/') {
-            place.target.insert(end, '/');
+    fn directory_target(&self, path: &StorePath) -> Target {
+        let mut target = self.target(path);
+        let end = target.path().len();
+        if !target.path().ends_with('/') {
+            target.path_and_query.insert(end, '/');
         }
-        place
+        target
     }
 }
 

@@ -23,7 +23,7 @@ use towpath_proto::{
 };
 use towpath_store::{Blame, Error, Expectation, Fault, FileKind, MAX_PRESENT_EXTENTS, Metadata, Result, WriteHandle};
 
-use super::{answer::Answer, payload::Payload, put::Put, question::Question, stat::error_of};
+use super::{answer::Answer, payload::Payload, put::Put, request::Request, stat::error_of};
 
 /// Files from this size on go in parts, if it is known how large they will be: below, a PUT has one round trip less. Those with a key always do.
 const MIN_BYTES: u64 = 64 << 20;
@@ -63,22 +63,22 @@ impl Parts {
     /// # Errors
     /// Why the file cannot be made, `Overloaded` if an upload with the same key is under way.
     pub(super) async fn begin(put: &Put, size: u64) -> Result<Option<Self>> {
-        let facts = &put.store.site.facts;
+        let features = &put.store.site.features;
         let resume = put.options.resume;
         // What a dropped one left is known to the server then.
         drop(put.store.site.farewells.write().await);
-        let mut question = step(put, "begin", &format!("bytes */{size}"));
+        let mut request = step(put, "begin", &format!("bytes */{size}"));
         if let Some(key) = resume {
-            question = question.with(RESUME, key.to_string());
-            question.wait += Duration::from_secs(size / PROVEN_BYTES_PER_S);
+            request = request.with(RESUME, key.to_string());
+            request.wait += Duration::from_secs(size / PROVEN_BYTES_PER_S);
         }
         // Begun twice, the second one would find the first one under way.
-        question.repeatable = resume.is_none() && question.repeatable;
-        let answer = put.insist(&question, IN_USE_WAIT).await?;
+        request.repeatable = resume.is_none() && request.repeatable;
+        let answer = put.insist(&request, IN_USE_WAIT).await?;
         let Some(id) = answer.field(UPLOAD).filter(|_| answer.status == StatusCode::OK).map(str::to_owned) else {
             // The status 308 rejects a part of another upload.
             if answer.status.is_success() || answer.status == StatusCode::PERMANENT_REDIRECT {
-                facts.takes_parts.learn(false);
+                features.takes_parts.learn(false);
                 answer.discard().await;
                 return Ok(None);
             }
@@ -86,9 +86,9 @@ impl Parts {
         };
         let is_resumable = resume.is_some() && answer.field(RESUME).is_some();
         if resume.is_some() {
-            facts.resumes.learn(is_resumable);
+            features.resumes.learn(is_resumable);
         }
-        let root = answer.place.root();
+        let root = answer.target.root();
         let text = answer.whole(PRESENT_BYTES).await.map_err(error_of)?;
         let garbled = || {
             Error::new(Fault::Protocol, format!("{root}: what it says is present cannot be")).blamed_on(Blame::Storage)
@@ -114,10 +114,10 @@ impl Parts {
     /// Sends one part.
     async fn part(&self, offset: u64, data: Bytes) -> Result<()> {
         let Some(last) = (offset + data.len() as u64).checked_sub(1) else { return Ok(()) };
-        let mut question = step(&self.put, &self.id, &format!("bytes {offset}-{last}/{}", self.size));
-        question.payload = Payload::Whole(data.clone());
+        let mut request = step(&self.put, &self.id, &format!("bytes {offset}-{last}/{}", self.size));
+        request.payload = Payload::Whole(data.clone());
         let sums = Extent::of(Algorithms::DEFAULT, offset, &data);
-        let answer = self.put.insist(&question, Duration::MAX).await?;
+        let answer = self.put.insist(&request, Duration::MAX).await?;
         if answer.status != StatusCode::ACCEPTED {
             return Err(self.lost(self.put.refused(answer).await));
         }
@@ -137,37 +137,36 @@ impl Parts {
     }
 
     async fn end(&self, expected: &Expectation, digests: &Digests) -> Result<Metadata> {
-        let mut question = step(&self.put, &self.id, &format!("bytes */{}", self.size));
+        let mut request = step(&self.put, &self.id, &format!("bytes */{}", self.size));
         for (name, value) in [("digest", write_digest(digests)), ("repr-digest", write_repr_digest(digests))] {
             if let Some(value) = value {
-                question = question.with(HeaderName::from_static(name), value);
+                request = request.with(HeaderName::from_static(name), value);
             }
         }
         if let Some(mtime_ns) = expected.mtime_ns {
-            question = question.with(HeaderName::from_static("x-oc-mtime"), super::put::modified(mtime_ns));
+            request = request.with(HeaderName::from_static("x-oc-mtime"), super::put::modified(mtime_ns));
         }
-        question.repeatable = false;
-        let answer = self.put.insist(&question, Duration::MAX).await?;
+        request.repeatable = false;
+        let answer = self.put.insist(&request, Duration::MAX).await?;
         let told = self.put.accepted(answer, self.size).await.map_err(|error| self.lost(error))?;
         self.put.verify(told, self.size, digests, expected).await
     }
 }
 
 /// One step of an upload.
-fn step(put: &Put, what: &str, range: &str) -> Question {
-    let question = any_step(put, what, range);
+fn step(put: &Put, what: &str, range: &str) -> Request {
+    let request = any_step(put, what, range);
     match put.only_new() {
-        true => question.with(header::IF_NONE_MATCH, "*"),
-        false => question,
+        true => request.with(header::IF_NONE_MATCH, "*"),
+        false => request,
     }
 }
 
 /// The same, whatever bears the name of the file by now.
-fn any_step(put: &Put, what: &str, range: &str) -> Question {
-    let mut question =
-        Question::new(&put.store.site, Method::PUT).with(UPLOAD, what).with(header::CONTENT_RANGE, range);
-    question.wait = put.store.site.options.patience;
-    question
+fn any_step(put: &Put, what: &str, range: &str) -> Request {
+    let mut request = Request::new(&put.store.site, Method::PUT).with(UPLOAD, what).with(header::CONTENT_RANGE, range);
+    request.wait = put.store.site.options.patience;
+    request
 }
 
 /// What the server says is present; none if that cannot be.
@@ -189,15 +188,15 @@ fn extents(text: &[u8], size: u64) -> Option<Vec<Extent>> {
 
 impl Put {
     /// Asks, and waits for at most `patience` where the server wishes; makes the parents if that is wished, and they are missing.
-    async fn insist(&self, question: &Question, patience: Duration) -> Result<Answer> {
+    async fn insist(&self, request: &Request, patience: Duration) -> Result<Answer> {
         let site = &self.store.site;
-        let mut retry_state = site.retry_state(&self.store.place(&self.path)).for_at_most(patience);
-        let answer = site.ask(&self.caller, &mut retry_state, question).await?;
+        let mut retry_state = site.retry_state(&self.store.target(&self.path)).for_at_most(patience);
+        let answer = site.ask(&self.caller, &mut retry_state, request).await?;
         match answer.status {
             StatusCode::CONFLICT | StatusCode::NOT_FOUND if self.options.parents => {
                 answer.discard().await;
                 self.make_parents().await?;
-                self.ask(question).await
+                self.ask(request).await
             }
             _ => Ok(answer),
         }
@@ -208,8 +207,8 @@ impl Put {
     /// # Errors
     /// `InvalidArgument` for a key without a size.
     pub(super) fn size_in_parts(&self) -> Result<Option<u64>> {
-        let (facts, options) = (&self.store.site.facts, &self.options);
-        if !facts.is_towpath.certain() || !facts.takes_parts.possible() {
+        let (features, options) = (&self.store.site.features, &self.options);
+        if !features.is_towpath.certain() || !features.takes_parts.possible() {
             return Ok(None);
         }
         match options.size_hint {
@@ -218,15 +217,15 @@ impl Put {
                 Err(Error::new(Fault::InvalidArgument, message).at(&self.path))
             }
             size => Ok(size.filter(|size| {
-                *size >= MIN_BYTES || (*size > 0 && options.resume.is_some() && facts.resumes.possible())
+                *size >= MIN_BYTES || (*size > 0 && options.resume.is_some() && features.resumes.possible())
             })),
         }
     }
 
     /// Ends the upload that the server calls `id`: `how` is `keep` or `abandon`.
     async fn leave(&self, how: &str, size: u64, id: &str) -> Result<()> {
-        let question = any_step(self, &format!("{how} {id}"), &format!("bytes */{size}"));
-        self.ask(&question).await?.discard().await;
+        let request = any_step(self, &format!("{how} {id}"), &format!("bytes */{size}"));
+        self.ask(&request).await?.discard().await;
         Ok(())
     }
 }

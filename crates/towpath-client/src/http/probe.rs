@@ -25,14 +25,14 @@ use super::{
     answer::Answer,
     body_channel::BodyChannel,
     payload::Payload,
-    place::Place,
     pool::Connection,
-    question::Question,
     refusal,
+    request::Request,
     retry_state::Failure,
     site::{Site, Sites},
+    target::Target,
 };
-use crate::{MAX_LANES, dial::Tap};
+use crate::{MAX_CONNECTIONS, dial::Tap};
 
 /// Bytes that are offered to a connection at once.
 const PIECE_BYTES: usize = 256 << 10;
@@ -45,7 +45,7 @@ const GRACE: Duration = Duration::from_secs(2);
 pub struct Probe {
     /// Whereto the bytes go.
     pub direction: Direction,
-    /// Connections side by side, 1 to [`MAX_LANES`].
+    /// Connections side by side, 1 to [`MAX_CONNECTIONS`].
     pub connections: usize,
     /// For how long, at most [`MAX_PROBE`].
     pub duration: Duration,
@@ -99,7 +99,7 @@ impl Sites {
     /// As [`crate::Client::probe`].
     pub(crate) async fn probe(&self, url: &Url, probe: &Probe) -> Result<Probed> {
         let probe = &Probe {
-            connections: probe.connections.clamp(1, MAX_LANES),
+            connections: probe.connections.clamp(1, MAX_CONNECTIONS),
             duration: probe.duration.min(MAX_PROBE),
             interval: probe.interval.clamp(SAMPLING[0], SAMPLING[1]),
             ..*probe
@@ -108,7 +108,7 @@ impl Sites {
         let site = self.at(&endpoint);
         let path = StorePath::parse(&[PROBE_PREFIX.as_bytes(), url.path()].concat())
             .map_err(|error| Error::new(Fault::InvalidArgument, format!("{endpoint}: {error}")))?;
-        let place = Place::new(&endpoint, &path, url.query());
+        let target = Target::new(&endpoint, &path, url.query());
         let dialed = clock::now();
         let dialing = (0..probe.connections).map(|_| site.pools.dial(&endpoint));
         let connections = try_join_all(dialing).await.map_err(error_of)?;
@@ -119,7 +119,7 @@ impl Sites {
         let looking = AbortOnDropHandle::new(looking);
         let lines = connections.into_iter().enumerate().map(|(index, connection)| Line {
             site: &site,
-            place: &place,
+            target: &target,
             probe,
             began,
             index,
@@ -152,7 +152,7 @@ async fn look(taps: Vec<Weak<Tap>>, began: Instant, every: Duration, traces: Arc
 /// One connection of a probe.
 struct Line<'a> {
     site: &'a Site,
-    place: &'a Place,
+    target: &'a Target,
     probe: &'a Probe,
     began: Instant,
     index: usize,
@@ -168,17 +168,17 @@ impl Line<'_> {
             Direction::Up => (Method::POST, Payload::Stream(Arc::clone(&body_channel))),
         };
         let ask = Ask { direction, duration, interval };
-        let question = Question { payload, ..Question::new(self.site, method.clone()) };
-        let question = question.with(http::HeaderName::from_static(PROBE_FIELD), ask.to_string());
+        let request = Request { payload, ..Request::new(self.site, method.clone()) };
+        let request = request.with(http::HeaderName::from_static(PROBE_FIELD), ask.to_string());
         let credentials = self.site.credentials(&Caller::local())?;
-        let mut request = self.site.request(self.place, &question, &credentials)?;
+        let mut message = self.site.message(self.target, &request, &credentials)?;
         let sent = match direction {
             Direction::Down => {
-                timeout(self.site.options.connect_timeout, self.connection.sender.send_request(request)).await.ok()
+                timeout(self.site.options.connect_timeout, self.connection.sender.send_request(message)).await.ok()
             }
             Direction::Up => {
-                self.site.hear_continue(&mut request, &body_channel);
-                let sending = self.connection.sender.send_request(request);
+                self.site.hear_continue(&mut message, &body_channel);
+                let sending = self.connection.sender.send_request(message);
                 // A server that does not say 'continue' is none of ours, and gets nothing.
                 tokio::select! {
                     sent = timeout(duration + GRACE, sending) => sent.ok(),
@@ -195,8 +195,8 @@ impl Line<'_> {
         };
         let arrived = clock::now() - self.began;
         let round_trip = self.connection.look().map(|seen| seen.info.min_rtt).unwrap_or_default();
-        let Self { place, began, index, connection, site, .. } = self;
-        let answer = Answer::new(response, place.clone(), (connection, None), None, &site.options);
+        let Self { target, began, index, connection, site, .. } = self;
+        let answer = Answer::new(response, target.clone(), (connection, None), None, &site.options);
         let server = answer.field(header::SERVER).unwrap_or_default().to_owned();
         if answer.status != StatusCode::OK || answer.field(header::CONTENT_TYPE) != Some(PROBE_TYPE) {
             return Err(match answer.status {
@@ -206,7 +206,7 @@ impl Line<'_> {
                 | StatusCode::TOO_MANY_REQUESTS
                 | StatusCode::SERVICE_UNAVAILABLE
                 | StatusCode::UPGRADE_REQUIRED => refusal::of(answer, &method, &credentials).await,
-                status => foreign(place, &server, status),
+                status => foreign(target, &server, status),
             });
         }
         let most = most_samples(duration, interval);
@@ -223,7 +223,7 @@ impl Line<'_> {
     }
 
     fn lost(&self, why: &str) -> Error {
-        let message = format!("{} does not answer a probe, which only towpath servers do: {why}", self.place.root());
+        let message = format!("{} does not answer a probe, which only towpath servers do: {why}", self.target.root());
         Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
     }
 }
@@ -264,17 +264,17 @@ async fn samples(mut answer: Answer, until: Instant, most: usize) -> Result<Vec<
             Ok(()) if samples.len() > most => format!("a probe was answered with more than {most} samples"),
             Ok(()) => continue,
         };
-        let message = format!("{}: {wrong}", answer.place.root());
+        let message = format!("{}: {wrong}", answer.target.root());
         return Err(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage));
     }
     Ok(samples)
 }
 
-fn foreign(place: &Place, server: &str, status: StatusCode) -> Error {
+fn foreign(target: &Target, server: &str, status: StatusCode) -> Error {
     let who = if server.is_empty() { String::new() } else { format!(" ({server})") };
     let message = format!(
         "{}{who} answered {}: it is no towpath server, or one that does not know probes",
-        place.root(),
+        target.root(),
         status.as_u16()
     );
     Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)
@@ -283,6 +283,6 @@ fn foreign(place: &Place, server: &str, status: StatusCode) -> Error {
 fn error_of(failure: Failure) -> Error {
     match failure {
         Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) | Failure::Fatal(error) => error,
-        Failure::Redirect(place) => foreign(&place, "", StatusCode::FOUND),
+        Failure::Redirect(target) => foreign(&target, "", StatusCode::FOUND),
     }
 }

@@ -14,7 +14,7 @@ use towpath_store::{
 };
 
 use super::{
-    answer::Answer, body_channel::BodyChannel, describe, payload::Payload, question::Question, refusal, stat,
+    answer::Answer, body_channel::BodyChannel, describe, payload::Payload, refusal, request::Request, stat,
     store::HttpStore,
 };
 use crate::dial::timed_out;
@@ -57,8 +57,8 @@ impl Put {
     /// Sends a whole file. Sent again after a lost connection, unless the file might then stand in its own way.
     pub(super) async fn at_once(&self, content: Bytes, digests: &Digests, mtime_ns: Option<i64>) -> Result<Metadata> {
         let size = content.len() as u64;
-        let question = self.question(Payload::Whole(content), digests, mtime_ns);
-        let answer = self.ask(&question).await?;
+        let request = self.request(Payload::Whole(content), digests, mtime_ns);
+        let answer = self.ask(&request).await?;
         let answer = match answer.status {
             // The parents are made only when they are missed: mostly they are there. nginx says 500 then.
             StatusCode::CONFLICT | StatusCode::NOT_FOUND | StatusCode::INTERNAL_SERVER_ERROR
@@ -66,7 +66,7 @@ impl Put {
             {
                 answer.discard().await;
                 self.make_parents().await?;
-                self.ask(&question).await?
+                self.ask(&request).await?
             }
             _ => answer,
         };
@@ -78,44 +78,44 @@ impl Put {
         if self.options.parents {
             self.make_parents().await?;
         }
-        let mut question =
-            self.question(Payload::Stream(Arc::clone(body_channel)), &Digests::new(), self.options.mtime_ns);
-        question.prompt = false;
-        let answer = self.ask(&question).await?;
+        let mut request =
+            self.request(Payload::Stream(Arc::clone(body_channel)), &Digests::new(), self.options.mtime_ns);
+        request.prompt = false;
+        let answer = self.ask(&request).await?;
         self.accepted(answer, body_channel.taken_bytes()).await
     }
 
-    pub(super) async fn ask(&self, question: &Question) -> Result<Answer> {
+    pub(super) async fn ask(&self, request: &Request) -> Result<Answer> {
         let site = &self.store.site;
-        site.ask(&self.caller, &mut site.retry_state(&self.store.place(&self.path)), question).await
+        site.ask(&self.caller, &mut site.retry_state(&self.store.target(&self.path)), request).await
     }
 
-    fn question(&self, payload: Payload, digests: &Digests, mtime_ns: Option<i64>) -> Question {
+    fn request(&self, payload: Payload, digests: &Digests, mtime_ns: Option<i64>) -> Request {
         let site = &self.store.site;
-        let mut question = Question::new(site, Method::PUT).with(header::CONTENT_TYPE, "application/octet-stream");
+        let mut request = Request::new(site, Method::PUT).with(header::CONTENT_TYPE, "application/octet-stream");
         if let Payload::Whole(content) = &payload {
             // Required even for an empty file: hyper omits it, and then nginx fails.
-            question = question.with(header::CONTENT_LENGTH, content.len().to_string());
+            request = request.with(header::CONTENT_LENGTH, content.len().to_string());
         }
         if let Some(mtime_ns) = mtime_ns {
-            question = question.with(HeaderName::from_static("x-oc-mtime"), modified(mtime_ns));
+            request = request.with(HeaderName::from_static("x-oc-mtime"), modified(mtime_ns));
         }
         if let Some(value) = write_digest(digests) {
-            question = question.with(HeaderName::from_static("digest"), value);
+            request = request.with(HeaderName::from_static("digest"), value);
         }
         if let Some(value) = write_repr_digest(digests) {
-            question = question.with(HeaderName::from_static("repr-digest"), value);
+            request = request.with(HeaderName::from_static("repr-digest"), value);
         }
-        if site.facts.want_digest.possible() && !site.facts.is_xrootd.certain() {
-            question = stat::wanting(question, &stat::WANTED);
+        if site.features.want_digest.possible() && !site.features.is_xrootd.certain() {
+            request = stat::wanting(request, &stat::WANTED);
         }
         if self.only_new() {
-            question = question.with(header::IF_NONE_MATCH, "*");
-            question.repeatable = false;
+            request = request.with(header::IF_NONE_MATCH, "*");
+            request.repeatable = false;
         }
-        question.wait = site.options.patience;
-        question.payload = payload;
-        question
+        request.wait = site.options.patience;
+        request.payload = payload;
+        request
     }
 
     /// Returns the metadata of the new file in the response.
@@ -138,7 +138,7 @@ impl Put {
     /// Returns the metadata of a new file after a response 202, if it exists already. If it does not, nothing may be
     /// removed: the name may still have the file to be replaced.
     async fn promised(&self, answer: Answer, size: u64) -> Result<Metadata> {
-        let root = answer.place.root();
+        let root = answer.target.root();
         answer.discard().await;
         let found = match self.look().await {
             Ok(found) => found,
@@ -212,10 +212,10 @@ impl Put {
     /// Removes the new file. Waits for the response no longer than for that of an ordinary request: the error of the
     /// upload is reported only afterwards.
     pub(super) async fn remove(&self) -> bool {
-        let place = self.store.place(&self.path);
-        let removal = self.store.delete(&self.caller, &self.path, &place);
+        let target = self.store.target(&self.path);
+        let removal = self.store.delete(&self.caller, &self.path, &target);
         let removed = timeout(self.store.site.options.stall, removal).await;
-        let removed = removed.unwrap_or_else(|_| Err(timed_out(place.root(), "the removal")));
+        let removed = removed.unwrap_or_else(|_| Err(timed_out(target.root(), "the removal")));
         if let Err(error) = &removed {
             tracing::warn!(%error, path = %self.path, "what is left of a failed upload could not be removed");
         }
@@ -252,11 +252,11 @@ impl Put {
 
     /// What the server has now.
     async fn look(&self) -> Result<Metadata> {
-        let (site, place) = (&self.store.site, self.store.place(&self.path));
-        match site.facts.is_xrootd.certain() {
+        let (site, target) = (&self.store.site, self.store.target(&self.path));
+        match site.features.is_xrootd.certain() {
             // Its HEAD has no time.
-            true => stat::stat(site, &self.caller, &self.path, &place).await,
-            false => stat::head(site, &self.caller, &place).await,
+            true => stat::stat(site, &self.caller, &self.path, &target).await,
+            false => stat::head(site, &self.caller, &target).await,
         }
     }
 
@@ -264,7 +264,7 @@ impl Put {
     /// Adds it to `found_right`.
     async fn ask_promised(&self, expected: &Expectation, found_right: &mut Digests) -> Result<()> {
         let is_compared = !matches!(expected.digests.compare(found_right), Agreement::Incomparable);
-        if is_compared || !self.store.site.facts.is_xrootd.certain() {
+        if is_compared || !self.store.site.features.is_xrootd.certain() {
             return Ok(());
         }
         for promised in expected.digests.iter() {
@@ -302,12 +302,12 @@ impl Put {
     /// Removes the visible part of an upload that was interrupted after `sent_bytes`, only if the file did not exist
     /// before and is not longer than the sent data: then it is ours.
     pub(super) async fn clean_up(&self, sent_bytes: u64) {
-        let facts = &self.store.site.facts;
-        if matches!(self.before, Before::Unknown) || facts.is_towpath.certain() {
+        let features = &self.store.site.features;
+        if matches!(self.before, Before::Unknown) || features.is_towpath.certain() {
             return;
         }
         // XRootD may open the file after we have left; other servers seen here show nothing before it is whole.
-        let looks = if facts.is_xrootd.certain() { LOOKS.as_slice() } else { LOOKS.split_at(1).0 };
+        let looks = if features.is_xrootd.certain() { LOOKS.as_slice() } else { LOOKS.split_at(1).0 };
         for pause in looks {
             tokio::time::sleep(*pause).await;
             if self.remove_torso(sent_bytes).await {

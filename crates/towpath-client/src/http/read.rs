@@ -28,12 +28,13 @@ use towpath_store::{
 use super::{
     answer::Answer,
     describe::{self, Condition, Version},
-    place::Place,
-    question::Question,
     refusal,
+    request::Request,
     retry_state::{Failure, RetryState},
     site::Site,
-    stat, vector,
+    stat,
+    target::Target,
+    vector,
 };
 
 /// How far into a file a read may begin at a server that sends files only whole: so much is received in vain.
@@ -52,7 +53,7 @@ pub(super) struct RemoteFile {
     pub(super) site: Arc<Site>,
     pub(super) caller: Caller,
     path: StorePath,
-    place: Place,
+    target: Target,
     /// If set, any other version fails.
     wanted: Option<VersionTag>,
     /// Locked by the call that sends the first request.
@@ -64,7 +65,7 @@ pub(super) struct RemoteFile {
     /// Metadata requested after the first response, because that was incomplete.
     completed: OnceLock<Metadata>,
     /// Where the site redirected to.
-    moved: Mutex<Option<Place>>,
+    moved: Mutex<Option<Target>>,
 }
 
 /// The metadata in the first response.
@@ -75,19 +76,19 @@ pub(super) struct Pinned {
 }
 
 impl RemoteFile {
-    /// Creates a handle of the file at `path`, whose URL is `place`, without a request.
+    /// Creates a handle of the file at `path`, whose URL is `target`, without a request.
     pub(super) fn new(
         site: Arc<Site>,
         caller: Caller,
         path: StorePath,
-        place: Place,
+        target: Target,
         wanted: Option<VersionTag>,
     ) -> Self {
         Self {
             site,
             caller,
             path,
-            place,
+            target,
             wanted,
             first: tokio::sync::Mutex::default(),
             pinned: OnceLock::new(),
@@ -110,14 +111,14 @@ impl RemoteFile {
     }
 
     async fn pin_by_stat(&self) -> Result<&Pinned> {
-        let mut metadata = stat::stat(&self.site, &self.caller, &self.path, &self.place).await?;
+        let mut metadata = stat::stat(&self.site, &self.caller, &self.path, &self.target).await?;
         match metadata.kind {
             FileKind::File => {}
             FileKind::Directory => return Err(is_directory()),
             FileKind::Other => return Err(Error::new(Fault::NotRegular, "it is not a regular file")),
         }
         if metadata.size == 0 {
-            metadata = stat::unless_empty(metadata, &self.site, &self.caller, &self.place).await?;
+            metadata = stat::unless_empty(metadata, &self.site, &self.caller, &self.target).await?;
         }
         let version = Version::of_metadata(&metadata);
         self.settle(metadata, version)
@@ -151,7 +152,7 @@ impl RemoteFile {
         }
         self.settle(metadata, version.clone())?;
         self.answered.get_or_init(|| version);
-        self.answered_by(&answer.place);
+        self.answered_by(&answer.target);
         Ok(())
     }
 
@@ -161,34 +162,34 @@ impl RemoteFile {
     }
 
     /// A GET of `ranges`, or of the whole file, on condition that the file is the version that is pinned.
-    pub(super) fn question(&self, ranges: Option<&RangeRequest>) -> Question {
-        let question = self.unconditional(ranges);
+    pub(super) fn request(&self, ranges: Option<&RangeRequest>) -> Request {
+        let request = self.unconditional(ranges);
         let version = match (self.answered.get(), self.pinned.get()) {
             (Some(Some(answered)), _) => Some(answered.clone()),
             (_, Some(pinned)) => pinned.version.clone(),
             (_, None) => self.wanted.as_ref().map(Version::of_tag),
         };
         match version.and_then(|version| version.condition) {
-            Some(Condition::Match(tag)) => question.with(header::IF_MATCH, tag),
-            Some(Condition::UnmodifiedSince(date)) => question.with(header::IF_UNMODIFIED_SINCE, date),
+            Some(Condition::Match(tag)) => request.with(header::IF_MATCH, tag),
+            Some(Condition::UnmodifiedSince(date)) => request.with(header::IF_UNMODIFIED_SINCE, date),
             // Our servers then send one version; others take no notice.
-            None => question.with(HeaderName::from_static(PIN_FIELD), "1"),
+            None => request.with(HeaderName::from_static(PIN_FIELD), "1"),
         }
     }
 
-    fn unconditional(&self, ranges: Option<&RangeRequest>) -> Question {
-        let mut question = Question::new(&self.site, Method::GET);
-        question.of_file = true;
+    fn unconditional(&self, ranges: Option<&RangeRequest>) -> Request {
+        let mut request = Request::new(&self.site, Method::GET);
+        request.of_file = true;
         match ranges {
-            Some(ranges) => question.with(header::RANGE, ranges.to_string()),
-            None => question,
+            Some(ranges) => request.with(header::RANGE, ranges.to_string()),
+            None => request,
         }
     }
 
     /// Returns the retry state of a request that goes to where the last answer came from.
     pub(super) fn retry_state(&self) -> RetryState {
         let moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.site.retry_state(&self.place).starting_at(moved)
+        self.site.retry_state(&self.target).starting_at(moved)
     }
 
     /// The file's bytes from `offset` on, appended to `buffer`: `length`, or less at the end.
@@ -201,7 +202,7 @@ impl RemoteFile {
         if self.pinned.get().is_none() {
             first = Some(self.first.lock().await);
             // XRootD announces bytes beyond the end of a file: its size must be known before.
-            if self.pinned.get().is_none() && self.site.facts.is_xrootd.certain() {
+            if self.pinned.get().is_none() && self.site.features.is_xrootd.certain() {
                 self.pin_by_stat().await?;
             }
         }
@@ -221,15 +222,15 @@ impl RemoteFile {
     /// Checks that the file is unchanged, at a site whose responses have no version.
     async fn look(&self) -> Result<()> {
         let Some(seen) = self.completed.get() else { return Ok(()) };
-        let found = stat::stat(&self.site, &self.caller, &self.path, &self.place).await?;
+        let found = stat::stat(&self.site, &self.caller, &self.path, &self.target).await?;
         if (found.size, found.mtime_ns) == (seen.size, seen.mtime_ns) { Ok(()) } else { Err(changed()) }
     }
 
     /// Streams the whole file, if the server does not send its length.
     async fn begin_stream(&self) -> Result<Option<ContentStream>> {
-        let mut question = Question::new(&self.site, Method::GET);
-        (question.of_file, question.prompt) = (true, false);
-        let answer = self.site.ask(&self.caller, &mut self.site.retry_state(&self.place), &question).await?;
+        let mut request = Request::new(&self.site, Method::GET);
+        (request.of_file, request.prompt) = (true, false);
+        let answer = self.site.ask(&self.caller, &mut self.site.retry_state(&self.target), &request).await?;
         if answer.status != StatusCode::OK {
             return Err(self.refused(answer).await);
         }
@@ -273,8 +274,8 @@ impl RemoteFile {
     }
 
     /// Remembers who answered, so that the next request goes there at once.
-    pub(super) fn answered_by(&self, place: &Place) {
-        let moved = (*place != self.place).then(|| place.clone());
+    pub(super) fn answered_by(&self, target: &Target) {
+        let moved = (*target != self.target).then(|| target.clone());
         *self.moved.lock().unwrap_or_else(PoisonError::into_inner) = moved;
     }
 }
@@ -318,21 +319,21 @@ impl Fetch<'_> {
                 return Ok(self.buffer);
             }
             let range = if self.is_ranged { Some(self.range()?) } else { None };
-            let mut question = match self.is_conditional {
-                true => self.file.question(range.as_ref()),
+            let mut request = match self.is_conditional {
+                true => self.file.request(range.as_ref()),
                 false => self.file.unconditional(range.as_ref()),
             };
-            if self.first.is_some() && self.wishes && self.file.site.facts.want_digest.possible() {
-                question = stat::wanting(question, &stat::WANTED);
+            if self.first.is_some() && self.wishes && self.file.site.features.want_digest.possible() {
+                request = stat::wanting(request, &stat::WANTED);
             }
-            let mut answer = self.file.site.ask(&self.file.caller, &mut self.retry_state, &question).await?;
+            let mut answer = self.file.site.ask(&self.file.caller, &mut self.retry_state, &request).await?;
             let part = match self.judge(&mut answer).await? {
                 Use::Part(part) => part,
                 Use::Again => continue,
                 Use::Refused => return Err(self.file.refused(answer).await),
             };
             if let Err(failure) = self.receive(answer, part).await {
-                self.file.site.recover(&mut self.retry_state, failure, &question).await?;
+                self.file.site.recover(&mut self.retry_state, failure, &request).await?;
             }
         }
     }
@@ -376,7 +377,7 @@ impl Fetch<'_> {
 
     async fn judge_part(&mut self, answer: &mut Answer) -> Result<Use> {
         let field = answer.field(header::CONTENT_RANGE).unwrap_or_default();
-        let root = answer.place.root();
+        let root = answer.target.root();
         let Some(ContentRange::Part { first, last, size }) = ContentRange::parse(field) else {
             return self.judge_impossible_part(answer, field);
         };
@@ -406,7 +407,7 @@ impl Fetch<'_> {
                 self.file.settle(metadata, version).map(|_| Use::Again)
             }
             None => {
-                let message = format!("{} sent a part of the file with the range '{field}'", answer.place.root());
+                let message = format!("{} sent a part of the file with the range '{field}'", answer.target.root());
                 Err(protocol(message))
             }
         }
@@ -414,9 +415,9 @@ impl Fetch<'_> {
 
     /// Handles a server that always sends the whole file.
     async fn judge_whole(&mut self, answer: &mut Answer) -> Result<Use> {
-        let root = answer.place.root();
-        let facts = &self.file.site.facts;
-        if self.first.is_some() && facts.dav.possible() && !answer.headers.contains_key(header::ETAG) {
+        let root = answer.target.root();
+        let features = &self.file.site.features;
+        if self.first.is_some() && features.dav.possible() && !answer.headers.contains_key(header::ETAG) {
             // It may be the page that shows a directory.
             answer.release_permit();
             self.file.pin_by_stat().await?;
@@ -464,7 +465,7 @@ impl Fetch<'_> {
         self.buffer.reserve(usize::try_from(end.saturating_sub(self.next)).unwrap_or(0));
         while self.next < end {
             let Some(data) = answer.next().await? else {
-                let message = format!("the answer of {} ended too early", answer.place.root());
+                let message = format!("the answer of {} ended too early", answer.target.root());
                 return Err(Failure::Lost(Error::new(Fault::Truncated, message).blamed_on(Blame::Storage)));
             };
             let skipped = data.len().min(usize::try_from(self.next - at).unwrap_or(usize::MAX));
@@ -482,7 +483,7 @@ impl Fetch<'_> {
         // Without a length only the end of the body shows that it is not longer than the file was said to be.
         let is_unbounded = answer.status == StatusCode::OK && answer.remaining_bytes().is_none();
         if is_unbounded && self.next == part.end && (at > part.end || answer.next().await?.is_some()) {
-            let root = answer.place.root();
+            let root = answer.target.root();
             let message = format!("{root} sends more than the {} bytes that it says the file has", part.end);
             return Err(Failure::Fatal(protocol(message)));
         }
@@ -501,10 +502,10 @@ impl ReadHandle for RemoteFile {
         if let Some(metadata) = self.completed.get() {
             return Ok(metadata.clone());
         }
-        if pinned.version.is_some() || !self.site.facts.dav.possible() {
+        if pinned.version.is_some() || !self.site.features.dav.possible() {
             return Ok(pinned.metadata.clone());
         }
-        let metadata = stat::stat(&self.site, &self.caller, &self.path, &self.place).await?;
+        let metadata = stat::stat(&self.site, &self.caller, &self.path, &self.target).await?;
         if metadata.size != pinned.metadata.size {
             return Err(changed().at(&self.path));
         }

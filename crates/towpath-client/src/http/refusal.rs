@@ -37,7 +37,7 @@ const MEANINGS: &[(&str, u16, Fault)] = &[
 
 /// The error that `answer`, to a request of `method`, stands for.
 pub(super) async fn of(answer: Answer, method: &Method, credentials: &Credentials) -> Error {
-    let (status, root, headers) = (answer.status, answer.place.root(), answer.headers.clone());
+    let (status, root, headers) = (answer.status, answer.target.root(), answer.headers.clone());
     let text = if *method == Method::HEAD { Vec::new() } else { answer.beginning(TEXT_BYTES).await };
     if let Some(refusal) = s3::Refusal::parse(&text).or_else(|| elsewhere(status, &headers)) {
         return of_s3(&root, status, method, &refusal);

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use towpath_store::{Backoff, Blame, Error, Fault, sys::clock::Instant};
 
-use super::place::Place;
+use super::target::Target;
 use crate::{BACKOFF, ClientOptions, FIRST_BACKOFF};
 
-/// Redirects that are followed for one question; browsers allow 20, XRootD clients 16.
+/// Maximum number of redirects followed for one request; browsers allow 20, XRootD clients 16.
 const MAX_REDIRECTS: usize = 16;
 
 /// Why an attempt gave nothing to work with.
@@ -22,17 +22,17 @@ pub(super) enum Failure {
     Lost(Error),
     /// The server did not carry it out, and may do so later; it may say when.
     Later(Error, Option<Duration>),
-    /// The server names another place.
-    Redirect(Place),
+    /// The server names another target.
+    Redirect(Target),
     /// It is of no use to go on.
     Fatal(Error),
 }
 
-/// One question on its way to an answer.
+/// The attempts of one request.
 #[derive(Debug)]
 pub(super) struct RetryState {
-    origin: Place,
-    place: Place,
+    origin: Target,
+    target: Target,
     starts_away: bool,
     started: Instant,
     retries: u32,
@@ -40,14 +40,14 @@ pub(super) struct RetryState {
     patience: Duration,
     backoff: Backoff,
     waited: Duration,
-    visited: Vec<Place>,
+    visited: Vec<Target>,
 }
 
 impl RetryState {
-    /// A question about `origin` that starts `now`.
-    pub(super) fn new(origin: Place, options: &ClientOptions, now: Instant) -> Self {
+    /// Creates the state of a request to `origin` that starts `now`.
+    pub(super) fn new(origin: Target, options: &ClientOptions, now: Instant) -> Self {
         Self {
-            place: origin.clone(),
+            target: origin.clone(),
             origin,
             starts_away: false,
             started: now,
@@ -66,15 +66,15 @@ impl RetryState {
     }
 
     /// Returns the target of the next request.
-    pub(super) fn place(&self) -> &Place {
-        &self.place
+    pub(super) fn target(&self) -> &Target {
+        &self.target
     }
 
-    /// Begins at `place`, where an earlier question about the same file was sent.
+    /// Starts at `target`, which received an earlier request for the same file.
     #[must_use]
-    pub(super) fn starting_at(mut self, place: Option<Place>) -> Self {
-        self.starts_away = place.is_some();
-        self.place = place.unwrap_or(self.place);
+    pub(super) fn starting_at(mut self, target: Option<Target>) -> Self {
+        self.starts_away = target.is_some();
+        self.target = target.unwrap_or(self.target);
         self
     }
 
@@ -96,13 +96,13 @@ impl RetryState {
 
     /// Returns to the original target. Returns whether the last request went elsewhere.
     pub(super) fn return_to_origin(&mut self) -> bool {
-        let was_away = self.place != self.origin;
-        self.place = self.origin.clone();
+        let was_away = self.target != self.origin;
+        self.target = self.origin.clone();
         self.visited.clear();
         was_away
     }
 
-    /// What follows from `failure`: the pause before the next attempt at [`Self::place`].
+    /// What follows from `failure`: the pause before the next attempt at [`Self::target`].
     ///
     /// `repeatable` is whether the request is idempotent, `known_good` whether the server has responded before: one
     /// that never did is not retried. `chance` is a random number for the jitter of the backoff.
@@ -124,16 +124,16 @@ impl RetryState {
                 let message = format!("{}; what was asked for may have been done", error.message());
                 Err(error.with_message(message))
             }
-            Failure::NotSent(error) if !known_good && self.place == self.origin => Err(error),
+            Failure::NotSent(error) if !known_good && self.target == self.origin => Err(error),
             Failure::NotSent(error) | Failure::Lost(error) => self.lost(error, now, chance),
             Failure::Later(error, when) => self.told_to_wait(error, when, now, chance),
         }
     }
 
-    fn redirected(&mut self, next: Place) -> Result<Duration, Error> {
-        self.visited.push(std::mem::replace(&mut self.place, next));
+    fn redirected(&mut self, next: Target) -> Result<Duration, Error> {
+        self.visited.push(std::mem::replace(&mut self.target, next));
         let problem = match () {
-            () if self.visited.contains(&self.place) => "redirects in a circle",
+            () if self.visited.contains(&self.target) => "redirects in a circle",
             () if self.visited.len() > MAX_REDIRECTS => "redirects without end",
             () => return Ok(Duration::ZERO),
         };
@@ -186,8 +186,8 @@ mod tests {
 
     fn retry_state() -> RetryState {
         let url: Url = "https://host/a".parse().unwrap();
-        let place = Place::new(&url.endpoint(), &StorePath::parse(b"/a").unwrap(), None);
-        RetryState::new(place, &ClientOptions::default(), clock::now())
+        let target = Target::new(&url.endpoint(), &StorePath::parse(b"/a").unwrap(), None);
+        RetryState::new(target, &ClientOptions::default(), clock::now())
     }
 
     fn broken() -> Error {
@@ -245,14 +245,14 @@ mod tests {
     }
 
     fn to(location: &str) -> Failure {
-        Failure::Redirect(retry_state().place.redirected(location.as_bytes()).unwrap())
+        Failure::Redirect(retry_state().target.redirected(location.as_bytes()).unwrap())
     }
 
     #[test]
     fn redirects_are_bounded() {
         let mut circle = retry_state();
         assert_eq!(next(&mut circle, to("/b")).unwrap(), Duration::ZERO);
-        assert!(circle.place().target == "/b" && circle.return_to_origin() && !circle.return_to_origin());
+        assert!(circle.target().path_and_query == "/b" && circle.return_to_origin() && !circle.return_to_origin());
         next(&mut circle, to("/b")).unwrap();
         let error = next(&mut circle, to("/a")).unwrap_err();
         assert!(error.message().contains("circle"), "{error}");

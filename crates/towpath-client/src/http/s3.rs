@@ -78,7 +78,7 @@ impl Sites {
     /// The bucket of that name.
     fn bucket(&self, name: &str) -> Result<bucket::Bucket> {
         let Ways { settings, signer } = self.ways()?;
-        let (endpoint, prefix) = settings.place_of(name);
+        let (endpoint, prefix) = settings.target_of(name);
         let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
         let site = sites
             .entry(endpoint)

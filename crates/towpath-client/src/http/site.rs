@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use http::{HeaderValue, Method, StatusCode, Uri, header};
 use tokio::{
     sync::{OwnedSemaphorePermit, RwLock},
     time::{sleep, timeout},
@@ -25,14 +25,14 @@ use super::{
     answer::Answer,
     body_channel::BodyChannel,
     concurrency::ConcurrencyLimit,
-    facts::{self, Facts},
+    features::{self, SiteFeatures},
     payload::Payload,
-    place::{Place, is_loopback},
     pool::{Connection, Pool, Pools},
-    question::Question,
     refusal,
+    request::Request,
     retry_state::{Failure, RetryState},
     s3::Signer,
+    target::{Target, is_loopback},
 };
 use crate::{
     ClientOptions,
@@ -89,7 +89,7 @@ impl Sites {
     /// A site of its own at `endpoint`, whose requests are signed. It speaks neither WebDAV nor of digests as others do.
     pub(super) fn signed(&self, endpoint: Endpoint, signer: Arc<Signer>) -> Site {
         let site = Site { signer: Some(signer), ..Site::new(endpoint, self) };
-        for unknown in [&site.facts.dav, &site.facts.want_digest, &site.facts.many_ranges] {
+        for unknown in [&site.features.dav, &site.features.want_digest, &site.features.many_ranges] {
             unknown.learn(false);
         }
         site
@@ -101,7 +101,7 @@ impl Sites {
 pub(super) struct Site {
     pub(super) endpoint: Endpoint,
     pub(super) options: Arc<ClientOptions>,
-    pub(super) facts: Arc<Facts>,
+    pub(super) features: Arc<SiteFeatures>,
     tokens: Arc<Tokens>,
     /// What clears away what dropped uploads left.
     pub(super) background: TaskTracker,
@@ -141,7 +141,7 @@ impl Site {
             tokens: Arc::clone(tokens),
             background: background.clone(),
             farewells: Arc::default(),
-            facts: Arc::default(),
+            features: Arc::default(),
             pools: Arc::clone(pools),
             signer: None,
             concurrency: ConcurrencyLimit::new(Arc::clone(is_nice)),
@@ -177,35 +177,30 @@ impl Site {
         Ok(Credentials { withheld, token: token.filter(|_| safe) })
     }
 
-    /// Returns the retry state of a request to `place`.
-    pub(super) fn retry_state(&self, place: &Place) -> RetryState {
-        RetryState::new(place.clone(), &self.options, clock::now())
+    /// Returns the retry state of a request to `target`.
+    pub(super) fn retry_state(&self, target: &Target) -> RetryState {
+        RetryState::new(target.clone(), &self.options, clock::now())
     }
 
     /// Asks until there is an answer to work with: any status but redirects, and those that say 'later'.
     ///
     /// # Errors
     /// The last error, when a retry is useless or the retry budget is spent.
-    pub(super) async fn ask(
-        &self,
-        caller: &Caller,
-        retry_state: &mut RetryState,
-        question: &Question,
-    ) -> Result<Answer> {
+    pub(super) async fn ask(&self, caller: &Caller, retry_state: &mut RetryState, request: &Request) -> Result<Answer> {
         loop {
-            let failure = match self.attempt(caller, retry_state.place(), question).await {
+            let failure = match self.attempt(caller, retry_state.target(), request).await {
                 Ok(answer) => {
-                    if question.prompt {
+                    if request.prompt {
                         self.concurrency.increase();
                     }
                     return Ok(answer);
                 }
                 Err(failure) => failure,
             };
-            if question.prompt && !matches!(failure, Failure::Redirect(_) | Failure::Fatal(_)) {
+            if request.prompt && !matches!(failure, Failure::Redirect(_) | Failure::Fatal(_)) {
                 self.concurrency.decrease();
             }
-            self.recover(retry_state, failure, question).await?;
+            self.recover(retry_state, failure, request).await?;
         }
     }
 
@@ -217,10 +212,10 @@ impl Site {
         &self,
         retry_state: &mut RetryState,
         failure: Failure,
-        question: &Question,
+        request: &Request,
     ) -> Result<()> {
-        let untouched = question.payload.is_untouched();
-        let repeatable = question.repeatable && untouched;
+        let untouched = request.payload.is_untouched();
+        let repeatable = request.repeatable && untouched;
         let failure = match failure {
             // Sent data of a stream are gone.
             Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) if !untouched => {
@@ -228,94 +223,94 @@ impl Site {
             }
             Failure::Redirect(_) if !untouched => {
                 // It did not say 'continue' in time; from now on that is waited for.
-                self.facts.says_continue.learn(true);
+                self.features.says_continue.learn(true);
                 let message = "the server redirected an upload after it had taken a part of it";
                 Failure::Fatal(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage))
             }
             failure => failure,
         };
-        tracing::debug!(place = ?retry_state.place(), ?failure, "attempt failed");
-        let answers = self.facts.answers.certain();
+        tracing::debug!(to = ?retry_state.target(), ?failure, "attempt failed");
+        let answers = self.features.answers.certain();
         let why = match &failure {
             Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) => error.to_string(),
             Failure::Redirect(_) | Failure::Fatal(_) => String::new(),
         };
         let pause = retry_state.next(failure, repeatable, answers, clock::now(), random::number())?;
         if !pause.is_zero() {
-            self.options.waits.pause(&retry_state.place().root(), pause, why);
+            self.options.waits.pause(&retry_state.target().root(), pause, why);
             sleep(pause).await;
         }
         Ok(())
     }
 
-    async fn attempt(&self, caller: &Caller, place: &Place, question: &Question) -> Result<Answer, Failure> {
-        if place.endpoint == self.endpoint {
-            self.check_name(place).map_err(Failure::Fatal)?;
+    async fn attempt(&self, caller: &Caller, target: &Target, request: &Request) -> Result<Answer, Failure> {
+        if target.endpoint == self.endpoint {
+            self.check_name(target).map_err(Failure::Fatal)?;
         }
         let credentials = self.credentials(caller).map_err(Failure::Fatal)?;
-        let mut request = self.request(place, question, &credentials).map_err(Failure::Fatal)?;
+        let mut message = self.message(target, request, &credentials).map_err(Failure::Fatal)?;
         // Never for where a redirect led.
-        if let Some(signer) = self.signer.as_ref().filter(|_| place.endpoint == self.endpoint && !caller.is_nobody) {
-            signer.sign(&place.endpoint, &mut request).await.map_err(Failure::Fatal)?;
+        if let Some(signer) = self.signer.as_ref().filter(|_| target.endpoint == self.endpoint && !caller.is_nobody) {
+            signer.sign(&target.endpoint, &mut message).await.map_err(Failure::Fatal)?;
         }
-        let permit = match question.prompt {
+        let permit = match request.prompt {
             true => self.concurrency.acquire().await,
             false => None,
         };
-        let pool = self.pools.of(&place.endpoint);
-        let connection = self.pools.connection(&pool, question.repeatable).await?;
-        let answer = self.exchange(place, question, request, (connection, pool), permit).await?;
-        if place.endpoint == self.endpoint {
-            self.facts.learn(&answer.headers);
+        let pool = self.pools.of(&target.endpoint);
+        let connection = self.pools.connection(&pool, request.repeatable).await?;
+        let answer = self.exchange(target, request, message, (connection, pool), permit).await?;
+        if target.endpoint == self.endpoint {
+            self.features.learn(&answer.headers);
         }
-        if facts::is_xrootd(&answer.headers) {
-            check_name(place).map_err(Failure::Fatal)?;
+        if features::is_xrootd(&answer.headers) {
+            check_name(target).map_err(Failure::Fatal)?;
         }
         if answer.status == StatusCode::UNAUTHORIZED {
             self.tokens.forget();
         }
         if answer.status == StatusCode::INTERNAL_SERVER_ERROR && self.signer.is_some() {
             // By which S3 means that it may well be done the next time.
-            return Err(Failure::Lost(refusal::of(answer, &question.method, &credentials).await));
+            return Err(Failure::Lost(refusal::of(answer, &request.method, &credentials).await));
         }
-        judge(answer, question, &credentials).await
+        judge(answer, request, &credentials).await
     }
 
-    /// Fails if this site is known to take `place` for another one.
+    /// Fails if this site is known to take `target` for another one.
     ///
     /// # Errors
     /// `InvalidArgument` for a name with a question mark at XRootD.
-    pub(super) fn check_name(&self, place: &Place) -> Result<()> {
-        if self.facts.is_xrootd.certain() { check_name(place) } else { Ok(()) }
+    pub(super) fn check_name(&self, target: &Target) -> Result<()> {
+        if self.features.is_xrootd.certain() { check_name(target) } else { Ok(()) }
     }
 
-    /// Creates the HTTP request for `question`.
+    /// Creates the HTTP message of `request`.
     ///
     /// # Errors
     /// For what cannot be sent.
-    pub(super) fn request(
+    pub(super) fn message(
         &self,
-        place: &Place,
-        question: &Question,
+        target: &Target,
+        request: &Request,
         credentials: &Credentials,
-    ) -> Result<Request<Payload>> {
-        if let Some(flaw) = &question.flaw {
+    ) -> Result<http::Request<Payload>> {
+        if let Some(flaw) = &request.flaw {
             return Err(flaw.clone());
         }
-        let uri = Uri::try_from(&place.target)
+        let uri = Uri::try_from(&target.path_and_query)
             .map_err(|_| Error::new(Fault::InvalidArgument, "the path or query of the URL cannot be sent"))?;
-        let mut request = Request::new(question.payload.clone());
-        *request.method_mut() = question.method.clone();
-        *request.uri_mut() = uri;
-        let headers = request.headers_mut();
+        let mut message = http::Request::new(request.payload.clone());
+        *message.method_mut() = request.method.clone();
+        *message.uri_mut() = uri;
+        let headers = message.headers_mut();
         // As with the token below: never to where a redirect led.
-        if place.endpoint == self.endpoint && credentials.withheld != Some(Withheld::Nobody) {
+        if target.endpoint == self.endpoint && credentials.withheld != Some(Withheld::Nobody) {
             headers.extend(self.options.headers.clone());
             if credentials.withheld.is_some() {
                 headers.remove(header::AUTHORIZATION);
             }
         }
-        headers.insert(header::HOST, place.host_field()?);
+        headers.insert(header::HOST, target.host_field()?);
         headers.insert(header::USER_AGENT, USER_AGENT);
         headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
         // Files are wanted as they are stored; without the field a server may encode as it likes.
@@ -323,49 +318,49 @@ impl Site {
         if self.pools.asks_for_far_ends() {
             headers.insert(TCP_INFO_FIELD, HeaderValue::from_static("?"));
         }
-        headers.extend(question.headers.clone());
-        if self.signer.is_some() && question.method == Method::HEAD {
+        headers.extend(request.headers.clone());
+        if self.signer.is_some() && request.method == Method::HEAD {
             headers.insert("x-amz-checksum-mode", HeaderValue::from_static("ENABLED"));
         }
         // Never to where a redirect led: signed URLs are what gives access there.
-        if let Some(token) = credentials.token.as_ref().filter(|_| place.endpoint == self.endpoint) {
+        if let Some(token) = credentials.token.as_ref().filter(|_| target.endpoint == self.endpoint) {
             let mut value = HeaderValue::try_from(format!("Bearer {}", token.expose())).map_err(|_| {
                 Error::new(Fault::AuthenticationFailed, "the bearer token has characters that no token has")
             })?;
             value.set_sensitive(true);
             headers.insert(header::AUTHORIZATION, value);
         }
-        if matches!(question.payload, Payload::Stream(_)) && self.facts.says_continue.possible() {
+        if matches!(request.payload, Payload::Stream(_)) && self.features.says_continue.possible() {
             headers.insert(header::EXPECT, HeaderValue::from_static("100-continue"));
         }
-        Ok(request)
+        Ok(message)
     }
 
     /// Sends the request, and waits for the header of the answer.
     async fn exchange(
         &self,
-        place: &Place,
-        question: &Question,
-        mut request: Request<Payload>,
+        target: &Target,
+        request: &Request,
+        mut message: http::Request<Payload>,
         (mut connection, pool): (Connection, Arc<Pool>),
         permit: Option<OwnedSemaphorePermit>,
     ) -> Result<Answer, Failure> {
         let lost = |error: hyper::Error| {
-            let message = format!("{} gave no answer: {error}", place.root());
+            let message = format!("{} gave no answer: {error}", target.root());
             Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
         };
-        let root = place.root();
+        let root = target.root();
         let long = |waited: Duration| {
-            format!("waiting for {root}, which has not answered {} for {} s", question.method, waited.as_secs())
+            format!("waiting for {root}, which has not answered {} for {} s", request.method, waited.as_secs())
         };
-        let sent = match &question.payload {
+        let sent = match &request.payload {
             Payload::Stream(body_channel) => {
-                self.hear_continue(&mut request, body_channel);
-                let sending = connection.sender.try_send_request(request);
+                self.hear_continue(&mut message, body_channel);
+                let sending = connection.sender.try_send_request(message);
                 self.send_stream(sending, body_channel).await
             }
             _ => {
-                let answered = timeout(question.wait, connection.sender.try_send_request(request));
+                let answered = timeout(request.wait, connection.sender.try_send_request(message));
                 self.options.waits.during(&root, long, answered).await.ok()
             }
         };
@@ -373,8 +368,8 @@ impl Site {
             Some(Ok(response)) => {
                 connection.note_far_end(response.headers());
                 // An upload that is answered before it is whole cannot go on, and its connection is of no more use.
-                let pool = question.payload.is_sent().then_some(pool);
-                Ok(Answer::new(response, place.clone(), (connection, pool), permit, &self.options))
+                let pool = request.payload.is_sent().then_some(pool);
+                Ok(Answer::new(response, target.clone(), (connection, pool), permit, &self.options))
             }
             Some(Err(mut error)) => {
                 let unsent = error.take_message().is_some();
@@ -382,21 +377,21 @@ impl Site {
                 Err(if unsent { Failure::NotSent(error) } else { Failure::Lost(error) })
             }
             None => {
-                let message = format!("{} gave no answer in time", place.root());
+                let message = format!("{} gave no answer in time", target.root());
                 Err(Failure::Lost(Error::new(Fault::TimedOut, message).blamed_on(Blame::Network)))
             }
         }
     }
 
     /// Lets the body flow when the server says 'continue'.
-    pub(super) fn hear_continue(&self, request: &mut Request<Payload>, body_channel: &Arc<BodyChannel>) {
-        if !request.headers().contains_key(header::EXPECT) {
+    pub(super) fn hear_continue(&self, message: &mut http::Request<Payload>, body_channel: &Arc<BodyChannel>) {
+        if !message.headers().contains_key(header::EXPECT) {
             return body_channel.go();
         }
-        let (facts, body_channel) = (Arc::clone(&self.facts), Arc::clone(body_channel));
-        hyper::ext::on_informational(request, move |informational| {
+        let (features, body_channel) = (Arc::clone(&self.features), Arc::clone(body_channel));
+        hyper::ext::on_informational(message, move |informational| {
             if informational.status() == StatusCode::CONTINUE {
-                facts.says_continue.learn(true);
+                features.says_continue.learn(true);
                 body_channel.go();
             }
         });
@@ -405,12 +400,12 @@ impl Site {
     /// The answer to an upload; none if nothing moved for too long, and it was not the writer who made it wait.
     async fn send_stream<T>(&self, sending: impl Future<Output = T>, body_channel: &BodyChannel) -> Option<T> {
         let mut sending = std::pin::pin!(sending);
-        let longest = if self.facts.says_continue.certain() { self.options.stall } else { CONTINUE_WAIT };
+        let longest = if self.features.says_continue.certain() { self.options.stall } else { CONTINUE_WAIT };
         tokio::select! {
             answer = &mut sending => return Some(answer),
             () = body_channel.started() => {}
             () = sleep(longest) => {
-                self.facts.says_continue.learn(false);
+                self.features.says_continue.learn(false);
                 body_channel.go();
             }
         }
@@ -433,15 +428,15 @@ impl Site {
     }
 }
 
-/// Fails if XRootD takes `place` for another one: of a name with a question mark, percent-encoded or not, it takes the rest for parameters
+/// Fails if XRootD takes `target` for another one: of a name with a question mark, percent-encoded or not, it takes the rest for parameters
 /// (seen with 5.5.3), so that `c?d` would be read, replaced or removed as `c`.
-fn check_name(place: &Place) -> Result<()> {
-    if !place.has_question_mark() {
+fn check_name(target: &Target) -> Result<()> {
+    if !target.has_question_mark() {
         return Ok(());
     }
     let message = format!(
         "{} is XRootD, which cannot serve a name with a question mark by HTTP: use another protocol, or rename it",
-        place.root()
+        target.root()
     );
     Err(Error::new(Fault::InvalidArgument, message).blamed_on(Blame::Storage))
 }
@@ -460,21 +455,21 @@ fn check_coding(answer: &Answer) -> Result<(), Failure> {
     }
     let message = format!(
         "{} sends its answer with a transfer coding that was not asked for, and not just chunked",
-        answer.place.root()
+        answer.target.root()
     );
     Err(Failure::Fatal(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)))
 }
 
 /// Decides whether to use a response, or to retry.
-async fn judge(answer: Answer, question: &Question, credentials: &Credentials) -> Result<Answer, Failure> {
+async fn judge(answer: Answer, request: &Request, credentials: &Credentials) -> Result<Answer, Failure> {
     check_coding(&answer)?;
-    if let Some(location) = answer.headers.get(header::LOCATION).filter(|_| is_redirect(answer.status, question)) {
-        let next = answer.place.redirected(location.as_bytes()).map_err(Failure::Fatal)?;
-        if question.of_file && answer.place.is_directory_form(&next) {
+    if let Some(location) = answer.headers.get(header::LOCATION).filter(|_| is_redirect(answer.status, request)) {
+        let next = answer.target.redirected(location.as_bytes()).map_err(Failure::Fatal)?;
+        if request.of_file && answer.target.is_directory_form(&next) {
             return Err(Failure::Fatal(Error::new(Fault::IsDirectory, "it is a directory")));
         }
-        if question.names_two() && next.endpoint != answer.place.endpoint {
-            let message = format!("{} redirects {} to another server", answer.place.root(), question.method);
+        if request.names_two() && next.endpoint != answer.target.endpoint {
+            let message = format!("{} redirects {} to another server", answer.target.root(), request.method);
             return Err(Failure::Fatal(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)));
         }
         answer.discard().await;
@@ -483,12 +478,10 @@ async fn judge(answer: Answer, question: &Question, credentials: &Credentials) -
     match answer.status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             let when = answer.field(header::RETRY_AFTER).and_then(retry_after);
-            Err(Failure::Later(refusal::of(answer, &question.method, credentials).await, when))
+            Err(Failure::Later(refusal::of(answer, &request.method, credentials).await, when))
         }
-        StatusCode::REQUEST_TIMEOUT | StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT
-            if !question.names_two() =>
-        {
-            Err(Failure::Lost(refusal::of(answer, &question.method, credentials).await))
+        StatusCode::REQUEST_TIMEOUT | StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT if !request.names_two() => {
+            Err(Failure::Lost(refusal::of(answer, &request.method, credentials).await))
         }
         _ => Ok(answer),
     }
@@ -496,10 +489,10 @@ async fn judge(answer: Answer, question: &Question, credentials: &Credentials) -
 
 /// Returns whether `status` redirects the same request. 303 requests a GET (or HEAD) instead, and 300 recommends one,
 /// so both apply only to those.
-fn is_redirect(status: StatusCode, question: &Question) -> bool {
+fn is_redirect(status: StatusCode, request: &Request) -> bool {
     match status.as_u16() {
         301 | 302 | 307 | 308 => true,
-        300 | 303 => matches!(question.method, Method::GET | Method::HEAD),
+        300 | 303 => matches!(request.method, Method::GET | Method::HEAD),
         _ => false,
     }
 }
@@ -517,35 +510,35 @@ fn retry_after(value: &str) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn site() -> (Arc<Site>, Place) {
+    fn site() -> (Arc<Site>, Target) {
         let options = Arc::new(ClientOptions::default());
         let tokens = Arc::new(Tokens::new(crate::TokenSource::Nothing));
         let dialer = Arc::new(Dialer::new(Arc::clone(&options)));
         let sites = Sites::new(options, tokens, TaskTracker::new(), dialer);
         let url: towpath_proto::url::Url = "http://host/".parse().unwrap();
-        (sites.at(&url.endpoint()), Place::new(&url.endpoint(), &towpath_store::StorePath::root(), None))
+        (sites.at(&url.endpoint()), Target::new(&url.endpoint(), &towpath_store::StorePath::root(), None))
     }
 
     #[tokio::test]
     async fn a_site_that_redirects_uploads_late_is_waited_for_from_then_on() {
-        let (site, place) = site();
-        site.facts.says_continue.learn(false);
+        let (site, target) = site();
+        site.features.says_continue.learn(false);
         let body_channel = Arc::new(BodyChannel::new(None, vec!["taken".into(), "waits".into()]));
         body_channel.go();
         std::future::poll_fn(|context| body_channel.poll_piece(context)).await;
-        let question = Question { payload: Payload::Stream(body_channel), ..Question::new(&site, Method::PUT) };
-        let elsewhere = Failure::Redirect(place.redirected(b"/elsewhere").unwrap());
-        site.recover(&mut site.retry_state(&place), elsewhere, &question).await.unwrap_err();
-        assert!(site.facts.says_continue.certain());
+        let request = Request { payload: Payload::Stream(body_channel), ..Request::new(&site, Method::PUT) };
+        let elsewhere = Failure::Redirect(target.redirected(b"/elsewhere").unwrap());
+        site.recover(&mut site.retry_state(&target), elsewhere, &request).await.unwrap_err();
+        assert!(site.features.says_continue.certain());
     }
 
     #[test]
     fn a_header_field_that_cannot_be_sent_is_not_left_out() {
-        let (site, place) = site();
-        let request = |question: &Question| site.request(&place, question, &Credentials::default());
-        let question = Question::new(&site, Method::GET).with(header::IF_MATCH, "\"tag\"");
-        assert_eq!(request(&question).unwrap().headers()[header::IF_MATCH], "\"tag\"");
-        let error = request(&question.with(header::RANGE, "bytes=0-\n")).unwrap_err();
+        let (site, target) = site();
+        let message = |request: &Request| site.message(&target, request, &Credentials::default());
+        let request = Request::new(&site, Method::GET).with(header::IF_MATCH, "\"tag\"");
+        assert_eq!(message(&request).unwrap().headers()[header::IF_MATCH], "\"tag\"");
+        let error = message(&request.with(header::RANGE, "bytes=0-\n")).unwrap_err();
         assert_eq!(error.fault(), Fault::InvalidArgument);
     }
 

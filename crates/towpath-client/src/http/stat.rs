@@ -15,8 +15,8 @@ use towpath_proto::{
 use towpath_store::{Blame, Caller, Error, Fault, FileKind, Metadata, Result, StorePath};
 
 use super::{
-    answer::Answer, describe, facts, payload::Payload, place::Place, question::Question, refusal, retry_state::Failure,
-    site::Site,
+    answer::Answer, describe, features, payload::Payload, refusal, request::Request, retry_state::Failure, site::Site,
+    target::Target,
 };
 use crate::words::readable;
 
@@ -36,15 +36,15 @@ pub(super) fn method(name: &'static str) -> Method {
     Method::from_bytes(name.as_bytes()).expect("method names are tokens")
 }
 
-/// The metadata of `path`, which is at `place`.
+/// The metadata of `path`, which is at `target`.
 ///
 /// # Errors
 /// Those of the request, and `NotFound`.
-pub(super) async fn stat(site: &Site, caller: &Caller, path: &StorePath, place: &Place) -> Result<Metadata> {
-    match ask(site, caller, place).await {
-        Ok(Known::Entry(entry)) => Ok(describe::of_entry(&entry)),
-        Ok(Known::Metadata(_)) if path.is_root() => Ok(Metadata::new(FileKind::Directory, 0)),
-        Ok(Known::Metadata(metadata)) => Ok(metadata),
+pub(super) async fn stat(site: &Site, caller: &Caller, path: &StorePath, target: &Target) -> Result<Metadata> {
+    match ask(site, caller, target).await {
+        Ok(Found::Entry(entry)) => Ok(describe::of_entry(&entry)),
+        Ok(Found::Metadata(_)) if path.is_root() => Ok(Metadata::new(FileKind::Directory, 0)),
+        Ok(Found::Metadata(metadata)) => Ok(metadata),
         Err(error) if error.fault() == Fault::IsDirectory => Ok(Metadata::new(FileKind::Directory, 0)),
         Err(error) => Err(error.at(path)),
     }
@@ -54,73 +54,73 @@ pub(super) async fn stat(site: &Site, caller: &Caller, path: &StorePath, place: 
 ///
 /// # Errors
 /// Those of the request, `NotFound`, and `Unsupported` if the server does not support WebDAV.
-pub(super) async fn entry(site: &Site, caller: &Caller, path: &StorePath, place: &Place) -> Result<Entry> {
-    match ask(site, caller, place).await.map_err(|error| error.at(path))? {
-        Known::Entry(entry) => Ok(*entry),
-        Known::Metadata(_) => Err(no_dav(place).at(path)),
+pub(super) async fn entry(site: &Site, caller: &Caller, path: &StorePath, target: &Target) -> Result<Entry> {
+    match ask(site, caller, target).await.map_err(|error| error.at(path))? {
+        Found::Entry(entry) => Ok(*entry),
+        Found::Metadata(_) => Err(no_dav(target).at(path)),
     }
 }
 
 /// That a server does not speak WebDAV.
-pub(super) fn no_dav(place: &Place) -> Error {
-    let message = format!("{} does not speak WebDAV, which this needs", place.root());
+pub(super) fn no_dav(target: &Target) -> Error {
+    let message = format!("{} does not speak WebDAV, which this needs", target.root());
     Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)
 }
 
-enum Known {
+enum Found {
     Entry(Box<Entry>),
     Metadata(Metadata),
 }
 
-async fn ask(site: &Site, caller: &Caller, place: &Place) -> Result<Known> {
-    if !site.facts.dav.possible() {
-        return head(site, caller, place).await.map(Known::Metadata);
+async fn ask(site: &Site, caller: &Caller, target: &Target) -> Result<Found> {
+    if !site.features.dav.possible() {
+        return head(site, caller, target).await.map(Found::Metadata);
     }
-    let (mut retry_state, question) = (site.retry_state(place), propfind_question(site, "0"));
+    let (mut retry_state, request) = (site.retry_state(target), propfind_question(site, "0"));
     let answer = loop {
-        let answer = site.ask(caller, &mut retry_state, &question).await?;
+        let answer = site.ask(caller, &mut retry_state, &request).await?;
         match answer.status {
             StatusCode::MULTI_STATUS => match Described::receive(answer).await {
                 Ok(described) => {
-                    site.facts.dav.learn(true);
+                    site.features.dav.learn(true);
                     let entry = described.entry()?;
                     return match entry.is_collection || entry.is_special || entry.size_bytes.is_some() {
-                        true => Ok(Known::Entry(Box::new(entry))),
+                        true => Ok(Found::Entry(Box::new(entry))),
                         // An unknown size is not 0.
-                        false => head(site, caller, place).await.map(Known::Metadata),
+                        false => head(site, caller, target).await.map(Found::Metadata),
                     };
                 }
-                Err(failure) => site.recover(&mut retry_state, failure, &question).await?,
+                Err(failure) => site.recover(&mut retry_state, failure, &request).await?,
             },
             _ => break answer,
         }
     };
     let credentials = site.credentials(caller)?;
-    if site.facts.dav.certain() && answer.status != StatusCode::METHOD_NOT_ALLOWED {
-        return Err(refusal::of(answer, &question.method, &credentials).await);
+    if site.features.dav.certain() && answer.status != StatusCode::METHOD_NOT_ALLOWED {
+        return Err(refusal::of(answer, &request.method, &credentials).await);
     }
     // Not every server says so if it does not know the method, or it may allow reading but not this.
     if matches!(answer.status, StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) {
-        site.facts.dav.learn(false);
+        site.features.dav.learn(false);
     }
     answer.discard().await;
-    head(site, caller, place).await.map(Known::Metadata)
+    head(site, caller, target).await.map(Found::Metadata)
 }
 
 /// A PROPFIND of that depth.
-pub(super) fn propfind_question(site: &Site, depth: &'static str) -> Question {
-    let mut question = Question::new(site, propfind())
+pub(super) fn propfind_question(site: &Site, depth: &'static str) -> Request {
+    let mut request = Request::new(site, propfind())
         .with(http::HeaderName::from_static("depth"), depth)
         .with(header::CONTENT_TYPE, "application/xml; charset=utf-8");
-    question.payload = Payload::Whole(propfind_body(site.facts.is_towpath.possible()).into());
-    question
+    request.payload = Payload::Whole(propfind_body(site.features.is_towpath.possible()).into());
+    request
 }
 
 /// An answer to a PROPFIND of depth 0.
 struct Described {
     body: Vec<u8>,
     /// Who answered, after all redirects.
-    place: Place,
+    target: Target,
     is_from_xrootd: bool,
 }
 
@@ -130,8 +130,8 @@ impl Described {
     /// # Errors
     /// As [`Answer::whole`].
     async fn receive(answer: Answer) -> Result<Self, Failure> {
-        let (place, is_from_xrootd) = (answer.place.clone(), facts::is_xrootd(&answer.headers));
-        Ok(Self { body: answer.whole(ANSWER_BYTES).await?, place, is_from_xrootd })
+        let (target, is_from_xrootd) = (answer.target.clone(), features::is_xrootd(&answer.headers));
+        Ok(Self { body: answer.whole(ANSWER_BYTES).await?, target, is_from_xrootd })
     }
 
     /// The metadata of the resource.
@@ -145,7 +145,7 @@ impl Described {
         let entry = self.find(entries)?;
         match entry.status {
             None => Ok(entry),
-            Some(status) => Err(refused(status, &self.place)),
+            Some(status) => Err(refused(status, &self.target)),
         }
     }
 
@@ -156,7 +156,7 @@ impl Described {
     /// That keeps the last name, so that neither a child nor a parent is taken for the resource, except for `/`, which every path
     /// ends with, and which is only taken if it is a directory: a wrong one is then refused where a file is to be read or removed.
     fn find(&self, mut entries: Vec<Entry>) -> Result<Entry> {
-        let requested = decode_href(self.place.path()).map_err(|error| self.unusable(&error.to_string()))?;
+        let requested = decode_href(self.target.path()).map_err(|error| self.unusable(&error.to_string()))?;
         let requested = names(&requested);
         if let Some(index) = entries.iter().position(|entry| names(&entry.path) == requested) {
             return Ok(entries.swap_remove(index));
@@ -173,7 +173,7 @@ impl Described {
     }
 
     fn unusable(&self, why: &str) -> Error {
-        let message = format!("the answer of {} to PROPFIND cannot be used: {why}", self.place.root());
+        let message = format!("the answer of {} to PROPFIND cannot be used: {why}", self.target.root());
         Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
     }
 }
@@ -190,29 +190,29 @@ fn is_under_another_prefix(entry: &Entry, requested: &[&[u8]]) -> bool {
     is_suffix && (entry.is_collection || !described.is_empty())
 }
 
-/// That the properties of `place` could not be had.
-pub(super) fn refused(status: u16, place: &Place) -> Error {
+/// That the properties of `target` could not be had.
+pub(super) fn refused(status: u16, target: &Target) -> Error {
     let fault = Fault::from_http(status);
-    Error::new(fault, fault.phrase()).in_store(place.root()).with_code(status.into())
+    Error::new(fault, fault.phrase()).in_store(target.root()).with_code(status.into())
 }
 
 /// Returns the metadata of a file by HEAD, with the server's digests; by GET where HEAD is not sufficient.
 ///
 /// # Errors
 /// Those of the request, `NotFound`, `IsDirectory`.
-pub(super) async fn head(site: &Site, caller: &Caller, place: &Place) -> Result<Metadata> {
+pub(super) async fn head(site: &Site, caller: &Caller, target: &Target) -> Result<Metadata> {
     // XRootD would read the file to compute them.
-    let wanted: &[Algorithm] = if site.facts.is_xrootd.certain() { &[] } else { &WANTED };
-    let metadata = match ask_head(site, caller, place, wanted, site.options.stall).await {
+    let wanted: &[Algorithm] = if site.features.is_xrootd.certain() { &[] } else { &WANTED };
+    let metadata = match ask_head(site, caller, target, wanted, site.options.stall).await {
         Ok(answer) => described(&answer),
         Err(error) if may_be_for_get_only(&error) => None,
         Err(error) => return Err(error),
     };
     match metadata {
         // Some frameworks answer any HEAD with the length 0. Object stores and our own server do not.
-        Some(metadata) if metadata.size > 0 || site.is_signed() || site.facts.is_towpath.certain() => Ok(metadata),
-        Some(metadata) => unless_empty(metadata, site, caller, place).await,
-        None => by_get(site, caller, place).await,
+        Some(metadata) if metadata.size > 0 || site.is_signed() || site.features.is_towpath.certain() => Ok(metadata),
+        Some(metadata) => unless_empty(metadata, site, caller, target).await,
+        None => by_get(site, caller, target).await,
     }
 }
 
@@ -221,8 +221,13 @@ pub(super) async fn head(site: &Site, caller: &Caller, place: &Place) -> Result<
 ///
 /// # Errors
 /// As [`by_get`].
-pub(super) async fn unless_empty(metadata: Metadata, site: &Site, caller: &Caller, place: &Place) -> Result<Metadata> {
-    let found = by_get(site, caller, place).await?;
+pub(super) async fn unless_empty(
+    metadata: Metadata,
+    site: &Site,
+    caller: &Caller,
+    target: &Target,
+) -> Result<Metadata> {
+    let found = by_get(site, caller, target).await?;
     Ok(if found.size == 0 { metadata } else { found })
 }
 
@@ -238,24 +243,24 @@ pub(super) fn may_be_for_get_only(error: &Error) -> bool {
 ///
 /// # Errors
 /// Those of the request; [`unknown_length`].
-pub(super) async fn by_get(site: &Site, caller: &Caller, place: &Place) -> Result<Metadata> {
-    let mut question = Question::new(site, Method::GET).with(header::RANGE, "bytes=0-0");
-    question.of_file = true;
-    let mut answer = site.ask(caller, &mut site.retry_state(place), &question).await?;
+pub(super) async fn by_get(site: &Site, caller: &Caller, target: &Target) -> Result<Metadata> {
+    let mut request = Request::new(site, Method::GET).with(header::RANGE, "bytes=0-0");
+    request.of_file = true;
+    let mut answer = site.ask(caller, &mut site.retry_state(target), &request).await?;
     let is_empty = size_without_range(&answer) == Some(0);
     if answer.status == StatusCode::RANGE_NOT_SATISFIABLE && !is_empty {
         answer.discard().await;
-        question.headers.remove(header::RANGE);
-        answer = site.ask(caller, &mut site.retry_state(place), &question).await?;
+        request.headers.remove(header::RANGE);
+        answer = site.ask(caller, &mut site.retry_state(target), &request).await?;
     }
     let told = answer.field(header::CONTENT_RANGE).and_then(range::told_size);
     let size = match answer.status {
         StatusCode::PARTIAL_CONTENT => told,
         StatusCode::OK => told.or(answer.remaining_bytes()),
         StatusCode::RANGE_NOT_SATISFIABLE if is_empty => Some(0),
-        _ => return Err(refusal::of(answer, &question.method, &site.credentials(caller)?).await),
+        _ => return Err(refusal::of(answer, &request.method, &site.credentials(caller)?).await),
     };
-    let size = size.ok_or_else(|| unknown_length(&answer.place))?;
+    let size = size.ok_or_else(|| unknown_length(&answer.target))?;
     Ok(describe::of_headers(&answer.headers, size).0)
 }
 
@@ -277,8 +282,8 @@ pub(super) fn coding_of(answer: &Answer) -> Option<&str> {
 
 /// Returns the error for a file of unknown length: it can only be read as a stream
 /// ([`towpath_store::ReadHandle::stream`]).
-pub(super) fn unknown_length(place: &Place) -> Error {
-    let message = format!("{} does not tell how long the file is: only `cp` and `cat` can read it", place.root());
+pub(super) fn unknown_length(target: &Target) -> Error {
+    let message = format!("{} does not tell how long the file is: only `cp` and `cat` can read it", target.root());
     Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)
 }
 
@@ -295,37 +300,37 @@ fn described(answer: &Answer) -> Option<Metadata> {
 pub(super) async fn ask_head(
     site: &Site,
     caller: &Caller,
-    place: &Place,
+    target: &Target,
     wanted: &[Algorithm],
     wait: Duration,
 ) -> Result<Answer> {
-    let mut asks = !wanted.is_empty() && site.facts.want_digest.possible();
+    let mut asks = !wanted.is_empty() && site.features.want_digest.possible();
     loop {
-        let mut question = Question::new(site, Method::HEAD);
+        let mut request = Request::new(site, Method::HEAD);
         if asks {
-            question = wanting(question, wanted);
+            request = wanting(request, wanted);
         }
-        question.of_file = true;
-        question.wait = wait;
-        let answer = site.ask(caller, &mut site.retry_state(place), &question).await?;
+        request.of_file = true;
+        request.wait = wait;
+        let answer = site.ask(caller, &mut site.retry_state(target), &request).await?;
         // 202 describes what the server will do, as with a file that comes from tape, not the file.
         if answer.status.is_success() && answer.status != StatusCode::ACCEPTED {
             if !asks && !wanted.is_empty() {
-                site.facts.want_digest.learn(false);
+                site.features.want_digest.learn(false);
             }
             return Ok(answer);
         }
         if !(asks && may_refuse_wishes(&answer)) {
             let credentials = site.credentials(caller)?;
-            return Err(refusal::of(answer, &question.method, &credentials).await);
+            return Err(refusal::of(answer, &request.method, &credentials).await);
         }
         asks = false;
     }
 }
 
-/// The question with a wish for digests, in both forms.
-pub(super) fn wanting(question: Question, wanted: &[Algorithm]) -> Question {
-    question
+/// Adds a request for digests, in both forms, to `request`.
+pub(super) fn wanting(request: Request, wanted: &[Algorithm]) -> Request {
+    request
         .with(http::HeaderName::from_static("want-digest"), write_want_digest(wanted))
         .with(http::HeaderName::from_static("want-repr-digest"), write_want_repr_digest(wanted))
 }

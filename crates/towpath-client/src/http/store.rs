@@ -16,11 +16,11 @@ use towpath_store::{
 use super::{
     listing,
     parts::Parts,
-    place::Place,
     put::{Before, Put},
     read::{self, RemoteFile},
     site::{Site, Sites},
     stat,
+    target::Target,
     upload::Upload,
     vector,
 };
@@ -43,7 +43,7 @@ pub struct HttpStore {
 
 impl fmt::Debug for HttpStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("HttpStore").field(&self.place(&StorePath::root())).finish()
+        f.debug_tuple("HttpStore").field(&self.target(&StorePath::root())).finish()
     }
 }
 
@@ -52,19 +52,19 @@ impl HttpStore {
     pub fn new(sites: &Arc<Sites>, url: &Url) -> Self {
         let site = sites.at(&url.endpoint());
         if matches!(url.scheme(), Scheme::Dav | Scheme::Davs) {
-            site.facts.dav.learn(true);
+            site.features.dav.learn(true);
         }
         Self { site, query: url.query().map(Arc::from) }
     }
 
     /// Where `path` is.
-    pub(super) fn place(&self, path: &StorePath) -> Place {
-        Place::new(&self.site.endpoint, path, self.query.as_deref())
+    pub(super) fn target(&self, path: &StorePath) -> Target {
+        Target::new(&self.site.endpoint, path, self.query.as_deref())
     }
 
     /// Whether there is room for `bytes`, as far as the site says.
     async fn check_room(&self, caller: &Caller, path: &StorePath, bytes: u64) -> Result<()> {
-        if bytes < ROOM_CHECKED_BYTES || !self.site.facts.quota.possible() {
+        if bytes < ROOM_CHECKED_BYTES || !self.site.features.quota.possible() {
             return Ok(());
         }
         let parent = path.parent().unwrap_or_else(StorePath::root);
@@ -87,21 +87,21 @@ fn unsupported(what: &str, path: &StorePath) -> Error {
 #[async_trait]
 impl Store for HttpStore {
     fn capabilities(&self) -> Capabilities {
-        let facts = &self.site.facts;
+        let features = &self.site.features;
         Capabilities {
             write: true,
             write_any_order: false,
             update: false,
-            remove_tree: !facts.is_xrootd.certain(),
-            rename: facts.dav.possible(),
-            copy: facts.dav.possible() && !facts.is_xrootd.certain(),
+            remove_tree: !features.is_xrootd.certain(),
+            rename: features.dav.possible(),
+            copy: features.dav.possible() && !features.is_xrootd.certain(),
             attributes: false,
-            set_mtime: facts.is_towpath.certain() || facts.keeps_times.certain(),
+            set_mtime: features.is_towpath.certain() || features.keeps_times.certain(),
             read_bytes: read::MAX_BYTES,
             vector_ranges: vector::MAX_RANGES,
             vector_range_bytes: vector::MAX_RANGE_BYTES,
             digests: Algorithm::ALL.into_iter().collect::<Algorithms>(),
-            resume: facts.is_towpath.possible() && facts.takes_parts.possible() && facts.resumes.possible(),
+            resume: features.is_towpath.possible() && features.takes_parts.possible() && features.resumes.possible(),
         }
     }
 
@@ -110,12 +110,12 @@ impl Store for HttpStore {
     }
 
     fn list(&self, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing {
-        listing::list(Arc::clone(&self.site), caller.clone(), path.clone(), self.place(path), options)
+        listing::list(Arc::clone(&self.site), caller.clone(), path.clone(), self.target(path), options)
     }
 
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
-        let (site, place) = (Arc::clone(&self.site), self.place(path));
-        Ok(Arc::new(RemoteFile::new(site, caller.clone(), path.clone(), place, options.version)))
+        let (site, target) = (Arc::clone(&self.site), self.target(path));
+        Ok(Arc::new(RemoteFile::new(site, caller.clone(), path.clone(), target, options.version)))
     }
 
     async fn create(&self, caller: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
@@ -124,7 +124,7 @@ impl Store for HttpStore {
         }
         self.check_room(caller, path, options.size_hint.unwrap_or(0)).await?;
         // A towpath server checks conditions itself, and shows nothing of failed uploads; others may not.
-        let before = match self.site.facts.is_towpath.certain() {
+        let before = match self.site.features.is_towpath.certain() {
             true => Before::Unknown,
             false => match self.stat_path(caller, path).await {
                 Ok(_) if options.overwrite == Overwrite::Refuse => {
@@ -209,8 +209,8 @@ impl Store for HttpStore {
     }
 
     async fn space(&self, caller: &Caller, path: &StorePath) -> Result<Space> {
-        let entry = stat::entry(&self.site, caller, path, &self.place(path)).await?;
-        self.site.facts.quota.learn(entry.quota_available_bytes.is_some());
+        let entry = stat::entry(&self.site, caller, path, &self.target(path)).await?;
+        self.site.features.quota.learn(entry.quota_available_bytes.is_some());
         let Some(free) = entry.quota_available_bytes else {
             let message = "the site does not tell how much room there is";
             return Err(Error::new(Fault::Unsupported, message).at(path));

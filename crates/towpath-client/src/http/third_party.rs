@@ -9,7 +9,7 @@ use towpath_proto::{
 };
 use towpath_store::{Blame, Caller, Error, Fault, Overwrite, Result, StorePath, sys::clock};
 
-use super::{answer::Answer, place::is_loopback, question::Question, refusal, stat, store::HttpStore};
+use super::{answer::Answer, refusal, request::Request, stat, store::HttpStore, target::is_loopback};
 use crate::third_party::{Way, Written};
 
 /// How long a site may say nothing: three times what HTTP-TPC allows.
@@ -29,7 +29,7 @@ impl HttpStore {
     /// # Errors
     /// `InvalidArgument`.
     pub(crate) fn check_name(&self, path: &StorePath) -> Result<()> {
-        self.site.check_name(&self.place(path)).map_err(|error| error.at(path))
+        self.site.check_name(&self.target(path)).map_err(|error| error.at(path))
     }
 
     /// Has this site copy `path` from or to another one.
@@ -41,10 +41,10 @@ impl HttpStore {
         written: Written<'_>,
     ) -> Result<()> {
         let site = &self.site;
-        let question = self.question(caller, other)?;
-        let mut answer = site.ask(caller, &mut site.retry_state(&self.place(path)), &question).await?;
+        let request = self.request(caller, other)?;
+        let mut answer = site.ask(caller, &mut site.retry_state(&self.target(path)), &request).await?;
         if !answer.status.is_success() {
-            return Err(refusal::of(answer, &question.method, &site.credentials(caller)?).await.at(path));
+            return Err(refusal::of(answer, &request.method, &site.credentials(caller)?).await.at(path));
         }
         let is_done = answer.status == StatusCode::NO_CONTENT || answer.remaining_bytes() == Some(0);
         if is_done && answer.status != StatusCode::ACCEPTED {
@@ -53,7 +53,7 @@ impl HttpStore {
         verdict(&mut answer, site.options.patience, written).await.map_err(|error| error.at(path))
     }
 
-    fn question(&self, caller: &Caller, other: Other<'_>) -> Result<Question> {
+    fn request(&self, caller: &Caller, other: Other<'_>) -> Result<Request> {
         let Other { url, way, overwrite } = other;
         let endpoint = &self.site.endpoint;
         let may_hear_secrets = endpoint.tls || is_loopback(&endpoint.host);
@@ -63,23 +63,23 @@ impl HttpStore {
             return Err(Error::new(Fault::Unsupported, message));
         }
         let overwrites = if overwrite == Overwrite::Replace { "T" } else { "F" };
-        let place = HeaderName::from_static(if way == Way::Pull { "source" } else { "destination" });
-        let mut question = Question::new(&self.site, stat::method("COPY"))
-            .with(place, url.expose())
+        let target = HeaderName::from_static(if way == Way::Pull { "source" } else { "destination" });
+        let mut request = Request::new(&self.site, stat::method("COPY"))
+            .with(target, url.expose())
             .with(HeaderName::from_static("overwrite"), overwrites)
             .with(HeaderName::from_static("credential"), "none")
             .with(HeaderName::from_static("requirechecksumverification"), "false");
         let other_may_have_token = url.scheme().demands_tls() || is_loopback(url.host());
         if other_may_have_token && let Some(token) = self.site.credentials(caller)?.token() {
-            question = question.with_secret(
+            request = request.with_secret(
                 HeaderName::from_static("transferheaderauthorization"),
                 &format!("Bearer {}", token.expose()),
             );
         }
-        question.wait = self.site.options.patience;
-        question.repeatable = false;
-        question.prompt = false;
-        Ok(question)
+        request.wait = self.site.options.patience;
+        request.repeatable = false;
+        request.prompt = false;
+        Ok(request)
     }
 }
 
@@ -108,18 +108,18 @@ async fn verdict(answer: &mut Answer, patience: Duration, written: Written<'_>) 
                 }
                 Event::Verdict(Verdict::Success) => return Ok(()),
                 Event::Verdict(Verdict::Failure(reason)) => {
-                    let message = format!("{} could not copy it: {reason}", answer.place.root());
+                    let message = format!("{} could not copy it: {reason}", answer.target.root());
                     return Err(Error::new(Fault::Unavailable, message).blamed_on(Blame::Storage));
                 }
             }
         }
         if moved.elapsed() >= patience {
             let waited = patience.as_secs();
-            let message = format!("{} says that it copies, but has moved no byte for {waited} s", answer.place.root());
+            let message = format!("{} says that it copies, but has moved no byte for {waited} s", answer.target.root());
             return Err(Error::new(Fault::TimedOut, message).blamed_on(Blame::Storage));
         }
         if is_end {
-            let message = format!("{} did not say how the copy ended", answer.place.root());
+            let message = format!("{} did not say how the copy ended", answer.target.root());
             return Err(Error::new(Fault::Unavailable, message).blamed_on(Blame::Storage));
         }
     }
@@ -133,8 +133,8 @@ fn count(stripes: &mut Vec<u64>, stripe: u32, bytes: u64) {
     if stripes.len() <= number {
         stripes.resize(number + 1, 0);
     }
-    if let Some(place) = stripes.get_mut(number) {
-        *place = bytes;
+    if let Some(target) = stripes.get_mut(number) {
+        *target = bytes;
     }
 }
 

@@ -129,7 +129,7 @@ fn requests(spans: Vec<Span>) -> Vec<Vec<Span>> {
 async fn read_request(file: &RemoteFile, spans: Vec<Span>) -> Vec<(usize, Result<Bytes>)> {
     let mut filling = Filling::new(spans);
     if filling.spans.len() > 1
-        && file.site.facts.many_ranges.possible()
+        && file.site.features.many_ranges.possible()
         && let Err(error) = read_together(file, &mut filling).await
     {
         return filling.spans.iter().flat_map(|span| failed(span, &error)).collect();
@@ -201,11 +201,11 @@ async fn read_together(file: &RemoteFile, filling: &mut Filling) -> Result<()> {
     let specs = filling.spans.iter().map(|span| RangeSpec::Between(span.start, span.end - 1)).collect();
     let Some(ranges) = RangeRequest::new(specs) else { return Ok(()) };
     let mut retry_state = file.retry_state();
-    let question = file.question(Some(&ranges));
-    let mut answer = file.site.ask(&file.caller, &mut retry_state, &question).await?;
+    let request = file.request(Some(&ranges));
+    let mut answer = file.site.ask(&file.caller, &mut retry_state, &request).await?;
     if file.is_gone(&answer, &mut retry_state) {
         drop(answer);
-        answer = file.site.ask(&file.caller, &mut retry_state, &question).await?;
+        answer = file.site.ask(&file.caller, &mut retry_state, &request).await?;
     }
     let parts = match answer.status {
         StatusCode::PARTIAL_CONTENT => answer.field(header::CONTENT_TYPE).and_then(Boundary::of_content_type),
@@ -217,18 +217,18 @@ async fn read_together(file: &RemoteFile, filling: &mut Filling) -> Result<()> {
     };
     answer.release_permit();
     let size = file.pin().await?.metadata.size;
-    file.site.facts.many_ranges.learn(parts.is_some());
+    file.site.features.many_ranges.learn(parts.is_some());
     let Some(boundary) = parts else { return Ok(()) };
     // A server that ignores the condition may send another version.
     let (metadata, version) = describe::of_headers(&answer.headers, size);
     file.settle(metadata, version)?;
-    file.answered_by(&answer.place);
+    file.answered_by(&answer.target);
     match receive(answer, PartReader::new(&boundary), size, filling).await {
         Ok(()) => Ok(()),
         Err(Broken::Changed) => Err(changed()),
         Err(Broken::Garbled(why)) => {
             tracing::debug!(%why, "an answer with several ranges cannot be used");
-            file.site.facts.many_ranges.learn(false);
+            file.site.features.many_ranges.learn(false);
             Ok(())
         }
         Err(Broken::Lost(failure)) => {

@@ -11,7 +11,7 @@ use towpath_store::{
 
 use super::{
     connection::{Exchange, Failure},
-    recovery::{Place, RetryState, join_cgi},
+    recovery::{RetryState, Server, join_cgi},
     session::Session,
     site::{Identity, Site},
     sites::Sites,
@@ -21,14 +21,14 @@ use super::{
 #[derive(Debug, Clone)]
 pub(super) struct Origin {
     pub(super) sites: Arc<Sites>,
-    pub(super) place: Place,
+    pub(super) server: Server,
     pub(super) user: String,
     /// The opaque information holds a secret.
     pub(super) careful: bool,
 }
 
-/// A question about a path.
-pub(super) struct Question<'a> {
+/// The path of a request, and how to treat its response.
+pub(super) struct RequestOptions<'a> {
     pub(super) path: &'a StorePath,
     /// Whether the request is idempotent.
     pub(super) repeatable: bool,
@@ -38,8 +38,8 @@ pub(super) struct Question<'a> {
     pub(super) limit: usize,
 }
 
-impl<'a> Question<'a> {
-    /// A question that can be repeated, and is answered in a few words.
+impl<'a> RequestOptions<'a> {
+    /// Options of an idempotent request with a short response.
     pub(super) fn new(path: &'a StorePath) -> Self {
         Self { path, repeatable: true, patient: false, limit: 64 << 10 }
     }
@@ -59,13 +59,13 @@ impl Origin {
 
     /// Returns whether the server is towpath, with a request if it is unknown; false if that fails.
     pub(super) async fn is_ours(&self, caller: &Caller) -> bool {
-        let site = self.sites.at(&self.place, &self.identity(caller));
+        let site = self.sites.at(&self.server, &self.identity(caller));
         site.may_be_ours().await && site.is_known_to_be_ours()
     }
 
     /// A request that starts now.
     pub(super) fn retry_state(&self, repeatable: bool) -> RetryState {
-        RetryState::new(self.place.clone(), repeatable, &self.sites.options, clock::now())
+        RetryState::new(self.server.clone(), repeatable, &self.sites.options, clock::now())
     }
 
     /// Waits as `retry_state` says after `failure`.
@@ -73,7 +73,7 @@ impl Origin {
     /// # Errors
     /// Those of [`RetryState::next`].
     pub(super) async fn after(&self, retry_state: &mut RetryState, site: &Site, failure: Failure) -> Result<()> {
-        tracing::debug!(place = retry_state.place().name(), ?failure, "no answer");
+        tracing::debug!(server = retry_state.server().name(), ?failure, "no answer");
         let why = match &failure {
             Failure::Wait { .. } => "asks to wait".to_owned(),
             Failure::Refused(_) => "is too busy".to_owned(),
@@ -84,7 +84,7 @@ impl Origin {
         };
         let pause = retry_state.next(failure, site.is_known_good(), clock::now(), random::number())?;
         if pause > Duration::ZERO {
-            let name = retry_state.place().name();
+            let name = retry_state.server().name();
             self.sites.options.waits.pause(&name, pause, format_args!("{name} {why}"));
             tokio::time::sleep(pause).await;
         }
@@ -96,7 +96,7 @@ impl Origin {
     /// # Errors
     /// As [`Self::ask`].
     pub(super) async fn clear_away(&self, caller: &Caller, path: &StorePath) -> Result<()> {
-        match self.ask(caller, Question::change(path), |path| Rm { path }.into()).await {
+        match self.ask(caller, RequestOptions::change(path), |path| Rm { path }.into()).await {
             Err(error) if error.fault() != Fault::NotFound => Err(error),
             _ => Ok(()),
         }
@@ -109,18 +109,18 @@ impl Origin {
     pub(super) async fn ask(
         &self,
         caller: &Caller,
-        question: Question<'_>,
+        options: RequestOptions<'_>,
         request: impl Fn(PathAndCgi) -> Request + Send,
     ) -> Result<Bytes> {
         let identity = self.identity(caller);
-        let mut retry_state = self.retry_state(question.repeatable);
+        let mut retry_state = self.retry_state(options.repeatable);
         loop {
-            let site = self.sites.at(retry_state.place(), &identity);
-            let path = site.path(retry_state.place().path_of(question.path), &retry_state.place().cgi).await?;
-            let mut exchange = Exchange::new(request(path), question.limit);
-            exchange.patient = question.patient;
+            let site = self.sites.at(retry_state.server(), &identity);
+            let path = site.path(retry_state.server().path_of(options.path), &retry_state.server().cgi).await?;
+            let mut exchange = Exchange::new(request(path), options.limit);
+            exchange.patient = options.patient;
             let session: Arc<Session> = site.session(0)?;
-            if !question.repeatable {
+            if !options.repeatable {
                 // What leaves before the login is answered may have been done or not, if the connection is lost then.
                 session.settled().await;
             }
@@ -128,7 +128,7 @@ impl Origin {
             match finished.outcome {
                 Ok(_) => return Ok(Bytes::from(finished.buffer)),
                 Err(failure) => {
-                    self.after(&mut retry_state, &site, failure).await.map_err(|error| error.at(question.path))?;
+                    self.after(&mut retry_state, &site, failure).await.map_err(|error| error.at(options.path))?;
                 }
             }
         }
@@ -138,12 +138,13 @@ impl Origin {
     pub(super) async fn ask_for<B: Body>(
         &self,
         caller: &Caller,
-        question: Question<'_>,
+        options: RequestOptions<'_>,
         request: impl Fn(PathAndCgi) -> Request + Send,
     ) -> Result<B> {
-        let path = question.path;
-        let body = self.ask(caller, question, request).await?;
-        B::decode(body).map_err(|error| Error::new(Fault::Protocol, format!("{}: {error}", self.place.name())).at(path))
+        let path = options.path;
+        let body = self.ask(caller, options, request).await?;
+        B::decode(body)
+            .map_err(|error| Error::new(Fault::Protocol, format!("{}: {error}", self.server.name())).at(path))
     }
 }
 

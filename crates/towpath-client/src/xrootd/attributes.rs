@@ -9,7 +9,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{Caller, Error, Fault, Result, StorePath};
 
 use super::{
-    ask::{Origin, Question},
+    ask::{Origin, RequestOptions},
     recovery::refusal,
 };
 
@@ -18,9 +18,9 @@ const LIST_LIMIT: usize = 16 << 20;
 
 /// All attributes of a path, with values.
 pub(super) async fn list(origin: &Origin, caller: &Caller, path: &StorePath) -> Result<Vec<(Bytes, Bytes)>> {
-    let question = Question { limit: LIST_LIMIT, ..Question::new(path) };
+    let options = RequestOptions { limit: LIST_LIMIT, ..RequestOptions::new(path) };
     let request = |path| Fattr { target: Target::Path(path), operation: FattrOperation::List { values: true } }.into();
-    let body = origin.ask(caller, question, request).await?;
+    let body = origin.ask(caller, options, request).await?;
     let list = FattrList::from_body(body, true).map_err(|error| garbled(origin, path, &error.to_string()))?;
     Ok(list.0.into_iter().map(|entry| (strip(entry.name), entry.value.unwrap_or_default())).collect())
 }
@@ -53,9 +53,9 @@ pub(super) async fn set(
         Some(value) => FattrOperation::Set { new: create, attributes: vec![(name, Bytes::copy_from_slice(value))] },
         None => FattrOperation::Del(vec![name]),
     };
-    let question = if create || value.is_none() { Question::change(path) } else { Question::new(path) };
+    let options = if create || value.is_none() { RequestOptions::change(path) } else { RequestOptions::new(path) };
     let request = |path| Fattr { target: Target::Path(path), operation: operation.clone() }.into();
-    let body = origin.ask(caller, question, request).await?;
+    let body = origin.ask(caller, options, request).await?;
     let results = FattrResults::from_body(body).map_err(|error| garbled(origin, path, &error.to_string()))?;
     match results.0.into_iter().find_map(|result| result.outcome.err()) {
         None => Ok(()),
@@ -64,9 +64,9 @@ pub(super) async fn set(
 }
 
 fn refused(origin: &Origin, code: ErrorCode) -> Error {
-    refusal(&origin.place.root(), &ErrorReply { code, message: String::new(), named: None })
+    refusal(&origin.server.root(), &ErrorReply { code, message: String::new(), named: None })
 }
 
 fn garbled(origin: &Origin, path: &StorePath, why: &str) -> Error {
-    Error::new(Fault::Protocol, format!("{}: {why}", origin.place.name())).at(path)
+    Error::new(Fault::Protocol, format!("{}: {why}", origin.server.name())).at(path)
 }

@@ -103,8 +103,8 @@ pub(super) struct Exchange {
     pub sink: Sink,
     /// Its share of the bytes underway, given back when it is answered.
     pub permit: Option<OwnedSemaphorePermit>,
-    /// Its place among the payloads that wait to be sent, given back when the kernel has taken the payload.
-    pub place: Option<OwnedSemaphorePermit>,
+    /// Permit of a payload that waits to be sent, returned when the kernel has taken the payload.
+    pub queue_permit: Option<OwnedSemaphorePermit>,
     /// It may take long by its nature.
     pub patient: bool,
 }
@@ -113,7 +113,7 @@ impl Exchange {
     /// A request whose answer has at most `limit` bytes.
     pub(super) fn new(request: impl Into<Request>, limit: usize) -> Self {
         let sink = Sink::answer(limit);
-        Self { request: request.into(), payload: Payload::None, sink, permit: None, place: None, patient: false }
+        Self { request: request.into(), payload: Payload::None, sink, permit: None, queue_permit: None, patient: false }
     }
 }
 
@@ -382,7 +382,7 @@ impl Connection {
     /// Sends a request behind those submitted before.
     pub(super) fn submit(&self, exchange: Exchange) -> Pending {
         let (reply, pending) = oneshot::channel();
-        let Exchange { request, payload, sink, permit, place, patient } = exchange;
+        let Exchange { request, payload, sink, permit, queue_permit, patient } = exchange;
         let since = clock::now();
         let deadline = since + self.shared.patience;
         let streams = matches!(sink, Sink::Stream(_));
@@ -414,7 +414,7 @@ impl Connection {
         let mut head = BytesMut::new();
         request.encode(stream_id, &mut head);
         // The writer is gone only when the connection is lost, and then the request has been ended already, or is now.
-        if self.queue.send(writer::Outgoing { head: head.freeze(), payload, place }).is_err()
+        if self.queue.send(writer::Outgoing { head: head.freeze(), payload, queue_permit }).is_err()
             && let Some(waiting) = self.shared.take(stream_id)
         {
             waiting.finish(Err(Failure::NotSent(closed())));

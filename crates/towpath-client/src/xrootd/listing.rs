@@ -97,9 +97,9 @@ impl Answer {
     fn broke_off(&self, failure: Failure) -> Error {
         match failure {
             Failure::Lost(error) | Failure::EarlyLoss(error) | Failure::NotSent(error) | Failure::Fatal(error) => error,
-            Failure::Refused(reply) => refusal(&self.site.place.root(), &reply),
+            Failure::Refused(reply) => refusal(&self.site.server.root(), &reply),
             Failure::Redirect { .. } | Failure::Wait { .. } | Failure::TooEarly | Failure::Occupied => {
-                let message = format!("{} breaks its listing off", self.site.place.name());
+                let message = format!("{} breaks its listing off", self.site.server.name());
                 Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
             }
         }
@@ -142,10 +142,10 @@ impl Walk {
     }
 
     async fn ask(&mut self) -> Result<Answer> {
-        let site = self.origin.sites.at(self.retry_state.place(), &self.identity);
+        let site = self.origin.sites.at(self.retry_state.server(), &self.identity);
         let (outlet, pieces) = Outlet::new(ROOM_KIB);
         let session = site.listing_session()?;
-        let path = site.path(self.retry_state.place().path_of(&self.path), &self.retry_state.place().cgi).await?;
+        let path = site.path(self.retry_state.server().path_of(&self.path), &self.retry_state.server().cgi).await?;
         let request = Dirlist { options: self.flags, wants_node: true, path };
         let exchange = Exchange { sink: Sink::Stream(outlet), ..Exchange::new(request, 0) };
         let pending = Some(session.submit(exchange));
@@ -170,7 +170,7 @@ fn parse(answer: &mut Answer) -> Result<Vec<(Entry, bool)>> {
     let mut batch = Vec::new();
     while batch.len() < BATCH {
         let popped = answer.parser.pop();
-        let garbled = |error| Error::new(Fault::Protocol, format!("{}: {error}", answer.site.place.name()));
+        let garbled = |error| Error::new(Fault::Protocol, format!("{}: {error}", answer.site.server.name()));
         match popped.map_err(garbled)? {
             Some(found) => batch.push(entry(found)),
             None => break,

@@ -1,7 +1,7 @@
 //! What to do when a request got no answer: again, elsewhere, later, or not at all. No sockets, no clock.
 //!
 //! A [`RetryState`] is kept for one request over all its attempts. It bounds everything that a server or a network could do for
-//! ever: redirects, waits, lost connections, time. It also decides who gets the user's secrets ([`Place::trusted`]).
+//! ever: redirects, waits, lost connections, time. It also decides who gets the user's secrets ([`Server::trusted`]).
 
 use std::{fmt, time::Duration};
 
@@ -30,7 +30,7 @@ const MAX_EARLY: u32 = 3;
 /// A server, with the opaque information that a redirect added for it. Printed without the secrets in opaque
 /// information.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct Server {
     pub host: String,
     pub port: u16,
     pub tls: bool,
@@ -45,7 +45,7 @@ pub(super) struct Place {
     pub trusted: bool,
 }
 
-impl Place {
+impl Server {
     /// `host:port`, as it stands in messages.
     pub(super) fn name(&self) -> String {
         if self.host.contains(':') {
@@ -66,7 +66,7 @@ impl Place {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tls, trusted, .. } = self;
         f.debug_struct("Place").field("name", &self.name()).field("tls", tls).field("trusted", trusted).finish()
@@ -76,8 +76,8 @@ impl fmt::Debug for Place {
 /// One request on its way to an answer.
 #[derive(Debug)]
 pub(super) struct RetryState {
-    origin: Place,
-    place: Place,
+    origin: Server,
+    server: Server,
     /// Whether the request is idempotent.
     repeatable: bool,
     started: Instant,
@@ -87,16 +87,16 @@ pub(super) struct RetryState {
     backoff: Backoff,
     early: u32,
     waited: Duration,
-    visited: Vec<Place>,
+    visited: Vec<Server>,
     /// Servers that failed, in the form that the redirector expects: host and reason.
     tried: Vec<(String, &'static str)>,
 }
 
 impl RetryState {
     /// A request that starts `now` at `origin`.
-    pub(super) fn new(origin: Place, repeatable: bool, options: &ClientOptions, now: Instant) -> Self {
+    pub(super) fn new(origin: Server, repeatable: bool, options: &ClientOptions, now: Instant) -> Self {
         Self {
-            place: origin.clone(),
+            server: origin.clone(),
             origin,
             repeatable,
             started: now,
@@ -112,21 +112,21 @@ impl RetryState {
     }
 
     /// Where to send the request now.
-    pub(super) fn place(&self) -> &Place {
-        &self.place
+    pub(super) fn server(&self) -> &Server {
+        &self.server
     }
 
-    /// The request goes to `place`, as one before it about the same file did.
-    pub(super) fn arrive(&mut self, place: Place) {
-        self.place = place;
+    /// The request goes to `server`, as one before it about the same file did.
+    pub(super) fn arrive(&mut self, server: Server) {
+        self.server = server;
     }
 
     /// Whether the request has been sent on by the server that it was meant for.
     pub(super) fn is_redirected(&self) -> bool {
-        self.place != self.origin
+        self.server != self.origin
     }
 
-    /// What follows from `failure`: the pause before the next attempt, which goes to [`Self::place`].
+    /// What follows from `failure`: the pause before the next attempt, which goes to [`Self::server`].
     ///
     /// `known_good` is whether the server has responded before; one that never did is not retried. `chance` is a
     /// random number for the jitter of the backoff.
@@ -150,7 +150,7 @@ impl RetryState {
                 Ok(Duration::ZERO)
             }
             Failure::TooEarly => {
-                let message = format!("{} refuses requests although the login succeeded", self.place.name());
+                let message = format!("{} refuses requests although the login succeeded", self.server.name());
                 Err(Error::new(Fault::AuthenticationFailed, message).blamed_on(Blame::Storage))
             }
             // The next connection is made with more care: nothing leaves before the session is ready.
@@ -198,15 +198,15 @@ impl RetryState {
         if reply.code == ErrorCode::Overloaded && self.backoff.failures() < self.retries {
             return Ok(spread(self.backoff.fail(), chance));
         }
-        Err(refusal(&self.place.root(), reply))
+        Err(refusal(&self.server.root(), reply))
     }
 
     fn return_to_origin(&mut self, reason: &'static str) {
-        self.tried.push((self.place.host.clone(), reason));
+        self.tried.push((self.server.host.clone(), reason));
         let hosts: Vec<&str> = self.tried.iter().map(|(host, _)| &**host).collect();
         let reasons: Vec<&str> = self.tried.iter().map(|(_, reason)| *reason).collect();
         let cgi = format!("tried={}&triedrc={}", hosts.join(","), reasons.join(","));
-        self.place = Place { cgi: join_cgi(&self.origin.cgi, cgi.as_bytes()), ..self.origin.clone() };
+        self.server = Server { cgi: join_cgi(&self.origin.cgi, cgi.as_bytes()), ..self.origin.clone() };
         self.visited.clear();
     }
 
@@ -215,7 +215,7 @@ impl RetryState {
         let wait = Duration::from_secs(u64::from(seconds)).max(FIRST_BACKOFF);
         if self.waited + wait > self.patience {
             let message =
-                format!("{} asks to wait for {seconds} s, after {} s", self.place.name(), self.waited.as_secs());
+                format!("{} asks to wait for {seconds} s, after {} s", self.server.name(), self.waited.as_secs());
             return Err(Error::new(Fault::TimedOut, message).blamed_on(Blame::Storage));
         }
         self.waited += wait;
@@ -223,25 +223,25 @@ impl RetryState {
     }
 
     fn redirected(&mut self, to: Redirect, encrypted: bool) -> Result<Duration, Error> {
-        let from = self.place.name();
+        let from = self.server.name();
         let wrong =
             |why: &str| Error::new(Fault::Protocol, format!("{from} redirects {why}")).blamed_on(Blame::Storage);
         let named = self.named(to).map_err(|why| wrong(&why))?;
         let next = self.with_secrets(named, encrypted);
-        self.visited.push(self.place.clone());
+        self.visited.push(self.server.clone());
         if self.visited.len() > MAX_REDIRECTS {
             return Err(wrong("too often"));
         }
         if self.visited.contains(&next) {
             return Err(wrong(&format!("in a loop, to {}", next.name())));
         }
-        self.place = next;
+        self.server = next;
         Ok(Duration::ZERO)
     }
 
     /// Returns the server of a redirect, with its opaque information. Encryption is never dropped by a redirect.
-    fn named(&self, to: Redirect) -> Result<Place, String> {
-        let tls = self.place.tls;
+    fn named(&self, to: Redirect) -> Result<Server, String> {
+        let tls = self.server.tls;
         match to {
             Redirect::Host { host, port, cgi, login_cgi } => {
                 let port = u16::try_from(port).map_err(|_| "to a port that does not exist")?;
@@ -249,33 +249,33 @@ impl RetryState {
                 if !is_host(&host) {
                     return Err("to a host whose name none can have".to_owned());
                 }
-                Ok(Place { host, port, tls, path: self.place.path.clone(), cgi, login_cgi, trusted: false })
+                Ok(Server { host, port, tls, path: self.server.path.clone(), cgi, login_cgi, trusted: false })
             }
             Redirect::Url { url, .. } => {
                 let url: Url = url.parse().map_err(|error| format!("to a URL that is not valid: {error}"))?;
                 let path =
                     StorePath::parse(url.path()).map_err(|error| format!("to a path that is not valid: {error}"))?;
-                let path = Some(path).filter(|path| !path.is_root()).or_else(|| self.place.path.clone());
+                let path = Some(path).filter(|path| !path.is_root()).or_else(|| self.server.path.clone());
                 if url.endpoint().family != Family::Xrootd {
                     return Err(format!("to {}://, which is not followed", url.scheme().name()));
                 }
                 let (host, port, tls) = (url.host().to_owned(), url.port(), tls || url.scheme() == Scheme::Roots);
                 let cgi = Bytes::copy_from_slice(url.query().unwrap_or_default().as_bytes());
-                Ok(Place { host, port, tls, path, cgi, login_cgi: Bytes::new(), trusted: false })
+                Ok(Server { host, port, tls, path, cgi, login_cgi: Bytes::new(), trusted: false })
             }
         }
     }
 
     /// Decides whether `next` may have the bearer token, and adds the user's opaque information, with or without its secrets.
-    fn with_secrets(&self, next: Place, encrypted: bool) -> Place {
+    fn with_secrets(&self, next: Server, encrypted: bool) -> Server {
         let is_origin = next.host == self.origin.host;
-        let trusted = is_origin || (self.place.trusted && encrypted);
+        let trusted = is_origin || (self.server.trusted && encrypted);
         // Opaque information is sent also without TLS; to the user's own host only as the user said.
         let own = match trusted && (is_origin || next.tls) {
             true => self.origin.cgi.clone(),
             false => without_secrets(&String::from_utf8_lossy(&self.origin.cgi)).into(),
         };
-        Place { cgi: join_cgi(&own, &next.cgi), trusted, ..next }
+        Server { cgi: join_cgi(&own, &next.cgi), trusted, ..next }
     }
 }
 

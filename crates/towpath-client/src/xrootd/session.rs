@@ -43,8 +43,8 @@ const WAITING_PIECES: usize = 2;
 #[derive(Debug)]
 pub(super) struct Session {
     connection: Connection,
-    /// Free places for pieces that wait to be sent.
-    places: Arc<Semaphore>,
+    /// Permits for pieces that wait to be sent.
+    queue_permits: Arc<Semaphore>,
     slots: Mutex<Slots>,
     /// Bytes of file data in flight, for the choice of a session by bulk transfers.
     load: Arc<AtomicUsize>,
@@ -67,7 +67,7 @@ impl Session {
         let connection = Connection::start(dial, &runtime);
         Self {
             connection,
-            places: Arc::new(Semaphore::new(WAITING_PIECES)),
+            queue_permits: Arc::new(Semaphore::new(WAITING_PIECES)),
             slots: Mutex::default(),
             load,
             meter: Mutex::new(Meter::new(clock::now())),
@@ -113,8 +113,8 @@ impl Session {
     pub(super) async fn ask_far_end(&self) {
         let may_say = self.established().is_some() && !self.is_silent.load(Ordering::Relaxed);
         let Some(tap) = self.connection.tap().filter(|_| may_say) else { return };
-        let question = Query::Config(Bytes::from_static(TCP_INFO_WORD));
-        let finished = self.submit(Exchange::new(question, MAX_TCP_INFO_BYTES)).finished().await;
+        let query = Query::Config(Bytes::from_static(TCP_INFO_WORD));
+        let finished = self.submit(Exchange::new(query, MAX_TCP_INFO_BYTES)).finished().await;
         let is_silent = match finished.outcome {
             Ok(_) => !tap.told(&finished.buffer),
             Err(failure) => matches!(failure, Failure::Refused(_)),
@@ -150,8 +150,8 @@ impl Session {
     }
 
     /// Waits until a piece of a spread upload can be sent soon. None if that will never be.
-    pub(super) async fn place(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.places).acquire_owned().await.ok()
+    pub(super) async fn queue_permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.queue_permits).acquire_owned().await.ok()
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {

@@ -21,14 +21,14 @@ use super::{
     auth::Means,
     connection::{Dial, Exchange, Failure},
     flight::{Plan, TlsWish},
-    recovery::Place,
+    recovery::Server,
     session::Session,
     sites::Sites,
     spread::{self, Outlook},
 };
 use crate::{
     ClientOptions,
-    dial::{Dialer, MAX_LANES},
+    dial::{Dialer, MAX_CONNECTIONS},
     tls::Tls,
     token::{Tokens, Withheld},
 };
@@ -48,7 +48,7 @@ pub(super) struct Identity {
 
 /// What a server turned out to want.
 #[derive(Debug, Default)]
-struct Known {
+struct ServerTraits {
     tls: bool,
     offer: Option<Offer>,
     /// Sessions that were lost before they were ready.
@@ -108,16 +108,16 @@ impl Nature {
 /// One user at one server.
 #[derive(Debug)]
 pub(super) struct Site {
-    pub(super) place: Place,
+    pub(super) server: Server,
     identity: Identity,
     options: Arc<ClientOptions>,
     tokens: Arc<Tokens>,
     tls: Arc<OnceLock<Result<Tls>>>,
     dialer: Arc<Dialer>,
-    lanes: Mutex<Vec<Option<Arc<Session>>>>,
+    slots: Mutex<Vec<Option<Arc<Session>>>>,
     /// Sessions without open files.
     listings: Mutex<Vec<Arc<Session>>>,
-    known: Mutex<Known>,
+    known: Mutex<ServerTraits>,
     nature: OnceCell<Nature>,
     /// KiB of file data that may be underway.
     window: Arc<Semaphore>,
@@ -126,18 +126,18 @@ pub(super) struct Site {
 
 impl Site {
     /// A site without sessions.
-    pub(super) fn new(place: Place, identity: Identity, sites: &Sites) -> Self {
+    pub(super) fn new(server: Server, identity: Identity, sites: &Sites) -> Self {
         let options = &sites.options;
         let window_kib = u32::try_from(options.window_bytes >> 10).unwrap_or(u32::MAX).clamp(1, 1 << 28);
         Self {
-            known: Mutex::new(Known { tls: place.tls, ..Known::default() }),
-            place,
+            known: Mutex::new(ServerTraits { tls: server.tls, ..ServerTraits::default() }),
+            server,
             identity,
             options: Arc::clone(options),
             tokens: Arc::clone(&sites.tokens),
             tls: Arc::clone(&sites.tls),
             dialer: Arc::clone(&sites.dialer),
-            lanes: Mutex::default(),
+            slots: Mutex::default(),
             listings: Mutex::default(),
             nature: OnceCell::new(),
             window: Arc::new(Semaphore::new(window_kib as usize)),
@@ -145,7 +145,7 @@ impl Site {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, ServerTraits> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -164,36 +164,36 @@ impl Site {
     }
 
     /// The number of the session that the next bulk request should use ([`spread::choose`]).
-    pub(super) fn lane(&self) -> usize {
-        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn next_session(&self) -> usize {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let known: Vec<_> =
-            lanes.iter().map(|lane| lane.as_ref().map_or(Outlook::NEW, |session| session.outlook())).collect();
-        spread::choose(&known, self.dialer.lanes())
+            slots.iter().map(|number| number.as_ref().map_or(Outlook::NEW, |session| session.outlook())).collect();
+        spread::choose(&known, self.dialer.connection_limit())
     }
 
-    /// The sessions of all lanes that bulk data may use now, started where they are missing. Returns at once.
+    /// The sessions that bulk data may use now, started where they are missing. Returns at once.
     ///
     /// # Errors
     /// TLS cannot be configured.
     pub(super) fn sessions(&self) -> Result<Vec<Arc<Session>>> {
-        (0..self.dialer.lanes()).map(|lane| self.session(lane)).collect()
+        (0..self.dialer.connection_limit()).map(|number| self.session(number)).collect()
     }
 
-    /// The session of a lane, started if there is none or if it was lost. Returns at once.
+    /// The session with this number, started if there is none or if it was lost. Returns at once.
     ///
     /// # Errors
     /// TLS cannot be configured.
-    pub(super) fn session(&self, lane: usize) -> Result<Arc<Session>> {
+    pub(super) fn session(&self, number: usize) -> Result<Arc<Session>> {
         self.learn();
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let lane = lane.min(MAX_LANES - 1);
-        if lanes.len() <= lane {
-            lanes.resize(lane + 1, None);
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = number.min(MAX_CONNECTIONS - 1);
+        if slots.len() <= number {
+            slots.resize(number + 1, None);
         }
-        let Some(place) = lanes.get_mut(lane) else {
-            return Err(Error::new(Fault::Internal, "a site without lanes"));
+        let Some(slot) = slots.get_mut(number) else {
+            return Err(Error::new(Fault::Internal, "a site without sessions"));
         };
-        match place {
+        match slot {
             Some(session) if session.is_alive() => Ok(Arc::clone(session)),
             lost => {
                 lost.iter().for_each(|session| self.mourn(session));
@@ -297,21 +297,21 @@ impl Site {
         asked.await.map_or(true, |nature| nature.is_ours)
     }
 
-    /// Asks the server about its end of each lane; at once, because the answer to one does not depend on another.
+    /// Asks the server about its end of each connection; at once, because the answer to one does not depend on another.
     pub(super) async fn ask_far_ends(&self) {
         if self.nature.get().is_some_and(|nature| !nature.is_ours) {
             return;
         }
-        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        future::join_all(lanes.iter().flatten().map(|session| session.ask_far_end())).await;
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        future::join_all(slots.iter().flatten().map(|session| session.ask_far_end())).await;
     }
 
     /// Remembers what the sessions found out.
     fn learn(&self) {
-        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
         let mut known = self.known();
-        for session in lanes.iter().flatten().chain(listings.iter()) {
+        for session in slots.iter().flatten().chain(listings.iter()) {
             if let Some(established) = session.established() {
                 known.good = true;
                 known.pages = Some(established.has_pages());
@@ -339,10 +339,10 @@ impl Site {
         };
         let withheld = match &token {
             _ if self.identity.is_nobody => Some(Withheld::Nobody),
-            Ok(Some(_)) if !self.place.trusted => Some(Withheld::Unencrypted),
+            Ok(Some(_)) if !self.server.trusted => Some(Withheld::Unencrypted),
             _ => None,
         };
-        let token = if self.place.trusted { token } else { Ok(None) };
+        let token = if self.server.trusted { token } else { Ok(None) };
         // Over TLS, and with a token to show, credentials are probably wanted; requests ahead of them would be in vain.
         let expects_auth = known.tls && !known.good && matches!(token, Ok(Some(_)));
         let means = Means { token, withheld, user: self.identity.user.clone() };
@@ -353,7 +353,7 @@ impl Site {
             None
         };
         let plan = Plan {
-            host: self.place.name(),
+            host: self.server.name(),
             tls: if known.tls { TlsWish::Insist } else { TlsWish::Avoid },
             optimistic: !known.tls && !self.identity.careful,
             // The first loss may have been the answer to requests that left before the credentials, the second to any that
@@ -361,12 +361,12 @@ impl Site {
             patient: expects_auth || known.early_losses > u32::from(known.offer.is_some()),
             offer: known.offer.clone(),
             means,
-            login_cgi: Bytes::clone(&self.place.login_cgi),
+            login_cgi: Bytes::clone(&self.server.login_cgi),
             previous,
         };
         Ok(Dial {
-            host: self.place.host.clone(),
-            port: self.place.port,
+            host: self.server.host.clone(),
+            port: self.server.port,
             plan,
             tls,
             connect_timeout: self.options.connect_timeout,

@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 use towpath_store::{Result, Secret};
 
 use super::{
-    recovery::Place,
+    recovery::Server,
     site::{Identity, Site},
 };
 use crate::{ClientOptions, dial::Dialer, tls::Tls, token::Tokens};
@@ -55,14 +55,14 @@ impl Sites {
         Arc::new(Self { options, tokens, background, tls: Arc::default(), dialer, sites: Mutex::default() })
     }
 
-    /// The site of `identity` at `place`.
-    pub(super) fn at(&self, place: &Place, identity: &Identity) -> Arc<Site> {
+    /// The site of `identity` at `server`.
+    pub(super) fn at(&self, server: &Server, identity: &Identity) -> Arc<Site> {
         let key = Key {
-            host: place.host.clone(),
-            port: place.port,
-            tls: place.tls,
-            login_cgi: place.login_cgi.clone(),
-            trusted: place.trusted,
+            host: server.host.clone(),
+            port: server.port,
+            tls: server.tls,
+            login_cgi: server.login_cgi.clone(),
+            trusted: server.trusted,
             user: identity.user.clone(),
             token: identity.token.as_ref().map(Secret::expose).map(str::to_owned),
             is_nobody: identity.is_nobody,
@@ -72,7 +72,7 @@ impl Sites {
         if sites.len() >= MAX_SITES && !sites.contains_key(&key) {
             sites.retain(|_, site| Arc::strong_count(site) > 1);
         }
-        let site = sites.entry(key).or_insert_with(|| Arc::new(Site::new(place.clone(), identity.clone(), self)));
+        let site = sites.entry(key).or_insert_with(|| Arc::new(Site::new(server.clone(), identity.clone(), self)));
         Arc::clone(site)
     }
 
@@ -87,20 +87,21 @@ impl Sites {
         future::join_all(sites.iter().map(|site| site.ask_far_ends())).await;
     }
 
-    /// Whether the server at `place` has said, to anybody, that uploads can be taken up again, or cannot.
-    pub(super) fn resumes(&self, place: &Place) -> Option<bool> {
-        self.any_at(place, Site::resumes)
+    /// Whether the server at `server` has said, to anybody, that uploads can be taken up again, or cannot.
+    pub(super) fn resumes(&self, server: &Server) -> Option<bool> {
+        self.any_at(server, Site::resumes)
     }
 
-    /// Whether the server at `place` has said, to anybody, that it is towpath.
-    pub(super) fn is_known_to_be_ours(&self, place: &Place) -> bool {
-        self.any_at(place, |site| site.is_known_to_be_ours().then_some(())).is_some()
+    /// Whether the server at `server` has said, to anybody, that it is towpath.
+    pub(super) fn is_known_to_be_ours(&self, server: &Server) -> bool {
+        self.any_at(server, |site| site.is_known_to_be_ours().then_some(())).is_some()
     }
 
-    /// What one of the sites at `place` knows.
-    fn any_at<T>(&self, place: &Place, known: impl Fn(&Site) -> Option<T>) -> Option<T> {
+    /// What one of the sites at `server` knows.
+    fn any_at<T>(&self, server: &Server, known: impl Fn(&Site) -> Option<T>) -> Option<T> {
         let sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut here = sites.values().filter(|site| (&site.place.host, site.place.port) == (&place.host, place.port));
+        let mut here =
+            sites.values().filter(|site| (&site.server.host, site.server.port) == (&server.host, server.port));
         here.find_map(|site| known(site))
     }
 }
@@ -108,6 +109,6 @@ impl Sites {
 impl fmt::Debug for Sites {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
-        f.debug_list().entries(sites.values().map(|site| site.place.name())).finish()
+        f.debug_list().entries(sites.values().map(|site| site.server.name())).finish()
     }
 }

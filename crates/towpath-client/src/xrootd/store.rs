@@ -19,10 +19,10 @@ use towpath_store::{
 };
 
 use super::{
-    ask::{Origin, Question, with_pair},
+    ask::{Origin, RequestOptions, with_pair},
     attributes, listing, metadata,
     read::RemoteFile,
-    recovery::Place,
+    recovery::Server,
     sites::Sites,
     vector,
     write::Upload,
@@ -50,7 +50,7 @@ impl XrootdStore {
     /// Creates the store of `url`, without a request.
     pub fn new(sites: &Arc<Sites>, url: &Url) -> Self {
         let cgi = url.query().unwrap_or_default();
-        let place = Place {
+        let server = Server {
             host: url.host().to_owned(),
             port: url.port(),
             tls: url.endpoint().tls,
@@ -62,7 +62,7 @@ impl XrootdStore {
         let user = url.user().map(str::to_owned).or_else(|| env::var("USER").ok()).filter(|user| !user.is_empty());
         let origin = Origin {
             sites: Arc::clone(sites),
-            place,
+            server,
             user: user.unwrap_or_else(|| "nobody".to_owned()),
             careful: without_secrets(cgi) != cgi,
         };
@@ -76,13 +76,13 @@ impl XrootdStore {
 
     /// The digest of a file that the server knows or computes; `Unsupported` if it does neither.
     pub(super) async fn ask_digest(&self, caller: &Caller, path: &StorePath, algorithm: Algorithm) -> Result<Digest> {
-        let question = Question { patient: true, ..Question::new(path) };
+        let request_options = RequestOptions { patient: true, ..RequestOptions::new(path) };
         let pair = format!("cks.type={algorithm}");
         let request = |mut path: PathAndCgi| {
             path.cgi = with_pair(&path.cgi, &pair);
             Query::Checksum(path).into()
         };
-        let asked = self.origin.ask_for(caller, question, request).await;
+        let asked = self.origin.ask_for(caller, request_options, request).await;
         let Text(answer) = asked.map_err(|error| {
             // 5.5.3 calls it an error of the server.
             let unknown = error.fault() == Fault::Internal && error.message().contains("not supported");
@@ -129,12 +129,12 @@ impl Store for XrootdStore {
             rename: true,
             copy: false,
             attributes: true,
-            set_mtime: self.origin.sites.is_known_to_be_ours(&self.origin.place),
+            set_mtime: self.origin.sites.is_known_to_be_ours(&self.origin.server),
             read_bytes: towpath_store::READ_BYTES,
             vector_ranges: vector::MAX_ELEMENTS,
             vector_range_bytes: vector::MAX_ELEMENT_BYTES,
             digests: Algorithms::DEFAULT,
-            resume: self.origin.sites.resumes(&self.origin.place).unwrap_or(true),
+            resume: self.origin.sites.resumes(&self.origin.server).unwrap_or(true),
         }
     }
 
@@ -149,7 +149,7 @@ impl Store for XrootdStore {
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
         let identity = self.origin.identity(caller);
         // Whether the path can be said must be known before the lazy open.
-        self.origin.sites.at(&self.origin.place, &identity).path(path, &Bytes::new()).await?;
+        self.origin.sites.at(&self.origin.server, &identity).path(path, &Bytes::new()).await?;
         Ok(Arc::new(RemoteFile::new(self.origin.clone(), identity, path.clone(), options)))
     }
 
@@ -170,8 +170,8 @@ impl Store for XrootdStore {
             // The reference server takes an existing directory for a success.
             return Err(Error::new(Fault::AlreadyExists, "it exists already").at(path));
         }
-        let question = if parents { Question::new(path) } else { Question::change(path) };
-        match self.origin.ask(caller, question, |path| Mkdir { options, mode, path }.into()).await {
+        let request_options = if parents { RequestOptions::new(path) } else { RequestOptions::change(path) };
+        match self.origin.ask(caller, request_options, |path| Mkdir { options, mode, path }.into()).await {
             Err(error) if parents && error.fault() == Fault::AlreadyExists => {
                 let there = self.stat(caller, path).await?;
                 if there.is_directory() { Ok(()) } else { Err(error) }
@@ -181,7 +181,7 @@ impl Store for XrootdStore {
     }
 
     async fn remove_file(&self, caller: &Caller, path: &StorePath) -> Result<()> {
-        let removed = self.origin.ask(caller, Question::change(path), |path| Rm { path }.into()).await;
+        let removed = self.origin.ask(caller, RequestOptions::change(path), |path| Rm { path }.into()).await;
         removed.map(|_| ()).map_err(|error| match error.fault() {
             // 5.5.3 tries to remove a directory, too, and says what `remove_directory` would hear.
             Fault::AlreadyExists => Error::new(Fault::IsDirectory, error.message()).at(path),
@@ -193,7 +193,7 @@ impl Store for XrootdStore {
     }
 
     async fn remove_directory(&self, caller: &Caller, path: &StorePath) -> Result<()> {
-        let removed = self.origin.ask(caller, Question::change(path), |path| Rmdir { path }.into()).await;
+        let removed = self.origin.ask(caller, RequestOptions::change(path), |path| Rmdir { path }.into()).await;
         removed.map(|_| ()).map_err(|error| match error.fault() {
             // 3018 says 'exists', and 5.5.3 says 3005: here both mean that entries do.
             Fault::AlreadyExists => Error::new(Fault::NotEmpty, error.message()).at(path),
@@ -210,9 +210,9 @@ impl Store for XrootdStore {
         if overwrite == Overwrite::Refuse && self.exists(caller, to).await? {
             return Err(Error::new(Fault::AlreadyExists, "it exists already").at(to));
         }
-        let site = self.origin.sites.at(&self.origin.place, &self.origin.identity(caller));
+        let site = self.origin.sites.at(&self.origin.server, &self.origin.identity(caller));
         let to = site.path(to, &Bytes::new()).await?;
-        self.origin.ask(caller, Question::change(from), |from| Mv { from, to: to.clone() }.into()).await?;
+        self.origin.ask(caller, RequestOptions::change(from), |from| Mv { from, to: to.clone() }.into()).await?;
         Ok(())
     }
 
@@ -232,13 +232,13 @@ impl Store for XrootdStore {
                 path.cgi = with_pair(&path.cgi, &pair);
                 Chmod { mode, path }.into()
             };
-            self.origin.ask(caller, Question::new(path), request).await?;
+            self.origin.ask(caller, RequestOptions::new(path), request).await?;
         } else if let Some(mode) = changes.mode.map(metadata::mode_bits) {
-            self.origin.ask(caller, Question::new(path), |path| Chmod { mode, path }.into()).await?;
+            self.origin.ask(caller, RequestOptions::new(path), |path| Chmod { mode, path }.into()).await?;
         }
         if let Some(size) = changes.size {
             let request = |path| Request::from(Truncate { target: Target::Path(path), size });
-            self.origin.ask(caller, Question::new(path), request).await?;
+            self.origin.ask(caller, RequestOptions::new(path), request).await?;
         }
         Ok(())
     }
@@ -274,13 +274,13 @@ impl Store for XrootdStore {
     }
 
     async fn space(&self, caller: &Caller, path: &StorePath) -> Result<Space> {
-        let asked = self.origin.ask_for(caller, Question::new(path), |path| Query::Space(path).into()).await;
+        let asked = self.origin.ask_for(caller, RequestOptions::new(path), |path| Query::Space(path).into()).await;
         if let Some(space) = asked.ok().and_then(|Text(answer)| metadata::space(&answer)) {
             return Ok(space);
         }
         let request =
             |path| Stat { options: StatOptions::vfs, wants: 0, wants_node: false, target: Target::Path(path) }.into();
-        let vfs: VfsInfo = self.origin.ask_for(caller, Question::new(path), request).await?;
+        let vfs: VfsInfo = self.origin.ask_for(caller, RequestOptions::new(path), request).await?;
         Ok(metadata::space_of_vfs(&vfs))
     }
 }
@@ -289,6 +289,6 @@ impl Store for XrootdStore {
 pub(super) async fn stat(origin: &Origin, caller: &Caller, path: &StorePath) -> Result<Metadata> {
     let request =
         |path| Stat { options: StatOptions::NONE, wants: 0, wants_node: true, target: Target::Path(path) }.into();
-    let stat: StatInfo = origin.ask_for(caller, Question::new(path), request).await?;
+    let stat: StatInfo = origin.ask_for(caller, RequestOptions::new(path), request).await?;
     Ok(metadata::of_stat(&stat))
 }

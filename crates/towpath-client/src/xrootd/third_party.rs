@@ -26,7 +26,7 @@ use super::{
     connection::{Exchange, Failure},
     metadata,
     read::RemoteFile,
-    recovery::{Place, refusal},
+    recovery::{Server, refusal},
     session::OpenFile,
     store::XrootdStore,
 };
@@ -53,7 +53,7 @@ pub(crate) async fn copy_between(
     if found.is_directory() {
         return Err(Error::new(Fault::IsDirectory, "it is a directory").at(&from));
     }
-    let giver = file.place().ok_or_else(|| Error::new(Fault::Internal, "a file is open nowhere"))?;
+    let giver = file.server().ok_or_else(|| Error::new(Fault::Internal, "a file is open nowhere"))?;
     let key = random::key();
     let name = std::str::from_utf8(from.as_bytes()).map_err(|_| {
         Error::new(Fault::Unsupported, "the xroot protocol copies no names that are not UTF-8").at(&from)
@@ -89,8 +89,8 @@ pub(crate) async fn copy_between(
 }
 
 /// The host without its port.
-fn host(place: &Place) -> String {
-    if place.host.contains(':') { format!("[{}]", place.host) } else { place.host.clone() }
+fn host(server: &Server) -> String {
+    if server.host.contains(':') { format!("[{}]", server.host) } else { server.host.clone() }
 }
 
 /// Opens a file with more in its opaque part, wherever the site sends it.
@@ -98,25 +98,25 @@ async fn open(
     origin: &Origin,
     caller: &Caller,
     path: &StorePath,
-    place: Option<Place>,
+    server: Option<Server>,
     options: OpenFlags,
     pairs: &str,
-) -> Result<(Arc<OpenFile>, Place)> {
+) -> Result<(Arc<OpenFile>, Server)> {
     let identity = origin.identity(caller);
     let mut retry_state = origin.retry_state(false);
-    if let Some(place) = place {
-        retry_state.arrive(place);
+    if let Some(server) = server {
+        retry_state.arrive(server);
     }
     loop {
-        let site = origin.sites.at(retry_state.place(), &identity);
+        let site = origin.sites.at(retry_state.server(), &identity);
         let path_and_cgi =
-            site.path(retry_state.place().path_of(path), &with_pair(&retry_state.place().cgi, pairs)).await?;
+            site.path(retry_state.server().path_of(path), &with_pair(&retry_state.server().cgi, pairs)).await?;
         let mode = metadata::mode_bits(0o644);
         let session = site.session(0)?;
         session.settled().await;
         let file = session.open(Open { options, mode, path: path_and_cgi, ..Open::default() }, false);
         match file.opened().await {
-            Ok(_) => return Ok((file, retry_state.place().clone())),
+            Ok(_) => return Ok((file, retry_state.server().clone())),
             Err(failure) => {
                 origin.after(&mut retry_state, &site, failure).await.map_err(|error| error.at(path))?;
             }

@@ -12,7 +12,7 @@ use towpath_store::{ByteRange, Error, Fault, ReadHandle as _, Result, VectorRead
 
 use super::{
     connection::{Exchange, Failure},
-    read::{Attempt, Lane, RemoteFile, reopen},
+    read::{Attempt, ReadStream, RemoteFile, reopen},
     sink::Sink,
 };
 
@@ -91,35 +91,35 @@ async fn read_together(file: &RemoteFile, group: &[Numbered]) -> Option<Vec<(usi
         Some(group.iter().map(|(index, _)| (*index, Err(error.clone()))).collect())
     };
     let mut retry_state = file.origin.retry_state(true);
-    let number = file.busy_lane();
+    let number = file.busy_stream();
     loop {
-        let lane = match file.lane(number, &mut retry_state) {
-            Ok(lane) => lane,
+        let stream = match file.read_stream(number, &mut retry_state) {
+            Ok(stream) => stream,
             Err(error) => return everyone_fails(error),
         };
-        let attempt = file.attempt(&lane, Vec::new(), |handle, _, _| request(&lane, handle, group));
-        let (attempt, looked) = futures::future::join(attempt, file.look(&lane)).await;
+        let attempt = file.attempt(&stream, Vec::new(), |handle, _, _| request(&stream, handle, group));
+        let (attempt, looked) = futures::future::join(attempt, file.look(&stream)).await;
         let failure = match looked.and(attempt.outcome) {
             Ok(()) => {
                 let results = sort(group, Bytes::from(attempt.buffer))?;
                 return Some(results.into_iter().map(|(index, data)| (index, Ok(data))).collect());
             }
-            Err(Failure::Refused(_)) if lane.file.opened().await.is_ok() => return None,
+            Err(Failure::Refused(_)) if stream.file.opened().await.is_ok() => return None,
             Err(failure) => failure,
         };
-        file.abandon(&lane);
-        if let Err(error) = file.origin.after(&mut retry_state, &lane.site, reopen(failure)).await {
+        file.abandon(&stream);
+        if let Err(error) = file.origin.after(&mut retry_state, &stream.site, reopen(failure)).await {
             return everyone_fails(error);
         }
     }
 }
 
-async fn request(lane: &Lane, handle: FileHandle, group: &[Numbered]) -> Attempt {
-    let session = &lane.file.session;
+async fn request(stream: &ReadStream, handle: FileHandle, group: &[Numbered]) -> Attempt {
+    let session = &stream.file.session;
     let element = |range: &ByteRange| VectorElement { handle, length: range.length as u32, offset: range.offset };
     let elements: Vec<VectorElement> = group.iter().map(|(_, range)| element(range)).collect();
     let limit = group.iter().map(|(_, range)| range.length + VectorElement::LEN).sum();
-    let permit = match lane.site.room(limit).await {
+    let permit = match stream.site.room(limit).await {
         Ok(permit) => permit,
         Err(error) => return Attempt::failed(Vec::new(), 0, Failure::Fatal(error)),
     };

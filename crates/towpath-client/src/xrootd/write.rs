@@ -48,7 +48,7 @@ use super::{
 };
 use streams::UploadStreams;
 use tail::Tail;
-use target::Target;
+use target::WriteTarget;
 
 /// The longest piece sent in one request, in bytes; longer ones are split.
 const MAX_REQUEST_BYTES: usize = 8 << 20;
@@ -56,7 +56,7 @@ const MAX_REQUEST_BYTES: usize = 8 << 20;
 /// A file being written at a site.
 #[derive(Debug)]
 pub(super) struct Upload {
-    target: Target,
+    target: WriteTarget,
     site: Arc<Site>,
     handle: FileHandle,
     streams: UploadStreams,
@@ -83,7 +83,7 @@ impl Upload {
     ) -> Result<Self> {
         let parents = if options.parents { OpenFlags::mkpath } else { OpenFlags::NONE };
         let mode = metadata::mode_bits(options.mode.unwrap_or(0o644));
-        let site = origin.sites.at(&origin.place, &origin.identity(caller));
+        let site = origin.sites.at(&origin.server, &origin.identity(caller));
         let mut options = options.clone();
         // What a server does not know may become a part of the file's name. Opened twice, an upload with a key would also find itself under way.
         if options.resume.is_some() && !(site.may_be_ours().await && site.is_known_to_be_ours()) {
@@ -136,27 +136,27 @@ impl Upload {
     ) -> Result<Self> {
         let identity = origin.identity(caller);
         // Opened twice, a file that must not exist would be found to exist, where it is not hidden.
-        let hides = origin.sites.at(&origin.place, &identity).is_known_to_be_ours();
+        let hides = origin.sites.at(&origin.server, &identity).is_known_to_be_ours();
         let mut retry_state = origin.retry_state(hides || !flags.contains(OpenFlags::new));
         loop {
-            let site = origin.sites.at(retry_state.place(), &identity);
-            let place = retry_state.place().clone();
-            let cgi = pairs.map_or_else(|| place.cgi.clone(), |pairs| with_pair(&place.cgi, pairs));
-            let path_and_cgi = site.path(place.path_of(path), &cgi).await?;
+            let site = origin.sites.at(retry_state.server(), &identity);
+            let server = retry_state.server().clone();
+            let cgi = pairs.map_or_else(|| server.cgi.clone(), |pairs| with_pair(&server.cgi, pairs));
+            let path_and_cgi = site.path(server.path_of(path), &cgi).await?;
             let open = Open { options: flags, mode, path: path_and_cgi, ..Open::default() };
-            let session = site.session(site.lane())?;
+            let session = site.session(site.next_session())?;
             if flags.contains(OpenFlags::new) {
                 // As with every change: not before the login is answered.
                 session.settled().await;
             }
-            let target = Target {
+            let target = WriteTarget {
                 store: XrootdStore::of(origin.clone()),
                 caller: caller.clone(),
                 path: path.clone(),
                 site: Arc::clone(&site),
                 file: session.open(open, false),
                 is_new: flags.creates(),
-                place,
+                server,
                 shown: Arc::default(),
             };
             let opening = Opening { target: Some(target.clone()), site: Arc::clone(&site) };
@@ -170,7 +170,7 @@ impl Upload {
     }
 
     /// The upload that `reply` is about.
-    fn of_reply(target: Target, site: Arc<Site>, reply: OpenReply) -> Result<Self> {
+    fn of_reply(target: WriteTarget, site: Arc<Site>, reply: OpenReply) -> Result<Self> {
         let present = reply.present.unwrap_or_default();
         let are_apart = present.is_sorted_by(|one, next| one.end() < next.offset());
         let upload = Self {
@@ -315,7 +315,7 @@ impl Drop for Upload {
 
 /// An open in flight. If it is no longer needed, the created file is removed.
 struct Opening {
-    target: Option<Target>,
+    target: Option<WriteTarget>,
     site: Arc<Site>,
 }
 

@@ -160,7 +160,7 @@ impl Line {
     /// Returns the initial number of connections of a copy over this path, if `connections` are in use.
     pub fn first_connections(&self, connections: usize) -> usize {
         let here = self.probed.traces.iter().filter(|trace| trace.end == End::Client).map(|trace| &trace.info);
-        tuner::first_lanes(self.round_trip().unwrap_or_default(), tuner::least_buffer(here), connections)
+        tuner::first_connections(self.round_trip().unwrap_or_default(), tuner::least_buffer(here), connections)
     }
 
     /// Returns the utility of the rate with this number of connections, which a copy maximizes.

@@ -17,11 +17,11 @@ use crate::{
         answer::Answer,
         describe::{Condition, Version},
         payload::Payload,
-        place::Place,
-        question::Question,
         refusal,
+        request::Request,
         site::Site,
         stat,
+        target::Target,
     },
     words::readable,
 };
@@ -77,21 +77,21 @@ fn encoded(value: &str) -> String {
 
 impl Bucket {
     /// Where the object `key` is. The query, if any, is encoded already.
-    pub(super) fn place(&self, key: &str, query: &str) -> Place {
+    pub(super) fn target(&self, key: &str, query: &str) -> Target {
         let path = key.split('/').map(encoded).collect::<Vec<_>>().join("/");
         let query = if query.is_empty() { String::new() } else { format!("?{query}") };
-        Place { endpoint: self.site.endpoint.clone(), target: format!("{}/{path}{query}", self.prefix) }
+        Target { endpoint: self.site.endpoint.clone(), path_and_query: format!("{}/{path}{query}", self.prefix) }
     }
 
     /// The bucket itself: without a slash behind its name, which some servers take for a key.
-    fn target(&self) -> &str {
+    fn bucket_path(&self) -> &str {
         if self.prefix.is_empty() { "/" } else { &self.prefix }
     }
 
     /// An answer that says that it was done.
-    async fn ask(&self, caller: &Caller, place: &Place, question: &Question) -> Result<Answer> {
-        let answer = self.site.ask(caller, &mut self.site.retry_state(place), question).await?;
-        if answer.status.is_success() { Ok(answer) } else { Err(self.refused(answer, &question.method, caller).await) }
+    async fn ask(&self, caller: &Caller, target: &Target, request: &Request) -> Result<Answer> {
+        let answer = self.site.ask(caller, &mut self.site.retry_state(target), request).await?;
+        if answer.status.is_success() { Ok(answer) } else { Err(self.refused(answer, &request.method, caller).await) }
     }
 
     pub(super) async fn refused(&self, answer: Answer, method: &Method, caller: &Caller) -> Error {
@@ -102,22 +102,22 @@ impl Bucket {
     }
 
     /// Reads the body of a response; retries if it breaks off.
-    async fn body(&self, caller: &Caller, place: &Place, question: &Question, limit_bytes: usize) -> Result<Vec<u8>> {
-        let mut retry_state = self.site.retry_state(place);
+    async fn body(&self, caller: &Caller, target: &Target, request: &Request, limit_bytes: usize) -> Result<Vec<u8>> {
+        let mut retry_state = self.site.retry_state(target);
         loop {
-            let answer = self.site.ask(caller, &mut retry_state, question).await?;
+            let answer = self.site.ask(caller, &mut retry_state, request).await?;
             if !answer.status.is_success() {
-                return Err(self.refused(answer, &question.method, caller).await);
+                return Err(self.refused(answer, &request.method, caller).await);
             }
             match answer.whole(limit_bytes).await {
                 Ok(body) => return Ok(body),
-                Err(failure) => self.site.recover(&mut retry_state, failure, question).await?,
+                Err(failure) => self.site.recover(&mut retry_state, failure, request).await?,
             }
         }
     }
 
     fn unusable(&self, error: InvalidXml) -> Error {
-        let message = format!("the answer of {} cannot be used: {error}", self.place("", "").root());
+        let message = format!("the answer of {} cannot be used: {error}", self.target("", "").root());
         Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
     }
 
@@ -126,7 +126,7 @@ impl Bucket {
     /// # Errors
     /// `NotFound`, and those of the request.
     pub(super) async fn head(&self, caller: &Caller, key: &str) -> Result<Metadata> {
-        stat::head(&self.site, caller, &self.place(key, "")).await
+        stat::head(&self.site, caller, &self.target(key, "")).await
     }
 
     /// One page of the keys that begin with `prefix`, at most `limit` of them; those with a slash behind it stand together, if `grouped`.
@@ -149,14 +149,15 @@ impl Bucket {
             query.push_str("delimiter=%2F&");
         }
         query.push_str(&format!("encoding-type=url&list-type=2&max-keys={limit}&prefix={}", encoded(prefix)));
-        let place = Place { endpoint: self.site.endpoint.clone(), target: format!("{}?{query}", self.target()) };
-        let question = Question::new(&self.site, Method::GET);
-        let body = self.body(caller, &place, &question, s3::PAGE.bytes).await?;
+        let target =
+            Target { endpoint: self.site.endpoint.clone(), path_and_query: format!("{}?{query}", self.bucket_path()) };
+        let request = Request::new(&self.site, Method::GET);
+        let body = self.body(caller, &target, &request, s3::PAGE.bytes).await?;
         let page = Page::parse(&body).map_err(|error| self.unusable(error))?;
         match page.stray_key(prefix) {
             Some(key) => {
                 let key = readable(&String::from_utf8_lossy(key));
-                let message = format!("{} lists `{key}`, which is not below `{prefix}`", place.root());
+                let message = format!("{} lists `{key}`, which is not below `{prefix}`", target.root());
                 Err(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage))
             }
             None => Ok(page),
@@ -200,16 +201,16 @@ impl Bucket {
 
     /// Makes the bucket.
     pub(super) async fn make(&self, caller: &Caller) -> Result<()> {
-        let place = Place { endpoint: self.site.endpoint.clone(), target: self.target().to_owned() };
-        let mut question = Question::new(&self.site, Method::PUT).with(header::CONTENT_LENGTH, "0");
+        let target = Target { endpoint: self.site.endpoint.clone(), path_and_query: self.bucket_path().to_owned() };
+        let mut request = Request::new(&self.site, Method::PUT).with(header::CONTENT_LENGTH, "0");
         // Amazon's first region has no name here, and servers of others take any.
         let region = self.region.as_deref().filter(|region| *region != "us-east-1");
         if let Some(region) = region {
             let body = s3::make_bucket_body(region);
-            question = question.with(header::CONTENT_LENGTH, body.len().to_string());
-            question.payload = Payload::Whole(body.into());
+            request = request.with(header::CONTENT_LENGTH, body.len().to_string());
+            request.payload = Payload::Whole(body.into());
         }
-        self.ask(caller, &place, &question).await?.discard().await;
+        self.ask(caller, &target, &request).await?.discard().await;
         Ok(())
     }
 
@@ -226,31 +227,31 @@ impl Bucket {
         crc32c: Option<Digest>,
         only_new: bool,
     ) -> Result<Option<String>> {
-        let mut question = with_checksum(self.sending(Method::PUT, content), crc32c);
+        let mut request = with_checksum(self.sending(Method::PUT, content), crc32c);
         if only_new {
-            question = question.with(header::IF_NONE_MATCH, "*");
-            question.repeatable = false;
+            request = request.with(header::IF_NONE_MATCH, "*");
+            request.repeatable = false;
         }
-        let answer = self.ask(caller, &self.place(key, ""), &question).await?;
+        let answer = self.ask(caller, &self.target(key, ""), &request).await?;
         let etag = answer.field(header::ETAG).map(str::to_owned);
         answer.discard().await;
         Ok(etag)
     }
 
     /// A request with a body.
-    fn sending(&self, method: Method, content: Bytes) -> Question {
-        let mut question = Question::new(&self.site, method)
+    fn sending(&self, method: Method, content: Bytes) -> Request {
+        let mut request = Request::new(&self.site, method)
             .with(header::CONTENT_TYPE, "application/octet-stream")
             .with(header::CONTENT_LENGTH, content.len().to_string());
-        question.payload = Payload::Whole(content);
-        question.wait = self.site.options.patience;
-        question
+        request.payload = Payload::Whole(content);
+        request.wait = self.site.options.patience;
+        request
     }
 
     /// Removes an object; done too if there is none.
     pub(super) async fn delete(&self, caller: &Caller, key: &str) -> Result<()> {
-        let question = Question::new(&self.site, Method::DELETE);
-        self.ask(caller, &self.place(key, ""), &question).await?.discard().await;
+        let request = Request::new(&self.site, Method::DELETE);
+        self.ask(caller, &self.target(key, ""), &request).await?.discard().await;
         Ok(())
     }
 
@@ -258,8 +259,8 @@ impl Bucket {
     /// there is none.
     pub(super) async fn delete_version(&self, caller: &Caller, key: &str, version: Option<&VersionTag>) -> Result<()> {
         let Some(tag) = entity_tag(version) else { return self.delete(caller, key).await };
-        let question = Question::new(&self.site, Method::DELETE).with(header::IF_MATCH, tag);
-        match self.ask(caller, &self.place(key, ""), &question).await {
+        let request = Request::new(&self.site, Method::DELETE).with(header::IF_MATCH, tag);
+        match self.ask(caller, &self.target(key, ""), &request).await {
             Ok(answer) => answer.discard().await,
             Err(error) if error.fault() == Fault::NotFound => {}
             Err(error) if matches!(error.fault(), Fault::Changed | Fault::Locked) => {
@@ -279,15 +280,15 @@ impl Bucket {
     pub(super) async fn copy(&self, caller: &Caller, from: &str, metadata: &Metadata, to: &str) -> Result<()> {
         let source = format!("/{}/{}", self.name, from.split('/').map(encoded).collect::<Vec<_>>().join("/"));
         let condition = entity_tag(metadata.version.as_ref());
-        let question = |method: Method| {
-            let question = self.sending(method, Bytes::new()).with(COPY_SOURCE, &source);
+        let request = |method: Method| {
+            let request = self.sending(method, Bytes::new()).with(COPY_SOURCE, &source);
             match &condition {
-                Some(tag) => question.with(HeaderName::from_static("x-amz-copy-source-if-match"), tag),
-                None => question,
+                Some(tag) => request.with(HeaderName::from_static("x-amz-copy-source-if-match"), tag),
+                None => request,
             }
         };
         if metadata.size <= COPIED_BYTES {
-            let body = self.body(caller, &self.place(to, ""), &question(Method::PUT), ANSWER_BYTES).await;
+            let body = self.body(caller, &self.target(to, ""), &request(Method::PUT), ANSWER_BYTES).await;
             let copied = body.map_err(source_changed)?;
             return s3::parse_copied(&copied).map(drop).map_err(|error| self.unusable(error));
         }
@@ -297,9 +298,9 @@ impl Bucket {
             for (number, first) in (1..).zip((0..metadata.size).step_by(COPIED_BYTES as usize)) {
                 let last = metadata.size.min(first + COPIED_BYTES) - 1;
                 let range = HeaderName::from_static("x-amz-copy-source-range");
-                let question = question(Method::PUT).with(range, format!("bytes={first}-{last}"));
-                let place = self.place(to, &part_query(&id, number));
-                let body = self.body(caller, &place, &question, ANSWER_BYTES).await.map_err(source_changed)?;
+                let request = request(Method::PUT).with(range, format!("bytes={first}-{last}"));
+                let target = self.target(to, &part_query(&id, number));
+                let body = self.body(caller, &target, &request, ANSWER_BYTES).await.map_err(source_changed)?;
                 let etag = s3::parse_copied(&body).map_err(|error| self.unusable(error))?;
                 parts.push(Part { number, etag, crc32c: None });
             }
@@ -314,11 +315,11 @@ impl Bucket {
 
     /// Begins an upload in parts, and gives its id.
     pub(super) async fn begin(&self, caller: &Caller, key: &str) -> Result<String> {
-        let question = self
+        let request = self
             .sending(Method::POST, Bytes::new())
             .with(HeaderName::from_static("x-amz-checksum-algorithm"), "CRC32C")
             .with(HeaderName::from_static("x-amz-checksum-type"), "FULL_OBJECT");
-        let body = self.body(caller, &self.place(key, "uploads="), &question, ANSWER_BYTES).await?;
+        let body = self.body(caller, &self.target(key, "uploads="), &request, ANSWER_BYTES).await?;
         s3::parse_upload_id(&body).map_err(|error| self.unusable(error))
     }
 
@@ -335,8 +336,8 @@ impl Bucket {
         content: Bytes,
     ) -> Result<Part> {
         let crc32c = towpath_proto::checksum::Hasher::digest_of(Algorithm::Crc32c, &content);
-        let question = with_checksum(self.sending(Method::PUT, content), Some(crc32c));
-        let answer = self.ask(caller, &self.place(key, &part_query(id, number)), &question).await?;
+        let request = with_checksum(self.sending(Method::PUT, content), Some(crc32c));
+        let answer = self.ask(caller, &self.target(key, &part_query(id, number)), &request).await?;
         let etag = answer.field(header::ETAG).map(str::to_owned);
         let told = s3::digests(|name| answer.headers.get(name)?.to_str().ok()).get(Algorithm::Crc32c);
         answer.discard().await;
@@ -365,29 +366,29 @@ impl Bucket {
     ) -> Result<Option<String>> {
         let compares = parts.iter().all(|part| part.crc32c.is_some());
         let content = s3::complete_body(parts).into();
-        let mut question = self.sending(Method::POST, content);
+        let mut request = self.sending(Method::POST, content);
         if let Some(crc32c) = crc32c.filter(|_| compares) {
-            question = with_checksum(question, Some(crc32c))
+            request = with_checksum(request, Some(crc32c))
                 .with(HeaderName::from_static("x-amz-checksum-type"), "FULL_OBJECT");
         }
         if only_new {
-            question = question.with(header::IF_NONE_MATCH, "*");
+            request = request.with(header::IF_NONE_MATCH, "*");
         }
         // The second time there are no parts any more.
-        question.repeatable = false;
-        let place = self.place(key, &format!("uploadId={}", encoded(id)));
-        let body = self.body(caller, &place, &question, ANSWER_BYTES).await?;
+        request.repeatable = false;
+        let target = self.target(key, &format!("uploadId={}", encoded(id)));
+        let body = self.body(caller, &target, &request, ANSWER_BYTES).await?;
         match s3::parse_completed(&body).map_err(|error| self.unusable(error))? {
             Ok(etag) => Ok(etag),
-            Err(refusal) => Err(refusal::of_s3(&self.place("", "").root(), StatusCode::OK, &Method::POST, &refusal)),
+            Err(refusal) => Err(refusal::of_s3(&self.target("", "").root(), StatusCode::OK, &Method::POST, &refusal)),
         }
     }
 
     /// Gives up an upload: its parts are removed. Done too if there is none.
     pub(super) async fn abort(&self, caller: &Caller, key: &str, id: &str) -> Result<()> {
-        let question = Question::new(&self.site, Method::DELETE);
-        let place = self.place(key, &format!("uploadId={}", encoded(id)));
-        match self.ask(caller, &place, &question).await {
+        let request = Request::new(&self.site, Method::DELETE);
+        let target = self.target(key, &format!("uploadId={}", encoded(id)));
+        match self.ask(caller, &target, &request).await {
             Ok(answer) => answer.discard().await,
             Err(error) if matches!(error.fault(), Fault::NotFound | Fault::HandleNotOpen) => {}
             Err(error) => return Err(error),
@@ -408,10 +409,10 @@ fn part_query(id: &str, number: u64) -> String {
     format!("partNumber={number}&uploadId={}", encoded(id))
 }
 
-fn with_checksum(question: Question, crc32c: Option<Digest>) -> Question {
+fn with_checksum(request: Request, crc32c: Option<Digest>) -> Request {
     match crc32c {
-        Some(digest) => question.with(HeaderName::from_static("x-amz-checksum-crc32c"), digest.to_base64()),
-        None => question,
+        Some(digest) => request.with(HeaderName::from_static("x-amz-checksum-crc32c"), digest.to_base64()),
+        None => request,
     }
 }
 

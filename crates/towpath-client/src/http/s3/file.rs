@@ -31,8 +31,8 @@ impl ObjectFile {
     /// # Errors
     /// If there can be no such key.
     pub(super) fn new(bucket: Bucket, caller: Caller, path: StorePath, options: OpenOptions) -> Result<Self> {
-        let place = bucket.place(key_of(&path)?, "");
-        let file = RemoteFile::new(Arc::clone(&bucket.site), caller.clone(), path.clone(), place, options.version);
+        let target = bucket.target(key_of(&path)?, "");
+        let file = RemoteFile::new(Arc::clone(&bucket.site), caller.clone(), path.clone(), target, options.version);
         Ok(Self { file, bucket, caller, path, wants_digests: options.verifies_digests, head: OnceCell::new() })
     }
 

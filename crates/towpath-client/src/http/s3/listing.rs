@@ -33,7 +33,7 @@ struct Reader {
 /// How far a listing has got, and whether it goes on: a server can name a page again, or pages without end. It keeps 16 bytes a page.
 #[derive(Default)]
 struct Paging {
-    place: PagePosition,
+    target: PagePosition,
     /// Hashes of page tokens and last keys, each of which appears once in a finite listing.
     seen: HashSet<u64>,
     hasher: RandomState,
@@ -70,14 +70,14 @@ impl Reader {
     /// The next entries, never an empty batch; none at the end.
     async fn batch(&mut self) -> Result<Option<Vec<Entry>>> {
         loop {
-            let next = match &self.paging.place {
+            let next = match &self.paging.target {
                 PagePosition::End => return Ok(None),
                 PagePosition::Start => None,
                 PagePosition::Next(next) => Some(next.as_str()),
             };
             let page = self.bucket.page(&self.caller, &self.prefix, true, PAGE_ENTRIES, next).await?;
             let is_nothing = page.objects.is_empty() && page.prefixes.is_empty() && page.next.is_none();
-            if is_nothing && matches!(self.paging.place, PagePosition::Start) {
+            if is_nothing && matches!(self.paging.target, PagePosition::Start) {
                 self.explain_nothing().await?;
             }
             let Level { files, directories } = Level::of(&page, &self.prefix);
@@ -155,10 +155,10 @@ impl Paging {
         let last_key = objects.last().map(|object| self.hasher.hash_one((false, object.key.as_slice())));
         let is_new = [token, last_key].into_iter().flatten().all(|mark| self.seen.insert(mark));
         if !is_new || self.fruitless > MAX_FRUITLESS {
-            let message = format!("{} lists pages without end", bucket.place("", "").root());
+            let message = format!("{} lists pages without end", bucket.target("", "").root());
             return Err(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage));
         }
-        self.place = next.map_or(PagePosition::End, PagePosition::Next);
+        self.target = next.map_or(PagePosition::End, PagePosition::Next);
         Ok(objects)
     }
 }
@@ -179,7 +179,7 @@ pub(super) fn keys<'a>(
     prefix: &'a str,
 ) -> impl stream::Stream<Item = Result<VecDeque<Object>>> + 'a {
     stream::try_unfold(Paging::default(), move |mut paging| async move {
-        let next = match &paging.place {
+        let next = match &paging.target {
             PagePosition::End => return Ok(None),
             PagePosition::Start => None,
             PagePosition::Next(next) => Some(next.as_str()),

@@ -26,7 +26,7 @@ const ANSWER_BYTES: usize = 256 << 10;
 /// Timeout of one request. Without a credential service the request gets no response.
 const WAIT: Duration = Duration::from_secs(3);
 
-/// Carries the questions.
+/// Sends the requests.
 #[derive(Debug, Clone)]
 pub(super) struct Messenger {
     options: Arc<ClientOptions>,
@@ -54,7 +54,7 @@ impl Messenger {
     }
 }
 
-/// One question, one answer.
+/// Sends one request and receives its response.
 async fn exchange<T>(stream: T, mut request: HttpRequest) -> Result<HttpResponse, Error>
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,

@@ -14,7 +14,7 @@ use super::{
 
 /// The destination of an upload.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
+pub(super) struct UploadTarget {
     pub(super) bucket: Bucket,
     pub(super) caller: Caller,
     pub(super) key: Arc<str>,
@@ -24,7 +24,7 @@ pub(super) struct Target {
 /// An upload in parts that has begun.
 #[derive(Debug)]
 pub(super) struct Parts {
-    target: Target,
+    target: UploadTarget,
     id: watch::Receiver<Option<Result<Arc<str>>>>,
     sending: JoinSet<Result<Part>>,
     begun: u64,
@@ -35,7 +35,7 @@ pub(super) struct Parts {
 impl Parts {
     /// Requests an upload id. The request continues when this is dropped, because an upload with an unknown id could
     /// not be aborted.
-    pub(super) fn begin(target: Target) -> Self {
+    pub(super) fn begin(target: UploadTarget) -> Self {
         let (found, id) = watch::channel(None);
         let asking = target.clone();
         target.bucket.site.background.spawn(async move {
@@ -83,7 +83,7 @@ impl Parts {
         }
         parts.sort_unstable_by_key(|part| part.number);
         let id = wait(self.id.clone()).await?;
-        let Target { bucket, caller, key, .. } = &self.target;
+        let UploadTarget { bucket, caller, key, .. } = &self.target;
         bucket.complete(caller, key, &id, &parts, crc32c, only_new).await
     }
 
@@ -104,7 +104,7 @@ impl Parts {
         // Parts in flight could arrive after everything was removed.
         self.sending.shutdown().await;
         let Ok(id) = wait(self.id.clone()).await else { return };
-        let Target { bucket, caller, key, .. } = &self.target;
+        let UploadTarget { bucket, caller, key, .. } = &self.target;
         if let Err(error) = bucket.abort(caller, key, &id).await {
             tracing::warn!(%error, %key, "the parts of an upload that was given up could not be removed");
         }

@@ -111,7 +111,7 @@ impl Settings {
     }
 
     /// The server of a bucket, and what stands in front of a key in the path of a request.
-    pub(super) fn place_of(&self, bucket: &str) -> (Endpoint, String) {
+    pub(super) fn target_of(&self, bucket: &str) -> (Endpoint, String) {
         let amazon =
             || Endpoint { family: Family::S3, tls: true, host: format!("s3.{}.amazonaws.com", self.region), port: 443 };
         let mut endpoint = self.endpoint.clone().unwrap_or_else(amazon);
@@ -175,22 +175,22 @@ mod tests {
         })
     }
 
-    fn place(settings: &Settings, bucket: &str) -> String {
-        let (endpoint, prefix) = settings.place_of(bucket);
+    fn target(settings: &Settings, bucket: &str) -> String {
+        let (endpoint, prefix) = settings.target_of(bucket);
         format!("{}://{endpoint}{prefix}", if endpoint.tls { "https" } else { "http" })
     }
 
     #[test]
     fn buckets_are_at_amazon_unless_a_server_is_named() {
         let settings = find(&S3Options::default(), &[]).unwrap();
-        assert_eq!(place(&settings, "b"), "https://b.s3.us-east-1.amazonaws.com:443");
-        assert_eq!(place(&settings, "a.b"), "https://s3.us-east-1.amazonaws.com:443/a.b");
+        assert_eq!(target(&settings, "b"), "https://b.s3.us-east-1.amazonaws.com:443");
+        assert_eq!(target(&settings, "a.b"), "https://s3.us-east-1.amazonaws.com:443/a.b");
         let variables = [("AWS_ENDPOINT_URL", "http://127.0.0.1:9000"), ("AWS_DEFAULT_REGION", "here")];
         let settings = find(&S3Options::default(), &variables).unwrap();
-        assert_eq!((place(&settings, "b").as_str(), settings.region.as_str()), ("http://127.0.0.1:9000/b", "here"));
+        assert_eq!((target(&settings, "b").as_str(), settings.region.as_str()), ("http://127.0.0.1:9000/b", "here"));
         let options =
             S3Options { path_style: Some(false), endpoint: Some("https://s3.x".into()), ..S3Options::default() };
-        assert_eq!(place(&find(&options, &variables).unwrap(), "b"), "https://b.s3.x:443");
+        assert_eq!(target(&find(&options, &variables).unwrap(), "b"), "https://b.s3.x:443");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderName, Request, header};
+use http::{HeaderName, header};
 use object_store::{
     RetryConfig,
     aws::{AmazonS3Builder, AwsAuthorizer, AwsCredential, AwsCredentialProvider},
@@ -28,7 +28,7 @@ use super::{messenger::Messenger, settings::Settings};
 use crate::{
     ClientOptions,
     dial::Dialer,
-    http::{payload::Payload, place::Place},
+    http::{payload::Payload, target::Target},
 };
 
 /// How long a failure to get credentials is believed, so that not each of many files waits for the same.
@@ -61,13 +61,13 @@ impl Signer {
     ///
     /// # Errors
     /// `AuthenticationFailed` if there are no credentials.
-    pub(in crate::http) async fn sign(&self, endpoint: &Endpoint, request: &mut Request<Payload>) -> Result<()> {
+    pub(in crate::http) async fn sign(&self, endpoint: &Endpoint, request: &mut http::Request<Payload>) -> Result<()> {
         let Some(credentials) = &self.credentials else { return Ok(()) };
         let credential = self.current(credentials).await?;
-        let place = Place { endpoint: endpoint.clone(), target: request.uri().to_string() };
+        let target = Target { endpoint: endpoint.clone(), path_and_query: request.uri().to_string() };
         let mut signed = HttpRequest::new(HttpRequestBody::empty());
         *signed.method_mut() = request.method().clone();
-        *signed.uri_mut() = format!("{}{}", place.root(), place.target)
+        *signed.uri_mut() = format!("{}{}", target.root(), target.path_and_query)
             .parse()
             .map_err(|_| Error::new(Fault::InvalidArgument, "the key has characters that cannot be sent"))?;
         for (name, value) in request.headers().iter().filter(|(name, _)| is_signed(name)) {

@@ -20,7 +20,7 @@ use super::{
     budget::Budget,
     file::ObjectFile,
     listing,
-    parts::Target,
+    parts::UploadTarget,
     upload::Upload,
 };
 use crate::{
@@ -39,7 +39,7 @@ pub struct S3Store {
 
 impl fmt::Debug for S3Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("S3Store").field(&self.bucket.place("", "")).finish()
+        f.debug_tuple("S3Store").field(&self.bucket.target("", "")).finish()
     }
 }
 
@@ -127,7 +127,7 @@ impl Store for S3Store {
         }
         self.check_new(caller, path, &options).await.map_err(|error| error.at(path))?;
         let (bucket, caller, key) = (self.bucket.clone(), caller.clone(), key_of(path)?.into());
-        let target = Target { bucket, caller, key, budget: Arc::clone(&self.budget) };
+        let target = UploadTarget { bucket, caller, key, budget: Arc::clone(&self.budget) };
         Ok(Arc::new(Upload::new(target, path.clone(), options)))
     }
 

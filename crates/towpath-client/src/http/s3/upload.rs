@@ -21,7 +21,7 @@ use towpath_store::{
 use super::{
     bucket::crc32c_of,
     budget::Reserved,
-    parts::{Parts, Target, joined},
+    parts::{Parts, UploadTarget, joined},
 };
 use crate::digest::compute;
 
@@ -44,7 +44,7 @@ fn part_bytes(size: Option<u64>) -> u64 {
 /// An object being written.
 #[derive(Debug)]
 pub(super) struct Upload {
-    target: Target,
+    target: UploadTarget,
     path: StorePath,
     options: CreateOptions,
     part_bytes: u64,
@@ -78,7 +78,7 @@ impl Drop for GivenUp {
 
 impl Upload {
     /// Creates an upload to `path` without sending anything.
-    pub(super) fn new(target: Target, path: StorePath, options: CreateOptions) -> Self {
+    pub(super) fn new(target: UploadTarget, path: StorePath, options: CreateOptions) -> Self {
         let state = State {
             hasher: Hasher::new(Algorithms::DEFAULT.union(options.digests)),
             pieces: Vec::new(),
@@ -187,7 +187,7 @@ impl Upload {
 
     /// Sends the rest and completes the object. Returns its version, if the server sent it.
     async fn put(&self, mut state: State, expected: &Expectation, digests: &mut Digests) -> Result<Option<String>> {
-        let Target { bucket, caller, key, budget } = &self.target;
+        let UploadTarget { bucket, caller, key, budget } = &self.target;
         if state.parts.is_some() && !state.pieces.is_empty() {
             self.send_part(&mut state);
         }
@@ -228,7 +228,7 @@ impl Upload {
         digests: &Digests,
         expected: &Expectation,
     ) -> Result<Metadata> {
-        let Target { bucket, caller, key, .. } = &self.target;
+        let UploadTarget { bucket, caller, key, .. } = &self.target;
         let mut metadata = match bucket.head(caller, key).await {
             Ok(metadata) => metadata,
             // Whoever may write need not be allowed to look.
@@ -272,7 +272,7 @@ impl Upload {
         is_ours: bool,
         metadata: &mut Metadata,
     ) -> Result<()> {
-        let Target { bucket, caller, .. } = &self.target;
+        let UploadTarget { bucket, caller, .. } = &self.target;
         for promised in expected.digests.iter().filter(|promised| digests.get(promised.algorithm()).is_none()) {
             let options = towpath_store::OpenOptions { version: metadata.version.clone(), ..Default::default() };
             let file = super::file::ObjectFile::new(bucket.clone(), caller.clone(), self.path.clone(), options)?;
@@ -295,7 +295,7 @@ impl Upload {
                 format!("{}; it has no version that was told, so it may be another's, and stays", error.message());
             return Error::new(Fault::Changed, message);
         }
-        let Target { bucket, caller, key, .. } = &self.target;
+        let UploadTarget { bucket, caller, key, .. } = &self.target;
         if let Err(error) = bucket.delete_version(caller, key, metadata.version.as_ref()).await {
             tracing::warn!(%error, path = %self.path, "an object that is not what was sent could not be removed");
         }

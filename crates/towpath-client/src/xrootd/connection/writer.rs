@@ -89,7 +89,7 @@ impl Buf for Pages {
 
     fn chunks_vectored<'a>(&'a self, target: &mut [IoSlice<'a>]) -> usize {
         let filled = target.iter_mut().zip(self.slices());
-        filled.map(|(place, slice)| *place = IoSlice::new(slice)).count()
+        filled.map(|(entry, slice)| *entry = IoSlice::new(slice)).count()
     }
 
     fn advance(&mut self, mut count: usize) {
@@ -119,7 +119,7 @@ pub(super) struct Outgoing {
     pub(super) head: Bytes,
     pub(super) payload: Payload,
     /// Given back when the payload is sent.
-    pub(super) place: Option<OwnedSemaphorePermit>,
+    pub(super) queue_permit: Option<OwnedSemaphorePermit>,
 }
 
 /// Sends `first`, then orders of the reader, and requests once the gate is open. Ends when all senders are dropped and
@@ -143,9 +143,9 @@ pub(super) async fn run(
             if let Ok(order) = orders.try_recv() {
                 batch.extend_from_slice(&order);
             } else if open && let Some(outgoing) = next.take().or_else(|| queue.try_recv().ok()) {
-                let Outgoing { head, payload, place } = outgoing;
+                let Outgoing { head, payload, queue_permit } = outgoing;
                 batch.extend_from_slice(&head);
-                large = payload.gather_into(&mut batch).map(|payload| (payload, place));
+                large = payload.gather_into(&mut batch).map(|payload| (payload, queue_permit));
             } else {
                 break;
             }

@@ -2,8 +2,8 @@ use towpath_store::sys::clock;
 
 use super::*;
 
-fn origin() -> Place {
-    Place {
+fn origin() -> Server {
+    Server {
         host: "manager.example".into(),
         port: 1094,
         tls: true,
@@ -43,30 +43,30 @@ fn lost() -> Failure {
 fn redirects_are_followed_with_what_they_add() {
     let mut retry_state = retry_state(true);
     assert_eq!(next(&mut retry_state, to("[::1]")).unwrap(), Duration::ZERO);
-    let place = retry_state.place();
-    assert_eq!((&*place.host, place.port, place.tls), ("::1", 1095, true));
-    assert_eq!((&place.cgi[..], &place.login_cgi[..]), (&b"a=b&c=d"[..], &b"l=1"[..]));
+    let server = retry_state.server();
+    assert_eq!((&*server.host, server.port, server.tls), ("::1", 1095, true));
+    assert_eq!((&server.cgi[..], &server.login_cgi[..]), (&b"a=b&c=d"[..], &b"l=1"[..]));
 }
 
 #[test]
 fn a_redirect_does_not_give_up_encryption() {
     let mut retry_state = retry_state(true);
     next(&mut retry_state, to_url("root://data.example:2094//f?x=y", true)).unwrap();
-    assert!(retry_state.place().tls);
-    assert_eq!(retry_state.place().cgi, "a=b&x=y");
+    assert!(retry_state.server().tls);
+    assert_eq!(retry_state.server().cgi, "a=b&x=y");
     let error = next(&mut retry_state, to_url("http://data.example/f", true)).unwrap_err();
     assert_eq!(error.fault(), Fault::Protocol);
 }
 
 /// Where a user who named `from`, with a secret, is led by one redirect after the other.
-fn led(from: &str, hops: &[(&str, bool)]) -> Place {
+fn led(from: &str, hops: &[(&str, bool)]) -> Server {
     let (host, tls) = (from.rsplit('/').next().unwrap().into(), from.starts_with("roots"));
-    let origin = Place { host, tls, cgi: Bytes::from_static(b"authz=t&a=b"), ..origin() };
+    let origin = Server { host, tls, cgi: Bytes::from_static(b"authz=t&a=b"), ..origin() };
     let mut retry_state = RetryState::new(origin, true, &ClientOptions::default(), clock::now());
     for (url, encrypted) in hops {
         next(&mut retry_state, to_url(url, *encrypted)).unwrap();
     }
-    retry_state.place().clone()
+    retry_state.server().clone()
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn secrets_follow_only_redirects_that_can_be_trusted() {
         ("root://a", &[("roots://b//f", false), ("root://a:2000//f", true)], true, true),
     ];
     for (from, hops, trusted, secret) in cases {
-        let place = led(from, hops);
-        assert_eq!(place.trusted, trusted, "{from} {hops:?}");
-        assert_eq!(place.cgi, if secret { "authz=t&a=b" } else { "a=b" }, "{from} {hops:?}");
-        assert!(!format!("{place:?}").contains("authz"));
+        let server = led(from, hops);
+        assert_eq!(server.trusted, trusted, "{from} {hops:?}");
+        assert_eq!(server.cgi, if secret { "authz=t&a=b" } else { "a=b" }, "{from} {hops:?}");
+        assert!(!format!("{server:?}").contains("authz"));
     }
 }
 
@@ -122,12 +122,12 @@ fn a_server_that_failed_is_named_to_the_redirector() {
     let mut retry_state = retry_state(true);
     next(&mut retry_state, to("d1.example")).unwrap();
     next(&mut retry_state, refused(ErrorCode::IOError)).unwrap();
-    assert_eq!(retry_state.place().host, "manager.example");
-    assert_eq!(retry_state.place().cgi, "a=b&tried=d1.example&triedrc=ioerr");
+    assert_eq!(retry_state.server().host, "manager.example");
+    assert_eq!(retry_state.server().cgi, "a=b&tried=d1.example&triedrc=ioerr");
     next(&mut retry_state, to("d2.example")).unwrap();
-    assert_eq!(retry_state.place().cgi, "a=b&c=d");
+    assert_eq!(retry_state.server().cgi, "a=b&c=d");
     next(&mut retry_state, refused(ErrorCode::NotFound)).unwrap();
-    assert_eq!(retry_state.place().cgi, "a=b&tried=d1.example,d2.example&triedrc=ioerr,enoent");
+    assert_eq!(retry_state.server().cgi, "a=b&tried=d1.example,d2.example&triedrc=ioerr,enoent");
     let error = next(&mut retry_state, refused(ErrorCode::NotAuthorized)).unwrap_err();
     assert_eq!(error.fault(), Fault::PermissionDenied);
     assert_eq!(error.to_string(), "roots://manager.example:1094/: because (3010)");

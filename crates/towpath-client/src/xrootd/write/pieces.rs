@@ -12,7 +12,7 @@ use towpath_proto::xrootd::{
 };
 use towpath_store::{Blame, ByteRange, Error, Fault, Result};
 
-use super::{Upload, not_open, streams::UploadStream, target::Target};
+use super::{Upload, not_open, streams::UploadStream, target::WriteTarget};
 use crate::xrootd::{
     connection::{Answer, Exchange, Failure, Finished, Payload},
     session::OpenFile,
@@ -40,13 +40,13 @@ impl Upload {
 
     /// Sends a piece once.
     async fn send(&self, stream: &mut UploadStream, offset: u64, data: &Bytes) -> Result<(), Failure> {
-        let place = stream.place.take();
+        let queue_permit = stream.queue_permit.take();
         let UploadStream { file, handle, .. } = &*stream;
         if !self.site.wants_pages(&file.session) {
-            return self.ask(file, place, || plain(*handle, offset, data)).await.map(drop);
+            return self.ask(file, queue_permit, || plain(*handle, offset, data)).await.map(drop);
         }
         let range = ByteRange { offset, length: data.len() };
-        for page in self.pages(stream, place, range, data, PageFlags::NONE).await? {
+        for page in self.pages(stream, queue_permit, range, data, PageFlags::NONE).await? {
             self.resend(stream, page, range, data).await?;
         }
         Ok(())
@@ -56,7 +56,7 @@ impl Upload {
     async fn pages(
         &self,
         stream: &UploadStream,
-        place: Option<OwnedSemaphorePermit>,
+        queue_permit: Option<OwnedSemaphorePermit>,
         range: ByteRange,
         data: &Bytes,
         flags: PageFlags,
@@ -64,14 +64,14 @@ impl Upload {
         let UploadStream { file, handle, .. } = stream;
         let checksums = checksums(range.offset, data);
         let exchange = || paged(*handle, range.offset, data, Arc::clone(&checksums), flags);
-        let finished = self.ask(file, place, exchange).await?;
+        let finished = self.ask(file, queue_permit, exchange).await?;
         damaged(file, finished)
     }
 
     /// Sends the held-back data, and the close right after it: a towpath server processes them in that order.
     pub(super) async fn close_behind(
         &self,
-        target: &Target,
+        target: &WriteTarget,
         (offset, data): (u64, Bytes),
         ending: Ending,
     ) -> Result<Bytes, Failure> {
@@ -122,7 +122,7 @@ impl Upload {
     pub(super) async fn ask(
         &self,
         file: &OpenFile,
-        mut place: Option<OwnedSemaphorePermit>,
+        mut queue_permit: Option<OwnedSemaphorePermit>,
         exchange: impl Fn() -> Exchange,
     ) -> Result<Finished, Failure> {
         let mut retry_state = self.target.store.origin.retry_state(false);
@@ -130,7 +130,8 @@ impl Upload {
             if self.finished.load(Ordering::Acquire) {
                 return Err(Failure::Fatal(not_open()));
             }
-            let mut finished = file.session.submit(Exchange { place: place.take(), ..exchange() }).finished().await;
+            let mut finished =
+                file.session.submit(Exchange { queue_permit: queue_permit.take(), ..exchange() }).finished().await;
             match std::mem::replace(&mut finished.outcome, Ok(Answer::Ok)) {
                 Ok(answer) => return Ok(Finished { outcome: Ok(answer), ..finished }),
                 Err(failure @ Failure::Wait { .. }) => {

@@ -18,9 +18,9 @@ use towpath_proto::xrootd::{
     response::OpenReply,
 };
 
-use super::{Upload, target::Target};
+use super::{Upload, target::WriteTarget};
 use crate::{
-    dial::MAX_LANES,
+    dial::MAX_CONNECTIONS,
     xrootd::{
         ask::with_pair,
         connection::Failure,
@@ -33,7 +33,7 @@ use crate::{
 const SPREAD_FROM: u64 = 8 << 20;
 
 /// Maximum number of further opens of one upload: each connection may be lost a few times.
-const MAX_OPENS: usize = 4 * MAX_LANES;
+const MAX_OPENS: usize = 4 * MAX_CONNECTIONS;
 
 /// The streams of one upload.
 ///
@@ -54,7 +54,7 @@ pub(super) struct UploadStream {
     pub(super) file: Arc<OpenFile>,
     pub(super) handle: FileHandle,
     /// Permit for one of the pieces that are queued to be sent.
-    pub(super) place: Option<OwnedSemaphorePermit>,
+    pub(super) queue_permit: Option<OwnedSemaphorePermit>,
     _load: Load,
 }
 
@@ -123,26 +123,26 @@ impl Upload {
         let load = file.session.loaded(bytes);
         // The session reports the error of a closed or lost stream.
         let handle = file.open_handle().unwrap_or(self.handle);
-        UploadStream { file, handle, place: None, _load: load }
+        UploadStream { file, handle, queue_permit: None, _load: load }
     }
 
     /// Returns the stream of the first session that can send a piece; none if the upload cannot be opened there.
     async fn another(&self, bytes: usize) -> Option<UploadStream> {
-        let (session, place) = {
+        let (session, queue_permit) = {
             let _turn = self.streams.turn.lock().await;
             if self.streams.left.load(Ordering::Acquire) == 0 {
                 return None;
             }
             let sessions = self.site.sessions().ok()?;
-            let places = sessions.iter().map(|session| Box::pin(session.place()));
-            let (place, number, _) = futures::future::select_all(places).await;
-            (Arc::clone(sessions.get(number)?), place)
+            let queue_permits = sessions.iter().map(|session| Box::pin(session.queue_permit()));
+            let (queue_permit, number, _) = futures::future::select_all(queue_permits).await;
+            (Arc::clone(sessions.get(number)?), queue_permit)
         };
         let load = session.loaded(bytes);
         let file = self.streams.open_in(&session, |known| self.open_again(&session, known))?;
         match file.opened().await {
             Ok(reply) if self.is_same(&file, &reply).await => {
-                Some(UploadStream { handle: reply.handle, file, place, _load: load })
+                Some(UploadStream { handle: reply.handle, file, queue_permit, _load: load })
             }
             Ok(_) | Err(Failure::Refused(_) | Failure::Redirect { .. } | Failure::Fatal(_)) => {
                 tracing::debug!(host = &*session.host, path = %self.target.path, "the upload stays on its connection");
@@ -155,20 +155,20 @@ impl Upload {
 
     /// Sends a further open of the file that `known` has open.
     fn open_again(&self, session: &Arc<Session>, known: &Arc<OpenFile>) -> Option<Arc<OpenFile>> {
-        let Target { path, place, .. } = &self.target;
+        let WriteTarget { path, server, .. } = &self.target;
         let (options, cgi, parting) = match self.site.sharing(&known.session)? {
             Sharing::ByHandle => {
                 let session_id = known.session.established()?.session_id;
                 let pair = Shared { session_id, handle: known.open_handle()? }.pair();
-                (OpenFlags::open_updt, with_pair(&place.cgi, &pair), Some(Ending::Keep))
+                (OpenFlags::open_updt, with_pair(&server.cgi, &pair), Some(Ending::Keep))
             }
             // What a redirector adds is meant for one open.
-            Sharing::ByName if place.cgi == self.target.store.origin.place.cgi => {
-                (OpenFlags::open_updt | OpenFlags::force | OpenFlags::retstat, place.cgi.clone(), None)
+            Sharing::ByName if server.cgi == self.target.store.origin.server.cgi => {
+                (OpenFlags::open_updt | OpenFlags::force | OpenFlags::retstat, server.cgi.clone(), None)
             }
             Sharing::ByName => return None,
         };
-        let open = Open { options, path: self.site.path_now(place.path_of(path), &cgi).ok()?, ..Open::default() };
+        let open = Open { options, path: self.site.path_now(server.path_of(path), &cgi).ok()?, ..Open::default() };
         Some(session.open_again(open, parting))
     }
 
@@ -182,9 +182,9 @@ impl Upload {
     }
 
     /// Returns the open file to close or abort in the end: the first one, or another one if that is lost.
-    pub(super) fn remaining(&self) -> Target {
+    pub(super) fn remaining(&self) -> WriteTarget {
         let file = self.streams.alive(None).unwrap_or_else(|| Arc::clone(&self.target.file));
-        Target { file, ..self.target.clone() }
+        WriteTarget { file, ..self.target.clone() }
     }
 
     /// Closes all further opens, so that the close of `target` is the last one, where that matters: elsewhere than at our own server, which
@@ -192,7 +192,7 @@ impl Upload {
     ///
     /// # Errors
     /// A storage may report a write error only now. A lost connection does not matter: its writes were confirmed.
-    pub(super) async fn gather(&self, target: &Target) -> Result<(), Failure> {
+    pub(super) async fn gather(&self, target: &WriteTarget) -> Result<(), Failure> {
         if self.site.is_known_to_be_ours() {
             return Ok(());
         }

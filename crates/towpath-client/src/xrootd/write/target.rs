@@ -23,7 +23,7 @@ use towpath_store::{Caller, Result, StorePath};
 
 use crate::xrootd::{
     connection::{Exchange, Failure, Payload, Pending},
-    recovery::Place,
+    recovery::Server,
     session::{Closing, OpenFile},
     site::Site,
     store::XrootdStore,
@@ -31,7 +31,7 @@ use crate::xrootd::{
 
 /// The file being written, with everything required to remove it.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
+pub(super) struct WriteTarget {
     pub(super) store: XrootdStore,
     pub(super) caller: Caller,
     pub(super) path: StorePath,
@@ -40,7 +40,7 @@ pub(super) struct Target {
     /// The file goes away unless it is committed.
     pub(super) is_new: bool,
     /// Opaque information for requests to the server where the file is.
-    pub(super) place: Place,
+    pub(super) server: Server,
     /// The file stands under its name.
     pub(super) shown: Arc<AtomicBool>,
 }
@@ -51,7 +51,7 @@ pub(super) struct Clearing {
     removing: Option<Pending>,
 }
 
-impl Target {
+impl WriteTarget {
     /// Finds out whether the file, once it is open, stands under its name.
     pub(super) async fn learn_whether_shown(&self, site: &Site) {
         let hidden = self.is_new && site.may_be_ours().await;
@@ -93,7 +93,7 @@ impl Target {
         let closing = self.file.start_close(is_hidden.then_some(Ending::Abandon));
         // The path has been sent before, so it can be said.
         let path =
-            self.site.path_now(self.place.path_of(&self.path), &self.place.cgi).ok().filter(|_| self.is_new && shown);
+            self.site.path_now(self.server.path_of(&self.path), &self.server.cgi).ok().filter(|_| self.is_new && shown);
         let removing = path.map(|path| self.file.session.submit(Exchange::new(Rm { path }, 64 << 10)));
         Clearing { closing, removing }
     }

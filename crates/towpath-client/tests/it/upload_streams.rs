@@ -16,7 +16,7 @@ use crate::{
     peer::{Xrootd, caller, content, options, path, store_at},
 };
 
-const LANES: usize = 4;
+const STREAMS: usize = 4;
 const PIECE_BYTES: usize = 1 << 20;
 const SIZE: usize = 40 * PIECE_BYTES + 4097;
 
@@ -26,7 +26,7 @@ const SPREAD: usize = 20 * PIECE_BYTES;
 static CONTENT: LazyLock<Bytes> = LazyLock::new(|| content(SIZE).into());
 
 fn store(port: u16) -> Arc<dyn Store> {
-    store_at("root", port, ClientOptions { connections: LANES, ..options() })
+    store_at("root", port, ClientOptions { connections: STREAMS, ..options() })
 }
 
 fn replacing() -> CreateOptions {
@@ -45,7 +45,7 @@ async fn upload(store: &dyn Store, options: CreateOptions, proxy: &Proxy, cuts: 
     for _ in 0..100 {
         // On a busy machine the first ones may all be sent before the other connections are there.
         pieces(0..SPREAD).await?;
-        if proxy.sent().iter().filter(|bytes| **bytes > PIECE_BYTES).count() == LANES {
+        if proxy.sent().iter().filter(|bytes| **bytes > PIECE_BYTES).count() == STREAMS {
             break;
         }
     }
@@ -68,7 +68,7 @@ async fn a_large_file_goes_over_all_connections() {
     upload(&*store, replacing(), &proxy, &[]).await.unwrap();
     assert!(is_there(&*store).await);
     let sent = proxy.sent();
-    assert_eq!(sent.len(), LANES);
+    assert_eq!(sent.len(), STREAMS);
     assert!(sent.iter().all(|bytes| *bytes > PIECE_BYTES), "{sent:?}");
     assert_eq!(directory.path().join(".towpath").read_dir().unwrap().count(), 0);
 }

@@ -15,29 +15,30 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 
 /// A server and a request target. It prints without the secrets that a query may hold.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct Target {
     pub(super) endpoint: Endpoint,
     /// Path and query, encoded.
-    pub(super) target: String,
+    pub(super) path_and_query: String,
 }
 
-impl Place {
+impl Target {
     /// `path` at a server, with the query that the user's URL had.
     pub(super) fn new(endpoint: &Endpoint, path: &StorePath, query: Option<&str>) -> Self {
-        let mut target = percent_encode(path.as_bytes(), ENCODED).to_string();
+        let mut path_and_query = percent_encode(path.as_bytes(), ENCODED).to_string();
         if let Some(query) = query {
-            target.push('?');
-            target.push_str(query);
+            path_and_query.push('?');
+            path_and_query.push_str(query);
         }
-        Self { endpoint: endpoint.clone(), target }
+        Self { endpoint: endpoint.clone(), path_and_query }
     }
 
-    /// The place that a `Location` field names, relative to this one (RFC 3986 §5.2). Bytes that no URL can have are percent-encoded, as browsers and curl do.
+    /// Returns the target of a `Location` field, relative to this one (RFC 3986 §5.2). Bytes that no URL can have are
+    /// percent-encoded, as browsers and curl do.
     ///
     /// # Errors
     /// `Protocol` if it names none, `TlsRequired` if it leads from https to http.
     pub(super) fn redirected(&self, location: &[u8]) -> Result<Self> {
-        let absolute = location::resolve(&self.root(), &self.target, location);
+        let absolute = location::resolve(&self.root(), &self.path_and_query, location);
         let unusable = || {
             let message = format!("{} redirects to a place that is no http or https URL", self.root());
             Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
@@ -56,7 +57,7 @@ impl Place {
             None | Some((_, "" | ":")) => default_port(tls),
             Some(_) => uri.port_u16().filter(|port| *port != 0).ok_or_else(unusable)?,
         };
-        let target = uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
+        let path_and_query = uri.path_and_query().map_or("/", |path_and_query| path_and_query.as_str()).to_owned();
         if self.endpoint.tls && !tls {
             let message = format!(
                 "{} redirects to {host}:{port} without encryption, which is not followed: \
@@ -65,12 +66,12 @@ impl Place {
             );
             return Err(Error::new(Fault::TlsRequired, message).blamed_on(Blame::Storage));
         }
-        Ok(Self { endpoint: Endpoint { family: Family::Http, tls, host, port }, target })
+        Ok(Self { endpoint: Endpoint { family: Family::Http, tls, host, port }, path_and_query })
     }
 
     /// Path of the target, without query.
     pub(super) fn path(&self) -> &str {
-        self.target.split('?').next().unwrap_or_default()
+        self.path_and_query.split('?').next().unwrap_or_default()
     }
 
     /// Whether a name in the path has a question mark.
@@ -78,8 +79,8 @@ impl Place {
         self.path().as_bytes().windows(3).any(|three| three.eq_ignore_ascii_case(b"%3f"))
     }
 
-    /// Whether `other` is this place with a slash at its end: what servers redirect to when a directory is named without.
-    pub(super) fn is_directory_form(&self, other: &Place) -> bool {
+    /// Returns whether `other` is this target with a trailing slash: the redirect for a directory named without it.
+    pub(super) fn is_directory_form(&self, other: &Target) -> bool {
         other.path().strip_suffix('/').is_some_and(|path| path == self.path())
     }
 
@@ -105,11 +106,11 @@ impl Place {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.target.split_once('?') {
+        match self.path_and_query.split_once('?') {
             Some((path, query)) => write!(f, "{}{path}?{}", self.root(), redact(query)),
-            None => write!(f, "{}{}", self.root(), self.target),
+            None => write!(f, "{}{}", self.root(), self.path_and_query),
         }
     }
 }
@@ -133,23 +134,23 @@ fn authority(endpoint: &Endpoint) -> String {
 mod tests {
     use super::*;
 
-    fn place(url: &str) -> Place {
+    fn target(url: &str) -> Target {
         let url: towpath_proto::url::Url = url.parse().unwrap();
-        Place::new(&url.endpoint(), &StorePath::parse(url.path()).unwrap(), url.query())
+        Target::new(&url.endpoint(), &StorePath::parse(url.path()).unwrap(), url.query())
     }
 
     #[test]
     fn names_of_any_bytes_are_encoded() {
         let path = StorePath::parse(b"/a b/%2F/\xff?x#~").unwrap();
-        let place = Place::new(&place("http://h/").endpoint, &path, Some("authz=secret"));
-        assert_eq!(place.target, "/a%20b/%252F/%FF%3Fx%23~?authz=secret");
-        assert!(place.has_question_mark());
-        assert_eq!(format!("{place:?}"), "http://h/a%20b/%252F/%FF%3Fx%23~?authz=***");
+        let target = Target::new(&target("http://h/").endpoint, &path, Some("authz=secret"));
+        assert_eq!(target.path_and_query, "/a%20b/%252F/%FF%3Fx%23~?authz=secret");
+        assert!(target.has_question_mark());
+        assert_eq!(format!("{target:?}"), "http://h/a%20b/%252F/%FF%3Fx%23~?authz=***");
     }
 
     #[test]
     fn redirects_are_resolved() {
-        let from = place("https://Host/a/b?x=1");
+        let from = target("https://Host/a/b?x=1");
         for (location, to) in [
             ("/c?y", "https://host/c?y"),
             ("c", "https://host/a/c"),
@@ -159,8 +160,8 @@ mod tests {
             ("../c d", "https://host/c%20d"),
             ("?y", "https://host/a/b?y"),
         ] {
-            let place = from.redirected(location.as_bytes()).unwrap();
-            assert_eq!(format!("{}{}", place.root(), place.target), to);
+            let target = from.redirected(location.as_bytes()).unwrap();
+            assert_eq!(format!("{}{}", target.root(), target.path_and_query), to);
         }
         for location in ["ftp://host/", "https:///c", "https://h:99999/"] {
             assert_eq!(from.redirected(location.as_bytes()).unwrap_err().fault(), Fault::Protocol, "{location}");
@@ -170,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_slash_at_the_end_tells_a_directory() {
-        let from = place("http://host/a?x");
+        let from = target("http://host/a?x");
         assert!(from.is_directory_form(&from.redirected(b"/a/").unwrap()));
         assert!(!from.is_directory_form(&from.redirected(b"/b/").unwrap()));
     }

@@ -6,9 +6,9 @@ use http::{HeaderMap, HeaderValue, header};
 
 /// Something that is either so or not, once it is known. Stores of several tasks may race: they learn the same.
 #[derive(Debug, Default)]
-pub(super) struct Fact(AtomicU8);
+pub(super) struct Feature(AtomicU8);
 
-impl Fact {
+impl Feature {
     /// What is known.
     pub(super) fn get(&self) -> Option<bool> {
         match self.0.load(Ordering::Relaxed) {
@@ -35,33 +35,33 @@ impl Fact {
 
 /// The known capabilities of one site.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct SiteFeatures {
     /// It has answered at all.
-    pub(super) answers: Fact,
+    pub(super) answers: Feature,
     /// It understands PROPFIND.
-    pub(super) dav: Fact,
+    pub(super) dav: Feature,
     /// It answers a request for several ranges with all of them.
-    pub(super) many_ranges: Fact,
+    pub(super) many_ranges: Feature,
     /// It takes `Want-Digest`; some refuse the whole request for it.
-    pub(super) want_digest: Fact,
+    pub(super) want_digest: Feature,
     /// It says 'continue' before the body of an upload.
-    pub(super) says_continue: Fact,
+    pub(super) says_continue: Feature,
     /// It reports free space.
-    pub(super) quota: Fact,
+    pub(super) quota: Feature,
     /// It has given an upload the time that it was to have.
-    pub(super) keeps_times: Fact,
+    pub(super) keeps_times: Feature,
     /// It is a towpath server: uploads are staged, and conditions are checked until the upload becomes visible.
-    pub(super) is_towpath: Fact,
+    pub(super) is_towpath: Feature,
     /// It takes large files in parts ([`super::parts`]).
-    pub(super) takes_parts: Fact,
+    pub(super) takes_parts: Feature,
     /// Uploads with a key can be taken up again.
-    pub(super) resumes: Fact,
+    pub(super) resumes: Feature,
     /// It is XRootD's. Seen with 5.5.3: a range beyond the end of a file is promised and then not sent, answers have no version, a
     /// wish for a digest makes it read the whole file or is refused with 405, conditions of uploads are ignored.
-    pub(super) is_xrootd: Fact,
+    pub(super) is_xrootd: Feature,
 }
 
-impl Facts {
+impl SiteFeatures {
     /// Learns from the header of any answer.
     pub(super) fn learn(&self, headers: &HeaderMap) {
         self.answers.learn(true);

@@ -7,9 +7,9 @@ use towpath_store::{Error, Fault};
 
 use super::{payload::Payload, site::Site};
 
-/// One question to a site.
+/// One request to a site.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct Request {
     pub(super) method: Method,
     pub(super) headers: HeaderMap,
     pub(super) payload: Payload,
@@ -26,8 +26,8 @@ pub(super) struct Question {
     pub(super) flaw: Option<Error>,
 }
 
-impl Question {
-    /// A question that is repeatable, prompt, and answered soon.
+impl Request {
+    /// Creates a request that is repeatable, prompt, and subject to the stall timeout.
     pub(super) fn new(site: &Site, method: Method) -> Self {
         Self {
             method,
@@ -58,13 +58,13 @@ impl Question {
     /// As [`Self::with`], for a value that is never printed.
     #[must_use]
     pub(super) fn with_secret(self, name: http::HeaderName, value: &str) -> Self {
-        let mut question = self.with(name.clone(), value);
-        question.headers.get_mut(name).into_iter().for_each(|value| value.set_sensitive(true));
-        question
+        let mut request = self.with(name.clone(), value);
+        request.headers.get_mut(name).into_iter().for_each(|value| value.set_sensitive(true));
+        request
     }
 
-    /// Whether it names a second place, which is to be at the same server: so a redirect to another cannot be followed, and a gateway's
-    /// trouble means that the second place is elsewhere.
+    /// Returns whether it names a second target, which must be at the same server. A redirect to another server cannot
+    /// be followed then, and a 502 of a gateway means that the second target is elsewhere.
     pub(super) fn names_two(&self) -> bool {
         matches!(self.method.as_str(), "COPY" | "MOVE")
     }

@@ -15,7 +15,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The last known state of a file, and its time.
 #[derive(Debug, Default)]
-pub(super) struct Watch(Mutex<Seen>);
+pub(super) struct VersionCheck(Mutex<Seen>);
 
 #[derive(Debug, Default)]
 struct Seen {
@@ -24,7 +24,7 @@ struct Seen {
     changed: bool,
 }
 
-impl Watch {
+impl VersionCheck {
     fn with<T>(&self, act: impl FnOnce(&mut Seen) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -66,12 +66,12 @@ mod tests {
 
     #[test]
     fn one_looks_once_an_interval() {
-        let (watch, start) = (Watch::default(), clock::now());
-        assert!(!watch.is_due(start), "it has not been opened");
-        watch.start(start);
-        assert!(!watch.is_due(start + INTERVAL / 2));
-        assert!(watch.is_due(start + INTERVAL));
-        assert!(!watch.is_due(start + INTERVAL), "somebody else looks");
-        assert!(watch.is_due(start + INTERVAL * 2));
+        let (version_check, start) = (VersionCheck::default(), clock::now());
+        assert!(!version_check.is_due(start), "it has not been opened");
+        version_check.start(start);
+        assert!(!version_check.is_due(start + INTERVAL / 2));
+        assert!(version_check.is_due(start + INTERVAL));
+        assert!(!version_check.is_due(start + INTERVAL), "somebody else looks");
+        assert!(version_check.is_due(start + INTERVAL * 2));
     }
 }
