@@ -9,7 +9,7 @@ use super::{
     document::Document,
     error::{ClientError, shown},
     need::Elements,
-    survey::Ends,
+    query_plan::Ends,
 };
 use towpath_alto::{address::PrefixMap, order::Value};
 

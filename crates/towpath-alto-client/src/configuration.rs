@@ -151,7 +151,7 @@ impl Configuration {
     /// Returns which values are better for a name in a statement, if the statement itself does not specify it: the
     /// configured order, else the greatest for throughput and bandwidth (`tput`, `bw-residual`, `bw-available`, also
     /// with a statistic other than a spread) and the least for everything else. This applies to numerical values; for
-    /// ordinal ones use [`Known::direction`](super::Known::direction).
+    /// ordinal ones use [`ReplicaValues::direction`](super::Known::direction).
     pub fn direction(&self, name: &str) -> Direction {
         let name = name.strip_prefix("dst.").unwrap_or(name);
         let metric = self.metrics.get(name);

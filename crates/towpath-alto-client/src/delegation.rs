@@ -8,12 +8,12 @@ use super::{
     answers::{address_of, property},
     directory::{Directory, Entry, Service},
     document::Document,
-    survey::endpoints,
+    query_plan::endpoints,
 };
 use towpath_alto::{
+    agent_state::Cost,
     cost::{CostMode, CostType},
-    delegation::{Askable, Item, Question},
-    facts::Cost,
+    delegation::{Askable, DelegateRequest, Item},
     names::{CostMetric, PropertyName},
 };
 
@@ -35,16 +35,16 @@ impl Directory {
 
     /// Returns the requests for a question: at most one per resource, and none for what the server does not offer.
     /// Costs need one request; so do properties if one resource has all of them.
-    pub fn postings(&self, question: &Question) -> Vec<Posting<'_>> {
-        match question {
-            Question::Costs { metric, sources, destinations } => {
+    pub fn postings(&self, request: &DelegateRequest) -> Vec<Posting<'_>> {
+        match request {
+            DelegateRequest::Costs { metric, sources, destinations } => {
                 let kind = numerical(metric);
                 let entry = self.of(&[Service::EndpointCosts]).find(|entry| entry.cost_types.contains(&kind));
                 let ends = json!({ "srcs": endpoints(sources), "dsts": endpoints(destinations) });
                 let input = json!({ "cost-type": kind, "endpoints": ends });
-                entry.map(|entry| Posting { resource: &entry.id, asks: question.clone(), input }).into_iter().collect()
+                entry.map(|entry| Posting { resource: &entry.id, asks: request.clone(), input }).into_iter().collect()
             }
-            Question::Properties { names, addresses } => self.property_postings(names, addresses),
+            DelegateRequest::Properties { names, addresses } => self.property_postings(names, addresses),
         }
     }
 
@@ -59,7 +59,7 @@ impl Directory {
             left = others;
             let of = if entry.service == Service::PropertyMap { "entities" } else { "endpoints" };
             let input = json!({ of: endpoints(addresses), "properties": names });
-            let asks = Question::Properties { names, addresses: addresses.to_vec() };
+            let asks = DelegateRequest::Properties { names, addresses: addresses.to_vec() };
             postings.push(Posting { resource: &entry.id, asks, input });
         }
         postings
@@ -72,7 +72,7 @@ pub struct Posting<'a> {
     /// The id of the resource.
     pub resource: &'a str,
     /// The part of the question covered by this request.
-    pub asks: Question,
+    pub asks: DelegateRequest,
     /// The request body.
     pub input: Json,
 }
@@ -87,9 +87,9 @@ fn numerical(metric: &CostMetric) -> CostType {
 impl Document {
     /// Returns the items in this response that answer the question. Malformed items and items that were not requested
     /// are ignored.
-    pub fn told(&self, question: &Question) -> Vec<(Item, Json)> {
-        match question {
-            Question::Costs { metric, sources, destinations } => {
+    pub fn told(&self, request: &DelegateRequest) -> Vec<(Item, Json)> {
+        match request {
+            DelegateRequest::Costs { metric, sources, destinations } => {
                 let [sources, destinations] =
                     [sources, destinations].map(|ends| HashSet::from_iter(ends.iter().copied()));
                 let rows = self.costs().into_iter().flatten();
@@ -99,7 +99,7 @@ impl Document {
                 };
                 rows.filter_map(row).flatten().collect()
             }
-            Question::Properties { names, addresses } => {
+            DelegateRequest::Properties { names, addresses } => {
                 let Some(told) = self.properties() else { return Vec::new() };
                 let of_name = |name: &PropertyName| {
                     let values = property(told, name.as_str());
@@ -131,7 +131,7 @@ fn costs(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use towpath_alto::{delegation::questions, directory, facts::Facts, world::World};
+    use towpath_alto::{agent_state::AgentState, delegation::requests, directory, network_state::NetworkState};
 
     const FACTS: &str = r#"
         [network-map.default]
@@ -161,18 +161,18 @@ mod tests {
 
     /// Returns the items that a local server returns for these questions.
     fn told(items: impl IntoIterator<Item = Item>) -> Vec<(Item, Json)> {
-        let world = World::of([&Facts::parse(FACTS).unwrap()]).unwrap();
-        let (resources, _) = directory::Directory::of(&world);
-        let listed = resources.answer(&world, |id| format!("./{id}"));
+        let network_state = NetworkState::of([&AgentState::parse(FACTS).unwrap()]).unwrap();
+        let (resources, _) = directory::Directory::of(&network_state);
+        let listed = resources.answer(&network_state, |id| format!("./{id}"));
         let directory = Directory::parse("http://h/directory", &listed.body).unwrap();
         assert_eq!(directory.askable().metrics.len(), 1);
-        let answer = |question: Question| {
-            let [Posting { resource, asks, input }] = &directory.postings(&question)[..] else { panic!() };
-            let answer = resources.find(resource).unwrap().answer(&world, input, address("192.0.2.9")).unwrap();
+        let answer = |request: DelegateRequest| {
+            let [Posting { resource, asks, input }] = &directory.postings(&request)[..] else { panic!() };
+            let answer = resources.find(resource).unwrap().answer(&network_state, input, address("192.0.2.9")).unwrap();
             let document = Document::parse(resource, "http://h/", answer.media_type, &answer.body).unwrap();
             document.told(asks)
         };
-        questions(items).into_iter().flat_map(answer).collect()
+        requests(items).into_iter().flat_map(answer).collect()
     }
 
     #[test]
@@ -190,8 +190,8 @@ mod tests {
         let listed = json!({ "resources": {} }).to_string();
         let directory = Directory::parse("http://h/directory", listed.as_bytes()).unwrap();
         assert!(directory.askable().is_empty());
-        for question in questions([cost("192.0.2.1", "192.0.2.2"), property("x", "192.0.2.1")]) {
-            assert_eq!(directory.postings(&question), []);
+        for request in requests([cost("192.0.2.1", "192.0.2.2"), property("x", "192.0.2.1")]) {
+            assert_eq!(directory.postings(&request), []);
         }
     }
 
@@ -207,8 +207,8 @@ mod tests {
         let listed = json!({ "resources": resources }).to_string();
         let directory = Directory::parse("http://h/directory", listed.as_bytes()).unwrap();
         let asked = ["w", "x", "y", "z"].map(|name| property(name, "192.0.2.1"));
-        let [question] = &questions(asked)[..] else { panic!() };
-        let postings = directory.postings(question);
+        let [request] = &requests(asked)[..] else { panic!() };
+        let postings = directory.postings(request);
         let input = |names: Json| json!({ "endpoints": ["ipv4:192.0.2.1"], "properties": names });
         let told: Vec<_> = postings.iter().map(|posting| (posting.resource, &posting.input)).collect();
         assert_eq!(told, [("b", &input(json!(["y", "z"]))), ("a", &input(json!(["x"])))]);
@@ -223,7 +223,7 @@ mod tests {
         }}"#;
         let document = Document::parse("r", "http://h/", "application/alto-endpointcost+json", body.as_bytes());
         let asked = ["192.0.2.2", "192.0.2.3", "192.0.2.4"].map(|to| cost("192.0.2.1", to));
-        let [question] = &questions(asked)[..] else { panic!() };
-        assert_eq!(document.unwrap().told(question), [(cost("192.0.2.1", "192.0.2.4"), 2.0.into())]);
+        let [request] = &requests(asked)[..] else { panic!() };
+        assert_eq!(document.unwrap().told(request), [(cost("192.0.2.1", "192.0.2.4"), 2.0.into())]);
     }
 }

@@ -12,7 +12,7 @@ use super::{
     error::{ClientError, printable, shown},
     follow::{Following, Wanted},
     media_type::MediaType,
-    survey::Question,
+    query_plan::Request,
     uri,
     view::Viewing,
 };
@@ -206,7 +206,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`ClientError::NoSuch`]; [`ClientError::Input`] if `input` does not match the method of the resource.
-    pub fn question(&self, resource: &str, input: Option<&Json>) -> Result<Question, ClientError> {
+    pub fn question(&self, resource: &str, input: Option<&Json>) -> Result<Request, ClientError> {
         let entry = self.find(resource)?;
         let wrong = |takes| ClientError::Input { id: entry.id.clone(), takes };
         let document = match input {
@@ -219,7 +219,7 @@ impl Directory {
                 Some((media_type, input.to_string().into_bytes()))
             }
         };
-        Ok(Question { uri: entry.uri.clone(), accept: entry.accept(), document })
+        Ok(Request { uri: entry.uri.clone(), accept: entry.accept(), document })
     }
 
     /// Returns whether one update stream can follow all of these.

@@ -16,8 +16,8 @@ use super::{
     error::{ClientError, Refusal, printable},
     held::{Held, Misfit},
     media_type::MediaType,
+    query_plan::Request,
     sse::Event,
-    survey::Question,
 };
 use towpath_alto::{
     media,
@@ -97,8 +97,8 @@ impl Following {
     }
 
     /// Returns the request that opens a stream of all responses not stopped; `None` if all are stopped.
-    pub fn question(&self) -> Option<Question> {
-        Some(Question {
+    pub fn question(&self) -> Option<Request> {
+        Some(Request {
             uri: self.service.clone(),
             accept: format!("{EVENT_STREAM}, {}", media::ERROR),
             document: Some((UPDATE_STREAM_PARAMS, self.request()?.to_string().into_bytes())),

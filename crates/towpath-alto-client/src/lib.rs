@@ -1,9 +1,9 @@
 //! An ALTO client: obtains values for ordering replicas from a server. Outside of [`net`] it has no I/O and no clock.
 //!
-//! The caller fetches the documents. Given a [`Configuration`], it reads a [`Directory`] and creates a [`Survey`] of
+//! The caller fetches the documents. Given a [`Configuration`], it reads a [`Directory`] and creates a [`QueryPlan`] of
 //! it for a [`Statement`](towpath_alto::order::Statement) and the [`Ends`] of the paths: the client and its replicas. While
-//! [`Survey::question`] returns a request, the caller sends it and passes the response to [`Survey::take`]. Then
-//! [`Survey::known`] has the values, and each replica is a [`Candidate`] that the statement can order.
+//! [`QueryPlan::question`] returns a request, the caller sends it and passes the response to [`QueryPlan::take`]. Then
+//! [`QueryPlan::known`] has the values, and each replica is a [`Candidate`] that the statement can order.
 //!
 //! Other resources are requested by id ([`Directory::question`]) and parsed as [`Document`]s. To follow changes, the
 //! caller opens one update stream for all of them ([`Directory::stream`]), whose bytes an [`EventReader`] splits into
@@ -18,7 +18,7 @@
 //! | followed responses | `follow` and `sse`, or `view`; `held` |
 //! | queries on behalf of another server | `delegation` |
 //! | source of each value in a statement | `need` |
-//! | requests, and values extracted from responses | `survey`, `answers` |
+//! | requests, and values extracted from responses | `query_plan`, `answers` |
 //!
 //! A name in a statement is a metric of the configuration, else a cost metric of the server (`delay_ow` maps to
 //! `delay-ow`), else a property (`continent`, `priv:continent`). Properties refer to the replica, with or without a
@@ -42,8 +42,8 @@ mod multipart;
 mod need;
 #[cfg(feature = "net")]
 pub mod net;
+mod query_plan;
 mod sse;
-mod survey;
 #[cfg(test)]
 mod tests;
 mod uri;
@@ -57,8 +57,8 @@ pub use self::{
     document::{Document, Kind, Part},
     error::{ClientError, Refusal},
     follow::{Following, News, Wanted},
+    query_plan::{Candidate, Ends, QueryPlan, ReplicaValues, Request},
     sse::{Event, EventReader, TooLong},
-    survey::{Candidate, Ends, Known, Question, Survey},
     view::Viewing,
 };
 

@@ -1,7 +1,7 @@
 //! Client for ALTO servers, used by the `towpath` commands and the Python package.
 //!
 //! [`AltoClient`] reads the directory of a server, named by the caller or discovered through DNS, with those linked from it.
-//! It requests resources by ID ([`AltoClient::ask`]), collects the values that a statement needs ([`AltoClient::survey`]), and
+//! It requests resources by ID ([`AltoClient::ask`]), collects the values that a statement needs ([`AltoClient::query_plan`]), and
 //! follows responses as they change ([`AltoClient::follow`]). [`order()`] orders a list of replicas, [`rank`] a list of URLs.
 //! The root of this crate defines requests and interprets responses; this module adds connections and time limits.
 //!
@@ -36,11 +36,11 @@ pub use self::{
     asker::PATIENCE,
     discover::Search,
     followed::{Change, Followed, Means},
-    ordering::{Judge, Ordered, OrderedFile, Place, order, rank},
+    ordering::{Judge, Ordered, OrderedFile, RankedReplica, order, rank},
     trouble::AltoTrouble,
 };
 use crate::MAX_ANSWER_BYTES;
-pub use crate::{Configuration, Directory, Document, DomainName, Ends, Entry, Part, Survey, Wanted};
+pub use crate::{Configuration, Directory, Document, DomainName, Ends, Entry, Part, QueryPlan, Wanted};
 
 /// Maximum number of servers to try of those found through DNS.
 const MAX_TRIED: usize = 3;
@@ -159,18 +159,18 @@ impl AltoClient {
     ///
     /// # Errors
     /// Returns an error if a name is undefined, or as [`Self::ask`].
-    pub async fn survey(
+    pub async fn query_plan(
         &self,
         configuration: &Configuration,
         statement: &Statement,
         ends: Ends,
-    ) -> Result<Survey, AltoTrouble> {
-        let mut survey = Survey::new(configuration, Arc::clone(&self.0.directory), statement, ends)?;
-        while let Some(question) = survey.question() {
+    ) -> Result<QueryPlan, AltoTrouble> {
+        let mut query_plan = QueryPlan::new(configuration, Arc::clone(&self.0.directory), statement, ends)?;
+        while let Some(question) = query_plan.question() {
             let reply = self.0.asker.ask(&question, None, PATIENCE).await.map_err(AltoTrouble::of_survey)?;
-            survey.take(&reply.media_type, &reply.body)?;
+            query_plan.take(&reply.media_type, &reply.body)?;
         }
-        Ok(survey)
+        Ok(query_plan)
     }
 
     /// Follows responses under names chosen by the caller, with tasks of the current runtime. By default ([`Means::default`])

@@ -6,10 +6,10 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 use towpath_alto::{
+    agent_state::AgentState,
     directory,
-    facts::Facts,
+    network_state::NetworkState,
     order::{Direction, Look as _, Statement, Value, Where},
-    world::World,
 };
 
 /// The sites of the talk, a link of known capacity, delays, and one site with a known continent.
@@ -78,7 +78,7 @@ const TAIWAN: &str = "140.115.32.101";
 const UNKNOWN: &str = "203.0.113.9";
 
 struct Server {
-    world: World,
+    network_state: NetworkState,
     directory: directory::Directory,
 }
 
@@ -88,24 +88,24 @@ impl Server {
     }
 
     fn of(facts: &str) -> Self {
-        let world = World::of([&Facts::parse(facts).unwrap()]).unwrap();
-        let (directory, _) = directory::Directory::of(&world);
-        Self { world, directory }
+        let network_state = NetworkState::of([&AgentState::parse(facts).unwrap()]).unwrap();
+        let (directory, _) = directory::Directory::of(&network_state);
+        Self { network_state, directory }
     }
 
     fn directory(&self) -> Directory {
-        let document = self.directory.answer(&self.world, |id| format!("./{id}"));
+        let document = self.directory.answer(&self.network_state, |id| format!("./{id}"));
         Directory::parse("http://h/alto/directory", &document.body).unwrap()
     }
 
     /// Returns the response for a client at CERN.
-    fn answer(&self, question: &Question) -> (&'static str, Vec<u8>) {
+    fn answer(&self, question: &Request) -> (&'static str, Vec<u8>) {
         let resource = self.directory.find(question.uri.strip_prefix("http://h/alto/").unwrap()).unwrap();
         let document = question.document.as_ref();
         assert_eq!(document.map(|(media_type, _)| *media_type), resource.accepts());
         assert!(question.accept.starts_with(resource.media_type()));
         let request = document.map_or(Json::Null, |(_, document)| serde_json::from_slice(document).unwrap());
-        let answer = resource.answer(&self.world, &request, address(CERN)).unwrap();
+        let answer = resource.answer(&self.network_state, &request, address(CERN)).unwrap();
         (answer.media_type, answer.body)
     }
 }
@@ -114,9 +114,9 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn survey(server: &Server, statement: &str, ends: Ends) -> Result<Survey, ClientError> {
+fn query_plan(server: &Server, statement: &str, ends: Ends) -> Result<QueryPlan, ClientError> {
     let configuration = Configuration::parse(CONFIGURATION).unwrap();
-    Survey::new(&configuration, server.directory(), &statement.parse().unwrap(), ends)
+    QueryPlan::new(&configuration, server.directory(), &statement.parse().unwrap(), ends)
 }
 
 fn ends(client: Option<&str>) -> Ends {
@@ -127,14 +127,14 @@ fn ends(client: Option<&str>) -> Ends {
 /// Returns the formatted values of a name for the three replicas, and the number of requests needed.
 fn values(name: &str, client: Option<&str>) -> ([String; 3], usize) {
     let server = Server::new();
-    let mut survey = survey(&server, &format!("BY {name}"), ends(client)).unwrap();
+    let mut query_plan = query_plan(&server, &format!("BY {name}"), ends(client)).unwrap();
     let mut questions = 0;
-    while let Some(question) = survey.question() {
+    while let Some(question) = query_plan.question() {
         let (media_type, body) = server.answer(&question);
-        survey.take(media_type, &body).unwrap();
+        query_plan.take(media_type, &body).unwrap();
         questions += 1;
     }
-    let known = survey.known();
+    let known = query_plan.known();
     let value = |replica| known.at(Some(address(replica))).look(name);
     let printed = |replica| value(replica).map_or("-".to_owned(), |value| value.to_string());
     ([IN2P3, TAIWAN, UNKNOWN].map(printed), questions)
@@ -176,14 +176,14 @@ fn replicas_of_which_no_key_is_known_are_ordered_by_distance() {
         let (directory, configuration) = (server.directory(), Configuration::default());
         let statement = directory.completed(&statement.parse().unwrap());
         let ends = Ends { client: Some(address(CERN)), replicas: [TAIWAN, IN2P3].map(address).into() };
-        let mut survey = Survey::new(&configuration, directory, &statement, ends).unwrap();
+        let mut query_plan = QueryPlan::new(&configuration, directory, &statement, ends).unwrap();
         let mut questions = 0;
-        while let Some(question) = survey.question() {
+        while let Some(question) = query_plan.question() {
             let (media_type, body) = server.answer(&question);
-            survey.take(media_type, &body).unwrap();
+            query_plan.take(media_type, &body).unwrap();
             questions += 1;
         }
-        let candidates = [TAIWAN, IN2P3].map(|replica| survey.known().at(Some(address(replica))));
+        let candidates = [TAIWAN, IN2P3].map(|replica| query_plan.known().at(Some(address(replica))));
         let ranked = statement.order(&candidates, &|name| configuration.direction(name), Where::Demote);
         (questions, ranked.iter().map(|ranked| ranked.index).collect::<Vec<_>>())
     };
@@ -210,9 +210,9 @@ fn m3_of_ranks_the_least_is_the_best_whatever_is_ranked() {
     let directory = Directory::parse("http://h/d", document.to_string().as_bytes()).unwrap();
     let configuration = Configuration::default();
     let statement = "BY tput".parse().unwrap();
-    let of_ranks = Survey::new(&configuration, directory, &statement, ends(Some(CERN))).unwrap();
+    let of_ranks = QueryPlan::new(&configuration, directory, &statement, ends(Some(CERN))).unwrap();
     assert_eq!(of_ranks.known().direction("tput", &configuration), Direction::Min);
-    assert_eq!(Known::default().direction("tput", &configuration), Direction::Max);
+    assert_eq!(ReplicaValues::default().direction("tput", &configuration), Direction::Max);
 }
 
 #[test]
@@ -231,14 +231,14 @@ fn the_client_has_properties_too() {
 fn the_talks_statement_orders_replicas() {
     let server = Server::new();
     let text = "BY=as_hopcount,delay_ow WHERE continent=\"EU\"";
-    let mut survey = survey(&server, text, ends(None)).unwrap();
-    while let Some(question) = survey.question() {
+    let mut query_plan = query_plan(&server, text, ends(None)).unwrap();
+    while let Some(question) = query_plan.question() {
         let (media_type, body) = server.answer(&question);
-        survey.take(media_type, &body).unwrap();
+        query_plan.take(media_type, &body).unwrap();
     }
     let statement: Statement = text.parse().unwrap();
     let replicas = [None, Some(UNKNOWN), Some(TAIWAN), Some(IN2P3)];
-    let candidates = replicas.map(|replica| survey.known().at(replica.map(address)));
+    let candidates = replicas.map(|replica| query_plan.known().at(replica.map(address)));
     let order = |where_| {
         let ranked = statement.order(&candidates, &|name| Configuration::default().direction(name), where_);
         ranked.into_iter().map(|ranked| replicas[ranked.index]).collect::<Vec<_>>()
@@ -257,10 +257,10 @@ fn what_cannot_be_asked_is_told_with_whose_fault_it_is() {
         ("distance", "`distance` follows from the client's own address"),
         ("src.continent", "`src.continent` follows from the client's own address"),
     ] {
-        let error = survey(&server, &format!("BY {name}"), ends(None)).err().unwrap();
+        let error = query_plan(&server, &format!("BY {name}"), ends(None)).err().unwrap();
         assert!(error.to_string().starts_with(told) && error.is_askers(), "{name}: {error}");
     }
-    let error = survey(&server, "BY delai", ends(None)).err().unwrap().to_string();
+    let error = query_plan(&server, "BY delai", ends(None)).err().unwrap().to_string();
     assert!(error.ends_with("which has default.pid, delay-ow, priv:continent, routingcost"), "{error}");
 }
 
@@ -276,20 +276,20 @@ fn what_terminals_obey_is_not_repeated_of_a_directory() {
     let directory = Directory::parse("http://h/", document.to_string().as_bytes()).unwrap();
     let configuration = Configuration::parse(CONFIGURATION).unwrap();
     let statement = "BY cost".parse().unwrap();
-    let error = Survey::new(&configuration, directory, &statement, ends(Some(CERN))).err().unwrap().to_string();
+    let error = QueryPlan::new(&configuration, directory, &statement, ends(Some(CERN))).err().unwrap().to_string();
     assert!(error.starts_with("metric cost: http://h/ has no network map 'a b'"), "{error}");
 }
 
 #[test]
 fn a_network_map_that_changed_meanwhile_is_noticed() {
     let server = Server::new();
-    let mut survey = survey(&server, "BY distance", ends(Some(CERN))).unwrap();
-    let (media_type, body) = server.answer(&survey.question().unwrap());
+    let mut query_plan = query_plan(&server, "BY distance", ends(Some(CERN))).unwrap();
+    let (media_type, body) = server.answer(&query_plan.question().unwrap());
     let mut document: Json = serde_json::from_slice(&body).unwrap();
     document["meta"]["vtag"]["tag"] = "before".into();
-    survey.take(media_type, document.to_string().as_bytes()).unwrap();
-    let (media_type, body) = server.answer(&survey.question().unwrap());
-    assert_eq!(survey.take(media_type, &body), Err(ClientError::Changed { map: "default".into() }));
+    query_plan.take(media_type, document.to_string().as_bytes()).unwrap();
+    let (media_type, body) = server.answer(&query_plan.question().unwrap());
+    assert_eq!(query_plan.take(media_type, &body), Err(ClientError::Changed { map: "default".into() }));
 }
 
 #[test]
@@ -297,15 +297,15 @@ fn many_replicas_are_asked_for_in_parts_that_a_server_takes() {
     let server = Server::new();
     let longest = |number: u32| IpAddr::from([0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff, number as u16]);
     let replicas = (0..9000).map(|number| longest(0xffff - number)).collect();
-    let mut survey = survey(&server, "BY delay_ow", Ends { client: None, replicas }).unwrap();
+    let mut query_plan = query_plan(&server, "BY delay_ow", Ends { client: None, replicas }).unwrap();
     let mut asked = 0;
-    while let Some(question) = survey.question() {
+    while let Some(question) = query_plan.question() {
         let (_, document) = question.document.unwrap();
         assert!(document.len() <= 256 << 10, "{}", document.len());
         let document: Json = serde_json::from_slice(&document).unwrap();
         asked += document["endpoints"]["srcs"].as_array().unwrap().len();
-        survey.take(towpath_alto::media::ENDPOINT_COST, br#"{"endpoint-cost-map": {}}"#).unwrap();
+        query_plan.take(towpath_alto::media::ENDPOINT_COST, br#"{"endpoint-cost-map": {}}"#).unwrap();
     }
     assert_eq!(asked, 9000);
-    assert_eq!(survey.known().at(Some(longest(0xffff))).look("delay_ow"), None::<Value>);
+    assert_eq!(query_plan.known().at(Some(longest(0xffff))).look("delay_ow"), None::<Value>);
 }

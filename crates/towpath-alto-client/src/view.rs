@@ -16,7 +16,7 @@ use super::{
     follow::{CHANGES, Wanted},
     held::{Held, Misfit},
     media_type::MediaType,
-    survey::Question,
+    query_plan::Request,
     uri,
 };
 use towpath_alto::{
@@ -68,15 +68,15 @@ impl Viewing {
     }
 
     /// Returns the next request.
-    pub fn question(&self) -> Question {
-        let post = |uri: String, accept: &str, document: Json| Question {
+    pub fn question(&self) -> Request {
+        let post = |uri: String, accept: &str, document: Json| Request {
             uri,
             accept: format!("{accept}, {}", media::ERROR),
             document: Some((TIPS_PARAMS, document.to_string().into_bytes())),
         };
         match &self.step {
             Step::Open => post(self.service.clone(), TIPS, self.wanted.request(self.held.tag())),
-            Step::Edge(view, from, to) => Question {
+            Step::Edge(view, from, to) => Request {
                 uri: format!("{view}/ug/{from}/{to}"),
                 accept: format!("{}, {}, {}", self.media_type, CHANGES.join(", "), media::ERROR),
                 document: None,

@@ -1,6 +1,6 @@
 //! Agents queried on demand ([`towpath_alto::delegation`]).
 //!
-//! Each delegate has a [`Desk`], where requests register the items they need and find learned values. Items needed at the same
+//! Each delegate has a [`QueryBatcher`], where requests register the items they need and find learned values. Items needed at the same
 //! time are requested together. A request waits for its items, up to the limit in the agent's settings, and is then answered
 //! with the available values.
 
@@ -10,7 +10,7 @@ use futures::future::{BoxFuture, FutureExt as _, join_all};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use towpath_alto::delegation::{Delegate, Item};
-use towpath_alto_sources::{Desk, Found};
+use towpath_alto_sources::{Found, QueryBatcher};
 use towpath_store::sys::clock::{self, Instant};
 
 /// Maximum number of waiting requests; others are answered with the available values.
@@ -19,49 +19,51 @@ const MAX_WAITING: usize = 1024;
 /// All delegates in order of precedence.
 #[derive(Debug)]
 pub struct Delegates {
-    desks: Vec<Arc<Desk>>,
+    query_batchers: Vec<Arc<QueryBatcher>>,
     waiting: Arc<Semaphore>,
 }
 
 impl Delegates {
-    /// Those of these desks.
-    pub fn new(desks: Vec<Arc<Desk>>) -> Self {
-        Self { desks, waiting: Arc::new(Semaphore::new(MAX_WAITING)) }
+    /// Those of these batchers.
+    pub fn new(query_batchers: Vec<Arc<QueryBatcher>>) -> Self {
+        Self { query_batchers, waiting: Arc::new(Semaphore::new(MAX_WAITING)) }
     }
 
     /// Returns the lookup for one request, which may wait or not.
-    pub(super) fn asking(&self, may_wait: bool) -> Asking<'_> {
-        Asking { delegates: self, may_wait, now: clock::now(), needed: RefCell::default() }
+    pub(super) fn context(&self, may_wait: bool) -> RequestContext<'_> {
+        RequestContext { delegates: self, may_wait, now: clock::now(), needed: RefCell::default() }
     }
 }
 
 /// Lookups of one request.
 #[derive(Debug)]
-pub(super) struct Asking<'a> {
+pub(super) struct RequestContext<'a> {
     delegates: &'a Delegates,
     may_wait: bool,
     now: Instant,
-    /// By desk index, the number up to which items must be settled.
+    /// By batcher index, the number up to which items must be settled.
     needed: RefCell<BTreeMap<usize, u64>>,
 }
 
-impl Delegate for Asking<'_> {
+impl Delegate for RequestContext<'_> {
     fn look_up(&self, item: Item) -> Option<Value> {
-        let desks = self.delegates.desks.iter().enumerate().rev();
-        desks.into_iter().find_map(|(place, desk)| match desk.look_up(&item, self.may_wait, self.now) {
-            Found::Known(value) => value,
-            Found::Needed(until) => {
-                let mut needed = self.needed.borrow_mut();
-                let last = needed.entry(place).or_insert(until);
-                *last = until.max(*last);
-                None
+        let query_batchers = self.delegates.query_batchers.iter().enumerate().rev();
+        query_batchers.into_iter().find_map(|(place, query_batcher)| {
+            match query_batcher.look_up(&item, self.may_wait, self.now) {
+                Found::Known(value) => value,
+                Found::Needed(until) => {
+                    let mut needed = self.needed.borrow_mut();
+                    let last = needed.entry(place).or_insert(until);
+                    *last = until.max(*last);
+                    None
+                }
+                Found::Unknown => None,
             }
-            Found::Unknown => None,
         })
     }
 }
 
-impl Asking<'_> {
+impl RequestContext<'_> {
     /// Returns what to wait for before the response is computed again, or `None` if it cannot improve.
     pub(super) fn pending(self) -> Option<BoxFuture<'static, ()>> {
         let needed = self.needed.into_inner();
@@ -69,7 +71,8 @@ impl Asking<'_> {
             return None;
         }
         let place = Arc::clone(&self.delegates.waiting).try_acquire_owned().ok()?;
-        let waits = needed.into_iter().map(|(place, number)| Arc::clone(&self.delegates.desks[place]).until(number));
+        let waits =
+            needed.into_iter().map(|(place, number)| Arc::clone(&self.delegates.query_batchers[place]).until(number));
         let all = join_all(waits.collect::<Vec<_>>());
         Some(all.map(move |_| drop(place)).boxed())
     }
@@ -83,11 +86,11 @@ mod tests {
 
     use super::*;
 
-    fn desk() -> Arc<Desk> {
-        let desk = Desk::new(Duration::from_secs(2), Duration::from_secs(60));
+    fn query_batcher() -> Arc<QueryBatcher> {
+        let query_batcher = QueryBatcher::new(Duration::from_secs(2), Duration::from_secs(60));
         let metrics = BTreeSet::from(["delay-ow".parse().unwrap()]);
-        desk.open(Askable { metrics, properties: BTreeSet::new() });
-        Arc::new(desk)
+        query_batcher.open(Askable { metrics, properties: BTreeSet::new() });
+        Arc::new(query_batcher)
     }
 
     fn item(to: u8) -> Item {
@@ -96,44 +99,44 @@ mod tests {
 
     #[tokio::test]
     async fn what_the_last_one_says_holds() {
-        let desks = [desk(), desk()];
-        let delegates = Delegates::new(desks.to_vec());
-        let asking = delegates.asking(true);
-        assert_eq!((asking.look_up(item(7)), asking.look_up(item(8))), (None, None));
-        let pending = asking.pending().unwrap();
-        for (desk, told) in
-            desks.iter().zip([vec![(item(7), 1.into()), (item(8), 1.into())], vec![(item(7), 2.into())]])
+        let query_batchers = [query_batcher(), query_batcher()];
+        let delegates = Delegates::new(query_batchers.to_vec());
+        let context = delegates.context(true);
+        assert_eq!((context.look_up(item(7)), context.look_up(item(8))), (None, None));
+        let pending = context.pending().unwrap();
+        for (query_batcher, told) in
+            query_batchers.iter().zip([vec![(item(7), 1.into()), (item(8), 1.into())], vec![(item(7), 2.into())]])
         {
-            let [question] = &desk.next().await[..] else { panic!() };
+            let [question] = &query_batcher.next().await[..] else { panic!() };
             assert_eq!(question.items(), 2);
-            desk.settle(question, told, clock::now());
+            query_batcher.settle(question, told, clock::now());
         }
         pending.await;
-        let asking = delegates.asking(false);
-        assert_eq!((asking.look_up(item(7)), asking.look_up(item(8))), (Some(2.into()), Some(1.into())));
-        assert!(asking.pending().is_none());
+        let context = delegates.context(false);
+        assert_eq!((context.look_up(item(7)), context.look_up(item(8))), (Some(2.into()), Some(1.into())));
+        assert!(context.pending().is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_request_waits_no_longer_than_it_may() {
-        let delegates = Delegates::new(vec![desk()]);
-        let asking = delegates.asking(true);
-        asking.look_up(item(7));
+        let delegates = Delegates::new(vec![query_batcher()]);
+        let context = delegates.context(true);
+        context.look_up(item(7));
         let began = clock::now();
-        asking.pending().unwrap().await;
+        context.pending().unwrap().await;
         assert_eq!((clock::now() - began).as_secs(), 2);
-        let again = delegates.asking(false);
+        let again = delegates.context(false);
         assert_eq!(again.look_up(item(7)), None);
         assert!(again.pending().is_none());
     }
 
     #[test]
     fn of_very_many_requests_not_all_wait() {
-        let delegates = Delegates::new(vec![desk()]);
+        let delegates = Delegates::new(vec![query_batcher()]);
         let pending = || {
-            let asking = delegates.asking(true);
-            asking.look_up(item(7));
-            asking.pending()
+            let context = delegates.context(true);
+            context.look_up(item(7));
+            context.pending()
         };
         let mut waiting: Vec<_> = (0..MAX_WAITING).map(|_| pending().unwrap()).collect();
         assert!(pending().is_none());

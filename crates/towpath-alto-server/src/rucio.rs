@@ -85,7 +85,7 @@ impl Rucio {
     pub(super) fn table(&self, source: Source<'_>, query: Option<&str>) -> Result<String, Refused> {
         let asked = query.and_then(asked_statement).map(|text| read(&text?)).transpose()?;
         let statement = asked.as_ref().or(self.statement.as_ref()).ok_or(Refused::NoStatement)?;
-        let map = source.world.default_region().map(|region| &region.map);
+        let map = source.network_state.default_region().map(|region| &region.map);
         let storages = self.places(&self.storages, map);
         let sites = match (self.sites.is_empty(), map) {
             (true, Some(map)) => of_pids(map),
@@ -132,7 +132,7 @@ impl Rucio {
 
     /// Returns the entries without an address, and why there is no table; for `check`.
     pub(super) fn lost(&self, source: Source<'_>) -> Vec<String> {
-        let map = source.world.default_region().map(|region| &region.map);
+        let map = source.network_state.default_region().map(|region| &region.map);
         let lost = |named: &BTreeMap<Name, Spot>| {
             let known = self.places(named, map);
             let lost = named.iter().filter(|(name, _)| known[name.as_str()].is_none());
@@ -174,7 +174,9 @@ fn of_pids(map: &NetworkMap) -> Addresses {
 
 #[cfg(test)]
 mod tests {
-    use towpath_alto::{delegation::Nobody, directory::Directory, facts::Facts, world::World};
+    use towpath_alto::{
+        agent_state::AgentState, delegation::Nobody, directory::Directory, network_state::NetworkState,
+    };
 
     use super::*;
 
@@ -189,10 +191,10 @@ mod tests {
     "#;
 
     fn table(settings: &str, query: Option<&str>) -> Result<String, Refused> {
-        let world = World::of([&Facts::parse(FACTS).unwrap()]).unwrap();
-        let (directory, _) = Directory::of(&world);
+        let network_state = NetworkState::of([&AgentState::parse(FACTS).unwrap()]).unwrap();
+        let (directory, _) = Directory::of(&network_state);
         let rucio = Rucio::of(&toml::from_str(settings).unwrap(), Configuration::default()).unwrap().unwrap();
-        rucio.table(Source { world: &world, directory: &directory, delegate: &Nobody }, query)
+        rucio.table(Source { network_state: &network_state, directory: &directory, delegate: &Nobody }, query)
     }
 
     #[test]
@@ -222,10 +224,10 @@ mod tests {
 
     #[test]
     fn names_that_lead_nowhere_are_told() {
-        let world = World::of([&Facts::parse(FACTS).unwrap()]).unwrap();
+        let network_state = NetworkState::of([&AgentState::parse(FACTS).unwrap()]).unwrap();
         let config = toml::from_str("rses = { A = 'LYON', B = 'se.invalid' }\nsites = { C = 'ui.invalid' }").unwrap();
-        let (directory, _) = Directory::of(&world);
-        let source = Source { world: &world, directory: &directory, delegate: &Nobody };
+        let (directory, _) = Directory::of(&network_state);
+        let source = Source { network_state: &network_state, directory: &directory, delegate: &Nobody };
         let lost = Rucio::of(&config, Configuration::default()).unwrap().unwrap().lost(source);
         let config = toml::from_str("rses = { A = 'LYON' }\nstatement = 'BY nothing_such'").unwrap();
         let told = Rucio::of(&config, Configuration::default()).unwrap().unwrap().lost(source);

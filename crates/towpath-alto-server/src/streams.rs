@@ -32,7 +32,7 @@ use towpath_store::sys::{
     random,
 };
 
-use super::answers::Served;
+use super::service::Snapshot;
 
 /// Maximum number of streams, or of views, in total and per client. Each stream occupies a connection or part of one.
 const MOST: usize = 1000;
@@ -94,13 +94,13 @@ impl Streams {
     }
 
     /// Processes a new network state. `swap` makes it current; no stream is opened meanwhile. May block.
-    pub(super) fn renew(&self, served: &Served, swap: impl FnOnce()) {
+    pub(super) fn renew(&self, snapshot: &Snapshot, swap: impl FnOnce()) {
         let renewing = Renewing::begin(&self.is_renewing);
         let is_news = self.work(|followed| {
             // Reset before streams are woken, whose clients may then send requests.
             let _renewing = renewing;
             swap();
-            followed.advance(served.present())
+            followed.advance(snapshot.present())
         });
         if is_news {
             self.news.send_replace(());
@@ -108,7 +108,7 @@ impl Streams {
     }
 
     /// Opens a stream for a client at `client` (RFC 8895 §6.5) and returns its bytes; it lives as long as they are read.
-    /// `served` returns the current network state, and `control_uri` the control URI for a key. May block.
+    /// `snapshot` returns the current network state, and `control_uri` the control URI for a key. May block.
     ///
     /// # Errors
     /// As [`Stream::open`]; [`Refusal::TooMany`], and [`Refusal::Busy`] while a new network state is processed.
@@ -116,10 +116,10 @@ impl Streams {
         self: &Arc<Self>,
         request: &Value,
         client: IpAddr,
-        served: impl FnOnce() -> Arc<Served>,
+        snapshot: impl FnOnce() -> Arc<Snapshot>,
         control_uri: impl FnOnce(&str) -> String,
     ) -> Result<BoxStream<'static, Bytes>, Refusal> {
-        let tail = self.begin(request, client, served, control_uri)?;
+        let tail = self.begin(request, client, snapshot, control_uri)?;
         let bytes = stream::unfold(tail, |mut tail| async move {
             let piece = tail.next(KEEP_ALIVE_INTERVAL).await?;
             Some((piece, tail))
@@ -131,7 +131,7 @@ impl Streams {
         self: &Arc<Self>,
         request: &Value,
         client: IpAddr,
-        served: impl FnOnce() -> Arc<Served>,
+        snapshot: impl FnOnce() -> Arc<Snapshot>,
         control_uri: impl FnOnce(&str) -> String,
     ) -> Result<Tail, Refusal> {
         let key = random::key();
@@ -141,7 +141,7 @@ impl Streams {
             if !has_room_for(client, self.all().values().map(|opened| opened.client)) {
                 return Err(Refusal::TooMany);
             }
-            let stream = Stream::open(request, Some(&control_uri), client, served().present(), followed)?;
+            let stream = Stream::open(request, Some(&control_uri), client, snapshot().present(), followed)?;
             let opened = Arc::new(Opened { client, stream: Mutex::new(stream), news: Notify::new() });
             self.all().insert(key.clone(), Arc::clone(&opened));
             let (streams, news) = (Arc::clone(self), self.news.subscribe());
@@ -158,11 +158,11 @@ impl Streams {
         &self,
         key: &str,
         request: &Value,
-        served: impl FnOnce() -> Arc<Served>,
+        snapshot: impl FnOnce() -> Arc<Snapshot>,
     ) -> Result<(), Refusal> {
         let opened = self.all().get(key).map(Arc::clone).ok_or(Refusal::Unknown)?;
         self.check_time()?;
-        self.work(|followed| lock(&opened.stream).control(request, served().present(), followed))?;
+        self.work(|followed| lock(&opened.stream).control(request, snapshot().present(), followed))?;
         opened.news.notify_one();
         Ok(())
     }
@@ -316,7 +316,7 @@ pub(super) mod tests {
 
     use serde_json::json;
     use tokio::task::{block_in_place, yield_now};
-    use towpath_alto::facts::Facts;
+    use towpath_alto::agent_state::AgentState;
 
     use super::*;
     use crate::settings::Offer;
@@ -325,12 +325,12 @@ pub(super) mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     /// Returns a network state with this as the only cost.
-    pub(crate) fn world(cost: u8) -> Arc<Served> {
+    pub(crate) fn network_state(cost: u8) -> Arc<Snapshot> {
         let facts = format!(
             "[network-map.default]\nPID1 = [\"0.0.0.0/0\"]\n[cost-map.default.routingcost.PID1]\nPID1 = {cost}\n"
         );
-        let facts = [Facts::parse(&facts).unwrap()];
-        Arc::new(Served::of(facts.iter(), std::iter::empty(), &Offer::default()).unwrap())
+        let facts = [AgentState::parse(&facts).unwrap()];
+        Arc::new(Snapshot::of(facts.iter(), std::iter::empty(), &Offer::default()).unwrap())
     }
 
     /// Opens a stream of the costs.
@@ -340,7 +340,7 @@ pub(super) mod tests {
 
     fn begin_at(streams: &Arc<Streams>, client: IpAddr) -> Result<Tail, Refusal> {
         let request = json!({ "add": { "costs": { "resource-id": "default-routingcost" } } });
-        streams.begin(&request, client, || world(1), str::to_owned)
+        streams.begin(&request, client, || network_state(1), str::to_owned)
     }
 
     async fn next(tail: &mut Tail) -> String {
@@ -377,7 +377,7 @@ pub(super) mod tests {
         assert_eq!(tail.next(SHORT).await.as_deref(), Some(KEEP_ALIVE));
         drop(making);
         let swap = || assert!(streams.followed.try_read().is_err(), "no stream begins meanwhile");
-        block_in_place(|| streams.renew(&world(2), swap));
+        block_in_place(|| streams.renew(&network_state(2), swap));
         assert!(next(&mut tail).await.contains(",costs\n"));
     }
 
@@ -389,8 +389,8 @@ pub(super) mod tests {
         assert!(next(&mut tail).await.contains(",costs\n"));
         let mut other = block_in_place(|| begin(&streams)).unwrap();
         let add = json!({ "add": { "map": { "resource-id": "default" } } });
-        block_in_place(|| streams.control(&other.key, &add, || world(1))).unwrap();
-        block_in_place(|| streams.renew(&world(1), || ()));
+        block_in_place(|| streams.control(&other.key, &add, || network_state(1))).unwrap();
+        block_in_place(|| streams.renew(&network_state(1), || ()));
         assert!(!tail.news.has_changed().unwrap(), "none of this is new for it");
         assert!(next(&mut other).await.contains("control-uri"));
         assert!(next(&mut other).await.contains("started"));
@@ -401,7 +401,7 @@ pub(super) mod tests {
     #[test]
     fn a_world_that_cannot_be_looked_at_keeps_nobody_from_coming() {
         let streams = Streams::new();
-        let failed = catch_unwind(AssertUnwindSafe(|| streams.renew(&world(1), || panic!("it has no world"))));
+        let failed = catch_unwind(AssertUnwindSafe(|| streams.renew(&network_state(1), || panic!("it has no world"))));
         assert!(failed.is_err());
         assert!(begin(&streams).is_ok());
     }
@@ -411,7 +411,7 @@ pub(super) mod tests {
         let streams = Streams::new();
         let mut tail = begin(&streams).unwrap();
         let key = tail.key.clone();
-        let control = |request: Value| streams.control(&key, &request, || world(1));
+        let control = |request: Value| streams.control(&key, &request, || network_state(1));
         assert_eq!(control(json!({ "add": { "map": { "resource-id": "default" } } })), Ok(()));
         let events = iter::from_fn(|| tail.look()).map(|event| event.pieces()[0].clone());
         let names = events.map(|piece| match piece {
@@ -428,7 +428,7 @@ pub(super) mod tests {
     fn who_comes_while_a_world_is_looked_at_is_told_to_come_again() {
         let streams = Streams::new();
         let refused = || assert_eq!(begin(&streams).err(), Some(Refusal::Busy));
-        streams.renew(&world(1), refused);
+        streams.renew(&network_state(1), refused);
         assert!(begin(&streams).is_ok());
     }
 
@@ -437,11 +437,11 @@ pub(super) mod tests {
         let prefixes: Vec<String> =
             (0..30_000).map(|number| format!("10.{}.{}.0/24", number >> 8, number & 255)).collect();
         let facts = json!({ "network-map": { "default": { "PID1": ["0.0.0.0/0"], "PID2": prefixes } } });
-        let facts = [Facts::parse(&facts.to_string()).unwrap()];
-        let served = Served::of(facts.iter(), std::iter::empty(), &Offer::default()).unwrap();
+        let facts = [AgentState::parse(&facts.to_string()).unwrap()];
+        let snapshot = Snapshot::of(facts.iter(), std::iter::empty(), &Offer::default()).unwrap();
         let request = json!({ "add": { "map": { "resource-id": "default" } } });
         let streams = Streams::new();
-        let mut tail = streams.begin(&request, [192, 0, 2, 1].into(), || Arc::new(served), str::to_owned).unwrap();
+        let mut tail = streams.begin(&request, [192, 0, 2, 1].into(), || Arc::new(snapshot), str::to_owned).unwrap();
         let counts = iter::from_fn(|| tail.look()).map(|event| {
             let text: String = event.pieces().iter().map(|piece| shown(&event, piece)).collect();
             let pieces = written(&event);

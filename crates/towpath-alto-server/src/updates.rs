@@ -25,7 +25,7 @@ mod request;
 mod stream;
 mod view;
 
-use towpath_alto::{directory::Directory, problem::Problem, world::World};
+use towpath_alto::{directory::Directory, network_state::NetworkState, problem::Problem};
 
 pub use self::{
     body::Body,
@@ -44,7 +44,7 @@ pub use towpath_alto::update_services::{
 #[derive(Debug, Clone, Copy)]
 pub struct Present<'a> {
     /// Network state.
-    pub world: &'a World,
+    pub network_state: &'a NetworkState,
     /// Its directory.
     pub directory: &'a Directory,
 }

@@ -21,7 +21,7 @@ use towpath_store::sys::{
 };
 
 use super::{
-    answers::Served,
+    service::Snapshot,
     streams::{Key, Streams, has_room_for, lock},
 };
 
@@ -81,7 +81,7 @@ impl Views {
         Self { streams, open: Mutex::default(), waiting: Arc::new(Semaphore::new(MAX_WAITING)) }
     }
 
-    /// Opens a view for a client at `client` (RFC 9569 §6) and returns the response document. `served` returns the current
+    /// Opens a view for a client at `client` (RFC 9569 §6) and returns the response document. `snapshot` returns the current
     /// network state, and `uri` the URI of the view with a key. May block.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl Views {
         &self,
         request: &Value,
         client: IpAddr,
-        served: impl FnOnce() -> Arc<Served>,
+        snapshot: impl FnOnce() -> Arc<Snapshot>,
         uri: impl FnOnce(&str) -> String,
     ) -> Result<Value, Refusal> {
         let key = random::key();
@@ -102,7 +102,7 @@ impl Views {
             if !has_room_for(client, self.all().values().map(|opened| opened.client)) {
                 return Err(Refusal::TooMany);
             }
-            let (view, told) = View::open(request, &uri, client, served().present(), followed)?;
+            let (view, told) = View::open(request, &uri, client, snapshot().present(), followed)?;
             self.all().insert(
                 key,
                 Arc::new(Opened { view, client, used: Mutex::new(clock::now()), closed: CancellationToken::new() }),
@@ -197,7 +197,7 @@ mod tests {
     use tokio::task::block_in_place;
 
     use super::*;
-    use crate::streams::{MAX_OF_ONE, tests::world};
+    use crate::streams::{MAX_OF_ONE, tests::network_state};
 
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 
@@ -208,7 +208,7 @@ mod tests {
     /// Opens a view of the costs and returns its key.
     fn open(views: &Views, client: IpAddr) -> Result<Key, Refusal> {
         let request = json!({ "resource-id": "default-routingcost" });
-        let told = views.open(&request, client, || world(1), str::to_owned)?;
+        let told = views.open(&request, client, || network_state(1), str::to_owned)?;
         Ok(told["tips-view-uri"].as_str().unwrap().to_owned())
     }
 
@@ -226,9 +226,9 @@ mod tests {
         let key = block_in_place(|| open(&views, CLIENT)).unwrap();
         let mut waiting = later(&views, &key);
         assert!((&mut waiting).now_or_never().is_none());
-        block_in_place(|| views.streams.renew(&world(1), || ()));
+        block_in_place(|| views.streams.renew(&network_state(1), || ()));
         assert!((&mut waiting).now_or_never().is_none(), "the same costs are no change");
-        block_in_place(|| views.streams.renew(&world(2), || ()));
+        block_in_place(|| views.streams.renew(&network_state(2), || ()));
         waiting.await;
         let Ok(Change::Now(content)) = views.edge(&key, (1, 2), |_| true) else { panic!("it was waited for") };
         assert_eq!(&*content.body, br#"{"cost-map":{"PID1":{"PID1":2}}}"#);

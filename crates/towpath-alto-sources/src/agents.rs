@@ -12,14 +12,14 @@
 //! report of each agent, and the PIDs of all of them, which measurements refer to. A failing agent is queried, or restarted,
 //! less often.
 //!
-//! With a [`Snapshot`], facts from an earlier run of the server are used from the start, and are stale until the agent
+//! With a [`SnapshotWriter`], facts from an earlier run of the server are used from the start, and are stale until the agent
 //! reports.
 
-mod asked;
 mod bmp;
 mod delegate;
 mod news;
 mod pauses;
+mod polled;
 mod program;
 
 use std::{
@@ -41,14 +41,14 @@ use tokio::{
     time::sleep_until,
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use towpath_alto::{facts::Facts, names::Tag};
+use towpath_alto::{agent_state::AgentState, names::Tag};
 use towpath_store::sys::clock;
 
-use self::{asked::Asked, bmp::Collector, delegate::Delegated, news::Told};
+use self::{bmp::Collector, delegate::Delegated, news::FactReport, polled::Asked};
 use super::{
-    desk::Desk,
+    query_batcher::QueryBatcher,
     settings::agent::AgentConfig,
-    snapshot::{self, Known, Remembered, Snapshot},
+    snapshot::{self, AgentRecord, Remembered, SnapshotWriter},
     sources::{Knowledge, Pids},
 };
 /// Name of an agent whose facts may be out of date, and since when, from the Unix epoch.
@@ -65,7 +65,7 @@ pub trait Consumer: Send + Sync + 'static {
     /// If the facts contradict each other; then the previous ones stay in use.
     fn renew<'a>(
         &self,
-        facts: impl Iterator<Item = &'a Facts>,
+        facts: impl Iterator<Item = &'a AgentState>,
         stale: impl Iterator<Item = Stale<'a>>,
     ) -> Result<(), Self::Fault>;
 
@@ -73,7 +73,7 @@ pub trait Consumer: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the facts contradict each other.
-    fn would_renew<'a>(&self, facts: impl Iterator<Item = &'a Facts>) -> Result<(), Self::Fault>;
+    fn would_renew<'a>(&self, facts: impl Iterator<Item = &'a AgentState>) -> Result<(), Self::Fault>;
 
     /// Waits until the facts in use have other values because time has passed; for ever if they never will.
     fn until_over(&self) -> impl Future<Output = ()> + Send;
@@ -128,13 +128,13 @@ struct Report {
 
 /// Sends the reports of one agent.
 #[derive(Debug)]
-struct Teller {
+struct AgentHandle {
     agent: usize,
     name: Arc<str>,
     reports: mpsc::Sender<Report>,
 }
 
-impl Teller {
+impl AgentHandle {
     /// Waits for room in the queue. The receiver is gone only when the server stops, which agents can ignore.
     async fn tell(&self, knowledge: Option<Knowledge>, trouble: Option<String>) {
         let _ = self.reports.send(Report { agent: self.agent, knowledge, trouble }).await;
@@ -143,20 +143,20 @@ impl Teller {
 
 /// How an agent obtains its facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Manner {
+enum UpdateMode {
     /// It is polled.
-    Asked,
+    Polled,
     /// It reports on its own, for the first time soon after its start.
-    Tells,
+    Reporting,
     /// It forwards what peers send, which may never connect.
-    Listens,
+    Listening,
 }
 
 /// An agent with its latest report.
 #[derive(Debug)]
 struct Agent {
     name: Arc<str>,
-    manner: Manner,
+    update_mode: UpdateMode,
     /// Digest of its settings, if its facts belong in the snapshot.
     settings: Option<Tag>,
     has_told: bool,
@@ -164,9 +164,9 @@ struct Agent {
     is_remembered: bool,
     /// Whether any facts of it are known. Set by its task when it reports; the task must notice when they are dropped.
     knows: Arc<AtomicBool>,
-    told: Told,
+    told: FactReport,
     /// Newer facts that have not been applied, or that conflict with those of other agents.
-    news: Option<Told>,
+    news: Option<FactReport>,
     /// The conflict.
     misfit: Option<String>,
     trouble: Option<String>,
@@ -179,7 +179,7 @@ struct Agent {
 pub struct Agents {
     agents: Vec<Agent>,
     /// Desks of the delegates.
-    desks: Vec<Arc<Desk>>,
+    query_batchers: Vec<Arc<QueryBatcher>>,
     reports: mpsc::Receiver<Report>,
     /// Signals polled agents to reload, and listening agents to forget peers that do not return.
     anew: watch::Sender<()>,
@@ -188,7 +188,7 @@ pub struct Agents {
     pids: Pids,
     /// Whether any facts or staleness changed since [`Agents::renew`].
     has_news: bool,
-    snapshot: Option<Snapshot>,
+    snapshot: Option<SnapshotWriter>,
 }
 
 impl Agents {
@@ -205,43 +205,45 @@ impl Agents {
         let mut remembered = snapshot.map(read).unwrap_or_default();
         let (sender, reports) = mpsc::channel(WAITING_REPORTS);
         let (anew, asks_anew) = watch::channel(());
-        let client = Arc::new(asked::client());
-        let (mut agents, mut desks, mut lives) = (Vec::new(), Vec::new(), Vec::new());
+        let client = Arc::new(polled::client());
+        let (mut agents, mut query_batchers, mut lives) = (Vec::new(), Vec::new(), Vec::new());
         for (name, config) in configs {
             config.check().map_err(|fault| AgentsError::Settings(format!("agent {name}: {fault}")))?;
             let remembered = remembered.remove(name);
             let knows = Arc::new(AtomicBool::new(remembered.is_some()));
             let name: Arc<str> = name.as_str().into();
-            let teller = Teller { agent: agents.len(), name: Arc::clone(&name), reports: sender.clone() };
-            let (manner, life) = match config {
-                AgentConfig::Program { command } => (Manner::Tells, program::run(command.clone(), teller).boxed()),
-                AgentConfig::Bmp { .. } if purpose == Purpose::Check => (Manner::Listens, ready(()).boxed()),
+            let handle = AgentHandle { agent: agents.len(), name: Arc::clone(&name), reports: sender.clone() };
+            let (update_mode, life) = match config {
+                AgentConfig::Program { command } => {
+                    (UpdateMode::Reporting, program::run(command.clone(), handle).boxed())
+                }
+                AgentConfig::Bmp { .. } if purpose == Purpose::Check => (UpdateMode::Listening, ready(()).boxed()),
                 AgentConfig::Bmp { listen, from, settle, hold } => {
                     let earlier = remembered.as_ref().map(|known| known.facts.routers.clone()).unwrap_or_default();
                     let collector = Collector::bind(&name, *listen, from, [settle.0, hold.0], earlier);
                     let refused =
                         |error| AgentsError::Unavailable(format!("agent {name}: cannot listen on {listen}: {error}"));
-                    (Manner::Listens, collector.map_err(refused)?.run(teller, asks_anew.clone()).boxed())
+                    (UpdateMode::Listening, collector.map_err(refused)?.run(handle, asks_anew.clone()).boxed())
                 }
                 AgentConfig::Delegate(config) => {
-                    let desk = Arc::new(Desk::new(config.wait.0, config.keep.0));
-                    desks.push(Arc::clone(&desk));
+                    let query_batcher = Arc::new(QueryBatcher::new(config.wait.0, config.keep.0));
+                    query_batchers.push(Arc::clone(&query_batcher));
                     let (config, client) = (config.clone(), Arc::clone(&client));
-                    let delegated = Delegated { config, desk, client, purpose };
-                    (Manner::Tells, delegated.run(teller, asks_anew.clone()).boxed())
+                    let delegated = Delegated { config, query_batcher, client, purpose };
+                    (UpdateMode::Reporting, delegated.run(handle, asks_anew.clone()).boxed())
                 }
                 config => {
                     let asked = Asked::new(config, Arc::clone(&client), Arc::clone(&knows));
-                    (Manner::Asked, asked.run(teller, asks_anew.clone()).boxed())
+                    (UpdateMode::Polled, asked.run(handle, asks_anew.clone()).boxed())
                 }
             };
-            agents.push(Agent::new(name, manner, snapshot::settings(config), knows).remembering(remembered));
+            agents.push(Agent::new(name, update_mode, snapshot::settings(config), knows).remembering(remembered));
             lives.push(life);
         }
         // Only now, so that no agent runs unless all can.
         let tasks = lives.into_iter().map(|life| AbortOnDropHandle::new(tokio::spawn(life))).collect();
-        let snapshot = snapshot.map(Snapshot::new);
-        Ok(Self { agents, desks, reports, anew, tasks, pids: Pids::default(), has_news: false, snapshot })
+        let snapshot = snapshot.map(SnapshotWriter::new);
+        Ok(Self { agents, query_batchers, reports, anew, tasks, pids: Pids::default(), has_news: false, snapshot })
     }
 
     /// Waits until each agent has reported, in this run or an earlier one, or [`Purpose::patience`] has passed. For serving,
@@ -265,9 +267,9 @@ impl Agents {
     /// Returns the problems of polled agents that never reported facts, and those of other agents.
     pub fn troubles(&self) -> (Vec<String>, Vec<String>) {
         let told = |agent: &Agent| {
-            let is_silent = !agent.has_told && !agent.is_remembered && agent.manner != Manner::Listens;
+            let is_silent = !agent.has_told && !agent.is_remembered && agent.update_mode != UpdateMode::Listening;
             let trouble = agent.trouble.as_deref().or(is_silent.then_some("no report yet"))?;
-            let is_needed = agent.manner == Manner::Asked && !agent.knows.load(Ordering::Relaxed);
+            let is_needed = agent.update_mode == UpdateMode::Polled && !agent.knows.load(Ordering::Relaxed);
             Some((is_needed, format!("agent {}: {trouble}", agent.name)))
         };
         let (asked, others): (Vec<_>, Vec<_>) =
@@ -277,13 +279,13 @@ impl Agents {
     }
 
     /// Returns the facts of all agents.
-    pub fn facts(&self) -> impl Iterator<Item = &Facts> {
+    pub fn facts(&self) -> impl Iterator<Item = &AgentState> {
         self.agents.iter().map(|agent| &agent.told.facts)
     }
 
-    /// Returns the desks of the delegates in order of precedence.
-    pub fn desks(&self) -> Vec<Arc<Desk>> {
-        self.desks.clone()
+    /// Returns the batchers of the delegates in order of precedence.
+    pub fn query_batchers(&self) -> Vec<Arc<QueryBatcher>> {
+        self.query_batchers.clone()
     }
 
     /// Returns the agents whose facts may be out of date.
@@ -317,7 +319,7 @@ impl Agents {
     fn attend(&mut self, reports: Vec<Report>, answers: &impl Consumer) {
         self.take(reports).iter().for_each(|trouble| tracing::error!("{trouble}; what it knew before holds"));
         if self.renew(answers) {
-            self.snapshot.iter_mut().for_each(Snapshot::note_news);
+            self.snapshot.iter_mut().for_each(SnapshotWriter::note_news);
         }
         answers.go_on();
         if let Some(snapshot) = self.snapshot.as_mut().filter(|snapshot| snapshot.is_due()) {
@@ -364,15 +366,15 @@ impl Agents {
 }
 
 impl Agent {
-    fn new(name: Arc<str>, manner: Manner, settings: Option<Tag>, knows: Arc<AtomicBool>) -> Self {
+    fn new(name: Arc<str>, update_mode: UpdateMode, settings: Option<Tag>, knows: Arc<AtomicBool>) -> Self {
         Self {
             name,
-            manner,
+            update_mode,
             settings,
             has_told: false,
             is_remembered: false,
             knows,
-            told: Told::default(),
+            told: FactReport::default(),
             news: None,
             misfit: None,
             trouble: None,
@@ -384,15 +386,15 @@ impl Agent {
     fn remembering(self, remembered: Option<Remembered>) -> Self {
         let Some(Remembered { facts, since_s }) = remembered else { return self };
         tracing::info!("agent {}: using the facts in the snapshot until it reports", self.name);
-        Self { told: Told::from(facts), stale_since_s: Some(since_s), is_remembered: true, ..self }
+        Self { told: FactReport::from(facts), stale_since_s: Some(since_s), is_remembered: true, ..self }
     }
 
     /// Drops facts from the snapshot. If the agent is polled and has reported nothing else, its next report counts as the
     /// first, because an earlier one may have been rejected for having less.
     fn forget(&mut self) {
-        self.told = Told::default();
+        self.told = FactReport::default();
         self.is_remembered = false;
-        if self.manner == Manner::Asked && self.news.is_none() {
+        if self.update_mode == UpdateMode::Polled && self.news.is_none() {
             self.knows.store(false, Ordering::Relaxed);
             (self.has_told, self.trouble) = (false, None);
         }
@@ -400,18 +402,18 @@ impl Agent {
     }
 
     /// Returns its entry for the snapshot, or `None` if it has no facts.
-    fn known(&self) -> Option<Known> {
-        let settings = self.settings.clone().filter(|_| self.told.facts != Facts::default())?;
+    fn known(&self) -> Option<AgentRecord> {
+        let settings = self.settings.clone().filter(|_| self.told.facts != AgentState::default())?;
         let (agent, facts) = (Arc::clone(&self.name), self.told.facts.clone());
-        Some(Known { agent, settings, stale_since_s: self.stale_since_s, facts })
+        Some(AgentRecord { agent, settings, stale_since_s: self.stale_since_s, facts })
     }
 
     /// Returns whether to wait for its first report.
     fn is_waited_for(&self, purpose: Purpose, is_late: bool) -> bool {
-        let is_needed = match self.manner {
-            Manner::Asked => purpose == Purpose::Serve || !is_late,
-            Manner::Tells => !is_late,
-            Manner::Listens => false,
+        let is_needed = match self.update_mode {
+            UpdateMode::Polled => purpose == Purpose::Serve || !is_late,
+            UpdateMode::Reporting => !is_late,
+            UpdateMode::Listening => false,
         };
         is_needed && !self.has_told && !self.is_remembered
     }
@@ -457,12 +459,12 @@ pub async fn mind(mut agents: Agents, answers: Arc<impl Consumer>, mut hangups: 
 }
 
 /// Returns the snapshot entries of all agents. Routes are shared, not copied.
-fn known(agents: &[Agent]) -> Vec<Known> {
+fn known(agents: &[Agent]) -> Vec<AgentRecord> {
     agents.iter().filter_map(Agent::known).collect()
 }
 
 /// Waits until the snapshot is due; never returns if none is configured.
-async fn until_due(snapshot: Option<&mut Snapshot>) {
+async fn until_due(snapshot: Option<&mut SnapshotWriter>) {
     match snapshot {
         Some(snapshot) => snapshot.until_due().await,
         None => std::future::pending().await,

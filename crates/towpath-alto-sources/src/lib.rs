@@ -1,21 +1,21 @@
 //! Sources of the ALTO model: readers of what routers, registries and tools publish, and the agents that run them.
 //!
 //! Readers are functions of bytes, or of a stream that the caller passes, and return [`towpath_alto::facts`]: [`looking_glass`], [`mrt`] and [`bmp`] read
-//! routes, and [`feed`] keeps them; [`sites`] reads registries, [`measurements`] the output of measurement tools, [`lines`] the output of programs.
+//! routes, and [`rib`] keeps them; [`sites`] reads registries, [`measurements`] the output of measurement tools, [`program_protocol`] the output of programs.
 //!
-//! [`Agents`] runs one task for each configured agent ([`settings`]), keeps what each of them reported last, and passes it to a [`Consumer`]. A [`Desk`]
+//! [`Agents`] runs one task for each configured agent ([`settings`]), keeps what each of them reported last, and passes it to a [`Consumer`]. A [`QueryBatcher`]
 //! queues the questions for an agent that is queried when a request arrives.
 
 mod agents;
 mod bgp_update;
 pub mod bmp;
-mod desk;
-pub mod feed;
-pub mod lines;
 pub mod looking_glass;
 pub mod measurements;
 pub mod mrt;
+pub mod program_protocol;
+mod query_batcher;
 mod recent;
+pub mod rib;
 pub mod settings;
 pub mod sites;
 mod snapshot;
@@ -23,5 +23,5 @@ mod sources;
 
 pub use self::{
     agents::{Agents, AgentsError, Consumer, Purpose, Stale, mind},
-    desk::{Desk, Found},
+    query_batcher::{Found, QueryBatcher},
 };

@@ -27,11 +27,11 @@ mod values;
 use std::collections::BTreeMap;
 
 use self::{
-    json::Manner,
+    json::RecordOptions,
     samples::{Pair, Sample, Samples},
 };
 use towpath_alto::{
-    facts::{Cost, Costs, Facts, Prefix},
+    agent_state::{AgentState, Cost, Costs, Prefix},
     names::{CostMetric, PidName, ResourceId},
 };
 
@@ -163,10 +163,10 @@ impl Measurements {
     /// As [`Self::parse`].
     pub fn parse_beside(document: &[u8], format: Option<Format>, beside: Beside<'_>) -> Result<Self, MeasurementError> {
         let limits = Limits { bytes: MAX_BYTES, samples: MAX_SAMPLES };
-        Self::parse_within(document, Manner { format, beside }, limits)
+        Self::parse_within(document, RecordOptions { format, beside }, limits)
     }
 
-    fn parse_within(document: &[u8], manner: Manner<'_>, limits: Limits) -> Result<Self, MeasurementError> {
+    fn parse_within(document: &[u8], options: RecordOptions<'_>, limits: Limits) -> Result<Self, MeasurementError> {
         if document.len() > limits.bytes {
             return Err(MeasurementError::TooLarge(document.len()));
         }
@@ -174,10 +174,10 @@ impl Measurements {
         let document = document.strip_prefix(b"\xef\xbb\xbf").unwrap_or(document);
         let mut samples = Samples::with_room(limits.samples);
         let first = lines(document).next().map(|(_, line)| line);
-        match (manner.format, first) {
+        match (options.format, first) {
             (Some(Format::Csv), _) => csv::read(document, &mut samples)?,
-            (Some(_), _) => json::read(document, manner, &mut samples)?,
-            (None, Some([b'{' | b'[', ..])) => json::read(document, manner, &mut samples)?,
+            (Some(_), _) => json::read(document, options, &mut samples)?,
+            (None, Some([b'{' | b'[', ..])) => json::read(document, options, &mut samples)?,
             (None, Some(line)) if csv::is_header(line) => csv::read(document, &mut samples)?,
             (None, _) => return Err(MeasurementError::Unknown),
         }
@@ -210,14 +210,14 @@ impl Measurements {
     /// `:stddev`, the lower of them. The 95th percentile uses the nearest rank: the smallest sample not below 95 % of all. The
     /// deviation is the population deviation (divided by the number of samples). A histogram value has the weight of its
     /// count; the newest sample of a histogram is its median.
-    pub fn facts(&self, map: &ResourceId) -> (Facts, Doubts) {
+    pub fn facts(&self, map: &ResourceId) -> (AgentState, Doubts) {
         self.facts_among(map, |_| true)
     }
 
     /// Like [`Self::facts`], but skips samples whose PIDs do not exist.
-    pub fn facts_among(&self, map: &ResourceId, is_pid: impl Fn(&PidName) -> bool) -> (Facts, Doubts) {
+    pub fn facts_among(&self, map: &ResourceId, is_pid: impl Fn(&PidName) -> bool) -> (AgentState, Doubts) {
         let names: Vec<_> = self.metrics.iter().map(statistics::names).collect();
-        let (mut facts, mut doubts) = (Facts::default(), self.doubts.clone());
+        let (mut facts, mut doubts) = (AgentState::default(), self.doubts.clone());
         for samples in self.samples.chunk_by(|one, other| one.series.pair == other.series.pair) {
             let values = values(samples, &names);
             match &self.pairs[samples[0].series.pair as usize] {
@@ -240,7 +240,7 @@ fn values(samples: &[Sample], names: &[statistics::Names]) -> BTreeMap<CostMetri
 }
 
 /// Inserts costs between two PIDs.
-fn insert(facts: &mut Facts, map: &ResourceId, [src, dst]: [&PidName; 2], values: BTreeMap<CostMetric, Cost>) {
+fn insert(facts: &mut AgentState, map: &ResourceId, [src, dst]: [&PidName; 2], values: BTreeMap<CostMetric, Cost>) {
     let costs = facts.cost_map.entry(map.clone()).or_default();
     for (metric, cost) in values {
         costs.entry(metric).or_default().entry(src.clone()).or_default().insert(dst.clone(), cost);

@@ -16,15 +16,15 @@ const BYTES: usize = 128;
 /// is dropped, which makes eviction cheap.
 #[derive(Debug)]
 pub(super) struct Recent {
-    young: HashMap<Item, Known>,
-    old: HashMap<Item, Known>,
+    young: HashMap<Item, CachedValue>,
+    old: HashMap<Item, CachedValue>,
     /// Capacity used by the younger generation.
     taken: usize,
     room: usize,
 }
 
 #[derive(Debug)]
-struct Known {
+struct CachedValue {
     value: Option<Value>,
     until: Instant,
 }
@@ -54,7 +54,7 @@ impl Recent {
             self.taken = 0;
         }
         self.taken += takes;
-        self.young.insert(item, Known { value, until });
+        self.young.insert(item, CachedValue { value, until });
     }
 }
 

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! [`Sites::parse`] reads the known fields and ignores the rest: unknown fields, `null`, values of another type.
-//! [`Sites::facts`] converts the sites to [`Facts`], which always form a valid network state, however bad the list: invalid
+//! [`Sites::facts`] converts the sites to [`AgentState`], which always form a valid network state, however bad the list: invalid
 //! items are omitted and reported as a [`Doubt`].
 //!
 //! This module fetches nothing and does not geolocate addresses.
@@ -33,8 +33,8 @@ use serde::de::DeserializeSeed as _;
 pub use self::pids::{ELSEWHERE, pid_name};
 use self::{draft::Draft, read::Site};
 use towpath_alto::{
-    facts::Facts,
-    lenient::Filling,
+    agent_state::AgentState,
+    lenient::PartialJsonSeed,
     names::{PidName, ResourceId},
 };
 
@@ -190,7 +190,7 @@ impl Sites {
         // A byte order mark is not part of the JSON.
         let document = document.strip_prefix(b"\xef\xbb\xbf").unwrap_or(document);
         let mut json = serde_json::Deserializer::from_slice(document);
-        let read = Filling(&mut list).deserialize(&mut json);
+        let read = PartialJsonSeed(&mut list).deserialize(&mut json);
         read.and_then(|()| json.end()).map_err(|error| SitesError::Invalid(error.to_string()))?;
         Self::of(list, limits)
     }
@@ -231,7 +231,7 @@ impl Sites {
     ///   with coordinates.
     ///
     /// Each prefix takes about 1 KiB, each pair of sites with coordinates 70 bytes.
-    pub fn facts(&self, options: &SiteOptions) -> (Facts, Vec<Doubt>) {
+    pub fn facts(&self, options: &SiteOptions) -> (AgentState, Vec<Doubt>) {
         let names: Vec<&str> = self.sites.iter().map(|site| site.name.as_str()).collect();
         let mut draft = Draft::new(options);
         draft.unnamed(self.unnamed);

@@ -10,7 +10,7 @@
 //!
 //! `settings` is a digest: facts reported under other settings are not used. Facts that were already stale have `stale-since`.
 //! Any problem with the file is logged and never prevents the server from starting. [`read`] loads the file at the start; a
-//! [`Snapshot`] schedules the writes, each done by a separate task.
+//! [`SnapshotWriter`] schedules the writes, each done by a separate task.
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,7 @@ use tokio::{
     task::{JoinHandle, spawn_blocking},
     time::sleep_until,
 };
-use towpath_alto::{facts::Facts, names::Tag};
+use towpath_alto::{agent_state::AgentState, names::Tag};
 use towpath_proto::http::date;
 use towpath_store::sys::{
     clock::{self, Instant},
@@ -74,18 +74,18 @@ struct Line<F> {
 /// Facts reported to an earlier run of the server.
 #[derive(Debug, PartialEq)]
 pub(super) struct Remembered {
-    pub(super) facts: Facts,
+    pub(super) facts: AgentState,
     /// Since when they may be out of date, in seconds since the Unix epoch.
     pub(super) since_s: i64,
 }
 
 /// Facts of an agent to write.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct AgentRecord {
     pub(super) agent: Arc<str>,
     pub(super) settings: Tag,
     pub(super) stale_since_s: Option<i64>,
-    pub(super) facts: Facts,
+    pub(super) facts: AgentState,
 }
 
 /// Returns a digest of an agent's settings, or `None` for an agent that reads local files. These are not in the snapshot,
@@ -126,7 +126,7 @@ fn remembered(path: &Path, agents: &BTreeMap<String, AgentConfig>) -> io::Result
         if file.read_until(b'\n', &mut bytes)? == 0 {
             break;
         }
-        match serde_json::from_slice::<Line<Facts>>(&bytes) {
+        match serde_json::from_slice::<Line<AgentState>>(&bytes) {
             Ok(line) if agents.get(&line.agent).and_then(settings).as_ref() == Some(&line.settings) => {
                 let since = line.stale_since.as_deref().and_then(date::parse_rfc3339);
                 let since_s = since.map_or(written_s, |since| since.min(written_s));
@@ -166,7 +166,7 @@ fn written(header: &[u8]) -> io::Result<i64> {
 
 /// Schedules writes of the snapshot.
 #[derive(Debug)]
-pub(super) struct Snapshot {
+pub(super) struct SnapshotWriter {
     path: PathBuf,
     /// Earliest time of the next write.
     next: Instant,
@@ -183,7 +183,7 @@ struct Writing {
     task: JoinHandle<io::Result<()>>,
 }
 
-impl Snapshot {
+impl SnapshotWriter {
     /// Creates a snapshot that is due immediately.
     pub(super) fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), next: clock::now(), has_news: true, trouble: None, writing: None }
@@ -210,7 +210,7 @@ impl Snapshot {
 
     /// Starts a write in the background; must not be called during a write. A failure is logged once per distinct cause and
     /// retried; the previous file is kept.
-    pub(super) fn begin(&mut self, known: Vec<Known>) {
+    pub(super) fn begin(&mut self, known: Vec<AgentRecord>) {
         let path = self.path.clone();
         let task = spawn_blocking(move || write(&path, known));
         self.writing = Some(Writing { began: clock::now(), task });
@@ -218,7 +218,7 @@ impl Snapshot {
     }
 
     /// Writes the snapshot for the last time, after a write in progress.
-    pub(super) async fn finish(&mut self, known: Vec<Known>) {
+    pub(super) async fn finish(&mut self, known: Vec<AgentRecord>) {
         self.until_written().await;
         self.begin(known);
         self.until_written().await;
@@ -241,16 +241,16 @@ impl Snapshot {
     }
 }
 
-fn write(path: &Path, known: Vec<Known>) -> io::Result<()> {
+fn write(path: &Path, known: Vec<AgentRecord>) -> io::Result<()> {
     disk::replace(path, |file| {
         write_lines(BufWriter::with_capacity(WRITE_BYTES, Bounded { sink: file, left_bytes: MAX_BYTES }), known)
     })
 }
 
-fn write_lines(mut sink: impl Write, known: Vec<Known>) -> io::Result<()> {
+fn write_lines(mut sink: impl Write, known: Vec<AgentRecord>) -> io::Result<()> {
     let written = date::format_rfc3339(clock::unix_s());
     write_line(&mut sink, &Header { version: VERSION, written })?;
-    for Known { agent, settings, stale_since_s, facts } in known {
+    for AgentRecord { agent, settings, stale_since_s, facts } in known {
         let stale_since = stale_since_s.map(date::format_rfc3339);
         write_line(&mut sink, &Line { agent: agent.to_string(), settings, stale_since, facts })?;
     }

@@ -12,14 +12,14 @@ use std::{
 };
 
 use crate::{
-    feed::Feed,
     looking_glass::{self, Dialect, Unreadable},
     measurements::{Beside, Doubts, Measurements},
     mrt,
+    rib::RouteTables,
     sites::{SiteOptions, Sites},
 };
 use towpath_alto::{
-    facts::{Facts, PidCosts, Prefix, Router},
+    agent_state::{AgentState, PidCosts, Prefix, Router},
     geo::Locations,
     names::{CostMetric, NodeName, PidName, ResourceId, RouterName, TopologyName},
     routes::Table,
@@ -58,15 +58,15 @@ pub(super) enum Content {
 #[derive(Debug)]
 pub(super) enum Knowledge {
     /// Facts.
-    Facts(Box<Facts>),
+    AgentState(Box<AgentState>),
     /// Measurements, which become facts once the PIDs are known.
     Results(Results),
 }
 
 impl Knowledge {
     /// Wraps facts.
-    pub(super) fn of(facts: Facts) -> Self {
-        Self::Facts(Box::new(facts))
+    pub(super) fn of(facts: AgentState) -> Self {
+        Self::AgentState(Box::new(facts))
     }
 }
 
@@ -146,14 +146,14 @@ fn told(source: &str, error: &dyn Display) -> String {
 }
 
 /// Returns the facts of an agent with a single document.
-fn whole(materials: Vec<Material>, read: impl Fn(Material) -> Result<Facts, String>) -> Result<Knowledge, String> {
+fn whole(materials: Vec<Material>, read: impl Fn(Material) -> Result<AgentState, String>) -> Result<Knowledge, String> {
     let material = materials.into_iter().next().ok_or("internal error: the agent has no request")?;
     read(material).map(Knowledge::of)
 }
 
-fn facts(material: Material) -> Result<Facts, String> {
+fn facts(material: Material) -> Result<AgentState, String> {
     let (source, text) = material.into_text()?;
-    Facts::parse(&text).map_err(|error| told(&source, &error))
+    AgentState::parse(&text).map_err(|error| told(&source, &error))
 }
 
 /// Reads a topology with its attached prefixes.
@@ -161,29 +161,29 @@ fn links(
     material: Material,
     name: &TopologyName,
     attach: &BTreeMap<NodeName, BTreeSet<Prefix>>,
-) -> Result<Facts, String> {
+) -> Result<AgentState, String> {
     let (source, text) = material.into_text()?;
-    Facts::of_topology(&text, name.clone(), attach.clone()).map_err(|error| told(&source, &error))
+    AgentState::of_topology(&text, name.clone(), attach.clone()).map_err(|error| told(&source, &error))
 }
 
 /// Reads a geolocation database.
-fn locations(material: Material) -> Result<Facts, String> {
+fn locations(material: Material) -> Result<AgentState, String> {
     let (source, bytes) = material.into_bytes()?;
     let locations = Locations::read(bytes).map_err(|error| told(&source, &error))?;
-    Ok(Facts { locations: Some(Arc::new(locations)), ..Facts::default() })
+    Ok(AgentState { locations: Some(Arc::new(locations)), ..AgentState::default() })
 }
 
 /// Reads dumps in chronological order: a table and subsequent updates. A truncated table is accepted only if nothing is known
 /// yet.
 fn routes_of_dumps(files: &[PathBuf], may_be_partial: bool) -> Result<Knowledge, String> {
-    let mut feed = Feed::default();
+    let mut feed = RouteTables::default();
     for file in files {
         read_dump(file, may_be_partial, &mut feed).map_err(|error| format!("{}: {error}", file.display()))?;
     }
-    Ok(Knowledge::of(Facts { routers: feed.routers(), ..Facts::default() }))
+    Ok(Knowledge::of(AgentState { routers: feed.routers(), ..AgentState::default() }))
 }
 
-fn read_dump(file: &Path, may_be_partial: bool, feed: &mut Feed) -> Result<(), String> {
+fn read_dump(file: &Path, may_be_partial: bool, feed: &mut RouteTables) -> Result<(), String> {
     let source = disk::open(file).map_err(|error| error.to_string())?;
     let now = clock::now().into_std();
     let take = |told| feed.take_dumped(told, now);
@@ -239,7 +239,7 @@ fn routes_of_pages(
         routes: Some(Arc::new(routes)),
         ..Router::default()
     };
-    Ok(Knowledge::of(Facts { routers: BTreeMap::from([(router.clone(), known)]), ..Facts::default() }))
+    Ok(Knowledge::of(AgentState { routers: BTreeMap::from([(router.clone(), known)]), ..AgentState::default() }))
 }
 
 /// Adds the routes of one page and returns its dialect.
@@ -257,7 +257,7 @@ fn read_page(source: &str, bytes: &[u8], routes: &mut Table) -> Result<Option<Di
 }
 
 /// Reads a registry of sites.
-fn sites(material: Material, map: &ResourceId) -> Result<Facts, String> {
+fn sites(material: Material, map: &ResourceId) -> Result<AgentState, String> {
     let (source, bytes) = material.into_bytes()?;
     let sites = Sites::parse(&bytes).map_err(|error| told(&source, &error))?;
     let (facts, doubts) = sites.facts(&SiteOptions { map: map.clone(), ..SiteOptions::default() });
@@ -307,9 +307,9 @@ fn results(material: Material, beside: Beside<'_>, may_be_empty: bool) -> Result
 
 impl Results {
     /// Returns the facts for the known PIDs. Later documents take precedence; skipped samples are logged.
-    pub(super) fn facts(&self, pids: &Pids) -> Facts {
+    pub(super) fn facts(&self, pids: &Pids) -> AgentState {
         let known = pids.get(&self.map);
-        let mut all = Facts::default();
+        let mut all = AgentState::default();
         for (source, results) in &self.documents {
             let (facts, doubts) = results.facts_among(&self.map, |pid| known.is_some_and(|known| known.contains(pid)));
             if let Doubts { skipped, first: Some(first) } = doubts {

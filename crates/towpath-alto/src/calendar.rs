@@ -5,7 +5,7 @@
 //! ranks, which would differ in each interval.
 //!
 //! Clients that do not request a calendar receive a single cost: that of the interval that contains the current time
-//! ([`World::at`](crate::world::World::at)), "the current value of the metric" (RFC 8896 §3.3.2). If that time is outside the calendar, or
+//! ([`NetworkState::at`](crate::network_state::NetworkState::at)), "the current value of the metric" (RFC 8896 §3.3.2). If that time is outside the calendar, or
 //! there is no current time, the cost is the mean over all intervals. Constraints are tested against this cost even
 //! for pairs returned with calendars, so that all clients see the same pairs filtered out.
 

@@ -9,8 +9,8 @@ use crate::{
     calendar::Calendar,
     cost::{CostQuery, CostType, Number},
     fields::Fields,
+    network_state::NetworkState,
     problem::Problem,
-    world::World,
 };
 
 /// Maximum number of interval costs in one response; same as the limit for path elements.
@@ -39,8 +39,8 @@ impl Calendar {
 
 /// Returns the calendar capabilities of these cost types for a directory, one entry per type (`calendar-attributes`,
 /// RFC 8896 §4.1).
-pub(crate) fn capabilities(world: &World, types: &[CostType]) -> Vec<Value> {
-    let told = types.iter().filter_map(|kind| Some(named(kind, world.calendar(kind)?.attributes())));
+pub(crate) fn capabilities(network_state: &NetworkState, types: &[CostType]) -> Vec<Value> {
+    let told = types.iter().filter_map(|kind| Some(named(kind, network_state.calendar(kind)?.attributes())));
     told.collect()
 }
 
@@ -63,7 +63,12 @@ impl<'a> Calendared<'a> {
     ///
     /// # Errors
     /// [`Problem`] if the field is malformed, has the wrong length, or requests too many costs.
-    pub fn read(fields: Fields<'_>, query: &CostQuery, world: &'a World, pairs: usize) -> Result<Self, Problem> {
+    pub fn read(
+        fields: Fields<'_>,
+        query: &CostQuery,
+        network_state: &'a NetworkState,
+        pairs: usize,
+    ) -> Result<Self, Problem> {
         let truth = |element: &Value| element.as_bool().ok_or("each of these must be true or false");
         let Some(wanted) = fields.list(FIELD, truth)? else { return Ok(Self::default()) };
         let types = query.types.len();
@@ -71,7 +76,8 @@ impl<'a> Calendared<'a> {
             let expected = format!("this must have one element per requested cost type: {types}");
             return Err(fields.refuse_present(FIELD, &expected));
         }
-        let calendars = query.types.iter().zip(wanted).map(|(kind, wanted)| world.calendar(kind).filter(|_| wanted));
+        let calendars =
+            query.types.iter().zip(wanted).map(|(kind, wanted)| network_state.calendar(kind).filter(|_| wanted));
         let of_types: Vec<Option<&Calendar>> = calendars.collect();
         let intervals: usize = of_types.iter().flatten().map(|calendar| calendar.intervals).sum();
         let values = pairs.saturating_mul(intervals);

@@ -1,13 +1,13 @@
-//! Delegation: queries agents on demand for values that the world lacks.
+//! Delegation: queries agents on demand for values that the network state lacks.
 //!
 //! An agent announces the metrics and properties that it can provide on demand ([`Askable`], part of its
 //! [facts](crate::facts)), and the directory offers them. A response about addresses looks up missing values
 //! ([`Delegate`]), each an [`Item`]. The server has fetched them before, or fetches them and builds the response
-//! again. Items are combined into few [`Question`]s.
+//! again. Items are combined into few [`DelegateRequest`]s.
 //!
 //! Facts from agents take precedence; estimates from a database and values derived from distances are used last. Maps
 //! of PIDs and of prefixes are not delegated, since the addresses concerned are unknown; neither are followed
-//! responses, which change with the world.
+//! responses, which change with the network state.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -62,7 +62,7 @@ pub enum Item {
     Property(PropertyName, IpAddr),
 }
 
-/// A source of values that the world lacks.
+/// A source of values that the network state lacks.
 pub trait Delegate {
     /// Returns the value, if known. An unknown value may be requested.
     fn look_up(&self, item: Item) -> Option<Value>;
@@ -86,7 +86,7 @@ impl Delegate for Nobody {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Question {
+pub enum DelegateRequest {
     /// The costs from each source to each destination.
     Costs {
         /// The metric.
@@ -107,7 +107,7 @@ pub enum Question {
     },
 }
 
-impl Question {
+impl DelegateRequest {
     /// Returns the number of items.
     pub fn items(&self) -> usize {
         match self {
@@ -139,7 +139,7 @@ impl Question {
 /// Combines items into questions for exactly these items, with at most 256 sources, destinations or addresses each.
 /// For each metric, either sources with equal destinations are combined, or destinations with equal sources,
 /// whichever yields fewer questions; addresses with equal properties are combined likewise.
-pub fn questions(items: impl IntoIterator<Item = Item>) -> Vec<Question> {
+pub fn requests(items: impl IntoIterator<Item = Item>) -> Vec<DelegateRequest> {
     let mut pairs: BTreeMap<CostMetric, Vec<(IpAddr, IpAddr)>> = BTreeMap::new();
     let mut names: BTreeMap<IpAddr, BTreeSet<PropertyName>> = BTreeMap::new();
     for item in items {
@@ -152,20 +152,20 @@ pub fn questions(items: impl IntoIterator<Item = Item>) -> Vec<Question> {
     let properties = grouped(names).into_iter().flat_map(|(names, addresses)| {
         let names: Vec<PropertyName> = names.into_iter().collect();
         chunks(addresses, MAX_ADDRESSES)
-            .map(move |addresses| Question::Properties { names: names.clone(), addresses })
+            .map(move |addresses| DelegateRequest::Properties { names: names.clone(), addresses })
             .collect::<Vec<_>>()
     });
     costs.chain(properties).collect()
 }
 
 /// Returns the questions for the costs of these pairs.
-fn of_costs(metric: &CostMetric, pairs: &[(IpAddr, IpAddr)]) -> Vec<Question> {
+fn of_costs(metric: &CostMetric, pairs: &[(IpAddr, IpAddr)]) -> Vec<DelegateRequest> {
     let rows = meshes(pairs.iter().copied());
     let columns = meshes(pairs.iter().map(|(from, to)| (*to, *from)));
-    let question = |(sources, destinations)| Question::Costs { metric: metric.clone(), sources, destinations };
+    let request = |(sources, destinations)| DelegateRequest::Costs { metric: metric.clone(), sources, destinations };
     match columns.len() < rows.len() {
-        true => columns.into_iter().map(|(destinations, sources)| question((sources, destinations))).collect(),
-        false => rows.into_iter().map(question).collect(),
+        true => columns.into_iter().map(|(destinations, sources)| request((sources, destinations))).collect(),
+        false => rows.into_iter().map(request).collect(),
     }
 }
 
@@ -226,14 +226,14 @@ mod tests {
             { "costs": { "metric": "a", "srcs": ["192.0.2.1", "192.0.2.2"], "dsts": ["192.0.2.8", "192.0.2.9"] } },
             { "costs": { "metric": "b", "srcs": ["192.0.2.1"], "dsts": ["192.0.2.8"] } },
         ]);
-        assert_eq!(json!(questions(items)), expected);
+        assert_eq!(json!(requests(items)), expected);
     }
 
     #[test]
     fn a_destination_with_many_sources_is_as_few_questions_as_a_source_with_many_destinations() {
         let overlapping = [(1, 7), (2, 7), (2, 8), (3, 8), (3, 9), (4, 9), (5, 7), (5, 9)];
-        let rows = questions(overlapping.map(|(other, one)| cost("a", one, other)));
-        let columns = questions(overlapping.map(|(other, one)| cost("a", other, one)));
+        let rows = requests(overlapping.map(|(other, one)| cost("a", one, other)));
+        let columns = requests(overlapping.map(|(other, one)| cost("a", other, one)));
         assert_eq!((rows.len(), columns.len()), (3, 3));
         let expected = json!({ "metric": "a", "srcs": ["192.0.2.1", "192.0.2.2", "192.0.2.5"], "dsts": ["192.0.2.7"] });
         assert_eq!(json!(columns)[0]["costs"], expected);
@@ -246,7 +246,7 @@ mod tests {
             { "properties": { "names": ["x"], "addresses": ["192.0.2.3"] } },
             { "properties": { "names": ["x", "y"], "addresses": ["192.0.2.1", "192.0.2.2"] } },
         ]);
-        assert_eq!(json!(questions(items)), expected);
+        assert_eq!(json!(requests(items)), expected);
     }
 
     #[test]
@@ -254,9 +254,9 @@ mod tests {
         let wide = |number: u32| IpAddr::from(number.to_be_bytes());
         let metric = CostMetric::new("a").unwrap();
         let items = (0..600).map(|number| Item::Cost(metric.clone(), wide(0), wide(number)));
-        let lengths = questions(items).into_iter().map(|question| match question {
-            Question::Costs { sources, destinations, .. } => (sources.len(), destinations.len()),
-            Question::Properties { .. } => unreachable!(),
+        let lengths = requests(items).into_iter().map(|request| match request {
+            DelegateRequest::Costs { sources, destinations, .. } => (sources.len(), destinations.len()),
+            DelegateRequest::Properties { .. } => unreachable!(),
         });
         assert_eq!(lengths.collect::<Vec<_>>(), [(1, 256), (1, 256), (1, 88)]);
     }
@@ -271,9 +271,9 @@ mod tests {
         ) {
             let costs = costs.iter().map(|(metric, from, to)| cost(metric, *from, *to));
             let wanted: Vec<Item> = costs.chain(properties.iter().map(|(name, of)| property(name, *of))).collect();
-            let questions = questions(wanted.clone());
-            prop_assert_eq!(questions.iter().map(Question::items).sum::<usize>(), wanted.len());
-            let mut asked: Vec<Item> = questions.iter().flat_map(Question::each).collect();
+            let requests = requests(wanted.clone());
+            prop_assert_eq!(requests.iter().map(DelegateRequest::items).sum::<usize>(), wanted.len());
+            let mut asked: Vec<Item> = requests.iter().flat_map(DelegateRequest::each).collect();
             asked.sort();
             prop_assert_eq!(asked, BTreeSet::from_iter(wanted).into_iter().collect::<Vec<_>>());
         }

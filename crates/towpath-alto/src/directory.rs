@@ -1,4 +1,4 @@
-//! The information resource directory of a world (RFC 7285 §9).
+//! The information resource directory of a network state (RFC 7285 §9).
 //!
 //! It is derived from the known facts. A network map `M` yields `M` and `M-filtered`; with costs also `M-costs`, and
 //! for each metric `M-METRIC` and `M-METRIC-ordinal`; with routes or topologies also `M-path-vector`.
@@ -16,12 +16,12 @@ use crate::{
     cost::{CostMode, CostType, is_registered},
     media,
     names::{CostMetric, ResourceId},
+    network_state::{NetworkState, Region},
     reserved::{
         COSTS, ENDPOINT_COSTS, ENDPOINT_PROPERTIES, FILTERED, ORDINAL, PATH_VECTOR, PROPERTIES, PROPERTIES_FILTERED,
     },
     resource::{Answer, Kind, MAX_PAIRS, Resource, endpoints, property_map},
     update_services,
-    world::{Region, World},
 };
 
 pub use self::linked::{DirectoryUri, LinkFault, Linked};
@@ -30,7 +30,7 @@ pub use crate::reserved::{DIRECTORY, TIPS, UPDATES};
 /// The metric for which each network map must have a cost map (RFC 7285 §11.2.3).
 const ROUTING_COST: &str = "routingcost";
 
-/// The resources of a world, by id.
+/// The resources of a network state, by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Directory {
     resources: BTreeMap<ResourceId, Resource>,
@@ -64,32 +64,32 @@ pub enum Lack {
 }
 
 impl Directory {
-    /// Returns the directory of `world` and the requirements it violates.
-    pub fn of(world: &World) -> (Self, Vec<Lack>) {
+    /// Returns the directory of `network_state` and the requirements it violates.
+    pub fn of(network_state: &NetworkState) -> (Self, Vec<Lack>) {
         let mut draft = Draft::default();
-        for region in world.regions() {
-            draft.add_map(region, world.has_ways());
+        for region in network_state.regions() {
+            draft.add_map(region, network_state.has_ways());
         }
         if draft.directory.resources.is_empty() {
             draft.lacks.push(Lack::NetworkMap);
         }
-        let of_regions = world.regions().flat_map(|region| region.costs.keys());
-        let metrics: BTreeSet<&CostMetric> = world.metrics().into_iter().chain(of_regions).collect();
+        let of_regions = network_state.regions().flat_map(|region| region.costs.keys());
+        let metrics: BTreeSet<&CostMetric> = network_state.metrics().into_iter().chain(of_regions).collect();
         let unknown = metrics.into_iter().filter(|metric| !is_registered(metric.as_str()));
         draft.lacks.extend(unknown.cloned().map(Lack::Metric));
-        draft.lacks.extend(world.silent_calendars().map(|(metric, is_to_come)| match is_to_come {
+        draft.lacks.extend(network_state.silent_calendars().map(|(metric, is_to_come)| match is_to_come {
             true => Lack::CalendarToCome(metric.clone()),
             false => Lack::CalendarOver(metric.clone()),
         }));
-        let has_properties = !world.domains.is_empty() || world.default_region().is_some();
-        let can_ask = has_properties || !world.askable.properties.is_empty();
+        let has_properties = !network_state.domains.is_empty() || network_state.default_region().is_some();
+        let can_ask = has_properties || !network_state.askable.properties.is_empty();
         // It must offer at least one endpoint property (RFC 7285 §11.4.1.4).
-        let have_endpoints_properties = !endpoints::offered(world).is_empty();
-        let has_costs = !world.metrics().is_empty();
+        let have_endpoints_properties = !endpoints::offered(network_state).is_empty();
+        let has_costs = !network_state.metrics().is_empty();
         for (name, kind, is_there) in [
             (ENDPOINT_PROPERTIES, Kind::EndpointProperties, have_endpoints_properties),
             (ENDPOINT_COSTS, Kind::EndpointCosts, has_costs),
-            (PATH_VECTOR, Kind::PathVector, world.has_ways()),
+            (PATH_VECTOR, Kind::PathVector, network_state.has_ways()),
             (PROPERTIES, Kind::PropertyMap, has_properties),
             (PROPERTIES_FILTERED, Kind::FilteredPropertyMap, can_ask),
         ] {
@@ -97,7 +97,7 @@ impl Directory {
                 draft.add(name, kind);
             }
         }
-        if let Some(profile) = world.profile().filter(|_| world.has_routes()) {
+        if let Some(profile) = network_state.profile().filter(|_| network_state.has_routes()) {
             draft.add(profile.resource().as_str(), Kind::OpenAlto);
         }
         (draft.directory, draft.lacks)
@@ -114,17 +114,19 @@ impl Directory {
     }
 
     /// Returns the response to a GET of the directory. `uri` returns the URI of a resource.
-    pub fn answer(&self, world: &World, uri: impl Fn(&ResourceId) -> String) -> Answer {
-        let types: BTreeSet<CostType> = self.resources().flat_map(|resource| resource.cost_types(world)).collect();
+    pub fn answer(&self, network_state: &NetworkState, uri: impl Fn(&ResourceId) -> String) -> Answer {
+        let types: BTreeSet<CostType> =
+            self.resources().flat_map(|resource| resource.cost_types(network_state)).collect();
         let types: Map<String, Value> =
-            types.into_iter().map(|kind| (kind.to_string(), world.described(&kind))).collect();
-        let mut meta = world.meta();
+            types.into_iter().map(|kind| (kind.to_string(), network_state.described(&kind))).collect();
+        let mut meta = network_state.meta();
         meta.insert("cost-types".into(), json!(types));
-        if let Some(region) = world.default_region() {
+        if let Some(region) = network_state.default_region() {
             meta.insert("default-alto-network-map".into(), json!(region.map.id()));
         }
-        let entries =
-            self.resources().map(|resource| (resource.id.to_string(), entry(resource, world, uri(&resource.id))));
+        let entries = self
+            .resources()
+            .map(|resource| (resource.id.to_string(), entry(resource, network_state, uri(&resource.id))));
         let linked = self.linked.iter().map(|(id, linked)| (id.to_string(), linked.entry()));
         let mut entries: Map<String, Value> = entries.chain(linked).collect();
         for (name, mut entry) in [(UPDATES, self.updates()), (TIPS, self.views())] {
@@ -158,18 +160,18 @@ impl Directory {
 }
 
 /// Returns an `IRDResourceEntry` (RFC 7285 §9.2.2).
-fn entry(resource: &Resource, world: &World, uri: String) -> Value {
+fn entry(resource: &Resource, network_state: &NetworkState, uri: String) -> Value {
     let mut entry = Map::new();
     entry.insert("uri".into(), uri.into());
     entry.insert("media-type".into(), resource.media_type().into());
     if let Some(accepts) = resource.accepts() {
         entry.insert("accepts".into(), accepts.into());
     }
-    let capabilities = resource.capabilities(world);
+    let capabilities = resource.capabilities(network_state);
     if !capabilities.is_null() {
         entry.insert("capabilities".into(), capabilities);
     }
-    let uses = resource.uses(world);
+    let uses = resource.uses(network_state);
     if !uses.is_empty() {
         entry.insert("uses".into(), json!(uses));
     }
@@ -220,21 +222,22 @@ impl Draft {
 mod tests {
     use super::*;
     use crate::{
-        facts::Facts,
-        world::tests::{EXAMPLE, example},
+        agent_state::AgentState,
+        network_state::tests::{EXAMPLE, example},
     };
 
-    fn document(world: &World) -> Value {
-        let (directory, _) = Directory::of(world);
-        serde_json::from_slice(&directory.answer(world, |id| format!("/alto/{id}")).body).unwrap()
+    fn document(network_state: &NetworkState) -> Value {
+        let (directory, _) = Directory::of(network_state);
+        serde_json::from_slice(&directory.answer(network_state, |id| format!("/alto/{id}")).body).unwrap()
     }
 
     #[test]
     fn i1_names_lead_somewhere() {
         let ways =
             "[routers.r]\nroutes = [{ prefix = '0.0.0.0/0', next-hop = '192.0.2.9' }]\n[properties.'.ane:L1']\nx = 1";
-        let world = World::of([EXAMPLE, ways].map(|facts| Facts::parse(facts).unwrap()).iter()).unwrap();
-        let document = document(&world);
+        let network_state =
+            NetworkState::of([EXAMPLE, ways].map(|facts| AgentState::parse(facts).unwrap()).iter()).unwrap();
+        let document = document(&network_state);
         let resources = document["resources"].as_object().unwrap();
         let is_of_a_resource = |name: &str| match name.rsplit_once('.') {
             Some(("", kind)) => kind == "ane",
@@ -294,11 +297,11 @@ mod tests {
 
     #[test]
     fn i1_lists_that_must_have_something_have_something() {
-        let world = |text: &str| World::of([&Facts::parse(text).unwrap()]).unwrap();
-        let of_elements = world("[properties.'.ane:L1']\nmax-reservable-bandwidth = 1e11");
+        let network_state = |text: &str| NetworkState::of([&AgentState::parse(text).unwrap()]).unwrap();
+        let of_elements = network_state("[properties.'.ane:L1']\nmax-reservable-bandwidth = 1e11");
         let (directory, _) = Directory::of(&of_elements);
         assert!(directory.find("endpoint-properties").is_none() && directory.find("properties").is_some());
-        let of_routers = world("[routers.r]\nroutes = [{ prefix = '0.0.0.0/0', next-hop = '192.0.2.9' }]");
+        let of_routers = network_state("[routers.r]\nroutes = [{ prefix = '0.0.0.0/0', next-hop = '192.0.2.9' }]");
         let document = document(&of_routers);
         let can = &document["resources"]["path-vector"]["capabilities"];
         assert_eq!((can.get("testable-cost-type-names"), &can["cost-type-names"]), (None, &json!(["ane-path-array"])));
@@ -307,9 +310,9 @@ mod tests {
     #[test]
     fn i1_domains_of_elements_are_those_of_the_property_map() {
         let facts =
-            Facts::parse("[properties.'properties.ane:L1']\n'priv:x' = 1\n[properties.'.ane:L2']\n'priv:y' = 2");
-        let world = World::of([&facts.unwrap()]).unwrap();
-        let document = document(&world);
+            AgentState::parse("[properties.'properties.ane:L1']\n'priv:x' = 1\n[properties.'.ane:L2']\n'priv:y' = 2");
+        let network_state = NetworkState::of([&facts.unwrap()]).unwrap();
+        let document = document(&network_state);
         let mappings = &document["resources"]["properties"]["capabilities"]["mappings"];
         assert_eq!(*mappings, json!({ ".ane": ["priv:x", "priv:y"] }));
     }
@@ -325,18 +328,18 @@ mod tests {
 
     #[test]
     fn i4_what_must_be_there_is_there() {
-        let world = example();
-        let (directory, lacks) = Directory::of(&world);
+        let network_state = example();
+        let (directory, lacks) = Directory::of(&network_state);
         assert_eq!(lacks, []);
         assert!(directory.find("default-routingcost").is_some());
-        let offered = directory.find("endpoint-properties").unwrap().capabilities(&world);
+        let offered = directory.find("endpoint-properties").unwrap().capabilities(&network_state);
         assert_eq!(offered, json!({ "prop-types": ["default.pid", "country"] }));
     }
 
     #[test]
     fn what_is_lacking_is_told() {
         let lacks = |text: &str| {
-            let (_, lacks) = Directory::of(&World::of([&Facts::parse(text).unwrap()]).unwrap());
+            let (_, lacks) = Directory::of(&NetworkState::of([&AgentState::parse(text).unwrap()]).unwrap());
             lacks.iter().map(Lack::to_string).collect::<Vec<_>>().join("; ")
         };
         let metrics = "routingcost = { P = { P = 1 } }\n'delay-ow:foo' = { P = { P = 1 } }";

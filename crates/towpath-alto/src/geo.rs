@@ -2,7 +2,7 @@
 //!
 //! [`Locations`] is an in-memory database in MaxMind format (GeoLite2, DB-IP and others). Lookups are per address,
 //! and a [`Location`] decodes only the requested values. Such databases are estimates, so facts from agents take
-//! precedence: [`World::position`](crate::world::World::position).
+//! precedence: [`NetworkState::position`](crate::network_state::NetworkState::position).
 //!
 //! This module opens no files and downloads nothing.
 

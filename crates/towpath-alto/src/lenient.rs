@@ -1,6 +1,6 @@
 //! Lenient JSON deserialization: known parts are read, and everything else is skipped, whatever its form.
 //!
-//! [`Filling`] reads one value into a [`Fill`], which receives the value and can read nested values in turn. Only
+//! [`PartialJsonSeed`] reads one value into a [`PartialJson`], which receives the value and can read nested values in turn. Only
 //! values that are taken use memory. `serde_json` limits the depth to 128; skipped values use no stack.
 //!
 //! Invalid JSON is an error for the whole document.
@@ -10,7 +10,7 @@ use std::{borrow::Cow, fmt};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// A receiver of a JSON value. The default methods ignore the value.
-pub trait Fill {
+pub trait PartialJson {
     /// Receives a string.
     fn text(&mut self, _text: &str) {}
 
@@ -35,16 +35,16 @@ pub fn pass_over<'de, A: MapAccess<'de>>(members: &mut A) -> Result<(), A::Error
 }
 
 /// Reads the value of a member.
-pub fn take<'de, T: Fill + Default, A: MapAccess<'de>>(members: &mut A) -> Result<T, A::Error> {
+pub fn take<'de, T: PartialJson + Default, A: MapAccess<'de>>(members: &mut A) -> Result<T, A::Error> {
     let mut taken = T::default();
-    members.next_value_seed(Filling(&mut taken))?;
+    members.next_value_seed(PartialJsonSeed(&mut taken))?;
     Ok(taken)
 }
 
 /// Reads one value of any type.
-pub struct Filling<'a, T>(pub &'a mut T);
+pub struct PartialJsonSeed<'a, T>(pub &'a mut T);
 
-impl<'de, T: Fill> DeserializeSeed<'de> for Filling<'_, T> {
+impl<'de, T: PartialJson> DeserializeSeed<'de> for PartialJsonSeed<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -52,7 +52,7 @@ impl<'de, T: Fill> DeserializeSeed<'de> for Filling<'_, T> {
     }
 }
 
-impl<'de, T: Fill> Visitor<'de> for Filling<'_, T> {
+impl<'de, T: PartialJson> Visitor<'de> for PartialJsonSeed<'_, T> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -140,7 +140,7 @@ impl fmt::Display for Scalar {
     }
 }
 
-impl Fill for Scalar {
+impl PartialJson for Scalar {
     fn text(&mut self, text: &str) {
         let text = text.trim();
         *self = if text.is_empty() { Scalar::Nothing } else { Scalar::Text(text.to_owned()) };

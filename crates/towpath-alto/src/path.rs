@@ -12,9 +12,9 @@ use std::{collections::HashMap, net::IpAddr, rc::Rc};
 
 use crate::{
     names::{AneName, NodeName, RouterName, Tag, TopologyName},
+    network_state::NetworkState,
     route::Hop,
     routes::Way,
-    world::World,
 };
 
 /// An abstract network element.
@@ -66,15 +66,15 @@ impl Element {
     }
 
     /// Returns the capacity in bits per second, if the topology defines it.
-    pub fn capacity_bits_per_s(&self, world: &World) -> Option<f64> {
+    pub fn capacity_bits_per_s(&self, network_state: &NetworkState) -> Option<f64> {
         match self {
             Element::Link { .. } | Element::Adjacency(..) => None,
             Element::Span { topology, from, to } => {
-                let topology = world.topology(topology)?;
+                let topology = network_state.topology(topology)?;
                 topology.link(topology.number(from)?, topology.number(to)?)?.capacity_bits_per_s
             }
             Element::Node { topology, node } => {
-                let topology = world.topology(topology)?;
+                let topology = network_state.topology(topology)?;
                 topology.nodes()[topology.number(node)? as usize].capacity_bits_per_s
             }
         }
@@ -122,8 +122,8 @@ pub struct End<'a> {
 
 impl<'a> End<'a> {
     /// Looks up `address`.
-    pub fn of(world: &'a World, address: IpAddr) -> Self {
-        Self { address, router: world.router_of(address), nodes: world.attachments(address).collect() }
+    pub fn of(network_state: &'a NetworkState, address: IpAddr) -> Self {
+        Self { address, router: network_state.router_of(address), nodes: network_state.attachments(address).collect() }
     }
 
     /// Returns whether paths can start here, because a router or a topology is known.
@@ -138,7 +138,7 @@ type NodePair<'a> = (&'a TopologyName, u32, u32);
 /// Computes and caches the requested paths.
 #[derive(Debug)]
 pub struct Paths<'a> {
-    world: &'a World,
+    network_state: &'a NetworkState,
     elements: Vec<Element>,
     numbers: HashMap<Element, u32>,
     /// Paths as element indices.
@@ -151,10 +151,10 @@ pub struct Paths<'a> {
 }
 
 impl<'a> Paths<'a> {
-    /// Creates an empty cache for `world`.
-    pub fn of(world: &'a World) -> Self {
+    /// Creates an empty cache for `network_state`.
+    pub fn of(network_state: &'a NetworkState) -> Self {
         Self {
-            world,
+            network_state,
             elements: Vec::new(),
             numbers: HashMap::new(),
             paths: Vec::new(),
@@ -183,22 +183,22 @@ impl<'a> Paths<'a> {
         if let Some(path) = self.crossed.get(&pair) {
             return *path;
         }
-        let path = across(self.world, pair).map(|elements| self.path(elements));
+        let path = across(self.network_state, pair).map(|elements| self.path(elements));
         self.crossed.insert(pair, path);
         path
     }
 
     /// Returns the path along the routes of `router`.
     fn route(&mut self, router: &'a RouterName, destination: IpAddr) -> Option<u32> {
-        let world = self.world;
-        let table = world.table(router)?;
+        let network_state = self.network_state;
+        let table = network_state.table(router)?;
         let number = table.find(destination)?;
         if let Some(path) = self.found.get(&(router, number)) {
             return Some(*path);
         }
         let way = table.way(number);
-        let is_last = way.next_hop.and_then(|next| world.router_at(next)).is_none();
-        let elements = along(world, router, way, destination)?;
+        let is_last = way.next_hop.and_then(|next| network_state.router_at(next)).is_none();
+        let elements = along(network_state, router, way, destination)?;
         let path = self.path(elements);
         // Behind another router, addresses of the same route here may diverge.
         if is_last {
@@ -245,8 +245,8 @@ impl<'a> Paths<'a> {
 }
 
 /// Returns the elements of the shortest path between two nodes of a topology.
-fn across(world: &World, (name, from, to): NodePair<'_>) -> Option<Vec<Element>> {
-    let topology = world.topology(name)?;
+fn across(network_state: &NetworkState, (name, from, to): NodePair<'_>) -> Option<Vec<Element>> {
+    let topology = network_state.topology(name)?;
     let mut elements = Vec::new();
     let mut last: Option<&NodeName> = None;
     for number in topology.way(from, to)? {
@@ -264,7 +264,7 @@ fn across(world: &World, (name, from, to): NodePair<'_>) -> Option<Vec<Element>>
 
 /// Returns the elements on the route of `router` to `destination` and on those of the following routers, or `None` for a loop.
 fn along<'a>(
-    world: &'a World,
+    network_state: &'a NetworkState,
     mut router: &'a RouterName,
     mut way: &'a Way,
     destination: IpAddr,
@@ -274,12 +274,12 @@ fn along<'a>(
         if let Some(next_hop) = way.next_hop {
             elements.push(Element::Link { router: router.clone(), next_hop });
         }
-        let Some(next) = way.next_hop.and_then(|next| world.router_at(next)) else {
+        let Some(next) = way.next_hop.and_then(|next| network_state.router_at(next)) else {
             let pairs = way.as_path.hops().windows(2);
             elements.extend(pairs.map(|pair| Element::Adjacency(pair[0].clone(), pair[1].clone())));
             return Some(elements);
         };
-        let Some(table) = world.table(next) else { return Some(elements) };
+        let Some(table) = network_state.table(next) else { return Some(elements) };
         let Some(number) = table.find(destination) else { return Some(elements) };
         (router, way) = (next, table.way(number));
     }

@@ -24,8 +24,8 @@ use crate::{
     fields::Fields,
     media,
     names::{CostMetric, ResourceId, VersionTag},
+    network_state::{NetworkState, Region},
     problem::Problem,
-    world::{Region, World},
 };
 
 /// Kind of a resource.
@@ -111,71 +111,75 @@ impl Resource {
     }
 
     /// Returns the resources that this one depends on (RFC 7285 §9.1.5).
-    pub fn uses(&self, world: &World) -> Vec<ResourceId> {
-        let every_map = || world.regions().map(|region| region.map.id().clone()).collect();
+    pub fn uses(&self, network_state: &NetworkState) -> Vec<ResourceId> {
+        let every_map = || network_state.regions().map(|region| region.map.id().clone()).collect();
         match &self.kind {
             Kind::FilteredNetworkMap(map) | Kind::CostMap(map, _) | Kind::FilteredCostMap(map) => vec![map.clone()],
-            Kind::PidPathVector(map) => [map.clone()].into_iter().chain(path_vector::lasting_elements(world)).collect(),
-            Kind::PathVector => path_vector::lasting_elements(world).into_iter().collect(),
+            Kind::PidPathVector(map) => {
+                [map.clone()].into_iter().chain(path_vector::lasting_elements(network_state)).collect()
+            }
+            Kind::PathVector => path_vector::lasting_elements(network_state).into_iter().collect(),
             Kind::PropertyMap | Kind::FilteredPropertyMap => every_map(),
             Kind::NetworkMap(_) | Kind::EndpointProperties | Kind::EndpointCosts | Kind::OpenAlto => Vec::new(),
         }
     }
 
     /// Returns the supported cost types.
-    pub fn cost_types(&self, world: &World) -> Vec<CostType> {
+    pub fn cost_types(&self, network_state: &NetworkState) -> Vec<CostType> {
         match &self.kind {
             Kind::CostMap(_, kind) => vec![kind.clone()],
-            Kind::FilteredCostMap(_) | Kind::EndpointCosts => self.costs(world).cost_types,
-            Kind::PathVector | Kind::PidPathVector(_) => path_vector::offered(self.costs(world)).cost_types,
+            Kind::FilteredCostMap(_) | Kind::EndpointCosts => self.costs(network_state).cost_types,
+            Kind::PathVector | Kind::PidPathVector(_) => path_vector::offered(self.costs(network_state)).cost_types,
             Kind::OpenAlto => openalto::costs().cost_types,
             _ => Vec::new(),
         }
     }
 
     /// Returns the cost capabilities.
-    fn costs(&self, world: &World) -> CostCapabilities {
+    fn costs(&self, network_state: &NetworkState) -> CostCapabilities {
         let cost_types = match &self.kind {
             Kind::FilteredCostMap(map) | Kind::PidPathVector(map) => {
-                let region = world.region(map.as_str());
+                let region = network_state.region(map.as_str());
                 cost_types(region.into_iter().flat_map(|region| region.costs.keys()))
             }
-            _ => cost_types(world.metrics()),
+            _ => cost_types(network_state.metrics()),
         };
         let max_cost_types = cost_types.len().min(MAX_TYPES);
         CostCapabilities { max_cost_types, testable: cost_types.clone(), cost_types }
     }
 
     /// Returns the capabilities for the directory, or null if there are none.
-    pub fn capabilities(&self, world: &World) -> Value {
+    pub fn capabilities(&self, network_state: &NetworkState) -> Value {
         let names = |kinds: &[CostType]| kinds.iter().map(CostType::to_string).collect::<Vec<_>>();
         match &self.kind {
             Kind::NetworkMap(_) | Kind::FilteredNetworkMap(_) => Value::Null,
             Kind::CostMap(_, kind) => json!({ "cost-type-names": [kind.to_string()] }),
             Kind::FilteredCostMap(_) | Kind::EndpointCosts => {
-                let can = self.costs(world);
+                let can = self.costs(network_state);
                 // If all cost types can be tested, the separate list must be omitted (RFC 8189 §4.1.1).
                 let mut told = json!({
                     "cost-type-names": names(&can.cost_types),
                     "cost-constraints": true,
                     "max-cost-types": can.max_cost_types,
                 });
-                let calendars = calendared::capabilities(world, &can.cost_types);
+                let calendars = calendared::capabilities(network_state, &can.cost_types);
                 if !calendars.is_empty() {
                     told["calendar-attributes"] = calendars.into();
                 }
                 told
             }
-            Kind::PathVector => path_vector::capabilities(world, self.costs(world), endpoints::FLOWS),
-            Kind::PidPathVector(_) => path_vector::capabilities(world, self.costs(world), maps::FLOWS),
+            Kind::PathVector => path_vector::capabilities(network_state, self.costs(network_state), endpoints::FLOWS),
+            Kind::PidPathVector(_) => path_vector::capabilities(network_state, self.costs(network_state), maps::FLOWS),
             Kind::OpenAlto => openalto::capabilities(),
             Kind::EndpointProperties => {
-                let properties: Vec<_> = endpoints::offered(world).iter().map(Property::to_string).collect();
+                let properties: Vec<_> = endpoints::offered(network_state).iter().map(Property::to_string).collect();
                 json!({ "prop-types": properties })
             }
-            Kind::PropertyMap => json!({ "mappings": property_map::mappings(world, property_map::Offer::Told) }),
+            Kind::PropertyMap => {
+                json!({ "mappings": property_map::mappings(network_state, property_map::Offer::Told) })
+            }
             Kind::FilteredPropertyMap => {
-                json!({ "mappings": property_map::mappings(world, property_map::Offer::Askable) })
+                json!({ "mappings": property_map::mappings(network_state, property_map::Offer::Askable) })
             }
         }
     }
@@ -184,8 +188,8 @@ impl Resource {
     ///
     /// # Errors
     /// Returns [`Problem`] if the request is malformed or needs something that is not offered.
-    pub fn answer(&self, world: &World, request: &Value, caller: IpAddr) -> Result<Answer, Problem> {
-        self.answer_with(world, request, Caller { address: caller, delegate: &Nobody })
+    pub fn answer(&self, network_state: &NetworkState, request: &Value, caller: IpAddr) -> Result<Answer, Problem> {
+        self.answer_with(network_state, request, Caller { address: caller, delegate: &Nobody })
     }
 
     /// Like [`Self::answer`], with a delegate for facts about addresses missing from the network state
@@ -193,23 +197,33 @@ impl Resource {
     ///
     /// # Errors
     /// As [`Self::answer`].
-    pub fn answer_with(&self, world: &World, request: &Value, caller: Caller<'_>) -> Result<Answer, Problem> {
-        let region =
-            |map: &ResourceId| world.region(map.as_str()).expect("the directory was built from this network state");
+    pub fn answer_with(
+        &self,
+        network_state: &NetworkState,
+        request: &Value,
+        caller: Caller<'_>,
+    ) -> Result<Answer, Problem> {
+        let region = |map: &ResourceId| {
+            network_state.region(map.as_str()).expect("the directory was built from this network state")
+        };
         match &self.kind {
-            Kind::NetworkMap(map) => Ok(maps::network_map(world, region(map), region(map).map.whole())),
+            Kind::NetworkMap(map) => Ok(maps::network_map(network_state, region(map), region(map).map.whole())),
             Kind::FilteredNetworkMap(map) => {
-                Ok(maps::network_map(world, region(map), region(map).map.filtered(request)?))
+                Ok(maps::network_map(network_state, region(map), region(map).map.filtered(request)?))
             }
-            Kind::CostMap(map, kind) => Ok(maps::cost_map(world, region(map), kind)),
-            Kind::FilteredCostMap(map) => maps::filtered_cost_map(world, region(map), request, &self.costs(world)),
-            Kind::EndpointProperties => endpoints::properties(world, request, caller.delegate),
-            Kind::EndpointCosts => endpoints::costs(world, request, &self.costs(world), caller),
-            Kind::PathVector => path_vector::endpoints(world, self, request, self.costs(world), caller),
-            Kind::PidPathVector(map) => path_vector::pids(world, self, region(map), request, self.costs(world)),
-            Kind::OpenAlto => openalto::endpoints(world, self, request, caller),
-            Kind::PropertyMap => Ok(property_map::whole(world, &self.property_map).0.clone()),
-            Kind::FilteredPropertyMap => property_map::filtered(world, request, caller.delegate),
+            Kind::CostMap(map, kind) => Ok(maps::cost_map(network_state, region(map), kind)),
+            Kind::FilteredCostMap(map) => {
+                maps::filtered_cost_map(network_state, region(map), request, &self.costs(network_state))
+            }
+            Kind::EndpointProperties => endpoints::properties(network_state, request, caller.delegate),
+            Kind::EndpointCosts => endpoints::costs(network_state, request, &self.costs(network_state), caller),
+            Kind::PathVector => path_vector::endpoints(network_state, self, request, self.costs(network_state), caller),
+            Kind::PidPathVector(map) => {
+                path_vector::pids(network_state, self, region(map), request, self.costs(network_state))
+            }
+            Kind::OpenAlto => openalto::endpoints(network_state, self, request, caller),
+            Kind::PropertyMap => Ok(property_map::whole(network_state, &self.property_map).0.clone()),
+            Kind::FilteredPropertyMap => property_map::filtered(network_state, request, caller.delegate),
         }
     }
 }

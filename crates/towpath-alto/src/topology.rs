@@ -1,23 +1,23 @@
 //! Topologies: nodes and links of a network, and the prefixes attached to the nodes.
 //!
 //! [`Topology::parse`] reads the known fields of GraphML and node-link JSON and ignores the rest; static fact files have a
-//! format of their own ([`Told`]). Between two addresses that are [`Attached`] to one topology, traffic takes the shortest
+//! format of their own ([`TopologyFacts`]). Between two addresses that are [`Attached`] to one topology, traffic takes the shortest
 //! path by weight, whose elements [`crate::path`] derives.
 //!
 //! There is one path per pair: if a network balances load over equal paths, always the same one of them is reported.
 
 mod attached;
 mod draft;
+mod facts;
 mod graphml;
 mod node_link;
 mod shortest;
 #[cfg(test)]
 mod tests;
-mod told;
 
 pub use self::{
     attached::{AttachFault, Attached},
-    told::{Amount, Told, ToldLink},
+    facts::{Amount, LinkFacts, TopologyFacts},
 };
 use self::{draft::Draft, shortest::Trees};
 use crate::names::{Malformed, NodeName};

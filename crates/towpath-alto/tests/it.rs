@@ -12,7 +12,7 @@ mod it {
     use std::net::IpAddr;
 
     use serde_json::Value;
-    use towpath_alto::{directory::Directory, facts::Facts, problem::Problem, world::World};
+    use towpath_alto::{agent_state::AgentState, directory::Directory, network_state::NetworkState, problem::Problem};
 
     /// The maps of RFC 7285 §11.2.1.7 and §11.2.3.7, some delays, and some properties.
     const EXAMPLE: &str = r#"
@@ -49,7 +49,7 @@ mod it {
 
     /// A network state and its directory, queried by a client at 192.0.2.2.
     struct Site {
-        world: World,
+        network_state: NetworkState,
         directory: Directory,
     }
 
@@ -59,15 +59,15 @@ mod it {
         }
 
         fn of(facts: &str) -> Self {
-            let world = World::of([&Facts::parse(facts).unwrap()]).unwrap();
-            let (directory, _) = Directory::of(&world);
-            Self { world, directory }
+            let network_state = NetworkState::of([&AgentState::parse(facts).unwrap()]).unwrap();
+            let (directory, _) = Directory::of(&network_state);
+            Self { network_state, directory }
         }
 
         fn ask(&self, resource: &str, request: &Value) -> Result<Value, Problem> {
             let caller: IpAddr = "192.0.2.2".parse().unwrap();
             let resource = self.directory.find(resource).unwrap();
-            let answer = resource.answer(&self.world, request, caller)?;
+            let answer = resource.answer(&self.network_state, request, caller)?;
             assert_eq!(answer.media_type, resource.media_type());
             Ok(serde_json::from_slice(&answer.body).unwrap())
         }

@@ -1,6 +1,6 @@
 //! `towpath alto`: an ALTO server, and `towpath alto check`, which validates its configuration.
 //!
-//! [`Agents`] collect facts; [`Answers`] builds the network state from them, answers requests, and replaces the state when
+//! [`Agents`] collect facts; [`AltoService`] builds the network state from them, answers requests, and replaces the state when
 //! facts change.
 
 pub(crate) mod args;
@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
 use toml::{Table, Value};
 use towpath_alto_server::{
-    Answers, Delegates, Rucio,
+    AltoService, Delegates, Rucio,
     settings::{AltoConfig, rucio::RucioConfig},
 };
 use towpath_alto_sources::{Agents, AgentsError, Purpose};
@@ -97,22 +97,22 @@ async fn begin(
     agents: &mut Agents,
     settings: &AltoConfig,
     rucio: Option<Rucio>,
-) -> Result<(Server, Arc<Answers>), Failure> {
+) -> Result<(Server, Arc<AltoService>), Failure> {
     let answers = loop {
         agents.gather(Purpose::Serve).await;
         let (asked, others) = agents.troubles();
         if !asked.is_empty() {
-            return Err(Failure::Facts(asked.join("\n")));
+            return Err(Failure::AgentState(asked.join("\n")));
         }
         others.iter().for_each(|trouble| tracing::warn!("{trouble}; starting without it"));
-        match Answers::of(agents.facts(), agents.stale(), settings.offer()) {
+        match AltoService::of(agents.facts(), agents.stale(), settings.offer()) {
             Ok(made) => break made,
             // Without the remembered facts, those that agents report now may fit together.
             Err(fault) if agents.forget_remembered() => tracing::warn!("{fault}; the snapshot is left aside"),
-            Err(fault) => return Err(Failure::Facts(fault.to_string())),
+            Err(fault) => return Err(Failure::AgentState(fault.to_string())),
         }
     };
-    let answers = answers.with_rucio(rucio).with_delegates(Delegates::new(agents.desks()));
+    let answers = answers.with_rucio(rucio).with_delegates(Delegates::new(agents.query_batchers()));
     answers.lacks().iter().for_each(|lack| tracing::warn!("{lack}"));
     answers.look_up().await;
     answers.lost().iter().for_each(|lost| tracing::warn!("{lost}"));
@@ -139,7 +139,7 @@ async fn prove(agents: &mut Agents, settings: &AltoConfig, rucio: Option<Rucio>)
     agents.gather(Purpose::Check).await;
     let (mut faults, others) = agents.troubles();
     faults.extend(others);
-    match Answers::of(agents.facts(), agents.stale(), settings.offer()) {
+    match AltoService::of(agents.facts(), agents.stale(), settings.offer()) {
         Ok(answers) => {
             let answers = answers.with_rucio(rucio);
             faults.extend(answers.lacks().iter().map(ToString::to_string));
@@ -152,7 +152,7 @@ async fn prove(agents: &mut Agents, settings: &AltoConfig, rucio: Option<Rucio>)
     }
     match faults.is_empty() {
         true => Ok(()),
-        false => Err(Failure::Facts(faults.join("\n"))),
+        false => Err(Failure::AgentState(faults.join("\n"))),
     }
 }
 
@@ -160,7 +160,7 @@ impl From<AgentsError> for Failure {
     fn from(error: AgentsError) -> Self {
         match error {
             AgentsError::Settings(problem) => Failure::Usage(problem),
-            AgentsError::Unavailable(problem) => Failure::Facts(problem),
+            AgentsError::Unavailable(problem) => Failure::AgentState(problem),
         }
     }
 }

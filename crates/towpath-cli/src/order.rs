@@ -16,7 +16,7 @@ use towpath_alto::{
     replicas::{MAX_BYTES, Replicas},
 };
 use towpath_alto_client::{
-    ClientError, Configuration, Ends, MAX_CONFIGURATION_BYTES, Survey,
+    ClientError, Configuration, Ends, MAX_CONFIGURATION_BYTES, QueryPlan,
     net::{
         AltoClient, AltoTrouble, Judge, PATIENCE, Search,
         hosts::{Hosts, PATIENCE_FOR_ALL},
@@ -41,13 +41,13 @@ pub(crate) async fn run(arguments: &Order, resolver: &StoreResolver) -> Result<(
     let configuration = arguments.config.as_deref().map(configuration).transpose()?.unwrap_or_default();
     let directory = directory(arguments, &configuration)?;
     let list = list(arguments.list.as_deref()).await?;
-    let replicas = Replicas::read(list).map_err(|error| Failure::Facts(error.to_string()))?;
-    let hosts = Hosts::find(&replicas, arguments.client, PATIENCE_FOR_ALL).await.map_err(Failure::Facts)?;
+    let replicas = Replicas::read(list).map_err(|error| Failure::AgentState(error.to_string()))?;
+    let hosts = Hosts::find(&replicas, arguments.client, PATIENCE_FOR_ALL).await.map_err(Failure::AgentState)?;
     tell_unknown(&hosts);
-    let survey = survey(directory, &configuration, &statement, &hosts, arguments, resolver).await;
-    let output = match survey {
-        Ok((survey, statement)) => {
-            let (statement, configuration, known) = (&statement, &configuration, survey.known());
+    let query_plan = query_plan(directory, &configuration, &statement, &hosts, arguments, resolver).await;
+    let output = match query_plan {
+        Ok((query_plan, statement)) => {
+            let (statement, configuration, known) = (&statement, &configuration, query_plan.known());
             let judge = Judge { statement, configuration, known, hosts: &hosts, strict: arguments.strict };
             let ranks = judge.ranks(&replicas);
             tell_unjudged(&ranks, arguments.strict);
@@ -72,14 +72,14 @@ pub(crate) async fn run(arguments: &Order, resolver: &StoreResolver) -> Result<(
 
 /// Queries the server with that directory, else a discovered one, for all values of these hosts. The returned statement has a backup key, if the server
 /// has one.
-async fn survey(
+async fn query_plan(
     directory: Option<&str>,
     configuration: &Configuration,
     statement: &Statement,
     hosts: &Hosts,
     arguments: &Order,
     resolver: &StoreResolver,
-) -> Result<(Survey, Statement), AltoTrouble> {
+) -> Result<(QueryPlan, Statement), AltoTrouble> {
     if hosts.are_all_unknown() {
         return Err(AltoTrouble::no_addresses());
     }
@@ -89,8 +89,8 @@ async fn survey(
     };
     let ends = Ends { client: arguments.client, replicas: hosts.addresses() };
     let statement = client.directory().completed(statement);
-    let survey = client.survey(configuration, &statement, ends).await?;
-    Ok((survey, statement))
+    let query_plan = client.query_plan(configuration, &statement, ends).await?;
+    Ok((query_plan, statement))
 }
 
 /// Discovers a server in the DNS. It is printed, because the user did not name it.
@@ -183,8 +183,8 @@ impl From<AltoTrouble> for Failure {
                 Failure::Usage(format!("{error}: --client ADDRESS"))
             }
             AltoTrouble::Useless(error) if error.is_askers() => Failure::Usage(error.to_string()),
-            AltoTrouble::Useless(error) => Failure::Facts(error.to_string()),
-            AltoTrouble::Unusable(problem) => Failure::Facts(problem),
+            AltoTrouble::Useless(error) => Failure::AgentState(error.to_string()),
+            AltoTrouble::Unusable(problem) => Failure::AgentState(problem),
             AltoTrouble::Unfound(problem) => Failure::Usage(problem),
         }
     }

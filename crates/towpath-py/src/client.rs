@@ -15,7 +15,7 @@ use tokio::{
 };
 use towpath_alto::{names::Malformed, order::Value};
 use towpath_alto_client::net::{
-    self, AltoClient, AltoTrouble, Configuration, Document, Entry, Means, Place, Search, Wanted, configuration,
+    self, AltoClient, AltoTrouble, Configuration, Document, Entry, Means, RankedReplica, Search, Wanted, configuration,
 };
 use towpath_client::{ClientOptions, TokenSource};
 use towpath_store::{Error, Fault, Secret};
@@ -297,7 +297,7 @@ fn answer(document: &Document) -> Answer {
     (document.resource.clone(), document.media_type.clone(), tag, parts.collect())
 }
 
-fn placed<'py>(py: Python<'py>, place: Place) -> PyResult<Placed<'py>> {
+fn placed<'py>(py: Python<'py>, place: RankedReplica) -> PyResult<Placed<'py>> {
     let values = PyDict::new(py);
     for (name, value) in &place.values {
         values.set_item(name, value.as_ref().map(|value| told(py, value)).transpose()?)?;

@@ -2,16 +2,16 @@
 
 use std::net::IpAddr;
 
-use towpath_alto::{directory, facts::Facts, resource::Answer, world::World};
+use towpath_alto::{agent_state::AgentState, directory, network_state::NetworkState, resource::Answer};
 
 use towpath_alto_server::updates::{self, Followed, Piece, Present};
 
 use super::*;
 use crate::{Directory, EventReader};
 
-/// A world and its directory.
+/// A network state and its directory.
 pub(crate) struct Site {
-    world: World,
+    network_state: NetworkState,
     directory: directory::Directory,
 }
 
@@ -30,18 +30,18 @@ impl Site {
             routes = [{{ prefix = "134.158.84.0/24", next-hop = "192.65.184.145", as-path = "{as_path}" }}]
             "#
         );
-        let world = World::of([&Facts::parse(&facts).unwrap()]).unwrap();
-        let (directory, _) = directory::Directory::of(&world);
-        Self { world, directory }
+        let network_state = NetworkState::of([&AgentState::parse(&facts).unwrap()]).unwrap();
+        let (directory, _) = directory::Directory::of(&network_state);
+        Self { network_state, directory }
     }
 
     pub(crate) fn present(&self) -> Present<'_> {
-        Present { world: &self.world, directory: &self.directory }
+        Present { network_state: &self.network_state, directory: &self.directory }
     }
 
     /// Returns the directory as parsed by a client.
     pub(crate) fn told(&self) -> Directory {
-        let document = self.directory.answer(&self.world, |id| format!("./{id}"));
+        let document = self.directory.answer(&self.network_state, |id| format!("./{id}"));
         Directory::parse("http://h/directory", &document.body).unwrap()
     }
 
@@ -49,7 +49,7 @@ impl Site {
     pub(crate) fn answer(&self, wanted: &Wanted) -> Vec<super::super::Part> {
         let resource = self.directory.find(&wanted.resource).unwrap();
         let input = wanted.input.clone().unwrap_or_default();
-        let Answer { media_type, body, .. } = resource.answer(&self.world, &input, client()).unwrap();
+        let Answer { media_type, body, .. } = resource.answer(&self.network_state, &input, client()).unwrap();
         Document::parse(&wanted.resource, "http://h/", media_type, &body).unwrap().parts
     }
 }

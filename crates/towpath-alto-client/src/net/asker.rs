@@ -9,7 +9,7 @@ use towpath_proto::{http::media_type, url::Url};
 use towpath_store::{Caller, sys::clock};
 
 use super::AltoTrouble;
-use crate::{ClientError, Directory, MAX_ANSWER_BYTES, Question};
+use crate::{ClientError, Directory, MAX_ANSWER_BYTES, Request};
 
 /// Maximum time for one response, and default time limit of a call. Ordering replicas delays reading them.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -79,7 +79,7 @@ impl Asker {
         patience: Duration,
     ) -> Result<Directory, AltoTrouble> {
         let accept = format!("{}, {}", media::DIRECTORY, media::ERROR);
-        let question = Question { uri: uri.to_owned(), accept, document: None };
+        let question = Request { uri: uri.to_owned(), accept, document: None };
         let inquiry = Inquiry { limit_bytes, ..inquiry(&question, None, patience) };
         let reply = accepted(self.client.inquire(uri, &self.caller(uri), inquiry).await?)?;
         Ok(Directory::parse(&reply.url, &reply.body)?)
@@ -88,7 +88,7 @@ impl Asker {
     /// Sends a request. The content is omitted from the response if it still has the entity tag.
     pub(super) async fn ask(
         &self,
-        question: &Question,
+        question: &Request,
         etag: Option<&str>,
         patience: Duration,
     ) -> Result<Reply, AltoTrouble> {
@@ -98,7 +98,7 @@ impl Asker {
 
     /// Sends a request whose response may be delayed, outside of the concurrency limit for normal requests. `patience` limits
     /// each period of silence.
-    pub(super) async fn await_answer(&self, question: &Question, patience: Duration) -> Result<Reply, AltoTrouble> {
+    pub(super) async fn await_answer(&self, question: &Request, patience: Duration) -> Result<Reply, AltoTrouble> {
         let inquiry = inquiry(question, None, patience);
         let begun = self.client.subscribe(&question.uri, &self.caller(&question.uri), inquiry).await?;
         let (url, outcome, media_type) = (begun.url.clone(), begun.outcome, begun.media_type.clone());
@@ -107,7 +107,7 @@ impl Asker {
     }
 
     /// Sends a request with an endless response.
-    pub(super) async fn subscribe(&self, question: &Question) -> Result<Subscription, AltoTrouble> {
+    pub(super) async fn subscribe(&self, question: &Request) -> Result<Subscription, AltoTrouble> {
         let inquiry = inquiry(question, None, SILENCE);
         let subscription = self.client.subscribe(&question.uri, &self.caller(&question.uri), inquiry).await?;
         if subscription.outcome == Outcome::Refused {
@@ -159,7 +159,7 @@ fn add(directory: &mut Directory, linked: Result<Directory, AltoTrouble>) {
     }
 }
 
-fn inquiry<'a>(question: &'a Question, etag: Option<&'a str>, patience: Duration) -> Inquiry<'a> {
+fn inquiry<'a>(question: &'a Request, etag: Option<&'a str>, patience: Duration) -> Inquiry<'a> {
     Inquiry {
         accept: &question.accept,
         document: question.document.as_ref().map(|(media_type, document)| (*media_type, document.as_slice())),

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use crate::{Document, Question};
+use crate::{Document, Request};
 
 /// Maximum number and total size in bytes (as sent) of cached responses. The least recently used one is evicted.
 const MAX_ANSWERS: usize = 64;
@@ -17,7 +17,7 @@ pub(super) struct Key {
 
 impl Key {
     /// Returns the key for the response to `question`.
-    pub(super) fn of(question: &Question) -> Self {
+    pub(super) fn of(question: &Request) -> Self {
         let document = question.document.as_ref().map(|(_, document)| document.clone());
         Self { uri: question.uri.clone(), document }
     }

@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use crate::{ClientError, Document, EventReader, Following, News, Question, Viewing, Wanted};
+use crate::{ClientError, Document, EventReader, Following, News, Request, Viewing, Wanted};
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::sleep};
 use towpath_store::{
     Backoff, Error, Fault,
@@ -201,7 +201,7 @@ async fn by_own_stream(
 /// Reads one stream until all its responses are stopped, or returns why it ended.
 async fn read_stream(
     client: &AltoClient,
-    question: &Question,
+    question: &Request,
     following: &mut Following,
     teller: &mpsc::Sender<Told>,
     pauses: &mut Pauses,

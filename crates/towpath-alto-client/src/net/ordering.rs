@@ -9,7 +9,7 @@ use towpath_alto::{
 };
 
 use super::{AltoClient, AltoTrouble, hosts::Hosts};
-use crate::{Candidate, Configuration, Ends, Known};
+use crate::{Candidate, Configuration, Ends, ReplicaValues};
 
 /// Fraction of a call's time limit for resolving hosts, so that an unresponsive name server cannot use it up.
 const SHARE_OF_HOSTS: u32 = 3;
@@ -29,12 +29,12 @@ pub struct OrderedFile {
     /// Name in the list, with its scope if known; `None` in lines and arrays of URLs.
     pub name: Option<String>,
     /// Its replicas, best first, with dropped ones last.
-    pub places: Vec<Place>,
+    pub places: Vec<RankedReplica>,
 }
 
 /// A replica with its known values.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Place {
+pub struct RankedReplica {
     /// URL as listed.
     pub url: String,
     /// Value of each name in the statement, in statement order; `None` where unknown.
@@ -50,7 +50,7 @@ pub struct Place {
 /// are dropped, otherwise they come last.
 ///
 /// # Errors
-/// Returns an error if the list cannot be read or none of its hosts has an address, or as [`AltoClient::survey`].
+/// Returns an error if the list cannot be read or none of its hosts has an address, or as [`AltoClient::query_plan`].
 pub async fn order(
     client: &AltoClient,
     list: Vec<u8>,
@@ -69,14 +69,14 @@ pub async fn order(
 /// Ranks the replicas at these URLs, best first. If no host has an address, all values are unknown.
 ///
 /// # Errors
-/// Returns an error if there are too many hosts, or as [`AltoClient::survey`].
+/// Returns an error if there are too many hosts, or as [`AltoClient::query_plan`].
 pub async fn rank(
     client: &AltoClient,
     urls: &[String],
     statement: &Statement,
     configuration: &Configuration,
     from: Option<IpAddr>,
-) -> Result<Vec<Place>, AltoTrouble> {
+) -> Result<Vec<RankedReplica>, AltoTrouble> {
     if urls.is_empty() {
         return Ok(Vec::new());
     }
@@ -104,8 +104,8 @@ async fn judged(
 ) -> Result<Ordered, AltoTrouble> {
     let ends = Ends { client: from, replicas: hosts.addresses() };
     let statement = &client.directory().completed(statement);
-    let survey = client.survey(configuration, statement, ends).await?;
-    let judge = Judge { statement, configuration, known: survey.known(), hosts, strict };
+    let query_plan = client.query_plan(configuration, statement, ends).await?;
+    let judge = Judge { statement, configuration, known: query_plan.known(), hosts, strict };
     let ranks = judge.ranks(replicas);
     let files = replicas.files().iter().zip(&ranks);
     let files = files.map(|(file, ranks)| OrderedFile { name: file.name.clone(), places: judge.places(file, ranks) });
@@ -119,7 +119,7 @@ pub struct Judge<'a> {
     /// Metrics that the statement may name.
     pub configuration: &'a Configuration,
     /// Values that the server returned.
-    pub known: &'a Known,
+    pub known: &'a ReplicaValues,
     /// Addresses of the replicas' hosts.
     pub hosts: &'a Hosts,
     /// Whether to drop replicas that do not satisfy the condition.
@@ -139,7 +139,7 @@ impl Judge<'_> {
     }
 
     /// Returns the replicas of a file with their values; dropped ones in list order.
-    pub fn places(&self, file: &ReplicatedFile, ranks: &[Ranked]) -> Vec<Place> {
+    pub fn places(&self, file: &ReplicatedFile, ranks: &[Ranked]) -> Vec<RankedReplica> {
         let (kept, left_out) = self.kept(ranks);
         let mut left_out: Vec<&Ranked> = left_out.iter().collect();
         left_out.sort_by_key(|ranked| ranked.index);
@@ -148,7 +148,7 @@ impl Judge<'_> {
         let place = |(ranked, is_left_out): (&Ranked, bool)| {
             let candidate = self.candidate(file, ranked.index);
             let values = self.statement.names().map(|name| (name.to_owned(), candidate.look(name))).collect();
-            Place { url: file.replicas[ranked.index].url.clone(), values, holds: ranked.holds, is_left_out }
+            RankedReplica { url: file.replicas[ranked.index].url.clone(), values, holds: ranked.holds, is_left_out }
         };
         all.map(place).collect()
     }

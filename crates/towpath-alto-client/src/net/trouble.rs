@@ -27,7 +27,7 @@ impl AltoTrouble {
         Self::Unanswered(Error::new(Fault::Unavailable, message))
     }
 
-    /// Converts the error of a survey. Its requests are well-formed, so that a refusal is the server's fault, like a missing
+    /// Converts the error of a query plan. Its requests are well-formed, so that a refusal is the server's fault, like a missing
     /// response.
     pub(super) fn of_survey(self) -> Self {
         match self {

@@ -26,7 +26,7 @@ impl Server {
     }
 
     /// Returns its response, or `None` while it waits for a change.
-    fn answer(&mut self, question: &Question) -> Result<Option<(String, Vec<u8>)>, Refusal> {
+    fn answer(&mut self, question: &Request) -> Result<Option<(String, Vec<u8>)>, Refusal> {
         let asked = question.document.as_ref().map(|(_, document)| serde_json::from_slice::<Json>(document).unwrap());
         match (question.uri.strip_prefix(VIEW), asked) {
             (None, Some(asked)) => {

@@ -11,11 +11,11 @@ use towpath_alto::{
     delegation::Delegate,
     directory::Directory,
     fields,
+    network_state::NetworkState,
     order::{Ranked, Statement, Where},
     resource::{Answer, Caller, MAX_PAIRS},
-    world::World,
 };
-use towpath_alto_client::{Candidate, ClientError, Configuration, Ends, Question, Survey};
+use towpath_alto_client::{Candidate, ClientError, Configuration, Ends, QueryPlan, Request};
 
 /// Base URI of the resources, for requests that never leave the process (RFC 6761 §6.4).
 const BASE: &str = "http://towpath.invalid/";
@@ -51,7 +51,7 @@ pub(crate) enum TableFault {
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'a> {
     /// Network state.
-    pub world: &'a World,
+    pub network_state: &'a NetworkState,
     /// Directory of the network state.
     pub directory: &'a Directory,
     /// Delegate for facts missing from the network state.
@@ -82,36 +82,36 @@ pub(crate) fn table(
     if names.saturating_mul(pairs) > MAX_VALUES {
         return Err(TableFault::TooManyNames { names, pairs });
     }
-    let told = source.directory.answer(source.world, |id| format!("{BASE}{id}"));
+    let told = source.directory.answer(source.network_state, |id| format!("{BASE}{id}"));
     let offered = Arc::new(towpath_alto_client::Directory::parse(BASE, &told.body)?);
     let statement = &offered.completed(statement);
     let located: Vec<(&String, IpAddr)> =
         storages.iter().filter_map(|(name, address)| Some((name, (*address)?))).collect();
     let mut table = String::new();
-    let mut before: Option<Survey> = None;
+    let mut before: Option<QueryPlan> = None;
     for (site, client) in sites {
         let Some(client) = client else {
             far(&mut table, site, storages.keys());
             continue;
         };
         let ends = Ends { client: Some(*client), replicas: located.iter().map(|(_, address)| *address).collect() };
-        let mut survey = Survey::new(configuration, Arc::clone(&offered), statement, ends)?;
+        let mut query_plan = QueryPlan::new(configuration, Arc::clone(&offered), statement, ends)?;
         if let Some(before) = &before {
-            survey = survey.after(before);
+            query_plan = query_plan.after(before);
         }
-        while let Some(question) = survey.question() {
+        while let Some(question) = query_plan.question() {
             let answer = answer(source, &question, *client)?;
-            survey.take(answer.media_type, &answer.body)?;
+            query_plan.take(answer.media_type, &answer.body)?;
         }
         let candidates: Vec<Candidate<'_>> =
-            located.iter().map(|(_, address)| survey.known().at(Some(*address))).collect();
-        let direction = |name: &str| survey.known().direction(name, configuration);
+            located.iter().map(|(_, address)| query_plan.known().at(Some(*address))).collect();
+        let direction = |name: &str| query_plan.known().direction(name, configuration);
         let ranks = statement.order(&candidates, &direction, Where::Demote);
         for (ranked, distance) in ranks.iter().zip(distances(&ranks)) {
             let _ = writeln!(table, "{site},{},{distance:.6}", located[ranked.index].0);
         }
         far(&mut table, site, storages.iter().filter(|(_, address)| address.is_none()).map(|(name, _)| name));
-        before = Some(survey);
+        before = Some(query_plan);
     }
     Ok(table)
 }
@@ -124,12 +124,12 @@ fn far<'a>(table: &mut String, site: &str, storages: impl Iterator<Item = &'a St
 }
 
 /// Answers a request locally.
-fn answer(source: Source<'_>, question: &Question, address: IpAddr) -> Result<Answer, ClientError> {
+fn answer(source: Source<'_>, question: &Request, address: IpAddr) -> Result<Answer, ClientError> {
     let id = question.uri.strip_prefix(BASE).unwrap_or_default();
     let resource = source.directory.find(id).expect("the directory contains the resources it lists");
     let document = question.document.as_ref().map_or(Ok(serde_json::Value::Null), |(_, body)| fields::parse(body));
     let caller = Caller { address, delegate: source.delegate };
-    let answer = document.and_then(|document| resource.answer_with(source.world, &document, caller));
+    let answer = document.and_then(|document| resource.answer_with(source.network_state, &document, caller));
     answer.map_err(|problem| ClientError::refused(id, problem.document().to_string().as_bytes()))
 }
 
@@ -151,7 +151,7 @@ fn distances(ranks: &[Ranked]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use towpath_alto::{delegation::Nobody, facts::Facts};
+    use towpath_alto::{agent_state::AgentState, delegation::Nobody};
 
     const FACTS: &str = r#"
         [network-map.default]
@@ -170,8 +170,8 @@ mod tests {
     }
 
     fn told(statement: &str, sites: &Addresses) -> Result<String, TableFault> {
-        let world = World::of([&Facts::parse(FACTS).unwrap()]).unwrap();
-        let (directory, _) = Directory::of(&world);
+        let network_state = NetworkState::of([&AgentState::parse(FACTS).unwrap()]).unwrap();
+        let (directory, _) = Directory::of(&network_state);
         let storages = addresses(&[
             ("CERN_DISK", "137.138.0.1"),
             ("CERN_TAPE", "137.138.0.2"),
@@ -179,7 +179,7 @@ mod tests {
             ("LYON", "134.158.84.1"),
         ]);
         let statement = statement.parse().unwrap();
-        let source = Source { world: &world, directory: &directory, delegate: &Nobody };
+        let source = Source { network_state: &network_state, directory: &directory, delegate: &Nobody };
         table(source, &Configuration::default(), &statement, sites, &storages)
     }
 
@@ -194,11 +194,11 @@ mod tests {
 
     #[test]
     fn who_is_nowhere_is_as_far_away_as_can_be() {
-        let world = World::of([&Facts::parse(FACTS).unwrap()]).unwrap();
-        let (directory, _) = Directory::of(&world);
+        let network_state = NetworkState::of([&AgentState::parse(FACTS).unwrap()]).unwrap();
+        let (directory, _) = Directory::of(&network_state);
         let storages = addresses(&[("LOST", "nowhere"), ("LYON", "134.158.84.1"), ("NEAR", "137.138.0.1")]);
         let sites = addresses(&[("CERN", "137.138.7.7"), ("GONE", "nowhere")]);
-        let source = Source { world: &world, directory: &directory, delegate: &Nobody };
+        let source = Source { network_state: &network_state, directory: &directory, delegate: &Nobody };
         let statement = "BY routingcost".parse().unwrap();
         let told = table(source, &Configuration::default(), &statement, &sites, &storages).unwrap();
         let expected = "\
@@ -227,12 +227,12 @@ mod tests {
             [properties."ipv4:192.0.2.4"]
             "priv:continent" = "AS"
         "#;
-        let world = World::of([&Facts::parse(facts).unwrap()]).unwrap();
-        let (directory, _) = Directory::of(&world);
+        let network_state = NetworkState::of([&AgentState::parse(facts).unwrap()]).unwrap();
+        let (directory, _) = Directory::of(&network_state);
         let storages = addresses(&[("A", "192.0.2.1"), ("B", "192.0.2.2"), ("C", "192.0.2.3"), ("D", "192.0.2.4")]);
         let sites = addresses(&[("S", "192.0.2.9")]);
         let statement = "BY delay_ow WHERE continent = 'EU'".parse().unwrap();
-        let source = Source { world: &world, directory: &directory, delegate: &Nobody };
+        let source = Source { network_state: &network_state, directory: &directory, delegate: &Nobody };
         let told = table(source, &Configuration::default(), &statement, &sites, &storages).unwrap();
         assert_eq!(told, "S,A,0.000000\nS,B,0.000000\nS,C,0.000000\nS,D,0.000000\n");
     }

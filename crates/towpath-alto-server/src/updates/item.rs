@@ -60,7 +60,7 @@ impl Key {
         let input = self.input.as_deref().map_or(Value::Null, read);
         // A response without a client in its key does not depend on the client.
         let client = self.client.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        resource.answer(present.world, &input, client)
+        resource.answer(present.network_state, &input, client)
     }
 
     /// Returns the tag that the response names as its own. That of a filtered map is not a tag of the response (RFC 7285
@@ -144,7 +144,7 @@ impl Item {
 
 /// Returns the depth of a resource in the dependency graph, which is acyclic.
 fn depth(resource: &Resource, present: Present<'_>) -> usize {
-    let uses = resource.uses(present.world);
+    let uses = resource.uses(present.network_state);
     let used = uses.iter().filter_map(|id| present.directory.find(id.as_str()));
     used.map(|used| 1 + depth(used, present)).max().unwrap_or(0)
 }

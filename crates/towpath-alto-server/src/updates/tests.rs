@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use towpath_alto::{
-    facts::Facts,
+    agent_state::AgentState,
     media,
     patch::{Allowed, Change},
     problem::Code,
@@ -20,30 +20,31 @@ use towpath_alto::{
 
 /// A network state and its directory.
 struct Site {
-    world: World,
+    network_state: NetworkState,
     directory: Directory,
 }
 
 impl Site {
     fn of(facts: &Value) -> Self {
-        let world = World::of([&Facts::parse(&facts.to_string()).unwrap()]).unwrap();
-        let (directory, _) = Directory::of(&world);
-        Self { world, directory }
+        let network_state = NetworkState::of([&AgentState::parse(&facts.to_string()).unwrap()]).unwrap();
+        let (directory, _) = Directory::of(&network_state);
+        Self { network_state, directory }
     }
 
     fn present(&self) -> Present<'_> {
-        Present { world: &self.world, directory: &self.directory }
+        Present { network_state: &self.network_state, directory: &self.directory }
     }
 
     /// Returns the documents of the response to a request.
     fn answer(&self, resource: &str, input: &Value) -> Parts {
-        let answer = self.directory.find(resource).unwrap().answer(&self.world, input, client()).unwrap();
+        let answer = self.directory.find(resource).unwrap().answer(&self.network_state, input, client()).unwrap();
         parts(answer.media_type, &String::from_utf8(answer.body).unwrap())
     }
 
     /// Returns the tag of the response bytes to a GET.
     fn tag(&self, resource: &str) -> String {
-        let answer = self.directory.find(resource).unwrap().answer(&self.world, &Value::Null, client()).unwrap();
+        let answer =
+            self.directory.find(resource).unwrap().answer(&self.network_state, &Value::Null, client()).unwrap();
         answer.tag.to_string()
     }
 

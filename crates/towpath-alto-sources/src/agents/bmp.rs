@@ -22,13 +22,13 @@ use tokio::{
     time::{sleep, sleep_until},
 };
 use towpath_alto::{
-    facts::{Facts, Prefix, Router},
+    agent_state::{AgentState, Prefix, Router},
     names::RouterName,
 };
 use towpath_store::sys::{clock, net};
 
 use self::sessions::Sessions;
-use super::Teller;
+use super::AgentHandle;
 use crate::sources::Knowledge;
 
 /// Size of the read buffer of a connection.
@@ -78,8 +78,8 @@ impl Collector {
 
     /// Accepts connections indefinitely. A reload signal forgets missing routers without routes. Dropping the future closes
     /// all connections.
-    pub(super) async fn run(self, teller: Teller, anew: watch::Receiver<()>) {
-        tokio::join!(self.accept(), self.tell(&teller, anew));
+    pub(super) async fn run(self, handle: AgentHandle, anew: watch::Receiver<()>) {
+        tokio::join!(self.accept(), self.tell(&handle, anew));
     }
 
     async fn accept(&self) {
@@ -110,7 +110,7 @@ impl Collector {
     }
 
     /// Reports changes.
-    async fn tell(&self, teller: &Teller, mut anew: watch::Receiver<()>) {
+    async fn tell(&self, handle: &AgentHandle, mut anew: watch::Receiver<()>) {
         loop {
             let expiry = self.heard.sessions().next_expiry(self.hold);
             let expired = async {
@@ -128,15 +128,15 @@ impl Collector {
                 }
             }
             let (facts, trouble) = block_in_place(|| self.gather());
-            teller.tell(Some(Knowledge::of(facts)), trouble).await;
+            handle.tell(Some(Knowledge::of(facts)), trouble).await;
         }
     }
 
     /// Returns the current facts and their problem.
-    fn gather(&self) -> (Facts, Option<String>) {
+    fn gather(&self) -> (AgentState, Option<String>) {
         let mut sessions = self.heard.sessions();
         sessions.expire(clock::now(), self.hold);
-        let facts = Facts { routers: sessions.routers(), ..Facts::default() };
+        let facts = AgentState { routers: sessions.routers(), ..AgentState::default() };
         let trouble = sessions.gone().map(|address| format!("the connection of {address} ended"));
         let is_partial = sessions.awaits_earlier();
         (facts, trouble.or_else(|| is_partial.then(|| "routers have not sent all their routes since the start".into())))

@@ -1,6 +1,6 @@
 //! Delegates: agents queried on demand, either another ALTO server or a program.
 //!
-//! The [`Desk`] supplies the needed items in rounds of a few questions, each settled separately. A delegate that does not
+//! The [`QueryBatcher`] supplies the needed items in rounds of a few questions, each settled separately. A delegate that does not
 //! answer is left alone for a while, longer each time; meanwhile requests are answered without it.
 
 mod dialogue;
@@ -16,13 +16,13 @@ use std::{
     },
 };
 
-use crate::lines::MAX_VALUE_BYTES;
+use crate::program_protocol::MAX_VALUE_BYTES;
 use futures::{StreamExt as _, stream};
 use serde_json::Value;
 use tokio::{sync::watch, time::sleep};
 use towpath_alto::{
-    delegation::{Askable, Item, Question},
-    facts::Facts,
+    agent_state::AgentState,
+    delegation::{Askable, DelegateRequest, Item},
     names::{CostMetric, PropertyName},
 };
 use towpath_alto_client::{
@@ -34,9 +34,9 @@ use towpath_proto::units::Span;
 use towpath_store::sys::clock;
 
 use self::dialogue::Dialogue;
-use super::{Purpose, Teller, pauses::Restarts};
+use super::{AgentHandle, Purpose, pauses::Restarts};
 use crate::{
-    desk::Desk,
+    query_batcher::QueryBatcher,
     settings::delegate::{DelegateConfig, Whom},
     sources::Knowledge,
 };
@@ -59,31 +59,31 @@ enum Unanswered {
 /// A delegate and the items needed from it.
 pub(super) struct Delegated {
     pub(super) config: DelegateConfig,
-    pub(super) desk: Arc<Desk>,
+    pub(super) query_batcher: Arc<QueryBatcher>,
     pub(super) client: Arc<Client>,
     pub(super) purpose: Purpose,
 }
 
 impl Delegated {
-    /// Answers the desk's questions indefinitely. A reload signal drops learned values.
-    pub(super) async fn run(self, teller: Teller, mut anew: watch::Receiver<()>) {
+    /// Answers the batcher's requests indefinitely. A reload signal drops learned values.
+    pub(super) async fn run(self, handle: AgentHandle, mut anew: watch::Receiver<()>) {
         let mut restarts = Restarts::default();
         loop {
-            let trouble = match self.open(&teller.name).await {
-                Ok(mut source) => self.serve(&mut source, &teller, &mut anew, &mut restarts).await,
+            let trouble = match self.open(&handle.name).await {
+                Ok(mut source) => self.serve(&mut source, &handle, &mut anew, &mut restarts).await,
                 Err(trouble) => Some(trouble),
             };
             let Some(trouble) = trouble else {
                 restarts.note_work();
                 continue;
             };
-            self.desk.close();
+            self.query_batcher.close();
             let pause = restarts.pause();
-            teller.tell(None, Some(format!("{trouble}; it is asked again in {}", Span(pause)))).await;
+            handle.tell(None, Some(format!("{trouble}; it is asked again in {}", Span(pause)))).await;
             tokio::select! {
                 () = sleep(pause) => {}
                 told = anew.changed() => match told {
-                    Ok(()) => self.desk.forget(),
+                    Ok(()) => self.query_batcher.forget(),
                     Err(_) => return,
                 }
             }
@@ -94,7 +94,7 @@ impl Delegated {
     async fn serve(
         &self,
         source: &mut Source,
-        teller: &Teller,
+        handle: &AgentHandle,
         anew: &mut watch::Receiver<()>,
         restarts: &mut Restarts,
     ) -> Option<String> {
@@ -102,25 +102,25 @@ impl Delegated {
             Ok(askable) => askable,
             Err(trouble) => return Some(trouble),
         };
-        self.desk.open(askable.clone());
-        teller.tell(Some(Knowledge::of(Facts { askable, ..Facts::default() })), None).await;
+        self.query_batcher.open(askable.clone());
+        handle.tell(Some(Knowledge::of(AgentState { askable, ..AgentState::default() })), None).await;
         let mut is_due = pin!(sleep(self.config.refresh()));
         loop {
-            let questions = tokio::select! {
-                questions = self.desk.next() => questions,
+            let requests = tokio::select! {
+                requests = self.query_batcher.next() => requests,
                 () = &mut is_due, if source.may_change() => return None,
                 trouble = source.has_ended() => return Some(trouble),
                 told = anew.changed() => {
                     // The sender is gone: the server stops.
                     told.ok()?;
-                    self.desk.forget();
+                    self.query_batcher.forget();
                     match source.may_change() {
                         true => return None,
                         false => continue,
                     }
                 }
             };
-            if let Some(trouble) = self.put(questions, source, teller, restarts).await {
+            if let Some(trouble) = self.put(requests, source, handle, restarts).await {
                 return Some(trouble);
             }
         }
@@ -129,43 +129,43 @@ impl Delegated {
     /// Asks the questions until a failure. Each is settled when it is answered.
     async fn put(
         &self,
-        questions: Vec<Question>,
+        requests: Vec<DelegateRequest>,
         source: &mut Source,
-        teller: &Teller,
+        handle: &AgentHandle,
         restarts: &mut Restarts,
     ) -> Option<String> {
         match source {
             Source::Server(server) => {
                 let server = &*server;
-                self.put_to_server(questions, |question| ask_server(server, question, &teller.name), restarts).await
+                self.put_to_server(requests, |request| ask_server(server, request, &handle.name), restarts).await
             }
             Source::Program(dialogue) => {
-                for question in questions {
-                    let answer = dialogue.ask(&question).await;
-                    if let Some(trouble) = self.settle(&question, answer, restarts) {
+                for request in requests {
+                    let answer = dialogue.ask(&request).await;
+                    if let Some(trouble) = self.settle(&request, answer, restarts) {
                         return Some(trouble);
                     }
                 }
                 None
             }
             #[cfg(test)]
-            Source::Scripted(script) => self.put_to_server(questions, &*script, restarts).await,
+            Source::Scripted(script) => self.put_to_server(requests, &*script, restarts).await,
         }
     }
 
     /// Asks several questions concurrently. After a failure no new ones are sent, but those in flight are awaited.
-    async fn put_to_server<F: Future<Output = (Question, Result<Told, Unanswered>)>>(
+    async fn put_to_server<F: Future<Output = (DelegateRequest, Result<Told, Unanswered>)>>(
         &self,
-        questions: Vec<Question>,
-        ask: impl Fn(Question) -> F,
+        requests: Vec<DelegateRequest>,
+        ask: impl Fn(DelegateRequest) -> F,
         restarts: &mut Restarts,
     ) -> Option<String> {
         let is_troubled = AtomicBool::new(false);
-        let left = stream::iter(questions).take_while(|_| ready(!is_troubled.load(Ordering::Relaxed)));
+        let left = stream::iter(requests).take_while(|_| ready(!is_troubled.load(Ordering::Relaxed)));
         let mut answers = pin!(left.map(ask).buffer_unordered(AT_A_TIME));
         let mut first = None;
-        while let Some((question, answer)) = answers.next().await {
-            let trouble = self.settle(&question, answer, restarts);
+        while let Some((request, answer)) = answers.next().await {
+            let trouble = self.settle(&request, answer, restarts);
             is_troubled.fetch_or(trouble.is_some(), Ordering::Relaxed);
             first = first.or(trouble);
         }
@@ -173,19 +173,24 @@ impl Delegated {
     }
 
     /// Settles a question. Returns the problem of the delegate, if any.
-    fn settle(&self, question: &Question, answer: Result<Told, Unanswered>, restarts: &mut Restarts) -> Option<String> {
+    fn settle(
+        &self,
+        request: &DelegateRequest,
+        answer: Result<Told, Unanswered>,
+        restarts: &mut Restarts,
+    ) -> Option<String> {
         match answer {
             Ok(told) => {
                 restarts.note_work();
-                self.desk.settle(question, told, clock::now());
+                self.query_batcher.settle(request, told, clock::now());
                 None
             }
             Err(Unanswered::Partly(told, trouble)) => {
-                self.desk.settle(question, told, clock::now());
+                self.query_batcher.settle(request, told, clock::now());
                 Some(trouble)
             }
             Err(Unanswered::Gone(trouble)) => {
-                self.desk.give_up(question);
+                self.query_batcher.give_up(request);
                 Some(trouble)
             }
         }
@@ -210,11 +215,11 @@ impl Delegated {
     /// Asks a program an empty question, which it must still answer.
     async fn prove(&self, dialogue: &mut Dialogue) -> Result<(), String> {
         let Askable { metrics, properties } = self.config.askable();
-        let question = match metrics.into_iter().next() {
-            Some(metric) => Question::Costs { metric, sources: Vec::new(), destinations: Vec::new() },
-            None => Question::Properties { names: properties.into_iter().collect(), addresses: Vec::new() },
+        let request = match metrics.into_iter().next() {
+            Some(metric) => DelegateRequest::Costs { metric, sources: Vec::new(), destinations: Vec::new() },
+            None => DelegateRequest::Properties { names: properties.into_iter().collect(), addresses: Vec::new() },
         };
-        match dialogue.ask(&question).await {
+        match dialogue.ask(&request).await {
             Ok(_) => Ok(()),
             Err(Unanswered::Partly(_, trouble) | Unanswered::Gone(trouble)) => Err(trouble),
         }
@@ -265,9 +270,13 @@ impl Source {
 }
 
 /// Asks a server and returns the question with the answer. A refusal is logged and yields no values.
-async fn ask_server(server: &AltoClient, question: Question, name: &str) -> (Question, Result<Told, Unanswered>) {
+async fn ask_server(
+    server: &AltoClient,
+    request: DelegateRequest,
+    name: &str,
+) -> (DelegateRequest, Result<Told, Unanswered>) {
     let mut told = Told::new();
-    for Posting { resource, asks, input } in server.directory().postings(&question) {
+    for Posting { resource, asks, input } in server.directory().postings(&request) {
         match server.ask_once(resource, Some(&input)).await {
             Ok(document) => told.extend(document.told(&asks).into_iter().filter(|(_, value)| is_short(value))),
             Err(trouble) if trouble.is_refusal() => {
@@ -275,12 +284,12 @@ async fn ask_server(server: &AltoClient, question: Question, name: &str) -> (Que
             }
             // Distinguish a slow answer from an unreachable server.
             Err(trouble) if trouble.is_late() && server.is_there().await => {
-                return (question, Err(Unanswered::Partly(told, trouble.to_string())));
+                return (request, Err(Unanswered::Partly(told, trouble.to_string())));
             }
-            Err(trouble) => return (question, Err(Unanswered::Gone(trouble.to_string()))),
+            Err(trouble) => return (request, Err(Unanswered::Gone(trouble.to_string()))),
         }
     }
-    (question, Ok(told))
+    (request, Ok(told))
 }
 
 /// Returns whether a value is within the length limit for agents.

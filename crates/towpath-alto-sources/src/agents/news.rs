@@ -6,7 +6,7 @@
 
 use std::{iter, mem};
 
-use towpath_alto::facts::Facts;
+use towpath_alto::agent_state::AgentState;
 use towpath_store::sys::clock;
 
 use super::{Agent, Agents, Consumer};
@@ -14,8 +14,8 @@ use crate::sources::{Knowledge, Pids, Results};
 
 /// Facts reported by an agent.
 #[derive(Debug, Default)]
-pub(super) struct Told {
-    pub(super) facts: Facts,
+pub(super) struct FactReport {
+    pub(super) facts: AgentState,
     /// The measurements that the facts derive from, if any.
     results: Option<Results>,
     /// Whether the facts match these measurements and the current PIDs.
@@ -24,31 +24,31 @@ pub(super) struct Told {
 
 /// State of an agent before its news was applied.
 pub(super) struct Earlier {
-    told: Told,
+    told: FactReport,
     is_remembered: bool,
     stale_since_s: Option<i64>,
 }
 
-impl From<Facts> for Told {
-    fn from(facts: Facts) -> Self {
+impl From<AgentState> for FactReport {
+    fn from(facts: AgentState) -> Self {
         Self { facts, ..Self::default() }
     }
 }
 
-impl From<Knowledge> for Told {
+impl From<Knowledge> for FactReport {
     fn from(knowledge: Knowledge) -> Self {
         match knowledge {
-            Knowledge::Facts(facts) => Self::from(*facts),
+            Knowledge::AgentState(facts) => Self::from(*facts),
             Knowledge::Results(results) => Self { results: Some(results), ..Self::default() },
         }
     }
 }
 
-impl Told {
+impl FactReport {
     /// Returns whether the facts equal `knowledge`.
     fn is(&self, knowledge: &Knowledge) -> bool {
         match knowledge {
-            Knowledge::Facts(facts) => self.results.is_none() && **facts == self.facts,
+            Knowledge::AgentState(facts) => self.results.is_none() && **facts == self.facts,
             Knowledge::Results(results) => self.results.as_ref() == Some(results),
         }
     }

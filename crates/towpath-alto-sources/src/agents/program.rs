@@ -2,7 +2,7 @@
 
 use std::{io, pin::pin, process::Stdio, sync::Arc, time::Duration};
 
-use crate::lines::{Cutter, Lines, MAX_LINE_BYTES};
+use crate::program_protocol::{Cutter, Lines, MAX_LINE_BYTES};
 use futures::future::{Either, select};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::{
@@ -12,11 +12,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
-use towpath_alto::facts::Facts;
+use towpath_alto::agent_state::AgentState;
 use towpath_proto::units::Span;
 use towpath_store::sys::clock;
 
-use super::{Teller, pauses::Restarts};
+use super::{AgentHandle, pauses::Restarts};
 use crate::sources::Knowledge;
 
 /// Size of the read buffer for a program's output.
@@ -32,28 +32,28 @@ const END_LOOKS: Duration = Duration::from_secs(1);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Runs a program indefinitely, restarting it with increasing backoff. Dropping the future kills the program's process group.
-pub(super) async fn run(command: Vec<String>, teller: Teller) {
+pub(super) async fn run(command: Vec<String>, handle: AgentHandle) {
     let mut restarts = Restarts::default();
     loop {
         let began = clock::now();
-        let end = run_once(&command, &teller).await;
+        let end = run_once(&command, &handle).await;
         restarts.note_run(clock::now() - began);
         let pause = restarts.pause();
-        teller.tell(None, Some(format!("{end}; it is started again in {}", Span(pause)))).await;
+        handle.tell(None, Some(format!("{end}; it is started again in {}", Span(pause)))).await;
         sleep(pause).await;
     }
 }
 
 /// Runs it until it ends or closes its output, and returns how it ended.
-async fn run_once(command: &[String], teller: &Teller) -> String {
+async fn run_once(command: &[String], handle: &AgentHandle) -> String {
     let mut program = match Running::start(command, Stdio::null()) {
         Ok(program) => program,
         Err(error) => return format!("{} cannot be started: {error}", command.first().map_or("", String::as_str)),
     };
     let (output, errors) = (program.child.stdout.take(), program.child.stderr.take());
-    let logging = errors.map(|errors| AbortOnDropHandle::new(tokio::spawn(log(errors, Arc::clone(&teller.name)))));
+    let logging = errors.map(|errors| AbortOnDropHandle::new(tokio::spawn(log(errors, Arc::clone(&handle.name)))));
     if let Some(output) = output {
-        let following = pin!(follow(output, teller));
+        let following = pin!(follow(output, handle));
         // Processes that it started may keep its output open indefinitely.
         if let Either::Right(((), following)) = select(following, pin!(program.has_ended())).await {
             let _ = timeout(LAST_WORDS, following).await;
@@ -118,9 +118,9 @@ impl Drop for Running {
 }
 
 /// Processes a program's output until it is closed.
-async fn follow(mut output: impl AsyncRead + Unpin, teller: &Teller) {
+async fn follow(mut output: impl AsyncRead + Unpin, handle: &AgentHandle) {
     let cutter = Cutter::new(MAX_LINE_BYTES);
-    let mut reader = Reader { name: &teller.name, cutter, lines: Lines::default(), skipped: 0 };
+    let mut reader = Reader { name: &handle.name, cutter, lines: Lines::default(), skipped: 0 };
     let mut buffer = vec![0; READ_BYTES];
     loop {
         let length = match output.read(&mut buffer).await {
@@ -129,7 +129,7 @@ async fn follow(mut output: impl AsyncRead + Unpin, teller: &Teller) {
         };
         // Changing a large table copies it if it is in use, which may block.
         if let Some(facts) = block_in_place(|| reader.take(&buffer[..length])) {
-            teller.tell(Some(Knowledge::of(facts)), None).await;
+            handle.tell(Some(Knowledge::of(facts)), None).await;
         }
     }
 }
@@ -145,7 +145,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// Processes output. Returns the current facts if the program committed.
-    fn take(&mut self, bytes: &[u8]) -> Option<Facts> {
+    fn take(&mut self, bytes: &[u8]) -> Option<AgentState> {
         let Self { name, cutter, lines, skipped } = self;
         let mut is_committed = false;
         cutter.feed(bytes, |line| match lines.take(line) {

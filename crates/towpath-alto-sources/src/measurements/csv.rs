@@ -4,7 +4,7 @@ use std::{borrow::Cow, str};
 
 use super::{
     MeasurementError, lines,
-    samples::{Place, Samples, Why, cut},
+    samples::{SamplePosition, Samples, Why, cut},
     time,
 };
 use towpath_alto::lenient::Scalar;
@@ -65,7 +65,7 @@ pub(super) fn read(document: &[u8], samples: &mut Samples) -> Result<(), Measure
     let (line, header) = lines.next().unwrap_or((1, b"".as_slice()));
     let columns = Columns::of(header).ok_or(MeasurementError::Header { line })?;
     for (number, line) in lines {
-        samples.place = Place::Line(number);
+        samples.place = SamplePosition::Line(number);
         if let Err(why) = columns.read(line, samples) {
             samples.doubt(&why);
         }

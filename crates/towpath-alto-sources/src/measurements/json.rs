@@ -7,11 +7,11 @@ use super::{
     Beside, Format, MeasurementError, iperf3,
     leaves::Leaves,
     lines, perfsonar, probe,
-    samples::{Place, Samples, Why},
+    samples::{SamplePosition, Samples, Why},
     time,
     values::{Datapoints, Values},
 };
-use towpath_alto::lenient::{Fill, Filling};
+use towpath_alto::lenient::{PartialJson, PartialJsonSeed};
 
 /// Paths read from a record, for all formats.
 const FIELDS: [&str; 27] = [
@@ -46,7 +46,7 @@ const FIELDS: [&str; 27] = [
 
 /// How to interpret records.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Manner<'a> {
+pub(super) struct RecordOptions<'a> {
     /// Format of the records; `None` to detect it for each record.
     pub(super) format: Option<Format>,
     /// Facts that the records lack.
@@ -58,16 +58,16 @@ pub(super) struct Manner<'a> {
 /// # Errors
 /// Returns an error if the document is not valid JSON. If its first line is a complete value and others follow, an invalid
 /// line is only skipped.
-pub(super) fn read(document: &[u8], manner: Manner<'_>, samples: &mut Samples) -> Result<(), MeasurementError> {
+pub(super) fn read(document: &[u8], options: RecordOptions<'_>, samples: &mut Samples) -> Result<(), MeasurementError> {
     if !has_value_in_each_line(document) {
-        let mut records = Records { manner, line: None, number: 0, open: Record::default(), samples };
+        let mut records = Records { options, line: None, number: 0, open: Record::default(), samples };
         return records.read(document).map_err(|error| MeasurementError::Invalid(error.to_string()));
     }
     for (number, line) in lines(document) {
         let open = Record::default();
-        let read = Records { manner, line: Some(number), number: 0, open, samples: &mut *samples }.read(line);
+        let read = Records { options, line: Some(number), number: 0, open, samples: &mut *samples }.read(line);
         if let Err(error) = read {
-            samples.place = Place::Line(number);
+            samples.place = SamplePosition::Line(number);
             samples.doubt(&Why::Syntax(without_line(&error)));
         }
     }
@@ -123,14 +123,14 @@ impl Record {
     }
 
     /// Adds the samples of the record.
-    fn tell(self, manner: Manner<'_>, samples: &mut Samples) -> Result<(), Why> {
+    fn tell(self, options: RecordOptions<'_>, samples: &mut Samples) -> Result<(), Why> {
         // A bare value is perfSONAR's if the caller supplied its event type.
-        let alone = manner.beside.event.map(|_| Format::Perfsonar);
-        match manner.format.or_else(|| self.format()).or(alone) {
+        let alone = options.beside.event.map(|_| Format::Perfsonar);
+        match options.format.or_else(|| self.format()).or(alone) {
             Some(Format::Json) => self.tell_plainly(samples),
-            Some(Format::Perfsonar) => perfsonar::tell(self, manner.beside, samples),
+            Some(Format::Perfsonar) => perfsonar::tell(self, options.beside, samples),
             Some(Format::Iperf3) => iperf3::tell(&self.leaves, samples),
-            Some(Format::Probe) => probe::tell(&self, manner.beside.here, samples),
+            Some(Format::Probe) => probe::tell(&self, options.beside.here, samples),
             Some(Format::Csv) | None => Err(Why::Unknown),
         }
     }
@@ -144,13 +144,13 @@ impl Record {
     }
 }
 
-impl Fill for Record {
+impl PartialJson for Record {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, members: &mut A) -> Result<(), A::Error> {
         self.is_object = true;
         match name {
-            "value" | "val" | "values" | "data" => members.next_value_seed(Filling(&mut self.values)),
-            "datapoints" => members.next_value_seed(Filling(&mut Datapoints(&mut self.values))),
-            "network" => members.next_value_seed(Filling(&mut self.legs)),
+            "value" | "val" | "values" | "data" => members.next_value_seed(PartialJsonSeed(&mut self.values)),
+            "datapoints" => members.next_value_seed(PartialJsonSeed(&mut Datapoints(&mut self.values))),
+            "network" => members.next_value_seed(PartialJsonSeed(&mut self.legs)),
             _ => self.leaves.member(name, members),
         }
     }
@@ -158,7 +158,7 @@ impl Fill for Record {
 
 /// Reads the records of a document or of one of its lines. Each record is dropped once its samples are added.
 struct Records<'a> {
-    manner: Manner<'a>,
+    options: RecordOptions<'a>,
     /// Line number to report instead of the record number, when the document is parsed line by line.
     line: Option<usize>,
     /// Number of the last record read, from 1.
@@ -178,7 +178,7 @@ impl Records<'_> {
         while let Some(value) = values.next() {
             value?;
             let end = values.byte_offset();
-            Filling(&mut *self).deserialize(&mut Deserializer::from_slice(&document[start..end]))?;
+            PartialJsonSeed(&mut *self).deserialize(&mut Deserializer::from_slice(&document[start..end]))?;
             if self.open.is_object {
                 let record = std::mem::take(&mut self.open);
                 self.tell(record);
@@ -191,15 +191,15 @@ impl Records<'_> {
     /// Handles a complete record.
     fn tell(&mut self, record: Record) {
         self.number += 1;
-        self.samples.place = self.line.map_or(Place::Record(self.number), Place::Line);
-        let told = if record.is_object { record.tell(self.manner, self.samples) } else { Err(Why::Unknown) };
+        self.samples.place = self.line.map_or(SamplePosition::Record(self.number), SamplePosition::Line);
+        let told = if record.is_object { record.tell(self.options, self.samples) } else { Err(Why::Unknown) };
         if let Err(why) = told {
             self.samples.doubt(&why);
         }
     }
 }
 
-impl Fill for Records<'_> {
+impl PartialJson for Records<'_> {
     fn text(&mut self, _: &str) {
         self.tell(Record::default());
     }
@@ -214,7 +214,7 @@ impl Fill for Records<'_> {
 
     fn elements<'de, A: SeqAccess<'de>>(&mut self, elements: &mut A) -> Result<(), A::Error> {
         let mut record = Record::default();
-        while elements.next_element_seed(Filling(&mut record))?.is_some() {
+        while elements.next_element_seed(PartialJsonSeed(&mut record))?.is_some() {
             let record = std::mem::take(&mut record);
             self.tell(record);
         }

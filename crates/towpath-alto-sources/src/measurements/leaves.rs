@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 
-use towpath_alto::lenient::{self, Fill, Filling, Scalar};
+use towpath_alto::lenient::{self, PartialJson, PartialJsonSeed, Scalar};
 
 /// Returned by [`Leaves::get`] for a path without a value.
 static NOTHING: Scalar = Scalar::Nothing;
@@ -73,7 +73,7 @@ impl Leaves {
     }
 }
 
-impl Fill for Leaves {
+impl PartialJson for Leaves {
     fn text(&mut self, text: &str) {
         self.keep(|scalar| scalar.text(text));
     }
@@ -85,7 +85,8 @@ impl Fill for Leaves {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, members: &mut A) -> Result<(), A::Error> {
         let length = self.path.len();
         let is_wanted = self.enter(name);
-        let read = if is_wanted { members.next_value_seed(Filling(&mut *self)) } else { lenient::pass_over(members) };
+        let read =
+            if is_wanted { members.next_value_seed(PartialJsonSeed(&mut *self)) } else { lenient::pass_over(members) };
         self.path.truncate(length);
         read
     }
@@ -93,7 +94,7 @@ impl Fill for Leaves {
     fn elements<'de, A: SeqAccess<'de>>(&mut self, elements: &mut A) -> Result<(), A::Error> {
         let length = self.path.len();
         if self.enter("0") {
-            elements.next_element_seed(Filling(&mut *self))?;
+            elements.next_element_seed(PartialJsonSeed(&mut *self))?;
         }
         self.path.truncate(length);
         while elements.next_element::<IgnoredAny>()?.is_some() {}

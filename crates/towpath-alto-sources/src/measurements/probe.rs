@@ -7,7 +7,7 @@ use super::{
     leaves::Leaves,
     samples::{Samples, Why},
 };
-use towpath_alto::lenient::{Fill, Filling};
+use towpath_alto::lenient::{PartialJson, PartialJsonSeed};
 
 /// Paths read from a leg.
 const FIELDS: [&str; 3] = ["direction", "rate_bytes_per_s", "min_rtt_s"];
@@ -19,11 +19,11 @@ const MAX_LEGS: usize = 1000;
 #[derive(Default)]
 pub(super) struct Legs(Vec<Leaves>);
 
-impl Fill for Legs {
+impl PartialJson for Legs {
     fn elements<'de, A: SeqAccess<'de>>(&mut self, elements: &mut A) -> Result<(), A::Error> {
         loop {
             let mut leg = Leaves::of(&FIELDS);
-            if elements.next_element_seed(Filling(&mut leg))?.is_none() {
+            if elements.next_element_seed(PartialJsonSeed(&mut leg))?.is_none() {
                 return Ok(());
             }
             if !leg.are_empty() && self.0.len() < MAX_LEGS {

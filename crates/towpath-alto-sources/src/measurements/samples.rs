@@ -59,16 +59,16 @@ pub(super) fn cut(text: &str) -> String {
 
 /// Position of a sample in its document, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SamplePosition {
     Line(usize),
     Record(usize),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SamplePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Line(number) => write!(f, "line {number}"),
-            Place::Record(number) => write!(f, "record {number}"),
+            SamplePosition::Line(number) => write!(f, "line {number}"),
+            SamplePosition::Record(number) => write!(f, "record {number}"),
         }
     }
 }
@@ -151,7 +151,7 @@ pub(super) struct Samples {
     room: usize,
     is_full: bool,
     /// Position currently being read.
-    pub(super) place: Place,
+    pub(super) place: SamplePosition,
 }
 
 impl Samples {
@@ -165,7 +165,7 @@ impl Samples {
             doubts: Doubts::default(),
             room,
             is_full: false,
-            place: Place::Record(1),
+            place: SamplePosition::Record(1),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Statistics over several samples (RFC 9439 §3.3).
 
 use super::samples::Sample;
-use towpath_alto::{cost::is_whole, facts::Cost, names::CostMetric};
+use towpath_alto::{agent_state::Cost, cost::is_whole, names::CostMetric};
 
 /// Suffixes of a metric name for its statistics. The first two also exist for a single sample.
 const SUFFIXES: [&str; 8] = ["", ":cur", ":min", ":max", ":median", ":mean", ":stddev", ":p95"];

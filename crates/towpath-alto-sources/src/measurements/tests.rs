@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use towpath_alto::world::World;
+use towpath_alto::network_state::NetworkState;
 
 /// The network map that defines the PIDs used in these tests.
 const MAP: &str = r#"
@@ -76,7 +76,7 @@ fn parse(document: &str) -> Measurements {
 fn costs(measurements: &Measurements) -> Value {
     let map = ResourceId::new("default").unwrap();
     let (facts, _) = measurements.facts(&map);
-    assert_eq!(World::of([&Facts::parse(MAP).unwrap(), &facts]).map(drop), Ok(()));
+    assert_eq!(NetworkState::of([&AgentState::parse(MAP).unwrap(), &facts]).map(drop), Ok(()));
     let mut told: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     for costs in &facts.costs {
         let values = costs.values.iter().map(|(metric, cost)| (metric.to_string(), json!(cost.value())));
@@ -320,7 +320,7 @@ fn pids_that_there_are_not_are_skipped() {
     assert_eq!((doubts.skipped, doubts.first.as_deref()), (2, Some("network map default has no PID b")));
     assert_eq!(facts.cost_map["default"]["hopcount"]["a"].len(), 1);
     let (facts, _) = parse(table).facts_among(&map, |_| false);
-    assert_eq!(facts, Facts::default());
+    assert_eq!(facts, AgentState::default());
 }
 
 #[test]
@@ -349,8 +349,8 @@ fn a_format_that_is_named_holds() {
 fn limits_hold() {
     let limits = Limits { bytes: 200, samples: 3 };
     let within = |document: &str| {
-        let manner = Manner { format: None, beside: Beside::default() };
-        Measurements::parse_within(document.as_bytes(), manner, limits).map(|measurements| measurements.len())
+        let options = RecordOptions { format: None, beside: Beside::default() };
+        Measurements::parse_within(document.as_bytes(), options, limits).map(|measurements| measurements.len())
     };
     let table = |count: usize| format!("src,dst,metric,value\n{}", "a,b,hopcount,1\n".repeat(count));
     let list = |values: &str| format!(r#"{{"src": "a", "dst": "b", "metric": "hopcount", "value": {values}}}"#);
@@ -379,7 +379,7 @@ proptest! {
             if let Ok(measurements) = Measurements::parse_beside(&bytes, format, Beside { here: Some("192.0.2.1"), ..Beside::default() }) {
                 let map = ResourceId::new("default").unwrap();
                 let (facts, _) = measurements.facts_among(&map, |_| false);
-                prop_assert!(World::of([&facts]).is_ok());
+                prop_assert!(NetworkState::of([&facts]).is_ok());
             }
         }
     }

@@ -3,7 +3,7 @@
 use serde::de::{MapAccess, SeqAccess};
 
 use super::{MAX_SAMPLES, time};
-use towpath_alto::lenient::{self, Fill, Filling, Scalar};
+use towpath_alto::lenient::{self, PartialJson, PartialJsonSeed, Scalar};
 
 /// A value and how often it was seen at one time.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,7 +51,7 @@ impl Values {
     }
 }
 
-impl Fill for Values {
+impl PartialJson for Values {
     fn text(&mut self, text: &str) {
         self.single.text(text);
     }
@@ -66,7 +66,7 @@ impl Fill for Values {
 
     fn elements<'de, A: SeqAccess<'de>>(&mut self, elements: &mut A) -> Result<(), A::Error> {
         let mut point = Point::default();
-        while elements.next_element_seed(Filling(&mut point))?.is_some() {
+        while elements.next_element_seed(PartialJsonSeed(&mut point))?.is_some() {
             self.close(std::mem::take(&mut point));
         }
         Ok(())
@@ -76,10 +76,10 @@ impl Fill for Values {
 /// Values by time: `{"1769860800": 12.5, "1769860860": {"12.5": 4}}`; or a list.
 pub(super) struct Datapoints<'a>(pub(super) &'a mut Values);
 
-impl Fill for Datapoints<'_> {
+impl PartialJson for Datapoints<'_> {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, members: &mut A) -> Result<(), A::Error> {
         let mut point = Point { time: Scalar::Text(name.into()), ..Point::default() };
-        members.next_value_seed(Filling(&mut point))?;
+        members.next_value_seed(PartialJsonSeed(&mut point))?;
         self.0.close(point);
         Ok(())
     }
@@ -105,7 +105,7 @@ impl Point {
     }
 }
 
-impl Fill for Point {
+impl PartialJson for Point {
     fn text(&mut self, text: &str) {
         self.add(text.trim().parse().unwrap_or(f64::NAN), 1.0);
     }
@@ -116,8 +116,8 @@ impl Fill for Point {
 
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, members: &mut A) -> Result<(), A::Error> {
         match name {
-            "ts" | "time" | "timestamp" => members.next_value_seed(Filling(&mut self.time)),
-            "val" | "value" => members.next_value_seed(Filling(self)),
+            "ts" | "time" | "timestamp" => members.next_value_seed(PartialJsonSeed(&mut self.time)),
+            "val" | "value" => members.next_value_seed(PartialJsonSeed(self)),
             _ => match name.trim().parse::<f64>() {
                 Ok(value) => {
                     let count: Scalar = lenient::take(members)?;

@@ -15,7 +15,7 @@ use samples::{
 };
 
 use super::*;
-use crate::feed::Feed;
+use crate::rib::RouteTables;
 
 #[test]
 fn tables_and_updates_are_told() {
@@ -264,7 +264,7 @@ fn what_came_before_the_end_of_a_file_is_told() {
 
 /// Returns the routes of [`V4`] that a feed holds after reading these dumps in order.
 fn left(dumps: &[impl AsRef<[u8]>]) -> Vec<String> {
-    let mut feed = Feed::default();
+    let mut feed = RouteTables::default();
     for dump in dumps {
         read(dump.as_ref(), |told| feed.take_dumped(told, start())).unwrap();
     }

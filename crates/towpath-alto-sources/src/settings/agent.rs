@@ -12,7 +12,7 @@ use std::{
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use towpath_alto::{
-    facts::Prefix,
+    agent_state::Prefix,
     names::{NodeName, ResourceId, RouterName, TopologyName},
 };
 use towpath_proto::units::Span;
@@ -173,7 +173,7 @@ pub enum Source {
 
 /// One request of a polled agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct PollRequest {
     /// Location.
     pub source: Source,
     /// Form fields to send.
@@ -182,8 +182,8 @@ pub struct Question {
 
 impl AgentConfig {
     /// Returns the requests of each poll; empty if the agent is not polled.
-    pub fn questions(&self) -> Vec<Question> {
-        let plain = |source: Source| Question { source, form: None };
+    pub fn requests(&self) -> Vec<PollRequest> {
+        let plain = |source: Source| PollRequest { source, form: None };
         match self {
             AgentConfig::Static { file, .. } | AgentConfig::Sites { file, .. } | AgentConfig::Topology { file, .. } => {
                 vec![plain(file.clone())]
@@ -195,7 +195,7 @@ impl AgentConfig {
                 vec![plain(file.clone())]
             }
             AgentConfig::LookingGlass { file, form, queries, .. } => {
-                forms(form, queries).map(|form| Question { source: file.clone(), form: Some(form) }).collect()
+                forms(form, queries).map(|form| PollRequest { source: file.clone(), form: Some(form) }).collect()
             }
             AgentConfig::Program { .. } | AgentConfig::Bmp { .. } | AgentConfig::Delegate(_) => Vec::new(),
         }
@@ -218,7 +218,7 @@ impl AgentConfig {
 
     /// Returns whether the agent queries servers, not only files.
     pub fn asks_servers(&self) -> bool {
-        self.questions().iter().any(|question| matches!(question.source, Source::Page(_)))
+        self.requests().iter().any(|request| matches!(request.source, Source::Page(_)))
     }
 
     /// Checks the settings for contradictions.
@@ -319,11 +319,11 @@ mod tests {
     #[test]
     fn what_is_read_is_a_file_or_a_page() {
         let file = config("kind = 'static'\nfile = 'facts.toml'").unwrap();
-        assert_eq!(file.questions()[0].source, Source::File("facts.toml".into()));
+        assert_eq!(file.requests()[0].source, Source::File("facts.toml".into()));
         assert_eq!(file.refresh(), REFRESH_OF_FILES);
         let page = config("kind = 'sites'\nurl = 'https://cric.example/api/?json'").unwrap();
-        assert_eq!(page.questions()[0].source, Source::Page("https://cric.example/api/?json".into()));
-        assert_eq!(page.questions()[0].source.to_string(), "https://cric.example/api/", "the rest may be secret");
+        assert_eq!(page.requests()[0].source, Source::Page("https://cric.example/api/?json".into()));
+        assert_eq!(page.requests()[0].source.to_string(), "https://cric.example/api/", "the rest may be secret");
         assert_eq!(page.refresh(), REFRESH_OF_PAGES);
         let often = config("kind = 'sites'\nurl = 'https://cric.example/'\nrefresh = '1m'").unwrap();
         assert_eq!(often.refresh(), Duration::from_secs(60));
@@ -341,11 +341,11 @@ mod tests {
     #[test]
     fn a_form_is_sent_once_for_each_query() {
         let glass = "kind = 'looking-glass'\nrouter = 'r'\nurl = 'http://lg.example/'\n";
-        assert_eq!(config(glass).unwrap().questions()[0].form, None);
+        assert_eq!(config(glass).unwrap().requests()[0].form, None);
         let glass = format!("{glass}form = {{ query = 'route', args = '' }}\n");
         let forms = |text: &str| -> Vec<String> {
-            let questions = config(text).unwrap().questions().into_iter();
-            questions.map(|question| question.form.unwrap()[0].1.clone()).collect()
+            let requests = config(text).unwrap().requests().into_iter();
+            requests.map(|request| request.form.unwrap()[0].1.clone()).collect()
         };
         assert_eq!(forms(&glass), [""]);
         assert_eq!(forms(&format!("{glass}queries = ['10.0.0.0/8', '11.0.0.0/8']")), ["10.0.0.0/8", "11.0.0.0/8"]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use towpath_alto::{
-    facts::{Cost, PidCosts},
+    agent_state::{Cost, PidCosts},
     geo::{Point, Position},
     names::PidName,
 };

@@ -11,8 +11,8 @@ use super::{
 };
 use towpath_alto::{
     address::AddressType,
+    agent_state::{AgentState, Prefix},
     entity::Entity,
-    facts::{Facts, Prefix},
     geo::{Position, continents},
     names::{CostMetric, PidName, PropertyName},
 };
@@ -158,8 +158,8 @@ impl<'a> Draft<'a> {
     }
 
     /// Returns the facts and the omitted items.
-    pub(super) fn finish(mut self) -> (Facts, Vec<Doubt>) {
-        let mut facts = Facts::default();
+    pub(super) fn finish(mut self) -> (AgentState, Vec<Doubt>) {
+        let mut facts = AgentState::default();
         let count = self.places.len();
         if self.options.distances && count > MAX_PLACES {
             self.doubts.push(Doubt::TooManyPlaces { count });

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::de::{MapAccess, SeqAccess};
 
-use towpath_alto::lenient::{self, Fill, Filling, Scalar};
+use towpath_alto::lenient::{self, PartialJson, PartialJsonSeed, Scalar};
 
 /// Maximum number of invalid prefixes kept per route, for reporting.
 const MAX_UNREAD: usize = 8;
@@ -44,17 +44,17 @@ impl List {
     }
 }
 
-impl Fill for List {
+impl PartialJson for List {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, members: &mut A) -> Result<(), A::Error> {
         let mut site = Site { name: name.trim().to_owned(), ..Site::default() };
-        members.next_value_seed(Filling(&mut site))?;
+        members.next_value_seed(PartialJsonSeed(&mut site))?;
         self.add(site);
         Ok(())
     }
 
     fn elements<'de, A: SeqAccess<'de>>(&mut self, elements: &mut A) -> Result<(), A::Error> {
         let mut site = Site::default();
-        while elements.next_element_seed(Filling(&mut site))?.is_some() {
+        while elements.next_element_seed(PartialJsonSeed(&mut site))?.is_some() {
             self.add(std::mem::take(&mut site));
         }
         Ok(())
@@ -81,7 +81,7 @@ impl Site {
     }
 }
 
-impl Fill for Site {
+impl PartialJson for Site {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, members: &mut A) -> Result<(), A::Error> {
         self.is_object = true;
         match name {
@@ -91,10 +91,10 @@ impl Fill for Site {
                 }
                 Ok(())
             }
-            "country" => members.next_value_seed(Filling(&mut self.country)),
-            "latitude" => members.next_value_seed(Filling(&mut self.latitude)),
-            "longitude" => members.next_value_seed(Filling(&mut self.longitude)),
-            "netroutes" => members.next_value_seed(Filling(&mut self.routes)),
+            "country" => members.next_value_seed(PartialJsonSeed(&mut self.country)),
+            "latitude" => members.next_value_seed(PartialJsonSeed(&mut self.latitude)),
+            "longitude" => members.next_value_seed(PartialJsonSeed(&mut self.longitude)),
+            "netroutes" => members.next_value_seed(PartialJsonSeed(&mut self.routes)),
             _ => lenient::pass_over(members),
         }
     }
@@ -112,7 +112,7 @@ impl Routes {
     }
 }
 
-impl Fill for Routes {
+impl PartialJson for Routes {
     fn member<'de, A: MapAccess<'de>>(&mut self, _: &str, members: &mut A) -> Result<(), A::Error> {
         let route = lenient::take(members)?;
         self.add(route);
@@ -121,7 +121,7 @@ impl Fill for Routes {
 
     fn elements<'de, A: SeqAccess<'de>>(&mut self, elements: &mut A) -> Result<(), A::Error> {
         let mut route = NetRoute::default();
-        while elements.next_element_seed(Filling(&mut route))?.is_some() {
+        while elements.next_element_seed(PartialJsonSeed(&mut route))?.is_some() {
             self.add(std::mem::take(&mut route));
         }
         Ok(())
@@ -181,13 +181,13 @@ fn bits_per_s(text: &str) -> Option<f64> {
     is_bits.then_some(number * factor)
 }
 
-impl Fill for NetRoute {
+impl PartialJson for NetRoute {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, members: &mut A) -> Result<(), A::Error> {
         match name {
-            "asn" => members.next_value_seed(Filling(&mut self.asn)),
-            "networks" => members.next_value_seed(Filling(&mut self.networks)),
-            "lhcone_collaborations" => members.next_value_seed(Filling(&mut self.collaborations)),
-            "lhcone_bandwidth_limit" => members.next_value_seed(Filling(&mut self.limit)),
+            "asn" => members.next_value_seed(PartialJsonSeed(&mut self.asn)),
+            "networks" => members.next_value_seed(PartialJsonSeed(&mut self.networks)),
+            "lhcone_collaborations" => members.next_value_seed(PartialJsonSeed(&mut self.collaborations)),
+            "lhcone_bandwidth_limit" => members.next_value_seed(PartialJsonSeed(&mut self.limit)),
             _ => lenient::pass_over(members),
         }
     }
@@ -203,7 +203,7 @@ pub(super) struct Networks {
 }
 
 /// Collects all texts, however deeply nested.
-impl Fill for Networks {
+impl PartialJson for Networks {
     fn text(&mut self, text: &str) {
         let text = text.trim();
         let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
@@ -215,11 +215,11 @@ impl Fill for Networks {
     }
 
     fn member<'de, A: MapAccess<'de>>(&mut self, _: &str, members: &mut A) -> Result<(), A::Error> {
-        members.next_value_seed(Filling(self))
+        members.next_value_seed(PartialJsonSeed(self))
     }
 
     fn elements<'de, A: SeqAccess<'de>>(&mut self, elements: &mut A) -> Result<(), A::Error> {
-        while elements.next_element_seed(Filling(&mut *self))?.is_some() {}
+        while elements.next_element_seed(PartialJsonSeed(&mut *self))?.is_some() {}
         Ok(())
     }
 }
@@ -228,7 +228,7 @@ impl Fill for Networks {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Collaborations(pub(super) Vec<String>);
 
-impl Fill for Collaborations {
+impl PartialJson for Collaborations {
     fn text(&mut self, text: &str) {
         let text = text.trim();
         if !text.is_empty() && self.0.len() < MAX_COLLABORATIONS {
@@ -237,7 +237,7 @@ impl Fill for Collaborations {
     }
 
     fn elements<'de, A: SeqAccess<'de>>(&mut self, elements: &mut A) -> Result<(), A::Error> {
-        while elements.next_element_seed(Filling(&mut *self))?.is_some() {}
+        while elements.next_element_seed(PartialJsonSeed(&mut *self))?.is_some() {}
         Ok(())
     }
 }

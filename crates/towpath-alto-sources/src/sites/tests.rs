@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use towpath_alto::{entity::Entity, world::World};
+use towpath_alto::{entity::Entity, network_state::NetworkState};
 
 /// Two sites in the format of CRIC, and one that is nearly empty.
 const CRIC: &str = r#"{
@@ -34,22 +34,22 @@ fn parse(text: &str) -> Sites {
 }
 
 /// Returns the facts of a list, after building a network state from them, and the omitted items.
-fn facts(text: &str) -> (Facts, Vec<String>) {
+fn facts(text: &str) -> (AgentState, Vec<String>) {
     let (facts, doubts) = parse(text).facts(&SiteOptions::default());
-    assert_eq!(World::of([&facts]).map(drop), Ok(()));
+    assert_eq!(NetworkState::of([&facts]).map(drop), Ok(()));
     (facts, doubts.iter().map(Doubt::to_string).collect())
 }
 
 /// Returns the prefixes of each PID.
-fn pids(facts: &Facts) -> Value {
+fn pids(facts: &AgentState) -> Value {
     json!(facts.network_map.values().next().unwrap())
 }
 
-fn said(facts: &Facts, entity: &str) -> Value {
+fn said(facts: &AgentState, entity: &str) -> Value {
     json!(facts.properties.get(&Entity::parse(entity).unwrap()))
 }
 
-fn kilometres(facts: &Facts, metric: &str, from: &str, to: &str) -> Option<f64> {
+fn kilometres(facts: &AgentState, metric: &str, from: &str, to: &str) -> Option<f64> {
     let costs = facts.cost_map.values().next()?.get(metric)?;
     Some(costs.get(from)?.get(to)?.value())
 }
@@ -70,8 +70,8 @@ fn a_list_of_cric_becomes_a_map() {
     });
     assert_eq!(pids(&facts), expected);
     assert!(doubts.is_empty(), "{doubts:?}");
-    let world = World::of([&facts]).unwrap();
-    let map = &world.region("default").unwrap().map;
+    let network_state = NetworkState::of([&facts]).unwrap();
+    let map = &network_state.region("default").unwrap().map;
     let pid = |address: &str| map.name(map.locate(address.parse().unwrap()).unwrap()).as_str().to_owned();
     assert_eq!(pid("137.138.0.101"), "CERN-PROD");
     assert_eq!(pid("2001:1458:301::1"), "CERN-PROD");
@@ -252,8 +252,8 @@ fn six_hundred_sites_make_a_world() {
     let there = kilometres(&facts, "routingcost", "SITE_17", "SITE_599");
     assert!(there.is_some_and(|distance| distance > 0.0));
     assert_eq!(kilometres(&facts, "priv:distance", "SITE_599", "SITE_17"), there);
-    let world = World::of([&facts]).unwrap();
-    let map = &world.region("default").unwrap().map;
+    let network_state = NetworkState::of([&facts]).unwrap();
+    let map = &network_state.region("default").unwrap().map;
     assert_eq!(map.len(), 601);
     let number = map.locate("10.2.99.7".parse().unwrap()).unwrap();
     assert_eq!(map.name(number).as_str(), "SITE_599");
@@ -280,7 +280,7 @@ proptest! {
         }
         if let Ok(sites) = Sites::parse(&bytes) {
             let (facts, _) = sites.facts(&SiteOptions::default());
-            prop_assert!(World::of([&facts]).is_ok());
+            prop_assert!(NetworkState::of([&facts]).is_ok());
         }
     }
 
@@ -297,7 +297,7 @@ proptest! {
             at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), at(9)
         );
         let (facts, _) = Sites::parse(list.as_bytes()).unwrap().facts(&SiteOptions::default());
-        prop_assert!(World::of([&facts]).is_ok());
+        prop_assert!(NetworkState::of([&facts]).is_ok());
     }
 
     #[test]

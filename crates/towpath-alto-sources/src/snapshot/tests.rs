@@ -19,11 +19,11 @@ fn agents() -> BTreeMap<String, AgentConfig> {
 }
 
 /// `FACTS` for each agent whose facts are kept.
-fn known() -> Vec<Known> {
-    let facts = Facts::parse(FACTS).unwrap();
+fn known() -> Vec<AgentRecord> {
+    let facts = AgentState::parse(FACTS).unwrap();
     let known = |(name, config): (String, AgentConfig)| {
         let stale_since_s = (name == "two").then_some(1_000_000);
-        Some(Known { agent: name.into(), settings: settings(&config)?, stale_since_s, facts: facts.clone() })
+        Some(AgentRecord { agent: name.into(), settings: settings(&config)?, stale_since_s, facts: facts.clone() })
     };
     agents().into_iter().filter_map(known).collect()
 }
@@ -31,7 +31,7 @@ fn known() -> Vec<Known> {
 /// Writes a file with these facts.
 async fn written(directory: &TempDir) -> PathBuf {
     let path = directory.path().join("snapshot");
-    let mut snapshot = Snapshot::new(&path);
+    let mut snapshot = SnapshotWriter::new(&path);
     snapshot.finish(known()).await;
     assert_eq!((snapshot.trouble.as_deref(), snapshot.has_news), (None, false));
     path
@@ -47,7 +47,7 @@ async fn what_is_written_is_remembered() {
     let before_s = clock::unix_s();
     let mut remembered = read(&written(&directory).await, &agents());
     assert_eq!(remembered.keys().collect::<Vec<_>>(), ["one", "two"], "files are not in it");
-    let facts = Facts::parse(FACTS).unwrap();
+    let facts = AgentState::parse(FACTS).unwrap();
     assert_eq!(remembered.remove("two"), Some(Remembered { facts, since_s: 1_000_000 }), "it was stale before");
     assert!((before_s..=clock::unix_s()).contains(&remembered["one"].since_s));
 }
@@ -107,7 +107,7 @@ fn nothing_is_written_that_could_not_be_read() {
 #[tokio::test]
 async fn what_cannot_be_written_leaves_the_file_of_before() {
     let directory = tempfile::tempdir().unwrap();
-    let mut snapshot = Snapshot::new(&directory.path().join("no/snapshot"));
+    let mut snapshot = SnapshotWriter::new(&directory.path().join("no/snapshot"));
     snapshot.begin(known());
     snapshot.until_written().await;
     assert!(snapshot.trouble.is_some());
@@ -123,7 +123,7 @@ fn others_go_on_while_it_is_written() {
         let path = directory.path().join("snapshot");
         let (release, held) = mpsc::channel::<()>();
         let holding = spawn_blocking(move || held.recv());
-        let mut snapshot = Snapshot::new(&path);
+        let mut snapshot = SnapshotWriter::new(&path);
         assert!(snapshot.is_due());
         snapshot.begin(known());
         assert!(!path.exists());
@@ -141,7 +141,7 @@ fn others_go_on_while_it_is_written() {
 async fn the_last_one_holds() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("snapshot");
-    let mut snapshot = Snapshot::new(&path);
+    let mut snapshot = SnapshotWriter::new(&path);
     snapshot.begin(known());
     snapshot.finish(known().into_iter().take(1).collect()).await;
     assert_eq!(snapshot.trouble, None);

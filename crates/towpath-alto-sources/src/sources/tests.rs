@@ -14,7 +14,7 @@ fn before(is_first: bool) -> Before {
 /// Returns the number of routers in the facts.
 fn routes(reading: Result<Reading, String>) -> Result<usize, String> {
     match reading?.knowledge {
-        Knowledge::Facts(facts) => {
+        Knowledge::AgentState(facts) => {
             let tables = facts.routers.values().filter_map(|router| router.routes.as_ref());
             Ok(tables.map(|table| table.len()).sum())
         }

@@ -157,7 +157,7 @@ impl Directory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::tests::example;
+    use crate::network_state::tests::example;
 
     fn linked(text: &str) -> BTreeMap<ResourceId, Linked> {
         toml::from_str(text).unwrap()
@@ -165,12 +165,12 @@ mod tests {
 
     #[test]
     fn i3_a_linked_directory_is_an_entry_with_its_own_address() {
-        let world = example();
-        let (directory, _) = Directory::of(&world);
-        let before = directory.answer(&world, |id| format!("./{id}"));
+        let network_state = example();
+        let (directory, _) = Directory::of(&network_state);
+        let before = directory.answer(&network_state, |id| format!("./{id}"));
         let directory =
             directory.with_linked(linked("[north]\nurl = \"https://alto.example.org:8443/directory\"")).unwrap();
-        let answer = directory.answer(&world, |id| format!("./{id}"));
+        let answer = directory.answer(&network_state, |id| format!("./{id}"));
         let document: Value = serde_json::from_slice(&answer.body).unwrap();
         let expected = json!({
             "uri": "https://alto.example.org:8443/directory",

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use self::writer::database;
 use super::*;
-use crate::{directory::Directory, facts::Facts, world::World};
+use crate::{agent_state::AgentState, directory::Directory, network_state::NetworkState};
 
 /// Records in MaxMind's layout.
 fn cities() -> [(&'static str, Value); 4] {
@@ -43,26 +43,26 @@ fn said(locations: &Locations, address: &str) -> Option<Value> {
     Some(Value::Object(values.collect()))
 }
 
-/// A world with facts and a database.
-fn world(facts: &str, records: &[(&str, Value)]) -> World {
-    let located = Facts { locations: Some(Arc::new(read(records).unwrap())), ..Facts::default() };
-    World::of([&Facts::parse(facts).unwrap(), &located]).unwrap()
+/// A network state with facts and a database.
+fn network_state(facts: &str, records: &[(&str, Value)]) -> NetworkState {
+    let located = AgentState { locations: Some(Arc::new(read(records).unwrap())), ..AgentState::default() };
+    NetworkState::of([&AgentState::parse(facts).unwrap(), &located]).unwrap()
 }
 
-fn ask(world: &World, resource: &str, request: &Value) -> Value {
-    let (directory, _) = Directory::of(world);
+fn ask(network_state: &NetworkState, resource: &str, request: &Value) -> Value {
+    let (directory, _) = Directory::of(network_state);
     let caller = "128.142.0.1".parse().unwrap();
-    let answer = directory.find(resource).unwrap().answer(world, request, caller).unwrap();
+    let answer = directory.find(resource).unwrap().answer(network_state, request, caller).unwrap();
     serde_json::from_slice(&answer.body).unwrap()
 }
 
 /// Returns the distances from CERN to these endpoints.
-fn distances(world: &World, mode: &str, to: &[&str]) -> Value {
+fn distances(network_state: &NetworkState, mode: &str, to: &[&str]) -> Value {
     let request = json!({
         "cost-type": { "cost-mode": mode, "cost-metric": DISTANCE },
         "endpoints": { "srcs": ["ipv4:128.142.0.1"], "dsts": to },
     });
-    ask(world, "endpoint-costs", &request)["endpoint-cost-map"]["ipv4:128.142.0.1"].clone()
+    ask(network_state, "endpoint-costs", &request)["endpoint-cost-map"]["ipv4:128.142.0.1"].clone()
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn p1_what_no_agent_tells_of_an_endpoint_is_looked_up() {
         [properties."ipv4:131.225.0.0/24"]
         "priv:city" = "FNAL"
     "#;
-    let mut facts = Facts::parse(facts).unwrap();
+    let mut facts = AgentState::parse(facts).unwrap();
     let hidden = facts.properties.values_mut().last().unwrap();
     hidden.insert(PropertyName::new(CONTINENT).unwrap(), Value::Null);
     facts.locations = Some(Arc::new(read(&cities()).unwrap()));
@@ -166,16 +166,16 @@ fn p1_what_no_agent_tells_of_an_endpoint_is_looked_up() {
         "ipv4:192.0.2.1": {},
         "ipv6:2001:1458::1": { "priv:country": "CH", "priv:continent": "EU", "priv:city": "Geneva" },
     });
-    let world = World::of([&facts]).unwrap();
-    assert_eq!(ask(&world, "endpoint-properties", &request)["endpoint-properties"], expected);
+    let network_state = NetworkState::of([&facts]).unwrap();
+    assert_eq!(ask(&network_state, "endpoint-properties", &request)["endpoint-properties"], expected);
 }
 
 #[test]
 fn r4_addresses_are_looked_up_and_prefixes_are_not() {
-    let world = world("[properties.\"ipv4:128.142.0.0/16\"]\n\"priv:site\" = \"CERN\"", &cities());
+    let network_state = network_state("[properties.\"ipv4:128.142.0.0/16\"]\n\"priv:site\" = \"CERN\"", &cities());
     let ask = |entities: &[&str]| {
         let request = json!({ "entities": entities, "properties": [COUNTRY, "priv:site"] });
-        ask(&world, "properties-filtered", &request)["property-map"].clone()
+        ask(&network_state, "properties-filtered", &request)["property-map"].clone()
     };
     let expected = json!({ "ipv4:128.142.0.1": { "priv:country": "CH", "priv:site": "CERN" } });
     assert_eq!(ask(&["ipv4:128.142.0.1"]), expected);
@@ -188,9 +188,9 @@ fn r4_addresses_are_looked_up_and_prefixes_are_not() {
 
 #[test]
 fn i2_a_database_alone_makes_resources() {
-    let world = world("", &cities());
-    let (directory, _) = Directory::of(&world);
-    let can = |resource: &str| directory.find(resource).unwrap().capabilities(&world);
+    let network_state = network_state("", &cities());
+    let (directory, _) = Directory::of(&network_state);
+    let can = |resource: &str| directory.find(resource).unwrap().capabilities(&network_state);
     assert_eq!(can("endpoint-properties")["prop-types"].as_array().unwrap().len(), PROPERTIES.len());
     assert_eq!(can("properties-filtered")["mappings"]["ipv6"].as_array().unwrap().len(), PROPERTIES.len());
     assert_eq!(can("endpoint-costs")["cost-type-names"][0], "priv:geo-distance-numerical");
@@ -198,21 +198,22 @@ fn i2_a_database_alone_makes_resources() {
 
 #[test]
 fn distances_are_offered_where_positions_are_known() {
-    let offers = |world: &World| world.metrics().into_iter().any(|metric| metric.as_str() == DISTANCE);
-    let of = |facts: &str| World::of([&Facts::parse(facts).unwrap()]).unwrap();
-    assert!(!offers(&of("")) && !offers(&world("", &cities()[3..])));
+    let offers =
+        |network_state: &NetworkState| network_state.metrics().into_iter().any(|metric| metric.as_str() == DISTANCE);
+    let of = |facts: &str| NetworkState::of([&AgentState::parse(facts).unwrap()]).unwrap();
+    assert!(!offers(&of("")) && !offers(&network_state("", &cities()[3..])));
     assert!(!offers(&of("[properties.\"ipv4:192.0.2.1\"]\n\"priv:latitude\" = 1")));
     assert!(offers(&of("[properties.\"ipv4:192.0.2.1\"]\n\"priv:latitude\" = 1\n\"priv:longitude\" = 2")));
-    assert!(offers(&world("", &cities())));
+    assert!(offers(&network_state("", &cities())));
 }
 
 #[test]
 fn e1_distances_follow_from_positions() {
-    let world = world("", &cities());
+    let network_state = network_state("", &cities());
     let all = ["ipv4:131.225.0.1", "ipv6:2001:1458::1", "ipv4:130.87.0.1", "ipv4:192.0.2.1"];
     let expected = json!({ "ipv4:131.225.0.1": 7085, "ipv6:2001:1458::1": 0 });
-    assert_eq!(distances(&world, "numerical", &all), expected, "the others are nowhere");
-    assert_eq!(distances(&world, "ordinal", &all), json!({ "ipv4:131.225.0.1": 2, "ipv6:2001:1458::1": 1 }));
+    assert_eq!(distances(&network_state, "numerical", &all), expected, "the others are nowhere");
+    assert_eq!(distances(&network_state, "ordinal", &all), json!({ "ipv4:131.225.0.1": 2, "ipv6:2001:1458::1": 1 }));
 }
 
 #[test]
@@ -230,16 +231,18 @@ fn e1_what_agents_tell_goes_before_what_follows() {
     "#;
     let to = ["ipv4:131.225.0.1", "ipv4:131.225.1.1", "ipv4:131.225.2.1"];
     let expected = json!({ "ipv4:131.225.0.1": 104, "ipv4:131.225.2.1": 7 });
-    assert_eq!(distances(&world(facts, &cities()), "numerical", &to), expected);
+    assert_eq!(distances(&network_state(facts, &cities()), "numerical", &to), expected);
 }
 
 #[test]
 fn of_two_databases_the_later_one_holds_where_it_knows() {
-    let facts =
-        |records: &[(&str, Value)]| Facts { locations: Some(Arc::new(read(records).unwrap())), ..Facts::default() };
+    let facts = |records: &[(&str, Value)]| AgentState {
+        locations: Some(Arc::new(read(records).unwrap())),
+        ..AgentState::default()
+    };
     let (first, later) = (facts(&cities()), facts(&[("131.225.0.0/16", json!({ "country": { "iso_code": "FR" } }))]));
-    let world = World::of([&first, &later]).unwrap();
-    let country = |address: &str| world.location(address.parse().unwrap()).unwrap().country();
+    let network_state = NetworkState::of([&first, &later]).unwrap();
+    let country = |address: &str| network_state.location(address.parse().unwrap()).unwrap().country();
     assert_eq!((country("131.225.0.1"), country("128.142.0.1")), (Some("FR"), Some("CH")));
 }
 

@@ -49,7 +49,7 @@ impl Ranked {
     pub(super) fn compare(&self, other: &Self, directions: &[Direction]) -> Ordering {
         let keys = self.keys.iter().zip(&other.keys).zip(directions);
         let mut orderings = keys.map(|((one, other), direction)| {
-            let (one, other) = (Place::of(one.as_ref()), Place::of(other.as_ref()));
+            let (one, other) = (SortPosition::of(one.as_ref()), SortPosition::of(other.as_ref()));
             one.compare(other, *direction)
         });
         let by_keys = || orderings.find(|ordering| ordering.is_ne()).unwrap_or(Ordering::Equal);
@@ -59,14 +59,14 @@ impl Ranked {
 
 /// Sort position of a value within its key. It does not depend on the other value, which makes the order total.
 #[derive(Debug, Clone, Copy)]
-enum Place<'a> {
+enum SortPosition<'a> {
     /// Never NaN.
     Number(f64),
     Text(&'a str),
     Last,
 }
 
-impl<'a> Place<'a> {
+impl<'a> SortPosition<'a> {
     fn of(value: Option<&'a Value>) -> Self {
         match (value.and_then(Value::number), value) {
             (Some(number), _) => Self::Number(number),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::facts::Facts;
+use crate::agent_state::AgentState;
 
 const ROUTERS: &str = r#"
     [routers.edge]
@@ -25,9 +25,9 @@ fn between(from: &str, to: &str) -> Option<Vec<String>> {
 }
 
 fn way(facts: &str, from: &str, to: &str) -> Option<Vec<String>> {
-    let world = World::of([&Facts::parse(facts).unwrap()]).unwrap();
-    let mut paths = Paths::of(&world);
-    let (from, to) = (End::of(&world, from.parse().unwrap()), End::of(&world, to.parse().unwrap()));
+    let network_state = NetworkState::of([&AgentState::parse(facts).unwrap()]).unwrap();
+    let mut paths = Paths::of(&network_state);
+    let (from, to) = (End::of(&network_state, from.parse().unwrap()), End::of(&network_state, to.parse().unwrap()));
     let number = paths.between(&from, &to)?;
     assert_eq!(paths.between(&from, &to), Some(number));
     let path = paths.paths().nth(number as usize).unwrap();
@@ -90,11 +90,12 @@ fn a_topology_goes_before_routes_where_it_has_both_ends() {
 
 #[test]
 fn capacities_are_those_of_the_topology() {
-    let world = World::of([&Facts::parse(TOPOLOGIES).unwrap()]).unwrap();
-    let mut paths = Paths::of(&world);
-    let [from, to] = ["10.0.1.1", "10.0.2.1"].map(|address| End::of(&world, address.parse().unwrap()));
+    let network_state = NetworkState::of([&AgentState::parse(TOPOLOGIES).unwrap()]).unwrap();
+    let mut paths = Paths::of(&network_state);
+    let [from, to] = ["10.0.1.1", "10.0.2.1"].map(|address| End::of(&network_state, address.parse().unwrap()));
     paths.between(&from, &to).unwrap();
-    let capacities: Vec<_> = paths.elements().iter().map(|element| element.capacity_bits_per_s(&world)).collect();
+    let capacities: Vec<_> =
+        paths.elements().iter().map(|element| element.capacity_bits_per_s(&network_state)).collect();
     assert_eq!(capacities, [Some(1e11), Some(4e11), None]);
 }
 

@@ -55,7 +55,7 @@ fn position(reader: &NsReader<&[u8]>) -> usize {
 
 /// Role of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ElementRole {
     Metalink,
     File,
     Url,
@@ -67,7 +67,7 @@ struct Document<'a> {
     text: &'a str,
     listing: &'a mut Listing,
     /// The open elements, from the root.
-    places: Vec<Place>,
+    places: Vec<ElementRole>,
     has_root: bool,
 }
 
@@ -94,17 +94,17 @@ impl Document<'_> {
             return Err(self.invalid(at, format!("elements are nested deeper than {MAX_DEPTH} levels")));
         }
         let place = match (self.places.last(), tag.local_name().into_inner()) {
-            (None, "metalink") if is_metalink && !self.has_root => Place::Metalink,
+            (None, "metalink") if is_metalink && !self.has_root => ElementRole::Metalink,
             (None, _) => return Err(self.invalid(at, "not a Metalink 4 document (RFC 5854)")),
-            (Some(Place::Metalink), "file") if is_metalink => Place::File,
-            (Some(Place::File), "url") if is_metalink => Place::Url,
-            _ => Place::Other,
+            (Some(ElementRole::Metalink), "file") if is_metalink => ElementRole::File,
+            (Some(ElementRole::File), "url") if is_metalink => ElementRole::Url,
+            _ => ElementRole::Other,
         };
         match place {
-            Place::Metalink => self.has_root = true,
-            Place::File => self.listing.begin(name_of(tag)),
-            Place::Url => self.start_replica(tag, at)?,
-            Place::Other => {}
+            ElementRole::Metalink => self.has_root = true,
+            ElementRole::File => self.listing.begin(name_of(tag)),
+            ElementRole::Url => self.start_replica(tag, at)?,
+            ElementRole::Other => {}
         }
         self.places.push(place);
         Ok(())
@@ -136,7 +136,7 @@ impl Document<'_> {
     }
 
     fn end(&mut self, end: usize) {
-        if self.places.pop() == Some(Place::Url)
+        if self.places.pop() == Some(ElementRole::Url)
             && let Some((replica, slot)) = self.listing.last_mut()
         {
             replica.url = replica.url.trim().to_owned();
@@ -147,7 +147,7 @@ impl Document<'_> {
 
     /// Handles character data; only that of a `url` is kept.
     fn append(&mut self, text: &str) {
-        if self.places.last() == Some(&Place::Url)
+        if self.places.last() == Some(&ElementRole::Url)
             && let Some((replica, _)) = self.listing.last_mut()
         {
             replica.url.push_str(text);
@@ -156,7 +156,7 @@ impl Document<'_> {
 
     /// Handles a reference in character data. Outside of `url` it is ignored.
     fn append_reference(&mut self, reference: &BytesRef<'_>, at: usize) -> Result<(), ReplicaError> {
-        if self.places.last() == Some(&Place::Url) {
+        if self.places.last() == Some(&ElementRole::Url) {
             let text = resolve(reference).ok_or_else(|| {
                 let name: &str = reference;
                 self.invalid(at, format!("'&{name};' is neither a character nor one of the five entities of XML"))

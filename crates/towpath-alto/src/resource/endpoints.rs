@@ -17,45 +17,49 @@ use crate::{
     matrix::{Grid, Matrix},
     media,
     names::{CostMetric, PropertyName},
+    network_state::{CostPosition, NetworkState},
     problem::Problem,
-    world::{Place, World},
 };
 
 /// Returns the properties that endpoints may have.
-pub(crate) fn offered(world: &World) -> Vec<Property> {
-    let pids = world.regions().map(|region| Property::pid_of(region.map.id()));
-    let of_addresses = world.domains.iter().filter(|(domain, _)| matches!(domain, Domain::Address(_)));
+pub(crate) fn offered(network_state: &NetworkState) -> Vec<Property> {
+    let pids = network_state.regions().map(|region| Property::pid_of(region.map.id()));
+    let of_addresses = network_state.domains.iter().filter(|(domain, _)| matches!(domain, Domain::Address(_)));
     let names: BTreeSet<&PropertyName> =
-        of_addresses.flat_map(|(_, names)| names).chain(&world.askable.properties).collect();
+        of_addresses.flat_map(|(_, names)| names).chain(&network_state.askable.properties).collect();
     pids.chain(names.into_iter().map(|name| Property { resource: None, name: name.clone() })).collect()
 }
 
 /// Returns a property of an address.
 pub(super) fn property_of(
-    world: &World,
+    network_state: &NetworkState,
     entity: &Entity,
     property: &Property,
     delegate: &dyn Delegate,
 ) -> Option<Value> {
     match (entity, &property.resource) {
         (Entity::Address(prefix), Some(map)) if property.is_pid() => {
-            let map = &world.region(map.as_str())?.map;
+            let map = &network_state.region(map.as_str())?.map;
             Some(map.name(map.locate_prefix(*prefix)?).as_str().into())
         }
         (_, None) => {
             let name = property.name.as_str();
             // Location databases are not queried for prefixes, because a prefix may span many locations.
-            let located = || world.location(entity.single_address()?)?.property(name);
-            world.told(entity, name, delegate).or_else(located)
+            let located = || network_state.location(entity.single_address()?)?.property(name);
+            network_state.told(entity, name, delegate).or_else(located)
         }
         (_, Some(_)) => None,
     }
 }
 
 /// Responds to RFC 7285 §11.4.1.
-pub(super) fn properties(world: &World, request: &Value, delegate: &dyn Delegate) -> Result<Answer, Problem> {
+pub(super) fn properties(
+    network_state: &NetworkState,
+    request: &Value,
+    delegate: &dyn Delegate,
+) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
-    let offered = offered(world);
+    let offered = offered(network_state);
     let read = |text: &str| match Property::parse(text) {
         Ok(property) if offered.contains(&property) => Ok(property),
         Ok(_) => Err("this property is not offered for endpoints".to_owned()),
@@ -75,13 +79,13 @@ pub(super) fn properties(world: &World, request: &Value, delegate: &dyn Delegate
         let values = wanted.iter().filter_map(|property| {
             Some((
                 property.to_string(),
-                property_of(world, &entity, property, delegate).filter(|value| !value.is_null())?,
+                property_of(network_state, &entity, property, delegate).filter(|value| !value.is_null())?,
             ))
         });
         (endpoint.to_string(), values.collect::<BTreeMap<_, _>>())
     };
-    let maps = wanted.iter().filter_map(|property| world.region(property.resource.as_ref()?.as_str()));
-    let mut meta = world.meta();
+    let maps = wanted.iter().filter_map(|property| network_state.region(property.resource.as_ref()?.as_str()));
+    let mut meta = network_state.meta();
     meta.insert("dependent-vtags".into(), json!(vtags(maps)));
     let document = json!({
         "meta": meta,
@@ -100,19 +104,19 @@ struct EndpointCostDocument<'a> {
 
 /// Responds to RFC 7285 §11.5.1, and RFC 8896 §5.2.
 pub(super) fn costs(
-    world: &World,
+    network_state: &NetworkState,
     request: &Value,
     can: &CostCapabilities,
     caller: Caller<'_>,
 ) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
     let query = CostQuery::read(fields, can)?;
-    let endpoints = Endpoints::read(world, fields, caller)?;
+    let endpoints = Endpoints::read(network_state, fields, caller)?;
     let pairs = endpoints.sources.len() * endpoints.destinations.len();
     query.bound(fields, pairs)?;
-    let calendared = Calendared::read(fields, &query, world, pairs)?;
+    let calendared = Calendared::read(fields, &query, network_state, pairs)?;
     let endpoint_cost_map = Matrix::of(&endpoints, &query).over_time(&endpoints, &query, &calendared);
-    let mut meta = cost_meta(world, &query);
+    let mut meta = cost_meta(network_state, &query);
     meta.extend(calendared.meta(&query));
     Ok(Answer::of(media::ENDPOINT_COST, &EndpointCostDocument { meta, endpoint_cost_map }))
 }
@@ -122,17 +126,21 @@ pub(super) const FLOWS: &str = "endpoint-flows";
 
 /// Endpoints of a cost request.
 pub(super) struct Endpoints<'a> {
-    world: &'a World,
+    network_state: &'a NetworkState,
     delegate: &'a dyn Delegate,
-    pub(super) sources: Vec<(Endpoint, Place)>,
-    pub(super) destinations: Vec<(Endpoint, Place)>,
+    pub(super) sources: Vec<(Endpoint, CostPosition)>,
+    pub(super) destinations: Vec<(Endpoint, CostPosition)>,
     /// Indices of source and destination, or `None` for the full mesh.
     pairs: Option<Vec<(usize, usize)>>,
 }
 
 impl<'a> Endpoints<'a> {
     /// Reads an `EndpointFilter`. An empty side stands for the caller.
-    pub(super) fn read(world: &'a World, fields: Fields<'_>, caller: Caller<'a>) -> Result<Self, Problem> {
+    pub(super) fn read(
+        network_state: &'a NetworkState,
+        fields: Fields<'_>,
+        caller: Caller<'a>,
+    ) -> Result<Self, Problem> {
         let filter = fields.object("endpoints")?.ok_or_else(|| fields.missing("endpoints"))?;
         let side = |field| Ok(filter.texts(field, Endpoint::parse)?.unwrap_or_default());
         let (sources, destinations) = (side("srcs")?, side("dsts")?);
@@ -146,31 +154,38 @@ impl<'a> Endpoints<'a> {
         let place = |endpoints: Vec<Endpoint>| {
             let endpoints = if endpoints.is_empty() { vec![Endpoint(caller.address)] } else { endpoints };
             let once: BTreeSet<Endpoint> = endpoints.into_iter().collect();
-            placed(world, once)
+            placed(network_state, once)
         };
         let (sources, destinations) = (place(sources), place(destinations));
-        Ok(Self { world, delegate: caller.delegate, sources, destinations, pairs: None })
+        Ok(Self { network_state, delegate: caller.delegate, sources, destinations, pairs: None })
     }
 
     /// Reads [`FLOWS`] if present, else as [`Self::read`].
-    pub(super) fn read_flows(world: &'a World, fields: Fields<'_>, caller: Caller<'a>) -> Result<Self, Problem> {
+    pub(super) fn read_flows(
+        network_state: &'a NetworkState,
+        fields: Fields<'_>,
+        caller: Caller<'a>,
+    ) -> Result<Self, Problem> {
         let Some(flows) = Flows::read(fields, FLOWS, "endpoints", |text| Endpoint::parse(text).map(Some))? else {
-            return Self::read(world, fields, caller);
+            return Self::read(network_state, fields, caller);
         };
-        let (sources, destinations) = (placed(world, flows.sources), placed(world, flows.destinations));
-        Ok(Self { world, delegate: caller.delegate, sources, destinations, pairs: Some(flows.pairs) })
+        let (sources, destinations) = (placed(network_state, flows.sources), placed(network_state, flows.destinations));
+        Ok(Self { network_state, delegate: caller.delegate, sources, destinations, pairs: Some(flows.pairs) })
     }
 
     /// Returns the geographic positions of the endpoints.
-    fn points(&self, endpoints: &[(Endpoint, Place)]) -> Vec<Option<Point>> {
-        let position = |endpoint: &Endpoint| self.world.position(endpoint.0, self.delegate);
+    fn points(&self, endpoints: &[(Endpoint, CostPosition)]) -> Vec<Option<Point>> {
+        let position = |endpoint: &Endpoint| self.network_state.position(endpoint.0, self.delegate);
         endpoints.iter().map(|(endpoint, _)| position(endpoint).map(Point::at)).collect()
     }
 }
 
 /// Looks up the place of each endpoint for cost lookups.
-fn placed(world: &World, endpoints: impl IntoIterator<Item = Endpoint>) -> Vec<(Endpoint, Place)> {
-    endpoints.into_iter().map(|endpoint| (endpoint, world.place(endpoint.0))).collect()
+fn placed(
+    network_state: &NetworkState,
+    endpoints: impl IntoIterator<Item = Endpoint>,
+) -> Vec<(Endpoint, CostPosition)> {
+    endpoints.into_iter().map(|endpoint| (endpoint, network_state.place(endpoint.0))).collect()
 }
 
 impl Grid for Endpoints<'_> {
@@ -187,9 +202,9 @@ impl Grid for Endpoints<'_> {
     }
 
     fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a> {
-        let (scale, is_geo_distance) = (self.world.scale(metric), self.world.is_geo_distance(metric));
+        let (scale, is_geo_distance) = (self.network_state.scale(metric), self.network_state.is_geo_distance(metric));
         let told = move |from: usize, to: usize| scale.cost(&self.sources[from].1, &self.destinations[to].1);
-        let is_askable = self.world.askable.metrics.contains(metric);
+        let is_askable = self.network_state.askable.metrics.contains(metric);
         let metric = metric.clone();
         let asked = move |from: usize, to: usize| {
             let (from, to) = (self.sources[from].0.0, self.destinations[to].0.0);
@@ -208,7 +223,7 @@ impl Grid for Endpoints<'_> {
     }
 
     fn series<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<&'a [f64]> + 'a> {
-        let scale = self.world.scale(metric);
+        let scale = self.network_state.scale(metric);
         Box::new(move |from, to| scale.series(&self.sources[from].1, &self.destinations[to].1))
     }
 

@@ -12,8 +12,8 @@ use crate::{
     media,
     names::{CostMetric, PidName},
     network_map::Selection,
+    network_state::{NetworkState, Region},
     problem::Problem,
-    world::{Region, World},
 };
 
 /// `InfoResourceNetworkMap` (RFC 7285 §11.2.1.6).
@@ -25,8 +25,8 @@ struct NetworkMapDocument<'a> {
 }
 
 /// Returns a complete or filtered network map.
-pub(super) fn network_map(world: &World, region: &Region, network_map: Selection<'_>) -> Answer {
-    let mut meta = world.meta();
+pub(super) fn network_map(network_state: &NetworkState, region: &Region, network_map: Selection<'_>) -> Answer {
+    let mut meta = network_state.meta();
     meta.insert("vtag".into(), json!(region.map.vtag()));
     Answer::of(media::NETWORK_MAP, &NetworkMapDocument { meta, network_map })
 }
@@ -40,15 +40,15 @@ struct CostMapDocument<'a> {
 }
 
 /// Returns the costs of one type between all PIDs.
-pub(super) fn cost_map(world: &World, region: &Region, kind: &CostType) -> Answer {
+pub(super) fn cost_map(network_state: &NetworkState, region: &Region, kind: &CostType) -> Answer {
     let types = vec![kind.clone()];
     let query = CostQuery { testable: types.clone(), types, is_multi: false, tests: Vec::new() };
-    document(world, region, &Pids::all(region), &query, &Calendared::default())
+    document(network_state, region, &Pids::all(region), &query, &Calendared::default())
 }
 
 /// Returns the costs selected by a request (RFC 7285 §11.3.2.3, RFC 8896 §5.1).
 pub(super) fn filtered_cost_map(
-    world: &World,
+    network_state: &NetworkState,
     region: &Region,
     request: &Value,
     can: &CostCapabilities,
@@ -58,12 +58,18 @@ pub(super) fn filtered_cost_map(
     let pids = Pids::read(region, fields)?;
     let pairs = pids.sources.len() * pids.destinations.len();
     query.bound(fields, pairs)?;
-    let calendared = Calendared::read(fields, &query, world, pairs)?;
-    Ok(document(world, region, &pids, &query, &calendared))
+    let calendared = Calendared::read(fields, &query, network_state, pairs)?;
+    Ok(document(network_state, region, &pids, &query, &calendared))
 }
 
-fn document(world: &World, region: &Region, pids: &Pids<'_>, query: &CostQuery, calendared: &Calendared<'_>) -> Answer {
-    let mut meta = cost_meta(world, query);
+fn document(
+    network_state: &NetworkState,
+    region: &Region,
+    pids: &Pids<'_>,
+    query: &CostQuery,
+    calendared: &Calendared<'_>,
+) -> Answer {
+    let mut meta = cost_meta(network_state, query);
     meta.extend(calendared.meta(query));
     meta.insert("dependent-vtags".into(), json!(vtags([region])));
     let cost_map = Matrix::of(pids, query).over_time(pids, query, calendared);
@@ -71,9 +77,9 @@ fn document(world: &World, region: &Region, pids: &Pids<'_>, query: &CostQuery, 
 }
 
 /// Returns the `meta` of a response with costs (RFC 8189 §4.1.3), including the members common to all responses.
-pub(super) fn cost_meta(world: &World, query: &CostQuery) -> Map<String, Value> {
-    let mut meta = world.meta();
-    let mut types = query.types.iter().map(|kind| world.described(kind));
+pub(super) fn cost_meta(network_state: &NetworkState, query: &CostQuery) -> Map<String, Value> {
+    let mut meta = network_state.meta();
+    let mut types = query.types.iter().map(|kind| network_state.described(kind));
     if query.is_multi {
         meta.insert("cost-type".into(), json!({}));
         meta.insert("multi-cost-types".into(), json!(types.collect::<Vec<_>>()));

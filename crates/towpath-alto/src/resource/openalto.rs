@@ -21,10 +21,10 @@ use crate::{
     matrix::{Grid, Matrix, Passing, PathColumn},
     media,
     names::{AneName, CostMetric, RouterName},
+    network_state::NetworkState,
     problem::Problem,
     route::AsPath,
     routes::Way,
-    world::World,
 };
 
 /// Prefixes of element names, followed by a number.
@@ -68,7 +68,7 @@ pub(super) fn capabilities() -> Value {
 
 /// Returns the response described in [`crate::compatibility`].
 pub(super) fn endpoints(
-    world: &World,
+    network_state: &NetworkState,
     resource: &Resource,
     request: &Value,
     caller: Caller<'_>,
@@ -79,10 +79,10 @@ pub(super) fn endpoints(
         [NEXT_HOP, AS_PATH].into_iter().find(|name| *name == text).ok_or("this property is not offered for elements")
     };
     let properties = fields.texts("ane-property-names", property)?.unwrap_or_else(|| vec![NEXT_HOP, AS_PATH]);
-    let is_typed = world.profile().is_some_and(|profile| profile.form() == compatibility::Form::Client);
-    let grid = Keyed { endpoints: Endpoints::read_flows(world, fields, caller)?, is_typed };
+    let is_typed = network_state.profile().is_some_and(|profile| profile.form() == compatibility::Form::Client);
+    let grid = Keyed { endpoints: Endpoints::read_flows(network_state, fields, caller)?, is_typed };
     let passing = Passing::of(&grid, &query);
-    let mut ways = Ways::of(world);
+    let mut ways = Ways::of(network_state);
     let pairs =
         passing.pairs().map(|((from, to), _)| (grid.endpoints.sources[from].0.0, grid.endpoints.destinations[to].0.0));
     let of_pairs = pairs.map(|(source, destination)| ways.between(source, destination)).collect();
@@ -143,23 +143,23 @@ type RouterWay<'a> = (&'a RouterName, &'a Way);
 
 /// Looks up and caches the requested routes.
 struct Ways<'a> {
-    world: &'a World,
+    network_state: &'a NetworkState,
     ways: Vec<RouterWay<'a>>,
     /// Indices by router and route index.
     numbers: HashMap<(&'a RouterName, u32), u32>,
 }
 
 impl<'a> Ways<'a> {
-    fn of(world: &'a World) -> Self {
-        Self { world, ways: Vec::new(), numbers: HashMap::new() }
+    fn of(network_state: &'a NetworkState) -> Self {
+        Self { network_state, ways: Vec::new(), numbers: HashMap::new() }
     }
 
     /// Returns the index of the route from the router of `source` to `destination`, or `None` if either is unknown.
     fn between(&mut self, source: IpAddr, destination: IpAddr) -> Option<u32> {
-        let world = self.world;
+        let network_state = self.network_state;
         // Packets are not translated between address families.
-        let router = world.router_of(source).filter(|_| source.is_ipv4() == destination.is_ipv4())?;
-        let table = world.table(router)?;
+        let router = network_state.router_of(source).filter(|_| source.is_ipv4() == destination.is_ipv4())?;
+        let table = network_state.table(router)?;
         let found = table.find(destination)?;
         let number = self.numbers.entry((router, found)).or_insert_with(|| {
             self.ways.push((router, table.way(found)));

@@ -22,11 +22,11 @@ use crate::{
     matrix::{Grid, Matrix, Passing, PathColumn},
     media,
     names::{AneName, PropertyName, ResourceId, VersionTag},
+    network_state::{CostPosition, NetworkState, Region},
     path::{Element, End, Paths, system},
     problem::Problem,
     reserved::{BANDWIDTH, PROPERTIES},
     topology::Topology,
-    world::{Place, Region, World},
 };
 
 /// Property that identifies an element in the property map (RFC 9275 §6.4.2).
@@ -64,18 +64,18 @@ pub(super) fn offered(costs: CostCapabilities) -> CostCapabilities {
 }
 
 /// Returns the ID of the property map with persistent elements, if it contains any.
-pub(super) fn lasting_elements(world: &World) -> Option<ResourceId> {
-    let speaks = world.domains.contains_key(&Domain::Ane(None));
+pub(super) fn lasting_elements(network_state: &NetworkState) -> Option<ResourceId> {
+    let speaks = network_state.domains.contains_key(&Domain::Ane(None));
     speaks.then(|| ResourceId::new(PROPERTIES).expect("a valid name"))
 }
 
 /// Returns the properties that elements may have.
-fn element_properties(world: &World) -> BTreeSet<PropertyName> {
-    let mut names = world.domains.get(&Domain::Ane(None)).cloned().unwrap_or_default();
+fn element_properties(network_state: &NetworkState) -> BTreeSet<PropertyName> {
+    let mut names = network_state.domains.get(&Domain::Ane(None)).cloned().unwrap_or_default();
     if !names.is_empty() {
         names.insert(PropertyName::new(PERSISTENT).expect("a valid name"));
     }
-    if world.topologies().any(Topology::has_capacities) {
+    if network_state.topologies().any(Topology::has_capacities) {
         names.insert(PropertyName::new(BANDWIDTH).expect("a valid name"));
     }
     names.insert(PropertyName::new(HOP).expect("a valid name"));
@@ -83,20 +83,20 @@ fn element_properties(world: &World) -> BTreeSet<PropertyName> {
 }
 
 /// Returns the capabilities for the directory (RFC 9275 §7.2.4). `flows` is the field for pairs that do not form a full mesh.
-pub(super) fn capabilities(world: &World, costs: CostCapabilities, flows: &str) -> Value {
+pub(super) fn capabilities(network_state: &NetworkState, costs: CostCapabilities, flows: &str) -> Value {
     let can = offered(costs);
     let names = |kinds: &[CostType]| kinds.iter().map(CostType::to_string).collect::<Vec<_>>();
     let mut told = json!({
         "cost-type-names": names(&can.cost_types),
         "max-cost-types": can.max_cost_types,
         "cost-constraints": false,
-        "ane-property-names": element_properties(world),
+        "ane-property-names": element_properties(network_state),
     });
     // If present, the list must not be empty (RFC 8189 §4.1.1).
     if !can.testable.is_empty() {
         told["testable-cost-type-names"] = names(&can.testable).into();
     }
-    if world.profile().is_some() {
+    if network_state.profile().is_some() {
         told[format!("priv:{flows}")] = true.into();
     }
     told
@@ -104,20 +104,21 @@ pub(super) fn capabilities(world: &World, costs: CostCapabilities, flows: &str) 
 
 /// Responds to RFC 9275 §7.3.
 pub(super) fn endpoints(
-    world: &World,
+    network_state: &NetworkState,
     resource: &Resource,
     request: &Value,
     costs: CostCapabilities,
     caller: Caller<'_>,
 ) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
-    let asked = Asked::read(world, resource, &ENDPOINTS, fields, costs)?;
-    let grid = match world.profile() {
-        Some(_) => Endpoints::read_flows(world, fields, caller)?,
-        None => Endpoints::read(world, fields, caller)?,
+    let asked = Asked::read(network_state, resource, &ENDPOINTS, fields, costs)?;
+    let grid = match network_state.profile() {
+        Some(_) => Endpoints::read_flows(network_state, fields, caller)?,
+        None => Endpoints::read(network_state, fields, caller)?,
     };
-    let ends =
-        |side: &[(Endpoint, Place)]| side.iter().map(|(endpoint, _)| End::of(world, endpoint.0)).collect::<Vec<_>>();
+    let ends = |side: &[(Endpoint, CostPosition)]| {
+        side.iter().map(|(endpoint, _)| End::of(network_state, endpoint.0)).collect::<Vec<_>>()
+    };
     let (sources, destinations) = (ends(&grid.sources), ends(&grid.destinations));
     let way = |from: usize, to: usize| Some((&sources[from], &destinations[to]));
     let field = if grid.pairs().is_some() { super::endpoints::FLOWS } else { "endpoints" };
@@ -127,20 +128,20 @@ pub(super) fn endpoints(
 /// Responds to RFC 9275 §7.2. The path of a PID starts or ends at the first network address of its prefixes: an IPv4 address
 /// if both PIDs have one, else IPv6.
 pub(super) fn pids(
-    world: &World,
+    network_state: &NetworkState,
     resource: &Resource,
     region: &Region,
     request: &Value,
     costs: CostCapabilities,
 ) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
-    let asked = Asked::read(world, resource, &PIDS, fields, costs)?;
-    let grid = match world.profile() {
+    let asked = Asked::read(network_state, resource, &PIDS, fields, costs)?;
+    let grid = match network_state.profile() {
         Some(_) => Pids::read_flows(region, fields)?,
         None => Pids::read(region, fields)?,
     };
     let of_both =
-        |pid: &u32| [true, false].map(|is_ipv4| Some(End::of(world, region.map.first_address(*pid, is_ipv4)?)));
+        |pid: &u32| [true, false].map(|is_ipv4| Some(End::of(network_state, region.map.first_address(*pid, is_ipv4)?)));
     let sources: Vec<_> = grid.sources.iter().map(of_both).collect();
     let destinations: Vec<_> = grid.destinations.iter().map(of_both).collect();
     let way = |from: usize, to: usize| {
@@ -156,7 +157,7 @@ type Way<'a> = dyn Fn(usize, usize) -> Option<(&'a End<'a>, &'a End<'a>)> + 'a;
 
 /// A parsed request.
 struct Asked<'a> {
-    world: &'a World,
+    network_state: &'a NetworkState,
     resource: &'a Resource,
     form: &'static Form,
     fields: Fields<'a>,
@@ -166,13 +167,13 @@ struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     fn read(
-        world: &'a World,
+        network_state: &'a NetworkState,
         resource: &'a Resource,
         form: &'static Form,
         fields: Fields<'a>,
         costs: CostCapabilities,
     ) -> Result<Self, Problem> {
-        let offered_properties = element_properties(world);
+        let offered_properties = element_properties(network_state);
         let query = CostQuery::read(fields, &offered(costs))?;
         let property = |text: &str| match PropertyName::new(text) {
             Ok(name) if offered_properties.contains(&name) => Ok(name),
@@ -180,12 +181,12 @@ impl<'a> Asked<'a> {
             Err(error) => Err(error.to_string()),
         };
         let properties = fields.texts("ane-property-names", property)?.unwrap_or_default();
-        Ok(Self { world, resource, form, fields, query, properties: properties.into_iter().collect() })
+        Ok(Self { network_state, resource, form, fields, query, properties: properties.into_iter().collect() })
     }
 
     /// Returns the response for the pairs named by `field`.
     fn answer(&self, field: &str, grid: &dyn Grid, way: &Way<'_>, regions: &[&Region]) -> Result<Answer, Problem> {
-        let mut paths = Paths::of(self.world);
+        let mut paths = Paths::of(self.network_state);
         let pairs = grid.pairs().map_or(grid.sources() * grid.destinations(), <[_]>::len);
         self.query.bound(self.fields, pairs)?;
         let passing = Passing::of(grid, &self.query);
@@ -203,7 +204,7 @@ impl<'a> Asked<'a> {
         let named = |path: &[u32]| path.iter().map(|position| names[*position as usize].clone()).collect::<Vec<_>>();
         let column = PathColumn { paths: paths.paths().map(named).collect(), of_pairs };
         let first = json_bytes(&Matrix::with_paths(grid, &self.query, passing, column));
-        let mut meta = cost_meta(self.world, &self.query);
+        let mut meta = cost_meta(self.network_state, &self.query);
         if !regions.is_empty() {
             meta.insert("dependent-vtags".into(), json!(vtags(regions.iter().copied())));
         }
@@ -224,7 +225,7 @@ impl<'a> Asked<'a> {
         });
         // A response that refers to persistent elements also names the version of their map (RFC 9275 §7.2.6).
         let refers = self.properties.iter().any(|name| name.as_str() == PERSISTENT);
-        let lasting = refers.then(|| property_map::whole(self.world, &self.resource.property_map));
+        let lasting = refers.then(|| property_map::whole(self.network_state, &self.resource.property_map));
         let lasting = lasting.as_ref().map(|whole| &whole.1);
         let depends: Vec<&VersionTag> = [first].into_iter().chain(lasting).collect();
         json!({ "meta": { "dependent-vtags": depends }, "property-map": Value::Object(entities.collect()) })
@@ -232,10 +233,12 @@ impl<'a> Asked<'a> {
 
     fn properties_of(&self, name: &AneName, element: &Element) -> Map<String, Value> {
         let entity = Entity::Ane(None, name.clone());
-        let told = |name: &str| self.world.properties.get(&entity, name).cloned();
+        let told = |name: &str| self.network_state.properties.get(&entity, name).cloned();
         let value = |property: &PropertyName| match property.as_str() {
-            PERSISTENT => self.world.properties.speaks_of(&entity).then(|| format!("{PROPERTIES}.ane:{name}").into()),
-            BANDWIDTH => told(BANDWIDTH).or_else(|| element.capacity_bits_per_s(self.world).map(Value::from)),
+            PERSISTENT => {
+                self.network_state.properties.speaks_of(&entity).then(|| format!("{PROPERTIES}.ane:{name}").into())
+            }
+            BANDWIDTH => told(BANDWIDTH).or_else(|| element.capacity_bits_per_s(self.network_state).map(Value::from)),
             HOP => told(HOP).or_else(|| Some(hop(element)?.into())),
             name => told(name),
         };

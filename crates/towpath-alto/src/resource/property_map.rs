@@ -16,16 +16,16 @@ use crate::{
     fields::Fields,
     media,
     names::{PropertyName, ResourceId, VersionTag},
+    network_state::{NetworkState, Region},
     problem::Problem,
     reserved::PROPERTIES,
-    world::{Region, World},
 };
 
 /// The property map of everything, with its version.
 type Whole = Arc<(Answer, VersionTag)>;
 
-/// Property map of a world with its version, made on first use. All resources of one directory share it. It is kept with the `meta` that it begins with,
-/// which changes when agents become stale; all else follows from the directory's world.
+/// Property map of a network state with its version, made on first use. All resources of one directory share it. It is kept with the `meta` that it begins with,
+/// which changes when agents become stale; all else follows from the directory's network state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cache(Arc<Mutex<Option<Cached>>>);
 
@@ -35,7 +35,7 @@ struct Cached {
     whole: Whole,
 }
 
-/// Any two caches are equal: their contents follow from the world.
+/// Any two caches are equal: their contents follow from the network state.
 impl PartialEq for Cache {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -54,8 +54,8 @@ pub(super) enum Offer {
 }
 
 /// Returns the domains with the properties of their entities (RFC 9240 §7.4).
-pub(super) fn mappings(world: &World, offer: Offer) -> BTreeMap<String, Vec<String>> {
-    offered(world, offer).into_iter().map(|(domain, names)| (domain.to_string(), texts(&names))).collect()
+pub(super) fn mappings(network_state: &NetworkState, offer: Offer) -> BTreeMap<String, Vec<String>> {
+    offered(network_state, offer).into_iter().map(|(domain, names)| (domain.to_string(), texts(&names))).collect()
 }
 
 fn texts(properties: &BTreeSet<Property>) -> Vec<String> {
@@ -63,18 +63,18 @@ fn texts(properties: &BTreeSet<Property>) -> Vec<String> {
 }
 
 /// Returns the domains with properties. Addresses also have PIDs.
-fn offered(world: &World, offer: Offer) -> BTreeMap<Domain, BTreeSet<Property>> {
+fn offered(network_state: &NetworkState, offer: Offer) -> BTreeMap<Domain, BTreeSet<Property>> {
     let own = |name: &PropertyName| Property { resource: None, name: name.clone() };
-    let domains = world.domains.iter();
+    let domains = network_state.domains.iter();
     let mut offered: BTreeMap<Domain, BTreeSet<Property>> =
         domains.map(|(domain, names)| (domain.clone(), names.iter().map(own).collect())).collect();
-    for region in world.regions() {
+    for region in network_state.regions() {
         let kinds = region.map.pids().flat_map(|(_, prefixes)| prefixes).map(|prefix| AddressType::of_prefix(*prefix));
         for kind in kinds.collect::<BTreeSet<_>>() {
             offered.entry(Domain::Address(kind)).or_default().insert(Property::pid_of(region.map.id()));
         }
     }
-    let askable = &world.askable.properties;
+    let askable = &network_state.askable.properties;
     if offer == Offer::Askable && !askable.is_empty() {
         for kind in AddressType::ALL {
             offered.entry(Domain::Address(kind)).or_default().extend(askable.iter().map(own));
@@ -85,32 +85,32 @@ fn offered(world: &World, offer: Offer) -> BTreeMap<Domain, BTreeSet<Property>> 
 
 /// Returns the property map with the own properties of each entity, and its version. Built once per network state, because
 /// path vectors refer to it.
-pub(super) fn whole(world: &World, cache: &Cache) -> Whole {
-    let meta = world.meta();
+pub(super) fn whole(network_state: &NetworkState, cache: &Cache) -> Whole {
+    let meta = network_state.meta();
     let mut cached = cache.0.lock().unwrap_or_else(PoisonError::into_inner);
     match &*cached {
         Some(cached) if cached.meta == meta => Arc::clone(&cached.whole),
-        _ => Arc::clone(&cached.insert(Cached { meta, whole: Arc::new(made(world)) }).whole),
+        _ => Arc::clone(&cached.insert(Cached { meta, whole: Arc::new(made(network_state)) }).whole),
     }
 }
 
-fn made(world: &World) -> (Answer, VersionTag) {
+fn made(network_state: &NetworkState) -> (Answer, VersionTag) {
     let mut map = Map::new();
-    for (domain, properties) in &offered(world, Offer::Told) {
+    for (domain, properties) in &offered(network_state, Offer::Told) {
         let properties = named(properties);
-        for entity in entities(world, domain) {
-            map.insert(entity.to_string(), described(&entity, &properties, &said_in(world)));
+        for entity in entities(network_state, domain) {
+            map.insert(entity.to_string(), described(&entity, &properties, &said_in(network_state)));
         }
     }
     let vtag = VersionTag::of(ResourceId::new(PROPERTIES).expect("a valid name"), &map);
-    (document(world, Some(&vtag), &map), vtag)
+    (document(network_state, Some(&vtag), &map), vtag)
 }
 
 /// Returns all entities of a domain that have properties.
-fn entities(world: &World, domain: &Domain) -> BTreeSet<Entity> {
-    let prefixes = world.regions().flat_map(|region| region.map.pids()).flat_map(|(_, prefixes)| prefixes);
+fn entities(network_state: &NetworkState, domain: &Domain) -> BTreeSet<Entity> {
+    let prefixes = network_state.regions().flat_map(|region| region.map.pids()).flat_map(|(_, prefixes)| prefixes);
     let in_pids = prefixes.map(|prefix| Entity::Address(*prefix)).filter(|entity| entity.domain() == *domain);
-    world.properties.entities(domain).into_iter().chain(in_pids).collect()
+    network_state.properties.entities(domain).into_iter().chain(in_pids).collect()
 }
 
 /// Properties by their name in the response, which repeats that of the request: `.country`, or `country` (RFC 9240 §10.5).
@@ -125,18 +125,18 @@ fn named(properties: &BTreeSet<Property>) -> Names {
 type LookUp<'a> = dyn Fn(&Entity, &Property) -> Option<Value> + 'a;
 
 /// Returns a lookup of own properties.
-fn said_in(world: &World) -> impl Fn(&Entity, &Property) -> Option<Value> {
-    |entity, property| said(world, entity, property)
+fn said_in(network_state: &NetworkState) -> impl Fn(&Entity, &Property) -> Option<Value> {
+    |entity, property| said(network_state, entity, property)
 }
 
 /// Returns an entity's own value; inherited values are listed with their origin (RFC 9240 §7.6).
-fn said(world: &World, entity: &Entity, property: &Property) -> Option<Value> {
+fn said(network_state: &NetworkState, entity: &Entity, property: &Property) -> Option<Value> {
     match (entity, &property.resource) {
         (Entity::Address(prefix), Some(map)) if property.is_pid() => {
-            let map = &world.region(map.as_str())?.map;
+            let map = &network_state.region(map.as_str())?.map;
             Some(map.name(map.owner(*prefix)?).as_str().into())
         }
-        (_, None) => world.properties.own(entity, property.name.as_str()).cloned(),
+        (_, None) => network_state.properties.own(entity, property.name.as_str()).cloned(),
         (_, Some(_)) => None,
     }
 }
@@ -153,9 +153,13 @@ fn plain(text: &str) -> &str {
 }
 
 /// Responds to RFC 9240 §8.
-pub(super) fn filtered(world: &World, request: &Value, delegate: &dyn Delegate) -> Result<Answer, Problem> {
+pub(super) fn filtered(
+    network_state: &NetworkState,
+    request: &Value,
+    delegate: &dyn Delegate,
+) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
-    let offered = offered(world, Offer::Askable);
+    let offered = offered(network_state, Offer::Askable);
     let entity = |text: &str| match Entity::parse(text) {
         Ok(entity) if offered.contains_key(&entity.within(PROPERTIES).domain()) => Ok(entity),
         Ok(_) => Err("this domain is not offered".to_owned()),
@@ -174,11 +178,12 @@ pub(super) fn filtered(world: &World, request: &Value, delegate: &dyn Delegate) 
     };
     // Duplicates have no effect (RFC 9240 §8.3).
     let wanted = BTreeSet::from_iter(wanted);
-    let held = |entity: &Entity, property: &_| property_of(world, &entity.within(PROPERTIES), property, delegate);
-    let said = said_in(world);
+    let held =
+        |entity: &Entity, property: &_| property_of(network_state, &entity.within(PROPERTIES), property, delegate);
+    let said = said_in(network_state);
     let (entities, look_up): (BTreeSet<Entity>, &LookUp<'_>) = match wanted.is_empty() {
-        true => (offered.keys().flat_map(|domain| entities(world, domain)).collect(), &said),
-        false => (with_beneath(world, wanted, names.values()), &held),
+        true => (offered.keys().flat_map(|domain| entities(network_state, domain)).collect(), &said),
+        false => (with_beneath(network_state, wanted, names.values()), &held),
     };
     let mut map = Map::new();
     for entity in &entities {
@@ -188,19 +193,20 @@ pub(super) fn filtered(world: &World, request: &Value, delegate: &dyn Delegate) 
             map.insert(entity.to_string(), if properties.is_some() { described } else { json!({}) });
         }
     }
-    Ok(document(world, None, &map))
+    Ok(document(network_state, None, &map))
 }
 
 /// Returns `entities` and those within them that may have values of their own (RFC 9240 §8.5).
 fn with_beneath<'a>(
-    world: &World,
+    network_state: &NetworkState,
     mut entities: BTreeSet<Entity>,
     properties: impl Iterator<Item = &'a Property> + Clone,
 ) -> BTreeSet<Entity> {
     let own = properties.clone().filter(|property| property.resource.is_none());
     let names: Vec<&str> = own.map(|property| property.name.as_str()).collect();
     let pids = properties.filter(|property| property.is_pid());
-    let maps: Vec<&Region> = pids.filter_map(|property| world.region(property.resource.as_ref()?.as_str())).collect();
+    let maps: Vec<&Region> =
+        pids.filter_map(|property| network_state.region(property.resource.as_ref()?.as_str())).collect();
     let prefixes: Vec<IpNet> = entities.iter().filter_map(Entity::prefix).collect();
     let mut last: Option<IpNet> = None;
     for prefix in prefixes {
@@ -208,16 +214,16 @@ fn with_beneath<'a>(
         if last.is_some_and(|last| last.contains(&prefix)) {
             continue;
         }
-        entities.extend(world.properties.beneath(&Entity::Address(prefix), &names));
+        entities.extend(network_state.properties.beneath(&Entity::Address(prefix), &names));
         entities.extend(maps.iter().flat_map(|region| region.map.beneath(prefix)).map(Entity::Address));
         last = Some(prefix);
     }
     entities
 }
 
-fn document(world: &World, vtag: Option<&VersionTag>, map: &Map<String, Value>) -> Answer {
-    let mut meta = world.meta();
+fn document(network_state: &NetworkState, vtag: Option<&VersionTag>, map: &Map<String, Value>) -> Answer {
+    let mut meta = network_state.meta();
     meta.extend(vtag.map(|vtag| ("vtag".to_owned(), json!(vtag))));
-    meta.insert("dependent-vtags".into(), json!(vtags(world.regions())));
+    meta.insert("dependent-vtags".into(), json!(vtags(network_state.regions())));
     Answer::of(media::PROPERTY_MAP, &json!({ "meta": meta, "property-map": map }))
 }

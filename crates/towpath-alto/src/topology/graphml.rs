@@ -16,7 +16,7 @@ use super::{
     TopologyError,
     draft::{Draft, WrittenLink, WrittenNode},
 };
-use crate::lenient::{Fill as _, Scalar};
+use crate::lenient::{PartialJson as _, Scalar};
 
 /// Reads the nodes and links of a document.
 ///

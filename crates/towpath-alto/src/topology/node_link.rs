@@ -16,7 +16,7 @@ use super::{
     TopologyError,
     draft::{Draft, WrittenLink, WrittenNode},
 };
-use crate::lenient::{self, Fill, Filling, Scalar};
+use crate::lenient::{self, PartialJson, PartialJsonSeed, Scalar};
 
 /// Reads the nodes and links of a document.
 ///
@@ -24,18 +24,18 @@ use crate::lenient::{self, Fill, Filling, Scalar};
 /// Returns an error if the document is not valid JSON, or `directed` is not a boolean.
 pub(super) fn read(text: &str, draft: &mut Draft) -> Result<(), TopologyError> {
     let mut json = serde_json::Deserializer::from_str(text);
-    let read = Filling(&mut Document(draft)).deserialize(&mut json);
+    let read = PartialJsonSeed(&mut Document(draft)).deserialize(&mut json);
     read.and_then(|()| json.end()).map_err(|error| TopologyError::Invalid(error.to_string()))
 }
 
 struct Document<'a>(&'a mut Draft);
 
-impl Fill for Document<'_> {
+impl PartialJson for Document<'_> {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, members: &mut A) -> Result<(), A::Error> {
         match name {
             "directed" => self.0.is_directed = members.next_value()?,
-            "nodes" => members.next_value_seed(Filling(&mut Nodes(self.0)))?,
-            "links" | "edges" => members.next_value_seed(Filling(&mut Links(self.0)))?,
+            "nodes" => members.next_value_seed(PartialJsonSeed(&mut Nodes(self.0)))?,
+            "links" | "edges" => members.next_value_seed(PartialJsonSeed(&mut Links(self.0)))?,
             _ => lenient::pass_over(members)?,
         }
         Ok(())
@@ -44,17 +44,17 @@ impl Fill for Document<'_> {
 
 struct Nodes<'a>(&'a mut Draft);
 
-impl Fill for Nodes<'_> {
+impl PartialJson for Nodes<'_> {
     fn elements<'de, A: SeqAccess<'de>>(&mut self, elements: &mut A) -> Result<(), A::Error> {
         let mut node = WrittenNode::default();
-        while elements.next_element_seed(Filling(&mut node))?.is_some() {
+        while elements.next_element_seed(PartialJsonSeed(&mut node))?.is_some() {
             self.0.add_node(mem::take(&mut node));
         }
         Ok(())
     }
 }
 
-impl Fill for WrittenNode {
+impl PartialJson for WrittenNode {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, members: &mut A) -> Result<(), A::Error> {
         match name {
             "id" | "key" if self.id.is_empty() => self.id = taken_text(members)?,
@@ -77,10 +77,10 @@ impl Fill for WrittenNode {
 #[derive(Default)]
 struct Position(Vec<Scalar>);
 
-impl Fill for Position {
+impl PartialJson for Position {
     fn elements<'de, A: SeqAccess<'de>>(&mut self, elements: &mut A) -> Result<(), A::Error> {
         let mut value = Scalar::default();
-        while elements.next_element_seed(Filling(&mut value))?.is_some() {
+        while elements.next_element_seed(PartialJsonSeed(&mut value))?.is_some() {
             if self.0.len() < 2 {
                 self.0.push(mem::take(&mut value));
             }
@@ -91,17 +91,17 @@ impl Fill for Position {
 
 struct Links<'a>(&'a mut Draft);
 
-impl Fill for Links<'_> {
+impl PartialJson for Links<'_> {
     fn elements<'de, A: SeqAccess<'de>>(&mut self, elements: &mut A) -> Result<(), A::Error> {
         let mut link = WrittenLink::default();
-        while elements.next_element_seed(Filling(&mut link))?.is_some() {
+        while elements.next_element_seed(PartialJsonSeed(&mut link))?.is_some() {
             self.0.add_link(mem::take(&mut link));
         }
         Ok(())
     }
 }
 
-impl Fill for WrittenLink {
+impl PartialJson for WrittenLink {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, members: &mut A) -> Result<(), A::Error> {
         match name {
             "source" => self.from = taken_text(members)?,

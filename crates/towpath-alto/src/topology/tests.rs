@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::{facts::Facts, names::TopologyName};
+use crate::{agent_state::AgentState, names::TopologyName};
 
 fn names(topology: &Topology) -> Vec<&str> {
     topology.nodes().iter().map(|node| node.name.as_str()).collect()
@@ -77,7 +77,7 @@ fn every_form_says_the_same() {
     assert_eq!(topology.links().len(), 3);
     assert_eq!(link(&topology, "a", "b").unwrap().weight, 7.0, "its length");
     assert_eq!(Topology::parse(json).unwrap(), topology);
-    let told = Facts::parse(facts).unwrap().topology.into_values().next().unwrap();
+    let told = AgentState::parse(facts).unwrap().topology.into_values().next().unwrap();
     assert_eq!(*told.topology.unwrap(), topology);
 }
 
@@ -147,7 +147,7 @@ fn what_static_files_say_is_taken_by_its_word() {
         ("links = [{ from = \"a\", to = \"b\", speed = 1 }]", "unknown field"),
         ("attach = { \"\" = [] }", "no node name"),
     ] {
-        let error = Facts::parse(&format!("[topology.t]\n{line}")).unwrap_err();
+        let error = AgentState::parse(&format!("[topology.t]\n{line}")).unwrap_err();
         assert!(error.contains(told), "{line}: {error}");
     }
 }
@@ -190,7 +190,8 @@ fn no_network_is_larger_than_its_ways_can_be_found() {
 #[test]
 fn what_is_attached_is_attached_to_one_node() {
     let attach = |text: &str| {
-        let facts = Facts::parse(&format!("[topology.t]\nlinks = [{{ from = \"a\", to = \"b\" }}]\n{text}")).unwrap();
+        let facts =
+            AgentState::parse(&format!("[topology.t]\nlinks = [{{ from = \"a\", to = \"b\" }}]\n{text}")).unwrap();
         let (name, told) = facts.topology.into_iter().next().unwrap();
         told.attached(&name)
     };
@@ -211,10 +212,10 @@ fn what_is_attached_is_attached_to_one_node() {
 fn one_agent_may_tell_links_and_another_what_is_attached() {
     let name = TopologyName::new("t").unwrap();
     let attach = "[topology.t]\nattach = { Paris = [\"10.0.0.0/8\"] }";
-    let Facts { topology: attach, .. } = Facts::parse(attach).unwrap();
-    let read = Facts::of_topology(ZOO, name.clone(), BTreeMap::new()).unwrap();
+    let AgentState { topology: attach, .. } = AgentState::parse(attach).unwrap();
+    let read = AgentState::of_topology(ZOO, name.clone(), BTreeMap::new()).unwrap();
     for order in [[&attach, &read.topology], [&read.topology, &attach]] {
-        let mut told = Told::default();
+        let mut told = TopologyFacts::default();
         order.iter().for_each(|agent| told.join(&agent[&name]));
         assert_eq!(told.attached(&name).unwrap().node_of("10.0.0.1".parse().unwrap()), Some(1));
     }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use towpath_alto::{directory::Directory, facts::Facts, patch, world::World};
+use towpath_alto::{agent_state::AgentState, directory::Directory, network_state::NetworkState, patch};
 
 use super::{EXAMPLE, Site};
 
@@ -40,7 +40,7 @@ fn k1_a_directory_says_what_is_told_over_time() {
     let calendar =
         "[calendars.hopcount]\nstart = \"2026-01-05T00:00:00Z\"\ntime-interval-size = 0.25\nnumber-of-intervals = 3\n";
     let site = Site::of(&format!("{EXAMPLE}\n{routes}{calendar}"));
-    let capabilities = |resource: &str| site.directory.find(resource).unwrap().capabilities(&site.world);
+    let capabilities = |resource: &str| site.directory.find(resource).unwrap().capabilities(&site.network_state);
     let expected = json!([
         { "cost-type-names": ["hopcount-numerical"], "time-interval-size": 0.25, "number-of-intervals": 3 },
     ]);
@@ -51,7 +51,7 @@ fn k1_a_directory_says_what_is_told_over_time() {
         assert_eq!(capabilities(resource).get("calendar-attributes"), None, "{resource} has no calendars");
     }
     let without = Site::example();
-    let nothing = without.directory.find("endpoint-costs").unwrap().capabilities(&without.world);
+    let nothing = without.directory.find("endpoint-costs").unwrap().capabilities(&without.network_state);
     assert_eq!(nothing.get("calendar-attributes"), None);
 }
 
@@ -195,7 +195,7 @@ fn k1_who_does_not_ask_is_told_the_cost_of_now() {
         (23, json!([30, 4]), Some(24)),
         (24, json!([25, 2.5]), None),
     ] {
-        site.world = site.world.at(START_S + 3600 * hours);
+        site.network_state = site.network_state.at(START_S + 3600 * hours);
         let told = site.ask("default-costs", &plain).unwrap();
         let expected = json!({ "PID1": { "PID2": expected[0], "PID3": 8 }, "PID2": { "PID1": expected[1] } });
         assert_eq!(told["cost-map"], expected, "{hours} hours later");
@@ -203,8 +203,8 @@ fn k1_who_does_not_ask_is_told_the_cost_of_now() {
         let tested = json!({ "cost-type": kind("tput"), "calendared": [true], "constraints": ["lt 3"] });
         let tested = site.ask("default-costs", &tested).unwrap();
         assert_eq!(tested["cost-map"].get("PID2").is_some(), told["cost-map"]["PID2"]["PID1"].as_f64() < Some(3.0));
-        assert_eq!(site.world.next_interval_s(), next.map(|next| START_S + 3600 * next), "{hours} hours later");
-        let (_, lacks) = Directory::of(&site.world);
+        assert_eq!(site.network_state.next_interval_s(), next.map(|next| START_S + 3600 * next), "{hours} hours later");
+        let (_, lacks) = Directory::of(&site.network_state);
         changes.push(lacks.first().map(|lack| lack.to_string().chars().take(29).collect::<String>()));
     }
     let (to_come, over) = ("calendars.tput is still to be", "calendars.tput is over, and i");
@@ -220,9 +220,9 @@ fn m3_ranks_are_those_of_the_time() {
         "calendars": { "delay-ow": calendar },
     }));
     for (second, [near, far]) in [(0, [2, 1]), (60, [1, 2])] {
-        site.world = site.world.at(second);
+        site.network_state = site.network_state.at(second);
         assert_eq!(site.get("m-delay-ow-ordinal")["cost-map"], json!({ "A": { "A": near, "B": far } }));
-        let region = site.world.region("m").unwrap();
+        let region = site.network_state.region("m").unwrap();
         let universe = || region.universe(&"delay-ow".parse().unwrap()).unwrap();
         assert!(std::ptr::eq(universe(), universe()), "costs are put in order once");
     }
@@ -326,7 +326,8 @@ fn k1_lists_need_a_calendar_of_their_length() {
     let of_pids = format!(r#"{maps}, "cost-map": {{ "m": {{ "tput": {{ "A": {{ "B": [1, 2, 3] }} }} }} }}"#);
     let of_ends =
         r#""costs": [{ "src": "::1", "dst": "::2", "tput": [1] }, { "src": "::2", "dst": "::1", "tput": [1] }]"#;
-    let fault = |facts: &str| World::of([&Facts::parse(&format!("{{{facts}}}")).unwrap()]).unwrap_err().to_string();
+    let fault =
+        |facts: &str| NetworkState::of([&AgentState::parse(&format!("{{{facts}}}")).unwrap()]).unwrap_err().to_string();
     for (facts, told) in [
         (of_pids.clone(), "costs by tput, cost map m, A to B: these are a list"),
         (
@@ -344,8 +345,8 @@ fn k1_lists_need_a_calendar_of_their_length() {
     }
     // The calendar may come from another agent than the costs.
     let told = [format!("{{{of_ends}}}"), format!("{{{}}}", calendar.replace(": 2 }", ": 1 }"))];
-    let agents = told.map(|facts| Facts::parse(&facts).unwrap());
-    assert!(World::of(&agents).is_ok());
+    let agents = told.map(|facts| AgentState::parse(&facts).unwrap());
+    assert!(NetworkState::of(&agents).is_ok());
 }
 
 #[test]
@@ -362,10 +363,10 @@ fn k1_what_is_told_later_or_of_a_longer_prefix_holds() {
         }),
         json!({ "costs": [tell("10.2.0.0/16", json!(8)), tell("10.3.0.0/16", json!([8, 9]))] }),
     ];
-    let agents = agents.map(|facts| Facts::parse(&facts.to_string()).unwrap());
-    let world = World::of(&agents).unwrap();
-    let (directory, _) = Directory::of(&world);
-    let site = Site { world, directory };
+    let agents = agents.map(|facts| AgentState::parse(&facts.to_string()).unwrap());
+    let network_state = NetworkState::of(&agents).unwrap();
+    let (directory, _) = Directory::of(&network_state);
+    let site = Site { network_state, directory };
     for (address, expected) in [
         ("10.1.9.9", json!([1, 2])),
         ("10.1.1.9", json!([7, 7])),

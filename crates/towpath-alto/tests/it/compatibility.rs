@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 use towpath_alto::{
+    agent_state::{AgentState, Router},
     compatibility::Profile,
     directory::Directory,
-    facts::{Facts, Router},
     names::RouterName,
-    world::World,
+    network_state::NetworkState,
 };
 use towpath_alto_sources::looking_glass;
 
@@ -52,14 +52,14 @@ const SITES: &str = r#"
     routes = [{ prefix = "0.0.0.0/0", next-hop = "192.0.2.1" }]
 "#;
 
-fn compatible(world: World) -> Site {
-    offered(world, "openalto")
+fn compatible(network_state: NetworkState) -> Site {
+    offered(network_state, "openalto")
 }
 
-fn offered(world: World, profile: &str) -> Site {
-    let world = world.compatible(profile.parse().unwrap()).unwrap();
-    let (directory, _) = Directory::of(&world);
-    Site { world, directory }
+fn offered(network_state: NetworkState, profile: &str) -> Site {
+    let network_state = network_state.compatible(profile.parse().unwrap()).unwrap();
+    let (directory, _) = Directory::of(&network_state);
+    Site { network_state, directory }
 }
 
 /// The state known from a looking glass that prints these routes.
@@ -67,7 +67,7 @@ fn talk(routes: impl IntoIterator<Item = &'static str>) -> Site {
     compatible(talked(routes))
 }
 
-fn talked(routes: impl IntoIterator<Item = &'static str>) -> World {
+fn talked(routes: impl IntoIterator<Item = &'static str>) -> NetworkState {
     let text: String =
         ["inet.0: 3 destinations, 3 routes (3 active, 0 holddown, 0 hidden)\n\n"].into_iter().chain(routes).collect();
     let table = looking_glass::parse(&text).unwrap();
@@ -75,11 +75,11 @@ fn talked(routes: impl IntoIterator<Item = &'static str>) -> World {
     let routes = Some(Arc::new(table.routes.into_iter().collect()));
     let router = Router { default: true, routes, ..Router::default() };
     let routers = BTreeMap::from([(RouterName::new("ex2j.cern.ch").unwrap(), router)]);
-    World::of([&Facts { routers, ..Facts::default() }]).unwrap()
+    NetworkState::of([&AgentState { routers, ..AgentState::default() }]).unwrap()
 }
 
 fn sites() -> Site {
-    compatible(World::of([&Facts::parse(SITES).unwrap()]).unwrap())
+    compatible(NetworkState::of([&AgentState::parse(SITES).unwrap()]).unwrap())
 }
 
 fn flow(sources: &[&str], destinations: &[&str]) -> Value {
@@ -136,7 +136,7 @@ fn v9_the_example_of_the_talk() {
 fn v9_the_public_client_of_openalto_finds_what_it_asked_for() {
     let site = offered(talked(ROUTES), "openalto-client");
     let resource = site.directory.find("cern-pv").unwrap();
-    let answer = resource.answer(&site.world, &request(), "192.0.2.2".parse().unwrap()).unwrap();
+    let answer = resource.answer(&site.network_state, &request(), "192.0.2.2".parse().unwrap()).unwrap();
     let parameters: Vec<&str> = answer.media_type.split(';').collect();
     assert_eq!(parameters[0], "multipart/related");
     assert!(parameters.contains(&"type=application/alto-endpointcost+json"), "{parameters:?}");
@@ -149,7 +149,7 @@ fn v9_the_public_client_of_openalto_finds_what_it_asked_for() {
 fn v9_the_boundary_is_that_of_the_talk() {
     let site = talk(ROUTES);
     let resource = site.directory.find("cern-pv").unwrap();
-    let answer = resource.answer(&site.world, &request(), "192.0.2.2".parse().unwrap()).unwrap();
+    let answer = resource.answer(&site.network_state, &request(), "192.0.2.2".parse().unwrap()).unwrap();
     assert!(answer.body.starts_with(b"--d41d8cd98f00b204e9800998ecf8427e\r\n"));
     assert!(answer.body.ends_with(b"\r\n--d41d8cd98f00b204e9800998ecf8427e--\r\n"));
 }
@@ -263,7 +263,7 @@ fn v9_flows_of_too_many_pairs_are_refused() {
         site.directory
             .find("path-vector")
             .unwrap()
-            .answer(&site.world, &request(1), "192.0.2.2".parse().unwrap())
+            .answer(&site.network_state, &request(1), "192.0.2.2".parse().unwrap())
             .is_ok()
     );
     let (_, field, value) = site.refused("path-vector", &request(2));
@@ -278,7 +278,7 @@ fn v9_without_a_profile_there_is_nothing_of_it() {
     let flows = json!({ "cost-type": path_vector(), "endpoint-flows": request()["endpoint-flows"] });
     let refused = plain.refused("path-vector", &flows);
     assert_eq!(refused, ("E_MISSING_FIELD", "endpoints".into(), String::new()));
-    let can = |site: &Site, resource: &str| site.directory.find(resource).unwrap().capabilities(&site.world);
+    let can = |site: &Site, resource: &str| site.directory.find(resource).unwrap().capabilities(&site.network_state);
     let compatible = sites();
     for (resource, name) in [("path-vector", "priv:endpoint-flows"), ("default-path-vector", "priv:pid-flows")] {
         assert_eq!(can(&plain, resource).get(name), None);
@@ -291,7 +291,7 @@ fn v9_without_a_profile_there_is_nothing_of_it() {
 #[test]
 fn v9_without_routes_the_resource_is_not_there() {
     let topology = "[topology.t]\nattach = { a = [\"10.0.0.0/8\"] }\nlinks = [{ from = \"a\", to = \"b\" }]";
-    let site = compatible(World::of([&Facts::parse(topology).unwrap()]).unwrap());
+    let site = compatible(NetworkState::of([&AgentState::parse(topology).unwrap()]).unwrap());
     assert!(site.directory.find("path-vector").is_some() && site.directory.find("cern-pv").is_none());
 }
 
@@ -299,7 +299,7 @@ fn v9_without_routes_the_resource_is_not_there() {
 fn v9_the_resource_takes_no_name_of_others() {
     let named = |name: &str| {
         let profile: Profile = format!("openalto:{name}").parse().unwrap();
-        World::of([&Facts::parse(SITES).unwrap()]).unwrap().compatible(profile)
+        NetworkState::of([&AgentState::parse(SITES).unwrap()]).unwrap().compatible(profile)
     };
     for name in ["path-vector", "default", "default-costs"] {
         let fault = named(name).unwrap_err().to_string();

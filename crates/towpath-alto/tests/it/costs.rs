@@ -148,7 +148,7 @@ fn more_pairs_than_can_be_told_at_once_are_refused() {
 fn x1_more_types_than_can_be_told_at_once_are_refused() {
     let metrics = (0..10).map(|number| format!("[cost-map.m.\"priv:{number}\".P]\nP = {number}\n"));
     let site = Site::of(&format!("[network-map.m]\nP = [\"0.0.0.0/0\"]\n{}", metrics.collect::<String>()));
-    assert_eq!(site.directory.find("m-costs").unwrap().capabilities(&site.world)["max-cost-types"], 16);
+    assert_eq!(site.directory.find("m-costs").unwrap().capabilities(&site.network_state)["max-cost-types"], 16);
     let request = |types: usize| json!({ "multi-cost-types": vec![kind("priv:7", "numerical"); types] });
     assert_eq!(site.ask("m-costs", &request(16)).unwrap()["cost-map"], json!({ "P": { "P": vec![7; 16] } }));
     let (code, field, value) = site.refused("m-costs", &request(17));
@@ -188,7 +188,7 @@ fn q3_where_values_come_from_is_told_with_their_type() {
     let site = Site::of(&format!("{EXAMPLE}\n{context}"));
     let told = json!({ "cost-source": "sla", "parameters": { "link": "https://example.org/sla" } });
     let directory: Value =
-        serde_json::from_slice(&site.directory.answer(&site.world, ToString::to_string).body).unwrap();
+        serde_json::from_slice(&site.directory.answer(&site.network_state, ToString::to_string).body).unwrap();
     let types = &directory["meta"]["cost-types"];
     assert_eq!(types["delay-ow-numerical"]["cost-context"], told);
     assert_eq!(types["hopcount-numerical"].get("cost-context"), None, "who says nothing estimates");
@@ -203,7 +203,7 @@ fn q3_where_values_come_from_is_told_with_their_type() {
 fn every_answer_says_whose_knowledge_may_be_out_of_date() {
     let site = Site::example();
     let stale = [("routers".to_owned(), "2026-01-02T03:04:05Z".to_owned())];
-    let later = Site { world: site.world.clone().with_stale(stale), directory: site.directory.clone() };
+    let later = Site { network_state: site.network_state.clone().with_stale(stale), directory: site.directory.clone() };
     for resource in site.directory.resources().filter(|resource| resource.accepts().is_none()) {
         let (before, now) = (site.get(resource.id.as_str()), later.get(resource.id.as_str()));
         assert_eq!(now["meta"]["stale-agents"], json!({ "routers": "2026-01-02T03:04:05Z" }), "{}", resource.id);

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use towpath_alto::{
+    agent_state::AgentState,
     directory::Directory,
-    facts::Facts,
     fields, media,
+    network_state::NetworkState,
     problem::{Code, Problem},
     resource::Resource,
-    world::World,
 };
 use towpath_alto_client::Document;
 
@@ -39,10 +39,13 @@ const FACTS: &str = r#"
     routes = [{ prefix = "198.51.100.0/24", next-hop = "203.0.113.1", as-path = "64500 64501" }]
 "#;
 
-fn world() -> (World, Directory) {
-    let world = World::of([&Facts::parse(FACTS).unwrap()]).unwrap().compatible("openalto".parse().unwrap()).unwrap();
-    let (directory, _) = Directory::of(&world);
-    (world, directory)
+fn network_state() -> (NetworkState, Directory) {
+    let network_state = NetworkState::of([&AgentState::parse(FACTS).unwrap()])
+        .unwrap()
+        .compatible("openalto".parse().unwrap())
+        .unwrap();
+    let (directory, _) = Directory::of(&network_state);
+    (network_state, directory)
 }
 
 /// Words of requests, valid and invalid.
@@ -142,9 +145,9 @@ fn garbled(request: &Value, path: &[prop::sample::Index], other: &Value) -> Valu
 }
 
 /// Checks that a resource returns a well-formed response or one of the four errors.
-fn check(world: &World, resource: &Resource, request: &Value) {
+fn check(network_state: &NetworkState, resource: &Resource, request: &Value) {
     let caller = IpAddr::from([192, 0, 2, 1]);
-    match resource.answer(world, request, caller) {
+    match resource.answer(network_state, request, caller) {
         Ok(answer) => {
             let document = Document::parse(resource.id.as_str(), "http://h/x", answer.media_type, &answer.body);
             assert!(document.is_ok(), "{}: {request}: {document:?}", resource.id);
@@ -178,17 +181,17 @@ fn has(found: &Value, text: &str) -> bool {
 
 #[test]
 fn c3_what_garbling_begins_with_is_answered() {
-    let (world, directory) = world();
+    let (network_state, directory) = network_state();
     assert!(directory.resources().count() >= 14, "{directory:?}");
     for resource in directory.resources() {
-        let answer = resource.answer(&world, &right_request(resource), IpAddr::from([192, 0, 2, 1]));
+        let answer = resource.answer(&network_state, &right_request(resource), IpAddr::from([192, 0, 2, 1]));
         assert!(answer.is_ok(), "{}: {answer:?}", resource.id);
     }
 }
 
 #[test]
 fn c3_each_damage_has_its_code_and_its_field() {
-    let (world, directory) = world();
+    let (network_state, directory) = network_state();
     for resource in directory.resources() {
         let Some(accepts) = resource.accepts() else { continue };
         let (needed, list) = match accepts {
@@ -201,7 +204,7 @@ fn c3_each_damage_has_its_code_and_its_field() {
         };
         let right = right_request(resource);
         let told = |request: &Value| {
-            let problem = resource.answer(&world, request, IpAddr::from([192, 0, 2, 1])).unwrap_err();
+            let problem = resource.answer(&network_state, request, IpAddr::from([192, 0, 2, 1])).unwrap_err();
             (problem.code, problem.field.unwrap_or_default(), problem.value)
         };
         for field in needed {
@@ -229,16 +232,16 @@ proptest! {
         path in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
         other in any_request(),
     ) {
-        let (world, directory) = world();
+        let (network_state, directory) = network_state();
         for resource in directory.resources() {
-            check(&world, resource, &other);
-            check(&world, resource, &garbled(&right_request(resource), &path, &other));
+            check(&network_state, resource, &other);
+            check(&network_state, resource, &garbled(&right_request(resource), &path, &other));
         }
     }
 
     #[test]
     fn c3_a_request_that_is_cut_is_none(cut in any::<prop::sample::Index>(), tail in "[\\[\\]:,a-z0-9 .-]{0,80}") {
-        let (_, directory) = world();
+        let (_, directory) = network_state();
         for resource in directory.resources() {
             let whole = right_request(resource).to_string();
             let cut = cut.index(whole.len());
@@ -255,9 +258,9 @@ proptest! {
         with in prop::collection::vec(any::<u8>(), 0..20),
         cut in any::<prop::sample::Index>(),
     ) {
-        let (world, directory) = world();
+        let (network_state, directory) = network_state();
         for resource in directory.resources() {
-            let answer = resource.answer(&world, &right_request(resource), IpAddr::from([192, 0, 2, 1])).unwrap();
+            let answer = resource.answer(&network_state, &right_request(resource), IpAddr::from([192, 0, 2, 1])).unwrap();
             let mut body = answer.body;
             let at = at.index(body.len());
             let end = (at + with.len()).min(body.len());
@@ -266,7 +269,7 @@ proptest! {
             let _ = Document::parse(resource.id.as_str(), "http://h/x", answer.media_type, &body);
             let _ = Document::parse(resource.id.as_str(), "http://h/x", answer.media_type, &body[..cut.index(body.len() + 1)]);
         }
-        let told = directory.answer(&world, |id| format!("./{id}"));
+        let told = directory.answer(&network_state, |id| format!("./{id}"));
         let _ = towpath_alto_client::Directory::parse("http://h/directory", &told.body[..cut.index(told.body.len() + 1)]);
     }
 }

@@ -28,7 +28,7 @@ const LINK: &str = "link:ex2j_cern_ch-192_65_184_145";
 /// Returns the two parts of a response: the media type, Content-ID and document of each.
 pub(super) fn parts(site: &Site, resource: &str, request: &Value) -> [(String, String, Value); 2] {
     let resource = site.directory.find(resource).unwrap();
-    let answer = resource.answer(&site.world, request, "192.0.2.2".parse().unwrap()).unwrap();
+    let answer = resource.answer(&site.network_state, request, "192.0.2.2".parse().unwrap()).unwrap();
     let boundary = answer.media_type.split(';').find_map(|part| part.strip_prefix("boundary=")).unwrap();
     let text = String::from_utf8(answer.body).unwrap();
     let (body, end) =
@@ -59,13 +59,13 @@ fn v1_a_directory_says_what_can_be_asked() {
     let site = Site::of(ROUTES);
     let resource = site.directory.find("path-vector").unwrap();
     assert_eq!(resource.media_type().split(';').next_back(), Some("type=application/alto-endpointcost+json"));
-    let can = resource.capabilities(&site.world);
+    let can = resource.capabilities(&site.network_state);
     assert_eq!(can["cost-type-names"][0], "ane-path-array");
     assert_eq!(can["ane-property-names"], json!(["max-reservable-bandwidth", "persistent-entity-id", "priv:hop"]));
     assert_eq!(can["cost-constraints"], false);
     assert!(!can["testable-cost-type-names"].as_array().unwrap().contains(&json!("ane-path-array")));
-    assert_eq!(resource.uses(&site.world).len(), 1, "the property map with the elements that last");
-    assert_eq!(site.directory.find("default-path-vector").unwrap().uses(&site.world).len(), 2);
+    assert_eq!(resource.uses(&site.network_state).len(), 1, "the property map with the elements that last");
+    assert_eq!(site.directory.find("default-path-vector").unwrap().uses(&site.network_state).len(), 2);
 }
 
 #[test]
@@ -186,9 +186,9 @@ fn more_elements_than_can_be_told_at_once_are_refused() {
     assert_eq!((code, &*field), ("E_INVALID_FIELD_VALUE", "endpoints"));
     assert!(value.starts_with(r#"{"dsts":["ipv4:10.1.0.0","#), "{value}");
     let (site, request) = along_a_line("endpoint-flows", 200);
-    let Site { world, directory } = site;
-    let world = world.compatible("openalto".parse().unwrap()).unwrap();
-    let (code, field, _) = Site { world, directory }.refused("path-vector", &request);
+    let Site { network_state, directory } = site;
+    let network_state = network_state.compatible("openalto".parse().unwrap()).unwrap();
+    let (code, field, _) = Site { network_state, directory }.refused("path-vector", &request);
     assert_eq!((code, &*field), ("E_INVALID_FIELD_VALUE", "endpoint-flows"));
     let (site, request) = along_a_line("endpoints", 2);
     let [(.., costs), _] = parts(&site, "path-vector", &request);
@@ -259,7 +259,7 @@ fn v4_v5_the_example_of_rfc_9275_between_pids() {
     assert_eq!(costs["cost-map"], json!({ "PID1": { "PID3": [first], "PID4": [first, second] } }));
     let expected = json!({ format!(".ane:{first}"): {}, format!(".ane:{second}"): {} });
     assert_eq!(properties["property-map"], expected);
-    let can = site.directory.find("default-path-vector").unwrap().capabilities(&site.world);
+    let can = site.directory.find("default-path-vector").unwrap().capabilities(&site.network_state);
     assert!(can["ane-property-names"].as_array().unwrap().contains(&json!("max-reservable-bandwidth")));
     assert!(!can["ane-property-names"].as_array().unwrap().contains(&json!("persistent-entity-id")));
 }

@@ -52,7 +52,7 @@ fn r1_a_property_map_tells_what_is_said_where() {
     assert_eq!(entities["ipv4:192.0.2.128/25"], json!({ "country": "FR" }), "what it inherits is told above");
     assert_eq!(entities["default.pid:PID1"], json!({ "country": "CH" }));
     assert_eq!(entities["ipv6:::/0"], json!({ "default.pid": "PID3" }));
-    let directory = site.directory.find("properties").unwrap().capabilities(&site.world);
+    let directory = site.directory.find("properties").unwrap().capabilities(&site.network_state);
     let mappings = json!({
         "ipv4": ["asn", "country", "default.pid"], "ipv6": ["default.pid"], "default.pid": ["country"],
     });

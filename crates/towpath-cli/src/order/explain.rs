@@ -4,13 +4,13 @@ use std::{ffi::OsStr, io::Write as _};
 
 use console::measure_text_width;
 use towpath_alto::replicas::ReplicatedFile;
-use towpath_alto_client::net::Place;
+use towpath_alto_client::net::RankedReplica;
 use towpath_store::is_obeyed;
 
 use crate::{location::shown, screen};
 
 /// Prints the table of a file on the standard error stream, if there still is one.
-pub(super) fn tell(file: &ReplicatedFile, places: &[Place], names: &[&str]) {
+pub(super) fn tell(file: &ReplicatedFile, places: &[RankedReplica], names: &[&str]) {
     let title = file.name.as_deref().map(|name| format!("{}\n", printable(name))).unwrap_or_default();
     let table = table(places, names);
     screen::above(|| {
@@ -19,7 +19,7 @@ pub(super) fn tell(file: &ReplicatedFile, places: &[Place], names: &[&str]) {
 }
 
 /// The table, a replica in each line.
-fn table(places: &[Place], names: &[&str]) -> String {
+fn table(places: &[RankedReplica], names: &[&str]) -> String {
     let heads = ["place", "replica"].into_iter().chain(names.iter().copied()).chain(["condition"]);
     let mut rows = vec![heads.map(str::to_owned).collect::<Vec<_>>()];
     for (number, place) in places.iter().enumerate() {
@@ -64,7 +64,7 @@ mod tests {
         let place = |url: &str, value: Option<f64>, holds, is_left_out| {
             let values = [("delay_ow", value.map(Value::Number)), ("continent", Some(Value::Text("E\x1bU".into())))];
             let values = values.map(|(name, value)| (name.to_owned(), value)).into();
-            Place { url: url.to_owned(), values, holds, is_left_out }
+            RankedReplica { url: url.to_owned(), values, holds, is_left_out }
         };
         let places = [
             place("root://a//f?token=hush", Some(5300.0), Some(true), false),

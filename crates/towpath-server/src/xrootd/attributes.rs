@@ -17,7 +17,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{Error, Fault, StorePath};
 
 use super::{
-    exchange::{Exchange, Refusal, Served},
+    exchange::{Exchange, Refusal, ServeResult},
     files::{FileAccess, OpenFile},
     session::Session,
 };
@@ -39,7 +39,7 @@ enum AttributeTarget<'a> {
 }
 
 /// Handles `fattr` of a path.
-pub(super) async fn on_path(exchange: &Exchange, request: &Fattr) -> Served {
+pub(super) async fn on_path(exchange: &Exchange, request: &Fattr) -> ServeResult {
     let Target::Path(path) = &request.target else {
         return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is given").into());
     };
@@ -48,7 +48,7 @@ pub(super) async fn on_path(exchange: &Exchange, request: &Fattr) -> Served {
 }
 
 /// Handles `fattr` of an open file. The creator of an upload may set its attributes.
-pub(super) async fn on_file(exchange: &Exchange, file: &OpenFile, operation: &FattrOperation) -> Served {
+pub(super) async fn on_file(exchange: &Exchange, file: &OpenFile, operation: &FattrOperation) -> ServeResult {
     match &file.access {
         FileAccess::Write(writing) if writing.is_new() => {
             let target = AttributeTarget::Upload { session: &exchange.session, waiting: &writing.attributes };
@@ -58,7 +58,12 @@ pub(super) async fn on_file(exchange: &Exchange, file: &OpenFile, operation: &Fa
     }
 }
 
-async fn on_named(exchange: &Exchange, identity: &Identity, path: &StorePath, operation: &FattrOperation) -> Served {
+async fn on_named(
+    exchange: &Exchange,
+    identity: &Identity,
+    path: &StorePath,
+    operation: &FattrOperation,
+) -> ServeResult {
     match operation {
         FattrOperation::Get(_) | FattrOperation::List { .. } => identity.check(Activity::Stat, path)?,
         FattrOperation::Set { .. } | FattrOperation::Del(_) => identity.check(Activity::Modify, path)?,
@@ -66,7 +71,7 @@ async fn on_named(exchange: &Exchange, identity: &Identity, path: &StorePath, op
     serve(exchange, &AttributeTarget::Named { exchange, identity, path }, operation).await
 }
 
-async fn serve(exchange: &Exchange, target: &AttributeTarget<'_>, operation: &FattrOperation) -> Served {
+async fn serve(exchange: &Exchange, target: &AttributeTarget<'_>, operation: &FattrOperation) -> ServeResult {
     if !exchange.session.service.store.capabilities().attributes {
         return Err(Refusal::new(Fault::Unsupported, "this storage does not support attributes").into());
     }

@@ -102,7 +102,7 @@ impl From<io::Error> for Failure {
 }
 
 /// The outcome of serving a request.
-pub(super) type Served<T = Answer> = Result<T, Failure>;
+pub(super) type ServeResult<T = Answer> = Result<T, Failure>;
 
 /// The last frame of a response, unsent; empty if everything was sent.
 #[derive(Debug, Default)]
@@ -162,7 +162,7 @@ impl Exchange {
 
     /// Returns the caller and the path of the request. A token in the request's opaque part applies to this request
     /// only. A file path with a trailing slash is rejected, as by the reference server's file system.
-    pub(super) async fn subject(&self, path: &PathAndCgi) -> Served<(Arc<Identity>, StorePath)> {
+    pub(super) async fn subject(&self, path: &PathAndCgi) -> ServeResult<(Arc<Identity>, StorePath)> {
         let at = StorePath::parse(&path.path_bytes())?;
         self.set_path(&at);
         let identity = match path.cgi_value("authz").and_then(bearer::in_authz) {
@@ -196,19 +196,19 @@ impl Exchange {
     }
 
     /// Returns the final response with `body`.
-    pub(super) fn ok(&self, body: &impl Body) -> Served {
+    pub(super) fn ok(&self, body: &impl Body) -> ServeResult {
         let mut frame = BytesMut::new();
         response::ok(self.stream_id, body, &mut frame);
         Ok(Answer::frame(frame))
     }
 
     /// Returns the final response without a body.
-    pub(super) fn done(&self) -> Served {
+    pub(super) fn done(&self) -> ServeResult {
         self.ok(&())
     }
 
     /// Notifies the client that the response will come within `seconds`, as an asynchronous response.
-    async fn send_wait_notice(&self, seconds: u32) -> Served<()> {
+    async fn send_wait_notice(&self, seconds: u32) -> ServeResult<()> {
         let mut frame = BytesMut::new();
         Response::WaitResp(WaitResp { seconds, message: String::new() }).encode(self.stream_id, &mut frame);
         let _ = self.announced.set(());
@@ -216,7 +216,7 @@ impl Exchange {
     }
 
     /// Waits for a slow operation, notifying the client periodically that the response will come later.
-    pub(super) async fn with_wait_notices<T>(&self, outcome: impl Future<Output = T>) -> Served<T> {
+    pub(super) async fn with_wait_notices<T>(&self, outcome: impl Future<Output = T>) -> ServeResult<T> {
         let mut outcome = std::pin::pin!(outcome);
         if let Ok(outcome) = tokio::time::timeout(NOTICE_DELAY, &mut outcome).await {
             return Ok(outcome);
@@ -233,17 +233,17 @@ impl Exchange {
     }
 
     /// Sends frames before the last one.
-    pub(super) async fn send(&self, frames: &[u8]) -> Served<()> {
+    pub(super) async fn send(&self, frames: &[u8]) -> ServeResult<()> {
         Ok(self.outbox.send(frames).await?)
     }
 
     /// Sends frames from several buffers.
-    pub(super) async fn send_vectored(&self, slices: &mut [IoSlice<'_>]) -> Served<()> {
+    pub(super) async fn send_vectored(&self, slices: &mut [IoSlice<'_>]) -> ServeResult<()> {
         Ok(self.outbox.send_vectored(slices).await?)
     }
 
     /// Sends the rest of the response, counts and logs.
-    pub(super) async fn finish(mut self, served: Served) {
+    pub(super) async fn finish(mut self, served: ServeResult) {
         let mut frame = BytesMut::new();
         if let Some(rest) = self.conclude(served, &mut frame) {
             // A failure to send marks the connection as broken for its reader.
@@ -253,7 +253,7 @@ impl Exchange {
     }
 
     /// Counts and logs, and returns the rest of the response; encodes a refusal into `frame`.
-    fn conclude<'f>(&self, served: Served, frame: &'f mut BytesMut) -> Option<&'f [u8]> {
+    fn conclude<'f>(&self, served: ServeResult, frame: &'f mut BytesMut) -> Option<&'f [u8]> {
         let (fault, moved_bytes) = match served {
             Ok(answer) => {
                 *frame = answer.frame;

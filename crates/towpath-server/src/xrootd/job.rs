@@ -20,10 +20,10 @@ use towpath_store::sys::clock;
 
 use super::{
     attributes,
-    exchange::{Exchange, Refusal, Served},
+    exchange::{Exchange, Refusal, ServeResult},
     files::{FileAccess, Slot},
     listing, login, metadata, names, open,
-    order::{Hold, Turn},
+    order::{Hold, QueuePosition},
     query,
     read::{self, pages, vector},
     session::Session,
@@ -33,7 +33,7 @@ use super::{
 /// A request ready to run.
 pub(super) struct Job {
     subject: Subject,
-    turns: Vec<Turn>,
+    turns: Vec<QueuePosition>,
     /// Whether the order only applies to the start: a request that may take long does not delay later ones.
     brief: bool,
 }
@@ -92,7 +92,7 @@ impl Job {
     }
 
     /// Waits for earlier requests, then serves this one.
-    pub(super) async fn run(self, exchange: &Exchange) -> Served {
+    pub(super) async fn run(self, exchange: &Exchange) -> ServeResult {
         let mut turns = Vec::with_capacity(self.turns.len());
         for turn in self.turns {
             turns.push(turn.wait().await);
@@ -162,7 +162,7 @@ fn hold_on_file(request: &Request) -> Option<(FileHandle, Hold)> {
     }
 }
 
-async fn on_file(exchange: &Exchange, slot: &Slot, request: &Request) -> Served {
+async fn on_file(exchange: &Exchange, slot: &Slot, request: &Request) -> ServeResult {
     let file = slot.file()?;
     exchange.set_path(&file.path);
     match request {
@@ -186,7 +186,7 @@ async fn on_file(exchange: &Exchange, slot: &Slot, request: &Request) -> Served 
     }
 }
 
-async fn on_names(exchange: &Exchange, request: Request) -> Served {
+async fn on_names(exchange: &Exchange, request: Request) -> ServeResult {
     match request {
         Request::Stat(request) => metadata::stat_path(exchange, &request).await,
         Request::Statx(request) => metadata::statx(exchange, &request).await,

@@ -15,7 +15,7 @@ use towpath_proto::{
 use towpath_store::{Entry, ListOptions, Printable, Residency, StorePath};
 
 use super::{
-    exchange::{Answer, Exchange, Served},
+    exchange::{Answer, Exchange, ServeResult},
     metadata, query,
 };
 use crate::{
@@ -29,7 +29,7 @@ const ENTRY_BYTES: usize = 512;
 const SEND_BYTES: usize = 16 << 10;
 
 /// Handles `dirlist` in batches, so that memory does not grow with the directory.
-pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> Served {
+pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> ServeResult {
     let (identity, path) = exchange.subject(&request.path).await?;
     identity.check(Activity::List, &path)?;
     let with_digests = request.options.contains(DirlistOptions::dcksm);
@@ -76,7 +76,7 @@ fn line(
 }
 
 /// Handles `locate`: all files are on this server.
-pub(super) async fn locate(exchange: &Exchange, request: &Locate) -> Served {
+pub(super) async fn locate(exchange: &Exchange, request: &Locate) -> ServeResult {
     let writable;
     if request.path.path.first() == Some(&b'*') {
         writable = exchange.session.identity.check(Activity::CreateDirectory, &StorePath::root()).is_ok();

@@ -13,7 +13,7 @@ use towpath_proto::{
 use towpath_store::{DirectoryId, Fault, FileKind, Metadata, Residency, StorePath};
 
 use super::{
-    exchange::{Exchange, Refusal, Served},
+    exchange::{Exchange, Refusal, ServeResult},
     files::OpenFile,
 };
 use crate::access::{Activity, Identity};
@@ -89,7 +89,7 @@ pub(super) fn checksum(found: &Metadata, algorithm: Algorithm) -> Option<EntryCh
 }
 
 /// Handles `stat` of an open file.
-pub(super) async fn stat_file(exchange: &Exchange, file: &OpenFile, request: &Stat) -> Served {
+pub(super) async fn stat_file(exchange: &Exchange, file: &OpenFile, request: &Stat) -> ServeResult {
     if request.options.contains(StatOptions::vfs) {
         return vfs(exchange, &file.identity, &file.path).await;
     }
@@ -97,7 +97,7 @@ pub(super) async fn stat_file(exchange: &Exchange, file: &OpenFile, request: &St
 }
 
 /// Handles `stat` of a path.
-pub(super) async fn stat_path(exchange: &Exchange, request: &Stat) -> Served {
+pub(super) async fn stat_path(exchange: &Exchange, request: &Stat) -> ServeResult {
     let Target::Path(path) = &request.target else {
         return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is given").into());
     };
@@ -113,7 +113,7 @@ pub(super) async fn stat_path(exchange: &Exchange, request: &Stat) -> Served {
     })
 }
 
-async fn vfs(exchange: &Exchange, identity: &Identity, path: &StorePath) -> Served {
+async fn vfs(exchange: &Exchange, identity: &Identity, path: &StorePath) -> ServeResult {
     let space = exchange.session.service.store.space(&identity.caller, path).await?;
     let used = u128::from(space.total.saturating_sub(space.free));
     let percent = (used * 100).checked_div(u128::from(space.total)).unwrap_or(0);
@@ -136,7 +136,7 @@ fn kind_flags(found: &Metadata) -> StatFlags {
 }
 
 /// Handles `statx`: one byte per path. A missing path fails the request, as with the reference server.
-pub(super) async fn statx(exchange: &Exchange, request: &Statx) -> Served {
+pub(super) async fn statx(exchange: &Exchange, request: &Statx) -> ServeResult {
     let mut flags_of_all = Vec::new();
     for path in request.paths() {
         if flags_of_all.len() >= MAX_PATHS {

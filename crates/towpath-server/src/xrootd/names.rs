@@ -6,7 +6,7 @@ use towpath_proto::xrootd::{
 };
 use towpath_store::{Changes, Error, Fault, Overwrite};
 
-use super::exchange::{Exchange, Refusal, Served, is_written_as_directory};
+use super::exchange::{Exchange, Refusal, ServeResult, is_written_as_directory};
 use crate::access::Activity;
 
 /// Returns the permission bits of a mode, the only ones in the protocol. Others would allow the remote creation of
@@ -16,7 +16,7 @@ pub(super) fn permissions(mode: Mode) -> u32 {
 }
 
 /// Handles `mkdir`. An existing directory is accepted only with `mkdirpath`, as by the reference server.
-pub(super) async fn mkdir(exchange: &Exchange, request: &Mkdir) -> Served {
+pub(super) async fn mkdir(exchange: &Exchange, request: &Mkdir) -> ServeResult {
     let (identity, path) = exchange.subject(&request.path).await?;
     identity.check(Activity::CreateDirectory, &path)?;
     let parents = request.options.contains(MkdirOptions::mkdirpath);
@@ -26,7 +26,7 @@ pub(super) async fn mkdir(exchange: &Exchange, request: &Mkdir) -> Served {
 }
 
 /// Handles `rm`.
-pub(super) async fn rm(exchange: &Exchange, request: &Rm) -> Served {
+pub(super) async fn rm(exchange: &Exchange, request: &Rm) -> ServeResult {
     let (identity, path) = exchange.subject(&request.path).await?;
     identity.check(Activity::Modify, &path)?;
     exchange.session.service.store.remove_file(&identity.caller, &path).await?;
@@ -34,7 +34,7 @@ pub(super) async fn rm(exchange: &Exchange, request: &Rm) -> Served {
 }
 
 /// Handles `rmdir`.
-pub(super) async fn rmdir(exchange: &Exchange, request: &Rmdir) -> Served {
+pub(super) async fn rmdir(exchange: &Exchange, request: &Rmdir) -> ServeResult {
     let (identity, path) = exchange.subject(&request.path).await?;
     identity.check(Activity::Modify, &path)?;
     exchange.session.service.store.remove_directory(&identity.caller, &path).await?;
@@ -42,7 +42,7 @@ pub(super) async fn rmdir(exchange: &Exchange, request: &Rmdir) -> Served {
 }
 
 /// Handles `mv`. The new name may replace a file if the caller may modify it.
-pub(super) async fn mv(exchange: &Exchange, request: &Mv) -> Served {
+pub(super) async fn mv(exchange: &Exchange, request: &Mv) -> ServeResult {
     let (identity, from) = exchange.subject(&request.from).await?;
     let (_, to) = exchange.subject(&request.to).await?;
     identity.check(Activity::Stat, &from)?;
@@ -71,7 +71,7 @@ fn refused_replacing(error: Error, replaces: Result<(), Error>) -> Error {
 }
 
 /// Handles `chmod`, which also sets the time with [`Chmod::MTIME_KEY`].
-pub(super) async fn chmod(exchange: &Exchange, request: &Chmod) -> Served {
+pub(super) async fn chmod(exchange: &Exchange, request: &Chmod) -> ServeResult {
     let (identity, path) = exchange.subject(&request.path).await?;
     identity.check(Activity::Modify, &path)?;
     let mtime_ns = match request.path.cgi_value(Chmod::MTIME_KEY) {
@@ -89,7 +89,7 @@ pub(super) async fn chmod(exchange: &Exchange, request: &Chmod) -> Served {
 }
 
 /// Handles `truncate` of a path.
-pub(super) async fn truncate(exchange: &Exchange, request: &Truncate) -> Served {
+pub(super) async fn truncate(exchange: &Exchange, request: &Truncate) -> ServeResult {
     let Target::Path(path) = &request.target else {
         return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is given").into());
     };

@@ -26,14 +26,14 @@ use towpath_store::{CreateOptions, Expectation, Fault, OpenOptions as StoreOptio
 
 use super::{
     attributes,
-    exchange::{Exchange, Refusal, Served, is_written_as_directory},
+    exchange::{Exchange, Refusal, ServeResult, is_written_as_directory},
     files::{FileAccess, OpenFile, Slot, Writing},
     metadata, names, third_party,
 };
 use crate::access::{Activity, Identity, Person};
 
 /// Handles `open`. The file is stored in `slot`, which is released if the open fails.
-pub(super) async fn open(exchange: &Exchange, slot: &Arc<Slot>, request: &Open) -> Served {
+pub(super) async fn open(exchange: &Exchange, slot: &Arc<Slot>, request: &Open) -> ServeResult {
     let opened = open_file(exchange, request).await;
     let retstat = request.options.contains(OpenOptions::retstat);
     let answer = async {
@@ -57,7 +57,7 @@ pub(super) async fn open(exchange: &Exchange, slot: &Arc<Slot>, request: &Open) 
     answer
 }
 
-async fn open_file(exchange: &Exchange, request: &Open) -> Served<OpenFile> {
+async fn open_file(exchange: &Exchange, request: &Open) -> ServeResult<OpenFile> {
     let (mut identity, path) = exchange.subject(&request.path).await?;
     if request.options.creates() && is_written_as_directory(&request.path) {
         return Err(Refusal::new(Fault::IsDirectory, "a trailing slash means a directory").into());
@@ -87,7 +87,7 @@ async fn open_file(exchange: &Exchange, request: &Open) -> Served<OpenFile> {
 }
 
 /// Starts an upload. For a caller with `Create` but not `Modify`, the store rejects replacing a file.
-async fn create(exchange: &Exchange, identity: &Identity, path: &StorePath, request: &Open) -> Served<Writing> {
+async fn create(exchange: &Exchange, identity: &Identity, path: &StorePath, request: &Open) -> ServeResult<Writing> {
     let replaces = request.options.contains(OpenOptions::delete);
     let modifies = identity.check(Activity::Modify, path);
     if modifies.is_err() {
@@ -153,7 +153,7 @@ fn resume_key(path: &PathAndCgi) -> Result<Option<ResumeKey>, Refusal> {
 }
 
 /// Handles `close`, whose handle has already been released.
-pub(super) async fn close(exchange: &Exchange, file: &OpenFile, ending: Option<&Ending>) -> Served {
+pub(super) async fn close(exchange: &Exchange, file: &OpenFile, ending: Option<&Ending>) -> ServeResult {
     let writing = match &file.access {
         FileAccess::Read(_) => return exchange.done(),
         FileAccess::Pull(pull) => return pull.close(exchange).await,

@@ -3,7 +3,7 @@
 //! The protocol lets a server answer in any order, and clients rely on little: reads and writes of one open file may
 //! overtake each other, but not the `open` before them (its handle is predictable: the first is 0) nor the `close`
 //! after them; and a request with a path must see the effects of earlier ones on names. So there is an [`Order`] for
-//! each open file and one for names. The connection's reader takes a [`Turn`] for each request as it arrives; the
+//! each open file and one for names. The connection's reader takes a [`QueuePosition`] for each request as it arrives; the
 //! task that serves it waits for that turn. Shared turns run concurrently; an exclusive one waits for all earlier
 //! ones and delays all later ones.
 
@@ -36,7 +36,7 @@ impl Default for Order {
 }
 
 /// A position in the queue.
-pub(super) enum Turn {
+pub(super) enum QueuePosition {
     /// The request may run.
     Now { _until_dropped: OwnedSemaphorePermit },
     /// The request must wait.
@@ -55,13 +55,13 @@ impl Order {
     }
 
     /// Enqueues a turn behind all earlier ones. Does not wait.
-    pub(super) async fn enqueue(&self, hold: Hold) -> Turn {
+    pub(super) async fn enqueue(&self, hold: Hold) -> QueuePosition {
         let wanted = match hold {
             Hold::Shared => 1,
             Hold::Exclusive => ALL_PERMITS,
         };
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_many_owned(wanted) {
-            return Turn::Now { _until_dropped: permit };
+            return QueuePosition::Now { _until_dropped: permit };
         }
         let permits = Arc::clone(&self.permits);
         // Unconstrained, because an exhausted coop budget would keep the first poll from enqueueing.
@@ -69,13 +69,13 @@ impl Order {
             permits.acquire_many_owned(wanted).await.expect("the semaphore is never closed")
         }));
         match futures::poll!(&mut queued) {
-            std::task::Poll::Ready(permit) => Turn::Now { _until_dropped: permit },
-            std::task::Poll::Pending => Turn::Later(queued),
+            std::task::Poll::Ready(permit) => QueuePosition::Now { _until_dropped: permit },
+            std::task::Poll::Pending => QueuePosition::Later(queued),
         }
     }
 }
 
-impl Turn {
+impl QueuePosition {
     /// Waits for the turn, which lasts until the result is dropped.
     pub(super) async fn wait(self) -> Self {
         match self {
@@ -93,7 +93,7 @@ mod tests {
     async fn shared_together_exclusive_alone_in_the_order_of_arrival() {
         let order = Order::default();
         let (first, second) = (order.enqueue(Hold::Shared).await, order.enqueue(Hold::Shared).await);
-        assert!(matches!((&first, &second), (Turn::Now { .. }, Turn::Now { .. })));
+        assert!(matches!((&first, &second), (QueuePosition::Now { .. }, QueuePosition::Now { .. })));
         let alone = order.enqueue(Hold::Exclusive).await;
         assert!(order.try_shared().is_none(), "nobody overtakes one who waits");
         let behind = order.enqueue(Hold::Shared).await;

@@ -19,7 +19,7 @@ use towpath_store::{
 };
 
 use super::{
-    exchange::{Exchange, Refusal, Served},
+    exchange::{Exchange, Refusal, ServeResult},
     read::vector,
     session::{BIND_MAX, Session},
     staging, third_party,
@@ -42,7 +42,7 @@ const MAX_WORDS: usize = 64;
 const PIO_MAX: u32 = 5;
 
 /// Handles `query`, except for configuration queries, which are answered immediately.
-pub(super) async fn query(exchange: &Exchange, request: Query) -> Served {
+pub(super) async fn query(exchange: &Exchange, request: Query) -> ServeResult {
     match request {
         Query::Checksum(path) => checksum(exchange, &path).await,
         Query::ChecksumCancel(path) => {
@@ -139,7 +139,7 @@ pub(super) fn wanted_algorithm(exchange: &Exchange, path: &PathAndCgi) -> Result
     })
 }
 
-async fn checksum(exchange: &Exchange, request: &PathAndCgi) -> Served {
+async fn checksum(exchange: &Exchange, request: &PathAndCgi) -> ServeResult {
     let algorithm = wanted_algorithm(exchange, request)?;
     let (identity, path) = exchange.subject(request).await?;
     identity.check(Activity::Stat, &path)?;
@@ -173,7 +173,7 @@ fn checksum_text(digest: Digest) -> Text {
     Text::from(format!("{} {digest}", digest.algorithm()))
 }
 
-async fn space(exchange: &Exchange, path: &PathAndCgi) -> Served {
+async fn space(exchange: &Exchange, path: &PathAndCgi) -> ServeResult {
     let (identity, path) = exchange.subject(path).await?;
     identity.check(Activity::Stat, &path)?;
     let space = exchange.session.service.store.space(&identity.caller, &path).await?;
@@ -184,7 +184,7 @@ async fn space(exchange: &Exchange, path: &PathAndCgi) -> Served {
     exchange.ok(&Text::from(text))
 }
 
-async fn xattr(exchange: &Exchange, path: &PathAndCgi) -> Served {
+async fn xattr(exchange: &Exchange, path: &PathAndCgi) -> ServeResult {
     let (identity, path) = exchange.subject(path).await?;
     identity.check(Activity::Stat, &path)?;
     let found = exchange.session.service.store.stat(&identity.caller, &path).await?;

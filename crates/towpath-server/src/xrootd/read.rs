@@ -15,7 +15,7 @@ use towpath_proto::xrootd::{ResponseHeader, Status, page, request::Read};
 use towpath_store::{Error, Fault, ReadHandle, StorePath};
 
 use super::{
-    exchange::{Answer, Exchange, Served, seal},
+    exchange::{Answer, Exchange, ServeResult, seal},
     files::OpenFile,
 };
 use crate::metrics::Face;
@@ -32,7 +32,7 @@ const FILE_PIECE_BYTES: u64 = 2 << 20;
 const FILE_MIN_BYTES: u32 = 64 << 10;
 
 /// Handles `read`.
-pub(super) async fn read(exchange: &Exchange, file: &OpenFile, request: &Read) -> Served {
+pub(super) async fn read(exchange: &Exchange, file: &OpenFile, request: &Read) -> ServeResult {
     exchange.set_path(&file.path);
     if let Some(handle) = file.reader()
         && exchange.outbox.is_plain()
@@ -53,7 +53,7 @@ async fn piece_bytes(file: &OpenFile, offset: u64) -> towpath_store::Result<usiz
     Ok(piece.next_multiple_of(page::PAGE_BYTES))
 }
 
-async fn send_pieces(exchange: &Exchange, file: &OpenFile, request: &Read) -> Served {
+async fn send_pieces(exchange: &Exchange, file: &OpenFile, request: &Read) -> ServeResult {
     let mut offset = request.offset;
     let mut left = request.length as usize;
     let piece = piece_bytes(file, offset).await?;
@@ -83,7 +83,7 @@ async fn send_file(
     local: &Arc<File>,
     path: &StorePath,
     request: &Read,
-) -> Served {
+) -> ServeResult {
     handle.check_version()?;
     let size = handle.metadata().await?.size;
     let end = size.min(request.offset.saturating_add(u64::from(request.length)));

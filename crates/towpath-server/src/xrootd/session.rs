@@ -18,7 +18,7 @@ use towpath_store::{Fault, StorePath, sys::random};
 
 use super::{
     bound::BoundPath,
-    exchange::{Outcome, Refusal, Served},
+    exchange::{Outcome, Refusal, ServeResult},
     files::{Files, Slot},
     order::Order,
 };
@@ -292,7 +292,7 @@ impl Sessions {
     }
 
     /// Ends the session `id` for `asking`, which must have the same identity. An unknown session has already ended.
-    pub(super) fn end(&self, id: SessionId, asking: &Session) -> Served<()> {
+    pub(super) fn end(&self, id: SessionId, asking: &Session) -> ServeResult<()> {
         let Some(session) = self.find(id, asking.peer) else { return Ok(()) };
         if Person::of(&session.identity.caller) != Person::of(&asking.identity.caller) {
             return Err(Refusal::with_code(ErrorCode::NotAuthorized, "the session belongs to somebody else").into());

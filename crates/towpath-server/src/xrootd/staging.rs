@@ -7,7 +7,7 @@ use bytes::Bytes;
 use towpath_proto::xrootd::{PrepareOptions, PrepareOptionsX, request::Prepare};
 use towpath_store::{Fault, sys::random};
 
-use super::exchange::{Exchange, Refusal, Served};
+use super::exchange::{Exchange, Refusal, ServeResult};
 use crate::access::Activity;
 
 /// Maximum number of files in one request; each costs a store call.
@@ -15,7 +15,7 @@ const MAX_FILES: usize = 1024;
 
 /// Handles `prepare`: returns the id of the request if all files exist. Cancelling and evicting always succeed
 /// without effect.
-pub(super) async fn prepare(exchange: &Exchange, request: &Prepare) -> Served {
+pub(super) async fn prepare(exchange: &Exchange, request: &Prepare) -> ServeResult {
     if request.options.contains(PrepareOptions::cancel) || request.options_x.contains(PrepareOptionsX::evict) {
         return exchange.done();
     }

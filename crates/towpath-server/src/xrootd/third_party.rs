@@ -29,7 +29,7 @@ use towpath_proto::{
 use towpath_store::{Error, Fault, FileKind, Metadata, Overwrite, Result, StorePath};
 
 use super::{
-    exchange::{Exchange, Refusal, Served},
+    exchange::{Exchange, Refusal, ServeResult},
     open,
 };
 use crate::{
@@ -57,7 +57,7 @@ pub(super) async fn reader(
     request: &Open,
     identity: Arc<Identity>,
     path: &StorePath,
-) -> Served<Arc<Identity>> {
+) -> ServeResult<Arc<Identity>> {
     let third_party = &exchange.session.service.third_party;
     if !third_party.settings.enabled {
         return Err(not_supported().into());
@@ -86,7 +86,12 @@ pub(super) async fn reader(
 }
 
 /// At the destination: parses the copy to make.
-pub(super) async fn pull(exchange: &Exchange, request: &Open, identity: &Identity, path: &StorePath) -> Served<Pull> {
+pub(super) async fn pull(
+    exchange: &Exchange,
+    request: &Open,
+    identity: &Identity,
+    path: &StorePath,
+) -> ServeResult<Pull> {
     let third_party = &exchange.session.service.third_party;
     if !third_party.is_served() {
         return Err(not_supported().into());
@@ -109,7 +114,12 @@ pub(super) async fn pull(exchange: &Exchange, request: &Open, identity: &Identit
 }
 
 /// Checks the same rights and conditions as for an upload.
-async fn may_write(exchange: &Exchange, request: &Open, identity: &Identity, path: &StorePath) -> Served<Overwrite> {
+async fn may_write(
+    exchange: &Exchange,
+    request: &Open,
+    identity: &Identity,
+    path: &StorePath,
+) -> ServeResult<Overwrite> {
     let replaces = request.options.contains(OpenOptions::delete);
     let modifies = identity.check(Activity::Modify, path);
     if modifies.is_err() {
@@ -224,7 +234,7 @@ enum Stage {
 
 impl Pull {
     /// Handles `sync`: the first one is answered immediately, the second one at the end of the copy.
-    pub(super) async fn sync(&self, exchange: &Exchange) -> Served {
+    pub(super) async fn sync(&self, exchange: &Exchange) -> ServeResult {
         let mut stage = self.stage.lock().await;
         match &*stage {
             Stage::Opened => {
@@ -258,7 +268,7 @@ impl Pull {
     }
 
     /// Handles `close`: fails if the copy failed.
-    pub(super) async fn close(&self, exchange: &Exchange) -> Served {
+    pub(super) async fn close(&self, exchange: &Exchange) -> ServeResult {
         self.cancel();
         match &*self.stage.lock().await {
             Stage::Ended(outcome) => outcome.clone()?,

@@ -20,9 +20,9 @@ use towpath_store::{Fault, WriteHandle};
 
 use super::{
     connection::{Connection, DataSource, End, ending, memory_to_receive},
-    exchange::{Answer, Exchange, Failure, Refusal, Served},
+    exchange::{Answer, Exchange, Failure, Refusal, ServeResult},
     files::{Slot, Writing},
-    order::{Hold, Turn},
+    order::{Hold, QueuePosition},
     session::Memory,
 };
 use crate::metrics::Face;
@@ -229,7 +229,12 @@ fn parse(connection: &Connection, request: Request) -> Result<Incoming, Refusal>
 }
 
 /// Writes the pieces as they arrive, and responds.
-async fn serve(exchange: &Exchange, incoming: &Incoming, turns: Vec<Turn>, pieces: mpsc::Receiver<Piece>) -> Served {
+async fn serve(
+    exchange: &Exchange,
+    incoming: &Incoming,
+    turns: Vec<QueuePosition>,
+    pieces: mpsc::Receiver<Piece>,
+) -> ServeResult {
     let mut turns_taken = Vec::with_capacity(turns.len());
     for turn in turns {
         turns_taken.push(turn.wait().await);
@@ -331,7 +336,7 @@ fn strip_checksums(offset: u64, mut encoded: Vec<u8>) -> Vec<u8> {
 }
 
 /// Handles the end of `pgwrite`: reports the damaged pages, and tracks them until they are sent again.
-fn report_pages(exchange: &Exchange, incoming: &Incoming, request: &PgWrite, bad: Vec<Page>) -> Served {
+fn report_pages(exchange: &Exchange, incoming: &Incoming, request: &PgWrite, bad: Vec<Page>) -> ServeResult {
     let Some(extent) = incoming.extents.first() else { return exchange.done() };
     let writing = writing(extent)?;
     let mut known = writing.bad_pages();

@@ -120,7 +120,7 @@ fn s3_who_has_the_current_version_is_not_told_it() {
 #[test]
 fn s4_who_names_a_map_with_another_meta_has_what_who_asks_gets() {
     let mut stale = Site::of(&example());
-    stale.world = stale.world.with_stale([("lhcone".to_owned(), "2026-11-23T21:40:00Z".to_owned())]);
+    stale.network_state = stale.network_state.with_stale([("lhcone".to_owned(), "2026-11-23T21:40:00Z".to_owned())]);
     let site = Site::of(&example());
     assert_eq!(stale.vtag(), site.vtag());
     let request = json!({ "add": { "map": { "resource-id": "default", "tag": stale.vtag() } } });

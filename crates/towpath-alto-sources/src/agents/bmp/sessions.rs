@@ -1,7 +1,7 @@
 //! Routes received on live and recently ended connections. No sockets, no clock.
 //!
 //! The routes of an ended connection pass to the next one from the same address and stay valid until its routers send their
-//! tables again ([`Feed::begin`]): reconnecting changes nothing. Routes that are not sent again expire when a table ends, or
+//! tables again ([`RouteTables::begin`]): reconnecting changes nothing. Routes that are not sent again expire when a table ends, or
 //! some time after the connection.
 
 #[cfg(test)]
@@ -15,9 +15,9 @@ use std::{
 
 use crate::{
     bmp::{Event, Peer},
-    feed::{Earlier, Feed},
+    rib::{Earlier, RouteTables},
 };
-use towpath_alto::{facts::Router, names::RouterName};
+use towpath_alto::{agent_state::Router, names::RouterName};
 use towpath_store::sys::clock::Instant;
 
 /// Maximum number of connections. Ended ones count as long as their routes are valid.
@@ -49,7 +49,7 @@ pub(super) struct Sessions {
 #[derive(Debug)]
 struct Session {
     from: IpAddr,
-    feed: Feed,
+    feed: RouteTables,
     /// A session that is not live must be needed ([`Self::is_needed`]), and is then the only one of its address.
     is_live: bool,
 }
@@ -163,6 +163,6 @@ impl Sessions {
 
 /// Returns whether a feed is within `routes`, or twice as many while routes are sent again: with ADD-PATH each may have a new
 /// identifier, and the earlier ones remain valid next to it.
-fn has_room(feed: &Feed, routes: usize) -> bool {
+fn has_room(feed: &RouteTables, routes: usize) -> bool {
     feed.len() <= routes || (feed.len() <= 2 * routes && feed.is_awaited())
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, process::Stdio, sync::Arc, time::Duration};
 
-use crate::lines::{Cutter, MAX_LINE_BYTES, Reply};
+use crate::program_protocol::{Cutter, MAX_LINE_BYTES, Reply};
 use futures::FutureExt as _;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -10,7 +10,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::task::AbortOnDropHandle;
-use towpath_alto::delegation::{Item, Question};
+use towpath_alto::delegation::{DelegateRequest, Item};
 use towpath_proto::units::Span;
 
 use super::{
@@ -24,13 +24,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A program answering one question after another.
 pub(super) struct Dialogue {
     program: Running,
-    questions: ChildStdin,
-    answers: Answers,
+    requests: ChildStdin,
+    answers: OutputReader,
     _logging: Option<AbortOnDropHandle<()>>,
 }
 
 /// Reader for the program's output.
-struct Answers {
+struct OutputReader {
     output: ChildStdout,
     cutter: Cutter,
     /// Name of the agent.
@@ -61,31 +61,31 @@ impl Dialogue {
         let cannot = |error| format!("{} cannot be started: {error}", command.first().map_or("", String::as_str));
         let mut program = Running::start(command, Stdio::piped()).map_err(cannot)?;
         let pipes = (program.child.stdin.take(), program.child.stdout.take(), program.child.stderr.take());
-        let (Some(questions), Some(output), errors) = pipes else { return Err("the program has no pipes".into()) };
+        let (Some(requests), Some(output), errors) = pipes else { return Err("the program has no pipes".into()) };
         let logging = errors.map(|errors| AbortOnDropHandle::new(tokio::spawn(log(errors, Arc::clone(name)))));
         let cutter = Cutter::new(MAX_LINE_BYTES);
-        let answers = Answers { output, cutter, name: Arc::clone(name), is_talkative: false };
-        Ok(Self { program, questions, answers, _logging: logging })
+        let answers = OutputReader { output, cutter, name: Arc::clone(name), is_talkative: false };
+        Ok(Self { program, requests, answers, _logging: logging })
     }
 
     /// Asks a question.
     ///
     /// # Errors
     /// Returns an error if the program has ended, printed output before the question or after its answer, or takes too long.
-    pub(super) async fn ask(&mut self, question: &Question) -> Result<Told, Unanswered> {
+    pub(super) async fn ask(&mut self, request: &DelegateRequest) -> Result<Told, Unanswered> {
         match self.answers.unasked().now_or_never() {
             Some(Broken::Unasked) => return Err(Unanswered::Gone(UNASKED.into())),
             Some(Broken::Ended) => return Err(Unanswered::Gone(self.program.ended().await)),
             None => {}
         }
-        let mut line = serde_json::to_vec(question).expect("questions can be written");
+        let mut line = serde_json::to_vec(request).expect("questions can be written");
         line.push(b'\n');
-        let Self { questions, answers, .. } = self;
+        let Self { requests, answers, .. } = self;
         let asked = async {
             // If the program does not read it, the missing answer reveals that.
-            let _ = questions.write_all(&line).await;
+            let _ = requests.write_all(&line).await;
         };
-        let mut answer = Answer::to(question);
+        let mut answer = Answer::to(request);
         let both = async { tokio::join!(asked, answers.next(&mut answer)).1 };
         match timeout(PATIENCE, both).await {
             Ok(Ok(())) => Ok(answer.told),
@@ -118,7 +118,7 @@ enum Broken {
     Unasked,
 }
 
-impl Answers {
+impl OutputReader {
     /// Reads the next answer.
     async fn next(&mut self, answer: &mut Answer) -> Result<(), Broken> {
         let mut buffer = vec![0; READ_BYTES];
@@ -149,8 +149,8 @@ impl Answers {
 }
 
 impl Answer {
-    fn to(question: &Question) -> Self {
-        let open = question.each().collect();
+    fn to(request: &DelegateRequest) -> Self {
+        let open = request.each().collect();
         Self { open, told: Told::new(), is_done: false, is_exceeded: false, skipped: 0 }
     }
 
@@ -159,8 +159,8 @@ impl Answer {
         match Reply::read(line) {
             Ok(None) => {}
             _ if self.is_done => self.is_exceeded = true,
-            Ok(Some(Reply::Told(item, value))) if self.open.remove(&item) => self.told.push((item, value)),
-            Ok(Some(Reply::Told(..))) => {
+            Ok(Some(Reply::Value(item, value))) if self.open.remove(&item) => self.told.push((item, value)),
+            Ok(Some(Reply::Value(..))) => {
                 if !std::mem::replace(is_talkative, true) {
                     tracing::warn!("agent {name}: ignoring values that were not requested");
                 }

@@ -11,12 +11,12 @@ use tokio::{
 use towpath_store::sys::net;
 
 use super::*;
-use crate::{agents::asked, desk::Found};
+use crate::{agents::polled, query_batcher::Found};
 
 /// A question and its delayed answer.
-type Answer = BoxFuture<'static, (Question, Result<Told, Unanswered>)>;
+type Answer = BoxFuture<'static, (DelegateRequest, Result<Told, Unanswered>)>;
 
-pub(super) type Script = Box<dyn Fn(Question) -> Answer + Send + Sync>;
+pub(super) type Script = Box<dyn Fn(DelegateRequest) -> Answer + Send + Sync>;
 
 fn item(from: u8) -> Item {
     Item::Cost("delay-ow".parse().unwrap(), [192, 0, 2, from].into(), [198, 51, 100, from].into())
@@ -25,18 +25,18 @@ fn item(from: u8) -> Item {
 /// A delegate for delays.
 fn delegated() -> Delegated {
     let config = toml::from_str("command = ['none']\nmetrics = ['delay-ow']\nwait = '1m'").unwrap();
-    let desk = Arc::new(Desk::new(Duration::from_secs(60), Duration::from_secs(300)));
-    Delegated { config, desk, client: Arc::new(asked::client()), purpose: Purpose::Serve }
+    let query_batcher = Arc::new(QueryBatcher::new(Duration::from_secs(60), Duration::from_secs(300)));
+    Delegated { config, query_batcher, client: Arc::new(polled::client()), purpose: Purpose::Serve }
 }
 
 /// Asks a source for items; returns their values, and the final problem if any.
 async fn put_to(source: &mut Source, delegated: &Delegated, items: &[Item]) -> (Vec<Option<Value>>, Option<String>) {
-    delegated.desk.open(delegated.config.askable());
-    items.iter().for_each(|item| drop(delegated.desk.look_up(item, true, clock::now())));
+    delegated.query_batcher.open(delegated.config.askable());
+    items.iter().for_each(|item| drop(delegated.query_batcher.look_up(item, true, clock::now())));
     let (reports, _) = mpsc::channel(1);
-    let teller = Teller { agent: 0, name: "x".into(), reports };
-    let trouble = delegated.put(delegated.desk.next().await, source, &teller, &mut Restarts::default()).await;
-    let told = items.iter().map(|item| match delegated.desk.look_up(item, false, clock::now()) {
+    let handle = AgentHandle { agent: 0, name: "x".into(), reports };
+    let trouble = delegated.put(delegated.query_batcher.next().await, source, &handle, &mut Restarts::default()).await;
+    let told = items.iter().map(|item| match delegated.query_batcher.look_up(item, false, clock::now()) {
         Found::Known(value) => value,
         Found::Needed(_) | Found::Unknown => None,
     });
@@ -44,12 +44,12 @@ async fn put_to(source: &mut Source, delegated: &Delegated, items: &[Item]) -> (
 }
 
 /// A server that answers each question with a cost of 7, except those from one address, for which it does `otherwise`.
-fn knows_all_but(from: u8, otherwise: impl Fn(Question) -> Answer + Send + Sync + 'static) -> Source {
-    Source::Scripted(Box::new(move |question| {
-        let told: Told = question.each().map(|item| (item, 7.into())).collect();
+fn knows_all_but(from: u8, otherwise: impl Fn(DelegateRequest) -> Answer + Send + Sync + 'static) -> Source {
+    Source::Scripted(Box::new(move |request| {
+        let told: Told = request.each().map(|item| (item, 7.into())).collect();
         match told.iter().any(|(asked, _)| *asked == item(from)) {
-            true => otherwise(question),
-            false => ready((question, Ok(told))).boxed(),
+            true => otherwise(request),
+            false => ready((request, Ok(told))).boxed(),
         }
     }))
 }
@@ -57,10 +57,10 @@ fn knows_all_but(from: u8, otherwise: impl Fn(Question) -> Answer + Send + Sync 
 #[tokio::test(start_paused = true)]
 async fn a_question_that_is_not_answered_hurts_only_itself() {
     let delegated = delegated();
-    let mut source = knows_all_but(3, |question| {
+    let mut source = knows_all_but(3, |request| {
         let late = async {
             sleep(Duration::from_secs(30)).await;
-            (question, Err(Unanswered::Partly(Told::new(), "it is late".into())))
+            (request, Err(Unanswered::Partly(Told::new(), "it is late".into())))
         };
         late.boxed()
     });
@@ -69,23 +69,23 @@ async fn a_question_that_is_not_answered_hurts_only_itself() {
     assert_eq!(trouble.as_deref(), Some("it is late"));
     let known = |number: usize| (number != 2).then(|| Value::from(7));
     assert_eq!(told, (0..20).map(known).collect::<Vec<_>>());
-    delegated.desk.open(delegated.config.askable());
-    assert_eq!(delegated.desk.next().now_or_never(), None, "it is not asked again soon");
+    delegated.query_batcher.open(delegated.config.askable());
+    assert_eq!(delegated.query_batcher.next().now_or_never(), None, "it is not asked again soon");
 }
 
 #[tokio::test]
 async fn what_was_not_asked_when_it_went_is_asked_when_it_is_back() {
     let delegated = delegated();
-    let mut source = knows_all_but(1, |question| ready((question, Err(Unanswered::Gone("it went".into())))).boxed());
+    let mut source = knows_all_but(1, |request| ready((request, Err(Unanswered::Gone("it went".into())))).boxed());
     let items: Vec<Item> = (1..=20).map(item).collect();
     let (told, trouble) = put_to(&mut source, &delegated, &items).await;
     assert_eq!(trouble.as_deref(), Some("it went"));
     let unknown: Vec<Item> =
         items.iter().zip(&told).filter(|(_, told)| told.is_none()).map(|(item, _)| item.clone()).collect();
     assert!(unknown.len() > 1 && unknown.len() < 20, "{unknown:?}");
-    delegated.desk.close();
-    delegated.desk.open(delegated.config.askable());
-    let mut again: Vec<Item> = delegated.desk.next().await.iter().flat_map(Question::each).collect();
+    delegated.query_batcher.close();
+    delegated.query_batcher.open(delegated.config.askable());
+    let mut again: Vec<Item> = delegated.query_batcher.next().await.iter().flat_map(DelegateRequest::each).collect();
     again.sort();
     assert_eq!(again, unknown[1..]);
 }
@@ -96,12 +96,16 @@ fn program(script: &str) -> Dialogue {
     Dialogue::open(&command, &"x".into()).unwrap()
 }
 
-fn question(froms: impl IntoIterator<Item = u8>) -> Question {
+fn request(froms: impl IntoIterator<Item = u8>) -> DelegateRequest {
     let sources = froms.into_iter().map(|from| [192, 0, 2, from].into()).collect();
-    Question::Costs { metric: "delay-ow".parse().unwrap(), sources, destinations: vec![[198, 51, 100, 1].into()] }
+    DelegateRequest::Costs {
+        metric: "delay-ow".parse().unwrap(),
+        sources,
+        destinations: vec![[198, 51, 100, 1].into()],
+    }
 }
 
-/// Shell code that prints the first item of [`question`] and one that was not requested.
+/// Shell code that prints the first item of [`request`] and one that was not requested.
 const TELLS: &str = r#"
 tell() { echo '{"metric": {"src": "'$1'", "dst": "'$2'", "metric": "delay-ow", "value": 7}}'; }
 tell 192.0.2.1 198.51.100.1; tell 198.51.100.1 192.0.2.1
@@ -111,7 +115,7 @@ tell 192.0.2.1 198.51.100.1; tell 198.51.100.1 192.0.2.1
 async fn a_program_may_tell_more_than_it_is_asked_for() {
     let mut program = program(&format!("while read question; do {TELLS} echo '{{\"commit\": {{}}}}'; done"));
     for _ in 0..3 {
-        assert_eq!(program.ask(&question([1])).await.unwrap(), [(item(1), 7.0.into())]);
+        assert_eq!(program.ask(&request([1])).await.unwrap(), [(item(1), 7.0.into())]);
     }
 }
 
@@ -128,8 +132,8 @@ async fn what_a_program_told_before_it_was_silent_holds() {
         until_there(&told).await;
         tokio::time::pause();
     };
-    let question = question([1, 2]);
-    let (answer, ()) = tokio::join!(program.ask(&question), stand_still);
+    let request = request([1, 2]);
+    let (answer, ()) = tokio::join!(program.ask(&request), stand_still);
     match answer {
         Err(Unanswered::Partly(told, trouble)) => {
             assert_eq!(told, [(item(1), 7.0.into())]);
@@ -156,10 +160,10 @@ async fn nothing_is_learnt_by_a_server_that_is_silent_to_all() {
         connection.write_all(answer.as_bytes()).await.unwrap();
         connection
     };
-    let client = Arc::new(asked::client());
+    let client = Arc::new(polled::client());
     let (server, _connection) = tokio::join!(AltoClient::open(client, &url, PATIENCE), answer_once);
     tokio::time::pause();
-    let (_, answer) = ask_server(&server.unwrap(), question([1]), "x").await;
+    let (_, answer) = ask_server(&server.unwrap(), request([1]), "x").await;
     assert!(matches!(answer, Err(Unanswered::Gone(_))), "{answer:?}");
 }
 
@@ -173,7 +177,7 @@ async fn until_there(path: &Path) {
 async fn a_program_that_commits_once_too_often_is_told() {
     let commits = r#"while read question; do echo '{"commit": {}}'; echo '{"commit": {}}'; done"#;
     let mut program = program(commits);
-    let first = program.ask(&question([1])).await;
+    let first = program.ask(&request([1])).await;
     let trouble = match first {
         Err(Unanswered::Partly(_, trouble)) => trouble,
         Ok(_) => program.has_ended().await,

@@ -11,14 +11,14 @@ use towpath_proto::xrootd::{
 };
 
 use super::super::{
-    exchange::{Answer, Exchange, Served},
+    exchange::{Answer, Exchange, ServeResult},
     files::OpenFile,
 };
 use super::piece_bytes;
 use crate::metrics::Face;
 
 /// Handles `pgread`.
-pub(in crate::xrootd) async fn pgread(exchange: &Exchange, file: &OpenFile, request: &PgRead) -> Served {
+pub(in crate::xrootd) async fn pgread(exchange: &Exchange, file: &OpenFile, request: &PgRead) -> ServeResult {
     exchange.set_path(&file.path);
     let mut offset = request.offset;
     let mut left = request.length as usize;
@@ -43,7 +43,7 @@ pub(in crate::xrootd) async fn pgread(exchange: &Exchange, file: &OpenFile, requ
     }
 }
 
-async fn send(exchange: &Exchange, offset: u64, data: &[u8], kind: StatusKind) -> Served<()> {
+async fn send(exchange: &Exchange, offset: u64, data: &[u8], kind: StatusKind) -> ServeResult<()> {
     let data_len = u32::try_from(page::encoded_len(offset, data.len() as u64)).unwrap_or(0);
     let head = PgReadStatus { kind, offset, data_len }.to_bytes(exchange.stream_id);
     let checksums: Vec<[u8; CRC_BYTES]> = pages(offset, data).map(|page| page::crc32c(page).to_be_bytes()).collect();

@@ -17,7 +17,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{ByteRange, Error, Fault, ReadBuffer, ReadHandle};
 
 use super::super::{
-    exchange::{Answer, Exchange, Failure, Refusal, Served, seal},
+    exchange::{Answer, Exchange, Failure, Refusal, ServeResult, seal},
     files::{FileAccess, Slot},
 };
 use crate::metrics::Face;
@@ -64,7 +64,7 @@ pub(in crate::xrootd) async fn readv(
     exchange: &Exchange,
     slots: &HashMap<FileHandle, Arc<Slot>>,
     request: &Readv,
-) -> Served {
+) -> ServeResult {
     for (handle, slot) in slots {
         let file = slot.file()?;
         exchange.set_path(&file.path);
@@ -103,7 +103,7 @@ async fn send_cached<'a>(
     exchange: &Exchange,
     slots: &HashMap<FileHandle, Arc<Slot>>,
     elements: &'a [VectorElement],
-) -> Served<&'a [VectorElement]> {
+) -> ServeResult<&'a [VectorElement]> {
     let frame_bytes = CACHED_GROUP_BYTES.min(answer_bytes(elements) as usize) + ResponseHeader::LEN;
     let _memory = exchange.session.memory_to_answer(frame_bytes).await;
     let mut frame = vec![0; frame_bytes];
@@ -172,7 +172,7 @@ async fn send_group(
     slots: &HashMap<FileHandle, Arc<Slot>>,
     group: &[VectorElement],
     status: Status,
-) -> Served<()> {
+) -> ServeResult<()> {
     let bytes = answer_bytes(group);
     let memory = exchange.session.memory_to_answer(bytes as usize + group.len() * STORE_GAP_BYTES).await;
     let mut data = vec![Bytes::new(); group.len()];
@@ -196,7 +196,7 @@ async fn send_group(
 }
 
 /// Reads the elements of `group` at `indices`, all of one file, into the same indices of `data`.
-async fn read_elements(slot: &Slot, group: &[VectorElement], indices: &[usize], data: &mut [Bytes]) -> Served<()> {
+async fn read_elements(slot: &Slot, group: &[VectorElement], indices: &[usize], data: &mut [Bytes]) -> ServeResult<()> {
     let elements = || indices.iter().filter_map(|&index| group.get(index));
     let file = slot.file()?;
     match &file.access {
@@ -221,7 +221,7 @@ async fn read_ranges(
     ranges: Vec<ByteRange>,
     indices: &[usize],
     data: &mut [Bytes],
-) -> Served<()> {
+) -> ServeResult<()> {
     let lengths: Vec<usize> = ranges.iter().map(|range| range.length).collect();
     let mut reads = handle.read_vector(ranges);
     let mut missing = indices.len();

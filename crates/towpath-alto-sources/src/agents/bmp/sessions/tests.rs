@@ -275,8 +275,8 @@ fn a_router_has_no_more_peers_than_there_is_room_for() {
 
 #[test]
 fn there_is_room_for_routes_that_are_told_anew_beside_those_of_before() {
-    let (mut feed, router) = (Feed::default(), peer(1));
-    let tell = |feed: &mut Feed, id: u32| {
+    let (mut feed, router) = (RouteTables::default(), peer(1));
+    let tell = |feed: &mut RouteTables, id: u32| {
         let Event::Route { preference, route, .. } = route(router, "1") else { panic!("it is a route") };
         feed.take(Event::Route { router, path_id: Some(id), preference, route });
         has_room(feed, 2)

@@ -12,7 +12,7 @@ use towpath_alto::{delegation::Item, entity::Entity};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// An item and its value; not necessarily a requested one.
-    Told(Item, Value),
+    Value(Item, Value),
     /// The end of the response.
     Done,
 }
@@ -35,7 +35,7 @@ impl Reply {
             }
             Some(_) => None,
         };
-        told.map(|(item, value)| Some(Self::Told(item, value))).ok_or(LineFault::NoAnswer)
+        told.map(|(item, value)| Some(Self::Value(item, value))).ok_or(LineFault::NoAnswer)
     }
 }
 
@@ -49,10 +49,10 @@ mod tests {
         let (one, two) = ("192.0.2.1".parse().unwrap(), "2001:db8::2".parse().unwrap());
         let cost = r#"{"metric": {"src": "192.0.2.1", "dst": "2001:db8::2", "metric": "delay-ow", "value": 5300.5}}"#;
         let item = Item::Cost("delay-ow".parse().unwrap(), one, two);
-        assert_eq!(read(cost), Ok(Some(Reply::Told(item, 5300.5.into()))));
+        assert_eq!(read(cost), Ok(Some(Reply::Value(item, 5300.5.into()))));
         let property = r#"{"property": {"entity": "ipv4:192.0.2.1", "name": "priv:x", "value": null}}"#;
         let item = Item::Property("priv:x".parse().unwrap(), one);
-        assert_eq!(read(property), Ok(Some(Reply::Told(item, Value::Null))));
+        assert_eq!(read(property), Ok(Some(Reply::Value(item, Value::Null))));
         assert_eq!(read(r#"{"commit": {}}"#), Ok(Some(Reply::Done)));
         assert_eq!(read(" "), Ok(None));
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use towpath_alto::facts::Facts;
+use towpath_alto::agent_state::AgentState;
 
 const HOLD: Duration = Duration::from_secs(600);
 
@@ -37,7 +37,7 @@ fn start() -> Instant {
     Instant::now()
 }
 
-fn routes(feed: &Feed, router: &str) -> Vec<String> {
+fn routes(feed: &RouteTables, router: &str) -> Vec<String> {
     let routers = feed.routers();
     let Some(router) = routers.get(router) else { return Vec::new() };
     router
@@ -50,7 +50,7 @@ fn routes(feed: &Feed, router: &str) -> Vec<String> {
 
 #[test]
 fn changes_are_kept_by_router() {
-    let mut feed = Feed::default();
+    let mut feed = RouteTables::default();
     let (one, two) = (peer(1, Rib::PrePolicy), peer(2, Rib::PrePolicy));
     feed.take(route(one, None, "10.1.0.0/16", "64501"));
     feed.take(route(one, None, "10.2.0.0/16", "64501 64502"));
@@ -73,7 +73,7 @@ fn changes_are_kept_by_router() {
 #[test]
 fn a_peer_whose_number_a_table_does_not_tell_is_known_by_its_address() {
     for number in [0, 23456] {
-        let mut feed = Feed::default();
+        let mut feed = RouteTables::default();
         let one = peer(1, Rib::PrePolicy);
         let unknown = Peer { as_number: number, ..one };
         for event in [
@@ -95,7 +95,7 @@ fn a_peer_whose_number_a_table_does_not_tell_is_known_by_its_address() {
 
 #[test]
 fn a_withdrawal_of_one_way_leaves_the_others() {
-    let mut feed = Feed::default();
+    let mut feed = RouteTables::default();
     let one = peer(1, Rib::PrePolicy);
     for (path_id, as_path) in [(2, "64501 2"), (1, "64501 1 1"), (3, "64501 3")] {
         feed.take(route(one, Some(path_id), "10.2.0.0/16", as_path));
@@ -111,7 +111,7 @@ fn a_withdrawal_of_one_way_leaves_the_others() {
 
 #[test]
 fn identifiers_may_come_and_go_with_a_session() {
-    let mut feed = Feed::default();
+    let mut feed = RouteTables::default();
     let one = peer(1, Rib::PrePolicy);
     feed.take(route(one, Some(1), "10.2.0.0/16", "64501 1"));
     feed.take(route(one, Some(2), "10.2.0.0/16", "64501 2"));
@@ -155,7 +155,7 @@ fn of_several_ways_the_one_is_told_that_routers_would_take() {
     for (what, better, worse) in pairs {
         let Event::Route { route, .. } = &better else { panic!("it is a route") };
         for order in [[&better, &worse], [&worse, &better]] {
-            let mut feed = Feed::default();
+            let mut feed = RouteTables::default();
             order.into_iter().for_each(|event| feed.take(event.clone()));
             let told = feed.routers()["192.0.2.1"].routes.clone().unwrap();
             let told = told.way_to(route.prefix).unwrap().clone();
@@ -166,7 +166,7 @@ fn of_several_ways_the_one_is_told_that_routers_would_take() {
 
 #[test]
 fn discriminators_are_compared_within_one_neighbouring_system() {
-    let mut feed = Feed::default();
+    let mut feed = RouteTables::default();
     let med = |number: u32| move |told: &mut Preference| told.med = number;
     // The lowest next hop belongs to a path that is not the best of its neighboring system.
     feed.take(way(1, med(5), "7 1", "192.0.2.7"));
@@ -179,7 +179,7 @@ fn discriminators_are_compared_within_one_neighbouring_system() {
 
 #[test]
 fn of_too_many_ways_the_best_are_kept() {
-    let mut feed = Feed::default();
+    let mut feed = RouteTables::default();
     let most = u32::try_from(paths::MAX_PATHS).unwrap();
     for id in 1..=most + 10 {
         feed.take(way(id, |told| told.local_pref = id, "1", "192.0.2.9"));
@@ -193,7 +193,7 @@ fn of_too_many_ways_the_best_are_kept() {
 
 #[test]
 fn ways_of_before_make_room_for_those_that_are_told_anew() {
-    let (mut feed, most) = (Feed::default(), u32::try_from(paths::MAX_PATHS).unwrap());
+    let (mut feed, most) = (RouteTables::default(), u32::try_from(paths::MAX_PATHS).unwrap());
     for id in 1..=most {
         feed.take(way(id, |told| told.local_pref = 200 + id, "1", "192.0.2.9"));
     }
@@ -213,7 +213,7 @@ fn ways_of_before_make_room_for_those_that_are_told_anew() {
 
 #[test]
 fn what_a_router_uses_goes_before_what_it_was_told() {
-    let mut feed = Feed::default();
+    let mut feed = RouteTables::default();
     for (rib, path) in [(Rib::Local, "64501 2"), (Rib::PostPolicy, "64501 1"), (Rib::PrePolicy, "64501 0")] {
         feed.take(route(peer(1, rib), None, "10.2.0.0/16", path));
     }
@@ -222,7 +222,7 @@ fn what_a_router_uses_goes_before_what_it_was_told() {
 
 #[test]
 fn what_is_not_told_again_goes_at_the_end_of_its_family() {
-    let (mut feed, now, one) = (Feed::default(), start(), peer(1, Rib::PrePolicy));
+    let (mut feed, now, one) = (RouteTables::default(), start(), peer(1, Rib::PrePolicy));
     let prefixes = ["10.1.0.0/16", "10.2.0.0/16", "2001:db8:1::/48", "2001:db8:2::/48"];
     prefixes.iter().for_each(|prefix| feed.take(route(one, None, prefix, "64501 1")));
     feed.take(end(one, AddressType::Ipv4));
@@ -241,7 +241,7 @@ fn what_is_not_told_again_goes_at_the_end_of_its_family() {
 
 #[test]
 fn who_tells_no_end_is_waited_for_a_while() {
-    let (mut feed, now) = (Feed::default(), start());
+    let (mut feed, now) = (RouteTables::default(), start());
     let (one, two) = (peer(1, Rib::PrePolicy), peer(2, Rib::PrePolicy));
     for router in [one, two] {
         feed.take(route(router, None, "10.1.0.0/16", "64501 1"));
@@ -258,9 +258,9 @@ fn who_tells_no_end_is_waited_for_a_while() {
 
 #[test]
 fn who_begins_again_and_again_keeps_nothing_alive() {
-    let (mut feed, now, one) = (Feed::default(), start(), peer(1, Rib::PrePolicy));
+    let (mut feed, now, one) = (RouteTables::default(), start(), peer(1, Rib::PrePolicy));
     let told = ["10.1.0.0/16 64501 1", "10.2.0.0/16 64501 1", "10.3.0.0/16 64501 1", "10.4.0.0/16 64501 1"];
-    let tell = |feed: &mut Feed, number: usize| {
+    let tell = |feed: &mut RouteTables, number: usize| {
         let prefix = told[number].split(' ').next().unwrap();
         feed.take(route(one, None, prefix, "64501 1"));
     };
@@ -281,7 +281,7 @@ fn who_begins_again_and_again_keeps_nothing_alive() {
 
 #[test]
 fn a_router_begins_alone_and_takes_nothing_from_others() {
-    let (mut feed, now) = (Feed::default(), start());
+    let (mut feed, now) = (RouteTables::default(), start());
     let (one, two) = (peer(1, Rib::PrePolicy), peer(2, Rib::PrePolicy));
     feed.take(route(one, None, "10.1.0.0/16", "64501 1"));
     feed.take(route(two, None, "10.1.0.0/16", "64501 1"));
@@ -293,8 +293,8 @@ fn a_router_begins_alone_and_takes_nothing_from_others() {
 
 #[test]
 fn routes_that_are_told_again_as_they_were_make_no_other_table() {
-    let (mut feed, one) = (Feed::default(), peer(1, Rib::PrePolicy));
-    let tell = |feed: &mut Feed| {
+    let (mut feed, one) = (RouteTables::default(), peer(1, Rib::PrePolicy));
+    let tell = |feed: &mut RouteTables| {
         feed.take(route(one, None, "10.1.0.0/16", "64501"));
         feed.take(route(one, Some(1), "10.2.0.0/16", "64501 1"));
     };
@@ -311,7 +311,7 @@ fn routes_that_are_told_again_as_they_were_make_no_other_table() {
 
 #[test]
 fn what_an_earlier_feed_knows_is_taken_over_where_nothing_is_known() {
-    let (mut feed, mut earlier) = (Feed::default(), Feed::default());
+    let (mut feed, mut earlier) = (RouteTables::default(), RouteTables::default());
     let [one, two, three] = [1, 2, 3].map(|last| peer(last, Rib::PrePolicy));
     for router in [one, two, three] {
         earlier.take(route(router, None, "10.1.0.0/16", "64501 1"));
@@ -327,7 +327,7 @@ fn what_an_earlier_feed_knows_is_taken_over_where_nothing_is_known() {
 
 #[test]
 fn a_copy_changes_alone_and_has_its_original_set_aside() {
-    let (mut feed, mut earlier) = (Feed::default(), Feed::default());
+    let (mut feed, mut earlier) = (RouteTables::default(), RouteTables::default());
     let [one, two] = [1, 2].map(|last| peer(last, Rib::PrePolicy));
     for id in [1, 2] {
         earlier.take(route(one, Some(id), "10.1.0.0/16", "64501 1"));
@@ -338,7 +338,7 @@ fn a_copy_changes_alone_and_has_its_original_set_aside() {
     feed.take(withdraw(one, Some(1), "10.1.0.0/16"));
     assert_eq!((feed.len(), earlier.len(), earlier.peers()), (1, 3, 2));
     assert_eq!((routes(&feed, "192.0.2.1").len(), routes(&earlier, "192.0.2.1").len()), (1, 0));
-    let mut another = Feed::default();
+    let mut another = RouteTables::default();
     another.copy(one, &earlier);
     assert!(another.is_empty(), "what is set aside is nobody's to copy");
     earlier.join(feed);
@@ -349,9 +349,9 @@ fn a_copy_changes_alone_and_has_its_original_set_aside() {
 }
 
 /// A route from a small set, so that collisions occur: prefix and identifier, then attributes.
-type Told = ((u8, Option<u32>), (u8, u8, u8));
+type ResentRoutes = ((u8, Option<u32>), (u8, u8, u8));
 
-fn told() -> impl Strategy<Value = Told> {
+fn told() -> impl Strategy<Value = ResentRoutes> {
     let key = (0..6_u8, prop::option::of(0..3_u32));
     (key, (0..3_u8, 0..2_u8, 0..3_u8))
 }
@@ -364,7 +364,7 @@ fn table() -> impl Strategy<Value = BTreeMap<(u8, Option<u32>), (u8, u8, u8)>> {
     })
 }
 
-fn event(((prefix, path_id), (neighbour, med, next_hop)): Told) -> Event {
+fn event(((prefix, path_id), (neighbour, med, next_hop)): ResentRoutes) -> Event {
     let prefix =
         ["10.0.0.0/8", "10.1.0.0/16", "10.1.1.0/24", "10.2.0.0/16", "0.0.0.0/0", "10.1.1.1/32"][usize::from(prefix)];
     let as_path = format!("{}", 64500 + u32::from(neighbour));
@@ -375,22 +375,22 @@ fn event(((prefix, path_id), (neighbour, med, next_hop)): Told) -> Event {
 }
 
 /// Returns a feed that received exactly these routes.
-fn known(told: impl IntoIterator<Item = Told>) -> Feed {
-    let mut feed = Feed::default();
+fn known(told: impl IntoIterator<Item = ResentRoutes>) -> RouteTables {
+    let mut feed = RouteTables::default();
     told.into_iter().for_each(|told| feed.take(event(told)));
     feed
 }
 
 /// Converts a feed to facts for comparison, leaving out routers without routes.
-fn facts(feed: &Feed) -> Facts {
+fn facts(feed: &RouteTables) -> AgentState {
     let has_routes = |router: &Router| router.routes.as_ref().is_some_and(|routes| !routes.is_empty());
     let routers = feed.routers().into_iter().filter(|(_, router)| has_routes(router)).collect();
-    Facts { routers, ..Facts::default() }
+    AgentState { routers, ..AgentState::default() }
 }
 
 /// A previous collector with one router: a route of each family, and one originated by the router.
 fn earlier(began: Instant) -> Earlier {
-    let mut feed = Feed::default();
+    let mut feed = RouteTables::default();
     let router = peer(1, Rib::PrePolicy);
     for (prefix, as_path) in [("10.1.0.0/16", "64501"), ("10.2.0.0/16", "7"), ("2001:db8::/32", "7")] {
         feed.take(route(router, None, prefix, as_path));
@@ -398,14 +398,14 @@ fn earlier(began: Instant) -> Earlier {
     Earlier::new(feed.routers(), began)
 }
 
-fn hear(earlier: &mut Earlier, feed: &mut Feed, event: Event) {
+fn hear(earlier: &mut Earlier, feed: &mut RouteTables, event: Event) {
     earlier.hear(&event, feed);
     feed.take(event);
 }
 
 #[test]
 fn an_earlier_table_holds_until_its_router_has_told_all() {
-    let (mut earlier, mut feed) = (earlier(start()), Feed::default());
+    let (mut earlier, mut feed) = (earlier(start()), RouteTables::default());
     let router = peer(1, Rib::PostPolicy);
     hear(&mut earlier, &mut feed, route(router, None, "10.3.0.0/16", "8"));
     assert_eq!(routes(&feed, "192.0.2.1"), ["10.1.0.0/16 64501", "10.2.0.0/16 7", "10.3.0.0/16 8", "2001:db8::/32 7"]);
@@ -419,7 +419,7 @@ fn an_earlier_table_holds_until_its_router_has_told_all() {
 
 #[test]
 fn an_earlier_table_is_that_of_each_table_of_its_router() {
-    let (mut earlier, mut feed) = (earlier(start()), Feed::default());
+    let (mut earlier, mut feed) = (earlier(start()), RouteTables::default());
     hear(&mut earlier, &mut feed, end(peer(1, Rib::PrePolicy), AddressType::Ipv4));
     assert_eq!(routes(&feed, "192.0.2.1"), ["2001:db8::/32 7"]);
     hear(&mut earlier, &mut feed, route(peer(1, Rib::PostPolicy), Some(9), "10.1.0.0/16", "8"));
@@ -431,11 +431,11 @@ fn an_earlier_table_is_that_of_each_table_of_its_router() {
 #[test]
 fn an_earlier_table_goes_with_its_session_and_with_its_time() {
     let (began, router) = (start(), peer(1, Rib::PrePolicy));
-    let (mut lost, mut feed) = (earlier(began), Feed::default());
+    let (mut lost, mut feed) = (earlier(began), RouteTables::default());
     hear(&mut lost, &mut feed, Event::Lost { router });
     hear(&mut lost, &mut feed, route(router, None, "10.3.0.0/16", "8"));
     assert_eq!((routes(&feed, "192.0.2.1"), lost.is_awaited()), (vec!["10.3.0.0/16 8".to_owned()], false));
-    let (mut late, mut feed) = (earlier(began), Feed::default());
+    let (mut late, mut feed) = (earlier(began), RouteTables::default());
     hear(&mut late, &mut feed, route(router, None, "10.3.0.0/16", "8"));
     for (now, left) in [(began + HOLD / 2, 4), (began + HOLD, 1)] {
         late.expire(now, HOLD);

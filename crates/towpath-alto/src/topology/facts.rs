@@ -25,25 +25,25 @@ use crate::{
 
 /// An agent's facts about a topology.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Told {
+pub struct TopologyFacts {
     /// Nodes and links, or `None` if another agent supplies them.
     pub topology: Option<Arc<Topology>>,
     /// Prefixes attached to the nodes.
     pub attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
 }
 
-impl Told {
+impl TopologyFacts {
     /// Creates a topology from links and the nodes at their ends, with the attached prefixes.
     ///
     /// # Errors
     /// Returns an error if there are too many of either.
-    pub fn linked(links: &[&ToldLink], attach: BTreeMap<NodeName, BTreeSet<Prefix>>) -> Result<Self, TopologyError> {
+    pub fn linked(links: &[&LinkFacts], attach: BTreeMap<NodeName, BTreeSet<Prefix>>) -> Result<Self, TopologyError> {
         Self::of(&BTreeMap::new(), links, attach)
     }
 
     fn of(
         nodes: &BTreeMap<NodeName, NodeInFile>,
-        links: &[&ToldLink],
+        links: &[&LinkFacts],
         attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
     ) -> Result<Self, TopologyError> {
         if nodes.is_empty() && links.is_empty() {
@@ -85,7 +85,7 @@ impl Told {
 struct TopologyInFile {
     attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
     nodes: BTreeMap<NodeName, NodeInFile>,
-    links: Vec<ToldLink>,
+    links: Vec<LinkFacts>,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -98,7 +98,7 @@ struct NodeInFile {
 /// A link reported by an agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ToldLink {
+pub struct LinkFacts {
     /// Node where it begins.
     pub from: NodeName,
     /// Node where it ends.
@@ -117,7 +117,7 @@ pub struct ToldLink {
     pub directed: bool,
 }
 
-impl ToldLink {
+impl LinkFacts {
     fn written(&self) -> WrittenLink {
         let number = |amount: Option<Amount>| amount.map(|Amount(number)| number);
         WrittenLink {
@@ -143,21 +143,21 @@ impl<'de> Deserialize<'de> for Amount {
     }
 }
 
-impl<'de> Deserialize<'de> for Told {
+impl<'de> Deserialize<'de> for TopologyFacts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let TopologyInFile { attach, nodes, links } = TopologyInFile::deserialize(deserializer)?;
         Self::of(&nodes, &links.iter().collect::<Vec<_>>(), attach).map_err(de::Error::custom)
     }
 }
 
-impl Serialize for Told {
+impl Serialize for TopologyFacts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         TopologyInFile::of(self).serialize(serializer)
     }
 }
 
 impl TopologyInFile {
-    fn of(told: &Told) -> Self {
+    fn of(told: &TopologyFacts) -> Self {
         let attach = told.attach.clone();
         let Some(topology) = &told.topology else { return Self { attach, ..Self::default() } };
         let nodes = topology.nodes().iter().map(|node| {
@@ -170,12 +170,12 @@ impl TopologyInFile {
 
 /// Returns the links in file format. A link with equal directions is written once, because large topologies would otherwise
 /// exceed [`MAX_LINKS`].
-fn links(topology: &Topology) -> Vec<ToldLink> {
+fn links(topology: &Topology) -> Vec<LinkFacts> {
     let leads_both_ways =
         |link: &Link| topology.link(link.to, link.from) == Some(&Link { from: link.to, to: link.from, ..*link });
     let name = |number: u32| topology.nodes()[number as usize].name.clone();
     let is_told = |link: &&Link| link.from < link.to || !leads_both_ways(link);
-    let links = topology.links().iter().filter(is_told).map(|link| ToldLink {
+    let links = topology.links().iter().filter(is_told).map(|link| LinkFacts {
         from: name(link.from),
         to: name(link.to),
         capacity: link.capacity_bits_per_s.map(Amount),

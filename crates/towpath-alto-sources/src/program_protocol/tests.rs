@@ -11,7 +11,7 @@ const ROUTE: &str = r#"{"route": {"router": "ex2j.cern.ch", "prefix": "134.158.8
 const COMMIT: &str = r#"{"commit": {}}"#;
 
 /// Returns the facts after these valid lines.
-fn facts(lines: &[&str]) -> Facts {
+fn facts(lines: &[&str]) -> AgentState {
     let mut taken = Lines::default();
     for line in lines {
         taken.take(line.as_bytes()).unwrap();
@@ -71,21 +71,21 @@ fn each_line_tells_a_fact() {
             { from = "Lyon", to = "Paris", directed = true, capacity = 10e9 },
         ]
     "#;
-    assert_eq!(told, Facts::parse(written).unwrap());
+    assert_eq!(told, AgentState::parse(written).unwrap());
 }
 
 #[test]
 fn nothing_is_told_before_a_commit() {
     let mut lines = Lines::default();
     assert_eq!(lines.take(ROUTE.as_bytes()), Ok(false));
-    assert_eq!(lines.facts(), Facts::default());
+    assert_eq!(lines.facts(), AgentState::default());
     assert_eq!(lines.take(COMMIT.as_bytes()), Ok(true));
     assert_eq!(lines.facts().routers.len(), 1);
     let withdrawal = r#"{"withdraw": {"route": {"router": "ex2j.cern.ch", "prefix": "134.158.84.0/24"}}}"#;
     assert_eq!(lines.take(withdrawal.as_bytes()), Ok(false));
     assert_eq!(lines.facts().routers.len(), 1);
     assert_eq!(lines.take(COMMIT.as_bytes()), Ok(true));
-    assert_eq!(lines.facts(), Facts::default());
+    assert_eq!(lines.facts(), AgentState::default());
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_link_is_taken_back_with_what_is_attached() {
     assert_eq!(facts(&[&there, &back, COMMIT, &withdrawal("b", "a"), COMMIT]), facts(&[&there, COMMIT]));
     assert_ne!(facts(&[&there, &back, COMMIT]), facts(&[&there, COMMIT]));
     assert_eq!(facts(&[&there, COMMIT, &withdrawal("b", "a"), COMMIT]), facts(&[&there, COMMIT]), "as it was told");
-    assert_eq!(facts(&[&there, COMMIT, &withdrawal("a", "b"), COMMIT]), Facts::default());
+    assert_eq!(facts(&[&there, COMMIT, &withdrawal("a", "b"), COMMIT]), AgentState::default());
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn what_is_told_can_be_written_and_read_back() {
     let between_pids = r#"{"metric": {"map": "default", "src": "A", "dst": "B", "metric": "src", "value": 1}}"#;
     let between_prefixes = r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "priv:src", "value": 1}}"#;
     let told = facts(&[ROUTE, &deep, between_pids, between_prefixes, COMMIT]);
-    assert_eq!(Facts::parse(&serde_json::to_string(&told).unwrap()), Ok(told));
+    assert_eq!(AgentState::parse(&serde_json::to_string(&told).unwrap()), Ok(told));
 }
 
 #[test]

@@ -12,13 +12,13 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use serde_json::Value;
 use tokio::time::sleep;
 use towpath_alto::{
+    agent_state::AgentState,
     delegation::{Delegate, Nobody},
     directory::{DIRECTORY, Directory, Lack, LinkFault, TIPS, UPDATES},
-    facts::Facts,
     fields, media,
+    network_state::{NetworkState, NetworkStateFault},
     problem::Problem,
     resource::{Answer, Caller, Resource},
-    world::{World, WorldFault},
 };
 use towpath_alto_sources::{Consumer, Stale};
 use towpath_proto::{http::media_type, url::decode_href};
@@ -26,7 +26,7 @@ use towpath_server::application::{Application, Body, Reply};
 use towpath_store::sys::clock;
 
 use super::{
-    delegates::{Asking, Delegates},
+    delegates::{Delegates, RequestContext},
     rucio::{self, Rucio, Source},
     settings::Offer,
     streams::Streams,
@@ -35,15 +35,15 @@ use super::{
 
 /// Minimum lifetime of a network state, in seconds, however short the calendar intervals: each new one is compared with the
 /// previous one for followers.
-const MIN_WORLD_S: i64 = 10;
+const MIN_SNAPSHOT_S: i64 = 10;
 
 /// Maximum sleep, in seconds, while waiting for a time of day: timers stop while the machine is suspended, the clock does not.
 const LOOK_AT_DATE_EVERY_S: u64 = 60;
 
 /// A network state and its directory.
 #[derive(Debug)]
-pub(super) struct Served {
-    world: World,
+pub(super) struct Snapshot {
+    network_state: NetworkState,
     directory: Directory,
     lacks: Vec<Lack>,
     /// When its costs expire, in seconds since 1970; `None` if they never do.
@@ -55,34 +55,35 @@ pub(super) struct Served {
 pub enum Unservable {
     /// The facts of the agents are inconsistent.
     #[error(transparent)]
-    World(#[from] WorldFault),
+    NetworkState(#[from] NetworkStateFault),
     /// The directory cannot link to the configured others.
     #[error(transparent)]
     Link(#[from] LinkFault),
 }
 
-impl Served {
+impl Snapshot {
     /// Builds the network state from facts, as of now, and the additional offer.
     pub(super) fn of<'a>(
-        facts: impl Iterator<Item = &'a Facts>,
+        facts: impl Iterator<Item = &'a AgentState>,
         stale: impl Iterator<Item = Stale<'a>>,
         offer: &Offer,
     ) -> Result<Self, Unservable> {
         let since = |at: Duration| humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + at).to_string();
-        let mut world = World::of(facts)?.with_stale(stale.map(|(agent, at)| (agent.to_owned(), since(at))));
+        let mut network_state =
+            NetworkState::of(facts)?.with_stale(stale.map(|(agent, at)| (agent.to_owned(), since(at))));
         if let Some(profile) = &offer.profile {
-            world = world.compatible(profile.clone())?;
+            network_state = network_state.compatible(profile.clone())?;
         }
-        let (directory, _) = Directory::of(&world);
-        Ok(Self::at(clock::unix_s(), world, directory.with_linked(offer.linked.clone())?))
+        let (directory, _) = Directory::of(&network_state);
+        Ok(Self::at(clock::unix_s(), network_state, directory.with_linked(offer.linked.clone())?))
     }
 
     /// Sets the time of a network state, in seconds since 1970.
-    fn at(unix_s: i64, world: World, directory: Directory) -> Self {
-        let world = world.at(unix_s);
-        let (_, lacks) = Directory::of(&world);
-        let over_s = world.next_interval_s().map(|next_s| next_s.max(unix_s.saturating_add(MIN_WORLD_S)));
-        Self { world, directory, lacks, over_s }
+    fn at(unix_s: i64, network_state: NetworkState, directory: Directory) -> Self {
+        let network_state = network_state.at(unix_s);
+        let (_, lacks) = Directory::of(&network_state);
+        let over_s = network_state.next_interval_s().map(|next_s| next_s.max(unix_s.saturating_add(MIN_SNAPSHOT_S)));
+        Self { network_state, directory, lacks, over_s }
     }
 
     /// Returns whether its costs have expired.
@@ -92,19 +93,19 @@ impl Served {
 
     /// Returns the source for Rucio's distance table.
     fn source<'a>(&'a self, delegate: &'a dyn Delegate) -> Source<'a> {
-        Source { world: &self.world, directory: &self.directory, delegate }
+        Source { network_state: &self.network_state, directory: &self.directory, delegate }
     }
 
     /// Returns the network state for followers.
     pub(super) fn present(&self) -> Present<'_> {
-        Present { world: &self.world, directory: &self.directory }
+        Present { network_state: &self.network_state, directory: &self.directory }
     }
 }
 
 /// Serves responses, each from a single network state.
 #[derive(Debug)]
-pub struct Answers {
-    served: RwLock<Arc<Served>>,
+pub struct AltoService {
+    snapshot: RwLock<Arc<Snapshot>>,
     offer: Offer,
     rucio: Option<Rucio>,
     delegates: Delegates,
@@ -112,21 +113,21 @@ pub struct Answers {
     views: Views,
 }
 
-impl Answers {
+impl AltoService {
     /// Creates the responses from the facts of agents and the additional offer.
     ///
     /// # Errors
-    /// If that makes no world.
+    /// If that makes no network state.
     pub fn of<'a>(
-        facts: impl Iterator<Item = &'a Facts>,
+        facts: impl Iterator<Item = &'a AgentState>,
         stale: impl Iterator<Item = Stale<'a>>,
         offer: Offer,
     ) -> Result<Self, Unservable> {
-        let served = RwLock::new(Arc::new(Served::of(facts, stale, &offer)?));
+        let snapshot = RwLock::new(Arc::new(Snapshot::of(facts, stale, &offer)?));
         let streams = Streams::new();
         let views = Views::new(Arc::clone(&streams));
         let delegates = Delegates::new(Vec::new());
-        Ok(Self { served, offer, rucio: None, delegates, streams, views })
+        Ok(Self { snapshot, offer, rucio: None, delegates, streams, views })
     }
 
     /// Adds Rucio's distance table.
@@ -139,31 +140,31 @@ impl Answers {
         Self { delegates, ..self }
     }
 
-    fn serve(&self, served: Served) {
-        let before = self.served();
-        let new = served.lacks.iter().filter(|lack| !before.lacks.contains(lack));
+    fn serve(&self, snapshot: Snapshot) {
+        let before = self.snapshot();
+        let new = snapshot.lacks.iter().filter(|lack| !before.lacks.contains(lack));
         new.for_each(|lack| tracing::warn!("{lack}"));
-        let served = Arc::new(served);
+        let snapshot = Arc::new(snapshot);
         self.views.forget_idle();
-        self.streams.renew(&served, || {
-            *self.served.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&served);
+        self.streams.renew(&snapshot, || {
+            *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&snapshot);
         });
     }
 
     /// Returns what the directory lacks.
     pub fn lacks(&self) -> Vec<Lack> {
-        self.served().lacks.clone()
+        self.snapshot().lacks.clone()
     }
 
-    fn served(&self) -> Arc<Served> {
-        Arc::clone(&self.served.read().unwrap_or_else(PoisonError::into_inner))
+    fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns a summary with one line per resource.
     pub fn summary(&self) -> Vec<String> {
-        let served = self.served();
-        let resources = served.directory.resources().map(|resource| (&resource.id, resource.media_type()));
-        let linked = served.directory.linked().map(|(id, _)| (id, media::DIRECTORY));
+        let snapshot = self.snapshot();
+        let resources = snapshot.directory.resources().map(|resource| (&resource.id, resource.media_type()));
+        let linked = snapshot.directory.linked().map(|(id, _)| (id, media::DIRECTORY));
         resources.chain(linked).map(|(id, media_type)| format!("{id}  {media_type}")).collect()
     }
 
@@ -184,12 +185,12 @@ impl Answers {
 
     /// Returns the problems of Rucio's table.
     pub fn lost(&self) -> Vec<String> {
-        let served = self.served();
-        self.rucio.as_ref().map_or_else(Vec::new, |rucio| rucio.lost(served.source(&Nobody)))
+        let snapshot = self.snapshot();
+        self.rucio.as_ref().map_or_else(Vec::new, |rucio| rucio.lost(snapshot.source(&Nobody)))
     }
 }
 
-impl Consumer for Answers {
+impl Consumer for AltoService {
     type Fault = Unservable;
 
     /// Replaces the network state by one built from these facts. May block.
@@ -198,10 +199,10 @@ impl Consumer for Answers {
     /// Returns an error if the facts are inconsistent; the previous state stays in use.
     fn renew<'a>(
         &self,
-        facts: impl Iterator<Item = &'a Facts>,
+        facts: impl Iterator<Item = &'a AgentState>,
         stale: impl Iterator<Item = Stale<'a>>,
     ) -> Result<(), Unservable> {
-        self.serve(Served::of(facts, stale, &self.offer)?);
+        self.serve(Snapshot::of(facts, stale, &self.offer)?);
         tracing::info!("facts changed: network state updated");
         Ok(())
     }
@@ -210,13 +211,13 @@ impl Consumer for Answers {
     ///
     /// # Errors
     /// Returns an error if they are inconsistent.
-    fn would_renew<'a>(&self, facts: impl Iterator<Item = &'a Facts>) -> Result<(), Unservable> {
-        Served::of(facts, std::iter::empty(), &self.offer).map(drop)
+    fn would_renew<'a>(&self, facts: impl Iterator<Item = &'a AgentState>) -> Result<(), Unservable> {
+        Snapshot::of(facts, std::iter::empty(), &self.offer).map(drop)
     }
 
     /// Waits until costs change because time passes; never returns if they do not.
     async fn until_over(&self) {
-        let Some(over_s) = self.served().over_s else { return pending().await };
+        let Some(over_s) = self.snapshot().over_s else { return pending().await };
         while let Ok(left_s @ 1..) = u64::try_from(over_s.saturating_sub(clock::unix_s())) {
             sleep(Duration::from_secs(left_s.min(LOOK_AT_DATE_EVERY_S))).await;
         }
@@ -224,14 +225,14 @@ impl Consumer for Answers {
 
     /// Updates costs to the current time if they have expired. May block.
     fn go_on(&self) {
-        let served = self.served();
-        if served.is_over() {
-            self.serve(Served::at(clock::unix_s(), served.world.clone(), served.directory.clone()));
+        let snapshot = self.snapshot();
+        if snapshot.is_over() {
+            self.serve(Snapshot::at(clock::unix_s(), snapshot.network_state.clone(), snapshot.directory.clone()));
         }
     }
 }
 
-impl Application for Answers {
+impl Application for AltoService {
     fn answer(&self, request: &Request<Vec<u8>>, client: IpAddr, is_again: bool) -> Reply {
         let path = decode_href(request.uri().path()).ok().and_then(|path| String::from_utf8(path).ok());
         let reply = match path.as_deref().map(|path| path.trim_start_matches('/')) {
@@ -248,12 +249,12 @@ impl Application for Answers {
 /// Path prefix of views, followed by the key.
 const VIEW: &str = "tips/";
 
-impl Answers {
+impl AltoService {
     /// Returns the document at `path`, or when to retry because a delegate is being queried.
     fn made(&self, path: &str, request: &Request<Vec<u8>>, client: IpAddr, is_again: bool) -> Result<Reply, Refusal> {
-        let asking = self.delegates.asking(!is_again);
-        let document = self.document(path, request, client, &asking)?;
-        Ok(asking.pending().map_or(Reply::Now(document), Reply::Later))
+        let context = self.delegates.context(!is_again);
+        let document = self.document(path, request, client, &context)?;
+        Ok(context.pending().map_or(Reply::Now(document), Reply::Later))
     }
 
     fn document(
@@ -261,19 +262,19 @@ impl Answers {
         path: &str,
         request: &Request<Vec<u8>>,
         client: IpAddr,
-        asking: &Asking<'_>,
+        context: &RequestContext<'_>,
     ) -> Result<Response<Body>, Refusal> {
-        let served = self.served();
+        let snapshot = self.snapshot();
         match (path, request.uri().query()) {
-            ("" | DIRECTORY, _) => directory(&served, request),
+            ("" | DIRECTORY, _) => directory(&snapshot, request),
             (UPDATES, Some(key)) => self.control(key, request),
             (UPDATES, None) => self.follow(request, client),
             (TIPS, _) => self.open(request, client),
-            (rucio::PATH, query) => self.distances(&served, query, request, asking),
+            (rucio::PATH, query) => self.distances(&snapshot, query, request, context),
             (id, _) => {
-                let resource = served.directory.find(id).ok_or(Refusal::NotFound)?;
-                let caller = Caller { address: client, delegate: asking };
-                resource_answer(&served, resource, request, caller)
+                let resource = snapshot.directory.find(id).ok_or(Refusal::NotFound)?;
+                let caller = Caller { address: client, delegate: context };
+                resource_answer(&snapshot, resource, request, caller)
             }
         }
     }
@@ -281,7 +282,7 @@ impl Answers {
     /// Responds with Rucio's distance table.
     fn distances(
         &self,
-        served: &Served,
+        snapshot: &Snapshot,
         query: Option<&str>,
         request: &Request<Vec<u8>>,
         delegate: &dyn Delegate,
@@ -290,7 +291,7 @@ impl Answers {
         if request.method() != Method::GET {
             return Err(Refusal::Method(BY_GET));
         }
-        let table = rucio.table(served.source(delegate), query)?;
+        let table = rucio.table(snapshot.source(delegate), query)?;
         Ok(response(StatusCode::OK, rucio::CSV, table.into_bytes()))
     }
 
@@ -304,7 +305,7 @@ impl Answers {
         };
         let above = self.offer.url.as_ref().map(ToString::to_string).or_else(asked).ok_or(Refusal::Nowhere)?;
         let uri = |key: &str| format!("{above}/{VIEW}{key}");
-        let told = self.views.open(&question, client, || self.served(), uri)?;
+        let told = self.views.open(&question, client, || self.snapshot(), uri)?;
         Ok(unkept(updates::TIPS, told.to_string().into_bytes()))
     }
 
@@ -343,14 +344,14 @@ impl Answers {
         self.views.forget_idle();
         // Relative, like the URIs in the directory. The key follows the `?`, because the log contains what precedes it.
         let control_uri = |key: &str| format!("./{UPDATES}?{key}");
-        let events = self.streams.open(&question, client, || self.served(), control_uri)?;
+        let events = self.streams.open(&question, client, || self.snapshot(), control_uri)?;
         Ok(unkept(EVENT_STREAM, Vec::new()).map(|_| Body::Stream(events)))
     }
 
     /// Adds or removes resources of an update stream.
     fn control(&self, key: &str, request: &Request<Vec<u8>>) -> Result<Response<Body>, Refusal> {
         let question = posted(request, UPDATE_STREAM_PARAMS)?;
-        self.streams.control(key, &question, || self.served())?;
+        self.streams.control(key, &question, || self.snapshot())?;
         Ok(done())
     }
 }
@@ -455,18 +456,18 @@ const BY_GET: &str = "GET, HEAD";
 const BY_POST: &str = "POST";
 
 /// Responds to a GET of the directory.
-fn directory(served: &Served, request: &Request<Vec<u8>>) -> Result<Response<Body>, Refusal> {
+fn directory(snapshot: &Snapshot, request: &Request<Vec<u8>>) -> Result<Response<Body>, Refusal> {
     if request.method() != Method::GET {
         return Err(Refusal::Method(BY_GET));
     }
     accept(request.headers(), media::DIRECTORY)?;
     // Relative, so that they work behind a proxy; with a leading dot, because IDs may contain colons.
-    Ok(tagged(served.directory.answer(&served.world, |id| format!("./{id}"))))
+    Ok(tagged(snapshot.directory.answer(&snapshot.network_state, |id| format!("./{id}"))))
 }
 
 /// Responds to a GET or POST of a resource.
 fn resource_answer(
-    served: &Served,
+    snapshot: &Snapshot,
     resource: &Resource,
     request: &Request<Vec<u8>>,
     caller: Caller<'_>,
@@ -477,7 +478,7 @@ fn resource_answer(
         (Some(wanted), _) => posted(request, wanted)?,
     };
     accept(request.headers(), resource.media_type())?;
-    resource.answer_with(&served.world, &question, caller).map(tagged).map_err(Refusal::Problem)
+    resource.answer_with(&snapshot.network_state, &question, caller).map(tagged).map_err(Refusal::Problem)
 }
 
 /// Returns the posted document, which must have this media type.
@@ -544,17 +545,19 @@ mod tests {
         let facts = format!(
             "{calendar}repeated = 4000000000\n[network-map.m]\nP = ['0.0.0.0/0']\n[cost-map.m.tput.P]\nP = [1, 2]"
         );
-        let answers = Answers::of([Facts::parse(&facts).unwrap()].iter(), std::iter::empty(), Offer::default());
+        let answers =
+            AltoService::of([AgentState::parse(&facts).unwrap()].iter(), std::iter::empty(), Offer::default());
         let answers = answers.unwrap();
-        let served = answers.served();
-        assert!(served.over_s.unwrap() - clock::unix_s() > MIN_WORLD_S / 2, "not each half a second");
+        let snapshot = answers.snapshot();
+        assert!(snapshot.over_s.unwrap() - clock::unix_s() > MIN_SNAPSHOT_S / 2, "not each half a second");
         answers.go_on();
-        assert!(Arc::ptr_eq(&served, &answers.served()), "it is not over");
-        let earlier = Served::at(clock::unix_s() - MIN_WORLD_S, served.world.clone(), served.directory.clone());
+        assert!(Arc::ptr_eq(&snapshot, &answers.snapshot()), "it is not over");
+        let earlier =
+            Snapshot::at(clock::unix_s() - MIN_SNAPSHOT_S, snapshot.network_state.clone(), snapshot.directory.clone());
         block_in_place(|| answers.serve(earlier));
         answers.until_over().await;
         block_in_place(|| answers.go_on());
-        assert!(!answers.served().is_over());
+        assert!(!answers.snapshot().is_over());
     }
 
     #[test]

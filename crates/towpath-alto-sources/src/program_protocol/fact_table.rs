@@ -11,7 +11,7 @@ use super::{
     wire::{Change, CostKey, Ends, PropertyKey},
 };
 use towpath_alto::{
-    facts::{Cost, Costs, Facts, Router},
+    agent_state::{AgentState, Cost, Costs, Router},
     names::{RouterName, TopologyName},
     route::Route,
     routes::Table,
@@ -19,7 +19,7 @@ use towpath_alto::{
 
 /// Facts by key. Withdrawn facts leave no trace: the result is the same as if they had never been set.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct FactTable {
     /// No table is empty.
     tables: BTreeMap<RouterName, Arc<Table>>,
     properties: BTreeMap<PropertyKey, Value>,
@@ -32,7 +32,7 @@ pub(super) struct Known {
     ties: usize,
 }
 
-impl Known {
+impl FactTable {
     /// Returns the number of facts.
     pub(super) fn len(&self) -> usize {
         self.routes + self.properties.len() + self.costs.len() + self.ties
@@ -107,8 +107,8 @@ impl Known {
         }
     }
 
-    pub(super) fn facts(&self) -> Facts {
-        let mut facts = Facts::default();
+    pub(super) fn facts(&self) -> AgentState {
+        let mut facts = AgentState::default();
         for (name, table) in &self.tables {
             let router = Router { routes: Some(Arc::clone(table)), ..Router::default() };
             facts.routers.insert(name.clone(), router);
@@ -125,7 +125,7 @@ impl Known {
 }
 
 /// Adds a cost. Costs with the same ends must be added consecutively.
-fn add_cost(facts: &mut Facts, (ends, metric): &CostKey, cost: Cost) {
+fn add_cost(facts: &mut AgentState, (ends, metric): &CostKey, cost: Cost) {
     match ends {
         Ends::Prefixes(src, dst) => {
             if facts.costs.last().is_none_or(|last| (last.src, last.dst) != (*src, *dst)) {

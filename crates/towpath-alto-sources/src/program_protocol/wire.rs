@@ -16,13 +16,13 @@ use super::{
 };
 use towpath_alto::{
     address,
+    agent_state::{Cost, Costs, Prefix},
     entity::Entity,
-    facts::{Cost, Costs, Prefix},
     names::{CostMetric, Malformed, NodeName, PidName, PropertyName, ResourceId, RouterName, TopologyName},
     nested,
+    network_state::check,
     route::{AsPath, Route},
-    topology::{Amount, ToldLink},
-    world::check,
+    topology::{Amount, LinkFacts},
 };
 
 /// The JSON form of a line.
@@ -150,7 +150,7 @@ impl Line {
                     return Err(LineFault::NoEnd(node.clone()));
                 }
                 let key = (topology, from.clone(), to.clone());
-                let link = ToldLink { from, to, capacity, length, weight, directed };
+                let link = LinkFacts { from, to, capacity, length, weight, directed };
                 Change::Link(key, Arc::new(Tie { link, attach }))
             }
             Line::Withdraw(withdrawn) => withdrawn.into_change()?,

@@ -12,7 +12,7 @@ pub(super) const MAP_NAME_LENGTH: usize = 20;
 
 /// Why no network state can be built from the facts. The operator or an agent must correct them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum WorldFault {
+pub enum NetworkStateFault {
     /// A network map is invalid.
     #[error(transparent)]
     Map(#[from] MapFault),

@@ -7,20 +7,23 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{Mesh, Region, Routing, Series, Table, World, WorldFault, check_intervals, fault::MAP_NAME_LENGTH, single};
+use super::{
+    Mesh, NetworkState, NetworkStateFault, Region, Routing, Series, Table, check_intervals, fault::MAP_NAME_LENGTH,
+    single,
+};
 use crate::{
     address::AddressType,
+    agent_state::{AgentState, Cost},
     calendar::Calendar,
     cost::CostContext,
     delegation::Askable,
     entity::{Domain, Entity},
-    facts::{Cost, Facts},
     geo::{self, Locations},
     names::{CostMetric, PidName, PropertyName, ResourceId, TopologyName},
     network_map::NetworkMap,
     properties::Properties,
     reserved,
-    topology::Told,
+    topology::TopologyFacts,
 };
 
 /// Costs between PIDs by name.
@@ -34,7 +37,7 @@ pub(super) struct Draft {
     mesh: Mesh,
     properties: Properties,
     routing: Routing,
-    topologies: BTreeMap<TopologyName, Told>,
+    topologies: BTreeMap<TopologyName, TopologyFacts>,
     locations: Vec<Arc<Locations>>,
     contexts: BTreeMap<CostMetric, CostContext>,
     calendars: BTreeMap<CostMetric, Calendar>,
@@ -42,7 +45,7 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn add(&mut self, facts: &Facts) {
+    pub(super) fn add(&mut self, facts: &AgentState) {
         for (id, pids) in &facts.network_map {
             let map = self.maps.entry(id.clone()).or_default();
             for (pid, prefixes) in pids {
@@ -80,7 +83,7 @@ impl Draft {
         }
     }
 
-    pub(super) fn finish(mut self) -> Result<World, WorldFault> {
+    pub(super) fn finish(mut self) -> Result<NetworkState, NetworkStateFault> {
         let mut regions = BTreeMap::new();
         check_names(&self.maps)?;
         for (id, pids) in self.maps {
@@ -91,7 +94,7 @@ impl Draft {
         }
         self.mesh.check(&self.calendars)?;
         if let Some(map) = self.costs.into_keys().next() {
-            return Err(WorldFault::NoMap { map });
+            return Err(NetworkStateFault::NoMap { map });
         }
         let is_missing = |entity: &&Entity| match entity {
             Entity::Pid(map, pid) => {
@@ -100,7 +103,7 @@ impl Draft {
             _ => false,
         };
         if let Some(entity) = self.properties.others().find(is_missing) {
-            return Err(WorldFault::NoEntity { entity: entity.clone() });
+            return Err(NetworkStateFault::NoEntity { entity: entity.clone() });
         }
         for (name, told) in self.topologies {
             let attached = told.attached(&name)?;
@@ -111,7 +114,7 @@ impl Draft {
         let geo_distance =
             knows_positions(&domains, &askable).then(|| CostMetric::new(geo::DISTANCE).expect("a valid name"));
         let (at_s, profile, stale) = (None, None, BTreeMap::new());
-        Ok(World {
+        Ok(NetworkState {
             regions,
             mesh,
             properties,
@@ -148,27 +151,27 @@ fn knows_positions(domains: &BTreeMap<Domain, BTreeSet<PropertyName>>, askable: 
 }
 
 /// Rejects names of network maps that cannot yield valid and unique resource names.
-fn check_names<T>(maps: &BTreeMap<ResourceId, T>) -> Result<(), WorldFault> {
+fn check_names<T>(maps: &BTreeMap<ResourceId, T>) -> Result<(), NetworkStateFault> {
     for map in maps.keys() {
         let name = map.as_str();
         let begins_like =
             |other: &ResourceId| name.strip_prefix(other.as_str()).is_some_and(|rest| rest.starts_with('-'));
         if name.len() > MAP_NAME_LENGTH || reserved::OTHERS.contains(&name) || maps.keys().any(begins_like) {
-            return Err(WorldFault::MapName { map: map.clone() });
+            return Err(NetworkStateFault::MapName { map: map.clone() });
         }
     }
     Ok(())
 }
 
 /// Rejects metrics whose resource names would collide.
-fn check_metrics<T>(map: &ResourceId, costs: &BTreeMap<CostMetric, T>) -> Result<(), WorldFault> {
+fn check_metrics<T>(map: &ResourceId, costs: &BTreeMap<CostMetric, T>) -> Result<(), NetworkStateFault> {
     let is_taken = |metric: &&CostMetric| {
         let name = metric.as_str();
         let are_ranks = name.strip_suffix(reserved::ORDINAL).is_some_and(|other| costs.contains_key(other));
         are_ranks || reserved::OF_MAPS.contains(&name)
     };
     match costs.keys().find(is_taken) {
-        Some(metric) => Err(WorldFault::MetricName { map: map.clone(), metric: metric.clone() }),
+        Some(metric) => Err(NetworkStateFault::MetricName { map: map.clone(), metric: metric.clone() }),
         None => Ok(()),
     }
 }
@@ -178,7 +181,7 @@ fn region(
     map: NetworkMap,
     costs: BTreeMap<CostMetric, Cells>,
     calendars: &BTreeMap<CostMetric, Calendar>,
-) -> Result<Region, WorldFault> {
+) -> Result<Region, NetworkStateFault> {
     let mut region = Region { map, costs: BTreeMap::new(), series: BTreeMap::new(), universes: BTreeMap::new() };
     for (metric, cells) in costs {
         let (table, series) = table(&region.map, &metric, cells, calendars.get(&metric))?;
@@ -197,9 +200,9 @@ fn table(
     metric: &CostMetric,
     cells: Cells,
     calendar: Option<&Calendar>,
-) -> Result<(Table, Series), WorldFault> {
+) -> Result<(Table, Series), NetworkStateFault> {
     let number = |pid: &PidName| {
-        let no_pid = || WorldFault::NoPid { map: map.id().clone(), metric: metric.clone(), pid: pid.clone() };
+        let no_pid = || NetworkStateFault::NoPid { map: map.id().clone(), metric: metric.clone(), pid: pid.clone() };
         map.number(pid.as_str()).ok_or_else(no_pid)
     };
     let (mut table, mut series) = (Table::with_capacity(cells.len()), Series::new());

@@ -1,17 +1,17 @@
 //! Route tables per router, maintained from a feed of changes.
 //!
-//! A [`Feed`] consumes the events of [`crate::mrt`] and [`crate::bmp`]. Each peer of the collector is a router, named
+//! A [`RouteTables`] consumes the events of [`crate::mrt`] and [`crate::bmp`]. Each peer of the collector is a router, named
 //! by its address. Prefixes that it originates itself count as attached to it. All paths to a prefix (ADD-PATH, RFC
 //! 7911) are kept, so that one can replace another; the table contains the best.
 //!
 //! When a session or the connection restarts, a router does not lose its routes: stale ones stay valid until the
-//! router has resent a complete family (RFC 4724), or until [`Feed::expire`] decides that the hold time is over;
+//! router has resent a complete family (RFC 4724), or until [`RouteTables::expire`] decides that the hold time is over;
 //! routes not resent by then are removed. The same applies to the routes of an [`Earlier`] collector. There is no
 //! clock here: callers pass the time.
 
-mod anew;
 mod earlier;
 mod paths;
+mod refresh;
 #[cfg(test)]
 mod tests;
 
@@ -25,8 +25,8 @@ use ipnet::IpNet;
 
 pub use self::earlier::Earlier;
 use self::{
-    anew::{Anew, Told},
     paths::{Path, Paths},
+    refresh::{Refresh, ResentRoutes},
 };
 use crate::{
     bgp_update::Preference,
@@ -34,7 +34,7 @@ use crate::{
 };
 use towpath_alto::{
     address::AddressType,
-    facts::{Prefix, Router},
+    agent_state::{Prefix, Router},
     names::RouterName,
     route::{Hop, Route},
     routes::{Table, Way},
@@ -42,7 +42,7 @@ use towpath_alto::{
 
 /// The routes of the routers in a feed.
 #[derive(Debug, Default)]
-pub struct Feed {
+pub struct RouteTables {
     routers: HashMap<Peer, Kept>,
     /// Peers that occur in dumps with another AS number than the one under which they are stored.
     aliases: HashMap<Peer, Peer>,
@@ -50,7 +50,7 @@ pub struct Feed {
     routes: usize,
 }
 
-impl Feed {
+impl RouteTables {
     /// Applies one change.
     pub fn take(&mut self, event: Event) {
         match event {
@@ -260,7 +260,7 @@ struct Kept {
     paths: HashMap<IpNet, Paths>,
     /// Total number of these paths.
     identified: usize,
-    anew: Anew,
+    anew: Refresh,
     /// Whether another feed has a copy of this state, and no event has arrived since.
     is_set_aside: bool,
 }
@@ -273,7 +273,7 @@ impl Kept {
             own: BTreeSet::new(),
             paths: HashMap::new(),
             identified: 0,
-            anew: Anew::default(),
+            anew: Refresh::default(),
             is_set_aside: false,
         }
     }
@@ -378,7 +378,7 @@ impl Kept {
     }
 
     /// Removes all routes of a family except those in `told` and those received since.
-    fn sweep(&mut self, family: AddressType, told: &Told) {
+    fn sweep(&mut self, family: AddressType, told: &ResentRoutes) {
         let holds = |prefix, path_id| told.has(prefix, path_id) || self.anew.has(prefix, path_id);
         let mut old: Vec<(IpNet, Option<u32>)> = Vec::new();
         for (prefix, _) in self.table.routes().filter(|(prefix, _)| AddressType::of_prefix(*prefix) == family) {

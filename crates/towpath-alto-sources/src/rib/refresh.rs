@@ -16,28 +16,28 @@ use towpath_alto::address::AddressType;
 
 /// The families that a router has not completely resent since a restart.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Anew(BTreeMap<AddressType, Telling>);
+pub(super) struct Refresh(BTreeMap<AddressType, FamilyRefresh>);
 
 /// A family being resent, possibly restarted again before it was complete.
 #[derive(Debug, Clone)]
-struct Telling {
+struct FamilyRefresh {
     /// All restarts but the last one, merged, while routes from before the first one may be valid. Routes sent since
     /// then stay valid longer.
-    earlier: Option<Beginning>,
-    last: Beginning,
+    earlier: Option<Restart>,
+    last: Restart,
 }
 
 #[derive(Debug, Clone)]
-struct Beginning {
+struct Restart {
     at: Instant,
-    told: Told,
+    told: ResentRoutes,
 }
 
 /// A set of resent routes.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Told(HashSet<(IpNet, u32)>);
+pub(super) struct ResentRoutes(HashSet<(IpNet, u32)>);
 
-impl Told {
+impl ResentRoutes {
     /// Returns whether the set contains a route. A missing path identifier counts as 0: a prefix has either routes
     /// with identifiers or one route without.
     pub(super) fn has(&self, prefix: IpNet, path_id: Option<u32>) -> bool {
@@ -45,19 +45,19 @@ impl Told {
     }
 }
 
-impl Beginning {
+impl Restart {
     fn at(now: Instant) -> Self {
-        Self { at: now, told: Told::default() }
+        Self { at: now, told: ResentRoutes::default() }
     }
 }
 
-impl Anew {
+impl Refresh {
     /// Starts a restart of all families. Repeated restarts do not extend the hold time of routes that are not resent.
     pub(super) fn begin(&mut self, now: Instant) {
         for family in AddressType::ALL {
             match self.0.entry(family) {
                 Entry::Vacant(place) => {
-                    place.insert(Telling { earlier: None, last: Beginning::at(now) });
+                    place.insert(FamilyRefresh { earlier: None, last: Restart::at(now) });
                 }
                 Entry::Occupied(place) => place.into_mut().begin(now),
             }
@@ -92,14 +92,14 @@ impl Anew {
     }
 
     /// Completes a family; returns its resent routes, or `None` if there was no restart.
-    pub(super) fn end(&mut self, family: AddressType) -> Option<Told> {
+    pub(super) fn end(&mut self, family: AddressType) -> Option<ResentRoutes> {
         self.0.remove(&family).map(|telling| telling.last.told)
     }
 
     /// Returns the next family whose restart was `hold` ago, with the routes resent since: routes neither in this set
     /// nor received later have expired.
-    pub(super) fn expire(&mut self, now: Instant, hold: Duration) -> Option<(AddressType, Told)> {
-        let is_over = |telling: &Telling| now.saturating_duration_since(telling.first().at) >= hold;
+    pub(super) fn expire(&mut self, now: Instant, hold: Duration) -> Option<(AddressType, ResentRoutes)> {
+        let is_over = |telling: &FamilyRefresh| now.saturating_duration_since(telling.first().at) >= hold;
         let (family, telling) = self.0.iter_mut().find(|(_, telling)| is_over(telling))?;
         let (family, earlier) = (*family, telling.earlier.take());
         let told = match earlier {
@@ -115,12 +115,12 @@ impl Anew {
     }
 }
 
-impl Telling {
+impl FamilyRefresh {
     fn begin(&mut self, now: Instant) {
         if self.last.told.0.is_empty() {
             return;
         }
-        let ended = mem::replace(&mut self.last, Beginning::at(now));
+        let ended = mem::replace(&mut self.last, Restart::at(now));
         match &mut self.earlier {
             Some(earlier) => earlier.told.0.extend(ended.told.0),
             None => self.earlier = Some(ended),
@@ -128,7 +128,7 @@ impl Telling {
     }
 
     /// Returns the earliest restart that is not complete.
-    fn first(&self) -> &Beginning {
+    fn first(&self) -> &Restart {
         self.earlier.as_ref().unwrap_or(&self.last)
     }
 }

@@ -2,16 +2,16 @@
 
 use serde_json::Value;
 
-use super::WorldFault;
+use super::NetworkStateFault;
 use crate::{
+    agent_state::{AgentState, Cost},
     entity::Entity,
-    facts::{Cost, Facts},
     names::{CostMetric, PropertyName},
     reserved::{BANDWIDTH, PROPERTIES},
 };
 
 /// Rejects facts that no resource can represent.
-pub(super) fn facts(facts: &Facts) -> Result<(), WorldFault> {
+pub(super) fn facts(facts: &AgentState) -> Result<(), NetworkStateFault> {
     for (map, pids) in &facts.network_map {
         without_dots("network map", map.as_str())?;
         pids.keys().try_for_each(|pid| without_dots("PID", pid.as_str()))?;
@@ -36,10 +36,10 @@ pub(super) fn facts(facts: &Facts) -> Result<(), WorldFault> {
 ///
 /// # Errors
 /// If the metric has whole numbers only.
-pub fn cost(metric: &CostMetric, cost: &Cost, pair: impl FnOnce() -> String) -> Result<(), WorldFault> {
+pub fn cost(metric: &CostMetric, cost: &Cost, pair: impl FnOnce() -> String) -> Result<(), NetworkStateFault> {
     match cost.suits(metric) {
         true => Ok(()),
-        false => Err(WorldFault::Fraction { metric: metric.clone(), pair: pair() }),
+        false => Err(NetworkStateFault::Fraction { metric: metric.clone(), pair: pair() }),
     }
 }
 
@@ -47,24 +47,24 @@ pub fn cost(metric: &CostMetric, cost: &Cost, pair: impl FnOnce() -> String) -> 
 ///
 /// # Errors
 /// For such an entity or value.
-pub fn property(entity: &Entity, name: &PropertyName, value: &Value) -> Result<(), WorldFault> {
+pub fn property(entity: &Entity, name: &PropertyName, value: &Value) -> Result<(), NetworkStateFault> {
     match entity {
         Entity::Ane(Some(resource), _) if resource.as_str() != PROPERTIES => {
-            Err(WorldFault::NoDomain { entity: entity.clone() })
+            Err(NetworkStateFault::NoDomain { entity: entity.clone() })
         }
         Entity::Ane(_, element) => {
             without_dots("element", element.as_str())?;
             let is_rate = name.as_str() != BANDWIDTH || value.as_f64().is_some_and(|rate| rate >= 0.0);
-            if is_rate { Ok(()) } else { Err(WorldFault::Bandwidth { entity: entity.clone() }) }
+            if is_rate { Ok(()) } else { Err(NetworkStateFault::Bandwidth { entity: entity.clone() }) }
         }
         Entity::Address(_) | Entity::Pid(..) => Ok(()),
     }
 }
 
 /// Rejects names with dots, which are reserved (RFC 7285 §10.1, §10.2).
-fn without_dots(what: &'static str, name: &str) -> Result<(), WorldFault> {
+fn without_dots(what: &'static str, name: &str) -> Result<(), NetworkStateFault> {
     match name.contains('.') {
-        true => Err(WorldFault::Dot { what, name: name.to_owned() }),
+        true => Err(NetworkStateFault::Dot { what, name: name.to_owned() }),
         false => Ok(()),
     }
 }

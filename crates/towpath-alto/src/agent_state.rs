@@ -58,7 +58,7 @@ use crate::{
     nested,
     route::{AsPath, Route},
     routes::Table,
-    topology::{Told, Topology, TopologyError},
+    topology::{Topology, TopologyError, TopologyFacts},
 };
 
 /// Costs from the first PID to the second.
@@ -67,7 +67,7 @@ pub type PidCosts = BTreeMap<PidName, BTreeMap<PidName, Cost>>;
 /// An agent's facts about the network.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Facts {
+pub struct AgentState {
     /// Network maps: the prefixes of each PID.
     pub network_map: BTreeMap<ResourceId, BTreeMap<PidName, BTreeSet<Prefix>>>,
     /// Costs between PIDs of a network map, by metric.
@@ -84,7 +84,7 @@ pub struct Facts {
     /// Routers and their routes.
     pub routers: BTreeMap<RouterName, Router>,
     /// Topologies and the prefixes attached to their nodes.
-    pub topology: BTreeMap<TopologyName, Told>,
+    pub topology: BTreeMap<TopologyName, TopologyFacts>,
     /// A geolocation database. Not part of fact files.
     #[serde(skip)]
     pub locations: Option<Arc<Locations>>,
@@ -275,7 +275,7 @@ impl<'de> Deserialize<'de> for Entity {
     }
 }
 
-impl Facts {
+impl AgentState {
     /// Returns the facts for a topology read from `text`, with the prefixes attached to its nodes. The network state checks that
     /// these nodes exist.
     ///
@@ -285,9 +285,12 @@ impl Facts {
         text: &str,
         name: TopologyName,
         attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
-    ) -> Result<Facts, TopologyError> {
+    ) -> Result<AgentState, TopologyError> {
         let topology = Some(Arc::new(Topology::parse(text)?));
-        Ok(Facts { topology: BTreeMap::from([(name, Told { topology, attach })]), ..Facts::default() })
+        Ok(AgentState {
+            topology: BTreeMap::from([(name, TopologyFacts { topology, attach })]),
+            ..AgentState::default()
+        })
     }
 
     /// Parses a static file: TOML, or equivalent JSON.
@@ -347,8 +350,8 @@ mod tests {
             "properties": { "ipv4:137.138.0.0/16": { "country": "CH" } },
             "costs": [{ "src": "137.138.0.0/16", "dst": "134.158.84.23", "delay-ow": 5300 }]
         }"#;
-        let facts = Facts::parse(toml).unwrap();
-        assert_eq!(facts, Facts::parse(json).unwrap());
+        let facts = AgentState::parse(toml).unwrap();
+        assert_eq!(facts, AgentState::parse(json).unwrap());
         assert_eq!(facts.costs[0].dst.0.prefix_len(), 32);
         assert_eq!(facts.network_map.values().next().unwrap().len(), 2);
     }
@@ -363,7 +366,7 @@ mod tests {
         for entry in
             [r#"[properties."ipv4:192.0.2.1"]"#, "[contexts.tput]\ncost-source = 'sla'\n[contexts.tput.parameters]"]
         {
-            let read = |levels| Facts::parse(&format!("{entry}\nx = {}", deep(levels)));
+            let read = |levels| AgentState::parse(&format!("{entry}\nx = {}", deep(levels)));
             assert!(read(0).is_ok());
             assert!(read(79).unwrap_err().contains("deeper than 64 levels"));
         }
@@ -377,8 +380,8 @@ mod tests {
             "cost-map": { "m": { "tput": { "a": { "b": [1, 2.5, 4], "c": 7 } } } },
             "costs": [{ "src": "::1", "dst": "::2", "tput": [5, 6] }]
         }"#;
-        let facts = Facts::parse(toml).unwrap();
-        assert_eq!(facts, Facts::parse(json).unwrap());
+        let facts = AgentState::parse(toml).unwrap();
+        assert_eq!(facts, AgentState::parse(json).unwrap());
         let row = &facts.cost_map["m"]["tput"]["a"];
         assert_eq!((row["b"].value(), row["b"].intervals().map(|values| &**values)), (2.5, Some(&[1.0, 2.5, 4.0][..])));
         assert_eq!((row["c"].value(), row["c"].intervals()), (7.0, None));
@@ -399,8 +402,8 @@ mod tests {
         assert_eq!(mean(&[f64::MAX; 3]), f64::MAX);
     }
 
-    fn written(facts: &Facts) -> Facts {
-        Facts::parse(&serde_json::to_string(facts).unwrap()).unwrap()
+    fn written(facts: &AgentState) -> AgentState {
+        AgentState::parse(&serde_json::to_string(facts).unwrap()).unwrap()
     }
 
     #[test]
@@ -442,10 +445,10 @@ mod tests {
                 { from = "C", to = "A", directed = true },
             ]
         "#;
-        let facts = Facts::parse(facts).unwrap();
+        let facts = AgentState::parse(facts).unwrap();
         assert_eq!(facts.topology["full"].topology.as_ref().unwrap().links().len(), 5);
         assert_eq!(written(&facts), facts);
-        assert_eq!(written(&Facts::default()), Facts::default());
+        assert_eq!(written(&AgentState::default()), AgentState::default());
     }
 
     proptest! {
@@ -510,7 +513,7 @@ mod tests {
             ("[[costs]]\nsrc = \"192.0.2.1\"", "dst"),
             ("{\"properties\": {\"x\": {}}}", "'x' is no entity"),
         ] {
-            let error = Facts::parse(text).unwrap_err();
+            let error = AgentState::parse(text).unwrap_err();
             assert!(error.contains(told), "{text}: {error}");
         }
     }

@@ -24,24 +24,24 @@
 //! A link has the fields of a link in a fact file, and `attach`: the prefixes attached to its ends. It is withdrawn,
 //! with its attachments, by its topology and its ends in the same order. A topology consists of its links.
 
-mod asked;
 mod cutter;
-mod known;
+mod fact_table;
 mod networks;
+mod reply;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-pub use self::{asked::Reply, cutter::Cutter};
+pub use self::{cutter::Cutter, reply::Reply};
 use self::{
-    known::Known,
+    fact_table::FactTable,
     wire::{Change, Line},
 };
 use towpath_alto::{
-    facts::Facts,
+    agent_state::AgentState,
     names::{CostMetric, Malformed, NodeName, TopologyName},
+    network_state::NetworkStateFault,
     topology::TopologyError,
-    world::WorldFault,
 };
 
 /// Maximum length of a line in bytes, without its line ending.
@@ -86,7 +86,7 @@ pub enum LineFault {
     Field(#[from] Malformed),
     /// The fact is not valid in any resource.
     #[error(transparent)]
-    World(#[from] WorldFault),
+    NetworkState(#[from] NetworkStateFault),
     /// The path of a route has more than [`MAX_HOPS`].
     #[error("the AS path has more than {MAX_HOPS} hops")]
     PathTooLong,
@@ -118,7 +118,7 @@ pub enum LineFault {
 /// The facts set by one program. Memory grows with facts and pending lines, together at most [`MAX_FACTS`].
 #[derive(Debug)]
 pub struct Lines {
-    known: Known,
+    known: FactTable,
     /// Changes since the last commit.
     pending: Vec<Change>,
     /// Number of facts in the pending changes.
@@ -139,7 +139,7 @@ impl Default for Lines {
 impl Lines {
     /// Creates it with the given capacity.
     fn with_room(room: usize) -> Self {
-        Self { known: Known::default(), pending: Vec::new(), pending_facts: 0, count: 0, room }
+        Self { known: FactTable::default(), pending: Vec::new(), pending_facts: 0, count: 0, room }
     }
 
     /// Processes the next line, without its line ending. Returns whether it was a commit, which changes
@@ -153,7 +153,7 @@ impl Lines {
     }
 
     /// Returns the facts as of the last commit.
-    pub fn facts(&self) -> Facts {
+    pub fn facts(&self) -> AgentState {
         self.known.facts()
     }
 

@@ -12,7 +12,7 @@ use tokio::{
     sync::{Notify, watch},
     time::timeout,
 };
-use towpath_alto::delegation::{Askable, Item, Question, questions};
+use towpath_alto::delegation::{Askable, DelegateRequest, Item, requests};
 use towpath_store::sys::clock::{self, Instant};
 
 use super::recent::{ROOM, Recent};
@@ -30,7 +30,7 @@ const MAX_QUESTIONS: usize = 64;
 ///
 /// Memory: learned values ([`ROOM`]), twice as much for waiting items, and a little for requested ones.
 #[derive(Debug)]
-pub struct Desk {
+pub struct QueryBatcher {
     /// How long a request waits.
     wait: Duration,
     /// How long learned values are valid.
@@ -72,14 +72,14 @@ pub enum Found {
     Unknown,
 }
 
-impl Desk {
-    /// Creates a closed desk with these limits for waiting and for the validity of values.
+impl QueryBatcher {
+    /// Creates a closed batcher with these limits for waiting and for the validity of values.
     pub fn new(wait: Duration, keep: Duration) -> Self {
         let (state, needs, (settled, _)) = (Mutex::default(), Notify::new(), watch::channel(0));
         Self { wait, keep, state, needs, settled }
     }
 
-    /// Opens the desk for these items. Waiting items keep their numbers. Unsettled items of an interrupted round are requested
+    /// Opens the batcher for these items. Waiting items keep their numbers. Unsettled items of an interrupted round are requested
     /// again only if it started recently, so that a question the delegate cannot handle does not harm the others.
     pub fn open(&self, askable: Askable) {
         let mut state = self.state();
@@ -98,7 +98,7 @@ impl Desk {
         self.needs.notify_one();
     }
 
-    /// Closes the desk while the delegate is unreachable: nothing waits. Learned values stay valid.
+    /// Closes the batcher while the delegate is unreachable: nothing waits. Learned values stay valid.
     pub fn close(&self) {
         let mut state = self.state();
         state.askable = Askable::default();
@@ -139,29 +139,29 @@ impl Desk {
     }
 
     /// Starts the next round and returns its questions. Cancel-safe.
-    pub async fn next(&self) -> Vec<Question> {
+    pub async fn next(&self) -> Vec<DelegateRequest> {
         loop {
-            if let Some(questions) = self.begin() {
-                return questions;
+            if let Some(requests) = self.begin() {
+                return requests;
             }
             self.needs.notified().await;
         }
     }
 
-    pub(super) fn begin(&self) -> Option<Vec<Question>> {
+    pub(super) fn begin(&self) -> Option<Vec<DelegateRequest>> {
         let mut state = self.state();
         let state = &mut *state;
-        let (count, questions) = state.first()?;
+        let (count, requests) = state.first()?;
         for (item, _) in state.waiting.drain(..count) {
             state.last_asked = state.needed.remove(&item).unwrap_or(state.last_asked);
             state.asked.insert(item);
         }
         state.began = Some(clock::now());
-        Some(questions)
+        Some(requests)
     }
 
     /// Settles a question with the values learned. Other items of the question count as unknown; unrequested ones are ignored.
-    pub fn settle(&self, question: &Question, told: impl IntoIterator<Item = (Item, Value)>, now: Instant) {
+    pub fn settle(&self, request: &DelegateRequest, told: impl IntoIterator<Item = (Item, Value)>, now: Instant) {
         let mut state = self.state();
         let until = now + self.keep;
         for (item, value) in told {
@@ -169,7 +169,7 @@ impl Desk {
                 state.recent.put(item, Some(value), until);
             }
         }
-        for item in question.each() {
+        for item in request.each() {
             if state.asked.remove(&item) {
                 state.recent.put(item, None, until);
             }
@@ -178,9 +178,9 @@ impl Desk {
     }
 
     /// Abandons a question that could not be answered. Its items must be requested again.
-    pub fn give_up(&self, question: &Question) {
+    pub fn give_up(&self, request: &DelegateRequest) {
         let mut state = self.state();
-        for item in question.each() {
+        for item in request.each() {
             state.asked.remove(&item);
         }
         self.end_if_settled(&mut state);
@@ -224,16 +224,16 @@ impl State {
     /// nothing waits.
     ///
     /// A question has at least one item; starting there, the count is doubled as long as it yields few questions.
-    fn first(&self) -> Option<(usize, Vec<Question>)> {
+    fn first(&self) -> Option<(usize, Vec<DelegateRequest>)> {
         let most = self.waiting.len().min(MAX_ASKED);
         let counts = (0..).map(|doublings| most.min(MAX_QUESTIONS << doublings));
-        let of_count = |count| (count, questions(self.waiting.iter().take(count).map(|(item, _)| item.clone())));
+        let of_count = |count| (count, requests(self.waiting.iter().take(count).map(|(item, _)| item.clone())));
         let mut best = None;
-        for (count, questions) in counts.map(of_count) {
-            if questions.is_empty() || questions.len() > MAX_QUESTIONS {
+        for (count, requests) in counts.map(of_count) {
+            if requests.is_empty() || requests.len() > MAX_QUESTIONS {
                 break;
             }
-            best = Some((count, questions));
+            best = Some((count, requests));
             if count == most {
                 break;
             }
@@ -248,10 +248,10 @@ mod tests {
 
     const WAIT: Duration = Duration::from_secs(2);
 
-    fn desk() -> Desk {
-        let desk = Desk::new(WAIT, Duration::from_secs(60));
-        desk.open(askable());
-        desk
+    fn query_batcher() -> QueryBatcher {
+        let query_batcher = QueryBatcher::new(WAIT, Duration::from_secs(60));
+        query_batcher.open(askable());
+        query_batcher
     }
 
     fn askable() -> Askable {
@@ -262,22 +262,22 @@ mod tests {
         Item::Property("x".parse().unwrap(), [192, 0, 2, number].into())
     }
 
-    fn look_up(desk: &Desk, number: u8) -> Found {
-        desk.look_up(&item(number), true, clock::now())
+    fn look_up(query_batcher: &QueryBatcher, number: u8) -> Found {
+        query_batcher.look_up(&item(number), true, clock::now())
     }
 
     /// Returns the items of the next round.
-    fn begin(desk: &Desk) -> Option<Vec<Item>> {
-        let mut items: Vec<Item> = desk.begin()?.iter().flat_map(Question::each).collect();
+    fn begin(query_batcher: &QueryBatcher) -> Option<Vec<Item>> {
+        let mut items: Vec<Item> = query_batcher.begin()?.iter().flat_map(DelegateRequest::each).collect();
         items.sort();
         Some(items)
     }
 
-    /// A desk for delays.
-    fn desk_of_delays() -> Desk {
-        let desk = desk();
-        desk.open(Askable { metrics: ["delay-ow".parse().unwrap()].into(), ..Askable::default() });
-        desk
+    /// A batcher for delays.
+    fn desk_of_delays() -> QueryBatcher {
+        let query_batcher = query_batcher();
+        query_batcher.open(Askable { metrics: ["delay-ow".parse().unwrap()].into(), ..Askable::default() });
+        query_batcher
     }
 
     fn delay(from: u16, to: u16) -> Item {
@@ -285,146 +285,155 @@ mod tests {
         Item::Cost("delay-ow".parse().unwrap(), from, to)
     }
 
-    fn question(numbers: impl IntoIterator<Item = u8>) -> Question {
+    fn request(numbers: impl IntoIterator<Item = u8>) -> DelegateRequest {
         let addresses = numbers.into_iter().map(|number| [192, 0, 2, number].into()).collect();
-        Question::Properties { names: vec!["x".parse().unwrap()], addresses }
+        DelegateRequest::Properties { names: vec!["x".parse().unwrap()], addresses }
     }
 
     #[test]
     fn what_is_needed_while_one_round_is_asked_comes_with_the_next() {
-        let desk = desk();
-        assert_eq!((look_up(&desk, 1), look_up(&desk, 1)), (Found::Needed(1), Found::Needed(1)));
-        assert_eq!(begin(&desk), Some(vec![item(1)]));
-        assert_eq!((look_up(&desk, 1), look_up(&desk, 2)), (Found::Needed(1), Found::Needed(2)));
-        desk.settle(&question([1]), [(item(1), 7.into()), (item(3), 8.into())], clock::now());
-        assert_eq!((look_up(&desk, 1), look_up(&desk, 2)), (Found::Known(Some(7.into())), Found::Needed(2)));
-        assert_eq!(begin(&desk), Some(vec![item(2)]), "what was told and not asked for is not known");
-        desk.settle(&question([2]), [], clock::now());
-        assert_eq!((look_up(&desk, 2), look_up(&desk, 3)), (Found::Known(None), Found::Needed(3)));
+        let query_batcher = query_batcher();
+        assert_eq!((look_up(&query_batcher, 1), look_up(&query_batcher, 1)), (Found::Needed(1), Found::Needed(1)));
+        assert_eq!(begin(&query_batcher), Some(vec![item(1)]));
+        assert_eq!((look_up(&query_batcher, 1), look_up(&query_batcher, 2)), (Found::Needed(1), Found::Needed(2)));
+        query_batcher.settle(&request([1]), [(item(1), 7.into()), (item(3), 8.into())], clock::now());
+        assert_eq!(
+            (look_up(&query_batcher, 1), look_up(&query_batcher, 2)),
+            (Found::Known(Some(7.into())), Found::Needed(2))
+        );
+        assert_eq!(begin(&query_batcher), Some(vec![item(2)]), "what was told and not asked for is not known");
+        query_batcher.settle(&request([2]), [], clock::now());
+        assert_eq!((look_up(&query_batcher, 2), look_up(&query_batcher, 3)), (Found::Known(None), Found::Needed(3)));
     }
 
     #[test]
     fn each_question_is_settled_for_itself() {
-        let desk = desk();
-        let numbers: Vec<Found> = (1..=3).map(|number| look_up(&desk, number)).collect();
+        let query_batcher = query_batcher();
+        let numbers: Vec<Found> = (1..=3).map(|number| look_up(&query_batcher, number)).collect();
         assert_eq!(numbers, [Found::Needed(1), Found::Needed(2), Found::Needed(3)]);
-        desk.begin();
-        desk.settle(&question([2]), [(item(2), 7.into())], clock::now());
-        assert_eq!((look_up(&desk, 2), look_up(&desk, 1)), (Found::Known(Some(7.into())), Found::Needed(3)));
-        desk.give_up(&question([1]));
-        assert_eq!(*desk.settled.borrow(), 0, "one is still asked for");
-        desk.close();
-        assert_eq!(*desk.settled.borrow(), 3);
-        desk.open(askable());
-        assert_eq!(begin(&desk), Some(vec![item(3)]), "what was not settled is asked for again");
-        desk.settle(&question([3]), [], clock::now());
-        assert_eq!((look_up(&desk, 3), look_up(&desk, 1)), (Found::Known(None), Found::Needed(5)));
+        query_batcher.begin();
+        query_batcher.settle(&request([2]), [(item(2), 7.into())], clock::now());
+        assert_eq!(
+            (look_up(&query_batcher, 2), look_up(&query_batcher, 1)),
+            (Found::Known(Some(7.into())), Found::Needed(3))
+        );
+        query_batcher.give_up(&request([1]));
+        assert_eq!(*query_batcher.settled.borrow(), 0, "one is still asked for");
+        query_batcher.close();
+        assert_eq!(*query_batcher.settled.borrow(), 3);
+        query_batcher.open(askable());
+        assert_eq!(begin(&query_batcher), Some(vec![item(3)]), "what was not settled is asked for again");
+        query_batcher.settle(&request([3]), [], clock::now());
+        assert_eq!((look_up(&query_batcher, 3), look_up(&query_batcher, 1)), (Found::Known(None), Found::Needed(5)));
     }
 
     #[test]
     fn the_oldest_is_asked_for_first_and_not_all_at_once() {
-        let desk = desk_of_delays();
-        let look_up = |from, to| desk.look_up(&delay(from, to), true, clock::now());
+        let query_batcher = desk_of_delays();
+        let look_up = |from, to| query_batcher.look_up(&delay(from, to), true, clock::now());
         let most = u16::try_from(MAX_QUESTIONS).unwrap();
         (0..=most).for_each(|number| assert_eq!(look_up(number, number), Found::Needed(u64::from(number) + 1)));
         assert_eq!(look_up(0, 1), Found::Needed(66));
-        let first = desk.begin().unwrap();
-        let mut items: Vec<Item> = first.iter().flat_map(Question::each).collect();
+        let first = query_batcher.begin().unwrap();
+        let mut items: Vec<Item> = first.iter().flat_map(DelegateRequest::each).collect();
         items.sort();
         assert_eq!(items, (0..most).map(|number| delay(number, number)).collect::<Vec<_>>());
         assert_eq!((look_up(0, 0), look_up(most, most)), (Found::Needed(64), Found::Needed(65)));
-        first.iter().for_each(|question| desk.settle(question, [], clock::now()));
-        assert_eq!(begin(&desk).map(|items| items.len()), Some(2));
+        first.iter().for_each(|request| query_batcher.settle(request, [], clock::now()));
+        assert_eq!(begin(&query_batcher).map(|items| items.len()), Some(2));
     }
 
     #[test]
     fn the_costs_of_very_many_replicas_for_one_client_are_one_round() {
         for pair in [|replica, client| delay(replica, client), |replica, client| delay(client, replica)] {
-            let desk = desk_of_delays();
-            (1..=4000).for_each(|replica| drop(desk.look_up(&pair(replica, 0), true, clock::now())));
-            let questions = desk.begin().unwrap();
-            assert_eq!((questions.len(), questions.iter().map(Question::items).sum::<usize>()), (16, 4000));
+            let query_batcher = desk_of_delays();
+            (1..=4000).for_each(|replica| drop(query_batcher.look_up(&pair(replica, 0), true, clock::now())));
+            let requests = query_batcher.begin().unwrap();
+            assert_eq!((requests.len(), requests.iter().map(DelegateRequest::items).sum::<usize>()), (16, 4000));
         }
     }
 
     #[test]
     fn what_cannot_be_asked_for_is_not_asked() {
-        let desk = desk();
+        let query_batcher = query_batcher();
         let other = Item::Property("y".parse().unwrap(), [192, 0, 2, 1].into());
-        assert_eq!(desk.look_up(&other, true, clock::now()), Found::Unknown);
-        assert_eq!(desk.look_up(&item(1), false, clock::now()), Found::Unknown);
-        assert_eq!(desk.begin(), None);
+        assert_eq!(query_batcher.look_up(&other, true, clock::now()), Found::Unknown);
+        assert_eq!(query_batcher.look_up(&item(1), false, clock::now()), Found::Unknown);
+        assert_eq!(query_batcher.begin(), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_a_round_that_takes_too_long() {
-        let desk = desk();
-        look_up(&desk, 1);
-        desk.begin();
+        let query_batcher = query_batcher();
+        look_up(&query_batcher, 1);
+        query_batcher.begin();
         tokio::time::advance(WAIT).await;
-        assert_eq!((look_up(&desk, 1), look_up(&desk, 2)), (Found::Unknown, Found::Unknown));
-        desk.settle(&question([1]), [(item(1), 7.into())], clock::now());
-        assert_eq!(look_up(&desk, 1), Found::Known(Some(7.into())));
-        assert_eq!(begin(&desk), Some(vec![item(2)]), "it was noted all the same");
+        assert_eq!((look_up(&query_batcher, 1), look_up(&query_batcher, 2)), (Found::Unknown, Found::Unknown));
+        query_batcher.settle(&request([1]), [(item(1), 7.into())], clock::now());
+        assert_eq!(look_up(&query_batcher, 1), Found::Known(Some(7.into())));
+        assert_eq!(begin(&query_batcher), Some(vec![item(2)]), "it was noted all the same");
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_behind_what_has_waited_too_long() {
-        let desk = desk_of_delays();
-        let look_up = |number| desk.look_up(&delay(number, number), true, clock::now());
+        let query_batcher = desk_of_delays();
+        let look_up = |number| query_batcher.look_up(&delay(number, number), true, clock::now());
         let most = u16::try_from(MAX_QUESTIONS).unwrap();
         (0..3 * most).for_each(|number| drop(look_up(number)));
-        let first = desk.begin().unwrap();
+        let first = query_batcher.begin().unwrap();
         tokio::time::advance(WAIT).await;
-        first.iter().for_each(|question| desk.settle(question, [], clock::now()));
+        first.iter().for_each(|request| query_batcher.settle(request, [], clock::now()));
         assert_eq!(look_up(3 * most), Found::Unknown, "before the next round too");
-        desk.begin();
+        query_batcher.begin();
         assert_eq!(look_up(3 * most), Found::Unknown);
     }
 
     #[test]
     fn what_waits_keeps_its_number_when_it_turns_out_what_can_be_asked_for() {
-        let desk = desk();
-        (1..=3).for_each(|number| drop(look_up(&desk, number)));
-        desk.open(askable());
-        assert_eq!((look_up(&desk, 1), look_up(&desk, 3)), (Found::Needed(1), Found::Needed(3)));
-        desk.open(Askable::default());
-        desk.open(askable());
-        assert_eq!(begin(&desk), None, "in between it could not be asked for");
-        assert_eq!(look_up(&desk, 1), Found::Needed(4));
+        let query_batcher = query_batcher();
+        (1..=3).for_each(|number| drop(look_up(&query_batcher, number)));
+        query_batcher.open(askable());
+        assert_eq!((look_up(&query_batcher, 1), look_up(&query_batcher, 3)), (Found::Needed(1), Found::Needed(3)));
+        query_batcher.open(Askable::default());
+        query_batcher.open(askable());
+        assert_eq!(begin(&query_batcher), None, "in between it could not be asked for");
+        assert_eq!(look_up(&query_batcher, 1), Found::Needed(4));
     }
 
     #[tokio::test(start_paused = true)]
     async fn when_the_agent_goes_nobody_waits_for_it() {
-        let desk = Arc::new(desk());
-        look_up(&desk, 1);
-        desk.begin();
-        let (Found::Needed(this), Found::Needed(next)) = (look_up(&desk, 1), look_up(&desk, 2)) else { panic!() };
+        let query_batcher = Arc::new(query_batcher());
+        look_up(&query_batcher, 1);
+        query_batcher.begin();
+        let (Found::Needed(this), Found::Needed(next)) = (look_up(&query_batcher, 1), look_up(&query_batcher, 2))
+        else {
+            panic!()
+        };
         let began = clock::now();
-        let waiting = [this, next].map(|round| Arc::clone(&desk).until(round));
-        desk.close();
+        let waiting = [this, next].map(|round| Arc::clone(&query_batcher).until(round));
+        query_batcher.close();
         futures::future::join_all(waiting).await;
         assert_eq!(clock::now(), began);
-        assert_eq!(look_up(&desk, 1), Found::Unknown);
-        desk.open(askable());
-        assert_eq!(begin(&desk), Some(vec![item(1)]), "what it was asked for is, but not what waited");
-        desk.close();
+        assert_eq!(look_up(&query_batcher, 1), Found::Unknown);
+        query_batcher.open(askable());
+        assert_eq!(begin(&query_batcher), Some(vec![item(1)]), "what it was asked for is, but not what waited");
+        query_batcher.close();
         tokio::time::advance(WAIT).await;
-        desk.open(askable());
-        assert_eq!(begin(&desk), None, "that is long ago");
-        assert!(matches!(look_up(&desk, 1), Found::Needed(_)));
+        query_batcher.open(askable());
+        assert_eq!(begin(&query_batcher), None, "that is long ago");
+        assert!(matches!(look_up(&query_batcher, 1), Found::Needed(_)));
     }
 
     #[test]
     fn what_was_learnt_holds_for_a_while_also_when_the_agent_is_gone() {
-        let (desk, now) = (desk(), clock::now());
-        look_up(&desk, 1);
-        desk.begin();
-        desk.settle(&question([1]), [(item(1), 7.into())], now);
-        desk.close();
-        let after = |seconds| desk.look_up(&item(1), true, now + Duration::from_secs(seconds));
+        let (query_batcher, now) = (query_batcher(), clock::now());
+        look_up(&query_batcher, 1);
+        query_batcher.begin();
+        query_batcher.settle(&request([1]), [(item(1), 7.into())], now);
+        query_batcher.close();
+        let after = |seconds| query_batcher.look_up(&item(1), true, now + Duration::from_secs(seconds));
         assert_eq!((after(59), after(60)), (Found::Known(Some(7.into())), Found::Unknown));
-        desk.forget();
+        query_batcher.forget();
         assert_eq!(after(0), Found::Unknown);
     }
 }

@@ -14,9 +14,9 @@ use tokio::{sync::watch, task::spawn_blocking, time::sleep};
 use towpath_client::{Client, ClientOptions, Inquiry, Outcome, TokenSource};
 use towpath_store::{Caller, sys::disk};
 
-use super::{Teller, pauses};
+use super::{AgentHandle, pauses};
 use crate::{
-    settings::agent::{AgentConfig, Question, Source},
+    settings::agent::{AgentConfig, PollRequest, Source},
     sources::{Before, Content, Knowledge, Material, Reading, Results},
 };
 
@@ -31,7 +31,7 @@ const ANSWER_BYTES: usize = 64 << 20;
 #[derive(Debug)]
 pub(super) struct Asked {
     config: Arc<AgentConfig>,
-    questions: Vec<Question>,
+    requests: Vec<PollRequest>,
     client: Arc<Client>,
     /// Version of each response last read; `None` if it has none or was not read.
     marks: Vec<Option<Mark>>,
@@ -62,13 +62,13 @@ pub(super) fn client() -> Client {
 impl Asked {
     /// Creates an agent that has not been polled; facts may be known from the snapshot.
     pub(super) fn new(config: &AgentConfig, client: Arc<Client>, knows: Arc<AtomicBool>) -> Self {
-        let questions = config.questions();
-        let marks = vec![None; questions.len()];
-        Self { config: Arc::new(config.clone()), questions, client, marks, knows, results: None }
+        let requests = config.requests();
+        let marks = vec![None; requests.len()];
+        Self { config: Arc::new(config.clone()), requests, client, marks, knows, results: None }
     }
 
     /// Polls indefinitely: at the configured interval, and immediately, rereading everything, when signalled.
-    pub(super) async fn run(mut self, teller: Teller, mut anew: watch::Receiver<()>) {
+    pub(super) async fn run(mut self, handle: AgentHandle, mut anew: watch::Receiver<()>) {
         let mut failures = 0_u32;
         loop {
             let knew = self.knows();
@@ -77,11 +77,11 @@ impl Asked {
                 Err(_) if knew && !self.knows() => continue,
                 Ok((knowledge, trouble)) => {
                     failures = 0;
-                    teller.tell(knowledge, trouble).await;
+                    handle.tell(knowledge, trouble).await;
                 }
                 Err(trouble) => {
                     failures = failures.saturating_add(1);
-                    teller.tell(None, Some(trouble)).await;
+                    handle.tell(None, Some(trouble)).await;
                 }
             }
             tokio::select! {
@@ -97,20 +97,20 @@ impl Asked {
     /// Returns the agent's facts, or `None` if unchanged, and the problem with a part of them.
     async fn ask(&mut self) -> Result<(Option<Knowledge>, Option<String>), String> {
         let mut looks = Vec::new();
-        for (question, mark) in self.questions.iter().zip(&self.marks) {
-            looks.push(self.look_or_miss(question, mark.as_ref()).await?);
+        for (request, mark) in self.requests.iter().zip(&self.marks) {
+            looks.push(self.look_or_miss(request, mark.as_ref()).await?);
         }
         if looks.iter().all(Option::is_none) {
             return Ok((None, None));
         }
         let (mut materials, mut marks) = (Vec::new(), Vec::new());
-        for (question, look) in self.questions.iter().zip(looks) {
+        for (request, look) in self.requests.iter().zip(looks) {
             let (content, mark) = match look {
                 Some(look) => look,
                 // Unchanged, but needed together with the changed ones.
-                None => self.look_or_miss(question, None).await?.expect("a request without a version returns content"),
+                None => self.look_or_miss(request, None).await?.expect("a request without a version returns content"),
             };
-            materials.push(Material { source: question.source.to_string(), content });
+            materials.push(Material { source: request.source.to_string(), content });
             marks.push(mark);
         }
         let (config, before) = (Arc::clone(&self.config), self.before());
@@ -143,16 +143,16 @@ impl Asked {
     }
 
     /// Like [`Self::look`], but a missing response is not an error if an earlier one can replace it.
-    async fn look_or_miss(&self, question: &Question, mark: Option<&Mark>) -> Result<Look, String> {
-        let looked = self.look(question, mark).await;
+    async fn look_or_miss(&self, request: &PollRequest, mark: Option<&Mark>) -> Result<Look, String> {
+        let looked = self.look(request, mark).await;
         looked.or_else(|trouble| match &self.results {
             Some(_) => Ok(Some((Content::Missing(trouble), None))),
             None => Err(trouble),
         })
     }
 
-    async fn look(&self, question: &Question, mark: Option<&Mark>) -> Result<Look, String> {
-        let Question { source, form } = question;
+    async fn look(&self, request: &PollRequest, mark: Option<&Mark>) -> Result<Look, String> {
+        let PollRequest { source, form } = request;
         let looked = match source {
             Source::File(path) => look_at_file(path.clone(), mark).await,
             Source::Page(url) => self.look_at_page(url, form.as_deref(), mark).await,

@@ -2,7 +2,7 @@
 //! reconnect.
 //!
 //! A peer with such a name starts with that table at its first event, as if it had sent the table on a connection
-//! that ended ([`Feed::begin`]): the routes stay valid until the peer has resent a complete family, or until
+//! that ended ([`RouteTables::begin`]): the routes stay valid until the peer has resent a complete family, or until
 //! [`Earlier::expire`] decides that the hold time is over. If a router has several tables (RFC 8671, RFC 9069), each
 //! starts with the earlier one, because the last of them is used.
 
@@ -11,9 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Feed, name};
+use super::{RouteTables, name};
 use crate::bgp_update::{Event, Peer};
-use towpath_alto::{address::AddressType, facts::Router, names::RouterName};
+use towpath_alto::{address::AddressType, agent_state::Router, names::RouterName};
 
 /// Routers of a previous collector; empty by default.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub struct Earlier {
 }
 
 impl Earlier {
-    /// Creates it from the [`Feed::routers`] of the previous collector; the hold time starts at `now`.
+    /// Creates it from the [`RouteTables::routers`] of the previous collector; the hold time starts at `now`.
     pub fn new(routers: BTreeMap<RouterName, Router>, now: Instant) -> Self {
         let families = |(name, router): (&RouterName, &Router)| {
             let routes = router.routes.iter().flat_map(|table| table.routes());
@@ -39,7 +39,7 @@ impl Earlier {
 
     /// Inspects an event before `feed` takes it. If it is the first one of its peer, initializes the peer in `feed`
     /// with the earlier table.
-    pub fn hear(&mut self, event: &Event, feed: &mut Feed) {
+    pub fn hear(&mut self, event: &Event, feed: &mut RouteTables) {
         let Some(began) = self.began else { return };
         let (Event::Route { router, .. }
         | Event::Withdraw { router, .. }

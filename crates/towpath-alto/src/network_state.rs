@@ -14,15 +14,15 @@ use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
 use self::draft::Draft;
-pub use self::fault::WorldFault;
+pub use self::fault::NetworkStateFault;
 use crate::{
     address::{AddressType, PrefixMap},
+    agent_state::{self, AgentState, Cost, Router},
     calendar::Calendar,
     compatibility::Profile,
     cost::{CostContext, CostMode, CostType, ascending, is_whole},
     delegation::{Askable, Delegate, Item},
     entity::{Domain, Entity},
-    facts::{self, Cost, Facts, Router},
     geo::{self, Location, Locations, Position},
     names::{CostMetric, PropertyName, ResourceId, RouterName, TopologyName},
     network_map::NetworkMap,
@@ -60,7 +60,7 @@ struct Mesh {
 
 /// All facts about the network at one time.
 #[derive(Debug, Clone, Default)]
-pub struct World {
+pub struct NetworkState {
     regions: BTreeMap<ResourceId, Region>,
     mesh: Mesh,
     /// Properties of entities.
@@ -96,7 +96,7 @@ struct Routing {
 
 /// Position of an address in the cost tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct CostPosition {
     /// Indices of the prefixes with costs that cover it, longest first.
     ends: Vec<u32>,
     /// Index of its PID in the default map.
@@ -112,13 +112,13 @@ pub struct Scale<'a> {
     series_of_pids: Option<&'a Series>,
 }
 
-impl World {
+impl NetworkState {
     /// Merges the facts of agents. Later agents take precedence.
     ///
     /// # Errors
     /// Returns an error if a network map is invalid, facts refer to unknown objects, or facts cannot be represented by any
     /// resource.
-    pub fn of<'a>(facts: impl IntoIterator<Item = &'a Facts>) -> Result<Self, WorldFault> {
+    pub fn of<'a>(facts: impl IntoIterator<Item = &'a AgentState>) -> Result<Self, NetworkStateFault> {
         let mut draft = Draft::default();
         for facts in facts {
             check::facts(facts)?;
@@ -131,14 +131,14 @@ impl World {
     ///
     /// # Errors
     /// Returns an error if the added resource could have the name of another one.
-    pub fn compatible(mut self, profile: Profile) -> Result<Self, WorldFault> {
+    pub fn compatible(mut self, profile: Profile) -> Result<Self, NetworkStateFault> {
         let name = profile.resource();
         let is_of = |map: &ResourceId| {
             let rest = name.as_str().strip_prefix(map.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
         };
         if reserved::OTHERS.contains(&name.as_str()) || self.regions.keys().any(is_of) {
-            return Err(WorldFault::ProfileName { name: name.clone() });
+            return Err(NetworkStateFault::ProfileName { name: name.clone() });
         }
         self.profile = Some(profile);
         Ok(self)
@@ -262,11 +262,11 @@ impl World {
     }
 
     /// Returns the position of `address` in the cost tables.
-    pub fn place(&self, address: IpAddr) -> Place {
+    pub fn place(&self, address: IpAddr) -> CostPosition {
         let prefix: IpNet = address.into();
         let mut ends: Vec<u32> = self.mesh.ends.cover_values(&prefix).copied().collect();
         ends.reverse();
-        Place { ends, pid: self.default_region().and_then(|region| region.map.locate(address)) }
+        CostPosition { ends, pid: self.default_region().and_then(|region| region.map.locate(address)) }
     }
 
     /// Returns whether any router's routes are known.
@@ -339,13 +339,13 @@ impl Region {
 
 impl<'a> Scale<'a> {
     /// Returns the cost between two places: that of the longest prefixes with a cost, else that of their PIDs.
-    pub fn cost(self, from: &Place, to: &Place) -> Option<f64> {
+    pub fn cost(self, from: &CostPosition, to: &CostPosition) -> Option<f64> {
         let between_pids = || self.between_pids?.get(&(from.pid?, to.pid?)).copied();
         self.between_ends(from, to).map(|(_, cost)| cost).or_else(between_pids)
     }
 
     /// Returns the calendar of the same cost, if it varies over time.
-    pub fn series(self, from: &Place, to: &Place) -> Option<&'a [f64]> {
+    pub fn series(self, from: &CostPosition, to: &CostPosition) -> Option<&'a [f64]> {
         let series = match self.between_ends(from, to) {
             Some((pair, _)) => self.series_of_ends?.get(&pair),
             None => self.series_of_pids?.get(&(from.pid?, to.pid?)),
@@ -354,7 +354,7 @@ impl<'a> Scale<'a> {
     }
 
     /// Returns the cost of the longest prefixes with a cost, and their indices.
-    fn between_ends(self, from: &Place, to: &Place) -> Option<((u32, u32), f64)> {
+    fn between_ends(self, from: &CostPosition, to: &CostPosition) -> Option<((u32, u32), f64)> {
         let table = self.between_ends?;
         let mut pairs = from.ends.iter().flat_map(|from| to.ends.iter().map(move |to| (*from, *to)));
         pairs.find_map(|pair| Some((pair, *table.get(&pair)?)))
@@ -396,7 +396,7 @@ impl Mesh {
     }
 
     /// Rejects costs whose number of intervals differs from the calendar of their metric.
-    fn check(&self, calendars: &BTreeMap<CostMetric, Calendar>) -> Result<(), WorldFault> {
+    fn check(&self, calendars: &BTreeMap<CostMetric, Calendar>) -> Result<(), NetworkStateFault> {
         for (metric, series) in &self.series {
             let calendar = calendars.get(metric);
             let expected = calendar.map(Calendar::intervals);
@@ -425,7 +425,7 @@ fn take_costs_of(
 ) {
     for (metric, series) in series {
         let interval = interval(metric);
-        let cost = |told: &[f64]| interval.map_or_else(|| single(metric, facts::mean(told)), |at| told[at]);
+        let cost = |told: &[f64]| interval.map_or_else(|| single(metric, agent_state::mean(told)), |at| told[at]);
         let now = series.iter().map(|(pair, told)| (*pair, cost(told)));
         costs.entry(metric.clone()).or_default().extend(now);
     }
@@ -442,13 +442,13 @@ fn check_intervals(
     calendar: Option<&Calendar>,
     told: &[f64],
     pair: impl FnOnce() -> String,
-) -> Result<(), WorldFault> {
+) -> Result<(), NetworkStateFault> {
     match calendar.map(Calendar::intervals) {
         Some(expected) if told.len() == expected => Ok(()),
         Some(expected) => {
-            Err(WorldFault::Intervals { metric: metric.clone(), pair: pair(), told: told.len(), expected })
+            Err(NetworkStateFault::Intervals { metric: metric.clone(), pair: pair(), told: told.len(), expected })
         }
-        None => Err(WorldFault::NoCalendar { metric: metric.clone(), pair: pair() }),
+        None => Err(NetworkStateFault::NoCalendar { metric: metric.clone(), pair: pair() }),
     }
 }
 
@@ -481,43 +481,43 @@ pub(crate) mod tests {
         hopcount = 2
     "#;
 
-    pub(crate) fn example() -> World {
-        World::of([&Facts::parse(EXAMPLE).unwrap()]).unwrap()
+    pub(crate) fn example() -> NetworkState {
+        NetworkState::of([&AgentState::parse(EXAMPLE).unwrap()]).unwrap()
     }
 
-    fn cost(world: &World, metric: &str, from: &str, to: &str) -> Option<f64> {
-        let place = |text: &str| world.place(text.parse().unwrap());
-        world.scale(&CostMetric::new(metric).unwrap()).cost(&place(from), &place(to))
+    fn cost(network_state: &NetworkState, metric: &str, from: &str, to: &str) -> Option<f64> {
+        let place = |text: &str| network_state.place(text.parse().unwrap());
+        network_state.scale(&CostMetric::new(metric).unwrap()).cost(&place(from), &place(to))
     }
 
     #[test]
     fn the_longest_prefixes_with_a_cost_hold_and_then_pids() {
-        let world = example();
-        assert_eq!(cost(&world, "delay-ow", "192.0.2.1", "198.51.100.7"), Some(5000.0));
-        assert_eq!(cost(&world, "delay-ow", "192.0.2.2", "198.51.100.7"), Some(5300.0));
-        assert_eq!(cost(&world, "delay-ow", "198.51.100.7", "192.0.2.1"), None);
-        assert_eq!(cost(&world, "hopcount", "192.0.2.1", "198.51.100.200"), Some(2.0));
-        assert_eq!(cost(&world, "hopcount", "192.0.2.9", "198.51.100.200"), Some(3.0));
-        assert_eq!(cost(&world, "routingcost", "203.0.113.1", "192.0.2.1"), Some(20.0));
-        assert_eq!(cost(&world, "routingcost", "203.0.113.1", "2001:db8::1"), None);
+        let network_state = example();
+        assert_eq!(cost(&network_state, "delay-ow", "192.0.2.1", "198.51.100.7"), Some(5000.0));
+        assert_eq!(cost(&network_state, "delay-ow", "192.0.2.2", "198.51.100.7"), Some(5300.0));
+        assert_eq!(cost(&network_state, "delay-ow", "198.51.100.7", "192.0.2.1"), None);
+        assert_eq!(cost(&network_state, "hopcount", "192.0.2.1", "198.51.100.200"), Some(2.0));
+        assert_eq!(cost(&network_state, "hopcount", "192.0.2.9", "198.51.100.200"), Some(3.0));
+        assert_eq!(cost(&network_state, "routingcost", "203.0.113.1", "192.0.2.1"), Some(20.0));
+        assert_eq!(cost(&network_state, "routingcost", "203.0.113.1", "2001:db8::1"), None);
     }
 
     #[test]
     fn what_a_later_agent_says_holds() {
-        let mut later = Facts::default();
-        let facts = Facts::parse(EXAMPLE).unwrap();
+        let mut later = AgentState::default();
+        let facts = AgentState::parse(EXAMPLE).unwrap();
         later.costs.push(facts.costs[0].clone());
         later.costs[0].values.insert(CostMetric::new("delay-ow").unwrap(), Cost::new(1.0).unwrap());
-        let world = World::of([&facts, &later]).unwrap();
-        assert_eq!(cost(&world, "delay-ow", "192.0.2.2", "198.51.100.7"), Some(1.0));
-        assert_eq!(world.region("default").unwrap().map.len(), 3);
+        let network_state = NetworkState::of([&facts, &later]).unwrap();
+        assert_eq!(cost(&network_state, "delay-ow", "192.0.2.2", "198.51.100.7"), Some(1.0));
+        assert_eq!(network_state.region("default").unwrap().map.len(), 3);
     }
 
     #[test]
     fn names_of_maps_leave_room_for_those_of_their_resources() {
         for names in [&["directory"][..], &["endpoint-costs"], &["a", "a-b"], &["x23456789012345678901"]] {
             let maps = names.iter().map(|name| format!("[network-map.{name}]\nP = [\"0.0.0.0/0\"]\n"));
-            let fault = World::of([&Facts::parse(&maps.collect::<String>()).unwrap()]).unwrap_err();
+            let fault = NetworkState::of([&AgentState::parse(&maps.collect::<String>()).unwrap()]).unwrap_err();
             assert!(fault.to_string().contains("call it otherwise"), "{fault}");
         }
     }
@@ -525,17 +525,17 @@ pub(crate) mod tests {
     #[test]
     fn names_of_metrics_leave_those_of_other_resources_alone() {
         let map = "[network-map.m]\nP = [\"0.0.0.0/0\"]\n";
-        let world = |costs: &str| World::of([&Facts::parse(&format!("{map}{costs}")).unwrap()]);
+        let network_state = |costs: &str| NetworkState::of([&AgentState::parse(&format!("{map}{costs}")).unwrap()]);
         for (costs, metric) in [
             ("[cost-map.m.filtered.P]\nP = 1", "filtered"),
             ("[cost-map.m.costs.P]\nP = 1", "costs"),
             ("[cost-map.m.path-vector.P]\nP = 1", "path-vector"),
             ("[cost-map.m.x.P]\nP = 1\n[cost-map.m.x-ordinal.P]\nP = 1", "x-ordinal"),
         ] {
-            let fault = world(costs).unwrap_err().to_string();
+            let fault = network_state(costs).unwrap_err().to_string();
             assert!(fault.contains(&format!("cost map m: call metric {metric} otherwise")), "{fault}");
         }
-        assert!(world("[cost-map.m.x-ordinal.P]\nP = 1").is_ok(), "there is no x");
+        assert!(network_state("[cost-map.m.x-ordinal.P]\nP = 1").is_ok(), "there is no x");
     }
 
     #[test]
@@ -543,33 +543,38 @@ pub(crate) mod tests {
         let calendar = "start = '2026-01-05T00:00:00Z'\ntime-interval-size = 60\nnumber-of-intervals = 2";
         let facts = |hops: &str| {
             let costs = format!("[network-map.m]\nP = ['0.0.0.0/0']\n[cost-map.m.hopcount]\nP = {{ P = {hops} }}");
-            Facts::parse(&format!("{costs}\n[calendars.hopcount]\n{calendar}")).unwrap()
+            AgentState::parse(&format!("{costs}\n[calendars.hopcount]\n{calendar}")).unwrap()
         };
         for hops in ["2.5", "[1, 2.5]"] {
-            let fault = World::of([&facts(hops)]).unwrap_err().to_string();
+            let fault = NetworkState::of([&facts(hops)]).unwrap_err().to_string();
             assert!(fault.starts_with("costs by hopcount, cost map m, P to P: RFC 9439"), "{fault}");
         }
-        let world = World::of([&facts("[1, 2]")]).unwrap();
-        assert_eq!(cost(&world, "hopcount", "192.0.2.1", "192.0.2.2"), Some(2.0), "the mean is rounded");
-        assert_eq!(cost(&world.at(0), "hopcount", "192.0.2.1", "192.0.2.2"), Some(2.0));
-        let between = Facts::parse("[[costs]]\nsrc = '::1'\ndst = '::2'\n'hopcount:mean' = 0.5");
-        assert!(World::of([&between.unwrap()]).unwrap_err().to_string().contains("hopcount:mean, ::1/128 to ::2/128"));
+        let network_state = NetworkState::of([&facts("[1, 2]")]).unwrap();
+        assert_eq!(cost(&network_state, "hopcount", "192.0.2.1", "192.0.2.2"), Some(2.0), "the mean is rounded");
+        assert_eq!(cost(&network_state.at(0), "hopcount", "192.0.2.1", "192.0.2.2"), Some(2.0));
+        let between = AgentState::parse("[[costs]]\nsrc = '::1'\ndst = '::2'\n'hopcount:mean' = 0.5");
+        assert!(
+            NetworkState::of([&between.unwrap()])
+                .unwrap_err()
+                .to_string()
+                .contains("hopcount:mean, ::1/128 to ::2/128")
+        );
     }
 
     #[test]
     fn v6_what_can_be_reserved_is_a_number() {
-        let world = |value: &str| {
+        let network_state = |value: &str| {
             let facts = format!(r#"{{"properties": {{".ane:L1": {{"max-reservable-bandwidth": {value}}}}}}}"#);
-            World::of([&Facts::parse(&facts).unwrap()])
+            NetworkState::of([&AgentState::parse(&facts).unwrap()])
         };
         for value in ["\"fast\"", "null", "-1", "[1]"] {
-            let fault = world(value).unwrap_err().to_string();
+            let fault = network_state(value).unwrap_err().to_string();
             assert_eq!(
                 fault,
                 "properties of .ane:L1: max-reservable-bandwidth is a number of bits per second, 0 or more"
             );
         }
-        assert!(world("0").is_ok() && world("1.5e11").is_ok());
+        assert!(network_state("0").is_ok() && network_state("1.5e11").is_ok());
     }
 
     #[test]
@@ -579,19 +584,20 @@ pub(crate) mod tests {
             ("[network-map.m]\n'P.1' = ['0.0.0.0/0']", "PID P.1: call it otherwise"),
             ("[properties.'.ane:L.1']\nx = 1", "element L.1: call it otherwise"),
         ] {
-            let fault = World::of([&Facts::parse(facts).unwrap()]).unwrap_err().to_string();
+            let fault = NetworkState::of([&AgentState::parse(facts).unwrap()]).unwrap_err().to_string();
             assert!(fault.starts_with(told), "{fault}");
         }
     }
 
     #[test]
     fn what_agents_say_of_one_router_is_put_together() {
-        let routes = Facts::parse("[routers.x]\nroutes = [{ prefix = \"10.0.0.0/8\" }]").unwrap();
+        let routes = AgentState::parse("[routers.x]\nroutes = [{ prefix = \"10.0.0.0/8\" }]").unwrap();
         let serves =
-            Facts::parse("[routers.x]\nserves = [\"10.1.0.0/16\"]\n[routers.y]\nserves = [\"10.2.0.0/16\"]").unwrap();
-        let world = World::of([&routes, &serves]).unwrap();
-        let router = world.router_of("10.1.0.1".parse().unwrap()).unwrap();
-        assert_eq!(world.table(router).unwrap().len(), 1);
+            AgentState::parse("[routers.x]\nserves = [\"10.1.0.0/16\"]\n[routers.y]\nserves = [\"10.2.0.0/16\"]")
+                .unwrap();
+        let network_state = NetworkState::of([&routes, &serves]).unwrap();
+        let router = network_state.router_of("10.1.0.1".parse().unwrap()).unwrap();
+        assert_eq!(network_state.table(router).unwrap().len(), 1);
     }
 
     #[test]
@@ -608,7 +614,7 @@ pub(crate) mod tests {
                 "properties of x.ane:L1: no resource of that name tells of elements; begin it with .ane",
             ),
         ] {
-            assert_eq!(World::of([&Facts::parse(text).unwrap()]).unwrap_err().to_string(), told);
+            assert_eq!(NetworkState::of([&AgentState::parse(text).unwrap()]).unwrap_err().to_string(), told);
         }
     }
 }

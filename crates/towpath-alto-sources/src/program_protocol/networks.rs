@@ -6,9 +6,9 @@ use std::{
 };
 
 use towpath_alto::{
-    facts::Prefix,
+    agent_state::Prefix,
     names::{NodeName, TopologyName},
-    topology::{Told, ToldLink, TopologyError},
+    topology::{LinkFacts, TopologyError, TopologyFacts},
 };
 
 /// The topology of a link and its ends in order; the opposite direction is another link.
@@ -17,7 +17,7 @@ pub(super) type LinkKey = (TopologyName, NodeName, NodeName);
 /// A link and the prefixes attached to its ends.
 #[derive(Debug)]
 pub(super) struct Tie {
-    pub(super) link: ToldLink,
+    pub(super) link: LinkFacts,
     pub(super) attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
 }
 
@@ -32,7 +32,7 @@ impl Tie {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Network {
     ties: BTreeMap<LinkKey, Arc<Tie>>,
-    told: Told,
+    told: TopologyFacts,
 }
 
 impl Network {
@@ -63,13 +63,13 @@ impl Network {
         for (node, prefixes) in self.ties.values().flat_map(|tie| &tie.attach) {
             attach.entry(node.clone()).or_default().extend(prefixes);
         }
-        let links: Vec<&ToldLink> = self.ties.values().map(|tie| &tie.link).collect();
-        self.told = Told::linked(&links, attach)?;
+        let links: Vec<&LinkFacts> = self.ties.values().map(|tie| &tie.link).collect();
+        self.told = TopologyFacts::linked(&links, attach)?;
         Ok(())
     }
 
     /// Returns the topology as facts.
-    pub(super) fn told(&self) -> &Told {
+    pub(super) fn told(&self) -> &TopologyFacts {
         &self.told
     }
 }

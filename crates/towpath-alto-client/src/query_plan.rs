@@ -37,7 +37,7 @@ pub struct Ends {
 
 /// A request to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct Request {
     /// The absolute URI.
     pub uri: String,
     /// The value of the `Accept` header.
@@ -48,12 +48,12 @@ pub struct Question {
 
 /// The requests for one statement, and the values obtained so far. Takes a few hundred bytes of memory per address
 /// and name.
-pub struct Survey {
+pub struct QueryPlan {
     directory: Arc<Directory>,
     ends: Ends,
     tasks: VecDeque<Task>,
     maps: BTreeMap<String, Arc<LocatedMap>>,
-    known: Known,
+    known: ReplicaValues,
     /// The keys of the statement, and the fallback key for replicas without any known key.
     keys: Vec<String>,
     backup: Option<String>,
@@ -77,7 +77,7 @@ struct Wanted {
     transformer: Option<Pipeline>,
 }
 
-impl Survey {
+impl QueryPlan {
     /// Plans the requests to the server with the given directory that provide the names in `statement`.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl Survey {
         let needs = Needs { configuration, directory: &directory, has_client: ends.client.is_some() };
         let needs = statement.names().map(|name| needs.of(name)).collect::<Result<Vec<_>, _>>()?;
         let ranks = needs.iter().filter(|need| need.is_rank()).map(|need| need.name().to_owned()).collect();
-        let known = Known { ranks, ..Known::default() };
+        let known = ReplicaValues { ranks, ..ReplicaValues::default() };
         let (mut tasks, maps) = (tasks(needs, &ends), BTreeMap::new());
         // A fallback that the statement also names is always requested.
         let backup = statement.backup().filter(|name| !statement.has(name)).map(str::to_owned);
@@ -102,7 +102,7 @@ impl Survey {
         Ok(Self { directory, ends, tasks, maps, known, keys, backup })
     }
 
-    /// Reuses the network maps already read by `other`, a survey of the same directory.
+    /// Reuses the network maps already read by `other`, a query plan of the same directory.
     #[must_use]
     pub fn after(mut self, other: &Self) -> Self {
         self.maps.clone_from(&other.maps);
@@ -113,7 +113,7 @@ impl Survey {
 
     /// Returns the next request; `None` when all are answered. It stays the same until [`Self::take`] receives the
     /// response.
-    pub fn question(&mut self) -> Option<Question> {
+    pub fn question(&mut self) -> Option<Request> {
         while let Some(task) = self.tasks.front() {
             let question = self.question_of(task);
             if question.is_some() && !self.is_needless(task) {
@@ -147,7 +147,7 @@ impl Survey {
     }
 
     /// Returns the values obtained so far.
-    pub fn known(&self) -> &Known {
+    pub fn known(&self) -> &ReplicaValues {
         &self.known
     }
 
@@ -162,7 +162,7 @@ impl Survey {
     }
 
     /// Returns the request for a task; `None` if it cannot yield any value.
-    fn question_of(&self, task: &Task) -> Option<Question> {
+    fn question_of(&self, task: &Task) -> Option<Request> {
         let entry = self.directory.entry(task.resource())?;
         match task {
             Task::NetworkMap(_) => Some(get(entry)),
@@ -184,7 +184,7 @@ impl Survey {
         }
     }
 
-    fn question_of_way(&self, entry: &Entry, way: &Way, reverse: bool, replicas: &[IpAddr]) -> Option<Question> {
+    fn question_of_way(&self, entry: &Entry, way: &Way, reverse: bool, replicas: &[IpAddr]) -> Option<Request> {
         match way {
             Way::EndpointCosts { kind, .. } => {
                 let document = json!({ "cost-type": kind, "endpoints": self.filter(replicas, reverse) });
@@ -345,12 +345,12 @@ impl Task {
     }
 }
 
-fn get(entry: &Entry) -> Question {
-    Question { uri: entry.uri.clone(), accept: entry.accept(), document: None }
+fn get(entry: &Entry) -> Request {
+    Request { uri: entry.uri.clone(), accept: entry.accept(), document: None }
 }
 
-fn post(entry: &Entry, media_type: &'static str, document: &Json) -> Question {
-    Question { document: Some((media_type, document.to_string().into_bytes())), ..get(entry) }
+fn post(entry: &Entry, media_type: &'static str, document: &Json) -> Request {
+    Request { document: Some((media_type, document.to_string().into_bytes())), ..get(entry) }
 }
 
 /// Formats addresses for requests.
@@ -360,14 +360,14 @@ pub(super) fn endpoints(addresses: &[IpAddr]) -> Vec<String> {
 
 /// The values of replicas and of the client, by their names in a statement.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Known {
+pub struct ReplicaValues {
     of_replicas: BTreeMap<String, HashMap<IpAddr, Value>>,
     of_client: BTreeMap<String, Value>,
     /// Names with ordinal costs.
     ranks: BTreeSet<String>,
 }
 
-impl Known {
+impl ReplicaValues {
     /// Returns which values of a name are better, if the statement does not specify it: the least for ranks (RFC 7285
     /// §6.1.2.2), else [`Configuration::direction`].
     pub fn direction(&self, name: &str, configuration: &Configuration) -> Direction {
@@ -383,7 +383,7 @@ impl Known {
 /// A replica for evaluation by a statement.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate<'a> {
-    known: &'a Known,
+    known: &'a ReplicaValues,
     address: Option<IpAddr>,
 }
 
