@@ -1,7 +1,6 @@
 //! Resolution of arguments to a store and a path in it.
 
 use std::{
-    collections::HashMap,
     ffi::OsStr,
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex},
@@ -9,9 +8,9 @@ use std::{
 
 use tokio_util::task::TaskTracker;
 use towpath_client::{Client, ClientOptions, Waits, s3::S3Options};
-use towpath_mover::StoreLocation;
+use towpath_mover::{RemoteStores, StoreLocation};
 pub(crate) use towpath_proto::url::shown;
-use towpath_proto::url::{Endpoint, Family, Location, Url};
+use towpath_proto::url::{Location, Url};
 use towpath_store::{
     Caller, Error, Fault, FileKind, OpenOptions, Store, StorePath,
     local::{LocalOptions, LocalStore, Scope},
@@ -34,16 +33,11 @@ pub(crate) enum End {
     Stream(StoreLocation),
 }
 
-/// What one remote store serves: a site, the user to log in as, the query that goes with each path, and the path of a URL that says what that is: a directory
-/// of S3, a ZIP archive.
-type Site = (Endpoint, Option<String>, Option<String>, Option<Vec<u8>>);
-
 /// Resolves arguments to stores; one store per site, so that its connections are shared. Clones share the stores.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreResolver {
-    client: Arc<Client>,
     local: Arc<Mutex<Option<Arc<dyn Store>>>>,
-    remote: Arc<Mutex<HashMap<Site, Arc<dyn Store>>>>,
+    remote: Arc<RemoteStores>,
     flags: Vec<String>,
     trusts_metalinks: bool,
     afterwards: TaskTracker,
@@ -66,9 +60,8 @@ impl StoreResolver {
             ..ClientOptions::default()
         };
         Self {
-            client: Arc::new(Client::new(Arc::new(options))),
             local: Arc::default(),
-            remote: Arc::default(),
+            remote: Arc::new(RemoteStores::new(Arc::new(Client::new(Arc::new(options))))),
             flags: remote.flags(),
             trusts_metalinks: false,
             afterwards: TaskTracker::new(),
@@ -114,7 +107,7 @@ impl StoreResolver {
 
     /// The way to remote storages.
     pub(crate) fn client(&self) -> Arc<Client> {
-        Arc::clone(&self.client)
+        Arc::clone(self.remote.client())
     }
 
     /// Tasks that remove what a command made and leaves, also when it is interrupted.
@@ -126,7 +119,7 @@ impl StoreResolver {
     pub(crate) async fn cleaned_up(&self) {
         self.afterwards.close();
         self.afterwards.wait().await;
-        self.client.cleaned_up().await;
+        self.remote.client().cleaned_up().await;
     }
 
     fn local(&self, path: &Path) -> Result<StoreLocation, Failure> {
@@ -148,33 +141,8 @@ impl StoreResolver {
 
     /// Returns the location of a URL.
     pub(crate) fn remote(&self, url: &Url) -> Result<StoreLocation, Failure> {
-        let path = StorePath::parse(url.path()).map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
-        let is_bucket = url.scheme().family() == Family::S3;
-        let is_archive = url.query().is_some_and(|query| query.contains("xrdcl."));
-        let is_bound = is_archive || (is_bucket && url.path().ends_with(b"/"));
-        let bound_to = is_bound.then(|| url.path().to_vec());
-        let key = (url.endpoint(), url.user().map(str::to_string), url.query().map(str::to_string), bound_to);
-        let mut remote = self.remote.lock().expect("no panic while it is held");
-        // What a query says of an archive names another path.
-        let (store, path) = match remote.get(&key).filter(|_| !is_archive) {
-            Some(store) => (Arc::clone(store), path),
-            None => {
-                let (store, path) = self.client.connect(url)?;
-                (Arc::clone(remote.entry(key).or_insert(store)), path)
-            }
-        };
-        let separator = if url.scheme().family() == Family::Xrootd { "/" } else { "" };
-        // Over HTTP the user is not a login, and may be a secret.
-        let user = url.user().filter(|_| url.scheme().family() == Family::Xrootd);
-        let user = user.map(|user| format!("{user}@")).unwrap_or_default();
-        let prefix = format!("{}://{user}{}{separator}", url.scheme().name(), url.authority());
-        // A bucket is as a server of its own: the same path in two of them is not the same file.
-        let host = if is_bucket { prefix.as_str() } else { url.host() };
-        let server = (host.into(), url.port());
-        let location = StoreLocation::remote(store, Caller::local(), path, server, &prefix);
-        // Members of an archive are not available to third-party copies.
-        let location = if is_archive { location } else { location.named_by(url.clone()) };
-        Ok(location.called_directory(url.path().ends_with(b"/")))
+        StorePath::parse(url.path()).map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
+        Ok(self.remote.locate(url, Caller::local())?)
     }
 
     /// Resolves a source in `metalink`. Its author may have named any server: credentials are sent only to the server of the Metalink.

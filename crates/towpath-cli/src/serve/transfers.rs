@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use towpath_client::{Client, ClientOptions, TokenSource};
-use towpath_mover::{Job, Mover, Observer, Options, StoreLocation, ThirdParty};
+use towpath_mover::{Job, Mover, Observer, Options, RemoteStores, StoreLocation, ThirdParty};
 use towpath_proto::reach::Reach;
 use towpath_server::third_party::{Direction, Progress, ThirdPartyCopy, Transfers};
 use towpath_store::{Caller, Result, Store};
@@ -33,11 +33,8 @@ impl Transfers for Engine {
         progress: &Arc<Progress>,
     ) -> Result<()> {
         let client = Arc::new(Client::new(Arc::new(self.options(copy, reach))));
-        let (remote, path) = client.connect(&copy.remote)?;
         let caller = Caller { token: copy.token.clone(), ..Caller::local() };
-        let server = (copy.remote.host().into(), copy.remote.port());
-        let prefix = format!("{}://{}", copy.remote.scheme().name(), copy.remote.authority());
-        let there = StoreLocation::remote(remote, caller, path, server, &prefix);
+        let there = RemoteStores::new(Arc::clone(&client)).locate(&copy.remote, caller)?;
         let here = StoreLocation::local(Arc::clone(store), copy.caller.clone(), copy.local.clone());
         let job = match copy.direction {
             Direction::Pull => Job::new(there, here),
