@@ -5,7 +5,9 @@
 
 #![no_main]
 
+mod alto;
 mod http;
+mod state;
 mod xrootd;
 
 use std::sync::OnceLock;
@@ -16,11 +18,20 @@ type Target = fn(&[u8]);
 
 /// Every target, by the name of its corpus directory.
 const TARGETS: &[(&str, Target)] = &[
+    ("alto_document", alto::documents),
+    ("alto_events", alto::events),
+    ("alto_program", alto::program),
+    ("alto_replicas", alto::replicas),
+    ("alto_response", alto::response),
+    ("bmp", alto::bmp),
     ("dav_xml", http::dav_xml),
     ("http_fields", http::fields),
+    ("journal", state::journal),
     ("metalink", http::metalink),
+    ("mrt", alto::mrt),
     ("multipart", http::multipart),
     ("s3_xml", http::s3_xml),
+    ("token", state::token),
     ("url", http::url),
     ("xrootd_request", xrootd::request),
     ("xrootd_response", xrootd::response),

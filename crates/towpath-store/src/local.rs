@@ -133,6 +133,15 @@ enum DigestLookup {
     Unknown(Flight),
 }
 
+/// Reads a journal of any content.
+///
+/// # Panics
+/// If a record is not within the file.
+#[cfg(fuzzing)]
+pub fn fuzz_journal(journal: &[u8]) {
+    journal::fuzz(journal);
+}
+
 impl LocalStore {
     /// Opens the directory `root` and removes the leftovers of uploads that a crash interrupted.
     ///

@@ -43,6 +43,17 @@ use crate::{
     config::{AccessConfig, IssuerConfig},
 };
 
+/// Parses `input` as a token, as keys of an issuer, and as scopes.
+#[cfg(fuzzing)]
+pub fn fuzz(input: &[u8]) {
+    let _ = keys::KeySet::parse(input);
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    let _ = jwt::bounded(text).and_then(Jwt::parse).map(drop);
+    for profile in [claims::Profile::Wlcg, claims::Profile::SciTokens] {
+        let _ = scope::grants(profile, text, &StorePath::root());
+    }
+}
+
 /// Verifies tokens of the configured issuers.
 #[derive(Debug)]
 pub struct Verifier {
