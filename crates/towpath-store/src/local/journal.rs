@@ -16,9 +16,9 @@ use std::{
 use bytes::Bytes;
 use towpath_proto::checksum::{Algorithm, Algorithms, Extent, ExtentDigests};
 
-use self::format::{HEADER_BYTES, RECORD_BYTES};
 #[cfg(fuzzing)]
 pub(super) use self::format::fuzz;
+use self::format::{HEADER_BYTES, RECORD_BYTES};
 pub(super) use self::format::{Header, Record};
 use super::{errno::Doing as _, inode, inode::Inode, read, write};
 use crate::{Result, ResumeKey};
