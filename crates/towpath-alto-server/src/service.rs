@@ -545,19 +545,19 @@ mod tests {
         let facts = format!(
             "{calendar}repeated = 4000000000\n[network-map.m]\nP = ['0.0.0.0/0']\n[cost-map.m.tput.P]\nP = [1, 2]"
         );
-        let answers =
+        let service =
             AltoService::of([AgentState::parse(&facts).unwrap()].iter(), std::iter::empty(), Offer::default());
-        let answers = answers.unwrap();
-        let snapshot = answers.snapshot();
+        let service = service.unwrap();
+        let snapshot = service.snapshot();
         assert!(snapshot.over_s.unwrap() - clock::unix_s() > MIN_SNAPSHOT_S / 2, "not each half a second");
-        answers.go_on();
-        assert!(Arc::ptr_eq(&snapshot, &answers.snapshot()), "it is not over");
+        service.go_on();
+        assert!(Arc::ptr_eq(&snapshot, &service.snapshot()), "it is not over");
         let earlier =
             Snapshot::at(clock::unix_s() - MIN_SNAPSHOT_S, snapshot.network_state.clone(), snapshot.directory.clone());
-        block_in_place(|| answers.serve(earlier));
-        answers.until_over().await;
-        block_in_place(|| answers.go_on());
-        assert!(!answers.snapshot().is_over());
+        block_in_place(|| service.serve(earlier));
+        service.until_over().await;
+        block_in_place(|| service.go_on());
+        assert!(!service.snapshot().is_over());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::recent::{ROOM, Recent};
 const MAX_ASKED: usize = 1 << 16;
 
 /// Maximum number of questions in one round; items needed meanwhile wait for no more than that.
-const MAX_QUESTIONS: usize = 64;
+const MAX_REQUESTS: usize = 64;
 
 /// Items that requests need from one delegate. They are requested in rounds of questions, oldest first; items needed during a
 /// round are collected for the next ones.
@@ -226,11 +226,11 @@ impl State {
     /// A question has at least one item; starting there, the count is doubled as long as it yields few questions.
     fn first(&self) -> Option<(usize, Vec<DelegateRequest>)> {
         let most = self.waiting.len().min(MAX_ASKED);
-        let counts = (0..).map(|doublings| most.min(MAX_QUESTIONS << doublings));
+        let counts = (0..).map(|doublings| most.min(MAX_REQUESTS << doublings));
         let of_count = |count| (count, requests(self.waiting.iter().take(count).map(|(item, _)| item.clone())));
         let mut best = None;
         for (count, requests) in counts.map(of_count) {
-            if requests.is_empty() || requests.len() > MAX_QUESTIONS {
+            if requests.is_empty() || requests.len() > MAX_REQUESTS {
                 break;
             }
             best = Some((count, requests));
@@ -331,7 +331,7 @@ mod tests {
     fn the_oldest_is_asked_for_first_and_not_all_at_once() {
         let query_batcher = desk_of_delays();
         let look_up = |from, to| query_batcher.look_up(&delay(from, to), true, clock::now());
-        let most = u16::try_from(MAX_QUESTIONS).unwrap();
+        let most = u16::try_from(MAX_REQUESTS).unwrap();
         (0..=most).for_each(|number| assert_eq!(look_up(number, number), Found::Needed(u64::from(number) + 1)));
         assert_eq!(look_up(0, 1), Found::Needed(66));
         let first = query_batcher.begin().unwrap();
@@ -378,7 +378,7 @@ mod tests {
     async fn nobody_waits_behind_what_has_waited_too_long() {
         let query_batcher = desk_of_delays();
         let look_up = |number| query_batcher.look_up(&delay(number, number), true, clock::now());
-        let most = u16::try_from(MAX_QUESTIONS).unwrap();
+        let most = u16::try_from(MAX_REQUESTS).unwrap();
         (0..3 * most).for_each(|number| drop(look_up(number)));
         let first = query_batcher.begin().unwrap();
         tokio::time::advance(WAIT).await;

@@ -102,14 +102,14 @@ async fn begin(
         agents.gather(Purpose::Serve).await;
         let (asked, others) = agents.troubles();
         if !asked.is_empty() {
-            return Err(Failure::AgentState(asked.join("\n")));
+            return Err(Failure::InvalidFacts(asked.join("\n")));
         }
         others.iter().for_each(|trouble| tracing::warn!("{trouble}; starting without it"));
         match AltoService::of(agents.facts(), agents.stale(), settings.offer()) {
             Ok(made) => break made,
             // Without the remembered facts, those that agents report now may fit together.
             Err(fault) if agents.forget_remembered() => tracing::warn!("{fault}; the snapshot is left aside"),
-            Err(fault) => return Err(Failure::AgentState(fault.to_string())),
+            Err(fault) => return Err(Failure::InvalidFacts(fault.to_string())),
         }
     };
     let answers = answers.with_rucio(rucio).with_delegates(Delegates::new(agents.query_batchers()));
@@ -152,7 +152,7 @@ async fn prove(agents: &mut Agents, settings: &AltoConfig, rucio: Option<Rucio>)
     }
     match faults.is_empty() {
         true => Ok(()),
-        false => Err(Failure::AgentState(faults.join("\n"))),
+        false => Err(Failure::InvalidFacts(faults.join("\n"))),
     }
 }
 
@@ -160,7 +160,7 @@ impl From<AgentsError> for Failure {
     fn from(error: AgentsError) -> Self {
         match error {
             AgentsError::Settings(problem) => Failure::Usage(problem),
-            AgentsError::Unavailable(problem) => Failure::AgentState(problem),
+            AgentsError::Unavailable(problem) => Failure::InvalidFacts(problem),
         }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) enum Failure {
     /// The server could not start.
     Start(StartError),
     /// Network facts that are contradictory or unreadable, one per line.
-    AgentState(String),
+    InvalidFacts(String),
     /// The WAN emulator said no.
     Wan(towpath_wan::Error),
     /// A command that was run for the user failed, and has said so itself.
@@ -123,7 +123,7 @@ impl Failure {
             Failure::Usage(_) | Failure::Config(_) => Exit::Usage as u8,
             Failure::Start(StartError::Tls(_) | StartError::Access(_)) => Exit::Usage as u8,
             Failure::Start(_) | Failure::System { .. } => Fault::Unavailable.exit_code(),
-            Failure::AgentState(_) => Exit::Invalid as u8,
+            Failure::InvalidFacts(_) => Exit::Invalid as u8,
             Failure::Wan(towpath_wan::Error::NeedsRoot) => Fault::PermissionDenied.exit_code(),
             Failure::Wan(towpath_wan::Error::Invalid(_)) => Exit::Usage as u8,
             Failure::Wan(towpath_wan::Error::Kernel { .. }) => Fault::Unavailable.exit_code(),
@@ -148,7 +148,7 @@ impl Failure {
             Failure::Usage(message) => complain(format_args!("{message}\nTry `towpath --help`.")),
             Failure::Config(error) => complain(error),
             Failure::Start(error) => complain(error),
-            Failure::AgentState(faults) => faults.lines().for_each(complain),
+            Failure::InvalidFacts(faults) => faults.lines().for_each(complain),
             Failure::Wan(error) => complain(error),
             Failure::Several { count: 1, .. } | Failure::Command { .. } => {}
             Failure::Several { count, .. } => complain(format_args!("{count} errors")),

@@ -141,6 +141,7 @@ impl StoreResolver {
 
     /// Returns the location of a URL.
     pub(crate) fn remote(&self, url: &Url) -> Result<StoreLocation, Failure> {
+        // An invalid path is an error of usage.
         StorePath::parse(url.path()).map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
         Ok(self.remote.locate(url, Caller::local())?)
     }
@@ -151,7 +152,7 @@ impl StoreResolver {
         Ok(if location.is_beside(metalink) { location } else { self.named_by_others(location) })
     }
 
-    /// A place that it was not the user who named: nothing is shown there that proves who that is, unless the user trusts Metalinks.
+    /// Removes the user's identity from a location that the user did not name, unless the user trusts Metalinks.
     pub(crate) fn named_by_others(&self, mut location: StoreLocation) -> StoreLocation {
         if !self.trusts_metalinks {
             location.caller = Caller::nobody();

@@ -41,8 +41,8 @@ pub(crate) async fn run(arguments: &Order, resolver: &StoreResolver) -> Result<(
     let configuration = arguments.config.as_deref().map(configuration).transpose()?.unwrap_or_default();
     let directory = directory(arguments, &configuration)?;
     let list = list(arguments.list.as_deref()).await?;
-    let replicas = Replicas::read(list).map_err(|error| Failure::AgentState(error.to_string()))?;
-    let hosts = Hosts::find(&replicas, arguments.client, PATIENCE_FOR_ALL).await.map_err(Failure::AgentState)?;
+    let replicas = Replicas::read(list).map_err(|error| Failure::InvalidFacts(error.to_string()))?;
+    let hosts = Hosts::find(&replicas, arguments.client, PATIENCE_FOR_ALL).await.map_err(Failure::InvalidFacts)?;
     tell_unknown(&hosts);
     let query_plan = query_plan(directory, &configuration, &statement, &hosts, arguments, resolver).await;
     let output = match query_plan {
@@ -183,8 +183,8 @@ impl From<AltoTrouble> for Failure {
                 Failure::Usage(format!("{error}: --client ADDRESS"))
             }
             AltoTrouble::Useless(error) if error.is_askers() => Failure::Usage(error.to_string()),
-            AltoTrouble::Useless(error) => Failure::AgentState(error.to_string()),
-            AltoTrouble::Unusable(problem) => Failure::AgentState(problem),
+            AltoTrouble::Useless(error) => Failure::InvalidFacts(error.to_string()),
+            AltoTrouble::Unusable(problem) => Failure::InvalidFacts(problem),
             AltoTrouble::Unfound(problem) => Failure::Usage(problem),
         }
     }

@@ -94,7 +94,7 @@ impl StoreLocation {
         &self.prefix
     }
 
-    /// Adds the location of this location to an error without a path, or with the same path.
+    /// Adds this location to an error without a path, or with the same path.
     pub fn locate(&self, error: Error) -> Error {
         let error = error.at(&self.path);
         if self.prefix.is_empty() || error.path() != Some(&self.path) { error } else { error.in_store(&*self.prefix) }

@@ -239,7 +239,6 @@ pub(crate) fn first_connections(round_trip: Duration, buffer: u64, connections: 
 
 /// Returns the smallest send or receive buffer limit among the connections in bytes, assuming that their peers are
 /// configured alike. Zero if unknown.
-/// known.
 pub(crate) fn least_buffer<'a>(connections: impl Iterator<Item = &'a TcpInfo>) -> u64 {
     connections.map(|info| info.most_send_buffer.min(info.most_receive_buffer)).min().unwrap_or(0)
 }

@@ -29,9 +29,9 @@ impl FromArgMatches for Filters {
         let mut patterns: Vec<_> = [(INCLUDE, true), (EXCLUDE, false)]
             .into_iter()
             .flat_map(|(flag, includes)| {
-                let resolver = matches.indices_of(flag).into_iter().flatten();
+                let positions = matches.indices_of(flag).into_iter().flatten();
                 let texts = matches.get_many::<String>(flag).into_iter().flatten();
-                resolver.zip(texts).map(move |(location, text)| (location, includes, text))
+                positions.zip(texts).map(move |(position, text)| (position, includes, text))
             })
             .collect();
         patterns.sort_unstable();

@@ -87,7 +87,7 @@ impl Reader {
         if !site.features.dav.possible() {
             return Err(stat::no_dav(target));
         }
-        let mut request = stat::propfind_question(&site, "1");
+        let mut request = stat::propfind_request(&site, "1");
         // The reader may be slow, for instance because it lists subdirectories.
         request.prompt = false;
         request.wait = site.options.patience;

@@ -76,7 +76,7 @@ async fn ask(site: &Site, caller: &Caller, target: &Target) -> Result<Found> {
     if !site.features.dav.possible() {
         return head(site, caller, target).await.map(Found::Metadata);
     }
-    let (mut retry_state, request) = (site.retry_state(target), propfind_question(site, "0"));
+    let (mut retry_state, request) = (site.retry_state(target), propfind_request(site, "0"));
     let answer = loop {
         let answer = site.ask(caller, &mut retry_state, &request).await?;
         match answer.status {
@@ -108,7 +108,7 @@ async fn ask(site: &Site, caller: &Caller, target: &Target) -> Result<Found> {
 }
 
 /// A PROPFIND of that depth.
-pub(super) fn propfind_question(site: &Site, depth: &'static str) -> Request {
+pub(super) fn propfind_request(site: &Site, depth: &'static str) -> Request {
     let mut request = Request::new(site, propfind())
         .with(http::HeaderName::from_static("depth"), depth)
         .with(header::CONTENT_TYPE, "application/xml; charset=utf-8");

@@ -63,9 +63,9 @@ impl HttpStore {
             return Err(Error::new(Fault::Unsupported, message));
         }
         let overwrites = if overwrite == Overwrite::Replace { "T" } else { "F" };
-        let target = HeaderName::from_static(if way == Way::Pull { "source" } else { "destination" });
+        let field = HeaderName::from_static(if way == Way::Pull { "source" } else { "destination" });
         let mut request = Request::new(&self.site, stat::method("COPY"))
-            .with(target, url.expose())
+            .with(field, url.expose())
             .with(HeaderName::from_static("overwrite"), overwrites)
             .with(HeaderName::from_static("credential"), "none")
             .with(HeaderName::from_static("requirechecksumverification"), "false");
@@ -133,8 +133,8 @@ fn count(stripes: &mut Vec<u64>, stripe: u32, bytes: u64) {
     if stripes.len() <= number {
         stripes.resize(number + 1, 0);
     }
-    if let Some(target) = stripes.get_mut(number) {
-        *target = bytes;
+    if let Some(stripe) = stripes.get_mut(number) {
+        *stripe = bytes;
     }
 }
 

@@ -167,7 +167,7 @@ impl Site {
     pub(super) fn next_session(&self) -> usize {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let known: Vec<_> =
-            slots.iter().map(|number| number.as_ref().map_or(Outlook::NEW, |session| session.outlook())).collect();
+            slots.iter().map(|slot| slot.as_ref().map_or(Outlook::NEW, |session| session.outlook())).collect();
         spread::choose(&known, self.dialer.connection_limit())
     }
 

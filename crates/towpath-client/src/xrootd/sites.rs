@@ -87,17 +87,17 @@ impl Sites {
         future::join_all(sites.iter().map(|site| site.ask_far_ends())).await;
     }
 
-    /// Whether the server at `server` has said, to anybody, that uploads can be taken up again, or cannot.
+    /// Whether `server` has said, to anybody, that uploads can be taken up again, or cannot.
     pub(super) fn resumes(&self, server: &Server) -> Option<bool> {
         self.any_at(server, Site::resumes)
     }
 
-    /// Whether the server at `server` has said, to anybody, that it is towpath.
+    /// Whether `server` has said, to anybody, that it is towpath.
     pub(super) fn is_known_to_be_ours(&self, server: &Server) -> bool {
         self.any_at(server, |site| site.is_known_to_be_ours().then_some(())).is_some()
     }
 
-    /// What one of the sites at `server` knows.
+    /// What one of the sites of `server` knows.
     fn any_at<T>(&self, server: &Server, known: impl Fn(&Site) -> Option<T>) -> Option<T> {
         let sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
         let mut here =

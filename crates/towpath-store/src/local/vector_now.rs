@@ -20,7 +20,7 @@ const RUN_BYTES: u64 = 64 << 10;
 
 /// Fills `buffers` with cached data of `file`; `None` if not all are cached.
 pub(super) fn fill_now(file: &LocalFile, buffers: &mut [ReadBuffer<'_>]) -> Option<Result<()>> {
-    if buffers.iter().map(|buffer| buffer.buffer.len()).sum::<usize>() > READ_NOW_BYTES {
+    if buffers.iter().map(|range| range.buffer.len()).sum::<usize>() > READ_NOW_BYTES {
         return None;
     }
     let outcome = fill(file, buffers)?.and_then(|()| file.view.check(&file.file));
@@ -32,14 +32,14 @@ fn fill(file: &LocalFile, buffers: &mut [ReadBuffer<'_>]) -> Option<Result<()>> 
         Ok(size) => size,
         Err(error) => return Some(Err(error)),
     };
-    if buffers.iter().any(|buffer| buffer.end() > size) {
+    if buffers.iter().any(|range| range.end() > size) {
         return Some(Err(Error::new(Fault::InvalidArgument, "the range passes the end of the file")));
     }
     let mut scratch = Vec::new();
     let mut rest = buffers;
     while let Some((count, length)) = next_run(rest) {
         let filled = match rest.split_off_mut(..count)? {
-            [buffer] => fill_whole(file, buffer.offset, buffer.buffer),
+            [range] => fill_whole(file, range.offset, range.buffer),
             run => fill_run(file, run, length, &mut scratch),
         };
         if let Err(error) = filled? {
@@ -53,10 +53,10 @@ fn fill(file: &LocalFile, buffers: &mut [ReadBuffer<'_>]) -> Option<Result<()>> 
 fn next_run(buffers: &[ReadBuffer<'_>]) -> Option<(usize, usize)> {
     let (first, others) = buffers.split_first()?;
     let mut end = first.end();
-    let near = others.iter().take_while(|buffer| {
-        let joined = end.max(buffer.end());
-        let joins = buffer.offset >= first.offset
-            && buffer.offset <= end.saturating_add(GAP_BYTES)
+    let near = others.iter().take_while(|range| {
+        let joined = end.max(range.end());
+        let joins = range.offset >= first.offset
+            && range.offset <= end.saturating_add(GAP_BYTES)
             && joined - first.offset <= RUN_BYTES;
         if joins {
             end = joined;
@@ -82,9 +82,9 @@ fn fill_run(
     if let Err(error) = fill_whole(file, start, run)? {
         return Some(Err(error));
     }
-    for buffer in buffers {
-        let at = (buffer.offset - start) as usize;
-        buffer.buffer.copy_from_slice(run.get(at..at + buffer.buffer.len())?);
+    for range in buffers {
+        let at = (range.offset - start) as usize;
+        range.buffer.copy_from_slice(run.get(at..at + range.buffer.len())?);
     }
     Some(Ok(()))
 }

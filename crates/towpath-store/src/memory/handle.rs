@@ -79,12 +79,12 @@ impl ReadHandle for MemoryFile {
 
     fn read_vector_now(&self, buffers: &mut [ReadBuffer<'_>]) -> Option<Result<()>> {
         Some(self.content().and_then(|content| {
-            for buffer in buffers {
-                let data = slice(&content, buffer.offset, buffer.buffer.len());
-                if data.len() < buffer.buffer.len() || buffer.offset > content.len() as u64 {
+            for range in buffers {
+                let data = slice(&content, range.offset, range.buffer.len());
+                if data.len() < range.buffer.len() || range.offset > content.len() as u64 {
                     return Err(self.past_the_end());
                 }
-                buffer.buffer.copy_from_slice(&data);
+                range.buffer.copy_from_slice(&data);
             }
             Ok(())
         }))
@@ -190,8 +190,8 @@ impl WriteHandle for MemoryWriter {
             let end = offset.saturating_add(data.len() as u64);
             resize(content, end.max(content.len() as u64), limit)?;
             let start = usize::try_from(offset).unwrap_or(usize::MAX);
-            if let Some(buffer) = content.get_mut(start..).and_then(|rest| rest.get_mut(..data.len())) {
-                buffer.copy_from_slice(&data);
+            if let Some(written) = content.get_mut(start..).and_then(|rest| rest.get_mut(..data.len())) {
+                written.copy_from_slice(&data);
             }
             Ok(())
         })
