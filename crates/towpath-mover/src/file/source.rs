@@ -78,20 +78,20 @@ pub(super) async fn check_unchanged(
 }
 
 /// The read of the first bytes of a file, which makes progress only while it is polled.
-pub(super) struct FirstRead(Pin<Box<MaybeDone<Read>>>);
+pub(super) struct FirstRead(MaybeDone<Read>);
 
 type Read = BoxFuture<'static, Result<Vec<u8>>>;
 
 impl FirstRead {
     fn begin(handle: Arc<dyn ReadHandle>, bytes: u64) -> Self {
         let read = async move { handle.read_into(0, bytes as usize, Vec::new()).await };
-        Self(Box::pin(maybe_done(read.boxed())))
+        Self(maybe_done(read.boxed()))
     }
 
     /// Awaits `main` while the read continues. Otherwise the pending response would hold a request permit of its site,
     /// for which `main` may be waiting, and data in flight on a long path would stall.
     pub(super) async fn beside<T>(&mut self, main: impl Future<Output = T>) -> T {
-        match select(std::pin::pin!(main), self.0.as_mut()).await {
+        match select(std::pin::pin!(main), &mut self.0).await {
             Either::Left((output, _)) => output,
             Either::Right(((), main)) => main.await,
         }
@@ -99,8 +99,8 @@ impl FirstRead {
 
     /// Waits for the bytes. A second call returns an empty buffer.
     pub(super) async fn take(&mut self) -> Result<Vec<u8>> {
-        self.0.as_mut().await;
-        self.0.as_mut().take_output().unwrap_or_else(|| Ok(Vec::new()))
+        (&mut self.0).await;
+        Pin::new(&mut self.0).take_output().unwrap_or_else(|| Ok(Vec::new()))
     }
 }
 
