@@ -57,13 +57,18 @@ impl Server {
 
     /// The URL up to the path, for messages.
     pub(super) fn root(&self) -> String {
-        format!("{}://{}/", if self.tls { "roots" } else { "root" }, self.name())
+        root_url(self.tls, &self.name())
     }
 
     /// Returns the path to request there for `path`.
     pub(super) fn path_of<'a>(&'a self, path: &'a StorePath) -> &'a StorePath {
         self.path.as_ref().unwrap_or(path)
     }
+}
+
+/// Returns the URL of a server up to the path, for messages; `name` is `host:port`.
+pub(super) fn root_url(is_encrypted: bool, name: &str) -> String {
+    format!("{}://{name}/", if is_encrypted { "roots" } else { "root" })
 }
 
 impl fmt::Debug for Server {

@@ -28,6 +28,7 @@ use towpath_store::{Blame, Error, Fault, sys::clock};
 use super::{
     connection::{Connection, Dial, Exchange, Failure, Pending},
     flight::Established,
+    recovery::root_url,
     spread::{Meter, Outlook},
 };
 use slots::Slots;
@@ -80,7 +81,7 @@ impl Session {
 
     /// The URL up to the path, for messages.
     pub(super) fn root(&self) -> String {
-        format!("{}://{}/", if self.is_encrypted { "roots" } else { "root" }, self.host)
+        root_url(self.is_encrypted, &self.host)
     }
 
     /// Sends a request behind those submitted before.
