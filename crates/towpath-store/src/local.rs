@@ -4,9 +4,9 @@
 //! in an export ([`Scope`]), a symbolic link leads out. System calls that may block on a disk run in the disk pool;
 //! only cached paths and cached pages are read on the calling thread, which covers most requests to a busy server.
 //!
-//! Modules: `root` (resolution of paths), `inode` (status and attributes of one file), `read`, `vector` and `vector_now`
-//! (reads), `staging`, `write`, `sums` and `in_order` (uploads, invisible until the commit), `journal` and `resumed`
-//! (resumable uploads), `copy`, `holes` (sparse files), `list`, `digests` and `attributes` (stored as extended
+//! Modules: `root` (resolution of paths), `inode` (status and attributes of one file), `read`, `vector` and
+//! `vector_now` (reads), `staging`, `write`, `sums` and `in_order` (uploads, invisible until the commit), `journal` and
+//! `partial_upload` (resumable uploads), `copy`, `holes` (sparse files), `list`, `digests` and `attributes` (stored as extended
 //! attributes in XRootD's layout; `digest_cache` caches them, `digest_flights` shares their computation), `pool`
 //! (threads).
 //!
@@ -23,9 +23,9 @@ mod in_order;
 mod inode;
 mod journal;
 mod list;
+mod partial_upload;
 mod pool;
 mod read;
-mod resumed;
 mod root;
 mod staging;
 mod sums;

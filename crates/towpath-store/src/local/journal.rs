@@ -2,8 +2,8 @@
 //!
 //! A [`Journal`] collects the pieces of each block and appends a record when the block is complete; incomplete blocks
 //! follow when the upload is synced or aborted. Nothing is synced in between, and the order on disk does not matter,
-//! because a journal is never trusted: resuming reads back the data it names ([`super::resumed`]). `docs/reference/journal.md`
-//! describes the format ([`format`]) and the cost of a crash.
+//! because a journal is never trusted: resuming reads back the data it names ([`super::partial_upload`]).
+//! `docs/reference/journal.md` describes the format ([`format`]) and the cost of a crash.
 
 mod format;
 

@@ -152,9 +152,9 @@ impl Staging {
     ///
     /// # Errors
     /// `Overloaded` if that upload is in flight.
-    pub(super) fn take_up(&self, root: &Root, parent: &OwnedFd, key: ResumeKey) -> Result<Option<Staged>> {
+    pub(super) fn open_resumable(&self, root: &Root, parent: &OwnedFd, key: ResumeKey) -> Result<Option<Staged>> {
         let (identity, group) = identity_and_group(parent)?;
-        match self.stage(root, parent, identity, |area| Staged::take_up(area, key))? {
+        match self.stage(root, parent, identity, |area| Staged::open_resumable(area, key))? {
             Found::Staged(staged) => {
                 staged.set_group(group)?;
                 Ok(Some(staged))

@@ -33,9 +33,9 @@ use super::{
     holes,
     inode::{self, Inode},
     journal::Journal,
+    partial_upload::{PartialUpload, Resumed},
     pool::Cancelled,
     read,
-    resumed::{Left, Resumed},
     root::{self, Parent},
     staging::Staged,
     sums::Sums,
@@ -74,16 +74,16 @@ pub(super) struct LocalWriter {
 #[derive(Debug)]
 pub(super) enum Begun {
     Ready(LocalWriter),
-    MustRead(Box<Unproven>),
+    MustRead(Box<UnverifiedUpload>),
 }
 
 /// A resumed upload whose stored data have to be read first.
 #[derive(Debug)]
-pub(super) struct Unproven {
+pub(super) struct UnverifiedUpload {
     local: Arc<Local>,
     path: StorePath,
     options: CreateOptions,
-    left: Left,
+    partial: PartialUpload,
 }
 
 #[derive(Debug)]
@@ -163,27 +163,27 @@ impl LocalWriter {
             }
             (outcome, _) => outcome?,
         };
-        let left = options.resume.map(|key| {
+        let partial = options.resume.map(|key| {
             let size = options.size_hint.ok_or_else(|| {
                 Error::new(Fault::InvalidArgument, "an upload with a resume key must say how large the file will be")
             })?;
-            Left::find(local, &parent, caller, key, size)
+            PartialUpload::find(local, &parent, caller, key, size)
         });
-        let left = left.transpose()?.flatten();
+        let partial = partial.transpose()?.flatten();
         if let Some(size) = options.size_hint {
-            let allocated_bytes = left.as_ref().map_or(Ok(0), Left::allocated_bytes)?;
+            let allocated_bytes = partial.as_ref().map_or(Ok(0), PartialUpload::allocated_bytes)?;
             expect_space(&parent.directory, size.saturating_sub(allocated_bytes))?;
         }
-        Ok(match left {
+        Ok(match partial {
             None => {
                 Begun::Ready(Self::start(local, path, options, local.staging.create(&local.root, &parent.directory)?))
             }
-            Some(left) if left.is_nothing() => {
-                Begun::Ready(Self::go_on(local, path, options, left.take_up(Vec::new())?))
+            Some(partial) if partial.is_nothing() => {
+                Begun::Ready(Self::resume(local, path, options, partial.resume(Vec::new())?))
             }
-            Some(left) => {
+            Some(partial) => {
                 let (local, path, options) = (Arc::clone(local), path.clone(), options.clone());
-                Begun::MustRead(Box::new(Unproven { local, path, options, left }))
+                Begun::MustRead(Box::new(UnverifiedUpload { local, path, options, partial }))
             }
         })
     }
@@ -199,10 +199,10 @@ impl LocalWriter {
     }
 
     /// Continues an earlier upload.
-    fn go_on(local: &Arc<Local>, path: &StorePath, options: &CreateOptions, resumed: Resumed) -> Self {
-        let Resumed { journal, staged, proven } = resumed;
+    fn resume(local: &Arc<Local>, path: &StorePath, options: &CreateOptions, resumed: Resumed) -> Self {
+        let Resumed { journal, staged, verified } = resumed;
         let mut sums = Sums::new(options.digests, &local.early_room);
-        sums.found(&proven);
+        sums.found(&verified);
         let present = sums.extents();
         let file = Arc::clone(staged.file());
         let (overwrite, mode, sums) = (options.overwrite, options.mode, Mutex::new(sums));
@@ -510,12 +510,12 @@ impl Body {
     }
 }
 
-impl Unproven {
+impl UnverifiedUpload {
     /// Reads the stored data and continues with the verified part.
     pub(super) fn read(self, cancelled: &Cancelled) -> Result<LocalWriter> {
         let algorithms = self.options.digests.union(Algorithms::DEFAULT).combinable();
-        let proven = self.left.prove(algorithms, cancelled)?;
-        Ok(LocalWriter::go_on(&self.local, &self.path, &self.options, self.left.take_up(proven)?))
+        let verified = self.partial.verify(algorithms, cancelled)?;
+        Ok(LocalWriter::resume(&self.local, &self.path, &self.options, self.partial.resume(verified)?))
     }
 }
 

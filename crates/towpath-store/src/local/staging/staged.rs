@@ -84,7 +84,7 @@ impl Staged {
     }
 
     /// Opens the file that the last upload with `key` left in `area`, or creates one.
-    pub(super) fn take_up(area: &Arc<Area>, key: ResumeKey) -> rustix::io::Result<Found> {
+    pub(super) fn open_resumable(area: &Arc<Area>, key: ResumeKey) -> rustix::io::Result<Found> {
         let name = format!("{RESUME_PREFIX}{key}");
         for _ in 0..ATTEMPTS {
             let (file, is_writable) = open_or_create(&area.directory, &name)?;

@@ -1,9 +1,9 @@
 //! Resuming uploads: data of the previous upload with the same key are read back, and anything that does not match the
 //! journal is discarded.
 //!
-//! [`Left::find`] finds and locks the staging file of the key and the caller; [`Left::prove`] reads the blocks named
-//! by its journal; [`Left::take_up`] truncates and punches the rest of the file, and begins a new journal with the
-//! verified extents.
+//! [`PartialUpload::find`] finds and locks the staging file of the key and the caller (the part file of other tools);
+//! [`PartialUpload::verify`] reads the blocks named by its journal; [`PartialUpload::resume`] truncates and punches
+//! the rest of the file, and begins a new journal with the verified extents.
 
 use std::{
     fs::File,
@@ -42,7 +42,7 @@ const MAX_THREADS: usize = 4;
 
 /// The locked leftovers of a resumable upload, possibly none.
 #[derive(Debug)]
-pub(super) struct Left {
+pub(super) struct PartialUpload {
     staged: Staged,
     header: Header,
     records: Vec<Record>,
@@ -54,10 +54,10 @@ pub(super) struct Resumed {
     pub(super) journal: Journal,
     pub(super) staged: Staged,
     /// Extents that are already stored and verified; they may touch.
-    pub(super) proven: Vec<Extent>,
+    pub(super) verified: Vec<Extent>,
 }
 
-impl Left {
+impl PartialUpload {
     /// Finds the staging file of an upload of `size` bytes to `parent`. `None` where the file system has no locks,
     /// because a running upload could not be detected.
     ///
@@ -70,7 +70,7 @@ impl Left {
         key: ResumeKey,
         size: u64,
     ) -> Result<Option<Self>> {
-        let Some(staged) = local.staging.take_up(&local.root, &parent.directory, owned(caller, key))? else {
+        let Some(staged) = local.staging.open_resumable(&local.root, &parent.directory, owned(caller, key))? else {
             return Ok(None);
         };
         // The limit on leftovers does not apply to uploads of this process itself.
@@ -96,7 +96,7 @@ impl Left {
     /// Returns the blocks that match the journal, with digests by `algorithms`; unreadable ones do not match. Large
     /// files are read by several threads, because the upload cannot begin before. Memory: the records of the journal,
     /// and one piece per thread.
-    pub(super) fn prove(&self, algorithms: Algorithms, cancelled: &Cancelled) -> Result<Vec<Extent>> {
+    pub(super) fn verify(&self, algorithms: Algorithms, cancelled: &Cancelled) -> Result<Vec<Extent>> {
         let bytes: u64 = self.records.iter().map(|record| u64::from(record.length)).sum();
         let threads =
             usize::try_from(bytes / THREAD_BYTES).unwrap_or(usize::MAX).clamp(1, processors().min(MAX_THREADS));
@@ -105,11 +105,11 @@ impl Left {
         let ranges = Mutex::new(self.records.chunk_by(|one, next| next.offset < one.end()));
         let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
         let read = || -> Result<Vec<Extent>> {
-            let mut proven = Vec::new();
+            let mut verified = Vec::new();
             while let Some(range) = next() {
-                self.prove_range(range, algorithms, cancelled, &mut proven)?;
+                self.verify_range(range, algorithms, cancelled, &mut verified)?;
             }
-            Ok(proven)
+            Ok(verified)
         };
         let parts = thread::scope(|scope| {
             let others: Vec<_> = (1..threads).map(|_| scope.spawn(read)).collect();
@@ -117,19 +117,19 @@ impl Left {
             let joined = others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
             iter::once(own).chain(joined).collect::<Result<Vec<_>>>()
         })?;
-        let mut proven = parts.concat();
-        proven.sort_unstable_by_key(Extent::offset);
-        keep_the_first(&mut proven);
-        Ok(proven)
+        let mut verified = parts.concat();
+        verified.sort_unstable_by_key(Extent::offset);
+        keep_the_first(&mut verified);
+        Ok(verified)
     }
 
     /// Adds the matching blocks of `range`, except those that overlap an earlier one.
-    fn prove_range(
+    fn verify_range(
         &self,
         range: &[Record],
         algorithms: Algorithms,
         cancelled: &Cancelled,
-        proven: &mut Vec<Extent>,
+        verified: &mut Vec<Extent>,
     ) -> Result<()> {
         let mut end = 0;
         for record in range {
@@ -138,21 +138,21 @@ impl Left {
             }
             if let Some(extent) = read_back(self.staged.file(), record, algorithms, cancelled)? {
                 end = extent.end();
-                proven.push(extent);
+                verified.push(extent);
             }
         }
         Ok(())
     }
 
-    /// Continues with the `proven` extents: the file then contains these, zeros between them, and nothing after them.
-    pub(super) fn take_up(self, mut proven: Vec<Extent>) -> Result<Resumed> {
+    /// Continues with the `verified` extents: the file then contains these, zeros between them, and nothing after.
+    pub(super) fn resume(self, mut verified: Vec<Extent>) -> Result<Resumed> {
         let file = self.staged.file();
         // An interrupted commit may have stored digests.
         digests::forget(&Inode::of(&**file)?)?;
-        empty_the_rest(file, &mut proven).doing("clearing what is left of an upload")?;
-        let (content, records) = self.header.journal(&proven);
+        empty_the_rest(file, &mut verified).doing("clearing what is left of an upload")?;
+        let (content, records) = self.header.journal(&verified);
         let file = self.staged.replace_journal(&content).doing("writing the journal")?;
-        Ok(Resumed { journal: Journal::new(file, self.header, records), staged: self.staged, proven })
+        Ok(Resumed { journal: Journal::new(file, self.header, records), staged: self.staged, verified })
     }
 }
 
