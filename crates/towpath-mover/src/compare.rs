@@ -115,7 +115,7 @@ pub(crate) fn compare(source: &EntrySummary, found: &EntrySummary, by: Compare, 
 ///
 /// # Errors
 /// Errors of both stores.
-pub(crate) async fn ask(job: &Job, by: Compare, algorithm: Option<Algorithm>) -> Result<Finding> {
+pub(crate) async fn compare_digests(job: &Job, by: Compare, algorithm: Option<Algorithm>) -> Result<Finding> {
     let Job { from, to, .. } = job;
     let (source, found) = try_join!(from.store.stat(&from.caller, &from.path), to.store.stat(&to.caller, &to.path))?;
     let mut agreement = found.digests.compare(&source.digests);

@@ -6,8 +6,8 @@ use tokio::sync::Semaphore;
 
 use crate::{
     Job, Options,
+    flow_control::{self, FlowControl},
     limit::Limit,
-    pace::{self, Pace},
     progress::{Observer, Progress},
     stage::Stages,
     window::{Permit, Priority, Window},
@@ -42,7 +42,7 @@ pub(crate) struct CopyContext {
     pub(crate) stages: Stages,
     pub(crate) limit: Limit,
     pub(crate) window: Window,
-    pub(crate) pace: Pace,
+    pub(crate) flow_control: FlowControl,
     /// Permits for third-party copies.
     pub(crate) third_party_permits: Semaphore,
 }
@@ -54,8 +54,8 @@ impl CopyContext {
             progress: Progress::new(observer),
             stages: Stages::new(),
             limit: Limit::new(options.limit_bytes_per_s),
-            window: Window::new(pace::MIN_BYTES.min(options.window_bytes)),
-            pace: Pace::new(options.client.clone(), options.window_bytes, options.nice),
+            window: Window::new(flow_control::MIN_BYTES.min(options.window_bytes)),
+            flow_control: FlowControl::new(options.client.clone(), options.window_bytes, options.nice),
             third_party_permits: Semaphore::new(MAX_THIRD_PARTY_COPIES),
             options,
         }
@@ -69,7 +69,7 @@ impl CopyContext {
     /// Waits for a permit for `bytes` in flight.
     pub(crate) async fn acquire(&self, bytes: u64, priority: Priority) -> Permit {
         let permit = self.window.acquire(bytes, priority).await;
-        self.pace.adapt(&self.window, self.progress.ahead());
+        self.flow_control.adapt(&self.window, self.progress.ahead());
         permit
     }
 

@@ -26,7 +26,7 @@ struct Rule {
 
 /// The effect of a filter on a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Judgement {
+pub(crate) struct Selection {
     /// Whether it is copied.
     pub(crate) is_taken: bool,
     /// Whether something below it may be copied.
@@ -76,14 +76,14 @@ impl Filter {
     }
 
     /// Applies the filter to `path`, which lies below `root`.
-    pub(crate) fn judge(&self, path: &StorePath, root: &StorePath, is_directory: bool) -> Judgement {
-        let Some(last) = self.rules.last() else { return Judgement { is_taken: true, may_hold: true } };
+    pub(crate) fn apply(&self, path: &StorePath, root: &StorePath, is_directory: bool) -> Selection {
+        let Some(last) = self.rules.last() else { return Selection { is_taken: true, may_hold: true } };
         let start = if root.is_root() { 1 } else { root.as_bytes().len() + 1 };
         let below = path.as_bytes().get(start..).unwrap_or_default();
         let found = self.rules.iter().position(|rule| rule.matches(below, is_directory));
         let is_taken = found.and_then(|at| self.rules.get(at)).map_or(!last.includes, |rule| rule.includes);
         let before = found.and_then(|at| self.rules.get(..at)).unwrap_or(&self.rules);
-        Judgement { is_taken, may_hold: is_taken || before.iter().any(|rule| rule.includes) }
+        Selection { is_taken, may_hold: is_taken || before.iter().any(|rule| rule.includes) }
     }
 
     /// Returns whether a file of `size` bytes passes the size bounds.
@@ -116,10 +116,10 @@ mod tests {
         filter
     }
 
-    fn judge(filter: &Filter, below: &str) -> Judgement {
+    fn apply(filter: &Filter, below: &str) -> Selection {
         let root = StorePath::parse(b"/the/root").unwrap();
         let path = StorePath::parse(format!("/the/root/{below}").as_bytes()).unwrap();
-        filter.judge(&path, &root, below.ends_with('/'))
+        filter.apply(&path, &root, below.ends_with('/'))
     }
 
     #[test]
@@ -143,28 +143,28 @@ mod tests {
         ] {
             let filter = filter(&patterns);
             for path in taken {
-                assert!(judge(&filter, path).is_taken, "{patterns:?} does not take {path}");
+                assert!(apply(&filter, path).is_taken, "{patterns:?} does not take {path}");
             }
             for path in left {
-                assert!(!judge(&filter, path).is_taken, "{patterns:?} takes {path}");
+                assert!(!apply(&filter, path).is_taken, "{patterns:?} takes {path}");
             }
         }
     }
 
     #[test]
     fn directories_are_entered_unless_all_in_them_is_excluded() {
-        assert!(!judge(&filter(&["-tmp/"]), "tmp/").may_hold);
-        assert!(judge(&filter(&["+keep", "-tmp/"]), "tmp/").may_hold);
-        assert!(judge(&filter(&["+*.root"]), "d/").may_hold);
-        assert!(!judge(&filter(&["-tmp/", "+*.root"]), "tmp/").may_hold);
+        assert!(!apply(&filter(&["-tmp/"]), "tmp/").may_hold);
+        assert!(apply(&filter(&["+keep", "-tmp/"]), "tmp/").may_hold);
+        assert!(apply(&filter(&["+*.root"]), "d/").may_hold);
+        assert!(!apply(&filter(&["-tmp/", "+*.root"]), "tmp/").may_hold);
     }
 
     #[test]
     fn names_need_not_be_text() {
         let root = StorePath::root();
         let path = StorePath::parse(b"/d\xff/a\xfe.tmp").unwrap();
-        assert!(!filter(&["-*.tmp"]).judge(&path, &root, false).is_taken);
-        assert!(filter(&["-?.tmp"]).judge(&StorePath::parse(b"/ab.tmp").unwrap(), &root, false).is_taken);
+        assert!(!filter(&["-*.tmp"]).apply(&path, &root, false).is_taken);
+        assert!(filter(&["-?.tmp"]).apply(&StorePath::parse(b"/ab.tmp").unwrap(), &root, false).is_taken);
     }
 
     #[test]

@@ -46,7 +46,7 @@ const MIN_ROUND: Duration = Duration::from_millis(20);
 
 /// Adapts the window and the number of connections to the path.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct FlowControl {
     client: Option<Arc<Client>>,
     /// Maximum window in bytes.
     most: u64,
@@ -64,7 +64,7 @@ struct Round {
     tuner: Tuner,
 }
 
-impl Pace {
+impl FlowControl {
     /// Creates the adaptation for the paths between `client` and its servers; without a client, paths have no latency.
     /// The window never exceeds `most` bytes. A `nice` copy leaves capacity to others, and sets its client to do the
     /// same.
@@ -204,14 +204,14 @@ mod tests {
 
     /// Returns the lesson of a path after a minute, if the first sample showed a long path.
     async fn found_with(client: &Arc<Client>) -> Option<Lesson> {
-        let pace = Pace::new(Some(Arc::clone(client)), MAX_BYTES, false);
-        pace.round().tuner.observe(clock::now(), 0, RTT, None);
+        let flow_control = FlowControl::new(Some(Arc::clone(client)), MAX_BYTES, false);
+        flow_control.round().tuner.observe(clock::now(), 0, RTT, None);
         let window = Window::new(MIN_BYTES);
         for _ in 0..600 {
             tokio::time::advance(RTT).await;
-            pace.adapt(&window, None);
+            flow_control.adapt(&window, None);
         }
-        pace.lesson()
+        flow_control.lesson()
     }
 
     #[tokio::test(start_paused = true)]

@@ -202,7 +202,7 @@ impl Mover {
                 let read = move || paths::recall(&file, &name, clock::unix_s());
                 if let Ok(Some(lesson)) = spawn_blocking(read).await {
                     tracing::debug!(path = ends, ?lesson, "starting with the stored properties of the path");
-                    self.context.pace.begin_with(lesson);
+                    self.context.flow_control.begin_with(lesson);
                 }
             }
             ends
@@ -216,7 +216,7 @@ impl Mover {
         let Options { paths: Some(file), limit_bytes_per_s: None, nice: false, .. } = &self.context.options else {
             return;
         };
-        let (Some(ends), Some(lesson)) = (self.ends.get().cloned(), self.context.pace.lesson()) else { return };
+        let (Some(ends), Some(lesson)) = (self.ends.get().cloned(), self.context.flow_control.lesson()) else { return };
         let file = file.clone();
         let write = move || paths::note(&file, &ends, lesson, clock::unix_s());
         if let Ok(Err(error)) = spawn_blocking(write).await {

@@ -130,7 +130,7 @@ impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
             .map(|entry| (batch.path_of(&entry), entry.metadata))
             .filter(|(path, metadata)| {
                 let is_directory = metadata.is_directory();
-                let is_taken = |path| filter.judge(path, root, is_directory).is_taken;
+                let is_taken = |path| filter.apply(path, root, is_directory).is_taken;
                 path.as_ref().map_or(true, is_taken) && (is_directory || filter.takes(metadata.size))
             })
             .collect();

@@ -57,7 +57,7 @@ pub(crate) async fn copy(job: &Job, part: &Part, context: &CopyContext, mut perm
         };
         let (backoff, error) = match replicas.is_some_and(|replicas| replicas.may_do_better(&failure)) {
             true => retry.after_source_failure(failure),
-            false => retry.after(failure)?,
+            false => retry.backoff_after(failure)?,
         };
         let seconds = backoff.as_secs();
         tracing::warn!(from = %job.from, to = %job.to, %error, seconds, "retrying the copy");
@@ -77,7 +77,7 @@ impl CopyRetry {
     ///
     /// # Errors
     /// The error of the copy if it is not retried.
-    fn after(&mut self, failure: Failure) -> Result<(Duration, Error)> {
+    fn backoff_after(&mut self, failure: Failure) -> Result<(Duration, Error)> {
         match failure {
             Failure::Changed(error) if self.source_changes < MAX_SOURCE_CHANGES => {
                 *self = Self { source_changes: self.source_changes + 1, ..Self::default() };
@@ -150,37 +150,39 @@ mod tests {
     }
 
     /// Returns the backoff in seconds before the next attempt; none if there is no further attempt.
-    fn after(retry: &mut CopyRetry, failure: Failure) -> Option<u64> {
-        retry.after(failure).ok().map(|(backoff, _)| backoff.as_secs())
+    fn backoff_after(retry: &mut CopyRetry, failure: Failure) -> Option<u64> {
+        retry.backoff_after(failure).ok().map(|(backoff, _)| backoff.as_secs())
     }
 
     #[test]
     fn a_copy_is_retried_as_long_as_attempts_make_progress() {
         let mut retry = CopyRetry::default();
         for missing_bytes in (0..100).rev() {
-            assert_eq!(after(&mut retry, broken_off(missing_bytes)), Some(1));
+            assert_eq!(backoff_after(&mut retry, broken_off(missing_bytes)), Some(1));
         }
         let lost = || Failure::NotBegun(error(Fault::TimedOut));
-        let backoffs = [broken_off(0), lost(), broken_off(0), lost(), lost()].map(|failure| after(&mut retry, failure));
+        let backoffs =
+            [broken_off(0), lost(), broken_off(0), lost(), lost()].map(|failure| backoff_after(&mut retry, failure));
         assert_eq!(backoffs, [2, 4, 8, 16, 30].map(Some));
-        assert_eq!(after(&mut retry, lost()), None);
+        assert_eq!(backoff_after(&mut retry, lost()), None);
     }
 
     #[test]
     fn a_copy_that_has_not_begun_is_not_retried() {
-        assert_eq!(after(&mut CopyRetry::default(), Failure::NotBegun(error(Fault::Unavailable))), None);
+        assert_eq!(backoff_after(&mut CopyRetry::default(), Failure::NotBegun(error(Fault::Unavailable))), None);
         let mut retry = CopyRetry::default();
-        after(&mut retry, broken_off(10));
-        assert_eq!(after(&mut retry, Failure::NotBegun(error(Fault::PermissionDenied))), None);
-        assert_eq!(after(&mut retry, Failure::Final(error(Fault::Unavailable))), None);
+        backoff_after(&mut retry, broken_off(10));
+        assert_eq!(backoff_after(&mut retry, Failure::NotBegun(error(Fault::PermissionDenied))), None);
+        assert_eq!(backoff_after(&mut retry, Failure::Final(error(Fault::Unavailable))), None);
     }
 
     #[test]
     fn an_existing_file_after_a_loss_may_be_the_copy_itself() {
-        let exists = |retry: &mut CopyRetry| retry.after(Failure::NotBegun(error(Fault::AlreadyExists))).unwrap_err();
+        let exists =
+            |retry: &mut CopyRetry| retry.backoff_after(Failure::NotBegun(error(Fault::AlreadyExists))).unwrap_err();
         let mut retry = CopyRetry::default();
         assert_eq!(exists(&mut retry).message(), "as it was");
-        after(&mut retry, broken_off(10));
+        backoff_after(&mut retry, broken_off(10));
         assert!(exists(&mut retry).message().contains("this copy may have made it"));
     }
 
@@ -191,16 +193,16 @@ mod tests {
             error: error(Fault::ChecksumMismatch),
             promised: Hasher::digest_of(Algorithm::Crc32c, b"a").into(),
         };
-        assert_eq!([unlike(), unlike()].map(|failure| after(&mut retry, failure)), [Some(0), None]);
+        assert_eq!([unlike(), unlike()].map(|failure| backoff_after(&mut retry, failure)), [Some(0), None]);
         let damaged = || Failure::Unlike { error: error(Fault::ChecksumMismatch), promised: Digests::default() };
-        assert_eq!([damaged(), damaged()].map(|failure| after(&mut retry, failure)), [None, None]);
+        assert_eq!([damaged(), damaged()].map(|failure| backoff_after(&mut retry, failure)), [None, None]);
         retry = CopyRetry::default();
-        assert_eq!([damaged(), damaged()].map(|failure| after(&mut retry, failure)), [Some(0), None]);
+        assert_eq!([damaged(), damaged()].map(|failure| backoff_after(&mut retry, failure)), [Some(0), None]);
         let changed = || Failure::Changed(error(Fault::Changed));
         for _ in 0..3 {
-            assert_eq!(after(&mut retry, changed()), Some(0));
+            assert_eq!(backoff_after(&mut retry, changed()), Some(0));
             assert!(retry.promised.is_empty(), "another version has another digest");
         }
-        assert_eq!(after(&mut retry, changed()), None);
+        assert_eq!(backoff_after(&mut retry, changed()), None);
     }
 }

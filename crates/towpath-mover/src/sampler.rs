@@ -51,16 +51,16 @@ async fn keep_looking(mover: Arc<Mover>, account_builder: Arc<Mutex<AccountBuild
     let mut ticks = ticks();
     let client = mover.context.options.client.clone();
     // A slow response is not requested again before it arrives.
-    let mut asking: Option<AbortOnDropHandle<()>> = None;
+    let mut query: Option<AbortOnDropHandle<()>> = None;
     loop {
         ticks.tick().await;
-        if asking.as_ref().is_none_or(|asking| asking.is_finished()) {
-            asking = client.clone().map(|client| AbortOnDropHandle::new(tokio::spawn(ask(client))));
+        if query.as_ref().is_none_or(|query| query.is_finished()) {
+            query = client.clone().map(|client| AbortOnDropHandle::new(tokio::spawn(query_far_ends(client))));
         }
         account_builder.lock().unwrap_or_else(PoisonError::into_inner).add(mover.look());
     }
 }
 
-async fn ask(client: Arc<Client>) {
+async fn query_far_ends(client: Arc<Client>) {
     client.ask_far_ends().await;
 }

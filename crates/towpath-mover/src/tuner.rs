@@ -18,7 +18,7 @@ use towpath_client::MAX_CONNECTIONS;
 use towpath_proto::tcp::TcpInfo;
 use towpath_store::sys::clock::Instant;
 
-use crate::pace::LONG;
+use crate::flow_control::LONG;
 
 /// Rate in bytes per second that the initial connections should reach on a long path as far as their buffers permit: 1
 /// Gbit/s.
@@ -150,7 +150,7 @@ impl Tuner {
                 let rate = moved.saturating_sub(before) as f64 / (now - since).as_secs_f64();
                 let trial = OPENING * round_trip + MIN_MEASURE.max(MEASURE * round_trip);
                 let is_worth_it = ahead.is_none_or(|ahead| ahead as f64 > rate * WORTH * trial.as_secs_f64());
-                self.judge(rate, is_worth_it, now, round_trip);
+                self.evaluate(rate, is_worth_it, now, round_trip);
             }
             Phase::Resting { until } if now < until => {}
             // The rate may have changed in the meantime: measure it again before a trial.
@@ -173,9 +173,9 @@ impl Tuner {
     }
 
     /// Evaluates the measured `rate` of the current number of connections, in bytes per second.
-    fn judge(&mut self, rate: f64, is_worth_it: bool, now: Instant, round_trip: Duration) {
+    fn evaluate(&mut self, rate: f64, is_worth_it: bool, now: Instant, round_trip: Duration) {
         let tried = (self.connections, rate);
-        let is_kept = match (self.base, self.direction) {
+        let is_accepted = match (self.base, self.direction) {
             (None, _) => true,
             (Some(base), Direction::More) => self.is_better(tried, base),
             (Some(base), Direction::Fewer) => !self.is_better(base, tried),
@@ -185,14 +185,14 @@ impl Tuner {
             Direction::More => (self.connections * 2).min(MAX_CONNECTIONS),
             Direction::Fewer => (self.connections / 2).max(self.first),
         };
-        if is_kept {
+        if is_accepted {
             self.base = Some(tried);
         }
-        if is_kept && next != self.connections && is_worth_it {
+        if is_accepted && next != self.connections && is_worth_it {
             return self.try_out(next, now, round_trip);
         }
         self.phase = Phase::Resting { until: now + self.rest };
-        if is_kept && next != self.connections {
+        if is_accepted && next != self.connections {
             // Only the remaining time was too short; the search is not complete.
             return;
         }

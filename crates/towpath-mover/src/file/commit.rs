@@ -44,7 +44,7 @@ pub(super) async fn commit(
     let mut arrived = target.commit(expected).await.map_err(|error| match Failure::is_loss(&error) {
         // Whether the commit was carried out is unknown; a retry finds out.
         true => Failure::BrokenOff { error: error.at(&job.to.path), missing_bytes: size },
-        false => judged(job, error, digests.clone()),
+        false => commit_failure(job, error, digests.clone()),
     })?;
     drop(stage);
     let recomputed = read_back(job, context, held, &digests, &mut arrived.digests).await.map_err(Failure::Final)?;
@@ -79,7 +79,7 @@ fn refuse_unproved(job: &Job, proof: Option<Digest>, digests: &Digests) -> Resul
 
 /// Returns the failure for an error of a commit. Uploads to this machine and to towpath servers are verified in
 /// transit, so that a mismatch there means that the data read from the source are wrong.
-fn judged(job: &Job, error: Error, promised: Digests) -> Failure {
+fn commit_failure(job: &Job, error: Error, promised: Digests) -> Failure {
     let Job { from, to, .. } = job;
     let error = replicas::with_givers(job, error);
     if error.fault() == Fault::ChecksumMismatch && error.blame() == Blame::Network {

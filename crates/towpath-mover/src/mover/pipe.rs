@@ -144,7 +144,7 @@ impl Mover {
         }
         let computed = passed.finish();
         verify(&computed, &promised, from)?;
-        Ok(self.passed(start, size, taken(&promised, &computed)))
+        Ok(self.passed(start, size, verified_digests(&promised, &computed)))
     }
 
     /// Passes a file of unknown length to `put` as it arrives.
@@ -169,7 +169,7 @@ impl Mover {
         let (bytes, computed) = (passed.bytes(), passed.finish());
         verify(&computed, &promised, from)?;
         warn_unless_proven(from, has_proven_end);
-        Ok(self.passed(start, bytes, taken(&promised, &computed)))
+        Ok(self.passed(start, bytes, verified_digests(&promised, &computed)))
     }
 
     /// Reads a file of `size` bytes in order, starting at `first_bytes`.
@@ -208,7 +208,7 @@ impl Mover {
 }
 
 /// Returns the verified digests of a file that was written to a pipe.
-fn taken(promised: &Digests, computed: &Digests) -> Vec<Verified> {
+fn verified_digests(promised: &Digests, computed: &Digests) -> Vec<Verified> {
     verified((promised, |_| DigestOrigin::Reported), (computed, |_| DigestOrigin::Streamed))
 }
 

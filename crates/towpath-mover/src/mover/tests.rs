@@ -22,7 +22,7 @@ use towpath_testkit::{
 };
 
 use super::*;
-use crate::{Nobody, StoreLocation, ThirdParty, Trees, file, jobs, pace};
+use crate::{Nobody, StoreLocation, ThirdParty, Trees, file, flow_control, jobs};
 
 /// Events received by an observer.
 #[derive(Debug, Default)]
@@ -135,7 +135,7 @@ async fn no_more_is_in_flight_than_the_window_holds() {
     // No bytes are requested together with the metadata of an empty file, so that all its bytes are pieces.
     let job = Job { size: Some(0), ..Job::new(location(&from, "/large"), location(&to, "/copy")) };
     let copying = tokio::spawn(async move { mover.copy(&job).await });
-    for _ in 0..pace::MIN_BYTES / file::PIECE_BYTES {
+    for _ in 0..flow_control::MIN_BYTES / file::PIECE_BYTES {
         held.reached().await;
     }
     for _ in 0..100 {

@@ -120,7 +120,7 @@ pub async fn read(client: &Client, file: &StoreLocation, effort: Effort) -> Resu
         })
         .buffer_unordered(effort.pieces())
         .try_collect::<()>();
-    match watched(client, file, Stage::Read, &moved, effort, reading).await? {
+    match run_sampled(client, file, Stage::Read, &moved, effort, reading).await? {
         Ended::TooEarly(line) => {
             Err(Error::new(Fault::InvalidArgument, too_little(&line, "name a larger file")).at(&file.path))
         }
@@ -161,7 +161,7 @@ pub async fn write(client: &Client, scratch: &Scratch, effort: Effort) -> Result
         }
         handle.commit(Expectation { size: Some(moved.load(Relaxed)), ..Expectation::default() }).await.map(drop)
     };
-    let error = match watched(client, &file, Stage::Write, &moved, effort, writing).await? {
+    let error = match run_sampled(client, &file, Stage::Write, &moved, effort, writing).await? {
         Ended::Done(line) => return Ok((line, file)),
         Ended::TooEarly(line) => {
             Error::new(Fault::NoSpace, too_little(&line, "the probe uses only part of the free space"))
@@ -217,7 +217,7 @@ enum Ended {
 }
 
 /// Runs `work` on `location` and samples it.
-async fn watched(
+async fn run_sampled(
     client: &Client,
     location: &StoreLocation,
     stage: Stage,

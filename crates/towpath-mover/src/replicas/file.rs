@@ -42,16 +42,16 @@ pub(super) struct ReplicaFile {
     sharing: Arc<Sharing>,
     /// Whether no call has waited for a digest yet.
     is_undecided: AtomicBool,
-    _asking: Vec<AbortOnDropHandle<()>>,
+    _openings: Vec<AbortOnDropHandle<()>>,
 }
 
 impl ReplicaFile {
     /// Queries all sources; their responses arrive later.
     pub(super) fn open(sources: &[StoreLocation], options: &OpenOptions, sharing: Arc<Sharing>) -> Self {
-        let ask = |(index, from): (usize, &StoreLocation)| {
+        let open = |(index, from): (usize, &StoreLocation)| {
             let (from, options, sharing) = (from.clone(), options.clone(), Arc::clone(&sharing));
             AbortOnDropHandle::new(tokio::spawn(async move {
-                let answer = ask(&from, options).await;
+                let answer = open_source(&from, options).await;
                 sharing.answered(index, answer.map_err(|error| error.at(&from.path)));
                 if let Some(overlap) = sharing.overlap(index).await {
                     sharing.compared(index, overlap.is_same().await);
@@ -59,13 +59,13 @@ impl ReplicaFile {
             }))
         };
         let asked = sources.iter().enumerate().filter(|(index, _)| sharing.is_asked(*index));
-        let mut asking: Vec<_> = asked.map(ask).collect();
-        if asking.len() > 1 {
+        let mut openings: Vec<_> = asked.map(open).collect();
+        if openings.len() > 1 {
             let (sources, sharing) = (sources.to_vec(), Arc::clone(&sharing));
             let proving = async move { proof::find(&sources, &sharing, GRACE).await };
-            asking.push(AbortOnDropHandle::new(tokio::spawn(proving)));
+            openings.push(AbortOnDropHandle::new(tokio::spawn(proving)));
         }
-        Self { sharing, is_undecided: AtomicBool::new(true), _asking: asking }
+        Self { sharing, is_undecided: AtomicBool::new(true), _openings: openings }
     }
 
     /// Reads a piece of the file from the source that delivers it first.
@@ -105,7 +105,7 @@ impl ReplicaFile {
     }
 }
 
-async fn ask(from: &StoreLocation, options: OpenOptions) -> Result<(Metadata, Handle)> {
+async fn open_source(from: &StoreLocation, options: OpenOptions) -> Result<(Metadata, Handle)> {
     let handle = from.store.open(&from.caller, &from.path, options).await?;
     Ok((handle.metadata().await?, handle))
 }

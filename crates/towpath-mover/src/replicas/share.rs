@@ -91,7 +91,7 @@ struct Source {
     underway: usize,
     underway_bytes: u64,
     last_end: Option<Instant>,
-    pace: Option<Pace>,
+    estimate: Option<DeliveryEstimate>,
 }
 
 #[derive(Debug)]
@@ -114,7 +114,7 @@ pub(super) type Handle = Arc<dyn ReadHandle>;
 
 /// The delivery estimate of a source.
 #[derive(Debug, Clone, Copy)]
-struct Pace {
+struct DeliveryEstimate {
     /// Seconds per byte between consecutive pieces.
     seconds_per_byte: f64,
     /// Duration of a single piece.
@@ -157,7 +157,7 @@ impl Sharing {
             underway: 0,
             underway_bytes: 0,
             last_end: None,
-            pace: None,
+            estimate: None,
         });
         let state = State {
             agreed: None,
@@ -300,8 +300,10 @@ impl Sharing {
         let mut state = self.state();
         let number = state.next_piece;
         state.next_piece += 1;
-        let expected = state.sources[attempt.source()].pace.map(|pace| {
-            Duration::from_secs_f64((pace.seconds_per_byte * attempt.bytes() as f64).max(pace.seconds).min(3600.0))
+        let expected = state.sources[attempt.source()].estimate.map(|estimate| {
+            Duration::from_secs_f64(
+                (estimate.seconds_per_byte * attempt.bytes() as f64).max(estimate.seconds).min(3600.0),
+            )
         });
         let expected_end = expected.map(|expected| attempt.started() + expected);
         let piece = Piece { source: attempt.source(), bytes: attempt.bytes(), expected_end, helper: sender };
@@ -344,7 +346,7 @@ impl State {
     /// `tried`.
     fn best(&self, bytes: u64, tried: &[usize]) -> Option<usize> {
         let ready = self.sources.iter().enumerate().filter(|(index, source)| {
-            let has_time = source.pace.is_some() || source.underway < TRIED;
+            let has_time = source.estimate.is_some() || source.underway < TRIED;
             matches!(source.standing, Standing::Ready(_)) && has_time && !tried.contains(index)
         });
         // Sources without an estimate come first; otherwise they would never get one.
@@ -375,18 +377,18 @@ impl Source {
 
     /// Returns the seconds until it would deliver `bytes` more; `None` without an estimate.
     fn expected(&self, bytes: u64) -> Option<f64> {
-        let pace = self.pace?;
-        Some((pace.seconds_per_byte * (self.underway_bytes + bytes) as f64).max(pace.seconds))
+        let estimate = self.estimate?;
+        Some((estimate.seconds_per_byte * (self.underway_bytes + bytes) as f64).max(estimate.seconds))
     }
 
     fn learn(&mut self, started: Instant, now: Instant, bytes: u64) {
         let since = self.last_end.map_or(started, |end| end.max(started));
-        let sample = Pace {
+        let sample = DeliveryEstimate {
             seconds_per_byte: (now - since).as_secs_f64() / bytes.max(1) as f64,
             seconds: (now - started).as_secs_f64(),
         };
         let mixed = |old: f64, new: f64| old + GAIN * (new - old);
-        self.pace = Some(self.pace.map_or(sample, |old| Pace {
+        self.estimate = Some(self.estimate.map_or(sample, |old| DeliveryEstimate {
             seconds_per_byte: mixed(old.seconds_per_byte, sample.seconds_per_byte),
             seconds: mixed(old.seconds, sample.seconds),
         }));

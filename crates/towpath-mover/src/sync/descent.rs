@@ -209,7 +209,7 @@ impl Descent {
         let alike = found.as_ref().filter(|_| *purpose == Purpose::Alike);
         let mut known_ends = overlap::refuse_same_tree(ends, &source, alike).await?;
         let found = found.as_ref().map(EntrySummary::of);
-        let is_taken = ends.root() == &from.path || options.filter.judge(&from.path, ends.root(), true).is_taken;
+        let is_taken = ends.root() == &from.path || options.filter.apply(&from.path, ends.root(), true).is_taken;
         let is_new = is_taken && found.is_none();
         if is_new && !options.dry_run {
             make_directory(to).await?;
@@ -275,7 +275,7 @@ impl Descent {
             self.tell(Ok(Step::Same(same))).await?;
         }
         if has_more {
-            below.extend(self.go_on(directory, pending_directory).await?);
+            below.extend(self.postpone_rest(directory, pending_directory).await?);
         }
         Ok(below)
     }
@@ -300,7 +300,7 @@ impl Descent {
     }
 
     /// Returns the rest of a large directory, to be processed after its subdirectories.
-    async fn go_on(
+    async fn postpone_rest(
         &self,
         directory: Directory,
         pending_directory: PendingDirectory,
@@ -361,7 +361,7 @@ impl Descent {
         let outcome = match task {
             Task::Tell(step) => Ok(step),
             Task::Miss(missed) => Err(missed),
-            Task::Ask(ends, source) => self.ask(ends, &source).await,
+            Task::Ask(ends, source) => self.compare_one(ends, &source).await,
             Task::Touch(ends, changes) => self.touch(ends, changes).await,
             Task::Make(below) => return self.make(below).await,
             Task::Remove { ends, found, then } => return self.take_away(ends, &found, then).await,
@@ -370,9 +370,9 @@ impl Descent {
         Ok(None)
     }
 
-    async fn ask(&self, ends: Job, source: &EntrySummary) -> Result<Step, Missed> {
+    async fn compare_one(&self, ends: Job, source: &EntrySummary) -> Result<Step, Missed> {
         let options = &self.sync.options;
-        match compare::ask(&ends, options.compare, options.checksum).await {
+        match compare::compare_digests(&ends, options.compare, options.checksum).await {
             Ok(Finding::Differs(why)) => Ok(Step::Copy(Job { size: Some(source.size), ..ends }, why)),
             Ok(Finding::Touched) => self.touch(ends, self.changes(source)).await,
             Ok(Finding::Same | Finding::Unclear(_)) => Ok(Step::Same(1)),

@@ -11,7 +11,7 @@ use crate::{
     Job, Missed, Why,
     ancestry::Ancestry,
     compare::{self, EntrySummary, Finding, is_same_time},
-    filter::Judgement,
+    filter::Selection,
     pending_directory::{Full, PendingDirectory},
 };
 
@@ -107,10 +107,10 @@ impl Descent {
     }
 
     /// Applies the filter to an entry of the source; `None` if neither the entry nor its contents are selected.
-    pub(super) fn wanted(&self, path: &StorePath, source: &EntrySummary) -> Option<Judgement> {
+    pub(super) fn wanted(&self, path: &StorePath, source: &EntrySummary) -> Option<Selection> {
         let filter = &self.sync.options.filter;
         let is_directory = source.kind == FileKind::Directory;
-        let judgement = filter.judge(path, self.sync.ends.root(), is_directory);
+        let judgement = filter.apply(path, self.sync.ends.root(), is_directory);
         let is_wanted = if is_directory { judgement.may_hold } else { judgement.is_taken && filter.takes(source.size) };
         is_wanted.then_some(judgement)
     }
@@ -162,7 +162,7 @@ impl Descent {
     fn is_taken(&self, ends: &Job, found: &EntrySummary) -> bool {
         let filter = &self.sync.options.filter;
         let is_directory = is_tree(found);
-        let judgement = filter.judge(&ends.from.path, self.sync.ends.root(), is_directory);
+        let judgement = filter.apply(&ends.from.path, self.sync.ends.root(), is_directory);
         judgement.is_taken && (is_directory || filter.takes(found.size))
     }
 

@@ -85,7 +85,7 @@ impl Drop for Attempt {
         source.underway_bytes -= self.bytes;
         // An overtaken source took at least this long.
         let now = clock::now();
-        let is_slow = source.pace.is_none_or(|pace| (now - self.started).as_secs_f64() > pace.seconds);
+        let is_slow = source.estimate.is_none_or(|estimate| (now - self.started).as_secs_f64() > estimate.seconds);
         if !self.is_done && is_slow {
             source.learn(self.started, now, self.bytes);
         }
