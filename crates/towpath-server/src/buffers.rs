@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::shares::{Class, Lease, LeaseHolder, PeerProgress, Shares};
+use crate::fair_pool::{Class, FairPool, Lease, LeaseHolder, PeerProgress};
 
 /// Allocation unit of a connection's memory, in bytes; needed because a semaphore counts only to about 2^29.
 const UNIT_BYTES: usize = 4096;
@@ -21,12 +21,12 @@ const SMALL_BYTES: usize = 128 << 10;
 
 /// The memory for requests and responses of all connections.
 #[derive(Debug, Clone)]
-pub struct Memory(Shares);
+pub struct Memory(FairPool);
 
 impl Memory {
     /// Creates a pool of `bytes`.
     pub fn new(bytes: u64) -> Self {
-        Self(Shares::new(bytes, UNIT_BYTES as u64, 1))
+        Self(FairPool::new(bytes, UNIT_BYTES as u64, 1))
     }
 
     /// Waits until the share of `holder` permits `bytes` more, and takes them.
@@ -36,7 +36,7 @@ impl Memory {
     }
 
     /// Returns the pool.
-    pub fn shares(&self) -> &Shares {
+    pub fn pool(&self) -> &FairPool {
         &self.0
     }
 }

@@ -230,7 +230,7 @@ pub struct Limits {
     pub handshake: Span,
     /// Maximum time that a connection may be idle.
     pub idle: Span,
-    /// Maximum time that a client may stall before it is dropped: receive nothing of a response, hold buffered
+    /// Maximum time that a client may stall before it is disconnected: receive nothing of a response, hold buffered
     /// response data while others wait for memory, or send nothing of its own request.
     pub stall: Span,
 }

@@ -1,12 +1,12 @@
 //! Fair shares of bounded resources: memory, connections, open files, locks, multipart uploads (RFC 0005).
 //!
-//! A [`Shares`] is a pool. A [`LeaseHolder`], a person at a network address, takes a [`Lease`] from it, which is
+//! A [`FairPool`] is a pool. A [`LeaseHolder`], a person at a network address, takes a [`Lease`] from it, which is
 //! returned on drop. A holder may take more while its total does not exceed the free capacity (the dynamic threshold
 //! of Choudhury and Hahne, 1998). One holder thus gets half of the pool, `n` holders an equal part each, and the same
 //! amount remains for the next one; the number of holders need not be known. A sixteenth of the pool is a reserve,
 //! shared in the same way, for requests of class [`Class::Small`].
 //!
-//! [`Shares::take`] waits, [`Shares::take_soon`] for a short time; holders without leases are served first. While
+//! [`FairPool::take`] waits, [`FairPool::take_soon`] for a short time; holders without leases are served first. While
 //! requests wait, leases are revoked according to the progress of their peers ([`PeerProgress`]): for a holder at its
 //! share, its own leases whose peers are idle; for a holder without leases, also those of slow peers, from the
 //! largest holders over their share first. Revoking a lease ends its connection.
@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 use towpath_store::sys::clock::{self, Instant};
 
 pub use lease_holder::LeaseHolder;
-use peer_progress::Pace;
+use peer_progress::Slowness;
 pub use peer_progress::{AwaitsPeer, PeerProgress};
 
 /// The reserve is this fraction of the pool: one sixteenth.
@@ -57,7 +57,7 @@ pub enum Class {
 
 /// A pool with fair shares. Clones share the same pool.
 #[derive(Debug, Clone)]
-pub struct Shares(Arc<Pool>);
+pub struct FairPool(Arc<Pool>);
 
 #[derive(Debug)]
 struct Pool {
@@ -120,7 +120,7 @@ pub struct Lease {
     id: u64,
 }
 
-impl Shares {
+impl FairPool {
     /// Creates a pool of `capacity`; a lease counts for at least one `unit`. A holder may hold up to `alpha` times
     /// the free capacity: alone it gets `alpha` parts of `alpha + 1`.
     pub fn new(capacity: u64, unit: u64, alpha: u64) -> Self {
@@ -234,7 +234,7 @@ impl Pool {
             let unclaimed = state.serve(self);
             let waits = !state.turns.is_empty();
             state.is_reclaiming = waits;
-            state.revoke(self, clock::now());
+            state.disconnect_slow_peers(self, clock::now());
             (unclaimed, waits)
         };
         drop(unclaimed);
@@ -385,7 +385,7 @@ impl State {
     }
 
     /// Ends connections of idle or slow peers until enough leases return for the waiting requests.
-    fn revoke(&self, pool: &Pool, now: Instant) {
+    fn disconnect_slow_peers(&self, pool: &Pool, now: Instant) {
         let (mut wanted_in, mut wanted_by_newcomers) = (HashMap::<&LeaseHolder, u64>::new(), 0);
         for holder in &self.turns {
             let wanted = self.members.get(holder).map_or(0, Member::wanted);
@@ -397,23 +397,23 @@ impl State {
         for (holder, member) in &self.members {
             // Slow peers of the same holder are not revoked: they may share one slow path and have equal rights.
             if let Some(wanted) = wanted_in.get_mut(holder.outermost()) {
-                *wanted = wanted.saturating_sub(member.revoke(now, Pace::Idle, *wanted));
+                *wanted = wanted.saturating_sub(member.disconnect(now, Slowness::Idle, *wanted));
             }
         }
         if wanted_by_newcomers > 0 {
-            self.revoke_for_newcomers(pool, now, wanted_by_newcomers);
+            self.disconnect_for_newcomers(pool, now, wanted_by_newcomers);
         }
     }
 
-    fn revoke_for_newcomers(&self, pool: &Pool, now: Instant, mut wanted: u64) {
+    fn disconnect_for_newcomers(&self, pool: &Pool, now: Instant, mut wanted: u64) {
         let mut members: Vec<_> = self.members.iter().collect();
         members.sort_by_cached_key(|(holder, _)| {
             Reverse([GENERAL, RESERVE].map(|part| self.held(holder.outermost(), part)).iter().sum::<u64>())
         });
         for (holder, member) in members {
             let is_over = !self.is_starving(holder) && self.is_over(pool, holder);
-            let pace = if is_over { Pace::Slow } else { Pace::Idle };
-            wanted = wanted.saturating_sub(member.revoke(now, pace, wanted));
+            let slowness = if is_over { Slowness::Slow } else { Slowness::Idle };
+            wanted = wanted.saturating_sub(member.disconnect(now, slowness, wanted));
         }
     }
 }
@@ -439,15 +439,15 @@ impl Member {
         self.waiting.iter().flatten().map(|waiter| waiter.request.amount).sum()
     }
 
-    /// Revokes leases of peers no faster than `pace`, oldest first, until `wanted` will return. Returns the revoked
+    /// Disconnects peers no faster than `slowness`, oldest first, until `wanted` will return. Returns the revoked
     /// amount.
-    fn revoke(&self, now: Instant, pace: Pace, wanted: u64) -> u64 {
+    fn disconnect(&self, now: Instant, slowness: Slowness, wanted: u64) -> u64 {
         let mut freed = 0;
         for (progress, amount) in self.leases.values() {
             if freed >= wanted {
                 break;
             }
-            if progress.revoke_for(pace, now) {
+            if progress.disconnect_if(slowness, now) {
                 freed += amount;
             }
         }

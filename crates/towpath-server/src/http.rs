@@ -59,7 +59,7 @@ use self::{link::Link, watchdog::TimeoutKind, wire::Wire};
 use crate::{
     Service, Socket,
     config::{HttpConfig, Limits, ProbeConfig},
-    shares::PeerProgress,
+    fair_pool::PeerProgress,
 };
 
 /// Maximum size of an HTTP/2 frame, in bytes. The minimum of 16 KiB would cost many frames to parse.
@@ -117,14 +117,10 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, acti
                 return;
             }
             kind = &mut timed_out => {
-                service.metrics.dropped.inc();
-                tracing::info!(%peer, "dropped the client: {}", kind.describe());
-                return;
+                return service.record_disconnect(peer, kind.describe());
             }
             () = link.revoked.cancelled() => {
-                service.metrics.dropped.inc();
-                tracing::info!(%peer, "dropped the client: it stalled while other clients needed its memory");
-                return;
+                return service.record_disconnect(peer, "stalled while other clients needed its memory");
             }
             () = &mut stopping, if !is_draining => {
                 is_draining = true;

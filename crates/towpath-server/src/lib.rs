@@ -13,11 +13,11 @@ pub mod access_log;
 pub mod application;
 mod buffers;
 pub mod config;
+pub mod fair_pool;
 pub mod http;
 mod listener;
 pub mod metrics;
 mod passwords;
-pub mod shares;
 mod socket;
 pub mod third_party;
 mod tls;
@@ -32,8 +32,8 @@ use towpath_store::{Fault, Store};
 use buffers::Buffers;
 pub use buffers::Memory;
 pub use config::ServeConfig;
+use fair_pool::FairPool;
 pub use listener::Server;
-use shares::Shares;
 pub use socket::Socket;
 pub use towpath_proto::units;
 
@@ -85,9 +85,9 @@ pub struct Service {
     /// Memory pool for responses in flight and incoming requests, in bytes.
     pub memory: Memory,
     /// Pool of connections.
-    pub connections: Shares,
+    pub connections: FairPool,
     /// Pool of open files, listings in progress and uploads of all connections.
-    pub files: Shares,
+    pub files: FairPool,
     /// Limits the number of threads that send files; they block on the disk and briefly on clients, in addition to
     /// the store's threads.
     pub file_senders: Arc<Semaphore>,
@@ -110,6 +110,13 @@ impl Service {
     fn record_request(&self, record: &access_log::Record<'_>) {
         self.metrics.record_request(record.face, record.verb, record.fault, record.took.as_secs_f64());
         self.access_log.record(record);
+    }
+
+    /// Counts and logs that a client was disconnected because it was slow or idle, or violated the protocol; `why`
+    /// follows "it".
+    fn record_disconnect(&self, peer: SocketAddr, why: &str) {
+        self.metrics.disconnected.inc();
+        tracing::info!(%peer, "disconnected the client: it {why}");
     }
 }
 

@@ -29,9 +29,9 @@ use crate::{
     access_log::AccessLog,
     application::{Application, HostedApplication},
     config::Limits,
+    fair_pool::{Class, FairPool, LeaseHolder, PeerProgress},
     http,
     metrics::Metrics,
-    shares::{Class, LeaseHolder, PeerProgress, Shares},
     third_party::{self, Transfers},
     tls::Tls,
     xrootd,
@@ -126,8 +126,8 @@ impl Server {
             http: http::State::new(config.http.clone(), config.probe.clone()),
             third_party: third_party::State::new(config.third_party.clone(), transfers)?,
             memory: Memory::new(config.limits.bytes.0),
-            connections: Shares::new(connections, 1, CONNECTIONS_ALPHA),
-            files: Shares::new(files, 1, 1),
+            connections: FairPool::new(connections, 1, CONNECTIONS_ALPHA),
+            files: FairPool::new(files, 1, 1),
             file_senders: Arc::new(Semaphore::new(config.limits.disk_threads.max(1))),
             access_log: AccessLog::start(&config.access_log, metrics.log_lines_lost.clone())?,
             metrics,
@@ -204,15 +204,14 @@ async fn admit(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {
     let activity = PeerProgress::watching(evicted.clone());
     let holder = LeaseHolder::at(peer.ip());
     let lease = service.connections.take_soon(&holder, Class::Small, &activity, SLOT_TIMEOUT).await;
-    let problem = match lease {
-        None => "its network has exhausted its share of limits.connections",
+    let why = match lease {
+        None => "came from a network that has exhausted its share of limits.connections",
         Some(_lease) => match evicted.run_until_cancelled(serve(service, stream, peer, &activity)).await {
             Some(()) => return,
-            None => "it was idle, and other clients needed the slot",
+            None => "was idle, and other clients needed the slot",
         },
     };
-    service.metrics.dropped.inc();
-    tracing::info!(%peer, "closed a connection: {problem}");
+    service.record_disconnect(peer, why);
 }
 
 /// Returns the limits of connections and open files from the settings, reduced to the descriptors of the process.
@@ -243,7 +242,7 @@ async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr, acti
         None | Some(Ok(Ok(None))) => {}
         Some(Ok(Err(error))) => tracing::debug!(%peer, %error, "connection ended before its first request"),
         Some(Err(_)) => {
-            service.metrics.dropped.inc();
+            service.metrics.disconnected.inc();
             tracing::debug!(%peer, "handshake timeout: no byte received");
         }
     }

@@ -64,8 +64,8 @@ pub struct Metrics {
     pub connections: Gauge,
     /// Accepted connections.
     pub accepted: Counter,
-    /// Connections dropped because the client was idle, slow or violated the protocol.
-    pub dropped: Counter,
+    /// Clients disconnected because they were idle or slow, or violated the protocol.
+    pub disconnected: Counter,
     /// Access log lines lost because the writer was too slow or failed.
     pub log_lines_lost: Counter,
     requests: Family<RequestLabels, Counter>,
@@ -82,7 +82,7 @@ impl Default for Metrics {
         let metrics = Self {
             connections: Gauge::default(),
             accepted: Counter::default(),
-            dropped: Counter::default(),
+            disconnected: Counter::default(),
             log_lines_lost: Counter::default(),
             requests: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.000_05, 4.0, 12))),
@@ -97,7 +97,7 @@ impl Default for Metrics {
         registry.register(
             "connections_dropped",
             "Connections ended because the client was idle, slow or violated the protocol",
-            metrics.dropped.clone(),
+            metrics.disconnected.clone(),
         );
         registry.register("access_log_lines_lost", "Access log lines lost", metrics.log_lines_lost.clone());
         registry.register("requests", "Requests answered, by outcome", metrics.requests.clone());

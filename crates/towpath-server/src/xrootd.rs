@@ -3,8 +3,8 @@
 //! The life of a connection: [`login`] creates its session (handshake, `protocol`, TLS, `login`, `auth`) or joins it
 //! to an existing one (`bind`). Then [`connection`] reads requests; those that need no waiting are answered
 //! immediately ([`immediate`]), the others become a [`job`] at their position in the [`order`] of requests or, if data
-//! follow, a [`write`]. Responses are sent through the [`outbox`]. [`bound`] serves connections that carry data for
-//! another one.
+//! follow, a [`write`]. Responses are sent through the [`response_writer`]. [`bound`] serves connections that carry
+//! data for another one.
 //!
 //! | module | content |
 //! | --- | --- |
@@ -31,9 +31,9 @@ mod metadata;
 mod names;
 mod open;
 mod order;
-mod outbox;
 mod query;
 mod read;
+mod response_writer;
 mod session;
 mod staging;
 mod third_party;
@@ -48,10 +48,10 @@ use std::{
 use tokio::{task::JoinSet, time::timeout};
 use towpath_store::sys::clock;
 
-use crate::{Service, Socket, shares::PeerProgress};
+use crate::{Service, Socket, fair_pool::PeerProgress};
 use connection::{Connection, Receiving};
 use login::{Admitted, ConnectionRole};
-use outbox::{Outbox, Sending};
+use response_writer::{ResponseWriter, Sending};
 use session::Session;
 
 pub use session::Sessions;
@@ -74,7 +74,7 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, acti
         Ok(Ok(None)) => {}
         Ok(Err(error)) => tracing::debug!(%peer, %error, "connection ended before its login"),
         Err(_) => {
-            service.metrics.dropped.inc();
+            service.metrics.disconnected.inc();
             tracing::debug!(%peer, "handshake timeout: login incomplete");
         }
     }
@@ -83,14 +83,18 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, acti
 async fn serve_session(session: Arc<Session>, admitted: Admitted, activity: &Arc<PeerProgress>) {
     let socket = admitted.socket.as_raw_fd();
     let (receiving, sending) = split(admitted.socket);
-    let outbox =
-        Outbox::new(sending, &session.service, session.ended.clone(), [&session.sending, activity].map(Arc::clone));
+    let response_writer = ResponseWriter::new(
+        sending,
+        &session.service,
+        session.ended.clone(),
+        [&session.sending, activity].map(Arc::clone),
+    );
     let connection = Connection {
         session,
         receiving,
         socket,
         framer: admitted.framer,
-        outbox: Arc::new(outbox),
+        response_writer: Arc::new(response_writer),
         tasks: JoinSet::new(),
         out: admitted.unsent.to_vec(),
         long_request: None,

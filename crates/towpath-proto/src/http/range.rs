@@ -208,7 +208,7 @@ impl ContentRange {
 
 /// Returns the size of the file in a `Content-Range` field, even if the field contradicts itself: XRootD (seen with 5.5.3) announces bytes beyond the
 /// end of a file, but a correct size.
-pub fn told_size(value: &str) -> Option<u64> {
+pub fn complete_length(value: &str) -> Option<u64> {
     parse_number(value.rsplit_once('/')?.1.trim())
 }
 

@@ -40,7 +40,7 @@ pub struct PeerProgress {
 
 /// The kind of insufficient progress for which leases are revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pace {
+pub(super) enum Slowness {
     /// Less than [`MIN_BYTES_PER_MS`] for [`GRACE`].
     Slow,
     /// Nothing for [`IDLE_GRACE`].
@@ -93,11 +93,11 @@ impl PeerProgress {
         u64::try_from(now.saturating_duration_since(self.began).as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Ends the connection if its peer is no faster than `pace`. Returns whether it does.
-    pub(super) fn revoke_for(&self, pace: Pace, now: Instant) -> bool {
-        let (since, grace) = match pace {
-            Pace::Slow => (&self.moved_ms, GRACE),
-            Pace::Idle => (&self.last_ms, IDLE_GRACE),
+    /// Ends the connection if its peer is no faster than `slowness`. Returns whether it does.
+    pub(super) fn disconnect_if(&self, slowness: Slowness, now: Instant) -> bool {
+        let (since, grace) = match slowness {
+            Slowness::Slow => (&self.moved_ms, GRACE),
+            Slowness::Idle => (&self.last_ms, IDLE_GRACE),
         };
         let unmoved_ms = self.ms(now).saturating_sub(since.load(Relaxed));
         let is_late = self.waits.load(Relaxed) > 0 && Duration::from_millis(unmoved_ms) >= grace;

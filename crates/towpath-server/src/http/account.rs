@@ -86,7 +86,7 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let cut_short = || self.link.outbox.failure().unwrap_or(Fault::Cancelled);
+        let cut_short = || self.link.span_queue.failure().unwrap_or(Fault::Cancelled);
         self.service.record_request(&Record {
             face: Face::Http,
             peer: self.link.peer,

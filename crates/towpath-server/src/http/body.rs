@@ -16,7 +16,7 @@ use super::{
     account::Account,
     link::{Link, Reserved},
     watchdog::QueuedPiece,
-    wire::{FileSpan, Outbox, PLACEHOLDER},
+    wire::{FileSpan, PLACEHOLDER, SpanQueue},
 };
 
 /// Bytes of a response, as produced by their source.
@@ -169,8 +169,8 @@ pub(super) struct Piece {
 #[derive(Debug)]
 enum Data {
     Bytes(Bytes),
-    /// A span in the connection's outbox, represented by its remaining length.
-    Span(usize, Arc<Outbox>),
+    /// A span in the connection's queue, represented by its remaining length.
+    Span(usize, Arc<SpanQueue>),
 }
 
 impl Piece {
@@ -181,8 +181,8 @@ impl Piece {
             Chunk::Verdict(bytes, _) => (Data::Bytes(bytes), None),
             Chunk::File(span) => {
                 let length = usize::try_from(span.length).unwrap_or(usize::MAX);
-                link.outbox.push(span);
-                (Data::Span(length, Arc::clone(&link.outbox)), None)
+                link.span_queue.push(span);
+                (Data::Span(length, Arc::clone(&link.span_queue)), None)
             }
         };
         Self { data, account: None, queued, reserved }
@@ -207,9 +207,9 @@ impl Buf for Piece {
     fn advance(&mut self, count: usize) {
         match &mut self.data {
             Data::Bytes(bytes) => bytes.advance(count),
-            Data::Span(left, outbox) => {
+            Data::Span(left, span_queue) => {
                 *left = left.saturating_sub(count);
-                outbox.record_consumed(count as u64);
+                span_queue.record_consumed(count as u64);
             }
         }
         if self.remaining() == 0
@@ -226,8 +226,8 @@ impl Buf for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        if let Data::Span(1.., outbox) = &self.data {
-            outbox.record_dropped();
+        if let Data::Span(1.., span_queue) = &self.data {
+            span_queue.record_dropped();
         }
     }
 }

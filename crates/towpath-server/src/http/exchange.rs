@@ -23,7 +23,7 @@ use super::{
 use crate::{
     Service,
     access::{Activity, Identity},
-    shares::{Class, FILE_LEASE_TIMEOUT, Lease, LeaseHolder},
+    fair_pool::{Class, FILE_LEASE_TIMEOUT, Lease, LeaseHolder},
 };
 
 /// A request without its body.

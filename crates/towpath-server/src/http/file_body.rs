@@ -18,7 +18,7 @@ use super::{
     link::{Claim, Reserved},
     wire::FileSpan,
 };
-use crate::shares::Lease;
+use crate::fair_pool::Lease;
 
 /// Size of one read, in bytes. A response holds twice this in memory; both fit into a processor's second-level cache
 /// until they are sent.

@@ -22,7 +22,7 @@ use super::{
     service_pages,
     verb::Verb,
 };
-use crate::{access::Activity, shares::Lease};
+use crate::{access::Activity, fair_pool::Lease};
 
 /// Maximum length of a response for which a file may be opened with a lease from the reserve, in bytes. It is read
 /// immediately and the file is closed.

@@ -8,11 +8,11 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::{http10::StatusLine, watchdog::ConnectionWatchdog, wire::Outbox};
+use super::{http10::StatusLine, watchdog::ConnectionWatchdog, wire::SpanQueue};
 use crate::{
     Buffers, Memory, Service, Socket,
     buffers::MemoryPermit,
-    shares::{AwaitsPeer, Lease, LeaseHolder, PeerProgress},
+    fair_pool::{AwaitsPeer, Lease, LeaseHolder, PeerProgress},
 };
 
 /// Number of concurrent responses of an application on one connection, each with an equal part of the connection's
@@ -33,7 +33,7 @@ pub(super) struct Link {
     /// Sets the version in the next status line.
     pub(super) status_line: Arc<StatusLine>,
     /// File spans to be sent.
-    pub(super) outbox: Arc<Outbox>,
+    pub(super) span_queue: Arc<SpanQueue>,
     /// Tracks the client's progress in sending and receiving.
     pub(super) activity: Arc<PeerProgress>,
     /// Cancelled when other clients need memory that this one does not release; the connection then ends.
@@ -123,7 +123,7 @@ impl Link {
             encrypted: socket.is_encrypted(),
             watchdog: Arc::new(ConnectionWatchdog::new()),
             status_line: Arc::default(),
-            outbox: Arc::default(),
+            span_queue: Arc::default(),
             activity: Arc::clone(activity),
             revoked: CancellationToken::new(),
             own: if is_hosted { Buffers::new(own_bytes) } else { Buffers::growing_to(own_bytes) },

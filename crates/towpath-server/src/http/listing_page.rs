@@ -21,7 +21,7 @@ use super::{
     respond, target,
     verb::Verb,
 };
-use crate::{access::Activity, shares::Lease};
+use crate::{access::Activity, fair_pool::Lease};
 
 const STYLE: &str = "body{font:14px/1.5 system-ui,sans-serif;margin:2em}table{border-collapse:collapse}\
     td,th{padding:0 1.5em 0 0;text-align:left;white-space:nowrap}td:nth-child(2){text-align:right}";

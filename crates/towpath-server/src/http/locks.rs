@@ -18,7 +18,7 @@ use towpath_store::{
 use super::target;
 use crate::{
     access::Person,
-    shares::{Class, Lease, LeaseHolder, Shares},
+    fair_pool::{Class, FairPool, Lease, LeaseHolder},
 };
 
 /// Maximum number of locks on the whole server, which are searched linearly. Each holder gets its fair share.
@@ -93,12 +93,12 @@ impl Lock {
 #[derive(Debug)]
 pub(super) struct Locks {
     table: Mutex<Vec<Lock>>,
-    shares: Shares,
+    pool: FairPool,
 }
 
 impl Default for Locks {
     fn default() -> Self {
-        Self { table: Mutex::default(), shares: Shares::new(MAX_LOCKS, 1, 1) }
+        Self { table: Mutex::default(), pool: FairPool::new(MAX_LOCKS, 1, 1) }
     }
 }
 
@@ -127,7 +127,7 @@ impl Locks {
         if let Some(lock) = find_conflict {
             return Err(LockError::Conflict(lock.parameters.path.clone()));
         }
-        let lease = self.shares.try_take(&LeaseHolder::of(caller), 1, Class::Large).ok_or(LockError::TooMany)?;
+        let lease = self.pool.try_take(&LeaseHolder::of(caller), 1, Class::Large).ok_or(LockError::TooMany)?;
         let ends = clock::now() + parameters.lasts.min(MAX_LIFETIME);
         let lock =
             Lock { _lease: lease, parameters: Arc::new(parameters), token: token(), holder: Person::of(caller), ends };

@@ -26,7 +26,7 @@ use super::{
     refusal::Refusal,
     respond, target, upload,
 };
-use crate::{Service, access::Activity, shares::Lease};
+use crate::{Service, access::Activity, fair_pool::Lease};
 
 /// Size of the first piece of a response, in bytes, and maximum size of later ones, which grow as the client reads.
 /// The last entry may exceed it.

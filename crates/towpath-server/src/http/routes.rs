@@ -22,7 +22,7 @@ use super::{
     upload,
     verb::{ALLOW, Verb},
 };
-use crate::{Service, log_server_fault, shares::LeaseHolder};
+use crate::{Service, fair_pool::LeaseHolder, log_server_fault};
 
 /// The value of `Server`.
 const SERVER: HeaderValue = HeaderValue::from_static(concat!("towpath/", env!("CARGO_PKG_VERSION")));

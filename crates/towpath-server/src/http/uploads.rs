@@ -12,7 +12,7 @@
 //! callers, their address), path and size. It is aborted when no request has used it for [`IDLE_TIMEOUT`], and when the
 //! server stops. With `Towpath-Resume: KEY` (32 hexadecimal digits that identify one version of the source) the
 //! received data are kept even then, if the store supports it; without a key, a later client could not verify that
-//! the source is unchanged. At most [`MAX_UPLOADS`] are open, shared fairly between callers ([`crate::shares`]).
+//! the source is unchanged. At most [`MAX_UPLOADS`] are open, shared fairly between callers ([`crate::fair_pool`]).
 //! The `Towpath-Upload` field of towpath's own client is described in [`super::parts`].
 
 use std::{
@@ -35,7 +35,7 @@ use towpath_store::{
 
 use crate::{
     access::Person,
-    shares::{Class, Lease, LeaseHolder, Shares},
+    fair_pool::{Class, FairPool, Lease, LeaseHolder},
 };
 
 /// Maximum time that an upload waits for its next part.
@@ -121,12 +121,12 @@ impl Key {
 #[derive(Debug)]
 pub(super) struct Uploads {
     open: Arc<Mutex<HashMap<Key, Arc<Upload>>>>,
-    shares: Shares,
+    pool: FairPool,
 }
 
 impl Default for Uploads {
     fn default() -> Self {
-        Self { open: Arc::default(), shares: Shares::new(MAX_UPLOADS, 1, 1) }
+        Self { open: Arc::default(), pool: FairPool::new(MAX_UPLOADS, 1, 1) }
     }
 }
 
@@ -172,8 +172,8 @@ impl Uploads {
     ///
     /// # Errors
     /// `Overloaded` if the holder's shares do not permit one more.
-    pub(super) fn lease(&self, holder: &Arc<LeaseHolder>, files: &Shares) -> Result<Leases> {
-        let leases = self.shares.try_take(holder, 1, Class::Large).zip(files.try_take(holder, 1, Class::Large));
+    pub(super) fn lease(&self, holder: &Arc<LeaseHolder>, files: &FairPool) -> Result<Leases> {
+        let leases = self.pool.try_take(holder, 1, Class::Large).zip(files.try_take(holder, 1, Class::Large));
         let message = "your share of open uploads is exhausted: finish some, or try again later";
         let (upload, file) = leases.ok_or_else(|| Error::new(Fault::Overloaded, message))?;
         Ok(Leases { _upload: upload, _file: file })
@@ -365,7 +365,7 @@ mod tests {
         let (caller, path) = (Caller::local(), StorePath::parse(b"/f").unwrap());
         let handle = store.create(&caller, &path, CreateOptions::default()).await.unwrap();
         let (uploads, key) = (Uploads::default(), Key::new(&caller, &path, 10, Name::None));
-        let files = Shares::new(16, 1, 1);
+        let files = FairPool::new(16, 1, 1);
         let leases = uploads.lease(&LeaseHolder::of(&caller), &files).unwrap();
         let upload = uploads.open(key.clone(), handle, None, &[], leases);
         tokio::time::sleep(3 * IDLE_TIMEOUT).await;
@@ -380,7 +380,7 @@ mod tests {
         let store = MemoryStore::new(1 << 20);
         let path = StorePath::parse(b"/f").unwrap();
         let caller = |octet| Caller { address: Some([10, 0, 0, octet].into()), ..Caller::default() };
-        let (uploads, files) = (Uploads::default(), Shares::new(1 << 20, 1, 1));
+        let (uploads, files) = (Uploads::default(), FairPool::new(1 << 20, 1, 1));
         let open = async |octet, size| {
             let leases = uploads.lease(&LeaseHolder::of(&caller(octet)), &files)?;
             let handle = store.create(&caller(octet), &path, CreateOptions::default()).await.unwrap();

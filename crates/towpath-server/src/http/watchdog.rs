@@ -2,7 +2,7 @@
 //!
 //! Each connection has one [`ConnectionWatchdog`]. The wire reports received bytes and a full socket; responses
 //! report their start, the progress of each piece, and their end. (Revoking memory that a client holds while others
-//! wait is the job of [`crate::shares`].) The connection calls [`ConnectionWatchdog::check`] periodically, which
+//! wait is the job of [`crate::fair_pool`].) The connection calls [`ConnectionWatchdog::check`] periodically, which
 //! compares the state with the limits, and ends when a timeout has expired. This needs no timer per request, and
 //! works for HTTP/1.1 and HTTP/2 alike.
 
@@ -33,12 +33,12 @@ pub(super) enum TimeoutKind {
 }
 
 impl TimeoutKind {
-    /// Describes the timeout for log messages.
+    /// Describes the timeout for [`crate::Service::record_disconnect`].
     pub(super) fn describe(self) -> &'static str {
         match self {
-            TimeoutKind::Header => "its request header did not arrive in time",
-            TimeoutKind::Idle => "it was idle for too long",
-            TimeoutKind::Stalled => "it stalled while receiving a response",
+            TimeoutKind::Header => "did not send its whole request header in time",
+            TimeoutKind::Idle => "was idle for too long",
+            TimeoutKind::Stalled => "stalled while receiving a response",
         }
     }
 }

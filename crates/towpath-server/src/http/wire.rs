@@ -1,14 +1,14 @@
 //! The connection as hyper writes to it, extended to send spans of files by `sendfile`.
 //!
 //! hyper polls a body for buffers and writes them. The buffer of a file span is a slice of [`PLACEHOLDER`] of the
-//! same length, and the span itself is queued in the connection's [`Outbox`]. When hyper writes bytes of
-//! `PLACEHOLDER`, [`Wire`] sends the span at the head of the outbox instead. hyper thus orders, counts and flushes
+//! same length, and the span itself is queued in the connection's [`SpanQueue`]. When hyper writes bytes of
+//! `PLACEHOLDER`, [`Wire`] sends the span at the head of the queue instead. hyper thus orders, counts and flushes
 //! spans like all bytes, and handles the rest of HTTP/1.1.
 //!
 //! (This depends on hyper 1.12. If another version behaves differently, tests that fetch local files fail.)
 //!
 //! Bytes of `PLACEHOLDER` are never sent: [`Wire`] reports vectored writes, so hyper keeps buffers separate rather than
-//! copying them. If it ever copies a marker or drops a partly sent one, the outbox detects that more bytes were
+//! copying them. If it ever copies a marker or drops a partly sent one, the queue detects that more bytes were
 //! consumed than `sendfile` sent, and fails the connection before its next byte.
 //!
 //! Network threads do not wait for the disk: before each `sendfile` the page cache is probed for its bytes, and
@@ -34,7 +34,7 @@ use towpath_store::{Error, Fault, ReadHandle};
 use super::{http10::StatusLine, link::Link, watchdog::ConnectionWatchdog};
 use crate::{
     Socket,
-    shares::{Lease, PeerProgress},
+    fair_pool::{Lease, PeerProgress},
     socket::is_of_connection,
 };
 
@@ -47,7 +47,7 @@ pub(super) static PLACEHOLDER: [u8; 512 * 1024] = [0; 512 * 1024];
 
 /// The spans that a connection has yet to send, in order.
 #[derive(Debug, Default)]
-pub(super) struct Outbox(Mutex<Spans>);
+pub(super) struct SpanQueue(Mutex<Spans>);
 
 #[derive(Debug, Default)]
 struct Spans {
@@ -87,7 +87,7 @@ impl std::fmt::Debug for Fetching {
 
 impl FileSpan {
     /// Returns how many bytes to send next, at most `limit`. The last byte is sent alone, after checking that the
-    /// file is still the opened version ([`Outbox::send`]): a client that receives all bytes has one version.
+    /// file is still the opened version ([`SpanQueue::send`]): a client that receives all bytes has one version.
     fn next_bytes(&self, limit: usize) -> usize {
         let but_last = usize::try_from(self.length - 1).unwrap_or(usize::MAX);
         but_last.clamp(1, limit)
@@ -112,7 +112,7 @@ impl FileSpan {
     }
 }
 
-impl Outbox {
+impl SpanQueue {
     fn spans(&self) -> std::sync::MutexGuard<'_, Spans> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -227,7 +227,7 @@ impl Opening {
 #[derive(Debug)]
 pub(super) struct Wire {
     socket: Socket,
-    outbox: Arc<Outbox>,
+    span_queue: Arc<SpanQueue>,
     watchdog: Arc<ConnectionWatchdog>,
     status_line: Arc<StatusLine>,
     activity: Arc<PeerProgress>,
@@ -242,7 +242,7 @@ impl Wire {
     pub(super) fn new(socket: Socket, link: &Link, header_bytes: u64) -> Self {
         Self {
             socket,
-            outbox: Arc::clone(&link.outbox),
+            span_queue: Arc::clone(&link.span_queue),
             watchdog: Arc::clone(&link.watchdog),
             status_line: Arc::clone(&link.status_line),
             activity: Arc::clone(&link.activity),
@@ -268,8 +268,8 @@ impl Wire {
         };
         loop {
             ready!(stream.poll_write_ready(cx))?;
-            ready!(self.outbox.poll_in_memory(cx, limit))?;
-            match stream.try_io(Interest::WRITABLE, || self.outbox.send(stream, limit)) {
+            ready!(self.span_queue.poll_in_memory(cx, limit))?;
+            match stream.try_io(Interest::WRITABLE, || self.span_queue.send(stream, limit)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 outcome => return Poll::Ready(outcome),
             }
@@ -308,7 +308,7 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.outbox.check()?;
+        self.span_queue.check()?;
         let plain = slices.iter().take_while(|slice| !is_mark(slice)).count();
         let (before, rest) = slices.split_at(plain);
         let outcome = match rest.first() {
@@ -365,15 +365,15 @@ mod tests {
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let stream = net::connect(listener.local_addr().unwrap()).await.unwrap();
         let failure_of = |file: &Arc<File>, length| {
-            let outbox = Outbox::default();
-            outbox.push(FileSpan {
+            let span_queue = SpanQueue::default();
+            span_queue.push(FileSpan {
                 handle: Arc::clone(&handle),
                 _lease: None,
                 file: Arc::clone(file),
                 offset: 0,
                 length,
             });
-            outbox.send(&stream, 7).map_err(|_| outbox.failure())
+            span_queue.send(&stream, 7).map_err(|_| span_queue.failure())
         };
         let readable = handle.local_file().unwrap();
         assert_eq!(failure_of(&readable, 7), Ok(6), "the last byte goes alone");

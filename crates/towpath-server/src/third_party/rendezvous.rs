@@ -18,7 +18,7 @@ use towpath_store::{
     sys::clock::{self, Instant},
 };
 
-use crate::{access::Identity, shares::LeaseHolder};
+use crate::{access::Identity, fair_pool::LeaseHolder};
 
 /// Maximum length of a key, in bytes. XRootD clients create keys of 24 bytes, dCache keys of 36.
 const MAX_KEY_BYTES: usize = 128;

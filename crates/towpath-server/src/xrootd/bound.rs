@@ -14,12 +14,12 @@ use towpath_proto::xrootd::StreamId;
 use super::{
     connection::{DataSource, End, Receiving, ending},
     login::{self, Admitted},
-    outbox::Outbox,
+    response_writer::ResponseWriter,
     session::Session,
     split,
     write::Delivery,
 };
-use crate::shares::PeerProgress;
+use crate::fair_pool::PeerProgress;
 
 /// Maximum number of bytes buffered before their request arrives: enough to notice the end of the connection.
 const MAX_AHEAD_BYTES: usize = 4096;
@@ -28,7 +28,7 @@ const MAX_AHEAD_BYTES: usize = 4096;
 #[derive(Debug, Clone)]
 pub(super) struct BoundPath {
     /// Sends responses.
-    pub(super) outbox: Arc<Outbox>,
+    pub(super) response_writer: Arc<ResponseWriter>,
     /// Bounded by the number of requests in flight, `limits.requests_per_connection`.
     deliveries: mpsc::UnboundedSender<Delivery>,
 }
@@ -59,25 +59,24 @@ pub(super) async fn serve(
 ) {
     let Admitted { socket, mut framer, unsent: mut answer, .. } = admitted;
     let (receiving, sending) = split(socket);
-    let outbox = Arc::new(Outbox::new(
+    let response_writer = Arc::new(ResponseWriter::new(
         sending,
         &session.service,
         session.ended.child_token(),
         [&session.sending, activity].map(Arc::clone),
     ));
     let (deliveries, queue) = mpsc::unbounded_channel();
-    let bound = session.bind(BoundPath { outbox: Arc::clone(&outbox), deliveries });
+    let bound = session.bind(BoundPath { response_writer: Arc::clone(&response_writer), deliveries });
     answer.extend_from_slice(&login::bound(stream_id, &bound));
-    let sent = outbox.send(&answer).await;
-    let Ok(id) = bound else { return outbox.shut_down().await };
+    let sent = response_writer.send(&answer).await;
+    let Ok(id) = bound else { return response_writer.shut_down().await };
     let mut reader = BoundReader { session, receiving, ahead: framer.buffer().split(), activity: Arc::clone(activity) };
     let end = if sent.is_ok() { reader.receive(queue).await } else { End::Broken };
     let session = reader.session;
     session.unbind(id);
-    let late = outbox.is_late().then_some("stalled while receiving a response");
-    if let Some(why) = late.or(if let End::Dropped(why) = end { Some(why) } else { None }) {
-        session.service.metrics.dropped.inc();
-        tracing::info!(peer = %session.peer, "closed a bound connection: the client {why}");
+    let stalled = response_writer.has_stalled().then_some("stalled while receiving a response");
+    if let Some(why) = stalled.or(if let End::Disconnected(why) = end { Some(why) } else { None }) {
+        session.service.record_disconnect(session.peer, why);
     }
 }
 

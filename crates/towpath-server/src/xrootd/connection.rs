@@ -21,13 +21,13 @@ use towpath_store::sys::clock;
 use super::{
     exchange::{Exchange, Outcome, Refusal, verb},
     job::{Job, path_id},
-    outbox::Outbox,
+    response_writer::ResponseWriter,
     session::{Memory, Session},
     write,
 };
 use crate::{
     Socket,
-    shares::{AwaitsPeer, PeerProgress},
+    fair_pool::{AwaitsPeer, PeerProgress},
 };
 
 /// Maximum size of one receive, in bytes: two vectors of 1,024 elements.
@@ -87,7 +87,7 @@ impl Receiving {
                     session.receiving.record_progress(received);
                     activity.record_progress(received);
                 }
-                Err(_) => return Err(End::Dropped("stalled while sending data")),
+                Err(_) => return Err(End::Disconnected("stalled while sending data")),
             }
         }
         Ok(())
@@ -102,7 +102,7 @@ pub(super) enum End {
     /// Immediately.
     Broken,
     /// The client stalled or violated the protocol; the text follows "it" in a message.
-    Dropped(&'static str),
+    Disconnected(&'static str),
 }
 
 /// An incomplete request that is longer than one receive.
@@ -121,10 +121,10 @@ pub(super) struct LongRequest {
 pub(super) struct Connection {
     pub(super) session: Arc<Session>,
     pub(super) receiving: Receiving,
-    /// File descriptor of the socket shared with the outbox, for kernel statistics.
+    /// File descriptor of the socket shared with the response writer, for kernel statistics.
     pub(super) socket: RawFd,
     pub(super) framer: RequestFramer,
-    pub(super) outbox: Arc<Outbox>,
+    pub(super) response_writer: Arc<ResponseWriter>,
     pub(super) tasks: JoinSet<()>,
     /// Unsent responses.
     pub(super) out: Vec<u8>,
@@ -142,7 +142,9 @@ impl Connection {
     /// Serves requests until the connection ends.
     pub(super) async fn run(mut self) {
         let end = match self.serve().await {
-            End::Broken if self.outbox.is_late() => End::Dropped("stalled while receiving a response"),
+            End::Broken if self.response_writer.has_stalled() => {
+                End::Disconnected("stalled while receiving a response")
+            }
             end => end,
         };
         if end == End::Finished {
@@ -152,12 +154,11 @@ impl Connection {
             let (stall, revoked) = (self.session.service.limits.stall.0, self.session.revoked.clone());
             let finishing = async { while self.tasks.join_next().await.is_some() {} };
             let _ = timeout(stall, revoked.run_until_cancelled(finishing)).await;
-            self.outbox.shut_down().await;
+            self.response_writer.shut_down().await;
         }
         self.reap();
-        if let End::Dropped(why) = end {
-            self.session.service.metrics.dropped.inc();
-            tracing::info!(peer = %self.session.peer, "dropped the client: it {why}");
+        if let End::Disconnected(why) = end {
+            self.session.service.record_disconnect(self.session.peer, why);
         }
         self.tasks.shutdown().await;
     }
@@ -166,7 +167,7 @@ impl Connection {
         let revoked = self.session.revoked.clone();
         match revoked.run_until_cancelled(self.requests()).await {
             Some(Ok(end) | Err(end)) => end,
-            None => End::Dropped("stalled while other clients needed its memory"),
+            None => End::Disconnected("stalled while other clients needed its memory"),
         }
     }
 
@@ -174,7 +175,7 @@ impl Connection {
         let session = Arc::clone(&self.session);
         let mut ended = std::pin::pin!(session.ended.cancelled());
         let mut idle_timer = IdleTimer::new(session.service.limits.idle.0, session.service.limits.stall.0);
-        if !self.outbox.joins_answers() {
+        if !self.response_writer.joins_answers() {
             // Sends the last login response.
             self.flush().await?;
         }
@@ -183,7 +184,7 @@ impl Connection {
                 self.handle(incoming).await?;
                 self.long_request = None;
                 self.discard_data().await?;
-                if self.out.len() >= COLLECT_BYTES || !self.outbox.joins_answers() {
+                if self.out.len() >= COLLECT_BYTES || !self.response_writer.joins_answers() {
                     self.flush().await?;
                 }
             }
@@ -204,14 +205,14 @@ impl Connection {
                     self.activity.touch(self.since);
                 }
                 () = sleep_until(deadline.unwrap_or(self.since)), if deadline.is_some() => {
-                    return Ok(End::Dropped("did not send its whole request in time"));
+                    return Ok(End::Disconnected("did not send its whole request in time"));
                 }
                 () = &mut idle_timer.timer => {
                     let in_request = !self.framer.buffer().is_empty();
                     self.reap();
                     self.release_buffers();
                     if idle_timer.is_too_long(in_request) && (in_request || self.tasks.is_empty()) {
-                        return Ok(End::Dropped("was idle for too long"));
+                        return Ok(End::Disconnected("was idle for too long"));
                     }
                 }
             }
@@ -257,8 +258,8 @@ impl Connection {
                 tracing::debug!(peer = %self.session.peer, %error, "invalid request: cannot find the next one");
                 self.refuse(StreamId::ZERO, &error.into());
                 self.flush().await?;
-                self.outbox.shut_down().await;
-                Err(End::Dropped("violated the protocol"))
+                self.response_writer.shut_down().await;
+                Err(End::Disconnected("violated the protocol"))
             }
         }
     }
@@ -295,8 +296,8 @@ impl Connection {
 
     async fn start(&mut self, header: &RequestHeader, request: Request) -> Result<(), End> {
         let permit = self.acquire_request_permit().await?;
-        let outbox = match self.session.path(path_id(&request)) {
-            Ok(path) => path.map_or_else(|| Arc::clone(&self.outbox), |bound| bound.outbox),
+        let response_writer = match self.session.path(path_id(&request)) {
+            Ok(path) => path.map_or_else(|| Arc::clone(&self.response_writer), |bound| bound.response_writer),
             Err(refusal) => {
                 self.reject(header, &refusal);
                 return Ok(());
@@ -305,7 +306,7 @@ impl Connection {
         let memory = self.long_request.take().map(|request| request.memory);
         match Job::new(&self.session, request).await {
             Ok(job) => {
-                let exchange = Exchange::new(&self.session, &outbox, header.code, header.stream_id);
+                let exchange = Exchange::new(&self.session, &response_writer, header.code, header.stream_id);
                 self.tasks.spawn(async move {
                     let served = job.run(&exchange).await;
                     exchange.finish(served).await;
@@ -364,7 +365,7 @@ impl Connection {
         if self.out.is_empty() {
             return Ok(());
         }
-        let sent = self.outbox.send(&self.out).await;
+        let sent = self.response_writer.send(&self.out).await;
         self.out.clear();
         sent.map_err(|_| End::Broken)
     }

@@ -13,7 +13,7 @@ use towpath_proto::xrootd::{
 };
 use towpath_store::{Blame, Error, Fault, PathError, StorePath, sys::clock};
 
-use super::{outbox::Outbox, session::Session};
+use super::{response_writer::ResponseWriter, session::Session};
 use crate::{
     access::{Activity, Identity, bearer},
     log_server_fault,
@@ -134,7 +134,7 @@ impl Answer {
 pub(super) struct Exchange {
     pub(super) session: Arc<Session>,
     pub(super) stream_id: StreamId,
-    pub(super) outbox: Arc<Outbox>,
+    pub(super) response_writer: Arc<ResponseWriter>,
     verb: &'static str,
     since: clock::Instant,
     path: OnceLock<StorePath>,
@@ -146,11 +146,16 @@ pub(super) struct Exchange {
 
 impl Exchange {
     /// Starts serving a request.
-    pub(super) fn new(session: &Arc<Session>, outbox: &Arc<Outbox>, code: RequestCode, stream_id: StreamId) -> Self {
+    pub(super) fn new(
+        session: &Arc<Session>,
+        response_writer: &Arc<ResponseWriter>,
+        code: RequestCode,
+        stream_id: StreamId,
+    ) -> Self {
         Self {
             session: Arc::clone(session),
             stream_id,
-            outbox: Arc::clone(outbox),
+            response_writer: Arc::clone(response_writer),
             verb: verb(code),
             since: clock::now(),
             path: OnceLock::new(),
@@ -234,12 +239,12 @@ impl Exchange {
 
     /// Sends frames before the last one.
     pub(super) async fn send(&self, frames: &[u8]) -> ServeResult<()> {
-        Ok(self.outbox.send(frames).await?)
+        Ok(self.response_writer.send(frames).await?)
     }
 
     /// Sends frames from several buffers.
     pub(super) async fn send_vectored(&self, slices: &mut [IoSlice<'_>]) -> ServeResult<()> {
-        Ok(self.outbox.send_vectored(slices).await?)
+        Ok(self.response_writer.send_vectored(slices).await?)
     }
 
     /// Sends the rest of the response, counts and logs.
@@ -247,7 +252,7 @@ impl Exchange {
         let mut frame = BytesMut::new();
         if let Some(rest) = self.conclude(served, &mut frame) {
             // A failure to send marks the connection as broken for its reader.
-            let _ = self.outbox.send_together(rest).await;
+            let _ = self.response_writer.send_together(rest).await;
         }
         self.answered = true;
     }
@@ -337,12 +342,12 @@ mod tests {
     use super::*;
     use crate::{
         ServeConfig, Server,
-        shares::PeerProgress,
-        xrootd::{outbox::Sending, session::SessionParameters},
+        fair_pool::PeerProgress,
+        xrootd::{response_writer::Sending, session::SessionParameters},
     };
 
     /// Returns the server's end of a session and the client's end of its connection.
-    async fn session(asynresp: bool) -> (Arc<Session>, Arc<Outbox>, TcpStream) {
+    async fn session(asynresp: bool) -> (Arc<Session>, Arc<ResponseWriter>, TcpStream) {
         let config = ServeConfig { listen: Vec::new(), ..ServeConfig::default() };
         let service = Server::bind(Arc::new(MemoryStore::new(0)), &config).unwrap().service();
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
@@ -351,7 +356,7 @@ mod tests {
         let (_, sending) = connected.unwrap().into_split();
         let end = CancellationToken::new();
         let trackers = [PeerProgress::new(end.clone()), PeerProgress::new(end.clone())];
-        let outbox = Arc::new(Outbox::new(Sending::Plain(sending), &service, end, trackers));
+        let response_writer = Arc::new(ResponseWriter::new(Sending::Plain(sending), &service, end, trackers));
         let session = Session::begin(
             &service,
             SessionParameters {
@@ -364,13 +369,13 @@ mod tests {
                 encrypted: false,
             },
         );
-        (session, outbox, accepted.unwrap().0)
+        (session, response_writer, accepted.unwrap().0)
     }
 
     #[tokio::test]
     async fn a_request_without_an_answer_ends_the_session() {
-        let (session, outbox, _client) = session(false).await;
-        let exchange = || Exchange::new(&session, &outbox, RequestCode::open, StreamId::ZERO);
+        let (session, response_writer, _client) = session(false).await;
+        let exchange = || Exchange::new(&session, &response_writer, RequestCode::open, StreamId::ZERO);
         let done = exchange();
         let served = done.done();
         done.finish(served).await;
@@ -381,9 +386,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_takes_hours_is_promised_again_before_the_client_gives_up() {
-        let (session, outbox, mut client) = session(true).await;
+        let (session, response_writer, mut client) = session(true).await;
         tokio::time::pause();
-        let exchange = Exchange::new(&session, &outbox, RequestCode::open, StreamId::ZERO);
+        let exchange = Exchange::new(&session, &response_writer, RequestCode::open, StreamId::ZERO);
         exchange.with_wait_notices(tokio::time::sleep(Duration::from_hours(1))).await.unwrap();
         let mut promise = BytesMut::new();
         let announced = WaitResp { seconds: NOTICE_TIMEOUT_S, message: String::new() };

@@ -15,7 +15,7 @@ use towpath_store::{Error, Fault, Metadata, ReadHandle, StorePath, WriteHandle, 
 use super::{attributes::PendingAttributes, exchange::Refusal, order::Order, third_party::Pull};
 use crate::{
     access::{Activity, Identity},
-    shares::{Lease, PeerProgress},
+    fair_pool::{Lease, PeerProgress},
 };
 
 /// The open files of a session, by handle.

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     access::{Activity, Identity},
-    shares::Class,
+    fair_pool::Class,
 };
 
 /// Memory accounted for an entry with its line, in bytes.

@@ -35,7 +35,7 @@ const FILE_MIN_BYTES: u32 = 64 << 10;
 pub(super) async fn read(exchange: &Exchange, file: &OpenFile, request: &Read) -> ServeResult {
     exchange.set_path(&file.path);
     if let Some(handle) = file.reader()
-        && exchange.outbox.is_plain()
+        && exchange.response_writer.is_plain()
         && request.length > FILE_MIN_BYTES
         && let Some(local) = handle.local_file()
     {
@@ -91,7 +91,7 @@ async fn send_file(
     while offset < end {
         let length = (end - offset).min(FILE_PIECE_BYTES);
         let header = ResponseHeader { stream_id: exchange.stream_id, status: Status::oksofar, dlen: length as u32 };
-        let of_file = exchange.outbox.send_file(&header.to_bytes(), local, offset, length).await?;
+        let of_file = exchange.response_writer.send_file(&header.to_bytes(), local, offset, length).await?;
         handle.check_version()?;
         // A handle that follows the file has no version to compare.
         of_file.map_err(|error| Error::new(Fault::Io, format!("reading: {error}")).at(path))?;

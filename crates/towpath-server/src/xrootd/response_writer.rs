@@ -1,8 +1,8 @@
 //! The sending half of a connection, shared by all tasks that respond on it.
 //!
 //! A task locks it, writes a whole frame and unlocks it, so frames of different responses alternate but never mix. A
-//! client that accepts no data for the time `stall` is dropped, as is a connection that fails: all later frames fail
-//! immediately, and the outbox's token stops the reader.
+//! client that accepts no data for the time `stall` is disconnected, and a connection that fails is closed: all later
+//! frames fail immediately, and the writer's token stops the reader.
 
 use std::{
     fs::File,
@@ -35,7 +35,7 @@ use towpath_store::sys::clock;
 
 use crate::{
     Service, Socket,
-    shares::{AwaitsPeer, PeerProgress},
+    fair_pool::{AwaitsPeer, PeerProgress},
     socket::is_of_connection,
 };
 
@@ -60,7 +60,7 @@ pub(super) enum Sending {
 
 /// The sending half of a connection.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(super) struct ResponseWriter {
     half: Arc<Mutex<Sending>>,
     plain: bool,
     stall: Duration,
@@ -86,15 +86,15 @@ struct ShortFrames {
 /// Whether frames can still be sent.
 #[derive(Debug)]
 struct State {
-    torn: AtomicBool,
+    broken_off: AtomicBool,
     /// Whether the cause was a stalled client.
-    late: AtomicBool,
+    stalled: AtomicBool,
     /// Cancelled once they cannot.
     end: CancellationToken,
 }
 
-impl Outbox {
-    /// Creates an outbox that sends on `half` and cancels `end` on failure. Records the client's progress for the
+impl ResponseWriter {
+    /// Creates a writer that sends on `half` and cancels `end` on failure. Records the client's progress for the
     /// memory of responses and for the connection.
     pub(super) fn new(
         half: Sending,
@@ -104,14 +104,14 @@ impl Outbox {
     ) -> Self {
         let (stall, threads) = (service.limits.stall.0, Arc::clone(&service.file_senders));
         let plain = matches!(half, Sending::Plain(_));
-        let state = State { torn: AtomicBool::new(false), late: AtomicBool::new(false), end };
+        let state = State { broken_off: AtomicBool::new(false), stalled: AtomicBool::new(false), end };
         let (half, short) = (Arc::new(Mutex::new(half)), std::sync::Mutex::default());
         Self { half, plain, stall, threads, short, progress, activity, state }
     }
 
     /// Whether the client stalled for too long.
-    pub(super) fn is_late(&self) -> bool {
-        self.state.late.load(Ordering::Acquire)
+    pub(super) fn has_stalled(&self) -> bool {
+        self.state.stalled.load(Ordering::Acquire)
     }
 
     /// Whether [`Self::send_file`] is supported.
@@ -153,7 +153,7 @@ impl Outbox {
     }
 
     async fn send_on(&self, half: &mut Sending, mut frames: &[u8]) -> io::Result<()> {
-        let mut torn = TornGuard::new(&self.state);
+        let mut broken_off = PartialFrameGuard::new(&self.state);
         let mut awaits = None;
         while !frames.is_empty() {
             let sent = self.with_stall_timeout(&mut awaits, half.write(frames)).await?;
@@ -161,14 +161,14 @@ impl Outbox {
             frames = frames.get(sent..).unwrap_or_default();
         }
         self.with_stall_timeout(&mut awaits, half.flush()).await?;
-        torn.whole();
+        broken_off.whole();
         Ok(())
     }
 
     /// Sends whole frames from several buffers.
     pub(super) async fn send_vectored(&self, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
         let mut half = self.lock_in_order().await?;
-        let mut torn = TornGuard::new(&self.state);
+        let mut broken_off = PartialFrameGuard::new(&self.state);
         let mut awaits = None;
         IoSlice::advance_slices(&mut slices, 0);
         while !slices.is_empty() {
@@ -177,7 +177,7 @@ impl Outbox {
             IoSlice::advance_slices(&mut slices, sent);
         }
         self.with_stall_timeout(&mut awaits, half.flush()).await?;
-        torn.whole();
+        broken_off.whole();
         Ok(())
     }
 
@@ -192,7 +192,7 @@ impl Outbox {
         length: u64,
     ) -> io::Result<io::Result<()>> {
         let mut half = self.lock_in_order().await?;
-        let mut torn = TornGuard::new(&self.state);
+        let mut broken_off = PartialFrameGuard::new(&self.state);
         let mut awaits = None;
         self.send_head(&half, head, &mut awaits).await?;
         let mut outcome_of_file = Ok(());
@@ -229,7 +229,7 @@ impl Outbox {
             let zeros = ZEROS.get(..usize::try_from(missing).unwrap_or(usize::MAX)).unwrap_or(&ZEROS);
             missing -= self.with_stall_timeout(&mut awaits, half.write(zeros)).await? as u64;
         }
-        torn.whole();
+        broken_off.whole();
         Ok(outcome_of_file)
     }
 
@@ -267,7 +267,7 @@ impl Outbox {
     /// Acquires the right to send after flushing earlier short responses, which preserves the order.
     async fn lock_in_order(&self) -> io::Result<OwnedMutexGuard<Sending>> {
         let mut half = Arc::clone(&self.half).lock_owned().await;
-        if self.state.torn.load(Ordering::Acquire) {
+        if self.state.broken_off.load(Ordering::Acquire) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let frames = {
@@ -299,7 +299,7 @@ impl Outbox {
             self.activity.touch(clock::now());
         }
         stepped.unwrap_or_else(|_| {
-            self.state.late.store(true, Ordering::Release);
+            self.state.stalled.store(true, Ordering::Release);
             Err(io::ErrorKind::TimedOut.into())
         })
     }
@@ -313,11 +313,11 @@ fn plain(half: &Sending) -> io::Result<&OwnedWriteHalf> {
 }
 
 /// Marks the connection as torn unless the whole frame was sent, also if the sending task is cancelled.
-struct TornGuard<'a> {
+struct PartialFrameGuard<'a> {
     state: Option<&'a State>,
 }
 
-impl<'a> TornGuard<'a> {
+impl<'a> PartialFrameGuard<'a> {
     fn new(state: &'a State) -> Self {
         Self { state: Some(state) }
     }
@@ -327,10 +327,10 @@ impl<'a> TornGuard<'a> {
     }
 }
 
-impl Drop for TornGuard<'_> {
+impl Drop for PartialFrameGuard<'_> {
     fn drop(&mut self) {
         if let Some(state) = self.state {
-            state.torn.store(true, Ordering::Release);
+            state.broken_off.store(true, Ordering::Release);
             state.end.cancel();
         }
     }
@@ -447,8 +447,8 @@ mod tests {
     use super::*;
     use crate::{ServeConfig, Server};
 
-    /// Returns a client, and the outbox of its connection.
-    async fn connected() -> (tokio::net::TcpStream, Outbox) {
+    /// Returns a client, and the response writer of its connection.
+    async fn connected() -> (tokio::net::TcpStream, ResponseWriter) {
         let config = ServeConfig { listen: Vec::new(), ..ServeConfig::default() };
         let service = Server::bind(Arc::new(MemoryStore::new(0)), &config).unwrap().service();
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
@@ -456,16 +456,16 @@ mod tests {
         let (_, sending) = listener.accept().await.unwrap().0.into_split();
         let end = CancellationToken::new();
         let trackers = [PeerProgress::new(end.clone()), PeerProgress::new(end.clone())];
-        (client, Outbox::new(Sending::Plain(sending), &service, end, trackers))
+        (client, ResponseWriter::new(Sending::Plain(sending), &service, end, trackers))
     }
 
     #[tokio::test]
     async fn short_answers_of_many_tasks_leave_together_and_whole() {
-        let (mut client, outbox) = connected().await;
-        let answers = ["first", "second", "third"].map(|answer| outbox.send_together(answer.as_bytes()));
+        let (mut client, response_writer) = connected().await;
+        let answers = ["first", "second", "third"].map(|answer| response_writer.send_together(answer.as_bytes()));
         let sent = futures::future::join_all(answers);
         assert!(sent.await.into_iter().all(|sent| sent.is_ok()));
-        assert_eq!(outbox.short().left, 3);
+        assert_eq!(response_writer.short().left, 3);
         let mut got = [0; 16];
         client.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"firstsecondthird");
@@ -475,9 +475,9 @@ mod tests {
     async fn a_file_that_fails_tears_no_connection() {
         let directory = tempfile::tempdir().unwrap();
         let write_only = Arc::new(disk::append(&directory.path().join("file")).unwrap());
-        let (mut client, outbox) = connected().await;
-        assert!(outbox.send_file(b"head", &write_only, 0, 3).await.unwrap().is_err());
-        outbox.send(b"next").await.unwrap();
+        let (mut client, response_writer) = connected().await;
+        assert!(response_writer.send_file(b"head", &write_only, 0, 3).await.unwrap().is_err());
+        response_writer.send(b"next").await.unwrap();
         let mut got = [0; 11];
         client.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"head\0\0\0next");
@@ -487,10 +487,10 @@ mod tests {
     async fn a_file_that_ends_early_is_an_error_and_tears_no_connection() {
         let file = tempfile::tempfile().unwrap();
         std::io::Write::write_all(&mut &file, b"ab").unwrap();
-        let (mut client, outbox) = connected().await;
-        let outcome = outbox.send_file(b"head", &Arc::new(file), 0, 3).await.unwrap();
+        let (mut client, response_writer) = connected().await;
+        let outcome = response_writer.send_file(b"head", &Arc::new(file), 0, 3).await.unwrap();
         assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-        outbox.send(b"next").await.unwrap();
+        response_writer.send(b"next").await.unwrap();
         let mut got = [0; 11];
         client.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"headab\0next");

@@ -27,8 +27,8 @@ use crate::{
     access::{Identity, Person},
     access_log::Record,
     buffers::MemoryPermit,
+    fair_pool::{Class, FILE_LEASE_TIMEOUT, Lease, LeaseHolder, PeerProgress},
     metrics::Face,
-    shares::{Class, FILE_LEASE_TIMEOUT, Lease, LeaseHolder, PeerProgress},
 };
 
 /// Maximum number of bound connections of a session, as reported by `query config bind_max`.

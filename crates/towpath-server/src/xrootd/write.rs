@@ -90,8 +90,8 @@ pub(super) async fn receive(connection: &mut Connection, header: &RequestHeader,
     let extents = incoming.extents.iter().map(|extent| (extent.offset, extent.wire_bytes)).collect();
     let permit = connection.acquire_request_permit().await?;
     connection.flush().await?;
-    let outbox = path.as_ref().map_or(&connection.outbox, |bound| &bound.outbox);
-    let exchange = Exchange::new(&connection.session, outbox, header.code, header.stream_id);
+    let response_writer = path.as_ref().map_or(&connection.response_writer, |bound| &bound.response_writer);
+    let exchange = Exchange::new(&connection.session, response_writer, header.code, header.stream_id);
     let mut turns = Vec::new();
     for extent in &incoming.extents {
         turns.push(extent.slot.order.enqueue(Hold::Shared).await);

@@ -134,6 +134,6 @@ fn the_size_is_told_also_by_a_range_that_contradicts_itself() {
         ("bytes 0-0/*", None),
         ("7", None),
     ] {
-        assert_eq!(told_size(field), size, "{field}");
+        assert_eq!(complete_length(field), size, "{field}");
     }
 }

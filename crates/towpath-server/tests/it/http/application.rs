@@ -214,7 +214,7 @@ async fn a_silent_stream_outlives_every_limit() {
     connection.read_to_string(&mut answer).await.unwrap();
     // The client accepts gzip, which would delay events.
     assert!(answer.ends_with("\r\n\r\nC\r\ndata: late\n\n\r\n0\r\n\r\n"), "{answer}");
-    assert_eq!(site.service.metrics.dropped.get(), 0);
+    assert_eq!(site.service.metrics.disconnected.get(), 0);
 }
 
 #[tokio::test(start_paused = true)]

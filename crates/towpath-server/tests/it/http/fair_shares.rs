@@ -11,7 +11,7 @@ use tokio::{
     net::{TcpSocket, TcpStream},
 };
 use towpath_server::{
-    shares::{Class, Lease, LeaseHolder},
+    fair_pool::{Class, Lease, LeaseHolder},
     units::ByteSize,
 };
 use towpath_store::{Caller, CreateOptions, Expectation, StorePath};
@@ -69,7 +69,7 @@ async fn take_nothing(site: &Site) -> Vec<http::Response<Incoming>> {
 }
 
 async fn until_requests_wait(site: &Site) {
-    while site.service.memory.shares().waiting() == 0 {
+    while site.service.memory.pool().waiting() == 0 {
         tokio::task::yield_now().await;
     }
 }
@@ -109,7 +109,7 @@ async fn closed_windows_lose_their_memory_to_a_client_of_their_own_address() {
 #[tokio::test]
 async fn memory_for_a_body_is_taken_as_it_comes_and_comes_back() {
     let site = small_site().await;
-    let free = || site.service.memory.shares().free();
+    let free = || site.service.memory.pool().free();
     let all = free();
     let mut stream = site.connect().await;
     let head = "PROPFIND / HTTP/1.1\r\nhost: x\r\ncontent-length: 262144\r\n\r\n";
@@ -249,11 +249,11 @@ async fn one_address_does_not_take_all_connections() {
     for _ in 0..32 {
         silent.push(site.connect().await);
     }
-    while site.service.metrics.dropped.get() == 0 {
+    while site.service.metrics.disconnected.get() == 0 {
         tokio::task::yield_now().await;
     }
     ask_from(ELSEWHERE, &site, "GET /", &[]).await.expect(StatusCode::OK);
-    let refused = site.service.metrics.dropped.get();
+    let refused = site.service.metrics.disconnected.get();
     assert!(refused <= 32 / 3, "{refused} of 32 were refused");
 }
 
@@ -275,7 +275,7 @@ async fn idle_connections_of_many_addresses_make_way_for_a_newcomer() {
         }
     }
     ask_from(Ipv4Addr::new(127, 0, 0, 200), &site, "GET /", &[]).await.expect(StatusCode::OK);
-    assert!(site.service.metrics.dropped.get() > 0);
+    assert!(site.service.metrics.disconnected.get() > 0);
 }
 
 #[tokio::test]

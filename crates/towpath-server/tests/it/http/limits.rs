@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 use towpath_server::{
-    shares::{Class, Lease, LeaseHolder, PeerProgress},
+    fair_pool::{Class, Lease, LeaseHolder, PeerProgress},
     units::ByteSize,
 };
 use towpath_store::{Caller, CreateOptions, Expectation, StorePath};
@@ -21,7 +21,7 @@ use super::{Site, open_config, request};
 
 /// Waits until `clients` have been dropped. Each iteration lets the clock jump to the next deadline.
 async fn until_dropped(site: &Site, clients: u64) {
-    while site.service.metrics.dropped.get() < clients {
+    while site.service.metrics.disconnected.get() < clients {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
@@ -43,7 +43,7 @@ async fn silence_between_requests_has_its_own_time() {
     let mut answer = [0; 1024];
     let _ = stream.read(&mut answer).await.unwrap();
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(site.service.metrics.dropped.get(), 0, "an hour of silence is allowed");
+    assert_eq!(site.service.metrics.disconnected.get(), 0, "an hour of silence is allowed");
     until_dropped(&site, 1).await;
 }
 
@@ -60,7 +60,7 @@ async fn who_takes_no_byte_is_dropped() {
             // The preface, empty settings, and a request for the file; no window is opened beyond the initial 64 KiB.
             _ => stream.write_all(&http2_request("GET", "/file", false)).await.unwrap(),
         }
-        while site.service.metrics.dropped.get() == 0 {
+        while site.service.metrics.disconnected.get() == 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let metrics = site.get("/metrics").await;
@@ -89,7 +89,7 @@ async fn who_leaves_one_answer_in_memory_is_dropped_whatever_else_it_takes() {
                 let _ = small.into_body().collect().await;
             }
         }
-        site.service.metrics.dropped.get()
+        site.service.metrics.disconnected.get()
     };
     assert_eq!(rest_moves().await, 0, "nobody lacks the memory");
     let _hungry = take_most(&site);
@@ -103,10 +103,10 @@ async fn who_leaves_one_answer_in_memory_is_dropped_whatever_else_it_takes() {
 
 /// Takes the shares of many addresses, so that little is free.
 fn take_most(site: &Site) -> Vec<Lease> {
-    let shares = site.service.memory.shares();
+    let pool = site.service.memory.pool();
     let of_one = |octet: u8| {
         let holder = LeaseHolder::at([10, 0, 0, octet].into());
-        std::iter::from_fn(move || shares.try_take(&holder, 1 << 20, Class::Large))
+        std::iter::from_fn(move || pool.try_take(&holder, 1 << 20, Class::Large))
     };
     (0..64).flat_map(of_one).collect()
 }

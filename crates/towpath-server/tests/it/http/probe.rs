@@ -174,7 +174,7 @@ async fn a_probe_takes_nothing_of_the_memory_for_answers() {
     let request = format!("GET {PROBE}/ HTTP/1.1\r\nhost: x\r\ntowpath-probe: {ask}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     stream.read_exact(&mut [0; 1 << 10]).await.unwrap();
-    assert_eq!(site.service.memory.shares().free(), site.service.limits.bytes.0);
+    assert_eq!(site.service.memory.pool().free(), site.service.limits.bytes.0);
     drop(stream);
 }
 

@@ -8,7 +8,7 @@ use towpath_proto::xrootd::{
     request::{PgRead, Ping, Read, Write},
 };
 use towpath_server::{
-    shares::{Class, LeaseHolder, PeerProgress},
+    fair_pool::{Class, LeaseHolder, PeerProgress},
     units::ByteSize,
 };
 use towpath_store::memory::MemoryStore;
@@ -38,7 +38,7 @@ async fn greedy(site: &Site) -> Vec<Peer> {
         peer.send(&flight).await;
         greedy.push(peer);
     }
-    while site.service.memory.shares().waiting() == 0 {
+    while site.service.memory.pool().waiting() == 0 {
         tokio::task::yield_now().await;
     }
     greedy
@@ -60,10 +60,10 @@ async fn answers_that_are_not_taken_do_not_keep_others_from_theirs() {
 async fn a_client_that_takes_nothing_ends_when_another_has_no_memory() {
     let site = small_site().await;
     let greedy = greedy(&site).await;
-    let shares = site.service.memory.shares();
+    let pool = site.service.memory.pool();
     let of_one = |octet: u8| {
         let holder = LeaseHolder::at([10, 0, 0, octet].into());
-        std::iter::from_fn(move || shares.try_take(&holder, 64 << 10, Class::Large))
+        std::iter::from_fn(move || pool.try_take(&holder, 64 << 10, Class::Large))
     };
     let _hungry: Vec<_> = (0..64).flat_map(of_one).collect();
     let (waiting, progress) = (LeaseHolder::at([10, 0, 1, 0].into()), PeerProgress::new(CancellationToken::new()));
@@ -71,7 +71,7 @@ async fn a_client_that_takes_nothing_ends_when_another_has_no_memory() {
     for peer in greedy.into_iter().take(1) {
         peer.closed().await;
     }
-    assert!(site.service.metrics.dropped.get() > 0);
+    assert!(site.service.metrics.disconnected.get() > 0);
 }
 
 #[tokio::test]
@@ -81,8 +81,8 @@ async fn a_long_read_of_a_short_file_may_come_from_the_reserve() {
     site.put("/short", &data).await;
     let mut peer = Peer::logged_in(&site).await;
     let handle = peer.open("/short", OpenOptions::open_read).await;
-    let (holder, shares) = (LeaseHolder::at(Ipv4Addr::LOCALHOST.into()), site.service.memory.shares());
-    let _share: Vec<_> = std::iter::from_fn(|| shares.try_take(&holder, 64 << 10, Class::Large)).collect();
+    let (holder, pool) = (LeaseHolder::at(Ipv4Addr::LOCALHOST.into()), site.service.memory.pool());
+    let _share: Vec<_> = std::iter::from_fn(|| pool.try_take(&holder, 64 << 10, Class::Large)).collect();
     let length = 4 << 20;
     assert_eq!(peer.ask(Read { handle, length, ..Read::default() }).await.ok(), data);
     let pages = peer.ask(PgRead { handle, length, ..PgRead::default() }).await.pages();
@@ -98,8 +98,8 @@ fn beginning_of_prepare(bytes: usize) -> Vec<u8> {
 #[tokio::test]
 async fn memory_for_a_long_argument_follows_its_bytes() {
     let site = small_site().await;
-    let all = site.service.memory.shares().free();
-    let taken = || all - site.service.memory.shares().free();
+    let all = site.service.memory.pool().free();
+    let taken = || all - site.service.memory.pool().free();
     let mut peer = Peer::logged_in(&site).await;
     peer.send(&beginning_of_prepare(0)).await;
     while taken() == 0 {
@@ -123,7 +123,7 @@ async fn a_long_argument_that_drips_has_a_deadline() {
     let mut peer = Peer::logged_in(&site).await;
     peer.send(&beginning_of_prepare(10)).await;
     let dripping = async {
-        while site.service.metrics.dropped.get() == 0 {
+        while site.service.metrics.disconnected.get() == 0 {
             let _ = tokio::io::AsyncWriteExt::write_all(&mut peer.stream, b"/").await;
             tokio::time::sleep(Duration::from_secs(5)).await;
         }

@@ -23,7 +23,7 @@ async fn a_client_that_does_not_log_in_is_dropped() {
     let mut peer = Peer::silent(&site).await;
     peer.send(&[0]).await;
     peer.closed().await;
-    assert_eq!(site.service.metrics.dropped.get(), 1);
+    assert_eq!(site.service.metrics.disconnected.get(), 1);
 }
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn a_client_that_is_silent_is_dropped() {
     within.send(&encode(1, Ping)[..10]).await;
     between.closed().await;
     within.closed().await;
-    assert_eq!(site.service.metrics.dropped.get(), 2);
+    assert_eq!(site.service.metrics.disconnected.get(), 2);
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn a_client_that_takes_nothing_is_dropped() {
         while site.service.metrics.connections.get() > 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(site.service.metrics.dropped.get(), 1);
+        assert_eq!(site.service.metrics.disconnected.get(), 1);
         let mut other = Peer::logged_in(&site).await;
         let handle = other.open("/f", OpenOptions::open_read).await;
         let request = PgRead { handle, length: 32 << 20, ..PgRead::default() };

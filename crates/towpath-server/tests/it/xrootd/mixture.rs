@@ -141,6 +141,6 @@ async fn requests_of_all_kinds_are_all_answered() {
         for client in clients.collect::<Vec<_>>() {
             client.await.unwrap();
         }
-        assert_eq!(site.service.metrics.dropped.get(), 0);
+        assert_eq!(site.service.metrics.disconnected.get(), 0);
     }
 }
