@@ -202,7 +202,7 @@ impl Tap {
     }
 
     /// Records the server's statistics of its end. Returns whether `line` has any.
-    pub(crate) fn told(&self, line: &[u8]) -> bool {
+    pub(crate) fn record_peer_statistics(&self, line: &[u8]) -> bool {
         let Some(info) = std::str::from_utf8(line).ok().and_then(|line| line.trim().parse().ok()) else { return false };
         *self.far() = Some(info);
         true

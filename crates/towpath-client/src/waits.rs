@@ -27,9 +27,9 @@ type Listener = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Reports the waits of a client. Clones share the state.
 #[derive(Clone, Default)]
-pub struct Waits(Option<Arc<Told>>);
+pub struct Waits(Option<Arc<Inner>>);
 
-struct Told {
+struct Inner {
     listener: Listener,
     servers: Mutex<HashMap<String, (Instant, Duration)>>,
 }
@@ -37,15 +37,15 @@ struct Told {
 impl Waits {
     /// Makes one that calls `listener` with a sentence whenever there is something to say. It must not block.
     pub fn new(listener: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(Told { listener: Arc::new(listener), servers: Mutex::default() })))
+        Self(Some(Arc::new(Inner { listener: Arc::new(listener), servers: Mutex::default() })))
     }
 
     /// Says `what` about `server`, unless something was said about it a short time ago.
     pub(crate) fn say(&self, server: &str, what: impl FnOnce() -> String) {
-        if let Some(told) = &self.0
-            && told.is_due(server, clock::now())
+        if let Some(inner) = &self.0
+            && inner.is_due(server, clock::now())
         {
-            (told.listener)(&what());
+            (inner.listener)(&what());
         }
     }
 
@@ -77,7 +77,7 @@ impl Waits {
     }
 }
 
-impl Told {
+impl Inner {
     fn is_due(&self, server: &str, now: Instant) -> bool {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         servers.retain(|_, (last, _)| now - *last < FORGOTTEN);
@@ -101,7 +101,7 @@ impl Told {
 
 impl fmt::Debug for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Waits({})", if self.0.is_some() { "told" } else { "silent" })
+        write!(f, "Waits({})", if self.0.is_some() { "on" } else { "off" })
     }
 }
 

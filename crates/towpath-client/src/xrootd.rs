@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | a site as a [`Store`](towpath_store::Store) | [`store`](self), `read`, `write`, `listing` |
 //! | copies between this site and another | `third_party` |
-//! | one request over all its attempts: retry, redirect, backoff | `recovery`, `ask` |
+//! | one request over all its attempts: retry, redirect, backoff | `retry_state`, `origin` |
 //! | the sessions of one user at one server, and which of them carries what | `site`, `spread` |
 //! | one session and the files open in it | `session` |
 //! | one connection, requests multiplexed on it | `connection`, `sink` |
@@ -18,15 +18,16 @@
 //!
 //! Not here: caching, splitting of large transfers, selection of replicas.
 
-mod ask;
 mod attributes;
 mod auth;
 mod connection;
 mod flight;
 mod listing;
 mod metadata;
+mod origin;
 mod read;
-mod recovery;
+mod retry_state;
+mod server;
 mod session;
 mod sink;
 mod site;

@@ -132,8 +132,8 @@ pub(super) fn digests(headers: &HeaderMap) -> Digests {
         parsed.unwrap_or_default().iter().for_each(|digest| all.insert(*digest));
     }
     if !headers.contains_key(header::CONTENT_RANGE) {
-        let told = s3::digests(|name| headers.get(name)?.to_str().ok());
-        told.iter().for_each(|digest| all.insert(*digest));
+        let reported = s3::digests(|name| headers.get(name)?.to_str().ok());
+        reported.iter().for_each(|digest| all.insert(*digest));
     }
     all
 }

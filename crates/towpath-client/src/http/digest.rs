@@ -39,8 +39,8 @@ impl HttpStore {
         if let Some(known) = metadata.digests.get(algorithm) {
             return Ok(known);
         }
-        if let Some(told) = self.ask_digest(caller, path, algorithm).await? {
-            return Ok(told);
+        if let Some(reported) = self.request_digest(caller, path, algorithm).await? {
+            return Ok(reported);
         }
         let target = self.target(path);
         let wanted = metadata.version.clone();
@@ -53,7 +53,7 @@ impl HttpStore {
     }
 
     /// The digest that the server has, or computes.
-    pub(super) async fn ask_digest(
+    pub(super) async fn request_digest(
         &self,
         caller: &Caller,
         path: &StorePath,

@@ -96,11 +96,11 @@ impl Sites {
     /// As [`crate::Client::inquire`].
     pub(crate) async fn inquire(&self, url: &str, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
         let target = target_of(url)?;
-        let asked = timeout(inquiry.patience, self.ask_once(&target, caller, inquiry)).await;
+        let asked = timeout(inquiry.patience, self.send_once(&target, caller, inquiry)).await;
         asked.unwrap_or_else(|_| Err(timed_out(target.root(), "the answer")))
     }
 
-    async fn ask_once(&self, target: &Target, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
+    async fn send_once(&self, target: &Target, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
         let site = self.at(&target.endpoint);
         let request = request(&site, inquiry);
         let mut retry_state = site.retry_state(target).for_at_most(inquiry.patience);
@@ -109,7 +109,7 @@ impl Sites {
             let Subscription { url, outcome, media_type, etag, answer, .. } = begun;
             match answer.whole(inquiry.limit_bytes).await {
                 Ok(body) => return Ok(Reply { url, outcome, media_type, etag, body }),
-                Err(failure) => site.recover(&mut retry_state, failure, &request).await?,
+                Err(failure) => site.handle_failure(&mut retry_state, failure, &request).await?,
             }
         }
     }
@@ -131,7 +131,7 @@ impl Sites {
         let site = self.at(&target.endpoint);
         let request = Request::new(&site, Method::DELETE);
         let mut retry_state = site.retry_state(&target).for_at_most(patience);
-        let asked = timeout(patience, site.ask(caller, &mut retry_state, &request)).await;
+        let asked = timeout(patience, site.send_request(caller, &mut retry_state, &request)).await;
         let answer = asked.unwrap_or_else(|_| Err(timed_out(target.root(), "the answer")))?;
         if !answer.status.is_success() {
             return Err(refusal::of(answer, &request.method, &site.credentials(caller)?).await);
@@ -184,7 +184,7 @@ async fn begin(
     request: &Request,
     inquiry: Inquiry<'_>,
 ) -> Result<Subscription> {
-    let answer = site.ask(caller, retry_state, request).await?;
+    let answer = site.send_request(caller, retry_state, request).await?;
     let field = |name| answer.field(name).map(str::to_owned);
     let media_type = field(header::CONTENT_TYPE).unwrap_or_default();
     let is_refusal = inquiry.refusal_type.is_some_and(|wanted| media_type::is(&media_type, wanted));

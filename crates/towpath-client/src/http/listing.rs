@@ -91,7 +91,7 @@ impl Reader {
         // The reader may be slow, for instance because it lists subdirectories.
         request.prompt = false;
         request.wait = site.options.patience;
-        let answer = site.ask(&caller, &mut site.retry_state(target), &request).await?;
+        let answer = site.send_request(&caller, &mut site.retry_state(target), &request).await?;
         match answer.status {
             StatusCode::MULTI_STATUS => site.features.dav.learn(true),
             StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED | StatusCode::OK => {

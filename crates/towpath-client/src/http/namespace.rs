@@ -227,7 +227,8 @@ impl HttpStore {
             Request::new(&self.site, method("PROPPATCH")).with(header::CONTENT_TYPE, "application/xml; charset=utf-8");
         request.payload = Payload::Whole(body.into());
         let mut retry_state = self.site.retry_state(&self.target(path));
-        let answer = self.site.ask(caller, &mut retry_state, &request).await.map_err(|error| error.at(path))?;
+        let answer =
+            self.site.send_request(caller, &mut retry_state, &request).await.map_err(|error| error.at(path))?;
         if answer.status != StatusCode::MULTI_STATUS {
             return Err(refusal::of(answer, &request.method, &self.site.credentials(caller)?).await.at(path));
         }
@@ -252,7 +253,7 @@ impl HttpStore {
     ) -> Result<()> {
         let answer = self
             .site
-            .ask(caller, &mut self.site.retry_state(target), &request)
+            .send_request(caller, &mut self.site.retry_state(target), &request)
             .await
             .map_err(|error| error.at(path))?;
         let error = match answer.status {

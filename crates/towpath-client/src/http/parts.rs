@@ -148,8 +148,8 @@ impl Parts {
         }
         request.repeatable = false;
         let answer = self.put.insist(&request, Duration::MAX).await?;
-        let told = self.put.accepted(answer, self.size).await.map_err(|error| self.lost(error))?;
-        self.put.verify(told, self.size, digests, expected).await
+        let reported = self.put.accepted(answer, self.size).await.map_err(|error| self.lost(error))?;
+        self.put.verify(reported, self.size, digests, expected).await
     }
 }
 
@@ -191,12 +191,12 @@ impl Put {
     async fn insist(&self, request: &Request, patience: Duration) -> Result<Answer> {
         let site = &self.store.site;
         let mut retry_state = site.retry_state(&self.store.target(&self.path)).for_at_most(patience);
-        let answer = site.ask(&self.caller, &mut retry_state, request).await?;
+        let answer = site.send_request(&self.caller, &mut retry_state, request).await?;
         match answer.status {
             StatusCode::CONFLICT | StatusCode::NOT_FOUND if self.options.parents => {
                 answer.discard().await;
                 self.make_parents().await?;
-                self.ask(request).await
+                self.send_request(request).await
             }
             _ => Ok(answer),
         }
@@ -225,7 +225,7 @@ impl Put {
     /// Ends the upload that the server calls `id`: `how` is `keep` or `abandon`.
     async fn leave(&self, how: &str, size: u64, id: &str) -> Result<()> {
         let request = any_step(self, &format!("{how} {id}"), &format!("bytes */{size}"));
-        self.ask(&request).await?.discard().await;
+        self.send_request(&request).await?.discard().await;
         Ok(())
     }
 }

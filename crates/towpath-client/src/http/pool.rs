@@ -89,7 +89,7 @@ impl Connection {
     /// Records the server's statistics of its end of the connection.
     pub(super) fn note_far_end(&self, headers: &HeaderMap) {
         if let (Some(tap), Some(line)) = (self.tap.upgrade(), headers.get(TCP_INFO_FIELD)) {
-            tap.told(line.as_bytes());
+            tap.record_peer_statistics(line.as_bytes());
         }
     }
 

@@ -90,7 +90,7 @@ pub struct Probed {
 }
 
 /// The result of one connection.
-struct Told {
+struct ConnectionTraces {
     server: String,
     traces: Vec<Trace>,
 }
@@ -125,11 +125,12 @@ impl Sites {
             index,
             connection,
         });
-        let told = try_join_all(lines.map(Line::run)).await?;
+        let results = try_join_all(lines.map(Line::run)).await?;
         drop(looking);
         let mut traces = std::mem::take(&mut *traces.lock().unwrap_or_else(PoisonError::into_inner));
-        let server = told.iter().map(|told| told.server.clone()).find(|server| !server.is_empty()).unwrap_or_default();
-        traces.extend(told.into_iter().flat_map(|told| told.traces));
+        let server =
+            results.iter().map(|result| result.server.clone()).find(|server| !server.is_empty()).unwrap_or_default();
+        traces.extend(results.into_iter().flat_map(|result| result.traces));
         traces.sort_by_key(|trace| trace.at);
         Ok(Probed { server, connected: began - dialed, began, traces })
     }
@@ -160,7 +161,7 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    async fn run(mut self) -> Result<Told> {
+    async fn run(mut self) -> Result<ConnectionTraces> {
         let Probe { direction, duration, interval, .. } = *self.probe;
         let body_channel = Arc::new(BodyChannel::new(None, Vec::new()));
         let (method, payload) = match direction {
@@ -190,7 +191,9 @@ impl Line<'_> {
             Some(Ok(response)) => response,
             Some(Err(error)) => return Err(self.lost(&error.to_string())),
             // Filling the buffers of a slow path takes longer; the measurement itself is complete.
-            None if body_channel.taken_bytes() > 0 => return Ok(Told { server: String::new(), traces: Vec::new() }),
+            None if body_channel.taken_bytes() > 0 => {
+                return Ok(ConnectionTraces { server: String::new(), traces: Vec::new() });
+            }
             None => return Err(self.lost("it is silent")),
         };
         let arrived = clock::now() - self.began;
@@ -219,7 +222,7 @@ impl Line<'_> {
         let zero = zero.saturating_sub(round_trip / 2);
         let trace =
             |sample: Sample| Trace { connection: index, end: End::Server, at: zero + sample.at, info: sample.info };
-        Ok(Told { server, traces: samples.into_iter().map(trace).collect() })
+        Ok(ConnectionTraces { server, traces: samples.into_iter().map(trace).collect() })
     }
 
     fn lost(&self, why: &str) -> Error {

@@ -58,7 +58,7 @@ impl Put {
     pub(super) async fn at_once(&self, content: Bytes, digests: &Digests, mtime_ns: Option<i64>) -> Result<Metadata> {
         let size = content.len() as u64;
         let request = self.request(Payload::Whole(content), digests, mtime_ns);
-        let answer = self.ask(&request).await?;
+        let answer = self.send_request(&request).await?;
         let answer = match answer.status {
             // The parents are made only when they are missed: mostly they are there. nginx says 500 then.
             StatusCode::CONFLICT | StatusCode::NOT_FOUND | StatusCode::INTERNAL_SERVER_ERROR
@@ -66,7 +66,7 @@ impl Put {
             {
                 answer.discard().await;
                 self.make_parents().await?;
-                self.ask(&request).await?
+                self.send_request(&request).await?
             }
             _ => answer,
         };
@@ -81,13 +81,13 @@ impl Put {
         let mut request =
             self.request(Payload::Stream(Arc::clone(body_channel)), &Digests::new(), self.options.mtime_ns);
         request.prompt = false;
-        let answer = self.ask(&request).await?;
+        let answer = self.send_request(&request).await?;
         self.accepted(answer, body_channel.taken_bytes()).await
     }
 
-    pub(super) async fn ask(&self, request: &Request) -> Result<Answer> {
+    pub(super) async fn send_request(&self, request: &Request) -> Result<Answer> {
         let site = &self.store.site;
-        site.ask(&self.caller, &mut site.retry_state(&self.store.target(&self.path)), request).await
+        site.send_request(&self.caller, &mut site.retry_state(&self.store.target(&self.path)), request).await
     }
 
     fn request(&self, payload: Payload, digests: &Digests, mtime_ns: Option<i64>) -> Request {
@@ -107,7 +107,7 @@ impl Put {
             request = request.with(HeaderName::from_static("repr-digest"), value);
         }
         if site.features.want_digest.possible() && !site.features.is_xrootd.certain() {
-            request = stat::wanting(request, &stat::WANTED);
+            request = stat::with_wanted_digests(request, &stat::WANTED);
         }
         if self.only_new() {
             request = request.with(header::IF_NONE_MATCH, "*");
@@ -198,13 +198,13 @@ impl Put {
     /// `Truncated`, `ChecksumMismatch`, `Changed` if it was replaced by another file, and errors of the comparison.
     pub(super) async fn verify(
         &self,
-        told: Metadata,
+        reported: Metadata,
         size: u64,
         digests: &Digests,
         expected: &Expectation,
     ) -> Result<Metadata> {
-        let mut metadata = self.compare(told, size, digests).await?;
-        self.ask_promised(expected, &mut metadata.digests).await?;
+        let mut metadata = self.compare(reported, size, digests).await?;
+        self.request_promised(expected, &mut metadata.digests).await?;
         self.verify_others(digests, expected, &mut metadata.digests).await?;
         Ok(metadata)
     }
@@ -224,25 +224,27 @@ impl Put {
 
     /// Returns the metadata of the new file, if size and digests match the sent data. No request is sent if the
     /// response to the PUT was sufficient.
-    async fn compare(&self, told: Metadata, size: u64, digests: &Digests) -> Result<Metadata> {
-        if told.version.is_some() && told.mtime_ns.is_some() && matches!(told.digests.compare(digests), Agreement::Same)
+    async fn compare(&self, reported: Metadata, size: u64, digests: &Digests) -> Result<Metadata> {
+        if reported.version.is_some()
+            && reported.mtime_ns.is_some()
+            && matches!(reported.digests.compare(digests), Agreement::Same)
         {
-            return Ok(told);
+            return Ok(reported);
         }
         let metadata = match self.look().await {
             Ok(metadata) => metadata,
             // Whoever may write need not be allowed to look.
             Err(error) if error.kind() == Kind::Denied || error.fault() == Fault::Unsupported => {
                 tracing::warn!(%error, path = %self.path, "an upload could not be verified");
-                return Ok(told);
+                return Ok(reported);
             }
             Err(error) => return Err(error),
         };
-        let is_other = told.version.is_some() && metadata.version != told.version;
+        let is_other = reported.version.is_some() && metadata.version != reported.version;
         match damage(&metadata, size, digests) {
             None => Ok(metadata),
             Some(error) if !is_other => Err(error),
-            Some(_) if matches!(told.digests.compare(digests), Agreement::Same) => Ok(told),
+            Some(_) if matches!(reported.digests.compare(digests), Agreement::Same) => Ok(reported),
             Some(_) => {
                 let message = "another file stands under the name already, and whether this one arrived is not known";
                 Err(Error::new(Fault::Changed, message))
@@ -262,13 +264,13 @@ impl Put {
 
     /// Requests the expected digest from XRootD, which sends one only on request, because it reads the file for it.
     /// Adds it to `found_right`.
-    async fn ask_promised(&self, expected: &Expectation, found_right: &mut Digests) -> Result<()> {
+    async fn request_promised(&self, expected: &Expectation, found_right: &mut Digests) -> Result<()> {
         let is_compared = !matches!(expected.digests.compare(found_right), Agreement::Incomparable);
         if is_compared || !self.store.site.features.is_xrootd.certain() {
             return Ok(());
         }
         for promised in expected.digests.iter() {
-            match self.store.ask_digest(&self.caller, &self.path, promised.algorithm()).await {
+            match self.store.request_digest(&self.caller, &self.path, promised.algorithm()).await {
                 Ok(Some(found)) if found == *promised => {
                     found_right.insert(found);
                     return Ok(());

@@ -131,7 +131,7 @@ impl RemoteFile {
         let known = [wanted.as_ref(), pinned, self.answered.get().and_then(Option::as_ref)];
         let is_other = version
             .as_ref()
-            .is_some_and(|told| known.into_iter().flatten().any(|known| known.is_same(told) == Some(false)));
+            .is_some_and(|reported| known.into_iter().flatten().any(|known| known.is_same(reported) == Some(false)));
         if is_other || self.pinned.get().is_some_and(|pinned| pinned.metadata.size != metadata.size) {
             return Err(changed());
         }
@@ -145,7 +145,8 @@ impl RemoteFile {
         if !is_conditional {
             let wanted = self.wanted.as_ref().map(Version::of_tag);
             let known = [self.pinned.get().and_then(|pinned| pinned.version.as_ref()), wanted.as_ref()];
-            let is_same = |told: &Version| known.into_iter().flatten().any(|known| known.is_same(told) == Some(true));
+            let is_same =
+                |reported: &Version| known.into_iter().flatten().any(|known| known.is_same(reported) == Some(true));
             if !version.as_ref().is_some_and(is_same) {
                 return Err(changed());
             }
@@ -230,7 +231,7 @@ impl RemoteFile {
     async fn begin_stream(&self) -> Result<Option<ContentStream>> {
         let mut request = Request::new(&self.site, Method::GET);
         (request.of_file, request.prompt) = (true, false);
-        let answer = self.site.ask(&self.caller, &mut self.site.retry_state(&self.target), &request).await?;
+        let answer = self.site.send_request(&self.caller, &mut self.site.retry_state(&self.target), &request).await?;
         if answer.status != StatusCode::OK {
             return Err(self.refused(answer).await);
         }
@@ -324,16 +325,16 @@ impl Fetch<'_> {
                 false => self.file.unconditional(range.as_ref()),
             };
             if self.first.is_some() && self.wishes && self.file.site.features.want_digest.possible() {
-                request = stat::wanting(request, &stat::WANTED);
+                request = stat::with_wanted_digests(request, &stat::WANTED);
             }
-            let mut answer = self.file.site.ask(&self.file.caller, &mut self.retry_state, &request).await?;
-            let part = match self.judge(&mut answer).await? {
+            let mut answer = self.file.site.send_request(&self.file.caller, &mut self.retry_state, &request).await?;
+            let part = match self.check_response(&mut answer).await? {
                 Use::Part(part) => part,
                 Use::Again => continue,
                 Use::Refused => return Err(self.file.refused(answer).await),
             };
             if let Err(failure) = self.receive(answer, part).await {
-                self.file.site.recover(&mut self.retry_state, failure, &request).await?;
+                self.file.site.handle_failure(&mut self.retry_state, failure, &request).await?;
             }
         }
     }
@@ -344,25 +345,25 @@ impl Fetch<'_> {
     }
 
     /// Checks that the response has the requested range of the pinned version; pins the version if there is none.
-    async fn judge(&mut self, answer: &mut Answer) -> Result<Use> {
+    async fn check_response(&mut self, answer: &mut Answer) -> Result<Use> {
         match answer.status {
-            StatusCode::PARTIAL_CONTENT => self.judge_part(answer).await,
+            StatusCode::PARTIAL_CONTENT => self.check_part(answer).await,
             // As rclone's S3 server (seen with 1.75) says it.
-            StatusCode::OK if answer.headers.contains_key(header::CONTENT_RANGE) => self.judge_part(answer).await,
-            StatusCode::OK => self.judge_whole(answer).await,
+            StatusCode::OK if answer.headers.contains_key(header::CONTENT_RANGE) => self.check_part(answer).await,
+            StatusCode::OK => self.check_whole(answer).await,
             StatusCode::PRECONDITION_FAILED if self.is_conditional && self.file.may_be_another_tag() => {
                 self.is_conditional = false;
                 Ok(Use::Again)
             }
             StatusCode::PRECONDITION_FAILED => Err(changed()),
-            StatusCode::RANGE_NOT_SATISFIABLE => self.judge_unsatisfied(answer).await,
-            _ => Ok(self.judge_refusal(answer)),
+            StatusCode::RANGE_NOT_SATISFIABLE => self.check_unsatisfied(answer).await,
+            _ => Ok(self.check_refusal(answer)),
         }
     }
 
     /// Either the file ends before the range, or the server does not support ranges and the whole file is requested;
     /// that response shows a file that became shorter.
-    async fn judge_unsatisfied(&mut self, answer: &mut Answer) -> Result<Use> {
+    async fn check_unsatisfied(&mut self, answer: &mut Answer) -> Result<Use> {
         let Some(pinned) = self.file.pinned.get() else {
             answer.release_permit();
             return self.file.pin_by_stat().await.map(|_| Use::Again);
@@ -375,11 +376,11 @@ impl Fetch<'_> {
         Ok(Use::Again)
     }
 
-    async fn judge_part(&mut self, answer: &mut Answer) -> Result<Use> {
+    async fn check_part(&mut self, answer: &mut Answer) -> Result<Use> {
         let field = answer.field(header::CONTENT_RANGE).unwrap_or_default();
         let root = answer.target.root();
         let Some(ContentRange::Part { first, last, size }) = ContentRange::parse(field) else {
-            return self.judge_impossible_part(answer, field);
+            return self.check_impossible_part(answer, field);
         };
         if first != self.next || last >= self.end {
             return Err(protocol(format!("{root} sent other bytes than it was asked for: {field}")));
@@ -400,8 +401,8 @@ impl Fetch<'_> {
     }
 
     /// XRootD (seen with 5.5.3) announces bytes beyond the end of a file, but a correct size.
-    fn judge_impossible_part(&mut self, answer: &Answer, field: &str) -> Result<Use> {
-        match range::told_size(field).filter(|size| self.file.pinned.get().is_none() && *size < self.end) {
+    fn check_impossible_part(&mut self, answer: &Answer, field: &str) -> Result<Use> {
+        match range::complete_length(field).filter(|size| self.file.pinned.get().is_none() && *size < self.end) {
             Some(size) => {
                 let (metadata, version) = describe::of_headers(&answer.headers, size);
                 self.file.settle(metadata, version).map(|_| Use::Again)
@@ -414,7 +415,7 @@ impl Fetch<'_> {
     }
 
     /// Handles a server that always sends the whole file.
-    async fn judge_whole(&mut self, answer: &mut Answer) -> Result<Use> {
+    async fn check_whole(&mut self, answer: &mut Answer) -> Result<Use> {
         let root = answer.target.root();
         let features = &self.file.site.features;
         if self.first.is_some() && features.dav.possible() && !answer.headers.contains_key(header::ETAG) {
@@ -443,7 +444,7 @@ impl Fetch<'_> {
         Ok(Use::Part(0..size))
     }
 
-    fn judge_refusal(&mut self, answer: &Answer) -> Use {
+    fn check_refusal(&mut self, answer: &Answer) -> Use {
         if self.file.is_gone(answer, &mut self.retry_state) {
             return Use::Again;
         }

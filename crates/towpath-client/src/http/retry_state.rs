@@ -119,18 +119,18 @@ impl RetryState {
     ) -> Result<Duration, Error> {
         match failure {
             Failure::Fatal(error) => Err(error),
-            Failure::Redirect(next) => self.redirected(next),
+            Failure::Redirect(next) => self.follow_redirect(next),
             Failure::Lost(error) if !repeatable => {
                 let message = format!("{}; what was asked for may have been done", error.message());
                 Err(error.with_message(message))
             }
             Failure::NotSent(error) if !known_good && self.target == self.origin => Err(error),
-            Failure::NotSent(error) | Failure::Lost(error) => self.lost(error, now, chance),
-            Failure::Later(error, when) => self.told_to_wait(error, when, now, chance),
+            Failure::NotSent(error) | Failure::Lost(error) => self.retry_lost(error, now, chance),
+            Failure::Later(error, when) => self.wait_requested(error, when, now, chance),
         }
     }
 
-    fn redirected(&mut self, next: Target) -> Result<Duration, Error> {
+    fn follow_redirect(&mut self, next: Target) -> Result<Duration, Error> {
         self.visited.push(std::mem::replace(&mut self.target, next));
         let problem = match () {
             () if self.visited.contains(&self.target) => "redirects in a circle",
@@ -140,17 +140,17 @@ impl RetryState {
         Err(Error::new(Fault::Protocol, format!("{} {problem}", self.origin.root())).blamed_on(Blame::Storage))
     }
 
-    fn lost(&mut self, error: Error, now: Instant, chance: u64) -> Result<Duration, Error> {
+    fn retry_lost(&mut self, error: Error, now: Instant, chance: u64) -> Result<Duration, Error> {
         let delay = self.backoff.fail_jittered(chance);
         let spent = now - self.started;
         if self.backoff.failures() > self.retries || spent > self.retry_time {
-            return Err(after(error, self.backoff.failures()));
+            return Err(with_attempts(error, self.backoff.failures()));
         }
         self.return_to_origin();
         Ok(delay)
     }
 
-    fn told_to_wait(
+    fn wait_requested(
         &mut self,
         error: Error,
         when: Option<Duration>,
@@ -165,11 +165,11 @@ impl RetryState {
             Some(_) => self.waited > self.patience,
             None => self.backoff.failures() > self.retries || now - self.started > self.retry_time,
         };
-        if enough { Err(after(error, self.backoff.failures())) } else { Ok(pause) }
+        if enough { Err(with_attempts(error, self.backoff.failures())) } else { Ok(pause) }
     }
 }
 
-fn after(error: Error, attempts: u32) -> Error {
+fn with_attempts(error: Error, attempts: u32) -> Error {
     if attempts < 2 {
         return error;
     }
@@ -211,10 +211,10 @@ mod tests {
 
     #[test]
     fn what_may_have_been_done_is_not_done_again() {
-        let lost = |failure| retry_state().next(failure, false, true, clock::now(), 0);
-        assert!(lost(Failure::Lost(broken())).unwrap_err().message().contains("may have been done"));
-        assert!(lost(Failure::NotSent(broken())).is_ok());
-        assert!(lost(Failure::Later(broken(), None)).is_ok());
+        let retry_lost = |failure| retry_state().next(failure, false, true, clock::now(), 0);
+        assert!(retry_lost(Failure::Lost(broken())).unwrap_err().message().contains("may have been done"));
+        assert!(retry_lost(Failure::NotSent(broken())).is_ok());
+        assert!(retry_lost(Failure::Later(broken(), None)).is_ok());
     }
 
     #[test]

@@ -186,7 +186,12 @@ impl Site {
     ///
     /// # Errors
     /// The last error, when a retry is useless or the retry budget is spent.
-    pub(super) async fn ask(&self, caller: &Caller, retry_state: &mut RetryState, request: &Request) -> Result<Answer> {
+    pub(super) async fn send_request(
+        &self,
+        caller: &Caller,
+        retry_state: &mut RetryState,
+        request: &Request,
+    ) -> Result<Answer> {
         loop {
             let failure = match self.attempt(caller, retry_state.target(), request).await {
                 Ok(answer) => {
@@ -200,7 +205,7 @@ impl Site {
             if request.prompt && !matches!(failure, Failure::Redirect(_) | Failure::Fatal(_)) {
                 self.concurrency.decrease();
             }
-            self.recover(retry_state, failure, request).await?;
+            self.handle_failure(retry_state, failure, request).await?;
         }
     }
 
@@ -208,7 +213,7 @@ impl Site {
     ///
     /// # Errors
     /// The one to report if there is to be none.
-    pub(super) async fn recover(
+    pub(super) async fn handle_failure(
         &self,
         retry_state: &mut RetryState,
         failure: Failure,
@@ -273,7 +278,7 @@ impl Site {
             // By which S3 means that it may well be done the next time.
             return Err(Failure::Lost(refusal::of(answer, &request.method, &credentials).await));
         }
-        judge(answer, request, &credentials).await
+        classify(answer, request, &credentials).await
     }
 
     /// Fails if this site is known to take `target` for another one.
@@ -461,7 +466,7 @@ fn check_coding(answer: &Answer) -> Result<(), Failure> {
 }
 
 /// Decides whether to use a response, or to retry.
-async fn judge(answer: Answer, request: &Request, credentials: &Credentials) -> Result<Answer, Failure> {
+async fn classify(answer: Answer, request: &Request, credentials: &Credentials) -> Result<Answer, Failure> {
     check_coding(&answer)?;
     if let Some(location) = answer.headers.get(header::LOCATION).filter(|_| is_redirect(answer.status, request)) {
         let next = answer.target.redirected(location.as_bytes()).map_err(Failure::Fatal)?;
@@ -528,7 +533,7 @@ mod tests {
         std::future::poll_fn(|context| body_channel.poll_piece(context)).await;
         let request = Request { payload: Payload::Stream(body_channel), ..Request::new(&site, Method::PUT) };
         let elsewhere = Failure::Redirect(target.redirected(b"/elsewhere").unwrap());
-        site.recover(&mut site.retry_state(&target), elsewhere, &request).await.unwrap_err();
+        site.handle_failure(&mut site.retry_state(&target), elsewhere, &request).await.unwrap_err();
         assert!(site.features.says_continue.certain());
     }
 

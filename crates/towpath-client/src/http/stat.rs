@@ -41,7 +41,7 @@ pub(super) fn method(name: &'static str) -> Method {
 /// # Errors
 /// Those of the request, and `NotFound`.
 pub(super) async fn stat(site: &Site, caller: &Caller, path: &StorePath, target: &Target) -> Result<Metadata> {
-    match ask(site, caller, target).await {
+    match request_metadata(site, caller, target).await {
         Ok(Found::Entry(entry)) => Ok(describe::of_entry(&entry)),
         Ok(Found::Metadata(_)) if path.is_root() => Ok(Metadata::new(FileKind::Directory, 0)),
         Ok(Found::Metadata(metadata)) => Ok(metadata),
@@ -55,7 +55,7 @@ pub(super) async fn stat(site: &Site, caller: &Caller, path: &StorePath, target:
 /// # Errors
 /// Those of the request, `NotFound`, and `Unsupported` if the server does not support WebDAV.
 pub(super) async fn entry(site: &Site, caller: &Caller, path: &StorePath, target: &Target) -> Result<Entry> {
-    match ask(site, caller, target).await.map_err(|error| error.at(path))? {
+    match request_metadata(site, caller, target).await.map_err(|error| error.at(path))? {
         Found::Entry(entry) => Ok(*entry),
         Found::Metadata(_) => Err(no_dav(target).at(path)),
     }
@@ -72,13 +72,13 @@ enum Found {
     Metadata(Metadata),
 }
 
-async fn ask(site: &Site, caller: &Caller, target: &Target) -> Result<Found> {
+async fn request_metadata(site: &Site, caller: &Caller, target: &Target) -> Result<Found> {
     if !site.features.dav.possible() {
         return head(site, caller, target).await.map(Found::Metadata);
     }
     let (mut retry_state, request) = (site.retry_state(target), propfind_request(site, "0"));
     let answer = loop {
-        let answer = site.ask(caller, &mut retry_state, &request).await?;
+        let answer = site.send_request(caller, &mut retry_state, &request).await?;
         match answer.status {
             StatusCode::MULTI_STATUS => match Described::receive(answer).await {
                 Ok(described) => {
@@ -90,7 +90,7 @@ async fn ask(site: &Site, caller: &Caller, target: &Target) -> Result<Found> {
                         false => head(site, caller, target).await.map(Found::Metadata),
                     };
                 }
-                Err(failure) => site.recover(&mut retry_state, failure, &request).await?,
+                Err(failure) => site.handle_failure(&mut retry_state, failure, &request).await?,
             },
             _ => break answer,
         }
@@ -246,17 +246,17 @@ pub(super) fn may_be_for_get_only(error: &Error) -> bool {
 pub(super) async fn by_get(site: &Site, caller: &Caller, target: &Target) -> Result<Metadata> {
     let mut request = Request::new(site, Method::GET).with(header::RANGE, "bytes=0-0");
     request.of_file = true;
-    let mut answer = site.ask(caller, &mut site.retry_state(target), &request).await?;
+    let mut answer = site.send_request(caller, &mut site.retry_state(target), &request).await?;
     let is_empty = size_without_range(&answer) == Some(0);
     if answer.status == StatusCode::RANGE_NOT_SATISFIABLE && !is_empty {
         answer.discard().await;
         request.headers.remove(header::RANGE);
-        answer = site.ask(caller, &mut site.retry_state(target), &request).await?;
+        answer = site.send_request(caller, &mut site.retry_state(target), &request).await?;
     }
-    let told = answer.field(header::CONTENT_RANGE).and_then(range::told_size);
+    let reported = answer.field(header::CONTENT_RANGE).and_then(range::complete_length);
     let size = match answer.status {
-        StatusCode::PARTIAL_CONTENT => told,
-        StatusCode::OK => told.or(answer.remaining_bytes()),
+        StatusCode::PARTIAL_CONTENT => reported,
+        StatusCode::OK => reported.or(answer.remaining_bytes()),
         StatusCode::RANGE_NOT_SATISFIABLE if is_empty => Some(0),
         _ => return Err(refusal::of(answer, &request.method, &site.credentials(caller)?).await),
     };
@@ -308,11 +308,11 @@ pub(super) async fn ask_head(
     loop {
         let mut request = Request::new(site, Method::HEAD);
         if asks {
-            request = wanting(request, wanted);
+            request = with_wanted_digests(request, wanted);
         }
         request.of_file = true;
         request.wait = wait;
-        let answer = site.ask(caller, &mut site.retry_state(target), &request).await?;
+        let answer = site.send_request(caller, &mut site.retry_state(target), &request).await?;
         // 202 describes what the server will do, as with a file that comes from tape, not the file.
         if answer.status.is_success() && answer.status != StatusCode::ACCEPTED {
             if !asks && !wanted.is_empty() {
@@ -329,7 +329,7 @@ pub(super) async fn ask_head(
 }
 
 /// Adds a request for digests, in both forms, to `request`.
-pub(super) fn wanting(request: Request, wanted: &[Algorithm]) -> Request {
+pub(super) fn with_wanted_digests(request: Request, wanted: &[Algorithm]) -> Request {
     request
         .with(http::HeaderName::from_static("want-digest"), write_want_digest(wanted))
         .with(http::HeaderName::from_static("want-repr-digest"), write_want_repr_digest(wanted))

@@ -42,7 +42,7 @@ impl HttpStore {
     ) -> Result<()> {
         let site = &self.site;
         let request = self.request(caller, other)?;
-        let mut answer = site.ask(caller, &mut site.retry_state(&self.target(path)), &request).await?;
+        let mut answer = site.send_request(caller, &mut site.retry_state(&self.target(path)), &request).await?;
         if !answer.status.is_success() {
             return Err(refusal::of(answer, &request.method, &site.credentials(caller)?).await.at(path));
         }

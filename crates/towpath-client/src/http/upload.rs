@@ -303,7 +303,7 @@ impl WriteHandle for Upload {
         let clean_up = CleanUp { put: Arc::clone(&self.put), sent_bytes: Some(size) };
         let sent = self.send(stage, &digests, &expected, size).await;
         let (outcome, is_put) = match sent {
-            Ok(told) => (self.put.verify(told, size, &digests, &expected).await, true),
+            Ok(reported) => (self.put.verify(reported, size, &digests, &expected).await, true),
             Err(error) => (Err(error), false),
         };
         match &outcome {

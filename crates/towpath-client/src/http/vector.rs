@@ -202,10 +202,10 @@ async fn read_together(file: &RemoteFile, filling: &mut Filling) -> Result<()> {
     let Some(ranges) = RangeRequest::new(specs) else { return Ok(()) };
     let mut retry_state = file.retry_state();
     let request = file.request(Some(&ranges));
-    let mut answer = file.site.ask(&file.caller, &mut retry_state, &request).await?;
+    let mut answer = file.site.send_request(&file.caller, &mut retry_state, &request).await?;
     if file.is_gone(&answer, &mut retry_state) {
         drop(answer);
-        answer = file.site.ask(&file.caller, &mut retry_state, &request).await?;
+        answer = file.site.send_request(&file.caller, &mut retry_state, &request).await?;
     }
     let parts = match answer.status {
         StatusCode::PARTIAL_CONTENT => answer.field(header::CONTENT_TYPE).and_then(Boundary::of_content_type),
@@ -253,8 +253,8 @@ async fn receive(mut answer: Answer, mut parts: PartReader, size: u64, filling: 
         parts.push(data);
         while let Some(item) = parts.next_item().map_err(|error| garbled(&error))? {
             match item {
-                Item::Part { offsets, size: told } => {
-                    if told.is_some_and(|told| told != size) {
+                Item::Part { offsets, size: reported } => {
+                    if reported.is_some_and(|reported| reported != size) {
                         return Err(Broken::Changed);
                     }
                     at = offsets.start;

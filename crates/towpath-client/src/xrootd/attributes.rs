@@ -9,8 +9,8 @@ use towpath_proto::xrootd::{
 use towpath_store::{Caller, Error, Fault, Result, StorePath};
 
 use super::{
-    ask::{Origin, RequestOptions},
-    recovery::refusal,
+    origin::{Origin, RequestOptions},
+    retry_state::refusal,
 };
 
 /// The longest list of attributes, in bytes: a few hundred with values of the size that programs use.
@@ -20,7 +20,7 @@ const LIST_LIMIT: usize = 16 << 20;
 pub(super) async fn list(origin: &Origin, caller: &Caller, path: &StorePath) -> Result<Vec<(Bytes, Bytes)>> {
     let options = RequestOptions { limit: LIST_LIMIT, ..RequestOptions::new(path) };
     let request = |path| Fattr { target: Target::Path(path), operation: FattrOperation::List { values: true } }.into();
-    let body = origin.ask(caller, options, request).await?;
+    let body = origin.send_request(caller, options, request).await?;
     let list = FattrList::from_body(body, true).map_err(|error| garbled(origin, path, &error.to_string()))?;
     Ok(list.0.into_iter().map(|entry| (strip(entry.name), entry.value.unwrap_or_default())).collect())
 }
@@ -55,7 +55,7 @@ pub(super) async fn set(
     };
     let options = if create || value.is_none() { RequestOptions::change(path) } else { RequestOptions::new(path) };
     let request = |path| Fattr { target: Target::Path(path), operation: operation.clone() }.into();
-    let body = origin.ask(caller, options, request).await?;
+    let body = origin.send_request(caller, options, request).await?;
     let results = FattrResults::from_body(body).map_err(|error| garbled(origin, path, &error.to_string()))?;
     match results.0.into_iter().find_map(|result| result.outcome.err()) {
         None => Ok(()),

@@ -9,7 +9,7 @@
 //! flight where that is permitted ([`super::flight`]). A connection lives until it is dropped (then the queue, with the
 //! closes in it, is still sent) or lost; after a loss every request underway ends with a [`Failure`], and no more are taken.
 //!
-//! Nothing is repeated here: whether a request may be sent again is for [`super::recovery`] to say.
+//! Nothing is repeated here: whether a request may be sent again is for [`super::retry_state`] to say.
 
 mod dial;
 mod line;
@@ -434,12 +434,12 @@ impl Connection {
 
     /// Waits until the session is ready, or lost.
     pub(super) async fn settled(&self) {
-        let told = self.shared.settled.notified();
-        tokio::pin!(told);
+        let notified = self.shared.settled.notified();
+        tokio::pin!(notified);
         // Enabled first, so that nothing is missed between the look and the wait.
-        told.as_mut().enable();
+        notified.as_mut().enable();
         if self.shared.established.get().is_none() && self.is_alive() {
-            told.await;
+            notified.await;
         }
     }
 

@@ -17,10 +17,10 @@ use towpath_proto::xrootd::{
 use towpath_store::{Blame, Caller, Entry, Error, Fault, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
 
 use super::{
-    ask::Origin,
     connection::{Exchange, Failure, Pending},
     metadata,
-    recovery::{RetryState, refusal},
+    origin::Origin,
+    retry_state::{RetryState, refusal},
     sink::{Outlet, Piece, Sink},
     site::{Identity, Site},
     store::stat,
@@ -112,7 +112,7 @@ impl Walk {
         loop {
             let mut answer = match self.answer.take() {
                 Some(answer) => answer,
-                None => self.ask().await?,
+                None => self.send_request().await?,
             };
             let batch = parse(&mut answer)?;
             if !batch.is_empty() {
@@ -136,12 +136,12 @@ impl Walk {
                 }
                 // The order of another listing need not be the same.
                 Err(failure) if self.begun => return Err(answer.broke_off(failure)),
-                Err(failure) => self.origin.after(&mut self.retry_state, &answer.site, failure).await?,
+                Err(failure) => self.origin.handle_failure(&mut self.retry_state, &answer.site, failure).await?,
             }
         }
     }
 
-    async fn ask(&mut self) -> Result<Answer> {
+    async fn send_request(&mut self) -> Result<Answer> {
         let site = self.origin.sites.at(self.retry_state.server(), &self.identity);
         let (outlet, pieces) = Outlet::new(ROOM_KIB);
         let session = site.listing_session()?;

@@ -11,7 +11,8 @@ use towpath_store::{
 
 use super::{
     connection::{Exchange, Failure},
-    recovery::{RetryState, Server, join_cgi},
+    retry_state::RetryState,
+    server::{Server, join_cgi},
     session::Session,
     site::{Identity, Site},
     sites::Sites,
@@ -72,7 +73,12 @@ impl Origin {
     ///
     /// # Errors
     /// Those of [`RetryState::next`].
-    pub(super) async fn after(&self, retry_state: &mut RetryState, site: &Site, failure: Failure) -> Result<()> {
+    pub(super) async fn handle_failure(
+        &self,
+        retry_state: &mut RetryState,
+        site: &Site,
+        failure: Failure,
+    ) -> Result<()> {
         tracing::debug!(server = retry_state.server().name(), ?failure, "no answer");
         let why = match &failure {
             Failure::Wait { .. } => "asks to wait".to_owned(),
@@ -94,9 +100,9 @@ impl Origin {
     /// Removes a file, unless it is gone already.
     ///
     /// # Errors
-    /// As [`Self::ask`].
+    /// As [`Self::send_request`].
     pub(super) async fn clear_away(&self, caller: &Caller, path: &StorePath) -> Result<()> {
-        match self.ask(caller, RequestOptions::change(path), |path| Rm { path }.into()).await {
+        match self.send_request(caller, RequestOptions::change(path), |path| Rm { path }.into()).await {
             Err(error) if error.fault() != Fault::NotFound => Err(error),
             _ => Ok(()),
         }
@@ -106,7 +112,7 @@ impl Origin {
     ///
     /// # Errors
     /// The server's refusal, or why there is no answer; with the path.
-    pub(super) async fn ask(
+    pub(super) async fn send_request(
         &self,
         caller: &Caller,
         options: RequestOptions<'_>,
@@ -128,13 +134,15 @@ impl Origin {
             match finished.outcome {
                 Ok(_) => return Ok(Bytes::from(finished.buffer)),
                 Err(failure) => {
-                    self.after(&mut retry_state, &site, failure).await.map_err(|error| error.at(options.path))?;
+                    self.handle_failure(&mut retry_state, &site, failure)
+                        .await
+                        .map_err(|error| error.at(options.path))?;
                 }
             }
         }
     }
 
-    /// Like [`Self::ask`], with a decoded body.
+    /// Like [`Self::send_request`], with a decoded body.
     pub(super) async fn ask_for<B: Body>(
         &self,
         caller: &Caller,
@@ -142,7 +150,7 @@ impl Origin {
         request: impl Fn(PathAndCgi) -> Request + Send,
     ) -> Result<B> {
         let path = options.path;
-        let body = self.ask(caller, options, request).await?;
+        let body = self.send_request(caller, options, request).await?;
         B::decode(body)
             .map_err(|error| Error::new(Fault::Protocol, format!("{}: {error}", self.server.name())).at(path))
     }

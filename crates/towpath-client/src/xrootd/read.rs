@@ -27,10 +27,11 @@ use towpath_store::{
 };
 
 use super::{
-    ask::Origin,
     connection::{Exchange, Failure},
     metadata,
-    recovery::{RetryState, Server},
+    origin::Origin,
+    retry_state::RetryState,
+    server::Server,
     session::{Naming, OpenFile},
     site::{Identity, Site},
 };
@@ -285,7 +286,7 @@ impl RemoteFile {
                     if !matches!(failure, Failure::Wait { .. }) {
                         self.abandon(&stream);
                     }
-                    self.origin.after(&mut retry_state, &stream.site, reopen(failure)).await?;
+                    self.origin.handle_failure(&mut retry_state, &stream.site, reopen(failure)).await?;
                 }
             }
         }
@@ -372,7 +373,7 @@ impl ReadHandle for RemoteFile {
                 Err(failure) => {
                     self.abandon(&stream);
                     self.origin
-                        .after(&mut retry_state, &stream.site, failure)
+                        .handle_failure(&mut retry_state, &stream.site, failure)
                         .await
                         .map_err(|error| error.at(&self.path))?;
                 }

@@ -1,9 +1,10 @@
-//! What to do when a request got no answer: again, elsewhere, later, or not at all. No sockets, no clock.
+//! Decides after a failed attempt whether, where and when a request is sent again. No sockets, no clock.
 //!
-//! A [`RetryState`] is kept for one request over all its attempts. It bounds everything that a server or a network could do for
-//! ever: redirects, waits, lost connections, time. It also decides who gets the user's secrets ([`Server::trusted`]).
+//! A [`RetryState`] is kept for one request over all its attempts. It bounds what a server or a network could repeat
+//! without end: redirects, waits, lost connections, time. It also decides which servers get the user's secrets
+//! ([`Server::trusted`]).
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_proto::{
@@ -15,7 +16,10 @@ use towpath_proto::{
 };
 use towpath_store::{Backoff, Blame, Error, Fault, Kind, StorePath, sys::clock::Instant};
 
-use super::connection::Failure;
+use super::{
+    connection::Failure,
+    server::{Server, is_host, join_cgi},
+};
 use crate::{BACKOFF, ClientOptions, FIRST_BACKOFF, words::readable};
 
 /// Redirects that are followed for one request, as the reference client does.
@@ -27,58 +31,7 @@ const MAX_RETURNS: usize = 3;
 /// Maximum number of times that a server may require credentials, or TLS, before the request.
 const MAX_EARLY: u32 = 3;
 
-/// A server, with the opaque information that a redirect added for it. Printed without the secrets in opaque
-/// information.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Server {
-    pub host: String,
-    pub port: u16,
-    pub tls: bool,
-    /// The path that it has in place of that of the request, if a redirect to a URL said so.
-    pub path: Option<StorePath>,
-    /// To be appended to the opaque information of paths.
-    pub cgi: Bytes,
-    /// To be appended to the information of the login.
-    pub login_cgi: Bytes,
-    /// The bearer token may be shown to it, over TLS: it is the host that the user named, or one that such a host named over TLS.
-    /// Redirects without encryption may come from anybody on the way.
-    pub trusted: bool,
-}
-
-impl Server {
-    /// `host:port`, as it stands in messages.
-    pub(super) fn name(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
-    }
-
-    /// The URL up to the path, for messages.
-    pub(super) fn root(&self) -> String {
-        root_url(self.tls, &self.name())
-    }
-
-    /// Returns the path to request there for `path`.
-    pub(super) fn path_of<'a>(&'a self, path: &'a StorePath) -> &'a StorePath {
-        self.path.as_ref().unwrap_or(path)
-    }
-}
-
-/// Returns the URL of a server up to the path, for messages; `name` is `host:port`.
-pub(super) fn root_url(is_encrypted: bool, name: &str) -> String {
-    format!("{}://{name}/", if is_encrypted { "roots" } else { "root" })
-}
-
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tls, trusted, .. } = self;
-        f.debug_struct("Place").field("name", &self.name()).field("tls", tls).field("trusted", trusted).finish()
-    }
-}
-
-/// One request on its way to an answer.
+/// The attempts of one request.
 #[derive(Debug)]
 pub(super) struct RetryState {
     origin: Server,
@@ -146,9 +99,9 @@ impl RetryState {
         chance: u64,
     ) -> Result<Duration, Error> {
         match failure {
-            Failure::Refused(reply) => self.refused(&reply, chance),
-            Failure::Redirect { to, encrypted } => self.redirected(to, encrypted),
-            Failure::Wait { seconds } => self.told_to_wait(seconds),
+            Failure::Refused(reply) => self.handle_refusal(&reply, chance),
+            Failure::Redirect { to, encrypted } => self.follow_redirect(to, encrypted),
+            Failure::Wait { seconds } => self.wait_requested(seconds),
             Failure::Occupied => Ok(Duration::ZERO),
             Failure::TooEarly if self.early < MAX_EARLY => {
                 self.early += 1;
@@ -169,15 +122,15 @@ impl RetryState {
                     format!("{} before the answer came: what was asked for may have been done", error.message());
                 Err(error.with_message(message).blamed_on(Blame::Network))
             }
-            Failure::Lost(error) => self.lost(error, now, chance),
+            Failure::Lost(error) => self.retry_lost(error, now, chance),
             Failure::NotSent(error) | Failure::EarlyLoss(error) if known_good || self.is_redirected() => {
-                self.lost(error, now, chance)
+                self.retry_lost(error, now, chance)
             }
             Failure::NotSent(error) | Failure::EarlyLoss(error) => Err(error),
         }
     }
 
-    fn lost(&mut self, error: Error, now: Instant, chance: u64) -> Result<Duration, Error> {
+    fn retry_lost(&mut self, error: Error, now: Instant, chance: u64) -> Result<Duration, Error> {
         let backoff = self.backoff.fail();
         if self.backoff.failures() > self.retries || now - self.started > self.retry_time {
             return Err(error);
@@ -188,7 +141,7 @@ impl RetryState {
         Ok(spread(backoff, chance))
     }
 
-    fn refused(&mut self, reply: &ErrorReply, chance: u64) -> Result<Duration, Error> {
+    fn handle_refusal(&mut self, reply: &ErrorReply, chance: u64) -> Result<Duration, Error> {
         let reason = match reply.code {
             ErrorCode::NotFound => "enoent",
             ErrorCode::IOError => "ioerr",
@@ -215,7 +168,7 @@ impl RetryState {
         self.visited.clear();
     }
 
-    fn told_to_wait(&mut self, seconds: u32) -> Result<Duration, Error> {
+    fn wait_requested(&mut self, seconds: u32) -> Result<Duration, Error> {
         // A server that says 0 seconds means 'at once', but not in a loop without pause.
         let wait = Duration::from_secs(u64::from(seconds)).max(FIRST_BACKOFF);
         if self.waited + wait > self.patience {
@@ -227,7 +180,7 @@ impl RetryState {
         Ok(wait)
     }
 
-    fn redirected(&mut self, to: Redirect, encrypted: bool) -> Result<Duration, Error> {
+    fn follow_redirect(&mut self, to: Redirect, encrypted: bool) -> Result<Duration, Error> {
         let from = self.server.name();
         let wrong =
             |why: &str| Error::new(Fault::Protocol, format!("{from} redirects {why}")).blamed_on(Blame::Storage);
@@ -281,21 +234,6 @@ impl RetryState {
             false => without_secrets(&String::from_utf8_lossy(&self.origin.cgi)).into(),
         };
         Server { cgi: join_cgi(&own, &next.cgi), trusted, ..next }
-    }
-}
-
-/// Whether this can be the name or the address of a host. It goes into messages, and back to the redirector.
-fn is_host(text: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:%".contains(&byte);
-    (1..=255).contains(&text.len()) && text.bytes().all(allowed)
-}
-
-/// Joins `first&second`; either may be empty.
-pub(super) fn join_cgi(first: &[u8], second: &[u8]) -> Bytes {
-    let second = second.strip_prefix(b"&").unwrap_or(second);
-    match (first, second) {
-        ([], only) | (only, []) => Bytes::copy_from_slice(only),
-        (first, second) => [first, b"&", second].concat().into(),
     }
 }
 

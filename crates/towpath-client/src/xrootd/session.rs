@@ -28,7 +28,7 @@ use towpath_store::{Blame, Error, Fault, sys::clock};
 use super::{
     connection::{Connection, Dial, Exchange, Failure, Pending},
     flight::Established,
-    recovery::root_url,
+    server::root_url,
     spread::{Meter, Outlook},
 };
 use slots::Slots;
@@ -117,7 +117,7 @@ impl Session {
         let query = Query::Config(Bytes::from_static(TCP_INFO_WORD));
         let finished = self.submit(Exchange::new(query, MAX_TCP_INFO_BYTES)).finished().await;
         let is_silent = match finished.outcome {
-            Ok(_) => !tap.told(&finished.buffer),
+            Ok(_) => !tap.record_peer_statistics(&finished.buffer),
             Err(failure) => matches!(failure, Failure::Refused(_)),
         };
         self.is_silent.store(is_silent, Ordering::Relaxed);

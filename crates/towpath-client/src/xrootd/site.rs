@@ -21,7 +21,7 @@ use super::{
     auth::Means,
     connection::{Dial, Exchange, Failure},
     flight::{Plan, TlsWish},
-    recovery::Server,
+    server::Server,
     session::Session,
     sites::Sites,
     spread::{self, Outlook},
@@ -283,7 +283,7 @@ impl Site {
 
     /// Like [`Self::may_be_ours`], with the query sent in `session`.
     async fn may_be_ours_by(&self, session: &Session) -> bool {
-        let asked = self.nature.get_or_try_init(|| async {
+        let answered = self.nature.get_or_try_init(|| async {
             let words = Query::Config(Bytes::from_static(b"version towpath.resume towpath.share towpath.node"));
             let pending = session.submit(Exchange::new(words, 4096));
             let finished = pending.finished().await;
@@ -294,7 +294,7 @@ impl Site {
                 Err(_) => Err(()),
             }
         });
-        asked.await.map_or(true, |nature| nature.is_ours)
+        answered.await.map_or(true, |nature| nature.is_ours)
     }
 
     /// Asks the server about its end of each connection; at once, because the answer to one does not depend on another.

@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 use towpath_store::{Result, Secret};
 
 use super::{
-    recovery::Server,
+    server::Server,
     site::{Identity, Site},
 };
 use crate::{ClientOptions, dial::Dialer, tls::Tls, token::Tokens};

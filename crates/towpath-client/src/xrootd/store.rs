@@ -19,10 +19,10 @@ use towpath_store::{
 };
 
 use super::{
-    ask::{Origin, RequestOptions, with_pair},
     attributes, listing, metadata,
+    origin::{Origin, RequestOptions, with_pair},
     read::RemoteFile,
-    recovery::Server,
+    server::Server,
     sites::Sites,
     vector,
     write::Upload,
@@ -82,8 +82,8 @@ impl XrootdStore {
             path.cgi = with_pair(&path.cgi, &pair);
             Query::Checksum(path).into()
         };
-        let asked = self.origin.ask_for(caller, request_options, request).await;
-        let Text(answer) = asked.map_err(|error| {
+        let answered = self.origin.ask_for(caller, request_options, request).await;
+        let Text(answer) = answered.map_err(|error| {
             // 5.5.3 calls it an error of the server.
             let unknown = error.fault() == Fault::Internal && error.message().contains("not supported");
             if unknown { Error::new(Fault::Unsupported, error.message()).at(path) } else { error }
@@ -171,7 +171,7 @@ impl Store for XrootdStore {
             return Err(Error::new(Fault::AlreadyExists, "it exists already").at(path));
         }
         let request_options = if parents { RequestOptions::new(path) } else { RequestOptions::change(path) };
-        match self.origin.ask(caller, request_options, |path| Mkdir { options, mode, path }.into()).await {
+        match self.origin.send_request(caller, request_options, |path| Mkdir { options, mode, path }.into()).await {
             Err(error) if parents && error.fault() == Fault::AlreadyExists => {
                 let there = self.stat(caller, path).await?;
                 if there.is_directory() { Ok(()) } else { Err(error) }
@@ -181,7 +181,7 @@ impl Store for XrootdStore {
     }
 
     async fn remove_file(&self, caller: &Caller, path: &StorePath) -> Result<()> {
-        let removed = self.origin.ask(caller, RequestOptions::change(path), |path| Rm { path }.into()).await;
+        let removed = self.origin.send_request(caller, RequestOptions::change(path), |path| Rm { path }.into()).await;
         removed.map(|_| ()).map_err(|error| match error.fault() {
             // 5.5.3 tries to remove a directory, too, and says what `remove_directory` would hear.
             Fault::AlreadyExists => Error::new(Fault::IsDirectory, error.message()).at(path),
@@ -193,7 +193,8 @@ impl Store for XrootdStore {
     }
 
     async fn remove_directory(&self, caller: &Caller, path: &StorePath) -> Result<()> {
-        let removed = self.origin.ask(caller, RequestOptions::change(path), |path| Rmdir { path }.into()).await;
+        let removed =
+            self.origin.send_request(caller, RequestOptions::change(path), |path| Rmdir { path }.into()).await;
         removed.map(|_| ()).map_err(|error| match error.fault() {
             // 3018 says 'exists', and 5.5.3 says 3005: here both mean that entries do.
             Fault::AlreadyExists => Error::new(Fault::NotEmpty, error.message()).at(path),
@@ -212,7 +213,9 @@ impl Store for XrootdStore {
         }
         let site = self.origin.sites.at(&self.origin.server, &self.origin.identity(caller));
         let to = site.path(to, &Bytes::new()).await?;
-        self.origin.ask(caller, RequestOptions::change(from), |from| Mv { from, to: to.clone() }.into()).await?;
+        self.origin
+            .send_request(caller, RequestOptions::change(from), |from| Mv { from, to: to.clone() }.into())
+            .await?;
         Ok(())
     }
 
@@ -232,13 +235,13 @@ impl Store for XrootdStore {
                 path.cgi = with_pair(&path.cgi, &pair);
                 Chmod { mode, path }.into()
             };
-            self.origin.ask(caller, RequestOptions::new(path), request).await?;
+            self.origin.send_request(caller, RequestOptions::new(path), request).await?;
         } else if let Some(mode) = changes.mode.map(metadata::mode_bits) {
-            self.origin.ask(caller, RequestOptions::new(path), |path| Chmod { mode, path }.into()).await?;
+            self.origin.send_request(caller, RequestOptions::new(path), |path| Chmod { mode, path }.into()).await?;
         }
         if let Some(size) = changes.size {
             let request = |path| Request::from(Truncate { target: Target::Path(path), size });
-            self.origin.ask(caller, RequestOptions::new(path), request).await?;
+            self.origin.send_request(caller, RequestOptions::new(path), request).await?;
         }
         Ok(())
     }
@@ -254,7 +257,7 @@ impl Store for XrootdStore {
             Err(error) if error.fault() == Fault::Unsupported => {
                 self.digest_by_reading(caller, path, algorithm, progress).await
             }
-            asked => asked,
+            answered => answered,
         }
     }
 
@@ -274,8 +277,8 @@ impl Store for XrootdStore {
     }
 
     async fn space(&self, caller: &Caller, path: &StorePath) -> Result<Space> {
-        let asked = self.origin.ask_for(caller, RequestOptions::new(path), |path| Query::Space(path).into()).await;
-        if let Some(space) = asked.ok().and_then(|Text(answer)| metadata::space(&answer)) {
+        let answered = self.origin.ask_for(caller, RequestOptions::new(path), |path| Query::Space(path).into()).await;
+        if let Some(space) = answered.ok().and_then(|Text(answer)| metadata::space(&answer)) {
             return Ok(space);
         }
         let request =

@@ -22,11 +22,12 @@ use towpath_store::{
 };
 
 use super::{
-    ask::{Origin, with_pair},
     connection::{Exchange, Failure},
     metadata,
+    origin::{Origin, with_pair},
     read::RemoteFile,
-    recovery::{Server, refusal},
+    retry_state::refusal,
+    server::Server,
     session::OpenFile,
     store::XrootdStore,
 };
@@ -118,7 +119,7 @@ async fn open(
         match file.opened().await {
             Ok(_) => return Ok((file, retry_state.server().clone())),
             Err(failure) => {
-                origin.after(&mut retry_state, &site, failure).await.map_err(|error| error.at(path))?;
+                origin.handle_failure(&mut retry_state, &site, failure).await.map_err(|error| error.at(path))?;
             }
         }
     }
@@ -140,11 +141,11 @@ async fn watch(file: &OpenFile, handle: FileHandle, written: Written<'_>) -> Res
             ended = &mut ended => return ended,
             _ = looks.tick() => {
                 let stat = Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target: Target::Handle(handle) };
-                let asked = file.session.submit(Exchange::new(Request::from(stat), ANSWER_BYTES)).finished();
+                let answered = file.session.submit(Exchange::new(Request::from(stat), ANSWER_BYTES)).finished();
                 tokio::select! {
                     ended = &mut ended => return ended,
                     // The other request reports errors of the connection.
-                    asked = asked => if let (Ok(_), Ok(stat)) = (&asked.outcome, StatInfo::decode(Bytes::from(asked.buffer.clone()))) {
+                    answered = answered => if let (Ok(_), Ok(stat)) = (&answered.outcome, StatInfo::decode(Bytes::from(answered.buffer.clone()))) {
                         written(stat.size);
                     }
                 }

@@ -108,7 +108,7 @@ async fn read_together(file: &RemoteFile, group: &[Numbered]) -> Option<Vec<(usi
             Err(failure) => failure,
         };
         file.abandon(&stream);
-        if let Err(error) = file.origin.after(&mut retry_state, &stream.site, reopen(failure)).await {
+        if let Err(error) = file.origin.handle_failure(&mut retry_state, &stream.site, reopen(failure)).await {
             return everyone_fails(error);
         }
     }

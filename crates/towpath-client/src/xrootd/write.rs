@@ -38,9 +38,9 @@ use towpath_store::{
 };
 
 use super::{
-    ask::{Origin, with_pair},
     connection::{Exchange, Failure, Finished},
     metadata,
+    origin::{Origin, with_pair},
     read::{Check, fetch},
     session::{OpenFile, Session},
     site::Site,
@@ -160,11 +160,11 @@ impl Upload {
                 shown: Arc::default(),
             };
             let opening = Opening { target: Some(target.clone()), site: Arc::clone(&site) };
-            let (opened, ()) = futures::future::join(target.file.opened(), target.learn_whether_shown(&site)).await;
+            let (opened, ()) = futures::future::join(target.file.opened(), target.query_visibility(&site)).await;
             opening.ended();
             match opened {
                 Ok(reply) => return Self::of_reply(target, site, reply),
-                Err(failure) => origin.after(&mut retry_state, &site, failure).await?,
+                Err(failure) => origin.handle_failure(&mut retry_state, &site, failure).await?,
             }
         }
     }
@@ -196,10 +196,10 @@ impl Upload {
     }
 
     /// Sends a request about the file over one of its connections, and gives which.
-    async fn ask_about(&self, exchange: impl Fn(FileHandle) -> Exchange) -> Result<(Arc<OpenFile>, Finished)> {
+    async fn request_about(&self, exchange: impl Fn(FileHandle) -> Exchange) -> Result<(Arc<OpenFile>, Finished)> {
         let file = self.remaining().file;
         let handle = file.open_handle().unwrap_or(self.handle);
-        match self.ask(&file, None, || exchange(handle)).await {
+        match self.send_request(&file, None, || exchange(handle)).await {
             Ok(finished) => Ok((file, finished)),
             Err(failure) => Err(self.error(&file, failure)),
         }
@@ -209,15 +209,15 @@ impl Upload {
     async fn stat(&self, file: &OpenFile) -> Result<StatInfo> {
         let handle = file.open_handle().unwrap_or(self.handle);
         let request = Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target: Subject::Handle(handle) };
-        let asked = self.ask(file, None, || Exchange::new(Request::from(request.clone()), 64 << 10)).await;
-        let finished = asked.map_err(|failure| self.error(file, failure))?;
+        let answered = self.send_request(file, None, || Exchange::new(Request::from(request.clone()), 64 << 10)).await;
+        let finished = answered.map_err(|failure| self.error(file, failure))?;
         StatInfo::decode(Bytes::from(finished.buffer)).map_err(|error| file.session.garbled(&error))
     }
 
     /// What a failure of a request on `file` means for one that cannot be opened again.
     fn error(&self, file: &OpenFile, failure: Failure) -> Error {
         match failure {
-            Failure::Refused(reply) => super::recovery::refusal(&file.session.root(), &reply),
+            Failure::Refused(reply) => super::retry_state::refusal(&file.session.root(), &reply),
             Failure::Fatal(error) => error,
             Failure::Lost(error) | Failure::EarlyLoss(error) | Failure::NotSent(error) => {
                 let rest = match self.target.file.is_resumable() {
@@ -332,7 +332,7 @@ impl Drop for Opening {
         let (site, spawner) = (Arc::clone(&self.site), target.clone());
         spawner.spawn(async move {
             if target.file.opened().await.is_ok() {
-                target.learn_whether_shown(&site).await;
+                target.query_visibility(&site).await;
                 target.clear_abandoned(target.start_clear()).await;
             }
         });
@@ -407,16 +407,17 @@ impl WriteHandle for Upload {
         }
         self.send_tail().await.map_err(|error| error.at(&self.target.path))?;
         let request = |handle| Truncate { target: Subject::Handle(handle), size };
-        let asked = self.ask_about(|handle| Exchange::new(request(handle), 64)).await;
-        asked.map_err(|error| error.at(&self.target.path))?;
+        let answered = self.request_about(|handle| Exchange::new(request(handle), 64)).await;
+        answered.map_err(|error| error.at(&self.target.path))?;
         self.size.store(size, Ordering::Release);
         Ok(())
     }
 
     async fn sync(&self) -> Result<()> {
         self.send_tail().await.map_err(|error| error.at(&self.target.path))?;
-        let asked = self.ask_about(|handle| Exchange { patient: true, ..Exchange::new(Sync { handle }, 64) }).await;
-        asked.map(|_| ()).map_err(|error| error.at(&self.target.path))
+        let answered =
+            self.request_about(|handle| Exchange { patient: true, ..Exchange::new(Sync { handle }, 64) }).await;
+        answered.map(|_| ()).map_err(|error| error.at(&self.target.path))
     }
 
     async fn metadata(&self) -> Result<Metadata> {

@@ -89,8 +89,8 @@ impl Bucket {
     }
 
     /// An answer that says that it was done.
-    async fn ask(&self, caller: &Caller, target: &Target, request: &Request) -> Result<Answer> {
-        let answer = self.site.ask(caller, &mut self.site.retry_state(target), request).await?;
+    async fn send_request(&self, caller: &Caller, target: &Target, request: &Request) -> Result<Answer> {
+        let answer = self.site.send_request(caller, &mut self.site.retry_state(target), request).await?;
         if answer.status.is_success() { Ok(answer) } else { Err(self.refused(answer, &request.method, caller).await) }
     }
 
@@ -105,13 +105,13 @@ impl Bucket {
     async fn body(&self, caller: &Caller, target: &Target, request: &Request, limit_bytes: usize) -> Result<Vec<u8>> {
         let mut retry_state = self.site.retry_state(target);
         loop {
-            let answer = self.site.ask(caller, &mut retry_state, request).await?;
+            let answer = self.site.send_request(caller, &mut retry_state, request).await?;
             if !answer.status.is_success() {
                 return Err(self.refused(answer, &request.method, caller).await);
             }
             match answer.whole(limit_bytes).await {
                 Ok(body) => return Ok(body),
-                Err(failure) => self.site.recover(&mut retry_state, failure, request).await?,
+                Err(failure) => self.site.handle_failure(&mut retry_state, failure, request).await?,
             }
         }
     }
@@ -210,7 +210,7 @@ impl Bucket {
             request = request.with(header::CONTENT_LENGTH, body.len().to_string());
             request.payload = Payload::Whole(body.into());
         }
-        self.ask(caller, &target, &request).await?.discard().await;
+        self.send_request(caller, &target, &request).await?.discard().await;
         Ok(())
     }
 
@@ -232,7 +232,7 @@ impl Bucket {
             request = request.with(header::IF_NONE_MATCH, "*");
             request.repeatable = false;
         }
-        let answer = self.ask(caller, &self.target(key, ""), &request).await?;
+        let answer = self.send_request(caller, &self.target(key, ""), &request).await?;
         let etag = answer.field(header::ETAG).map(str::to_owned);
         answer.discard().await;
         Ok(etag)
@@ -251,7 +251,7 @@ impl Bucket {
     /// Removes an object; done too if there is none.
     pub(super) async fn delete(&self, caller: &Caller, key: &str) -> Result<()> {
         let request = Request::new(&self.site, Method::DELETE);
-        self.ask(caller, &self.target(key, ""), &request).await?.discard().await;
+        self.send_request(caller, &self.target(key, ""), &request).await?.discard().await;
         Ok(())
     }
 
@@ -260,7 +260,7 @@ impl Bucket {
     pub(super) async fn delete_version(&self, caller: &Caller, key: &str, version: Option<&VersionTag>) -> Result<()> {
         let Some(tag) = entity_tag(version) else { return self.delete(caller, key).await };
         let request = Request::new(&self.site, Method::DELETE).with(header::IF_MATCH, tag);
-        match self.ask(caller, &self.target(key, ""), &request).await {
+        match self.send_request(caller, &self.target(key, ""), &request).await {
             Ok(answer) => answer.discard().await,
             Err(error) if error.fault() == Fault::NotFound => {}
             Err(error) if matches!(error.fault(), Fault::Changed | Fault::Locked) => {
@@ -337,17 +337,17 @@ impl Bucket {
     ) -> Result<Part> {
         let crc32c = towpath_proto::checksum::Hasher::digest_of(Algorithm::Crc32c, &content);
         let request = with_checksum(self.sending(Method::PUT, content), Some(crc32c));
-        let answer = self.ask(caller, &self.target(key, &part_query(id, number)), &request).await?;
+        let answer = self.send_request(caller, &self.target(key, &part_query(id, number)), &request).await?;
         let etag = answer.field(header::ETAG).map(str::to_owned);
-        let told = s3::digests(|name| answer.headers.get(name)?.to_str().ok()).get(Algorithm::Crc32c);
+        let reported = s3::digests(|name| answer.headers.get(name)?.to_str().ok()).get(Algorithm::Crc32c);
         answer.discard().await;
         let etag = etag.ok_or_else(|| self.unusable(InvalidXml::Unexpected("a part without a version")))?;
-        if told.is_some_and(|told| told != crc32c) {
+        if reported.is_some_and(|reported| reported != crc32c) {
             let message = "the storage says that a part has another crc32c than what was sent";
             return Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage));
         }
         // A server that does not return it may not know the field.
-        Ok(Part { number, etag, crc32c: told })
+        Ok(Part { number, etag, crc32c: reported })
     }
 
     /// Completes the object from its parts and returns its entity tag, if the server sends it. `crc32c` is the
@@ -388,7 +388,7 @@ impl Bucket {
     pub(super) async fn abort(&self, caller: &Caller, key: &str, id: &str) -> Result<()> {
         let request = Request::new(&self.site, Method::DELETE);
         let target = self.target(key, &format!("uploadId={}", encoded(id)));
-        match self.ask(caller, &target, &request).await {
+        match self.send_request(caller, &target, &request).await {
             Ok(answer) => answer.discard().await,
             Err(error) if matches!(error.fault(), Fault::NotFound | Fault::HandleNotOpen) => {}
             Err(error) => return Err(error),

@@ -78,7 +78,7 @@ impl Reader {
             let page = self.bucket.page(&self.caller, &self.prefix, true, PAGE_ENTRIES, next).await?;
             let is_nothing = page.objects.is_empty() && page.prefixes.is_empty() && page.next.is_none();
             if is_nothing && matches!(self.paging.target, PagePosition::Start) {
-                self.explain_nothing().await?;
+                self.check_is_directory().await?;
             }
             let Level { files, directories } = Level::of(&page, &self.prefix);
             let known = mem::replace(&mut self.directories, directories);
@@ -92,7 +92,7 @@ impl Reader {
     }
 
     /// Where no key lies, there is no directory, but perhaps a file.
-    async fn explain_nothing(&self) -> Result<()> {
+    async fn check_is_directory(&self) -> Result<()> {
         if self.path.is_root() || self.bucket.stat(&self.caller, &self.path).await?.is_directory() {
             return Ok(());
         }

@@ -68,17 +68,17 @@ where
     request.headers_mut().insert(header::HOST, host);
     let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
     *request.uri_mut() = target.parse().map_err(|error| lost(&error))?;
-    let asking = async {
+    let exchange = async {
         let (parts, body) = sender.send_request(request).await.map_err(|error| lost(&error))?.into_parts();
         let body = Limited::new(body, ANSWER_BYTES).collect().await.map_err(|error| lost(&error))?;
         Ok(HttpResponse::from_parts(parts, body.to_bytes().into()))
     };
-    let mut asking = std::pin::pin!(asking);
+    let mut exchange = std::pin::pin!(exchange);
     tokio::select! {
-        answer = &mut asking => answer,
+        answer = &mut exchange => answer,
         ended = connection => match ended {
             // The answer may have come with the end of the connection.
-            Ok(()) => asking.await,
+            Ok(()) => exchange.await,
             Err(error) => Err(lost(&error)),
         },
     }

@@ -240,7 +240,8 @@ impl Upload {
         };
         let found = metadata.version.as_ref().map(|version| version.as_str());
         // Some servers (rclone 1.75) call an object otherwise than they did when it was made, so one that is right may be another.
-        let is_ours = version.as_deref().zip(found).is_some_and(|(told, found)| told.trim_matches('"') == found);
+        let is_ours =
+            version.as_deref().zip(found).is_some_and(|(reported, found)| reported.trim_matches('"') == found);
         let agreement = metadata.digests.compare(digests);
         let flaw = match agreement {
             Agreement::Different(algorithm) => Some((

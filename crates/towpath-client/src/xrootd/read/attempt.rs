@@ -12,7 +12,7 @@ use towpath_store::{Blame, ByteRange, Error, Fault};
 
 use crate::xrootd::{
     connection::{Exchange, Failure, Finished},
-    recovery::refusal,
+    retry_state::refusal,
     session::Session,
     sink::{Pages, Sink},
     site::Site,

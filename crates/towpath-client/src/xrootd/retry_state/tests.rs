@@ -31,11 +31,11 @@ fn to_url(url: &str, encrypted: bool) -> Failure {
     Failure::Redirect { to: Redirect::Url { url: url.into(), flags: Default::default() }, encrypted }
 }
 
-fn refused(code: ErrorCode) -> Failure {
+fn handle_refusal(code: ErrorCode) -> Failure {
     Failure::Refused(ErrorReply { code, message: "because".into(), named: None })
 }
 
-fn lost() -> Failure {
+fn retry_lost() -> Failure {
     Failure::Lost(Error::new(Fault::Unavailable, "the connection was lost"))
 }
 
@@ -121,14 +121,14 @@ fn redirects_end() {
 fn a_server_that_failed_is_named_to_the_redirector() {
     let mut retry_state = retry_state(true);
     next(&mut retry_state, to("d1.example")).unwrap();
-    next(&mut retry_state, refused(ErrorCode::IOError)).unwrap();
+    next(&mut retry_state, handle_refusal(ErrorCode::IOError)).unwrap();
     assert_eq!(retry_state.server().host, "manager.example");
     assert_eq!(retry_state.server().cgi, "a=b&tried=d1.example&triedrc=ioerr");
     next(&mut retry_state, to("d2.example")).unwrap();
     assert_eq!(retry_state.server().cgi, "a=b&c=d");
-    next(&mut retry_state, refused(ErrorCode::NotFound)).unwrap();
+    next(&mut retry_state, handle_refusal(ErrorCode::NotFound)).unwrap();
     assert_eq!(retry_state.server().cgi, "a=b&tried=d1.example,d2.example&triedrc=ioerr,enoent");
-    let error = next(&mut retry_state, refused(ErrorCode::NotAuthorized)).unwrap_err();
+    let error = next(&mut retry_state, handle_refusal(ErrorCode::NotAuthorized)).unwrap_err();
     assert_eq!(error.fault(), Fault::PermissionDenied);
     assert_eq!(error.to_string(), "roots://manager.example:1094/: because (3010)");
 }
@@ -136,21 +136,21 @@ fn a_server_that_failed_is_named_to_the_redirector() {
 #[test]
 fn lost_connections_are_made_again_with_growing_pauses() {
     let mut retry_state = retry_state(true);
-    let pauses: Vec<u128> = (0..5).map(|_| next(&mut retry_state, lost()).unwrap().as_millis()).collect();
+    let pauses: Vec<u128> = (0..5).map(|_| next(&mut retry_state, retry_lost()).unwrap().as_millis()).collect();
     assert_eq!(pauses, [250, 500, 1000, 2000, 4000]);
-    assert_eq!(next(&mut retry_state, lost()).unwrap_err().fault(), Fault::Unavailable);
+    assert_eq!(next(&mut retry_state, retry_lost()).unwrap_err().fault(), Fault::Unavailable);
 }
 
 #[test]
 fn time_bounds_the_attempts_too() {
     let mut retry_state = retry_state(true);
     let late = clock::now() + ClientOptions::default().retry_time + Duration::from_secs(1);
-    assert!(retry_state.next(lost(), true, late, 0).is_err());
+    assert!(retry_state.next(retry_lost(), true, late, 0).is_err());
 }
 
 #[test]
 fn what_must_not_be_done_twice_is_not() {
-    let error = next(&mut retry_state(false), lost()).unwrap_err();
+    let error = next(&mut retry_state(false), retry_lost()).unwrap_err();
     assert!(error.message().contains("may have been done"), "{error}");
     let not_sent = Failure::NotSent(Error::new(Fault::Unavailable, "refused"));
     assert!(next(&mut retry_state(false), not_sent.clone()).is_ok());

@@ -43,7 +43,7 @@ impl Upload {
         let queue_permit = stream.queue_permit.take();
         let UploadStream { file, handle, .. } = &*stream;
         if !self.site.wants_pages(&file.session) {
-            return self.ask(file, queue_permit, || plain(*handle, offset, data)).await.map(drop);
+            return self.send_request(file, queue_permit, || plain(*handle, offset, data)).await.map(drop);
         }
         let range = ByteRange { offset, length: data.len() };
         for page in self.pages(stream, queue_permit, range, data, PageFlags::NONE).await? {
@@ -64,7 +64,7 @@ impl Upload {
         let UploadStream { file, handle, .. } = stream;
         let checksums = checksums(range.offset, data);
         let exchange = || paged(*handle, range.offset, data, Arc::clone(&checksums), flags);
-        let finished = self.ask(file, queue_permit, exchange).await?;
+        let finished = self.send_request(file, queue_permit, exchange).await?;
         damaged(file, finished)
     }
 
@@ -119,7 +119,7 @@ impl Upload {
     }
 
     /// Sends a request about the open file, again as long as the server asks to wait.
-    pub(super) async fn ask(
+    pub(super) async fn send_request(
         &self,
         file: &OpenFile,
         mut queue_permit: Option<OwnedSemaphorePermit>,
@@ -135,7 +135,7 @@ impl Upload {
             match std::mem::replace(&mut finished.outcome, Ok(Answer::Ok)) {
                 Ok(answer) => return Ok(Finished { outcome: Ok(answer), ..finished }),
                 Err(failure @ Failure::Wait { .. }) => {
-                    let waited = self.target.store.origin.after(&mut retry_state, &self.site, failure).await;
+                    let waited = self.target.store.origin.handle_failure(&mut retry_state, &self.site, failure).await;
                     waited.map_err(Failure::Fatal)?;
                 }
                 Err(failure) => return Err(failure),

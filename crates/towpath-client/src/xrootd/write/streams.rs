@@ -22,8 +22,8 @@ use super::{Upload, target::WriteTarget};
 use crate::{
     dial::MAX_CONNECTIONS,
     xrootd::{
-        ask::with_pair,
         connection::Failure,
+        origin::with_pair,
         session::{Closing, Load, OpenFile, Session},
         site::Sharing,
     },

@@ -23,7 +23,7 @@ use towpath_store::{Caller, Result, StorePath};
 
 use crate::xrootd::{
     connection::{Exchange, Failure, Payload, Pending},
-    recovery::Server,
+    server::Server,
     session::{Closing, OpenFile},
     site::Site,
     store::XrootdStore,
@@ -53,7 +53,7 @@ pub(super) struct Clearing {
 
 impl WriteTarget {
     /// Finds out whether the file, once it is open, stands under its name.
-    pub(super) async fn learn_whether_shown(&self, site: &Site) {
+    pub(super) async fn query_visibility(&self, site: &Site) {
         let hidden = self.is_new && site.may_be_ours().await;
         self.shown.store(!hidden, Ordering::Release);
     }
