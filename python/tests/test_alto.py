@@ -422,7 +422,7 @@ def test_ranks_say_what_put_each_into_its_place(server, tmp_path):
 
 
 def test_a_server_that_is_not_there_is_unavailable():
-    with pytest.raises(towpath.Unavailable):
+    with pytest.raises(towpath.Unavailable, match="; at fault: the network; a retry may succeed$"):
         alto.rank(GIVEN, "BY delay_ow", "http://127.0.0.1:1/directory", CLIENT, timeout=1)
 
 

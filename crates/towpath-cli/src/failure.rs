@@ -4,7 +4,7 @@ use std::{fmt, io::Write as _, sync::OnceLock};
 
 use rustix::process::Signal;
 use towpath_mover::StoreLocation;
-use towpath_proto::fault::{Exit, Fault, Retry};
+use towpath_proto::fault::{Exit, Fault};
 use towpath_server::StartError;
 use towpath_store::{Blame, Error, os_message};
 
@@ -170,13 +170,8 @@ pub(crate) fn is_out_of_reach(error: &Error) -> bool {
     matches!(error.fault(), Fault::Unavailable | Fault::TimedOut) && error.blame() == Blame::Network
 }
 
-/// Whether the same may succeed when it is tried again.
-pub(crate) fn may_succeed_later(error: &Error) -> bool {
-    error.fault().row().retry != Retry::No
-}
-
-/// Whether nothing that is done elsewhere lets the same succeed: a right that is missing, a name that cannot be, a special file, a link to a directory above,
-/// something that a storage cannot do.
+/// Returns whether the same can never succeed: a missing permission, an impossible name, a special file, a link to a
+/// directory above, or an unsupported operation.
 pub(crate) fn is_hopeless(error: &Error) -> bool {
     matches!(
         error.fault(),
@@ -202,37 +197,7 @@ pub(crate) fn complain(message: impl fmt::Display) {
 
 /// Prints the error of a store in one line.
 pub(crate) fn print_error(error: &Error) {
-    complain(Described(error));
-}
-
-/// An error of a store for people: `OBJECT: WHAT HAPPENED (CODE): DETAILS; at fault: WHO; a retry may succeed`.
-struct Described<'a>(&'a Error);
-
-impl fmt::Display for Described<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(error) = self;
-        let (phrase, message) = (error.fault().phrase(), error.message());
-        if let Some(object) = error.object() {
-            write!(f, "{object}: ")?;
-        }
-        let code = error.code().map(|code| format!(" ({code})")).unwrap_or_default();
-        // `opening: No such file or directory` and `it is a directory` say no more than the phrase.
-        let cause = message.rsplit_once(": ").map_or(message, |(_, cause)| cause);
-        let is_redundant = error.path().is_some() && cause.trim_start_matches("it ").eq_ignore_ascii_case(phrase);
-        match error.fault() {
-            _ if is_redundant => write!(f, "{phrase}{code}")?,
-            // The message says which argument and why.
-            Fault::InvalidArgument => write!(f, "{message}{code}")?,
-            _ => write!(f, "{phrase}{code}: {message}")?,
-        }
-        if error.blame() != Blame::Caller {
-            write!(f, "; at fault: {}", error.blame())?;
-        }
-        if may_succeed_later(error) {
-            f.write_str("; a retry may succeed")?;
-        }
-        Ok(())
-    }
+    complain(error.describe());
 }
 
 impl From<Error> for Failure {

@@ -29,9 +29,7 @@ pub(crate) fn exception(py: Python<'_>, kind: Kind, message: String) -> PyErr {
 /// Why there is no answer, with whose fault that is.
 pub(crate) fn trouble(py: Python<'_>, trouble: &AltoTrouble) -> PyErr {
     let message = match trouble {
-        AltoTrouble::Unanswered(error) => {
-            format!("{error} [{}; at fault: {}]", error.fault().phrase(), error.blame())
-        }
+        AltoTrouble::Unanswered(error) => error.describe().to_string(),
         AltoTrouble::Useless(error @ ClientError::NeedsClient { .. }) => format!("{error}: client=ADDRESS"),
         other => other.to_string(),
     };

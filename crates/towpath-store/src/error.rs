@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+use towpath_proto::fault::Retry;
 pub use towpath_proto::fault::{Fault, Kind};
 
 use crate::StorePath;
@@ -161,6 +162,48 @@ impl Error {
     /// Returns the path of the failed call, if there is one.
     pub fn path(&self) -> Option<&StorePath> {
         self.0.path.as_ref()
+    }
+
+    /// Returns whether the same request may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        self.0.fault.row().retry != Retry::No
+    }
+
+    /// Returns the error in one line for people.
+    pub fn describe(&self) -> Description<'_> {
+        Description(self)
+    }
+}
+
+/// An error in one line for people: `OBJECT: WHAT HAPPENED (CODE): DETAILS; at fault: WHO; a retry may succeed`. The
+/// caller is not named as the party at fault.
+#[derive(Debug)]
+pub struct Description<'a>(&'a Error);
+
+impl fmt::Display for Description<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(error) = self;
+        let (phrase, message) = (error.fault().phrase(), error.message());
+        if let Some(object) = error.object() {
+            write!(f, "{object}: ")?;
+        }
+        let code = error.code().map(|code| format!(" ({code})")).unwrap_or_default();
+        // `opening: No such file or directory` and `it is a directory` say no more than the phrase.
+        let cause = message.rsplit_once(": ").map_or(message, |(_, cause)| cause);
+        let is_redundant = error.path().is_some() && cause.trim_start_matches("it ").eq_ignore_ascii_case(phrase);
+        match error.fault() {
+            _ if is_redundant => write!(f, "{phrase}{code}")?,
+            // The message says which argument and why.
+            Fault::InvalidArgument => write!(f, "{message}{code}")?,
+            _ => write!(f, "{phrase}{code}: {message}")?,
+        }
+        if error.blame() != Blame::Caller {
+            write!(f, "; at fault: {}", error.blame())?;
+        }
+        if error.is_retryable() {
+            f.write_str("; a retry may succeed")?;
+        }
+        Ok(())
     }
 }
 

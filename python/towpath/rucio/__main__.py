@@ -19,21 +19,15 @@ from towpath.rucio.metalink import metalink
 # When run as a program, `__name__` is not in the package.
 LOG = logging.getLogger("towpath.rucio")
 
-# By kinds of errors (docs/reference/cli.md); one that is no subclass of the others is a defect.
+USAGE, DEFECT = 2, towpath.Internal.exit_code
+# Of errors that are not of `towpath` (docs/reference/cli.md).
 EXIT_CODES: dict[type[Exception], int] = {
-    towpath.NotFound: 3,
-    towpath.Denied: 4,
-    towpath.Invalid: 5,
-    towpath.Conflict: 6,
-    towpath.Corrupt: 7,
-    towpath.Unavailable: 8,
-    distances.GivenUp: 8,
-    official.Missing: 2,
-    ValueError: 2,
-    FileNotFoundError: 3,
-    PermissionError: 4,
+    distances.GivenUp: towpath.Unavailable.exit_code,
+    official.Missing: USAGE,
+    ValueError: USAGE,
+    FileNotFoundError: towpath.NotFound.exit_code,
+    PermissionError: towpath.Denied.exit_code,
 }
-USAGE, DEFECT = 2, 1
 
 SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 MAX_EVERY_S = 7 * 86400
@@ -117,11 +111,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def exit_code(error: Exception) -> int:
-    """The exit code of what was in the way."""
+    """The exit code for `error`."""
+    if isinstance(error, towpath.Error):
+        return error.exit_code
     for kind, code in EXIT_CODES.items():
         if isinstance(error, kind):
             return code
-    return DEFECT if isinstance(error, towpath.Error) else official.exit_code(error)
+    return official.exit_code(error)
 
 
 def log_to_stderr() -> None:

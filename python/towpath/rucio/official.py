@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import towpath
+
 MISSING = "Rucio's client is not installed here: pip install rucio-clients"
 
-# Exit codes (docs/reference/cli.md).
-DEFECT, NOT_FOUND, DENIED, INVALID, UNAVAILABLE = 1, 3, 4, 5, 8
+DEFECT, NOT_FOUND, DENIED, INVALID, UNAVAILABLE = (
+    kind.exit_code for kind in (towpath.Internal, towpath.NotFound, towpath.Denied, towpath.Invalid, towpath.Unavailable))
 
 # By names of Rucio's exceptions; all others say that the request cannot work as it stands.
 EXIT_CODES = {

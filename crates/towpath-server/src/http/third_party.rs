@@ -270,6 +270,6 @@ impl Report {
 fn describe(error: &Error) -> String {
     match error.fault() {
         Fault::Internal => "this server failed: see its log".into(),
-        _ => format!("{error} (at fault: {})", error.blame()),
+        _ => error.describe().to_string(),
     }
 }
