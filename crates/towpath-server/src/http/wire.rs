@@ -5,11 +5,13 @@
 //! `PLACEHOLDER`, [`Wire`] sends the span at the head of the queue instead. hyper thus orders, counts and flushes
 //! spans like all bytes, and handles the rest of HTTP/1.1.
 //!
-//! (This depends on hyper 1.12. If another version behaves differently, tests that fetch local files fail.)
+//! This depends on how hyper writes buffers, so `Cargo.toml` pins its version exactly. Three guards:
 //!
-//! Bytes of `PLACEHOLDER` are never sent: [`Wire`] reports vectored writes, so hyper keeps buffers separate rather than
-//! copying them. If it ever copies a marker or drops a partly sent one, the queue detects that more bytes were
-//! consumed than `sendfile` sent, and fails the connection before its next byte.
+//! - Bytes of `PLACEHOLDER` are never sent: [`Wire`] reports vectored writes, so hyper keeps buffers separate rather
+//!   than copying them. If it ever copies a placeholder or drops a partly sent one, the queue detects that more bytes
+//!   were consumed than `sendfile` sent ([`SpanQueue::check`]), and fails the connection before its next byte.
+//! - The tests `it::http::files` compare the bytes of local files that were sent in this way.
+//! - For a new version of hyper: change the pin, and run these tests and `bench/run --jobs large-down`.
 //!
 //! Network threads do not wait for the disk: before each `sendfile` the page cache is probed for its bytes, and
 //! missing ones are read by a disk thread.
