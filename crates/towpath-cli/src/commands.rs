@@ -6,14 +6,17 @@ use futures::{StreamExt as _, stream};
 use serde_json::json;
 use tokio::io::{AsyncWriteExt as _, Stdout};
 use towpath_mover::{Mover, Nobody, StoreLocation};
-use towpath_proto::http::range::{RangeRequest, Resolution};
+use towpath_proto::{
+    http::range::{RangeRequest, Resolution},
+    units::size_text,
+};
 use towpath_store::{Error, Fault, OpenOptions, Overwrite, sys::clock};
 
 use crate::{
     args::{Cat, CopyOptions, MakeDirectory, Move, Paths, Ping, Sum},
     failure::{Failure, Tally},
     location::{StoreResolver, shown},
-    output::{self, Described},
+    output::Described,
 };
 
 /// Length of a read in bytes when a file is written to the standard output.
@@ -113,7 +116,7 @@ fn paragraph(described: Described) -> String {
     let lines = [
         ("path:     ", described.path),
         ("kind:     ", described.kind.to_string()),
-        ("size:     ", format!("{} ({})", described.size, output::size(described.size))),
+        ("size:     ", format!("{} ({})", described.size, size_text(described.size))),
         ("modified: ", described.mtime.unwrap_or_else(unknown)),
         ("mode:     ", described.mode.unwrap_or_else(unknown)),
         ("version:  ", described.version.unwrap_or_else(unknown)),
@@ -226,7 +229,7 @@ pub(crate) async fn space(arguments: &Paths, resolver: &StoreResolver) -> Result
         if arguments.json {
             return Ok(writeln!(out, "{}", json!({"path": path, "total": space.total, "free": space.free}))?);
         }
-        let (total, free) = (output::size(space.total), output::size(space.free));
+        let (total, free) = (size_text(space.total), size_text(space.free));
         Ok(writeln!(out, "{path}: {free} free of {total}")?)
     })
     .await

@@ -16,16 +16,18 @@ use serde_json::{Value, json};
 use towpath_mover::{
     Account, Copied, Job, Jobs, Missed, Mover, Outcome, Sampler, Share, Trees, Verified, jobs, jobs_of,
 };
-use towpath_proto::checksum::{Algorithm, Algorithms};
+use towpath_proto::{
+    checksum::{Algorithm, Algorithms},
+    units::size_text,
+};
 use towpath_store::{Blame, Error, Fault, Overwrite, sys::clock};
 
 use crate::{
     args::{Copy, CopyOptions},
     explain,
-    failure::{Failure, complain, is_out_of_reach, may_succeed_later},
+    failure::{Failure, complain, is_out_of_reach},
     failures::{FailureList, once_more},
     location::StoreResolver,
-    output,
     reporter::Reporter,
     umask,
 };
@@ -160,9 +162,9 @@ fn report(options: &CopyOptions, total: &Total, seconds: f64) -> Result<(), Fail
     if options.json {
         writeln!(std::io::stdout(), "{}", summary(total, seconds))?;
     } else if !options.quiet && total.files + total.skipped > 0 {
-        let rate = output::size((total.bytes as f64 / seconds.max(1e-9)) as u64);
+        let rate = size_text((total.bytes as f64 / seconds.max(1e-9)) as u64);
         let skipped = if total.skipped > 0 { format!("; {} were there already", total.skipped) } else { String::new() };
-        let (files, bytes) = (total.files, output::size(total.bytes));
+        let (files, bytes) = (total.files, size_text(total.bytes));
         // Like all output on that stream, it may be lost.
         let verified = total.verified.told(total.files);
         let _ = writeln!(std::io::stderr(), "{files} files, {bytes} in {seconds:.2} s, {rate}/s{verified}{skipped}");
@@ -331,7 +333,7 @@ fn line_without_shares(outcome: &Outcome) -> Option<(Value, &Job)> {
         }
         Outcome::Failed(Missed { job, error }) => {
             let (fault, blame) = (error.fault().row().name, error.blame().to_string());
-            let line = json!({"from": job.from.to_string(), "to": job.to.to_string(), "error": fault, "at_fault": blame, "message": error.to_string(), "retry_may_succeed": may_succeed_later(error)});
+            let line = json!({"from": job.from.to_string(), "to": job.to.to_string(), "error": fault, "at_fault": blame, "message": error.to_string(), "retry_may_succeed": error.is_retryable()});
             Some((line, job))
         }
         Outcome::Skipped(_) => None,

@@ -85,18 +85,6 @@ fn rfc3339(ns: i64) -> humantime::Rfc3339Timestamp {
     humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + since)
 }
 
-/// Bytes with a binary unit, three digits: `1.50 GiB`.
-pub(crate) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.2} {}", UNITS[unit]) }
-}
-
 /// A word as a shell reads it.
 pub(crate) fn quoted(word: &OsStr) -> String {
     let text = word.to_string_lossy();
@@ -119,8 +107,6 @@ mod tests {
 
     #[test]
     fn prints() {
-        assert_eq!(size(999), "999 B");
-        assert_eq!(size(3 << 29), "1.50 GiB");
         assert_eq!(quoted(OsStr::new("a/b.root")), "a/b.root");
         assert_eq!(quoted(OsStr::new("it's *")), r"'it'\''s *'");
         assert_eq!(time(1_000_000_000), "1970-01-01T00:00:01Z");

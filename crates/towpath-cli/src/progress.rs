@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use console::measure_text_width;
 use towpath_mover::{Active, Advance};
+use towpath_proto::units::size_text;
 use towpath_store::sys::clock::Instant;
-
-use crate::output;
 
 /// Maximum number of files with a line of their own.
 pub(crate) const MAX_FILES: usize = 8;
@@ -93,7 +92,7 @@ impl FileLine {
     fn line(&self, columns: usize) -> String {
         let Self { name, arrived_bytes, bytes } = self;
         let percent = format!("{:>4} %", (arrived_bytes * 100).checked_div(*bytes).unwrap_or(100));
-        let sizes = format!("{percent}  {:>10} of {:>10}", output::size(*arrived_bytes), output::size(*bytes));
+        let sizes = format!("{percent}  {:>10} of {:>10}", size_text(*arrived_bytes), size_text(*bytes));
         let wide = columns.saturating_sub(measure_text_width(&sizes) + 1);
         let (told, room) = match wide >= MIN_NAME {
             true => (sizes, wide),
@@ -126,11 +125,11 @@ fn total(advance: &Advance, bytes_per_s: f64, columns: usize) -> String {
     let (more, at_least) = if *is_all_found { ("", "") } else { ("+", "at least ") };
     let eta = eta_s(advance, bytes_per_s).map(|seconds| format!("ETA {at_least}{}", clock_time(seconds)));
     let parts = [
-        Some(format!("{} of {}{more}", output::size(*moved_bytes), output::size(moved_bytes + ahead_bytes))),
-        Some(format!("{}/s", output::size(bytes_per_s as u64))),
+        Some(format!("{} of {}{more}", size_text(*moved_bytes), size_text(moved_bytes + ahead_bytes))),
+        Some(format!("{}/s", size_text(bytes_per_s as u64))),
         eta,
         Some(format!("{ended_files}/{found_files}{more} files")),
-        Some(format!("{} verified", output::size(*verified_bytes))),
+        Some(format!("{} verified", size_text(*verified_bytes))),
     ];
     let mut parts: Vec<_> = parts.into_iter().flatten().collect();
     while parts.len() > 1 && measure_text_width(&parts.join(", ")) > columns {

@@ -1,7 +1,12 @@
 //! Lines at the bottom of the terminal on the standard error stream, which are redrawn below other output.
 //!
-//! There is one such stream in a process, so there is one screen. A frame is written with one call, each line over the one before, so that nothing flickers; the
-//! cursor rests visibly below it, so that nothing has to be restored however the process ends. Where there is no terminal, nothing is ever written.
+//! There is one such stream in a process, so there is one screen. A frame is written with one call, each line over the
+//! one before, so that nothing flickers; the cursor rests visibly below it, so that nothing has to be restored however
+//! the process ends. Where there is no terminal, nothing is ever written.
+//!
+//! The library `indicatif` would replace [`frame`] and [`above`]. It has a bar per file with a template of its own,
+//! whereas [`super::progress::lines`] computes all lines from one snapshot of the copy: as many files as the terminal
+//! has rows, the ends of their names, and of the total what fits the width, the least important dropped first.
 
 use std::{
     fmt::Write as _,
@@ -62,7 +67,8 @@ fn replace(shown: &mut Vec<String>, lines: Vec<String>, columns: usize) {
     *shown = lines;
 }
 
-/// What a terminal is to be sent to show `lines` in place of those that are `shown`. If it has become narrower since, it has broken them.
+/// Returns what to send to a terminal to show `lines` in place of the lines `shown`. A terminal that has become
+/// narrower since has wrapped them.
 fn frame(shown: &[String], lines: &[String], columns: usize) -> String {
     let mut text = String::new();
     let rows: usize = shown.iter().map(|line| measure_text_width(line).div_ceil(columns).max(1)).sum();
@@ -70,7 +76,7 @@ fn frame(shown: &[String], lines: &[String], columns: usize) -> String {
         let _ = write!(text, "\r\x1b[{rows}A");
     }
     for line in lines {
-        // Erased first: behind a line of full width a terminal still has its cursor on the last column, and would erase that.
+        // Erased first: after a line of full width the cursor is still on the last column, which would be erased.
         let _ = write!(text, "\x1b[K{line}\r\n");
     }
     text.push_str("\x1b[J");

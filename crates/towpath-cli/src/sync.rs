@@ -11,6 +11,7 @@ use std::{
 use futures::{StreamExt as _, future};
 use serde_json::{Value, json};
 use towpath_mover::{Extra, Job, Jobs, Mover, Step, Steps, SyncOptions};
+use towpath_proto::units::size_text;
 use towpath_store::{Error, Fault, Overwrite, StorePath, sys::clock};
 
 use crate::{
@@ -21,7 +22,7 @@ use crate::{
     failure::{Failure, complain},
     failures::{FailureList, once_more},
     location::StoreResolver,
-    output,
+    output::relative,
     reporter::Reporter,
     screen, umask,
 };
@@ -192,7 +193,7 @@ impl StepOutput {
                 None => Ok(()),
             },
             (false, true) => {
-                let path = |path: &StorePath| match output::relative(path, &self.root) {
+                let path = |path: &StorePath| match relative(path, &self.root) {
                     path if path.is_empty() => ".".to_owned(),
                     path => path,
                 };
@@ -237,7 +238,7 @@ impl StepOutput {
         let [same, touched, directories, deleted] = self.counts();
         let Total { files, bytes, .. } = total;
         if !is_quiet {
-            let size = output::size(*bytes);
+            let size = size_text(*bytes);
             let how = if self.is_dry { " to be" } else { "" };
             let rest = format!(
                 "{directories} directories made, {touched} files touched, {deleted} deleted, {same} are the same"

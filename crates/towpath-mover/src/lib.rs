@@ -58,7 +58,7 @@ pub use sampler::Sampler;
 pub use sync::{Extra, Step, Steps, Sync, SyncOptions};
 pub use third_party::ThirdParty;
 pub use tree::{Jobs, Trees, jobs, jobs_of};
-pub use verdict::{Verdict, rate_text};
+pub use verdict::Verdict;
 pub use verified::{DigestOrigin, Verified};
 pub use walk::{Batch, Unlisted, Walk};
 

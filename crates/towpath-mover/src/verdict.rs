@@ -4,7 +4,10 @@
 
 use std::fmt;
 
-use towpath_proto::tcp::Control;
+use towpath_proto::{
+    tcp::Control,
+    units::{rate_text, size_text},
+};
 
 use crate::account::{Account, Cause, Leg, LegTotal};
 
@@ -97,7 +100,7 @@ fn words(cause: Cause, leg: Option<Leg>, total: &LegTotal) -> (String, Option<St
             (
                 format!(
                     "{sender} keeps at most {} unacknowledged for each connection: at most {cap} each, on {path}",
-                    mib(most)
+                    size_text(most)
                 ),
                 Some(format!("raise the maximum (third value) of net.ipv4.tcp_wmem at {sender}")),
             )
@@ -106,11 +109,11 @@ fn words(cause: Cause, leg: Option<Leg>, total: &LegTotal) -> (String, Option<St
             format!("{receiver} permits too little in flight to each connection of {path}"),
             Some(format!(
                 "raise the maximum (third value) of net.ipv4.tcp_rmem at {receiver}, now {}",
-                mib(total.most_receive_buffer)
+                size_text(total.most_receive_buffer)
             )),
         ),
         Cause::MoverWindow => (
-            format!("towpath did not ask for more; it has at most {} in flight", mib(crate::MAX_BYTES)),
+            format!("towpath did not ask for more; it has at most {} in flight", size_text(crate::MAX_BYTES)),
             Some("several copies side by side go further; if the path holds less than that, please report it".into()),
         ),
         Cause::Loss => {
@@ -143,18 +146,6 @@ impl fmt::Display for Path<'_> {
         let plural = if connections == 1 { "" } else { "s" };
         write!(f, "{connections} connection{plural} over {:.1} ms", self.0.round_trip.as_secs_f64() * 1e3)
     }
-}
-
-/// Formats a rate for sentences and tables: `1.00 Gbit/s`.
-pub fn rate_text(bytes_per_s: f64) -> String {
-    match bytes_per_s * 8.0 {
-        bits if bits >= 1e9 => format!("{:.2} Gbit/s", bits / 1e9),
-        bits => format!("{:.1} Mbit/s", bits / 1e6),
-    }
-}
-
-fn mib(bytes: u64) -> String {
-    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 #[cfg(test)]

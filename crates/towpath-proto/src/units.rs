@@ -1,4 +1,4 @@
-//! Sizes and durations in human-readable form: `"64MiB"`, `"30s"`.
+//! Sizes, durations and rates in human-readable form: `"64MiB"`, `"30s"`, `"1.00 Gbit/s"`.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -79,6 +79,26 @@ impl fmt::Display for Span {
     }
 }
 
+/// Formats a number of bytes with a binary unit and two decimals: `1.50 GiB`.
+pub fn size_text(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.2} {}", UNITS[unit]) }
+}
+
+/// Formats a rate in bytes per second as bits per second: `1.00 Gbit/s`, `12.3 Mbit/s`.
+pub fn rate_text(bytes_per_s: f64) -> String {
+    match bytes_per_s * 8.0 {
+        bits if bits >= 1e9 => format!("{:.2} Gbit/s", bits / 1e9),
+        bits => format!("{:.1} Mbit/s", bits / 1e6),
+    }
+}
+
 /// Serializes and deserializes both types as text.
 macro_rules! as_text {
     ($type:ty) => {
@@ -116,6 +136,13 @@ mod tests {
         );
         assert!("s".parse::<Span>().is_err());
         assert!("99999999999TiB".parse::<ByteSize>().is_err());
+    }
+
+    #[test]
+    fn prints_what_people_read() {
+        assert_eq!((size_text(999), size_text(3 << 29)), ("999 B".into(), "1.50 GiB".into()));
+        assert_eq!(size_text(u64::MAX), "16384.00 PiB");
+        assert_eq!((rate_text(125e6), rate_text(125e5)), ("1.00 Gbit/s".into(), "100.0 Mbit/s".into()));
     }
 
     proptest! {

@@ -6,12 +6,15 @@ use serde_json::{Value, json};
 use towpath_mover::{
     Account, Verdict,
     probe::{FileSet, Line, Prediction, StorageLine},
-    rate_text,
 };
-use towpath_proto::{probe::Direction, url::Url};
+use towpath_proto::{
+    probe::Direction,
+    units::{rate_text, size_text},
+    url::Url,
+};
 
 use super::legs::Legs;
-use crate::{explain, failure::Failure, output};
+use crate::{explain, failure::Failure};
 
 /// What a copy of those files takes in each direction.
 pub(super) type Predictions = (FileSet, Vec<(Direction, Prediction)>);
@@ -89,7 +92,7 @@ fn text(url: &Url, legs: &Legs, (set, predictions): &Predictions) -> String {
             "prediction, {}: {} files, {} take about {}, most of it for {}; if {}",
             direction.name(),
             set.files,
-            output::size(set.bytes),
+            size_text(set.bytes),
             time(*seconds),
             prediction.bound(),
             assumptions.join(", ")
@@ -129,7 +132,7 @@ fn network_row(line: &Line) -> [String; 8] {
         rate_text(line.settled_rate()),
         round_trip,
         format!("{:.2} %", 100.0 * resent as f64 / (sent as f64).max(1.0)),
-        output::size(line.congestion_window()),
+        size_text(line.congestion_window()),
         held_up(line.verdict()),
     ]
 }
