@@ -66,7 +66,7 @@ impl StoreLocation {
     }
 
     /// Sets the URL of this location for third-party copies. Its path is ignored.
-    pub fn named_by(self, url: Url) -> Self {
+    pub(crate) fn named_by(self, url: Url) -> Self {
         Self { url: Some(Arc::new(url)), ..self }
     }
 

@@ -14,7 +14,7 @@
 //!
 //! Only SHA-256 protects against deliberate forgery.
 
-pub mod combine;
+pub(crate) mod combine;
 mod extent;
 mod hasher;
 pub mod xattr;
@@ -67,7 +67,7 @@ impl Algorithm {
     }
 
     /// The length of a value in bytes, at most [`Digest::MAX_BYTES`].
-    pub const fn digest_bytes(self) -> usize {
+    pub(crate) const fn digest_bytes(self) -> usize {
         match self {
             Self::Adler32 | Self::Crc32c | Self::Cksum | Self::Crc32 => 4,
             Self::Crc64 => 8,
@@ -76,7 +76,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether the value of a whole follows from the values and lengths of its parts ([`Digest::combine`]).
+    /// Whether the value of a whole follows from the values and lengths of its parts ([`combine`]).
     ///
     /// [`Algorithm::Cksum`] is not among them: its values have the length mixed in, so a value alone is not enough.
     pub const fn is_combinable(self) -> bool {
@@ -251,7 +251,7 @@ impl Digest {
     }
 
     /// Reads standard base64 with padding (RFC 4648 §4).
-    pub fn from_base64(algorithm: Algorithm, text: &str) -> Result<Self, InvalidDigest> {
+    pub(crate) fn from_base64(algorithm: Algorithm, text: &str) -> Result<Self, InvalidDigest> {
         // One group more than the longest value, so that an overlong value is distinguishable from invalid text.
         let mut bytes = [0; Self::MAX_BYTES + 4];
         let length = BASE64.decode_slice(text, &mut bytes).map_err(|_| InvalidDigest::Base64)?;
@@ -271,17 +271,6 @@ impl Digest {
     /// The value in standard base64 with padding.
     pub fn to_base64(&self) -> String {
         BASE64.encode(self.bytes())
-    }
-
-    /// The digest of this digest's bytes followed by `next_bytes` bytes whose digest is `next`.
-    ///
-    /// `None` if the two are of different algorithms, or of one that cannot be combined.
-    pub fn combine(&self, next: &Digest, next_bytes: u64) -> Option<Digest> {
-        if self.algorithm != next.algorithm {
-            return None;
-        }
-        let combined = combine::combine(self.algorithm, self.to_integer(), next.to_integer(), next_bytes)?;
-        Some(Self::from_integer(self.algorithm, combined))
     }
 }
 

@@ -1,8 +1,8 @@
 //! The error table: every error of towpath, and its name in each protocol.
 //!
-//! An errno from a disk becomes an XRootD error code or an HTTP status in the server, is decoded by a client, and
-//! ends as a process exit code or a Python exception. All these translations are columns of **one** constant
-//! table, [`TABLE`], with one [`Row`] per [`Fault`].
+//! An errno from a disk becomes an XRootD error code or an HTTP status in the server, is decoded by a client, and ends
+//! as a process exit code. All these translations are columns of **one** constant table, [`TABLE`], with one [`Row`]
+//! per [`Fault`].
 //!
 //! A [`Fault`] says what happened; its [`Kind`] says what the caller can do about it; its [`Retry`] says whether
 //! the same request can succeed later. The error types of the other crates carry a `Fault` and add the message.
@@ -200,11 +200,6 @@ impl Fault {
     /// [`Fault::exit`] as the number that `std::process::ExitCode` takes.
     pub fn exit_code(self) -> u8 {
         self.row().exit as u8
-    }
-
-    /// The name of the built-in Python exception for this fault; `OSError` subclasses get [`Fault::errno`] with it.
-    pub fn python_exception(self) -> &'static str {
-        self.row().python
     }
 
     /// A few words for people, lower case, without full stop: `no such file or directory`.

@@ -17,7 +17,7 @@ const NAMESPACE: &str = "urn:ietf:params:xml:ns:metalink";
 pub const LIMITS: Limits = Limits { bytes: 8 << 20, depth: 16, elements: 100_000 };
 
 /// The most sources of one file that are used.
-pub const MAX_SOURCES: usize = 64;
+pub(crate) const MAX_SOURCES: usize = 64;
 
 /// A file that a Metalink describes.
 #[derive(Debug, Clone, PartialEq, Eq)]

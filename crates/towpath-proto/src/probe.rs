@@ -30,7 +30,7 @@ pub const MAX_PROBE: Duration = Duration::from_secs(60);
 pub const SAMPLING: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
 
 /// The data of one frame, at most, in bytes.
-pub const MAX_DATA_BYTES: usize = 1 << 20;
+pub(crate) const MAX_DATA_BYTES: usize = 1 << 20;
 
 /// The text of one frame, at most, in bytes.
 pub const MAX_TEXT_BYTES: usize = MAX_TCP_INFO_BYTES;

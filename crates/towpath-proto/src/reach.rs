@@ -173,7 +173,7 @@ const NAT64: Network = Network { first: IpAddr::V6(Ipv6Addr::new(0x64, 0xff9b, 0
 
 /// Whether `address` can be reached by everybody: it is not of a private, shared, loopback, link-local, multicast, unspecified, documentation or reserved range,
 /// and neither is the IPv4 address that it stands for.
-pub fn is_public(address: IpAddr) -> bool {
+pub(crate) fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(_) => !SPECIAL_V4.iter().any(|network| network.contains(address.to_canonical())),
         IpAddr::V6(six) => match () {

@@ -25,9 +25,6 @@ pub const MAX_KEY_BYTES: usize = 1024;
 /// The most parts of an upload.
 pub const MAX_PARTS: u64 = 10_000;
 
-/// The least size of a part, unless it is the last.
-pub const MIN_PART_BYTES: u64 = 5 << 20;
-
 /// The largest object, in bytes.
 pub const MAX_OBJECT_BYTES: u64 = 5 << 40;
 
@@ -205,7 +202,7 @@ pub fn complete_body(parts: &[Part]) -> String {
 }
 
 /// Header fields with the digest of a whole object, and their algorithms.
-pub const CHECKSUM_FIELDS: [(&str, Algorithm); 3] = [
+pub(crate) const CHECKSUM_FIELDS: [(&str, Algorithm); 3] = [
     ("x-amz-checksum-crc32c", Algorithm::Crc32c),
     ("x-amz-checksum-crc32", Algorithm::Crc32),
     ("x-amz-checksum-sha256", Algorithm::Sha256),

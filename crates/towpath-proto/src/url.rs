@@ -6,7 +6,7 @@
 //!
 //! The families differ in their spelling. XRootD URLs are literal: `%20` is three characters, and what follows `?`
 //! is opaque information that travels with the path. HTTP URLs are percent-encoded; [`Url::path`] is decoded, to any bytes (`%0A`, `%FF`), and
-//! [`Url::request_target`] encodes again. S3 URLs are percent-encoded too, and have a bucket in place of the host: which server has the
+//! its text form encodes again. S3 URLs are percent-encoded too, and have a bucket in place of the host: which server has the
 //! bucket is a matter of settings. They have neither user, port nor query.
 //!
 //! Query and opaque information may hold bearer tokens, so `Display` and `Debug` hide the values of [`SECRET_KEYS`], and
@@ -21,7 +21,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 pub use self::shown::shown;
 
 /// The longest URL that is read, in bytes: room for a few tokens of the 4 KiB to 16 KiB that issuers give out.
-pub const MAX_URL_BYTES: usize = 64 * 1024;
+pub(crate) const MAX_URL_BYTES: usize = 64 * 1024;
 
 /// The longest zone of an IPv6 address, in bytes: the name of a network interface of Linux, which has at most 15.
 const MAX_ZONE_BYTES: usize = 15;
@@ -391,7 +391,7 @@ const NOT_IN_PATH: &AsciiSet = &CONTROLS
     .add(b'}');
 
 /// A path as it stands in an HTTP request line, a `Location` header or a WebDAV `href`.
-pub fn encode_path(path: impl AsRef<[u8]>) -> String {
+pub(crate) fn encode_path(path: impl AsRef<[u8]>) -> String {
     percent_encode(path.as_ref(), NOT_IN_PATH).to_string()
 }
 
@@ -478,16 +478,6 @@ impl Url {
         }
     }
 
-    /// Path and query, encoded: what stands in an HTTP request line. May hold tokens.
-    pub fn request_target(&self) -> String {
-        let mut target = encode_path(&self.path);
-        if let Some(query) = &self.query {
-            target.push('?');
-            target.push_str(query);
-        }
-        target
-    }
-
     /// The same site with another path, which is taken literally.
     ///
     /// # Errors
@@ -553,7 +543,7 @@ impl fmt::Display for Bracketed<'_> {
 }
 
 /// Keys whose values give access to something: bearer tokens and macaroons, pre-signed URLs, third-party copy keys.
-pub const SECRET_KEYS: [&str; 8] = [
+pub(crate) const SECRET_KEYS: [&str; 8] = [
     "authz",
     "access_token",
     "token",

@@ -116,7 +116,7 @@ impl Identity {
     }
 
     /// Whether the caller has any unexpired grant.
-    pub fn has_rights(&self) -> bool {
+    pub(crate) fn has_rights(&self) -> bool {
         !self.has_expired() && !self.grants.is_empty()
     }
 
@@ -227,7 +227,7 @@ impl Access {
     }
 
     /// Whether the server accepts tokens.
-    pub fn takes_tokens(&self) -> bool {
+    pub(crate) fn takes_tokens(&self) -> bool {
         self.tokens.is_some()
     }
 
@@ -242,7 +242,7 @@ impl Access {
     ///
     /// # Errors
     /// See [`Self::bearer`].
-    pub async fn identify(&self, token: Option<&Secret>, address: IpAddr) -> Result<Identity> {
+    pub(crate) async fn identify(&self, token: Option<&Secret>, address: IpAddr) -> Result<Identity> {
         match token.filter(|_| self.takes_tokens()) {
             Some(token) => self.bearer(token.expose(), address).await,
             None => Ok(self.anonymous(address)),

@@ -332,7 +332,7 @@ impl Limits {
     const SHARE_OF_ALL: u64 = 16;
 
     /// Maximum memory for the responses in flight on one connection.
-    pub fn memory_of_connection(&self) -> u64 {
+    pub(crate) fn memory_of_connection(&self) -> u64 {
         self.bytes_per_connection.0.min(self.bytes.0 / Self::SHARE_OF_ALL)
     }
 }

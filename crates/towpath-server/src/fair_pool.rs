@@ -174,7 +174,7 @@ impl FairPool {
 
     /// Takes one unit. A holder without leases waits up to `patience` for others to return or lose theirs; any other
     /// holder is served immediately or not at all.
-    pub async fn take_soon(
+    pub(crate) async fn take_soon(
         &self,
         holder: &Arc<LeaseHolder>,
         class: Class,
@@ -420,7 +420,7 @@ impl State {
 
 impl Lease {
     /// Whether the lease is from the reserve.
-    pub fn is_of_reserve(&self) -> bool {
+    pub(crate) fn is_of_reserve(&self) -> bool {
         self.from == RESERVE
     }
 }

@@ -113,24 +113,24 @@ impl Default for Metrics {
 
 impl Metrics {
     /// Counts one completed request with its `fault`, if any. `verb` must come from a fixed set.
-    pub fn record_request(&self, face: Face, verb: &'static str, fault: Option<Fault>, seconds: f64) {
+    pub(crate) fn record_request(&self, face: Face, verb: &'static str, fault: Option<Fault>, seconds: f64) {
         let outcome = fault.map_or("ok", Fault::name);
         self.requests.get_or_create(&RequestLabels { face: face.name(), verb, outcome }).inc();
         self.seconds.get_or_create(&FaceLabels { face: face.name() }).observe(seconds);
     }
 
     /// Counts bytes of file data sent.
-    pub fn record_sent(&self, face: Face, bytes: u64) {
+    pub(crate) fn record_sent(&self, face: Face, bytes: u64) {
         self.sent.get_or_create(&FaceLabels { face: face.name() }).inc_by(bytes);
     }
 
     /// Counts bytes of file data received.
-    pub fn record_received(&self, face: Face, bytes: u64) {
+    pub(crate) fn record_received(&self, face: Face, bytes: u64) {
         self.received.get_or_create(&FaceLabels { face: face.name() }).inc_by(bytes);
     }
 
     /// Counts one finished third-party copy that wrote `bytes`, with its `fault`, if any.
-    pub fn record_copy(&self, direction: Direction, fault: Option<Fault>, bytes: u64) {
+    pub(crate) fn record_copy(&self, direction: Direction, fault: Option<Fault>, bytes: u64) {
         let (direction, outcome) = (direction.name(), fault.map_or("ok", Fault::name));
         self.copies.get_or_create(&CopyLabels { direction, outcome }).inc();
         self.copied.get_or_create(&DirectionLabels { direction }).inc_by(bytes);

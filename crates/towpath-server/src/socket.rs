@@ -33,7 +33,7 @@ impl Socket {
     ///
     /// # Errors
     /// The error of the operating system.
-    pub fn local_address(&self) -> io::Result<SocketAddr> {
+    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
         match self {
             Socket::Plain(stream) => stream.local_addr(),
             Socket::Tls(stream) => stream.get_ref().get_ref().0.local_addr(),

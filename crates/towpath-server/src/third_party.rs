@@ -168,7 +168,7 @@ impl State {
     }
 
     /// Whether third-party copies are enabled.
-    pub fn is_served(&self) -> bool {
+    pub(crate) fn is_served(&self) -> bool {
         self.transfers.is_some()
     }
 

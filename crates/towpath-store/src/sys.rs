@@ -8,4 +8,4 @@ pub(crate) mod host;
 pub mod net;
 pub mod processor;
 pub mod random;
-pub mod writeback;
+pub(crate) mod writeback;

@@ -13,7 +13,7 @@ use super::Algorithm;
 /// The checksum of the bytes behind `first` followed by `second_bytes` bytes whose checksum is `second`.
 ///
 /// Values are the integers that the digests stand for; `None` for algorithms that do not combine.
-pub fn combine(algorithm: Algorithm, first: u64, second: u64, second_bytes: u64) -> Option<u64> {
+pub(crate) fn combine(algorithm: Algorithm, first: u64, second: u64, second_bytes: u64) -> Option<u64> {
     match algorithm {
         Algorithm::Adler32 => Some(adler32(first, second, second_bytes)),
         // With equal initial value and final exclusive-or, both cancel out of the sum.
@@ -26,7 +26,7 @@ pub fn combine(algorithm: Algorithm, first: u64, second: u64, second_bytes: u64)
 }
 
 /// The checksum of `bytes` zero bytes; `None` for algorithms that do not combine.
-pub fn of_zeros(algorithm: Algorithm, bytes: u64) -> Option<u64> {
+pub(crate) fn of_zeros(algorithm: Algorithm, bytes: u64) -> Option<u64> {
     const ONES: u64 = 0xffff_ffff;
     match algorithm {
         Algorithm::Adler32 => Some((bytes % ADLER_MODULUS) << 16 | 1),
@@ -35,11 +35,6 @@ pub fn of_zeros(algorithm: Algorithm, bytes: u64) -> Option<u64> {
         Algorithm::Crc64 => Some(0),
         Algorithm::Cksum | Algorithm::Md5 | Algorithm::Sha256 => None,
     }
-}
-
-/// The checksum of no bytes; `None` for algorithms that do not combine.
-pub fn of_nothing(algorithm: Algorithm) -> Option<u64> {
-    of_zeros(algorithm, 0)
 }
 
 /// The largest prime below 2^16 (RFC 1950 §8.2).

@@ -229,11 +229,6 @@ impl ExtentDigests {
         self.extents.values()
     }
 
-    /// How many bytes have been written, whatever is still missing between them.
-    pub fn bytes_written(&self) -> u64 {
-        self.extents().map(Extent::bytes).sum()
-    }
-
     /// The digests of the whole file, if the extents cover `0..size` exactly.
     pub fn finish(&self, size: u64, holes: Holes) -> Result<Digests, Unknown> {
         if let Some(reason) = self.unknown {

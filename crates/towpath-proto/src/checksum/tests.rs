@@ -116,7 +116,6 @@ fn what_was_not_written_is_a_hole() {
     assert_eq!(file.finish(0, Holes::Refuse).unwrap(), Hasher::digest(Algorithms::DEFAULT, b""));
     assert_eq!(file.finish(5, Holes::Refuse), Err(Unknown::Hole { offset: 0, bytes: 5 }));
     file.add(2, b"ab");
-    assert_eq!(file.bytes_written(), 2);
     assert_eq!(file.finish(4, Holes::Refuse), Err(Unknown::Hole { offset: 0, bytes: 2 }));
     assert_eq!(file.finish(3, Holes::AreZeros), Err(Unknown::BeyondEnd { end: 4, size: 3 }));
     assert_eq!(file.finish(6, Holes::AreZeros).unwrap(), Hasher::digest(Algorithms::DEFAULT, b"\0\0ab\0\0"));
@@ -220,9 +219,9 @@ proptest! {
     fn combination_is_concatenation(first in vec(any::<u8>(), 0..500), second in vec(any::<u8>(), 0..500)) {
         let whole = [first.clone(), second.clone()].concat();
         for algorithm in Algorithm::ALL {
-            let (a, b) = (Hasher::digest_of(algorithm, &first), Hasher::digest_of(algorithm, &second));
-            let combined = a.combine(&b, second.len() as u64);
-            let expected = algorithm.is_combinable().then(|| Hasher::digest_of(algorithm, &whole));
+            let value = |bytes: &[u8]| Hasher::digest_of(algorithm, bytes).to_integer();
+            let combined = combine::combine(algorithm, value(&first), value(&second), second.len() as u64);
+            let expected = algorithm.is_combinable().then(|| value(&whole));
             prop_assert_eq!(combined, expected);
         }
     }

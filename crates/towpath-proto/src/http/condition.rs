@@ -78,7 +78,7 @@ impl EntityTag {
     }
 
     /// Equal but for weakness: one is as good as the other.
-    pub fn matches_weakly(&self, other: &EntityTag) -> bool {
+    pub(crate) fn matches_weakly(&self, other: &EntityTag) -> bool {
         self.opaque == other.opaque
     }
 }
@@ -131,11 +131,6 @@ pub struct Validators {
     pub etag: Option<EntityTag>,
     /// When it was last changed, in Unix seconds.
     pub modified_s: Option<i64>,
-}
-
-impl Validators {
-    /// The validators of a missing target.
-    pub const ABSENT: Validators = Validators { exists: false, etag: None, modified_s: None };
 }
 
 /// The conditions that a request carries.
@@ -289,7 +284,7 @@ mod tests {
         use Decision::*;
         const AT_100: &str = "Thu, 01 Jan 1970 00:01:40 GMT";
         let (strong, weak) = (target("\"v1\"", 100), target("W/\"v1\"", 101));
-        let nothing = Validators::ABSENT;
+        let nothing = Validators { exists: false, etag: None, modified_s: None };
         // If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since; target; decision for GET, for PUT.
         type Row<'a> = ([Option<&'a str>; 4], &'a Validators, Decision, Decision);
         let rows: [Row<'_>; 18] = [

@@ -149,7 +149,7 @@ pub fn parse_owncloud(value: &str) -> Result<Digests, InvalidField> {
 }
 
 /// Writes the text of an `oc:checksum` element with those digests that have a name there; `None` if none has.
-pub fn write_owncloud(digests: &Digests) -> Option<String> {
+pub(crate) fn write_owncloud(digests: &Digests) -> Option<String> {
     write(digests, " ", |name, digest| Some(format!("{}:{digest}", name.owncloud?)))
 }
 

@@ -4,14 +4,14 @@ use percent_encoding::percent_decode;
 use towpath_store::Secret;
 
 /// Returns the token in `Bearer TOKEN` (RFC 6750 §2.1), with a case-insensitive scheme; `None` for another scheme.
-pub fn in_credentials(credentials: &str) -> Option<Secret> {
+pub(crate) fn in_credentials(credentials: &str) -> Option<Secret> {
     let (scheme, token) = credentials.trim().split_once(' ')?;
     token_of(scheme.eq_ignore_ascii_case("Bearer").then_some(token)?)
 }
 
 /// Returns the token in the percent-encoded value of `authz`: `Bearer%20TOKEN`, as XRootD clients send it, or the
 /// bare token.
-pub fn in_authz(value: &[u8]) -> Option<Secret> {
+pub(crate) fn in_authz(value: &[u8]) -> Option<Secret> {
     let text = percent_decode(value).decode_utf8().ok()?;
     if text.trim().contains(' ') { in_credentials(&text) } else { token_of(&text) }
 }

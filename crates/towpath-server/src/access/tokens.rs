@@ -102,7 +102,7 @@ impl Verifier {
     ///
     /// # Errors
     /// See [`super::Access::bearer`].
-    pub async fn identify(&self, token: &str, address: IpAddr) -> Result<Identity, Error> {
+    pub(crate) async fn identify(&self, token: &str, address: IpAddr) -> Result<Identity, Error> {
         let token = jwt::bounded(token)?;
         let verified = match self.cache.get(token, clock::unix_s()) {
             Some(verified) => verified,

@@ -70,7 +70,7 @@ impl PeerProgress {
     }
 
     /// Records that something waits for the peer, until the guard is dropped.
-    pub fn await_peer(self: &Arc<Self>) -> AwaitsPeer {
+    pub(crate) fn await_peer(self: &Arc<Self>) -> AwaitsPeer {
         if self.waits.fetch_add(1, Relaxed) == 0 {
             let now = self.ms(clock::now());
             self.moved_ms.store(now, Relaxed);
@@ -80,7 +80,7 @@ impl PeerProgress {
     }
 
     /// Records that the peer has received or sent `bytes`.
-    pub fn record_progress(&self, bytes: usize) {
+    pub(crate) fn record_progress(&self, bytes: usize) {
         if bytes > 0 && self.waits.load(Relaxed) > 0 {
             let now = self.ms(clock::now());
             let bought = bytes as u64 / MIN_BYTES_PER_MS;
@@ -114,7 +114,7 @@ pub struct AwaitsPeer(Arc<PeerProgress>);
 
 impl AwaitsPeer {
     /// See [`PeerProgress::record_progress`].
-    pub fn record_progress(&self, bytes: usize) {
+    pub(crate) fn record_progress(&self, bytes: usize) {
         self.0.record_progress(bytes);
     }
 }

@@ -122,7 +122,7 @@ impl Property {
     }
 
     /// Returns whether `allprop` includes the property. Quotas are expensive and returned only on request (RFC 4331 §3); nodes are for towpath alone.
-    pub fn is_usual(&self) -> bool {
+    pub(crate) fn is_usual(&self) -> bool {
         !matches!(self, Self::QuotaAvailableBytes(_) | Self::QuotaUsedBytes(_) | Self::Node { .. })
     }
 

@@ -25,7 +25,7 @@ impl Limits {
     pub const REQUEST: Limits = Limits { bytes: 256 * 1024, depth: 16, elements: 512 };
 
     /// For one `response` of an answer; answers with many are read one by one.
-    pub const RESPONSE: Limits = Limits { bytes: 1024 * 1024, depth: 16, elements: 4096 };
+    pub(crate) const RESPONSE: Limits = Limits { bytes: 1024 * 1024, depth: 16, elements: 4096 };
 }
 
 /// The longest namespace, and the longest name in one, in bytes. An element in a namespace declared once, far above it, is short; its name
@@ -96,7 +96,7 @@ impl Element {
     }
 
     /// Reads a whole document with the attributes of its elements.
-    pub fn parse_with_attributes(document: &[u8], limits: Limits) -> Result<Self, InvalidXml> {
+    pub(crate) fn parse_with_attributes(document: &[u8], limits: Limits) -> Result<Self, InvalidXml> {
         Self::parse_keeping(document, limits, true)
     }
 
@@ -128,7 +128,7 @@ impl Element {
     }
 
     /// The first child with this name in whatever namespace.
-    pub fn local_child(&self, local: &str) -> Option<&Element> {
+    pub(crate) fn local_child(&self, local: &str) -> Option<&Element> {
         self.children.iter().find(|child| child.name.local == local)
     }
 

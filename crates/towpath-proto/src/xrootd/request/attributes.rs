@@ -38,7 +38,7 @@ pub enum FattrOperation {
 
 impl Fattr {
     /// Names a request may hold.
-    pub const MAX_ATTRIBUTES: u8 = 16;
+    pub(crate) const MAX_ATTRIBUTES: u8 = 16;
     /// Bytes a name may have.
     pub const MAX_NAME_BYTES: usize = 248;
     /// Bytes a value may have.
