@@ -7,7 +7,7 @@ WHEELS = $(CARGO_TARGET_DIR)/wheels
 
 SCRIPTS = fuzz/run $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-far peers run xrootd-captures.sh)
 
-.PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-fuzz build lint fmt unit wheel python interop peers tools
+.PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-versions bench-fuzz build lint fmt unit wheel python interop peers tools
 
 demo: tools build ## two servers, real ROOT files, a verified copy, physics read over the wire, a long path explained, replicas ordered
 	interop/demo $(TOWPATH)
@@ -62,6 +62,10 @@ bench-wan: build ## the same over emulated long paths, as root; results under be
 
 bench-starvation: build ## how long others wait while a server is attacked; results under bench/results/starvation
 	bench/run $(TOWPATH) --suite starvation $(BENCH)
+
+bench-versions: build ## this version against an earlier one, BENCH="--before BINARY"; results under bench/results/versions
+	cargo build --release --locked --package towpath-testkit --examples
+	bench/run $(TOWPATH) --suite versions $(BENCH)
 
 bench-fuzz: build ## memory of the server while it gets fuzzed requests; results under bench/results/fuzz
 	bench/run $(TOWPATH) --suite fuzz $(BENCH)

@@ -27,6 +27,8 @@ import requests_job
 import small_files
 import starvation_jobs
 import starvation_report
+import versions_jobs
+import versions_report
 import wan_jobs
 import wan_report
 from circumstances import circumstances
@@ -76,6 +78,7 @@ SUITES = {
     "wan": Suite(wan_jobs.JOBS, wan_report.document, wan_report.table, RESULTS / "wan"),
     "alto": Suite(alto_jobs.JOBS, alto_report.document, alto_report.table, RESULTS / "alto"),
     "starvation": Suite(starvation_jobs.JOBS, starvation_report.document, starvation_report.table, RESULTS / "starvation"),
+    "versions": Suite(versions_jobs.JOBS, versions_report.document, versions_report.table, RESULTS / "versions"),
     "fuzz": Suite(fuzz_jobs.JOBS, fuzz_report.document, fuzz_report.table, RESULTS / "fuzz"),
 }
 
@@ -107,8 +110,10 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, epilog=" ".join(lists))
     parser.add_argument("--towpath", required=True, help="the binary; the test kit's examples lie beside it")
     parser.add_argument("--peers", required=True, type=pathlib.Path)
-    parser.add_argument("--suite", choices=SUITES, default="loopback", help="over loopback, over emulated paths (as root), of the ALTO server, under attack, or with fuzzed requests")
+    parser.add_argument("--suite", choices=SUITES, default="loopback", help="over loopback, over emulated paths (as root), of the ALTO server, under attack, against an earlier version, or with fuzzed requests")
     parser.add_argument("--jobs", help="names or how they begin, with commas between: large-down,listing")
+    parser.add_argument("--before", help="the binary of an earlier version, for --suite versions")
+    parser.add_argument("--before-commit", default="an unnamed build", help="what that binary was built from")
     parser.add_argument("--paths", type=numbers, help="of the suite wan only those with these round trips in ms, or shares of loss, put beside what is there of others: 0,10,1e-4")
     parser.add_argument("--repetitions", type=int, help=f"[{REPETITIONS}; of the suite wan each job's own]")
     parser.add_argument("--quick", action="store_true", help="small data, to try the benchmark itself; --size and the like still hold")
@@ -125,7 +130,7 @@ def arguments() -> argparse.Namespace:
 @contextlib.contextmanager
 def prepared(options: argparse.Namespace) -> Iterator[Settings]:
     """The settings, with scratch space that is gone afterwards."""
-    quick, loopback = options.quick, options.suite == "loopback"
+    quick, loopback = options.quick, options.suite in ("loopback", "versions")
     with scratch("/tmp", "work") as work, scratch(options.memory, "memory") as memory, scratch(options.disk, "disk") as disk:
         machine = Machine(shutil.which(options.towpath) or options.towpath, options.peers, work, Authority(work / "authority"))
         yield Settings(
@@ -138,6 +143,8 @@ def prepared(options: argparse.Namespace) -> Iterator[Settings]:
             files=options.files or ((1_000 if quick else 10_000) if loopback else None),
             entries=options.entries or (5_000 if quick else 100_000),
             load_s=options.seconds or (0.5 if quick else 1.0),
+            before=options.before,
+            before_commit=options.before_commit,
             paths=options.paths,
         )
 

@@ -40,6 +40,10 @@ class Settings:
     """Entries of the directory that is listed, and directories of the tree."""
     load_s: float
     """How long one sample of the load generator takes."""
+    before: str | None = None
+    """The binary of an earlier version, for the suite `versions`."""
+    before_commit: str | None = None
+    """What it was built from."""
     paths: frozenset[float] | None = None
     """The emulated paths that are run: those with one of these round trips in ms, or shares of lost segments; all of a job's if none."""
 
