@@ -1,27 +1,21 @@
 //! Cache of recently learned values.
 
-use std::{collections::HashMap, mem};
+use std::num::NonZeroUsize;
 
+use clru::{CLruCache, CLruCacheConfig, WeightScale};
 use serde_json::Value;
 use towpath_alto::delegation::Item;
 use towpath_store::sys::clock::Instant;
 
-/// Capacity of one half: the costs of a full response. Each takes about 150 bytes, and there are two halves.
-pub(super) const ROOM: usize = towpath_alto::resource::MAX_PAIRS;
+/// Capacity: the costs of two full responses. Each takes about 150 bytes.
+const CAPACITY: NonZeroUsize = NonZeroUsize::new(2 * towpath_alto::resource::MAX_PAIRS).unwrap();
 
 /// A value takes one more unit of capacity per this many bytes.
-const BYTES: usize = 128;
+const UNIT_BYTES: usize = 128;
 
-/// Items with their learned values, including negative results. Two generations: when the younger one is full, the older one
-/// is dropped, which makes eviction cheap.
+/// Items with their learned values, including negative results. The least recently learned one is evicted.
 #[derive(Debug)]
-pub(super) struct Recent {
-    young: HashMap<Item, CachedValue>,
-    old: HashMap<Item, CachedValue>,
-    /// Capacity used by the younger generation.
-    taken: usize,
-    room: usize,
-}
+pub(super) struct Recent(CLruCache<Item, CachedValue, std::hash::RandomState, Units>);
 
 #[derive(Debug)]
 struct CachedValue {
@@ -29,40 +23,41 @@ struct CachedValue {
     until: Instant,
 }
 
+/// Units of capacity that a value takes besides the one of its item.
+#[derive(Debug)]
+struct Units;
+
+impl WeightScale<Item, CachedValue> for Units {
+    fn weight(&self, _: &Item, cached: &CachedValue) -> usize {
+        match &cached.value {
+            None | Some(Value::Number(_) | Value::Bool(_) | Value::Null) => 0,
+            Some(value) => value.to_string().len() / UNIT_BYTES,
+        }
+    }
+}
+
 impl Default for Recent {
     fn default() -> Self {
-        Self::with_room(ROOM)
+        Self::with_capacity(CAPACITY)
     }
 }
 
 impl Recent {
-    fn with_room(room: usize) -> Self {
-        Self { young: HashMap::new(), old: HashMap::new(), taken: 0, room }
+    fn with_capacity(capacity: NonZeroUsize) -> Self {
+        Self(CLruCache::with_config(CLruCacheConfig::new(capacity).with_scale(Units)))
     }
 
     /// Returns the learned value if still valid; `Some(None)` for a negative result.
     pub(super) fn get(&self, item: &Item, now: Instant) -> Option<Option<&Value>> {
-        let known = self.young.get(item).or_else(|| self.old.get(item))?;
-        (now < known.until).then_some(known.value.as_ref())
+        self.0.peek(item).filter(|cached| now < cached.until).map(|cached| cached.value.as_ref())
     }
 
-    /// Stores a learned value, valid until then at most.
+    /// Stores a learned value, valid until then at most. A value that exceeds the capacity is not stored.
     pub(super) fn put(&mut self, item: Item, value: Option<Value>, until: Instant) {
-        let takes = 1 + value.as_ref().map_or(0, bytes) / BYTES;
-        if self.taken + takes > self.room {
-            self.old = mem::take(&mut self.young);
-            self.taken = 0;
+        let cached = CachedValue { value, until };
+        if let Err((item, _)) = self.0.put_with_weight(item, cached) {
+            self.0.pop(&item);
         }
-        self.taken += takes;
-        self.young.insert(item, CachedValue { value, until });
-    }
-}
-
-/// Returns the approximate size of a value.
-fn bytes(value: &Value) -> usize {
-    match value {
-        Value::Number(_) | Value::Bool(_) | Value::Null => 0,
-        value => value.to_string().len(),
     }
 }
 
@@ -90,17 +85,19 @@ mod tests {
     }
 
     #[test]
-    fn as_much_as_has_room_is_kept_and_twice_that_never() {
-        let (mut recent, now) = (Recent::with_room(4), clock::now());
+    fn the_capacity_is_kept_and_long_values_take_more_of_it() {
+        let (mut recent, now) = (Recent::with_capacity(NonZeroUsize::new(8).unwrap()), clock::now());
         let until = now + Duration::from_secs(5);
-        (0..6).for_each(|number| recent.put(item(number), Some(1.into()), until));
-        assert!((0..6).all(|number| recent.get(&item(number), now).is_some()));
-        (6..9).for_each(|number| recent.put(item(number), Some(1.into()), until));
-        let kept: Vec<u8> = (0..9).filter(|number| recent.get(&item(*number), now).is_some()).collect();
-        assert_eq!(kept, [4, 5, 6, 7, 8]);
-        recent.put(item(9), Some("x".repeat(3 * BYTES).into()), until);
-        recent.put(item(9), Some(2.into()), until);
-        assert_eq!(recent.get(&item(9), now), Some(Some(&2.into())), "the latest holds");
-        assert!(recent.young.len() + recent.old.len() <= 8);
+        let kept = |recent: &Recent| -> Vec<u8> {
+            (0..12).filter(|number| recent.get(&item(*number), now).is_some()).collect()
+        };
+        (0..10).for_each(|number| recent.put(item(number), Some(1.into()), until));
+        assert_eq!(kept(&recent), [2, 3, 4, 5, 6, 7, 8, 9]);
+        recent.put(item(10), Some("x".repeat(3 * UNIT_BYTES).into()), until);
+        assert_eq!(kept(&recent), [6, 7, 8, 9, 10]);
+        recent.put(item(10), Some(2.into()), until);
+        assert_eq!(recent.get(&item(10), now), Some(Some(&2.into())), "the latest holds");
+        recent.put(item(10), Some("x".repeat(9 * UNIT_BYTES).into()), until);
+        assert_eq!(recent.get(&item(10), now), None, "it does not fit, and the one before is no longer true");
     }
 }

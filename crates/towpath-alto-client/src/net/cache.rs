@@ -1,78 +1,79 @@
 //! Cache of responses with an entity tag, which need not be sent again while unchanged.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{hash::RandomState, num::NonZeroUsize, sync::Arc};
+
+use clru::{CLruCache, CLruCacheConfig, WeightScale};
 
 use crate::{Document, Request};
 
-/// Maximum number and total size in bytes (as sent) of cached responses. The least recently used one is evicted.
-const MAX_ANSWERS: usize = 64;
+/// Maximum number of cached responses, and their maximum total size in bytes as sent.
+const MAX_RESPONSES: usize = 64;
 const MAX_BYTES: usize = 128 << 20;
 
-/// Key of a response.
+/// Key of a response: the resource, and the request without its entity tag. Several resources may have one URI.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
+    resource: String,
     uri: String,
-    document: Option<Vec<u8>>,
+    accept: String,
+    /// The body of a POST.
+    body: Option<Vec<u8>>,
 }
 
 impl Key {
-    /// Returns the key for the response to `question`.
-    pub(super) fn of(question: &Request) -> Self {
-        let document = question.document.as_ref().map(|(_, document)| document.clone());
-        Self { uri: question.uri.clone(), document }
+    /// Returns the key for the response to `request`, which is for `resource`.
+    pub(super) fn of(resource: &str, request: &Request) -> Self {
+        let body = request.document.as_ref().map(|(_, body)| body.clone());
+        Self { resource: resource.to_owned(), uri: request.uri.clone(), accept: request.accept.clone(), body }
     }
 
     fn bytes(&self) -> usize {
-        self.uri.len() + self.document.as_ref().map_or(0, Vec::len)
+        self.resource.len() + self.uri.len() + self.accept.len() + self.body.as_ref().map_or(0, Vec::len)
     }
 }
 
-/// Responses by their requests.
-#[derive(Debug, Default)]
-pub(super) struct Cache {
-    answers: HashMap<Key, Kept>,
+/// Responses by their requests. The least recently used one is evicted.
+#[derive(Debug)]
+pub(super) struct Cache(CLruCache<Key, Cached, RandomState, SentBytes>);
+
+#[derive(Debug)]
+struct Cached {
+    document: Arc<Document>,
+    /// Size of the response as sent.
     bytes: usize,
-    /// Number of accesses.
-    uses: u64,
 }
 
 #[derive(Debug)]
-struct Kept {
-    document: Arc<Document>,
-    bytes: usize,
-    /// Access number of the last use.
-    use_: u64,
+struct SentBytes;
+
+impl WeightScale<Key, Cached> for SentBytes {
+    fn weight(&self, key: &Key, cached: &Cached) -> usize {
+        key.bytes() + cached.bytes
+    }
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        // Each response takes one unit of capacity besides its bytes.
+        let capacity = const { NonZeroUsize::new(MAX_BYTES + MAX_RESPONSES).unwrap() };
+        Self(CLruCache::with_config(CLruCacheConfig::new(capacity).with_scale(SentBytes)))
+    }
 }
 
 impl Cache {
     /// Returns the cached response.
     pub(super) fn get(&mut self, key: &Key) -> Option<Arc<Document>> {
-        self.uses += 1;
-        let kept = self.answers.get_mut(key)?;
-        kept.use_ = self.uses;
-        Some(Arc::clone(&kept.document))
+        self.0.get(key).map(|cached| Arc::clone(&cached.document))
     }
 
-    /// Stores a response with its size as sent, replacing the previous one. Responses without an entity tag are not stored.
+    /// Stores a response with its size as sent, replacing the previous one. Responses without an entity tag, and those
+    /// that exceed the capacity, are not stored.
     pub(super) fn put(&mut self, key: Key, document: Arc<Document>, bytes: usize) {
-        self.remove(&key);
-        let bytes = bytes + key.bytes();
-        if document.etag.is_none() || bytes > MAX_BYTES {
-            return;
-        }
-        while self.answers.len() >= MAX_ANSWERS || self.bytes + bytes > MAX_BYTES {
-            let oldest = self.answers.iter().min_by_key(|(_, kept)| kept.use_);
-            let oldest = oldest.map(|(key, _)| key.clone()).expect("an empty cache has room");
-            self.remove(&oldest);
-        }
-        self.uses += 1;
-        self.bytes += bytes;
-        self.answers.insert(key, Kept { document, bytes, use_: self.uses });
-    }
-
-    fn remove(&mut self, key: &Key) {
-        if let Some(kept) = self.answers.remove(key) {
-            self.bytes -= kept.bytes;
+        self.0.pop(&key);
+        if document.etag.is_some() && self.0.put_with_weight(key, Cached { document, bytes }).is_ok() {
+            while self.0.len() > MAX_RESPONSES || self.0.weight() > MAX_BYTES {
+                self.0.pop_back();
+            }
         }
     }
 }
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     fn key(name: usize) -> Key {
-        Key { uri: format!("http://h/{name:3}"), document: None }
+        Key { resource: "map".into(), uri: format!("http://h/{name:3}"), accept: "application/json".into(), body: None }
     }
 
     fn document(etag: Option<&str>) -> Arc<Document> {
@@ -94,16 +95,16 @@ mod tests {
     #[test]
     fn of_many_answers_those_are_kept_that_are_asked_for() {
         let mut cache = Cache::default();
-        for name in 0..MAX_ANSWERS {
+        for name in 0..MAX_RESPONSES {
             cache.put(key(name), document(Some("e")), 1);
         }
         assert!(cache.get(&key(0)).is_some());
         cache.put(key(100), document(Some("e")), 1);
         assert!(cache.get(&key(0)).is_some() && cache.get(&key(1)).is_none());
-        assert_eq!(cache.answers.len(), MAX_ANSWERS);
+        assert_eq!(cache.0.len(), MAX_RESPONSES);
         cache.put(key(101), document(Some("e")), MAX_BYTES - key(101).bytes());
-        assert_eq!((cache.answers.len(), cache.bytes), (1, MAX_BYTES));
-        cache.put(key(102), document(Some("e")), MAX_BYTES);
+        assert_eq!((cache.0.len(), cache.0.weight()), (1, MAX_BYTES));
+        cache.put(key(102), document(Some("e")), MAX_BYTES + MAX_RESPONSES);
         assert!(cache.get(&key(101)).is_some() && cache.get(&key(102)).is_none(), "it would be too long");
     }
 
@@ -112,6 +113,15 @@ mod tests {
         let mut cache = Cache::default();
         cache.put(key(0), document(Some("e")), 5);
         cache.put(key(0), document(None), 5);
-        assert_eq!((cache.get(&key(0)), cache.bytes), (None, 0));
+        assert_eq!((cache.get(&key(0)), cache.0.len()), (None, 0));
+    }
+
+    #[test]
+    fn resources_and_media_types_of_one_uri_have_answers_of_their_own() {
+        let (mut cache, map) = (Cache::default(), key(0));
+        cache.put(map.clone(), document(Some("e")), 5);
+        assert!(cache.get(&Key { resource: "costs".into(), ..map.clone() }).is_none());
+        assert!(cache.get(&Key { accept: "application/alto-costmap+json".into(), ..map.clone() }).is_none());
+        assert!(cache.get(&map).is_some());
     }
 }
