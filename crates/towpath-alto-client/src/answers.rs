@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     document::Document,
-    error::{ClientError, shown},
+    error::{ClientError, printable_address},
     need::Elements,
     query_plan::Ends,
 };
@@ -35,7 +35,7 @@ impl Answer {
     /// If none of the names occurs.
     pub(super) fn member(&self, names: &[&str]) -> Result<&Map<String, Json>, ClientError> {
         self.document.member(names).ok_or_else(|| ClientError::Malformed {
-            address: shown(&self.address),
+            address: printable_address(&self.address),
             what: "answer",
             problem: format!("it has no `{}`", names.join("` or `")),
         })
@@ -108,23 +108,23 @@ fn of_client(members: &Map<String, Json>, client: Option<IpAddr>) -> Option<&Jso
 /// Returns the properties of path elements, keyed by element name (RFC 9275 §6.1).
 pub(super) fn elements<'a>(properties: &'a Map<String, Json>) -> HashMap<&'a str, &'a Json> {
     let name = |entity: &'a str| entity.split_once(".ane:").map_or(entity, |(_, name)| name);
-    properties.iter().map(|(entity, told)| (name(entity), told)).collect()
+    properties.iter().map(|(entity, values)| (name(entity), values)).collect()
 }
 
 impl Elements {
     /// Computes the metric from the elements on `path`. Elements without the property are ignored; if all lack it,
     /// the value is unknown.
-    pub(super) fn value(&self, path: &Json, told: &HashMap<&str, &Json>) -> Option<Value> {
+    pub(super) fn value(&self, path: &Json, properties: &HashMap<&str, &Json>) -> Option<Value> {
         let path: Vec<&str> = path.as_array()?.iter().map(Json::as_str).collect::<Option<_>>()?;
         let counted = path.into_iter().filter(|element| element.starts_with(&self.prefix));
-        let values: Vec<_> = counted.map(|element| self.of_element(told.get(element).copied())).collect();
+        let values: Vec<_> = counted.map(|element| self.of_element(properties.get(element).copied())).collect();
         let is_known = values.is_empty() || values.iter().any(Option::is_some);
         is_known.then(|| self.aggregate.fold(values.into_iter()))?
     }
 
-    fn of_element(&self, told: Option<&Json>) -> Option<Value> {
+    fn of_element(&self, properties: Option<&Json>) -> Option<Value> {
         let value = match &self.property {
-            Some(property) => Value::from_json(told?.get(property.as_str())?)?,
+            Some(property) => Value::from_json(properties?.get(property.as_str())?)?,
             None => Value::Number(1.0),
         };
         match &self.transformer {
@@ -138,8 +138,8 @@ impl Elements {
 /// §4.6.1).
 pub(super) fn property<'a>(entities: &'a Map<String, Json>, name: &str) -> PrefixMap<&'a Json> {
     let mut values = PrefixMap::new();
-    for (entity, told) in entities {
-        if let Some((prefix, value)) = prefix_of(entity).zip(told.get(name)) {
+    for (entity, properties) in entities {
+        if let Some((prefix, value)) = prefix_of(entity).zip(properties.get(name)) {
             values.insert(prefix, value);
         }
     }
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    fn told(map: &Json, client: Option<&str>, reverse: bool) -> Vec<(String, Json)> {
+    fn read_cells(map: &Json, client: Option<&str>, reverse: bool) -> Vec<(String, Json)> {
         let cells = cells(map.as_object().unwrap(), &ends(client), reverse);
         cells.into_iter().map(|(address, cell)| (address.to_string(), cell.clone())).collect()
     }
@@ -180,14 +180,14 @@ mod tests {
         });
         let expected = [("192.0.2.1".to_owned(), json!(5)), ("192.0.2.2".to_owned(), json!(6))];
         for client in [Some("198.51.100.1"), None] {
-            let mut cells = told(&map, client, false);
+            let mut cells = read_cells(&map, client, false);
             cells.sort_by(|one, other| one.0.cmp(&other.0));
             assert_eq!(cells, expected);
         }
-        assert!(told(&map, Some("198.51.100.2"), false).is_empty());
+        assert!(read_cells(&map, Some("198.51.100.2"), false).is_empty());
         let map = json!({ "ipv4:198.51.100.1": { "ipv4:192.0.2.1": 5, "ipv4:192.0.2.2": 6, "x": 7 } });
         for client in [Some("198.51.100.1"), None] {
-            assert_eq!(told(&map, client, true), expected);
+            assert_eq!(read_cells(&map, client, true), expected);
         }
     }
 
@@ -199,14 +199,14 @@ mod tests {
             ".ane:autopath_1": { "as_path": "20965 2091 789" },
             "cern-pv.ane:autopath_2": { "as_path": "20965 24167 7539 1659" },
         });
-        let told = elements(properties.as_object().unwrap());
+        let by_element = elements(properties.as_object().unwrap());
         let lengths = Elements {
             property: Some("as_path".parse().unwrap()),
             prefix: String::new(),
             transformer: Some("tolist | len".parse().unwrap()),
             aggregate: Aggregate::Sum,
         };
-        let value = |elements: &Elements, path: &Json| elements.value(path, &told);
+        let value = |elements: &Elements, path: &Json| elements.value(path, &by_element);
         assert_eq!(value(&lengths, &json!(["autolink_1", "autopath_1"])), Some(Value::Number(3.0)));
         assert_eq!(value(&lengths, &json!(["autolink_1", "autopath_2"])), Some(Value::Number(4.0)));
         assert_eq!(value(&lengths, &json!([["autopath_1"], 7])), None, "v7: several costs were not asked for");

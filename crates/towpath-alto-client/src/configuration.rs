@@ -38,7 +38,7 @@ pub struct Configuration {
     #[serde(alias = "default_ird")]
     pub default_ird: Option<String>,
     /// Metrics by their names in statements.
-    #[serde(deserialize_with = "spelled")]
+    #[serde(deserialize_with = "read_spelled")]
     pub metrics: BTreeMap<String, Metric>,
 }
 
@@ -115,7 +115,7 @@ impl<'de> Deserialize<'de> for Spelled {
     }
 }
 
-fn spelled<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Metric>, D::Error> {
+fn read_spelled<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Metric>, D::Error> {
     let metrics = BTreeMap::<String, Spelled>::deserialize(deserializer)?;
     Ok(metrics.into_iter().map(|(name, Spelled(metric))| (name, metric)).collect())
 }
@@ -151,12 +151,12 @@ impl Configuration {
     /// Returns which values are better for a name in a statement, if the statement itself does not specify it: the
     /// configured order, else the greatest for throughput and bandwidth (`tput`, `bw-residual`, `bw-available`, also
     /// with a statistic other than a spread) and the least for everything else. This applies to numerical values; for
-    /// ordinal ones use [`ReplicaValues::direction`](super::Known::direction).
+    /// ordinal ones use [`ReplicaValues::direction`](super::ReplicaValues::direction).
     pub fn direction(&self, name: &str) -> Direction {
         let name = name.strip_prefix("dst.").unwrap_or(name);
         let metric = self.metrics.get(name);
-        let told = metric.and_then(Metric::order);
-        told.unwrap_or_else(|| usual_direction(metric.and_then(Metric::cost_metric).unwrap_or(name)))
+        let configured = metric.and_then(Metric::order);
+        configured.unwrap_or_else(|| usual_direction(metric.and_then(Metric::cost_metric).unwrap_or(name)))
     }
 }
 
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        for (text, told) in [
+        for (text, expected) in [
             ("default-irdd = 'x'", "unknown field `default-irdd`"),
             ("[metrics.x]\nprop-name = 'y'", "resource-type"),
             ("[metrics.x]\nresource-type = 'map'", "unknown variant `map`"),
@@ -262,7 +262,7 @@ mod tests {
             ("[metrics.x]\nresource-type = 'endpoint-cost'\norder = 'best'", "unknown variant `best`"),
         ] {
             let error = Configuration::parse(text).unwrap_err().to_string();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 

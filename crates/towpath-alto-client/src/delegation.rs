@@ -33,16 +33,16 @@ impl Directory {
         }
     }
 
-    /// Returns the requests for a question: at most one per resource, and none for what the server does not offer.
+    /// Returns the HTTP requests for `request`: at most one per resource, and none for what the server does not offer.
     /// Costs need one request; so do properties if one resource has all of them.
     pub fn postings(&self, request: &DelegateRequest) -> Vec<Posting<'_>> {
         match request {
             DelegateRequest::Costs { metric, sources, destinations } => {
-                let kind = numerical(metric);
+                let kind = numerical_type(metric);
                 let entry = self.of(&[Service::EndpointCosts]).find(|entry| entry.cost_types.contains(&kind));
                 let ends = json!({ "srcs": endpoints(sources), "dsts": endpoints(destinations) });
                 let input = json!({ "cost-type": kind, "endpoints": ends });
-                entry.map(|entry| Posting { resource: &entry.id, asks: request.clone(), input }).into_iter().collect()
+                entry.map(|entry| Posting { resource: &entry.id, part: request.clone(), input }).into_iter().collect()
             }
             DelegateRequest::Properties { names, addresses } => self.property_postings(names, addresses),
         }
@@ -59,20 +59,20 @@ impl Directory {
             left = others;
             let of = if entry.service == Service::PropertyMap { "entities" } else { "endpoints" };
             let input = json!({ of: endpoints(addresses), "properties": names });
-            let asks = DelegateRequest::Properties { names, addresses: addresses.to_vec() };
-            postings.push(Posting { resource: &entry.id, asks, input });
+            let part = DelegateRequest::Properties { names, addresses: addresses.to_vec() };
+            postings.push(Posting { resource: &entry.id, part, input });
         }
         postings
     }
 }
 
-/// A request to one resource for its part of a question.
+/// A request to one resource for its part of a delegate request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Posting<'a> {
     /// The id of the resource.
     pub resource: &'a str,
-    /// The part of the question covered by this request.
-    pub asks: DelegateRequest,
+    /// The part of the delegate request covered by this one.
+    pub part: DelegateRequest,
     /// The request body.
     pub input: Json,
 }
@@ -80,14 +80,14 @@ pub struct Posting<'a> {
 /// Services that return properties of addresses.
 const OF_ADDRESSES: &[Service] = &[Service::PropertyMap, Service::EndpointProperties];
 
-fn numerical(metric: &CostMetric) -> CostType {
+fn numerical_type(metric: &CostMetric) -> CostType {
     CostType { cost_mode: CostMode::Numerical, cost_metric: metric.clone() }
 }
 
 impl Document {
-    /// Returns the items in this response that answer the question. Malformed items and items that were not requested
+    /// Returns the items in this response that answer the request. Malformed items and items that were not requested
     /// are ignored.
-    pub fn told(&self, request: &DelegateRequest) -> Vec<(Item, Json)> {
+    pub fn values_for(&self, request: &DelegateRequest) -> Vec<(Item, Json)> {
         match request {
             DelegateRequest::Costs { metric, sources, destinations } => {
                 let [sources, destinations] =
@@ -100,12 +100,12 @@ impl Document {
                 rows.filter_map(row).flatten().collect()
             }
             DelegateRequest::Properties { names, addresses } => {
-                let Some(told) = self.properties() else { return Vec::new() };
+                let Some(entities) = self.properties() else { return Vec::new() };
                 let of_name = |name: &PropertyName| {
-                    let values = property(told, name.as_str());
+                    let values = property(entities, name.as_str());
                     let value = |address: &IpAddr| Some((*address, (*values.get_lpm(&(*address).into())?.1).clone()));
-                    let told = addresses.iter().filter_map(value);
-                    told.map(|(address, value)| (Item::Property(name.clone(), address), value)).collect::<Vec<_>>()
+                    let located = addresses.iter().filter_map(value);
+                    located.map(|(address, value)| (Item::Property(name.clone(), address), value)).collect::<Vec<_>>()
                 };
                 names.iter().flat_map(of_name).collect()
             }
@@ -159,18 +159,18 @@ mod tests {
         Item::Property(name.parse().unwrap(), address(of))
     }
 
-    /// Returns the items that a local server returns for these questions.
-    fn told(items: impl IntoIterator<Item = Item>) -> Vec<(Item, Json)> {
+    /// Returns the items that a local server returns for these requests.
+    fn answer_locally(items: impl IntoIterator<Item = Item>) -> Vec<(Item, Json)> {
         let network_state = NetworkState::of([&AgentState::parse(FACTS).unwrap()]).unwrap();
         let (resources, _) = directory::Directory::of(&network_state);
         let listed = resources.answer(&network_state, |id| format!("./{id}"));
         let directory = Directory::parse("http://h/directory", &listed.body).unwrap();
         assert_eq!(directory.askable().metrics.len(), 1);
         let answer = |request: DelegateRequest| {
-            let [Posting { resource, asks, input }] = &directory.postings(&request)[..] else { panic!() };
+            let [Posting { resource, part, input }] = &directory.postings(&request)[..] else { panic!() };
             let answer = resources.find(resource).unwrap().answer(&network_state, input, address("192.0.2.9")).unwrap();
             let document = Document::parse(resource, "http://h/", answer.media_type, &answer.body).unwrap();
-            document.told(asks)
+            document.values_for(part)
         };
         requests(items).into_iter().flat_map(answer).collect()
     }
@@ -178,11 +178,11 @@ mod tests {
     #[test]
     fn a_server_says_what_it_knows_of_what_is_asked() {
         let known = cost("192.0.2.1", "198.51.100.7");
-        assert_eq!(told([known.clone(), cost("203.0.113.1", "198.51.100.7")]), [(known, 5300.0.into())]);
+        assert_eq!(answer_locally([known.clone(), cost("203.0.113.1", "198.51.100.7")]), [(known, 5300.0.into())]);
         let (one, two) = (property("priv:country", "192.0.2.1"), property("priv:country", "192.0.2.2"));
         let rack = property("priv:rack", "192.0.2.2");
-        let asked = [one.clone(), two.clone(), rack.clone(), property("priv:country", "203.0.113.1")];
-        assert_eq!(told(asked), [(one, "CH".into()), (two, "FR".into()), (rack, 7.into())]);
+        let requested = [one.clone(), two.clone(), rack.clone(), property("priv:country", "203.0.113.1")];
+        assert_eq!(answer_locally(requested), [(one, "CH".into()), (two, "FR".into()), (rack, 7.into())]);
     }
 
     #[test]
@@ -206,13 +206,13 @@ mod tests {
         let resources = json!({ "a": resource("a", json!(["x"])), "b": resource("b", json!(["y", "z"])) });
         let listed = json!({ "resources": resources }).to_string();
         let directory = Directory::parse("http://h/directory", listed.as_bytes()).unwrap();
-        let asked = ["w", "x", "y", "z"].map(|name| property(name, "192.0.2.1"));
-        let [request] = &requests(asked)[..] else { panic!() };
+        let requested = ["w", "x", "y", "z"].map(|name| property(name, "192.0.2.1"));
+        let [request] = &requests(requested)[..] else { panic!() };
         let postings = directory.postings(request);
         let input = |names: Json| json!({ "endpoints": ["ipv4:192.0.2.1"], "properties": names });
-        let told: Vec<_> = postings.iter().map(|posting| (posting.resource, &posting.input)).collect();
-        assert_eq!(told, [("b", &input(json!(["y", "z"]))), ("a", &input(json!(["x"])))]);
-        assert_eq!(postings.iter().map(|posting| posting.asks.items()).sum::<usize>(), 3);
+        let posted: Vec<_> = postings.iter().map(|posting| (posting.resource, &posting.input)).collect();
+        assert_eq!(posted, [("b", &input(json!(["y", "z"]))), ("a", &input(json!(["x"])))]);
+        assert_eq!(postings.iter().map(|posting| posting.part.items()).sum::<usize>(), 3);
     }
 
     #[test]
@@ -222,8 +222,8 @@ mod tests {
             "x": {}, "ipv4:192.0.2.5": 7, "ipv4:192.0.2.6": { "ipv4:192.0.2.4": 4 }
         }}"#;
         let document = Document::parse("r", "http://h/", "application/alto-endpointcost+json", body.as_bytes());
-        let asked = ["192.0.2.2", "192.0.2.3", "192.0.2.4"].map(|to| cost("192.0.2.1", to));
-        let [request] = &requests(asked)[..] else { panic!() };
-        assert_eq!(document.unwrap().told(request), [(cost("192.0.2.1", "192.0.2.4"), 2.0.into())]);
+        let requested = ["192.0.2.2", "192.0.2.3", "192.0.2.4"].map(|to| cost("192.0.2.1", to));
+        let [request] = &requests(requested)[..] else { panic!() };
+        assert_eq!(document.unwrap().values_for(request), [(cost("192.0.2.1", "192.0.2.4"), 2.0.into())]);
     }
 }

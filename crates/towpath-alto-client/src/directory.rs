@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value as Json};
 
 use super::{
-    error::{ClientError, printable, shown},
-    follow::{Following, Wanted},
+    error::{ClientError, printable, printable_address},
+    follow::{FollowTarget, Following},
     media_type::MediaType,
     query_plan::Request,
     uri,
@@ -93,7 +93,7 @@ pub(super) enum Service {
 
 impl Service {
     fn of(media_type: &MediaType, accepts: &str) -> Self {
-        let takes = |wanted: &str| takes(accepts, wanted);
+        let takes = |media_type: &str| takes(accepts, media_type);
         let is_path_vector =
             media_type.is("multipart/related") && media_type.parameter("type") == Some(media::ENDPOINT_COST);
         match () {
@@ -155,7 +155,8 @@ impl Directory {
     /// # Errors
     /// If the body is not JSON or not a directory.
     pub fn parse(address: &str, body: &[u8]) -> Result<Self, ClientError> {
-        let malformed = |problem| ClientError::Malformed { address: shown(address), what: "directory", problem };
+        let malformed =
+            |problem| ClientError::Malformed { address: printable_address(address), what: "directory", problem };
         let document: Json = serde_json::from_slice(body).map_err(|error| malformed(error.to_string()))?;
         let resources = document.get("resources").and_then(Json::as_object);
         let resources = resources.ok_or_else(|| malformed("it has no `resources`".into()))?;
@@ -177,7 +178,7 @@ impl Directory {
     /// # Errors
     /// [`ClientError::NoSuch`].
     pub fn find(&self, id: &str) -> Result<&Entry, ClientError> {
-        let missing = || ClientError::NoSuch { id: printable(id), directory: self.shown() };
+        let missing = || ClientError::NoSuch { id: printable(id), directory: self.printable_address() };
         self.entries.get(id).ok_or_else(missing)
     }
 
@@ -206,7 +207,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`ClientError::NoSuch`]; [`ClientError::Input`] if `input` does not match the method of the resource.
-    pub fn question(&self, resource: &str, input: Option<&Json>) -> Result<Request, ClientError> {
+    pub fn request(&self, resource: &str, input: Option<&Json>) -> Result<Request, ClientError> {
         let entry = self.find(resource)?;
         let wrong = |takes| ClientError::Input { id: entry.id.clone(), takes };
         let document = match input {
@@ -223,20 +224,20 @@ impl Directory {
     }
 
     /// Returns whether one update stream can follow all of these.
-    pub fn has_stream(&self, wanted: &BTreeMap<String, Wanted>) -> bool {
-        self.follower(EVENT_STREAM, wanted.values()).is_some()
+    pub fn has_stream(&self, targets: &BTreeMap<String, FollowTarget>) -> bool {
+        self.follower(EVENT_STREAM, targets.values()).is_some()
     }
 
     /// Returns whether a TIPS view can follow each of these.
-    pub fn has_views(&self, wanted: &BTreeMap<String, Wanted>) -> bool {
-        wanted.values().all(|wanted| self.follower(TIPS, [wanted]).is_some())
+    pub fn has_views(&self, targets: &BTreeMap<String, FollowTarget>) -> bool {
+        targets.values().all(|target| self.follower(TIPS, [target]).is_some())
     }
 
     /// Returns the statement, extended to order replicas without any known key by distance, if exactly one resource
     /// here provides it.
-    pub fn completed(&self, statement: &Statement) -> Statement {
-        let telling = self.of(&[Service::EndpointCosts]).filter(|entry| entry.cost_type(geo::DISTANCE).is_some());
-        match telling.count() {
+    pub fn complete(&self, statement: &Statement) -> Statement {
+        let candidates = self.of(&[Service::EndpointCosts]).filter(|entry| entry.cost_type(geo::DISTANCE).is_some());
+        match candidates.count() {
             1 => statement.clone().with_backup(geo::DISTANCE),
             _ => statement.clone(),
         }
@@ -247,39 +248,39 @@ impl Directory {
     /// # Errors
     /// [`ClientError::NoSuch`] and [`ClientError::Input`]; [`ClientError::NoService`] if no stream covers all of
     /// them.
-    pub fn stream(&self, wanted: BTreeMap<String, Wanted>) -> Result<Following, ClientError> {
-        wanted.values().try_for_each(|wanted| self.question(&wanted.resource, wanted.input.as_ref()).map(drop))?;
-        let service = self.follower(EVENT_STREAM, wanted.values());
+    pub fn stream(&self, targets: BTreeMap<String, FollowTarget>) -> Result<Following, ClientError> {
+        targets.values().try_for_each(|target| self.request(&target.resource, target.input.as_ref()).map(drop))?;
+        let service = self.follower(EVENT_STREAM, targets.values());
         let service = service.ok_or_else(|| self.no_service("update stream"))?;
-        Ok(Following::new(service, wanted))
+        Ok(Following::new(service, targets))
     }
 
     /// Follows a response through a TIPS view, under a name chosen by the caller.
     ///
     /// # Errors
     /// [`ClientError::NoSuch`] and [`ClientError::Input`]; [`ClientError::NoService`] if no TIPS service covers it.
-    pub fn view(&self, name: &str, wanted: Wanted) -> Result<Viewing, ClientError> {
-        self.question(&wanted.resource, wanted.input.as_ref())?;
-        let service = self.follower(TIPS, [&wanted]).ok_or_else(|| self.no_service("TIPS views"))?;
-        let resource = self.find(&wanted.resource)?;
-        Ok(Viewing::new(name, wanted, resource, service))
+    pub fn view(&self, name: &str, target: FollowTarget) -> Result<Viewing, ClientError> {
+        self.request(&target.resource, target.input.as_ref())?;
+        let service = self.follower(TIPS, [&target]).ok_or_else(|| self.no_service("TIPS views"))?;
+        let resource = self.find(&target.resource)?;
+        Ok(Viewing::new(name, target, resource, service))
     }
 
     /// Returns the service with this media type that can follow all of these.
-    fn follower<'a>(&self, media_type: &str, wanted: impl IntoIterator<Item = &'a Wanted>) -> Option<&Entry> {
-        let ids: BTreeSet<&str> = wanted.into_iter().map(|wanted| wanted.resource.as_str()).collect();
+    fn follower<'a>(&self, media_type: &str, targets: impl IntoIterator<Item = &'a FollowTarget>) -> Option<&Entry> {
+        let ids: BTreeSet<&str> = targets.into_iter().map(|target| target.resource.as_str()).collect();
         let following = self.resources().filter(|entry| entry.is_of(media_type) && entry.uses_all(&ids));
         // Prefer a service that lists its resources over one that may or may not follow them.
         following.min_by_key(|entry| entry.uses.is_empty())
     }
 
-    fn no_service(&self, wanted: &'static str) -> ClientError {
-        ClientError::NoService { wanted, directory: self.shown() }
+    fn no_service(&self, kind: &'static str) -> ClientError {
+        ClientError::NoService { kind, directory: self.printable_address() }
     }
 
     /// Returns the address of the directory in printable form.
-    pub(super) fn shown(&self) -> String {
-        shown(&self.address)
+    pub(super) fn printable_address(&self) -> String {
+        printable_address(&self.address)
     }
 
     /// Returns the default network map.
@@ -315,45 +316,45 @@ impl Directory {
 }
 
 /// Returns the cost types defined by a directory, keyed by name (RFC 7285 §9.2.2).
-fn cost_types(told: Option<&Json>) -> BTreeMap<&str, CostType> {
-    let told = told.and_then(Json::as_object).into_iter().flatten();
-    told.filter_map(|(name, kind)| Some((name.as_str(), cost_type(kind)?))).collect()
+fn cost_types(value: Option<&Json>) -> BTreeMap<&str, CostType> {
+    let value = value.and_then(Json::as_object).into_iter().flatten();
+    value.filter_map(|(name, kind)| Some((name.as_str(), cost_type(kind)?))).collect()
 }
 
-fn cost_type(told: &Json) -> Option<CostType> {
-    let text = |field: &str| told.get(field)?.as_str();
+fn cost_type(value: &Json) -> Option<CostType> {
+    let text = |field: &str| value.get(field)?.as_str();
     let modes = [CostMode::Numerical, CostMode::Ordinal, CostMode::Array];
     let cost_mode = modes.into_iter().find(|mode| text("cost-mode") == Some(mode.name()))?;
     Some(CostType { cost_mode, cost_metric: CostMetric::new(text("cost-metric")?).ok()? })
 }
 
-fn read_entry(id: &str, told: &Json, address: &str, cost_types: &BTreeMap<&str, CostType>) -> Option<Entry> {
+fn read_entry(id: &str, value: &Json, address: &str, cost_types: &BTreeMap<&str, CostType>) -> Option<Entry> {
     ResourceId::new(id).ok()?;
-    let text = |field: &str| told.get(field).and_then(Json::as_str).unwrap_or_default();
+    let text = |field: &str| value.get(field).and_then(Json::as_str).unwrap_or_default();
     let uri = uri::resolve(address, text("uri")).filter(|uri| uri::is_http(uri))?;
     let (media_type, accepts) = (text("media-type"), text("accepts"));
     // The media type is sent back in `Accept`.
     if media_type.is_empty() || !media_type.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
         return None;
     }
-    let capabilities = told.get("capabilities").and_then(Json::as_object);
+    let capabilities = value.get("capabilities").and_then(Json::as_object);
     let names = texts(capabilities.and_then(|can| can.get("cost-type-names")));
     Some(Entry {
         id: id.to_owned(),
         uri,
-        uses: texts(told.get("uses")).map(str::to_owned).collect(),
+        uses: texts(value.get("uses")).map(str::to_owned).collect(),
         cost_types: names.filter_map(|name| cost_types.get(name).cloned()).collect(),
         properties: capabilities.map(properties).unwrap_or_default(),
         service: Service::of(&MediaType::parse(media_type), accepts),
         media_type: media_type.to_owned(),
         accepts: accepts.to_owned(),
-        capabilities: told.get("capabilities").cloned().unwrap_or_default(),
+        capabilities: value.get("capabilities").cloned().unwrap_or_default(),
     })
 }
 
-/// Returns whether a list of accepted media types contains `wanted`.
-fn takes(accepts: &str, wanted: &str) -> bool {
-    accepts.split(',').any(|accepted| MediaType::parse(accepted).is(wanted))
+/// Returns whether a list of accepted media types contains `media_type`.
+fn takes(accepts: &str, media_type: &str) -> bool {
+    accepts.split(',').any(|accepted| MediaType::parse(accepted).is(media_type))
 }
 
 /// Returns the properties of addresses (RFC 7285 §11.4.1, RFC 9240 §7.4) or of elements (RFC 9275 §7.2.4).
@@ -416,7 +417,7 @@ mod tests {
     #[test]
     fn what_could_be_neither_sent_nor_printed_is_left_out() {
         let map = |uri: &str, media_type: &str| json!({ "uri": uri, "media-type": media_type });
-        let told = |names: &[&str]| {
+        let names_of = |names: &[&str]| {
             let mappings = json!({ "mappings": { "ipv4": names } });
             json!({
                 "uri": "p", "media-type": media::PROPERTY_MAP, "accepts": media::PROPERTY_MAP_PARAMS,
@@ -428,7 +429,7 @@ mod tests {
             "blank": map("a b", media::NETWORK_MAP),
             "broken": map("x", "application/alto-networkmap+json; x=\r\ny"),
             "map": map("x", "application/alto-networkmap+json; charset=utf-8"),
-            "told": told(&["map.pid", "next_hop", "a\u{1b}[31m", "a\u{202e}b", &"x".repeat(98)]),
+            "told": names_of(&["map.pid", "next_hop", "a\u{1b}[31m", "a\u{202e}b", &"x".repeat(98)]),
         }}));
         let directory = directory.unwrap();
         let ids: Vec<&str> = directory.entries.keys().map(String::as_str).collect();
@@ -478,11 +479,11 @@ mod tests {
                 "odd": { "uri": "odd", "media-type": "text/plain", "accepts": "text/plain" },
             }),
         );
-        let question = directory.question("map", None).unwrap();
-        assert_eq!((question.uri.as_str(), question.document), ("https://a/map", None));
-        let question = directory.question("costs", Some(&json!({ "x": 1 }))).unwrap();
-        assert_eq!(question.document, Some((media::ENDPOINT_COST_PARAMS, br#"{"x":1}"#.to_vec())));
-        let refused = |id, input: Option<&Json>| directory.question(id, input).unwrap_err().to_string();
+        let request = directory.request("map", None).unwrap();
+        assert_eq!((request.uri.as_str(), request.document), ("https://a/map", None));
+        let request = directory.request("costs", Some(&json!({ "x": 1 }))).unwrap();
+        assert_eq!(request.document, Some((media::ENDPOINT_COST_PARAMS, br#"{"x":1}"#.to_vec())));
+        let refused = |id, input: Option<&Json>| directory.request(id, input).unwrap_err().to_string();
         assert_eq!(refused("costs", None), "the resource costs is asked for by POST: it needs an input");
         assert_eq!(refused("map", Some(&json!({}))), "the resource map is asked for by GET: it takes no input");
         assert_eq!(refused("odd", Some(&json!({}))), "the resource odd takes no input that is known here");
@@ -493,7 +494,7 @@ mod tests {
     fn s1_t1_services_follow_what_they_depend_on() {
         let map = json!({ "uri": "map", "media-type": media::NETWORK_MAP });
         let service = |media_type: &str, uses: &[&str]| json!({ "uri": "s", "media-type": media_type, "uses": uses });
-        let wanted = BTreeMap::from([("n".to_owned(), Wanted { resource: "map".into(), input: None })]);
+        let targets = BTreeMap::from([("n".to_owned(), FollowTarget { resource: "map".into(), input: None })]);
         for (stream, views, has_stream, has_views) in [
             (&["map", "costs"][..], &["map"][..], true, true),
             (&["costs"], &["costs", "x"], false, false),
@@ -505,12 +506,12 @@ mod tests {
                     "map": map, "updates": service(EVENT_STREAM, stream), "tips": service(TIPS, views),
                 }),
             );
-            assert_eq!((directory.has_stream(&wanted), directory.has_views(&wanted)), (has_stream, has_views));
-            assert_eq!(directory.stream(wanted.clone()).is_ok(), has_stream);
-            assert_eq!(directory.view("n", wanted["n"].clone()).is_ok(), has_views);
+            assert_eq!((directory.has_stream(&targets), directory.has_views(&targets)), (has_stream, has_views));
+            assert_eq!(directory.stream(targets.clone()).is_ok(), has_stream);
+            assert_eq!(directory.view("n", targets["n"].clone()).is_ok(), has_views);
         }
-        let error = linking("a", &json!({ "map": map })).stream(wanted).unwrap_err();
-        assert!(error.to_string().contains("has no update stream") && error.is_askers(), "{error}");
+        let error = linking("a", &json!({ "map": map })).stream(targets).unwrap_err();
+        assert!(error.to_string().contains("has no update stream") && error.is_caller_error(), "{error}");
     }
 
     #[test]
@@ -518,7 +519,7 @@ mod tests {
         for body in [&b"<html>"[..], b"{}", b"{\"resources\": []}"] {
             let error = Directory::parse("https://h/d?token=hush", body).unwrap_err();
             assert!(error.to_string().starts_with("https://h/d sent what is no directory: "), "{error}");
-            assert!(!error.is_askers());
+            assert!(!error.is_caller_error());
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Discovers servers in the DNS, for a domain (RFC 7286) and for an address (RFC 8686). Does no I/O.
 //!
-//! A [`Discovery`] has a queue of names whose NAPTR records it needs. While [`Discovery::question`] returns a name,
+//! A [`Discovery`] has a queue of names whose NAPTR records it needs. While [`Discovery::next_name`] returns a name,
 //! the caller queries the DNS and passes the records to [`Discovery::take`]. A record is a rule (U-NAPTR, RFC 4848):
 //! it names the directory of a server, or another name to query. Rules apply in record order, and a rule without
 //! result falls through to the next. If the rules of a name have no result, the next name is queried: that of a
 //! shorter prefix, or another domain. Then [`Discovery::outcome`] has the directories; if there are none,
-//! [`Discovery::asked`] and [`Discovery::passed_over`] give the reason.
+//! [`Discovery::queried`] and [`Discovery::passed_over`] give the reason.
 //!
 //! DNS responses are not authenticated, so only https URIs are accepted: the certificate then proves that the server
 //! is the one named. Never send a token to a server discovered this way.
@@ -203,7 +203,7 @@ pub struct Discovery {
     rules: Vec<Rule>,
     /// The name to query next, and the number of hops that led there.
     next: Option<(DomainName, usize)>,
-    asked: Vec<DomainName>,
+    queried: Vec<DomainName>,
     passed_over: Vec<PassedOver>,
     outcome: Option<Discovered>,
 }
@@ -211,9 +211,9 @@ pub struct Discovery {
 impl Discovery {
     /// Searches for the servers of these domains, in order, until one has a result.
     pub fn of_domains(domains: impl IntoIterator<Item = DomainName>) -> Self {
-        let (rules, asked, passed_over) = Default::default();
+        let (rules, queried, passed_over) = Default::default();
         let beginnings = domains.into_iter().take(MAX_QUESTIONS).collect();
-        let mut discovery = Self { beginnings, rules, next: None, asked, passed_over, outcome: None };
+        let mut discovery = Self { beginnings, rules, next: None, queried, passed_over, outcome: None };
         discovery.advance();
         discovery
     }
@@ -225,7 +225,7 @@ impl Discovery {
 
     /// Returns the name whose NAPTR records are needed next, or `None` if the search is over. It stays the same until
     /// [`Self::take`] receives the records.
-    pub fn question(&self) -> Option<&DomainName> {
+    pub fn next_name(&self) -> Option<&DomainName> {
         self.next.as_ref().map(|(name, _)| name)
     }
 
@@ -242,7 +242,7 @@ impl Discovery {
             }
         }
         self.rules.extend(rules.into_iter().rev());
-        self.asked.push(at);
+        self.queried.push(at);
         self.advance();
     }
 
@@ -252,8 +252,8 @@ impl Discovery {
     }
 
     /// Returns the names queried so far.
-    pub fn asked(&self) -> &[DomainName] {
-        &self.asked
+    pub fn queried(&self) -> &[DomainName] {
+        &self.queried
     }
 
     /// Returns the ignored ALTO records, up to a limit.
@@ -267,25 +267,25 @@ impl Discovery {
         }
     }
 
-    /// Follows rules to the next question or the end.
+    /// Follows rules to the next name or the end.
     fn advance(&mut self) {
         while self.outcome.is_none() && self.next.is_none() {
             if let Some(Rule { at, hops, order, target }) = self.rules.pop() {
                 match target {
                     Target::Directory(uri) => self.finish(at, order, uri),
-                    Target::Name(to) if hops < MAX_HOPS && self.may_ask(&to) => self.next = Some((to, hops + 1)),
+                    Target::Name(to) if hops < MAX_HOPS && self.may_query(&to) => self.next = Some((to, hops + 1)),
                     Target::Name(to) => self.pass_over(PassedOver::Astray { name: at, to }),
                 }
             } else if let Some(name) = self.beginnings.pop_front() {
-                self.next = Some((name, 0)).filter(|(name, _)| self.may_ask(name));
+                self.next = Some((name, 0)).filter(|(name, _)| self.may_query(name));
             } else {
                 break;
             }
         }
     }
 
-    fn may_ask(&self, name: &DomainName) -> bool {
-        self.asked.len() < MAX_QUESTIONS && !self.asked.contains(name)
+    fn may_query(&self, name: &DomainName) -> bool {
+        self.queried.len() < MAX_QUESTIONS && !self.queried.contains(name)
     }
 
     /// Ends the search with this directory and those in records of the same name and order.

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    error::{ClientError, shown},
+    error::{ClientError, printable_address},
     media_type::MediaType,
     multipart,
 };
@@ -79,7 +79,8 @@ impl Document {
     /// # Errors
     /// [`ClientError::Malformed`] if a document is not JSON, or there is none.
     pub fn parse(resource: &str, address: &str, media_type: &str, body: &[u8]) -> Result<Self, ClientError> {
-        let malformed = |problem: String| ClientError::Malformed { address: shown(address), what: "answer", problem };
+        let malformed =
+            |problem: String| ClientError::Malformed { address: printable_address(address), what: "answer", problem };
         let text = std::str::from_utf8(body).map_err(|error| malformed(error.to_string()))?;
         let parsed = MediaType::parse(media_type);
         let parts: Result<Vec<Part>, serde_json::Error> = match parsed.is(MULTIPART) {
@@ -113,7 +114,7 @@ impl Document {
 
     /// Returns whether the second part depends on another version of the first part than the one present (RFC 9275
     /// §6.2), so that the rest of a change is still to come.
-    pub(super) fn is_half_told(&self) -> bool {
+    pub(super) fn is_incomplete(&self) -> bool {
         let [first, second, ..] = &self.parts[..] else { return false };
         let part = |tag: &Json| tag.get("resource-id").cloned();
         let Some(vtag) = first.content.get("meta").and_then(|meta| meta.get("vtag")) else { return false };

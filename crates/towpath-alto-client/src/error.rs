@@ -9,7 +9,7 @@ use super::sse::TooLong;
 /// Maximum number of characters repeated from server messages.
 const MAX_SHOWN: usize = 200;
 
-/// Reason why an ALTO server does not provide the values for a statement. [`Self::is_askers`] distinguishes errors of
+/// Reason why an ALTO server does not provide the values for a statement. [`Self::is_caller_error`] distinguishes errors of
 /// the caller from errors of the server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
@@ -49,27 +49,27 @@ pub enum ClientError {
         offers: String,
     },
     /// The directory has no resource for a metric; the fault of the configuration or of the choice of server.
-    #[error("metric {name}: {directory} has no {wanted}: configure another one, or use another server")]
+    #[error("metric {name}: {directory} has no {kind}: configure another one, or use another server")]
     NoResource {
         /// The metric.
         name: String,
         /// The type of resource needed.
-        wanted: String,
+        kind: String,
         /// The directory searched.
         directory: String,
     },
     /// The directory has several resources for a metric; the configuration must choose one.
-    #[error("metric {name}: there are several {wanted}: name one of {ids} as its `resource-id`")]
+    #[error("metric {name}: there are several {kind}: name one of {ids} as its `resource-id`")]
     Ambiguous {
         /// The metric.
         name: String,
         /// The type of resource.
-        wanted: String,
+        kind: String,
         /// The ids of the resources.
         ids: String,
     },
     /// A configured resource has another type; the fault of the configuration.
-    #[error("metric {name}: the resource {id} of {directory} is no {wanted}: configure another `resource-id`")]
+    #[error("metric {name}: the resource {id} of {directory} is no {kind}: configure another `resource-id`")]
     OtherResource {
         /// The metric.
         name: String,
@@ -78,7 +78,7 @@ pub enum ClientError {
         /// The directory that has the resource.
         directory: String,
         /// The type of resource needed.
-        wanted: String,
+        kind: String,
     },
     /// The directory has no such resource; the caller's fault.
     #[error("{directory} has no resource {id}")]
@@ -97,10 +97,10 @@ pub enum ClientError {
         takes: &'static str,
     },
     /// The server has no service that can follow all of these; the fault of the choice of service.
-    #[error("{directory} has no {wanted} for all requested resources: follow them by other means")]
+    #[error("{directory} has no {kind} for all requested resources: follow them by other means")]
     NoService {
         /// The type of service needed.
-        wanted: &'static str,
+        kind: &'static str,
         /// The directory searched.
         directory: String,
     },
@@ -138,18 +138,18 @@ pub enum ClientError {
 impl ClientError {
     /// Returns the error for a request that the server at `address` rejected with the given body.
     pub fn refused(address: &str, body: &[u8]) -> Self {
-        Self::Refused { address: shown(address), refusal: Refusal::parse(body) }
+        Self::Refused { address: printable_address(address), refusal: Refusal::parse(body) }
     }
 
     /// Returns the error for a response from `address` whose media type is not that of an event stream.
     pub fn no_events(address: &str, media_type: &str) -> Self {
         let problem = format!("it is {}", printable(media_type));
-        Self::Malformed { address: shown(address), what: "stream of events", problem }
+        Self::Malformed { address: printable_address(address), what: "stream of events", problem }
     }
 
     /// Returns whether the caller is at fault: the statement, the configuration, or the choice of server. Otherwise
     /// the server is.
-    pub fn is_askers(&self) -> bool {
+    pub fn is_caller_error(&self) -> bool {
         !matches!(
             self,
             Self::Malformed { .. }
@@ -185,9 +185,9 @@ impl Refusal {
     /// Parses an error response; without a code if the body is malformed.
     pub fn parse(body: &[u8]) -> Self {
         let document: Json = serde_json::from_slice(body).unwrap_or_default();
-        let told = |name: &str| document.get("meta")?.get(name)?.as_str().map(printable);
-        let reason = told("syntax-error").or_else(|| told("description"));
-        Self { code: told("code").unwrap_or_default(), field: told("field"), value: told("value"), reason }
+        let text = |name: &str| document.get("meta")?.get(name)?.as_str().map(printable);
+        let reason = text("syntax-error").or_else(|| text("description"));
+        Self { code: text("code").unwrap_or_default(), field: text("field"), value: text("value"), reason }
     }
 }
 
@@ -213,7 +213,7 @@ pub(super) fn printable(text: &str) -> String {
 }
 
 /// Returns an address without its query, which may contain a secret.
-pub(super) fn shown(address: &str) -> String {
+pub(super) fn printable_address(address: &str) -> String {
     printable(address.split('?').next().unwrap_or_default())
 }
 
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn secrets_and_control_characters_are_not_repeated() {
-        assert_eq!(shown("https://h/d?token=hush"), "https://h/d");
+        assert_eq!(printable_address("https://h/d?token=hush"), "https://h/d");
         assert_eq!(printable("a\x1b[31m"), "a [31m");
     }
 }

@@ -1,8 +1,8 @@
 //! Client side of update streams (RFC 8895).
 //!
-//! [`Following::question`] returns the request that opens the stream. Each event is passed to [`Following::take`],
+//! [`Following::next_request`] returns the request that opens the stream. Each event is passed to [`Following::take`],
 //! which keeps the responses up to date. After a lost connection or a change that does not apply, the caller opens a
-//! new stream with the then current question. It contains the versions held, and complete responses replace them, so
+//! new stream with the then current request. It contains the versions held, and complete responses replace them, so
 //! that no change is missed.
 
 use std::{collections::BTreeMap, mem, sync::Arc};
@@ -34,14 +34,14 @@ pub(super) const CHANGES: [&str; 2] = [MERGE_PATCH, JSON_PATCH];
 
 /// A response to follow.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct FollowTarget {
     /// The id of the resource in the directory.
     pub resource: String,
     /// The request body; `None` for resources requested by GET.
     pub input: Option<Json>,
 }
 
-impl Wanted {
+impl FollowTarget {
     /// Returns the request to follow it, starting from the version with the given tag (RFC 8895 §6.5, RFC 9569 §6.1).
     pub(super) fn request(&self, tag: Option<&str>) -> Json {
         let mut request = Map::from_iter([("resource-id".to_owned(), json!(self.resource))]);
@@ -84,20 +84,20 @@ pub struct Following {
 #[derive(Debug)]
 struct Substream {
     name: String,
-    wanted: Wanted,
+    target: FollowTarget,
     held: Held,
     is_stopped: bool,
 }
 
 impl Following {
     /// Follows these responses, keyed by the caller's names; none has been received yet. `service` opens streams.
-    pub(super) fn new(service: &Entry, wanted: BTreeMap<String, Wanted>) -> Self {
-        let substream = |(name, wanted)| Substream { name, wanted, held: Held::default(), is_stopped: false };
-        Self { service: service.uri.clone(), substreams: wanted.into_iter().map(substream).collect() }
+    pub(super) fn new(service: &Entry, targets: BTreeMap<String, FollowTarget>) -> Self {
+        let substream = |(name, target)| Substream { name, target, held: Held::default(), is_stopped: false };
+        Self { service: service.uri.clone(), substreams: targets.into_iter().map(substream).collect() }
     }
 
     /// Returns the request that opens a stream of all responses not stopped; `None` if all are stopped.
-    pub fn question(&self) -> Option<Request> {
+    pub fn next_request(&self) -> Option<Request> {
         Some(Request {
             uri: self.service.clone(),
             accept: format!("{EVENT_STREAM}, {}", media::ERROR),
@@ -117,10 +117,10 @@ impl Following {
         let number: usize = field.split('/').next()?.parse().ok()?;
         let going = self.substreams.iter().filter(|substream| !substream.is_stopped).count();
         let substream = self.substreams.get_mut(number).filter(|substream| going > 1 && !substream.is_stopped)?;
-        let (name, wanted) = (substream.name.clone(), substream.wanted.clone());
+        let (name, target) = (substream.name.clone(), substream.target.clone());
         let held = mem::take(&mut substream.held);
         substream.is_stopped = true;
-        let refused = Substream { name, wanted, held, is_stopped: false };
+        let refused = Substream { name, target, held, is_stopped: false };
         Some(Self { service: self.service.clone(), substreams: vec![refused] })
     }
 
@@ -128,7 +128,7 @@ impl Following {
     fn request(&self) -> Option<Json> {
         let going = self.substreams.iter().enumerate().filter(|(_, substream)| !substream.is_stopped);
         let add = going.map(|(number, substream)| {
-            let request = substream.wanted.request(substream.held.tag());
+            let request = substream.target.request(substream.held.tag());
             (number.to_string(), request)
         });
         let add: Map<String, Json> = add.collect();
@@ -166,9 +166,9 @@ impl Following {
 
     /// Processes a control event (RFC 8895 §5.3).
     fn control(&mut self, data: &str) -> Vec<News> {
-        let told: Json = serde_json::from_str(data).unwrap_or_default();
-        let reason = told.get("description").and_then(Json::as_str).map_or("it does not say why".into(), printable);
-        let stopped = told.get("stopped").and_then(Json::as_array).into_iter().flatten();
+        let message: Json = serde_json::from_str(data).unwrap_or_default();
+        let reason = message.get("description").and_then(Json::as_str).map_or("it does not say why".into(), printable);
+        let stopped = message.get("stopped").and_then(Json::as_array).into_iter().flatten();
         let numbers = stopped.filter_map(|id| id.as_str()?.parse::<usize>().ok());
         let mut news = Vec::new();
         for number in numbers {
@@ -191,7 +191,7 @@ impl Substream {
 
     /// Stores a complete response; returns whether it differs from the previous one.
     fn replace(&mut self, address: &str, media_type: &str, data: &str) -> Result<bool, ClientError> {
-        let document = Document::parse(&self.wanted.resource, address, media_type, data.as_bytes())?;
+        let document = Document::parse(&self.target.resource, address, media_type, data.as_bytes())?;
         Ok(self.held.replace(document))
     }
 
@@ -209,7 +209,7 @@ impl Substream {
             }
         };
         changed.map_err(unfit)?;
-        Ok(self.held.document().is_some_and(|document| !document.is_half_told()))
+        Ok(self.held.document().is_some_and(|document| !document.is_incomplete()))
     }
 }
 

@@ -98,13 +98,13 @@ impl<'a> Needs<'a> {
         }
         let metric_name = name.strip_prefix("dst.").unwrap_or(name);
         match self.configuration.metrics.get(metric_name) {
-            Some(metric) => self.configured(name, metric_name, metric),
-            None => self.unconfigured(name, metric_name),
+            Some(metric) => self.configured_need(name, metric_name, metric),
+            None => self.unconfigured_need(name, metric_name),
         }
     }
 
-    fn configured(&self, name: &str, metric_name: &str, metric: &Metric) -> Result<Need, ClientError> {
-        let costs = |told: &Option<CostMetric>| match told {
+    fn configured_need(&self, name: &str, metric_name: &str, metric: &Metric) -> Result<Need, ClientError> {
+        let costs = |cost_metric: &Option<CostMetric>| match cost_metric {
             Some(metric) => vec![metric.to_string()],
             None => spellings(metric_name),
         };
@@ -139,7 +139,7 @@ impl<'a> Needs<'a> {
     }
 
     /// Resolves an unconfigured name: a cost metric of some resource, or a property.
-    fn unconfigured(&self, name: &str, metric_name: &str) -> Result<Need, ClientError> {
+    fn unconfigured_need(&self, name: &str, metric_name: &str) -> Result<Need, ClientError> {
         let metrics = spellings(metric_name);
         let is_missing = |way: &Result<Way, ClientError>| matches!(way, Err(ClientError::NoResource { .. }));
         let mut way = self.endpoint_costs(name, &metrics, None);
@@ -188,9 +188,9 @@ impl<'a> Needs<'a> {
         let used = entry.uses.first().map(String::as_str);
         let map = map.or(default_map.filter(|default| is_of(entry, default))).or(used).unwrap_or_default();
         if self.directory.entry(map).is_none_or(|entry| entry.service != Service::NetworkMap) {
-            let wanted = format!("{} '{}'", Service::NetworkMap.name(), printable(map));
-            let directory = self.directory.shown();
-            return Err(ClientError::NoResource { name: name.to_owned(), wanted, directory });
+            let kind = format!("{} '{}'", Service::NetworkMap.name(), printable(map));
+            let directory = self.directory.printable_address();
+            return Err(ClientError::NoResource { name: name.to_owned(), kind, directory });
         }
         if !self.has_client {
             return Err(ClientError::NeedsClient { name: name.to_owned() });
@@ -234,12 +234,12 @@ impl<'a> Needs<'a> {
         with: &str,
         rank: impl Fn(&Entry) -> Option<u8>,
     ) -> Result<&'a Entry, ClientError> {
-        let (name, directory) = (name.to_owned(), self.directory.shown());
-        let wanted = format!("{} with {with}", services[0].name());
+        let (name, directory) = (name.to_owned(), self.directory.printable_address());
+        let kind = format!("{} with {with}", services[0].name());
         if let Some(id) = id {
             let found = self.directory.entry(id.as_str());
             let found = found.filter(|entry| services.contains(&entry.service) && rank(entry).is_some());
-            return found.ok_or_else(|| ClientError::OtherResource { name, id: id.to_string(), directory, wanted });
+            return found.ok_or_else(|| ClientError::OtherResource { name, id: id.to_string(), directory, kind });
         }
         let candidates = self.directory.of(services);
         let mut ranked: Vec<((u8, Service), &Entry)> =
@@ -248,10 +248,10 @@ impl<'a> Needs<'a> {
         ranked.retain(|(rank, _)| Some(*rank) == best);
         match ranked[..] {
             [(_, only)] => Ok(only),
-            [] => Err(ClientError::NoResource { name, wanted, directory }),
+            [] => Err(ClientError::NoResource { name, kind, directory }),
             _ => {
                 let ids = ranked.iter().map(|(_, entry)| entry.id.as_str()).collect::<Vec<_>>().join(", ");
-                Err(ClientError::Ambiguous { name, wanted, ids })
+                Err(ClientError::Ambiguous { name, kind, ids })
             }
         }
     }

@@ -1,18 +1,19 @@
 //! Client for ALTO servers, used by the `towpath` commands and the Python package.
 //!
 //! [`AltoClient`] reads the directory of a server, named by the caller or discovered through DNS, with those linked from it.
-//! It requests resources by ID ([`AltoClient::ask`]), collects the values that a statement needs ([`AltoClient::query_plan`]), and
-//! follows responses as they change ([`AltoClient::follow`]). [`order()`] orders a list of replicas, [`rank`] a list of URLs.
+//! It requests resources by ID ([`AltoClient::request`]), collects the values that a statement needs
+//! ([`AltoClient::query_plan`]), and follows responses as they change ([`AltoClient::follow`]). [`order()`] orders a
+//! list of replicas, [`rank`] a list of URLs.
 //! The root of this crate defines requests and interprets responses; this module adds connections and time limits.
 //!
 //! A token is sent only to the server whose directory the caller named, whatever that directory refers to.
 
-mod asker;
 mod cache;
 mod discover;
 mod followed;
 pub mod hosts;
 mod ordering;
+mod requester;
 mod trouble;
 
 use std::{
@@ -28,19 +29,19 @@ use towpath_client::{Client, Outcome, Reply};
 use towpath_store::sys::clock;
 
 use self::{
-    asker::Asker,
     cache::{Cache, Key},
+    requester::Requester,
 };
 
 pub use self::{
-    asker::PATIENCE,
     discover::Search,
     followed::{Change, Followed, Means},
-    ordering::{Judge, Ordered, OrderedFile, RankedReplica, order, rank},
+    ordering::{Ordered, OrderedFile, RankedReplica, ReplicaRanker, order, rank},
+    requester::PATIENCE,
     trouble::AltoTrouble,
 };
 use crate::MAX_ANSWER_BYTES;
-pub use crate::{Configuration, Directory, Document, DomainName, Ends, Entry, Part, QueryPlan, Wanted};
+pub use crate::{Configuration, Directory, Document, DomainName, Ends, Entry, FollowTarget, Part, QueryPlan};
 
 /// Maximum number of servers to try of those found through DNS.
 const MAX_TRIED: usize = 3;
@@ -53,7 +54,7 @@ const MAX_TRIED: usize = 3;
 pub struct AltoClient(Arc<Inner>);
 
 struct Inner {
-    asker: Asker,
+    requester: Requester,
     directory: Arc<Directory>,
     /// Time limit of a call.
     limit: Duration,
@@ -75,7 +76,7 @@ impl AltoClient {
     /// # Errors
     /// Returns an error if the server does not respond or has no directory there.
     pub async fn open(client: Arc<Client>, ird: &str, limit: Duration) -> Result<Self, AltoTrouble> {
-        Self::begin(Asker::new(client, ird, true), limit, limit).await
+        Self::begin(Requester::new(client, ird, true), limit, limit).await
     }
 
     /// Discovers a server through DNS (RFC 7286, RFC 8686) and opens the first that responds. It receives no token. Also
@@ -95,7 +96,7 @@ impl AltoClient {
         let tried = found.directories.len().min(MAX_TRIED);
         for (ird, left) in found.directories.iter().zip((1..=tried as u32).rev()) {
             let share = end.saturating_duration_since(clock::now()) / left;
-            match Self::begin(Asker::new(Arc::clone(&client), ird.as_str(), false), share, limit).await {
+            match Self::begin(Requester::new(Arc::clone(&client), ird.as_str(), false), share, limit).await {
                 Ok(server) => return Ok((server, found.name)),
                 Err(trouble) => {
                     tracing::warn!("{} names {ird}, but {trouble}", found.name);
@@ -107,14 +108,14 @@ impl AltoClient {
     }
 
     /// Reads the directory within `share` of the time limit.
-    async fn begin(asker: Asker, share: Duration, limit: Duration) -> Result<Self, AltoTrouble> {
-        let directory = Arc::new(asker.directories(share).await?);
-        Ok(Self(Arc::new(Inner { asker, directory, limit, cache: Mutex::default() })))
+    async fn begin(requester: Requester, share: Duration, limit: Duration) -> Result<Self, AltoTrouble> {
+        let directory = Arc::new(requester.directories(share).await?);
+        Ok(Self(Arc::new(Inner { requester, directory, limit, cache: Mutex::default() })))
     }
 
     /// Returns the URI of the directory.
     pub fn ird(&self) -> &str {
-        self.0.asker.ird()
+        self.0.requester.ird()
     }
 
     /// Returns the directory.
@@ -127,12 +128,12 @@ impl AltoClient {
     /// # Errors
     /// Returns an error if the resource does not exist or needs another method, the server does not respond or refuses, or the
     /// response is invalid.
-    pub async fn ask(&self, resource: &str, input: Option<&Json>) -> Result<Arc<Document>, AltoTrouble> {
-        let question = self.0.directory.question(resource, input)?;
-        let key = Key::of(&question);
+    pub async fn request(&self, resource: &str, input: Option<&Json>) -> Result<Arc<Document>, AltoTrouble> {
+        let request = self.0.directory.request(resource, input)?;
+        let key = Key::of(resource, &request);
         let held = self.cache().get(&key);
         let etag = held.as_ref().and_then(|held| held.etag.as_deref());
-        let reply = self.0.asker.ask(&question, etag, PATIENCE).await?;
+        let reply = self.0.requester.send_request(&request, etag, PATIENCE).await?;
         if let (Outcome::Unchanged, Some(held)) = (reply.outcome, held) {
             return Ok(held);
         }
@@ -141,24 +142,24 @@ impl AltoClient {
         Ok(document)
     }
 
-    /// Like [`Self::ask`], bypassing the cache.
+    /// Like [`Self::request`], bypassing the cache.
     ///
     /// # Errors
-    /// As [`Self::ask`].
-    pub async fn ask_once(&self, resource: &str, input: Option<&Json>) -> Result<Document, AltoTrouble> {
-        let question = self.0.directory.question(resource, input)?;
-        read(resource, &self.0.asker.ask(&question, None, PATIENCE).await?)
+    /// As [`Self::request`].
+    pub async fn request_uncached(&self, resource: &str, input: Option<&Json>) -> Result<Document, AltoTrouble> {
+        let request = self.0.directory.request(resource, input)?;
+        read(resource, &self.0.requester.send_request(&request, None, PATIENCE).await?)
     }
 
     /// Returns whether the server responds with its directory.
     pub async fn is_there(&self) -> bool {
-        self.0.asker.directory(self.ird(), MAX_ANSWER_BYTES, PATIENCE).await.is_ok()
+        self.0.requester.directory(self.ird(), MAX_ANSWER_BYTES, PATIENCE).await.is_ok()
     }
 
     /// Requests all values for the names in `statement`.
     ///
     /// # Errors
-    /// Returns an error if a name is undefined, or as [`Self::ask`].
+    /// Returns an error if a name is undefined, or as [`Self::request`].
     pub async fn query_plan(
         &self,
         configuration: &Configuration,
@@ -166,8 +167,9 @@ impl AltoClient {
         ends: Ends,
     ) -> Result<QueryPlan, AltoTrouble> {
         let mut query_plan = QueryPlan::new(configuration, Arc::clone(&self.0.directory), statement, ends)?;
-        while let Some(question) = query_plan.question() {
-            let reply = self.0.asker.ask(&question, None, PATIENCE).await.map_err(AltoTrouble::of_survey)?;
+        while let Some(request) = query_plan.next_request() {
+            let reply =
+                self.0.requester.send_request(&request, None, PATIENCE).await.map_err(AltoTrouble::of_survey)?;
             query_plan.take(&reply.media_type, &reply.body)?;
         }
         Ok(query_plan)
@@ -177,10 +179,10 @@ impl AltoClient {
     /// the directory determines the means: an update stream, else a TIPS view per response, else polling once a minute.
     ///
     /// # Errors
-    /// Returns an error if `wanted` is empty, a resource does not exist or needs another method, or the server does not
+    /// Returns an error if `targets` is empty, a resource does not exist or needs another method, or the server does not
     /// support the means. All other errors are returned by [`Followed::next`].
-    pub async fn follow(&self, wanted: BTreeMap<String, Wanted>, means: Means) -> Result<Followed, AltoTrouble> {
-        Followed::begin(self, wanted, means)
+    pub async fn follow(&self, targets: BTreeMap<String, FollowTarget>, means: Means) -> Result<Followed, AltoTrouble> {
+        Followed::begin(self, targets, means)
     }
 
     fn cache(&self) -> MutexGuard<'_, Cache> {

@@ -53,7 +53,7 @@ pub struct QueryPlan {
     ends: Ends,
     tasks: VecDeque<Task>,
     maps: BTreeMap<String, Arc<LocatedMap>>,
-    known: ReplicaValues,
+    replica_values: ReplicaValues,
     /// The keys of the statement, and the fallback key for replicas without any known key.
     keys: Vec<String>,
     backup: Option<String>,
@@ -66,12 +66,12 @@ enum Task {
     /// The value of a name for the paths of these replicas.
     Way { name: String, reverse: bool, way: Way, replicas: Vec<IpAddr> },
     /// Properties of these addresses.
-    Properties { resource: String, wanted: Vec<Wanted>, of_client: bool, addresses: Vec<IpAddr> },
+    Properties { resource: String, requested: Vec<RequestedProperty>, of_client: bool, addresses: Vec<IpAddr> },
 }
 
 /// A property to request.
 #[derive(Clone)]
-struct Wanted {
+struct RequestedProperty {
     name: String,
     property: String,
     transformer: Option<Pipeline>,
@@ -92,19 +92,19 @@ impl QueryPlan {
         let needs = Needs { configuration, directory: &directory, has_client: ends.client.is_some() };
         let needs = statement.names().map(|name| needs.of(name)).collect::<Result<Vec<_>, _>>()?;
         let ranks = needs.iter().filter(|need| need.is_rank()).map(|need| need.name().to_owned()).collect();
-        let known = ReplicaValues { ranks, ..ReplicaValues::default() };
+        let replica_values = ReplicaValues { ranks, ..ReplicaValues::default() };
         let (mut tasks, maps) = (tasks(needs, &ends), BTreeMap::new());
         // A fallback that the statement also names is always requested.
         let backup = statement.backup().filter(|name| !statement.has(name)).map(str::to_owned);
         // Last, because it may not be needed by then.
         tasks.make_contiguous().sort_by_key(|task| task.is_of(backup.as_deref()));
         let keys = statement.keys().iter().map(|key| key.name.clone()).collect();
-        Ok(Self { directory, ends, tasks, maps, known, keys, backup })
+        Ok(Self { directory, ends, tasks, maps, replica_values, keys, backup })
     }
 
     /// Reuses the network maps already read by `other`, a query plan of the same directory.
     #[must_use]
-    pub fn after(mut self, other: &Self) -> Self {
+    pub fn with_maps_of(mut self, other: &Self) -> Self {
         self.maps.clone_from(&other.maps);
         let maps = &self.maps;
         self.tasks.retain(|task| !matches!(task, Task::NetworkMap(id) if maps.contains_key(id)));
@@ -113,11 +113,11 @@ impl QueryPlan {
 
     /// Returns the next request; `None` when all are answered. It stays the same until [`Self::take`] receives the
     /// response.
-    pub fn question(&mut self) -> Option<Request> {
+    pub fn next_request(&mut self) -> Option<Request> {
         while let Some(task) = self.tasks.front() {
-            let question = self.question_of(task);
-            if question.is_some() && !self.is_needless(task) {
-                return question;
+            let request = self.request_for(task);
+            if request.is_some() && !self.is_needless(task) {
+                return request;
             }
             self.tasks.pop_front();
         }
@@ -137,24 +137,24 @@ impl QueryPlan {
             Task::NetworkMap(id) => drop(self.maps.insert(id, Arc::new(LocatedMap::read(&answer)?))),
             Task::Way { name, reverse, way, replicas } => {
                 let values = self.values(&way, reverse, &replicas, &answer)?;
-                self.known.of_replicas.entry(name).or_default().extend(values);
+                self.replica_values.of_replicas.entry(name).or_default().extend(values);
             }
-            Task::Properties { wanted, of_client, addresses, .. } => {
-                self.take_properties(&wanted, of_client, &addresses, &answer)?;
+            Task::Properties { requested, of_client, addresses, .. } => {
+                self.take_properties(&requested, of_client, &addresses, &answer)?;
             }
         }
         Ok(())
     }
 
     /// Returns the values obtained so far.
-    pub fn known(&self) -> &ReplicaValues {
-        &self.known
+    pub fn replica_values(&self) -> &ReplicaValues {
+        &self.replica_values
     }
 
     /// Returns whether a task only serves the fallback of replicas that have a known key.
     fn is_needless(&self, task: &Task) -> bool {
         let is_known = |replica: &IpAddr| {
-            let candidate = self.known.at(Some(*replica));
+            let candidate = self.replica_values.at(Some(*replica));
             self.keys.iter().any(|key| candidate.look(key).is_some())
         };
         let Task::Way { replicas, .. } = task else { return false };
@@ -162,12 +162,12 @@ impl QueryPlan {
     }
 
     /// Returns the request for a task; `None` if it cannot yield any value.
-    fn question_of(&self, task: &Task) -> Option<Request> {
+    fn request_for(&self, task: &Task) -> Option<Request> {
         let entry = self.directory.entry(task.resource())?;
         match task {
             Task::NetworkMap(_) => Some(get(entry)),
-            Task::Properties { wanted, addresses, .. } => {
-                let names: BTreeSet<&str> = wanted.iter().map(|wanted| wanted.property.as_str()).collect();
+            Task::Properties { requested, addresses, .. } => {
+                let names: BTreeSet<&str> = requested.iter().map(|requested| requested.property.as_str()).collect();
                 let addresses = endpoints(addresses);
                 Some(match entry.service {
                     Service::EndpointProperties => {
@@ -180,11 +180,11 @@ impl QueryPlan {
                     }
                 })
             }
-            Task::Way { reverse, way, replicas, .. } => self.question_of_way(entry, way, *reverse, replicas),
+            Task::Way { reverse, way, replicas, .. } => self.request_for_way(entry, way, *reverse, replicas),
         }
     }
 
-    fn question_of_way(&self, entry: &Entry, way: &Way, reverse: bool, replicas: &[IpAddr]) -> Option<Request> {
+    fn request_for_way(&self, entry: &Entry, way: &Way, reverse: bool, replicas: &[IpAddr]) -> Option<Request> {
         match way {
             Way::EndpointCosts { kind, .. } => {
                 let document = json!({ "cost-type": kind, "endpoints": self.filter(replicas, reverse) });
@@ -247,9 +247,9 @@ impl QueryPlan {
             Way::PathVector { elements, .. } => {
                 // An example in RFC 9275 §8 uses the second name.
                 let paths = answer.member(&["endpoint-cost-map", "cost-map"])?;
-                let told = answers::elements(answer.member(&["property-map"])?);
+                let by_element = answers::elements(answer.member(&["property-map"])?);
                 let cells = answers::cells(paths, &self.ends, reverse).into_iter();
-                Ok(cells.filter_map(|(replica, path)| Some((replica, elements.value(path, &told)?))).collect())
+                Ok(cells.filter_map(|(replica, path)| Some((replica, elements.value(path, &by_element)?))).collect())
             }
             Way::CostMap { map: id, .. } => {
                 let costs = answer.member(&["cost-map"])?;
@@ -264,24 +264,26 @@ impl QueryPlan {
 
     fn take_properties(
         &mut self,
-        wanted: &[Wanted],
+        requested: &[RequestedProperty],
         of_client: bool,
         addresses: &[IpAddr],
         answer: &Answer,
     ) -> Result<(), ClientError> {
         let entities = answer.member(&["property-map", "endpoint-properties"])?;
-        for Wanted { name, property, transformer } in wanted {
-            let told = answers::property(entities, property);
+        for RequestedProperty { name, property, transformer } in requested {
+            let by_prefix = answers::property(entities, property);
             for address in addresses {
-                let value = told.get_lpm(&(*address).into()).and_then(|(_, value)| Value::from_json(value));
+                let value = by_prefix.get_lpm(&(*address).into()).and_then(|(_, value)| Value::from_json(value));
                 let value = match transformer {
                     Some(transformer) => value.and_then(|value| transformer.apply(value)),
                     None => value,
                 };
                 let Some(value) = value else { continue };
                 match of_client {
-                    true => drop(self.known.of_client.insert(name.clone(), value)),
-                    false => drop(self.known.of_replicas.entry(name.clone()).or_default().insert(*address, value)),
+                    true => drop(self.replica_values.of_client.insert(name.clone(), value)),
+                    false => {
+                        drop(self.replica_values.of_replicas.entry(name.clone()).or_default().insert(*address, value))
+                    }
                 }
             }
         }
@@ -291,7 +293,8 @@ impl QueryPlan {
 
 /// Returns the tasks in order: network maps precede the cost maps that need them.
 fn tasks(needs: Vec<Need>, ends: &Ends) -> VecDeque<Task> {
-    let (mut maps, mut ways, mut properties) = (BTreeSet::new(), Vec::new(), BTreeMap::<_, Vec<Wanted>>::new());
+    let (mut maps, mut ways, mut properties) =
+        (BTreeSet::new(), Vec::new(), BTreeMap::<_, Vec<RequestedProperty>>::new());
     let replicas: Vec<IpAddr> = ends.replicas.iter().copied().collect();
     for need in needs {
         match need {
@@ -307,17 +310,17 @@ fn tasks(needs: Vec<Need>, ends: &Ends) -> VecDeque<Task> {
                 }));
             }
             Need::Property { name, resource, property, of_client, transformer } => {
-                let wanted = Wanted { name, property, transformer };
-                properties.entry((resource, of_client)).or_default().push(wanted);
+                let requested = RequestedProperty { name, property, transformer };
+                properties.entry((resource, of_client)).or_default().push(requested);
             }
         }
     }
     let client: Vec<IpAddr> = ends.client.into_iter().collect();
-    let properties = properties.into_iter().flat_map(|((resource, of_client), wanted)| {
+    let properties = properties.into_iter().flat_map(|((resource, of_client), requested)| {
         let addresses = if of_client { &client } else { &replicas };
         let part = |addresses: &[IpAddr]| Task::Properties {
             resource: resource.clone(),
-            wanted: wanted.clone(),
+            requested: requested.clone(),
             of_client,
             addresses: addresses.to_vec(),
         };
@@ -328,8 +331,8 @@ fn tasks(needs: Vec<Need>, ends: &Ends) -> VecDeque<Task> {
 
 impl Task {
     /// Returns whether the task obtains the path value with the given name.
-    fn is_of(&self, wanted: Option<&str>) -> bool {
-        matches!(self, Self::Way { name, .. } if Some(name.as_str()) == wanted)
+    fn is_of(&self, requested: Option<&str>) -> bool {
+        matches!(self, Self::Way { name, .. } if Some(name.as_str()) == requested)
     }
 
     /// Returns the resource of the task.
@@ -376,20 +379,20 @@ impl ReplicaValues {
 
     /// Returns the values of the replica at the given address; `None` if its address is unknown.
     pub fn at(&self, address: Option<IpAddr>) -> Candidate<'_> {
-        Candidate { known: self, address }
+        Candidate { replica_values: self, address }
     }
 }
 
 /// A replica for evaluation by a statement.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate<'a> {
-    known: &'a ReplicaValues,
+    replica_values: &'a ReplicaValues,
     address: Option<IpAddr>,
 }
 
 impl Look for Candidate<'_> {
     fn look(&self, name: &str) -> Option<Value> {
-        let of_replica = || self.known.of_replicas.get(name)?.get(&self.address?);
-        self.known.of_client.get(name).or_else(of_replica).cloned()
+        let of_replica = || self.replica_values.of_replicas.get(name)?.get(&self.address?);
+        self.replica_values.of_client.get(name).or_else(of_replica).cloned()
     }
 }

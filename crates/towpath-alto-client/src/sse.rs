@@ -130,7 +130,7 @@ mod tests {
         events.map(|event| (event.event, event.data)).collect()
     }
 
-    fn told(events: &[(&str, &str)]) -> Vec<(String, String)> {
+    fn expected_events(events: &[(&str, &str)]) -> Vec<(String, String)> {
         events.iter().map(|(event, data)| ((*event).to_owned(), (*data).to_owned())).collect()
     }
 
@@ -150,7 +150,7 @@ mod tests {
         ] {
             for ending in ["\n", "\r", "\r\n"] {
                 let text = text.replace('\n', ending);
-                assert_eq!(read(&[text.as_bytes()]), told(events), "{text:?}");
+                assert_eq!(read(&[text.as_bytes()]), expected_events(events), "{text:?}");
             }
         }
     }
@@ -164,8 +164,12 @@ mod tests {
 
     #[test]
     fn what_is_no_utf_8_is_replaced() {
-        assert_eq!(read(&[b"data: a\xff\n\n"]), told(&[("", "a\u{fffd}")]));
-        assert_eq!(read(&[b"data: \xc3", b"\xa4\n\n"]), told(&[("", "\u{e4}")]), "one character in two pieces");
+        assert_eq!(read(&[b"data: a\xff\n\n"]), expected_events(&[("", "a\u{fffd}")]));
+        assert_eq!(
+            read(&[b"data: \xc3", b"\xa4\n\n"]),
+            expected_events(&[("", "\u{e4}")]),
+            "one character in two pieces"
+        );
     }
 
     #[test]

@@ -99,11 +99,11 @@ impl Server {
     }
 
     /// Returns the response for a client at CERN.
-    fn answer(&self, question: &Request) -> (&'static str, Vec<u8>) {
-        let resource = self.directory.find(question.uri.strip_prefix("http://h/alto/").unwrap()).unwrap();
-        let document = question.document.as_ref();
+    fn answer(&self, request: &Request) -> (&'static str, Vec<u8>) {
+        let resource = self.directory.find(request.uri.strip_prefix("http://h/alto/").unwrap()).unwrap();
+        let document = request.document.as_ref();
         assert_eq!(document.map(|(media_type, _)| *media_type), resource.accepts());
-        assert!(question.accept.starts_with(resource.media_type()));
+        assert!(request.accept.starts_with(resource.media_type()));
         let request = document.map_or(Json::Null, |(_, document)| serde_json::from_slice(document).unwrap());
         let answer = resource.answer(&self.network_state, &request, address(CERN)).unwrap();
         (answer.media_type, answer.body)
@@ -128,16 +128,16 @@ fn ends(client: Option<&str>) -> Ends {
 fn values(name: &str, client: Option<&str>) -> ([String; 3], usize) {
     let server = Server::new();
     let mut query_plan = query_plan(&server, &format!("BY {name}"), ends(client)).unwrap();
-    let mut questions = 0;
-    while let Some(question) = query_plan.question() {
-        let (media_type, body) = server.answer(&question);
+    let mut requests = 0;
+    while let Some(request) = query_plan.next_request() {
+        let (media_type, body) = server.answer(&request);
         query_plan.take(media_type, &body).unwrap();
-        questions += 1;
+        requests += 1;
     }
-    let known = query_plan.known();
-    let value = |replica| known.at(Some(address(replica))).look(name);
+    let values = query_plan.replica_values();
+    let value = |replica| values.at(Some(address(replica))).look(name);
     let printed = |replica| value(replica).map_or("-".to_owned(), |value| value.to_string());
-    ([IN2P3, TAIWAN, UNKNOWN].map(printed), questions)
+    ([IN2P3, TAIWAN, UNKNOWN].map(printed), requests)
 }
 
 #[test]
@@ -168,34 +168,34 @@ fn replicas_of_which_no_key_is_known_are_ordered_by_distance() {
         format!("[properties.\"ipv4:{address}\"]\n\"priv:latitude\" = {latitude}\n\"priv:longitude\" = {longitude}\n")
     };
     let facts: String = positions.map(position).concat();
-    let known = |statement: &str, of_all: bool| {
+    let ranked_order = |statement: &str, of_all: bool| {
         let delay = |replica| format!("[[costs]]\nsrc = \"{replica}\"\ndst = \"{CERN}\"\ndelay-ow = 7\n");
         let delays = if of_all { [IN2P3, TAIWAN].map(delay).concat() } else { String::new() };
         let other = "[[costs]]\nsrc = \"192.0.2.1\"\ndst = \"192.0.2.2\"\ndelay-ow = 1\n";
         let server = Server::of(&format!("{other}{delays}{facts}"));
         let (directory, configuration) = (server.directory(), Configuration::default());
-        let statement = directory.completed(&statement.parse().unwrap());
+        let statement = directory.complete(&statement.parse().unwrap());
         let ends = Ends { client: Some(address(CERN)), replicas: [TAIWAN, IN2P3].map(address).into() };
         let mut query_plan = QueryPlan::new(&configuration, directory, &statement, ends).unwrap();
-        let mut questions = 0;
-        while let Some(question) = query_plan.question() {
-            let (media_type, body) = server.answer(&question);
+        let mut requests = 0;
+        while let Some(request) = query_plan.next_request() {
+            let (media_type, body) = server.answer(&request);
             query_plan.take(media_type, &body).unwrap();
-            questions += 1;
+            requests += 1;
         }
-        let candidates = [TAIWAN, IN2P3].map(|replica| query_plan.known().at(Some(address(replica))));
+        let candidates = [TAIWAN, IN2P3].map(|replica| query_plan.replica_values().at(Some(address(replica))));
         let ranked = statement.order(&candidates, &|name| configuration.direction(name), Where::Demote);
-        (questions, ranked.iter().map(|ranked| ranked.index).collect::<Vec<_>>())
+        (requests, ranked.iter().map(|ranked| ranked.index).collect::<Vec<_>>())
     };
-    assert_eq!(known("BY delay_ow", false), (2, vec![1, 0]));
-    assert_eq!(known("BY delay_ow, priv:geo-distance", true), (2, vec![1, 0]), "what is named is asked for");
-    assert_eq!(known("BY delay_ow WHERE priv:geo-distance < 1000", true), (2, vec![1, 0]));
+    assert_eq!(ranked_order("BY delay_ow", false), (2, vec![1, 0]));
+    assert_eq!(ranked_order("BY delay_ow, priv:geo-distance", true), (2, vec![1, 0]), "what is named is asked for");
+    assert_eq!(ranked_order("BY delay_ow WHERE priv:geo-distance < 1000", true), (2, vec![1, 0]));
     assert_eq!(
-        known("BY delay_ow", true),
+        ranked_order("BY delay_ow", true),
         (1, vec![0, 1]),
         "nobody asks for what is not needed, and ties stay as they were"
     );
-    assert_eq!(Server::new().directory().completed(&"BY x".parse().unwrap()).backup(), None);
+    assert_eq!(Server::new().directory().complete(&"BY x".parse().unwrap()).backup(), None);
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn m3_of_ranks_the_least_is_the_best_whatever_is_ranked() {
     let configuration = Configuration::default();
     let statement = "BY tput".parse().unwrap();
     let of_ranks = QueryPlan::new(&configuration, directory, &statement, ends(Some(CERN))).unwrap();
-    assert_eq!(of_ranks.known().direction("tput", &configuration), Direction::Min);
+    assert_eq!(of_ranks.replica_values().direction("tput", &configuration), Direction::Min);
     assert_eq!(ReplicaValues::default().direction("tput", &configuration), Direction::Max);
 }
 
@@ -232,13 +232,13 @@ fn the_talks_statement_orders_replicas() {
     let server = Server::new();
     let text = "BY=as_hopcount,delay_ow WHERE continent=\"EU\"";
     let mut query_plan = query_plan(&server, text, ends(None)).unwrap();
-    while let Some(question) = query_plan.question() {
-        let (media_type, body) = server.answer(&question);
+    while let Some(request) = query_plan.next_request() {
+        let (media_type, body) = server.answer(&request);
         query_plan.take(media_type, &body).unwrap();
     }
     let statement: Statement = text.parse().unwrap();
     let replicas = [None, Some(UNKNOWN), Some(TAIWAN), Some(IN2P3)];
-    let candidates = replicas.map(|replica| query_plan.known().at(replica.map(address)));
+    let candidates = replicas.map(|replica| query_plan.replica_values().at(replica.map(address)));
     let order = |where_| {
         let ranked = statement.order(&candidates, &|name| Configuration::default().direction(name), where_);
         ranked.into_iter().map(|ranked| replicas[ranked.index]).collect::<Vec<_>>()
@@ -250,7 +250,7 @@ fn the_talks_statement_orders_replicas() {
 #[test]
 fn what_cannot_be_asked_is_told_with_whose_fault_it_is() {
     let server = Server::new();
-    for (name, told) in [
+    for (name, expected) in [
         ("delai", "`delai` is no configured metric, and no cost metric or property of http://h/alto/directory"),
         ("src.delai", "`src.delai` is no configured metric"),
         ("odd", "metric odd: the resource default of http://h/alto/directory is no endpoint cost service"),
@@ -258,7 +258,7 @@ fn what_cannot_be_asked_is_told_with_whose_fault_it_is() {
         ("src.continent", "`src.continent` follows from the client's own address"),
     ] {
         let error = query_plan(&server, &format!("BY {name}"), ends(None)).err().unwrap();
-        assert!(error.to_string().starts_with(told) && error.is_askers(), "{name}: {error}");
+        assert!(error.to_string().starts_with(expected) && error.is_caller_error(), "{name}: {error}");
     }
     let error = query_plan(&server, "BY delai", ends(None)).err().unwrap().to_string();
     assert!(error.ends_with("which has default.pid, delay-ow, priv:continent, routingcost"), "{error}");
@@ -284,11 +284,11 @@ fn what_terminals_obey_is_not_repeated_of_a_directory() {
 fn a_network_map_that_changed_meanwhile_is_noticed() {
     let server = Server::new();
     let mut query_plan = query_plan(&server, "BY distance", ends(Some(CERN))).unwrap();
-    let (media_type, body) = server.answer(&query_plan.question().unwrap());
+    let (media_type, body) = server.answer(&query_plan.next_request().unwrap());
     let mut document: Json = serde_json::from_slice(&body).unwrap();
     document["meta"]["vtag"]["tag"] = "before".into();
     query_plan.take(media_type, document.to_string().as_bytes()).unwrap();
-    let (media_type, body) = server.answer(&query_plan.question().unwrap());
+    let (media_type, body) = server.answer(&query_plan.next_request().unwrap());
     assert_eq!(query_plan.take(media_type, &body), Err(ClientError::Changed { map: "default".into() }));
 }
 
@@ -298,14 +298,14 @@ fn many_replicas_are_asked_for_in_parts_that_a_server_takes() {
     let longest = |number: u32| IpAddr::from([0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff, number as u16]);
     let replicas = (0..9000).map(|number| longest(0xffff - number)).collect();
     let mut query_plan = query_plan(&server, "BY delay_ow", Ends { client: None, replicas }).unwrap();
-    let mut asked = 0;
-    while let Some(question) = query_plan.question() {
-        let (_, document) = question.document.unwrap();
+    let mut requested = 0;
+    while let Some(request) = query_plan.next_request() {
+        let (_, document) = request.document.unwrap();
         assert!(document.len() <= 256 << 10, "{}", document.len());
         let document: Json = serde_json::from_slice(&document).unwrap();
-        asked += document["endpoints"]["srcs"].as_array().unwrap().len();
+        requested += document["endpoints"]["srcs"].as_array().unwrap().len();
         query_plan.take(towpath_alto::media::ENDPOINT_COST, br#"{"endpoint-cost-map": {}}"#).unwrap();
     }
-    assert_eq!(asked, 9000);
-    assert_eq!(query_plan.known().at(Some(longest(0xffff))).look("delay_ow"), None::<Value>);
+    assert_eq!(requested, 9000);
+    assert_eq!(query_plan.replica_values().at(Some(longest(0xffff))).look("delay_ow"), None::<Value>);
 }

@@ -1,8 +1,8 @@
 //! Client side of TIPS views (RFC 9569).
 //!
-//! [`Viewing::question`] returns the next request: to open the view, to fetch the next edge of its updates graph, or
-//! for a recommended edge. The response is passed to [`Viewing::take`]. After a rejected request,
-//! [`Viewing::refused`] selects another one: a recommended edge if the edge is gone, a new view if the view is
+//! [`Viewing::next_request`] returns the next request: to open the view, to fetch the next edge of its updates graph,
+//! or for a recommended edge. The response is passed to [`Viewing::take`]. After a rejected request,
+//! [`Viewing::note_refusal`] selects another one: a recommended edge if the edge is gone, a new view if the view is
 //! closed. The server responds to a request for the next edge once that version exists.
 
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use serde_json::Value as Json;
 use super::{
     directory::Entry,
     document::Document,
-    error::{ClientError, shown},
-    follow::{CHANGES, Wanted},
+    error::{ClientError, printable_address},
+    follow::{CHANGES, FollowTarget},
     held::{Held, Misfit},
     media_type::MediaType,
     query_plan::Request,
@@ -29,7 +29,7 @@ use towpath_alto::{
 #[derive(Debug)]
 pub struct Viewing {
     name: String,
-    wanted: Wanted,
+    target: FollowTarget,
     /// URI of the TIPS service.
     service: String,
     /// The media type of the response.
@@ -51,10 +51,10 @@ enum Step {
 
 impl Viewing {
     /// Follows a response of `resource` under `name`; nothing has been received yet. `service` opens views.
-    pub(super) fn new(name: &str, wanted: Wanted, resource: &Entry, service: &Entry) -> Self {
+    pub(super) fn new(name: &str, target: FollowTarget, resource: &Entry, service: &Entry) -> Self {
         Self {
             name: name.to_owned(),
-            wanted,
+            target,
             service: service.uri.clone(),
             media_type: resource.media_type.clone(),
             step: Step::Open,
@@ -68,14 +68,14 @@ impl Viewing {
     }
 
     /// Returns the next request.
-    pub fn question(&self) -> Request {
+    pub fn next_request(&self) -> Request {
         let post = |uri: String, accept: &str, document: Json| Request {
             uri,
             accept: format!("{accept}, {}", media::ERROR),
             document: Some((TIPS_PARAMS, document.to_string().into_bytes())),
         };
         match &self.step {
-            Step::Open => post(self.service.clone(), TIPS, self.wanted.request(self.held.tag())),
+            Step::Open => post(self.service.clone(), TIPS, self.target.request(self.held.tag())),
             Step::Edge(view, from, to) => Request {
                 uri: format!("{view}/ug/{from}/{to}"),
                 accept: format!("{}, {}, {}", self.media_type, CHANGES.join(", "), media::ERROR),
@@ -84,8 +84,8 @@ impl Viewing {
             Step::Recommend(view) => {
                 let accept = format!("{TIPS}, {MERGE_PATCH}");
                 // The view keeps the input it was opened with.
-                let wanted = Wanted { input: None, ..self.wanted.clone() };
-                post(format!("{view}/ug"), &accept, wanted.request(self.held.tag()))
+                let target = FollowTarget { input: None, ..self.target.clone() };
+                post(format!("{view}/ug"), &accept, target.request(self.held.tag()))
             }
         }
     }
@@ -110,11 +110,11 @@ impl Viewing {
     /// the next request recovers from both. [`ClientError::TooMuch`]: further requests do not help.
     pub fn take(&mut self, address: &str, media_type: &str, body: &[u8]) -> Result<Option<Arc<Document>>, ClientError> {
         match self.step.clone() {
-            Step::Open => self.opened(address, body).map(|()| None),
+            Step::Open => self.take_opened(address, body).map(|()| None),
             Step::Recommend(view) => {
                 // If the recommendation is unusable, open a new view.
                 self.step = Step::Open;
-                self.go_on(address, view, body).map(|()| None)
+                self.take_recommendation(address, view, body).map(|()| None)
             }
             Step::Edge(view, from, to) => {
                 let taken = self.read(address, media_type, from, body);
@@ -129,7 +129,7 @@ impl Viewing {
     }
 
     /// Handles a rejected request. Returns whether the next request is a different one.
-    pub fn refused(&mut self) -> bool {
+    pub fn note_refusal(&mut self) -> bool {
         let next = match &self.step {
             Step::Open => return false,
             Step::Edge(view, ..) => Step::Recommend(view.clone()),
@@ -140,19 +140,19 @@ impl Viewing {
     }
 
     /// Processes the response to opening a view (RFC 9569 §6.2).
-    fn opened(&mut self, address: &str, body: &[u8]) -> Result<(), ClientError> {
-        let told: Json = serde_json::from_slice(body).unwrap_or_default();
-        let view = told.get("tips-view-uri").and_then(Json::as_str).and_then(|view| uri::resolve(address, view));
+    fn take_opened(&mut self, address: &str, body: &[u8]) -> Result<(), ClientError> {
+        let answer: Json = serde_json::from_slice(body).unwrap_or_default();
+        let view = answer.get("tips-view-uri").and_then(Json::as_str).and_then(|view| uri::resolve(address, view));
         let view = view.filter(|view| uri::is_http(view));
         let view = view.ok_or_else(|| malformed(address, "it has no valid URI"))?;
-        self.go_on(address, view.trim_end_matches('/').to_owned(), body)
+        self.take_recommendation(address, view.trim_end_matches('/').to_owned(), body)
     }
 
     /// Processes a recommended edge (RFC 9569 §6.2, §7.4).
-    fn go_on(&mut self, address: &str, view: String, body: &[u8]) -> Result<(), ClientError> {
-        let told: Json = serde_json::from_slice(body).unwrap_or_default();
+    fn take_recommendation(&mut self, address: &str, view: String, body: &[u8]) -> Result<(), ClientError> {
+        let answer: Json = serde_json::from_slice(body).unwrap_or_default();
         let number = |name: &str| {
-            let edge = told.get("tips-view-summary")?.get("updates-graph-summary")?.get("start-edge-rec")?;
+            let edge = answer.get("tips-view-summary")?.get("updates-graph-summary")?.get("start-edge-rec")?;
             edge.get(name)?.as_u64()
         };
         let edge = number("seq-i").zip(number("seq-j")).filter(|(from, to)| from < to);
@@ -168,7 +168,7 @@ impl Viewing {
     fn read(&mut self, address: &str, media_type: &str, from: u64, body: &[u8]) -> Result<bool, ClientError> {
         let kind = MediaType::parse(media_type);
         let Some(change) = CHANGES.into_iter().find(|change| kind.is(change)) else {
-            let document = Document::parse(&self.wanted.resource, address, media_type, body)?;
+            let document = Document::parse(&self.target.resource, address, media_type, body)?;
             return Ok(self.held.replace(document));
         };
         if from == 0 {
@@ -184,7 +184,7 @@ impl Viewing {
 }
 
 fn malformed(address: &str, problem: &str) -> ClientError {
-    ClientError::Malformed { address: shown(address), what: "view", problem: problem.to_owned() }
+    ClientError::Malformed { address: printable_address(address), what: "view", problem: problem.to_owned() }
 }
 
 #[cfg(test)]

@@ -104,12 +104,12 @@ mod tests {
         let context = delegates.context(true);
         assert_eq!((context.look_up(item(7)), context.look_up(item(8))), (None, None));
         let pending = context.pending().unwrap();
-        for (query_batcher, told) in
+        for (query_batcher, values) in
             query_batchers.iter().zip([vec![(item(7), 1.into()), (item(8), 1.into())], vec![(item(7), 2.into())]])
         {
-            let [question] = &query_batcher.next().await[..] else { panic!() };
-            assert_eq!(question.items(), 2);
-            query_batcher.settle(question, told, clock::now());
+            let [request] = &query_batcher.next().await[..] else { panic!() };
+            assert_eq!(request.items(), 2);
+            query_batcher.record_answer(request, values, clock::now());
         }
         pending.await;
         let context = delegates.context(false);

@@ -83,8 +83,8 @@ impl Rucio {
 
     /// Generates the table for the statement in the query, else for the configured one.
     pub(super) fn table(&self, source: Source<'_>, query: Option<&str>) -> Result<String, Refused> {
-        let asked = query.and_then(asked_statement).map(|text| read(&text?)).transpose()?;
-        let statement = asked.as_ref().or(self.statement.as_ref()).ok_or(Refused::NoStatement)?;
+        let requested = query.and_then(requested_statement).map(|text| read(&text?)).transpose()?;
+        let statement = requested.as_ref().or(self.statement.as_ref()).ok_or(Refused::NoStatement)?;
         let map = source.network_state.default_region().map(|region| &region.map);
         let storages = self.places(&self.storages, map);
         let sites = match (self.sites.is_empty(), map) {
@@ -131,18 +131,18 @@ impl Rucio {
     }
 
     /// Returns the entries without an address, and why there is no table; for `check`.
-    pub(super) fn lost(&self, source: Source<'_>) -> Vec<String> {
+    pub(super) fn problems(&self, source: Source<'_>) -> Vec<String> {
         let map = source.network_state.default_region().map(|region| &region.map);
         let lost = |named: &BTreeMap<Name, Spot>| {
-            let known = self.places(named, map);
-            let lost = named.iter().filter(|(name, _)| known[name.as_str()].is_none());
-            let told = lost.map(|(name, spot)| {
+            let addresses = self.places(named, map);
+            let lost = named.iter().filter(|(name, _)| addresses[name.as_str()].is_none());
+            let messages = lost.map(|(name, spot)| {
                 format!(
                     "rucio: {} is nowhere: {spot} is no PID of the default map, and no host with an address",
                     name.as_str()
                 )
             });
-            told.collect::<Vec<_>>()
+            messages.collect::<Vec<_>>()
         };
         let refused = self.statement.as_ref().and_then(|_| self.table(source, None).err());
         let refused = refused.map(|refused| format!("rucio: there is no table: {refused}"));
@@ -155,7 +155,7 @@ fn read(text: &str) -> Result<Statement, Refused> {
 }
 
 /// Returns the statement in a query, where a space may be encoded as a plus (form encoding).
-fn asked_statement(query: &str) -> Option<Result<String, Refused>> {
+fn requested_statement(query: &str) -> Option<Result<String, Refused>> {
     let value = query.split('&').find_map(|field| field.strip_prefix(STATEMENT)?.strip_prefix('='))?;
     let spaced = value.replace('+', " ");
     let text = percent_decode_str(&spaced).decode_utf8();
@@ -214,11 +214,11 @@ mod tests {
         let storages = "rses = { HERE = '137.138.0.1' }\n";
         assert!(matches!(table(storages, None), Err(Refused::NoStatement)));
         assert!(table(&format!("{storages}statement = 'BY routingcost'"), Some("other=1")).is_ok());
-        for (query, told) in
+        for (query, expected) in
             [("stmt=BY%20", "column"), ("stmt=BY%20nothing_such", "nothing_such"), ("stmt=%ff", "UTF-8")]
         {
             let refused = table(storages, Some(query)).unwrap_err();
-            assert!(refused.to_string().contains(told), "{query}: {refused}");
+            assert!(refused.to_string().contains(expected), "{query}: {refused}");
         }
     }
 
@@ -228,10 +228,10 @@ mod tests {
         let config = toml::from_str("rses = { A = 'LYON', B = 'se.invalid' }\nsites = { C = 'ui.invalid' }").unwrap();
         let (directory, _) = Directory::of(&network_state);
         let source = Source { network_state: &network_state, directory: &directory, delegate: &Nobody };
-        let lost = Rucio::of(&config, Configuration::default()).unwrap().unwrap().lost(source);
+        let lost = Rucio::of(&config, Configuration::default()).unwrap().unwrap().problems(source);
         let config = toml::from_str("rses = { A = 'LYON' }\nstatement = 'BY nothing_such'").unwrap();
-        let told = Rucio::of(&config, Configuration::default()).unwrap().unwrap().lost(source);
-        assert!(told.len() == 1 && told[0].contains("there is no table"), "{told:?}");
+        let problems = Rucio::of(&config, Configuration::default()).unwrap().unwrap().problems(source);
+        assert!(problems.len() == 1 && problems[0].contains("there is no table"), "{problems:?}");
         assert!(lost.len() == 2 && lost[0].contains("B is nowhere") && lost[1].contains("C is nowhere"), "{lost:?}");
     }
 }

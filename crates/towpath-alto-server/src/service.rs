@@ -184,9 +184,9 @@ impl AltoService {
     }
 
     /// Returns the problems of Rucio's table.
-    pub fn lost(&self) -> Vec<String> {
+    pub fn table_problems(&self) -> Vec<String> {
         let snapshot = self.snapshot();
-        self.rucio.as_ref().map_or_else(Vec::new, |rucio| rucio.lost(snapshot.source(&Nobody)))
+        self.rucio.as_ref().map_or_else(Vec::new, |rucio| rucio.problems(snapshot.source(&Nobody)))
     }
 }
 
@@ -211,7 +211,7 @@ impl Consumer for AltoService {
     ///
     /// # Errors
     /// Returns an error if they are inconsistent.
-    fn would_renew<'a>(&self, facts: impl Iterator<Item = &'a AgentState>) -> Result<(), Unservable> {
+    fn check_facts<'a>(&self, facts: impl Iterator<Item = &'a AgentState>) -> Result<(), Unservable> {
         Snapshot::of(facts, std::iter::empty(), &self.offer).map(drop)
     }
 
@@ -224,7 +224,7 @@ impl Consumer for AltoService {
     }
 
     /// Updates costs to the current time if they have expired. May block.
-    fn go_on(&self) {
+    fn advance_time(&self) {
         let snapshot = self.snapshot();
         if snapshot.is_over() {
             self.serve(Snapshot::at(clock::unix_s(), snapshot.network_state.clone(), snapshot.directory.clone()));
@@ -238,7 +238,7 @@ impl Application for AltoService {
         let reply = match path.as_deref().map(|path| path.trim_start_matches('/')) {
             Some(path) => match path.strip_prefix(VIEW) {
                 Some(view) => self.view(view, request),
-                None => self.made(path, request, client, is_again),
+                None => self.try_respond(path, request, client, is_again),
             },
             None => Err(Refusal::NotFound),
         };
@@ -251,7 +251,13 @@ const VIEW: &str = "tips/";
 
 impl AltoService {
     /// Returns the document at `path`, or when to retry because a delegate is being queried.
-    fn made(&self, path: &str, request: &Request<Vec<u8>>, client: IpAddr, is_again: bool) -> Result<Reply, Refusal> {
+    fn try_respond(
+        &self,
+        path: &str,
+        request: &Request<Vec<u8>>,
+        client: IpAddr,
+        is_again: bool,
+    ) -> Result<Reply, Refusal> {
         let context = self.delegates.context(!is_again);
         let document = self.document(path, request, client, &context)?;
         Ok(context.pending().map_or(Reply::Now(document), Reply::Later))
@@ -297,16 +303,16 @@ impl AltoService {
 
     /// Opens a TIPS view.
     fn open(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Result<Response<Body>, Refusal> {
-        let question = posted(request, updates::TIPS_PARAMS)?;
-        accept(request.headers(), updates::TIPS)?;
-        let asked = || {
+        let input = read_posted(request, updates::TIPS_PARAMS)?;
+        check_accept(request.headers(), updates::TIPS)?;
+        let requested = || {
             let (scheme, authority) = request.uri().scheme().zip(request.uri().authority())?;
             Some(format!("{scheme}://{authority}"))
         };
-        let above = self.offer.url.as_ref().map(ToString::to_string).or_else(asked).ok_or(Refusal::Nowhere)?;
+        let above = self.offer.url.as_ref().map(ToString::to_string).or_else(requested).ok_or(Refusal::Nowhere)?;
         let uri = |key: &str| format!("{above}/{VIEW}{key}");
-        let told = self.views.open(&question, client, || self.snapshot(), uri)?;
-        Ok(unkept(updates::TIPS, told.to_string().into_bytes()))
+        let answer = self.views.open(&input, client, || self.snapshot(), uri)?;
+        Ok(no_store_response(updates::TIPS, answer.to_string().into_bytes()))
     }
 
     /// Handles a request to the view at `path`: `KEY`, `KEY/ug` or `KEY/ug/I/J`.
@@ -316,20 +322,20 @@ impl AltoService {
         match (within, request.method()) {
             ("", &Method::DELETE) => {
                 self.views.close(key)?;
-                Ok(done().into())
+                Ok(no_content().into())
             }
             ("", _) => Err(Refusal::Method("DELETE")),
             ("ug", _) => {
-                let content = self.views.recommend(key, &posted(request, updates::TIPS_PARAMS)?)?;
+                let content = self.views.recommend(key, &read_posted(request, updates::TIPS_PARAMS)?)?;
                 match takes(content.media_type) {
-                    true => Ok(unkept(content.media_type, content.body.to_vec()).into()),
+                    true => Ok(no_store_response(content.media_type, content.body.to_vec()).into()),
                     false => Err(updates::Refusal::NotAccepted(content.media_type).into()),
                 }
             }
             (_, &Method::GET) => {
                 let edge = updates::edge_numbers(within).ok_or(Refusal::NotFound)?;
                 Ok(match self.views.edge(key, edge, takes)? {
-                    Change::Now(content) => unkept(content.media_type, content.body.to_vec()).into(),
+                    Change::Now(content) => no_store_response(content.media_type, content.body.to_vec()).into(),
                     Change::Later(waiting) => Reply::Later(waiting),
                 })
             }
@@ -339,32 +345,32 @@ impl AltoService {
 
     /// Opens an update stream.
     fn follow(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Result<Response<Body>, Refusal> {
-        let question = posted(request, UPDATE_STREAM_PARAMS)?;
-        accept(request.headers(), EVENT_STREAM)?;
+        let input = read_posted(request, UPDATE_STREAM_PARAMS)?;
+        check_accept(request.headers(), EVENT_STREAM)?;
         self.views.forget_idle();
         // Relative, like the URIs in the directory. The key follows the `?`, because the log contains what precedes it.
         let control_uri = |key: &str| format!("./{UPDATES}?{key}");
-        let events = self.streams.open(&question, client, || self.snapshot(), control_uri)?;
-        Ok(unkept(EVENT_STREAM, Vec::new()).map(|_| Body::Stream(events)))
+        let events = self.streams.open(&input, client, || self.snapshot(), control_uri)?;
+        Ok(no_store_response(EVENT_STREAM, Vec::new()).map(|_| Body::Stream(events)))
     }
 
     /// Adds or removes resources of an update stream.
     fn control(&self, key: &str, request: &Request<Vec<u8>>) -> Result<Response<Body>, Refusal> {
-        let question = posted(request, UPDATE_STREAM_PARAMS)?;
-        self.streams.control(key, &question, || self.snapshot())?;
-        Ok(done())
+        let input = read_posted(request, UPDATE_STREAM_PARAMS)?;
+        self.streams.control(key, &input, || self.snapshot())?;
+        Ok(no_content())
     }
 }
 
 /// Returns an empty success response.
-fn done() -> Response<Body> {
+fn no_content() -> Response<Body> {
     let mut response = Response::new(Body::Whole(Vec::new()));
     *response.status_mut() = StatusCode::NO_CONTENT;
     response
 }
 
 /// Returns a response that must not be cached, because it belongs to a secret URI.
-fn unkept(media_type: &'static str, body: Vec<u8>) -> Response<Body> {
+fn no_store_response(media_type: &'static str, body: Vec<u8>) -> Response<Body> {
     let mut response = response(StatusCode::OK, media_type, body);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
@@ -406,14 +412,15 @@ impl From<updates::Refusal> for Refusal {
 
 impl Refusal {
     fn into_response(self) -> Response<Body> {
-        let (status, told) = match &self {
+        let (status, message) = match &self {
             Refusal::NotFound => {
                 (StatusCode::NOT_FOUND, "there is no such resource; the directory lists them".to_owned())
             }
             Refusal::Method(allowed) => (StatusCode::METHOD_NOT_ALLOWED, format!("this resource supports {allowed}")),
-            Refusal::Content(wanted) => {
-                (StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("this resource requires a body of media type {wanted}"))
-            }
+            Refusal::Content(media_type) => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                format!("this resource requires a body of media type {media_type}"),
+            ),
             Refusal::Accept(offered) => (StatusCode::NOT_ACCEPTABLE, format!("this resource has media type {offered}")),
             Refusal::Nowhere => {
                 (StatusCode::BAD_REQUEST, "`Host` is required: a view has an absolute address".to_owned())
@@ -433,7 +440,7 @@ impl Refusal {
                 return response(StatusCode::BAD_REQUEST, media::ERROR, document.into_bytes());
             }
         };
-        let mut response = unkept("text/plain; charset=utf-8", format!("{told}\n").into_bytes());
+        let mut response = no_store_response("text/plain; charset=utf-8", format!("{message}\n").into_bytes());
         *response.status_mut() = status;
         if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("10"));
@@ -460,9 +467,9 @@ fn directory(snapshot: &Snapshot, request: &Request<Vec<u8>>) -> Result<Response
     if request.method() != Method::GET {
         return Err(Refusal::Method(BY_GET));
     }
-    accept(request.headers(), media::DIRECTORY)?;
+    check_accept(request.headers(), media::DIRECTORY)?;
     // Relative, so that they work behind a proxy; with a leading dot, because IDs may contain colons.
-    Ok(tagged(snapshot.directory.answer(&snapshot.network_state, |id| format!("./{id}"))))
+    Ok(with_etag(snapshot.directory.answer(&snapshot.network_state, |id| format!("./{id}"))))
 }
 
 /// Responds to a GET or POST of a resource.
@@ -472,26 +479,26 @@ fn resource_answer(
     request: &Request<Vec<u8>>,
     caller: Caller<'_>,
 ) -> Result<Response<Body>, Refusal> {
-    let question = match (resource.accepts(), request.method()) {
+    let input = match (resource.accepts(), request.method()) {
         (None, &Method::GET) => Value::Null,
         (None, _) => return Err(Refusal::Method(BY_GET)),
-        (Some(wanted), _) => posted(request, wanted)?,
+        (Some(media_type), _) => read_posted(request, media_type)?,
     };
-    accept(request.headers(), resource.media_type())?;
-    resource.answer_with(&snapshot.network_state, &question, caller).map(tagged).map_err(Refusal::Problem)
+    check_accept(request.headers(), resource.media_type())?;
+    resource.answer_with(&snapshot.network_state, &input, caller).map(with_etag).map_err(Refusal::Problem)
 }
 
 /// Returns the posted document, which must have this media type.
-fn posted(request: &Request<Vec<u8>>, wanted: &'static str) -> Result<Value, Refusal> {
+fn read_posted(request: &Request<Vec<u8>>, required: &'static str) -> Result<Value, Refusal> {
     match *request.method() {
-        Method::POST if !is_of(request.headers(), wanted) => Err(Refusal::Content(wanted)),
+        Method::POST if !is_of(request.headers(), required) => Err(Refusal::Content(required)),
         Method::POST => fields::parse(request.body()).map_err(Refusal::Problem),
         _ => Err(Refusal::Method(BY_POST)),
     }
 }
 
 /// Returns a response with an entity tag.
-fn tagged(answer: Answer) -> Response<Body> {
+fn with_etag(answer: Answer) -> Response<Body> {
     let tag = HeaderValue::try_from(format!("\"{}\"", answer.tag)).expect("hex digits form a valid header value");
     let mut response = response(StatusCode::OK, answer.media_type, answer.body);
     response.headers_mut().insert(header::ETAG, tag);
@@ -499,13 +506,13 @@ fn tagged(answer: Answer) -> Response<Body> {
 }
 
 /// Returns whether the body has this media type. Parameters are ignored.
-fn is_of(headers: &HeaderMap, wanted: &str) -> bool {
+fn is_of(headers: &HeaderMap, required: &str) -> bool {
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    media_type::is(given, wanted)
+    media_type::is(given, required)
 }
 
 /// Checks that the client accepts the media type.
-fn accept(headers: &HeaderMap, offered: &'static str) -> Result<(), Refusal> {
+fn check_accept(headers: &HeaderMap, offered: &'static str) -> Result<(), Refusal> {
     if is_taken(headers, offered) { Ok(()) } else { Err(Refusal::Accept(media_type::essence(offered))) }
 }
 
@@ -518,12 +525,12 @@ fn is_taken(headers: &HeaderMap, offered: &str) -> bool {
         ranges.flat_map(|value| value.split(',')).map(str::trim).filter(|range| !range.is_empty()).collect();
     let kind = media_type::essence(offered);
     let every_subtype = format!("{}/*", kind.split('/').next().unwrap_or_default());
-    let said = |wanted: &str| {
-        let mut alike = ranges.iter().filter(|range| media_type::is(range, wanted)).peekable();
+    let decision = |pattern: &str| {
+        let mut alike = ranges.iter().filter(|range| media_type::is(range, pattern)).peekable();
         alike.peek()?;
         Some(alike.any(|range| quality(range) != Some(0.0)))
     };
-    [kind, &every_subtype, "*/*"].into_iter().find_map(said).unwrap_or(ranges.is_empty())
+    [kind, &every_subtype, "*/*"].into_iter().find_map(decision).unwrap_or(ranges.is_empty())
 }
 
 /// Returns the weight of a range, if present.
@@ -550,13 +557,13 @@ mod tests {
         let service = service.unwrap();
         let snapshot = service.snapshot();
         assert!(snapshot.over_s.unwrap() - clock::unix_s() > MIN_SNAPSHOT_S / 2, "not each half a second");
-        service.go_on();
+        service.advance_time();
         assert!(Arc::ptr_eq(&snapshot, &service.snapshot()), "it is not over");
         let earlier =
             Snapshot::at(clock::unix_s() - MIN_SNAPSHOT_S, snapshot.network_state.clone(), snapshot.directory.clone());
         block_in_place(|| service.serve(earlier));
         service.until_over().await;
-        block_in_place(|| service.go_on());
+        block_in_place(|| service.advance_time());
         assert!(!service.snapshot().is_over());
     }
 
@@ -564,9 +571,9 @@ mod tests {
     fn what_a_client_takes() {
         let takes = |text: &'static str| {
             let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(text))]);
-            accept(&headers, media::NETWORK_MAP).is_ok()
+            check_accept(&headers, media::NETWORK_MAP).is_ok()
         };
-        assert!(accept(&HeaderMap::new(), media::NETWORK_MAP).is_ok());
+        assert!(check_accept(&HeaderMap::new(), media::NETWORK_MAP).is_ok());
         for text in [
             "*/*",
             "text/html, application/*;q=0.5",

@@ -85,7 +85,7 @@ impl Streams {
     pub(super) fn new() -> Arc<Self> {
         let (news, _) = watch::channel(());
         Arc::new(Self {
-            followed: RwLock::new(Followed::default().timed(uptime)),
+            followed: RwLock::new(Followed::default().with_clock(uptime)),
             open: Mutex::default(),
             is_renewing: AtomicBool::new(false),
             is_waited_for: Mutex::default(),
@@ -216,7 +216,7 @@ impl Tail {
     async fn next(&mut self, silence: Duration) -> Option<Bytes> {
         if self.pieces.is_empty() {
             match timeout(silence, self.event()).await {
-                Ok(event) => self.pieces = written(&event?),
+                Ok(event) => self.pieces = serialize(&event?),
                 Err(_) => return Some(Bytes::from_static(KEEP_ALIVE)),
             }
         }
@@ -273,7 +273,7 @@ impl Drop for Tail {
 }
 
 /// Serializes an event into one piece, or several of at most [`PIECE_BYTES`] that share the document with all its recipients.
-fn written(event: &Event) -> VecDeque<Bytes> {
+fn serialize(event: &Event) -> VecDeque<Bytes> {
     let document = Bytes::from_owner(event.document().clone());
     let mut pieces: VecDeque<Bytes> = VecDeque::new();
     for piece in event.pieces() {
@@ -360,11 +360,11 @@ pub(super) mod tests {
                 yield_now().await;
             }
         };
-        let told = tokio::select! {
-            told = tail.next(SHORT) => told,
+        let chunk = tokio::select! {
+            chunk = tail.next(SHORT) => chunk,
             () = others => None,
         };
-        assert_eq!(told.as_deref(), Some(KEEP_ALIVE));
+        assert_eq!(chunk.as_deref(), Some(KEEP_ALIVE));
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -444,7 +444,7 @@ pub(super) mod tests {
         let mut tail = streams.begin(&request, [192, 0, 2, 1].into(), || Arc::new(snapshot), str::to_owned).unwrap();
         let counts = iter::from_fn(|| tail.look()).map(|event| {
             let text: String = event.pieces().iter().map(|piece| shown(&event, piece)).collect();
-            let pieces = written(&event);
+            let pieces = serialize(&event);
             assert!(pieces.iter().all(|piece| piece.len() <= PIECE_BYTES));
             assert_eq!(pieces.iter().flatten().copied().collect::<Vec<u8>>(), text.as_bytes());
             pieces.len()

@@ -36,8 +36,8 @@ pub use self::{
     view::{View, edge_numbers},
 };
 pub use towpath_alto::update_services::{
-    EVENT_STREAM, TIPS, TIPS_PARAMS, UPDATE_STREAM_CONTROL, UPDATE_STREAM_PARAMS, allowed, stream_capabilities, uses,
-    view_capabilities,
+    EVENT_STREAM, TIPS, TIPS_PARAMS, UPDATE_STREAM_CONTROL, UPDATE_STREAM_PARAMS, allowed_changes, stream_capabilities,
+    uses, view_capabilities,
 };
 
 /// The current network state and its directory.

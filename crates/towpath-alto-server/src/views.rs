@@ -102,12 +102,12 @@ impl Views {
             if !has_room_for(client, self.all().values().map(|opened| opened.client)) {
                 return Err(Refusal::TooMany);
             }
-            let (view, told) = View::open(request, &uri, client, snapshot().present(), followed)?;
+            let (view, answer) = View::open(request, &uri, client, snapshot().present(), followed)?;
             self.all().insert(
                 key,
                 Arc::new(Opened { view, client, used: Mutex::new(clock::now()), closed: CancellationToken::new() }),
             );
-            Ok(told)
+            Ok(answer)
         })
     }
 
@@ -129,7 +129,7 @@ impl Views {
     /// # Errors
     /// As [`View::edge`]; [`Refusal::Unknown`] if there is no such view, [`Refusal::TooMany`] if too many requests wait.
     pub(super) fn edge(&self, key: &str, edge: (u64, u64), accepts: impl Fn(&str) -> bool) -> Result<Change, Refusal> {
-        let opened = self.opened(key)?;
+        let opened = self.find_open(key)?;
         let streams = Arc::clone(&self.streams);
         let Ok(followed) = self.streams.followed().try_read() else {
             // The lock may be held for long, but is always released, so that this needs no permit for waiting requests.
@@ -149,7 +149,7 @@ impl Views {
     /// As [`View::recommend`]; [`Refusal::Unknown`] if there is no such view, [`Refusal::Busy`] while the followed responses
     /// are locked.
     pub(super) fn recommend(&self, key: &str, request: &Value) -> Result<Content, Refusal> {
-        let opened = self.opened(key)?;
+        let opened = self.find_open(key)?;
         let followed = self.streams.followed().try_read().map_err(|_| Refusal::Busy)?;
         opened.view.recommend(request, &followed)
     }
@@ -164,7 +164,7 @@ impl Views {
         Ok(())
     }
 
-    fn opened(&self, key: &str) -> Result<Arc<Opened>, Refusal> {
+    fn find_open(&self, key: &str) -> Result<Arc<Opened>, Refusal> {
         let opened = self.all().get(key).map(Arc::clone).ok_or(Refusal::Unknown)?;
         opened.touch();
         Ok(opened)
@@ -208,8 +208,8 @@ mod tests {
     /// Opens a view of the costs and returns its key.
     fn open(views: &Views, client: IpAddr) -> Result<Key, Refusal> {
         let request = json!({ "resource-id": "default-routingcost" });
-        let told = views.open(&request, client, || network_state(1), str::to_owned)?;
-        Ok(told["tips-view-uri"].as_str().unwrap().to_owned())
+        let answer = views.open(&request, client, || network_state(1), str::to_owned)?;
+        Ok(answer["tips-view-uri"].as_str().unwrap().to_owned())
     }
 
     fn later(views: &Views, key: &str) -> BoxFuture<'static, ()> {
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(views.recommend(&idle, &json!({})).err(), Some(Refusal::Unknown));
         drop(waiting);
         views.forget_idle();
-        assert!(views.opened(&waited_for).is_ok(), "its client has an hour from now");
+        assert!(views.find_open(&waited_for).is_ok(), "its client has an hour from now");
         views.close_idle(Duration::ZERO);
         assert_eq!(views.close(&waited_for), Err(Refusal::Unknown));
     }

@@ -44,7 +44,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use towpath_alto::{agent_state::AgentState, names::Tag};
 use towpath_store::sys::clock;
 
-use self::{bmp::Collector, delegate::Delegated, news::FactReport, polled::Asked};
+use self::{bmp::Collector, delegate::Delegated, news::FactReport, polled::PolledAgent};
 use super::{
     query_batcher::QueryBatcher,
     settings::agent::AgentConfig,
@@ -73,13 +73,13 @@ pub trait Consumer: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the facts contradict each other.
-    fn would_renew<'a>(&self, facts: impl Iterator<Item = &'a AgentState>) -> Result<(), Self::Fault>;
+    fn check_facts<'a>(&self, facts: impl Iterator<Item = &'a AgentState>) -> Result<(), Self::Fault>;
 
     /// Waits until the facts in use have other values because time has passed; for ever if they never will.
     fn until_over(&self) -> impl Future<Output = ()> + Send;
 
     /// Updates values that depend on time. May block as [`Self::renew`].
-    fn go_on(&self);
+    fn advance_time(&self);
 }
 
 /// Why agents cannot be started.
@@ -136,7 +136,7 @@ struct AgentHandle {
 
 impl AgentHandle {
     /// Waits for room in the queue. The receiver is gone only when the server stops, which agents can ignore.
-    async fn tell(&self, knowledge: Option<Knowledge>, trouble: Option<String>) {
+    async fn report(&self, knowledge: Option<Knowledge>, trouble: Option<String>) {
         let _ = self.reports.send(Report { agent: self.agent, knowledge, trouble }).await;
     }
 }
@@ -159,12 +159,12 @@ struct Agent {
     update_mode: UpdateMode,
     /// Digest of its settings, if its facts belong in the snapshot.
     settings: Option<Tag>,
-    has_told: bool,
+    has_reported: bool,
     /// Whether its facts are from the snapshot.
     is_remembered: bool,
     /// Whether any facts of it are known. Set by its task when it reports; the task must notice when they are dropped.
     knows: Arc<AtomicBool>,
-    told: FactReport,
+    reported: FactReport,
     /// Newer facts that have not been applied, or that conflict with those of other agents.
     news: Option<FactReport>,
     /// The conflict.
@@ -178,7 +178,7 @@ struct Agent {
 #[derive(Debug)]
 pub struct Agents {
     agents: Vec<Agent>,
-    /// Desks of the delegates.
+    /// Query batchers of the delegates.
     query_batchers: Vec<Arc<QueryBatcher>>,
     reports: mpsc::Receiver<Report>,
     /// Signals polled agents to reload, and listening agents to forget peers that do not return.
@@ -204,7 +204,7 @@ impl Agents {
         let read = |path| block_in_place(|| snapshot::read(path, configs));
         let mut remembered = snapshot.map(read).unwrap_or_default();
         let (sender, reports) = mpsc::channel(WAITING_REPORTS);
-        let (anew, asks_anew) = watch::channel(());
+        let (anew, reload) = watch::channel(());
         let client = Arc::new(polled::client());
         let (mut agents, mut query_batchers, mut lives) = (Vec::new(), Vec::new(), Vec::new());
         for (name, config) in configs {
@@ -219,25 +219,25 @@ impl Agents {
                 }
                 AgentConfig::Bmp { .. } if purpose == Purpose::Check => (UpdateMode::Listening, ready(()).boxed()),
                 AgentConfig::Bmp { listen, from, settle, hold } => {
-                    let earlier = remembered.as_ref().map(|known| known.facts.routers.clone()).unwrap_or_default();
+                    let earlier = remembered.as_ref().map(|saved| saved.facts.routers.clone()).unwrap_or_default();
                     let collector = Collector::bind(&name, *listen, from, [settle.0, hold.0], earlier);
                     let refused =
                         |error| AgentsError::Unavailable(format!("agent {name}: cannot listen on {listen}: {error}"));
-                    (UpdateMode::Listening, collector.map_err(refused)?.run(handle, asks_anew.clone()).boxed())
+                    (UpdateMode::Listening, collector.map_err(refused)?.run(handle, reload.clone()).boxed())
                 }
                 AgentConfig::Delegate(config) => {
                     let query_batcher = Arc::new(QueryBatcher::new(config.wait.0, config.keep.0));
                     query_batchers.push(Arc::clone(&query_batcher));
                     let (config, client) = (config.clone(), Arc::clone(&client));
                     let delegated = Delegated { config, query_batcher, client, purpose };
-                    (UpdateMode::Reporting, delegated.run(handle, asks_anew.clone()).boxed())
+                    (UpdateMode::Reporting, delegated.run(handle, reload.clone()).boxed())
                 }
                 config => {
-                    let asked = Asked::new(config, Arc::clone(&client), Arc::clone(&knows));
-                    (UpdateMode::Polled, asked.run(handle, asks_anew.clone()).boxed())
+                    let poller = PolledAgent::new(config, Arc::clone(&client), Arc::clone(&knows));
+                    (UpdateMode::Polled, poller.run(handle, reload.clone()).boxed())
                 }
             };
-            agents.push(Agent::new(name, update_mode, snapshot::settings(config), knows).remembering(remembered));
+            agents.push(Agent::new(name, update_mode, snapshot::settings(config), knows).with_snapshot(remembered));
             lives.push(life);
         }
         // Only now, so that no agent runs unless all can.
@@ -256,31 +256,31 @@ impl Agents {
                 break;
             }
             tokio::select! {
-                reports = Self::hear(&mut self.reports) => drop(self.take(reports)),
+                reports = Self::receive(&mut self.reports) => drop(self.take(reports)),
                 () = sleep_until(deadline), if !is_late => {}
             }
         }
-        self.take_news(&self.who_waits(|_| true));
+        self.take_news(&self.agents_with_news(|_| true));
         self.has_news = false;
     }
 
     /// Returns the problems of polled agents that never reported facts, and those of other agents.
     pub fn troubles(&self) -> (Vec<String>, Vec<String>) {
-        let told = |agent: &Agent| {
-            let is_silent = !agent.has_told && !agent.is_remembered && agent.update_mode != UpdateMode::Listening;
+        let problem = |agent: &Agent| {
+            let is_silent = !agent.has_reported && !agent.is_remembered && agent.update_mode != UpdateMode::Listening;
             let trouble = agent.trouble.as_deref().or(is_silent.then_some("no report yet"))?;
             let is_needed = agent.update_mode == UpdateMode::Polled && !agent.knows.load(Ordering::Relaxed);
             Some((is_needed, format!("agent {}: {trouble}", agent.name)))
         };
-        let (asked, others): (Vec<_>, Vec<_>) =
-            self.agents.iter().filter_map(told).partition(|(is_needed, _)| *is_needed);
+        let (polled, others): (Vec<_>, Vec<_>) =
+            self.agents.iter().filter_map(problem).partition(|(is_needed, _)| *is_needed);
         let texts = |troubles: Vec<(bool, String)>| troubles.into_iter().map(|(_, text)| text).collect();
-        (texts(asked), texts(others))
+        (texts(polled), texts(others))
     }
 
     /// Returns the facts of all agents.
     pub fn facts(&self) -> impl Iterator<Item = &AgentState> {
-        self.agents.iter().map(|agent| &agent.told.facts)
+        self.agents.iter().map(|agent| &agent.reported.facts)
     }
 
     /// Returns the batchers of the delegates in order of precedence.
@@ -296,7 +296,7 @@ impl Agents {
 
     /// Drops facts that are only from the snapshot, so that their agents are awaited and polled again. Returns whether there
     /// were any.
-    pub fn forget_remembered(&mut self) -> bool {
+    pub fn forget_snapshot_facts(&mut self) -> bool {
         while let Ok(report) = self.reports.try_recv() {
             self.take(vec![report]);
         }
@@ -311,7 +311,7 @@ impl Agents {
     /// Writes the snapshot for the last time, if configured.
     async fn finish_snapshot(&mut self) {
         if let Some(snapshot) = &mut self.snapshot {
-            snapshot.finish(block_in_place(|| known(&self.agents))).await;
+            snapshot.finish(block_in_place(|| records(&self.agents))).await;
         }
     }
 
@@ -321,9 +321,9 @@ impl Agents {
         if self.renew(answers) {
             self.snapshot.iter_mut().for_each(SnapshotWriter::note_news);
         }
-        answers.go_on();
+        answers.advance_time();
         if let Some(snapshot) = self.snapshot.as_mut().filter(|snapshot| snapshot.is_due()) {
-            snapshot.begin(known(&self.agents));
+            snapshot.begin(records(&self.agents));
         }
     }
 
@@ -337,13 +337,13 @@ impl Agents {
     }
 
     /// Makes polled agents reload everything, even if unchanged.
-    fn ask_anew(&self) {
+    fn reload_all(&self) {
         tracing::info!("reloading all agents");
         self.anew.send_replace(());
     }
 
     /// Receives the next report and all others in the queue.
-    async fn hear(reports: &mut mpsc::Receiver<Report>) -> Vec<Report> {
+    async fn receive(reports: &mut mpsc::Receiver<Report>) -> Vec<Report> {
         let mut heard = Vec::new();
         if reports.recv_many(&mut heard, WAITING_REPORTS).await == 0 {
             // All agents have stopped reporting.
@@ -357,7 +357,7 @@ impl Agents {
         let mut troubles = Vec::new();
         for Report { agent, knowledge, trouble } in reports {
             let agent = &mut self.agents[agent];
-            agent.has_told = true;
+            agent.has_reported = true;
             self.has_news |= knowledge.is_some_and(|knowledge| agent.learn(knowledge));
             troubles.extend(agent.note(trouble));
         }
@@ -371,10 +371,10 @@ impl Agent {
             name,
             update_mode,
             settings,
-            has_told: false,
+            has_reported: false,
             is_remembered: false,
             knows,
-            told: FactReport::default(),
+            reported: FactReport::default(),
             news: None,
             misfit: None,
             trouble: None,
@@ -383,28 +383,28 @@ impl Agent {
     }
 
     /// Adds the facts from the snapshot, if any.
-    fn remembering(self, remembered: Option<Remembered>) -> Self {
+    fn with_snapshot(self, remembered: Option<Remembered>) -> Self {
         let Some(Remembered { facts, since_s }) = remembered else { return self };
         tracing::info!("agent {}: using the facts in the snapshot until it reports", self.name);
-        Self { told: FactReport::from(facts), stale_since_s: Some(since_s), is_remembered: true, ..self }
+        Self { reported: FactReport::from(facts), stale_since_s: Some(since_s), is_remembered: true, ..self }
     }
 
     /// Drops facts from the snapshot. If the agent is polled and has reported nothing else, its next report counts as the
     /// first, because an earlier one may have been rejected for having less.
     fn forget(&mut self) {
-        self.told = FactReport::default();
+        self.reported = FactReport::default();
         self.is_remembered = false;
         if self.update_mode == UpdateMode::Polled && self.news.is_none() {
             self.knows.store(false, Ordering::Relaxed);
-            (self.has_told, self.trouble) = (false, None);
+            (self.has_reported, self.trouble) = (false, None);
         }
         self.stale_since_s = self.trouble.as_ref().map(|_| clock::unix_s());
     }
 
     /// Returns its entry for the snapshot, or `None` if it has no facts.
-    fn known(&self) -> Option<AgentRecord> {
-        let settings = self.settings.clone().filter(|_| self.told.facts != AgentState::default())?;
-        let (agent, facts) = (Arc::clone(&self.name), self.told.facts.clone());
+    fn record(&self) -> Option<AgentRecord> {
+        let settings = self.settings.clone().filter(|_| self.reported.facts != AgentState::default())?;
+        let (agent, facts) = (Arc::clone(&self.name), self.reported.facts.clone());
         Some(AgentRecord { agent, settings, stale_since_s: self.stale_since_s, facts })
     }
 
@@ -415,7 +415,7 @@ impl Agent {
             UpdateMode::Reporting => !is_late,
             UpdateMode::Listening => false,
         };
-        is_needed && !self.has_told && !self.is_remembered
+        is_needed && !self.has_reported && !self.is_remembered
     }
 
     /// Stores its current problem and returns it if it is new.
@@ -427,7 +427,12 @@ impl Agent {
 }
 
 /// Processes reports until `stopping`, then writes the snapshot and stops the agents. SIGHUP reloads all of them.
-pub async fn mind(mut agents: Agents, answers: Arc<impl Consumer>, mut hangups: Signal, stopping: CancellationToken) {
+pub async fn run_agents(
+    mut agents: Agents,
+    answers: Arc<impl Consumer>,
+    mut hangups: Signal,
+    stopping: CancellationToken,
+) {
     // Updating the network state takes long if many responses are followed, and blocks new followers. Pause for as long as the
     // last update took.
     let mut rested = clock::now();
@@ -435,20 +440,20 @@ pub async fn mind(mut agents: Agents, answers: Arc<impl Consumer>, mut hangups: 
         let reports = tokio::select! {
             () = stopping.cancelled() => break,
             _ = hangups.recv() => {
-                agents.ask_anew();
+                agents.reload_all();
                 continue;
             }
             () = until_due(agents.snapshot.as_mut()) => Vec::new(),
             () = async { tokio::join!(sleep_until(rested), answers.until_over()); } => Vec::new(),
-            reports = async { sleep_until(rested).await; Agents::hear(&mut agents.reports).await } => reports,
+            reports = async { sleep_until(rested).await; Agents::receive(&mut agents.reports).await } => reports,
         };
         let began = clock::now();
-        let minded = Arc::clone(&answers);
-        let minding = tokio::task::spawn_blocking(move || {
-            agents.attend(reports, &*minded);
+        let consumer = Arc::clone(&answers);
+        let processing = tokio::task::spawn_blocking(move || {
+            agents.attend(reports, &*consumer);
             agents
         });
-        agents = match minding.await {
+        agents = match processing.await {
             Ok(agents) => agents,
             Err(error) => return tracing::error!(%error, "internal error: agent reports are no longer processed"),
         };
@@ -459,8 +464,8 @@ pub async fn mind(mut agents: Agents, answers: Arc<impl Consumer>, mut hangups: 
 }
 
 /// Returns the snapshot entries of all agents. Routes are shared, not copied.
-fn known(agents: &[Agent]) -> Vec<AgentRecord> {
-    agents.iter().filter_map(Agent::known).collect()
+fn records(agents: &[Agent]) -> Vec<AgentRecord> {
+    agents.iter().filter_map(Agent::record).collect()
 }
 
 /// Waits until the snapshot is due; never returns if none is configured.

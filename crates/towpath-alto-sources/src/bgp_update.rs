@@ -169,9 +169,9 @@ struct Telling {
 impl Telling {
     fn update(mut self, body: &[u8]) -> Result<Update, Damage> {
         let mut wire = Wire(body);
-        let withdrawn = wire.sized("withdrawn routes")?;
-        let told = wire.sized("path attributes")?;
-        let attributes = Attributes::read(told)?;
+        let withdrawn = wire.length_prefixed("withdrawn routes")?;
+        let raw_attributes = wire.length_prefixed("path attributes")?;
+        let attributes = Attributes::read(raw_attributes)?;
         let announced = wire.rest();
         // Withdrawals come first: a prefix in both lists is announced (RFC 4271 §4.3).
         self.withdraw(Family::Ipv4, withdrawn)?;
@@ -189,7 +189,7 @@ impl Telling {
             }
             damage = path.err();
         } else if self.events.is_empty() {
-            self.end_of_rib(told, unreach.map(|(family, _)| family));
+            self.end_of_rib(raw_attributes, unreach.map(|(family, _)| family));
         }
         Ok(Update { events: self.events, damage })
     }

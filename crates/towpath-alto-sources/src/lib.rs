@@ -1,10 +1,11 @@
 //! Sources of the ALTO model: readers of what routers, registries and tools publish, and the agents that run them.
 //!
-//! Readers are functions of bytes, or of a stream that the caller passes, and return [`towpath_alto::facts`]: [`looking_glass`], [`mrt`] and [`bmp`] read
-//! routes, and [`rib`] keeps them; [`sites`] reads registries, [`measurements`] the output of measurement tools, [`program_protocol`] the output of programs.
+//! Readers are functions of bytes, or of a stream that the caller passes, and return [`towpath_alto::agent_state`]:
+//! [`looking_glass`], [`mrt`] and [`bmp`] read routes, and [`rib`] keeps them; [`sites`] reads registries,
+//! [`measurements`] the output of measurement tools, [`program_protocol`] the output of programs.
 //!
-//! [`Agents`] runs one task for each configured agent ([`settings`]), keeps what each of them reported last, and passes it to a [`Consumer`]. A [`QueryBatcher`]
-//! queues the questions for an agent that is queried when a request arrives.
+//! [`Agents`] runs one task for each configured agent ([`settings`]), keeps what each of them reported last, and passes
+//! it to a [`Consumer`]. A [`QueryBatcher`] queues the requests to a delegate, an agent that is queried on demand.
 
 mod agents;
 mod bgp_update;
@@ -22,6 +23,6 @@ mod snapshot;
 mod sources;
 
 pub use self::{
-    agents::{Agents, AgentsError, Consumer, Purpose, Stale, mind},
+    agents::{Agents, AgentsError, Consumer, Purpose, Stale, run_agents},
     query_batcher::{Found, QueryBatcher},
 };

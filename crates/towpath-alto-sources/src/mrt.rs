@@ -107,9 +107,9 @@ pub fn read(source: impl Read, take: impl FnMut(MrtEvent)) -> Result<Summary, Mr
             Next::Damaged(damage) => dump.skip(&damage),
             Next::Unbounded(damage) => {
                 dump.skip(&damage);
-                return Ok(dump.truncated());
+                return Ok(dump.truncated_summary());
             }
-            Next::Truncated => return Ok(dump.truncated()),
+            Next::Truncated => return Ok(dump.truncated_summary()),
             Next::End => {
                 dump.end_tables();
                 return Ok(dump.summary);
@@ -148,7 +148,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
     }
 
     /// Returns the summary of a dump truncated here.
-    fn truncated(mut self) -> Summary {
+    fn truncated_summary(mut self) -> Summary {
         self.summary.is_truncated = true;
         self.summary.is_table_truncated = self.tables.is_open;
         self.summary
@@ -201,7 +201,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
         }
     }
 
-    fn tell(&mut self, event: Event) {
+    fn emit(&mut self, event: Event) {
         let count = match event {
             Event::Route { .. } => &mut self.summary.routes,
             Event::Withdraw { .. } => &mut self.summary.withdrawals,

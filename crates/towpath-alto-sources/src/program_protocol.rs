@@ -14,7 +14,7 @@
 //! applies changes only at a commit, all since the last one together. [`Cutter`] splits the output of a program into
 //! lines.
 //!
-//! Units are those of [`towpath_alto::facts`]. With a `map`, both ends of a metric are PIDs, otherwise addresses or
+//! Units are those of [`towpath_alto::agent_state`]. With a `map`, both ends of a metric are PIDs, otherwise addresses or
 //! prefixes; between prefixes no metric can be named `src` or `dst`. `next-hop` and `as-path` are optional, as for a
 //! route within the router's own AS. The prefixes served by a router cannot be set here, but by another agent.
 //!

@@ -15,20 +15,23 @@ use tokio::{
 use towpath_alto::delegation::{Askable, DelegateRequest, Item, requests};
 use towpath_store::sys::clock::{self, Instant};
 
-use super::recent::{ROOM, Recent};
+use super::recent::Recent;
 
 /// Maximum number of items requested in one round.
-const MAX_ASKED: usize = 1 << 16;
+const MAX_REQUESTED: usize = 1 << 16;
 
-/// Maximum number of questions in one round; items needed meanwhile wait for no more than that.
+/// Maximum number of items that wait for a round.
+const MAX_WAITING: usize = towpath_alto::resource::MAX_PAIRS;
+
+/// Maximum number of requests in one round; items needed meanwhile wait for no more than that.
 const MAX_REQUESTS: usize = 64;
 
-/// Items that requests need from one delegate. They are requested in rounds of questions, oldest first; items needed during a
-/// round are collected for the next ones.
+/// Items that client requests need from one delegate. They are requested in rounds of [`DelegateRequest`]s, oldest
+/// first; items needed during a round are collected for the next ones.
 ///
 /// Needed items are numbered consecutively, so that a request can wait until all up to a number are settled.
 ///
-/// Memory: learned values ([`ROOM`]), twice as much for waiting items, and a little for requested ones.
+/// Memory: learned values ([`Recent`]), as much for waiting items ([`MAX_WAITING`]), and a little for requested ones.
 #[derive(Debug)]
 pub struct QueryBatcher {
     /// How long a request waits.
@@ -54,9 +57,9 @@ struct State {
     /// The last number.
     last: u64,
     /// Unsettled items of the current round.
-    asked: HashSet<Item>,
+    requested: HashSet<Item>,
     /// The last number of that round.
-    last_asked: u64,
+    last_requested: u64,
     /// Start of the round; kept if the delegate disconnects meanwhile.
     began: Option<Instant>,
 }
@@ -80,16 +83,16 @@ impl QueryBatcher {
     }
 
     /// Opens the batcher for these items. Waiting items keep their numbers. Unsettled items of an interrupted round are requested
-    /// again only if it started recently, so that a question the delegate cannot handle does not harm the others.
+    /// again only if it started recently, so that a request the delegate cannot handle does not harm the others.
     pub fn open(&self, askable: Askable) {
         let mut state = self.state();
         let state = &mut *state;
         state.askable = askable;
-        let State { askable, waiting, needed, asked, .. } = state;
+        let State { askable, waiting, needed, requested, .. } = state;
         waiting.retain(|(item, _)| askable.has(item));
         needed.retain(|item, _| askable.has(item));
-        asked.retain(|item| askable.has(item));
-        let (now, left) = (clock::now(), mem::take(asked));
+        requested.retain(|item| askable.has(item));
+        let (now, left) = (clock::now(), mem::take(requested));
         if state.began.take().is_some_and(|began| !self.is_over(began, now)) {
             for item in left {
                 state.need(item, now);
@@ -115,16 +118,16 @@ impl QueryBatcher {
     /// Looks up `item`. If it `may_wait` and the item is unknown, the item is requested.
     pub fn look_up(&self, item: &Item, may_wait: bool, now: Instant) -> Found {
         let mut state = self.state();
-        if let Some(known) = state.recent.get(item, now) {
-            return Found::Known(known.cloned());
+        if let Some(value) = state.recent.get(item, now) {
+            return Found::Known(value.cloned());
         }
         if !may_wait || !state.askable.has(item) {
             return Found::Unknown;
         }
         let number = match state.needed.get(item) {
-            _ if state.asked.contains(item) => state.last_asked,
+            _ if state.requested.contains(item) => state.last_requested,
             Some(number) => *number,
-            None if state.waiting.len() >= ROOM => return Found::Unknown,
+            None if state.waiting.len() >= MAX_WAITING => return Found::Unknown,
             None => {
                 self.needs.notify_one();
                 state.need(item.clone(), now)
@@ -138,7 +141,7 @@ impl QueryBatcher {
         }
     }
 
-    /// Starts the next round and returns its questions. Cancel-safe.
+    /// Starts the next round and returns its requests. Cancel-safe.
     pub async fn next(&self) -> Vec<DelegateRequest> {
         loop {
             if let Some(requests) = self.begin() {
@@ -153,44 +156,49 @@ impl QueryBatcher {
         let state = &mut *state;
         let (count, requests) = state.first()?;
         for (item, _) in state.waiting.drain(..count) {
-            state.last_asked = state.needed.remove(&item).unwrap_or(state.last_asked);
-            state.asked.insert(item);
+            state.last_requested = state.needed.remove(&item).unwrap_or(state.last_requested);
+            state.requested.insert(item);
         }
         state.began = Some(clock::now());
         Some(requests)
     }
 
-    /// Settles a question with the values learned. Other items of the question count as unknown; unrequested ones are ignored.
-    pub fn settle(&self, request: &DelegateRequest, told: impl IntoIterator<Item = (Item, Value)>, now: Instant) {
+    /// Records the values learned from a request. Its other items count as unknown; unrequested ones are ignored.
+    pub fn record_answer(
+        &self,
+        request: &DelegateRequest,
+        values: impl IntoIterator<Item = (Item, Value)>,
+        now: Instant,
+    ) {
         let mut state = self.state();
         let until = now + self.keep;
-        for (item, value) in told {
-            if state.asked.remove(&item) {
+        for (item, value) in values {
+            if state.requested.remove(&item) {
                 state.recent.put(item, Some(value), until);
             }
         }
         for item in request.each() {
-            if state.asked.remove(&item) {
+            if state.requested.remove(&item) {
                 state.recent.put(item, None, until);
             }
         }
         self.end_if_settled(&mut state);
     }
 
-    /// Abandons a question that could not be answered. Its items must be requested again.
+    /// Abandons a request that could not be answered. Its items must be requested again.
     pub fn give_up(&self, request: &DelegateRequest) {
         let mut state = self.state();
         for item in request.each() {
-            state.asked.remove(&item);
+            state.requested.remove(&item);
         }
         self.end_if_settled(&mut state);
     }
 
     /// Ends the round if all its items are settled.
     fn end_if_settled(&self, state: &mut State) {
-        if state.asked.is_empty() {
+        if state.requested.is_empty() {
             state.began = None;
-            self.settled.send_replace(state.last_asked);
+            self.settled.send_replace(state.last_requested);
         }
     }
 
@@ -220,12 +228,12 @@ impl State {
         self.last
     }
 
-    /// Returns how many waiting items, oldest first, to request in one round, and the questions for them. Returns `None` if
-    /// nothing waits.
+    /// Returns how many waiting items, oldest first, to request in one round, and the requests for them. Returns
+    /// `None` if nothing waits.
     ///
-    /// A question has at least one item; starting there, the count is doubled as long as it yields few questions.
+    /// A request has at least one item; starting there, the count is doubled as long as it yields few requests.
     fn first(&self) -> Option<(usize, Vec<DelegateRequest>)> {
-        let most = self.waiting.len().min(MAX_ASKED);
+        let most = self.waiting.len().min(MAX_REQUESTED);
         let counts = (0..).map(|doublings| most.min(MAX_REQUESTS << doublings));
         let of_count = |count| (count, requests(self.waiting.iter().take(count).map(|(item, _)| item.clone())));
         let mut best = None;
@@ -296,13 +304,13 @@ mod tests {
         assert_eq!((look_up(&query_batcher, 1), look_up(&query_batcher, 1)), (Found::Needed(1), Found::Needed(1)));
         assert_eq!(begin(&query_batcher), Some(vec![item(1)]));
         assert_eq!((look_up(&query_batcher, 1), look_up(&query_batcher, 2)), (Found::Needed(1), Found::Needed(2)));
-        query_batcher.settle(&request([1]), [(item(1), 7.into()), (item(3), 8.into())], clock::now());
+        query_batcher.record_answer(&request([1]), [(item(1), 7.into()), (item(3), 8.into())], clock::now());
         assert_eq!(
             (look_up(&query_batcher, 1), look_up(&query_batcher, 2)),
             (Found::Known(Some(7.into())), Found::Needed(2))
         );
         assert_eq!(begin(&query_batcher), Some(vec![item(2)]), "what was told and not asked for is not known");
-        query_batcher.settle(&request([2]), [], clock::now());
+        query_batcher.record_answer(&request([2]), [], clock::now());
         assert_eq!((look_up(&query_batcher, 2), look_up(&query_batcher, 3)), (Found::Known(None), Found::Needed(3)));
     }
 
@@ -312,7 +320,7 @@ mod tests {
         let numbers: Vec<Found> = (1..=3).map(|number| look_up(&query_batcher, number)).collect();
         assert_eq!(numbers, [Found::Needed(1), Found::Needed(2), Found::Needed(3)]);
         query_batcher.begin();
-        query_batcher.settle(&request([2]), [(item(2), 7.into())], clock::now());
+        query_batcher.record_answer(&request([2]), [(item(2), 7.into())], clock::now());
         assert_eq!(
             (look_up(&query_batcher, 2), look_up(&query_batcher, 1)),
             (Found::Known(Some(7.into())), Found::Needed(3))
@@ -323,7 +331,7 @@ mod tests {
         assert_eq!(*query_batcher.settled.borrow(), 3);
         query_batcher.open(askable());
         assert_eq!(begin(&query_batcher), Some(vec![item(3)]), "what was not settled is asked for again");
-        query_batcher.settle(&request([3]), [], clock::now());
+        query_batcher.record_answer(&request([3]), [], clock::now());
         assert_eq!((look_up(&query_batcher, 3), look_up(&query_batcher, 1)), (Found::Known(None), Found::Needed(5)));
     }
 
@@ -339,7 +347,7 @@ mod tests {
         items.sort();
         assert_eq!(items, (0..most).map(|number| delay(number, number)).collect::<Vec<_>>());
         assert_eq!((look_up(0, 0), look_up(most, most)), (Found::Needed(64), Found::Needed(65)));
-        first.iter().for_each(|request| query_batcher.settle(request, [], clock::now()));
+        first.iter().for_each(|request| query_batcher.record_answer(request, [], clock::now()));
         assert_eq!(begin(&query_batcher).map(|items| items.len()), Some(2));
     }
 
@@ -369,7 +377,7 @@ mod tests {
         query_batcher.begin();
         tokio::time::advance(WAIT).await;
         assert_eq!((look_up(&query_batcher, 1), look_up(&query_batcher, 2)), (Found::Unknown, Found::Unknown));
-        query_batcher.settle(&request([1]), [(item(1), 7.into())], clock::now());
+        query_batcher.record_answer(&request([1]), [(item(1), 7.into())], clock::now());
         assert_eq!(look_up(&query_batcher, 1), Found::Known(Some(7.into())));
         assert_eq!(begin(&query_batcher), Some(vec![item(2)]), "it was noted all the same");
     }
@@ -382,7 +390,7 @@ mod tests {
         (0..3 * most).for_each(|number| drop(look_up(number)));
         let first = query_batcher.begin().unwrap();
         tokio::time::advance(WAIT).await;
-        first.iter().for_each(|request| query_batcher.settle(request, [], clock::now()));
+        first.iter().for_each(|request| query_batcher.record_answer(request, [], clock::now()));
         assert_eq!(look_up(3 * most), Found::Unknown, "before the next round too");
         query_batcher.begin();
         assert_eq!(look_up(3 * most), Found::Unknown);
@@ -429,7 +437,7 @@ mod tests {
         let (query_batcher, now) = (query_batcher(), clock::now());
         look_up(&query_batcher, 1);
         query_batcher.begin();
-        query_batcher.settle(&request([1]), [(item(1), 7.into())], now);
+        query_batcher.record_answer(&request([1]), [(item(1), 7.into())], now);
         query_batcher.close();
         let after = |seconds| query_batcher.look_up(&item(1), true, now + Duration::from_secs(seconds));
         assert_eq!((after(59), after(60)), (Found::Known(Some(7.into())), Found::Unknown));

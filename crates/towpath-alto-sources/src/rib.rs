@@ -43,7 +43,7 @@ use towpath_alto::{
 /// The routes of the routers in a feed.
 #[derive(Debug, Default)]
 pub struct RouteTables {
-    routers: HashMap<Peer, Kept>,
+    routers: HashMap<Peer, RouterState>,
     /// Peers that occur in dumps with another AS number than the one under which they are stored.
     aliases: HashMap<Peer, Peer>,
     /// Total number of routes.
@@ -55,16 +55,16 @@ impl RouteTables {
     pub fn take(&mut self, event: Event) {
         match event {
             Event::Route { router, path_id, preference, route } => {
-                let kept = self.routers.entry(router).or_insert_with(|| Kept::of(router));
-                kept.is_set_aside = false;
-                let before = kept.len();
-                kept.add(path_id, preference, route);
-                self.routes = self.routes + kept.len() - before;
+                let state = self.routers.entry(router).or_insert_with(|| RouterState::of(router));
+                state.is_set_aside = false;
+                let before = state.len();
+                state.add(path_id, preference, route);
+                self.routes = self.routes + state.len() - before;
             }
-            Event::Withdraw { router, path_id, prefix } => self.change(router, |kept| kept.remove(path_id, prefix)),
-            Event::EndOfRib { router, family } => self.change(router, |kept| kept.end(family)),
+            Event::Withdraw { router, path_id, prefix } => self.change(router, |state| state.remove(path_id, prefix)),
+            Event::EndOfRib { router, family } => self.change(router, |state| state.end(family)),
             Event::Lost { router } => {
-                self.routes -= self.routers.remove(&router).map_or(0, |kept| kept.len());
+                self.routes -= self.routers.remove(&router).map_or(0, |state| state.len());
             }
         }
     }
@@ -73,61 +73,61 @@ impl RouteTables {
     ///
     /// Some writers of tables omit a peer's AS number (0), or write AS_TRANS (RFC 6793 §9) where it does not fit;
     /// such a peer is identified with the known peer of the same address.
-    pub fn take_dumped(&mut self, told: MrtEvent, now: Instant) {
-        match told {
+    pub fn take_dumped(&mut self, event: MrtEvent, now: Instant) {
+        match event {
             MrtEvent::Change(mut event) => {
                 let router = event.router_mut();
-                *router = self.known(*router);
+                *router = self.identify(*router);
                 self.take(event);
             }
             MrtEvent::TableBegins { router } => {
-                let router = self.known(router);
+                let router = self.identify(router);
                 self.begin_router(router, now);
             }
             MrtEvent::TableEnds { router, family } => {
-                let router = self.known(router);
-                self.change(router, |kept| kept.end(family));
+                let router = self.identify(router);
+                self.change(router, |state| state.end(family));
             }
         }
     }
 
     /// Returns the stored peer that `router` is identified with.
-    fn known(&mut self, router: Peer) -> Peer {
+    fn identify(&mut self, router: Peer) -> Peer {
         if self.routers.contains_key(&router) {
             return router;
         }
-        if let Some(known) = self.aliases.get(&router) {
-            return *known;
+        if let Some(stored) = self.aliases.get(&router) {
+            return *stored;
         }
-        let is_same = |known: &&Peer| {
-            let alike = Peer { as_number: known.as_number, ..router } == **known;
-            alike && (!has_as_number(known) || !has_as_number(&router))
+        let is_same = |stored: &&Peer| {
+            let alike = Peer { as_number: stored.as_number, ..router } == **stored;
+            alike && (!has_as_number(stored) || !has_as_number(&router))
         };
-        let known = self.routers.keys().filter(is_same).min().copied();
-        if let Some(known) = known {
-            self.aliases.insert(router, known);
+        let stored = self.routers.keys().filter(is_same).min().copied();
+        if let Some(stored) = stored {
+            self.aliases.insert(router, stored);
         }
-        known.unwrap_or(router)
+        stored.unwrap_or(router)
     }
 
-    fn change(&mut self, router: Peer, change: impl FnOnce(&mut Kept)) {
-        if let Some(kept) = self.routers.get_mut(&router) {
-            kept.is_set_aside = false;
-            let before = kept.len();
-            change(kept);
-            self.routes = self.routes + kept.len() - before;
+    fn change(&mut self, router: Peer, change: impl FnOnce(&mut RouterState)) {
+        if let Some(state) = self.routers.get_mut(&router) {
+            state.is_set_aside = false;
+            let before = state.len();
+            change(state);
+            self.routes = self.routes + state.len() - before;
         }
     }
 
     /// Marks the routes of all routers as stale: they are about to resend them.
     pub fn begin(&mut self, now: Instant) {
-        self.routers.values_mut().for_each(|kept| kept.anew.begin(now));
+        self.routers.values_mut().for_each(|state| state.anew.begin(now));
     }
 
     /// Marks the routes of `router` as stale: it is about to resend them.
     pub fn begin_router(&mut self, router: Peer, now: Instant) {
-        if let Some(kept) = self.routers.get_mut(&router) {
-            kept.anew.begin(now);
+        if let Some(state) = self.routers.get_mut(&router) {
+            state.anew.begin(now);
         }
     }
 
@@ -136,17 +136,17 @@ impl RouteTables {
         if self.routers.contains_key(&router) {
             return;
         }
-        if let Some(kept) = earlier.routers.get(&router).filter(|kept| !kept.is_set_aside) {
-            self.routes += kept.len();
-            self.routers.insert(router, kept.clone());
+        if let Some(state) = earlier.routers.get(&router).filter(|state| !state.is_set_aside) {
+            self.routes += state.len();
+            self.routers.insert(router, state.clone());
         }
     }
 
     /// Sets `router` aside in favor of a feed that has a copy of it. Until it has a new event here or that feed is
     /// joined, the router is not listed and cannot be copied.
     pub fn set_aside(&mut self, router: Peer) {
-        if let Some(kept) = self.routers.get_mut(&router) {
-            kept.is_set_aside = true;
+        if let Some(state) = self.routers.get_mut(&router) {
+            state.is_set_aside = true;
         }
     }
 
@@ -155,17 +155,17 @@ impl RouteTables {
         if self.routers.contains_key(&router) {
             return;
         }
-        if let Some(kept) = earlier.routers.remove(&router) {
-            earlier.routes -= kept.len();
-            self.routes += kept.len();
-            self.routers.insert(router, kept);
+        if let Some(state) = earlier.routers.remove(&router) {
+            earlier.routes -= state.len();
+            self.routes += state.len();
+            self.routers.insert(router, state);
         }
     }
 
     /// Moves all routers from `ended` that are not known here. Routers set aside here are listed again.
     pub fn join(&mut self, mut ended: Self) {
-        self.routers.values_mut().for_each(|kept| kept.is_set_aside = false);
-        ended.routers.retain(|_, kept| !kept.is_set_aside);
+        self.routers.values_mut().for_each(|state| state.is_set_aside = false);
+        ended.routers.retain(|_, state| !state.is_set_aside);
         let routers: Vec<Peer> = ended.routers.keys().copied().collect();
         for router in routers {
             self.adopt(router, &mut ended);
@@ -177,27 +177,27 @@ impl RouteTables {
         let table = earlier.routes.clone().unwrap_or_default();
         // Originated prefixes are removed with their routes, so each must have one.
         let own = earlier.serves.iter().copied().filter(|prefix| table.way_to(prefix.0).is_some()).collect();
-        let mut kept = Kept { table, own, ..Kept::of(router) };
-        kept.anew.begin(began);
-        self.routes += kept.len();
-        self.routers.insert(router, kept);
+        let mut state = RouterState { table, own, ..RouterState::of(router) };
+        state.anew.begin(began);
+        self.routes += state.len();
+        self.routers.insert(router, state);
     }
 
     /// Removes the stale routes of routers that restarted `hold` ago, and routers left without routes. Routes resent
     /// before a further restart have their own hold time.
     pub fn expire(&mut self, now: Instant, hold: Duration) {
-        self.routers.retain(|_, kept| !(kept.expire(now, hold) && kept.table.is_empty()));
-        self.routes = self.routers.values().map(Kept::len).sum();
+        self.routers.retain(|_, state| !(state.expire(now, hold) && state.table.is_empty()));
+        self.routes = self.routers.values().map(RouterState::len).sum();
     }
 
     /// Returns the time of the earliest restart that is not complete.
     pub fn began(&self) -> Option<Instant> {
-        self.routers.values().filter_map(|kept| kept.anew.began()).min()
+        self.routers.values().filter_map(|state| state.anew.began()).min()
     }
 
     /// Returns whether a router has not resent all its routes.
     pub fn is_awaited(&self) -> bool {
-        self.routers.values().any(|kept| kept.anew.began().is_some())
+        self.routers.values().any(|state| state.anew.began().is_some())
     }
 
     /// Returns the number of routes, counting all paths to a prefix.
@@ -218,10 +218,11 @@ impl RouteTables {
     /// Returns the current routers. If a router reports several tables, the one that it uses is taken: Loc-RIB, else
     /// post-policy.
     pub fn routers(&self) -> BTreeMap<RouterName, Router> {
-        let mut peers: Vec<(&Peer, &Kept)> = self.routers.iter().filter(|(_, kept)| !kept.is_set_aside).collect();
+        let mut peers: Vec<(&Peer, &RouterState)> =
+            self.routers.iter().filter(|(_, state)| !state.is_set_aside).collect();
         // Later entries with the same name overwrite earlier ones.
         peers.sort_unstable_by_key(|(peer, _)| (rank(peer.rib), **peer));
-        peers.into_iter().map(|(peer, kept)| (name(peer), kept.router())).collect()
+        peers.into_iter().map(|(peer, state)| (name(peer), state.router())).collect()
     }
 }
 
@@ -251,7 +252,7 @@ fn name(peer: &Peer) -> RouterName {
 
 /// The state of one router.
 #[derive(Debug, Clone)]
-struct Kept {
+struct RouterState {
     peer: Peer,
     table: Arc<Table>,
     /// The prefixes that it originates.
@@ -265,7 +266,7 @@ struct Kept {
     is_set_aside: bool,
 }
 
-impl Kept {
+impl RouterState {
     fn of(peer: Peer) -> Self {
         Self {
             peer,
@@ -362,24 +363,24 @@ impl Kept {
 
     /// Removes the routes of a family that were not resent by its end.
     fn end(&mut self, family: AddressType) {
-        if let Some(told) = self.anew.end(family) {
-            self.sweep(family, &told);
+        if let Some(resent) = self.anew.end(family) {
+            self.sweep(family, &resent);
         }
     }
 
     /// Removes the routes not resent within `hold` of a restart. Returns whether a hold time expired.
     fn expire(&mut self, now: Instant, hold: Duration) -> bool {
         let mut has_expired = false;
-        while let Some((family, told)) = self.anew.expire(now, hold) {
-            self.sweep(family, &told);
+        while let Some((family, resent)) = self.anew.expire(now, hold) {
+            self.sweep(family, &resent);
             has_expired = true;
         }
         has_expired
     }
 
-    /// Removes all routes of a family except those in `told` and those received since.
-    fn sweep(&mut self, family: AddressType, told: &ResentRoutes) {
-        let holds = |prefix, path_id| told.has(prefix, path_id) || self.anew.has(prefix, path_id);
+    /// Removes all routes of a family except those in `resent` and those received since.
+    fn sweep(&mut self, family: AddressType, resent: &ResentRoutes) {
+        let holds = |prefix, path_id| resent.has(prefix, path_id) || self.anew.has(prefix, path_id);
         let mut old: Vec<(IpNet, Option<u32>)> = Vec::new();
         for (prefix, _) in self.table.routes().filter(|(prefix, _)| AddressType::of_prefix(*prefix) == family) {
             match self.paths.get(&prefix) {

@@ -234,7 +234,7 @@ impl Sites {
     pub fn facts(&self, options: &SiteOptions) -> (AgentState, Vec<Doubt>) {
         let names: Vec<&str> = self.sites.iter().map(|site| site.name.as_str()).collect();
         let mut draft = Draft::new(options);
-        draft.unnamed(self.unnamed);
+        draft.note_unnamed(self.unnamed);
         for (site, pid) in self.sites.iter().zip(pids::assign(&names)) {
             draft.add(site, &pid);
         }

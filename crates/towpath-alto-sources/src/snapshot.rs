@@ -98,7 +98,7 @@ pub(super) fn settings(config: &AgentConfig) -> Option<Tag> {
 
 /// Returns the facts that agents with these settings reported to an earlier run, by name. May block.
 pub(super) fn read(path: &Path, agents: &BTreeMap<String, AgentConfig>) -> BTreeMap<String, Remembered> {
-    match remembered(path, agents) {
+    match read_facts(path, agents) {
         Ok(remembered) => remembered,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             tracing::info!("snapshot {}: does not exist yet", path.display());
@@ -111,7 +111,7 @@ pub(super) fn read(path: &Path, agents: &BTreeMap<String, AgentConfig>) -> BTree
     }
 }
 
-fn remembered(path: &Path, agents: &BTreeMap<String, AgentConfig>) -> io::Result<BTreeMap<String, Remembered>> {
+fn read_facts(path: &Path, agents: &BTreeMap<String, AgentConfig>) -> io::Result<BTreeMap<String, Remembered>> {
     let file = disk::open_regular(path, Maker::Oneself)?;
     if file.metadata()?.len() > MAX_BYTES {
         return Err(io::Error::other(format!("it has more than {MAX_BYTES} bytes")));
@@ -119,7 +119,7 @@ fn remembered(path: &Path, agents: &BTreeMap<String, AgentConfig>) -> io::Result
     let mut file = BufReader::new(file.take(MAX_BYTES));
     let mut bytes = Vec::new();
     file.by_ref().take(HEADER_BYTES).read_until(b'\n', &mut bytes)?;
-    let written_s = written(&bytes)?;
+    let written_s = parse_header(&bytes)?;
     let (mut remembered, mut damaged) = (BTreeMap::new(), None);
     loop {
         bytes.clear();
@@ -151,7 +151,7 @@ fn remembered(path: &Path, agents: &BTreeMap<String, AgentConfig>) -> io::Result
 }
 
 /// Parses the header line and returns when the snapshot was written.
-fn written(header: &[u8]) -> io::Result<i64> {
+fn parse_header(header: &[u8]) -> io::Result<i64> {
     let header = serde_json::from_slice::<Header>(header)
         .map_err(|error| io::Error::other(format!("not a snapshot of `towpath alto`: {error}")))?;
     if header.version != VERSION {
@@ -210,17 +210,17 @@ impl SnapshotWriter {
 
     /// Starts a write in the background; must not be called during a write. A failure is logged once per distinct cause and
     /// retried; the previous file is kept.
-    pub(super) fn begin(&mut self, known: Vec<AgentRecord>) {
+    pub(super) fn begin(&mut self, records: Vec<AgentRecord>) {
         let path = self.path.clone();
-        let task = spawn_blocking(move || write(&path, known));
+        let task = spawn_blocking(move || write(&path, records));
         self.writing = Some(Writing { began: clock::now(), task });
         self.has_news = false;
     }
 
     /// Writes the snapshot for the last time, after a write in progress.
-    pub(super) async fn finish(&mut self, known: Vec<AgentRecord>) {
+    pub(super) async fn finish(&mut self, records: Vec<AgentRecord>) {
         self.until_written().await;
-        self.begin(known);
+        self.begin(records);
         self.until_written().await;
     }
 
@@ -241,16 +241,16 @@ impl SnapshotWriter {
     }
 }
 
-fn write(path: &Path, known: Vec<AgentRecord>) -> io::Result<()> {
+fn write(path: &Path, records: Vec<AgentRecord>) -> io::Result<()> {
     disk::replace(path, |file| {
-        write_lines(BufWriter::with_capacity(WRITE_BYTES, Bounded { sink: file, left_bytes: MAX_BYTES }), known)
+        write_lines(BufWriter::with_capacity(WRITE_BYTES, Bounded { sink: file, left_bytes: MAX_BYTES }), records)
     })
 }
 
-fn write_lines(mut sink: impl Write, known: Vec<AgentRecord>) -> io::Result<()> {
+fn write_lines(mut sink: impl Write, records: Vec<AgentRecord>) -> io::Result<()> {
     let written = date::format_rfc3339(clock::unix_s());
     write_line(&mut sink, &Header { version: VERSION, written })?;
-    for AgentRecord { agent, settings, stale_since_s, facts } in known {
+    for AgentRecord { agent, settings, stale_since_s, facts } in records {
         let stale_since = stale_since_s.map(date::format_rfc3339);
         write_line(&mut sink, &Line { agent: agent.to_string(), settings, stale_since, facts })?;
     }

@@ -104,12 +104,14 @@ impl AgentConfig {
     pub(super) fn read(&self, materials: Vec<Material>, before: &Before) -> Result<Reading, String> {
         let is_first = matches!(before, Before::Nothing);
         let knowledge = match self {
-            AgentConfig::Static { .. } => whole(materials, facts),
+            AgentConfig::Static { .. } => read_single(materials, facts),
             AgentConfig::Mrt { files, .. } => routes_of_dumps(files, is_first),
             AgentConfig::LookingGlass { router, serves, .. } => routes_of_pages(materials, router, serves, is_first),
-            AgentConfig::Sites { map, .. } => whole(materials, |material| sites(material, map)),
-            AgentConfig::Topology { name, attach, .. } => whole(materials, |material| links(material, name, attach)),
-            AgentConfig::GeoIp { .. } => whole(materials, locations),
+            AgentConfig::Sites { map, .. } => read_single(materials, |material| sites(material, map)),
+            AgentConfig::Topology { name, attach, .. } => {
+                read_single(materials, |material| links(material, name, attach))
+            }
+            AgentConfig::GeoIp { .. } => read_single(materials, locations),
             AgentConfig::Measurements { here, source, destination, event, map, .. } => {
                 let [here, source, destination, event] = [here, source, destination, event].map(Option::as_deref);
                 return measurements(materials, Beside { here, source, destination, event }, map, before);
@@ -128,7 +130,7 @@ impl Material {
         let bytes = match self.content {
             Content::Bytes(bytes) => bytes,
             Content::Missing(trouble) => return Err(trouble),
-            Content::File(path) => disk::read(&path, FILE_BYTES).map_err(|error| told(&self.source, &error))?,
+            Content::File(path) => disk::read(&path, FILE_BYTES).map_err(|error| source_error(&self.source, &error))?,
         };
         Ok((self.source, bytes))
     }
@@ -136,24 +138,27 @@ impl Material {
     /// Returns the content as text.
     fn into_text(self) -> Result<(String, String), String> {
         let (source, bytes) = self.into_bytes()?;
-        let text = String::from_utf8(bytes).map_err(|error| told(&source, &error))?;
+        let text = String::from_utf8(bytes).map_err(|error| source_error(&source, &error))?;
         Ok((source, text))
     }
 }
 
-fn told(source: &str, error: &dyn Display) -> String {
+fn source_error(source: &str, error: &dyn Display) -> String {
     format!("{source}: {error}")
 }
 
 /// Returns the facts of an agent with a single document.
-fn whole(materials: Vec<Material>, read: impl Fn(Material) -> Result<AgentState, String>) -> Result<Knowledge, String> {
+fn read_single(
+    materials: Vec<Material>,
+    read: impl Fn(Material) -> Result<AgentState, String>,
+) -> Result<Knowledge, String> {
     let material = materials.into_iter().next().ok_or("internal error: the agent has no request")?;
     read(material).map(Knowledge::of)
 }
 
 fn facts(material: Material) -> Result<AgentState, String> {
     let (source, text) = material.into_text()?;
-    AgentState::parse(&text).map_err(|error| told(&source, &error))
+    AgentState::parse(&text).map_err(|error| source_error(&source, &error))
 }
 
 /// Reads a topology with its attached prefixes.
@@ -163,13 +168,13 @@ fn links(
     attach: &BTreeMap<NodeName, BTreeSet<Prefix>>,
 ) -> Result<AgentState, String> {
     let (source, text) = material.into_text()?;
-    AgentState::of_topology(&text, name.clone(), attach.clone()).map_err(|error| told(&source, &error))
+    AgentState::of_topology(&text, name.clone(), attach.clone()).map_err(|error| source_error(&source, &error))
 }
 
 /// Reads a geolocation database.
 fn locations(material: Material) -> Result<AgentState, String> {
     let (source, bytes) = material.into_bytes()?;
-    let locations = Locations::read(bytes).map_err(|error| told(&source, &error))?;
+    let locations = Locations::read(bytes).map_err(|error| source_error(&source, &error))?;
     Ok(AgentState { locations: Some(Arc::new(locations)), ..AgentState::default() })
 }
 
@@ -186,7 +191,7 @@ fn routes_of_dumps(files: &[PathBuf], may_be_partial: bool) -> Result<Knowledge,
 fn read_dump(file: &Path, may_be_partial: bool, feed: &mut RouteTables) -> Result<(), String> {
     let source = disk::open(file).map_err(|error| error.to_string())?;
     let now = clock::now().into_std();
-    let take = |told| feed.take_dumped(told, now);
+    let take = |event| feed.take_dumped(event, now);
     let summary = mrt::read(BufReader::new(source), take).map_err(|error| error.to_string())?;
     if let Some(reason) = &summary.first_skipped {
         tracing::warn!("{}: {} records were skipped, the first: {reason}", file.display(), summary.skipped);
@@ -215,13 +220,13 @@ fn routes_of_pages(
         let (source, bytes) = material.into_bytes()?;
         match read_page(&source, &bytes, &mut routes) {
             Ok(dialect) => is_silent |= dialect.is_some_and(Dialect::is_silent),
-            Err(error) if may_be_partial || error.is_answer() => failures.push(told(&source, &error)),
+            Err(error) if may_be_partial || error.is_answer() => failures.push(source_error(&source, &error)),
             Err(Unreadable::Nothing) => {
-                let empty = told(&source, &Unreadable::Nothing);
+                let empty = source_error(&source, &Unreadable::Nothing);
                 first_empty.get_or_insert_with(|| empty.clone());
                 failures.push(empty);
             }
-            Err(error) => return Err(told(&source, &error)),
+            Err(error) => return Err(source_error(&source, &error)),
         }
     }
     if let Some(first) = first_empty.filter(|_| !is_silent) {
@@ -233,13 +238,13 @@ fn routes_of_pages(
     if let Some(first) = failures.first() {
         tracing::warn!("{} queries returned no route, the first: {first}", failures.len());
     }
-    let known = Router {
+    let reported = Router {
         serves: serves.iter().copied().collect(),
         default: serves.is_empty(),
         routes: Some(Arc::new(routes)),
         ..Router::default()
     };
-    Ok(Knowledge::of(AgentState { routers: BTreeMap::from([(router.clone(), known)]), ..AgentState::default() }))
+    Ok(Knowledge::of(AgentState { routers: BTreeMap::from([(router.clone(), reported)]), ..AgentState::default() }))
 }
 
 /// Adds the routes of one page and returns its dialect.
@@ -259,7 +264,7 @@ fn read_page(source: &str, bytes: &[u8], routes: &mut Table) -> Result<Option<Di
 /// Reads a registry of sites.
 fn sites(material: Material, map: &ResourceId) -> Result<AgentState, String> {
     let (source, bytes) = material.into_bytes()?;
-    let sites = Sites::parse(&bytes).map_err(|error| told(&source, &error))?;
+    let sites = Sites::parse(&bytes).map_err(|error| source_error(&source, &error))?;
     let (facts, doubts) = sites.facts(&SiteOptions { map: map.clone(), ..SiteOptions::default() });
     if let Some(first) = doubts.first() {
         tracing::warn!("{source}: {} doubts, the first: {first}", doubts.len());
@@ -298,9 +303,9 @@ fn measurements(
 /// producer may have failed.
 fn results(material: Material, beside: Beside<'_>, may_be_empty: bool) -> Result<(String, Arc<Measurements>), String> {
     let (source, bytes) = material.into_bytes()?;
-    let results = Measurements::parse_beside(&bytes, None, beside).map_err(|error| told(&source, &error))?;
+    let results = Measurements::parse_beside(&bytes, None, beside).map_err(|error| source_error(&source, &error))?;
     match &results.doubts().first {
-        Some(first) if results.is_empty() && !may_be_empty => Err(told(&source, first)),
+        Some(first) if results.is_empty() && !may_be_empty => Err(source_error(&source, first)),
         _ => Ok((source, Arc::new(results))),
     }
 }
@@ -308,10 +313,10 @@ fn results(material: Material, beside: Beside<'_>, may_be_empty: bool) -> Result
 impl Results {
     /// Returns the facts for the known PIDs. Later documents take precedence; skipped samples are logged.
     pub(super) fn facts(&self, pids: &Pids) -> AgentState {
-        let known = pids.get(&self.map);
+        let names = pids.get(&self.map);
         let mut all = AgentState::default();
         for (source, results) in &self.documents {
-            let (facts, doubts) = results.facts_among(&self.map, |pid| known.is_some_and(|known| known.contains(pid)));
+            let (facts, doubts) = results.facts_among(&self.map, |pid| names.is_some_and(|names| names.contains(pid)));
             if let Doubts { skipped, first: Some(first) } = doubts {
                 tracing::warn!("{source}: {skipped} results were skipped, the first: {first}");
             }
@@ -327,9 +332,9 @@ impl Results {
 /// Merges costs between PIDs, replacing earlier ones.
 fn add_costs(all: &mut BTreeMap<CostMetric, PidCosts>, metrics: BTreeMap<CostMetric, PidCosts>) {
     for (metric, rows) in metrics {
-        let known = all.entry(metric).or_default();
+        let merged = all.entry(metric).or_default();
         for (src, row) in rows {
-            known.entry(src).or_default().extend(row);
+            merged.entry(src).or_default().extend(row);
         }
     }
 }

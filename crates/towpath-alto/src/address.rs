@@ -33,7 +33,7 @@ impl AddressType {
     }
 
     /// Returns the address type with the given name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
@@ -48,7 +48,7 @@ impl AddressType {
     }
 
     /// Returns the prefix that covers all addresses of this type.
-    pub fn everything(self) -> IpNet {
+    pub fn full_range(self) -> IpNet {
         match self {
             AddressType::Ipv4 => IpNet::V4(ipnet::Ipv4Net::default()),
             AddressType::Ipv6 => IpNet::V6(ipnet::Ipv6Net::default()),
@@ -69,7 +69,7 @@ impl Endpoint {
         let malformed = || Malformed::new("endpoint address", text, "ipv4:192.0.2.1 or ipv6:2001:db8::1");
         let (kind, address) = text.split_once(':').ok_or_else(malformed)?;
         let address: IpAddr = address.parse().map_err(|_| malformed())?;
-        if AddressType::named(kind) != Some(AddressType::of(address)) {
+        if AddressType::from_name(kind) != Some(AddressType::of(address)) {
             return Err(malformed());
         }
         Ok(Self(address))

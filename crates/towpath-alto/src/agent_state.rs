@@ -200,7 +200,7 @@ impl Cost {
     /// # Errors
     /// If it is no number, or no cost.
     pub fn steady<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        checked(f64::deserialize(deserializer)?).map(|value| Self(Course::Steady(value)))
+        validate_cost(f64::deserialize(deserializer)?).map(|value| Self(Course::Steady(value)))
     }
 }
 
@@ -210,7 +210,7 @@ pub(crate) fn mean(costs: &[f64]) -> f64 {
 }
 
 /// Validates the value of a cost.
-fn checked<E: de::Error>(value: f64) -> Result<f64, E> {
+fn validate_cost<E: de::Error>(value: f64) -> Result<f64, E> {
     if Cost::new(value).is_some() { Ok(value) } else { Err(E::custom(format!("{value} is no cost: 0 or more"))) }
 }
 
@@ -240,7 +240,7 @@ impl<'de> Visitor<'de> for AnyCourse {
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Course, E> {
-        checked(value).map(Course::Steady)
+        validate_cost(value).map(Course::Steady)
     }
 
     fn visit_i64<E: de::Error>(self, value: i64) -> Result<Course, E> {
@@ -257,7 +257,7 @@ impl<'de> Visitor<'de> for AnyCourse {
             if values.len() == MAX_INTERVALS {
                 return Err(de::Error::custom(format!("a list of costs has at most {MAX_INTERVALS}")));
             }
-            values.push(checked::<A::Error>(value)?);
+            values.push(validate_cost::<A::Error>(value)?);
         }
         if values.is_empty() { Err(de::Error::invalid_length(0, &self)) } else { Ok(Course::Intervals(values.into())) }
     }
@@ -501,7 +501,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_said_is_told_with_its_place() {
-        for (text, told) in [
+        for (text, expected) in [
             ("[network-maps.x]", "unknown field"),
             ("[network-map.x]\nP = [\"192.0.2.1/24\"]", "line 2"),
             ("[cost-map.x.routingcost.a]\nb = -1", "0 or more"),
@@ -514,7 +514,7 @@ mod tests {
             ("{\"properties\": {\"x\": {}}}", "'x' is no entity"),
         ] {
             let error = AgentState::parse(text).unwrap_err();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 }

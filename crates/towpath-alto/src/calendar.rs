@@ -1,6 +1,6 @@
 //! Cost calendars (RFC 8896): cost values per time interval, and the requests for them.
 //!
-//! [`Calendar`] defines the time intervals of a metric; agents publish it together with the costs ([`crate::facts`]).
+//! [`Calendar`] defines the time intervals of a metric; agents publish it together with the costs ([`crate::agent_state`]).
 //! [`Calendared`](crate::calendared::Calendared) is the calendar part of a request. Only numerical cost types have calendars: ordinal costs are
 //! ranks, which would differ in each interval.
 //!
@@ -82,20 +82,20 @@ impl Calendar {
     /// Returns the index of the interval that contains the given time (seconds since 1970), or `None` before the
     /// first interval and after the last repetition.
     pub fn interval_at(&self, unix_s: i64) -> Option<usize> {
-        let passed = self.passed(unix_s);
-        let is_told = passed >= 0.0 && passed < self.all();
-        is_told.then(|| (passed % self.intervals as f64) as usize)
+        let elapsed_intervals = self.elapsed_intervals(unix_s);
+        let is_told = elapsed_intervals >= 0.0 && elapsed_intervals < self.all();
+        is_told.then(|| (elapsed_intervals % self.intervals as f64) as usize)
     }
 
     /// Returns when the next interval begins or the last one ends after the given time, in whole seconds since 1970;
     /// `None` if the calendar has ended.
     pub fn next_after(&self, unix_s: i64) -> Option<i64> {
-        let next = (self.passed(unix_s) + 1.0).max(0.0);
+        let next = (self.elapsed_intervals(unix_s) + 1.0).max(0.0);
         (next <= self.all()).then(|| self.start_s.saturating_add((next * self.interval_s).ceil() as i64))
     }
 
     /// Returns the number of intervals that have elapsed since the first one began; negative before.
-    fn passed(&self, unix_s: i64) -> f64 {
+    fn elapsed_intervals(&self, unix_s: i64) -> f64 {
         (unix_s.saturating_sub(self.start_s) as f64 / self.interval_s).floor()
     }
 
@@ -154,7 +154,7 @@ pub(crate) mod tests {
 
     #[test]
     fn k1_what_is_no_calendar_is_told() {
-        for (changes, told) in [
+        for (changes, expected) in [
             (json!({ "start": "noon" }), "'noon' is no start"),
             (json!({ "start": "1960-01-01T00:00:00Z" }), "since 1970"),
             (json!({ "time-interval-size": 0 }), "'0' is no time-interval-size"),
@@ -166,7 +166,7 @@ pub(crate) mod tests {
             (json!({ "end": "noon" }), "unknown field `end`"),
         ] {
             let error = read(&changes).unwrap_err();
-            assert!(error.contains(told), "{changes}: {error}");
+            assert!(error.contains(expected), "{changes}: {error}");
         }
     }
 }

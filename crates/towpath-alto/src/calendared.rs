@@ -30,22 +30,23 @@ impl Calendar {
 
     /// Returns the calendar attributes for responses (RFC 8896 §5.1).
     fn response_attributes(&self) -> Map<String, Value> {
-        let mut told = self.attributes();
-        told.insert("calendar-start-time".into(), date::format(self.start_s).into());
-        told.extend(self.repeated.map(|times| ("repeated".to_owned(), json!(times))));
-        told
+        let mut attributes = self.attributes();
+        attributes.insert("calendar-start-time".into(), date::format(self.start_s).into());
+        attributes.extend(self.repeated.map(|times| ("repeated".to_owned(), json!(times))));
+        attributes
     }
 }
 
 /// Returns the calendar capabilities of these cost types for a directory, one entry per type (`calendar-attributes`,
 /// RFC 8896 §4.1).
 pub(crate) fn capabilities(network_state: &NetworkState, types: &[CostType]) -> Vec<Value> {
-    let told = types.iter().filter_map(|kind| Some(named(kind, network_state.calendar(kind)?.attributes())));
-    told.collect()
+    let calendars =
+        types.iter().filter_map(|kind| Some(with_type_name(kind, network_state.calendar(kind)?.attributes())));
+    calendars.collect()
 }
 
 /// Adds the cost type name to calendar attributes.
-fn named(kind: &CostType, mut attributes: Map<String, Value>) -> Value {
+fn with_type_name(kind: &CostType, mut attributes: Map<String, Value>) -> Value {
     attributes.insert("cost-type-names".into(), json!([kind.to_string()]));
     attributes.into()
 }
@@ -70,14 +71,17 @@ impl<'a> Calendared<'a> {
         pairs: usize,
     ) -> Result<Self, Problem> {
         let truth = |element: &Value| element.as_bool().ok_or("each of these must be true or false");
-        let Some(wanted) = fields.list(FIELD, truth)? else { return Ok(Self::default()) };
+        let Some(requested) = fields.list(FIELD, truth)? else { return Ok(Self::default()) };
         let types = query.types.len();
-        if wanted.len() != types {
+        if requested.len() != types {
             let expected = format!("this must have one element per requested cost type: {types}");
             return Err(fields.refuse_present(FIELD, &expected));
         }
-        let calendars =
-            query.types.iter().zip(wanted).map(|(kind, wanted)| network_state.calendar(kind).filter(|_| wanted));
+        let calendars = query
+            .types
+            .iter()
+            .zip(requested)
+            .map(|(kind, requested)| network_state.calendar(kind).filter(|_| requested));
         let of_types: Vec<Option<&Calendar>> = calendars.collect();
         let intervals: usize = of_types.iter().flatten().map(|calendar| calendar.intervals).sum();
         let values = pairs.saturating_mul(intervals);
@@ -99,15 +103,17 @@ impl<'a> Calendared<'a> {
     /// (`calendar-response-attributes`, RFC 8896 §5.1).
     pub(crate) fn meta(&self, query: &CostQuery) -> Option<(String, Value)> {
         let mut names = BTreeSet::new();
-        let told = query.types.iter().zip(&self.of_types).filter_map(|(kind, calendar)| Some((kind, (*calendar)?)));
+        let calendars =
+            query.types.iter().zip(&self.of_types).filter_map(|(kind, calendar)| Some((kind, (*calendar)?)));
         // A type requested twice is described once.
-        let told = told.filter(|(kind, _)| names.insert(*kind)).map(|(kind, calendar)| match query.is_multi {
-            true => named(kind, calendar.response_attributes()),
-            // A single cost type needs no name here: it is the cost type of the response.
-            false => calendar.response_attributes().into(),
-        });
-        let told: Vec<Value> = told.collect();
-        (!told.is_empty()).then(|| ("calendar-response-attributes".to_owned(), told.into()))
+        let calendars =
+            calendars.filter(|(kind, _)| names.insert(*kind)).map(|(kind, calendar)| match query.is_multi {
+                true => with_type_name(kind, calendar.response_attributes()),
+                // A single cost type needs no name here: it is the cost type of the response.
+                false => calendar.response_attributes().into(),
+            });
+        let calendars: Vec<Value> = calendars.collect();
+        (!calendars.is_empty()).then(|| ("calendar-response-attributes".to_owned(), calendars.into()))
     }
 }
 

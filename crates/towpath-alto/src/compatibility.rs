@@ -76,8 +76,8 @@ impl FromStr for Profile {
         let form = "openalto, openalto-client, or one of them with :NAME (as openalto:NAME), with a resource id of at most 31 characters";
         let malformed = || Malformed::new("compatibility profile", text, form);
         let (kind, name) = text.split_once(':').unwrap_or((text, RESOURCE));
-        let known = FORMS.iter().find(|(known, _)| *known == kind && name.len() <= NAME_LENGTH);
-        let form = known.map(|(_, form)| *form).ok_or_else(malformed)?;
+        let entry = FORMS.iter().find(|(entry, _)| *entry == kind && name.len() <= NAME_LENGTH);
+        let form = entry.map(|(_, form)| *form).ok_or_else(malformed)?;
         Ok(Self { form, resource: ResourceId::new(name).map_err(|_| malformed())? })
     }
 }

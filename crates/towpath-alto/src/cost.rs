@@ -252,7 +252,7 @@ impl CostQuery {
     /// # Errors
     /// [`Problem`] if they are malformed or exceed the capabilities.
     pub fn read(fields: Fields<'_>, can: &CostCapabilities) -> Result<Self, Problem> {
-        let (types, is_multi) = wanted(fields, can)?;
+        let (types, is_multi) = requested_types(fields, can)?;
         let testable = match type_list(fields, "testable-cost-types", &can.testable)? {
             Some(testable) if testable.is_empty() || testable.len() > can.testable.len().min(MAX_TYPES) => {
                 let allowed = format!("this may name 1 to {} types", can.testable.len().min(MAX_TYPES));
@@ -270,8 +270,8 @@ impl CostQuery {
     ///
     /// # Errors
     /// [`Problem`] for the field that lists the types.
-    pub fn bound(&self, fields: Fields<'_>, pairs: usize) -> Result<(), Problem> {
-        let tested: BTreeSet<usize> = self.tested().collect();
+    pub fn check_limit(&self, fields: Fields<'_>, pairs: usize) -> Result<(), Problem> {
+        let tested: BTreeSet<usize> = self.tested_types().collect();
         if pairs.saturating_mul(self.types.len() + tested.len()) <= MAX_COSTS {
             return Ok(());
         }
@@ -287,13 +287,13 @@ impl CostQuery {
     }
 
     /// Returns the indices of the testable types used in constraints.
-    pub fn tested(&self) -> impl Iterator<Item = usize> {
+    pub fn tested_types(&self) -> impl Iterator<Item = usize> {
         self.tests.iter().flatten().map(|test| test.index)
     }
 }
 
 /// Reads the requested types, and whether they form a list.
-fn wanted(fields: Fields<'_>, can: &CostCapabilities) -> Result<(Vec<CostType>, bool), Problem> {
+fn requested_types(fields: Fields<'_>, can: &CostCapabilities) -> Result<(Vec<CostType>, bool), Problem> {
     let several = type_list(fields, "multi-cost-types", &can.cost_types)?;
     // An empty `cost-type` beside `multi-cost-types` is ignored, as in an example of RFC 8896 §5.2.
     let single = fields.object("cost-type")?.filter(|object| several.is_none() || !is_blank(*object));
@@ -382,7 +382,7 @@ impl Tests<'_> {
 }
 
 /// Returns the distinct costs in ascending order.
-pub(crate) fn ascending(costs: impl Iterator<Item = f64>) -> Vec<f64> {
+pub(crate) fn sort_distinct(costs: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut costs: Vec<f64> = costs.collect();
     costs.sort_unstable_by(f64::total_cmp);
     costs.dedup();

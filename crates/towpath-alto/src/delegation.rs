@@ -1,7 +1,7 @@
 //! Delegation: queries agents on demand for values that the network state lacks.
 //!
 //! An agent announces the metrics and properties that it can provide on demand ([`Askable`], part of its
-//! [facts](crate::facts)), and the directory offers them. A response about addresses looks up missing values
+//! [facts](crate::agent_state)), and the directory offers them. A response about addresses looks up missing values
 //! ([`Delegate`]), each an [`Item`]. The server has fetched them before, or fetches them and builds the response
 //! again. Items are combined into few [`DelegateRequest`]s.
 //!
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::names::{CostMetric, PropertyName};
 
-/// Maximum number of sources, destinations, or addresses with properties per question: a response has up to 65,536
+/// Maximum number of sources, destinations, or addresses with properties per request: a response has up to 65,536
 /// costs, which take 3 MB, and ten times as much while it is parsed.
 const MAX_ADDRESSES: usize = 256;
 
@@ -136,9 +136,9 @@ impl DelegateRequest {
     }
 }
 
-/// Combines items into questions for exactly these items, with at most 256 sources, destinations or addresses each.
+/// Combines items into requests for exactly these items, with at most 256 sources, destinations or addresses each.
 /// For each metric, either sources with equal destinations are combined, or destinations with equal sources,
-/// whichever yields fewer questions; addresses with equal properties are combined likewise.
+/// whichever yields fewer requests; addresses with equal properties are combined likewise.
 pub fn requests(items: impl IntoIterator<Item = Item>) -> Vec<DelegateRequest> {
     let mut pairs: BTreeMap<CostMetric, Vec<(IpAddr, IpAddr)>> = BTreeMap::new();
     let mut names: BTreeMap<IpAddr, BTreeSet<PropertyName>> = BTreeMap::new();
@@ -149,7 +149,7 @@ pub fn requests(items: impl IntoIterator<Item = Item>) -> Vec<DelegateRequest> {
         }
     }
     let costs = pairs.into_iter().flat_map(|(metric, pairs)| of_costs(&metric, &pairs));
-    let properties = grouped(names).into_iter().flat_map(|(names, addresses)| {
+    let properties = group_by_value(names).into_iter().flat_map(|(names, addresses)| {
         let names: Vec<PropertyName> = names.into_iter().collect();
         chunks(addresses, MAX_ADDRESSES)
             .map(move |addresses| DelegateRequest::Properties { names: names.clone(), addresses })
@@ -158,7 +158,7 @@ pub fn requests(items: impl IntoIterator<Item = Item>) -> Vec<DelegateRequest> {
     costs.chain(properties).collect()
 }
 
-/// Returns the questions for the costs of these pairs.
+/// Returns the requests for the costs of these pairs.
 fn of_costs(metric: &CostMetric, pairs: &[(IpAddr, IpAddr)]) -> Vec<DelegateRequest> {
     let rows = meshes(pairs.iter().copied());
     let columns = meshes(pairs.iter().map(|(from, to)| (*to, *from)));
@@ -180,11 +180,11 @@ fn meshes(pairs: impl Iterator<Item = (IpAddr, IpAddr)>) -> Vec<(Vec<IpAddr>, Ve
         let rows = chunks(ones, MAX_ADDRESSES);
         rows.flat_map(move |ones| others.clone().into_iter().map(move |others| (ones.clone(), others)))
     };
-    grouped(others).into_iter().flat_map(of_group).collect()
+    group_by_value(others).into_iter().flat_map(of_group).collect()
 }
 
 /// Groups addresses by equal values.
-fn grouped<T: Ord>(values: impl IntoIterator<Item = (IpAddr, T)>) -> BTreeMap<T, Vec<IpAddr>> {
+fn group_by_value<T: Ord>(values: impl IntoIterator<Item = (IpAddr, T)>) -> BTreeMap<T, Vec<IpAddr>> {
     let mut groups: BTreeMap<T, Vec<IpAddr>> = BTreeMap::new();
     for (address, value) in values {
         groups.entry(value).or_default().push(address);
@@ -270,12 +270,12 @@ mod tests {
             properties in prop::collection::btree_set(("[xyz]", 0_u8..5), 0..12),
         ) {
             let costs = costs.iter().map(|(metric, from, to)| cost(metric, *from, *to));
-            let wanted: Vec<Item> = costs.chain(properties.iter().map(|(name, of)| property(name, *of))).collect();
-            let requests = requests(wanted.clone());
-            prop_assert_eq!(requests.iter().map(DelegateRequest::items).sum::<usize>(), wanted.len());
-            let mut asked: Vec<Item> = requests.iter().flat_map(DelegateRequest::each).collect();
-            asked.sort();
-            prop_assert_eq!(asked, BTreeSet::from_iter(wanted).into_iter().collect::<Vec<_>>());
+            let needed: Vec<Item> = costs.chain(properties.iter().map(|(name, of)| property(name, *of))).collect();
+            let requests = requests(needed.clone());
+            prop_assert_eq!(requests.iter().map(DelegateRequest::items).sum::<usize>(), needed.len());
+            let mut requested: Vec<Item> = requests.iter().flat_map(DelegateRequest::each).collect();
+            requested.sort();
+            prop_assert_eq!(requested, BTreeSet::from_iter(needed).into_iter().collect::<Vec<_>>());
         }
     }
 }

@@ -84,7 +84,7 @@ impl Directory {
         let has_properties = !network_state.domains.is_empty() || network_state.default_region().is_some();
         let can_ask = has_properties || !network_state.askable.properties.is_empty();
         // It must offer at least one endpoint property (RFC 7285 §11.4.1.4).
-        let have_endpoints_properties = !endpoints::offered(network_state).is_empty();
+        let have_endpoints_properties = !endpoints::endpoint_properties(network_state).is_empty();
         let has_costs = !network_state.metrics().is_empty();
         for (name, kind, is_there) in [
             (ENDPOINT_PROPERTIES, Kind::EndpointProperties, have_endpoints_properties),
@@ -118,7 +118,7 @@ impl Directory {
         let types: BTreeSet<CostType> =
             self.resources().flat_map(|resource| resource.cost_types(network_state)).collect();
         let types: Map<String, Value> =
-            types.into_iter().map(|kind| (kind.to_string(), network_state.described(&kind))).collect();
+            types.into_iter().map(|kind| (kind.to_string(), network_state.describe(&kind))).collect();
         let mut meta = network_state.meta();
         meta.insert("cost-types".into(), json!(types));
         if let Some(region) = network_state.default_region() {

@@ -34,7 +34,7 @@ impl Domain {
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let malformed = || Malformed::new("entity domain", text, "ipv4, ipv6, RESOURCE.pid, RESOURCE.ane or .ane");
         let Some((resource, kind)) = text.rsplit_once('.') else {
-            return AddressType::named(text).map(Domain::Address).ok_or_else(malformed);
+            return AddressType::from_name(text).map(Domain::Address).ok_or_else(malformed);
         };
         match (kind, resource) {
             (ANE, "") => Ok(Domain::Ane(None)),

@@ -135,12 +135,12 @@ mod tests {
         let request = json!({ "pids": { "srcs": ["PID1", 2], "dsts": "x" }, "flag": 1, "texts": ["a b"] });
         let fields = Fields::of(&request).unwrap();
         let pids = fields.object("pids").unwrap().unwrap();
-        let told = |problem: Problem| (problem.code, problem.field.unwrap_or_default(), problem.value);
-        let of = |field| told(pids.texts(field, PidName::new).unwrap_err());
+        let summary = |problem: Problem| (problem.code, problem.field.unwrap_or_default(), problem.value);
+        let of = |field| summary(pids.texts(field, PidName::new).unwrap_err());
         assert_eq!(of("srcs"), (Code::InvalidFieldValue, "pids/srcs".into(), Some("2".into())));
         assert_eq!(of("dsts"), (Code::InvalidFieldType, "pids/dsts".into(), None));
-        assert_eq!(told(fields.truth("flag").unwrap_err()), (Code::InvalidFieldType, "flag".into(), None));
-        let element = told(fields.texts("texts", PidName::new).unwrap_err());
+        assert_eq!(summary(fields.truth("flag").unwrap_err()), (Code::InvalidFieldType, "flag".into(), None));
+        let element = summary(fields.texts("texts", PidName::new).unwrap_err());
         assert_eq!(element, (Code::InvalidFieldValue, "texts".into(), Some("a b".into())));
         assert!(fields.text("other").unwrap().is_none());
     }

@@ -91,7 +91,7 @@ impl Locations {
         let invalid = |error: MaxMindDbError| LocationsError::Invalid(error.to_string());
         let reader = Reader::from_source(database).map_err(invalid)?;
         reader.verify().map_err(invalid)?;
-        let properties = told(&reader);
+        let properties = available_properties(&reader);
         if properties.is_empty() {
             return Err(LocationsError::NoPlaces);
         }
@@ -116,10 +116,10 @@ impl Locations {
 }
 
 /// Returns the properties found in the first records.
-fn told(reader: &Reader<Vec<u8>>) -> Vec<PropertyName> {
+fn available_properties(reader: &Reader<Vec<u8>>) -> Vec<PropertyName> {
     let records = || reader.networks(WithinOptions::default()).into_iter().flatten().flatten().take(EXAMINED);
-    let is_told = |name: &&str| records().any(|record| Location { record }.property(name).is_some());
-    let names = PROPERTIES.into_iter().filter(is_told);
+    let is_present = |name: &&str| records().any(|record| Location { record }.property(name).is_some());
+    let names = PROPERTIES.into_iter().filter(is_present);
     names.map(|name| PropertyName::new(name).expect("a valid name")).collect()
 }
 
@@ -143,8 +143,8 @@ impl<'a> Location<'a> {
 
     /// Returns the continent code, derived from the country if absent.
     pub fn continent(&self) -> Option<&'a str> {
-        let told = self.text(&CONTINENT_AT).filter(|code| is_code(code));
-        told.or_else(|| continents::of(self.country()?))
+        let code = self.text(&CONTINENT_AT).filter(|code| is_code(code));
+        code.or_else(|| continents::of(self.country()?))
     }
 
     /// Returns the English name of the city.

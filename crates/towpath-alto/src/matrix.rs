@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::{
     calendared::Calendared,
-    cost::{CostMode, CostQuery, CostType, Number, ascending, is_more_better},
+    cost::{CostMode, CostQuery, CostType, Number, is_more_better, sort_distinct},
     names::{AneName, CostMetric},
 };
 
@@ -33,8 +33,8 @@ pub trait Grid {
     fn series<'a>(&'a self, _metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<&'a [f64]> + 'a> {
         Box::new(|_, _| None)
     }
-    /// Returns the costs among which a cost is ranked, in [ascending order](ascending), or `None` to rank only the costs of
-    /// this grid.
+    /// Returns the costs among which a cost is ranked, in [ascending order](sort_distinct), or `None` to rank
+    /// only the costs of this grid.
     fn universe(&self, metric: &CostMetric) -> Option<&[f64]>;
     /// Returns the name of a source.
     fn source(&self, number: usize) -> String;
@@ -76,14 +76,14 @@ enum Cell<'a> {
 /// Costs of one pair over all calendar intervals.
 #[derive(Debug)]
 enum Course<'a> {
-    Told(&'a [f64]),
+    Varying(&'a [f64]),
     Steady(f64, usize),
 }
 
 impl Serialize for Course<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match *self {
-            Course::Told(costs) => serializer.collect_seq(costs.iter().copied().map(Number)),
+            Course::Varying(costs) => serializer.collect_seq(costs.iter().copied().map(Number)),
             Course::Steady(cost, intervals) => serializer.collect_seq(iter::repeat_n(Number(cost), intervals)),
         }
     }
@@ -106,7 +106,7 @@ impl Passing {
             let passes = vec![true; pairs.len()];
             return Self { pairs, passes };
         }
-        let indices: BTreeSet<usize> = query.tested().collect();
+        let indices: BTreeSet<usize> = query.tested_types().collect();
         let columns = indices.into_iter().map(|index| (index, column(grid, &pairs, &query.testable[index])));
         let tested: BTreeMap<usize, Vec<Option<f64>>> = columns.collect();
         let passes = (0..pairs.len()).map(|pair| query.passes(&|index| tested[&index][pair])).collect();
@@ -161,8 +161,8 @@ impl<'a> Matrix<'a> {
     pub fn over_time(mut self, grid: &'a dyn Grid, query: &CostQuery, calendared: &Calendared<'_>) -> Self {
         for (position, (column, kind)) in self.columns.iter_mut().zip(&query.types).enumerate() {
             if let (Some(calendar), Column::Costs(costs)) = (calendared.of(position), &mut *column) {
-                let (costs, told) = (mem::take(costs), grid.series(&kind.cost_metric));
-                let series = self.passing.pairs.iter().map(|(from, to)| told(*from, *to)).collect();
+                let (costs, series_of) = (mem::take(costs), grid.series(&kind.cost_metric));
+                let series = self.passing.pairs.iter().map(|(from, to)| series_of(*from, *to)).collect();
                 *column = Column::Series { costs, series, intervals: calendar.intervals() };
             }
         }
@@ -174,7 +174,7 @@ impl<'a> Matrix<'a> {
             Column::Costs(costs) => costs[pair].map(|cost| Cell::Cost(Number(cost))),
             Column::Series { costs, series, intervals } => {
                 let cost = costs[pair]?;
-                Some(Cell::Course(series[pair].map_or(Course::Steady(cost, *intervals), Course::Told)))
+                Some(Cell::Course(series[pair].map_or(Course::Steady(cost, *intervals), Course::Varying)))
             }
             Column::Paths => {
                 let path = self.paths.of_pairs.get(pair).copied().flatten()?;
@@ -192,8 +192,8 @@ fn column(grid: &dyn Grid, pairs: &[(usize, usize)], kind: &CostType) -> Vec<Opt
         CostMode::Ordinal => {
             let is_more_better = is_more_better(kind.cost_metric.as_str());
             match grid.universe(&kind.cost_metric) {
-                Some(universe) => ranked(&costs, universe, is_more_better),
-                None => ranked(&costs, &ascending(costs.iter().flatten().copied()), is_more_better),
+                Some(universe) => rank_costs(&costs, universe, is_more_better),
+                None => rank_costs(&costs, &sort_distinct(costs.iter().flatten().copied()), is_more_better),
             }
         }
         CostMode::Numerical | CostMode::Array => costs,
@@ -203,7 +203,7 @@ fn column(grid: &dyn Grid, pairs: &[(usize, usize)], kind: &CostType) -> Vec<Opt
 /// Returns the ranks of `costs` within `universe` (RFC 7285 §6.1.2.2). The preferred cost, the smallest or the largest, has
 /// rank 1; equal costs have equal ranks.
 #[expect(clippy::cast_precision_loss, reason = "there are less than 2^52 ranks")]
-fn ranked(costs: &[Option<f64>], universe: &[f64], is_more_better: bool) -> Vec<Option<f64>> {
+fn rank_costs(costs: &[Option<f64>], universe: &[f64], is_more_better: bool) -> Vec<Option<f64>> {
     let before = |cost: f64| match is_more_better {
         true => universe.len() - universe.partition_point(|other| *other <= cost),
         false => universe.partition_point(|other| *other < cost),
@@ -220,7 +220,7 @@ impl Serialize for Matrix<'_> {
             first += pairs.len();
             (&self.sources[pairs[0].0], row)
         });
-        serializer.collect_map(rows.filter(|(_, row)| row.told().next().is_some()))
+        serializer.collect_map(rows.filter(|(_, row)| row.entries().next().is_some()))
     }
 }
 
@@ -233,10 +233,10 @@ struct Row<'a> {
 
 impl Row<'_> {
     /// Returns the destinations that have at least one value, with the indices of their pairs.
-    fn told(&self) -> impl Iterator<Item = (&str, usize)> {
+    fn entries(&self) -> impl Iterator<Item = (&str, usize)> {
         let matrix = self.matrix;
-        let is_told = |pair| matrix.columns.iter().any(|column| matrix.cell(column, pair).is_some());
-        let pairs = self.pairs.clone().filter(move |pair| matrix.passing.passes[*pair] && is_told(*pair));
+        let has_value = |pair| matrix.columns.iter().any(|column| matrix.cell(column, pair).is_some());
+        let pairs = self.pairs.clone().filter(move |pair| matrix.passing.passes[*pair] && has_value(*pair));
         pairs.map(move |pair| (&*matrix.destinations[matrix.passing.pairs[pair].1], pair))
     }
 }
@@ -244,7 +244,7 @@ impl Row<'_> {
 impl Serialize for Row<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for (destination, pair) in self.told() {
+        for (destination, pair) in self.entries() {
             let mut cells = self.matrix.columns.iter().map(|column| self.matrix.cell(column, pair));
             if self.matrix.is_multi {
                 map.serialize_entry(destination, &cells.collect::<Vec<_>>())?;
@@ -300,7 +300,7 @@ mod tests {
         CostType { cost_mode, cost_metric: CostMetric::new(metric).unwrap() }
     }
 
-    fn told(request: &Value) -> Value {
+    fn serialized(request: &Value) -> Value {
         let modes = [CostMode::Numerical, CostMode::Ordinal];
         let metrics = ["routingcost", "hopcount"].map(|metric| CostMetric::new(metric).unwrap());
         let kinds = modes.into_iter().flat_map(|cost_mode| {
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn m2_tests_leave_pairs_out() {
         let expected = json!({ "PID1": { "PID1": 1, "PID2": 5 }, "PID2": { "PID1": 5, "PID2": 1 } });
-        assert_eq!(told(&json!({ "cost-type": routing("numerical"), "constraints": ["le 5"] })), expected);
+        assert_eq!(serialized(&json!({ "cost-type": routing("numerical"), "constraints": ["le 5"] })), expected);
     }
 
     #[test]
@@ -329,9 +329,9 @@ mod tests {
             "PID2": { "PID1": 2, "PID2": 1, "PID3": 4 },
             "PID3": { "PID1": 5, "PID2": 4 },
         });
-        assert_eq!(told(&json!({ "cost-type": routing("ordinal") })), expected);
+        assert_eq!(serialized(&json!({ "cost-type": routing("ordinal") })), expected);
         let first = json!({ "PID1": { "PID1": 1 }, "PID2": { "PID2": 1 } });
-        assert_eq!(told(&json!({ "cost-type": routing("ordinal"), "constraints": ["lt 2"] })), first);
+        assert_eq!(serialized(&json!({ "cost-type": routing("ordinal"), "constraints": ["lt 2"] })), first);
     }
 
     #[test]
@@ -344,21 +344,21 @@ mod tests {
         });
         let expected =
             json!({ "PID1": { "PID1": [1, 10] }, "PID2": { "PID2": [1, 10] }, "PID3": { "PID1": [20, 200] } });
-        assert_eq!(told(&request), expected);
+        assert_eq!(serialized(&request), expected);
         assert_eq!(
-            told(&json!({ "multi-cost-types": [hops], "constraints": ["eq 200"] })),
+            serialized(&json!({ "multi-cost-types": [hops], "constraints": ["eq 200"] })),
             json!({ "PID3": { "PID1": [200] } })
         );
     }
 
     /// The example restricted to some pairs, counting how often costs are looked up.
     #[derive(Default)]
-    struct Watched {
+    struct CountingGrid {
         pairs: Option<&'static [(usize, usize)]>,
         columns: std::cell::Cell<usize>,
     }
 
-    impl Grid for Watched {
+    impl Grid for CountingGrid {
         fn sources(&self) -> usize {
             Example.sources()
         }
@@ -395,7 +395,7 @@ mod tests {
         let cost_types = vec![kind(CostMode::Numerical, "routingcost")];
         let can = CostCapabilities { testable: cost_types.clone(), cost_types, max_cost_types: 1 };
         let query = CostQuery::read(Fields::of(&request).unwrap(), &can).unwrap();
-        let grid = Watched::default();
+        let grid = CountingGrid::default();
         assert_eq!(Passing::of(&grid, &query).pairs().filter(|(_, passes)| *passes).count(), 8);
         assert_eq!(grid.columns.get(), 1);
     }
@@ -405,13 +405,13 @@ mod tests {
         let kinds = vec![kind(CostMode::Numerical, "routingcost"), kind(CostMode::Ordinal, "routingcost")];
         let query = CostQuery { testable: kinds.clone(), types: kinds, is_multi: true, tests: Vec::new() };
         let expected = json!({ "PID1": { "PID3": [10, 1] }, "PID3": { "PID1": [20, 3], "PID2": [15, 2] } });
-        let grid = Watched { pairs: Some(&[(0, 2), (2, 0), (2, 1)]), ..Watched::default() };
+        let grid = CountingGrid { pairs: Some(&[(0, 2), (2, 0), (2, 1)]), ..CountingGrid::default() };
         assert_eq!(serde_json::to_value(Matrix::of(&grid, &query)).unwrap(), expected);
     }
 
     #[test]
     fn numbers_have_fractions_where_they_have() {
-        let told = |number| serde_json::to_string(&Number(number)).unwrap();
-        assert_eq!([told(5.0), told(0.25), told(1e300)], ["5", "0.25", "1e+300"]);
+        let text = |number| serde_json::to_string(&Number(number)).unwrap();
+        assert_eq!([text(5.0), text(0.25), text(1e300)], ["5", "0.25", "1e+300"]);
     }
 }

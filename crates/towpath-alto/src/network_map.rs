@@ -68,7 +68,7 @@ impl NetworkMap {
             }
         }
         for kind in AddressType::ALL {
-            let everything = kind.everything();
+            let everything = kind.full_range();
             let of_kind =
                 pids.iter().flat_map(|(_, prefixes)| prefixes).filter(|p| AddressType::of_prefix(**p) == kind);
             let of_kind: Vec<IpNet> = of_kind.copied().collect();
@@ -159,17 +159,17 @@ impl NetworkMap {
     ///
     /// # Errors
     /// Returns [`Problem`] if the request is malformed. Unknown PIDs and address types are not errors.
-    pub fn filtered(&self, request: &Value) -> Result<Selection<'_>, Problem> {
+    pub fn select(&self, request: &Value) -> Result<Selection<'_>, Problem> {
         let fields = Fields::of(request)?;
-        let wanted = fields.texts("pids", PidName::new)?.ok_or_else(|| fields.missing("pids"))?;
-        let pids = match &*wanted {
+        let requested = fields.texts("pids", PidName::new)?.ok_or_else(|| fields.missing("pids"))?;
+        let pids = match &*requested {
             [] => self.pids.iter().collect(),
-            wanted => {
-                let numbers: BTreeSet<u32> = wanted.iter().filter_map(|pid| self.number(pid.as_str())).collect();
+            requested => {
+                let numbers: BTreeSet<u32> = requested.iter().filter_map(|pid| self.number(pid.as_str())).collect();
                 numbers.into_iter().map(|number| &self.pids[number as usize]).collect()
             }
         };
-        let types = fields.texts("address-types", |name| Ok::<_, String>(AddressType::named(name)))?;
+        let types = fields.texts("address-types", |name| Ok::<_, String>(AddressType::from_name(name)))?;
         let types = match types {
             None => AddressType::ALL.into(),
             Some(types) if types.is_empty() => AddressType::ALL.into(),
@@ -264,13 +264,13 @@ mod tests {
     #[test]
     fn n4_what_is_asked_for_is_given() {
         let map = build(&EXAMPLE).unwrap();
-        let told = |request| serde_json::to_value(map.filtered(&request).unwrap()).unwrap();
+        let selected = |request| serde_json::to_value(map.select(&request).unwrap()).unwrap();
         let pid2 = json!({ "ipv4": ["192.0.2.0/24", "198.51.100.0/24"] });
-        assert_eq!(told(json!({ "pids": ["PID2", "PID9", "PID2"], "new-field": 1 })), json!({ "PID2": pid2 }));
-        assert_eq!(told(json!({ "pids": [] })), serde_json::to_value(map.whole()).unwrap());
+        assert_eq!(selected(json!({ "pids": ["PID2", "PID9", "PID2"], "new-field": 1 })), json!({ "PID2": pid2 }));
+        assert_eq!(selected(json!({ "pids": [] })), serde_json::to_value(map.whole()).unwrap());
         let v6 = json!({ "PID0": { "ipv6": ["::/0"] }, "PID1": {} });
-        assert_eq!(told(json!({ "pids": ["PID0", "PID1"], "address-types": ["ipv6", "mac"] })), v6);
-        let refused = |request| map.filtered(&request).unwrap_err();
+        assert_eq!(selected(json!({ "pids": ["PID0", "PID1"], "address-types": ["ipv6", "mac"] })), v6);
+        let refused = |request| map.select(&request).unwrap_err();
         assert_eq!(refused(json!({})).code, Code::MissingField);
         assert_eq!(refused(json!({ "pids": ["a b"] })).code, Code::InvalidFieldValue);
         assert_eq!(refused(json!({ "pids": [], "address-types": {} })).code, Code::InvalidFieldType);

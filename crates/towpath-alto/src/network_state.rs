@@ -20,7 +20,7 @@ use crate::{
     agent_state::{self, AgentState, Cost, Router},
     calendar::Calendar,
     compatibility::Profile,
-    cost::{CostContext, CostMode, CostType, ascending, is_whole},
+    cost::{CostContext, CostMode, CostType, is_whole, sort_distinct},
     delegation::{Askable, Delegate, Item},
     entity::{Domain, Entity},
     geo::{self, Location, Locations, Position},
@@ -189,14 +189,14 @@ impl NetworkState {
     }
 
     /// Returns the description of a cost type (RFC 7285 §10.7), including the origin of its values if known (RFC 9439 §3.1).
-    pub(crate) fn described(&self, kind: &CostType) -> Value {
+    pub(crate) fn describe(&self, kind: &CostType) -> Value {
         let metric = kind.cost_metric.as_str();
         let base = metric.split(':').next().unwrap_or_default();
-        let mut told = json!(kind);
+        let mut description = json!(kind);
         if let Some(context) = self.contexts.get(metric).or_else(|| self.contexts.get(base)) {
-            told["cost-context"] = json!(context);
+            description["cost-context"] = json!(context);
         }
-        told
+        description
     }
 
     /// Returns the calendar of a cost type, if its costs vary over time.
@@ -242,20 +242,20 @@ impl NetworkState {
 
     /// Returns a property of an entity from the agents, own or inherited from a prefix. For a single address without a value
     /// it queries `delegate`.
-    pub fn told(&self, entity: &Entity, name: &str, delegate: &dyn Delegate) -> Option<Value> {
-        let asked = || {
+    pub fn property_value(&self, entity: &Entity, name: &str, delegate: &dyn Delegate) -> Option<Value> {
+        let delegated = || {
             let name = self.askable.properties.get(name)?;
             delegate.look_up(Item::Property(name.clone(), entity.single_address()?))
         };
-        self.properties.get(entity, name).cloned().or_else(asked)
+        self.properties.get(entity, name).cloned().or_else(delegated)
     }
 
-    /// Returns the geographic position of `address`: from [agents or delegates](Self::told), else from the databases. Unknown
-    /// if an agent sets `null`, or only one coordinate.
+    /// Returns the geographic position of `address`: from [agents or delegates](Self::property_value), else from the
+    /// databases. Unknown if an agent sets `null`, or only one coordinate.
     pub fn position(&self, address: IpAddr, delegate: &dyn Delegate) -> Option<Position> {
         let entity = Entity::Address(address.into());
-        let told = |name: &str| self.told(&entity, name, delegate);
-        match (told(geo::LATITUDE), told(geo::LONGITUDE)) {
+        let coordinate = |name: &str| self.property_value(&entity, name, delegate);
+        match (coordinate(geo::LATITUDE), coordinate(geo::LONGITUDE)) {
             (None, None) => self.location(address)?.position(),
             (latitude, longitude) => Position::new(latitude?.as_f64()?, longitude?.as_f64()?),
         }
@@ -328,7 +328,7 @@ impl Region {
     /// Returns the distinct costs by `metric` in ascending order, as the basis of ranks. Sorted once and cached.
     pub fn universe(&self, metric: &CostMetric) -> Option<&[f64]> {
         let table = self.costs.get(metric)?;
-        Some(self.universes.get(metric)?.get_or_init(|| ascending(table.values().copied())))
+        Some(self.universes.get(metric)?.get_or_init(|| sort_distinct(table.values().copied())))
     }
 
     /// Must be called when costs change.
@@ -367,7 +367,7 @@ impl Routing {
             self.tables.insert(name.clone(), Arc::clone(routes));
         }
         self.at.extend(router.addresses.iter().map(|address| (*address, name.clone())));
-        let everything = AddressType::ALL.into_iter().filter(|_| router.default).map(AddressType::everything);
+        let everything = AddressType::ALL.into_iter().filter(|_| router.default).map(AddressType::full_range);
         for prefix in router.serves.iter().map(|prefix| prefix.0).chain(everything) {
             self.ingress.insert(prefix, name.clone());
         }
@@ -401,10 +401,11 @@ impl Mesh {
             let calendar = calendars.get(metric);
             let expected = calendar.map(Calendar::intervals);
             // The first of them, so that the same facts always produce the same message.
-            let wrong = series.iter().filter(|(_, told)| Some(told.len()) != expected).min_by_key(|(pair, _)| **pair);
-            if let Some(((src, dst), told)) = wrong {
+            let wrong =
+                series.iter().filter(|(_, values)| Some(values.len()) != expected).min_by_key(|(pair, _)| **pair);
+            if let Some(((src, dst), values)) = wrong {
                 let pair = || format!("{} to {}", self.prefix(*src), self.prefix(*dst));
-                check_intervals(metric, calendar, told, pair)?;
+                check_intervals(metric, calendar, values, pair)?;
             }
         }
         Ok(())
@@ -425,8 +426,8 @@ fn take_costs_of(
 ) {
     for (metric, series) in series {
         let interval = interval(metric);
-        let cost = |told: &[f64]| interval.map_or_else(|| single(metric, agent_state::mean(told)), |at| told[at]);
-        let now = series.iter().map(|(pair, told)| (*pair, cost(told)));
+        let cost = |values: &[f64]| interval.map_or_else(|| single(metric, agent_state::mean(values)), |at| values[at]);
+        let now = series.iter().map(|(pair, values)| (*pair, cost(values)));
         costs.entry(metric.clone()).or_default().extend(now);
     }
 }
@@ -440,13 +441,13 @@ fn single(metric: &CostMetric, cost: f64) -> f64 {
 fn check_intervals(
     metric: &CostMetric,
     calendar: Option<&Calendar>,
-    told: &[f64],
+    values: &[f64],
     pair: impl FnOnce() -> String,
 ) -> Result<(), NetworkStateFault> {
     match calendar.map(Calendar::intervals) {
-        Some(expected) if told.len() == expected => Ok(()),
+        Some(expected) if values.len() == expected => Ok(()),
         Some(expected) => {
-            Err(NetworkStateFault::Intervals { metric: metric.clone(), pair: pair(), told: told.len(), expected })
+            Err(NetworkStateFault::Intervals { metric: metric.clone(), pair: pair(), found: values.len(), expected })
         }
         None => Err(NetworkStateFault::NoCalendar { metric: metric.clone(), pair: pair() }),
     }
@@ -579,13 +580,13 @@ pub(crate) mod tests {
 
     #[test]
     fn c4_names_have_no_dots() {
-        for (facts, told) in [
+        for (facts, expected) in [
             ("[network-map.'a.b']\nP = ['0.0.0.0/0']", "network map a.b: call it otherwise"),
             ("[network-map.m]\n'P.1' = ['0.0.0.0/0']", "PID P.1: call it otherwise"),
             ("[properties.'.ane:L.1']\nx = 1", "element L.1: call it otherwise"),
         ] {
             let fault = NetworkState::of([&AgentState::parse(facts).unwrap()]).unwrap_err().to_string();
-            assert!(fault.starts_with(told), "{fault}");
+            assert!(fault.starts_with(expected), "{fault}");
         }
     }
 
@@ -602,7 +603,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_not_there_has_no_costs() {
-        for (text, told) in [
+        for (text, expected) in [
             ("[cost-map.x.hopcount]", "cost map x: there is no network map of that name"),
             (
                 "[network-map.x]\nP = [\"0.0.0.0/0\"]\n[cost-map.x.hopcount.P]\nQ = 1",
@@ -614,7 +615,7 @@ pub(crate) mod tests {
                 "properties of x.ane:L1: no resource of that name tells of elements; begin it with .ane",
             ),
         ] {
-            assert_eq!(NetworkState::of([&AgentState::parse(text).unwrap()]).unwrap_err().to_string(), told);
+            assert_eq!(NetworkState::of([&AgentState::parse(text).unwrap()]).unwrap_err().to_string(), expected);
         }
     }
 }

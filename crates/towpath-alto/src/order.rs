@@ -82,7 +82,7 @@ impl Statement {
 
     /// Returns each name that [`Self::order`] looks up, without duplicates, in statement order; the backup is last.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let mut names = self.named();
+        let mut names = self.collect_names();
         names.extend(self.backup());
         let mut seen = BTreeSet::new();
         names.into_iter().filter(move |name| seen.insert(*name))
@@ -90,11 +90,11 @@ impl Statement {
 
     /// Returns whether the keys or the condition look up `name`.
     pub fn has(&self, name: &str) -> bool {
-        self.named().contains(&name)
+        self.collect_names().contains(&name)
     }
 
     /// Returns the names in the keys and the condition.
-    fn named(&self) -> Vec<&str> {
+    fn collect_names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.keys.iter().map(|key| key.name.as_str()).collect();
         if let Some(condition) = &self.condition {
             condition.add_names(&mut names);

@@ -85,13 +85,13 @@ impl Allowed {
     pub const BOTH: Self = Self { merge: true, json: true };
 
     /// Parses a comma-separated list of media types. Other types are ignored.
-    pub fn listed(media_types: &str) -> Self {
-        let has = |wanted: &str| media_types.split(',').any(|media_type| media_type.trim() == wanted);
+    pub fn from_media_types(media_types: &str) -> Self {
+        let has = |kind: &str| media_types.split(',').any(|media_type| media_type.trim() == kind);
         Self { merge: has(MERGE_PATCH), json: has(JSON_PATCH) }
     }
 }
 
-/// Writes the list in the form that [`Allowed::listed`] parses.
+/// Writes the list in the form that [`Allowed::from_media_types`] parses.
 impl fmt::Display for Allowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match (self.merge, self.json) {

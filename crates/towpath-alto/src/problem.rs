@@ -87,8 +87,8 @@ impl Problem {
         if let (Some(_), Some(value)) = (&self.field, &self.value) {
             meta.insert("value".into(), value.as_str().into());
         }
-        let told = if self.code == Code::Syntax { "syntax-error" } else { "description" };
-        meta.insert(told.into(), self.reason.as_str().into());
+        let key = if self.code == Code::Syntax { "syntax-error" } else { "description" };
+        meta.insert(key.into(), self.reason.as_str().into());
         json!({ "meta": meta })
     }
 }

@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn r4_the_longest_prefix_hands_down() {
         let properties = example();
-        for (asked, expected) in [
+        for (host, expected) in [
             ("0", Some("v4")),
             ("1", Some("v3")),
             ("16", Some("v1")),
@@ -121,8 +121,8 @@ mod tests {
             ("0/27", Some("v1")),
             ("0/25", None),
         ] {
-            let found = properties.get(&entity(&format!("ipv4:192.0.2.{asked}")), "P");
-            assert_eq!(found.and_then(Value::as_str), expected, "{asked}");
+            let found = properties.get(&entity(&format!("ipv4:192.0.2.{host}")), "P");
+            assert_eq!(found.and_then(Value::as_str), expected, "{host}");
         }
     }
 

@@ -129,7 +129,9 @@ impl Resource {
         match &self.kind {
             Kind::CostMap(_, kind) => vec![kind.clone()],
             Kind::FilteredCostMap(_) | Kind::EndpointCosts => self.costs(network_state).cost_types,
-            Kind::PathVector | Kind::PidPathVector(_) => path_vector::offered(self.costs(network_state)).cost_types,
+            Kind::PathVector | Kind::PidPathVector(_) => {
+                path_vector::with_path_vector(self.costs(network_state)).cost_types
+            }
             Kind::OpenAlto => openalto::costs().cost_types,
             _ => Vec::new(),
         }
@@ -157,26 +159,27 @@ impl Resource {
             Kind::FilteredCostMap(_) | Kind::EndpointCosts => {
                 let can = self.costs(network_state);
                 // If all cost types can be tested, the separate list must be omitted (RFC 8189 §4.1.1).
-                let mut told = json!({
+                let mut capabilities = json!({
                     "cost-type-names": names(&can.cost_types),
                     "cost-constraints": true,
                     "max-cost-types": can.max_cost_types,
                 });
                 let calendars = calendared::capabilities(network_state, &can.cost_types);
                 if !calendars.is_empty() {
-                    told["calendar-attributes"] = calendars.into();
+                    capabilities["calendar-attributes"] = calendars.into();
                 }
-                told
+                capabilities
             }
             Kind::PathVector => path_vector::capabilities(network_state, self.costs(network_state), endpoints::FLOWS),
             Kind::PidPathVector(_) => path_vector::capabilities(network_state, self.costs(network_state), maps::FLOWS),
             Kind::OpenAlto => openalto::capabilities(),
             Kind::EndpointProperties => {
-                let properties: Vec<_> = endpoints::offered(network_state).iter().map(Property::to_string).collect();
+                let properties: Vec<_> =
+                    endpoints::endpoint_properties(network_state).iter().map(Property::to_string).collect();
                 json!({ "prop-types": properties })
             }
             Kind::PropertyMap => {
-                json!({ "mappings": property_map::mappings(network_state, property_map::Offer::Told) })
+                json!({ "mappings": property_map::mappings(network_state, property_map::Offer::Reported) })
             }
             Kind::FilteredPropertyMap => {
                 json!({ "mappings": property_map::mappings(network_state, property_map::Offer::Askable) })
@@ -209,7 +212,7 @@ impl Resource {
         match &self.kind {
             Kind::NetworkMap(map) => Ok(maps::network_map(network_state, region(map), region(map).map.whole())),
             Kind::FilteredNetworkMap(map) => {
-                Ok(maps::network_map(network_state, region(map), region(map).map.filtered(request)?))
+                Ok(maps::network_map(network_state, region(map), region(map).map.select(request)?))
             }
             Kind::CostMap(map, kind) => Ok(maps::cost_map(network_state, region(map), kind)),
             Kind::FilteredCostMap(map) => {
@@ -223,7 +226,7 @@ impl Resource {
             }
             Kind::OpenAlto => openalto::endpoints(network_state, self, request, caller),
             Kind::PropertyMap => Ok(property_map::whole(network_state, &self.property_map).0.clone()),
-            Kind::FilteredPropertyMap => property_map::filtered(network_state, request, caller.delegate),
+            Kind::FilteredPropertyMap => property_map::filtered_property_map(network_state, request, caller.delegate),
         }
     }
 }

@@ -24,7 +24,7 @@ pub struct AsPath(Arc<[Hop]>);
 impl AsPath {
     /// Creates the path through `hops`. Prepending is removed, and sets are sorted.
     pub fn new(hops: impl IntoIterator<Item = Hop>) -> Self {
-        let mut path: Vec<Hop> = hops.into_iter().map(Hop::sorted).collect();
+        let mut path: Vec<Hop> = hops.into_iter().map(Hop::into_sorted).collect();
         path.dedup();
         Self(path.into())
     }
@@ -36,7 +36,7 @@ impl AsPath {
 }
 
 impl Hop {
-    fn sorted(self) -> Self {
+    fn into_sorted(self) -> Self {
         match self {
             Hop::Set(mut members) => {
                 members.sort_unstable();

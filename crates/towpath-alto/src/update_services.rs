@@ -19,7 +19,7 @@ pub const TIPS_PARAMS: &str = "application/alto-tipsparams+json";
 
 /// Returns the kinds of changes sent for a resource. For costs merge patches are shorter, and their clients need not support
 /// JSON patches; but a merge patch cannot set a property to `null`, and repeats whole lists of prefixes.
-pub fn allowed(resource: &Resource) -> Allowed {
+pub fn allowed_changes(resource: &Resource) -> Allowed {
     match resource.media_type() {
         media::COST_MAP | media::ENDPOINT_COST => Allowed { merge: true, json: false },
         _ => Allowed::BOTH,
@@ -39,7 +39,7 @@ pub fn view_capabilities<'a>(resources: impl Iterator<Item = &'a Resource>) -> V
 }
 
 fn media_types<'a>(resources: impl Iterator<Item = &'a Resource>) -> Map<String, Value> {
-    resources.map(|resource| (resource.id.to_string(), allowed(resource).to_string().into())).collect()
+    resources.map(|resource| (resource.id.to_string(), allowed_changes(resource).to_string().into())).collect()
 }
 
 /// Returns the IDs of all resources that can be followed: the `uses` of both services (RFC 8895 §6.4, RFC 9569 §5.3).

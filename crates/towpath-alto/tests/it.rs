@@ -64,7 +64,7 @@ mod it {
             Self { network_state, directory }
         }
 
-        fn ask(&self, resource: &str, request: &Value) -> Result<Value, Problem> {
+        fn post(&self, resource: &str, request: &Value) -> Result<Value, Problem> {
             let caller: IpAddr = "192.0.2.2".parse().unwrap();
             let resource = self.directory.find(resource).unwrap();
             let answer = resource.answer(&self.network_state, request, caller)?;
@@ -74,12 +74,12 @@ mod it {
 
         fn get(&self, resource: &str) -> Value {
             assert_eq!(self.directory.find(resource).unwrap().accepts(), None);
-            self.ask(resource, &Value::Null).unwrap()
+            self.post(resource, &Value::Null).unwrap()
         }
 
         /// Returns the code, field and value of the problem with a request.
         fn refused(&self, resource: &str, request: &Value) -> (&'static str, String, String) {
-            let problem = self.ask(resource, request).unwrap_err();
+            let problem = self.post(resource, request).unwrap_err();
             (problem.code.name(), problem.field.unwrap_or_default(), problem.value.unwrap_or_default())
         }
 

@@ -83,7 +83,7 @@ async fn serve(arguments: &Alto) -> Result<(), Failure> {
     };
     let stopping = server.stopping();
     let looking_up = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&answers).look_up_again_and_again()));
-    let minding = tokio::spawn(towpath_alto_sources::mind(agents, answers, hangups, stopping.clone()));
+    let minding = tokio::spawn(towpath_alto_sources::run_agents(agents, answers, hangups, stopping.clone()));
     let outcome = serve::run(server, interrupts).await;
     stopping.cancel();
     // Otherwise programs would outlive the server.
@@ -108,14 +108,14 @@ async fn begin(
         match AltoService::of(agents.facts(), agents.stale(), settings.offer()) {
             Ok(made) => break made,
             // Without the remembered facts, those that agents report now may fit together.
-            Err(fault) if agents.forget_remembered() => tracing::warn!("{fault}; the snapshot is left aside"),
+            Err(fault) if agents.forget_snapshot_facts() => tracing::warn!("{fault}; the snapshot is left aside"),
             Err(fault) => return Err(Failure::InvalidFacts(fault.to_string())),
         }
     };
     let answers = answers.with_rucio(rucio).with_delegates(Delegates::new(agents.query_batchers()));
     answers.lacks().iter().for_each(|lack| tracing::warn!("{lack}"));
     answers.look_up().await;
-    answers.lost().iter().for_each(|lost| tracing::warn!("{lost}"));
+    answers.table_problems().iter().for_each(|lost| tracing::warn!("{lost}"));
     let answers = Arc::new(answers);
     let server = Server::bind_application(Arc::clone(&answers) as _, settings.origins.clone(), &settings.server())?;
     Ok((server, answers))
@@ -144,7 +144,7 @@ async fn prove(agents: &mut Agents, settings: &AltoConfig, rucio: Option<Rucio>)
             let answers = answers.with_rucio(rucio);
             faults.extend(answers.lacks().iter().map(ToString::to_string));
             answers.look_up().await;
-            faults.extend(answers.lost());
+            faults.extend(answers.table_problems());
             let mut stdout = std::io::stdout().lock();
             answers.summary().into_iter().try_for_each(|line| writeln!(stdout, "{line}"))?;
         }

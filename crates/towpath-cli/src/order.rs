@@ -18,7 +18,7 @@ use towpath_alto::{
 use towpath_alto_client::{
     ClientError, Configuration, Ends, MAX_CONFIGURATION_BYTES, QueryPlan,
     net::{
-        AltoClient, AltoTrouble, Judge, PATIENCE, Search,
+        AltoClient, AltoTrouble, PATIENCE, ReplicaRanker, Search,
         hosts::{Hosts, PATIENCE_FOR_ALL},
     },
 };
@@ -47,16 +47,17 @@ pub(crate) async fn run(arguments: &Order, resolver: &StoreResolver) -> Result<(
     let query_plan = query_plan(directory, &configuration, &statement, &hosts, arguments, resolver).await;
     let output = match query_plan {
         Ok((query_plan, statement)) => {
-            let (statement, configuration, known) = (&statement, &configuration, query_plan.known());
-            let judge = Judge { statement, configuration, known, hosts: &hosts, strict: arguments.strict };
-            let ranks = judge.ranks(&replicas);
+            let (statement, configuration, replica_values) = (&statement, &configuration, query_plan.replica_values());
+            let ranker =
+                ReplicaRanker { statement, configuration, replica_values, hosts: &hosts, strict: arguments.strict };
+            let ranks = ranker.ranks(&replicas);
             tell_unjudged(&ranks, arguments.strict);
             if arguments.explain {
                 for (file, ranks) in replicas.files().iter().zip(&ranks) {
-                    explain::tell(file, &judge.places(file, ranks), &statement.names().collect::<Vec<_>>());
+                    explain::tell(file, &ranker.places(file, ranks), &statement.names().collect::<Vec<_>>());
                 }
             }
-            judge.write(&replicas, &ranks)
+            ranker.write(&replicas, &ranks)
         }
         Err(trouble) if arguments.fallback && trouble.is_servers() => {
             Failure::from(trouble).print();
@@ -88,7 +89,7 @@ async fn query_plan(
         None => found(arguments, resolver).await?,
     };
     let ends = Ends { client: arguments.client, replicas: hosts.addresses() };
-    let statement = client.directory().completed(statement);
+    let statement = client.directory().complete(statement);
     let query_plan = client.query_plan(configuration, &statement, ends).await?;
     Ok((query_plan, statement))
 }
@@ -182,7 +183,7 @@ impl From<AltoTrouble> for Failure {
             AltoTrouble::Useless(error @ ClientError::NeedsClient { .. }) => {
                 Failure::Usage(format!("{error}: --client ADDRESS"))
             }
-            AltoTrouble::Useless(error) if error.is_askers() => Failure::Usage(error.to_string()),
+            AltoTrouble::Useless(error) if error.is_caller_error() => Failure::Usage(error.to_string()),
             AltoTrouble::Useless(error) => Failure::InvalidFacts(error.to_string()),
             AltoTrouble::Unusable(problem) => Failure::InvalidFacts(problem),
             AltoTrouble::Unfound(problem) => Failure::Usage(problem),

@@ -15,7 +15,8 @@ use tokio::{
 };
 use towpath_alto::{names::Malformed, order::Value};
 use towpath_alto_client::net::{
-    self, AltoClient, AltoTrouble, Configuration, Document, Entry, Means, RankedReplica, Search, Wanted, configuration,
+    self, AltoClient, AltoTrouble, Configuration, Document, Entry, FollowTarget, Means, RankedReplica, Search,
+    configuration,
 };
 use towpath_client::{ClientOptions, TokenSource};
 use towpath_store::{Error, Fault, Secret};
@@ -117,7 +118,7 @@ impl Client {
     /// What `resource` answers: by GET, or by POST of `input`, a JSON text.
     fn ask(&self, py: Python<'_>, resource: &str, input: Option<&str>) -> PyResult<Answer> {
         let input = input.map(json).transpose()?;
-        self.wait(py, async { self.alto.ask(resource, input.as_ref()).await.map(|document| answer(&document)) })
+        self.wait(py, async { self.alto.request(resource, input.as_ref()).await.map(|document| answer(&document)) })
     }
 
     /// The same list of replicas in the order of the statement `by`; `client`: where they are read from.
@@ -155,12 +156,12 @@ impl Client {
             None => Means::Offered { every },
             Some("stream") => Means::Stream,
             Some("views") => Means::Views,
-            Some("asking") => Means::Asking { every },
+            Some("asking") => Means::Polling { every },
             Some(_) => return Err(PyValueError::new_err("means: one of 'stream', 'views' and 'asking'")),
         };
         let wanted = wanted.into_iter().map(|(name, resource, input)| {
             let input = input.as_deref().map(json).transpose()?;
-            Ok((name, Wanted { resource, input }))
+            Ok((name, FollowTarget { resource, input }))
         });
         let wanted = wanted.collect::<PyResult<BTreeMap<_, _>>>()?;
         let changes = self.wait(py, self.alto.follow(wanted, means))?;

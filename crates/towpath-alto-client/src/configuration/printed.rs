@@ -40,8 +40,8 @@ pub(super) fn read(text: &str) -> Result<Configuration, ConfigurationError> {
             let before = &text[..text.len() - rest.len()];
             ConfigurationError::Printed { line: 1 + before.matches('\n').count(), problem }
         };
-        let told = line.trim();
-        if is_silent(told) || told == SECTION {
+        let trimmed = line.trim();
+        if is_silent(trimmed) || trimmed == SECTION {
             rest = &rest[line.len()..];
             continue;
         }
@@ -70,9 +70,9 @@ pub(super) fn read(text: &str) -> Result<Configuration, ConfigurationError> {
 /// Strips the note from a line.
 fn without_note(line: &str) -> &str {
     let Some(comma) = line.rfind(',') else { return line };
-    let (told, note) = line.split_at(comma + 1);
+    let (code, note) = line.split_at(comma + 1);
     let is_note = note.starts_with("  ") && note.chars().all(|character| character.is_alphabetic() || character == ' ');
-    if is_note { told } else { line }
+    if is_note { code } else { line }
 }
 
 /// Parses the JSON object at the start of `text`, and returns it with its length in bytes.
@@ -138,7 +138,7 @@ metrics = {
 
     #[test]
     fn what_cannot_be_is_told_with_its_line() {
-        for (text, told) in [
+        for (text, expected) in [
             ("[client]\nird = x", "line 2: unknown key `ird`"),
             ("[client]\n\nmetrics", "line 3: expected `key = value`"),
             ("[client]\nmetrics = []", "line 2: `metrics` is no JSON object"),
@@ -146,7 +146,7 @@ metrics = {
             ("[client]\nmetrics = {\"x\": 1}", "line 2: metric x: "),
         ] {
             let error = Configuration::parse(text).unwrap_err().to_string();
-            assert!(error.starts_with(told), "{text}: {error}");
+            assert!(error.starts_with(expected), "{text}: {error}");
         }
     }
 }

@@ -34,7 +34,7 @@ fn zone<const N: usize>(entries: [(&str, Vec<Naptr>); N]) -> Zone {
 
 /// Runs the search to its end.
 fn searched(mut discovery: Discovery, zone: &Zone) -> Discovery {
-    while let Some(name) = discovery.question() {
+    while let Some(name) = discovery.next_name() {
         let records = zone.get(name.as_str()).cloned().unwrap_or_default();
         discovery.take(records);
     }
@@ -45,8 +45,8 @@ fn found(discovery: &Discovery) -> Vec<&str> {
     discovery.outcome().into_iter().flat_map(|found| &found.directories).map(DirectoryUri::as_str).collect()
 }
 
-fn asked(discovery: &Discovery) -> Vec<&str> {
-    discovery.asked().iter().map(DomainName::as_str).collect()
+fn queried(discovery: &Discovery) -> Vec<&str> {
+    discovery.queried().iter().map(DomainName::as_str).collect()
 }
 
 const FIRST: &str = "https://alto1.example.net/ird";
@@ -64,7 +64,7 @@ fn the_example_of_rfc_7286_is_found() {
 fn the_names_of_rfc_8686_are_asked() {
     let names = |address: &str| -> Vec<String> {
         let discovery = searched(Discovery::of_address(address.parse().unwrap()), &Zone::new());
-        asked(&discovery).into_iter().map(str::to_uppercase).collect()
+        queried(&discovery).into_iter().map(str::to_uppercase).collect()
     };
     let ipv4 = ["3.100.51.198", "100.51.198", "51.198", "198"].map(|labels| format!("{labels}.IN-ADDR.ARPA"));
     assert_eq!(names("198.51.100.3"), ipv4);
@@ -88,7 +88,7 @@ fn the_example_of_rfc_8686_is_found_and_shorter_prefixes_are_left_alone() {
     ]);
     let discovery = searched(Discovery::of_address("198.51.100.3".parse().unwrap()), &zone);
     assert_eq!(found(&discovery), [FIRST, SECOND]);
-    assert_eq!(asked(&discovery), ["3.100.51.198.in-addr.arpa", "100.51.198.in-addr.arpa"]);
+    assert_eq!(queried(&discovery), ["3.100.51.198.in-addr.arpa", "100.51.198.in-addr.arpa"]);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn rules_hold_in_their_order() {
     ];
     let discovery = searched(Discovery::of_domains([name("a.net")]), &zone([("a.net", records)]));
     assert_eq!(found(&discovery), [FIRST, SECOND], "neither those of another order, nor one twice");
-    assert_eq!(asked(&discovery), ["a.net"]);
+    assert_eq!(queried(&discovery), ["a.net"]);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn rules_lead_to_other_names_and_give_way_if_these_have_none() {
         ("c.net", vec![terminal(1, 1, FIRST)]),
     ]);
     let discovery = searched(Discovery::of_domains([name("a.net"), name("never.net")]), &zone);
-    assert_eq!((found(&discovery), asked(&discovery)), (vec![FIRST], vec!["a.net", "empty.net", "b.net", "c.net"]));
+    assert_eq!((found(&discovery), queried(&discovery)), (vec![FIRST], vec!["a.net", "empty.net", "b.net", "c.net"]));
     let mut without = zone;
     without.remove("c.net");
     let discovery = searched(Discovery::of_domains([name("a.net")]), &without);
@@ -129,12 +129,12 @@ fn a_chain_has_an_end() {
     let end = |zone: &Zone| searched(Discovery::of_domains([name("n0.net")]), zone);
     assert_eq!(found(&end(&chain(MAX_HOPS))), [FIRST]);
     let discovery = end(&chain(MAX_HOPS + 1));
-    assert_eq!((found(&discovery).len(), discovery.asked().len()), (0, MAX_HOPS + 1));
+    assert_eq!((found(&discovery).len(), discovery.queried().len()), (0, MAX_HOPS + 1));
     let astray = PassedOver::Astray { name: name("n5.net"), to: name("n6.net") };
     assert_eq!(discovery.passed_over(), [astray]);
     let circle = zone([("n0.net", vec![delegation(1, "n1.net")]), ("n1.net", vec![delegation(1, "N0.net.")])]);
     let discovery = end(&circle);
-    assert_eq!(asked(&discovery), ["n0.net", "n1.net"]);
+    assert_eq!(queried(&discovery), ["n0.net", "n1.net"]);
     assert!(discovery.passed_over()[0].to_string().contains("was asked before"));
 }
 
@@ -195,7 +195,7 @@ fn records_of_others_are_no_concern_of_ours() {
         let zone = zone([("a.net", vec![other.clone()])]);
         let discovery = searched(Discovery::of_domains([name("a.net")]), &zone);
         assert_eq!(
-            (discovery.outcome(), discovery.passed_over(), discovery.asked().len()),
+            (discovery.outcome(), discovery.passed_over(), discovery.queried().len()),
             (None, &[][..], 1),
             "{other:?}"
         );
@@ -238,17 +238,17 @@ proptest! {
     ) {
         let zone: Zone = records.into_iter().enumerate().map(|(at, records)| (format!("n{at}.net"), records)).collect();
         let mut discovery = Discovery::of_domains([name("n0.net"), name("n1.net")]);
-        let mut questions = 0;
-        while let Some(name) = discovery.question() {
-            prop_assert!(!discovery.asked().contains(name), "{name} is asked twice");
+        let mut queries = 0;
+        while let Some(name) = discovery.next_name() {
+            prop_assert!(!discovery.queried().contains(name), "{name} is asked twice");
             let records = zone[name.as_str()].clone();
             discovery.take(records);
-            questions += 1;
-            prop_assert!(questions <= MAX_QUESTIONS);
+            queries += 1;
+            prop_assert!(queries <= MAX_QUESTIONS);
         }
         if let Some(found) = discovery.outcome() {
             prop_assert!(!found.directories.is_empty() && found.directories.iter().all(DirectoryUri::is_secure));
-            prop_assert!(discovery.asked().contains(&found.name));
+            prop_assert!(discovery.queried().contains(&found.name));
         }
         prop_assert!(discovery.passed_over().len() <= MAX_PASSED_OVER);
     }

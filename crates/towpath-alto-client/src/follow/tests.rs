@@ -40,17 +40,17 @@ impl Site {
     }
 
     /// Returns the directory as parsed by a client.
-    pub(crate) fn told(&self) -> Directory {
+    pub(crate) fn client_directory(&self) -> Directory {
         let document = self.directory.answer(&self.network_state, |id| format!("./{id}"));
         Directory::parse("http://h/directory", &document.body).unwrap()
     }
 
     /// Returns the response to a direct request.
-    pub(crate) fn answer(&self, wanted: &Wanted) -> Vec<super::super::Part> {
-        let resource = self.directory.find(&wanted.resource).unwrap();
-        let input = wanted.input.clone().unwrap_or_default();
+    pub(crate) fn answer(&self, target: &FollowTarget) -> Vec<super::super::Part> {
+        let resource = self.directory.find(&target.resource).unwrap();
+        let input = target.input.clone().unwrap_or_default();
         let Answer { media_type, body, .. } = resource.answer(&self.network_state, &input, client()).unwrap();
-        Document::parse(&wanted.resource, "http://h/", media_type, &body).unwrap().parts
+        Document::parse(&target.resource, "http://h/", media_type, &body).unwrap().parts
     }
 }
 
@@ -59,16 +59,17 @@ pub(crate) fn client() -> IpAddr {
 }
 
 /// Responses of each form: with a version tag, without one, and multipart.
-pub(crate) fn wanted() -> BTreeMap<String, Wanted> {
+pub(crate) fn targets() -> BTreeMap<String, FollowTarget> {
     let ways = json!({
         "cost-type": { "cost-mode": "array", "cost-metric": "ane-path" },
         "endpoints": { "srcs": ["ipv4:137.138.0.1"], "dsts": ["ipv4:134.158.84.23"] },
         "ane-property-names": [],
     });
-    let wanted =
+    let targets =
         [("a map", "default", None), ("a.b", "default-routingcost", None), ("ways", "path-vector", Some(ways))];
-    let wanted = wanted.map(|(name, resource, input)| (name.to_owned(), Wanted { resource: resource.into(), input }));
-    wanted.into()
+    let targets =
+        targets.map(|(name, resource, input)| (name.to_owned(), FollowTarget { resource: resource.into(), input }));
+    targets.into()
 }
 
 /// Encodes events and decodes them with the client.
@@ -109,14 +110,14 @@ fn take(following: &mut Following, events: &[Event]) -> Vec<String> {
 fn expect_answers(following: &Following, site: &Site) {
     for substream in &following.substreams {
         let held = substream.held.document().expect("it was told");
-        assert_eq!(held.parts, site.answer(&substream.wanted), "{}", substream.name);
+        assert_eq!(held.parts, site.answer(&substream.target), "{}", substream.name);
     }
 }
 
 #[test]
 fn s4_who_follows_a_stream_has_what_who_asks_gets() {
     let site = Site::with(5, "64500 64501");
-    let mut following = site.told().stream(wanted()).unwrap();
+    let mut following = site.client_directory().stream(targets()).unwrap();
     let mut followed = Followed::default();
     let (mut stream, events) = open(&following, &site, &mut followed);
     assert_eq!(take(&mut following, &events), ["a map", "ways", "a.b"], "what others depend on comes first");
@@ -139,7 +140,7 @@ fn s4_who_follows_a_stream_has_what_who_asks_gets() {
 #[test]
 fn s3_after_a_lost_connection_nothing_is_missed() {
     let before = Site::with(5, "64500 64501");
-    let mut following = before.told().stream(wanted()).unwrap();
+    let mut following = before.client_directory().stream(targets()).unwrap();
     let mut followed = Followed::default();
     let (_, events) = open(&following, &before, &mut followed);
     take(&mut following, &events);
@@ -157,10 +158,11 @@ fn event(name: &str, data: &str) -> Event {
 
 /// Follows a cost map that has been received.
 fn costs() -> Following {
-    let wanted = BTreeMap::from([("a.b".to_owned(), Wanted { resource: "default-routingcost".into(), input: None })]);
-    let mut following = Site::with(5, "64500").told().stream(wanted).unwrap();
-    let told = event("application/alto-costmap+json,0", r#"{"cost-map": {"A": {"B": 1}}}"#);
-    assert_eq!(take(&mut following, &[told]), ["a.b"]);
+    let targets =
+        BTreeMap::from([("a.b".to_owned(), FollowTarget { resource: "default-routingcost".into(), input: None })]);
+    let mut following = Site::with(5, "64500").client_directory().stream(targets).unwrap();
+    let update = event("application/alto-costmap+json,0", r#"{"cost-map": {"A": {"B": 1}}}"#);
+    assert_eq!(take(&mut following, &[update]), ["a.b"]);
     following
 }
 
@@ -175,7 +177,7 @@ fn a_change_that_does_not_fit_has_the_answer_told_anew() {
     ] {
         let mut following = costs();
         let error = following.take(&event(name, data)).unwrap_err();
-        assert!(!error.is_askers(), "{name}: {error}");
+        assert!(!error.is_caller_error(), "{name}: {error}");
         let change = event("application/merge-patch+json,0", r#"{"cost-map": {}}"#);
         assert!(following.take(&change).is_err(), "{name}: it has nothing that could be changed");
         assert_eq!(following.request().unwrap(), json!({ "add": { "0": { "resource-id": "default-routingcost" } } }));
@@ -184,14 +186,14 @@ fn a_change_that_does_not_fit_has_the_answer_told_anew() {
 
 #[test]
 fn a_part_may_be_told_whole() {
-    let wanted = BTreeMap::from([("ways".to_owned(), wanted()["ways"].clone())]);
+    let targets = BTreeMap::from([("ways".to_owned(), targets()["ways"].clone())]);
     let site = Site::with(5, "64500 64501");
-    let mut following = site.told().stream(wanted).unwrap();
+    let mut following = site.client_directory().stream(targets).unwrap();
     let (_, events) = open(&following, &site, &mut Followed::default());
     take(&mut following, &events);
     let part = following.substreams[0].held.document().unwrap().parts[1].id.clone().unwrap();
-    let told = event(&format!("application/alto-propmap+json,0.{part}"), r#"{"property-map": {}}"#);
-    assert_eq!(take(&mut following, &[told]), ["ways"]);
+    let update = event(&format!("application/alto-propmap+json,0.{part}"), r#"{"property-map": {}}"#);
+    assert_eq!(take(&mut following, &[update]), ["ways"]);
     assert!(following.substreams[0].held.document().unwrap().properties().unwrap().is_empty());
 }
 
@@ -205,21 +207,21 @@ fn an_answer_that_grows_too_long_is_told_and_followed_no_longer() {
 
 #[test]
 fn s2_what_the_server_refuses_of_one_answer_leaves_the_others() {
-    let mut following = Site::with(5, "64500").told().stream(wanted()).unwrap();
+    let mut following = Site::with(5, "64500").client_directory().stream(targets()).unwrap();
     let refusal =
         |field: &str| Refusal::parse(json!({ "meta": { "code": "x", "field": field } }).to_string().as_bytes());
-    let asked = |following: &Following| {
+    let requests_of = |following: &Following| {
         let request = following.request().unwrap();
         let add = request["add"].as_object().unwrap().iter();
-        add.map(|(number, asked)| format!("{number} {}", asked["resource-id"].as_str().unwrap())).collect::<Vec<_>>()
+        add.map(|(number, entry)| format!("{number} {}", entry["resource-id"].as_str().unwrap())).collect::<Vec<_>>()
     };
-    let all = asked(&following);
+    let all = requests_of(&following);
     for field in ["add", "add/7/input", "add/x", "remove/0", "0"] {
         assert!(following.without(&refusal(field)).is_none(), "{field}");
     }
     let mut one = following.without(&refusal("add/1/resource-id")).unwrap();
-    assert_eq!(asked(&one), [all[1].replace('1', "0")], "it is asked for by itself");
-    assert_eq!(asked(&following), [&*all[0], &*all[2]]);
+    assert_eq!(requests_of(&one), [all[1].replace('1', "0")], "it is asked for by itself");
+    assert_eq!(requests_of(&following), [&*all[0], &*all[2]]);
     assert!(following.without(&refusal("add/1/resource-id")).is_none(), "it was not asked for again");
     assert!(one.without(&refusal("add/0/resource-id")).is_none(), "it is alone");
 }
@@ -242,5 +244,5 @@ fn s6_what_the_server_stops_is_told_once_and_not_asked_for_again() {
     let stopped =
         event("application/alto-updatestreamcontrol+json", r#"{"stopped": ["0"], "description": "it is\ngone"}"#);
     assert_eq!(take(&mut following, &[stopped.clone(), stopped]), ["-a.b: it is gone"]);
-    assert!(following.is_over() && following.question().is_none());
+    assert!(following.is_over() && following.next_request().is_none());
 }

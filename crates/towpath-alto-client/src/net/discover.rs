@@ -57,8 +57,8 @@ pub(super) async fn directories(search: &Search) -> Result<Discovered, AltoTroub
     };
     let silence = match resolver(search.dns, system) {
         Ok(resolver) => {
-            let asking = timeout(PATIENCE, ask(&mut discovery, &resolver));
-            asking.await.unwrap_or_else(|_| Some("the name servers take too long".to_owned()))
+            let queries = timeout(PATIENCE, run_queries(&mut discovery, &resolver));
+            queries.await.unwrap_or_else(|_| Some("the name servers take too long".to_owned()))
         }
         Err(problem) => Some(problem),
     };
@@ -66,15 +66,15 @@ pub(super) async fn directories(search: &Search) -> Result<Discovered, AltoTroub
         Some(found) => Ok(found.clone()),
         // A caller that named a domain named a server indirectly; a temporary failure must not lead to another server.
         None if search.domain.is_some() && silence.is_some() => {
-            Err(Error::new(Fault::Unavailable, tried(&discovery, silence.as_deref())).into())
+            Err(Error::new(Fault::Unavailable, describe_attempts(&discovery, silence.as_deref())).into())
         }
-        None => Err(AltoTrouble::Unfound(tried(&discovery, silence.as_deref()))),
+        None => Err(AltoTrouble::Unfound(describe_attempts(&discovery, silence.as_deref()))),
     }
 }
 
 /// Describes which names were queried without success, and why the records found are unusable.
-fn tried(discovery: &Discovery, silence: Option<&str>) -> String {
-    let names = discovery.asked().iter().chain(discovery.question()).map(DomainName::as_str).collect::<Vec<_>>();
+fn describe_attempts(discovery: &Discovery, silence: Option<&str>) -> String {
+    let names = discovery.queried().iter().chain(discovery.next_name()).map(DomainName::as_str).collect::<Vec<_>>();
     let tried = match names.is_empty() {
         true => "this machine has no domain for which the DNS could name one".to_owned(),
         false => format!("the DNS names none at {}", names.join(", ")),
@@ -85,9 +85,9 @@ fn tried(discovery: &Discovery, silence: Option<&str>) -> String {
 
 /// Performs all queries of the search. Returns the last DNS error, if any, since other names may be served by other name
 /// servers.
-async fn ask(discovery: &mut Discovery, resolver: &TokioResolver) -> Option<String> {
+async fn run_queries(discovery: &mut Discovery, resolver: &TokioResolver) -> Option<String> {
     let mut silence = None;
-    while let Some(name) = discovery.question() {
+    while let Some(name) = discovery.next_name() {
         let records = look_up(resolver, name).await.unwrap_or_else(|error| {
             silence = Some(format!("{name}: {error}"));
             Vec::new()
@@ -193,10 +193,10 @@ mod tests {
     /// Builds the answer to a query (RFC 1035 §4.1).
     fn answer(question: &[u8], name: &str, record: &[u8]) -> Vec<u8> {
         const HEADER: usize = 12;
-        let wanted: Vec<u8> =
+        let expected: Vec<u8> =
             name.split('.').flat_map(|label| [&[label.len() as u8][..], label.as_bytes()].concat()).collect();
         let labels = question[HEADER..].iter().position(|byte| *byte == 0).unwrap();
-        let is_there = question[HEADER..HEADER + labels].eq_ignore_ascii_case(&wanted);
+        let is_there = question[HEADER..HEADER + labels].eq_ignore_ascii_case(&expected);
         // Response with recursion available; NXDOMAIN is 3. One question, at most one answer.
         let counts = [0, 1, 0, u8::from(is_there), 0, 0, 0, 0];
         let mut answer = [&question[..2], &[0x81, if is_there { 0x80 } else { 0x83 }], &counts].concat();

@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use crate::{ClientError, Document, EventReader, Following, News, Request, Viewing, Wanted};
+use crate::{ClientError, Document, EventReader, FollowTarget, Following, News, Request, Viewing};
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::sleep};
 use towpath_store::{
     Backoff, Error, Fault,
@@ -17,11 +17,11 @@ use towpath_store::{
     },
 };
 
-use super::{AltoClient, AltoTrouble, asker::PATIENCE};
+use super::{AltoClient, AltoTrouble, requester::PATIENCE};
 
 /// Default polling interval for responses that cannot be followed otherwise, and minimum interval.
-const EVERY: Duration = Duration::from_secs(60);
-const OFTEN: Duration = Duration::from_millis(100);
+const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(60);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// First backoff after a failure; it doubles up to the longest one.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -52,7 +52,7 @@ pub enum Means {
     /// A TIPS view per response (RFC 9569).
     Views,
     /// Polling each response.
-    Asking {
+    Polling {
         /// Polling interval; at least 100 ms.
         every: Duration,
     },
@@ -60,7 +60,7 @@ pub enum Means {
 
 impl Default for Means {
     fn default() -> Self {
-        Self::Offered { every: EVERY }
+        Self::Offered { every: DEFAULT_POLL_INTERVAL }
     }
 }
 
@@ -79,51 +79,52 @@ pub struct Change {
 /// Memory: the responses as JSON, at most 128 MiB for a stream and 32 MiB per view, and the next change.
 #[derive(Debug)]
 pub struct Followed {
-    changes: mpsc::Receiver<Told>,
+    changes: mpsc::Receiver<ChangeResult>,
     _tasks: JoinSet<()>,
 }
 
-type Told = Result<Change, AltoTrouble>;
+type ChangeResult = Result<Change, AltoTrouble>;
 
 impl Followed {
     /// Starts to follow by the given means.
     pub(super) fn begin(
         client: &AltoClient,
-        wanted: BTreeMap<String, Wanted>,
+        targets: BTreeMap<String, FollowTarget>,
         means: Means,
     ) -> Result<Self, AltoTrouble> {
-        if wanted.is_empty() {
+        if targets.is_empty() {
             return Err(AltoTrouble::Unusable("nothing is to be followed".into()));
         }
         let directory = client.directory();
         // A queue of one suffices: the server resends missed changes to a slow client.
-        let (teller, changes) = mpsc::channel(1);
+        let (sender, changes) = mpsc::channel(1);
         let mut tasks = JoinSet::new();
         match means {
             Means::Offered { every } => {
                 let means = match () {
-                    () if directory.has_stream(&wanted) => Means::Stream,
-                    () if directory.has_views(&wanted) => Means::Views,
-                    () => Means::Asking { every },
+                    () if directory.has_stream(&targets) => Means::Stream,
+                    () if directory.has_views(&targets) => Means::Views,
+                    () => Means::Polling { every },
                 };
-                return Self::begin(client, wanted, means);
+                return Self::begin(client, targets, means);
             }
             Means::Stream => {
-                let following = directory.stream(wanted)?;
-                tasks.spawn(watch(by_stream(client.clone(), following, teller.clone()), teller));
+                let following = directory.stream(targets)?;
+                tasks.spawn(run_task(follow_by_stream(client.clone(), following, sender.clone()), sender));
             }
             Means::Views => {
-                for (name, wanted) in wanted {
-                    let viewing = directory.view(&name, wanted)?;
-                    let view = Watched { client: client.clone(), viewing };
-                    tasks.spawn(watch(by_view(view, teller.clone()), teller.clone()));
+                for (name, target) in targets {
+                    let viewing = directory.view(&name, target)?;
+                    let view = OpenView { client: client.clone(), viewing };
+                    tasks.spawn(run_task(follow_by_view(view, sender.clone()), sender.clone()));
                 }
             }
-            Means::Asking { every } => {
-                for (name, wanted) in wanted {
-                    directory.question(&wanted.resource, wanted.input.as_ref())?;
-                    let asking = by_asking(client.clone(), name, wanted, every.max(OFTEN), teller.clone());
-                    tasks.spawn(watch(asking, teller.clone()));
+            Means::Polling { every } => {
+                for (name, target) in targets {
+                    directory.request(&target.resource, target.input.as_ref())?;
+                    let polling =
+                        follow_by_polling(client.clone(), name, target, every.max(MIN_POLL_INTERVAL), sender.clone());
+                    tasks.spawn(run_task(polling, sender.clone()));
                 }
             }
         }
@@ -144,27 +145,27 @@ impl Followed {
 }
 
 /// Runs a task and sends its error, if any.
-async fn watch(following: impl Future<Output = Result<(), AltoTrouble>>, teller: mpsc::Sender<Told>) {
+async fn run_task(following: impl Future<Output = Result<(), AltoTrouble>>, sender: mpsc::Sender<ChangeResult>) {
     if let Err(trouble) = following.await {
-        tell(&teller, Err(trouble)).await;
+        send(&sender, Err(trouble)).await;
     }
 }
 
 /// Waits until the message is received. Without a receiver, this task is about to end.
-async fn tell(teller: &mpsc::Sender<Told>, told: Told) {
-    let _ = teller.send(told).await;
+async fn send(sender: &mpsc::Sender<ChangeResult>, result: ChangeResult) {
+    let _ = sender.send(result).await;
 }
 
 /// Follows by one stream until the server stops all of it. Responses that the server refuses individually get streams of their
 /// own, so that the others do not wait.
-async fn by_stream(
+async fn follow_by_stream(
     client: AltoClient,
     mut following: Following,
-    teller: mpsc::Sender<Told>,
+    sender: mpsc::Sender<ChangeResult>,
 ) -> Result<(), AltoTrouble> {
     let (mut pauses, mut refused) = (Pauses::default(), JoinSet::new());
-    while let Some(question) = following.question() {
-        let Err(trouble) = read_stream(&client, &question, &mut following, &teller, &mut pauses).await else {
+    while let Some(request) = following.next_request() {
+        let Err(trouble) = read_stream(&client, &request, &mut following, &sender, &mut pauses).await else {
             continue;
         };
         let one = match &trouble {
@@ -173,10 +174,10 @@ async fn by_stream(
         };
         match one {
             Some(one) => {
-                let alone = by_own_stream(client.clone(), one, teller.clone(), pauses.clone());
-                refused.spawn(watch(alone, teller.clone()));
+                let alone = follow_by_own_stream(client.clone(), one, sender.clone(), pauses.clone());
+                refused.spawn(run_task(alone, sender.clone()));
             }
-            None => pauses.bear(trouble).await?,
+            None => pauses.back_off(trouble).await?,
         }
     }
     refused.join_all().await;
@@ -184,15 +185,15 @@ async fn by_stream(
 }
 
 /// Follows one response by a stream until the server stops it.
-async fn by_own_stream(
+async fn follow_by_own_stream(
     client: AltoClient,
     mut following: Following,
-    teller: mpsc::Sender<Told>,
+    sender: mpsc::Sender<ChangeResult>,
     mut pauses: Pauses,
 ) -> Result<(), AltoTrouble> {
-    while let Some(question) = following.question() {
-        if let Err(trouble) = read_stream(&client, &question, &mut following, &teller, &mut pauses).await {
-            pauses.bear(trouble).await?;
+    while let Some(request) = following.next_request() {
+        if let Err(trouble) = read_stream(&client, &request, &mut following, &sender, &mut pauses).await {
+            pauses.back_off(trouble).await?;
         }
     }
     Ok(())
@@ -201,23 +202,23 @@ async fn by_own_stream(
 /// Reads one stream until all its responses are stopped, or returns why it ended.
 async fn read_stream(
     client: &AltoClient,
-    question: &Request,
+    request: &Request,
     following: &mut Following,
-    teller: &mpsc::Sender<Told>,
+    sender: &mpsc::Sender<ChangeResult>,
     pauses: &mut Pauses,
 ) -> Result<(), AltoTrouble> {
-    let mut stream = client.0.asker.subscribe(question).await?;
+    let mut stream = client.0.requester.subscribe(request).await?;
     let mut reader = EventReader::default();
     while let Some(piece) = stream.next().await? {
         let events = reader.read(&piece).map_err(ClientError::from)?;
         for event in &events {
             for news in following.take(event)? {
                 pauses.end();
-                let told: Told = match news {
+                let result: ChangeResult = match news {
                     News::Changed { name, document } => Ok(Change { name, document }),
                     News::Stopped { name, reason } => Err(ClientError::Stopped { name, reason }.into()),
                 };
-                tell(teller, told).await;
+                send(sender, result).await;
             }
         }
         if following.is_over() {
@@ -228,12 +229,12 @@ async fn read_stream(
 }
 
 /// A view that is closed when no longer needed, because servers limit their number.
-struct Watched {
+struct OpenView {
     client: AltoClient,
     viewing: Viewing,
 }
 
-impl Drop for Watched {
+impl Drop for OpenView {
     fn drop(&mut self) {
         if let Some(view) = self.viewing.view() {
             self.withdraw(view.to_owned());
@@ -241,19 +242,19 @@ impl Drop for Watched {
     }
 }
 
-impl Watched {
+impl OpenView {
     /// Closes a view.
     fn withdraw(&self, view: String) {
         // Without a runtime, the server drops the view after a timeout.
         if let Ok(runtime) = Handle::try_current() {
             let client = self.client.clone();
-            runtime.spawn(async move { client.0.asker.withdraw(&view).await });
+            runtime.spawn(async move { client.0.requester.withdraw(&view).await });
         }
     }
 }
 
 /// Follows by a view, indefinitely.
-async fn by_view(mut view: Watched, teller: mpsc::Sender<Told>) -> Result<(), AltoTrouble> {
+async fn follow_by_view(mut view: OpenView, sender: mpsc::Sender<ChangeResult>) -> Result<(), AltoTrouble> {
     let mut pauses = Pauses::default();
     loop {
         let before = view.viewing.view().map(str::to_owned);
@@ -267,13 +268,13 @@ async fn by_view(mut view: Watched, teller: mpsc::Sender<Told>) -> Result<(), Al
             Ok(Step::Changed(document)) => {
                 pauses.end();
                 let name = view.viewing.name().to_owned();
-                tell(&teller, Ok(Change { name, document })).await;
+                send(&sender, Ok(Change { name, document })).await;
             }
             Ok(Step::Elsewhere(trouble)) if !pauses.has_worked && pauses.backoff.failures() >= MAX_REFUSALS => {
                 return Err(trouble);
             }
             Ok(Step::Elsewhere(trouble)) => pauses.wait(&trouble).await,
-            Err(trouble) => pauses.bear(trouble).await?,
+            Err(trouble) => pauses.back_off(trouble).await?,
         }
     }
 }
@@ -288,15 +289,15 @@ enum Step {
     Elsewhere(AltoTrouble),
 }
 
-impl Watched {
+impl OpenView {
     async fn step(&mut self) -> Result<Step, AltoTrouble> {
-        let question = self.viewing.question();
-        let (waits, asker) = (self.viewing.waits(), &self.client.0.asker);
-        let asked = match waits {
-            true => asker.await_answer(&question, WAIT).await,
-            false => asker.ask(&question, None, PATIENCE).await,
+        let request = self.viewing.next_request();
+        let (waits, requester) = (self.viewing.waits(), &self.client.0.requester);
+        let outcome = match waits {
+            true => requester.await_answer(&request, WAIT).await,
+            false => requester.send_request(&request, None, PATIENCE).await,
         };
-        match asked {
+        match outcome {
             Ok(reply) => {
                 let changed = self.viewing.take(&reply.url, &reply.media_type, &reply.body)?;
                 Ok(changed.map_or(Step::Nothing, Step::Changed))
@@ -304,7 +305,7 @@ impl Watched {
             // No change within the wait time.
             Err(trouble) if waits && trouble.is_late() => Ok(Step::Nothing),
             // A network failure is not a refusal, and content that is too large remains so.
-            Err(trouble) if !trouble.is_passing() && !trouble.is_too_much() && self.viewing.refused() => {
+            Err(trouble) if !trouble.is_passing() && !trouble.is_too_much() && self.viewing.note_refusal() => {
                 Ok(Step::Elsewhere(trouble))
             }
             Err(trouble) => Err(trouble),
@@ -313,28 +314,28 @@ impl Watched {
 }
 
 /// Follows by polling, indefinitely.
-async fn by_asking(
+async fn follow_by_polling(
     client: AltoClient,
     name: String,
-    wanted: Wanted,
+    target: FollowTarget,
     every: Duration,
-    teller: mpsc::Sender<Told>,
+    sender: mpsc::Sender<ChangeResult>,
 ) -> Result<(), AltoTrouble> {
     let mut pauses = Pauses::default();
     let mut held: Option<Arc<Document>> = None;
     loop {
-        match client.ask(&wanted.resource, wanted.input.as_ref()).await {
+        match client.request(&target.resource, target.input.as_ref()).await {
             Ok(document) => {
                 pauses.end();
                 let is_same = |held: &Arc<Document>| Arc::ptr_eq(held, &document) || held.parts == document.parts;
                 if !held.as_ref().is_some_and(is_same) {
                     let change = Change { name: name.clone(), document: Arc::clone(&document) };
-                    tell(&teller, Ok(change)).await;
+                    send(&sender, Ok(change)).await;
                 }
                 held = Some(document);
                 sleep(every).await;
             }
-            Err(trouble) => pauses.bear(trouble).await?,
+            Err(trouble) => pauses.back_off(trouble).await?,
         }
     }
 }
@@ -368,8 +369,8 @@ impl Pauses {
     ///
     /// # Errors
     /// Returns the error if a retry is pointless.
-    async fn bear(&mut self, trouble: AltoTrouble) -> Result<(), AltoTrouble> {
-        if !self.bears(&trouble) {
+    async fn back_off(&mut self, trouble: AltoTrouble) -> Result<(), AltoTrouble> {
+        if !self.is_retryable(&trouble) {
             return Err(trouble);
         }
         self.wait(&trouble).await;
@@ -377,7 +378,7 @@ impl Pauses {
     }
 
     /// Returns whether a retry is worthwhile.
-    fn bears(&self, trouble: &AltoTrouble) -> bool {
+    fn is_retryable(&self, trouble: &AltoTrouble) -> bool {
         let is_absent = trouble.is_absence() && self.absences < MAX_ABSENCES;
         self.has_worked && (trouble.is_passing() || is_absent)
     }
@@ -415,10 +416,10 @@ mod tests {
         let trouble = |fault| AltoTrouble::from(Error::new(fault, "trouble"));
         let (gone, denied) = (trouble(Fault::Unavailable), trouble(Fault::PermissionDenied));
         let unfit = AltoTrouble::from(ClientError::Unfit { name: "x".into(), problem: "y".into() });
-        assert!(!Pauses::default().bears(&gone));
+        assert!(!Pauses::default().is_retryable(&gone));
         let mut pauses = Pauses::default();
         pauses.end();
-        assert_eq!([&gone, &unfit, &denied].map(|trouble| pauses.bears(trouble)), [true, true, false]);
+        assert_eq!([&gone, &unfit, &denied].map(|trouble| pauses.is_retryable(trouble)), [true, true, false]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -430,18 +431,18 @@ mod tests {
         let missing = AltoTrouble::from(Error::new(Fault::NotFound, "it is not there"));
         let mut pauses = Pauses::default();
         let absent = [refused("add/1/resource-id"), refused("resource-id"), missing];
-        assert!(absent.iter().all(|trouble| !pauses.bears(trouble)), "it never was there");
+        assert!(absent.iter().all(|trouble| !pauses.is_retryable(trouble)), "it never was there");
         pauses.end();
-        assert!(absent.iter().all(|trouble| pauses.bears(trouble)));
-        assert!(!pauses.bears(&refused("add/1/input/pids")));
+        assert!(absent.iter().all(|trouble| pauses.is_retryable(trouble)));
+        assert!(!pauses.is_retryable(&refused("add/1/input/pids")));
         // Regardless of how long it was unreachable before.
         for _ in 0..2 * MAX_ABSENCES {
-            pauses.bear(AltoTrouble::from(Error::new(Fault::Unavailable, "it is down"))).await.unwrap();
+            pauses.back_off(AltoTrouble::from(Error::new(Fault::Unavailable, "it is down"))).await.unwrap();
         }
         let begun = clock::now();
-        while pauses.bear(absent[0].clone()).await.is_ok() {}
+        while pauses.back_off(absent[0].clone()).await.is_ok() {}
         let waited = clock::now() - begun;
         assert!(Duration::from_secs(5 * 60) < waited && waited < Duration::from_secs(15 * 60), "{waited:?}");
-        assert!(absent.iter().all(|trouble| !pauses.bears(trouble)));
+        assert!(absent.iter().all(|trouble| !pauses.is_retryable(trouble)));
     }
 }

@@ -87,10 +87,10 @@ async fn look_up(name: &str, client: Option<IpAddr>) -> Option<IpAddr> {
         return Some(address);
     }
     let found = timeout(PATIENCE, net::resolve(name, 0)).await.ok()?.ok()?;
-    chosen(&found, client)
+    choose(&found, client)
 }
 
-fn chosen(found: &[SocketAddr], client: Option<IpAddr>) -> Option<IpAddr> {
+fn choose(found: &[SocketAddr], client: Option<IpAddr>) -> Option<IpAddr> {
     let is_of_family = |address: &&SocketAddr| client.is_none_or(|client| client.is_ipv4() == address.is_ipv4());
     found.iter().find(is_of_family).or_else(|| found.first()).map(SocketAddr::ip)
 }
@@ -136,10 +136,10 @@ mod tests {
     fn of_several_addresses_the_first_of_the_clients_family_is_taken() {
         let found = ["[2001:db8::1]:0", "192.0.2.1:0", "192.0.2.2:0"].map(|address| address.parse().unwrap());
         let address = |text: &str| Some(text.parse::<IpAddr>().unwrap());
-        assert_eq!(chosen(&found, address("198.51.100.1")), address("192.0.2.1"));
-        assert_eq!(chosen(&found, address("2001:db8::9")), address("2001:db8::1"));
-        assert_eq!(chosen(&found, None), address("2001:db8::1"));
-        assert_eq!(chosen(&found[1..], address("2001:db8::9")), address("192.0.2.1"), "rather than none");
-        assert_eq!(chosen(&[], None), None);
+        assert_eq!(choose(&found, address("198.51.100.1")), address("192.0.2.1"));
+        assert_eq!(choose(&found, address("2001:db8::9")), address("2001:db8::1"));
+        assert_eq!(choose(&found, None), address("2001:db8::1"));
+        assert_eq!(choose(&found[1..], address("2001:db8::9")), address("192.0.2.1"), "rather than none");
+        assert_eq!(choose(&[], None), None);
     }
 }

@@ -63,7 +63,7 @@ pub async fn order(
     if hosts.are_all_unknown() {
         return Err(AltoTrouble::no_addresses());
     }
-    judged(client, &replicas, &hosts, statement, configuration, from, strict).await
+    rank_replicas(client, &replicas, &hosts, statement, configuration, from, strict).await
 }
 
 /// Ranks the replicas at these URLs, best first. If no host has an address, all values are unknown.
@@ -81,7 +81,7 @@ pub async fn rank(
         return Ok(Vec::new());
     }
     let (replicas, hosts) = read(client, json!(urls).to_string().into_bytes(), from).await?;
-    let ordered = judged(client, &replicas, &hosts, statement, configuration, from, false).await?;
+    let ordered = rank_replicas(client, &replicas, &hosts, statement, configuration, from, false).await?;
     Ok(ordered.files.into_iter().flat_map(|file| file.places).collect())
 }
 
@@ -93,7 +93,7 @@ async fn read(client: &AltoClient, list: Vec<u8>, from: Option<IpAddr>) -> Resul
     Ok((replicas, hosts))
 }
 
-async fn judged(
+async fn rank_replicas(
     client: &AltoClient,
     replicas: &Replicas,
     hosts: &Hosts,
@@ -103,30 +103,30 @@ async fn judged(
     strict: bool,
 ) -> Result<Ordered, AltoTrouble> {
     let ends = Ends { client: from, replicas: hosts.addresses() };
-    let statement = &client.directory().completed(statement);
+    let statement = &client.directory().complete(statement);
     let query_plan = client.query_plan(configuration, statement, ends).await?;
-    let judge = Judge { statement, configuration, known: query_plan.known(), hosts, strict };
-    let ranks = judge.ranks(replicas);
+    let ranker = ReplicaRanker { statement, configuration, replica_values: query_plan.replica_values(), hosts, strict };
+    let ranks = ranker.ranks(replicas);
     let files = replicas.files().iter().zip(&ranks);
-    let files = files.map(|(file, ranks)| OrderedFile { name: file.name.clone(), places: judge.places(file, ranks) });
-    Ok(Ordered { files: files.collect(), bytes: judge.write(replicas, &ranks) })
+    let files = files.map(|(file, ranks)| OrderedFile { name: file.name.clone(), places: ranker.places(file, ranks) });
+    Ok(Ordered { files: files.collect(), bytes: ranker.write(replicas, &ranks) })
 }
 
 /// Ranks the replicas of one file after another.
-pub struct Judge<'a> {
+pub struct ReplicaRanker<'a> {
     /// Ordering statement that ranks the replicas.
     pub statement: &'a Statement,
     /// Metrics that the statement may name.
     pub configuration: &'a Configuration,
     /// Values that the server returned.
-    pub known: &'a ReplicaValues,
+    pub replica_values: &'a ReplicaValues,
     /// Addresses of the replicas' hosts.
     pub hosts: &'a Hosts,
     /// Whether to drop replicas that do not satisfy the condition.
     pub strict: bool,
 }
 
-impl Judge<'_> {
+impl ReplicaRanker<'_> {
     /// Returns the ranked replicas of each file, with dropped ones last.
     pub fn ranks(&self, replicas: &Replicas) -> Vec<Vec<Ranked>> {
         replicas.files().iter().map(|file| self.ranks_of(file)).collect()
@@ -134,13 +134,13 @@ impl Judge<'_> {
 
     /// Writes the list in that order.
     pub fn write(&self, replicas: &Replicas, ranks: &[Vec<Ranked>]) -> Vec<u8> {
-        let kept = ranks.iter().map(|ranks| self.kept(ranks).0.iter().map(|ranked| ranked.index).collect());
-        replicas.write(&kept.collect::<Vec<Vec<usize>>>())
+        let indices = ranks.iter().map(|ranks| self.split_dropped(ranks).0.iter().map(|ranked| ranked.index).collect());
+        replicas.write(&indices.collect::<Vec<Vec<usize>>>())
     }
 
     /// Returns the replicas of a file with their values; dropped ones in list order.
     pub fn places(&self, file: &ReplicatedFile, ranks: &[Ranked]) -> Vec<RankedReplica> {
-        let (kept, left_out) = self.kept(ranks);
+        let (kept, left_out) = self.split_dropped(ranks);
         let mut left_out: Vec<&Ranked> = left_out.iter().collect();
         left_out.sort_by_key(|ranked| ranked.index);
         let kept = kept.iter().map(|ranked| (ranked, false));
@@ -154,10 +154,10 @@ impl Judge<'_> {
     }
 
     /// Splits the ranks into kept and dropped replicas.
-    fn kept<'r>(&self, ranks: &'r [Ranked]) -> (&'r [Ranked], &'r [Ranked]) {
+    fn split_dropped<'r>(&self, ranks: &'r [Ranked]) -> (&'r [Ranked], &'r [Ranked]) {
         // Those that satisfy the condition come first.
-        let wanted = ranks.partition_point(|ranked| ranked.holds == Some(true));
-        ranks.split_at(if self.strict { wanted } else { ranks.len() })
+        let satisfying = ranks.partition_point(|ranked| ranked.holds == Some(true));
+        ranks.split_at(if self.strict { satisfying } else { ranks.len() })
     }
 
     /// Ranks the replicas of a file. Ties keep the order of their priorities, then that of the list.
@@ -165,7 +165,7 @@ impl Judge<'_> {
         let mut given: Vec<usize> = (0..file.replicas.len()).collect();
         given.sort_by_key(|index| file.replicas[*index].priority.unwrap_or(u32::MAX));
         let candidates: Vec<_> = given.iter().map(|index| self.candidate(file, *index)).collect();
-        let direction = |name: &str| self.known.direction(name, self.configuration);
+        let direction = |name: &str| self.replica_values.direction(name, self.configuration);
         let mut ranks = self.statement.order(&candidates, &direction, Where::Demote);
         for ranked in &mut ranks {
             ranked.index = given[ranked.index];
@@ -174,6 +174,6 @@ impl Judge<'_> {
     }
 
     fn candidate(&self, file: &ReplicatedFile, index: usize) -> Candidate<'_> {
-        self.known.at(self.hosts.of(&file.replicas[index].url))
+        self.replica_values.at(self.hosts.of(&file.replicas[index].url))
     }
 }

@@ -42,7 +42,7 @@ impl AltoTrouble {
     pub fn is_servers(&self) -> bool {
         match self {
             Self::Unanswered(error) => !matches!(error.fault(), Fault::AuthenticationFailed | Fault::PermissionDenied),
-            Self::Useless(error) => !error.is_askers(),
+            Self::Useless(error) => !error.is_caller_error(),
             Self::Unusable(_) | Self::Unfound(_) => false,
         }
     }

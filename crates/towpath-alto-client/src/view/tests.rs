@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::follow::tests::{Site, client, wanted};
+use crate::follow::tests::{Site, client, targets};
 use towpath_alto_server::updates::{Edge, Followed, Refusal, View, edge_numbers};
 
 const VIEW: &str = "http://h/tips/1";
@@ -26,18 +26,18 @@ impl Server {
     }
 
     /// Returns its response, or `None` while it waits for a change.
-    fn answer(&mut self, question: &Request) -> Result<Option<(String, Vec<u8>)>, Refusal> {
-        let asked = question.document.as_ref().map(|(_, document)| serde_json::from_slice::<Json>(document).unwrap());
-        match (question.uri.strip_prefix(VIEW), asked) {
-            (None, Some(asked)) => {
-                assert_eq!(question.uri, "http://h/tips");
-                let (view, told) = View::open(&asked, VIEW, client(), self.site.present(), &mut self.followed)?;
+    fn answer(&mut self, request: &Request) -> Result<Option<(String, Vec<u8>)>, Refusal> {
+        let input = request.document.as_ref().map(|(_, document)| serde_json::from_slice::<Json>(document).unwrap());
+        match (request.uri.strip_prefix(VIEW), input) {
+            (None, Some(input)) => {
+                assert_eq!(request.uri, "http://h/tips");
+                let (view, answer) = View::open(&input, VIEW, client(), self.site.present(), &mut self.followed)?;
                 self.view = Some(view);
-                Ok(Some((TIPS.into(), told.to_string().into_bytes())))
+                Ok(Some((TIPS.into(), answer.to_string().into_bytes())))
             }
-            (Some("/ug"), Some(asked)) => {
+            (Some("/ug"), Some(input)) => {
                 let view = self.view.as_ref().ok_or(Refusal::Unknown)?;
-                let content = view.recommend(&asked, &self.followed)?;
+                let content = view.recommend(&input, &self.followed)?;
                 Ok(Some((content.media_type.into(), content.body.to_vec())))
             }
             (Some(path), None) => {
@@ -45,14 +45,14 @@ impl Server {
                 let (from, to) = edge_numbers(path.trim_start_matches('/')).unwrap();
                 let accepts = |media_type: &str| {
                     let essence = media_type.split(';').next().unwrap();
-                    question.accept.contains(essence)
+                    request.accept.contains(essence)
                 };
                 Ok(match view.edge(from, to, accepts, &self.followed)? {
                     Edge::Document(content) => Some((content.media_type.into(), content.body.to_vec())),
                     Edge::NotYet => None,
                 })
             }
-            (path, asked) => panic!("{path:?} {asked:?}"),
+            (path, input) => panic!("{path:?} {input:?}"),
         }
     }
 
@@ -60,7 +60,7 @@ impl Server {
     fn follow(&mut self, viewing: &mut Viewing) -> usize {
         let mut changes = 0;
         for _ in 0..100 {
-            match self.answer(&viewing.question()) {
+            match self.answer(&viewing.next_request()) {
                 Ok(None) => {
                     assert!(viewing.waits());
                     return changes;
@@ -68,7 +68,7 @@ impl Server {
                 Ok(Some((media_type, body))) => {
                     changes += usize::from(viewing.take("http://h/tips", &media_type, &body).unwrap().is_some());
                 }
-                Err(_) => assert!(viewing.refused()),
+                Err(_) => assert!(viewing.note_refusal()),
             }
         }
         panic!("it asks for ever: {viewing:?}")
@@ -76,12 +76,12 @@ impl Server {
 }
 
 fn viewing(name: &str) -> Viewing {
-    Site::with(5, "64500 64501").told().view(name, wanted()[name].clone()).unwrap()
+    Site::with(5, "64500 64501").client_directory().view(name, targets()[name].clone()).unwrap()
 }
 
 #[track_caller]
 fn expect_answer(viewing: &Viewing, server: &Server) {
-    assert_eq!(viewing.held.document().unwrap().parts, server.site.answer(&viewing.wanted), "{}", viewing.name);
+    assert_eq!(viewing.held.document().unwrap().parts, server.site.answer(&viewing.target), "{}", viewing.name);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn t4_who_was_away_takes_the_edge_that_there_is() {
     for cost in 6..200 {
         server.renew(Site::with(cost, "64500"));
     }
-    assert!(matches!(server.answer(&viewing.question()), Err(Refusal::Gone)), "else this proves nothing");
+    assert!(matches!(server.answer(&viewing.next_request()), Err(Refusal::Gone)), "else this proves nothing");
     assert_eq!(server.follow(&mut viewing), 1);
     expect_answer(&viewing, &server);
 }
@@ -120,32 +120,32 @@ fn t6_a_view_that_was_closed_is_opened_anew() {
     assert_eq!(server.follow(&mut viewing), 1);
     expect_answer(&viewing, &server);
     viewing.step = Step::Open;
-    assert!(!viewing.refused(), "nothing else can be asked");
+    assert!(!viewing.note_refusal(), "nothing else can be asked");
 }
 
 #[test]
 fn what_a_careless_server_says_leads_on_and_never_round_in_silence() {
-    let open = |told: &Json| viewing("a.b").take("http://h/tips", TIPS, told.to_string().as_bytes());
+    let open = |answer: &Json| viewing("a.b").take("http://h/tips", TIPS, answer.to_string().as_bytes());
     let summary = |from: u64, to: u64| {
         let edge = json!({ "seq-i": from, "seq-j": to });
         json!({ "updates-graph-summary": { "start-edge-rec": edge } })
     };
-    for told in [
+    for answer in [
         json!({}),
         json!({ "tips-view-uri": "mailto:x", "tips-view-summary": summary(0, 1) }),
         json!({ "tips-view-uri": "v" }),
         json!({ "tips-view-uri": "v", "tips-view-summary": summary(1, 1) }),
         json!({ "tips-view-uri": "v", "tips-view-summary": summary(3, 4) }),
     ] {
-        assert!(matches!(open(&told), Err(ClientError::Malformed { .. })), "{told}");
+        assert!(matches!(open(&answer), Err(ClientError::Malformed { .. })), "{answer}");
     }
     let mut viewing = viewing("a.b");
-    let told = json!({ "tips-view-uri": "v/", "tips-view-summary": summary(0, 1) });
-    viewing.take("http://h/a/tips", TIPS, told.to_string().as_bytes()).unwrap();
-    assert_eq!(viewing.question().uri, "http://h/a/v/ug/0/1");
+    let answer = json!({ "tips-view-uri": "v/", "tips-view-summary": summary(0, 1) });
+    viewing.take("http://h/a/tips", TIPS, answer.to_string().as_bytes()).unwrap();
+    assert_eq!(viewing.next_request().uri, "http://h/a/v/ug/0/1");
     for (media_type, body) in [(MERGE_PATCH, "{}"), (media::COST_MAP, "<html>")] {
         viewing.step = Step::Edge("http://h/v".into(), 0, 1);
         assert!(viewing.take("http://h/v/ug/0/1", media_type, body.as_bytes()).is_err());
-        assert_eq!(viewing.question().uri, "http://h/v/ug", "it asks where to go on");
+        assert_eq!(viewing.next_request().uri, "http://h/v/ug", "it asks where to go on");
     }
 }

@@ -82,9 +82,9 @@ pub(crate) fn table(
     if names.saturating_mul(pairs) > MAX_VALUES {
         return Err(TableFault::TooManyNames { names, pairs });
     }
-    let told = source.directory.answer(source.network_state, |id| format!("{BASE}{id}"));
-    let offered = Arc::new(towpath_alto_client::Directory::parse(BASE, &told.body)?);
-    let statement = &offered.completed(statement);
+    let listing = source.directory.answer(source.network_state, |id| format!("{BASE}{id}"));
+    let offered = Arc::new(towpath_alto_client::Directory::parse(BASE, &listing.body)?);
+    let statement = &offered.complete(statement);
     let located: Vec<(&String, IpAddr)> =
         storages.iter().filter_map(|(name, address)| Some((name, (*address)?))).collect();
     let mut table = String::new();
@@ -97,15 +97,15 @@ pub(crate) fn table(
         let ends = Ends { client: Some(*client), replicas: located.iter().map(|(_, address)| *address).collect() };
         let mut query_plan = QueryPlan::new(configuration, Arc::clone(&offered), statement, ends)?;
         if let Some(before) = &before {
-            query_plan = query_plan.after(before);
+            query_plan = query_plan.with_maps_of(before);
         }
-        while let Some(question) = query_plan.question() {
-            let answer = answer(source, &question, *client)?;
+        while let Some(request) = query_plan.next_request() {
+            let answer = answer(source, &request, *client)?;
             query_plan.take(answer.media_type, &answer.body)?;
         }
         let candidates: Vec<Candidate<'_>> =
-            located.iter().map(|(_, address)| query_plan.known().at(Some(*address))).collect();
-        let direction = |name: &str| query_plan.known().direction(name, configuration);
+            located.iter().map(|(_, address)| query_plan.replica_values().at(Some(*address))).collect();
+        let direction = |name: &str| query_plan.replica_values().direction(name, configuration);
         let ranks = statement.order(&candidates, &direction, Where::Demote);
         for (ranked, distance) in ranks.iter().zip(distances(&ranks)) {
             let _ = writeln!(table, "{site},{},{distance:.6}", located[ranked.index].0);
@@ -124,10 +124,10 @@ fn far<'a>(table: &mut String, site: &str, storages: impl Iterator<Item = &'a St
 }
 
 /// Answers a request locally.
-fn answer(source: Source<'_>, question: &Request, address: IpAddr) -> Result<Answer, ClientError> {
-    let id = question.uri.strip_prefix(BASE).unwrap_or_default();
+fn answer(source: Source<'_>, request: &Request, address: IpAddr) -> Result<Answer, ClientError> {
+    let id = request.uri.strip_prefix(BASE).unwrap_or_default();
     let resource = source.directory.find(id).expect("the directory contains the resources it lists");
-    let document = question.document.as_ref().map_or(Ok(serde_json::Value::Null), |(_, body)| fields::parse(body));
+    let document = request.document.as_ref().map_or(Ok(serde_json::Value::Null), |(_, body)| fields::parse(body));
     let caller = Caller { address, delegate: source.delegate };
     let answer = document.and_then(|document| resource.answer_with(source.network_state, &document, caller));
     answer.map_err(|problem| ClientError::refused(id, problem.document().to_string().as_bytes()))
@@ -169,7 +169,7 @@ mod tests {
         named.iter().map(|(name, address)| ((*name).to_owned(), address.parse().ok())).collect()
     }
 
-    fn told(statement: &str, sites: &Addresses) -> Result<String, TableFault> {
+    fn table_of(statement: &str, sites: &Addresses) -> Result<String, TableFault> {
         let network_state = NetworkState::of([&AgentState::parse(FACTS).unwrap()]).unwrap();
         let (directory, _) = Directory::of(&network_state);
         let storages = addresses(&[
@@ -189,7 +189,7 @@ mod tests {
         let expected = "\
             CERN,CERN_DISK,0.000000\nCERN,CERN_TAPE,0.000000\nCERN,LYON,0.500000\nCERN,FAR,0.750000\n\
             IN2P3,LYON,0.000000\nIN2P3,CERN_DISK,0.250000\nIN2P3,CERN_TAPE,0.250000\nIN2P3,FAR,0.750000\n";
-        assert_eq!(told("BY routingcost", &sites).unwrap(), expected);
+        assert_eq!(table_of("BY routingcost", &sites).unwrap(), expected);
     }
 
     #[test]
@@ -200,11 +200,11 @@ mod tests {
         let sites = addresses(&[("CERN", "137.138.7.7"), ("GONE", "nowhere")]);
         let source = Source { network_state: &network_state, directory: &directory, delegate: &Nobody };
         let statement = "BY routingcost".parse().unwrap();
-        let told = table(source, &Configuration::default(), &statement, &sites, &storages).unwrap();
+        let rows = table(source, &Configuration::default(), &statement, &sites, &storages).unwrap();
         let expected = "\
             CERN,NEAR,0.000000\nCERN,LYON,0.500000\nCERN,LOST,1.000000\n\
             GONE,LOST,1.000000\nGONE,LYON,1.000000\nGONE,NEAR,1.000000\n";
-        assert_eq!(told, expected);
+        assert_eq!(rows, expected);
     }
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
         let sites = addresses(&[("CERN", "137.138.7.7")]);
         let expected = "\
             CERN,LYON,0.000000\nCERN,CERN_DISK,0.250000\nCERN,CERN_TAPE,0.250000\nCERN,FAR,0.750000\n";
-        assert_eq!(told("BY routingcost WHERE continent = 'EU'", &sites).unwrap(), expected);
+        assert_eq!(table_of("BY routingcost WHERE continent = 'EU'", &sites).unwrap(), expected);
     }
 
     #[test]
@@ -233,21 +233,21 @@ mod tests {
         let sites = addresses(&[("S", "192.0.2.9")]);
         let statement = "BY delay_ow WHERE continent = 'EU'".parse().unwrap();
         let source = Source { network_state: &network_state, directory: &directory, delegate: &Nobody };
-        let told = table(source, &Configuration::default(), &statement, &sites, &storages).unwrap();
-        assert_eq!(told, "S,A,0.000000\nS,B,0.000000\nS,C,0.000000\nS,D,0.000000\n");
+        let rows = table(source, &Configuration::default(), &statement, &sites, &storages).unwrap();
+        assert_eq!(rows, "S,A,0.000000\nS,B,0.000000\nS,C,0.000000\nS,D,0.000000\n");
     }
 
     #[test]
     fn what_there_is_no_table_of_is_told() {
-        let fault = told("BY delay_ow", &addresses(&[("CERN", "137.138.7.7")])).unwrap_err();
-        assert!(matches!(&fault, TableFault::Statement(error) if error.is_askers()), "{fault}");
+        let fault = table_of("BY delay_ow", &addresses(&[("CERN", "137.138.7.7")])).unwrap_err();
+        assert!(matches!(&fault, TableFault::Statement(error) if error.is_caller_error()), "{fault}");
         let many = (0..=MAX_PAIRS / 4).map(|number| (format!("S{number}"), Some(IpAddr::from([10, 0, 0, 1]))));
         let mut many: Addresses = many.collect();
-        let fault = told("BY routingcost", &many).unwrap_err();
+        let fault = table_of("BY routingcost", &many).unwrap_err();
         assert_eq!(fault, TableFault::TooLarge { sites: MAX_PAIRS / 4 + 1, storages: 4 });
         many.pop_first();
         let names: Vec<String> = (0..5).map(|number| format!("name{number}")).collect();
-        let fault = told(&format!("BY {}", names.join(",")), &many).unwrap_err();
+        let fault = table_of(&format!("BY {}", names.join(",")), &many).unwrap_err();
         assert_eq!(fault, TableFault::TooManyNames { names: 5, pairs: MAX_PAIRS });
     }
 }

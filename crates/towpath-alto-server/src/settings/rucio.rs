@@ -109,9 +109,9 @@ mod tests {
     #[test]
     fn what_cannot_stand_in_the_table_is_refused() {
         let config = |text: &str| toml::from_str::<RucioConfig>(text).map_err(|error| error.to_string());
-        let config_is_wrong = |text: &str, told: &str| {
+        let config_is_wrong = |text: &str, expected: &str| {
             let error = config(text).unwrap_err();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         };
         config_is_wrong("[rses]\n'A,B' = '192.0.2.1'", "without spaces, commas");
         config_is_wrong("[rses]\n'é' = '192.0.2.1'", "ASCII");

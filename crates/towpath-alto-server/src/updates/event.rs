@@ -22,8 +22,8 @@ pub struct Event {
 
 impl Event {
     /// Creates an `UpdateStreamControlEvent` (RFC 8895 §5.3).
-    pub(super) fn control(told: &Value) -> Self {
-        let body = told.to_string().into_bytes().into();
+    pub(super) fn control(message: &Value) -> Self {
+        let body = message.to_string().into_bytes().into();
         Self { content: Content { media_type: UPDATE_STREAM_CONTROL, body }, data_id: None }
     }
 

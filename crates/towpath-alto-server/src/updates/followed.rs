@@ -3,11 +3,11 @@
 use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
 use super::{
-    Present, Refusal, allowed,
+    Present, Refusal, allowed_changes,
     body::Tally,
     graph::Limits,
     item::{Item, Key},
-    request::Asked,
+    request::FollowRequest,
 };
 use towpath_alto::{patch::Allowed, problem::Problem, resource::Resource};
 
@@ -28,8 +28,8 @@ const MIN_BYTES: usize = 64 << 10;
 /// limited by their [`Limits`]. Content counts until it has been sent; nothing new is followed while the total exceeds twice
 /// [`MAX_BYTES`]. Followed responses may grow with the network state without being dropped.
 ///
-/// Time: [`MAX_TIME`] per network state as measured by the clock of [`Self::timed`], estimated from the last duration of each
-/// response, plus one response.
+/// Time: [`MAX_TIME`] per network state as measured by the clock of [`Self::with_clock`], estimated from the last
+/// duration of each response, plus one response.
 #[derive(Debug)]
 pub struct Followed {
     pub(super) allowed: fn(&Resource) -> Allowed,
@@ -46,12 +46,19 @@ impl Followed {
     /// Creates an empty set. `limits` bounds the versions kept of each response.
     pub fn new(limits: Limits) -> Self {
         let clock = || Duration::ZERO;
-        Self { allowed, most_bytes: MAX_BYTES, clock, limits, items: HashMap::new(), tally: Tally::default() }
+        Self {
+            allowed: allowed_changes,
+            most_bytes: MAX_BYTES,
+            clock,
+            limits,
+            items: HashMap::new(),
+            tally: Tally::default(),
+        }
     }
 
     /// Measures time by `clock`, relative to an arbitrary start.
     #[must_use]
-    pub fn timed(self, clock: fn() -> Duration) -> Self {
+    pub fn with_clock(self, clock: fn() -> Duration) -> Self {
         Self { clock, ..self }
     }
 
@@ -96,14 +103,19 @@ impl Followed {
     /// # Errors
     /// Returns an error if the resource does not exist or rejects `input`; [`Refusal::TooMany`] if [`MAX_BYTES`] or
     /// [`MAX_TIME`] is reached.
-    pub(super) fn follow(&mut self, asked: &Asked, client: IpAddr, present: Present<'_>) -> Result<Arc<Key>, Refusal> {
+    pub(super) fn follow(
+        &mut self,
+        request: &FollowRequest,
+        client: IpAddr,
+        present: Present<'_>,
+    ) -> Result<Arc<Key>, Refusal> {
         self.drop_unused();
-        let resource = present.directory.find(&asked.resource);
+        let resource = present.directory.find(&request.resource);
         let resource = resource.ok_or_else(|| {
             let reason = "this resource cannot be followed: use one that the directory lists in uses";
-            Problem::bad_value("resource-id", &asked.resource, reason)
+            Problem::bad_value("resource-id", &request.resource, reason)
         })?;
-        let key = Arc::new(Key::new(resource, asked.input.as_ref(), client));
+        let key = Arc::new(Key::new(resource, request.input.as_ref(), client));
         if let Some((held, _)) = self.items.get_key_value(&key) {
             return Ok(Arc::clone(held));
         }

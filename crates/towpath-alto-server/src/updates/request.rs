@@ -12,7 +12,7 @@ use towpath_alto::{fields::Fields, names::ResourceId, problem::Problem};
 
 /// A request to follow one response: an `AddUpdateReq` (RFC 8895 §6.5) or a `TIPSReq` (RFC 9569 §6.1).
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct FollowRequest {
     /// Resource ID as given by the client.
     pub(super) resource: String,
     /// Version that the client has.
@@ -23,7 +23,7 @@ pub(super) struct Asked {
     pub(super) input: Option<Value>,
 }
 
-impl Asked {
+impl FollowRequest {
     /// Parses a request.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl SubstreamId {
 #[derive(Debug)]
 pub(super) struct Updates {
     /// Responses to follow; at most [`MAX_SUBSTREAMS`].
-    pub(super) add: BTreeMap<SubstreamId, Asked>,
+    pub(super) add: BTreeMap<SubstreamId, FollowRequest>,
     /// Responses to stop following. An empty set stands for all.
     pub(super) remove: Option<BTreeSet<SubstreamId>>,
 }
@@ -86,9 +86,9 @@ impl Updates {
             let most = format!("a stream follows at most {MAX_SUBSTREAMS} answers: open another for the rest");
             return Err(fields.refuse_present("add", &most));
         }
-        let add = added.into_iter().flatten().map(|(name, asked)| {
+        let add = added.into_iter().flatten().map(|(name, value)| {
             let id = SubstreamId::new(name).map_err(|reason| fields.refuse("add", name, &reason))?;
-            Ok((id, Asked::of_substream(name, asked)?))
+            Ok((id, FollowRequest::of_substream(name, value)?))
         });
         let add = add.collect::<Result<_, Problem>>()?;
         let remove = fields.texts("remove", SubstreamId::new)?;

@@ -13,7 +13,7 @@ use super::{
     Event, Followed, Present, Refusal,
     graph::{Graph, Held},
     item::Key,
-    request::{Asked, SubstreamId, Updates},
+    request::{FollowRequest, SubstreamId, Updates},
 };
 use towpath_alto::problem::Problem;
 
@@ -62,14 +62,14 @@ impl Stream {
         present: Present<'_>,
         followed: &mut Followed,
     ) -> Result<Self, Refusal> {
-        let asked = Updates::read(request)?;
-        if asked.add.is_empty() {
+        let updates = Updates::read(request)?;
+        if updates.add.is_empty() {
             return Err(Problem::missing("add").into());
         }
         let due = VecDeque::from([Event::control(&json!({ "control-uri": control_uri }))]);
         let (substreams, turns) = (BTreeMap::new(), VecDeque::new());
         let mut stream = Self { client, substreams, turns, due, is_closed: false };
-        stream.substreams = stream.follow(&asked.add, present, followed)?;
+        stream.substreams = stream.follow(&updates.add, present, followed)?;
         Ok(stream)
     }
 
@@ -126,15 +126,15 @@ impl Stream {
         if self.is_closed {
             return Err(Refusal::Unknown);
         }
-        let asked = Updates::read(request)?;
-        self.check_removal(&asked)?;
-        let added = self.follow(&asked.add, present, followed)?;
+        let updates = Updates::read(request)?;
+        self.check_removal(&updates)?;
+        let added = self.follow(&updates.add, present, followed)?;
         if !added.is_empty() {
             let started: Vec<String> = added.keys().map(SubstreamId::to_string).collect();
             self.due.push_back(Event::control(&json!({ "started": started })));
         }
         self.substreams.extend(added);
-        if let Some(remove) = asked.remove {
+        if let Some(remove) = updates.remove {
             let removed = self.substreams.iter_mut().filter(|(id, _)| remove.is_empty() || remove.contains(*id));
             let stopped = removed.filter_map(|(id, slot)| slot.take().map(|_| id.to_string()));
             let stopped: Vec<String> = stopped.collect();
@@ -156,12 +156,12 @@ impl Stream {
         self.is_closed = self.substreams.values().all(Option::is_none);
     }
 
-    fn check_removal(&self, asked: &Updates) -> Result<(), Problem> {
-        let Some(remove) = &asked.remove else {
-            let is_empty = asked.add.is_empty();
+    fn check_removal(&self, updates: &Updates) -> Result<(), Problem> {
+        let Some(remove) = &updates.remove else {
+            let is_empty = updates.add.is_empty();
             return if is_empty { Err(Problem::missing("add")) } else { Ok(()) };
         };
-        if remove.is_empty() && !asked.add.is_empty() {
+        if remove.is_empty() && !updates.add.is_empty() {
             return Err(Problem::bad_value(
                 "remove",
                 "[]",
@@ -181,7 +181,7 @@ impl Stream {
     /// Follows the requested responses, all or none.
     fn follow(
         &self,
-        add: &BTreeMap<SubstreamId, Asked>,
+        add: &BTreeMap<SubstreamId, FollowRequest>,
         present: Present<'_>,
         followed: &mut Followed,
     ) -> Result<BTreeMap<SubstreamId, Option<Substream>>, Refusal> {
@@ -193,8 +193,8 @@ impl Stream {
             let most = format!("a stream follows at most {MAX_SUBSTREAMS} answers, and {MAX_NAMES} in its life");
             return Err(Problem::bad_value("add", &add.len().to_string(), &most).into());
         }
-        let added = add.iter().map(|(id, asked)| {
-            let substream = Substream::new(asked, self.client, present, followed);
+        let added = add.iter().map(|(id, request)| {
+            let substream = Substream::new(request, self.client, present, followed);
             let substream = substream.map_err(|refusal| refusal.within(&format!("add/{id}")))?;
             Ok((id.clone(), Some(substream)))
         });
@@ -203,13 +203,18 @@ impl Stream {
 }
 
 impl Substream {
-    fn new(asked: &Asked, client: IpAddr, present: Present<'_>, followed: &mut Followed) -> Result<Self, Refusal> {
-        let key = followed.follow(asked, client, present)?;
+    fn new(
+        request: &FollowRequest,
+        client: IpAddr,
+        present: Present<'_>,
+        followed: &mut Followed,
+    ) -> Result<Self, Refusal> {
+        let key = followed.follow(request, client, present)?;
         let graph = &followed.item(&key).expect("it is followed by this key").graph;
         // A client with an older version first receives the full response (RFC 8895 §6.5).
-        let held = asked.tag.as_deref().map_or(Held::Nothing, |tag| graph.held(tag));
+        let held = request.tag.as_deref().map_or(Held::Nothing, |tag| graph.held(tag));
         let seen = (held != Held::Nothing).then(|| graph.end());
-        Ok(Self { key, takes_changes: asked.takes_changes, seen, has_bytes: held == Held::Bytes })
+        Ok(Self { key, takes_changes: request.takes_changes, seen, has_bytes: held == Held::Bytes })
     }
 
     /// Returns the events that lead from the client's version, which is not the last, to the next or the last version.

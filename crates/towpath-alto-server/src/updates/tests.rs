@@ -166,11 +166,11 @@ fn everything() -> Vec<(&'static str, &'static str, Value)> {
 /// A request that follows everything.
 fn for_everything(takes_changes: bool) -> Value {
     let add = everything().into_iter().map(|(name, resource, input)| {
-        let mut asked = json!({ "resource-id": resource, "incremental-changes": takes_changes });
+        let mut request = json!({ "resource-id": resource, "incremental-changes": takes_changes });
         if !input.is_null() {
-            asked["input"] = input;
+            request["input"] = input;
         }
-        (name.to_owned(), asked)
+        (name.to_owned(), request)
     });
     json!({ "add": Value::Object(add.collect()) })
 }
@@ -213,9 +213,9 @@ impl Reader {
 
 /// Checks that every walk through the graph of a view ends at the current document.
 fn check_walks(view: &View, expected: &Parts, followed: &Followed) {
-    let told = view.recommend(&json!({ "resource-id": view.resource() }), followed).unwrap();
-    let told: Value = serde_json::from_slice(&told.body).unwrap();
-    let graph = &told["tips-view-summary"]["updates-graph-summary"];
+    let answer = view.recommend(&json!({ "resource-id": view.resource() }), followed).unwrap();
+    let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+    let graph = &answer["tips-view-summary"]["updates-graph-summary"];
     let number = |name: &str| graph[name].as_u64().unwrap();
     let (start, end) = (number("start-seq"), number("end-seq"));
     let edge = |from, to| view.edge(from, to, |_| true, followed);
@@ -274,7 +274,7 @@ fn wrong(refusal: Refusal) -> (Code, String, String) {
 
 /// Every set of kinds of changes.
 const KINDS: [fn(&Resource) -> Allowed; 5] = [
-    allowed,
+    allowed_changes,
     |_| Allowed::BOTH,
     |_| Allowed { merge: true, json: false },
     |_| Allowed { merge: false, json: true },
@@ -383,7 +383,7 @@ fn what_takes_long_to_make_has_an_end() {
     // Makes each response take one second.
     let clock = || Duration::from_secs(LOOKS.replace(LOOKS.get() + 1));
     let site = Site::of(&example());
-    let mut followed = Followed::default().timed(clock);
+    let mut followed = Followed::default().with_clock(clock);
     let mut open = |number: u64| {
         let request = json!({ "resource-id": "default-filtered", "input": { "pids": [], "number": number } });
         View::open(&request, "/view", client(), site.present(), &mut followed)

@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::{Content, Edge, Followed, Present, Refusal, graph::Graph, item::Key, request::Asked};
+use super::{Content, Edge, Followed, Present, Refusal, graph::Graph, item::Key, request::FollowRequest};
 use towpath_alto::{names::ResourceId, patch::MERGE_PATCH, problem::Problem};
 
 /// One client's view of the updates graph of a response. Views of the same response share the graph and its numbers.
@@ -34,11 +34,11 @@ impl View {
         present: Present<'_>,
         followed: &mut Followed,
     ) -> Result<(Self, Value), Refusal> {
-        let asked = Asked::read(request)?;
-        let key = followed.follow(&asked, client, present)?;
+        let follow_request = FollowRequest::read(request)?;
+        let key = followed.follow(&follow_request, client, present)?;
         let graph = &followed.item(&key).expect("it is followed by this key").graph;
-        let told = json!({ "tips-view-uri": uri, "tips-view-summary": graph.summary(asked.tag.as_deref()) });
-        Ok((Self { key }, told))
+        let answer = json!({ "tips-view-uri": uri, "tips-view-summary": graph.summary(follow_request.tag.as_deref()) });
+        Ok((Self { key }, answer))
     }
 
     /// Returns the ID of the resource.
@@ -70,15 +70,15 @@ impl View {
     /// Returns [`Refusal::Problem`] if the request is malformed, names another resource or has an input; [`Refusal::Unknown`]
     /// if the response can no longer be computed.
     pub fn recommend(&self, request: &Value, followed: &Followed) -> Result<Content, Refusal> {
-        let asked = Asked::read(request)?;
-        if asked.resource != self.resource().as_str() {
+        let follow_request = FollowRequest::read(request)?;
+        if follow_request.resource != self.resource().as_str() {
             let reason = format!("this view is of {}", self.resource());
-            return Err(Problem::bad_value("resource-id", &asked.resource, &reason).into());
+            return Err(Problem::bad_value("resource-id", &follow_request.resource, &reason).into());
         }
-        if asked.input.is_some() {
+        if follow_request.input.is_some() {
             return Err(Problem::bad_value("input", "{}", "the input of a view cannot change").into());
         }
-        let summary = self.graph(followed)?.summary(asked.tag.as_deref());
+        let summary = self.graph(followed)?.summary(follow_request.tag.as_deref());
         let body = json!({ "tips-view-summary": summary }).to_string().into_bytes().into();
         Ok(Content { media_type: MERGE_PATCH, body })
     }

@@ -71,7 +71,7 @@ impl Collector {
     ) -> io::Result<Self> {
         let listener = net::listen(listen)?;
         tracing::info!("agent {name}: routers connect to {}", listener.local_addr()?);
-        let sessions = Mutex::new(Sessions::after(earlier, clock::now()));
+        let sessions = Mutex::new(Sessions::with_earlier(earlier, clock::now()));
         let heard = Heard { name: Arc::clone(name), sessions, changed: Notify::new() };
         Ok(Self { listener, from: from.to_vec(), settle, hold, heard: Arc::new(heard) })
     }
@@ -79,7 +79,7 @@ impl Collector {
     /// Accepts connections indefinitely. A reload signal forgets missing routers without routes. Dropping the future closes
     /// all connections.
     pub(super) async fn run(self, handle: AgentHandle, anew: watch::Receiver<()>) {
-        tokio::join!(self.accept(), self.tell(&handle, anew));
+        tokio::join!(self.accept(), self.report_changes(&handle, anew));
     }
 
     async fn accept(&self) {
@@ -110,7 +110,7 @@ impl Collector {
     }
 
     /// Reports changes.
-    async fn tell(&self, handle: &AgentHandle, mut anew: watch::Receiver<()>) {
+    async fn report_changes(&self, handle: &AgentHandle, mut anew: watch::Receiver<()>) {
         loop {
             let expiry = self.heard.sessions().next_expiry(self.hold);
             let expired = async {
@@ -122,13 +122,13 @@ impl Collector {
             tokio::select! {
                 () = self.heard.changed.notified() => sleep(self.settle).await,
                 () = expired => {}
-                told = anew.changed() => match told {
+                signal = anew.changed() => match signal {
                     Ok(()) => self.heard.sessions().forget_missed(),
                     Err(_) => return,
                 }
             }
             let (facts, trouble) = block_in_place(|| self.gather());
-            handle.tell(Some(Knowledge::of(facts)), trouble).await;
+            handle.report(Some(Knowledge::of(facts)), trouble).await;
         }
     }
 

@@ -1,7 +1,7 @@
 //! Delegates: agents queried on demand, either another ALTO server or a program.
 //!
-//! The [`QueryBatcher`] supplies the needed items in rounds of a few questions, each settled separately. A delegate that does not
-//! answer is left alone for a while, longer each time; meanwhile requests are answered without it.
+//! The [`QueryBatcher`] supplies the needed items in rounds of a few requests, each settled separately. A delegate that
+//! does not answer is left alone for a while, longer each time; meanwhile clients are answered without it.
 
 mod dialogue;
 #[cfg(test)]
@@ -41,19 +41,19 @@ use crate::{
     sources::Knowledge,
 };
 
-/// Maximum number of concurrent questions to a server within a round.
+/// Maximum number of concurrent requests to a server within a round.
 const AT_A_TIME: usize = 4;
 
-/// Values learned from one question.
-type Told = Vec<(Item, Value)>;
+/// Values learned from one request.
+type ReportedValues = Vec<(Item, Value)>;
 
-/// Why a question has no complete answer, as a message.
+/// Why a request has no complete answer, as a message.
 #[derive(Debug)]
-enum Unanswered {
-    /// The answer is partial, possibly because of the question itself: the remaining items count as unknown.
-    Partly(Told, String),
-    /// The delegate is unreachable, so that the question must be repeated.
-    Gone(String),
+enum QueryFailure {
+    /// The answer is partial, possibly because of the request itself: the remaining items count as unknown.
+    Partial(ReportedValues, String),
+    /// The delegate is unreachable, so that the request must be repeated.
+    Unreachable(String),
 }
 
 /// A delegate and the items needed from it.
@@ -79,10 +79,10 @@ impl Delegated {
             };
             self.query_batcher.close();
             let pause = restarts.pause();
-            handle.tell(None, Some(format!("{trouble}; it is asked again in {}", Span(pause)))).await;
+            handle.report(None, Some(format!("{trouble}; it is asked again in {}", Span(pause)))).await;
             tokio::select! {
                 () = sleep(pause) => {}
-                told = anew.changed() => match told {
+                signal = anew.changed() => match signal {
                     Ok(()) => self.query_batcher.forget(),
                     Err(_) => return,
                 }
@@ -90,7 +90,7 @@ impl Delegated {
         }
     }
 
-    /// Serves questions until the source must be reopened or fails.
+    /// Serves requests until the source must be reopened or fails.
     async fn serve(
         &self,
         source: &mut Source,
@@ -98,21 +98,21 @@ impl Delegated {
         anew: &mut watch::Receiver<()>,
         restarts: &mut Restarts,
     ) -> Option<String> {
-        let askable = match self.offered(source) {
+        let askable = match self.items_to_request(source) {
             Ok(askable) => askable,
             Err(trouble) => return Some(trouble),
         };
         self.query_batcher.open(askable.clone());
-        handle.tell(Some(Knowledge::of(AgentState { askable, ..AgentState::default() })), None).await;
+        handle.report(Some(Knowledge::of(AgentState { askable, ..AgentState::default() })), None).await;
         let mut is_due = pin!(sleep(self.config.refresh()));
         loop {
             let requests = tokio::select! {
                 requests = self.query_batcher.next() => requests,
                 () = &mut is_due, if source.may_change() => return None,
                 trouble = source.has_ended() => return Some(trouble),
-                told = anew.changed() => {
+                signal = anew.changed() => {
                     // The sender is gone: the server stops.
-                    told.ok()?;
+                    signal.ok()?;
                     self.query_batcher.forget();
                     match source.may_change() {
                         true => return None,
@@ -120,14 +120,14 @@ impl Delegated {
                     }
                 }
             };
-            if let Some(trouble) = self.put(requests, source, handle, restarts).await {
+            if let Some(trouble) = self.request_all(requests, source, handle, restarts).await {
                 return Some(trouble);
             }
         }
     }
 
-    /// Asks the questions until a failure. Each is settled when it is answered.
-    async fn put(
+    /// Sends the requests until one fails. Each answer is recorded when it arrives.
+    async fn request_all(
         &self,
         requests: Vec<DelegateRequest>,
         source: &mut Source,
@@ -137,59 +137,64 @@ impl Delegated {
         match source {
             Source::Server(server) => {
                 let server = &*server;
-                self.put_to_server(requests, |request| ask_server(server, request, &handle.name), restarts).await
+                self.request_concurrently(
+                    requests,
+                    |request| request_from_server(server, request, &handle.name),
+                    restarts,
+                )
+                .await
             }
             Source::Program(dialogue) => {
                 for request in requests {
-                    let answer = dialogue.ask(&request).await;
-                    if let Some(trouble) = self.settle(&request, answer, restarts) {
+                    let answer = dialogue.request(&request).await;
+                    if let Some(trouble) = self.record_answer(&request, answer, restarts) {
                         return Some(trouble);
                     }
                 }
                 None
             }
             #[cfg(test)]
-            Source::Scripted(script) => self.put_to_server(requests, &*script, restarts).await,
+            Source::Scripted(script) => self.request_concurrently(requests, &*script, restarts).await,
         }
     }
 
-    /// Asks several questions concurrently. After a failure no new ones are sent, but those in flight are awaited.
-    async fn put_to_server<F: Future<Output = (DelegateRequest, Result<Told, Unanswered>)>>(
+    /// Sends several requests concurrently. After a failure no new ones are sent, but those in flight are awaited.
+    async fn request_concurrently<F: Future<Output = (DelegateRequest, Result<ReportedValues, QueryFailure>)>>(
         &self,
         requests: Vec<DelegateRequest>,
-        ask: impl Fn(DelegateRequest) -> F,
+        send: impl Fn(DelegateRequest) -> F,
         restarts: &mut Restarts,
     ) -> Option<String> {
         let is_troubled = AtomicBool::new(false);
         let left = stream::iter(requests).take_while(|_| ready(!is_troubled.load(Ordering::Relaxed)));
-        let mut answers = pin!(left.map(ask).buffer_unordered(AT_A_TIME));
+        let mut answers = pin!(left.map(send).buffer_unordered(AT_A_TIME));
         let mut first = None;
         while let Some((request, answer)) = answers.next().await {
-            let trouble = self.settle(&request, answer, restarts);
+            let trouble = self.record_answer(&request, answer, restarts);
             is_troubled.fetch_or(trouble.is_some(), Ordering::Relaxed);
             first = first.or(trouble);
         }
         first
     }
 
-    /// Settles a question. Returns the problem of the delegate, if any.
-    fn settle(
+    /// Records the answer to a request. Returns the problem of the delegate, if any.
+    fn record_answer(
         &self,
         request: &DelegateRequest,
-        answer: Result<Told, Unanswered>,
+        answer: Result<ReportedValues, QueryFailure>,
         restarts: &mut Restarts,
     ) -> Option<String> {
         match answer {
-            Ok(told) => {
+            Ok(values) => {
                 restarts.note_work();
-                self.query_batcher.settle(request, told, clock::now());
+                self.query_batcher.record_answer(request, values, clock::now());
                 None
             }
-            Err(Unanswered::Partly(told, trouble)) => {
-                self.query_batcher.settle(request, told, clock::now());
+            Err(QueryFailure::Partial(values, trouble)) => {
+                self.query_batcher.record_answer(request, values, clock::now());
                 Some(trouble)
             }
-            Err(Unanswered::Gone(trouble)) => {
+            Err(QueryFailure::Unreachable(trouble)) => {
                 self.query_batcher.give_up(request);
                 Some(trouble)
             }
@@ -205,28 +210,28 @@ impl Delegated {
             Whom::Program(command) => {
                 let mut dialogue = Dialogue::open(command, name)?;
                 if self.purpose == Purpose::Check {
-                    self.prove(&mut dialogue).await?;
+                    self.check_program(&mut dialogue).await?;
                 }
                 Ok(Source::Program(Box::new(dialogue)))
             }
         }
     }
 
-    /// Asks a program an empty question, which it must still answer.
-    async fn prove(&self, dialogue: &mut Dialogue) -> Result<(), String> {
+    /// Sends a program an empty request, which it must still answer.
+    async fn check_program(&self, dialogue: &mut Dialogue) -> Result<(), String> {
         let Askable { metrics, properties } = self.config.askable();
         let request = match metrics.into_iter().next() {
             Some(metric) => DelegateRequest::Costs { metric, sources: Vec::new(), destinations: Vec::new() },
             None => DelegateRequest::Properties { names: properties.into_iter().collect(), addresses: Vec::new() },
         };
-        match dialogue.ask(&request).await {
+        match dialogue.request(&request).await {
             Ok(_) => Ok(()),
-            Err(Unanswered::Partly(_, trouble) | Unanswered::Gone(trouble)) => Err(trouble),
+            Err(QueryFailure::Partial(_, trouble) | QueryFailure::Unreachable(trouble)) => Err(trouble),
         }
     }
 
     /// Returns the items to request from the delegate: as configured, else all that it offers.
-    fn offered(&self, source: &Source) -> Result<Askable, String> {
+    fn items_to_request(&self, source: &Source) -> Result<Askable, String> {
         let wanted = self.config.askable();
         let Source::Server(server) = source else { return Ok(wanted) };
         let offered = server.directory().askable();
@@ -269,27 +274,27 @@ impl Source {
     }
 }
 
-/// Asks a server and returns the question with the answer. A refusal is logged and yields no values.
-async fn ask_server(
+/// Sends a request to a server and returns it with the answer. A refusal is logged and yields no values.
+async fn request_from_server(
     server: &AltoClient,
     request: DelegateRequest,
     name: &str,
-) -> (DelegateRequest, Result<Told, Unanswered>) {
-    let mut told = Told::new();
-    for Posting { resource, asks, input } in server.directory().postings(&request) {
-        match server.ask_once(resource, Some(&input)).await {
-            Ok(document) => told.extend(document.told(&asks).into_iter().filter(|(_, value)| is_short(value))),
+) -> (DelegateRequest, Result<ReportedValues, QueryFailure>) {
+    let mut values = ReportedValues::new();
+    for Posting { resource, part, input } in server.directory().postings(&request) {
+        match server.request_uncached(resource, Some(&input)).await {
+            Ok(document) => values.extend(document.values_for(&part).into_iter().filter(|(_, value)| is_short(value))),
             Err(trouble) if trouble.is_refusal() => {
                 tracing::warn!("agent {name}: {trouble}; nothing is learnt by this question");
             }
             // Distinguish a slow answer from an unreachable server.
             Err(trouble) if trouble.is_late() && server.is_there().await => {
-                return (request, Err(Unanswered::Partly(told, trouble.to_string())));
+                return (request, Err(QueryFailure::Partial(values, trouble.to_string())));
             }
-            Err(trouble) => return (request, Err(Unanswered::Gone(trouble.to_string()))),
+            Err(trouble) => return (request, Err(QueryFailure::Unreachable(trouble.to_string()))),
         }
     }
-    (request, Ok(told))
+    (request, Ok(values))
 }
 
 /// Returns whether a value is within the length limit for agents.

@@ -24,7 +24,7 @@ pub(super) struct FactReport {
 
 /// State of an agent before its news was applied.
 pub(super) struct Earlier {
-    told: FactReport,
+    reported: FactReport,
     is_remembered: bool,
     stale_since_s: Option<i64>,
 }
@@ -70,13 +70,13 @@ impl Agents {
             return false;
         }
         // Agents with an earlier conflict most likely still have it.
-        let fresh = self.who_waits(|agent| agent.misfit.is_none());
+        let fresh = self.agents_with_news(|agent| agent.misfit.is_none());
         let earlier = self.take_news(&fresh);
         let outcome = answers.renew(self.facts(), self.stale());
         if outcome.is_err() {
-            self.leave_aside(earlier);
+            self.set_news_aside(earlier);
         }
-        let has_taken_more = self.take_what_fits(answers);
+        let has_taken_more = self.take_compatible_news(answers);
         if outcome.is_err() || has_taken_more {
             self.note_stale();
             if let Err(fault) = answers.renew(self.facts(), self.stale()) {
@@ -89,7 +89,7 @@ impl Agents {
     }
 
     /// Returns the agents that have news and satisfy `holds`.
-    pub(super) fn who_waits(&self, holds: impl Fn(&Agent) -> bool) -> Vec<usize> {
+    pub(super) fn agents_with_news(&self, holds: impl Fn(&Agent) -> bool) -> Vec<usize> {
         let agents = self.agents.iter().enumerate();
         agents.filter(|(_, agent)| agent.news.is_some() && holds(agent)).map(|(number, _)| number).collect()
     }
@@ -99,27 +99,27 @@ impl Agents {
         let take = |number: &usize| Some((*number, self.agents[*number].take_news()?));
         let earlier = whose.iter().filter_map(take).collect();
         self.note_stale();
-        self.put_together();
+        self.derive_facts();
         earlier
     }
 
     /// Restores the previous state of these agents and sets their news aside.
-    fn leave_aside(&mut self, earlier: Vec<(usize, Earlier)>) {
+    fn set_news_aside(&mut self, earlier: Vec<(usize, Earlier)>) {
         for (number, earlier) in earlier {
-            self.agents[number].leave_aside(earlier);
+            self.agents[number].set_news_aside(earlier);
         }
-        self.put_together();
+        self.derive_facts();
     }
 
     /// Applies all pending news that fits the known facts. Returns whether there was any, and records the conflicts of the
     /// rest.
-    fn take_what_fits(&mut self, answers: &impl Consumer) -> bool {
+    fn take_compatible_news(&mut self, answers: &impl Consumer) -> bool {
         let mut has_taken = false;
         loop {
-            let mut waiting = self.who_waits(|agent| agent.misfit.is_some());
-            waiting.extend(self.who_waits(|agent| agent.misfit.is_none()));
+            let mut waiting = self.agents_with_news(|agent| agent.misfit.is_some());
+            waiting.extend(self.agents_with_news(|agent| agent.misfit.is_none()));
             let mut faults = Vec::new();
-            let is_taken = attempts(&waiting).any(|whose| match self.takes(&whose, answers) {
+            let is_taken = attempts(&waiting).any(|whose| match self.try_news(&whose, answers) {
                 Ok(()) => true,
                 Err(fault) => {
                     faults.extend(whose.first().filter(|_| whose.len() == 1).map(|number| (*number, fault)));
@@ -140,26 +140,26 @@ impl Agents {
     ///
     /// # Errors
     /// Returns the conflict; the news is set aside then.
-    fn takes<C: Consumer>(&mut self, whose: &[usize], answers: &C) -> Result<(), C::Fault> {
+    fn try_news<C: Consumer>(&mut self, whose: &[usize], answers: &C) -> Result<(), C::Fault> {
         let earlier = self.take_news(whose);
-        let fits = answers.would_renew(self.facts());
+        let fits = answers.check_facts(self.facts());
         if fits.is_err() {
-            self.leave_aside(earlier);
+            self.set_news_aside(earlier);
         }
         fits
     }
 
     /// Derives the facts of all agents from their applied reports.
-    fn put_together(&mut self) {
+    fn derive_facts(&mut self) {
         let mut pids = Pids::default();
-        for (map, names) in self.agents.iter().flat_map(|agent| &agent.told.facts.network_map) {
+        for (map, names) in self.agents.iter().flat_map(|agent| &agent.reported.facts.network_map) {
             pids.entry(map.clone()).or_default().extend(names.keys().cloned());
         }
         if pids != self.pids {
             self.pids = pids;
-            self.agents.iter_mut().for_each(|agent| agent.told.is_understood = false);
+            self.agents.iter_mut().for_each(|agent| agent.reported.is_understood = false);
         }
-        self.agents.iter_mut().for_each(|agent| agent.told.understand(&self.pids));
+        self.agents.iter_mut().for_each(|agent| agent.reported.understand(&self.pids));
     }
 
     /// Updates the staleness of all agents.
@@ -191,8 +191,8 @@ fn attempts(waiting: &[usize]) -> impl Iterator<Item = Vec<usize>> {
 impl Agent {
     /// Stores the agent's latest facts. Returns whether they differ from its last report.
     pub(super) fn learn(&mut self, knowledge: Knowledge) -> bool {
-        let is_new = !self.news.as_ref().unwrap_or(&self.told).is(&knowledge);
-        if self.told.is(&knowledge) {
+        let is_new = !self.news.as_ref().unwrap_or(&self.reported).is(&knowledge);
+        if self.reported.is(&knowledge) {
             (self.news, self.misfit, self.is_remembered) = (None, None, false);
         } else if is_new {
             self.news = Some(knowledge.into());
@@ -202,16 +202,16 @@ impl Agent {
 
     /// Applies the agent's news, if any, and returns the previous state.
     fn take_news(&mut self) -> Option<Earlier> {
-        let told = mem::replace(&mut self.told, self.news.take()?);
-        self.told.is_understood = false;
+        let reported = mem::replace(&mut self.reported, self.news.take()?);
+        self.reported.is_understood = false;
         let is_remembered = mem::take(&mut self.is_remembered);
-        Some(Earlier { told, is_remembered, stale_since_s: self.stale_since_s })
+        Some(Earlier { reported, is_remembered, stale_since_s: self.stale_since_s })
     }
 
     /// Restores the previous state and sets the news aside.
-    fn leave_aside(&mut self, earlier: Earlier) {
-        self.news = Some(mem::replace(&mut self.told, earlier.told));
-        self.told.is_understood = false;
+    fn set_news_aside(&mut self, earlier: Earlier) {
+        self.news = Some(mem::replace(&mut self.reported, earlier.reported));
+        self.reported.is_understood = false;
         (self.is_remembered, self.stale_since_s) = (earlier.is_remembered, earlier.stale_since_s);
     }
 

@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(5 * 60);
 const STEADY: Duration = Duration::from_secs(60);
 
 /// Returns the interval before the next poll after `failures` consecutive failures.
-pub(super) fn until_asked(refresh: Duration, failures: u32) -> Duration {
+pub(super) fn until_next_poll(refresh: Duration, failures: u32) -> Duration {
     let factor = MAX_FACTOR.min(1 << failures.min(MAX_FACTOR));
     refresh.saturating_mul(factor).max(SHORTEST)
 }
@@ -59,10 +59,10 @@ mod tests {
     #[test]
     fn who_fails_is_asked_less_often_and_not_seldom() {
         let refresh = Duration::from_secs(5);
-        let pauses = [0, 1, 2, 3, 4, 1000].map(|failures| until_asked(refresh, failures).as_secs());
+        let pauses = [0, 1, 2, 3, 4, 1000].map(|failures| until_next_poll(refresh, failures).as_secs());
         assert_eq!(pauses, [5, 10, 20, 40, 50, 50]);
-        assert_eq!(until_asked(Duration::ZERO, 0), SHORTEST);
-        assert_eq!(until_asked(Duration::MAX, 1), Duration::MAX);
+        assert_eq!(until_next_poll(Duration::ZERO, 0), SHORTEST);
+        assert_eq!(until_next_poll(Duration::MAX, 1), Duration::MAX);
     }
 
     #[test]

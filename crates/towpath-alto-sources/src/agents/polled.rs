@@ -29,7 +29,7 @@ const ANSWER_BYTES: usize = 64 << 20;
 
 /// A polled agent.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct PolledAgent {
     config: Arc<AgentConfig>,
     requests: Vec<PollRequest>,
     client: Arc<Client>,
@@ -59,7 +59,7 @@ pub(super) fn client() -> Client {
     Client::new(Arc::new(ClientOptions { token: TokenSource::Nothing, stall, retries: 1, ..ClientOptions::default() }))
 }
 
-impl Asked {
+impl PolledAgent {
     /// Creates an agent that has not been polled; facts may be known from the snapshot.
     pub(super) fn new(config: &AgentConfig, client: Arc<Client>, knows: Arc<AtomicBool>) -> Self {
         let requests = config.requests();
@@ -72,21 +72,21 @@ impl Asked {
         let mut failures = 0_u32;
         loop {
             let knew = self.knows();
-            match self.ask().await {
+            match self.poll().await {
                 // It was rejected relative to facts that have been dropped since.
                 Err(_) if knew && !self.knows() => continue,
                 Ok((knowledge, trouble)) => {
                     failures = 0;
-                    handle.tell(knowledge, trouble).await;
+                    handle.report(knowledge, trouble).await;
                 }
                 Err(trouble) => {
                     failures = failures.saturating_add(1);
-                    handle.tell(None, Some(trouble)).await;
+                    handle.report(None, Some(trouble)).await;
                 }
             }
             tokio::select! {
-                () = sleep(pauses::until_asked(self.config.refresh(), failures)) => {}
-                told = anew.changed() => match told {
+                () = sleep(pauses::until_next_poll(self.config.refresh(), failures)) => {}
+                signal = anew.changed() => match signal {
                     Ok(()) => self.marks.fill(None),
                     Err(_) => return,
                 }
@@ -95,7 +95,7 @@ impl Asked {
     }
 
     /// Returns the agent's facts, or `None` if unchanged, and the problem with a part of them.
-    async fn ask(&mut self) -> Result<(Option<Knowledge>, Option<String>), String> {
+    async fn poll(&mut self) -> Result<(Option<Knowledge>, Option<String>), String> {
         let mut looks = Vec::new();
         for (request, mark) in self.requests.iter().zip(&self.marks) {
             looks.push(self.look_or_miss(request, mark.as_ref()).await?);

@@ -39,7 +39,7 @@ pub(super) async fn run(command: Vec<String>, handle: AgentHandle) {
         let end = run_once(&command, &handle).await;
         restarts.note_run(clock::now() - began);
         let pause = restarts.pause();
-        handle.tell(None, Some(format!("{end}; it is started again in {}", Span(pause)))).await;
+        handle.report(None, Some(format!("{end}; it is started again in {}", Span(pause)))).await;
         sleep(pause).await;
     }
 }
@@ -59,7 +59,7 @@ async fn run_once(command: &[String], handle: &AgentHandle) -> String {
             let _ = timeout(LAST_WORDS, following).await;
         }
     }
-    let ended = program.ended().await;
+    let ended = program.finish().await;
     if let Some(logging) = logging {
         let _ = timeout(LAST_WORDS, logging).await;
     }
@@ -95,7 +95,7 @@ impl Running {
     }
 
     /// Kills what remains of its group, and returns how it ended.
-    pub(super) async fn ended(&mut self) -> String {
+    pub(super) async fn finish(&mut self) -> String {
         self.kill();
         match self.child.wait().await {
             Ok(status) => format!("the program ended ({status})"),
@@ -124,12 +124,12 @@ async fn follow(mut output: impl AsyncRead + Unpin, handle: &AgentHandle) {
     let mut buffer = vec![0; READ_BYTES];
     loop {
         let length = match output.read(&mut buffer).await {
-            Ok(0) | Err(_) => return reader.tell_skipped(),
+            Ok(0) | Err(_) => return reader.log_skipped(),
             Ok(length) => length,
         };
         // Changing a large table copies it if it is in use, which may block.
         if let Some(facts) = block_in_place(|| reader.take(&buffer[..length])) {
-            handle.tell(Some(Knowledge::of(facts)), None).await;
+            handle.report(Some(Knowledge::of(facts)), None).await;
         }
     }
 }
@@ -158,13 +158,13 @@ impl Reader<'_> {
             }
         });
         is_committed.then(|| {
-            self.tell_skipped();
+            self.log_skipped();
             self.lines.facts()
         })
     }
 
     /// The first one was logged immediately.
-    fn tell_skipped(&mut self) {
+    fn log_skipped(&mut self) {
         let skipped = std::mem::take(&mut self.skipped);
         if skipped > 1 {
             tracing::warn!("agent {}: {skipped} lines were skipped", self.name);

@@ -154,7 +154,7 @@ impl<'a> Wire<'a> {
     }
 
     /// Reads a two-octet length and returns that many bytes.
-    pub(crate) fn sized(&mut self, what: &'static str) -> Result<&'a [u8], Damage> {
+    pub(crate) fn length_prefixed(&mut self, what: &'static str) -> Result<&'a [u8], Damage> {
         let length = self.u16(what)?;
         self.take(length.into(), what)
     }

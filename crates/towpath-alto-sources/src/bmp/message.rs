@@ -5,7 +5,7 @@ use std::{
     net::Ipv4Addr,
 };
 
-use super::{BmpEvent, Event, Message, Peer, Rib, open::negotiated};
+use super::{BmpEvent, Event, Message, Peer, Rib, open::negotiate};
 use crate::bgp_update::{AddPath, AsWidth, Damage, Family, Session, Wire, events};
 
 /// State of one router, and events not yet taken.
@@ -66,7 +66,7 @@ impl Decoder {
         let Some(PeerHeader { peer, .. }) = PeerHeader::read(&mut wire)? else { return Ok(()) };
         self.add_path.remove(&session_of(peer));
         wire.take(20, "local address and ports")?;
-        let add_path = negotiated(&mut wire, peer.rib)?;
+        let add_path = negotiate(&mut wire, peer.rib)?;
         if add_path != AddPath::default() {
             self.add_path.insert(session_of(peer), add_path);
         }
@@ -99,16 +99,16 @@ impl Decoder {
     fn termination(&mut self, mut wire: Wire<'_>) -> Result<(), Damage> {
         const TEXT: u16 = 0;
         const REASON: u16 = 1;
-        let [mut reason, mut told] = [None, None];
+        let [mut reason, mut detail] = [None, None];
         while let Some((kind, value)) = information(&mut wire)? {
             match kind {
-                TEXT => told = Some(text(value)),
+                TEXT => detail = Some(text(value)),
                 REASON => reason = Some(termination_reason(Wire(value).u16("reason")?)),
                 _ => {}
             }
         }
-        let reason = match (reason, told) {
-            (Some(reason), Some(told)) => format!("{reason}: {told}"),
+        let reason = match (reason, detail) {
+            (Some(reason), Some(detail)) => format!("{reason}: {detail}"),
             (Some(known), None) | (None, Some(known)) => known,
             (None, None) => termination_reason(1),
         };
@@ -139,7 +139,7 @@ fn information<'a>(wire: &mut Wire<'a>) -> Result<Option<(u16, &'a [u8])>, Damag
         return Ok(None);
     }
     let kind = wire.u16("information")?;
-    Ok(Some((kind, wire.sized("information")?)))
+    Ok(Some((kind, wire.length_prefixed("information")?)))
 }
 
 fn text(value: &[u8]) -> String {

@@ -8,13 +8,16 @@ use crate::bgp_update::{AddPath, Damage, Family, Wire};
 const WHAT: &str = "OPEN message";
 
 /// Reads both `OPEN` messages, the router's own first, and returns the ADD-PATH state negotiated for routes in `rib`.
-pub(super) fn negotiated(wire: &mut Wire<'_>, rib: Rib) -> Result<AddPath, Damage> {
+pub(super) fn negotiate(wire: &mut Wire<'_>, rib: Rib) -> Result<AddPath, Damage> {
     let [sent, received] = [Offer::read(wire)?, Offer::read(wire)?];
-    Ok(AddPath { ipv4: agreed(sent.ipv4, received.ipv4, rib), ipv6: agreed(sent.ipv6, received.ipv6, rib) })
+    Ok(AddPath {
+        ipv4: is_negotiated(sent.ipv4, received.ipv4, rib),
+        ipv6: is_negotiated(sent.ipv6, received.ipv6, rib),
+    })
 }
 
 /// Returns whether the routes received by the router carry path identifiers.
-fn agreed(sent: u8, received: u8, rib: Rib) -> bool {
+fn is_negotiated(sent: u8, received: u8, rib: Rib) -> bool {
     const RECEIVES: u8 = 1;
     const SENDS: u8 = 2;
     match rib {

@@ -43,7 +43,7 @@ fn of_peer(kind: u8, peer: &[u8], body: &[u8]) -> Vec<u8> {
     message(kind, &[peer, body].concat())
 }
 
-fn sized(value: &[u8]) -> Vec<u8> {
+fn with_length(value: &[u8]) -> Vec<u8> {
     [&u16::try_from(value.len()).unwrap().to_be_bytes()[..], value].concat()
 }
 
@@ -53,7 +53,7 @@ fn bgp(kind: u8, body: &[u8]) -> Vec<u8> {
 }
 
 fn update(withdrawn: &[u8], attributes: &[&[u8]], announced: &[u8]) -> Vec<u8> {
-    bgp(2, &[sized(withdrawn), sized(&attributes.concat()), announced.to_vec()].concat())
+    bgp(2, &[with_length(withdrawn), with_length(&attributes.concat()), announced.to_vec()].concat())
 }
 
 fn attribute(code: u8, value: &[u8]) -> Vec<u8> {
@@ -91,7 +91,7 @@ fn add_path(direction: u8) -> Vec<u8> {
 }
 
 fn information(kind: u16, value: &[u8]) -> Vec<u8> {
-    [&kind.to_be_bytes()[..], &sized(value)[..]].concat()
+    [&kind.to_be_bytes()[..], &with_length(value)[..]].concat()
 }
 
 /// A short session with one message of each type.
@@ -286,12 +286,12 @@ fn the_end_of_a_table_is_told_by_family() {
 
 #[test]
 fn the_end_of_something_else_is_none() {
-    let told = |update: &[u8]| events(&of_peer(ROUTE_MONITORING, &peer_of(0, 0, V4), update));
+    let events_of = |update: &[u8]| events(&of_peer(ROUTE_MONITORING, &peer_of(0, 0, V4), update));
     let end_of_vpns = attribute(15, &[0, 1, 128]);
-    assert!(told(&update(&[], &[&end_of_vpns], &[])).is_empty());
+    assert!(events_of(&update(&[], &[&end_of_vpns], &[])).is_empty());
     let attributes_alone = as_path(&[7]);
-    assert!(told(&update(&[], &[&attributes_alone], &[])).is_empty());
-    assert_eq!(told(&update(&[16, 10, 1], &[], &[])), [withdraw(router(V4, Rib::PrePolicy), "10.1.0.0/16")]);
+    assert!(events_of(&update(&[], &[&attributes_alone], &[])).is_empty());
+    assert_eq!(events_of(&update(&[16, 10, 1], &[], &[])), [withdraw(router(V4, Rib::PrePolicy), "10.1.0.0/16")]);
 }
 
 #[test]
@@ -307,8 +307,8 @@ fn what_a_route_is_chosen_by_is_told() {
     let untold = Preference { local_pref: 100, path_length: 3, origin: 2, med: 0 };
     assert_eq!(preference(&[]), untold);
     let [origin, med, local_pref] = [attribute(1, &[1]), attribute(4, &[0, 0, 1, 0]), attribute(5, &[0, 0, 0, 200])];
-    let told = Preference { local_pref: 200, path_length: 3, origin: 1, med: 256 };
-    assert_eq!(preference(&[&origin, &med, &local_pref]), told);
+    let expected = Preference { local_pref: 200, path_length: 3, origin: 1, med: 256 };
+    assert_eq!(preference(&[&origin, &med, &local_pref]), expected);
     let [origin, med, local_pref] = [attribute(1, &[1, 1]), attribute(4, &[1]), attribute(5, &[0; 5])];
     assert_eq!(preference(&[&origin, &med, &local_pref]), untold, "they are broken, and the route is not");
 }
@@ -382,20 +382,20 @@ fn damaged_messages_are_passed_over() {
     let good = of_peer(ROUTE_MONITORING, &peer, &announcement());
     let damaged = |message: Vec<u8>| skipped(&[good.clone(), message, good.clone()].concat());
     let monitoring = |update: &[u8]| of_peer(ROUTE_MONITORING, &peer, update);
-    let told = |reason: &str| (reason.to_owned(), 2);
+    let damage = |reason: &str| (reason.to_owned(), 2);
 
     let bytes = announcement();
-    let cut = told("route monitoring: it ends within its BGP message");
+    let cut = damage("route monitoring: it ends within its BGP message");
     assert_eq!(damaged(monitoring(&bytes[..bytes.len() - 1])), cut);
     let long = update(&[33, 1, 2, 3, 4, 5], &[], &[]);
-    assert_eq!(damaged(monitoring(&long)), told("route monitoring: a prefix of 33 bits is longer than an address"));
+    assert_eq!(damaged(monitoring(&long)), damage("route monitoring: a prefix of 33 bits is longer than an address"));
     let pathless = update(&[16, 10, 1], &[&attribute(3, &[192, 0, 2, 7])], &[16, 10, 1]);
     let (reason, count) = damaged(monitoring(&pathless));
     assert_eq!((&*reason, count), ("route monitoring: it has no AS_PATH", 4), "what it announces is withdrawn");
-    assert_eq!(damaged(message(PEER_DOWN, &[0; 41])), told("peer down: it ends within its per-peer header"));
+    assert_eq!(damaged(message(PEER_DOWN, &[0; 41])), damage("peer down: it ends within its per-peer header"));
     let open = peer_up(&peer, &[8, 2, 6, 69], &[0]);
-    assert_eq!(damaged(open), told("peer up: it ends within its OPEN message"));
-    assert_eq!(damaged(message(INITIATION, &[0, 1, 0])), told("initiation: it ends within its information"));
+    assert_eq!(damaged(open), damage("peer up: it ends within its OPEN message"));
+    assert_eq!(damaged(message(INITIATION, &[0, 1, 0])), damage("initiation: it ends within its information"));
 }
 
 #[test]

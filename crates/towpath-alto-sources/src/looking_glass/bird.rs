@@ -63,7 +63,7 @@ impl RouteReader {
     fn read_attribute(&mut self, text: &str) {
         let Some(draft) = self.entry.draft() else { return };
         if let Some(path) = attribute(text, "BGP.as_path:", "bgp_path:") {
-            draft.tell_path(as_path(path, End::Line));
+            draft.note_path(as_path(path, End::Line));
         } else if let Some(hops) = attribute(text, "BGP.next_hop:", "bgp_next_hop:") {
             draft.offer_next_hop(first_word(hops).and_then(next_hop), false);
         } else if let Some(hop) = text.strip_prefix("via ") {

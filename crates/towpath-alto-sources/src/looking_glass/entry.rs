@@ -27,11 +27,11 @@ const HEADING: &str = "BGP routing table entry for ";
 
 /// Returns whether `line` is the heading of a prefix.
 pub(super) fn is_heading(line: &str) -> bool {
-    headed(line).and_then(prefix).is_some()
+    heading(line).and_then(prefix).is_some()
 }
 
 /// Returns the network in a heading line.
-fn headed(line: &str) -> Option<&str> {
+fn heading(line: &str) -> Option<&str> {
     let rest = line.trim_start().strip_prefix(HEADING)?;
     Some(first_word(rest)?.trim_end_matches(','))
 }
@@ -50,7 +50,7 @@ impl Reader for EntryReader {
     fn read(&mut self, line: &str, harvest: &mut Harvest) {
         let text = line.trim();
         let above = self.above.take();
-        if let Some(network) = headed(text) {
+        if let Some(network) = heading(text) {
             self.way = None;
             self.entry.begin(prefix(network), harvest);
         } else if let Some(hop) = hop_of(text) {

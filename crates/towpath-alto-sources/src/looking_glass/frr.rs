@@ -89,7 +89,7 @@ impl RowReader {
             start = word.end();
         }
         if let Some(path) = columns.path(line, start) {
-            draft.tell_path(as_path(path, End::Origin));
+            draft.note_path(as_path(path, End::Origin));
         }
     }
 }

@@ -63,7 +63,7 @@ impl Harvest {
             self.skip_at(line, Why::Repeated);
         } else if self.table.routes.len() < self.room {
             self.prefixes.insert(route.prefix);
-            route.as_path = self.shared(route.as_path);
+            route.as_path = self.intern(route.as_path);
             self.table.routes.push(route);
         } else if !self.is_full {
             self.is_full = true;
@@ -71,7 +71,7 @@ impl Harvest {
         }
     }
 
-    fn shared(&mut self, path: AsPath) -> AsPath {
+    fn intern(&mut self, path: AsPath) -> AsPath {
         if let Some(known) = self.paths.get(&path) {
             return known.clone();
         }
@@ -112,7 +112,7 @@ impl Draft {
     }
 
     /// Sets the path. Later paths are variants and are ignored; routes of other protocols than BGP have none.
-    pub(super) fn tell_path(&mut self, path: Result<AsPath, Why>) {
+    pub(super) fn note_path(&mut self, path: Result<AsPath, Why>) {
         if !self.is_path_told {
             self.path = path;
             self.is_path_told = true;

@@ -36,7 +36,7 @@ impl Reader for TableReader {
             return;
         }
         if let Some(path) = text.strip_prefix("AS path:") {
-            self.0.tell_path(path);
+            self.0.note_path(path);
         } else if let Some((is_chosen, hop)) = hop_line(text) {
             self.0.offer_next_hop(hop, is_chosen);
         } else {
@@ -82,7 +82,7 @@ impl Reader for DetailReader {
         } else if let Some(head) = detail_head(text) {
             self.0.begin_route(head, harvest);
         } else if let Some(path) = text.strip_prefix("AS path:") {
-            self.0.tell_path(path);
+            self.0.note_path(path);
         } else if let Some(hop) = text.strip_prefix("Next hop:") {
             self.0.offer_next_hop(first_word(hop), hop.contains(", selected"));
         }
@@ -117,9 +117,9 @@ impl Instance {
         self.entry.route(head.is_active, path, harvest);
     }
 
-    fn tell_path(&mut self, text: &str) {
+    fn note_path(&mut self, text: &str) {
         if let Some(draft) = self.entry.draft() {
-            draft.tell_path(as_path(text, End::Origin));
+            draft.note_path(as_path(text, End::Origin));
         }
     }
 

@@ -101,14 +101,14 @@ fn reference(html: &str) -> Option<Piece> {
     let end = html.bytes().take(MAX_REFERENCE_BYTES).position(|byte| byte == b';')?;
     let name = html.get(1..end)?;
     let written = match name.strip_prefix('#') {
-        Some(number) => numbered(number)?,
-        None => named(name)?,
+        Some(number) => character_by_number(number)?,
+        None => character_by_name(name)?,
     };
     let written = if written == '\u{a0}' { ' ' } else { written };
     Some(Piece::Text { written: Some(written), length: end + 1 })
 }
 
-fn numbered(number: &str) -> Option<char> {
+fn character_by_number(number: &str) -> Option<char> {
     let code = match number.strip_prefix(['x', 'X']) {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => number.parse(),
@@ -116,7 +116,7 @@ fn numbered(number: &str) -> Option<char> {
     char::from_u32(code.ok()?)
 }
 
-fn named(name: &str) -> Option<char> {
+fn character_by_name(name: &str) -> Option<char> {
     Some(match name {
         "lt" => '<',
         "gt" => '>',

@@ -25,7 +25,7 @@ impl Columns {
     /// Returns the columns that a header names, or `None` if a required one is missing.
     fn of(header: &[u8]) -> Option<Self> {
         let names = fields(str::from_utf8(header).ok()?)?;
-        let find = |wanted: &str| names.iter().position(|name| name.eq_ignore_ascii_case(wanted));
+        let find = |column: &str| names.iter().position(|name| name.eq_ignore_ascii_case(column));
         Some(Self {
             src: find("src")?,
             dst: find("dst")?,

@@ -9,19 +9,19 @@ use super::{
 ///
 /// # Errors
 /// Returns an error if nothing was measured, or the run does not name its ends.
-pub(super) fn tell(run: &Leaves, samples: &mut Samples) -> Result<(), Why> {
+pub(super) fn add_samples(run: &Leaves, samples: &mut Samples) -> Result<(), Why> {
     let protocol = run.text_at("start/test_start/protocol");
     let is_udp = protocol.eq_ignore_ascii_case("udp") || run.has("end/sum/jitter_ms");
     let bits_per_s = run.number_at("end/sum_sent/bits_per_second").filter(|_| !is_udp);
     // 0 means that the sender's kernel reports no RTT.
     let mean_rtt_us = run.number_at("end/streams/0/sender/mean_rtt").filter(|rtt| *rtt > 0.0);
-    let told = [
+    let metrics = [
         ("tput", bits_per_s.map(|bits| bits / 8.0)),
         ("delay-rt", mean_rtt_us),
         ("delay-variation", run.number_at("end/sum/jitter_ms").map(|jitter| jitter * 1e3)),
         ("lossrate", run.number_at("end/sum/lost_percent")),
     ];
-    if told.iter().all(|(_, value)| value.is_none()) {
+    if metrics.iter().all(|(_, value)| value.is_none()) {
         let reason = run.get("error").as_text();
         return Err(reason.map_or(Why::NoValue, |reason| Why::Failed(cut(&reason))));
     }
@@ -30,7 +30,7 @@ pub(super) fn tell(run: &Leaves, samples: &mut Samples) -> Result<(), Why> {
     let is_reverse = run.number_at("start/test_start/reverse") == Some(1.0);
     let (src, dst) = if is_reverse { (remote, local) } else { (local, remote) };
     let time = run.number_at("start/timestamp/timesecs");
-    for (metric, value) in told {
+    for (metric, value) in metrics {
         if let Some(value) = value {
             let series = samples.series(src, dst, metric)?;
             samples.take(series, time, [(value, 1.0)]);

@@ -123,20 +123,20 @@ impl Record {
     }
 
     /// Adds the samples of the record.
-    fn tell(self, options: RecordOptions<'_>, samples: &mut Samples) -> Result<(), Why> {
+    fn add_samples(self, options: RecordOptions<'_>, samples: &mut Samples) -> Result<(), Why> {
         // A bare value is perfSONAR's if the caller supplied its event type.
         let alone = options.beside.event.map(|_| Format::Perfsonar);
         match options.format.or_else(|| self.format()).or(alone) {
-            Some(Format::Json) => self.tell_plainly(samples),
-            Some(Format::Perfsonar) => perfsonar::tell(self, options.beside, samples),
-            Some(Format::Iperf3) => iperf3::tell(&self.leaves, samples),
-            Some(Format::Probe) => probe::tell(&self, options.beside.here, samples),
+            Some(Format::Json) => self.add_plain_samples(samples),
+            Some(Format::Perfsonar) => perfsonar::add_samples(self, options.beside, samples),
+            Some(Format::Iperf3) => iperf3::add_samples(&self.leaves, samples),
+            Some(Format::Probe) => probe::add_samples(&self, options.beside.here, samples),
             Some(Format::Csv) | None => Err(Why::Unknown),
         }
     }
 
     /// Adds the samples of a record in the terms of RFC 9439.
-    fn tell_plainly(self, samples: &mut Samples) -> Result<(), Why> {
+    fn add_plain_samples(self, samples: &mut Samples) -> Result<(), Why> {
         let [src, dst, metric] = ["src", "dst", "metric"].map(|field| self.leaves.text_at(field));
         let series = samples.series(&src, &dst, &metric)?;
         let time = ["time", "ts"].iter().find_map(|field| time::seconds(self.leaves.get(field)));
@@ -181,7 +181,7 @@ impl Records<'_> {
             PartialJsonSeed(&mut *self).deserialize(&mut Deserializer::from_slice(&document[start..end]))?;
             if self.open.is_object {
                 let record = std::mem::take(&mut self.open);
-                self.tell(record);
+                self.take_record(record);
             }
             start = end;
         }
@@ -189,11 +189,11 @@ impl Records<'_> {
     }
 
     /// Handles a complete record.
-    fn tell(&mut self, record: Record) {
+    fn take_record(&mut self, record: Record) {
         self.number += 1;
         self.samples.place = self.line.map_or(SamplePosition::Record(self.number), SamplePosition::Line);
-        let told = if record.is_object { record.tell(self.options, self.samples) } else { Err(Why::Unknown) };
-        if let Err(why) = told {
+        let outcome = if record.is_object { record.add_samples(self.options, self.samples) } else { Err(Why::Unknown) };
+        if let Err(why) = outcome {
             self.samples.doubt(&why);
         }
     }
@@ -201,11 +201,11 @@ impl Records<'_> {
 
 impl PartialJson for Records<'_> {
     fn text(&mut self, _: &str) {
-        self.tell(Record::default());
+        self.take_record(Record::default());
     }
 
     fn number(&mut self, _: f64) {
-        self.tell(Record::default());
+        self.take_record(Record::default());
     }
 
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, members: &mut A) -> Result<(), A::Error> {
@@ -216,7 +216,7 @@ impl PartialJson for Records<'_> {
         let mut record = Record::default();
         while elements.next_element_seed(PartialJsonSeed(&mut record))?.is_some() {
             let record = std::mem::take(&mut record);
-            self.tell(record);
+            self.take_record(record);
         }
         Ok(())
     }

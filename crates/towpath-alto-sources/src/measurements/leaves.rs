@@ -12,8 +12,8 @@ static NOTHING: Scalar = Scalar::Nothing;
 /// The scalars at a set of paths, such as `end/streams/0/sender/mean_rtt`: member names and element indices. Only the first
 /// element of an array is read.
 pub(super) struct Leaves {
-    wanted: &'static [&'static str],
-    /// One entry per path in `wanted`.
+    paths: &'static [&'static str],
+    /// One entry per path in `paths`.
     found: Vec<Scalar>,
     /// Path of the value being read.
     path: String,
@@ -21,8 +21,8 @@ pub(super) struct Leaves {
 
 impl Leaves {
     /// Creates an empty collection for these paths.
-    pub(super) fn of(wanted: &'static [&'static str]) -> Self {
-        Self { wanted, found: vec![Scalar::Nothing; wanted.len()], path: String::new() }
+    pub(super) fn of(paths: &'static [&'static str]) -> Self {
+        Self { paths, found: vec![Scalar::Nothing; paths.len()], path: String::new() }
     }
 
     /// Returns whether no value was found.
@@ -51,7 +51,7 @@ impl Leaves {
     }
 
     fn position(&self, path: &str) -> Option<usize> {
-        self.wanted.iter().position(|wanted| *wanted == path)
+        self.paths.iter().position(|other| *other == path)
     }
 
     /// Descends one step and returns whether any wanted path leads there.
@@ -62,7 +62,7 @@ impl Leaves {
         self.path.push_str(step);
         let path = self.path.as_str();
         let leads_on = |rest: &str| rest.is_empty() || rest.starts_with('/');
-        self.wanted.iter().any(|wanted| wanted.strip_prefix(path).is_some_and(leads_on))
+        self.paths.iter().any(|other| other.strip_prefix(path).is_some_and(leads_on))
     }
 
     /// Calls `fill` if the current path is wanted.

@@ -37,7 +37,7 @@ impl PartialJson for Legs {
 ///
 /// # Errors
 /// Returns an error if the remote end or `here` is missing, or if no network leg was measured.
-pub(super) fn tell(record: &Record, here: Option<&str>, samples: &mut Samples) -> Result<(), Why> {
+pub(super) fn add_samples(record: &Record, here: Option<&str>, samples: &mut Samples) -> Result<(), Why> {
     let url = record.leaves.text_at("url");
     let far = host(&url).ok_or(Why::NoEnd)?;
     let here = here.ok_or(Why::NoHere)?;

@@ -33,8 +33,8 @@ pub(super) fn names(metric: &CostMetric) -> Names {
 /// Returns the statistics of one series, which must have at least one sample.
 pub(super) fn costs(series: &[Sample], names: &Names) -> Vec<(CostMetric, Cost)> {
     let figures = figures(series, names.is_current, names.is_whole);
-    let told = names.names.iter().zip(figures);
-    told.filter_map(|(name, figure)| Some((name.clone()?, Cost::new(figure?)?))).collect()
+    let pairs = names.names.iter().zip(figures);
+    pairs.filter_map(|(name, figure)| Some((name.clone()?, Cost::new(figure?)?))).collect()
 }
 
 /// Computes the statistics in the order of [`SUFFIXES`].
@@ -46,7 +46,7 @@ fn figures(series: &[Sample], is_current: bool, is_whole: bool) -> [Option<f64>;
     if all.total == 1 {
         return [plain, current, None, None, None, None, None, None];
     }
-    let [min, max] = [all.ranked(1), all.ranked(all.total)].map(Some);
+    let [min, max] = [all.value_at_rank(1), all.value_at_rank(all.total)].map(Some);
     [plain, current, min, max, Some(median), Some(all.mean()), Some(all.deviation()), Some(all.percentile(95))]
 }
 
@@ -76,7 +76,7 @@ impl Distribution {
     }
 
     /// Returns the value of the given rank, from 1 for the smallest.
-    fn ranked(&self, rank: u64) -> f64 {
+    fn value_at_rank(&self, rank: u64) -> f64 {
         let mut left = rank;
         for (value, weight) in &self.values {
             if left <= *weight {
@@ -89,13 +89,13 @@ impl Distribution {
 
     /// Returns the median: the mean of the middle two values, or for integers the lower of them.
     fn median(&self, is_whole: bool) -> f64 {
-        let [lower, upper] = [self.total.div_ceil(2), self.total / 2 + 1].map(|rank| self.ranked(rank));
+        let [lower, upper] = [self.total.div_ceil(2), self.total / 2 + 1].map(|rank| self.value_at_rank(rank));
         if is_whole { lower } else { f64::midpoint(lower, upper) }
     }
 
     /// Returns the smallest value that at least `share` per cent of the samples do not exceed (nearest rank).
     fn percentile(&self, share: u64) -> f64 {
-        self.ranked((self.total * share).div_ceil(100))
+        self.value_at_rank((self.total * share).div_ceil(100))
     }
 
     /// Returns the mean, which may be infinite for values near `f64::MAX`.
@@ -168,34 +168,35 @@ mod tests {
     fn a_histogram_counts_as_often_as_it_says() {
         let histogram = [sample(1, None, 10.0, 3), sample(1, None, 30.0, 1), sample(1, None, 20.0, 2)];
         let all = Distribution::of(&histogram);
-        assert_eq!((all.total, all.median(false), all.ranked(6), all.percentile(95)), (6, 15.0, 30.0, 30.0));
+        assert_eq!((all.total, all.median(false), all.value_at_rank(6), all.percentile(95)), (6, 15.0, 30.0, 30.0));
         assert_eq!(all.mean(), 100.0 / 6.0);
         assert_eq!(current(&histogram, false), 15.0);
     }
 
     #[test]
     fn the_newest_is_the_one_with_the_latest_time() {
-        let told = |samples: &[Sample]| current(samples, false);
-        assert_eq!(told(&[sample(1, Some(20.0), 1.0, 1), sample(2, Some(10.0), 2.0, 1)]), 1.0);
-        assert_eq!(told(&[sample(1, Some(10.0), 1.0, 1), sample(2, Some(10.0), 2.0, 1)]), 2.0);
-        assert_eq!(told(&[sample(1, Some(10.0), 1.0, 1), sample(2, None, 2.0, 1)]), 1.0);
-        assert_eq!(told(&[sample(1, None, 1.0, 1), sample(2, None, 2.0, 1)]), 2.0);
+        let value = |samples: &[Sample]| current(samples, false);
+        assert_eq!(value(&[sample(1, Some(20.0), 1.0, 1), sample(2, Some(10.0), 2.0, 1)]), 1.0);
+        assert_eq!(value(&[sample(1, Some(10.0), 1.0, 1), sample(2, Some(10.0), 2.0, 1)]), 2.0);
+        assert_eq!(value(&[sample(1, Some(10.0), 1.0, 1), sample(2, None, 2.0, 1)]), 1.0);
+        assert_eq!(value(&[sample(1, None, 1.0, 1), sample(2, None, 2.0, 1)]), 2.0);
     }
 
     #[test]
     fn q1_statistics_of_hops_are_whole_numbers() {
         let names = names(&CostMetric::new("hopcount").unwrap());
-        let told = costs(&samples(&[3.0, 4.0]), &names);
-        let told: Vec<String> = told.iter().map(|(name, cost)| format!("{name} {}", cost.value())).collect();
+        let texts = costs(&samples(&[3.0, 4.0]), &names);
+        let texts: Vec<String> = texts.iter().map(|(name, cost)| format!("{name} {}", cost.value())).collect();
         let expected = ["", ":cur", ":min", ":max", ":median", ":p95"].into_iter().zip([3, 4, 3, 4, 3, 4]);
-        assert_eq!(told, expected.map(|(suffix, value)| format!("hopcount{suffix} {value}")).collect::<Vec<_>>());
+        assert_eq!(texts, expected.map(|(suffix, value)| format!("hopcount{suffix} {value}")).collect::<Vec<_>>());
     }
 
     #[test]
     fn what_is_too_large_or_too_long_is_left_out() {
         let names = names(&CostMetric::new(&format!("priv:{}", "x".repeat(22))).unwrap());
-        let told: Vec<String> = costs(&samples(&[1.0, 2.0]), &names).iter().map(|(name, _)| name.to_string()).collect();
-        let suffixes: Vec<&str> = told.iter().map(|name| &name[27..]).collect();
+        let texts: Vec<String> =
+            costs(&samples(&[1.0, 2.0]), &names).iter().map(|(name, _)| name.to_string()).collect();
+        let suffixes: Vec<&str> = texts.iter().map(|name| &name[27..]).collect();
         assert_eq!(suffixes, ["", ":cur", ":min", ":max", ":mean", ":p95"]);
         let huge = figures(&samples(&[f64::MAX, f64::MAX, 0.0]), false, false);
         assert!(huge[5].is_some_and(f64::is_infinite));

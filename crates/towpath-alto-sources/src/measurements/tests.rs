@@ -77,20 +77,20 @@ fn costs(measurements: &Measurements) -> Value {
     let map = ResourceId::new("default").unwrap();
     let (facts, _) = measurements.facts(&map);
     assert_eq!(NetworkState::of([&AgentState::parse(MAP).unwrap(), &facts]).map(drop), Ok(()));
-    let mut told: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
+    let mut by_ends: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     for costs in &facts.costs {
         let values = costs.values.iter().map(|(metric, cost)| (metric.to_string(), json!(cost.value())));
-        told.entry(format!("{} {}", costs.src.0, costs.dst.0)).or_default().extend(values);
+        by_ends.entry(format!("{} {}", costs.src.0, costs.dst.0)).or_default().extend(values);
     }
     for (metric, rows) in facts.cost_map.values().flatten() {
         for (src, dst, cost) in rows.iter().flat_map(|(src, row)| row.iter().map(move |(dst, cost)| (src, dst, cost))) {
-            told.entry(format!("{src} {dst}")).or_default().insert(metric.to_string(), json!(cost.value()));
+            by_ends.entry(format!("{src} {dst}")).or_default().insert(metric.to_string(), json!(cost.value()));
         }
     }
-    json!(told)
+    json!(by_ends)
 }
 
-fn told(document: &str) -> Value {
+fn costs_in(document: &str) -> Value {
     costs(&parse(document))
 }
 
@@ -114,20 +114,20 @@ fn noon() -> Value {
 
 #[test]
 fn tables_are_read() {
-    assert_eq!(told(CSV), noon());
+    assert_eq!(costs_in(CSV), noon());
     assert_eq!(parse(CSV).doubts(), &Doubts::default());
     let hops = json!({ "192.0.2.1/32 192.0.2.2/32": { "hopcount": 1.0, "hopcount:cur": 1.0 } });
-    assert_eq!(told("value,METRIC,dst,src\n1,hopcount,192.0.2.2,192.0.2.1"), hops);
+    assert_eq!(costs_in("value,METRIC,dst,src\n1,hopcount,192.0.2.2,192.0.2.1"), hops);
 }
 
 #[test]
 fn objects_are_read_in_lines_and_arrays() {
-    assert_eq!(told(LINES), noon());
+    assert_eq!(costs_in(LINES), noon());
     assert_eq!(parse(LINES).doubts(), &Doubts::default());
     let objects: Vec<&str> = LINES.lines().filter(|line| line.starts_with('{')).collect();
-    assert_eq!(told(&format!("[{}]", objects.join(",\n"))), noon());
-    assert_eq!(told(&objects.join(" ")), noon());
-    assert_eq!(told(&objects.join("").replace("\", \"", "\",\n\"")), noon());
+    assert_eq!(costs_in(&format!("[{}]", objects.join(",\n"))), noon());
+    assert_eq!(costs_in(&objects.join(" ")), noon());
+    assert_eq!(costs_in(&objects.join("").replace("\", \"", "\",\n\"")), noon());
 }
 
 #[test]
@@ -146,17 +146,17 @@ fn q1_iperf3_over_tcp_tells_throughput_and_delay() {
     let expected = json!({ "192.0.2.1/32 198.51.100.7/32": {
         "tput": 1.175e9, "tput:cur": 1.175e9, "delay-rt": 15300.0, "delay-rt:cur": 15300.0,
     } });
-    assert_eq!(told(IPERF3), expected);
+    assert_eq!(costs_in(IPERF3), expected);
     assert_eq!(doubts(IPERF3), (0, String::new()));
-    let reverse = told(&IPERF3.replace("\"reverse\": 0", "\"reverse\": 1").replace("15300", "0"));
+    let reverse = costs_in(&IPERF3.replace("\"reverse\": 0", "\"reverse\": 1").replace("15300", "0"));
     assert_eq!(reverse, json!({ "198.51.100.7/32 192.0.2.1/32": { "tput": 1.175e9, "tput:cur": 1.175e9 } }));
 }
 
 #[test]
 fn q2_several_runs_of_iperf3_become_statistics() {
     let later = IPERF3.replace("1769860800", "1769870000").replace("9.4e9", "8e9");
-    let told = told(&format!("{later}{IPERF3}"));
-    let costs = &told["192.0.2.1/32 198.51.100.7/32"];
+    let result = costs_in(&format!("{later}{IPERF3}"));
+    let costs = &result["192.0.2.1/32 198.51.100.7/32"];
     assert_eq!([&costs["tput"], &costs["tput:cur"], &costs["tput:max"]], [1.0875e9, 1e9, 1.175e9]);
 }
 
@@ -169,7 +169,7 @@ fn iperf3_over_udp_tells_jitter_and_loss() {
     let expected = json!({ "192.0.2.1/32 198.51.100.7/32": {
         "delay-variation": 500.0, "delay-variation:cur": 500.0, "lossrate": 1.5, "lossrate:cur": 1.5,
     } });
-    assert_eq!(told(&udp), expected);
+    assert_eq!(costs_in(&udp), expected);
 }
 
 #[test]
@@ -191,10 +191,10 @@ fn q1_archives_of_perfsonar_are_converted() {
         "delay-rt": 25000.0, "delay-rt:cur": 25000.0,
         "priv:retransmits": 12.0, "priv:retransmits:cur": 12.0,
     } });
-    let mut told = told(PERFSONAR);
-    let deviation = told["192.0.2.1/32 198.51.100.7/32"].as_object_mut().unwrap().remove("delay-ow:stddev");
+    let mut result = costs_in(PERFSONAR);
+    let deviation = result["192.0.2.1/32 198.51.100.7/32"].as_object_mut().unwrap().remove("delay-ow:stddev");
     assert!((deviation.unwrap().as_f64().unwrap() - 829.1562).abs() < 1e-3);
-    assert_eq!(told, expected);
+    assert_eq!(result, expected);
     assert_eq!(doubts(PERFSONAR), (1, "record 6: perfSONAR's 'packet-trace' is not read".into()));
 }
 
@@ -209,9 +209,9 @@ fn q1_messages_of_perfsonar_are_read() {
             "datapoints": {{ "200": {{ "13.5": 1 }}, "100": {{ "14.5": 2, "15": "x" }} }} }}"#
     );
     let expected = json!({ "192.0.2.1/32 198.51.100.7/32": { "lossrate": 25.0, "lossrate:cur": 25.0 } });
-    assert_eq!(told(&loss), expected);
-    let told = &told(&delay)["192.0.2.1/32 198.51.100.7/32"];
-    assert_eq!([&told["delay-ow:cur"], &told["delay-ow:max"]], [13500.0, 14500.0]);
+    assert_eq!(costs_in(&loss), expected);
+    let result = &costs_in(&delay)["192.0.2.1/32 198.51.100.7/32"];
+    assert_eq!([&result["delay-ow:cur"], &result["delay-ow:max"]], [13500.0, 14500.0]);
     assert_eq!(doubts(&delay).0, 1);
 }
 
@@ -224,7 +224,7 @@ fn q1_pages_of_an_archive_of_perfsonar_are_read_if_it_is_known_of_what() {
     assert_eq!(costs(&page)["192.0.2.1/32 198.51.100.7/32"]["tput:cur"], 2e9);
     assert_eq!(page.doubts(), &Doubts::default());
     let other = read(PERFSONAR, Beside { source: Some("192.0.2.9"), event: Some("throughput"), ..ends });
-    assert_eq!(costs(&other), told(PERFSONAR), "what the document says holds");
+    assert_eq!(costs(&other), costs_in(PERFSONAR), "what the document says holds");
     let listing = r#"[{ "source": "192.0.2.1", "destination": "198.51.100.7", "event-types": [
         { "base-uri": "/esmond/perfsonar/archive/f6b7/throughput/base", "event-type": "throughput", "summaries": [] }] }]"#;
     assert!(doubts(listing).1.contains("name the pages at its base-uri"));
@@ -278,7 +278,7 @@ fn samples_that_do_not_fit_are_skipped() {
     ] {
         let table = format!("src,dst,metric,value\n192.0.2.1,192.0.2.2,delay-ow,7\n{line}\n{line}\n");
         let one = json!({ "192.0.2.1/32 192.0.2.2/32": { "delay-ow": 7.0, "delay-ow:cur": 7.0 } });
-        assert_eq!(told(&table), one, "{line}");
+        assert_eq!(costs_in(&table), one, "{line}");
         let (skipped, first) = doubts(&table);
         assert!(skipped == 2 && first.starts_with(&format!("line 3: {reason}")), "{line}: {skipped}, {first}");
     }
@@ -388,8 +388,8 @@ proptest! {
     #[test]
     fn statistics_are_ordered(values in prop::collection::vec(0.0..1e9_f64, 2..40)) {
         let list = json!([{ "src": "192.0.2.1", "dst": "192.0.2.2", "metric": "tput", "value": values }]);
-        let told = told(&list.to_string());
-        let cost = |suffix: &str| told["192.0.2.1/32 192.0.2.2/32"][format!("tput{suffix}")].as_f64().unwrap();
+        let result = costs_in(&list.to_string());
+        let cost = |suffix: &str| result["192.0.2.1/32 192.0.2.2/32"][format!("tput{suffix}")].as_f64().unwrap();
         let ascending = [":min", ":median", ":p95", ":max"].map(cost);
         prop_assert!(ascending.is_sorted(), "{:?}", ascending);
         prop_assert!(cost(":mean") >= cost(":min") * 0.999 && cost(":mean") <= cost(":max") * 1.001);

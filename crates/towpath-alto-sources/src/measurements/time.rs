@@ -12,7 +12,7 @@ pub(super) fn seconds(time: &Scalar) -> Option<f64> {
 
 fn written(text: &str) -> Option<f64> {
     let (date, clock) = text.split_once(['T', 't', ' '])?;
-    let (clock, offset_s) = zoned(clock)?;
+    let (clock, offset_s) = split_zone(clock)?;
     let [year, month, day] = numbers(date, '-')?;
     let (minutes, second) = clock.rsplit_once(':')?;
     let [hour, minute] = numbers(minutes, ':')?;
@@ -27,7 +27,7 @@ fn written(text: &str) -> Option<f64> {
 }
 
 /// Splits the zone off a time of day and returns its offset from UTC in seconds.
-fn zoned(clock: &str) -> Option<(&str, i64)> {
+fn split_zone(clock: &str) -> Option<(&str, i64)> {
     if let Some(clock) = clock.strip_suffix(['Z', 'z']) {
         return Some((clock, 0));
     }

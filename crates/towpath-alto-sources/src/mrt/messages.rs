@@ -27,7 +27,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
         let router = envelope(as_width, &mut wire)?;
         let session = Session { as_width, add_path: AddPath { ipv4: has_path_ids, ipv6: has_path_ids } };
         let update = events(wire.rest(), router, session)?;
-        update.events.into_iter().for_each(|event| self.tell(event));
+        update.events.into_iter().for_each(|event| self.emit(event));
         update.damage.map_or(Ok(()), Err)
     }
 
@@ -37,7 +37,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
         let router = envelope(as_width, &mut wire)?;
         let [old, new] = [wire.u16("old state")?, wire.u16("new state")?];
         if old == ESTABLISHED && new != ESTABLISHED {
-            self.tell(Event::Lost { router });
+            self.emit(Event::Lost { router });
         }
         Ok(())
     }

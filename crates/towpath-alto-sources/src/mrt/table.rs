@@ -24,7 +24,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
         // Earlier tables have other indices.
         self.peers.clear();
         wire.u32(WHAT)?; // BGP identifier of the collector.
-        let view = wire.sized(WHAT)?;
+        let view = wire.length_prefixed(WHAT)?;
         let count = wire.u16(WHAT)?;
         let peers = (0..count).map(|_| peer_entry(&mut wire, WHAT)).collect::<Result<_, _>>()?;
         self.begin_table(view, peers);
@@ -40,13 +40,13 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
             let peer = wire.u16("RIB entry")?;
             wire.u32("RIB entry")?; // Originated time.
             let path_id = if has_path_ids { Some(wire.u32("RIB entry")?) } else { None };
-            let attributes = wire.sized("RIB entry")?;
+            let attributes = wire.length_prefixed("RIB entry")?;
             let Some(router) = self.peers.get(usize::from(peer)).copied() else {
                 self.skip(&format!("no preceding peer index table has peer {peer}").into());
                 continue;
             };
             match entry_route(attributes, prefix, AsWidth::Four) {
-                Ok((route, preference)) => self.tell(Event::Route { router, path_id, preference, route }),
+                Ok((route, preference)) => self.emit(Event::Route { router, path_id, preference, route }),
                 Err(damage) => self.skip(&damage),
             }
         }
@@ -67,10 +67,10 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
             wire.take(5, "table entry")?; // Status, which is constant, and originated time.
             let peer = wire.address(family, "peer address")?;
             let router = Peer::of_collector(peer, wire.as_number(AsWidth::Two, "peer AS")?);
-            let attributes = wire.sized("path attributes")?;
+            let attributes = wire.length_prefixed("path attributes")?;
             let route = network(address, length).and_then(|prefix| entry_route(attributes, prefix, AsWidth::Two));
             match route {
-                Ok((route, preference)) => self.tell(Event::Route { router, path_id: None, preference, route }),
+                Ok((route, preference)) => self.emit(Event::Route { router, path_id: None, preference, route }),
                 Err(damage) => self.skip(&damage),
             }
         }

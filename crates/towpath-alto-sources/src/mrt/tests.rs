@@ -10,8 +10,8 @@ use bgpkit_parser::models::{
 };
 use proptest::prelude::*;
 use samples::{
-    V4, V6, announced, attributes, ends, entries, events, gzip, peer, prefixes, raw_path, received, record, sample,
-    sorted, table, told, updates, withdrawn,
+    V4, V6, announced, attributes, ends, entries, event_lines, events, gzip, peer, prefixes, raw_path, received,
+    record, sample, sorted, table, updates, withdrawn,
 };
 
 use super::*;
@@ -32,7 +32,7 @@ fn tables_and_updates_are_told() {
         "192.0.2.1 has no 10.1.0.0/16",
         "2001:db8::1 has no 2001:db8:1::/48",
     ];
-    assert_eq!(told(&events[3..]), changes);
+    assert_eq!(event_lines(&events[3..]), changes);
     assert_eq!(summary, Summary { routes: 5, withdrawals: 2, ..Summary::default() });
 }
 
@@ -60,7 +60,7 @@ fn path_identifiers_are_told() {
     };
     events.extend(samples::events(&received(Bgp4MpType::MessageAddpath, update)).0);
     let lines = ["192.0.2.1 has 10.1.0.0/16#7 by 192.0.2.7: 64500", "192.0.2.1 has 10.2.0.0/16#8 by 192.0.2.1: 64500"];
-    assert_eq!(told(&events), lines);
+    assert_eq!(event_lines(&events), lines);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn numbers_that_had_no_place_in_two_octets_are_put_back() {
         ..BgpUpdateMessage::default()
     };
     let line = |path: &str| [format!("192.0.2.1 has 10.0.0.0/8 by 192.0.2.1: {path}")];
-    let path_of = |kind, values| told(&events(&received(kind, update(values))).0);
+    let path_of = |kind, values| event_lines(&events(&received(kind, update(values))).0);
     assert_eq!(path_of(Bgp4MpType::Message, paths.to_vec()), line("64500 70000 70001 {9,80000}"));
     assert_eq!(path_of(Bgp4MpType::MessageAs4, paths.to_vec()), line("64500 23456 {8,9}"), "nobody needs it there");
 
@@ -134,7 +134,7 @@ fn a_session_is_lost_when_it_is_established_no_more() {
 #[test]
 fn ends_of_tables_are_told() {
     let (events, summary) = events(&received(Bgp4MpType::MessageAs4, BgpUpdateMessage::default()));
-    assert_eq!(told(&events), ["192.0.2.1 has no more of ipv4"]);
+    assert_eq!(event_lines(&events), ["192.0.2.1 has no more of ipv4"]);
     assert_eq!(summary, Summary { ends_of_rib: 1, ..Summary::default() });
 }
 
@@ -170,7 +170,7 @@ fn tables_of_the_first_version_are_told() {
         "192.0.2.1 has 10.2.0.0/16 by 192.0.2.1: 64500 7",
         "2001:db8::1 has 2001:db8:1::/48 by 2001:db8::7: 64500 7",
     ];
-    assert_eq!(told(&events(&dump.concat()).0), lines);
+    assert_eq!(event_lines(&events(&dump.concat()).0), lines);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn damaged_entries_are_passed_over_alone() {
     let good = || vec![AttributeValue::AsPath(AsPath::from_sequence([64500]))];
     let first_skipped = |bad: Vec<AttributeValue>| {
         let (events, summary) = events(&entries(vec![bad, good()]));
-        assert_eq!(told(&events), ["2001:db8::1 has 10.0.0.0/8 by 192.0.2.1: 64500"]);
+        assert_eq!(event_lines(&events), ["2001:db8::1 has 10.0.0.0/8 by 192.0.2.1: 64500"]);
         assert_eq!((summary.routes, summary.skipped, summary.is_truncated), (1, 1, false));
         summary.first_skipped.unwrap()
     };
@@ -217,7 +217,7 @@ fn what_is_announced_with_a_damaged_path_is_withdrawn() {
         announced_prefixes: prefixes(&["10.0.0.0/8"]),
     };
     let (events, summary) = events(&received(Bgp4MpType::MessageAs4, update));
-    assert_eq!(told(&events), ["192.0.2.1 has no 12.0.0.0/8", "192.0.2.1 has no 10.0.0.0/8"]);
+    assert_eq!(event_lines(&events), ["192.0.2.1 has no 12.0.0.0/8", "192.0.2.1 has no 10.0.0.0/8"]);
     assert_eq!((summary.withdrawals, summary.skipped), (2, 1));
 }
 
@@ -266,7 +266,7 @@ fn what_came_before_the_end_of_a_file_is_told() {
 fn left(dumps: &[impl AsRef<[u8]>]) -> Vec<String> {
     let mut feed = RouteTables::default();
     for dump in dumps {
-        read(dump.as_ref(), |told| feed.take_dumped(told, start())).unwrap();
+        read(dump.as_ref(), |event| feed.take_dumped(event, start())).unwrap();
     }
     let routers = feed.routers();
     let Some(router) = routers.get(V4) else { return Vec::new() };
@@ -345,7 +345,7 @@ fn a_compressed_file_that_is_corrupt_is_an_error() {
     let checksum = packed.len() - 8;
     packed[checksum] ^= 1;
     let mut count = 0;
-    let take = |told| count += u64::from(matches!(told, MrtEvent::Change(_)));
+    let take = |event| count += u64::from(matches!(event, MrtEvent::Change(_)));
     assert!(matches!(read(&packed[..], take), Err(MrtError::Read(_))));
     assert_eq!(count, 7, "what came before is told");
 }
@@ -384,7 +384,7 @@ proptest! {
             }
         }
         let mut count = 0;
-        let take = |told| count += u64::from(matches!(told, MrtEvent::Change(_)));
+        let take = |event| count += u64::from(matches!(event, MrtEvent::Change(_)));
         let summary = read(&dump[..], take).unwrap();
         prop_assert_eq!(count, summary.routes + summary.withdrawals + summary.lost + summary.ends_of_rib);
         prop_assert_eq!(summary.skipped > 0, summary.first_skipped.is_some());

@@ -43,8 +43,8 @@ impl FactTable {
     /// # Errors
     /// If a topology would be too large. The changes are left as they are.
     pub(super) fn take(&mut self, changes: &mut Vec<Change>) -> Result<(), LineFault> {
-        let drawn = self.drawn(changes)?;
-        self.networks.extend(drawn);
+        let changed = self.changed_networks(changes)?;
+        self.networks.extend(changed);
         self.networks.retain(|_, network| !network.is_empty());
         self.ties = self.networks.values().map(Network::facts).sum();
         changes.drain(..).for_each(|change| self.apply(change));
@@ -52,21 +52,21 @@ impl FactTable {
     }
 
     /// Returns the changed topologies as they would be after the changes.
-    fn drawn(&self, changes: &[Change]) -> Result<BTreeMap<TopologyName, Network>, LineFault> {
-        let mut drawn: BTreeMap<TopologyName, Network> = BTreeMap::new();
+    fn changed_networks(&self, changes: &[Change]) -> Result<BTreeMap<TopologyName, Network>, LineFault> {
+        let mut changed: BTreeMap<TopologyName, Network> = BTreeMap::new();
         for change in changes {
             let (key, tie) = match change {
                 Change::Link(key, tie) => (key, Some(tie)),
                 Change::NoLink(key) => (key, None),
                 _ => continue,
             };
-            let known = || self.networks.get(&key.0).cloned().unwrap_or_default();
-            drawn.entry(key.0.clone()).or_insert_with(known).note(key, tie);
+            let current = || self.networks.get(&key.0).cloned().unwrap_or_default();
+            changed.entry(key.0.clone()).or_insert_with(current).note(key, tie);
         }
-        for (topology, network) in &mut drawn {
-            network.draw().map_err(|error| LineFault::Topology { topology: topology.clone(), error })?;
+        for (topology, network) in &mut changed {
+            network.build().map_err(|error| LineFault::Topology { topology: topology.clone(), error })?;
         }
-        Ok(drawn)
+        Ok(changed)
     }
 
     fn apply(&mut self, change: Change) {
@@ -114,7 +114,7 @@ impl FactTable {
             facts.routers.insert(name.clone(), router);
         }
         for (name, network) in &self.networks {
-            facts.topology.insert(name.clone(), network.told().clone());
+            facts.topology.insert(name.clone(), network.topology().clone());
         }
         for ((entity, name), value) in &self.properties {
             facts.properties.entry(entity.clone()).or_default().insert(name.clone(), value.clone());

@@ -32,7 +32,7 @@ impl Tie {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Network {
     ties: BTreeMap<LinkKey, Arc<Tie>>,
-    told: TopologyFacts,
+    topology: TopologyFacts,
 }
 
 impl Network {
@@ -46,7 +46,7 @@ impl Network {
         self.ties.is_empty()
     }
 
-    /// Sets or removes a link; takes effect with [`Self::draw`].
+    /// Sets or removes a link; takes effect with [`Self::build`].
     pub(super) fn note(&mut self, key: &LinkKey, tie: Option<&Arc<Tie>>) {
         match tie {
             Some(tie) => self.ties.insert(key.clone(), Arc::clone(tie)),
@@ -58,18 +58,18 @@ impl Network {
     ///
     /// # Errors
     /// If there are too many links or nodes.
-    pub(super) fn draw(&mut self) -> Result<(), TopologyError> {
+    pub(super) fn build(&mut self) -> Result<(), TopologyError> {
         let mut attach: BTreeMap<NodeName, BTreeSet<Prefix>> = BTreeMap::new();
         for (node, prefixes) in self.ties.values().flat_map(|tie| &tie.attach) {
             attach.entry(node.clone()).or_default().extend(prefixes);
         }
         let links: Vec<&LinkFacts> = self.ties.values().map(|tie| &tie.link).collect();
-        self.told = TopologyFacts::linked(&links, attach)?;
+        self.topology = TopologyFacts::from_links(&links, attach)?;
         Ok(())
     }
 
     /// Returns the topology as facts.
-    pub(super) fn told(&self) -> &TopologyFacts {
-        &self.told
+    pub(super) fn topology(&self) -> &TopologyFacts {
+        &self.topology
     }
 }

@@ -24,7 +24,7 @@ impl Reply {
     /// [`LineFault`]. The line is ignored.
     pub fn read(line: &[u8]) -> Result<Option<Self>, LineFault> {
         let Some(line) = parse(line)? else { return Ok(None) };
-        let told = match line.into_change()? {
+        let reply = match line.into_change()? {
             None => return Ok(Some(Self::Done)),
             Some(Change::Cost((Ends::Prefixes(from, to), metric), cost)) => {
                 let ends = Entity::Address(from.0).single_address().zip(Entity::Address(to.0).single_address());
@@ -35,7 +35,7 @@ impl Reply {
             }
             Some(_) => None,
         };
-        told.map(|(item, value)| Some(Self::Value(item, value))).ok_or(LineFault::NoAnswer)
+        reply.map(|(item, value)| Some(Self::Value(item, value))).ok_or(LineFault::NoAnswer)
     }
 }
 

@@ -25,17 +25,17 @@ fn fault(line: &str) -> String {
 
 #[test]
 fn c4_what_no_resource_may_tell_is_one_line_that_is_skipped() {
-    let told = fault(r#"{"property": {"entity": ".ane:L1", "name": "max-reservable-bandwidth", "value": null}}"#);
-    assert!(told.contains("a number of bits per second, 0 or more"), "{told}");
-    let told = fault(r#"{"metric": {"src": "::1", "dst": "::2", "metric": "hopcount", "value": 1.5}}"#);
-    assert!(told.contains("costs by hopcount, ::1 to ::2: RFC 9439 has whole numbers only"), "{told}");
-    let told = fault(r#"{"property": {"entity": ".ane:L.1", "name": "priv:x", "value": 1}}"#);
-    assert!(told.contains("element L.1: call it otherwise"), "{told}");
+    let message = fault(r#"{"property": {"entity": ".ane:L1", "name": "max-reservable-bandwidth", "value": null}}"#);
+    assert!(message.contains("a number of bits per second, 0 or more"), "{message}");
+    let message = fault(r#"{"metric": {"src": "::1", "dst": "::2", "metric": "hopcount", "value": 1.5}}"#);
+    assert!(message.contains("costs by hopcount, ::1 to ::2: RFC 9439 has whole numbers only"), "{message}");
+    let message = fault(r#"{"property": {"entity": ".ane:L.1", "name": "priv:x", "value": 1}}"#);
+    assert!(message.contains("element L.1: call it otherwise"), "{message}");
 }
 
 #[test]
 fn each_line_tells_a_fact() {
-    let told = facts(&[
+    let parsed = facts(&[
         ROUTE,
         "",
         r#"{"route": {"router": "ex2j.cern.ch", "prefix": "2001:db8::1"}}"#,
@@ -71,7 +71,7 @@ fn each_line_tells_a_fact() {
             { from = "Lyon", to = "Paris", directed = true, capacity = 10e9 },
         ]
     "#;
-    assert_eq!(told, AgentState::parse(written).unwrap());
+    assert_eq!(parsed, AgentState::parse(written).unwrap());
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn what_is_wrong_with_a_line_is_told_with_its_number() {
     assert_eq!(lines.take(b""), Ok(false));
     let error = lines.take(b"{").unwrap_err();
     assert!(error.to_string().starts_with("line 2: EOF while parsing an object (column "), "{error}");
-    for (line, told) in [
+    for (line, expected) in [
         (r#"{"routes": {}}"#, "unknown variant `routes`"),
         (r#"{"route": {"router": "x", "prefix": "10.1.0.0/8"}}"#, "'10.1.0.0/8' is no prefix"),
         (r#"{"route": {"router": "x", "prefix": "10.0.0.0/8", "nexthop": "10.1.1.1"}}"#, "unknown field `nexthop`"),
@@ -131,7 +131,7 @@ fn what_is_wrong_with_a_line_is_told_with_its_number() {
         ("\u{fffd}", "expected value"),
     ] {
         let fault = fault(line);
-        assert!(fault.contains(told), "{line}: {fault}");
+        assert!(fault.contains(expected), "{line}: {fault}");
     }
 }
 
@@ -212,8 +212,8 @@ fn what_is_told_can_be_written_and_read_back() {
     let deep = nested(MAX_LEVELS, BRACKETS[1]);
     let between_pids = r#"{"metric": {"map": "default", "src": "A", "dst": "B", "metric": "src", "value": 1}}"#;
     let between_prefixes = r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "priv:src", "value": 1}}"#;
-    let told = facts(&[ROUTE, &deep, between_pids, between_prefixes, COMMIT]);
-    assert_eq!(AgentState::parse(&serde_json::to_string(&told).unwrap()), Ok(told));
+    let parsed = facts(&[ROUTE, &deep, between_pids, between_prefixes, COMMIT]);
+    assert_eq!(AgentState::parse(&serde_json::to_string(&parsed).unwrap()), Ok(parsed));
 }
 
 #[test]
@@ -242,20 +242,20 @@ fn lines_have_bounds() {
 #[test]
 fn who_told_too_much_can_still_take_it_back() {
     let mut lines = Lines::with_room(2);
-    let told = |number: u8| {
+    let line_pair = |number: u8| {
         let key = format!(r#""src": "10.0.0.{number}", "dst": "10.0.0.9", "metric": "hopcount""#);
         (format!(r#"{{"metric": {{{key}, "value": 1}}}}"#), format!(r#"{{"withdraw": {{"metric": {{{key}}}}}}}"#))
     };
     let mut take = |line: &str| lines.take(line.as_bytes()).map_err(|error| error.fault);
     for number in [1, 2] {
-        assert_eq!(take(&told(number).0), Ok(false));
+        assert_eq!(take(&line_pair(number).0), Ok(false));
     }
-    assert_eq!(take(&told(3).0), Err(LineFault::Full), "before the commit");
+    assert_eq!(take(&line_pair(3).0), Err(LineFault::Full), "before the commit");
     assert_eq!(take(COMMIT), Ok(true));
-    assert_eq!(take(&told(3).0), Err(LineFault::Full), "after it");
-    assert_eq!(take(&told(1).1), Ok(false));
+    assert_eq!(take(&line_pair(3).0), Err(LineFault::Full), "after it");
+    assert_eq!(take(&line_pair(1).1), Ok(false));
     assert_eq!(take(COMMIT), Ok(true));
-    assert_eq!(take(&told(3).0), Ok(false));
+    assert_eq!(take(&line_pair(3).0), Ok(false));
 }
 
 fn cut(pieces: &[&[u8]], longest_bytes: usize) -> Vec<Vec<u8>> {
@@ -294,7 +294,7 @@ impl Key {
         }
     }
 
-    fn told(self, value: u8) -> String {
+    fn line(self, value: u8) -> String {
         let (kind, key) = self.fields();
         let field = match kind {
             "route" => format!(r#""as-path": "{value}""#),
@@ -338,7 +338,7 @@ proptest! {
             let line = match step {
                 Step::Tell(key, value) => {
                     model.insert(key, value);
-                    key.told(value)
+                    key.line(value)
                 }
                 Step::Withdraw(key) => {
                     model.remove(&key);
@@ -351,10 +351,10 @@ proptest! {
             };
             lines.take(line.as_bytes()).unwrap();
         }
-        let told: Vec<String> = committed.iter().map(|(key, value)| key.told(*value)).collect();
-        let told: Vec<&str> = told.iter().map(String::as_str).chain([COMMIT]).collect();
+        let lines_of_facts: Vec<String> = committed.iter().map(|(key, value)| key.line(*value)).collect();
+        let lines_of_facts: Vec<&str> = lines_of_facts.iter().map(String::as_str).chain([COMMIT]).collect();
         prop_assert_eq!(lines.known.len(), committed.len());
-        prop_assert_eq!(lines.facts(), facts(&told));
+        prop_assert_eq!(lines.facts(), facts(&lines_of_facts));
     }
 
     #[test]

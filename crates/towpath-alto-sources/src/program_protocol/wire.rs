@@ -135,7 +135,7 @@ impl Line {
             }
             Line::Property { entity, name, value } => {
                 check::property(&entity, &name, &value)?;
-                Change::Property((entity, name), bounded(value)?)
+                Change::Property((entity, name), check_length(value)?)
             }
             Line::Metric { map, src, dst, metric, value } => {
                 let ends = Ends::parse(map, &src, &dst)?;
@@ -175,6 +175,6 @@ fn path(text: &str) -> Result<AsPath, LineFault> {
     if path.hops().len() > MAX_HOPS { Err(LineFault::PathTooLong) } else { Ok(path) }
 }
 
-fn bounded(value: Value) -> Result<Value, LineFault> {
+fn check_length(value: Value) -> Result<Value, LineFault> {
     if value.to_string().len() > MAX_VALUE_BYTES { Err(LineFault::ValueTooLong) } else { Ok(value) }
 }

@@ -30,7 +30,7 @@ struct FamilyRefresh {
 #[derive(Debug, Clone)]
 struct Restart {
     at: Instant,
-    told: ResentRoutes,
+    resent: ResentRoutes,
 }
 
 /// A set of resent routes.
@@ -47,7 +47,7 @@ impl ResentRoutes {
 
 impl Restart {
     fn at(now: Instant) -> Self {
-        Self { at: now, told: ResentRoutes::default() }
+        Self { at: now, resent: ResentRoutes::default() }
     }
 }
 
@@ -66,63 +66,63 @@ impl Refresh {
 
     /// Records a resent route.
     pub(super) fn note(&mut self, prefix: IpNet, path_id: Option<u32>) {
-        if let Some(telling) = self.0.get_mut(&AddressType::of_prefix(prefix)) {
-            telling.last.told.0.insert((prefix, path_id.unwrap_or_default()));
+        if let Some(refresh) = self.0.get_mut(&AddressType::of_prefix(prefix)) {
+            refresh.last.resent.0.insert((prefix, path_id.unwrap_or_default()));
         }
     }
 
     /// Forgets a route that was withdrawn or dropped for lack of capacity.
     pub(super) fn forget(&mut self, prefix: IpNet, path_id: Option<u32>) {
-        let Some(telling) = self.0.get_mut(&AddressType::of_prefix(prefix)) else { return };
+        let Some(refresh) = self.0.get_mut(&AddressType::of_prefix(prefix)) else { return };
         let route = (prefix, path_id.unwrap_or_default());
-        telling.last.told.0.remove(&route);
-        if let Some(earlier) = &mut telling.earlier {
-            earlier.told.0.remove(&route);
+        refresh.last.resent.0.remove(&route);
+        if let Some(earlier) = &mut refresh.earlier {
+            earlier.resent.0.remove(&route);
         }
     }
 
     /// Returns whether the route was resent since the last restart; false if its family is complete.
     pub(super) fn has(&self, prefix: IpNet, path_id: Option<u32>) -> bool {
-        self.0.get(&AddressType::of_prefix(prefix)).is_some_and(|telling| telling.last.told.has(prefix, path_id))
+        self.0.get(&AddressType::of_prefix(prefix)).is_some_and(|refresh| refresh.last.resent.has(prefix, path_id))
     }
 
     /// Returns whether the route is still stale since the last restart; false if its family is complete.
     pub(super) fn awaits(&self, prefix: IpNet, path_id: Option<u32>) -> bool {
-        self.0.get(&AddressType::of_prefix(prefix)).is_some_and(|telling| !telling.last.told.has(prefix, path_id))
+        self.0.get(&AddressType::of_prefix(prefix)).is_some_and(|refresh| !refresh.last.resent.has(prefix, path_id))
     }
 
     /// Completes a family; returns its resent routes, or `None` if there was no restart.
     pub(super) fn end(&mut self, family: AddressType) -> Option<ResentRoutes> {
-        self.0.remove(&family).map(|telling| telling.last.told)
+        self.0.remove(&family).map(|refresh| refresh.last.resent)
     }
 
     /// Returns the next family whose restart was `hold` ago, with the routes resent since: routes neither in this set
     /// nor received later have expired.
     pub(super) fn expire(&mut self, now: Instant, hold: Duration) -> Option<(AddressType, ResentRoutes)> {
-        let is_over = |telling: &FamilyRefresh| now.saturating_duration_since(telling.first().at) >= hold;
-        let (family, telling) = self.0.iter_mut().find(|(_, telling)| is_over(telling))?;
-        let (family, earlier) = (*family, telling.earlier.take());
-        let told = match earlier {
-            Some(earlier) => earlier.told,
+        let is_over = |refresh: &FamilyRefresh| now.saturating_duration_since(refresh.first().at) >= hold;
+        let (family, refresh) = self.0.iter_mut().find(|(_, refresh)| is_over(refresh))?;
+        let (family, earlier) = (*family, refresh.earlier.take());
+        let resent = match earlier {
+            Some(earlier) => earlier.resent,
             None => self.end(family)?,
         };
-        Some((family, told))
+        Some((family, resent))
     }
 
     /// Returns the time of the earliest restart.
     pub(super) fn began(&self) -> Option<Instant> {
-        self.0.values().map(|telling| telling.first().at).min()
+        self.0.values().map(|refresh| refresh.first().at).min()
     }
 }
 
 impl FamilyRefresh {
     fn begin(&mut self, now: Instant) {
-        if self.last.told.0.is_empty() {
+        if self.last.resent.0.is_empty() {
             return;
         }
         let ended = mem::replace(&mut self.last, Restart::at(now));
         match &mut self.earlier {
-            Some(earlier) => earlier.told.0.extend(ended.told.0),
+            Some(earlier) => earlier.resent.0.extend(ended.resent.0),
             None => self.earlier = Some(ended),
         }
     }

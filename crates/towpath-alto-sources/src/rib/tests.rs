@@ -140,16 +140,28 @@ fn of_several_ways_the_one_is_told_that_routers_would_take() {
     // The first of each pair wins by the named criterion and loses by all later ones.
     let pairs = [
         ("identifier", way(1, same, "4", "192.0.2.9"), way(9, same, "1", "192.0.2.9")),
-        ("LOCAL_PREF", way(9, |told| told.local_pref = 101, "1 2 3", "192.0.2.9"), way(1, same, "4", "192.0.2.8")),
-        ("AS path", way(9, same, "1 2", "192.0.2.9"), way(1, |told| told.local_pref = 100, "4 5 6", "192.0.2.8")),
-        ("prepended", way(9, same, "1 2", "192.0.2.9"), way(1, |told| told.path_length = 3, "4 5", "192.0.2.8")),
-        ("ORIGIN", way(9, same, "1", "192.0.2.9"), way(1, |told| told.origin = 2, "4", "192.0.2.8")),
+        (
+            "LOCAL_PREF",
+            way(9, |preference| preference.local_pref = 101, "1 2 3", "192.0.2.9"),
+            way(1, same, "4", "192.0.2.8"),
+        ),
+        (
+            "AS path",
+            way(9, same, "1 2", "192.0.2.9"),
+            way(1, |preference| preference.local_pref = 100, "4 5 6", "192.0.2.8"),
+        ),
+        (
+            "prepended",
+            way(9, same, "1 2", "192.0.2.9"),
+            way(1, |preference| preference.path_length = 3, "4 5", "192.0.2.8"),
+        ),
+        ("ORIGIN", way(9, same, "1", "192.0.2.9"), way(1, |preference| preference.origin = 2, "4", "192.0.2.8")),
         (
             "MULTI_EXIT_DISC",
-            way(9, |told| told.med = 1, "4", "192.0.2.9"),
-            way(1, |told| told.med = 2, "4", "192.0.2.8"),
+            way(9, |preference| preference.med = 1, "4", "192.0.2.9"),
+            way(1, |preference| preference.med = 2, "4", "192.0.2.8"),
         ),
-        ("next hop", way(9, |told| told.med = 7, "1", "192.0.2.8"), way(1, same, "4", "192.0.2.9")),
+        ("next hop", way(9, |preference| preference.med = 7, "1", "192.0.2.8"), way(1, same, "4", "192.0.2.9")),
         ("no next hop", way(9, same, "1", ""), way(1, same, "4", "192.0.2.2")),
     ];
     for (what, better, worse) in pairs {
@@ -157,9 +169,9 @@ fn of_several_ways_the_one_is_told_that_routers_would_take() {
         for order in [[&better, &worse], [&worse, &better]] {
             let mut feed = RouteTables::default();
             order.into_iter().for_each(|event| feed.take(event.clone()));
-            let told = feed.routers()["192.0.2.1"].routes.clone().unwrap();
-            let told = told.way_to(route.prefix).unwrap().clone();
-            assert_eq!((&told.as_path, told.next_hop), (&route.as_path, route.next_hop), "{what}");
+            let found = feed.routers()["192.0.2.1"].routes.clone().unwrap();
+            let found = found.way_to(route.prefix).unwrap().clone();
+            assert_eq!((&found.as_path, found.next_hop), (&route.as_path, route.next_hop), "{what}");
         }
     }
 }
@@ -167,7 +179,7 @@ fn of_several_ways_the_one_is_told_that_routers_would_take() {
 #[test]
 fn discriminators_are_compared_within_one_neighbouring_system() {
     let mut feed = RouteTables::default();
-    let med = |number: u32| move |told: &mut Preference| told.med = number;
+    let med = |number: u32| move |preference: &mut Preference| preference.med = number;
     // The lowest next hop belongs to a path that is not the best of its neighboring system.
     feed.take(way(1, med(5), "7 1", "192.0.2.7"));
     feed.take(way(2, med(4), "7 2", "192.0.2.9"));
@@ -182,7 +194,7 @@ fn of_too_many_ways_the_best_are_kept() {
     let mut feed = RouteTables::default();
     let most = u32::try_from(paths::MAX_PATHS).unwrap();
     for id in 1..=most + 10 {
-        feed.take(way(id, |told| told.local_pref = id, "1", "192.0.2.9"));
+        feed.take(way(id, |preference| preference.local_pref = id, "1", "192.0.2.9"));
     }
     assert_eq!(feed.len(), paths::MAX_PATHS);
     for id in 11..=most + 10 {
@@ -195,7 +207,7 @@ fn of_too_many_ways_the_best_are_kept() {
 fn ways_of_before_make_room_for_those_that_are_told_anew() {
     let (mut feed, most) = (RouteTables::default(), u32::try_from(paths::MAX_PATHS).unwrap());
     for id in 1..=most {
-        feed.take(way(id, |told| told.local_pref = 200 + id, "1", "192.0.2.9"));
+        feed.take(way(id, |preference| preference.local_pref = 200 + id, "1", "192.0.2.9"));
     }
     feed.begin(start());
     // They are worse than all stale paths.
@@ -204,11 +216,11 @@ fn ways_of_before_make_room_for_those_that_are_told_anew() {
     }
     assert_eq!((feed.len(), routes(&feed, "192.0.2.1")), (paths::MAX_PATHS, vec!["10.2.0.0/16 1".to_owned()]));
     feed.take(way(2 * most, |_| {}, "2", "192.0.2.9"));
-    let told = (paths::MAX_PATHS, vec!["10.2.0.0/16 2".to_owned()]);
-    assert_eq!((feed.len(), routes(&feed, "192.0.2.1")), told);
-    feed.take(way(2 * most + 1, |told| told.local_pref = 0, "3", "192.0.2.9"));
+    let expected = (paths::MAX_PATHS, vec!["10.2.0.0/16 2".to_owned()]);
+    assert_eq!((feed.len(), routes(&feed, "192.0.2.1")), expected);
+    feed.take(way(2 * most + 1, |expected| expected.local_pref = 0, "3", "192.0.2.9"));
     feed.take(end(peer(1, Rib::PrePolicy), AddressType::Ipv4));
-    assert_eq!((feed.len(), routes(&feed, "192.0.2.1")), told, "of those that are told anew the best are kept");
+    assert_eq!((feed.len(), routes(&feed, "192.0.2.1")), expected, "of those that are told anew the best are kept");
 }
 
 #[test]
@@ -232,10 +244,10 @@ fn what_is_not_told_again_goes_at_the_end_of_its_family() {
     feed.take(route(one, None, "10.2.0.0/16", "64501 2"));
     feed.take(route(one, None, "2001:db8:2::/48", "64501 2"));
     feed.take(end(one, AddressType::Ipv4));
-    let told = ["10.2.0.0/16 64501 2", "2001:db8:1::/48 64501 1", "2001:db8:2::/48 64501 2"];
-    assert_eq!(routes(&feed, "192.0.2.1"), told);
+    let expected = ["10.2.0.0/16 64501 2", "2001:db8:1::/48 64501 1", "2001:db8:2::/48 64501 2"];
+    assert_eq!(routes(&feed, "192.0.2.1"), expected);
     feed.take(end(one, AddressType::Ipv6));
-    assert_eq!(routes(&feed, "192.0.2.1"), [told[0], told[2]]);
+    assert_eq!(routes(&feed, "192.0.2.1"), [expected[0], expected[2]]);
     assert_eq!((feed.len(), feed.began()), (2, None));
 }
 
@@ -259,9 +271,9 @@ fn who_tells_no_end_is_waited_for_a_while() {
 #[test]
 fn who_begins_again_and_again_keeps_nothing_alive() {
     let (mut feed, now, one) = (RouteTables::default(), start(), peer(1, Rib::PrePolicy));
-    let told = ["10.1.0.0/16 64501 1", "10.2.0.0/16 64501 1", "10.3.0.0/16 64501 1", "10.4.0.0/16 64501 1"];
+    let expected = ["10.1.0.0/16 64501 1", "10.2.0.0/16 64501 1", "10.3.0.0/16 64501 1", "10.4.0.0/16 64501 1"];
     let tell = |feed: &mut RouteTables, number: usize| {
-        let prefix = told[number].split(' ').next().unwrap();
+        let prefix = expected[number].split(' ').next().unwrap();
         feed.take(route(one, None, prefix, "64501 1"));
     };
     (0..4).for_each(|number| tell(&mut feed, number));
@@ -272,11 +284,11 @@ fn who_begins_again_and_again_keeps_nothing_alive() {
     }
     assert_eq!(feed.began(), Some(now));
     feed.expire(now + HOLD, HOLD);
-    assert_eq!(routes(&feed, "192.0.2.1"), told[..3], "what it told since it began first holds longer");
+    assert_eq!(routes(&feed, "192.0.2.1"), expected[..3], "what it told since it began first holds longer");
     feed.expire(now + HOLD * 5 / 4, HOLD);
-    assert_eq!(routes(&feed, "192.0.2.1"), told[..3]);
+    assert_eq!(routes(&feed, "192.0.2.1"), expected[..3]);
     feed.expire(now + HOLD * 3 / 2, HOLD);
-    assert_eq!((routes(&feed, "192.0.2.1"), feed.began()), (vec![told[2].to_owned()], None));
+    assert_eq!((routes(&feed, "192.0.2.1"), feed.began()), (vec![expected[2].to_owned()], None));
 }
 
 #[test]
@@ -351,16 +363,19 @@ fn a_copy_changes_alone_and_has_its_original_set_aside() {
 /// A route from a small set, so that collisions occur: prefix and identifier, then attributes.
 type ResentRoutes = ((u8, Option<u32>), (u8, u8, u8));
 
-fn told() -> impl Strategy<Value = ResentRoutes> {
+fn resent_route() -> impl Strategy<Value = ResentRoutes> {
     let key = (0..6_u8, prop::option::of(0..3_u32));
     (key, (0..3_u8, 0..2_u8, 0..3_u8))
 }
 
 /// Routes with distinct keys, where the paths to a prefix either all have identifiers or none has.
 fn table() -> impl Strategy<Value = BTreeMap<(u8, Option<u32>), (u8, u8, u8)>> {
-    prop::collection::vec(told(), 0..20).prop_map(|told| {
+    prop::collection::vec(resent_route(), 0..20).prop_map(|routes| {
         let has_ids = |prefix: u8| prefix.is_multiple_of(2);
-        told.into_iter().map(|((prefix, id), way)| ((prefix, has_ids(prefix).then(|| id.unwrap_or(7))), way)).collect()
+        routes
+            .into_iter()
+            .map(|((prefix, id), way)| ((prefix, has_ids(prefix).then(|| id.unwrap_or(7))), way))
+            .collect()
     })
 }
 
@@ -375,9 +390,9 @@ fn event(((prefix, path_id), (neighbour, med, next_hop)): ResentRoutes) -> Event
 }
 
 /// Returns a feed that received exactly these routes.
-fn known(told: impl IntoIterator<Item = ResentRoutes>) -> RouteTables {
+fn feed_of(routes: impl IntoIterator<Item = ResentRoutes>) -> RouteTables {
     let mut feed = RouteTables::default();
-    told.into_iter().for_each(|told| feed.take(event(told)));
+    routes.into_iter().for_each(|routes| feed.take(event(routes)));
     feed
 }
 
@@ -457,11 +472,11 @@ proptest! {
         is_hasty in any::<bool>(),
     ) {
         let one = peer(1, Rib::PrePolicy);
-        let mut feed = known(before.clone());
+        let mut feed = feed_of(before.clone());
         // An interrupted first restart must not affect the second one.
         if is_hasty {
             feed.begin(start());
-            after.iter().take(1).for_each(|told| feed.take(event(*told)));
+            after.iter().take(1).for_each(|route| feed.take(event(*route)));
         }
         let mut model = before;
         if is_hasty {
@@ -469,19 +484,19 @@ proptest! {
         }
         feed.begin(start());
         let part = part.index(after.len() + 1);
-        for told in &after[..part] {
-            feed.take(event(*told));
+        for route in &after[..part] {
+            feed.take(event(*route));
         }
         model.extend(after[..part].iter().copied());
-        prop_assert_eq!(facts(&feed), facts(&known(model.clone())));
+        prop_assert_eq!(facts(&feed), facts(&feed_of(model.clone())));
         prop_assert_eq!(feed.len(), model.len());
         feed.take(end(one, AddressType::Ipv6));
-        prop_assert_eq!(facts(&feed), facts(&known(model)));
-        for told in &after[part..] {
-            feed.take(event(*told));
+        prop_assert_eq!(facts(&feed), facts(&feed_of(model)));
+        for route in &after[part..] {
+            feed.take(event(*route));
         }
         feed.take(end(one, AddressType::Ipv4));
-        prop_assert_eq!(facts(&feed), facts(&known(after.clone())));
+        prop_assert_eq!(facts(&feed), facts(&feed_of(after.clone())));
         prop_assert_eq!((feed.len(), feed.began()), (after.len(), None));
     }
 
@@ -493,12 +508,12 @@ proptest! {
             (Just(left), Just(all.into_iter().collect::<Vec<_>>()).prop_shuffle())
         }),
     ) {
-        let mut feed = known(all.clone());
-        for told in all.into_iter().filter(|(key, _)| !left.contains_key(key)) {
-            let Event::Route { router, path_id, route, .. } = event(told) else { panic!("it is a route") };
+        let mut feed = feed_of(all.clone());
+        for resent in all.into_iter().filter(|(key, _)| !left.contains_key(key)) {
+            let Event::Route { router, path_id, route, .. } = event(resent) else { panic!("it is a route") };
             feed.take(Event::Withdraw { router, path_id, prefix: route.prefix });
         }
         prop_assert_eq!(feed.len(), left.len());
-        prop_assert_eq!(facts(&feed), facts(&known(left)));
+        prop_assert_eq!(facts(&feed), facts(&feed_of(left)));
     }
 }

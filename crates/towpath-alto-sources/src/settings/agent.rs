@@ -203,7 +203,7 @@ impl AgentConfig {
 
     /// Returns the polling interval.
     pub fn refresh(&self) -> Duration {
-        let said = match self {
+        let configured = match self {
             AgentConfig::Static { refresh, .. }
             | AgentConfig::Mrt { refresh, .. }
             | AgentConfig::Sites { refresh, .. }
@@ -213,7 +213,7 @@ impl AgentConfig {
             | AgentConfig::LookingGlass { refresh, .. } => *refresh,
             AgentConfig::Program { .. } | AgentConfig::Bmp { .. } | AgentConfig::Delegate(_) => None,
         };
-        said.map_or(if self.asks_servers() { REFRESH_OF_PAGES } else { REFRESH_OF_FILES }, |span| span.0)
+        configured.map_or(if self.asks_servers() { REFRESH_OF_PAGES } else { REFRESH_OF_FILES }, |span| span.0)
     }
 
     /// Returns whether the agent queries servers, not only files.
@@ -327,14 +327,14 @@ mod tests {
         assert_eq!(page.refresh(), REFRESH_OF_PAGES);
         let often = config("kind = 'sites'\nurl = 'https://cric.example/'\nrefresh = '1m'").unwrap();
         assert_eq!(often.refresh(), Duration::from_secs(60));
-        for (text, told) in [
+        for (text, expected) in [
             ("kind = 'static'", "missing field `file`"),
             ("kind = 'static'\nfile = 'a'\nurl = 'http://b/'", "duplicate field"),
             ("kind = 'static'\nurl = 'root://b//c'", "nor an http or https URL"),
             ("kind = 'static'\nfile = '-'", "this is no file"),
         ] {
             let error = config(text).unwrap_err();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 
@@ -353,13 +353,13 @@ mod tests {
 
     #[test]
     fn settings_that_contradict_themselves_are_told() {
-        for (text, told) in [
+        for (text, expected) in [
             ("kind = 'program'\ncommand = []", "names no program"),
             ("kind = 'looking-glass'\nrouter = 'r'\nfile = 'f'\nqueries = ['x']", "name its `url`"),
             ("kind = 'bmp'\nlisten = '127.0.0.1:11019'\nhold = '31d'", "30d at most"),
         ] {
             let error = config(text).unwrap_err();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
         assert!(config("kind = 'program'\ncommand = ['true']").is_ok());
         assert!(config("kind = 'bmp'\nlisten = '127.0.0.1:11019'").is_ok());

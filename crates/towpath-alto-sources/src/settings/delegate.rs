@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn settings_that_contradict_themselves_are_told() {
-        for (text, told) in [
+        for (text, expected) in [
             ("", "name either the `url`"),
             ("url = 'http://h/'\ncommand = ['x']", "name either the `url`"),
             ("url = 'directory.json'", "no http or https URL"),
@@ -146,7 +146,7 @@ mod tests {
             ("url = 'http://h/'\nwhat = 1", "unknown field `what`"),
         ] {
             let error = config(text).unwrap_err();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 }

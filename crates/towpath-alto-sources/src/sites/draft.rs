@@ -18,7 +18,7 @@ use towpath_alto::{
 };
 
 /// Properties of one entity.
-type Said = BTreeMap<PropertyName, Value>;
+type EntityProperties = BTreeMap<PropertyName, Value>;
 
 /// Facts under construction.
 pub(super) struct Draft<'a> {
@@ -27,7 +27,7 @@ pub(super) struct Draft<'a> {
     pids: BTreeMap<PidName, BTreeSet<Prefix>>,
     /// The PID of each prefix.
     owners: HashMap<IpNet, PidName>,
-    properties: BTreeMap<Entity, Said>,
+    properties: BTreeMap<Entity, EntityProperties>,
     places: Vec<(PidName, Position)>,
     doubts: Vec<Doubt>,
 }
@@ -35,12 +35,12 @@ pub(super) struct Draft<'a> {
 impl<'a> Draft<'a> {
     /// Creates a draft without sites: all addresses are elsewhere.
     pub(super) fn new(options: &'a SiteOptions) -> Self {
-        let everything = AddressType::ALL.map(AddressType::everything);
+        let full_ranges = AddressType::ALL.map(AddressType::full_range);
         Self {
             options,
             names: Names::new(options.plain_names),
-            pids: BTreeMap::from([(pids::elsewhere(), everything.map(Prefix).into())]),
-            owners: HashMap::from(everything.map(|prefix| (prefix, pids::elsewhere()))),
+            pids: BTreeMap::from([(pids::elsewhere(), full_ranges.map(Prefix).into())]),
+            owners: HashMap::from(full_ranges.map(|prefix| (prefix, pids::elsewhere()))),
             properties: BTreeMap::new(),
             places: Vec::new(),
             doubts: Vec::new(),
@@ -48,7 +48,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Records the number of sites without a name.
-    pub(super) fn unnamed(&mut self, count: usize) {
+    pub(super) fn note_unnamed(&mut self, count: usize) {
         if count > 0 {
             self.doubts.push(Doubt::Unnamed { count });
         }
@@ -61,11 +61,11 @@ impl<'a> Draft<'a> {
             self.doubts.push(Doubt::Renamed { site: name.clone(), pid: pid.clone() });
         }
         self.pids.entry(pid.clone()).or_default();
-        let said = self.site(site, pid, &name);
-        let mut of_pid = said.clone();
+        let properties = self.site(site, pid, &name);
+        let mut of_pid = properties.clone();
         for route in &site.routes.0 {
             let of_route = self.route(route, &name);
-            self.networks(route, pid, &name, &[&said, &of_route]);
+            self.networks(route, pid, &name, &[&properties, &of_route]);
             self.names.merge(&mut of_pid, &of_route);
         }
         let entity = Entity::Pid(self.options.map.clone(), pid.clone());
@@ -73,47 +73,47 @@ impl<'a> Draft<'a> {
     }
 
     /// Returns the properties of a whole site.
-    fn site(&mut self, site: &Site, pid: &PidName, name: &str) -> Said {
-        let mut said = Said::from([(self.names.site.clone(), json!(site.name))]);
+    fn site(&mut self, site: &Site, pid: &PidName, name: &str) -> EntityProperties {
+        let mut properties = EntityProperties::from([(self.names.site.clone(), json!(site.name))]);
         if let Some(country) = site.country.as_text() {
-            said.insert(self.names.country.clone(), json!(country));
+            properties.insert(self.names.country.clone(), json!(country));
             if let Some(continent) = continents::of(&country) {
-                said.insert(self.names.continent.clone(), json!(continent));
+                properties.insert(self.names.continent.clone(), json!(continent));
             }
         }
         match place(site) {
             Ok(Some(place)) => {
-                said.insert(self.names.latitude.clone(), json!(place.latitude()));
-                said.insert(self.names.longitude.clone(), json!(place.longitude()));
+                properties.insert(self.names.latitude.clone(), json!(place.latitude()));
+                properties.insert(self.names.longitude.clone(), json!(place.longitude()));
                 self.places.push((pid.clone(), place));
             }
             Ok(None) => {}
             Err(text) => self.refuse(name, "place", &text),
         }
-        said
+        properties
     }
 
     /// Returns the properties of one route of a site.
-    fn route(&mut self, route: &NetRoute, site: &str) -> Said {
-        let mut said = Said::new();
+    fn route(&mut self, route: &NetRoute, site: &str) -> EntityProperties {
+        let mut properties = EntityProperties::new();
         match route.asn() {
             Ok(Some(number)) => {
-                said.insert(self.names.asn.clone(), json!(number));
+                properties.insert(self.names.asn.clone(), json!(number));
             }
             Ok(None) => {}
             Err(text) => self.refuse(site, "AS number", &text),
         }
         match route.limit() {
             Ok(Some(bits_per_s)) => {
-                said.insert(self.names.limit.clone(), json!(bits_per_s));
+                properties.insert(self.names.limit.clone(), json!(bits_per_s));
             }
             Ok(None) => {}
             Err(text) => self.refuse(site, "bandwidth", &text),
         }
         if !route.collaborations.0.is_empty() {
-            said.insert(self.names.collaborations.clone(), json!(route.collaborations.0));
+            properties.insert(self.names.collaborations.clone(), json!(route.collaborations.0));
         }
-        said
+        properties
     }
 
     fn refuse(&mut self, site: &str, field: &'static str, text: &str) {
@@ -121,7 +121,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Assigns the networks of a route to a PID, with these properties.
-    fn networks(&mut self, route: &NetRoute, pid: &PidName, site: &str, said: &[&Said]) {
+    fn networks(&mut self, route: &NetRoute, pid: &PidName, site: &str, properties: &[&EntityProperties]) {
         for text in &route.networks.unread {
             self.doubts.push(Doubt::Prefix { site: site.to_owned(), text: cut(text) });
         }
@@ -131,9 +131,9 @@ impl<'a> Draft<'a> {
                 self.doubts.push(Doubt::HostBits { site: site.to_owned(), prefix });
             }
             if self.claim(prefix, pid, site) {
-                let said = said.iter().flat_map(|said| said.iter());
-                let said = said.map(|(name, value)| (name.clone(), value.clone())).collect();
-                self.properties.insert(Entity::Address(prefix), said);
+                let properties = properties.iter().flat_map(|properties| properties.iter());
+                let properties = properties.map(|(name, value)| (name.clone(), value.clone())).collect();
+                self.properties.insert(Entity::Address(prefix), properties);
                 self.pids.entry(pid.clone()).or_default().insert(Prefix(prefix));
             }
         }
@@ -222,18 +222,20 @@ impl Names {
 
     /// Merges the properties of another route into those of a PID: the first AS number and the highest limit win, and the
     /// collaborations are combined.
-    fn merge(&self, of_pid: &mut Said, of_route: &Said) {
+    fn merge(&self, of_pid: &mut EntityProperties, of_route: &EntityProperties) {
         for (name, value) in of_route {
-            let Some(known) = of_pid.get_mut(name) else {
+            let Some(existing) = of_pid.get_mut(name) else {
                 of_pid.insert(name.clone(), value.clone());
                 continue;
             };
-            match (known, value) {
-                (Value::Array(known), Value::Array(more)) => {
-                    let new: Vec<Value> = more.iter().filter(|one| !known.contains(one)).cloned().collect();
-                    known.extend(new);
+            match (existing, value) {
+                (Value::Array(existing), Value::Array(more)) => {
+                    let new: Vec<Value> = more.iter().filter(|one| !existing.contains(one)).cloned().collect();
+                    existing.extend(new);
                 }
-                (known, more) if *name == self.limit && more.as_f64() > known.as_f64() => *known = more.clone(),
+                (existing, more) if *name == self.limit && more.as_f64() > existing.as_f64() => {
+                    *existing = more.clone()
+                }
                 _ => {}
             }
         }

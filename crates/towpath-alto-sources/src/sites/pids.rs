@@ -34,8 +34,8 @@ pub(super) fn assign(names: &[&str]) -> Vec<PidName> {
     let mut free = FreeNames { taken: HashSet::from([elsewhere()]), last_number: HashMap::new() };
     let mut pids = vec![elsewhere(); names.len()];
     for position in order {
-        let wanted = pid_name(names[position]).unwrap_or_else(elsewhere);
-        pids[position] = free.take(wanted);
+        let preferred = pid_name(names[position]).unwrap_or_else(elsewhere);
+        pids[position] = free.take(preferred);
     }
     pids
 }
@@ -49,14 +49,14 @@ struct FreeNames {
 
 impl FreeNames {
     /// Takes the wanted name, or one with a number appended.
-    fn take(&mut self, wanted: PidName) -> PidName {
-        if self.taken.insert(wanted.clone()) {
-            return wanted;
+    fn take(&mut self, preferred: PidName) -> PidName {
+        if self.taken.insert(preferred.clone()) {
+            return preferred;
         }
-        let number = self.last_number.entry(wanted.clone()).or_insert(1);
+        let number = self.last_number.entry(preferred.clone()).or_insert(1);
         loop {
             *number += 1;
-            let name = numbered(&wanted, *number);
+            let name = with_number(&preferred, *number);
             if self.taken.insert(name.clone()) {
                 return name;
             }
@@ -65,7 +65,7 @@ impl FreeNames {
 }
 
 /// Returns `name` with `-number` appended, truncated before the suffix to the maximum length.
-fn numbered(name: &PidName, number: usize) -> PidName {
+fn with_number(name: &PidName, number: usize) -> PidName {
     let suffix = format!("-{number}");
     let name = name.as_str();
     // All characters of a name are ASCII.

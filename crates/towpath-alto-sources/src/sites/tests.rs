@@ -45,7 +45,7 @@ fn pids(facts: &AgentState) -> Value {
     json!(facts.network_map.values().next().unwrap())
 }
 
-fn said(facts: &AgentState, entity: &str) -> Value {
+fn properties_of(facts: &AgentState, entity: &str) -> Value {
     json!(facts.properties.get(&Entity::parse(entity).unwrap()))
 }
 
@@ -86,22 +86,22 @@ fn prefixes_and_pids_have_properties() {
         "priv:continent": "EU", "priv:asn": 513,
         "priv:lhcone-collaborations": ["atlas", "cms"], "priv:lhcone-bandwidth-limit": 100e9,
     });
-    assert_eq!(said(&facts, "ipv4:128.142.0.0/16"), lhcone);
-    assert_eq!(said(&facts, "ipv6:2001:1458:301::/48"), lhcone);
-    assert_eq!(said(&facts, "ipv4:137.138.0.0/16")["priv:asn"], 20641);
+    assert_eq!(properties_of(&facts, "ipv4:128.142.0.0/16"), lhcone);
+    assert_eq!(properties_of(&facts, "ipv6:2001:1458:301::/48"), lhcone);
+    assert_eq!(properties_of(&facts, "ipv4:137.138.0.0/16")["priv:asn"], 20641);
     let pid = json!({
         "priv:site": "CERN-PROD", "priv:country": "Switzerland", "priv:latitude": 46.2333, "priv:longitude": 6.05,
         "priv:continent": "EU", "priv:asn": 513,
         "priv:lhcone-collaborations": ["atlas", "cms", "dune"], "priv:lhcone-bandwidth-limit": 400e9,
     });
-    assert_eq!(said(&facts, "default.pid:CERN-PROD"), pid);
+    assert_eq!(properties_of(&facts, "default.pid:CERN-PROD"), pid);
     let place = json!({
         "priv:site": "IN2P3 CC", "priv:country": "France", "priv:continent": "EU",
         "priv:latitude": 45.7828, "priv:longitude": 4.8656,
     });
-    assert_eq!(said(&facts, "default.pid:IN2P3_CC"), place);
-    assert_eq!(said(&facts, "ipv4:134.158.84.0/24"), place);
-    assert_eq!(said(&facts, "default.pid:NEW-SITE"), json!({ "priv:site": "NEW-SITE" }));
+    assert_eq!(properties_of(&facts, "default.pid:IN2P3_CC"), place);
+    assert_eq!(properties_of(&facts, "ipv4:134.158.84.0/24"), place);
+    assert_eq!(properties_of(&facts, "default.pid:NEW-SITE"), json!({ "priv:site": "NEW-SITE" }));
 }
 
 #[test]
@@ -110,8 +110,8 @@ fn options_name_the_map_and_the_properties() {
     let options = SiteOptions { map, plain_names: true, distances: false };
     let (facts, _) = parse(CRIC).facts(&options);
     assert!(facts.network_map.contains_key("wlcg") && facts.cost_map.is_empty());
-    assert_eq!(said(&facts, "wlcg.pid:CERN-PROD")["country"], "Switzerland");
-    assert_eq!(said(&facts, "ipv4:128.142.0.0/16")["asn"], 513);
+    assert_eq!(properties_of(&facts, "wlcg.pid:CERN-PROD")["country"], "Switzerland");
+    assert_eq!(properties_of(&facts, "ipv4:128.142.0.0/16")["asn"], 513);
 }
 
 #[test]
@@ -131,12 +131,12 @@ fn a_prefix_stays_with_the_first_site() {
     let (facts, doubts) = facts(&format!("[{}]", list.join(",")));
     let expected = json!({ "A": ["192.0.2.0/24"], "B": [], "C": [], "elsewhere": ["0.0.0.0/0", "::/0"] });
     assert_eq!(pids(&facts), expected);
-    let told = [
+    let expected = [
         "site B: 192.0.2.0/24 is left out, because PID A has it",
         "site C: 0.0.0.0/0 is left out, because PID elsewhere has it",
     ];
-    assert_eq!(doubts, told);
-    assert_eq!(said(&facts, "ipv4:192.0.2.0/24")["priv:site"], "A");
+    assert_eq!(doubts, expected);
+    assert_eq!(properties_of(&facts, "ipv4:192.0.2.0/24")["priv:site"], "A");
 }
 
 #[test]
@@ -147,8 +147,8 @@ fn a_site_may_list_a_prefix_twice() {
     ]"#;
     let (facts, doubts) = facts(&format!(r#"{{ "A": {{ "netroutes": {routes} }} }}"#));
     assert!(doubts.is_empty(), "{doubts:?}");
-    assert_eq!(said(&facts, "ipv4:10.0.0.0/8")["priv:asn"], 1);
-    assert_eq!(said(&facts, "ipv4:10.1.0.0/16")["priv:asn"], 2);
+    assert_eq!(properties_of(&facts, "ipv4:10.0.0.0/8")["priv:asn"], 1);
+    assert_eq!(properties_of(&facts, "ipv4:10.1.0.0/16")["priv:asn"], 2);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn what_does_not_fit_is_left_out_and_told() {
         { "name": "a/b" }, { "name": "a b" }, { "name": "elsewhere" }, { "name": "Z", "latitude": 0, "longitude": 0 }
     ]"#;
     let (facts, doubts) = facts(list);
-    let told = [
+    let expected = [
         "1 sites have no name and are left out",
         "site A: '91, x' is no place",
         "site A: 'none' is no AS number",
@@ -172,7 +172,7 @@ fn what_does_not_fit_is_left_out_and_told() {
         "site a/b becomes PID a_b-2, because another PID has its name",
         "site elsewhere becomes PID elsewhere-2, because another PID has its name",
     ];
-    assert_eq!(doubts, told);
+    assert_eq!(doubts, expected);
     assert_eq!(pids(&facts)["A"], json!(["127.0.0.1/32", "192.0.2.0/24"]));
     assert!(facts.cost_map.is_empty());
 }
@@ -197,7 +197,7 @@ fn bandwidths_have_units() {
             r#"{{ "A": {{ "netroutes": [{{ "networks": ["10.0.0.0/8"], "lhcone_bandwidth_limit": {limit} }}] }} }}"#
         );
         let (facts, doubts) = facts(&list);
-        assert_eq!(said(&facts, "default.pid:A")["priv:lhcone-bandwidth-limit"], expected, "{limit}");
+        assert_eq!(properties_of(&facts, "default.pid:A")["priv:lhcone-bandwidth-limit"], expected, "{limit}");
         assert_eq!(doubts.len(), usize::from(limit.contains("GB")), "{limit}");
     }
 }

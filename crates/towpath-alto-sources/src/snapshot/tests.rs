@@ -19,20 +19,20 @@ fn agents() -> BTreeMap<String, AgentConfig> {
 }
 
 /// `FACTS` for each agent whose facts are kept.
-fn known() -> Vec<AgentRecord> {
+fn records() -> Vec<AgentRecord> {
     let facts = AgentState::parse(FACTS).unwrap();
-    let known = |(name, config): (String, AgentConfig)| {
+    let record = |(name, config): (String, AgentConfig)| {
         let stale_since_s = (name == "two").then_some(1_000_000);
         Some(AgentRecord { agent: name.into(), settings: settings(&config)?, stale_since_s, facts: facts.clone() })
     };
-    agents().into_iter().filter_map(known).collect()
+    agents().into_iter().filter_map(record).collect()
 }
 
 /// Writes a file with these facts.
 async fn written(directory: &TempDir) -> PathBuf {
     let path = directory.path().join("snapshot");
     let mut snapshot = SnapshotWriter::new(&path);
-    snapshot.finish(known()).await;
+    snapshot.finish(records()).await;
     assert_eq!((snapshot.trouble.as_deref(), snapshot.has_news), (None, false));
     path
 }
@@ -87,7 +87,7 @@ async fn what_is_damaged_is_passed_over() {
 #[test]
 fn a_file_that_cannot_be_one_is_not_read() {
     let directory = tempfile::tempdir().unwrap();
-    let refused = |path: &Path| remembered(path, &agents()).unwrap_err().to_string();
+    let refused = |path: &Path| read_facts(path, &agents()).unwrap_err().to_string();
     assert_eq!(refused(directory.path()), "it is not a regular file");
     let path = directory.path().join("large");
     disk::create(&path).unwrap().set_len(MAX_BYTES + 1).unwrap();
@@ -108,7 +108,7 @@ fn nothing_is_written_that_could_not_be_read() {
 async fn what_cannot_be_written_leaves_the_file_of_before() {
     let directory = tempfile::tempdir().unwrap();
     let mut snapshot = SnapshotWriter::new(&directory.path().join("no/snapshot"));
-    snapshot.begin(known());
+    snapshot.begin(records());
     snapshot.until_written().await;
     assert!(snapshot.trouble.is_some());
     assert!(snapshot.has_news && !snapshot.is_due(), "it is tried again, and not at once");
@@ -125,7 +125,7 @@ fn others_go_on_while_it_is_written() {
         let holding = spawn_blocking(move || held.recv());
         let mut snapshot = SnapshotWriter::new(&path);
         assert!(snapshot.is_due());
-        snapshot.begin(known());
+        snapshot.begin(records());
         assert!(!path.exists());
         snapshot.note_news();
         assert!(!snapshot.is_due() && snapshot.until_due().now_or_never().is_none(), "one at a time");
@@ -142,8 +142,8 @@ async fn the_last_one_holds() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("snapshot");
     let mut snapshot = SnapshotWriter::new(&path);
-    snapshot.begin(known());
-    snapshot.finish(known().into_iter().take(1).collect()).await;
+    snapshot.begin(records());
+    snapshot.finish(records().into_iter().take(1).collect()).await;
     assert_eq!(snapshot.trouble, None);
     assert_eq!(read(&path, &agents()).keys().collect::<Vec<_>>(), ["one"]);
 }

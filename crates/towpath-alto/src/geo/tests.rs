@@ -37,7 +37,7 @@ fn read(records: &[(&str, Value)]) -> Result<Locations, LocationsError> {
 }
 
 /// Returns all properties of an address in a database.
-fn said(locations: &Locations, address: &str) -> Option<Value> {
+fn location_of(locations: &Locations, address: &str) -> Option<Value> {
     let location = locations.find(address.parse().unwrap())?;
     let values = PROPERTIES.iter().filter_map(|name| Some(((*name).to_owned(), location.property(name)?)));
     Some(Value::Object(values.collect()))
@@ -73,11 +73,11 @@ fn records_of_all_sizes_are_found() {
     });
     for record_bits in [24, 28, 32] {
         let locations = Locations::read(database(record_bits, 6, &cities())).unwrap();
-        assert_eq!(said(&locations, "128.142.255.1"), Some(geneva.clone()), "{record_bits}");
-        assert_eq!(said(&locations, "2001:1458::1"), Some(geneva.clone()), "{record_bits}");
-        assert_eq!(said(&locations, "131.225.0.0").unwrap()["priv:longitude"], -88.2792);
-        assert_eq!(said(&locations, "128.143.0.0"), None);
-        assert_eq!(said(&locations, "2001:1459::"), None);
+        assert_eq!(location_of(&locations, "128.142.255.1"), Some(geneva.clone()), "{record_bits}");
+        assert_eq!(location_of(&locations, "2001:1458::1"), Some(geneva.clone()), "{record_bits}");
+        assert_eq!(location_of(&locations, "131.225.0.0").unwrap()["priv:longitude"], -88.2792);
+        assert_eq!(location_of(&locations, "128.143.0.0"), None);
+        assert_eq!(location_of(&locations, "2001:1459::"), None);
     }
 }
 
@@ -85,8 +85,8 @@ fn records_of_all_sizes_are_found() {
 fn a_database_of_ipv4_knows_nothing_of_ipv6() {
     let locations = Locations::read(database(28, 4, &cities()[..2])).unwrap();
     assert!(locations.covers(AddressType::Ipv4) && !locations.covers(AddressType::Ipv6));
-    assert_eq!(said(&locations, "131.225.1.2").unwrap()["priv:city"], "Batavia");
-    assert_eq!(said(&locations, "2001:1458::1"), None);
+    assert_eq!(location_of(&locations, "131.225.1.2").unwrap()["priv:city"], "Batavia");
+    assert_eq!(location_of(&locations, "2001:1458::1"), None);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn flat_records_are_read_too() {
         "priv:country": "CH", "priv:continent": "EU", "priv:city": "Geneva",
         "priv:latitude": 46.0, "priv:longitude": 6.05,
     });
-    assert_eq!(said(&locations, "128.142.0.1"), Some(expected), "the continent follows from the country");
+    assert_eq!(location_of(&locations, "128.142.0.1"), Some(expected), "the continent follows from the country");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn what_has_another_form_is_as_if_not_there() {
         json!("Geneva"),
     ] {
         let locations = read(&[good.clone(), ("131.225.0.0/16", record.clone())]).unwrap();
-        assert_eq!(said(&locations, "131.225.0.1"), Some(json!({})), "{record}");
+        assert_eq!(location_of(&locations, "131.225.0.1"), Some(json!({})), "{record}");
     }
 }
 
@@ -124,8 +124,8 @@ fn what_tells_no_places_is_refused() {
     assert_eq!(read(&[("128.142.0.0/16", numbers)]), Err(LocationsError::NoPlaces));
     assert_eq!(read(&[]), Err(LocationsError::NoPlaces));
     let countries = read(&cities()[3..]).unwrap();
-    let told: Vec<&str> = countries.properties().iter().map(PropertyName::as_str).collect();
-    assert_eq!(told, [COUNTRY, CONTINENT]);
+    let names: Vec<&str> = countries.properties().iter().map(PropertyName::as_str).collect();
+    assert_eq!(names, [COUNTRY, CONTINENT]);
 }
 
 #[test]
@@ -261,8 +261,8 @@ proptest! {
             bytes[place] = byte;
         }
         if let Ok(locations) = Locations::read(bytes) {
-            let told = ["128.142.0.1", "131.225.0.1", "2001:1458::1"].map(|address| address.parse::<IpAddr>().unwrap());
-            for location in addresses.into_iter().chain(told).filter_map(|address| locations.find(address)) {
+            let listed = ["128.142.0.1", "131.225.0.1", "2001:1458::1"].map(|address| address.parse::<IpAddr>().unwrap());
+            for location in addresses.into_iter().chain(listed).filter_map(|address| locations.find(address)) {
                 PROPERTIES.iter().for_each(|name| drop(location.property(name)));
             }
         }

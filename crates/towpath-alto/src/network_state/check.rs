@@ -19,16 +19,16 @@ pub(super) fn facts(facts: &AgentState) -> Result<(), NetworkStateFault> {
     for (map, metrics) in &facts.cost_map {
         for (metric, rows) in metrics {
             let mut rows = rows.iter().flat_map(|(src, row)| row.iter().map(move |(dst, cost)| (src, dst, cost)));
-            rows.try_for_each(|(src, dst, told)| cost(metric, told, || format!("cost map {map}, {src} to {dst}")))?;
+            rows.try_for_each(|(src, dst, value)| cost(metric, value, || format!("cost map {map}, {src} to {dst}")))?;
         }
     }
     for costs in &facts.costs {
         let pair = || format!("{} to {}", costs.src.0, costs.dst.0);
-        costs.values.iter().try_for_each(|(metric, told)| cost(metric, told, pair))?;
+        costs.values.iter().try_for_each(|(metric, value)| cost(metric, value, pair))?;
     }
     let properties = facts.properties.iter();
     let mut properties =
-        properties.flat_map(|(entity, told)| told.iter().map(move |(name, value)| (entity, name, value)));
+        properties.flat_map(|(entity, values)| values.iter().map(move |(name, value)| (entity, name, value)));
     properties.try_for_each(|(entity, name, value)| property(entity, name, value))
 }
 

@@ -105,8 +105,8 @@ impl Draft {
         if let Some(entity) = self.properties.others().find(is_missing) {
             return Err(NetworkStateFault::NoEntity { entity: entity.clone() });
         }
-        for (name, told) in self.topologies {
-            let attached = told.attached(&name)?;
+        for (name, facts) in self.topologies {
+            let attached = facts.resolve_attachments(&name)?;
             self.routing.topologies.insert(name, attached);
         }
         let Self { mesh, properties, routing, locations, contexts, calendars, askable, .. } = self;
@@ -209,9 +209,9 @@ fn table(
     for ((src, dst), cost) in cells {
         let pair = (number(&src)?, number(&dst)?);
         table.insert(pair, single(metric, cost.value()));
-        if let Some(told) = cost.intervals() {
-            check_intervals(metric, calendar, told, || format!("cost map {}, {src} to {dst}", map.id()))?;
-            series.insert(pair, Arc::clone(told));
+        if let Some(values) = cost.intervals() {
+            check_intervals(metric, calendar, values, || format!("cost map {}, {src} to {dst}", map.id()))?;
+            series.insert(pair, Arc::clone(values));
         }
     }
     Ok((table, series))

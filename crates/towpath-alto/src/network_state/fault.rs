@@ -93,14 +93,14 @@ pub enum NetworkStateFault {
         pair: String,
     },
     /// The number of costs differs from the number of calendar intervals.
-    #[error("costs by {metric}, {pair}: there are {told}, but calendars.{metric} has {expected} intervals")]
+    #[error("costs by {metric}, {pair}: there are {found}, but calendars.{metric} has {expected} intervals")]
     Intervals {
         /// The metric.
         metric: CostMetric,
         /// Source and destination.
         pair: String,
         /// Number of costs.
-        told: usize,
+        found: usize,
         /// Number of intervals.
         expected: usize,
     },

@@ -161,7 +161,7 @@ impl<'a> Lexer<'a> {
 }
 
 /// Removes the quotes around a text and undoubles those within.
-pub(super) fn unquoted(text: &str) -> String {
+pub(super) fn unquote(text: &str) -> String {
     let quote = if text.starts_with('"') { "\"" } else { "'" };
     let inside = text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)).unwrap_or_default();
     inside.replace(&quote.repeat(2), quote)
@@ -271,7 +271,7 @@ mod tests {
             [("''", ""), ("''''", "'"), ("'it''s'", "it's"), ("\"a\"\"'\"", "a\"'"), ("'\"\"'", "\"\"")]
         {
             assert_eq!(tokens(written), [(Token::Text, written, 1)]);
-            assert_eq!(unquoted(written), text);
+            assert_eq!(unquote(written), text);
         }
         for unclosed in ["'", "'''", "'a''", "\"a'"] {
             assert!(matches!(tokens(unclosed)[..], [(Token::Unclosed(_), _, 1)]), "{unclosed}");

@@ -3,7 +3,7 @@
 use super::{
     Direction, Key, Statement, SyntaxError,
     condition::{Comparison, Condition, Operand},
-    lexer::{Lexer, Token, unquoted},
+    lexer::{Lexer, Token, unquote},
     value::Value,
 };
 
@@ -159,7 +159,7 @@ impl Parser<'_> {
     fn literal(&mut self, expected: impl Into<String>) -> Result<Value, SyntaxError> {
         let value = match self.lexer.token() {
             Token::Number(number) => Value::Number(number),
-            Token::Text => Value::Text(unquoted(self.lexer.text()).into()),
+            Token::Text => Value::Text(unquote(self.lexer.text()).into()),
             Token::True => Value::Bool(true),
             Token::False => Value::Bool(false),
             _ => return Err(self.lexer.failure(expected)),

@@ -143,8 +143,8 @@ fn what_does_not_fit_is_refused() {
     for malformed in [json!(null), json!([{ "op": "increase", "path": "/a" }]), json!([{ "op": "add", "path": "a" }])] {
         assert!(matches!(refused(malformed), PatchError::Malformed(_)));
     }
-    let said = refused(json!([{ "op": "remove", "path": "/c" }])).to_string();
-    assert_eq!(said, "operation 0 of the server's patch, at '/c', does not fit the document: path is invalid");
+    let message = refused(json!([{ "op": "remove", "path": "/c" }])).to_string();
+    assert_eq!(message, "operation 0 of the server's patch, at '/c', does not fit the document: path is invalid");
 }
 
 /// The crate that applies patches panics while rolling this back.
@@ -175,10 +175,13 @@ fn kinds_are_named_by_media_type() {
         (JSON_PATCH, Allowed { merge: false, json: true }),
         ("application/merge-patch+json,application/json-patch+json", Allowed::BOTH),
     ] {
-        assert_eq!(Allowed::listed(list), allowed);
+        assert_eq!(Allowed::from_media_types(list), allowed);
         assert_eq!(allowed.to_string(), list);
     }
-    assert_eq!(Allowed::listed(" application/json-patch+json , text/plain"), Allowed { merge: false, json: true });
+    assert_eq!(
+        Allowed::from_media_types(" application/json-patch+json , text/plain"),
+        Allowed { merge: false, json: true }
+    );
     assert_eq!(Change::of(MERGE_PATCH, json!({})), Some(Change::Merge(json!({}))));
     assert_eq!(Change::of(JSON_PATCH, json!([])).map(|change| change.media_type()), Some(JSON_PATCH));
     assert_eq!(Change::of("application/json", json!({})), None);

@@ -72,8 +72,8 @@ fn read_file(text: &str, mut object: Object, listing: &mut Listing) -> Result<()
     let mut members = Inside::of(text, &pfns);
     while let Some(member) = members.next_member()? {
         let is_object = text[member.value.clone()].starts_with('{');
-        let told = if is_object { Object::read(text, &member.value)? } else { Object::default() };
-        let replica = Object { url: Some(member.name.into_owned()), ..told };
+        let object = if is_object { Object::read(text, &member.value)? } else { Object::default() };
+        let replica = Object { url: Some(member.name.into_owned()), ..object };
         replica.add(text, member.span, listing)?;
     }
     Ok(())

@@ -119,8 +119,8 @@ impl Document<'_> {
             let attribute = attribute.map_err(|error| self.invalid(at, error.to_string()))?;
             let value: &str = &attribute.value;
             match attribute.key.into_inner() {
-                "location" => replica.site = Some(self.unescaped(value, at)?),
-                "domain" => replica.domain = Some(self.unescaped(value, at)?),
+                "location" => replica.site = Some(self.unescape(value, at)?),
+                "domain" => replica.domain = Some(self.unescape(value, at)?),
                 "priority" => {
                     // The value is borrowed from the tag, so that the pointer difference is its offset.
                     let from = content + (value.as_ptr().addr() - tag.as_ptr().addr());
@@ -173,7 +173,7 @@ impl Document<'_> {
         Err(self.invalid(self.text.len(), "the XML ends before the root element is closed"))
     }
 
-    fn unescaped(&self, value: &str, at: usize) -> Result<String, ReplicaError> {
+    fn unescape(&self, value: &str, at: usize) -> Result<String, ReplicaError> {
         let unescaped = escape::unescape(value).map_err(|error| self.invalid(at, error.to_string()))?;
         Ok(unescaped.into_owned())
     }

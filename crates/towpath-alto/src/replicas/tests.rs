@@ -77,11 +77,11 @@ fn a_metalink_of_rucio_is_written_with_its_replicas_exchanged() {
 
 #[test]
 fn dropped_replicas_leave_nothing_behind() {
-    let kept = written(RUCIO, &[vec![1], vec![]]);
-    assert!(kept.contains("pool.root\"></glfn>\n  <url location=\"BNL-OSG2\" domain=\"wan\" priority=\"1\" "));
-    assert!(kept.contains("bnl.gov:443/f</url>\n </file>\n <file name=\"lost&found\">"));
-    assert!(kept.ends_with("  <size>1</size>\n </file>\n</metalink>\n"));
-    assert_eq!(urls(&read(&kept)), [vec!["davs://dcgftp.usatlas.bnl.gov:443/f"], vec![]]);
+    let list = written(RUCIO, &[vec![1], vec![]]);
+    assert!(list.contains("pool.root\"></glfn>\n  <url location=\"BNL-OSG2\" domain=\"wan\" priority=\"1\" "));
+    assert!(list.contains("bnl.gov:443/f</url>\n </file>\n <file name=\"lost&found\">"));
+    assert!(list.ends_with("  <size>1</size>\n </file>\n</metalink>\n"));
+    assert_eq!(urls(&read(&list)), [vec!["davs://dcgftp.usatlas.bnl.gov:443/f"], vec![]]);
 }
 
 #[test]
@@ -108,8 +108,8 @@ fn a_metalink_in_another_hand_is_kept_too() {
     let replicas = read(MIXED);
     assert_eq!(urls(&replicas), [vec!["http://one/a", "http://two/?a&b", ""], vec![]]);
     assert_eq!(replicas.files()[0].name.as_deref(), Some("a & b"));
-    let told: Vec<_> = replicas.files()[0].replicas.iter().map(|one| (one.site.as_deref(), one.priority)).collect();
-    assert_eq!(told, [(Some("fr"), None), (None, Some(7)), (None, None)]);
+    let parsed: Vec<_> = replicas.files()[0].replicas.iter().map(|one| (one.site.as_deref(), one.priority)).collect();
+    assert_eq!(parsed, [(Some("fr"), None), (None, Some(7)), (None, None)]);
     let expected = r#"<m:metalink xmlns:m="urn:ietf:params:xml:ns:metalink" xmlns:x="urn:x">
   <!-- <url>http://not/one</url> -->
   <m:file name="a &amp; b">
@@ -217,7 +217,7 @@ fn arrays_are_read_and_written() {
 
 #[test]
 fn what_is_no_list_in_json_is_refused_with_its_line() {
-    for (text, said) in [
+    for (text, expected) in [
         ("[\"a:b\",\n \"c:d\"", "line 2: it is no JSON: EOF while parsing a list"),
         ("[\"a:b\"]\n\n{\n\"a\" 1}", "line 4: it is no JSON: expected `:`"),
         ("[\"a:b\"]\n7", "line 2: it is neither a URL nor an object"),
@@ -228,7 +228,7 @@ fn what_is_no_list_in_json_is_refused_with_its_line() {
         ("[[\"a:b\"]]", "line 1: it is neither a URL nor an object"),
         ("[\"\\ud800\"]", "line 1: it is no JSON: unexpected end of hex escape"),
     ] {
-        assert_eq!(refusal(text), format!("the list of replicas is wrong in {said}"), "{text}");
+        assert_eq!(refusal(text), format!("the list of replicas is wrong in {expected}"), "{text}");
     }
 }
 

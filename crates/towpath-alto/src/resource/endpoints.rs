@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Returns the properties that endpoints may have.
-pub(crate) fn offered(network_state: &NetworkState) -> Vec<Property> {
+pub(crate) fn endpoint_properties(network_state: &NetworkState) -> Vec<Property> {
     let pids = network_state.regions().map(|region| Property::pid_of(region.map.id()));
     let of_addresses = network_state.domains.iter().filter(|(domain, _)| matches!(domain, Domain::Address(_)));
     let names: BTreeSet<&PropertyName> =
@@ -46,7 +46,7 @@ pub(super) fn property_of(
             let name = property.name.as_str();
             // Location databases are not queried for prefixes, because a prefix may span many locations.
             let located = || network_state.location(entity.single_address()?)?.property(name);
-            network_state.told(entity, name, delegate).or_else(located)
+            network_state.property_value(entity, name, delegate).or_else(located)
         }
         (_, Some(_)) => None,
     }
@@ -59,24 +59,24 @@ pub(super) fn properties(
     delegate: &dyn Delegate,
 ) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
-    let offered = offered(network_state);
+    let offered = endpoint_properties(network_state);
     let read = |text: &str| match Property::parse(text) {
         Ok(property) if offered.contains(&property) => Ok(property),
         Ok(_) => Err("this property is not offered for endpoints".to_owned()),
         Err(error) => Err(error.to_string()),
     };
-    let wanted = fields.texts("properties", read)?.ok_or_else(|| fields.missing("properties"))?;
+    let requested = fields.texts("properties", read)?.ok_or_else(|| fields.missing("properties"))?;
     let endpoints = fields.texts("endpoints", Endpoint::parse)?.ok_or_else(|| fields.missing("endpoints"))?;
     // Duplicates have no effect.
-    let (wanted, endpoints) = (BTreeSet::from_iter(wanted), BTreeSet::from_iter(endpoints));
-    for (field, length) in [("properties", wanted.len()), ("endpoints", endpoints.len())] {
+    let (requested, endpoints) = (BTreeSet::from_iter(requested), BTreeSet::from_iter(endpoints));
+    for (field, length) in [("properties", requested.len()), ("endpoints", endpoints.len())] {
         if length == 0 {
             return Err(fields.refuse(field, "[]", "this must not be empty"));
         }
     }
     let of = |endpoint: &Endpoint| {
         let entity = Entity::Address(endpoint.prefix());
-        let values = wanted.iter().filter_map(|property| {
+        let values = requested.iter().filter_map(|property| {
             Some((
                 property.to_string(),
                 property_of(network_state, &entity, property, delegate).filter(|value| !value.is_null())?,
@@ -84,7 +84,7 @@ pub(super) fn properties(
         });
         (endpoint.to_string(), values.collect::<BTreeMap<_, _>>())
     };
-    let maps = wanted.iter().filter_map(|property| network_state.region(property.resource.as_ref()?.as_str()));
+    let maps = requested.iter().filter_map(|property| network_state.region(property.resource.as_ref()?.as_str()));
     let mut meta = network_state.meta();
     meta.insert("dependent-vtags".into(), json!(vtags(maps)));
     let document = json!({
@@ -113,7 +113,7 @@ pub(super) fn costs(
     let query = CostQuery::read(fields, can)?;
     let endpoints = Endpoints::read(network_state, fields, caller)?;
     let pairs = endpoints.sources.len() * endpoints.destinations.len();
-    query.bound(fields, pairs)?;
+    query.check_limit(fields, pairs)?;
     let calendared = Calendared::read(fields, &query, network_state, pairs)?;
     let endpoint_cost_map = Matrix::of(&endpoints, &query).over_time(&endpoints, &query, &calendared);
     let mut meta = cost_meta(network_state, &query);
@@ -154,7 +154,7 @@ impl<'a> Endpoints<'a> {
         let place = |endpoints: Vec<Endpoint>| {
             let endpoints = if endpoints.is_empty() { vec![Endpoint(caller.address)] } else { endpoints };
             let once: BTreeSet<Endpoint> = endpoints.into_iter().collect();
-            placed(network_state, once)
+            look_up_places(network_state, once)
         };
         let (sources, destinations) = (place(sources), place(destinations));
         Ok(Self { network_state, delegate: caller.delegate, sources, destinations, pairs: None })
@@ -169,7 +169,8 @@ impl<'a> Endpoints<'a> {
         let Some(flows) = Flows::read(fields, FLOWS, "endpoints", |text| Endpoint::parse(text).map(Some))? else {
             return Self::read(network_state, fields, caller);
         };
-        let (sources, destinations) = (placed(network_state, flows.sources), placed(network_state, flows.destinations));
+        let (sources, destinations) =
+            (look_up_places(network_state, flows.sources), look_up_places(network_state, flows.destinations));
         Ok(Self { network_state, delegate: caller.delegate, sources, destinations, pairs: Some(flows.pairs) })
     }
 
@@ -181,7 +182,7 @@ impl<'a> Endpoints<'a> {
 }
 
 /// Looks up the place of each endpoint for cost lookups.
-fn placed(
+fn look_up_places(
     network_state: &NetworkState,
     endpoints: impl IntoIterator<Item = Endpoint>,
 ) -> Vec<(Endpoint, CostPosition)> {
@@ -203,23 +204,23 @@ impl Grid for Endpoints<'_> {
 
     fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a> {
         let (scale, is_geo_distance) = (self.network_state.scale(metric), self.network_state.is_geo_distance(metric));
-        let told = move |from: usize, to: usize| scale.cost(&self.sources[from].1, &self.destinations[to].1);
+        let reported_cost = move |from: usize, to: usize| scale.cost(&self.sources[from].1, &self.destinations[to].1);
         let is_askable = self.network_state.askable.metrics.contains(metric);
         let metric = metric.clone();
-        let asked = move |from: usize, to: usize| {
+        let delegated_cost = move |from: usize, to: usize| {
             let (from, to) = (self.sources[from].0.0, self.destinations[to].0.0);
             is_askable.then(|| self.delegate.look_up(Item::Cost(metric.clone(), from, to))).flatten()?.as_f64()
         };
-        let known = move |from: usize, to: usize| told(from, to).or_else(|| asked(from, to));
+        let known_cost = move |from: usize, to: usize| reported_cost(from, to).or_else(|| delegated_cost(from, to));
         if !is_geo_distance {
-            return Box::new(known);
+            return Box::new(known_cost);
         }
         let (sources, destinations) = (self.points(&self.sources), self.points(&self.destinations));
         let distance = move |from: usize, to: usize| {
             let distance_km = sources[from].as_ref()?.distance_km(destinations[to].as_ref()?);
             Some(distance_km.round())
         };
-        Box::new(move |from, to| known(from, to).or_else(|| distance(from, to)))
+        Box::new(move |from, to| known_cost(from, to).or_else(|| distance(from, to)))
     }
 
     fn series<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<&'a [f64]> + 'a> {

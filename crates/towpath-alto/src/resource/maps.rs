@@ -57,7 +57,7 @@ pub(super) fn filtered_cost_map(
     let query = CostQuery::read(fields, can)?;
     let pids = Pids::read(region, fields)?;
     let pairs = pids.sources.len() * pids.destinations.len();
-    query.bound(fields, pairs)?;
+    query.check_limit(fields, pairs)?;
     let calendared = Calendared::read(fields, &query, network_state, pairs)?;
     Ok(document(network_state, region, &pids, &query, &calendared))
 }
@@ -79,7 +79,7 @@ fn document(
 /// Returns the `meta` of a response with costs (RFC 8189 §4.1.3), including the members common to all responses.
 pub(super) fn cost_meta(network_state: &NetworkState, query: &CostQuery) -> Map<String, Value> {
     let mut meta = network_state.meta();
-    let mut types = query.types.iter().map(|kind| network_state.described(kind));
+    let mut types = query.types.iter().map(|kind| network_state.describe(kind));
     if query.is_multi {
         meta.insert("cost-type".into(), json!({}));
         meta.insert("multi-cost-types".into(), json!(types.collect::<Vec<_>>()));
@@ -111,11 +111,11 @@ impl<'a> Pids<'a> {
     pub(super) fn read(region: &'a Region, fields: Fields<'_>) -> Result<Self, Problem> {
         let mut pids = Self::all(region);
         if let Some(filter) = fields.object("pids")? {
-            for (field, wanted) in [("srcs", &mut pids.sources), ("dsts", &mut pids.destinations)] {
+            for (field, numbers) in [("srcs", &mut pids.sources), ("dsts", &mut pids.destinations)] {
                 if let Some(names) = filter.texts(field, PidName::new)?.filter(|names| !names.is_empty()) {
-                    *wanted = names.iter().filter_map(|name| region.map.number(name.as_str())).collect();
-                    wanted.sort_unstable();
-                    wanted.dedup();
+                    *numbers = names.iter().filter_map(|name| region.map.number(name.as_str())).collect();
+                    numbers.sort_unstable();
+                    numbers.dedup();
                 }
             }
         }

@@ -56,14 +56,14 @@ pub(super) fn costs() -> CostCapabilities {
 
 /// Returns the capabilities for the directory.
 pub(super) fn capabilities() -> Value {
-    let mut told = json!({
+    let mut capabilities = json!({
         "cost-type-names": [CostType::path_vector().to_string()],
         "max-cost-types": 1,
         "cost-constraints": false,
         "ane-property-names": [NEXT_HOP, AS_PATH],
     });
-    told[format!("priv:{FLOWS}")] = true.into();
-    told
+    capabilities[format!("priv:{FLOWS}")] = true.into();
+    capabilities
 }
 
 /// Returns the response described in [`crate::compatibility`].
@@ -94,7 +94,7 @@ pub(super) fn endpoints(
         resource,
         Map::from_iter([("cost-type".to_owned(), json!(query.types.first()))]),
         &first,
-        |vtag| json!({ "meta": { "dependent-vtags": [vtag] }, "property-map": numbering.described(&properties) }),
+        |vtag| json!({ "meta": { "dependent-vtags": [vtag] }, "property-map": numbering.describe(&properties) }),
     ))
 }
 
@@ -192,14 +192,14 @@ impl<'a> Numbering<'a> {
     }
 
     /// Returns all elements with these properties.
-    fn described(&self, properties: &[&str]) -> Map<String, Value> {
+    fn describe(&self, properties: &[&str]) -> Map<String, Value> {
         let links = self.links.iter().map(|(next_hop, _)| next_hop.to_string()).enumerate();
         let as_paths = self.as_paths.iter().map(|(_, as_path)| as_path.to_string()).enumerate();
         let links = links.map(|(position, next_hop)| (name(LINK, position), NEXT_HOP, next_hop));
         let as_paths = as_paths.map(|(position, as_path)| (name(PATH, position), AS_PATH, as_path));
         let described = links.chain(as_paths).map(|(name, property, value)| {
-            let told = if properties.contains(&property) { json!({ property: value }) } else { json!({}) };
-            (Entity::Ane(None, name).to_string(), told)
+            let values = if properties.contains(&property) { json!({ property: value }) } else { json!({}) };
+            (Entity::Ane(None, name).to_string(), values)
         });
         described.collect()
     }

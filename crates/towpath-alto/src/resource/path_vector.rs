@@ -58,7 +58,7 @@ pub(super) const PIDS: Form = Form {
 };
 
 /// Returns the cost capabilities: paths, which cannot be tested, and `costs`.
-pub(super) fn offered(costs: CostCapabilities) -> CostCapabilities {
+pub(super) fn with_path_vector(costs: CostCapabilities) -> CostCapabilities {
     let cost_types = [CostType::path_vector()].into_iter().chain(costs.cost_types).collect();
     CostCapabilities { cost_types, max_cost_types: costs.max_cost_types + 1, testable: costs.testable }
 }
@@ -84,9 +84,9 @@ fn element_properties(network_state: &NetworkState) -> BTreeSet<PropertyName> {
 
 /// Returns the capabilities for the directory (RFC 9275 §7.2.4). `flows` is the field for pairs that do not form a full mesh.
 pub(super) fn capabilities(network_state: &NetworkState, costs: CostCapabilities, flows: &str) -> Value {
-    let can = offered(costs);
+    let can = with_path_vector(costs);
     let names = |kinds: &[CostType]| kinds.iter().map(CostType::to_string).collect::<Vec<_>>();
-    let mut told = json!({
+    let mut capabilities = json!({
         "cost-type-names": names(&can.cost_types),
         "max-cost-types": can.max_cost_types,
         "cost-constraints": false,
@@ -94,12 +94,12 @@ pub(super) fn capabilities(network_state: &NetworkState, costs: CostCapabilities
     });
     // If present, the list must not be empty (RFC 8189 §4.1.1).
     if !can.testable.is_empty() {
-        told["testable-cost-type-names"] = names(&can.testable).into();
+        capabilities["testable-cost-type-names"] = names(&can.testable).into();
     }
     if network_state.profile().is_some() {
-        told[format!("priv:{flows}")] = true.into();
+        capabilities[format!("priv:{flows}")] = true.into();
     }
-    told
+    capabilities
 }
 
 /// Responds to RFC 9275 §7.3.
@@ -111,7 +111,7 @@ pub(super) fn endpoints(
     caller: Caller<'_>,
 ) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
-    let asked = Asked::read(network_state, resource, &ENDPOINTS, fields, costs)?;
+    let query = PathVectorQuery::read(network_state, resource, &ENDPOINTS, fields, costs)?;
     let grid = match network_state.profile() {
         Some(_) => Endpoints::read_flows(network_state, fields, caller)?,
         None => Endpoints::read(network_state, fields, caller)?,
@@ -122,7 +122,7 @@ pub(super) fn endpoints(
     let (sources, destinations) = (ends(&grid.sources), ends(&grid.destinations));
     let way = |from: usize, to: usize| Some((&sources[from], &destinations[to]));
     let field = if grid.pairs().is_some() { super::endpoints::FLOWS } else { "endpoints" };
-    asked.answer(field, &grid, &way, &[])
+    query.answer(field, &grid, &way, &[])
 }
 
 /// Responds to RFC 9275 §7.2. The path of a PID starts or ends at the first network address of its prefixes: an IPv4 address
@@ -135,7 +135,7 @@ pub(super) fn pids(
     costs: CostCapabilities,
 ) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
-    let asked = Asked::read(network_state, resource, &PIDS, fields, costs)?;
+    let query = PathVectorQuery::read(network_state, resource, &PIDS, fields, costs)?;
     let grid = match network_state.profile() {
         Some(_) => Pids::read_flows(region, fields)?,
         None => Pids::read(region, fields)?,
@@ -149,14 +149,14 @@ pub(super) fn pids(
         families.find_map(|(from, to)| from.as_ref().filter(|from| from.is_known()).zip(to.as_ref()))
     };
     let field = if grid.pairs().is_some() { super::maps::FLOWS } else { "pids" };
-    asked.answer(field, &grid, &way, &[region])
+    query.answer(field, &grid, &way, &[region])
 }
 
 /// Looks up the ends of the path for a pair.
 type Way<'a> = dyn Fn(usize, usize) -> Option<(&'a End<'a>, &'a End<'a>)> + 'a;
 
 /// A parsed request.
-struct Asked<'a> {
+struct PathVectorQuery<'a> {
     network_state: &'a NetworkState,
     resource: &'a Resource,
     form: &'static Form,
@@ -165,7 +165,7 @@ struct Asked<'a> {
     properties: BTreeSet<PropertyName>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> PathVectorQuery<'a> {
     fn read(
         network_state: &'a NetworkState,
         resource: &'a Resource,
@@ -174,7 +174,7 @@ impl<'a> Asked<'a> {
         costs: CostCapabilities,
     ) -> Result<Self, Problem> {
         let offered_properties = element_properties(network_state);
-        let query = CostQuery::read(fields, &offered(costs))?;
+        let query = CostQuery::read(fields, &with_path_vector(costs))?;
         let property = |text: &str| match PropertyName::new(text) {
             Ok(name) if offered_properties.contains(&name) => Ok(name),
             Ok(_) => Err("this property is not offered for elements".to_owned()),
@@ -188,7 +188,7 @@ impl<'a> Asked<'a> {
     fn answer(&self, field: &str, grid: &dyn Grid, way: &Way<'_>, regions: &[&Region]) -> Result<Answer, Problem> {
         let mut paths = Paths::of(self.network_state);
         let pairs = grid.pairs().map_or(grid.sources() * grid.destinations(), <[_]>::len);
-        self.query.bound(self.fields, pairs)?;
+        self.query.check_limit(self.fields, pairs)?;
         let passing = Passing::of(grid, &self.query);
         let path_vector = CostType::path_vector();
         let times = self.query.types.iter().filter(|kind| **kind == path_vector).count();
@@ -233,14 +233,16 @@ impl<'a> Asked<'a> {
 
     fn properties_of(&self, name: &AneName, element: &Element) -> Map<String, Value> {
         let entity = Entity::Ane(None, name.clone());
-        let told = |name: &str| self.network_state.properties.get(&entity, name).cloned();
+        let reported = |name: &str| self.network_state.properties.get(&entity, name).cloned();
         let value = |property: &PropertyName| match property.as_str() {
             PERSISTENT => {
                 self.network_state.properties.speaks_of(&entity).then(|| format!("{PROPERTIES}.ane:{name}").into())
             }
-            BANDWIDTH => told(BANDWIDTH).or_else(|| element.capacity_bits_per_s(self.network_state).map(Value::from)),
-            HOP => told(HOP).or_else(|| Some(hop(element)?.into())),
-            name => told(name),
+            BANDWIDTH => {
+                reported(BANDWIDTH).or_else(|| element.capacity_bits_per_s(self.network_state).map(Value::from))
+            }
+            HOP => reported(HOP).or_else(|| Some(hop(element)?.into())),
+            name => reported(name),
         };
         self.properties.iter().filter_map(|property| Some((property.to_string(), value(property)?))).collect()
     }

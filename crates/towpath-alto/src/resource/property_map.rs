@@ -48,14 +48,17 @@ impl Eq for Cache {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Offer {
     /// Properties in the network state.
-    Told,
+    Reported,
     /// Also properties that a delegate can supply.
     Askable,
 }
 
 /// Returns the domains with the properties of their entities (RFC 9240 §7.4).
 pub(super) fn mappings(network_state: &NetworkState, offer: Offer) -> BTreeMap<String, Vec<String>> {
-    offered(network_state, offer).into_iter().map(|(domain, names)| (domain.to_string(), texts(&names))).collect()
+    offered_properties(network_state, offer)
+        .into_iter()
+        .map(|(domain, names)| (domain.to_string(), texts(&names)))
+        .collect()
 }
 
 fn texts(properties: &BTreeSet<Property>) -> Vec<String> {
@@ -63,7 +66,7 @@ fn texts(properties: &BTreeSet<Property>) -> Vec<String> {
 }
 
 /// Returns the domains with properties. Addresses also have PIDs.
-fn offered(network_state: &NetworkState, offer: Offer) -> BTreeMap<Domain, BTreeSet<Property>> {
+fn offered_properties(network_state: &NetworkState, offer: Offer) -> BTreeMap<Domain, BTreeSet<Property>> {
     let own = |name: &PropertyName| Property { resource: None, name: name.clone() };
     let domains = network_state.domains.iter();
     let mut offered: BTreeMap<Domain, BTreeSet<Property>> =
@@ -90,16 +93,16 @@ pub(super) fn whole(network_state: &NetworkState, cache: &Cache) -> Whole {
     let mut cached = cache.0.lock().unwrap_or_else(PoisonError::into_inner);
     match &*cached {
         Some(cached) if cached.meta == meta => Arc::clone(&cached.whole),
-        _ => Arc::clone(&cached.insert(Cached { meta, whole: Arc::new(made(network_state)) }).whole),
+        _ => Arc::clone(&cached.insert(Cached { meta, whole: Arc::new(build(network_state)) }).whole),
     }
 }
 
-fn made(network_state: &NetworkState) -> (Answer, VersionTag) {
+fn build(network_state: &NetworkState) -> (Answer, VersionTag) {
     let mut map = Map::new();
-    for (domain, properties) in &offered(network_state, Offer::Told) {
-        let properties = named(properties);
+    for (domain, properties) in &offered_properties(network_state, Offer::Reported) {
+        let properties = index_by_name(properties);
         for entity in entities(network_state, domain) {
-            map.insert(entity.to_string(), described(&entity, &properties, &said_in(network_state)));
+            map.insert(entity.to_string(), describe(&entity, &properties, &own_values(network_state)));
         }
     }
     let vtag = VersionTag::of(ResourceId::new(PROPERTIES).expect("a valid name"), &map);
@@ -117,7 +120,7 @@ fn entities(network_state: &NetworkState, domain: &Domain) -> BTreeSet<Entity> {
 type Names = BTreeMap<String, Property>;
 
 /// Indexes properties by their canonical names.
-fn named(properties: &BTreeSet<Property>) -> Names {
+fn index_by_name(properties: &BTreeSet<Property>) -> Names {
     properties.iter().map(|property| (property.to_string(), property.clone())).collect()
 }
 
@@ -125,12 +128,12 @@ fn named(properties: &BTreeSet<Property>) -> Names {
 type LookUp<'a> = dyn Fn(&Entity, &Property) -> Option<Value> + 'a;
 
 /// Returns a lookup of own properties.
-fn said_in(network_state: &NetworkState) -> impl Fn(&Entity, &Property) -> Option<Value> {
-    |entity, property| said(network_state, entity, property)
+fn own_values(network_state: &NetworkState) -> impl Fn(&Entity, &Property) -> Option<Value> {
+    |entity, property| own_value(network_state, entity, property)
 }
 
 /// Returns an entity's own value; inherited values are listed with their origin (RFC 9240 §7.6).
-fn said(network_state: &NetworkState, entity: &Entity, property: &Property) -> Option<Value> {
+fn own_value(network_state: &NetworkState, entity: &Entity, property: &Property) -> Option<Value> {
     match (entity, &property.resource) {
         (Entity::Address(prefix), Some(map)) if property.is_pid() => {
             let map = &network_state.region(map.as_str())?.map;
@@ -142,31 +145,31 @@ fn said(network_state: &NetworkState, entity: &Entity, property: &Property) -> O
 }
 
 /// Returns the object of an entity's properties.
-fn described(entity: &Entity, properties: &Names, look_up: &LookUp<'_>) -> Value {
+fn describe(entity: &Entity, properties: &Names, look_up: &LookUp<'_>) -> Value {
     let values = properties.iter().filter_map(|(name, property)| Some((name.clone(), look_up(entity, property)?)));
     Value::Object(values.collect())
 }
 
 /// Removes the leading dot that may precede a property without a resource (RFC 9240 §5.2.2).
-fn plain(text: &str) -> &str {
+fn strip_leading_dot(text: &str) -> &str {
     text.strip_prefix('.').filter(|name| !name.contains('.')).unwrap_or(text)
 }
 
 /// Responds to RFC 9240 §8.
-pub(super) fn filtered(
+pub(super) fn filtered_property_map(
     network_state: &NetworkState,
     request: &Value,
     delegate: &dyn Delegate,
 ) -> Result<Answer, Problem> {
     let fields = Fields::of(request)?;
-    let offered = offered(network_state, Offer::Askable);
+    let offered = offered_properties(network_state, Offer::Askable);
     let entity = |text: &str| match Entity::parse(text) {
         Ok(entity) if offered.contains_key(&entity.within(PROPERTIES).domain()) => Ok(entity),
         Ok(_) => Err("this domain is not offered".to_owned()),
         Err(error) => Err(error.to_string()),
     };
-    let wanted = fields.texts("entities", entity)?.ok_or_else(|| fields.missing("entities"))?;
-    let property = |text: &str| match Property::parse(plain(text)) {
+    let requested = fields.texts("entities", entity)?.ok_or_else(|| fields.missing("entities"))?;
+    let property = |text: &str| match Property::parse(strip_leading_dot(text)) {
         Ok(property) if offered.values().any(|names| names.contains(&property)) => Ok((text.to_owned(), property)),
         Ok(_) => Err("this property is not offered".to_owned()),
         Err(error) => Err(error.to_string()),
@@ -174,23 +177,23 @@ pub(super) fn filtered(
     let properties = fields.texts("properties", property)?;
     let names: Names = match &properties {
         Some(names) if !names.is_empty() => names.iter().cloned().collect(),
-        _ => offered.values().flat_map(named).collect(),
+        _ => offered.values().flat_map(index_by_name).collect(),
     };
     // Duplicates have no effect (RFC 9240 §8.3).
-    let wanted = BTreeSet::from_iter(wanted);
+    let requested = BTreeSet::from_iter(requested);
     let held =
         |entity: &Entity, property: &_| property_of(network_state, &entity.within(PROPERTIES), property, delegate);
-    let said = said_in(network_state);
-    let (entities, look_up): (BTreeSet<Entity>, &LookUp<'_>) = match wanted.is_empty() {
-        true => (offered.keys().flat_map(|domain| entities(network_state, domain)).collect(), &said),
-        false => (with_beneath(network_state, wanted, names.values()), &held),
+    let own = own_values(network_state);
+    let (entities, look_up): (BTreeSet<Entity>, &LookUp<'_>) = match requested.is_empty() {
+        true => (offered.keys().flat_map(|domain| entities(network_state, domain)).collect(), &own),
+        false => (with_beneath(network_state, requested, names.values()), &held),
     };
     let mut map = Map::new();
     for entity in &entities {
-        let described = described(entity, &names, look_up);
-        if described.as_object().is_some_and(|values| !values.is_empty()) {
+        let describe = describe(entity, &names, look_up);
+        if describe.as_object().is_some_and(|values| !values.is_empty()) {
             // A request without properties returns which entities have any (RFC 9240 §8.3).
-            map.insert(entity.to_string(), if properties.is_some() { described } else { json!({}) });
+            map.insert(entity.to_string(), if properties.is_some() { describe } else { json!({}) });
         }
     }
     Ok(document(network_state, None, &map))

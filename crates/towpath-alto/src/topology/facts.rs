@@ -37,7 +37,10 @@ impl TopologyFacts {
     ///
     /// # Errors
     /// Returns an error if there are too many of either.
-    pub fn linked(links: &[&LinkFacts], attach: BTreeMap<NodeName, BTreeSet<Prefix>>) -> Result<Self, TopologyError> {
+    pub fn from_links(
+        links: &[&LinkFacts],
+        attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
+    ) -> Result<Self, TopologyError> {
         Self::of(&BTreeMap::new(), links, attach)
     }
 
@@ -75,7 +78,7 @@ impl TopologyFacts {
     ///
     /// # Errors
     /// Returns [`AttachFault`].
-    pub(crate) fn attached(&self, name: &TopologyName) -> Result<Attached, AttachFault> {
+    pub(crate) fn resolve_attachments(&self, name: &TopologyName) -> Result<Attached, AttachFault> {
         Attached::of(name, self.topology.clone().unwrap_or_default(), &self.attach)
     }
 }
@@ -157,9 +160,9 @@ impl Serialize for TopologyFacts {
 }
 
 impl TopologyInFile {
-    fn of(told: &TopologyFacts) -> Self {
-        let attach = told.attach.clone();
-        let Some(topology) = &told.topology else { return Self { attach, ..Self::default() } };
+    fn of(facts: &TopologyFacts) -> Self {
+        let attach = facts.attach.clone();
+        let Some(topology) = &facts.topology else { return Self { attach, ..Self::default() } };
         let nodes = topology.nodes().iter().map(|node| {
             let capacity = node.capacity_bits_per_s.map(Amount);
             (node.name.clone(), NodeInFile { capacity })

@@ -77,8 +77,8 @@ fn every_form_says_the_same() {
     assert_eq!(topology.links().len(), 3);
     assert_eq!(link(&topology, "a", "b").unwrap().weight, 7.0, "its length");
     assert_eq!(Topology::parse(json).unwrap(), topology);
-    let told = AgentState::parse(facts).unwrap().topology.into_values().next().unwrap();
-    assert_eq!(*told.topology.unwrap(), topology);
+    let parsed = AgentState::parse(facts).unwrap().topology.into_values().next().unwrap();
+    assert_eq!(*parsed.topology.unwrap(), topology);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn of_parallel_links_the_best_is_taken() {
 
 #[test]
 fn what_is_no_topology_is_told() {
-    for (text, told) in [
+    for (text, expected) in [
         ("", "there is no node"),
         ("<graphml/>", "there is no node"),
         ("{}", "there is no node"),
@@ -135,20 +135,20 @@ fn what_is_no_topology_is_told() {
         (r#"{ "nodes": [{ "id": "a\u0000" }] }"#, "node without a name"),
     ] {
         let error = Topology::parse(text).unwrap_err().to_string();
-        assert!(error.contains(told), "{text}: {error}");
+        assert!(error.contains(expected), "{text}: {error}");
     }
 }
 
 #[test]
 fn what_static_files_say_is_taken_by_its_word() {
-    for (line, told) in [
+    for (line, expected) in [
         ("links = [{ from = \"a\", to = \"b\", capacity = -1 }]", "0 or more"),
         ("links = [{ from = \"a\" }]", "missing field `to`"),
         ("links = [{ from = \"a\", to = \"b\", speed = 1 }]", "unknown field"),
         ("attach = { \"\" = [] }", "no node name"),
     ] {
         let error = AgentState::parse(&format!("[topology.t]\n{line}")).unwrap_err();
-        assert!(error.contains(told), "{line}: {error}");
+        assert!(error.contains(expected), "{line}: {error}");
     }
 }
 
@@ -175,9 +175,9 @@ fn a_way_is_as_long_as_packets_live() {
 
 #[test]
 fn what_was_asked_makes_no_other_topology() {
-    let asked = Topology::parse(ZOO).unwrap();
-    assert_eq!(asked.way(0, 2), Some(vec![0, 2]));
-    assert_eq!(asked, Topology::parse(ZOO).unwrap());
+    let queried = Topology::parse(ZOO).unwrap();
+    assert_eq!(queried.way(0, 2), Some(vec![0, 2]));
+    assert_eq!(queried, Topology::parse(ZOO).unwrap());
 }
 
 #[test]
@@ -192,19 +192,19 @@ fn what_is_attached_is_attached_to_one_node() {
     let attach = |text: &str| {
         let facts =
             AgentState::parse(&format!("[topology.t]\nlinks = [{{ from = \"a\", to = \"b\" }}]\n{text}")).unwrap();
-        let (name, told) = facts.topology.into_iter().next().unwrap();
-        told.attached(&name)
+        let (name, facts) = facts.topology.into_iter().next().unwrap();
+        facts.resolve_attachments(&name)
     };
     let attached = attach("attach = { a = [\"10.0.0.0/8\"], b = [\"10.1.0.0/16\"] }").unwrap();
     let node = |address: &str| attached.node_of(address.parse().unwrap());
     assert_eq!((node("10.1.0.1"), node("10.2.0.1"), node("11.0.0.1")), (Some(1), Some(0), None));
     assert!(attach("").unwrap().is_empty());
-    for (text, told) in [
+    for (text, expected) in [
         ("attach = { c = [] }", "topology t has no node 'c'"),
         ("attach = { a = [\"10.0.0.0/8\"], b = [\"10.0.0.0/8\"] }", "10.0.0.0/8 is attached to 'a' and to 'b'"),
     ] {
         let fault = attach(text).unwrap_err().to_string();
-        assert!(fault.contains(told), "{text}: {fault}");
+        assert!(fault.contains(expected), "{text}: {fault}");
     }
 }
 
@@ -215,9 +215,9 @@ fn one_agent_may_tell_links_and_another_what_is_attached() {
     let AgentState { topology: attach, .. } = AgentState::parse(attach).unwrap();
     let read = AgentState::of_topology(ZOO, name.clone(), BTreeMap::new()).unwrap();
     for order in [[&attach, &read.topology], [&read.topology, &attach]] {
-        let mut told = TopologyFacts::default();
-        order.iter().for_each(|agent| told.join(&agent[&name]));
-        assert_eq!(told.attached(&name).unwrap().node_of("10.0.0.1".parse().unwrap()), Some(1));
+        let mut joined = TopologyFacts::default();
+        order.iter().for_each(|agent| joined.join(&agent[&name]));
+        assert_eq!(joined.resolve_attachments(&name).unwrap().node_of("10.0.0.1".parse().unwrap()), Some(1));
     }
 }
 
@@ -248,8 +248,8 @@ fn document(nodes: impl Iterator<Item = u32>, links: &[(u32, u32, u32, bool)]) -
 fn lightest((nodes, links): &Graph) -> Vec<Vec<Option<(u32, usize)>>> {
     let count = *nodes as usize;
     let mut best: Vec<Vec<Option<(u32, usize)>>> = vec![vec![None; count]; count];
-    let take = |known: &mut Option<(u32, usize)>, way: (u32, usize)| {
-        *known = Some(known.map_or(way, |known| known.min(way)));
+    let take = |current: &mut Option<(u32, usize)>, way: (u32, usize)| {
+        *current = Some(current.map_or(way, |current| current.min(way)));
     };
     for (node, row) in best.iter_mut().enumerate() {
         row[node] = Some((0, 0));

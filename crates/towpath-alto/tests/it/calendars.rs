@@ -31,7 +31,7 @@ fn quarters() -> Site {
 
 /// Requests costs between PIDs from `quarters`.
 fn ask(request: &Value) -> Value {
-    quarters().ask("default-costs", request).unwrap()
+    quarters().post("default-costs", request).unwrap()
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn k1_the_example_of_rfc_8896_between_pids() {
             "calendar-start-time": "Mon, 01 Jul 2019 13:00:00 GMT", "time-interval-size": 7200, "number-of-intervals": 12,
         }],
     });
-    let answer = site.ask("default-costs", &request).unwrap();
+    let answer = site.post("default-costs", &request).unwrap();
     assert_eq!(answer, json!({ "meta": meta, "cost-map": costs }));
 }
 
@@ -159,7 +159,7 @@ fn k1_the_examples_of_rfc_8896_between_endpoints() {
         "meta": { "cost-type": kind("routingcost"), "calendar-response-attributes": [routing] },
         "endpoint-cost-map": { "ipv4:192.0.2.2": row },
     });
-    assert_eq!(site.ask("endpoint-costs", &one).unwrap(), expected);
+    assert_eq!(site.post("endpoint-costs", &one).unwrap(), expected);
 
     let types = json!([kind("routingcost"), kind("owdelay")]);
     let both = json!({
@@ -178,7 +178,7 @@ fn k1_the_examples_of_rfc_8896_between_endpoints() {
         "meta": { "cost-type": {}, "multi-cost-types": types, "calendar-response-attributes": [routing, delays] },
         "endpoint-cost-map": { "ipv4:192.0.2.2": row },
     });
-    assert_eq!(site.ask("endpoint-costs", &both).unwrap(), expected);
+    assert_eq!(site.post("endpoint-costs", &both).unwrap(), expected);
 }
 
 #[test]
@@ -196,19 +196,19 @@ fn k1_who_does_not_ask_is_told_the_cost_of_now() {
         (24, json!([25, 2.5]), None),
     ] {
         site.network_state = site.network_state.at(START_S + 3600 * hours);
-        let told = site.ask("default-costs", &plain).unwrap();
+        let response = site.post("default-costs", &plain).unwrap();
         let expected = json!({ "PID1": { "PID2": expected[0], "PID3": 8 }, "PID2": { "PID1": expected[1] } });
-        assert_eq!(told["cost-map"], expected, "{hours} hours later");
-        assert_eq!(site.get("default-tput"), told);
+        assert_eq!(response["cost-map"], expected, "{hours} hours later");
+        assert_eq!(site.get("default-tput"), response);
         let tested = json!({ "cost-type": kind("tput"), "calendared": [true], "constraints": ["lt 3"] });
-        let tested = site.ask("default-costs", &tested).unwrap();
-        assert_eq!(tested["cost-map"].get("PID2").is_some(), told["cost-map"]["PID2"]["PID1"].as_f64() < Some(3.0));
+        let tested = site.post("default-costs", &tested).unwrap();
+        assert_eq!(tested["cost-map"].get("PID2").is_some(), response["cost-map"]["PID2"]["PID1"].as_f64() < Some(3.0));
         assert_eq!(site.network_state.next_interval_s(), next.map(|next| START_S + 3600 * next), "{hours} hours later");
         let (_, lacks) = Directory::of(&site.network_state);
         changes.push(lacks.first().map(|lack| lack.to_string().chars().take(29).collect::<String>()));
     }
     let (to_come, over) = ("calendars.tput is still to be", "calendars.tput is over, and i");
-    assert_eq!(changes, [Some(to_come), None, None, None, None, Some(over)].map(|told| told.map(str::to_owned)));
+    assert_eq!(changes, [Some(to_come), None, None, None, None, Some(over)].map(|time| time.map(str::to_owned)));
 }
 
 #[test]
@@ -293,8 +293,8 @@ fn k1_more_values_than_can_be_told_at_once_are_refused() {
     };
     let (code, field, value) = site.refused("endpoint-costs", &request(51, true));
     assert_eq!((code, &*field, &*value), ("E_INVALID_FIELD_VALUE", "calendared", "[true]"));
-    assert!(site.ask("endpoint-costs", &request(51, false)).is_ok(), "it is the calendars that are too much");
-    let answer = site.ask("endpoint-costs", &request(1, true)).unwrap();
+    assert!(site.post("endpoint-costs", &request(51, false)).is_ok(), "it is the calendars that are too much");
+    let answer = site.post("endpoint-costs", &request(1, true)).unwrap();
     assert_eq!(answer["endpoint-cost-map"]["ipv4:10.0.0.0"]["ipv4:10.0.0.99"], json!(vec![5; 1000]));
 }
 
@@ -302,7 +302,7 @@ fn k1_more_values_than_can_be_told_at_once_are_refused() {
 fn k1_constraints_test_what_who_does_not_ask_is_told() {
     let both = json!([kind("tput"), kind("hopcount")]);
     for calendared in [false, true] {
-        let told = |mut request: Value| {
+        let passing_pairs = |mut request: Value| {
             request["calendared"] = json!([calendared, calendared]);
             let rows = ask(&request)["cost-map"].clone();
             let pairs = rows
@@ -312,9 +312,9 @@ fn k1_constraints_test_what_who_does_not_ask_is_told() {
                 .flat_map(|(from, row)| row.as_object().unwrap().keys().map(move |to| format!("{from} {to}")));
             pairs.collect::<Vec<_>>()
         };
-        let of_calendar = told(json!({ "multi-cost-types": both, "constraints": ["[0] le 8"] }));
+        let of_calendar = passing_pairs(json!({ "multi-cost-types": both, "constraints": ["[0] le 8"] }));
         assert_eq!(of_calendar, ["PID1 PID3", "PID2 PID1"]);
-        let of_other = told(json!({ "multi-cost-types": both, "constraints": ["[1] le 3"] }));
+        let of_other = passing_pairs(json!({ "multi-cost-types": both, "constraints": ["[1] le 3"] }));
         assert_eq!(of_other, ["PID1 PID2"]);
     }
 }
@@ -328,7 +328,7 @@ fn k1_lists_need_a_calendar_of_their_length() {
         r#""costs": [{ "src": "::1", "dst": "::2", "tput": [1] }, { "src": "::2", "dst": "::1", "tput": [1] }]"#;
     let fault =
         |facts: &str| NetworkState::of([&AgentState::parse(&format!("{{{facts}}}")).unwrap()]).unwrap_err().to_string();
-    for (facts, told) in [
+    for (facts, expected) in [
         (of_pids.clone(), "costs by tput, cost map m, A to B: these are a list"),
         (
             format!("{of_pids}, {calendar}"),
@@ -341,11 +341,11 @@ fn k1_lists_need_a_calendar_of_their_length() {
         ),
     ] {
         let fault = fault(&facts);
-        assert!(fault.starts_with(told), "{fault}");
+        assert!(fault.starts_with(expected), "{fault}");
     }
     // The calendar may come from another agent than the costs.
-    let told = [format!("{{{of_ends}}}"), format!("{{{}}}", calendar.replace(": 2 }", ": 1 }"))];
-    let agents = told.map(|facts| AgentState::parse(&facts).unwrap());
+    let texts = [format!("{{{of_ends}}}"), format!("{{{}}}", calendar.replace(": 2 }", ": 1 }"))];
+    let agents = texts.map(|facts| AgentState::parse(&facts).unwrap());
     assert!(NetworkState::of(&agents).is_ok());
 }
 
@@ -377,7 +377,7 @@ fn k1_what_is_told_later_or_of_a_longer_prefix_holds() {
         let to = format!("ipv4:{address}");
         let endpoints = json!({ "srcs": ["ipv4:10.0.0.1"], "dsts": [to] });
         let request = json!({ "cost-type": kind("tput"), "calendared": [true], "endpoints": endpoints });
-        let answer = site.ask("endpoint-costs", &request).unwrap();
+        let answer = site.post("endpoint-costs", &request).unwrap();
         assert_eq!(answer["endpoint-cost-map"]["ipv4:10.0.0.1"][&to], expected, "{address}");
     }
 }
@@ -391,7 +391,7 @@ fn k1_a_change_replaces_a_calendar_whole() {
         });
         let endpoints = json!({ "srcs": ["ipv4:10.0.0.1"], "dsts": ["ipv4:10.0.0.2", "ipv4:10.0.0.3"] });
         let request = json!({ "cost-type": kind("tput"), "calendared": [true], "endpoints": endpoints });
-        site(&facts).ask("endpoint-costs", &request).unwrap()
+        site(&facts).post("endpoint-costs", &request).unwrap()
     };
     let (before, after) = (answer(json!([1, 2])), answer(json!([1, 3])));
     let change = patch::merge_patch(&before, &after).unwrap();
@@ -443,22 +443,22 @@ proptest! {
             let request = json!({
                 "cost-type": kind("tput"), "calendared": [calendared], "endpoints": { "srcs": all, "dsts": all },
             });
-            site.ask(resource, &request).unwrap()
+            site.post(resource, &request).unwrap()
         };
         let endpoint = |pid: &str| format!("ipv4:10.0.{}.1", &pid[1..]);
         let between_pids = [false, true].map(|calendared| ask("default-costs", calendared)["cost-map"].clone());
         let between_ends = [false, true].map(|calendared| ask("endpoint-costs", calendared)["endpoint-cost-map"].clone());
-        for ((from, to), told) in pairs.zip(&costs) {
+        for ((from, to), given) in pairs.zip(&costs) {
             let (source, destination) = (endpoint(&from), endpoint(&to));
             let answers = [(&between_pids, &from, &to), (&between_ends, &source, &destination)];
             for ([single, calendar], from, to) in answers {
                 let (single, calendar) = (single.get(from).and_then(|row| row.get(to)), calendar.get(from).and_then(|row| row.get(to)));
-                prop_assert_eq!((single.is_some(), calendar.is_some()), (told.is_some(), told.is_some()));
-                let (Some(single), Some(calendar), Some(told)) = (single, calendar, told) else { continue };
-                let told = numbers(told, intervals);
+                prop_assert_eq!((single.is_some(), calendar.is_some()), (given.is_some(), given.is_some()));
+                let (Some(single), Some(calendar), Some(given)) = (single, calendar, given) else { continue };
+                let given = numbers(given, intervals);
                 prop_assert!(calendar.is_array());
-                prop_assert_eq!(&numbers(calendar, intervals), &told);
-                let mean = told.iter().sum::<f64>() / intervals as f64;
+                prop_assert_eq!(&numbers(calendar, intervals), &given);
+                let mean = given.iter().sum::<f64>() / intervals as f64;
                 prop_assert!((single.as_f64().unwrap() - mean).abs() <= mean * 1e-12, "{single} is not the mean {mean}");
             }
         }

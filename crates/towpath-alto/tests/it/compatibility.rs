@@ -99,7 +99,7 @@ fn request() -> Value {
 }
 
 /// Returns the costs and the properties in the response to `request`.
-fn told(site: &Site, resource: &str, request: &Value) -> (Value, Value) {
+fn costs_and_properties(site: &Site, resource: &str, request: &Value) -> (Value, Value) {
     let [(.., costs), (.., properties)] = parts(site, resource, request);
     (costs["endpoint-cost-map"].clone(), properties["property-map"].clone())
 }
@@ -140,7 +140,7 @@ fn v9_the_public_client_of_openalto_finds_what_it_asked_for() {
     let parameters: Vec<&str> = answer.media_type.split(';').collect();
     assert_eq!(parameters[0], "multipart/related");
     assert!(parameters.contains(&"type=application/alto-endpointcost+json"), "{parameters:?}");
-    let (costs, properties) = told(&site, "cern-pv", &request());
+    let (costs, properties) = costs_and_properties(&site, "cern-pv", &request());
     assert_eq!(costs["ipv4:137.138.0.101"]["ipv4:134.158.84.23"], json!(["autolink_1", "autopath_2"]));
     assert_eq!(properties[".ane:autopath_2"]["as_path"], "20965 2091 789");
 }
@@ -157,14 +157,14 @@ fn v9_the_boundary_is_that_of_the_talk() {
 #[test]
 fn v9_numbers_depend_on_no_order() {
     let [first, second, third] = ROUTES;
-    let expected = told(&talk(ROUTES), "cern-pv", &request());
+    let expected = costs_and_properties(&talk(ROUTES), "cern-pv", &request());
     for routes in [[third, second, first], [second, first, third]] {
         let site = talk(routes);
         let mut turned = request();
         turned["endpoint-flows"].as_array_mut().unwrap().reverse();
         turned["endpoint-flows"][1]["dsts"].as_array_mut().unwrap().reverse();
         for request in [request(), turned, request()] {
-            assert_eq!(told(&site, "cern-pv", &request), expected);
+            assert_eq!(costs_and_properties(&site, "cern-pv", &request), expected);
         }
     }
 }
@@ -178,7 +178,7 @@ fn v9_who_names_no_property_gets_all() {
         if let Some(names) = names {
             request["ane-property-names"] = names;
         }
-        told(&site, "cern-pv", &request).1[element].clone()
+        costs_and_properties(&site, "cern-pv", &request).1[element].clone()
     };
     assert_eq!(property(None, ".ane:autopath_2"), json!({ "as_path": "20965 2091 789" }));
     assert_eq!(property(Some(json!(["next_hop"])), ".ane:autolink_1"), json!({ "next_hop": "192.65.184.145" }));
@@ -194,7 +194,7 @@ fn v9_a_pair_without_router_or_route_is_left_out_alone() {
     let sources = ["ipv4:137.138.0.101", "ipv4:198.51.100.1", "ipv4:140.115.32.101"];
     let destinations = ["ipv4:134.158.84.23", "ipv4:203.0.113.1", "ipv4:137.138.0.102", "ipv6:2001:db8::1"];
     let request = json!({ "cost-type": path_vector(), "endpoints": flow(&sources, &destinations) });
-    let (costs, properties) = told(&sites(), "cern-pv", &request);
+    let (costs, properties) = costs_and_properties(&sites(), "cern-pv", &request);
     let default = json!(["autolink_1"]);
     let expected = json!({
         "137.138.0.101": { "134.158.84.23": ["autolink_2", "autopath_1"], "137.138.0.102": [] },
@@ -212,7 +212,7 @@ fn v9_only_pairs_of_flows_are_answered() {
         flow(&["ipv4:137.138.0.101"], &["ipv4:134.158.84.23"]),
     ];
     let request = json!({ "cost-type": path_vector(), "endpoint-flows": flows });
-    let (costs, _) = told(&sites(), "path-vector", &request);
+    let (costs, _) = costs_and_properties(&sites(), "path-vector", &request);
     let path = ["link:border-192_65_184_145", "as:20965-2091", "as:2091-789"];
     let other = ["link:border-192_65_184_9", "as:513-set:789_790"];
     let expected = json!({
@@ -238,18 +238,18 @@ fn v9_pairs_of_pids_are_told_likewise() {
 fn v9_what_is_wrong_with_flows_is_told() {
     let site = sites();
     let one = flow(&["ipv4:137.138.0.101"], &["ipv4:134.158.84.23"]);
-    let told = |request: Value| {
+    let problem_of = |request: Value| {
         let (code, field, _) = site.refused("path-vector", &request);
         (code, field)
     };
-    let refused = |flows: Value| told(json!({ "cost-type": path_vector(), "endpoint-flows": flows }));
+    let refused = |flows: Value| problem_of(json!({ "cost-type": path_vector(), "endpoint-flows": flows }));
     let wrong = ("E_INVALID_FIELD_VALUE", "endpoint-flows".to_owned());
     let bare = flow(&["137.138.0.101"], &["ipv4:134.158.84.23"]);
     for flows in [json!([]), json!([one, 1]), json!([flow(&[], &["ipv4:134.158.84.23"])]), json!([{}]), json!([bare])] {
         assert_eq!(refused(flows.clone()), wrong, "{flows}");
     }
     assert_eq!(refused(json!({})), ("E_INVALID_FIELD_TYPE", wrong.1.clone()));
-    assert_eq!(told(json!({ "cost-type": path_vector(), "endpoint-flows": [one], "endpoints": one })), wrong);
+    assert_eq!(problem_of(json!({ "cost-type": path_vector(), "endpoint-flows": [one], "endpoints": one })), wrong);
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn hops_of_the_conforming_resource_count_the_as_path() {
         "endpoints": flow(&["ipv4:137.138.0.101"], &["ipv4:134.158.84.23", "ipv4:140.115.32.101"]),
         "ane-property-names": ["priv:hop"],
     });
-    let (costs, properties) = told(&site, "path-vector", &request);
+    let (costs, properties) = costs_and_properties(&site, "path-vector", &request);
     let hops = |destination: &str| {
         let path = costs["ipv4:137.138.0.101"][destination].as_array().unwrap();
         let hop = |element: &Value| properties[format!(".ane:{}", element.as_str().unwrap())]["priv:hop"].clone();

@@ -19,7 +19,7 @@ fn n1_a_network_map_tells_all_pids_and_its_version() {
         "PID3": { "ipv4": ["0.0.0.0/0"], "ipv6": ["::/0"] },
     });
     assert_eq!(map["network-map"], expected);
-    let part = site.ask("default-filtered", &json!({ "pids": ["PID2"] })).unwrap();
+    let part = site.post("default-filtered", &json!({ "pids": ["PID2"] })).unwrap();
     assert_eq!(part["meta"], map["meta"], "a part has the version of the whole");
     assert_eq!(part["network-map"], json!({ "PID2": expected["PID2"] }));
 }
@@ -40,7 +40,7 @@ fn m1_a_cost_map_depends_on_one_network_map() {
 #[test]
 fn m2_a_filtered_cost_map_gives_what_is_asked_for() {
     let site = Site::example();
-    let ask = |request: &Value| site.ask("default-costs", request).unwrap()["cost-map"].clone();
+    let ask = |request: &Value| site.post("default-costs", request).unwrap()["cost-map"].clone();
     let numerical = kind("routingcost", "numerical");
     let pids = json!({ "srcs": ["PID1"], "dsts": ["PID1", "PID2", "PID3", "PID9"] });
     let request = json!({ "cost-type": numerical, "pids": pids, "constraints": ["le 5"] });
@@ -64,7 +64,7 @@ fn x1_several_costs_at_once_are_lists_with_null() {
     let site = Site::example();
     let types = json!([kind("routingcost", "numerical"), kind("hopcount", "numerical")]);
     let request = json!({ "multi-cost-types": types, "pids": { "srcs": ["PID1"] } });
-    let answer = site.ask("default-costs", &request).unwrap();
+    let answer = site.post("default-costs", &request).unwrap();
     let meta = json!({ "dependent-vtags": [site.vtag()], "cost-type": {}, "multi-cost-types": types });
     assert_eq!(answer["meta"], meta);
     let expected = json!({ "PID1": { "PID1": [1, null], "PID2": [5, 3], "PID3": [10, null] } });
@@ -80,7 +80,7 @@ fn e1_costs_between_endpoints() {
     });
     let expected =
         json!({ "ipv4:192.0.2.2": { "ipv4:192.0.2.89": 1, "ipv4:198.51.100.34": 2, "ipv4:203.0.113.45": 3 } });
-    let answer = site.ask("endpoint-costs", &request).unwrap();
+    let answer = site.post("endpoint-costs", &request).unwrap();
     assert_eq!(answer["endpoint-cost-map"], expected);
     assert_eq!(answer["meta"], json!({ "cost-type": kind("delay-ow", "ordinal") }), "it depends on no map");
 }
@@ -90,7 +90,7 @@ fn e1_a_side_that_is_not_told_is_the_caller() {
     let site = Site::example();
     let ask = |endpoints: Value| {
         let request = json!({ "cost-type": kind("routingcost", "numerical"), "endpoints": endpoints });
-        site.ask("endpoint-costs", &request).unwrap()["endpoint-cost-map"].clone()
+        site.post("endpoint-costs", &request).unwrap()["endpoint-cost-map"].clone()
     };
     let to = json!({ "ipv4:192.0.2.2": { "ipv4:198.51.100.200": 5 } });
     assert_eq!(ask(json!({ "dsts": ["ipv4:198.51.100.200"] })), to);
@@ -128,7 +128,7 @@ fn m3_the_first_rank_is_that_of_the_best() {
     for (metric, ranks) in expected {
         assert_eq!(site.get(&format!("m-{metric}-ordinal"))["cost-map"], *ranks, "{metric}");
         let request = json!({ "cost-type": kind(metric, "ordinal"), "pids": { "srcs": ["P"] } });
-        assert_eq!(site.ask("m-costs", &request).unwrap()["cost-map"]["P"], ranks["P"], "{metric}");
+        assert_eq!(site.post("m-costs", &request).unwrap()["cost-map"]["P"], ranks["P"], "{metric}");
     }
 }
 
@@ -150,7 +150,7 @@ fn x1_more_types_than_can_be_told_at_once_are_refused() {
     let site = Site::of(&format!("[network-map.m]\nP = [\"0.0.0.0/0\"]\n{}", metrics.collect::<String>()));
     assert_eq!(site.directory.find("m-costs").unwrap().capabilities(&site.network_state)["max-cost-types"], 16);
     let request = |types: usize| json!({ "multi-cost-types": vec![kind("priv:7", "numerical"); types] });
-    assert_eq!(site.ask("m-costs", &request(16)).unwrap()["cost-map"], json!({ "P": { "P": vec![7; 16] } }));
+    assert_eq!(site.post("m-costs", &request(16)).unwrap()["cost-map"], json!({ "P": { "P": vec![7; 16] } }));
     let (code, field, value) = site.refused("m-costs", &request(17));
     assert_eq!((code, &*field), ("E_INVALID_FIELD_VALUE", "multi-cost-types"));
     assert!(value.starts_with("[{"), "{value}");
@@ -179,23 +179,23 @@ fn x1_more_costs_than_can_be_looked_up_at_once_are_refused() {
 fn c1_fields_that_nobody_knows_are_ignored() {
     let site = Site::example();
     let request = json!({ "pids": ["PID2"], "verbose": { "x": 1 } });
-    assert_eq!(site.ask("default-filtered", &request), site.ask("default-filtered", &json!({ "pids": ["PID2"] })));
+    assert_eq!(site.post("default-filtered", &request), site.post("default-filtered", &json!({ "pids": ["PID2"] })));
 }
 
 #[test]
 fn q3_where_values_come_from_is_told_with_their_type() {
     let context = "[contexts.delay-ow]\ncost-source = \"sla\"\nparameters = { link = \"https://example.org/sla\" }\n";
     let site = Site::of(&format!("{EXAMPLE}\n{context}"));
-    let told = json!({ "cost-source": "sla", "parameters": { "link": "https://example.org/sla" } });
+    let context = json!({ "cost-source": "sla", "parameters": { "link": "https://example.org/sla" } });
     let directory: Value =
         serde_json::from_slice(&site.directory.answer(&site.network_state, ToString::to_string).body).unwrap();
     let types = &directory["meta"]["cost-types"];
-    assert_eq!(types["delay-ow-numerical"]["cost-context"], told);
+    assert_eq!(types["delay-ow-numerical"]["cost-context"], context);
     assert_eq!(types["hopcount-numerical"].get("cost-context"), None, "who says nothing estimates");
-    let question = |types: Value| json!({ "multi-cost-types": types, "endpoints": { "dsts": ["ipv4:192.0.2.89"] } });
+    let request_for = |types: Value| json!({ "multi-cost-types": types, "endpoints": { "dsts": ["ipv4:192.0.2.89"] } });
     let both = json!([kind("hopcount", "numerical"), kind("delay-ow", "numerical")]);
-    let answer = site.ask("endpoint-costs", &question(both)).unwrap();
-    assert_eq!(answer["meta"]["multi-cost-types"][1]["cost-context"], told);
+    let answer = site.post("endpoint-costs", &request_for(both)).unwrap();
+    assert_eq!(answer["meta"]["multi-cost-types"][1]["cost-context"], context);
     assert_eq!(answer["meta"]["multi-cost-types"][0], kind("hopcount", "numerical"));
 }
 

@@ -203,25 +203,30 @@ fn c3_each_damage_has_its_code_and_its_field() {
             other => panic!("{other}"),
         };
         let right = right_request(resource);
-        let told = |request: &Value| {
+        let problem_of = |request: &Value| {
             let problem = resource.answer(&network_state, request, IpAddr::from([192, 0, 2, 1])).unwrap_err();
             (problem.code, problem.field.unwrap_or_default(), problem.value)
         };
         for field in needed {
             let mut damaged = right.clone();
             damaged.as_object_mut().unwrap().remove(*field);
-            assert_eq!(told(&damaged), (Code::MissingField, (*field).to_owned(), None), "{}", resource.id);
+            assert_eq!(problem_of(&damaged), (Code::MissingField, (*field).to_owned(), None), "{}", resource.id);
             damaged[*field] = json!(7);
-            assert_eq!(told(&damaged), (Code::InvalidFieldType, (*field).to_owned(), None), "{}", resource.id);
+            assert_eq!(problem_of(&damaged), (Code::InvalidFieldType, (*field).to_owned(), None), "{}", resource.id);
         }
         let mut damaged = right.clone();
         *damaged.pointer_mut(&format!("/{list}")).unwrap() = json!(["a b"]);
-        assert_eq!(told(&damaged), (Code::InvalidFieldValue, list.to_owned(), Some("a b".into())), "{}", resource.id);
+        assert_eq!(
+            problem_of(&damaged),
+            (Code::InvalidFieldValue, list.to_owned(), Some("a b".into())),
+            "{}",
+            resource.id
+        );
         if needed.contains(&"cost-type") {
             let mut damaged = right.clone();
             damaged["cost-type"]["cost-metric"] = json!("x");
             let expected = (Code::InvalidFieldValue, "cost-type/cost-metric".to_owned(), Some("x".to_owned()));
-            assert_eq!(told(&damaged), expected, "{}", resource.id);
+            assert_eq!(problem_of(&damaged), expected, "{}", resource.id);
         }
     }
 }
@@ -269,7 +274,7 @@ proptest! {
             let _ = Document::parse(resource.id.as_str(), "http://h/x", answer.media_type, &body);
             let _ = Document::parse(resource.id.as_str(), "http://h/x", answer.media_type, &body[..cut.index(body.len() + 1)]);
         }
-        let told = directory.answer(&network_state, |id| format!("./{id}"));
-        let _ = towpath_alto_client::Directory::parse("http://h/directory", &told.body[..cut.index(told.body.len() + 1)]);
+        let listing = directory.answer(&network_state, |id| format!("./{id}"));
+        let _ = towpath_alto_client::Directory::parse("http://h/directory", &listing.body[..cut.index(listing.body.len() + 1)]);
     }
 }

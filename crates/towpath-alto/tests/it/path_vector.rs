@@ -144,11 +144,11 @@ fn v7_what_stands_beside_a_path_can_be_tested() {
         let types = json!([path_vector(), routing]);
         json!({ "multi-cost-types": types, "constraints": [test], "endpoints": endpoints() })
     };
-    let told = |test: &str| {
+    let passes = |test: &str| {
         let [(.., costs), _] = parts(&site, "path-vector", &request(test));
         costs["endpoint-cost-map"]["ipv4:137.138.0.101"].get("ipv4:203.0.113.1").is_some()
     };
-    assert!(told("[1] le 7") && !told("[1] lt 7"));
+    assert!(passes("[1] le 7") && !passes("[1] lt 7"));
     let refused = site.refused("path-vector", &request("[0] le 7"));
     assert_eq!(refused, ("E_INVALID_FIELD_VALUE", "constraints".into(), "ane-path-array".into()));
 }
@@ -175,8 +175,8 @@ fn along_a_line(field: &str, addresses: u8) -> (Site, Value) {
     );
     let side = |second: u8| (0..addresses).map(|last| format!("ipv4:10.{second}.0.{last}")).collect::<Vec<_>>();
     let mesh = json!({ "srcs": side(0), "dsts": side(1) });
-    let asked = if field == "endpoints" { mesh } else { json!([mesh]) };
-    (Site::of(&facts), json!({ "cost-type": path_vector(), field: asked }))
+    let ends = if field == "endpoints" { mesh } else { json!([mesh]) };
+    (Site::of(&facts), json!({ "cost-type": path_vector(), field: ends }))
 }
 
 #[test]
@@ -296,15 +296,15 @@ fn v6_the_example_of_rfc_9275_between_endpoints() {
     assert_eq!(lasting["property-map"][format!(".ane:{net1}")], json!({ "priv:servers": "MEC1" }));
     assert_eq!(properties["meta"]["dependent-vtags"][1], lasting["meta"]["vtag"]);
     let named = json!({ "entities": [found(net1), format!(".ane:{net1}")], "properties": ["priv:servers"] });
-    let told = site.ask("properties-filtered", &named).unwrap()["property-map"].clone();
+    let values = site.post("properties-filtered", &named).unwrap()["property-map"].clone();
     let servers = json!({ "priv:servers": "MEC1" });
-    assert_eq!(told, json!({ found(net1): servers, format!(".ane:{net1}"): servers }), "as it was asked for");
+    assert_eq!(values, json!({ found(net1): servers, format!(".ane:{net1}"): servers }), "as it was asked for");
 }
 
 #[test]
 fn v6_what_is_told_of_an_element_goes_before_its_topology() {
-    let told = "[properties.\".ane:topo:rfc:NET1-NET3\"]\nmax-reservable-bandwidth = 1e9";
-    let site = Site::of(&format!("{EXAMPLE}{told}"));
+    let bandwidth = "[properties.\".ane:topo:rfc:NET1-NET3\"]\nmax-reservable-bandwidth = 1e9";
+    let site = Site::of(&format!("{EXAMPLE}{bandwidth}"));
     let request = json!({
         "cost-type": path_vector(),
         "pids": { "srcs": ["PID1"], "dsts": ["PID4"] },

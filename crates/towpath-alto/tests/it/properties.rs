@@ -11,7 +11,7 @@ fn p1_properties_of_endpoints() {
         "properties": ["default.pid", "country"],
         "endpoints": ["ipv4:192.0.2.1", "ipv4:192.0.2.200", "ipv6:2001:db8::1"],
     });
-    let answer = site.ask("endpoint-properties", &request).unwrap();
+    let answer = site.post("endpoint-properties", &request).unwrap();
     let expected = json!({
         "ipv4:192.0.2.1": { "default.pid": "PID1", "country": "CH" },
         "ipv4:192.0.2.200": { "default.pid": "PID1", "country": "FR" },
@@ -20,7 +20,7 @@ fn p1_properties_of_endpoints() {
     assert_eq!(answer["endpoint-properties"], expected);
     assert_eq!(answer["meta"], json!({ "dependent-vtags": [site.vtag()] }));
     let request = json!({ "properties": ["country"], "endpoints": ["ipv4:192.0.2.1"] });
-    assert_eq!(site.ask("endpoint-properties", &request).unwrap()["meta"], json!({ "dependent-vtags": [] }));
+    assert_eq!(site.post("endpoint-properties", &request).unwrap()["meta"], json!({ "dependent-vtags": [] }));
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn r1_a_property_map_tells_what_is_said_where() {
 #[test]
 fn r2_who_asks_for_no_property_gets_none() {
     let site = Site::example();
-    let ask = |request: Value| site.ask("properties-filtered", &request).unwrap()["property-map"].clone();
+    let ask = |request: Value| site.post("properties-filtered", &request).unwrap()["property-map"].clone();
     assert_eq!(ask(json!({ "entities": ["ipv4:192.0.2.1", "default.pid:PID2"] })), json!({ "ipv4:192.0.2.1": {} }));
     let all = json!({ "ipv4:192.0.2.1": { "asn": "64500", "country": "CH", "default.pid": "PID1" } });
     assert_eq!(ask(json!({ "entities": ["ipv4:192.0.2.1"], "properties": [] })), all);
@@ -78,7 +78,7 @@ fn r2_a_property_is_answered_as_it_was_asked_for() {
     let site = Site::example();
     let ask = |properties: Value| {
         let request = json!({ "entities": ["ipv4:192.0.2.1"], "properties": properties });
-        site.ask("properties-filtered", &request).unwrap()["property-map"]["ipv4:192.0.2.1"].clone()
+        site.post("properties-filtered", &request).unwrap()["property-map"]["ipv4:192.0.2.1"].clone()
     };
     assert_eq!(ask(json!([".country", ".asn"])), json!({ ".country": "CH", ".asn": "64500" }));
     let both = json!({ ".country": "CH", "country": "CH", "default.pid": "PID1" });
@@ -101,7 +101,7 @@ fn r3_malformed_entities_are_errors_and_unknown_ones_are_not() {
         ("default.pid:PID99", false),
         ("ipv6:2001:db8::1", false),
     ] {
-        let answer = site.ask("properties-filtered", &json!({ "entities": [entity] }));
+        let answer = site.post("properties-filtered", &json!({ "entities": [entity] }));
         assert_eq!(answer.is_err(), is_wrong, "{entity}");
         if let Err(problem) = answer {
             assert_eq!((problem.field.as_deref(), problem.value.as_deref()), (Some("entities"), Some(entity)));
@@ -125,11 +125,11 @@ fn r3_null_is_told_of_entities_and_left_out_of_endpoints() {
     let addresses = json!(["ipv4:192.0.2.1", "ipv4:192.0.2.2"]);
     let request = json!({ "entities": addresses, "properties": ["country"] });
     let expected = json!({ "ipv4:192.0.2.1": { "country": null }, "ipv4:192.0.2.2": { "country": "CH" } });
-    assert_eq!(site.ask("properties-filtered", &request).unwrap()["property-map"], expected);
+    assert_eq!(site.post("properties-filtered", &request).unwrap()["property-map"], expected);
     assert_eq!(site.get("properties")["property-map"]["ipv4:192.0.2.1"], json!({ "country": null }));
     let request = json!({ "endpoints": addresses, "properties": ["country"] });
     let expected = json!({ "ipv4:192.0.2.1": {}, "ipv4:192.0.2.2": { "country": "CH" } });
-    assert_eq!(site.ask("endpoint-properties", &request).unwrap()["endpoint-properties"], expected);
+    assert_eq!(site.post("endpoint-properties", &request).unwrap()["endpoint-properties"], expected);
 }
 
 #[test]
@@ -137,5 +137,5 @@ fn r5_a_prefix_brings_what_differs_beneath_it() {
     let site = Site::example();
     let request = json!({ "entities": ["ipv4:192.0.2.0/24"], "properties": ["country"] });
     let expected = json!({ "ipv4:192.0.2.0/24": { "country": "CH" }, "ipv4:192.0.2.128/25": { "country": "FR" } });
-    assert_eq!(site.ask("properties-filtered", &request).unwrap()["property-map"], expected);
+    assert_eq!(site.post("properties-filtered", &request).unwrap()["property-map"], expected);
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::time::timeout;
 use towpath_alto::order::Value;
 use towpath_alto_client::net::{
-    AltoClient, AltoTrouble, Document, Followed, Means, PATIENCE, Wanted, configuration, order, rank,
+    AltoClient, AltoTrouble, Document, FollowTarget, Followed, Means, PATIENCE, configuration, order, rank,
 };
 use towpath_client::{Client, ClientOptions, TokenSource};
 use towpath_store::{Kind, sys::net};
@@ -40,7 +40,7 @@ struct Reader {
 impl Reader {
     async fn follow(client: AltoClient, means: Means) -> Self {
         let wanted = [("the map", "default"), ("costs.now", "default-routingcost")];
-        let wanted = wanted.map(|(name, id)| (name.to_owned(), Wanted { resource: id.to_owned(), input: None }));
+        let wanted = wanted.map(|(name, id)| (name.to_owned(), FollowTarget { resource: id.to_owned(), input: None }));
         let followed = client.follow(wanted.into(), means).await.unwrap();
         Self { client, followed, held: BTreeMap::new() }
     }
@@ -59,7 +59,7 @@ impl Reader {
 
     async fn is_current(&self) -> bool {
         for (name, id) in [("the map", "default"), ("costs.now", "default-routingcost")] {
-            let asked = self.client.ask(id, None).await.unwrap();
+            let asked = self.client.request(id, None).await.unwrap();
             if self.held.get(name).is_none_or(|held| held.parts != asked.parts) {
                 return false;
             }
@@ -96,7 +96,7 @@ async fn t3_who_follows_by_views_has_what_who_asks_gets() {
 
 #[tokio::test]
 async fn who_asks_again_and_again_has_what_there_is() {
-    three_changes_come(Means::Asking { every: Duration::ZERO }).await;
+    three_changes_come(Means::Polling { every: Duration::ZERO }).await;
 }
 
 /// A server at that address, which looks at its file all the time.
@@ -125,15 +125,15 @@ async fn what_is_not_there_cannot_be_followed_or_asked() {
     let directory = directory();
     let served = serve(&directory);
     let client = client_of(&served).await;
-    let wanted = |id: &str| BTreeMap::from([("x".to_owned(), Wanted { resource: id.to_owned(), input: None })]);
-    for means in [Means::default(), Means::Stream, Means::Views, Means::Asking { every: Duration::ZERO }] {
+    let wanted = |id: &str| BTreeMap::from([("x".to_owned(), FollowTarget { resource: id.to_owned(), input: None })]);
+    for means in [Means::default(), Means::Stream, Means::Views, Means::Polling { every: Duration::ZERO }] {
         let kind = async |id: &str| client.follow(wanted(id), means).await.unwrap_err().kind();
         assert_eq!(kind("nothing").await, Kind::NotFound, "{means:?}");
         assert_eq!(kind("endpoint-costs").await, Kind::Invalid, "{means:?}");
     }
     assert_eq!(client.follow(BTreeMap::new(), Means::default()).await.unwrap_err().kind(), Kind::Invalid);
-    let empty = Wanted { resource: "endpoint-costs".into(), input: Some(json!({})) };
-    for means in [Means::Stream, Means::Views, Means::Asking { every: Duration::ZERO }] {
+    let empty = FollowTarget { resource: "endpoint-costs".into(), input: Some(json!({})) };
+    for means in [Means::Stream, Means::Views, Means::Polling { every: Duration::ZERO }] {
         let wanted = BTreeMap::from([("x".to_owned(), empty.clone())]);
         let mut followed = client.follow(wanted, means).await.unwrap();
         let refused = in_time(followed.next()).await.unwrap_err();
@@ -160,11 +160,11 @@ async fn c7_an_answer_that_did_not_change_is_not_sent_again() {
     let directory = directory();
     let served = serve(&directory);
     let client = client_of(&served).await;
-    let first = client.ask("default-routingcost", None).await.unwrap();
-    assert!(Arc::ptr_eq(&first, &client.ask("default-routingcost", None).await.unwrap()));
+    let first = client.request("default-routingcost", None).await.unwrap();
+    assert!(Arc::ptr_eq(&first, &client.request("default-routingcost", None).await.unwrap()));
     change(&directory, "PID2 = 5", "PID2 = 6");
     let changes = async {
-        while Arc::ptr_eq(&first, &client.ask("default-routingcost", None).await.unwrap()) {
+        while Arc::ptr_eq(&first, &client.request("default-routingcost", None).await.unwrap()) {
             tokio::task::yield_now().await;
         }
     };
@@ -174,9 +174,9 @@ async fn c7_an_answer_that_did_not_change_is_not_sent_again() {
             "cost-type": { "cost-mode": "numerical", "cost-metric": "delay-ow" }, "endpoints": { "dsts": [end] },
         })
     };
-    let near = client.ask("endpoint-costs", Some(&question("ipv4:192.0.2.7"))).await.unwrap();
+    let near = client.request("endpoint-costs", Some(&question("ipv4:192.0.2.7"))).await.unwrap();
     assert_eq!(near.costs().unwrap()["ipv4:127.0.0.1"]["ipv4:192.0.2.7"], 5300);
-    let far = client.ask("endpoint-costs", Some(&question("ipv4:198.51.100.7"))).await.unwrap();
+    let far = client.request("endpoint-costs", Some(&question("ipv4:198.51.100.7"))).await.unwrap();
     assert_ne!(near.parts, far.parts, "another question has another answer");
 }
 
@@ -197,9 +197,9 @@ async fn i3_what_linked_directories_have_is_asked_too() {
     files.put("map.json", r#"{"network-map": {"its own": {}}}"#);
     let first = Served::start(&files.host("."));
     let client = open(&format!("http://{}/ird.json", first.address)).await.unwrap();
-    let costs = client.ask("default-routingcost", None).await.unwrap();
+    let costs = client.request("default-routingcost", None).await.unwrap();
     assert!(costs.content().to_string().contains("\"PID2\":5"), "{costs:?}");
-    let map = client.ask("default", None).await.unwrap();
+    let map = client.request("default", None).await.unwrap();
     assert!(map.network_map().unwrap().contains_key("its own"), "of one name the first holds");
 }
 

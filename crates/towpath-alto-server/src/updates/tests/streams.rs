@@ -24,7 +24,7 @@ fn names(events: &[Event]) -> Vec<String> {
 }
 
 /// Returns the contents of the control events.
-fn told(events: &[Event]) -> Vec<Value> {
+fn control_messages(events: &[Event]) -> Vec<Value> {
     let control = read(events).into_iter().filter(|(media_type, ..)| media_type == UPDATE_STREAM_CONTROL);
     control.map(|(.., data)| serde_json::from_str(&data).unwrap()).collect()
 }
@@ -38,9 +38,9 @@ fn refused(request: &Value) -> (Code, String, String) {
 #[test]
 fn s1_a_directory_can_say_what_is_sent() {
     let site = Site::of(&example());
-    let told = stream_capabilities(site.directory.resources());
-    assert_eq!(told["support-stream-control"], true);
-    let kinds = &told["incremental-change-media-types"];
+    let capabilities = stream_capabilities(site.directory.resources());
+    assert_eq!(capabilities["support-stream-control"], true);
+    let kinds = &capabilities["incremental-change-media-types"];
     assert_eq!(kinds["default"], "application/merge-patch+json,application/json-patch+json");
     assert_eq!(kinds["default-routingcost"], "application/merge-patch+json");
     assert_eq!(kinds.as_object().unwrap().len(), uses(site.directory.resources()).len());
@@ -48,7 +48,7 @@ fn s1_a_directory_can_say_what_is_sent() {
 
 #[test]
 fn s2_what_is_wrong_with_a_request_is_named() {
-    let add = |asked: Value| json!({ "add": { "x": asked } });
+    let add = |request: Value| json!({ "add": { "x": request } });
     for request in [json!({}), json!({ "add": {} })] {
         assert_eq!(refused(&request), (Code::MissingField, "add".into(), String::new()));
     }
@@ -100,7 +100,7 @@ fn s3_a_stream_tells_its_control_uri_and_then_all_answers() {
     let mut followed = Followed::default();
     let mut stream = Stream::open(&both(), None, client(), site.present(), &mut followed).unwrap();
     let events = all(&mut stream, &followed);
-    assert_eq!(told(&events), [json!({ "control-uri": null })]);
+    assert_eq!(control_messages(&events), [json!({ "control-uri": null })]);
 }
 
 #[test]
@@ -165,8 +165,8 @@ fn s4_a_map_is_changed_as_in_rfc_8895_and_before_its_costs() {
 #[test]
 fn s4_who_takes_no_changes_gets_all() {
     let mut followed = Followed::default();
-    let asked = json!({ "resource-id": "default-routingcost", "incremental-changes": false });
-    let (mut stream, _) = open(&json!({ "add": { "x": asked } }), &Site::of(&example()), &mut followed);
+    let request = json!({ "resource-id": "default-routingcost", "incremental-changes": false });
+    let (mut stream, _) = open(&json!({ "add": { "x": request } }), &Site::of(&example()), &mut followed);
     followed.advance(Site::of(&with_other_costs(example())).present());
     assert_eq!(names(&all(&mut stream, &followed)), ["application/alto-costmap+json,x"]);
 }
@@ -189,7 +189,7 @@ fn who_takes_nothing_keeps_no_more_than_one_answer_from_being_dropped() {
     }
     followed.advance(site.present());
     assert_eq!(followed.tally.bytes(), bytes);
-    assert_eq!(told(&all(&mut stream, &followed)).len(), 201, "what it says of itself waits, and is short");
+    assert_eq!(control_messages(&all(&mut stream, &followed)).len(), 201, "what it says of itself waits, and is short");
 }
 
 #[test]
@@ -198,12 +198,12 @@ fn s4_what_changes_all_the_time_keeps_nothing_else_from_being_told() {
     let answers = json!({ "costs": follow("default-routingcost"), "map": follow("default") });
     let (mut stream, _) = open(&json!({ "add": answers }), &Site::of(&example()), &mut followed);
     let sites = [with_another_prefix(example()), example()].map(|facts| Site::of(&facts));
-    let told = sites.iter().cycle().take(8).map(|site| {
+    let sent = sites.iter().cycle().take(8).map(|site| {
         followed.advance(site.present());
         names(&stream.next(&followed).into_iter().collect::<Vec<_>>()).remove(0)
     });
-    let told: Vec<String> = told.collect();
-    assert!(told.iter().filter(|name| name.ends_with("costs")).count() > 2, "{told:?}");
+    let sent: Vec<String> = sent.collect();
+    assert!(sent.iter().filter(|name| name.ends_with("costs")).count() > 2, "{sent:?}");
 }
 
 #[test]
@@ -274,10 +274,10 @@ fn s6_a_stream_is_told_to_start_and_to_stop() {
         all(&mut stream, &followed)
     };
     let events = control(json!({ "add": { "b": follow("default-routingcost") }, "remove": ["map"] }));
-    assert_eq!(told(&events), [json!({ "started": ["b"] }), json!({ "stopped": ["map"] })]);
+    assert_eq!(control_messages(&events), [json!({ "started": ["b"] }), json!({ "stopped": ["map"] })]);
     assert_eq!(names(&events), [UPDATE_STREAM_CONTROL, UPDATE_STREAM_CONTROL, "application/alto-costmap+json,b"]);
     assert!(control(json!({ "remove": ["map"] })).is_empty(), "who removes twice is told nothing");
-    assert_eq!(told(&control(json!({ "remove": ["b"] }))), [json!({ "stopped": ["b"] })]);
+    assert_eq!(control_messages(&control(json!({ "remove": ["b"] }))), [json!({ "stopped": ["b"] })]);
     assert_eq!(followed.len(), 2, "what is removed is dropped with the next world");
     followed.advance(Site::of(&with_another_prefix(with_other_costs(example()))).present());
     assert_eq!(names(&all(&mut stream, &followed)).len(), 1);
@@ -334,7 +334,7 @@ fn s6_who_removes_all_closes_the_stream() {
         let (mut stream, _) = open(&both(), &site, &mut followed);
         stream.control(&json!({ "remove": remove }), site.present(), &mut followed).unwrap();
         let events = all(&mut stream, &followed);
-        assert_eq!(told(&events), [json!({ "stopped": ["a-costs", "map"] })]);
+        assert_eq!(control_messages(&events), [json!({ "stopped": ["a-costs", "map"] })]);
         assert!(stream.is_closed());
         let again = stream.control(&json!({ "remove": remove }), site.present(), &mut followed);
         assert_eq!(again.unwrap_err().status(), 404);
@@ -359,9 +359,9 @@ fn what_the_world_no_longer_has_stops() {
     without_costs["cost-map"] = json!({});
     followed.advance(Site::of(&without_costs).present());
     let events = all(&mut stream, &followed);
-    assert_eq!(told(&events)[0]["stopped"], json!(["a-costs"]));
+    assert_eq!(control_messages(&events)[0]["stopped"], json!(["a-costs"]));
     assert!(all(&mut stream, &followed).is_empty() && !stream.is_closed());
     followed.advance(Site::of(&json!({})).present());
-    assert_eq!(told(&all(&mut stream, &followed))[0]["stopped"], json!(["map"]));
+    assert_eq!(control_messages(&all(&mut stream, &followed))[0]["stopped"], json!(["map"]));
     assert!(stream.is_closed(), "nothing is left to tell of");
 }

@@ -19,8 +19,8 @@ fn changed() -> (View, Followed) {
     (view, followed)
 }
 
-fn start_edge(told: &Value) -> (u64, u64) {
-    let edge = &told["tips-view-summary"]["updates-graph-summary"]["start-edge-rec"];
+fn start_edge(answer: &Value) -> (u64, u64) {
+    let edge = &answer["tips-view-summary"]["updates-graph-summary"]["start-edge-rec"];
     (edge["seq-i"].as_u64().unwrap(), edge["seq-j"].as_u64().unwrap())
 }
 
@@ -37,10 +37,10 @@ fn t1_a_directory_can_say_what_is_on_edges() {
 
 #[test]
 fn t2_a_view_is_opened() {
-    let (_, told) = open(&costs(), &Site::of(&example()), &mut Followed::default());
+    let (_, answer) = open(&costs(), &Site::of(&example()), &mut Followed::default());
     let graph = json!({ "start-seq": 1, "end-seq": 1, "start-edge-rec": { "seq-i": 0, "seq-j": 1 } });
     let summary = json!({ "updates-graph-summary": graph });
-    assert_eq!(told, json!({ "tips-view-uri": "https://alto.example.com/tips/1", "tips-view-summary": summary }));
+    assert_eq!(answer, json!({ "tips-view-uri": "https://alto.example.com/tips/1", "tips-view-summary": summary }));
 }
 
 #[test]
@@ -49,8 +49,8 @@ fn t2_who_has_a_version_begins_there() {
     let mut followed = Followed::default();
     let who_has = |tag: String| json!({ "resource-id": "default", "tag": tag });
     let old = who_has(site.tag("default"));
-    let (view, told) = open(&old, &site, &mut followed);
-    assert_eq!(start_edge(&told), (1, 2), "what comes next is waited for");
+    let (view, answer) = open(&old, &site, &mut followed);
+    assert_eq!(start_edge(&answer), (1, 2), "what comes next is waited for");
     let site = Site::of(&with_another_prefix(example()));
     followed.advance(site.present());
     let now = who_has(site.tag("default"));
@@ -95,11 +95,11 @@ fn t3_edges_are_snapshots_and_changes() {
 #[test]
 fn t4_the_next_edge_is_recommended_anew() {
     let (view, followed) = changed();
-    let told = view.recommend(&costs(), &followed).unwrap();
-    assert_eq!(told.media_type, MERGE_PATCH);
-    let told: Value = serde_json::from_slice(&told.body).unwrap();
-    assert_eq!(start_edge(&told), (0, 2));
-    assert!(told.get("tips-view-uri").is_none(), "it stays where it is");
+    let answer = view.recommend(&costs(), &followed).unwrap();
+    assert_eq!(answer.media_type, MERGE_PATCH);
+    let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(start_edge(&answer), (0, 2));
+    assert!(answer.get("tips-view-uri").is_none(), "it stays where it is");
     for (request, field) in [
         (json!({}), "resource-id"),
         (json!({ "resource-id": "default" }), "resource-id"),

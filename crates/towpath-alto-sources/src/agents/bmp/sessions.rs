@@ -64,7 +64,7 @@ impl Session {
 
 impl Sessions {
     /// Creates an empty set with these routers from earlier runs, as if they had disconnected at `now`.
-    pub(super) fn after(earlier: BTreeMap<RouterName, Router>, now: Instant) -> Self {
+    pub(super) fn with_earlier(earlier: BTreeMap<RouterName, Router>, now: Instant) -> Self {
         Self { earlier: Earlier::new(earlier, now.into_std()), ..Self::default() }
     }
 
@@ -140,8 +140,8 @@ impl Sessions {
 
     /// Returns the current routers. If several connections report one, the latest takes precedence.
     pub(super) fn routers(&self) -> BTreeMap<RouterName, Router> {
-        let told = self.sessions.values().flat_map(|session| session.feed.routers());
-        self.earlier.routers().clone().into_iter().chain(told).collect()
+        let live = self.sessions.values().flat_map(|session| session.feed.routers());
+        self.earlier.routers().clone().into_iter().chain(live).collect()
     }
 
     /// Returns whether some routes are from earlier runs and have not all been sent again.

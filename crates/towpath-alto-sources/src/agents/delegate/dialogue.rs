@@ -1,4 +1,4 @@
-//! A program that reads questions, one per line, and prints the answers.
+//! A program that reads requests, one per line, and prints the answers.
 
 use std::{collections::HashSet, process::Stdio, sync::Arc, time::Duration};
 
@@ -15,13 +15,13 @@ use towpath_proto::units::Span;
 
 use super::{
     super::program::{READ_BYTES, Running, log},
-    Told, Unanswered,
+    QueryFailure, ReportedValues,
 };
 
 /// Maximum time for one answer. Requests do not wait that long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A program answering one question after another.
+/// A program answering one request after another.
 pub(super) struct Dialogue {
     program: Running,
     requests: ChildStdin,
@@ -39,11 +39,11 @@ struct OutputReader {
     is_talkative: bool,
 }
 
-/// The answer to one question, as far as read.
+/// The answer to one request, as far as read.
 struct Answer {
     /// Requested items without a value yet.
     open: HashSet<Item>,
-    told: Told,
+    values: ReportedValues,
     /// Whether the answer is complete.
     is_done: bool,
     /// Whether output follows the complete answer.
@@ -52,8 +52,8 @@ struct Answer {
     skipped: u64,
 }
 
-/// Error for output without a question: later answers could then belong to other questions.
-const UNASKED: &str = "the program says something that nobody asked; let it end each answer with one commit";
+/// Error for output without a request: later answers could then belong to other requests.
+const UNREQUESTED_OUTPUT: &str = "the program says something that nobody asked; let it end each answer with one commit";
 
 impl Dialogue {
     /// Starts the program for the named agent.
@@ -68,32 +68,33 @@ impl Dialogue {
         Ok(Self { program, requests, answers, _logging: logging })
     }
 
-    /// Asks a question.
+    /// Sends a request and returns the values of the answer.
     ///
     /// # Errors
-    /// Returns an error if the program has ended, printed output before the question or after its answer, or takes too long.
-    pub(super) async fn ask(&mut self, request: &DelegateRequest) -> Result<Told, Unanswered> {
-        match self.answers.unasked().now_or_never() {
-            Some(Broken::Unasked) => return Err(Unanswered::Gone(UNASKED.into())),
-            Some(Broken::Ended) => return Err(Unanswered::Gone(self.program.ended().await)),
+    /// Returns an error if the program has ended, printed output before the request or after its answer, or
+    /// takes too long.
+    pub(super) async fn request(&mut self, request: &DelegateRequest) -> Result<ReportedValues, QueryFailure> {
+        match self.answers.wait_for_unrequested().now_or_never() {
+            Some(Broken::Unrequested) => return Err(QueryFailure::Unreachable(UNREQUESTED_OUTPUT.into())),
+            Some(Broken::Ended) => return Err(QueryFailure::Unreachable(self.program.finish().await)),
             None => {}
         }
         let mut line = serde_json::to_vec(request).expect("questions can be written");
         line.push(b'\n');
         let Self { requests, answers, .. } = self;
-        let asked = async {
+        let sending = async {
             // If the program does not read it, the missing answer reveals that.
             let _ = requests.write_all(&line).await;
         };
         let mut answer = Answer::to(request);
-        let both = async { tokio::join!(asked, answers.next(&mut answer)).1 };
+        let both = async { tokio::join!(sending, answers.next(&mut answer)).1 };
         match timeout(PATIENCE, both).await {
-            Ok(Ok(())) => Ok(answer.told),
-            Ok(Err(Broken::Ended)) => Err(Unanswered::Gone(self.program.ended().await)),
-            Ok(Err(Broken::Unasked)) => Err(Unanswered::Partly(answer.told, UNASKED.into())),
+            Ok(Ok(())) => Ok(answer.values),
+            Ok(Err(Broken::Ended)) => Err(QueryFailure::Unreachable(self.program.finish().await)),
+            Ok(Err(Broken::Unrequested)) => Err(QueryFailure::Partial(answer.values, UNREQUESTED_OUTPUT.into())),
             Err(_) => {
                 let trouble = format!("the program did not answer within {}", Span(PATIENCE));
-                Err(Unanswered::Partly(answer.told, trouble))
+                Err(QueryFailure::Partial(answer.values, trouble))
             }
         }
     }
@@ -103,19 +104,19 @@ impl Dialogue {
         let Self { program, answers, .. } = self;
         let broken = tokio::select! {
             () = program.has_ended() => Broken::Ended,
-            broken = answers.unasked() => broken,
+            broken = answers.wait_for_unrequested() => broken,
         };
         match broken {
-            Broken::Ended => self.program.ended().await,
-            Broken::Unasked => UNASKED.into(),
+            Broken::Ended => self.program.finish().await,
+            Broken::Unrequested => UNREQUESTED_OUTPUT.into(),
         }
     }
 }
 
-/// Why the program can answer no further questions.
+/// Why the program can answer no further requests.
 enum Broken {
     Ended,
-    Unasked,
+    Unrequested,
 }
 
 impl OutputReader {
@@ -130,11 +131,11 @@ impl OutputReader {
             let Self { cutter, name, is_talkative, .. } = self;
             cutter.feed(&buffer[..length], |line| answer.take(line, name, is_talkative));
         }
-        if answer.is_exceeded { Err(Broken::Unasked) } else { Ok(()) }
+        if answer.is_exceeded { Err(Broken::Unrequested) } else { Ok(()) }
     }
 
     /// Waits for unrequested output or the end of output. Cancel-safe.
-    async fn unasked(&mut self) -> Broken {
+    async fn wait_for_unrequested(&mut self) -> Broken {
         let mut buffer = vec![0; READ_BYTES];
         let mut has_line = false;
         while !has_line {
@@ -144,14 +145,14 @@ impl OutputReader {
             };
             self.cutter.feed(&buffer[..length], |line| has_line |= !line.trim_ascii().is_empty());
         }
-        Broken::Unasked
+        Broken::Unrequested
     }
 }
 
 impl Answer {
     fn to(request: &DelegateRequest) -> Self {
         let open = request.each().collect();
-        Self { open, told: Told::new(), is_done: false, is_exceeded: false, skipped: 0 }
+        Self { open, values: ReportedValues::new(), is_done: false, is_exceeded: false, skipped: 0 }
     }
 
     /// Processes a line. Unrequested items are ignored.
@@ -159,7 +160,7 @@ impl Answer {
         match Reply::read(line) {
             Ok(None) => {}
             _ if self.is_done => self.is_exceeded = true,
-            Ok(Some(Reply::Value(item, value))) if self.open.remove(&item) => self.told.push((item, value)),
+            Ok(Some(Reply::Value(item, value))) if self.open.remove(&item) => self.values.push((item, value)),
             Ok(Some(Reply::Value(..))) => {
                 if !std::mem::replace(is_talkative, true) {
                     tracing::warn!("agent {name}: ignoring values that were not requested");

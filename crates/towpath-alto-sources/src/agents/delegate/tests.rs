@@ -13,8 +13,8 @@ use towpath_store::sys::net;
 use super::*;
 use crate::{agents::polled, query_batcher::Found};
 
-/// A question and its delayed answer.
-type Answer = BoxFuture<'static, (DelegateRequest, Result<Told, Unanswered>)>;
+/// A request and its delayed answer.
+type Answer = BoxFuture<'static, (DelegateRequest, Result<ReportedValues, QueryFailure>)>;
 
 pub(super) type Script = Box<dyn Fn(DelegateRequest) -> Answer + Send + Sync>;
 
@@ -30,26 +30,31 @@ fn delegated() -> Delegated {
 }
 
 /// Asks a source for items; returns their values, and the final problem if any.
-async fn put_to(source: &mut Source, delegated: &Delegated, items: &[Item]) -> (Vec<Option<Value>>, Option<String>) {
+async fn request_items(
+    source: &mut Source,
+    delegated: &Delegated,
+    items: &[Item],
+) -> (Vec<Option<Value>>, Option<String>) {
     delegated.query_batcher.open(delegated.config.askable());
     items.iter().for_each(|item| drop(delegated.query_batcher.look_up(item, true, clock::now())));
     let (reports, _) = mpsc::channel(1);
     let handle = AgentHandle { agent: 0, name: "x".into(), reports };
-    let trouble = delegated.put(delegated.query_batcher.next().await, source, &handle, &mut Restarts::default()).await;
-    let told = items.iter().map(|item| match delegated.query_batcher.look_up(item, false, clock::now()) {
+    let trouble =
+        delegated.request_all(delegated.query_batcher.next().await, source, &handle, &mut Restarts::default()).await;
+    let values = items.iter().map(|item| match delegated.query_batcher.look_up(item, false, clock::now()) {
         Found::Known(value) => value,
         Found::Needed(_) | Found::Unknown => None,
     });
-    (told.collect(), trouble)
+    (values.collect(), trouble)
 }
 
-/// A server that answers each question with a cost of 7, except those from one address, for which it does `otherwise`.
+/// A server that answers each request with a cost of 7, except those from one address, for which it does `otherwise`.
 fn knows_all_but(from: u8, otherwise: impl Fn(DelegateRequest) -> Answer + Send + Sync + 'static) -> Source {
     Source::Scripted(Box::new(move |request| {
-        let told: Told = request.each().map(|item| (item, 7.into())).collect();
-        match told.iter().any(|(asked, _)| *asked == item(from)) {
+        let values: ReportedValues = request.each().map(|item| (item, 7.into())).collect();
+        match values.iter().any(|(requested, _)| *requested == item(from)) {
             true => otherwise(request),
-            false => ready((request, Ok(told))).boxed(),
+            false => ready((request, Ok(values))).boxed(),
         }
     }))
 }
@@ -60,15 +65,15 @@ async fn a_question_that_is_not_answered_hurts_only_itself() {
     let mut source = knows_all_but(3, |request| {
         let late = async {
             sleep(Duration::from_secs(30)).await;
-            (request, Err(Unanswered::Partly(Told::new(), "it is late".into())))
+            (request, Err(QueryFailure::Partial(ReportedValues::new(), "it is late".into())))
         };
         late.boxed()
     });
     let items: Vec<Item> = (1..=20).map(item).collect();
-    let (told, trouble) = put_to(&mut source, &delegated, &items).await;
+    let (values, trouble) = request_items(&mut source, &delegated, &items).await;
     assert_eq!(trouble.as_deref(), Some("it is late"));
     let known = |number: usize| (number != 2).then(|| Value::from(7));
-    assert_eq!(told, (0..20).map(known).collect::<Vec<_>>());
+    assert_eq!(values, (0..20).map(known).collect::<Vec<_>>());
     delegated.query_batcher.open(delegated.config.askable());
     assert_eq!(delegated.query_batcher.next().now_or_never(), None, "it is not asked again soon");
 }
@@ -76,12 +81,13 @@ async fn a_question_that_is_not_answered_hurts_only_itself() {
 #[tokio::test]
 async fn what_was_not_asked_when_it_went_is_asked_when_it_is_back() {
     let delegated = delegated();
-    let mut source = knows_all_but(1, |request| ready((request, Err(Unanswered::Gone("it went".into())))).boxed());
+    let mut source =
+        knows_all_but(1, |request| ready((request, Err(QueryFailure::Unreachable("it went".into())))).boxed());
     let items: Vec<Item> = (1..=20).map(item).collect();
-    let (told, trouble) = put_to(&mut source, &delegated, &items).await;
+    let (values, trouble) = request_items(&mut source, &delegated, &items).await;
     assert_eq!(trouble.as_deref(), Some("it went"));
     let unknown: Vec<Item> =
-        items.iter().zip(&told).filter(|(_, told)| told.is_none()).map(|(item, _)| item.clone()).collect();
+        items.iter().zip(&values).filter(|(_, values)| values.is_none()).map(|(item, _)| item.clone()).collect();
     assert!(unknown.len() > 1 && unknown.len() < 20, "{unknown:?}");
     delegated.query_batcher.close();
     delegated.query_batcher.open(delegated.config.askable());
@@ -115,28 +121,28 @@ tell 192.0.2.1 198.51.100.1; tell 198.51.100.1 192.0.2.1
 async fn a_program_may_tell_more_than_it_is_asked_for() {
     let mut program = program(&format!("while read question; do {TELLS} echo '{{\"commit\": {{}}}}'; done"));
     for _ in 0..3 {
-        assert_eq!(program.ask(&request([1])).await.unwrap(), [(item(1), 7.0.into())]);
+        assert_eq!(program.request(&request([1])).await.unwrap(), [(item(1), 7.0.into())]);
     }
 }
 
 #[tokio::test]
 async fn what_a_program_told_before_it_was_silent_holds() {
     let directory = tempfile::tempdir().unwrap();
-    let told = directory.path().join("told");
+    let marker = directory.path().join("told");
     let mut program = program(&format!(
         "read question; {TELLS} > '{0}.new'; cat '{0}.new'; mv '{0}.new' '{0}'; read x",
-        told.display()
+        marker.display()
     ));
     // Only now, because the program would otherwise time out before it starts.
     let stand_still = async {
-        until_there(&told).await;
+        until_there(&marker).await;
         tokio::time::pause();
     };
     let request = request([1, 2]);
-    let (answer, ()) = tokio::join!(program.ask(&request), stand_still);
+    let (answer, ()) = tokio::join!(program.request(&request), stand_still);
     match answer {
-        Err(Unanswered::Partly(told, trouble)) => {
-            assert_eq!(told, [(item(1), 7.0.into())]);
+        Err(QueryFailure::Partial(values, trouble)) => {
+            assert_eq!(values, [(item(1), 7.0.into())]);
             assert_eq!(trouble, "the program did not answer within 30s");
         }
         other => panic!("{other:?}"),
@@ -163,8 +169,8 @@ async fn nothing_is_learnt_by_a_server_that_is_silent_to_all() {
     let client = Arc::new(polled::client());
     let (server, _connection) = tokio::join!(AltoClient::open(client, &url, PATIENCE), answer_once);
     tokio::time::pause();
-    let (_, answer) = ask_server(&server.unwrap(), request([1]), "x").await;
-    assert!(matches!(answer, Err(Unanswered::Gone(_))), "{answer:?}");
+    let (_, answer) = request_from_server(&server.unwrap(), request([1]), "x").await;
+    assert!(matches!(answer, Err(QueryFailure::Unreachable(_))), "{answer:?}");
 }
 
 async fn until_there(path: &Path) {
@@ -177,9 +183,9 @@ async fn until_there(path: &Path) {
 async fn a_program_that_commits_once_too_often_is_told() {
     let commits = r#"while read question; do echo '{"commit": {}}'; echo '{"commit": {}}'; done"#;
     let mut program = program(commits);
-    let first = program.ask(&request([1])).await;
+    let first = program.request(&request([1])).await;
     let trouble = match first {
-        Err(Unanswered::Partly(_, trouble)) => trouble,
+        Err(QueryFailure::Partial(_, trouble)) => trouble,
         Ok(_) => program.has_ended().await,
         other => panic!("{other:?}"),
     };
@@ -188,11 +194,11 @@ async fn a_program_that_commits_once_too_often_is_told() {
 
 #[tokio::test]
 async fn a_program_that_says_something_unasked_or_closes_its_output_is_told() {
-    for (script, told) in [
+    for (script, expected) in [
         ("echo hello; read x", "the program says something that nobody asked"),
         ("exec >&-; read x", "the program ended"),
     ] {
         let trouble = program(script).has_ended().await;
-        assert!(trouble.starts_with(told), "{script}: {trouble}");
+        assert!(trouble.starts_with(expected), "{script}: {trouble}");
     }
 }

@@ -80,8 +80,8 @@ pub(super) fn prefixes(texts: &[&str]) -> Vec<NetworkPrefix> {
 
 pub(super) fn events(dump: &[u8]) -> (Vec<Event>, Summary) {
     let mut events = Vec::new();
-    let take = |told| {
-        if let MrtEvent::Change(event) = told {
+    let take = |change| {
+        if let MrtEvent::Change(event) = change {
             events.push(event);
         }
     };
@@ -94,7 +94,7 @@ pub(super) fn peer(address: &str, as_number: u32) -> Peer {
 }
 
 /// Returns one line per event.
-pub(super) fn told(events: &[Event]) -> Vec<String> {
+pub(super) fn event_lines(events: &[Event]) -> Vec<String> {
     let line = |event: &Event| match event {
         Event::Route { router, path_id, route: Route { prefix, next_hop, as_path }, .. } => {
             let next_hop = next_hop.map_or_else(|| "nobody".to_owned(), |next_hop| next_hop.to_string());
@@ -108,9 +108,9 @@ pub(super) fn told(events: &[Event]) -> Vec<String> {
     events.iter().map(line).collect()
 }
 
-/// Like [`told`], but sorted, because the table encoder has no fixed order.
+/// Like [`event_lines`], but sorted, because the table encoder has no fixed order.
 pub(super) fn sorted(events: &[Event]) -> Vec<String> {
-    let mut lines = told(events);
+    let mut lines = event_lines(events);
     lines.sort();
     lines
 }

@@ -83,12 +83,12 @@ fn who_comes_again_is_heard_before_what_it_said_earlier() {
     assert_eq!(sessions.gone(), None);
     sessions.take(second, route(peer(1), "3"));
     let paths = |sessions: &Sessions| ["192.0.2.1", "192.0.2.2"].map(|name| path(sessions, name));
-    let told = |path: &str| Some(path.to_owned());
-    assert_eq!(paths(&sessions), [told("3"), told("2")]);
+    let as_path = |path: &str| Some(path.to_owned());
+    assert_eq!(paths(&sessions), [as_path("3"), as_path("2")]);
     sessions.end(second, now + HOLD / 2);
-    assert_eq!(paths(&sessions), [told("3"), told("2")]);
+    assert_eq!(paths(&sessions), [as_path("3"), as_path("2")]);
     sessions.expire(now + HOLD, HOLD);
-    assert_eq!(paths(&sessions), [told("3"), None], "the second one was told on the first connection only");
+    assert_eq!(paths(&sessions), [as_path("3"), None], "the second one was told on the first connection only");
     sessions.expire(now + HOLD * 3 / 2, HOLD);
     assert_eq!((paths(&sessions), sessions.sessions.len()), ([None, None], 0));
 }
@@ -147,23 +147,23 @@ fn a_router_that_comes_again_before_its_end_is_seen_loses_nothing() {
 fn who_comes_from_the_address_of_another_takes_nothing_along_when_it_goes() {
     let (mut sessions, now) = (Sessions::default(), clock::now());
     let router: IpAddr = "198.51.100.1".parse().unwrap();
-    let told = ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16"];
+    let announced = ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16"];
     let first = sessions.begin(router).unwrap();
-    told[..2].iter().for_each(|prefix| assert!(sessions.take(first, route_to(peer(1), prefix, "1"))));
+    announced[..2].iter().for_each(|prefix| assert!(sessions.take(first, route_to(peer(1), prefix, "1"))));
     let second = sessions.begin(router).unwrap();
     sessions.renew(second, peer(1), now);
-    assert_eq!(prefixes(&sessions, "192.0.2.1"), told[..2]);
+    assert_eq!(prefixes(&sessions, "192.0.2.1"), announced[..2]);
     sessions.take(second, end(peer(1)));
     assert!(prefixes(&sessions, "192.0.2.1").is_empty(), "there is nothing, says the last one");
     sessions.end(second, now);
-    assert_eq!(prefixes(&sessions, "192.0.2.1"), told[..2]);
+    assert_eq!(prefixes(&sessions, "192.0.2.1"), announced[..2]);
     let third = sessions.begin(router).unwrap();
     sessions.renew(third, peer(1), now);
-    sessions.take(first, route_to(peer(1), told[2], "1"));
-    assert_eq!(prefixes(&sessions, "192.0.2.1"), told[..2], "what the last one says holds");
+    sessions.take(first, route_to(peer(1), announced[2], "1"));
+    assert_eq!(prefixes(&sessions, "192.0.2.1"), announced[..2], "what the last one says holds");
     sessions.end(third, now);
     sessions.expire(now + HOLD, HOLD);
-    assert_eq!(prefixes(&sessions, "192.0.2.1"), told);
+    assert_eq!(prefixes(&sessions, "192.0.2.1"), announced);
     assert_eq!((sessions.gone(), sessions.next_expiry(HOLD)), (None, None));
 }
 
@@ -212,7 +212,7 @@ fn what_was_told_to_an_earlier_process_holds_until_it_is_told_anew() {
     for last in [1, 2] {
         before.take(number, route(peer(last), "1"));
     }
-    let mut sessions = Sessions::after(before.routers(), now);
+    let mut sessions = Sessions::with_earlier(before.routers(), now);
     assert_eq!((sessions.routers(), sessions.awaits_earlier()), (before.routers(), true));
     assert_eq!((sessions.gone(), sessions.next_expiry(HOLD)), (None, Some(now + HOLD)));
     let number = sessions.begin(router).unwrap();
@@ -225,7 +225,7 @@ fn what_was_told_to_an_earlier_process_holds_until_it_is_told_anew() {
     assert!(!sessions.awaits_earlier());
     sessions.expire(now + HOLD, HOLD);
     assert_eq!((path(&sessions, "192.0.2.2").as_deref(), sessions.next_expiry(HOLD)), (Some("2"), None));
-    let mut alone = Sessions::after(before.routers(), now);
+    let mut alone = Sessions::with_earlier(before.routers(), now);
     alone.expire(now + HOLD, HOLD);
     assert!(alone.routers().is_empty() && !alone.awaits_earlier());
 }
@@ -238,7 +238,7 @@ fn what_a_router_has_no_more_stays_away_when_it_goes() {
     for last in [1, 2] {
         before.take(number, route(peer(last), "1"));
     }
-    let mut sessions = Sessions::after(before.routers(), now);
+    let mut sessions = Sessions::with_earlier(before.routers(), now);
     let paths = |sessions: &Sessions| ["192.0.2.1", "192.0.2.2"].map(|name| path(sessions, name));
     let left = [None, Some("1".to_owned())];
     let [number, other] = [(); 2].map(|()| sessions.begin(router).unwrap());

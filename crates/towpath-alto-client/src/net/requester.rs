@@ -28,7 +28,7 @@ const MAX_LINKED_BYTES: usize = MAX_ANSWER_BYTES / MAX_DIRECTORIES;
 const SHARE_OF_LINKED: u32 = 3;
 
 /// Sends requests to one server and to those that it links to.
-pub(super) struct Asker {
+pub(super) struct Requester {
     client: Arc<Client>,
     /// URI of the directory.
     ird: String,
@@ -36,8 +36,8 @@ pub(super) struct Asker {
     is_named: bool,
 }
 
-impl Asker {
-    /// Creates an asker for the directory at `ird`. A token is sent only if the server was named by the caller.
+impl Requester {
+    /// Creates a requester for the directory at `ird`. A token is sent only if the server was named by the caller.
     pub(super) fn new(client: Arc<Client>, ird: &str, is_named: bool) -> Self {
         Self { client, ird: ird.to_owned(), is_named }
     }
@@ -79,50 +79,50 @@ impl Asker {
         patience: Duration,
     ) -> Result<Directory, AltoTrouble> {
         let accept = format!("{}, {}", media::DIRECTORY, media::ERROR);
-        let question = Request { uri: uri.to_owned(), accept, document: None };
-        let inquiry = Inquiry { limit_bytes, ..inquiry(&question, None, patience) };
-        let reply = accepted(self.client.inquire(uri, &self.caller(uri), inquiry).await?)?;
+        let request = Request { uri: uri.to_owned(), accept, document: None };
+        let inquiry = Inquiry { limit_bytes, ..inquiry(&request, None, patience) };
+        let reply = check_outcome(self.client.inquire(uri, &self.caller(uri), inquiry).await?)?;
         Ok(Directory::parse(&reply.url, &reply.body)?)
     }
 
     /// Sends a request. The content is omitted from the response if it still has the entity tag.
-    pub(super) async fn ask(
+    pub(super) async fn send_request(
         &self,
-        question: &Request,
+        request: &Request,
         etag: Option<&str>,
         patience: Duration,
     ) -> Result<Reply, AltoTrouble> {
-        let inquiry = inquiry(question, etag, patience);
-        accepted(self.client.inquire(&question.uri, &self.caller(&question.uri), inquiry).await?)
+        let inquiry = inquiry(request, etag, patience);
+        check_outcome(self.client.inquire(&request.uri, &self.caller(&request.uri), inquiry).await?)
     }
 
     /// Sends a request whose response may be delayed, outside of the concurrency limit for normal requests. `patience` limits
     /// each period of silence.
-    pub(super) async fn await_answer(&self, question: &Request, patience: Duration) -> Result<Reply, AltoTrouble> {
-        let inquiry = inquiry(question, None, patience);
-        let begun = self.client.subscribe(&question.uri, &self.caller(&question.uri), inquiry).await?;
+    pub(super) async fn await_answer(&self, request: &Request, patience: Duration) -> Result<Reply, AltoTrouble> {
+        let inquiry = inquiry(request, None, patience);
+        let begun = self.client.subscribe(&request.uri, &self.caller(&request.uri), inquiry).await?;
         let (url, outcome, media_type) = (begun.url.clone(), begun.outcome, begun.media_type.clone());
         let body = begun.whole(MAX_ANSWER_BYTES).await?;
-        accepted(Reply { url, outcome, media_type, etag: None, body })
+        check_outcome(Reply { url, outcome, media_type, etag: None, body })
     }
 
     /// Sends a request with an endless response.
-    pub(super) async fn subscribe(&self, question: &Request) -> Result<Subscription, AltoTrouble> {
-        let inquiry = inquiry(question, None, SILENCE);
-        let subscription = self.client.subscribe(&question.uri, &self.caller(&question.uri), inquiry).await?;
+    pub(super) async fn subscribe(&self, request: &Request) -> Result<Subscription, AltoTrouble> {
+        let inquiry = inquiry(request, None, SILENCE);
+        let subscription = self.client.subscribe(&request.uri, &self.caller(&request.uri), inquiry).await?;
         if subscription.outcome == Outcome::Refused {
             let url = subscription.url.clone();
             let body = subscription.whole(MAX_ANSWER_BYTES).await?;
             return Err(ClientError::refused(&url, &body).into());
         }
         if !media_type::is(&subscription.media_type, EVENT_STREAM) {
-            let told = media_type::essence(&subscription.media_type);
-            return Err(ClientError::no_events(&subscription.url, told).into());
+            let essence = media_type::essence(&subscription.media_type);
+            return Err(ClientError::no_events(&subscription.url, essence).into());
         }
         Ok(subscription)
     }
 
-    /// Tells the server that the resource at `uri` is no longer needed.
+    /// Notifies the server that the resource at `uri` is no longer needed.
     pub(super) async fn withdraw(&self, uri: &str) {
         if let Err(error) = self.client.withdraw(uri, &self.caller(uri), PATIENCE).await {
             tracing::debug!("{error}; the server will drop it after a timeout");
@@ -136,7 +136,7 @@ impl Asker {
 }
 
 /// Returns an error for a refusal.
-fn accepted(reply: Reply) -> Result<Reply, AltoTrouble> {
+fn check_outcome(reply: Reply) -> Result<Reply, AltoTrouble> {
     match reply.outcome {
         Outcome::Refused => Err(ClientError::refused(&reply.url, &reply.body).into()),
         Outcome::Content | Outcome::Unchanged => Ok(reply),
@@ -159,10 +159,10 @@ fn add(directory: &mut Directory, linked: Result<Directory, AltoTrouble>) {
     }
 }
 
-fn inquiry<'a>(question: &'a Request, etag: Option<&'a str>, patience: Duration) -> Inquiry<'a> {
+fn inquiry<'a>(request: &'a Request, etag: Option<&'a str>, patience: Duration) -> Inquiry<'a> {
     Inquiry {
-        accept: &question.accept,
-        document: question.document.as_ref().map(|(media_type, document)| (*media_type, document.as_slice())),
+        accept: &request.accept,
+        document: request.document.as_ref().map(|(media_type, document)| (*media_type, document.as_slice())),
         refusal_type: Some(media::ERROR),
         etag,
         limit_bytes: MAX_ANSWER_BYTES,
