@@ -224,12 +224,12 @@ impl Directory {
     }
 
     /// Returns whether one update stream can follow all of these.
-    pub fn has_stream(&self, targets: &BTreeMap<String, FollowTarget>) -> bool {
+    pub(crate) fn has_stream(&self, targets: &BTreeMap<String, FollowTarget>) -> bool {
         self.follower(EVENT_STREAM, targets.values()).is_some()
     }
 
     /// Returns whether a TIPS view can follow each of these.
-    pub fn has_views(&self, targets: &BTreeMap<String, FollowTarget>) -> bool {
+    pub(crate) fn has_views(&self, targets: &BTreeMap<String, FollowTarget>) -> bool {
         targets.values().all(|target| self.follower(TIPS, [target]).is_some())
     }
 

@@ -67,7 +67,7 @@ impl DomainName {
     }
 
     /// Returns whether the name is below a top-level domain. Top-level domains themselves have no servers.
-    pub fn is_below_top(&self) -> bool {
+    pub(crate) fn is_below_top(&self) -> bool {
         self.0.contains('.')
     }
 }
@@ -210,7 +210,7 @@ pub struct Discovery {
 
 impl Discovery {
     /// Searches for the servers of these domains, in order, until one has a result.
-    pub fn of_domains(domains: impl IntoIterator<Item = DomainName>) -> Self {
+    pub(crate) fn of_domains(domains: impl IntoIterator<Item = DomainName>) -> Self {
         let (rules, queried, passed_over) = Default::default();
         let beginnings = domains.into_iter().take(MAX_QUESTIONS).collect();
         let mut discovery = Self { beginnings, rules, next: None, queried, passed_over, outcome: None };
@@ -219,13 +219,13 @@ impl Discovery {
     }
 
     /// Searches for the servers of the network around `address`, from the longest prefix to shorter ones.
-    pub fn of_address(address: IpAddr) -> Self {
+    pub(crate) fn of_address(address: IpAddr) -> Self {
         Self::of_domains(names_of(address))
     }
 
     /// Returns the name whose NAPTR records are needed next, or `None` if the search is over. It stays the same until
     /// [`Self::take`] receives the records.
-    pub fn next_name(&self) -> Option<&DomainName> {
+    pub(crate) fn next_name(&self) -> Option<&DomainName> {
         self.next.as_ref().map(|(name, _)| name)
     }
 
@@ -257,7 +257,7 @@ impl Discovery {
     }
 
     /// Returns the ignored ALTO records, up to a limit.
-    pub fn passed_over(&self) -> &[PassedOver] {
+    pub(crate) fn passed_over(&self) -> &[PassedOver] {
         &self.passed_over
     }
 

@@ -142,7 +142,7 @@ impl ClientError {
     }
 
     /// Returns the error for a response from `address` whose media type is not that of an event stream.
-    pub fn no_events(address: &str, media_type: &str) -> Self {
+    pub(crate) fn no_events(address: &str, media_type: &str) -> Self {
         let problem = format!("it is {}", printable(media_type));
         Self::Malformed { address: printable_address(address), what: "stream of events", problem }
     }

@@ -64,4 +64,4 @@ pub use self::{
 };
 
 /// Maximum size of a response in bytes: a cost map of a thousand PIDs. In memory it takes up to 30 times as much.
-pub const MAX_ANSWER_BYTES: usize = 32 << 20;
+pub(crate) const MAX_ANSWER_BYTES: usize = 32 << 20;

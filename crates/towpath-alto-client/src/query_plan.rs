@@ -282,7 +282,7 @@ impl QueryPlan {
                 match of_client {
                     true => drop(self.replica_values.of_client.insert(name.clone(), value)),
                     false => {
-                        drop(self.replica_values.of_replicas.entry(name.clone()).or_default().insert(*address, value))
+                        drop(self.replica_values.of_replicas.entry(name.clone()).or_default().insert(*address, value));
                     }
                 }
             }

@@ -129,7 +129,7 @@ impl Viewing {
     }
 
     /// Handles a rejected request. Returns whether the next request is a different one.
-    pub fn note_refusal(&mut self) -> bool {
+    pub(crate) fn note_refusal(&mut self) -> bool {
         let next = match &self.step {
             Step::Open => return false,
             Step::Edge(view, ..) => Step::Recommend(view.clone()),

@@ -1,7 +1,7 @@
 //! Settings of `towpath alto`, each documented once: those of agents in [`towpath_alto_sources::settings`], those common to all servers in
 //! [`ServeConfig`], the others here.
 
-pub mod public_url;
+pub(crate) mod public_url;
 pub mod rucio;
 
 use std::{

@@ -27,10 +27,10 @@ pub use crate::bgp_update::{Event, Peer, Preference, Rib};
 use message::Decoder;
 
 /// Maximum size of a message. Updates have at most 64 KiB; mirrored messages and initiation messages can be longer.
-pub const MAX_MESSAGE_BYTES: u32 = 16 << 20;
+pub(crate) const MAX_MESSAGE_BYTES: u32 = 16 << 20;
 
 /// Maximum number of concurrent ADD-PATH sessions per router.
-pub const MAX_ADD_PATH_SESSIONS: usize = 1 << 16;
+pub(crate) const MAX_ADD_PATH_SESSIONS: usize = 1 << 16;
 
 /// Size of the common header (RFC 7854 §4.1).
 const HEADER_BYTES: usize = 6;
@@ -116,7 +116,7 @@ impl Stream {
     }
 
     /// Returns the reason why the first damaged message was skipped.
-    pub fn first_skipped(&self) -> Option<&str> {
+    pub(crate) fn first_skipped(&self) -> Option<&str> {
         self.decoder.first_skipped()
     }
 }

@@ -16,7 +16,7 @@ pub mod mrt;
 pub mod program_protocol;
 mod query_batcher;
 mod recent;
-pub mod rib;
+pub(crate) mod rib;
 pub mod settings;
 pub mod sites;
 mod snapshot;

@@ -64,7 +64,7 @@ impl Dialect {
     pub const ALL: [Self; 5] = [Self::JunosTable, Self::JunosDetail, Self::Frr, Self::FrrEntry, Self::Bird];
 
     /// Returns the dialect of the first line in `text` that identifies one.
-    pub fn detect(text: &str) -> Option<Self> {
+    pub(crate) fn detect(text: &str) -> Option<Self> {
         let mut lines = text.lines().filter(|line| line.len() <= MAX_LINE_BYTES);
         lines.find_map(|line| Self::ALL.into_iter().find(|dialect| dialect.has(line)))
     }
@@ -233,7 +233,7 @@ pub enum Unreadable {
 
 impl Unreadable {
     /// Returns whether the router answered that it has no route.
-    pub fn is_answer(&self) -> bool {
+    pub(crate) fn is_answer(&self) -> bool {
         matches!(self, Self::Absent | Self::NoRoute { .. })
     }
 }

@@ -39,7 +39,7 @@ use towpath_alto::{
 pub const MAX_BYTES: usize = 256 << 20;
 
 /// Maximum number of samples per document.
-pub const MAX_SAMPLES: usize = 5_000_000;
+pub(crate) const MAX_SAMPLES: usize = 5_000_000;
 
 /// Format of a measurement document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -161,7 +161,11 @@ impl Measurements {
     ///
     /// # Errors
     /// As [`Self::parse`].
-    pub fn parse_beside(document: &[u8], format: Option<Format>, beside: Beside<'_>) -> Result<Self, MeasurementError> {
+    pub(crate) fn parse_beside(
+        document: &[u8],
+        format: Option<Format>,
+        beside: Beside<'_>,
+    ) -> Result<Self, MeasurementError> {
         let limits = Limits { bytes: MAX_BYTES, samples: MAX_SAMPLES };
         Self::parse_within(document, RecordOptions { format, beside }, limits)
     }
@@ -195,7 +199,7 @@ impl Measurements {
     }
 
     /// Returns the skipped samples.
-    pub fn doubts(&self) -> &Doubts {
+    pub(crate) fn doubts(&self) -> &Doubts {
         &self.doubts
     }
 
@@ -215,7 +219,7 @@ impl Measurements {
     }
 
     /// Like [`Self::facts`], but skips samples whose PIDs do not exist.
-    pub fn facts_among(&self, map: &ResourceId, is_pid: impl Fn(&PidName) -> bool) -> (AgentState, Doubts) {
+    pub(crate) fn facts_among(&self, map: &ResourceId, is_pid: impl Fn(&PidName) -> bool) -> (AgentState, Doubts) {
         let names: Vec<_> = self.metrics.iter().map(statistics::names).collect();
         let (mut facts, mut doubts) = (AgentState::default(), self.doubts.clone());
         for samples in self.samples.chunk_by(|one, other| one.series.pair == other.series.pair) {

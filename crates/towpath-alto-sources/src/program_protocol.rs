@@ -52,7 +52,7 @@ pub const MAX_VALUE_BYTES: usize = 4 << 10;
 
 /// Maximum number of facts per program, including lines since the last commit: about three times the routes of the
 /// whole Internet. Each attached prefix counts as one.
-pub const MAX_FACTS: usize = 4_000_000;
+pub(crate) const MAX_FACTS: usize = 4_000_000;
 
 /// Maximum number of hops in an AS path, as for all router output.
 pub const MAX_HOPS: usize = 255;

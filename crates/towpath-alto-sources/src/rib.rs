@@ -23,7 +23,7 @@ use std::{
 
 use ipnet::IpNet;
 
-pub use self::earlier::Earlier;
+pub(crate) use self::earlier::Earlier;
 use self::{
     paths::{Path, Paths},
     refresh::{Refresh, ResentRoutes},
@@ -42,7 +42,7 @@ use towpath_alto::{
 
 /// The routes of the routers in a feed.
 #[derive(Debug, Default)]
-pub struct RouteTables {
+pub(crate) struct RouteTables {
     routers: HashMap<Peer, RouterState>,
     /// Peers that occur in dumps with another AS number than the one under which they are stored.
     aliases: HashMap<Peer, Peer>,
@@ -52,7 +52,7 @@ pub struct RouteTables {
 
 impl RouteTables {
     /// Applies one change.
-    pub fn take(&mut self, event: Event) {
+    pub(crate) fn take(&mut self, event: Event) {
         match event {
             Event::Route { router, path_id, preference, route } => {
                 let state = self.routers.entry(router).or_insert_with(|| RouterState::of(router));
@@ -73,7 +73,7 @@ impl RouteTables {
     ///
     /// Some writers of tables omit a peer's AS number (0), or write AS_TRANS (RFC 6793 §9) where it does not fit;
     /// such a peer is identified with the known peer of the same address.
-    pub fn take_dumped(&mut self, event: MrtEvent, now: Instant) {
+    pub(crate) fn take_dumped(&mut self, event: MrtEvent, now: Instant) {
         match event {
             MrtEvent::Change(mut event) => {
                 let router = event.router_mut();
@@ -120,19 +120,19 @@ impl RouteTables {
     }
 
     /// Marks the routes of all routers as stale: they are about to resend them.
-    pub fn begin(&mut self, now: Instant) {
+    pub(crate) fn begin(&mut self, now: Instant) {
         self.routers.values_mut().for_each(|state| state.anew.begin(now));
     }
 
     /// Marks the routes of `router` as stale: it is about to resend them.
-    pub fn begin_router(&mut self, router: Peer, now: Instant) {
+    pub(crate) fn begin_router(&mut self, router: Peer, now: Instant) {
         if let Some(state) = self.routers.get_mut(&router) {
             state.anew.begin(now);
         }
     }
 
     /// Copies the routes of `router` from `earlier`, unless the router is known here.
-    pub fn copy(&mut self, router: Peer, earlier: &Self) {
+    pub(crate) fn copy(&mut self, router: Peer, earlier: &Self) {
         if self.routers.contains_key(&router) {
             return;
         }
@@ -144,7 +144,7 @@ impl RouteTables {
 
     /// Sets `router` aside in favor of a feed that has a copy of it. Until it has a new event here or that feed is
     /// joined, the router is not listed and cannot be copied.
-    pub fn set_aside(&mut self, router: Peer) {
+    pub(crate) fn set_aside(&mut self, router: Peer) {
         if let Some(state) = self.routers.get_mut(&router) {
             state.is_set_aside = true;
         }
@@ -163,7 +163,7 @@ impl RouteTables {
     }
 
     /// Moves all routers from `ended` that are not known here. Routers set aside here are listed again.
-    pub fn join(&mut self, mut ended: Self) {
+    pub(crate) fn join(&mut self, mut ended: Self) {
         self.routers.values_mut().for_each(|state| state.is_set_aside = false);
         ended.routers.retain(|_, state| !state.is_set_aside);
         let routers: Vec<Peer> = ended.routers.keys().copied().collect();
@@ -185,39 +185,39 @@ impl RouteTables {
 
     /// Removes the stale routes of routers that restarted `hold` ago, and routers left without routes. Routes resent
     /// before a further restart have their own hold time.
-    pub fn expire(&mut self, now: Instant, hold: Duration) {
+    pub(crate) fn expire(&mut self, now: Instant, hold: Duration) {
         self.routers.retain(|_, state| !(state.expire(now, hold) && state.table.is_empty()));
         self.routes = self.routers.values().map(RouterState::len).sum();
     }
 
     /// Returns the time of the earliest restart that is not complete.
-    pub fn began(&self) -> Option<Instant> {
+    pub(crate) fn began(&self) -> Option<Instant> {
         self.routers.values().filter_map(|state| state.anew.began()).min()
     }
 
     /// Returns whether a router has not resent all its routes.
-    pub fn is_awaited(&self) -> bool {
+    pub(crate) fn is_awaited(&self) -> bool {
         self.routers.values().any(|state| state.anew.began().is_some())
     }
 
     /// Returns the number of routes, counting all paths to a prefix.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.routes
     }
 
     /// Returns whether there are no routes.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.routes == 0
     }
 
     /// Returns the number of peers, including those without routes.
-    pub fn peers(&self) -> usize {
+    pub(crate) fn peers(&self) -> usize {
         self.routers.len()
     }
 
     /// Returns the current routers. If a router reports several tables, the one that it uses is taken: Loc-RIB, else
     /// post-policy.
-    pub fn routers(&self) -> BTreeMap<RouterName, Router> {
+    pub(crate) fn routers(&self) -> BTreeMap<RouterName, Router> {
         let mut peers: Vec<(&Peer, &RouterState)> =
             self.routers.iter().filter(|(_, state)| !state.is_set_aside).collect();
         // Later entries with the same name overwrite earlier ones.

@@ -30,7 +30,8 @@ mod tests;
 use ipnet::IpNet;
 use serde::de::DeserializeSeed as _;
 
-pub use self::pids::{ELSEWHERE, pid_name};
+pub use self::pids::ELSEWHERE;
+pub(crate) use self::pids::pid_name;
 use self::{draft::Draft, read::Site};
 use towpath_alto::{
     agent_state::AgentState,
@@ -45,10 +46,10 @@ pub const MAX_BYTES: usize = 64 << 20;
 pub const MAX_SITES: usize = 10_000;
 
 /// Maximum number of prefixes in a list, over all its sites.
-pub const MAX_PREFIXES: usize = 1_000_000;
+pub(crate) const MAX_PREFIXES: usize = 1_000_000;
 
 /// Maximum number of sites for which distances are computed. They have four million pairs, which take about 300 MiB.
-pub const MAX_PLACES: usize = 2_000;
+pub(crate) const MAX_PLACES: usize = 2_000;
 
 /// The sites of a registry. Takes a few times the size of the document in memory; about 1 GiB for a maliciously crafted one.
 #[derive(Debug, Clone, Default, PartialEq)]

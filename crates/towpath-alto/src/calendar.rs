@@ -15,7 +15,7 @@ use towpath_proto::http::date;
 use crate::names::Malformed;
 
 /// Maximum number of intervals in a calendar: six weeks of hours.
-pub const MAX_INTERVALS: usize = 1024;
+pub(crate) const MAX_INTERVALS: usize = 1024;
 
 /// Time intervals of the costs of a metric, and how often they repeat.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ impl Calendar {
 
     /// Returns when the next interval begins or the last one ends after the given time, in whole seconds since 1970;
     /// `None` if the calendar has ended.
-    pub fn next_after(&self, unix_s: i64) -> Option<i64> {
+    pub(crate) fn next_after(&self, unix_s: i64) -> Option<i64> {
         let next = (self.elapsed_intervals(unix_s) + 1.0).max(0.0);
         (next <= self.all()).then(|| self.start_s.saturating_add((next * self.interval_s).ceil() as i64))
     }

@@ -270,7 +270,7 @@ impl CostQuery {
     ///
     /// # Errors
     /// [`Problem`] for the field that lists the types.
-    pub fn check_limit(&self, fields: Fields<'_>, pairs: usize) -> Result<(), Problem> {
+    pub(crate) fn check_limit(&self, fields: Fields<'_>, pairs: usize) -> Result<(), Problem> {
         let tested: BTreeSet<usize> = self.tested_types().collect();
         if pairs.saturating_mul(self.types.len() + tested.len()) <= MAX_COSTS {
             return Ok(());
@@ -287,7 +287,7 @@ impl CostQuery {
     }
 
     /// Returns the indices of the testable types used in constraints.
-    pub fn tested_types(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn tested_types(&self) -> impl Iterator<Item = usize> {
         self.tests.iter().flatten().map(|test| test.index)
     }
 }

@@ -149,7 +149,7 @@ pub struct Property {
 
 impl Property {
     /// Returns the property for the PID of an address in `map` (RFC 7285 §7.1.1).
-    pub fn pid_of(map: &ResourceId) -> Self {
+    pub(crate) fn pid_of(map: &ResourceId) -> Self {
         let name = PropertyName::new(PID).expect("a valid name");
         Self { resource: Some(map.clone()), name }
     }

@@ -25,15 +25,15 @@ pub use self::position::{Point, Position};
 use crate::{address::AddressType, names::PropertyName};
 
 /// Country property: a two-letter code (ISO 3166-1) if it comes from a database, or the text in a list of sites.
-pub const COUNTRY: &str = "priv:country";
+pub(crate) const COUNTRY: &str = "priv:country";
 /// Continent property: `AF`, `AN`, `AS`, `EU`, `NA`, `OC`, `SA`.
-pub const CONTINENT: &str = "priv:continent";
+pub(crate) const CONTINENT: &str = "priv:continent";
 /// City property: the English name.
-pub const CITY: &str = "priv:city";
+pub(crate) const CITY: &str = "priv:city";
 /// Latitude property in degrees; north is positive.
-pub const LATITUDE: &str = "priv:latitude";
+pub(crate) const LATITUDE: &str = "priv:latitude";
 /// Longitude property in degrees; east is positive.
-pub const LONGITUDE: &str = "priv:longitude";
+pub(crate) const LONGITUDE: &str = "priv:longitude";
 /// Cost metric for the great-circle distance between endpoints, in whole kilometers.
 pub const DISTANCE: &str = "priv:geo-distance";
 
@@ -104,7 +104,7 @@ impl Locations {
     }
 
     /// Returns whether the database can contain addresses of this type.
-    pub fn covers(&self, kind: AddressType) -> bool {
+    pub(crate) fn covers(&self, kind: AddressType) -> bool {
         kind == AddressType::Ipv4 || self.reader.metadata().ip_version == 6
     }
 
@@ -148,7 +148,7 @@ impl<'a> Location<'a> {
     }
 
     /// Returns the English name of the city.
-    pub fn city(&self) -> Option<&'a str> {
+    pub(crate) fn city(&self) -> Option<&'a str> {
         self.text(&CITY_AT).filter(|name| (1..=MAX_CITY).contains(&name.len()))
     }
 

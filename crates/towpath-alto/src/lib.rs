@@ -25,7 +25,7 @@ pub mod entity;
 pub mod fields;
 pub mod geo;
 pub mod lenient;
-pub mod matrix;
+pub(crate) mod matrix;
 pub mod media;
 pub mod names;
 pub mod nested;

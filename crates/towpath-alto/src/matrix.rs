@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Costs between a list of sources and a list of destinations.
-pub trait Grid {
+pub(crate) trait Grid {
     /// Returns the number of sources.
     fn sources(&self) -> usize;
     /// Returns the number of destinations.
@@ -44,7 +44,7 @@ pub trait Grid {
 
 /// Paths of the requested pairs of a grid, in row order.
 #[derive(Debug, Default)]
-pub struct PathColumn {
+pub(crate) struct PathColumn {
     /// The distinct paths, each as its elements from source to destination.
     pub paths: Vec<Vec<AneName>>,
     /// For each pair, the index of its path.
@@ -91,7 +91,7 @@ impl Serialize for Course<'_> {
 
 /// The requested pairs of a grid, in row order, and whether each passes the tests of a query.
 #[derive(Debug)]
-pub struct Passing {
+pub(crate) struct Passing {
     /// Indices of source and destination.
     pairs: Vec<(usize, usize)>,
     passes: Vec<bool>,
@@ -99,7 +99,7 @@ pub struct Passing {
 
 impl Passing {
     /// Evaluates the tests of `query` for all pairs.
-    pub fn of(grid: &dyn Grid, query: &CostQuery) -> Self {
+    pub(crate) fn of(grid: &dyn Grid, query: &CostQuery) -> Self {
         let mesh = || (0..grid.sources()).flat_map(|from| (0..grid.destinations()).map(move |to| (from, to))).collect();
         let pairs: Vec<(usize, usize)> = grid.pairs().map_or_else(mesh, <[_]>::to_vec);
         if query.tests.is_empty() {
@@ -114,14 +114,14 @@ impl Passing {
     }
 
     /// Returns the requested pairs in row order: the indices of source and destination, and whether the pair passes.
-    pub fn pairs(&self) -> impl Iterator<Item = ((usize, usize), bool)> {
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = ((usize, usize), bool)> {
         self.pairs.iter().copied().zip(self.passes.iter().copied())
     }
 }
 
 /// Response to a query about a grid: the requested values of each pair that passes the tests.
 #[derive(Debug)]
-pub struct Matrix<'a> {
+pub(crate) struct Matrix<'a> {
     sources: Vec<String>,
     destinations: Vec<String>,
     /// One column per requested cost type.
@@ -133,13 +133,13 @@ pub struct Matrix<'a> {
 
 impl<'a> Matrix<'a> {
     /// Looks up all costs that `query` requests. The query must not request paths.
-    pub fn of(grid: &dyn Grid, query: &CostQuery) -> Self {
+    pub(crate) fn of(grid: &dyn Grid, query: &CostQuery) -> Self {
         Self::with_paths(grid, query, Passing::of(grid, query), PathColumn::default())
     }
 
     /// Like [`Self::of`], with the pairs already tested. If `query` requests paths, `paths` must hold those of all these
     /// pairs.
-    pub fn with_paths(grid: &dyn Grid, query: &CostQuery, passing: Passing, paths: PathColumn) -> Self {
+    pub(crate) fn with_paths(grid: &dyn Grid, query: &CostQuery, passing: Passing, paths: PathColumn) -> Self {
         let path_vector = CostType::path_vector();
         let columns = query.types.iter().map(|kind| match kind == &path_vector {
             true => Column::Paths,
@@ -158,7 +158,7 @@ impl<'a> Matrix<'a> {
     /// Replaces single costs by calendars where `calendared` has them. `grid` and `query` must be those that `self` was built
     /// from.
     #[must_use]
-    pub fn over_time(mut self, grid: &'a dyn Grid, query: &CostQuery, calendared: &Calendared<'_>) -> Self {
+    pub(crate) fn over_time(mut self, grid: &'a dyn Grid, query: &CostQuery, calendared: &Calendared<'_>) -> Self {
         for (position, (column, kind)) in self.columns.iter_mut().zip(&query.types).enumerate() {
             if let (Some(calendar), Column::Costs(costs)) = (calendared.of(position), &mut *column) {
                 let (costs, series_of) = (mem::take(costs), grid.series(&kind.cost_metric));

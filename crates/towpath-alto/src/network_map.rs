@@ -141,12 +141,12 @@ impl NetworkMap {
     }
 
     /// Returns the index of the PID of the addresses in `prefix`, except for those with longer prefixes in the map.
-    pub fn locate_prefix(&self, prefix: IpNet) -> Option<u32> {
+    pub(crate) fn locate_prefix(&self, prefix: IpNet) -> Option<u32> {
         self.by_prefix.get_lpm(&prefix).map(|(_, number)| *number)
     }
 
     /// Returns the map's prefixes strictly within `prefix`.
-    pub fn beneath(&self, prefix: IpNet) -> impl Iterator<Item = IpNet> {
+    pub(crate) fn beneath(&self, prefix: IpNet) -> impl Iterator<Item = IpNet> {
         self.by_prefix.children(&prefix).map(|(child, _)| child).filter(move |child| *child != prefix)
     }
 

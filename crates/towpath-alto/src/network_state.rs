@@ -210,7 +210,7 @@ impl NetworkState {
     }
 
     /// Returns the network maps with their costs.
-    pub fn regions(&self) -> impl Iterator<Item = &Region> {
+    pub(crate) fn regions(&self) -> impl Iterator<Item = &Region> {
         self.regions.values()
     }
 
@@ -231,7 +231,7 @@ impl NetworkState {
     }
 
     /// Returns whether `metric` defaults to the distance between endpoints ([`geo::DISTANCE`]).
-    pub fn is_geo_distance(&self, metric: &CostMetric) -> bool {
+    pub(crate) fn is_geo_distance(&self, metric: &CostMetric) -> bool {
         self.geo_distance.as_ref() == Some(metric)
     }
 
@@ -242,7 +242,7 @@ impl NetworkState {
 
     /// Returns a property of an entity from the agents, own or inherited from a prefix. For a single address without a value
     /// it queries `delegate`.
-    pub fn property_value(&self, entity: &Entity, name: &str, delegate: &dyn Delegate) -> Option<Value> {
+    pub(crate) fn property_value(&self, entity: &Entity, name: &str, delegate: &dyn Delegate) -> Option<Value> {
         let delegated = || {
             let name = self.askable.properties.get(name)?;
             delegate.look_up(Item::Property(name.clone(), entity.single_address()?))
@@ -275,19 +275,19 @@ impl NetworkState {
     }
 
     /// Returns whether paths between addresses may be known: from routes, or topologies with attached prefixes.
-    pub fn has_ways(&self) -> bool {
+    pub(crate) fn has_ways(&self) -> bool {
         self.has_routes() || self.routing.topologies.values().any(|topology| !topology.is_empty())
     }
 
     /// Returns the router whose routes traffic from `address` takes; if there is only one router, that one.
-    pub fn router_of(&self, address: IpAddr) -> Option<&RouterName> {
+    pub(crate) fn router_of(&self, address: IpAddr) -> Option<&RouterName> {
         let served = self.routing.ingress.get_lpm(&address.into()).map(|(_, router)| router);
         let only = || Some(self.routing.tables.keys().next()?).filter(|_| self.routing.tables.len() == 1);
         served.or_else(only)
     }
 
     /// Returns the router with this address.
-    pub fn router_at(&self, address: IpAddr) -> Option<&RouterName> {
+    pub(crate) fn router_at(&self, address: IpAddr) -> Option<&RouterName> {
         self.routing.at.get(&address)
     }
 
@@ -302,12 +302,12 @@ impl NetworkState {
     }
 
     /// Returns the topologies in the order of their names.
-    pub fn topologies(&self) -> impl Iterator<Item = &Topology> {
+    pub(crate) fn topologies(&self) -> impl Iterator<Item = &Topology> {
         self.routing.topologies.values().map(Attached::topology)
     }
 
     /// Returns the topologies that `address` is attached to, in the order of their names, with the index of its node in each.
-    pub fn attachments(&self, address: IpAddr) -> impl Iterator<Item = (&TopologyName, u32)> {
+    pub(crate) fn attachments(&self, address: IpAddr) -> impl Iterator<Item = (&TopologyName, u32)> {
         let topologies = self.routing.topologies.iter();
         topologies.filter_map(move |(name, topology)| Some((name, topology.node_of(address)?)))
     }

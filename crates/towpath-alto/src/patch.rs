@@ -14,8 +14,9 @@ use std::{fmt, io};
 
 use serde_json::{Map, Value};
 
-pub use self::{
-    apply::{PatchError, apply_json, apply_merge},
+pub use self::apply::PatchError;
+use self::{
+    apply::{apply_json, apply_merge},
     operations::json_patch,
 };
 
@@ -83,15 +84,9 @@ pub struct Allowed {
 impl Allowed {
     /// Both kinds.
     pub const BOTH: Self = Self { merge: true, json: true };
-
-    /// Parses a comma-separated list of media types. Other types are ignored.
-    pub fn from_media_types(media_types: &str) -> Self {
-        let has = |kind: &str| media_types.split(',').any(|media_type| media_type.trim() == kind);
-        Self { merge: has(MERGE_PATCH), json: has(JSON_PATCH) }
-    }
 }
 
-/// Writes the list in the form that [`Allowed::from_media_types`] parses.
+/// Writes the media types as a comma-separated list.
 impl fmt::Display for Allowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match (self.merge, self.json) {

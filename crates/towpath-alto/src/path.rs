@@ -66,7 +66,7 @@ impl Element {
     }
 
     /// Returns the capacity in bits per second, if the topology defines it.
-    pub fn capacity_bits_per_s(&self, network_state: &NetworkState) -> Option<f64> {
+    pub(crate) fn capacity_bits_per_s(&self, network_state: &NetworkState) -> Option<f64> {
         match self {
             Element::Link { .. } | Element::Adjacency(..) => None,
             Element::Span { topology, from, to } => {

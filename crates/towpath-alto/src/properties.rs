@@ -35,7 +35,7 @@ impl Properties {
     }
 
     /// Returns whether a non-address entity has properties of its own.
-    pub fn speaks_of(&self, entity: &Entity) -> bool {
+    pub(crate) fn speaks_of(&self, entity: &Entity) -> bool {
         self.of_others.contains_key(entity)
     }
 
@@ -53,7 +53,7 @@ impl Properties {
     }
 
     /// Returns the entities strictly within `entity` that define one of `names`. Only prefixes contain entities.
-    pub fn beneath(&self, entity: &Entity, names: &[&str]) -> BTreeSet<Entity> {
+    pub(crate) fn beneath(&self, entity: &Entity, names: &[&str]) -> BTreeSet<Entity> {
         let Entity::Address(prefix) = entity else { return BTreeSet::new() };
         let of_name = names.iter().filter_map(|name| self.of_addresses.get(*name));
         let children = of_name.flat_map(|prefixes| prefixes.children(prefix)).map(|(child, _)| child);

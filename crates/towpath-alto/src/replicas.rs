@@ -21,7 +21,7 @@ use std::ops::Range;
 pub const MAX_BYTES: usize = 256 << 20;
 
 /// Maximum number of replicas in a list, over all its files.
-pub const MAX_REPLICAS: usize = 10_000_000;
+pub(crate) const MAX_REPLICAS: usize = 10_000_000;
 
 /// Lowest priority (RFC 5854 §4.2.16.1). Replicas after the 999,999th share it.
 const WORST_PRIORITY: usize = 999_999;

@@ -159,7 +159,7 @@ impl Topology {
     }
 
     /// Returns the links from a node.
-    pub fn links_from(&self, node: u32) -> &[Link] {
+    pub(crate) fn links_from(&self, node: u32) -> &[Link] {
         let node = node as usize;
         &self.links[self.starts[node]..self.starts[node + 1]]
     }
@@ -177,7 +177,7 @@ impl Topology {
     }
 
     /// Returns whether the capacity of any node or link is known.
-    pub fn has_capacities(&self) -> bool {
+    pub(crate) fn has_capacities(&self) -> bool {
         self.has_capacities
     }
 }

@@ -17,7 +17,7 @@ use towpath_alto::{address::AddressType, agent_state::Router, names::RouterName}
 
 /// Routers of a previous collector; empty by default.
 #[derive(Debug, Default)]
-pub struct Earlier {
+pub(crate) struct Earlier {
     /// `None` if there are no routers.
     began: Option<Instant>,
     routers: BTreeMap<RouterName, Router>,
@@ -27,7 +27,7 @@ pub struct Earlier {
 
 impl Earlier {
     /// Creates it from the [`RouteTables::routers`] of the previous collector; the hold time starts at `now`.
-    pub fn new(routers: BTreeMap<RouterName, Router>, now: Instant) -> Self {
+    pub(crate) fn new(routers: BTreeMap<RouterName, Router>, now: Instant) -> Self {
         let families = |(name, router): (&RouterName, &Router)| {
             let routes = router.routes.iter().flat_map(|table| table.routes());
             let families: BTreeSet<_> = routes.map(|(prefix, _)| AddressType::of_prefix(prefix)).collect();
@@ -39,7 +39,7 @@ impl Earlier {
 
     /// Inspects an event before `feed` takes it. If it is the first one of its peer, initializes the peer in `feed`
     /// with the earlier table.
-    pub fn hear(&mut self, event: &Event, feed: &mut RouteTables) {
+    pub(crate) fn hear(&mut self, event: &Event, feed: &mut RouteTables) {
         let Some(began) = self.began else { return };
         let (Event::Route { router, .. }
         | Event::Withdraw { router, .. }
@@ -65,24 +65,24 @@ impl Earlier {
     }
 
     /// Discards everything once `hold` has passed.
-    pub fn expire(&mut self, now: Instant, hold: Duration) {
+    pub(crate) fn expire(&mut self, now: Instant, hold: Duration) {
         if self.began.is_some_and(|began| now.saturating_duration_since(began) >= hold) {
             *self = Self::default();
         }
     }
 
     /// Returns the start of the hold time, if there are routers.
-    pub fn began(&self) -> Option<Instant> {
+    pub(crate) fn began(&self) -> Option<Instant> {
         self.began
     }
 
     /// Returns the routers as they were. Entries of a feed take precedence.
-    pub fn routers(&self) -> &BTreeMap<RouterName, Router> {
+    pub(crate) fn routers(&self) -> &BTreeMap<RouterName, Router> {
         &self.routers
     }
 
     /// Returns whether a router has not resent all its routes.
-    pub fn is_awaited(&self) -> bool {
+    pub(crate) fn is_awaited(&self) -> bool {
         !self.untold.is_empty()
     }
 }

@@ -25,7 +25,7 @@ use towpath_proto::url::shown;
 const REFRESH_OF_FILES: Duration = Duration::from_secs(5);
 
 /// Default polling interval of servers. Longer than for files, because looking glasses and registries are third parties.
-pub const REFRESH_OF_PAGES: Duration = Duration::from_secs(5 * 60);
+pub(crate) const REFRESH_OF_PAGES: Duration = Duration::from_secs(5 * 60);
 
 /// Maximum hold time of routes without their router.
 const MAX_HOLD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -217,7 +217,7 @@ impl AgentConfig {
     }
 
     /// Returns whether the agent queries servers, not only files.
-    pub fn asks_servers(&self) -> bool {
+    pub(crate) fn asks_servers(&self) -> bool {
         self.requests().iter().any(|request| matches!(request.source, Source::Page(_)))
     }
 

@@ -64,7 +64,7 @@ impl DelegateConfig {
     ///
     /// # Errors
     /// Returns an error unless exactly one is configured.
-    pub fn whom(&self) -> Result<Whom<'_>, String> {
+    pub(crate) fn whom(&self) -> Result<Whom<'_>, String> {
         match (&self.url, &self.command[..]) {
             (Some(Source::Page(url)), []) => Ok(Whom::Server(url)),
             (None, command @ [_, ..]) => Ok(Whom::Program(command)),

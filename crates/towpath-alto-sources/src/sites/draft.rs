@@ -234,7 +234,7 @@ impl Names {
                     existing.extend(new);
                 }
                 (existing, more) if *name == self.limit && more.as_f64() > existing.as_f64() => {
-                    *existing = more.clone()
+                    *existing = more.clone();
                 }
                 _ => {}
             }

@@ -40,7 +40,7 @@ pub enum PatchError {
 }
 
 /// Applies the merge patch `patch` to `document` (RFC 7396).
-pub fn apply_merge(mut document: Value, patch: &Value) -> Value {
+pub(crate) fn apply_merge(mut document: Value, patch: &Value) -> Value {
     merge(&mut document, patch);
     document
 }
@@ -50,7 +50,7 @@ pub fn apply_merge(mut document: Value, patch: &Value) -> Value {
 ///
 /// # Errors
 /// Returns [`PatchError`].
-pub fn apply_json(mut document: Value, patch: &Value) -> Result<Value, PatchError> {
+pub(crate) fn apply_json(mut document: Value, patch: &Value) -> Result<Value, PatchError> {
     let patch = Patch::deserialize(patch).map_err(|error| PatchError::Malformed(cut(&error.to_string())))?;
     let mut budget = MAX_COPIED_BYTES;
     for (position, operation) in patch.iter().enumerate() {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 /// Two arrays of the same length that contain objects or arrays are compared element by element. In other arrays, elements
 /// present in only one version are added and removed in place; the others are kept as far as their order is the same in both.
 /// Takes time linear in the size of the documents.
-pub fn json_patch(old: &Value, new: &Value) -> Value {
+pub(crate) fn json_patch(old: &Value, new: &Value) -> Value {
     let mut differences = Differences { path: String::new(), operations: Vec::new() };
     differences.compare(old, new);
     Value::Array(differences.operations)

@@ -86,7 +86,7 @@ impl Attached {
     }
 
     /// Returns the index of the node that `address` is attached to.
-    pub fn node_of(&self, address: IpAddr) -> Option<u32> {
+    pub(crate) fn node_of(&self, address: IpAddr) -> Option<u32> {
         self.nodes.get_lpm(&address.into()).map(|(_, node)| *node)
     }
 }
