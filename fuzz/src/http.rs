@@ -55,7 +55,8 @@ pub fn metalink(input: &[u8]) {
     let _ = metalink::parse(input);
 }
 
-/// A body with several ranges, in pieces of the length that the first byte gives, and the markers of a third-party copy.
+/// A body with several ranges, in pieces of the length that the first byte gives, and the markers of a third-party
+/// copy.
 pub fn multipart(input: &[u8]) {
     let Some((piece, body)) = input.split_first() else { return };
     let Some(boundary) = Boundary::of_content_type("multipart/byteranges; boundary=b") else { return };

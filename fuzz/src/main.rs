@@ -1,7 +1,8 @@
 //! Coverage-guided fuzzing of the decoders that read bytes from the network or from a disk.
 //!
-//! One program holds all targets, so that it links once; `FUZZ_TARGET` names the target. `fuzz/run` builds and starts it.
-//! A target panics when a decoder panics or when one of its properties does not hold; libFuzzer then writes the input to a file.
+//! One program holds all targets, so that it links once; `FUZZ_TARGET` names the target. `fuzz/run` builds and starts
+//! it. A target panics when a decoder panics or when one of its properties does not hold; libFuzzer then writes the
+//! input to a file.
 
 #![no_main]
 

@@ -16,8 +16,8 @@ use towpath_proto::xrootd::{
 /// Small limits, so that the fuzzer reaches them.
 const LIMITS: Limits = Limits { argument_bytes: 4 << 10, list_bytes: 8 << 10, bulk_bytes: 1 << 20 };
 
-/// A client's stream after the handshake. Properties: how the network cuts the stream does not change the requests, and an
-/// encoded request decodes to itself.
+/// A client's stream after the handshake. Properties: how the network cuts the stream does not change the requests, and
+/// an encoded request decodes to itself.
 pub fn request(input: &[u8]) {
     let Some((cut, stream)) = input.split_first() else { return };
     let whole = requests(stream, stream.len());

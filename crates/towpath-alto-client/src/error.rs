@@ -9,8 +9,8 @@ use super::sse::TooLong;
 /// Maximum number of characters repeated from server messages.
 const MAX_SHOWN: usize = 200;
 
-/// Reason why an ALTO server does not provide the values for a statement. [`Self::is_caller_error`] distinguishes errors of
-/// the caller from errors of the server.
+/// Reason why an ALTO server does not provide the values for a statement. [`Self::is_caller_error`] distinguishes
+/// errors of the caller from errors of the server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// A document is malformed; the server's fault.

@@ -1,10 +1,10 @@
 //! Client for ALTO servers, used by the `towpath` commands and the Python package.
 //!
-//! [`AltoClient`] reads the directory of a server, named by the caller or discovered through DNS, with those linked from it.
-//! It requests resources by ID ([`AltoClient::request`]), collects the values that a statement needs
+//! [`AltoClient`] reads the directory of a server, named by the caller or discovered through DNS, with those linked
+//! from it. It requests resources by ID ([`AltoClient::request`]), collects the values that a statement needs
 //! ([`AltoClient::query_plan`]), and follows responses as they change ([`AltoClient::follow`]). [`order()`] orders a
-//! list of replicas, [`rank`] a list of URLs.
-//! The root of this crate defines requests and interprets responses; this module adds connections and time limits.
+//! list of replicas, [`rank`] a list of URLs. The root of this crate defines requests and interprets responses; this
+//! module adds connections and time limits.
 //!
 //! A token is sent only to the server whose directory the caller named, whatever that directory refers to.
 
@@ -48,8 +48,8 @@ const MAX_TRIED: usize = 3;
 
 /// A client of one server. Clones share their state.
 ///
-/// Memory: the directory, up to 64 responses with an entity tag, of up to 128 MiB in total as sent, and requests in flight.
-/// Parsing takes up to 30 times the size of a response.
+/// Memory: the directory, up to 64 responses with an entity tag, of up to 128 MiB in total as sent, and requests in
+/// flight. Parsing takes up to 30 times the size of a response.
 #[derive(Clone)]
 pub struct AltoClient(Arc<Inner>);
 
@@ -68,10 +68,10 @@ impl fmt::Debug for AltoClient {
 }
 
 impl AltoClient {
-    /// Reads the directory at `ird`, an http or https URL, and those linked from it: at most 32, up to four links away. A
-    /// linked directory that cannot be read is logged and skipped. `limit` is the time limit of this call and of each later
-    /// one; reading linked directories and resolving hosts may each take at most a third of it, after which the results so far
-    /// are used.
+    /// Reads the directory at `ird`, an http or https URL, and those linked from it: at most 32, up to four links away.
+    /// A linked directory that cannot be read is logged and skipped. `limit` is the time limit of this call and of each
+    /// later one; reading linked directories and resolving hosts may each take at most a third of it, after which the
+    /// results so far are used.
     ///
     /// # Errors
     /// Returns an error if the server does not respond or has no directory there.
@@ -79,9 +79,9 @@ impl AltoClient {
         Self::begin(Requester::new(client, ird, true), limit, limit).await
     }
 
-    /// Discovers a server through DNS (RFC 7286, RFC 8686) and opens the first that responds. It receives no token. Also
-    /// returns the domain name that has the record. `limit` is as for [`Self::open`]; each server may take an equal share of
-    /// the remaining time.
+    /// Discovers a server through DNS (RFC 7286, RFC 8686) and opens the first that responds. It receives no token.
+    /// Also returns the domain name that has the record. `limit` is as for [`Self::open`]; each server may take an
+    /// equal share of the remaining time.
     ///
     /// # Errors
     /// Returns an error if none is found, or if none responds, the error of [`Self::open`] for the first.
@@ -126,8 +126,8 @@ impl AltoClient {
     /// Requests `resource`: by GET, or by POST of `input`. An unchanged response is served from the cache.
     ///
     /// # Errors
-    /// Returns an error if the resource does not exist or needs another method, the server does not respond or refuses, or the
-    /// response is invalid.
+    /// Returns an error if the resource does not exist or needs another method, the server does not respond or refuses,
+    /// or the response is invalid.
     pub async fn request(&self, resource: &str, input: Option<&Json>) -> Result<Arc<Document>, AltoTrouble> {
         let request = self.0.directory.request(resource, input)?;
         let key = Key::of(resource, &request);
@@ -175,12 +175,13 @@ impl AltoClient {
         Ok(query_plan)
     }
 
-    /// Follows responses under names chosen by the caller, with tasks of the current runtime. By default ([`Means::default`])
-    /// the directory determines the means: an update stream, else a TIPS view per response, else polling once a minute.
+    /// Follows responses under names chosen by the caller, with tasks of the current runtime. By default
+    /// ([`Means::default`]) the directory determines the means: an update stream, else a TIPS view per response, else
+    /// polling once a minute.
     ///
     /// # Errors
-    /// Returns an error if `targets` is empty, a resource does not exist or needs another method, or the server does not
-    /// support the means. All other errors are returned by [`Followed::next`].
+    /// Returns an error if `targets` is empty, a resource does not exist or needs another method, or the server does
+    /// not support the means. All other errors are returned by [`Followed::next`].
     pub async fn follow(&self, targets: BTreeMap<String, FollowTarget>, means: Means) -> Result<Followed, AltoTrouble> {
         Followed::begin(self, targets, means)
     }

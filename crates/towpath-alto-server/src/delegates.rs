@@ -1,8 +1,8 @@
 //! Agents queried on demand ([`towpath_alto::delegation`]).
 //!
-//! Each delegate has a [`QueryBatcher`], where requests register the items they need and find learned values. Items needed at the same
-//! time are requested together. A request waits for its items, up to the limit in the agent's settings, and is then answered
-//! with the available values.
+//! Each delegate has a [`QueryBatcher`], where requests register the items they need and find learned values. Items
+//! needed at the same time are requested together. A request waits for its items, up to the limit in the agent's
+//! settings, and is then answered with the available values.
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 

@@ -33,11 +33,12 @@ use super::{
     views::{Change, Views},
 };
 
-/// Minimum lifetime of a network state, in seconds, however short the calendar intervals: each new one is compared with the
-/// previous one for followers.
+/// Minimum lifetime of a network state, in seconds, however short the calendar intervals: each new one is compared with
+/// the previous one for followers.
 const MIN_SNAPSHOT_S: i64 = 10;
 
-/// Maximum sleep, in seconds, while waiting for a time of day: timers stop while the machine is suspended, the clock does not.
+/// Maximum sleep, in seconds, while waiting for a time of day: timers stop while the machine is suspended, the clock
+/// does not.
 const LOOK_AT_DATE_EVERY_S: u64 = 60;
 
 /// A network state and its directory.
@@ -516,9 +517,9 @@ fn check_accept(headers: &HeaderMap, offered: &'static str) -> Result<(), Refusa
     if is_taken(headers, offered) { Ok(()) } else { Err(Refusal::Accept(media_type::essence(offered))) }
 }
 
-/// Returns whether the client accepts a media type (RFC 9110 §12.5.1). A missing `Accept` header matches any media type; the
-/// most specific range decides. Parameters are ignored: of ranges that differ only in them, one with a non-zero weight
-/// suffices.
+/// Returns whether the client accepts a media type (RFC 9110 §12.5.1). A missing `Accept` header matches any media
+/// type; the most specific range decides. Parameters are ignored: of ranges that differ only in them, one with a
+/// non-zero weight suffices.
 fn is_taken(headers: &HeaderMap, offered: &str) -> bool {
     let ranges = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let ranges: Vec<&str> =

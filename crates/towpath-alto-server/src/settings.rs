@@ -1,5 +1,5 @@
-//! Settings of `towpath alto`, each documented once: those of agents in [`towpath_alto_sources::settings`], those common to all servers in
-//! [`ServeConfig`], the others here.
+//! Settings of `towpath alto`, each documented once: those of agents in [`towpath_alto_sources::settings`], those
+//! common to all servers in [`ServeConfig`], the others here.
 
 pub(crate) mod public_url;
 pub mod rucio;
@@ -30,8 +30,8 @@ const DEFAULT_PORT: u16 = 8096;
 pub struct AltoConfig {
     /// Addresses to listen on. HTTP/1.1, HTTP/2 and TLS share each port.
     pub listen: Vec<SocketAddr>,
-    /// Public URL, if a proxy terminates TLS or adds a path (`https://alto.example.org/path`): views are announced beneath it.
-    /// By default they are announced beneath the URL of the request.
+    /// Public URL, if a proxy terminates TLS or adds a path (`https://alto.example.org/path`): views are announced
+    /// beneath it. By default they are announced beneath the URL of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<PublicUrl>,
     /// How long requests in flight may continue after a stop signal.
@@ -40,8 +40,8 @@ pub struct AltoConfig {
     pub tls: TlsConfig,
     /// Access control.
     pub access: AccessConfig,
-    /// Origins whose pages may read responses (`https://dashboard.example.org`; `*`: all). Requests from such a page have the
-    /// rights of the user's network location.
+    /// Origins whose pages may read responses (`https://dashboard.example.org`; `*`: all). Requests from such a page
+    /// have the rights of the user's network location.
     pub origins: Vec<String>,
     /// Limits.
     pub limits: Limits,
@@ -55,8 +55,8 @@ pub struct AltoConfig {
     pub linked: BTreeMap<ResourceId, Linked>,
     /// Rucio's distance table.
     pub rucio: RucioConfig,
-    /// File for the facts of servers, programs and routers, but not of local files. After a restart they are used until the
-    /// agents report again.
+    /// File for the facts of servers, programs and routers, but not of local files. After a restart they are used until
+    /// the agents report again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<PathBuf>,
     /// Sources of facts about the network, by name. Later names take precedence.

@@ -1,9 +1,9 @@
 //! Update streams (RFC 8895) of the server: their clients, followed responses and delivery.
 //!
 //! [`Streams::renew`] computes the changes of a new network state once, whatever the number of followers, and wakes all
-//! streams if there are any. Each stream then produces one event at a time, as its connection accepts data, so that it retains
-//! little content; a slow client receives missed changes later. A stream lives as long as its connection: it is dropped with
-//! the response body.
+//! streams if there are any. Each stream then produces one event at a time, as its connection accepts data, so that it
+//! retains little content; a slow client receives missed changes later. A stream lives as long as its connection: it is
+//! dropped with the response body.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -44,8 +44,8 @@ const PIECE_BYTES: usize = 256 << 10;
 /// The streams of all clients.
 #[derive(Debug)]
 pub(super) struct Streams {
-    /// Followed responses. Locked while responses are computed, so that only threads that may block wait for it. Must be
-    /// locked before a stream.
+    /// Followed responses. Locked while responses are computed, so that only threads that may block wait for it. Must
+    /// be locked before a stream.
     followed: RwLock<Followed>,
     open: Mutex<HashMap<Key, Arc<Opened>>>,
     /// Whether a new network state is being processed, which may take long.
@@ -107,8 +107,8 @@ impl Streams {
         }
     }
 
-    /// Opens a stream for a client at `client` (RFC 8895 §6.5) and returns its bytes; it lives as long as they are read.
-    /// `snapshot` returns the current network state, and `control_uri` the control URI for a key. May block.
+    /// Opens a stream for a client at `client` (RFC 8895 §6.5) and returns its bytes; it lives as long as they are
+    /// read. `snapshot` returns the current network state, and `control_uri` the control URI for a key. May block.
     ///
     /// # Errors
     /// As [`Stream::open`]; [`Refusal::TooMany`], and [`Refusal::Busy`] while a new network state is processed.
@@ -152,8 +152,8 @@ impl Streams {
     /// Processes a control request for the stream with this key (RFC 8895 §7). May block.
     ///
     /// # Errors
-    /// As [`Stream::control`]; [`Refusal::Unknown`] if there is no such stream, [`Refusal::Busy`] while a new network state is
-    /// processed.
+    /// As [`Stream::control`]; [`Refusal::Unknown`] if there is no such stream, [`Refusal::Busy`] while a new network
+    /// state is processed.
     pub(super) fn control(
         &self,
         key: &str,
@@ -183,7 +183,8 @@ impl Streams {
         outcome
     }
 
-    /// Returns the followed responses unless locked; then all streams are woken when the lock is released. Never blocks.
+    /// Returns the followed responses unless locked; then all streams are woken when the lock is released. Never
+    /// blocks.
     fn look(&self) -> Option<RwLockReadGuard<'_, Followed>> {
         if let Ok(followed) = self.followed.try_read() {
             return Some(followed);
@@ -211,8 +212,8 @@ impl Streams {
 }
 
 impl Tail {
-    /// Returns the next bytes: an event, a piece of one, or a keep-alive comment after `silence`. Returns `None` at the end of
-    /// the stream.
+    /// Returns the next bytes: an event, a piece of one, or a keep-alive comment after `silence`. Returns `None` at the
+    /// end of the stream.
     async fn next(&mut self, silence: Duration) -> Option<Bytes> {
         if self.pieces.is_empty() {
             match timeout(silence, self.event()).await {
@@ -239,8 +240,8 @@ impl Tail {
         }
     }
 
-    /// Takes the next event unless the followed responses are locked; the stream is then woken later. Never blocks, because
-    /// the thread also serves other connections.
+    /// Takes the next event unless the followed responses are locked; the stream is then woken later. Never blocks,
+    /// because the thread also serves other connections.
     fn look(&mut self) -> Option<Event> {
         let followed = self.streams.look()?;
         let mut stream = lock(&self.opened.stream);
@@ -272,7 +273,8 @@ impl Drop for Tail {
     }
 }
 
-/// Serializes an event into one piece, or several of at most [`PIECE_BYTES`] that share the document with all its recipients.
+/// Serializes an event into one piece, or several of at most [`PIECE_BYTES`] that share the document with all its
+/// recipients.
 fn serialize(event: &Event) -> VecDeque<Bytes> {
     let document = Bytes::from_owner(event.document().clone());
     let mut pieces: VecDeque<Bytes> = VecDeque::new();

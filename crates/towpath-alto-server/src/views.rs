@@ -1,7 +1,7 @@
 //! TIPS views (RFC 9569) of the server: clients fetch each change of a response by number, and wait for the next one.
 //!
-//! Followed responses are shared with update streams ([`Streams`]). A view has no connection of its own: it is closed by its
-//! client, or after an hour without requests, including waiting ones.
+//! Followed responses are shared with update streams ([`Streams`]). A view has no connection of its own: it is closed
+//! by its client, or after an hour without requests, including waiting ones.
 
 use std::{
     collections::HashMap,
@@ -81,8 +81,8 @@ impl Views {
         Self { streams, open: Mutex::default(), waiting: Arc::new(Semaphore::new(MAX_WAITING)) }
     }
 
-    /// Opens a view for a client at `client` (RFC 9569 §6) and returns the response document. `snapshot` returns the current
-    /// network state, and `uri` the URI of the view with a key. May block.
+    /// Opens a view for a client at `client` (RFC 9569 §6) and returns the response document. `snapshot` returns the
+    /// current network state, and `uri` the URI of the view with a key. May block.
     ///
     /// # Errors
     /// As [`View::open`]; [`Refusal::TooMany`], and [`Refusal::Busy`] while a new network state is processed.
@@ -127,7 +127,8 @@ impl Views {
     /// Returns the edge between two versions in the view with this key, if `accepts` accepts its media type.
     ///
     /// # Errors
-    /// As [`View::edge`]; [`Refusal::Unknown`] if there is no such view, [`Refusal::TooMany`] if too many requests wait.
+    /// As [`View::edge`]; [`Refusal::Unknown`] if there is no such view, [`Refusal::TooMany`] if too many requests
+    /// wait.
     pub(super) fn edge(&self, key: &str, edge: (u64, u64), accepts: impl Fn(&str) -> bool) -> Result<Change, Refusal> {
         let opened = self.find_open(key)?;
         let streams = Arc::clone(&self.streams);
@@ -146,8 +147,8 @@ impl Views {
     /// Returns the recommended next edge in response to a POST of `request` (RFC 9569 §7.4).
     ///
     /// # Errors
-    /// As [`View::recommend`]; [`Refusal::Unknown`] if there is no such view, [`Refusal::Busy`] while the followed responses
-    /// are locked.
+    /// As [`View::recommend`]; [`Refusal::Unknown`] if there is no such view, [`Refusal::Busy`] while the followed
+    /// responses are locked.
     pub(super) fn recommend(&self, key: &str, request: &Value) -> Result<Content, Refusal> {
         let opened = self.find_open(key)?;
         let followed = self.streams.followed().try_read().map_err(|_| Refusal::Busy)?;

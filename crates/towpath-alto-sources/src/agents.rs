@@ -1,4 +1,5 @@
-//! Agents: sources of facts about the network. Each runs as a task that reports its facts; [`Agents`] collects the reports.
+//! Agents: sources of facts about the network. Each runs as a task that reports its facts; [`Agents`] collects the
+//! reports.
 //!
 //! ```text
 //! polled: files, servers ─┐
@@ -7,13 +8,13 @@
 //! delegate: its offer ────┘
 //! ```
 //!
-//! A report holds all facts of an agent, or its problem; with a problem the previous facts remain in use and are *stale*. The
-//! same applies if the new facts do not fit together with those of the other agents ([`news`]). [`Agents`] keeps the latest
-//! report of each agent, and the PIDs of all of them, which measurements refer to. A failing agent is queried, or restarted,
-//! less often.
+//! A report holds all facts of an agent, or its problem; with a problem the previous facts remain in use and are
+//! *stale*. The same applies if the new facts do not fit together with those of the other agents ([`news`]). [`Agents`]
+//! keeps the latest report of each agent, and the PIDs of all of them, which measurements refer to. A failing agent is
+//! queried, or restarted, less often.
 //!
-//! With a [`SnapshotWriter`], facts from an earlier run of the server are used from the start, and are stale until the agent
-//! reports.
+//! With a [`SnapshotWriter`], facts from an earlier run of the server are used from the start, and are stale until the
+//! agent reports.
 
 mod bmp;
 mod delegate;
@@ -106,7 +107,8 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// Returns how long to wait for agents that report on their own: a server should start soon, a check should be complete.
+    /// Returns how long to wait for agents that report on their own: a server should start soon, a check should be
+    /// complete.
     fn patience(self) -> Duration {
         match self {
             Purpose::Serve => Duration::from_secs(10),
@@ -246,8 +248,8 @@ impl Agents {
         Ok(Self { agents, query_batchers, reports, anew, tasks, pids: Pids::default(), has_news: false, snapshot })
     }
 
-    /// Waits until each agent has reported, in this run or an earlier one, or [`Purpose::patience`] has passed. For serving,
-    /// polled agents are awaited without a limit.
+    /// Waits until each agent has reported, in this run or an earlier one, or [`Purpose::patience`] has passed. For
+    /// serving, polled agents are awaited without a limit.
     pub async fn gather(&mut self, purpose: Purpose) {
         let deadline = clock::now() + purpose.patience();
         loop {
@@ -294,8 +296,8 @@ impl Agents {
         self.agents.iter().filter_map(move |agent| Some((&*agent.name, since(agent)?)))
     }
 
-    /// Drops facts that are only from the snapshot, so that their agents are awaited and polled again. Returns whether there
-    /// were any.
+    /// Drops facts that are only from the snapshot, so that their agents are awaited and polled again. Returns whether
+    /// there were any.
     pub fn forget_snapshot_facts(&mut self) -> bool {
         while let Ok(report) = self.reports.try_recv() {
             self.take(vec![report]);
@@ -389,8 +391,8 @@ impl Agent {
         Self { reported: FactReport::from(facts), stale_since_s: Some(since_s), is_remembered: true, ..self }
     }
 
-    /// Drops facts from the snapshot. If the agent is polled and has reported nothing else, its next report counts as the
-    /// first, because an earlier one may have been rejected for having less.
+    /// Drops facts from the snapshot. If the agent is polled and has reported nothing else, its next report counts as
+    /// the first, because an earlier one may have been rejected for having less.
     fn forget(&mut self) {
         self.reported = FactReport::default();
         self.is_remembered = false;
@@ -433,8 +435,8 @@ pub async fn run_agents(
     mut hangups: Signal,
     stopping: CancellationToken,
 ) {
-    // Updating the network state takes long if many responses are followed, and blocks new followers. Pause for as long as the
-    // last update took.
+    // Updating the network state takes long if many responses are followed, and blocks new followers. Pause for as long
+    // as the last update took.
     let mut rested = clock::now();
     loop {
         let reports = tokio::select! {

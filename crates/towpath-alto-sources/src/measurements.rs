@@ -1,15 +1,16 @@
 //! Converts measurement results to costs between addresses or between PIDs.
 //!
-//! Supported formats are CSV, JSON objects with the same fields, `iperf3 -J`, perfSONAR messages and archive pages (esmond),
-//! and `towpath probe --json`. [`Measurements::parse`] detects the format and reads each value as a sample in the unit that
-//! RFC 9439 defines for its metric. [`Measurements::facts`] aggregates the samples: for several samples of the same ends and
-//! metric it computes the statistics of RFC 9439 §3.3, each under its own name.
+//! Supported formats are CSV, JSON objects with the same fields, `iperf3 -J`, perfSONAR messages and archive pages
+//! (esmond), and `towpath probe --json`. [`Measurements::parse`] detects the format and reads each value as a sample in
+//! the unit that RFC 9439 defines for its metric. [`Measurements::facts`] aggregates the samples: for several samples
+//! of the same ends and metric it computes the statistics of RFC 9439 §3.3, each under its own name.
 //!
-//! An invalid sample is skipped and counted in [`Doubts`]; the others are still used. A document of several lines is parsed
-//! line by line if its first line is a complete JSON value, so that a truncated line counts as one invalid sample.
+//! An invalid sample is skipped and counted in [`Doubts`]; the others are still used. A document of several lines is
+//! parsed line by line if its first line is a complete JSON value, so that a truncated line counts as one invalid
+//! sample.
 //!
-//! This module neither measures nor fetches anything, and keeps no state between documents. It does not resolve host names: a
-//! name that is not an address is the name of a PID.
+//! This module neither measures nor fetches anything, and keeps no state between documents. It does not resolve host
+//! names: a name that is not an address is the name of a PID.
 
 mod csv;
 mod iperf3;
@@ -44,17 +45,19 @@ pub(crate) const MAX_SAMPLES: usize = 5_000_000;
 /// Format of a measurement document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// A header line with `src`, `dst`, `metric`, `value` and optionally `time`, in any order and among other columns; then
-    /// one line per sample. Fields are separated by commas and may be double-quoted; lines that start with `#` are comments.
+    /// A header line with `src`, `dst`, `metric`, `value` and optionally `time`, in any order and among other columns;
+    /// then one line per sample. Fields are separated by commas and may be double-quoted; lines that start with `#` are
+    /// comments.
     Csv,
-    /// Objects with the same fields, in an array or concatenated. `value` may be a list, or any form that perfSONAR uses.
+    /// Objects with the same fields, in an array or concatenated. `value` may be a list, or any form that perfSONAR
+    /// uses.
     Json,
     /// Output of `iperf3 -J` at the client, one or several runs.
     Iperf3,
-    /// Objects with `source`, `destination`, `event_type` or `event-type`, also nested in `meta` or `headers`, and `value`: a
-    /// number, a histogram (an object that maps each value to its count), or a list of `{ts, val}` with such values. Messages
-    /// have `datapoints` instead, an object that maps each time to such a value. The value pages of an archive (at its
-    /// `base-uri`) are bare lists of `{ts, val}`; [`Beside`] supplies their ends and event type.
+    /// Objects with `source`, `destination`, `event_type` or `event-type`, also nested in `meta` or `headers`, and
+    /// `value`: a number, a histogram (an object that maps each value to its count), or a list of `{ts, val}` with such
+    /// values. Messages have `datapoints` instead, an object that maps each time to such a value. The value pages of an
+    /// archive (at its `base-uri`) are bare lists of `{ts, val}`; [`Beside`] supplies their ends and event type.
     Perfsonar,
     /// Output of `towpath probe --json`, one or several runs.
     Probe,
@@ -136,14 +139,14 @@ impl Measurements {
     /// Parses a document in `format`, or detects the format if it is `None`.
     ///
     /// An end (`src`, `dst`) is an address, a prefix, or the name of a PID; the name of a site is converted by
-    /// [`crate::sites::pid_name`]. Both ends must be of the same kind. Accepted metrics are those of RFC 9439, without a
-    /// statistic, and all that start with `priv:`. Times are seconds since 1970 or RFC 3339 strings.
+    /// [`crate::sites::pid_name`]. Both ends must be of the same kind. Accepted metrics are those of RFC 9439, without
+    /// a statistic, and all that start with `priv:`. Times are seconds since 1970 or RFC 3339 strings.
     ///
-    /// Values in CSV and JSON are in the units of RFC 9439: microseconds for delays, per cent for losses, bytes per second for
-    /// throughput and bandwidth. Those of the other formats are converted:
+    /// Values in CSV and JSON are in the units of RFC 9439: microseconds for delays, per cent for losses, bytes per
+    /// second for throughput and bandwidth. Those of the other formats are converted:
     ///
-    /// - iperf3: `tput` as sent (TCP), `delay-rt` (the mean of the first stream), `delay-variation` and `lossrate` (UDP); with
-    ///   `-R` from the server to the client. The reverse direction of `--bidir` is ignored.
+    /// - iperf3: `tput` as sent (TCP), `delay-rt` (the mean of the first stream), `delay-variation` and `lossrate`
+    ///   (UDP); with `-R` from the server to the client. The reverse direction of `--bidir` is ignored.
     /// - perfSONAR: `throughput` becomes `tput`, `packet-loss-rate` `lossrate`, `histogram-owdelay` `delay-ow`,
     ///   `histogram-rtt` `delay-rt`, and `packet-retransmits` `priv:retransmits` (segments of one test).
     /// - towpath probe: see [`Self::parse_beside`].
@@ -156,8 +159,8 @@ impl Measurements {
 
     /// Like [`Self::parse`], with facts that the document lacks.
     ///
-    /// Output of `towpath probe` names only the remote end; without `here` its samples are skipped. For each direction it
-    /// yields `tput`, over the whole leg and all its connections, and the minimum `delay-rt`.
+    /// Output of `towpath probe` names only the remote end; without `here` its samples are skipped. For each direction
+    /// it yields `tput`, over the whole leg and all its connections, and the minimum `delay-rt`.
     ///
     /// # Errors
     /// As [`Self::parse`].
@@ -203,17 +206,18 @@ impl Measurements {
         &self.doubts
     }
 
-    /// Returns the resulting costs between prefixes, and between PIDs of `map`. `map` must have all named PIDs, or building
-    /// the network state fails; see [`Self::facts_among`].
+    /// Returns the resulting costs between prefixes, and between PIDs of `map`. `map` must have all named PIDs, or
+    /// building the network state fails; see [`Self::facts_among`].
     ///
-    /// The plain name of a metric holds the median (for `bw-residual` and `bw-available` the newest sample, as in RFC 9439),
-    /// and `:cur` the newest sample: by time, or the last of the document among samples without a time. Several samples also
-    /// yield `:min`, `:max`, `:median`, `:mean`, `:stddev` and `:p95`. Names longer than 32 characters are omitted.
+    /// The plain name of a metric holds the median (for `bw-residual` and `bw-available` the newest sample, as in RFC
+    /// 9439), and `:cur` the newest sample: by time, or the last of the document among samples without a time. Several
+    /// samples also yield `:min`, `:max`, `:median`, `:mean`, `:stddev` and `:p95`. Names longer than 32 characters are
+    /// omitted.
     ///
-    /// The median of an even number of samples is the mean of the middle two, but for `hopcount`, which has no `:mean` and no
-    /// `:stddev`, the lower of them. The 95th percentile uses the nearest rank: the smallest sample not below 95 % of all. The
-    /// deviation is the population deviation (divided by the number of samples). A histogram value has the weight of its
-    /// count; the newest sample of a histogram is its median.
+    /// The median of an even number of samples is the mean of the middle two, but for `hopcount`, which has no `:mean`
+    /// and no `:stddev`, the lower of them. The 95th percentile uses the nearest rank: the smallest sample not below 95
+    /// % of all. The deviation is the population deviation (divided by the number of samples). A histogram value has
+    /// the weight of its count; the newest sample of a histogram is its median.
     pub fn facts(&self, map: &ResourceId) -> (AgentState, Doubts) {
         self.facts_among(map, |_| true)
     }

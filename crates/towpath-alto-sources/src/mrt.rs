@@ -1,17 +1,17 @@
-//! Reader for route dumps in the MRT format (RFC 6396, RFC 8050): tables and updates as published by route collectors and
-//! written by routers.
+//! Reader for route dumps in the MRT format (RFC 6396, RFC 8050): tables and updates as published by route collectors
+//! and written by routers.
 //!
-//! [`read`] makes one pass over a dump and emits an [`Event`] for each route, withdrawal, lost session and end of a table, in
-//! file order. It also emits where tables begin and end: some routers append table after table to one file, and the last one
-//! is valid. It supports `TABLE_DUMP_V2` and `TABLE_DUMP` (the entries of all peers) and `BGP4MP` with and without `_ET`
-//! (updates received by the collector, state changes of its sessions), each with and without ADD-PATH. The file is plain or
-//! gzip-compressed.
+//! [`read`] makes one pass over a dump and emits an [`Event`] for each route, withdrawal, lost session and end of a
+//! table, in file order. It also emits where tables begin and end: some routers append table after table to one file,
+//! and the last one is valid. It supports `TABLE_DUMP_V2` and `TABLE_DUMP` (the entries of all peers) and `BGP4MP` with
+//! and without `_ET` (updates received by the collector, state changes of its sessions), each with and without
+//! ADD-PATH. The file is plain or gzip-compressed.
 //!
-//! Memory is bounded by the longest record (16 MiB) and the peer index table (65,535 peers), whatever the length of the dump.
-//! A damaged record is skipped and counted; in a table record only the damaged entries are.
+//! Memory is bounded by the longest record (16 MiB) and the peer index table (65,535 peers), whatever the length of the
+//! dump. A damaged record is skipped and counted; in a table record only the damaged entries are.
 //!
-//! `bgpkit-parser` splits the file into records and identifies their types; `bgp_update.rs` explains why it is not used for
-//! more. Routes are not stored, compared or selected here, and timestamps are dropped.
+//! `bgpkit-parser` splits the file into records and identifies their types; `bgp_update.rs` explains why it is not used
+//! for more. Routes are not stored, compared or selected here, and timestamps are dropped.
 
 mod messages;
 mod records;
@@ -69,8 +69,8 @@ pub struct Summary {
     pub skipped: u64,
     /// Position and damage of the first of them.
     pub first_skipped: Option<String>,
-    /// The file ends within a record, or its length is damaged so that the next record cannot be found. Earlier events were
-    /// emitted.
+    /// The file ends within a record, or its length is damaged so that the next record cannot be found. Earlier events
+    /// were emitted.
     pub is_truncated: bool,
     /// The file is truncated within a table, which is therefore incomplete.
     pub is_table_truncated: bool,
@@ -92,8 +92,8 @@ pub enum MrtError {
 
 /// Reads a dump and passes its events to `take` in order. `source` need not be buffered.
 ///
-/// A truncated file is not an error; [`Summary::is_truncated`] reports it. A file without any record is an error: it is more
-/// likely a dump that has not been written yet than an empty table.
+/// A truncated file is not an error; [`Summary::is_truncated`] reports it. A file without any record is an error: it is
+/// more likely a dump that has not been written yet than an empty table.
 ///
 /// # Errors
 /// Returns [`MrtError`]. Events before the error have already been passed to `take`.
@@ -154,8 +154,8 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
         self.summary
     }
 
-    /// Starts the table of a view with these peers. It belongs to the current set of tables, unless that already has this
-    /// view; then a new set begins.
+    /// Starts the table of a view with these peers. It belongs to the current set of tables, unless that already has
+    /// this view; then a new set begins.
     fn begin_table(&mut self, view: &[u8], peers: Vec<Peer>) {
         if self.tables.views.contains(view) {
             self.end_tables();

@@ -14,12 +14,12 @@
 //! applies changes only at a commit, all since the last one together. [`Cutter`] splits the output of a program into
 //! lines.
 //!
-//! Units are those of [`towpath_alto::agent_state`]. With a `map`, both ends of a metric are PIDs, otherwise addresses or
-//! prefixes; between prefixes no metric can be named `src` or `dst`. `next-hop` and `as-path` are optional, as for a
+//! Units are those of [`towpath_alto::agent_state`]. With a `map`, both ends of a metric are PIDs, otherwise addresses
+//! or prefixes; between prefixes no metric can be named `src` or `dst`. `next-hop` and `as-path` are optional, as for a
 //! route within the router's own AS. The prefixes served by a router cannot be set here, but by another agent.
 //!
-//! A program queried on demand ([`towpath_alto::delegation`]) prints the same format: metrics between addresses, properties
-//! of addresses, and a commit at the end of each response ([`Reply`]).
+//! A program queried on demand ([`towpath_alto::delegation`]) prints the same format: metrics between addresses,
+//! properties of addresses, and a commit at the end of each response ([`Reply`]).
 //!
 //! A link has the fields of a link in a fact file, and `attach`: the prefixes attached to its ends. It is withdrawn,
 //! with its attachments, by its topology and its ends in the same order. A topology consists of its links.

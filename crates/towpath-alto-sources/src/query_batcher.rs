@@ -82,8 +82,9 @@ impl QueryBatcher {
         Self { wait, keep, state, needs, settled }
     }
 
-    /// Opens the batcher for these items. Waiting items keep their numbers. Unsettled items of an interrupted round are requested
-    /// again only if it started recently, so that a request the delegate cannot handle does not harm the others.
+    /// Opens the batcher for these items. Waiting items keep their numbers. Unsettled items of an interrupted round are
+    /// requested again only if it started recently, so that a request the delegate cannot handle does not harm the
+    /// others.
     pub fn open(&self, askable: Askable) {
         let mut state = self.state();
         let state = &mut *state;

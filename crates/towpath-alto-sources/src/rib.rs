@@ -1,8 +1,8 @@
 //! Route tables per router, maintained from a feed of changes.
 //!
-//! A [`RouteTables`] consumes the events of [`crate::mrt`] and [`crate::bmp`]. Each peer of the collector is a router, named
-//! by its address. Prefixes that it originates itself count as attached to it. All paths to a prefix (ADD-PATH, RFC
-//! 7911) are kept, so that one can replace another; the table contains the best.
+//! A [`RouteTables`] consumes the events of [`crate::mrt`] and [`crate::bmp`]. Each peer of the collector is a router,
+//! named by its address. Prefixes that it originates itself count as attached to it. All paths to a prefix (ADD-PATH,
+//! RFC 7911) are kept, so that one can replace another; the table contains the best.
 //!
 //! When a session or the connection restarts, a router does not lose its routes: stale ones stay valid until the
 //! router has resent a complete family (RFC 4724), or until [`RouteTables::expire`] decides that the hold time is over;

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! [`Sites::parse`] reads the known fields and ignores the rest: unknown fields, `null`, values of another type.
-//! [`Sites::facts`] converts the sites to [`AgentState`], which always form a valid network state, however bad the list: invalid
-//! items are omitted and reported as a [`Doubt`].
+//! [`Sites::facts`] converts the sites to [`AgentState`], which always form a valid network state, however bad the
+//! list: invalid items are omitted and reported as a [`Doubt`].
 //!
 //! This module fetches nothing and does not geolocate addresses.
 
@@ -51,7 +51,8 @@ pub(crate) const MAX_PREFIXES: usize = 1_000_000;
 /// Maximum number of sites for which distances are computed. They have four million pairs, which take about 300 MiB.
 pub(crate) const MAX_PLACES: usize = 2_000;
 
-/// The sites of a registry. Takes a few times the size of the document in memory; about 1 GiB for a maliciously crafted one.
+/// The sites of a registry. Takes a few times the size of the document in memory; about 1 GiB for a maliciously crafted
+/// one.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sites {
     /// Sorted by name.
@@ -65,8 +66,8 @@ pub struct Sites {
 pub struct SiteOptions {
     /// The network map to generate.
     pub map: ResourceId,
-    /// Whether properties have plain names, such as `country`. They are not in the registries of RFC 7285 §14.3 and RFC 9240
-    /// §12.3, so that strict conformance requires `priv:country`.
+    /// Whether properties have plain names, such as `country`. They are not in the registries of RFC 7285 §14.3 and RFC
+    /// 9240 §12.3, so that strict conformance requires `priv:country`.
     pub plain_names: bool,
     /// Whether to generate the distances between sites as costs.
     pub distances: bool,
@@ -169,13 +170,13 @@ struct Limits {
 }
 
 impl Sites {
-    /// Parses a list: an object of sites by name, or an array of sites, in UTF-8. A site's own `name` takes precedence. Values
-    /// that describe no site are ignored.
+    /// Parses a list: an object of sites by name, or an array of sites, in UTF-8. A site's own `name` takes precedence.
+    /// Values that describe no site are ignored.
     ///
     /// - `latitude`, `longitude`: degrees, as numbers or texts.
-    /// - `netroutes`: an object or array of objects with `asn` (a number, or `AS513`), `networks` (texts, nested arbitrarily
-    ///   in objects and arrays), `lhcone_collaborations` (texts), `lhcone_bandwidth_limit` (Gbit/s, or a text with a unit such
-    ///   as `400 Mbit/s`; 0 or less means none).
+    /// - `netroutes`: an object or array of objects with `asn` (a number, or `AS513`), `networks` (texts, nested
+    ///   arbitrarily in objects and arrays), `lhcone_collaborations` (texts), `lhcone_bandwidth_limit` (Gbit/s, or a
+    ///   text with a unit such as `400 Mbit/s`; 0 or less means none).
     ///
     /// # Errors
     /// Returns [`SitesError`].
@@ -223,13 +224,14 @@ impl Sites {
 
     /// Converts the sites to facts, and reports omitted items. A network state can always be built from the result.
     ///
-    /// - A network map with one PID per site ([`pid_name`]; duplicates are numbered), including sites without prefixes, and
-    ///   [`ELSEWHERE`] for all other addresses. A prefix of two sites goes to the site whose name sorts first.
-    /// - Known properties of each prefix and each PID: `country`, `continent` (two letters, if the country is in ISO 3166-1),
-    ///   `asn`, `site`, `latitude` and `longitude` (degrees), `lhcone-collaborations` (texts), `lhcone-bandwidth-limit` (bits
-    ///   per second). A PID has the first AS number of its routes, all their collaborations, and the highest limit.
-    /// - The costs `routingcost` and `priv:distance`: the great-circle distance in whole kilometres, for all pairs of sites
-    ///   with coordinates.
+    /// - A network map with one PID per site ([`pid_name`]; duplicates are numbered), including sites without prefixes,
+    ///   and [`ELSEWHERE`] for all other addresses. A prefix of two sites goes to the site whose name sorts first.
+    /// - Known properties of each prefix and each PID: `country`, `continent` (two letters, if the country is in ISO
+    ///   3166-1), `asn`, `site`, `latitude` and `longitude` (degrees), `lhcone-collaborations` (texts),
+    ///   `lhcone-bandwidth-limit` (bits per second). A PID has the first AS number of its routes, all their
+    ///   collaborations, and the highest limit.
+    /// - The costs `routingcost` and `priv:distance`: the great-circle distance in whole kilometres, for all pairs of
+    ///   sites with coordinates.
     ///
     /// Each prefix takes about 1 KiB, each pair of sites with coordinates 70 bytes.
     pub fn facts(&self, options: &SiteOptions) -> (AgentState, Vec<Doubt>) {

@@ -1,5 +1,5 @@
-//! The snapshot: a file with the facts of agents other than local files, used by a restarted server until the agents report
-//! again.
+//! The snapshot: a file with the facts of agents other than local files, used by a restarted server until the agents
+//! report again.
 //!
 //! It consists of JSON lines: a header, then one line per agent with facts. Facts have the format of static files.
 //!
@@ -8,9 +8,9 @@
 //! {"agent":"lhcone","settings":"1f0a…","facts":{"routers":{"ex2j.cern.ch":{…}},…}}
 //! ```
 //!
-//! `settings` is a digest: facts reported under other settings are not used. Facts that were already stale have `stale-since`.
-//! Any problem with the file is logged and never prevents the server from starting. [`read`] loads the file at the start; a
-//! [`SnapshotWriter`] schedules the writes, each done by a separate task.
+//! `settings` is a digest: facts reported under other settings are not used. Facts that were already stale have
+//! `stale-since`. Any problem with the file is logged and never prevents the server from starting. [`read`] loads the
+//! file at the start; a [`SnapshotWriter`] schedules the writes, each done by a separate task.
 
 #[cfg(test)]
 mod tests;
@@ -88,8 +88,8 @@ pub(super) struct AgentRecord {
     pub(super) facts: AgentState,
 }
 
-/// Returns a digest of an agent's settings, or `None` for an agent that reads local files. These are not in the snapshot,
-/// because they are read as quickly.
+/// Returns a digest of an agent's settings, or `None` for an agent that reads local files. These are not in the
+/// snapshot, because they are read as quickly.
 pub(super) fn settings(config: &AgentConfig) -> Option<Tag> {
     let is_kept = matches!(config, AgentConfig::Program { .. } | AgentConfig::Bmp { .. }) || config.asks_servers();
     // The `Debug` output has the full URLs; `Display` omits parts that may be secret.
@@ -208,8 +208,8 @@ impl SnapshotWriter {
         }
     }
 
-    /// Starts a write in the background; must not be called during a write. A failure is logged once per distinct cause and
-    /// retried; the previous file is kept.
+    /// Starts a write in the background; must not be called during a write. A failure is logged once per distinct cause
+    /// and retried; the previous file is kept.
     pub(super) fn begin(&mut self, records: Vec<AgentRecord>) {
         let path = self.path.clone();
         let task = spawn_blocking(move || write(&path, records));

@@ -178,8 +178,8 @@ fn locations(material: Material) -> Result<AgentState, String> {
     Ok(AgentState { locations: Some(Arc::new(locations)), ..AgentState::default() })
 }
 
-/// Reads dumps in chronological order: a table and subsequent updates. A truncated table is accepted only if nothing is known
-/// yet.
+/// Reads dumps in chronological order: a table and subsequent updates. A truncated table is accepted only if nothing is
+/// known yet.
 fn routes_of_dumps(files: &[PathBuf], may_be_partial: bool) -> Result<Knowledge, String> {
     let mut feed = RouteTables::default();
     for file in files {
@@ -205,9 +205,10 @@ fn read_dump(file: &Path, may_be_partial: bool, feed: &mut RouteTables) -> Resul
     Ok(())
 }
 
-/// Reads the output of a looking glass for one router, as one or several texts or pages. At least one must have a route; each
-/// other must state that there is none, unless nothing was known before. Otherwise routes would vanish while the looking glass
-/// is busy. An empty page counts as no routes only if another page shows that the router prints nothing in that case.
+/// Reads the output of a looking glass for one router, as one or several texts or pages. At least one must have a
+/// route; each other must state that there is none, unless nothing was known before. Otherwise routes would vanish
+/// while the looking glass is busy. An empty page counts as no routes only if another page shows that the router prints
+/// nothing in that case.
 fn routes_of_pages(
     materials: Vec<Material>,
     router: &RouterName,
@@ -272,8 +273,8 @@ fn sites(material: Material, map: &ResourceId) -> Result<AgentState, String> {
     Ok(facts)
 }
 
-/// Reads measurements, one document after another. A document that cannot be read is replaced by its previous version if there
-/// is one and others can be read.
+/// Reads measurements, one document after another. A document that cannot be read is replaced by its previous version
+/// if there is one and others can be read.
 fn measurements(
     materials: Vec<Material>,
     beside: Beside<'_>,
@@ -299,8 +300,8 @@ fn measurements(
     }
 }
 
-/// Reads the measurements of one document. A document with only invalid samples does not replace a previous one, because its
-/// producer may have failed.
+/// Reads the measurements of one document. A document with only invalid samples does not replace a previous one,
+/// because its producer may have failed.
 fn results(material: Material, beside: Beside<'_>, may_be_empty: bool) -> Result<(String, Arc<Measurements>), String> {
     let (source, bytes) = material.into_bytes()?;
     let results = Measurements::parse_beside(&bytes, None, beside).map_err(|error| source_error(&source, &error))?;

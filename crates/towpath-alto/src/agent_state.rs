@@ -276,8 +276,8 @@ impl<'de> Deserialize<'de> for Entity {
 }
 
 impl AgentState {
-    /// Returns the facts for a topology read from `text`, with the prefixes attached to its nodes. The network state checks that
-    /// these nodes exist.
+    /// Returns the facts for a topology read from `text`, with the prefixes attached to its nodes. The network state
+    /// checks that these nodes exist.
     ///
     /// # Errors
     /// As [`Topology::parse`].

@@ -1,13 +1,14 @@
 //! Cost calendars (RFC 8896): cost values per time interval, and the requests for them.
 //!
-//! [`Calendar`] defines the time intervals of a metric; agents publish it together with the costs ([`crate::agent_state`]).
-//! [`Calendared`](crate::calendared::Calendared) is the calendar part of a request. Only numerical cost types have calendars: ordinal costs are
-//! ranks, which would differ in each interval.
+//! [`Calendar`] defines the time intervals of a metric; agents publish it together with the costs
+//! ([`crate::agent_state`]). [`Calendared`](crate::calendared::Calendared) is the calendar part of a request. Only
+//! numerical cost types have calendars: ordinal costs are ranks, which would differ in each interval.
 //!
 //! Clients that do not request a calendar receive a single cost: that of the interval that contains the current time
-//! ([`NetworkState::at`](crate::network_state::NetworkState::at)), "the current value of the metric" (RFC 8896 §3.3.2). If that time is outside the calendar, or
-//! there is no current time, the cost is the mean over all intervals. Constraints are tested against this cost even
-//! for pairs returned with calendars, so that all clients see the same pairs filtered out.
+//! ([`NetworkState::at`](crate::network_state::NetworkState::at)), "the current value of the metric" (RFC 8896 §3.3.2).
+//! If that time is outside the calendar, or there is no current time, the cost is the mean over all intervals.
+//! Constraints are tested against this cost even for pairs returned with calendars, so that all clients see the same
+//! pairs filtered out.
 
 use serde::{Deserialize, Serialize};
 use towpath_proto::http::date;

@@ -1,4 +1,5 @@
-//! Calendars in requests and answers (RFC 8896 §4, §5): which costs a client wants over time, and how calendars are described.
+//! Calendars in requests and answers (RFC 8896 §4, §5): which costs a client wants over time, and how calendars are
+//! described.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! The compatibility profile: requests and responses for OpenALTO clients that go beyond the RFCs. A network state has no
-//! profile unless one is set ([`NetworkState::compatible`](crate::network_state::NetworkState::compatible)).
+//! The compatibility profile: requests and responses for OpenALTO clients that go beyond the RFCs. A network state has
+//! no profile unless one is set ([`NetworkState::compatible`](crate::network_state::NetworkState::compatible)).
 //!
 //! With a profile, path vectors of RFC 9275 accept `endpoint-flows` in place of `endpoints`, and those between PIDs
 //! `pid-flows` in place of `pids`: a list of `{srcs, dsts}`, each of which is a full mesh. Pairs in several meshes

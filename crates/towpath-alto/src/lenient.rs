@@ -1,7 +1,7 @@
 //! Lenient JSON deserialization: known parts are read, and everything else is skipped, whatever its form.
 //!
-//! [`PartialJsonSeed`] reads one value into a [`PartialJson`], which receives the value and can read nested values in turn. Only
-//! values that are taken use memory. `serde_json` limits the depth to 128; skipped values use no stack.
+//! [`PartialJsonSeed`] reads one value into a [`PartialJson`], which receives the value and can read nested values in
+//! turn. Only values that are taken use memory. `serde_json` limits the depth to 128; skipped values use no stack.
 //!
 //! Invalid JSON is an error for the whole document.
 

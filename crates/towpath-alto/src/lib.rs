@@ -1,11 +1,11 @@
 //! ALTO (RFC 7285 and its extensions): network path costs.
 //!
-//! Agents provide [`agent_state`], which are combined into a [`network_state`]. A network state is validated and immutable; updates create
-//! a new one. From it follows a [`directory`] of [`resource`]s, each a pure function of the network state and a request.
-//! [`fields`] parses requests, and [`problem`] describes errors in them. Costs of many pairs form a [`matrix`], and
-//! some have a [`calendar`]. A [`path`] leads through the [`routes`] of routers and over the links of a [`topology`].
-//! Values that the network state lacks can be fetched on demand ([`delegation`]). [`compatibility`] contains extensions
-//! beyond the RFCs.
+//! Agents provide [`agent_state`], which are combined into a [`network_state`]. A network state is validated and
+//! immutable; updates create a new one. From it follows a [`directory`] of [`resource`]s, each a pure function of the
+//! network state and a request. [`fields`] parses requests, and [`problem`] describes errors in them. Costs of many
+//! pairs form a [`matrix`], and some have a [`calendar`]. A [`path`] leads through the [`routes`] of routers and over
+//! the links of a [`topology`]. Values that the network state lacks can be fetched on demand ([`delegation`]).
+//! [`compatibility`] contains extensions beyond the RFCs.
 //!
 //! [`geo`] locates addresses. [`order`] is the expression language that orders [`replicas`]. [`patch`] represents
 //! changes of documents, and [`update_services`] announces the services that send them.

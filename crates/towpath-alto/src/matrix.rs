@@ -1,5 +1,5 @@
-//! Costs of all pairs of a set of sources and a set of destinations, in the form used by cost maps and endpoint cost maps (RFC
-//! 7285 §11.2.3.6, §11.5.1.6; RFC 8189 §4.1.3; RFC 8896 §5.1).
+//! Costs of all pairs of a set of sources and a set of destinations, in the form used by cost maps and endpoint cost
+//! maps (RFC 7285 §11.2.3.6, §11.5.1.6; RFC 8189 §4.1.3; RFC 8896 §5.1).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,15 +21,15 @@ pub(crate) trait Grid {
     fn sources(&self) -> usize;
     /// Returns the number of destinations.
     fn destinations(&self) -> usize;
-    /// Returns the requested pairs as (source, destination) indices, in ascending order and without duplicates. `None` means
-    /// every source with every destination.
+    /// Returns the requested pairs as (source, destination) indices, in ascending order and without duplicates. `None`
+    /// means every source with every destination.
     fn pairs(&self) -> Option<&[(usize, usize)]> {
         None
     }
     /// Returns a lookup of the cost by `metric` between a source and a destination, given by index.
     fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a>;
-    /// Returns a lookup of the calendar of `metric` between a source and a destination, given by index. The lookup returns
-    /// `None` where the cost does not vary between intervals.
+    /// Returns a lookup of the calendar of `metric` between a source and a destination, given by index. The lookup
+    /// returns `None` where the cost does not vary between intervals.
     fn series<'a>(&'a self, _metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<&'a [f64]> + 'a> {
         Box::new(|_, _| None)
     }
@@ -137,8 +137,8 @@ impl<'a> Matrix<'a> {
         Self::with_paths(grid, query, Passing::of(grid, query), PathColumn::default())
     }
 
-    /// Like [`Self::of`], with the pairs already tested. If `query` requests paths, `paths` must hold those of all these
-    /// pairs.
+    /// Like [`Self::of`], with the pairs already tested. If `query` requests paths, `paths` must hold those of all
+    /// these pairs.
     pub(crate) fn with_paths(grid: &dyn Grid, query: &CostQuery, passing: Passing, paths: PathColumn) -> Self {
         let path_vector = CostType::path_vector();
         let columns = query.types.iter().map(|kind| match kind == &path_vector {
@@ -155,8 +155,8 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// Replaces single costs by calendars where `calendared` has them. `grid` and `query` must be those that `self` was built
-    /// from.
+    /// Replaces single costs by calendars where `calendared` has them. `grid` and `query` must be those that `self` was
+    /// built from.
     #[must_use]
     pub(crate) fn over_time(mut self, grid: &'a dyn Grid, query: &CostQuery, calendared: &Calendared<'_>) -> Self {
         for (position, (column, kind)) in self.columns.iter_mut().zip(&query.types).enumerate() {
@@ -200,8 +200,8 @@ fn column(grid: &dyn Grid, pairs: &[(usize, usize)], kind: &CostType) -> Vec<Opt
     }
 }
 
-/// Returns the ranks of `costs` within `universe` (RFC 7285 §6.1.2.2). The preferred cost, the smallest or the largest, has
-/// rank 1; equal costs have equal ranks.
+/// Returns the ranks of `costs` within `universe` (RFC 7285 §6.1.2.2). The preferred cost, the smallest or the largest,
+/// has rank 1; equal costs have equal ranks.
 #[expect(clippy::cast_precision_loss, reason = "there are less than 2^52 ranks")]
 fn rank_costs(costs: &[Option<f64>], universe: &[f64], is_more_better: bool) -> Vec<Option<f64>> {
     let before = |cost: f64| match is_more_better {

@@ -1,5 +1,5 @@
-//! JSON values of arbitrary structure from external input, with a nesting limit that protects the stack of later readers and
-//! writers. The formats have their own limits, but TOML's dotted keys multiply them.
+//! JSON values of arbitrary structure from external input, with a nesting limit that protects the stack of later
+//! readers and writers. The formats have their own limits, but TOML's dotted keys multiply them.
 
 use std::{collections::BTreeMap, fmt};
 

@@ -41,8 +41,8 @@ pub enum MapFault {
     },
 }
 
-/// A network map. It covers all addresses of each address type that it contains; an address is in the PID with the longest
-/// matching prefix.
+/// A network map. It covers all addresses of each address type that it contains; an address is in the PID with the
+/// longest matching prefix.
 #[derive(Debug, Clone)]
 pub struct NetworkMap {
     vtag: VersionTag,
@@ -116,8 +116,8 @@ impl NetworkMap {
         &self.pids[number as usize].1
     }
 
-    /// Returns a representative address of the PID: the first network address of its prefixes, in that family, that the map
-    /// assigns to this PID.
+    /// Returns a representative address of the PID: the first network address of its prefixes, in that family, that the
+    /// map assigns to this PID.
     pub fn first_address(&self, number: u32, is_ipv4: bool) -> Option<IpAddr> {
         let mut addresses =
             self.prefixes(number).iter().map(IpNet::addr).filter(|address| address.is_ipv4() == is_ipv4);

@@ -1,4 +1,5 @@
-//! The network state: the facts of all agents, merged, validated and immutable. Changes produce a new state that replaces it.
+//! The network state: the facts of all agents, merged, validated and immutable. Changes produce a new state that
+//! replaces it.
 
 pub mod check;
 mod draft;
@@ -34,7 +35,8 @@ use crate::{
 /// Costs between numbered ends, in the unit of the metric.
 pub type Table = HashMap<(u32, u32), f64>;
 
-/// Calendars of costs between numbered ends that vary over time. The [`Table`] holds the values at the time of the state.
+/// Calendars of costs between numbered ends that vary over time. The [`Table`] holds the values at the time of the
+/// state.
 pub type Series = HashMap<(u32, u32), Arc<[f64]>>;
 
 /// A network map with the costs between its PIDs.
@@ -116,8 +118,8 @@ impl NetworkState {
     /// Merges the facts of agents. Later agents take precedence.
     ///
     /// # Errors
-    /// Returns an error if a network map is invalid, facts refer to unknown objects, or facts cannot be represented by any
-    /// resource.
+    /// Returns an error if a network map is invalid, facts refer to unknown objects, or facts cannot be represented by
+    /// any resource.
     pub fn of<'a>(facts: impl IntoIterator<Item = &'a AgentState>) -> Result<Self, NetworkStateFault> {
         let mut draft = Draft::default();
         for facts in facts {
@@ -151,8 +153,8 @@ impl NetworkState {
         self
     }
 
-    /// Sets the time, in seconds since 1970: costs that vary over time take the value of the current interval, or their mean
-    /// if the calendar does not cover the time.
+    /// Sets the time, in seconds since 1970: costs that vary over time take the value of the current interval, or their
+    /// mean if the calendar does not cover the time.
     #[must_use]
     pub fn at(mut self, unix_s: i64) -> Self {
         let calendars = &self.calendars;
@@ -165,8 +167,8 @@ impl NetworkState {
         Self { at_s: Some(unix_s), ..self }
     }
 
-    /// Returns when costs change next because time passes, in seconds since 1970. Returns `None` if they never do, or if the
-    /// state has no time.
+    /// Returns when costs change next because time passes, in seconds since 1970. Returns `None` if they never do, or
+    /// if the state has no time.
     pub fn next_interval_s(&self) -> Option<i64> {
         let at_s = self.at_s?;
         let of_regions = self.regions.values().flat_map(|region| region.series.keys());
@@ -188,7 +190,8 @@ impl NetworkState {
         stale.map(|stale| ("stale-agents".to_owned(), json!(stale))).into_iter().collect()
     }
 
-    /// Returns the description of a cost type (RFC 7285 §10.7), including the origin of its values if known (RFC 9439 §3.1).
+    /// Returns the description of a cost type (RFC 7285 §10.7), including the origin of its values if known (RFC 9439
+    /// §3.1).
     pub(crate) fn describe(&self, kind: &CostType) -> Value {
         let metric = kind.cost_metric.as_str();
         let base = metric.split(':').next().unwrap_or_default();
@@ -240,8 +243,8 @@ impl NetworkState {
         self.locations.iter().rev().find_map(|locations| locations.find(address))
     }
 
-    /// Returns a property of an entity from the agents, own or inherited from a prefix. For a single address without a value
-    /// it queries `delegate`.
+    /// Returns a property of an entity from the agents, own or inherited from a prefix. For a single address without a
+    /// value it queries `delegate`.
     pub(crate) fn property_value(&self, entity: &Entity, name: &str, delegate: &dyn Delegate) -> Option<Value> {
         let delegated = || {
             let name = self.askable.properties.get(name)?;
@@ -306,7 +309,8 @@ impl NetworkState {
         self.routing.topologies.values().map(Attached::topology)
     }
 
-    /// Returns the topologies that `address` is attached to, in the order of their names, with the index of its node in each.
+    /// Returns the topologies that `address` is attached to, in the order of their names, with the index of its node in
+    /// each.
     pub(crate) fn attachments(&self, address: IpAddr) -> impl Iterator<Item = (&TopologyName, u32)> {
         let topologies = self.routing.topologies.iter();
         topologies.filter_map(move |(name, topology)| Some((name, topology.node_of(address)?)))

@@ -1,8 +1,8 @@
 //! Ordering expression for replicas: `BY as_hopcount, delay_ow WHERE continent = "EU"`.
 //!
 //! A [`Statement`] is parsed once, lists the names that it needs ([`Statement::names`]), and orders candidates
-//! ([`Statement::order`]), whose values it looks up through [`Look`]. [`Pipeline`] and [`Aggregate`] reduce the properties
-//! along a path to one [`Value`].
+//! ([`Statement::order`]), whose values it looks up through [`Look`]. [`Pipeline`] and [`Aggregate`] reduce the
+//! properties along a path to one [`Value`].
 //!
 //! ```text
 //! statement := BY key {"," key} [WHERE condition]                      also BY=
@@ -13,19 +13,20 @@
 //! name      := letters, digits, _ - . : with a letter or _ first; optionally prefixed by src. or dst.
 //! ```
 //!
-//! Keywords are case-insensitive; `&` `&&` `|` `||` `!` stand for AND, OR, NOT. A name that is a keyword can be written with
-//! its prefix: `dst.in`. Prefixes are part of the name that is looked up.
+//! Keywords are case-insensitive; `&` `&&` `|` `||` `!` stand for AND, OR, NOT. A name that is a keyword can be written
+//! with its prefix: `dst.in`. Prefixes are part of the name that is looked up.
 //!
-//! Keys: smaller is better, unless the metric's definition or the statement says otherwise. A missing value sorts last in
-//! either direction. Numeric texts are ordered as numbers; other texts by bytes, after all numbers. Ties keep their input
-//! order.
+//! Keys: smaller is better, unless the metric's definition or the statement says otherwise. A missing value sorts last
+//! in either direction. Numeric texts are ordered as numbers; other texts by bytes, after all numbers. Ties keep their
+//! input order.
 //!
-//! Conditions are three-valued, as in SQL. A comparison is unknown if a value is missing, or if a number is compared with a
-//! non-numeric text. Two texts are compared by bytes, everything else as numbers (true is 1). A bare name is true if it is not
+//! Conditions are three-valued, as in SQL. A comparison is unknown if a value is missing, or if a number is compared
+//! with a non-numeric text. Two texts are compared by bytes, everything else as numbers (true is 1). A bare name is
+//! true if it is not
 //! 0. Lists are neither ordered nor compared; they only are, or are not, NULL. NaN is a missing value.
 //!
-//! Evaluation does no I/O, keeps no state, and is bounded: 4096 bytes, 32 levels, 16 keys, 256 values in a list. The caller
-//! supplies the values.
+//! Evaluation does no I/O, keeps no state, and is bounded: 4096 bytes, 32 levels, 16 keys, 256 values in a list. The
+//! caller supplies the values.
 
 mod condition;
 mod error;
@@ -44,8 +45,8 @@ pub use pipeline::{Aggregate, Pipeline};
 pub use rank::{Direction, Ranked, Where};
 pub use value::{Look, Value};
 
-/// The order for trying replicas. Its `Display` output is the canonical form, which parses to the same statement if it has at
-/// most 4096 bytes.
+/// The order for trying replicas. Its `Display` output is the canonical form, which parses to the same statement if it
+/// has at most 4096 bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statement {
     keys: Vec<Key>,
@@ -69,7 +70,8 @@ impl Statement {
         &self.keys
     }
 
-    /// Orders candidates without any known key by `name`. They stay behind all others. The text form does not include it.
+    /// Orders candidates without any known key by `name`. They stay behind all others. The text form does not include
+    /// it.
     #[must_use]
     pub fn with_backup(self, name: &str) -> Self {
         Self { backup: Some(name.to_owned()), ..self }
@@ -102,8 +104,9 @@ impl Statement {
         names
     }
 
-    /// Sorts `candidates`, best first. `directions` supplies the direction of keys for which the statement has none; `where_`
-    /// selects the handling of candidates that do not satisfy the condition. Allocates memory per candidate and key.
+    /// Sorts `candidates`, best first. `directions` supplies the direction of keys for which the statement has none;
+    /// `where_` selects the handling of candidates that do not satisfy the condition. Allocates memory per candidate
+    /// and key.
     pub fn order<L: Look>(
         &self,
         candidates: &[L],

@@ -1,9 +1,9 @@
 //! Differences between two versions of a JSON document, as sent by RFC 8895 (SSE) and RFC 9569 (TIPS).
 //!
-//! There are two kinds of patches. A merge patch ([`merge_patch`], RFC 7396) has the shape of the document, reduced to its new
-//! members, with `null` for removed ones; it replaces whole arrays and cannot set a value to `null`. A JSON patch
-//! ([`json_patch()`], RFC 6902) is a list of operations, which adds a prefix to a long list in one line. A server sends the
-//! [`smallest`] [`Change`] that its client accepts; the client applies it ([`Change::apply`]).
+//! There are two kinds of patches. A merge patch ([`merge_patch`], RFC 7396) has the shape of the document, reduced to
+//! its new members, with `null` for removed ones; it replaces whole arrays and cannot set a value to `null`. A JSON
+//! patch ([`json_patch()`], RFC 6902) is a list of operations, which adds a prefix to a long list in one line. A server
+//! sends the [`smallest`] [`Change`] that its client accepts; the client applies it ([`Change::apply`]).
 //!
 //! Streams, sequence numbers and the resources behind the documents are handled elsewhere.
 
@@ -98,8 +98,8 @@ impl fmt::Display for Allowed {
     }
 }
 
-/// Returns the merge patch from `old` to `new` (RFC 7396); `{}` for equal objects. Returns `None` if the patch would contain a
-/// `null` value, which would mean a removal. Takes time linear in the size of the documents.
+/// Returns the merge patch from `old` to `new` (RFC 7396); `{}` for equal objects. Returns `None` if the patch would
+/// contain a `null` value, which would mean a removal. Takes time linear in the size of the documents.
 pub fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => merge_objects(old, new).map(Value::Object),
@@ -126,7 +126,8 @@ fn merge_objects(old: &Map<String, Value>, new: &Map<String, Value>) -> Option<M
     Some(patch)
 }
 
-/// Returns whether merging `value` into nothing reproduces it. Arrays are not merged, so a `null` inside one is preserved.
+/// Returns whether merging `value` into nothing reproduces it. Arrays are not merged, so a `null` inside one is
+/// preserved.
 fn is_mergeable(value: &Value) -> bool {
     match value {
         Value::Object(members) => members.values().all(|member| !member.is_null() && is_mergeable(member)),
@@ -134,8 +135,8 @@ fn is_mergeable(value: &Value) -> bool {
     }
 }
 
-/// Returns the allowed change with the shortest JSON; on a tie the merge patch. Returns `None` if `new` itself is not longer.
-/// For equal documents it is a change without effect.
+/// Returns the allowed change with the shortest JSON; on a tie the merge patch. Returns `None` if `new` itself is not
+/// longer. For equal documents it is a change without effect.
 pub fn smallest(old: &Value, new: &Value, allowed: Allowed) -> Option<Change> {
     let merge = allowed.merge.then(|| merge_patch(old, new)).flatten().map(Change::Merge);
     let json = allowed.json.then(|| Change::Json(json_patch(old, new)));

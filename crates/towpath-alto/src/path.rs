@@ -1,9 +1,9 @@
 //! Path between two addresses as a list of abstract network elements that paths may share (RFC 9275 §4).
 //!
-//! A route contributes the link from its router to the next hop, and one element per pair of neighbours in its AS path, so
-//! that paths that meet at a distance share elements. (A router knows nothing of the links within other systems.) If both ends
-//! are attached to one topology, the elements are instead the directed links of the shortest path in it, and its nodes with a
-//! known capacity. The name of an element depends only on the element.
+//! A route contributes the link from its router to the next hop, and one element per pair of neighbours in its AS path,
+//! so that paths that meet at a distance share elements. (A router knows nothing of the links within other systems.) If
+//! both ends are attached to one topology, the elements are instead the directed links of the shortest path in it, and
+//! its nodes with a known capacity. The name of an element depends only on the element.
 
 #[cfg(test)]
 mod tests;
@@ -48,9 +48,9 @@ pub enum Element {
 }
 
 impl Element {
-    /// Returns the name: `link:ROUTER-ADDRESS`, `as:NUMBER-NUMBER`, `topo:TOPOLOGY:FROM-TO` (`FROM--TO` if either has a dash)
-    /// or `node:TOPOLOGY:NODE`, with `_` for each dot, which RFC 7285 §10.1 reserves, and `@` for each blank. If the result is
-    /// too long, has other characters, or is ambiguous, a digest replaces the part after the first colon.
+    /// Returns the name: `link:ROUTER-ADDRESS`, `as:NUMBER-NUMBER`, `topo:TOPOLOGY:FROM-TO` (`FROM--TO` if either has a
+    /// dash) or `node:TOPOLOGY:NODE`, with `_` for each dot, which RFC 7285 §10.1 reserves, and `@` for each blank. If
+    /// the result is too long, has other characters, or is ambiguous, a digest replaces the part after the first colon.
     pub fn name(&self) -> AneName {
         let (kind, text) = match self {
             Element::Link { router, next_hop } => ("link", format!("{router}-{next_hop}")),
@@ -81,8 +81,8 @@ impl Element {
     }
 }
 
-/// Returns the text for nodes of a topology. If it would be ambiguous, newlines separate the names, because no name contains
-/// one.
+/// Returns the text for nodes of a topology. If it would be ambiguous, newlines separate the names, because no name
+/// contains one.
 fn within(topology: &TopologyName, nodes: &[&NodeName]) -> String {
     let names: Vec<&str> = nodes.iter().map(|node| node.as_str()).collect();
     let is_plain = |name: &&str| {
@@ -164,9 +164,9 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// Returns the index of the path between two ends. It uses the first topology, by name, that both are attached to and that
-    /// connects them, else the routes of the source's router. Returns `None` if there is neither, if the routes form a loop,
-    /// and between address families, because packets are not translated.
+    /// Returns the index of the path between two ends. It uses the first topology, by name, that both are attached to
+    /// and that connects them, else the routes of the source's router. Returns `None` if there is neither, if the
+    /// routes form a loop, and between address families, because packets are not translated.
     pub fn between(&mut self, from: &End<'a>, to: &End<'a>) -> Option<u32> {
         if from.address.is_ipv4() != to.address.is_ipv4() {
             return None;
@@ -228,7 +228,8 @@ impl<'a> Paths<'a> {
         number
     }
 
-    /// Returns the paths found, by index: for each the indices of its [elements](Self::elements), from source to destination.
+    /// Returns the paths found, by index: for each the indices of its [elements](Self::elements), from source to
+    /// destination.
     pub fn paths(&self) -> impl ExactSizeIterator<Item = &[u32]> {
         self.paths.iter().map(|path| &**path)
     }
@@ -262,7 +263,8 @@ fn across(network_state: &NetworkState, (name, from, to): NodePair<'_>) -> Optio
     Some(elements)
 }
 
-/// Returns the elements on the route of `router` to `destination` and on those of the following routers, or `None` for a loop.
+/// Returns the elements on the route of `router` to `destination` and on those of the following routers, or `None` for
+/// a loop.
 fn along<'a>(
     network_state: &'a NetworkState,
     mut router: &'a RouterName,

@@ -77,7 +77,8 @@ impl Problem {
         self
     }
 
-    /// Returns the error document. `description` is our extension: RFC 7285 §8.3.7 requires clients to ignore unknown fields.
+    /// Returns the error document. `description` is our extension: RFC 7285 §8.3.7 requires clients to ignore unknown
+    /// fields.
     pub fn document(&self) -> Value {
         let mut meta = Map::new();
         meta.insert("code".into(), self.code.name().into());

@@ -18,7 +18,8 @@ pub struct Properties {
 }
 
 impl Properties {
-    /// Sets a property, replacing an earlier value. `null` means that there is no value, and overrides shorter prefixes.
+    /// Sets a property, replacing an earlier value. `null` means that there is no value, and overrides shorter
+    /// prefixes.
     pub fn insert(&mut self, entity: Entity, name: PropertyName, value: Value) {
         match entity {
             Entity::Address(prefix) => self.of_addresses.entry(name).or_default().insert(prefix, value),

@@ -1,15 +1,15 @@
 //! Reads replica lists in the formats that other programs exchange, and writes them back in a different order.
 //!
-//! A list names the replicas of one or more files. Supported formats are Metalink 4 (RFC 5854) with Rucio's extensions, the
-//! JSON of Rucio's `list_replicas` and simpler forms of it, and plain lines. The first character determines the format: `<`;
-//! `[` or `{`; anything else.
+//! A list names the replicas of one or more files. Supported formats are Metalink 4 (RFC 5854) with Rucio's extensions,
+//! the JSON of Rucio's `list_replicas` and simpler forms of it, and plain lines. The first character determines the
+//! format: `<`; `[` or `{`; anything else.
 //!
-//! [`Replicas`] keeps the document and the position of each replica in it. When written in another order, the replicas of a
-//! file swap positions, and priorities are renumbered from 1; all other bytes are preserved, including unknown extensions. A
-//! dropped replica is removed with its comma, its line or the whitespace before its element.
+//! [`Replicas`] keeps the document and the position of each replica in it. When written in another order, the replicas
+//! of a file swap positions, and priorities are renumbered from 1; all other bytes are preserved, including unknown
+//! extensions. A dropped replica is removed with its comma, its line or the whitespace before its element.
 //!
-//! This module does not compute costs and fetches nothing. To copy the files of a Metalink, `towpath_proto::metalink` parses
-//! it with stricter rules.
+//! This module does not compute costs and fetches nothing. To copy the files of a Metalink, `towpath_proto::metalink`
+//! parses it with stricter rules.
 
 mod json;
 mod lines;
@@ -81,12 +81,12 @@ pub enum ReplicaError {
 impl Replicas {
     /// Parses a list in UTF-8, with or without a byte order mark.
     ///
-    /// - Metalink 4: each `file` with its `url` elements and their attributes `location`, `domain` and `priority`. `metaurl`
-    ///   is ignored. A document type is rejected, and only the five entities of XML are known. An `&` that starts no reference
-    ///   stands for itself, because some programs do not escape names and URLs.
-    /// - JSON: one or more values, each an array of URLs, an array of objects with `url`, `pfn` or `name` (the first that is
-    ///   present), or an object of `list_replicas`, with `pfns`; or an array of the latter. Objects, and the members of
-    ///   `pfns`, may have `rse`, `location` or `site`, `domain` and `priority`.
+    /// - Metalink 4: each `file` with its `url` elements and their attributes `location`, `domain` and `priority`.
+    ///   `metaurl` is ignored. A document type is rejected, and only the five entities of XML are known. An `&` that
+    ///   starts no reference stands for itself, because some programs do not escape names and URLs.
+    /// - JSON: one or more values, each an array of URLs, an array of objects with `url`, `pfn` or `name` (the first
+    ///   that is present), or an object of `list_replicas`, with `pfns`; or an array of the latter. Objects, and the
+    ///   members of `pfns`, may have `rse`, `location` or `site`, `domain` and `priority`.
     /// - Lines: one URL per line, all of one file. Empty lines and those that start with `#` stay in place.
     ///
     /// # Errors
@@ -122,9 +122,9 @@ impl Replicas {
     /// Returns the document with the replicas of each file in the order given by `orders`: indices into
     /// [`ReplicatedFile::replicas`], best first.
     ///
-    /// Replicas missing from an order are dropped; invalid and repeated indices are ignored. Files beyond the last of `orders`
-    /// are unchanged. Existing priorities are renumbered 1, 2, ... in that order, at most 999999; in a Metalink each `url`
-    /// gets one. Other references to a dropped replica, such as `rses` in Rucio's JSON, remain.
+    /// Replicas missing from an order are dropped; invalid and repeated indices are ignored. Files beyond the last of
+    /// `orders` are unchanged. Existing priorities are renumbered 1, 2, ... in that order, at most 999999; in a
+    /// Metalink each `url` gets one. Other references to a dropped replica, such as `rses` in Rucio's JSON, remain.
     pub fn write(&self, orders: &[Vec<usize>]) -> Vec<u8> {
         let body = &self.document[self.head..];
         let mut output = String::with_capacity(self.document.len() + 64);

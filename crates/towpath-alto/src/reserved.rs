@@ -1,4 +1,5 @@
-//! Reserved names: those of resources and services that each directory may have, which no network map and no metric may take.
+//! Reserved names: those of resources and services that each directory may have, which no network map and no metric may
+//! take.
 
 /// The id of the directory itself.
 pub const DIRECTORY: &str = "directory";
@@ -8,8 +9,8 @@ pub(crate) const PATH_VECTOR: &str = "path-vector";
 /// The complete property map.
 pub(crate) const PROPERTIES: &str = "properties";
 pub(crate) const PROPERTIES_FILTERED: &str = "properties-filtered";
-/// The update stream service ([`crate::update_services`]). Not a [`Resource`](crate::resource::Resource): its response is
-/// a stream, which the server maintains.
+/// The update stream service ([`crate::update_services`]). Not a [`Resource`](crate::resource::Resource): its response
+/// is a stream, which the server maintains.
 pub const UPDATES: &str = "updates";
 /// The TIPS service for incremental updates; not a [`Resource`] either.
 pub const TIPS: &str = "tips";

@@ -1,7 +1,7 @@
 //! Information resources: pure functions of the network state and a request.
 //!
-//! A [`Resource`] provides its directory entry (RFC 7285 §9.2.2); [`Resource::answer`] returns the response to a GET or POST.
-//! The list of resources is derived from the network state ([`crate::directory`]) and not configured.
+//! A [`Resource`] provides its directory entry (RFC 7285 §9.2.2); [`Resource::answer`] returns the response to a GET or
+//! POST. The list of resources is derived from the network state ([`crate::directory`]) and not configured.
 
 pub(crate) mod endpoints;
 mod flows;
@@ -187,7 +187,8 @@ impl Resource {
         }
     }
 
-    /// Returns the response to a GET, or to a POST of `request` by a client at `caller`. The method has already been checked.
+    /// Returns the response to a GET, or to a POST of `request` by a client at `caller`. The method has already been
+    /// checked.
     ///
     /// # Errors
     /// Returns [`Problem`] if the request is malformed or needs something that is not offered.

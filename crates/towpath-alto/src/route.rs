@@ -16,8 +16,8 @@ pub enum Hop {
     Set(Box<[u32]>),
 }
 
-/// The autonomous systems on the path to a prefix, nearest first, without consecutive repetitions (prepending), which say
-/// nothing about the path.
+/// The autonomous systems on the path to a prefix, nearest first, without consecutive repetitions (prepending), which
+/// say nothing about the path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct AsPath(Arc<[Hop]>);
 

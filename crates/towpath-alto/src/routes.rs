@@ -1,7 +1,7 @@
 //! Routing tables: the way each router sends packets to a prefix.
 //!
-//! A [`Table`] belongs to one router. It stores each distinct way once: a million routes have some ten thousand ways. The
-//! agent that maintains a table shares it with the network states built from it; changing a shared table copies it.
+//! A [`Table`] belongs to one router. It stores each distinct way once: a million routes have some ten thousand ways.
+//! The agent that maintains a table shares it with the network states built from it; changing a shared table copies it.
 
 use std::{collections::HashMap, net::IpAddr};
 

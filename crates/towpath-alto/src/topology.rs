@@ -1,8 +1,8 @@
 //! Topologies: nodes and links of a network, and the prefixes attached to the nodes.
 //!
-//! [`Topology::parse`] reads the known fields of GraphML and node-link JSON and ignores the rest; static fact files have a
-//! format of their own ([`TopologyFacts`]). Between two addresses that are [`Attached`] to one topology, traffic takes the shortest
-//! path by weight, whose elements [`crate::path`] derives.
+//! [`Topology::parse`] reads the known fields of GraphML and node-link JSON and ignores the rest; static fact files
+//! have a format of their own ([`TopologyFacts`]). Between two addresses that are [`Attached`] to one topology, traffic
+//! takes the shortest path by weight, whose elements [`crate::path`] derives.
 //!
 //! There is one path per pair: if a network balances load over equal paths, always the same one of them is reported.
 
@@ -31,8 +31,8 @@ pub const MAX_NODES: usize = 5_000;
 /// Maximum number of links in a file; a bidirectional link counts once.
 pub const MAX_LINKS: usize = 50_000;
 
-/// Nodes and links of a network; immutable. Takes at most about 10 MiB, and 4 bytes per pair of nodes once the paths from all
-/// nodes have been requested, 100 MiB in total. Parsing takes a few times the size of the file.
+/// Nodes and links of a network; immutable. Takes at most about 10 MiB, and 4 bytes per pair of nodes once the paths
+/// from all nodes have been requested, 100 MiB in total. Parsing takes a few times the size of the file.
 ///
 /// Nodes are indexed in the order of their names, so that the order in the file is irrelevant.
 #[derive(Debug, Default, PartialEq)]
@@ -104,14 +104,14 @@ pub enum TopologyError {
 impl Topology {
     /// Parses GraphML or node-link JSON (`nodes`, and `links` or `edges`, the format of networkx).
     ///
-    /// - Nodes: `label` or `name`; `Latitude` and `Longitude`, or `pos` with the longitude first, in degrees. The name of a
-    ///   node is its label if that is unique among all labels and IDs, else its ID.
-    /// - Links: `capacity`, `bandwidth` or `LinkSpeedRaw` in bits per second; `length` or `dist` in km; `weight`. A missing
-    ///   weight defaults to the length, if all links without weights have one, else to 1.
-    /// - Nodes may also have a `capacity` or `bandwidth`. Field names are case-insensitive; numbers may be texts; negative
-    ///   values are ignored.
-    /// - Of parallel links only the one with the lowest weight is kept, and on a tie the one with the highest capacity. Links
-    ///   from a node to itself are ignored.
+    /// - Nodes: `label` or `name`; `Latitude` and `Longitude`, or `pos` with the longitude first, in degrees. The name
+    ///   of a node is its label if that is unique among all labels and IDs, else its ID.
+    /// - Links: `capacity`, `bandwidth` or `LinkSpeedRaw` in bits per second; `length` or `dist` in km; `weight`. A
+    ///   missing weight defaults to the length, if all links without weights have one, else to 1.
+    /// - Nodes may also have a `capacity` or `bandwidth`. Field names are case-insensitive; numbers may be texts;
+    ///   negative values are ignored.
+    /// - Of parallel links only the one with the lowest weight is kept, and on a tie the one with the highest capacity.
+    ///   Links from a node to itself are ignored.
     ///
     /// # Errors
     /// Returns [`TopologyError`].

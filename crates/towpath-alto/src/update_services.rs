@@ -1,6 +1,7 @@
 //! Announcement of the services that send updates of resources: update streams (RFC 8895) and TIPS views (RFC 9569).
 //!
-//! A directory lists both with the media types and capabilities defined here. Streams and views themselves are the server's.
+//! A directory lists both with the media types and capabilities defined here. Streams and views themselves are the
+//! server's.
 
 use serde_json::{Map, Value, json};
 
@@ -17,8 +18,8 @@ pub const TIPS: &str = "application/alto-tips+json";
 /// Media type of a request for a view (RFC 9569 §6.1).
 pub const TIPS_PARAMS: &str = "application/alto-tipsparams+json";
 
-/// Returns the kinds of changes sent for a resource. For costs merge patches are shorter, and their clients need not support
-/// JSON patches; but a merge patch cannot set a property to `null`, and repeats whole lists of prefixes.
+/// Returns the kinds of changes sent for a resource. For costs merge patches are shorter, and their clients need not
+/// support JSON patches; but a merge patch cannot set a property to `null`, and repeats whole lists of prefixes.
 pub fn allowed_changes(resource: &Resource) -> Allowed {
     match resource.media_type() {
         media::COST_MAP | media::ENDPOINT_COST => Allowed { merge: true, json: false },
@@ -31,8 +32,8 @@ pub fn stream_capabilities<'a>(resources: impl Iterator<Item = &'a Resource>) ->
     json!({ "incremental-change-media-types": media_types(resources), "support-stream-control": true })
 }
 
-/// Returns the `capabilities` of TIPS (RFC 9569 §5.2). An edge is a single document, so multipart responses are always sent
-/// whole.
+/// Returns the `capabilities` of TIPS (RFC 9569 §5.2). An edge is a single document, so multipart responses are always
+/// sent whole.
 pub fn view_capabilities<'a>(resources: impl Iterator<Item = &'a Resource>) -> Value {
     let whole = resources.filter(|resource| !resource.media_type().starts_with("multipart/"));
     json!({ "incremental-change-media-types": media_types(whole) })

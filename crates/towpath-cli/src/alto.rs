@@ -1,7 +1,7 @@
 //! `towpath alto`: an ALTO server, and `towpath alto check`, which validates its configuration.
 //!
-//! [`Agents`] collect facts; [`AltoService`] builds the network state from them, answers requests, and replaces the state when
-//! facts change.
+//! [`Agents`] collect facts; [`AltoService`] builds the network state from them, answers requests, and replaces the
+//! state when facts change.
 
 pub(crate) mod args;
 
@@ -64,8 +64,8 @@ fn rucio(config: &RucioConfig) -> Result<Option<Rucio>, Failure> {
 async fn serve(arguments: &Alto) -> Result<(), Failure> {
     let settings = settings(arguments)?;
     descriptors::raise_limit();
-    // Install the handlers before programs are started and the server announces itself: an unhandled signal would end the
-    // server but not the programs.
+    // Install the handlers before programs are started and the server announces itself: an unhandled signal would end
+    // the server but not the programs.
     let hangups = signal(SignalKind::hangup()).map_err(Failure::system("wait for SIGHUP"))?;
     let mut interrupts = Interrupts::of(&[Signal::INT, Signal::TERM])?;
     let rucio = rucio(&settings.rucio)?;

@@ -44,7 +44,8 @@ pub(crate) struct Remote {
     /// The region of `s3://` buckets [default: AWS_REGION, the profile in ~/.aws, us-east-1].
     #[arg(long, global = true, value_name = "NAME", env = "TOWPATH_S3_REGION", help_heading = "Remote storages")]
     pub s3_region: Option<String>,
-    /// Where the name of a bucket stands in a request [default: in the path where a server is named, in the host's name at Amazon].
+    /// Where the name of a bucket stands in a request [default: in the path where a server is named, in the host's name
+    /// at Amazon].
     #[arg(long, global = true, value_name = "WHERE", env = "TOWPATH_S3_ADDRESSING", help_heading = "Remote storages")]
     pub s3_addressing: Option<Addressing>,
     /// Say more on the standard error stream (repeat for still more).
@@ -153,7 +154,8 @@ pub(crate) struct Copy {
     /// time. Interrupted copies are resumed.
     #[arg(long)]
     pub skip_existing: bool,
-    /// Take the destination for the name of the copy itself, though a directory may be there; nothing is put into it under the source's name.
+    /// Take the destination for the name of the copy itself, though a directory may be there; nothing is put into it
+    /// under the source's name.
     #[arg(long, short = 'T')]
     pub no_target_directory: bool,
     /// Another place where the one source is too (repeat for more): its pieces come from all of them at once.
@@ -162,7 +164,8 @@ pub(crate) struct Copy {
     /// Copy a `.meta4` file itself, rather than the files that this Metalink describes.
     #[arg(long)]
     pub as_is: bool,
-    /// Show the token, and keys for `s3://`, to every server that a Metalink names. Without this flag only the server that it came from sees them.
+    /// Show the token, and keys for `s3://`, to every server that a Metalink names. Without this flag only the server
+    /// that it came from sees them.
     #[arg(long)]
     pub trust_metalink: bool,
     /// How files are copied.
@@ -183,8 +186,8 @@ pub(crate) struct Sync {
     pub source: OsString,
     /// Destination: the counterpart itself, not its parent directory
     pub destination: OsString,
-    /// Comparison of files of the same size: `auto` by time where the destination keeps times, else by age and known digests; `digest` reads
-    /// files if necessary.
+    /// Comparison of files of the same size: `auto` by time where the destination keeps times, else by age and known
+    /// digests; `digest` reads files if necessary.
     #[arg(long, value_name = "BY", value_enum, default_value_t = CompareBy::Auto)]
     pub compare: CompareBy,
     /// Delete entries that the source does not have, after everything else succeeded.

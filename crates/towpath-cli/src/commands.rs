@@ -235,7 +235,8 @@ pub(crate) async fn space(arguments: &Paths, resolver: &StoreResolver) -> Result
     .await
 }
 
-/// `towpath ping`: the time of the smallest question that a storage answers, after a first one that sets up the connection.
+/// `towpath ping`: the time of the smallest question that a storage answers, after a first one that sets up the
+/// connection.
 pub(crate) async fn ping(arguments: &Ping, resolver: &StoreResolver) -> Result<(), Failure> {
     let location = resolver.location(&arguments.url)?;
     let mut times = Vec::new();

@@ -143,7 +143,8 @@ pub(crate) fn wrong(origin: &str, message: &str) -> ConfigError {
     ConfigError::Wrong { origin: origin.to_string(), message: format!("{message}{hint}") }
 }
 
-/// The known key nearest to an unknown one, read from serde's message: ``unknown field `a`, expected one of `b`, `c` ``.
+/// The known key nearest to an unknown one, read from serde's message: ``unknown field `a`, expected one of `b`, `c`
+/// ``.
 fn nearest_key(message: &str) -> Option<&str> {
     let (_, rest) = message.split_once("unknown field `")?;
     let mut quoted = rest.split('`');

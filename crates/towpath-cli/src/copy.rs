@@ -135,7 +135,8 @@ pub(crate) async fn run(arguments: &Copy, resolver: &StoreResolver, resumption: 
 pub(crate) struct Resumption(Arc<AtomicBool>);
 
 impl Resumption {
-    /// Says whether the destination of a tree was taken for its name: then it may exist by now, and must still be taken so.
+    /// Says whether the destination of a tree was taken for its name: then it may exist by now, and must still be taken
+    /// so.
     fn set(&self, is_exact: bool) {
         self.0.store(is_exact, Relaxed);
     }

@@ -1,7 +1,9 @@
-//! Events of a copy as JSON for programs, one object per line. docs/reference/events.md describes each event and its fields.
+//! Events of a copy as JSON for programs, one object per line. docs/reference/events.md describes each event and its
+//! fields.
 //!
-//! Recording an event does not wait for the reader: lines are queued, and written by the one task that takes the outcomes of a copy, which waits
-//! for the write. The queue is therefore limited to the files in flight and the other events of a fraction of a second.
+//! Recording an event does not wait for the reader: lines are queued, and written by the one task that takes the
+//! outcomes of a copy, which waits for the write. The queue is therefore limited to the files in flight and the other
+//! events of a fraction of a second.
 
 use std::{
     fmt,
@@ -33,7 +35,8 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    /// Events go to the file `path`, which is emptied, or to the standard output if that is `-`. Their time counts from now on.
+    /// Events go to the file `path`, which is emptied, or to the standard output if that is `-`. Their time counts from
+    /// now on.
     ///
     /// # Errors
     /// The file cannot be made.

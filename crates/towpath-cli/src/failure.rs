@@ -224,7 +224,8 @@ impl From<StartError> for Failure {
     }
 }
 
-/// A write of the output, wherever something is printed. All else that the system refuses goes through [`Failure::system`].
+/// A write of the output, wherever something is printed. All else that the system refuses goes through
+/// [`Failure::system`].
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Failure::Output(error)

@@ -1,8 +1,9 @@
 //! The failure list of a command: failures are printed immediately, counted by fault, and written to a file from which
 //! they can be retried.
 //!
-//! A list has one JSON object a line, `{"from": PLACE, "to": PLACE, "error": "NotFound", "message": "..."}`. A place is `{"at": "root://host/", "path": "/a"}`,
-//! of this machine without `at`; a path that is not UTF-8 is `path_hex` in its place. What stood behind `?` in a URL is not written, because it may be a secret.
+//! A list has one JSON object a line, `{"from": PLACE, "to": PLACE, "error": "NotFound", "message": "..."}`. A place is
+//! `{"at": "root://host/", "path": "/a"}`, of this machine without `at`; a path that is not UTF-8 is `path_hex` in its
+//! place. What stood behind `?` in a URL is not written, because it may be a secret.
 //!
 //! An entry found in a tree has `root`, the directory at which filters start. A file in several places has `sources`,
 //! with `from` as the first, and its known properties: `size` in bytes and `digests`, `["adler32:0a0b0c0d"]`. A place
@@ -35,7 +36,8 @@ use crate::{
 /// Maximum number of failures printed; the rest is only counted.
 const PRINTED: usize = 100;
 
-/// Maximum length of a line of a list in bytes: as many paths as a file may have sources, in hexadecimal, and a message.
+/// Maximum length of a line of a list in bytes: as many paths as a file may have sources, in hexadecimal, and a
+/// message.
 const LINE_BYTES: u64 = 2 << 20;
 
 /// The failures of one command.
@@ -57,7 +59,8 @@ pub(crate) struct FailureList {
     has_hope: bool,
 }
 
-/// A list being written. It is renamed when it is complete, so that it may replace the list being read; if dropped before, it is removed.
+/// A list being written. It is renamed when it is complete, so that it may replace the list being read; if dropped
+/// before, it is removed.
 #[derive(Debug)]
 struct List {
     path: PathBuf,
@@ -291,7 +294,8 @@ impl Named {
     }
 }
 
-/// The pairs of a list. It is read to its end first, so that one that makes no sense leads to nothing; then as its pairs are wanted.
+/// The pairs of a list. It is read to its end first, so that one that makes no sense leads to nothing; then as its
+/// pairs are wanted.
 ///
 /// # Errors
 /// The file cannot be read, or has a line that is none.
@@ -354,7 +358,8 @@ fn unmakable(path: &Path, error: &io::Error) -> Failure {
     Failure::Usage(format!("{}: the list cannot be made: {error}", path.display()))
 }
 
-/// The command line `words` once more, as a shell reads it, with those of `flags` behind `cp` that are not there; in words if it may hold a secret.
+/// The command line `words` once more, as a shell reads it, with those of `flags` behind `cp` that are not there; in
+/// words if it may hold a secret.
 pub(crate) fn once_more(words: impl Iterator<Item = OsString>, flags: &[&str]) -> String {
     let told: Option<Vec<_>> = words.skip(1).map(|word| can_be_told(&word).then(|| quoted(&word))).collect();
     let Some(mut told) = told else {

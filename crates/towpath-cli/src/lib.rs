@@ -1,4 +1,5 @@
-//! The one binary `towpath`: reads the command line and the settings, wires stores, faces and commands together, prints.
+//! The one binary `towpath`: reads the command line and the settings, wires stores, faces and commands together,
+//! prints.
 //!
 //! The life of a command: [`main`] parses the arguments ([`args`]), [`run`] selects the command, which resolves its
 //! paths and URLs to stores ([`location`]) and calls them. Data go to the standard output, everything else to the
@@ -142,7 +143,8 @@ enum Resumed {
     ByCopy,
 }
 
-/// The commands that a user may interrupt at any time: of uploads that are dropped nothing stays once [`StoreResolver::cleaned_up`] returns.
+/// The commands that a user may interrupt at any time: of uploads that are dropped nothing stays once
+/// [`StoreResolver::cleaned_up`] returns.
 async fn run_client(command: Command, resolver: &StoreResolver, resumption: &Resumption) -> Result<(), Failure> {
     match command {
         Command::Cp(arguments) => copy::run(&arguments, resolver, resumption).await,

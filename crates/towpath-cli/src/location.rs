@@ -115,7 +115,8 @@ impl StoreResolver {
         &self.afterwards
     }
 
-    /// Waits until what dropped uploads left at remote storages has been removed, or could not be, and until the tasks of [`Self::afterwards`] have ended.
+    /// Waits until what dropped uploads left at remote storages has been removed, or could not be, and until the tasks
+    /// of [`Self::afterwards`] have ended.
     pub(crate) async fn cleaned_up(&self) {
         self.afterwards.close();
         self.afterwards.wait().await;
@@ -146,7 +147,8 @@ impl StoreResolver {
         Ok(self.remote.locate(url, Caller::local())?)
     }
 
-    /// Resolves a source in `metalink`. Its author may have named any server: credentials are sent only to the server of the Metalink.
+    /// Resolves a source in `metalink`. Its author may have named any server: credentials are sent only to the server
+    /// of the Metalink.
     pub(crate) fn source_in(&self, metalink: &StoreLocation, url: &Url) -> Result<StoreLocation, Failure> {
         let location = self.remote(url)?;
         Ok(if location.is_beside(metalink) { location } else { self.named_by_others(location) })
@@ -182,8 +184,8 @@ async fn is_stream(location: &StoreLocation) -> bool {
     }
 }
 
-/// An absolute path without `..`. What stands before the last one is resolved by the system, for which `..` of a link is above the directory
-/// that it leads to.
+/// An absolute path without `..`. What stands before the last one is resolved by the system, for which `..` of a link
+/// is above the directory that it leads to.
 fn normal(absolute: &Path) -> std::io::Result<Vec<u8>> {
     let components: Vec<_> = absolute.components().collect();
     let end = components.iter().rposition(|component| *component == Component::ParentDir).map_or(0, |last| last + 1);

@@ -71,8 +71,8 @@ pub(crate) async fn run(arguments: &Order, resolver: &StoreResolver) -> Result<(
     Ok(stdout.flush()?)
 }
 
-/// Queries the server with that directory, else a discovered one, for all values of these hosts. The returned statement has a backup key, if the server
-/// has one.
+/// Queries the server with that directory, else a discovered one, for all values of these hosts. The returned statement
+/// has a backup key, if the server has one.
 async fn query_plan(
     directory: Option<&str>,
     configuration: &Configuration,

@@ -75,7 +75,8 @@ pub(crate) fn kind_name(kind: FileKind) -> &'static str {
     }
 }
 
-/// Nanoseconds since the Unix epoch as `2026-01-31T12:00:00Z`; times before 1970 and after 9999 as the nearest of these.
+/// Nanoseconds since the Unix epoch as `2026-01-31T12:00:00Z`; times before 1970 and after 9999 as the nearest of
+/// these.
 pub(crate) fn time(ns: i64) -> String {
     rfc3339(ns).to_string()
 }

@@ -1,4 +1,5 @@
-//! `towpath probe`: what a path carries, what its ends give and take, and what a copy would take by that. docs/guides/probe.md explains it to users.
+//! `towpath probe`: what a path carries, what its ends give and take, and what a copy would take by that.
+//! docs/guides/probe.md explains it to users.
 //!
 //! [`run`] measures the legs: the network in each direction with each number of connections, the remote storage, the
 //! local disk. Legs that are not measured are reported with the reason. [`report`] prints the results, [`trace`]

@@ -25,7 +25,8 @@ pub const MAX_CONNECTIONS: usize = 64;
 /// a second and a half, and on long paths seven round trips. Chance losses of that number are next to impossible.
 const DOUBTED_RESENDS: u8 = 3;
 
-/// So often it does so after a new one came through until it counts as cut off: the first time may have been a moment ago.
+/// So often it does so after a new one came through until it counts as cut off: the first time may have been a moment
+/// ago.
 const CUT_RESENDS: u8 = 2;
 
 /// Makes the connections of one client, and keeps an eye on them.

@@ -8,8 +8,8 @@ use towpath_store::{Blame, ContentStream, Error, Expectation, Fault, ReadHandle,
 const PIECE_BYTES: u64 = 2 << 20;
 const PIECES: usize = 4;
 
-/// The digest of a whole file. `progress` gets the bytes read so far, first 0 before any is read: a caller that does not want the file to be read for it can
-/// drop this future then.
+/// The digest of a whole file. `progress` gets the bytes read so far, first 0 before any is read: a caller that does
+/// not want the file to be read for it can drop this future then.
 ///
 /// # Errors
 /// Those of reading; `Truncated` if less came than the file is long.

@@ -65,8 +65,8 @@ impl Client {
         Self { xrootd, http, s3, dialer, background }
     }
 
-    /// Waits until what dropped uploads left at their sites has been cleared away, or could not be. A program that ends before may leave
-    /// files that are not whole.
+    /// Waits until what dropped uploads left at their sites has been cleared away, or could not be. A program that ends
+    /// before may leave files that are not whole.
     pub async fn cleaned_up(&self) {
         self.background.close();
         self.background.wait().await;
@@ -77,8 +77,9 @@ impl Client {
         self.dialer.connections()
     }
 
-    /// Asks each xroot server what its kernel knows of the connections that live; [`Self::connections`] has the answers. Over HTTP our servers say so
-    /// with each answer from the first call on. Ends when all have answered, which takes a round trip, or are lost.
+    /// Asks each xroot server what its kernel knows of the connections that live; [`Self::connections`] has the
+    /// answers. Over HTTP our servers say so with each answer from the first call on. Ends when all have answered,
+    /// which takes a round trip, or are lost.
     pub async fn ask_far_ends(&self) {
         self.dialer.ask_for_far_ends();
         self.xrootd.ask_far_ends().await;
@@ -110,7 +111,8 @@ impl Client {
     /// allows downloads, permission to write it allows uploads. Dropping the future ends the probe.
     ///
     /// # Errors
-    /// `Unsupported` if the server is none of towpath's, or too old; those of the server; `Unavailable` if it is out of reach.
+    /// `Unsupported` if the server is none of towpath's, or too old; those of the server; `Unavailable` if it is out of
+    /// reach.
     pub async fn probe(&self, url: &Url, probe: &Probe) -> Result<Probed> {
         self.http.probe(url, probe).await
     }
@@ -144,12 +146,13 @@ impl Client {
         self.http.withdraw(url, caller, patience).await
     }
 
-    /// The store behind `url`, and the path in it. Opaque information, or the query, of the URL is sent with every request of that store, but for
-    /// `xrdcl.unzip=NAME`, which names a member of the ZIP archive: the path then is that of the archive with the name behind it.
+    /// The store behind `url`, and the path in it. Opaque information, or the query, of the URL is sent with every
+    /// request of that store, but for `xrdcl.unzip=NAME`, which names a member of the ZIP archive: the path then is
+    /// that of the archive with the name behind it.
     ///
     /// # Errors
-    /// `InvalidArgument` for a path that no store can have, and for other keys that begin with `xrdcl.`: they mean something to XRootD's own client alone.
-    /// Whether the site answers is seen only when the store is used.
+    /// `InvalidArgument` for a path that no store can have, and for other keys that begin with `xrdcl.`: they mean
+    /// something to XRootD's own client alone. Whether the site answers is seen only when the store is used.
     pub fn connect(&self, url: &Url) -> Result<(Arc<dyn Store>, StorePath)> {
         let (url, member) = split_member(url)?;
         let path = StorePath::parse(url.path())

@@ -37,11 +37,11 @@ pub struct ClientOptions {
     pub retries: u32,
     /// How long one request is tried again, counted from its start.
     pub retry_time: Duration,
-    /// Bytes of file data that may be underway at one site in each direction. It bounds memory, and throughput to this many
-    /// bytes for each round trip: 64 MiB fill 5 Gbit/s over 100 ms.
+    /// Bytes of file data that may be underway at one site in each direction. It bounds memory, and throughput to this
+    /// many bytes for each round trip: 64 MiB fill 5 Gbit/s over 100 ms.
     pub window_bytes: usize,
-    /// Connections to one site for bulk data to begin with ([`crate::Client::set_connection_limit`]), each received on a core of its own. By default half
-    /// the cores, at most four: the others write and verify meanwhile.
+    /// Connections to one site for bulk data to begin with ([`crate::Client::set_connection_limit`]), each received on
+    /// a core of its own. By default half the cores, at most four: the others write and verify meanwhile.
     pub connections: usize,
 }
 

@@ -46,8 +46,8 @@ impl Client {
     /// Requests a copy between two sites. On return the destination has confirmed the file. Dropping the future
     /// cancels the copy.
     ///
-    /// The token of `caller`, or else that of the options, is handed to the site that does the work, to be shown to the other one, if both speak TLS (or are
-    /// this machine).
+    /// The token of `caller`, or else that of the options, is handed to the site that does the work, to be shown to the
+    /// other one, if both speak TLS (or are this machine).
     ///
     /// # Errors
     /// `Unsupported` if the sites cannot do that, or not this way; those of the site that does the work.

@@ -23,7 +23,8 @@ use towpath_store::{
 /// The longest token that is read, in bytes: issuers give out 1 to 16 KiB, and no server takes more than 64 KiB.
 pub const MAX_TOKEN_BYTES: u64 = 64 << 10;
 
-/// How long a token that was found is used before it is looked for again. Tokens are renewed minutes before they expire.
+/// How long a token that was found is used before it is looked for again. Tokens are renewed minutes before they
+/// expire.
 const KEPT: Duration = Duration::from_secs(60);
 
 /// Where the bearer token comes from.

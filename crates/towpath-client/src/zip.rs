@@ -1,8 +1,9 @@
 //! Members of ZIP archives as files: `?xrdcl.unzip=NAME` in the URL of an archive, like `xrdcp --zip`.
 //!
-//! [`ZipStore`] wraps the store of the archive. In it the archive is a directory, and the member a file in it: `/dir/s.zip/NAME`. The end of the archive and
-//! its directory are read when the member is opened; a member that is not compressed then is a range of the archive, and one that is comes as a stream.
-//! Only reading works. The CRC-32 in the directory is the digest of the member.
+//! [`ZipStore`] wraps the store of the archive. In it the archive is a directory, and the member a file in it:
+//! `/dir/s.zip/NAME`. The end of the archive and its directory are read when the member is opened; a member that is not
+//! compressed then is a range of the archive, and one that is comes as a stream. Only reading works. The CRC-32 in the
+//! directory is the digest of the member.
 
 mod file;
 

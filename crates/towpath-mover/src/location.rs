@@ -50,7 +50,8 @@ impl StoreLocation {
         }
     }
 
-    /// Returns this location as one file with several replicas. It has no URL, because a URL would name only one of them.
+    /// Returns this location as one file with several replicas. It has no URL, because a URL would name only one of
+    /// them.
     pub(crate) fn in_replicas(&self, replicas: Arc<Replicas>) -> Self {
         Self { store: Arc::clone(&replicas) as _, url: None, replicas: Some(replicas), ..self.clone() }
     }

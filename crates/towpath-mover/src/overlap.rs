@@ -267,8 +267,8 @@ pub(super) async fn refuse_same_file(job: &Job, source: &Metadata) -> Result<()>
     }
 }
 
-/// Returns whether `location` is `directory` or a descendant of it. A path that does not exist yet is represented by its
-/// nearest existing ancestor.
+/// Returns whether `location` is `directory` or a descendant of it. A path that does not exist yet is represented by
+/// its nearest existing ancestor.
 async fn is_within_directory(location: &StoreLocation, directory: &Metadata) -> Result<bool> {
     // Without file ids there is nothing to compare.
     if directory.file_id.is_none() {

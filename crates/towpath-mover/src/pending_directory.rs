@@ -1,9 +1,9 @@
 //! Sets times and modes of destination directories after their last entry was written, because each new entry changes
 //! the modification time of its directory.
 //!
-//! Every pending entry of a directory holds a clone of its [`PendingDirectory`]. When the last clone is dropped, the directory
-//! is sent as [`Full`] to the receiver of [`channel`]. A [`PendingPermit`] is held from the first step to the last, which limits
-//! the number of such directories to [`MOST`].
+//! Every pending entry of a directory holds a clone of its [`PendingDirectory`]. When the last clone is dropped, the
+//! directory is sent as [`Full`] to the receiver of [`channel`]. A [`PendingPermit`] is held from the first step to the
+//! last, which limits the number of such directories to [`MOST`].
 
 use std::sync::{
     Arc, OnceLock,

@@ -1,8 +1,8 @@
 //! Measurements of a path without copying files: the network between memory at both ends, the remote storage, and a
 //! prediction of the duration of a copy ([`predict`]).
 //!
-//! The limits of a leg are attributed to the same causes as for a copy ([`crate::account_builder`]). The bottleneck stage is
-//! known in advance.
+//! The limits of a leg are attributed to the same causes as for a copy ([`crate::account_builder`]). The bottleneck
+//! stage is known in advance.
 
 mod network;
 mod predict;

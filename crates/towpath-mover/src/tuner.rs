@@ -92,8 +92,8 @@ enum Direction {
 }
 
 impl Tuner {
-    /// Starts with `connections` connections in use. With `nice`, a connection is kept only for a large gain, and the copy
-    /// starts with one.
+    /// Starts with `connections` connections in use. With `nice`, a connection is kept only for a large gain, and the
+    /// copy starts with one.
     pub(crate) fn new(connections: usize, nice: bool) -> Self {
         let connections = if nice { 1 } else { connections };
         Self {
@@ -227,8 +227,8 @@ pub(crate) fn worth(rate: f64, connections: usize) -> f64 {
     utility(rate, connections, PRICE)
 }
 
-/// Returns the initial number of connections over a path with a known round trip and maximum buffer of one connection in
-/// bytes (zero if unknown); `connections` are in use. Half of a buffer is for the kernel's own bookkeeping.
+/// Returns the initial number of connections over a path with a known round trip and maximum buffer of one connection
+/// in bytes (zero if unknown); `connections` are in use. Half of a buffer is for the kernel's own bookkeeping.
 pub(crate) fn first_connections(round_trip: Duration, buffer: u64, connections: usize) -> usize {
     if round_trip < LONG || buffer == 0 {
         return connections;

@@ -40,7 +40,8 @@ pub enum Algorithm {
     Cksum,
     /// CRC-32 of zlib, gzip and ZIP (CRC-32/ISO-HDLC). XRootD calls it `zcrc32`.
     Crc32,
-    /// CRC-64/ECMA-182, not reflected, as EOS computes it; XRootD knows the name and the length, but has no code for it.
+    /// CRC-64/ECMA-182, not reflected, as EOS computes it; XRootD knows the name and the length, but has no code for
+    /// it.
     Crc64,
     /// MD5 (RFC 1321).
     Md5,

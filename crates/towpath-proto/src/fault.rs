@@ -79,8 +79,8 @@ pub enum Exit {
     Cancelled = 130,
 }
 
-/// Header field of error responses with the name of the [`Fault`] ([`Fault::name`]): a status is less specific, and a response to HEAD has no
-/// body.
+/// Header field of error responses with the name of the [`Fault`] ([`Fault::name`]): a status is less specific, and a
+/// response to HEAD has no body.
 pub const FAULT_FIELD: &str = "towpath-fault";
 
 /// What went wrong. The phrase, and what every protocol calls it, is in [`TABLE`].

@@ -1,8 +1,8 @@
 //! Metalinks (RFC 5854): documents that list the sources, sizes and digests of files.
 //!
-//! A document is untrusted, so it may name only harmless files and sources: relative paths without `..` (RFC 5854, 4.1.2.1), and sources with the
-//! schemes of remote storages. Other sources (`ftp:`, `file:`, torrents) are ignored, signatures are not checked, and the document is not
-//! refreshed from its `origin`.
+//! A document is untrusted, so it may name only harmless files and sources: relative paths without `..` (RFC 5854,
+//! 4.1.2.1), and sources with the schemes of remote storages. Other sources (`ftp:`, `file:`, torrents) are ignored,
+//! signatures are not checked, and the document is not refreshed from its `origin`.
 
 use crate::{
     checksum::{Algorithm, Digest, Digests},

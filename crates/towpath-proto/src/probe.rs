@@ -1,8 +1,9 @@
 //! Requests and responses of network probes (docs/guides/probe.md).
 //!
-//! A probe is one HTTP request for `/.well-known/towpath/probe/PATH` with the field `Towpath-Probe`, which holds an [`Ask`]: with GET the server sends bytes
-//! from memory, with POST it discards the body. Both responses consist of frames, so that kernel statistics of the server's end of the connection
-//! travel beside the data. A frame is one byte for its kind, four for the length of its payload (big-endian), and the payload:
+//! A probe is one HTTP request for `/.well-known/towpath/probe/PATH` with the field `Towpath-Probe`, which holds an
+//! [`Ask`]: with GET the server sends bytes from memory, with POST it discards the body. Both responses consist of
+//! frames, so that kernel statistics of the server's end of the connection travel beside the data. A frame is one byte
+//! for its kind, four for the length of its payload (big-endian), and the payload:
 //!
 //! | kind | payload | at most |
 //! | --- | --- | --- |
@@ -14,7 +15,8 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use crate::tcp::{MAX_TCP_INFO_BYTES, TcpInfo};
 
-/// URL prefix of probes, followed by a path. Permission to read the path allows downloads, permission to write it allows uploads.
+/// URL prefix of probes, followed by a path. Permission to read the path allows downloads, permission to write it
+/// allows uploads.
 pub const PROBE_PREFIX: &str = "/.well-known/towpath/probe";
 
 /// The field of a request that makes it a probe.
@@ -237,7 +239,8 @@ impl Frames {
     /// Consumes the next `bytes` and calls `each` for every event in them.
     ///
     /// # Errors
-    /// If a frame has an unknown kind, exceeds the length of its kind, has an invalid text, or follows the end. The stream cannot continue after an error.
+    /// If a frame has an unknown kind, exceeds the length of its kind, has an invalid text, or follows the end. The
+    /// stream cannot continue after an error.
     pub fn take(&mut self, mut bytes: &[u8], mut each: impl FnMut(Event)) -> Result<(), BadProbe> {
         while !bytes.is_empty() {
             if self.ended {

@@ -1,8 +1,9 @@
 //! Addresses that a server may connect to on behalf of a client.
 //!
-//! A server that connects to URLs chosen by its clients could be abused to reach services of its own machine, its neighbours, or the metadata of a
-//! cloud (server-side request forgery). A [`Reach`] checks the address of each connection after name resolution, because a name can
-//! resolve to different addresses in two lookups, and because `0x7f.1` is an address too.
+//! A server that connects to URLs chosen by its clients could be abused to reach services of its own machine, its
+//! neighbours, or the metadata of a cloud (server-side request forgery). A [`Reach`] checks the address of each
+//! connection after name resolution, because a name can resolve to different addresses in two lookups, and because
+//! `0x7f.1` is an address too.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -34,8 +35,8 @@ impl Reach {
         Self { everywhere: false, networks: Vec::new(), hosts: Vec::new() }
     }
 
-    /// To public addresses and to `entries`: networks, addresses, host names, domains (a dot before the name), or `*` for everywhere. A name
-    /// stands for whatever it resolves to.
+    /// To public addresses and to `entries`: networks, addresses, host names, domains (a dot before the name), or `*`
+    /// for everywhere. A name stands for whatever it resolves to.
     ///
     /// # Errors
     /// The first entry that is none of these.
@@ -73,8 +74,8 @@ impl Reach {
     }
 }
 
-/// Host names have letters, digits, hyphens and underscores between dots. One whose last part is a number is an address in one of its
-/// stranger spellings (RFC 3696 §2).
+/// Host names have letters, digits, hyphens and underscores between dots. One whose last part is a number is an address
+/// in one of its stranger spellings (RFC 3696 §2).
 fn is_host_name(text: &str) -> bool {
     let name = text.strip_prefix('.').unwrap_or(text);
     let is_label = |label: &str| {
@@ -138,7 +139,8 @@ impl FromStr for Network {
     }
 }
 
-/// IPv4 networks that are not public (IANA IPv4 Special-Purpose Address Registry, RFC 6890 and its successors), multicast and reserved.
+/// IPv4 networks that are not public (IANA IPv4 Special-Purpose Address Registry, RFC 6890 and its successors),
+/// multicast and reserved.
 const SPECIAL_V4: [Network; 15] = [
     Network::v4(0, 0, 0, 8),
     Network::v4(10, 0, 0, 8),
@@ -157,11 +159,12 @@ const SPECIAL_V4: [Network; 15] = [
     Network::v4(240, 0, 0, 4),
 ];
 
-/// What IPv6 addresses are given to the public from (RFC 4291 §2.4): all others are local, multicast, reserved, or stand for IPv4 ones.
+/// What IPv6 addresses are given to the public from (RFC 4291 §2.4): all others are local, multicast, reserved, or
+/// stand for IPv4 ones.
 const GLOBAL_V6: Network = Network::v6(0x2000, 0, 3);
 
-/// IPv6 networks within [`GLOBAL_V6`] that are not public (IANA IPv6 Special-Purpose Address Registry): protocol assignments with
-/// Teredo, documentation.
+/// IPv6 networks within [`GLOBAL_V6`] that are not public (IANA IPv6 Special-Purpose Address Registry): protocol
+/// assignments with Teredo, documentation.
 const SPECIAL_V6: [Network; 3] =
     [Network::v6(0x2001, 0, 23), Network::v6(0x2001, 0xdb8, 32), Network::v6(0x3fff, 0, 20)];
 
@@ -171,8 +174,8 @@ const SIX_TO_FOUR: Network = Network::v6(0x2002, 0, 16);
 /// The well-known prefix of NAT64 (RFC 6052): the IPv4 address stands at the end.
 const NAT64: Network = Network { first: IpAddr::V6(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0)), prefix_bits: 96 };
 
-/// Whether `address` can be reached by everybody: it is not of a private, shared, loopback, link-local, multicast, unspecified, documentation or reserved range,
-/// and neither is the IPv4 address that it stands for.
+/// Whether `address` can be reached by everybody: it is not of a private, shared, loopback, link-local, multicast,
+/// unspecified, documentation or reserved range, and neither is the IPv4 address that it stands for.
 pub(crate) fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(_) => !SPECIAL_V4.iter().any(|network| network.contains(address.to_canonical())),

@@ -1,7 +1,7 @@
 //! The XML of Amazon's S3 that a client needs to move files: listing pages, multipart uploads, and errors.
 //!
-//! Elements are known by their local names: servers differ in the namespace, and some have none. The requests are described in the
-//! [API reference](https://docs.aws.amazon.com/AmazonS3/latest/API/).
+//! Elements are known by their local names: servers differ in the namespace, and some have none. The requests are
+//! described in the [API reference](https://docs.aws.amazon.com/AmazonS3/latest/API/).
 //!
 //! Not here: requests, which are plain HTTP, and signatures.
 
@@ -94,7 +94,8 @@ impl Page {
         Ok(page)
     }
 
-    /// A key that does not begin with `prefix`, or a common prefix that does not end in a slash below it: a page that has one is no answer to the request.
+    /// A key that does not begin with `prefix`, or a common prefix that does not end in a slash below it: a page that
+    /// has one is no answer to the request.
     pub fn stray_key(&self, prefix: &str) -> Option<&[u8]> {
         let is_below = |key: &[u8]| key.starts_with(prefix.as_bytes());
         let object = self.objects.iter().map(|object| object.key.as_slice()).find(|key| !is_below(key));
@@ -160,8 +161,8 @@ pub fn parse_copied(body: &[u8]) -> Result<String, InvalidXml> {
     etag.map(str::to_owned).ok_or(InvalidXml::Unexpected("a copy without a version"))
 }
 
-/// Parses the response to `CompleteMultipartUpload`: the object's entity tag, if present, or the error. An error may come with status 200,
-/// because servers send whitespace while they work.
+/// Parses the response to `CompleteMultipartUpload`: the object's entity tag, if present, or the error. An error may
+/// come with status 200, because servers send whitespace while they work.
 ///
 /// # Errors
 /// As [`Element::parse`]; `Unexpected` if it is neither.
@@ -208,9 +209,11 @@ pub(crate) const CHECKSUM_FIELDS: [(&str, Algorithm); 3] = [
     ("x-amz-checksum-sha256", Algorithm::Sha256),
 ];
 
-/// The digests of a whole object in the header of an answer to a question about all of it. `field` gives the text of a header field.
+/// The digests of a whole object in the header of an answer to a question about all of it. `field` gives the text of a
+/// header field.
 ///
-/// A multipart object may have a digest of its parts' digests instead (`COMPOSITE`), which cannot be compared with the digest of a file.
+/// A multipart object may have a digest of its parts' digests instead (`COMPOSITE`), which cannot be compared with the
+/// digest of a file.
 pub fn digests<'a>(field: impl Fn(&str) -> Option<&'a str>) -> Digests {
     if field("x-amz-checksum-type").is_some_and(|kind| kind.eq_ignore_ascii_case("COMPOSITE")) {
         return Digests::new();

@@ -1,9 +1,9 @@
 //! Kernel statistics of a TCP connection, and their text form: `query config towpath.tcp` over XRootD, the
 //! field `Towpath-Tcp` of HTTP responses.
 //!
-//! Only the sender's kernel knows why a connection is slow: its congestion window, the receiver's window, its own send buffer, or losses.
-//! The client of a download therefore queries the server. The text is one line of `key=value` pairs in any order; unknown keys are
-//! ignored, and missing ones are zero.
+//! Only the sender's kernel knows why a connection is slow: its congestion window, the receiver's window, its own send
+//! buffer, or losses. The client of a download therefore queries the server. The text is one line of `key=value` pairs
+//! in any order; unknown keys are ignored, and missing ones are zero.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -45,7 +45,8 @@ pub struct TcpInfo {
     pub limited_by_peer: Duration,
     /// How long of it the own send buffer held it up (`net.ipv4.tcp_wmem`).
     pub limited_by_buffer: Duration,
-    /// Slow-start threshold in bytes: the window doubles with each round trip up to it. Larger than any window until the first loss.
+    /// Slow-start threshold in bytes: the window doubles with each round trip up to it. Larger than any window until
+    /// the first loss.
     pub slow_start_threshold: u64,
     /// The congestion window is still below that.
     pub is_in_slow_start: bool,
@@ -53,12 +54,13 @@ pub struct TcpInfo {
     pub is_starved: bool,
     /// At this moment no request is being answered on it, says the server.
     pub is_unasked: bool,
-    /// How much of the processor time that it could have the program at that end wanted lately, in per cent: of all processors together, or of the
-    /// one that its hottest thread can use.
+    /// How much of the processor time that it could have the program at that end wanted lately, in per cent: of all
+    /// processors together, or of the one that its hottest thread can use.
     pub processor_percent: u64,
     /// What decides on the congestion window.
     pub control: Control,
-    /// The largest send buffer that the kernel gives a connection of its own accord, in bytes (third value of `net.ipv4.tcp_wmem`).
+    /// The largest send buffer that the kernel gives a connection of its own accord, in bytes (third value of
+    /// `net.ipv4.tcp_wmem`).
     pub most_send_buffer: u64,
     /// The largest receive buffer, in bytes (third value of `net.ipv4.tcp_rmem`).
     pub most_receive_buffer: u64,

@@ -1,16 +1,17 @@
-//! The addresses that users type: `root://host//path?opaque`, `https://host/path`, `s3://bucket/key`, a local path, or `-`.
+//! The addresses that users type: `root://host//path?opaque`, `https://host/path`, `s3://bucket/key`, a local path, or
+//! `-`.
 //!
 //! A [`Location`] is where data come from or go to: a [`Url`], a local path, or standard input or output. Parsing it
 //! is the only way to make one, so a `Url` always has a host that can be looked up, and a path that is absolute, has
 //! single slashes, and no `.`, `..` or NUL.
 //!
-//! The families differ in their spelling. XRootD URLs are literal: `%20` is three characters, and what follows `?`
-//! is opaque information that travels with the path. HTTP URLs are percent-encoded; [`Url::path`] is decoded, to any bytes (`%0A`, `%FF`), and
-//! its text form encodes again. S3 URLs are percent-encoded too, and have a bucket in place of the host: which server has the
-//! bucket is a matter of settings. They have neither user, port nor query.
+//! The families differ in their spelling. XRootD URLs are literal: `%20` is three characters, and what follows `?` is
+//! opaque information that travels with the path. HTTP URLs are percent-encoded; [`Url::path`] is decoded, to any bytes
+//! (`%0A`, `%FF`), and its text form encodes again. S3 URLs are percent-encoded too, and have a bucket in place of the
+//! host: which server has the bucket is a matter of settings. They have neither user, port nor query.
 //!
-//! Query and opaque information may hold bearer tokens, so `Display` and `Debug` hide the values of [`SECRET_KEYS`], and
-//! errors never quote a URL; [`Url::expose`] is for the wire.
+//! Query and opaque information may hold bearer tokens, so `Display` and `Debug` hide the values of [`SECRET_KEYS`],
+//! and errors never quote a URL; [`Url::expose`] is for the wire.
 
 mod shown;
 
@@ -320,7 +321,8 @@ fn parse_authority(authority: &str) -> Result<Authority, InvalidUrl> {
     Ok((user, host, port))
 }
 
-/// An IPv6 address, perhaps with a zone: `fe80::1%25eth0` (RFC 6874), or with a bare `%` as people write it. The host then is `fe80::1%eth0`.
+/// An IPv6 address, perhaps with a zone: `fe80::1%25eth0` (RFC 6874), or with a bare `%` as people write it. The host
+/// then is `fe80::1%eth0`.
 fn parse_ipv6(text: &str) -> Result<String, InvalidUrl> {
     let (address, zone) = match text.split_once('%') {
         Some((address, zone)) => {
@@ -397,7 +399,8 @@ pub(crate) fn encode_path(path: impl AsRef<[u8]>) -> String {
 
 /// The path behind a WebDAV `href` or a `Location` field: a path or a whole URL, percent-encoded.
 ///
-/// Host and query are dropped; the path comes out as [`Url::path`] has it, but of any bytes: names of files need not be text.
+/// Host and query are dropped; the path comes out as [`Url::path`] has it, but of any bytes: names of files need not be
+/// text.
 pub fn decode_href(href: &str) -> Result<Vec<u8>, InvalidUrl> {
     if href.len() > MAX_URL_BYTES {
         return Err(InvalidUrl::TooLong);
@@ -432,8 +435,8 @@ impl Url {
         self.port.unwrap_or_else(|| self.scheme.default_port())
     }
 
-    /// The path: absolute, decoded, with single slashes; ends in a slash if the URL did. Text without control characters in the XRootD family, any bytes
-    /// but NUL in the others.
+    /// The path: absolute, decoded, with single slashes; ends in a slash if the URL did. Text without control
+    /// characters in the XRootD family, any bytes but NUL in the others.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
@@ -443,8 +446,8 @@ impl Url {
         self.query.as_deref()
     }
 
-    /// The same URL without the pairs of its query whose keys begin with `prefix`, and those pairs. Values of the XRootD family are literal, others
-    /// percent-decoded.
+    /// The same URL without the pairs of its query whose keys begin with `prefix`, and those pairs. Values of the
+    /// XRootD family are literal, others percent-decoded.
     pub fn split_query(&self, prefix: &str) -> (Self, Vec<(String, Vec<u8>)>) {
         let pairs = self.query.iter().flat_map(|query| query.split('&'));
         let (taken, left): (Vec<_>, Vec<_>) = pairs.partition(|pair| pair.starts_with(prefix));
@@ -481,7 +484,8 @@ impl Url {
     /// The same site with another path, which is taken literally.
     ///
     /// # Errors
-    /// `Characters` for a path that no URL of the XRootD family can have: with `?` or control characters, or not UTF-8. `ParentComponent`.
+    /// `Characters` for a path that no URL of the XRootD family can have: with `?` or control characters, or not UTF-8.
+    /// `ParentComponent`.
     pub fn with_path(&self, path: impl AsRef<[u8]>) -> Result<Self, InvalidUrl> {
         let path = clean_bytes(path.as_ref())?;
         let is_literal = |text: &str| !text.contains('?') && !text.chars().any(char::is_control);

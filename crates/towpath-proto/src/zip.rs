@@ -1,12 +1,14 @@
-//! Which members a ZIP archive has, and where their content lies
-//! ([APPNOTE 6.3.10](https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT)), with the 64-bit fields of large archives.
+//! Which members a ZIP archive has, and where their content lies ([APPNOTE
+//! 6.3.10](https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT)), with the 64-bit fields of large archives.
 //!
-//! A reader fetches the last [`TAIL_BYTES`] of the archive and calls [`find`], fetches the directory and calls [`member`], and fetches the header in front of the
-//! content and calls [`content_offset`]. Nothing here reads or decompresses.
+//! A reader fetches the last [`TAIL_BYTES`] of the archive and calls [`find`], fetches the directory and calls
+//! [`member`], and fetches the header in front of the content and calls [`content_offset`]. Nothing here reads or
+//! decompresses.
 
 use std::ops::Range;
 
-/// How much of the end of an archive has to be read to find its directory: the end record with the longest comment, and the locator of a 64-bit one.
+/// How much of the end of an archive has to be read to find its directory: the end record with the longest comment, and
+/// the locator of a 64-bit one.
 pub const TAIL_BYTES: u64 = (END_BYTES + u16::MAX as usize + LOCATOR_BYTES) as u64;
 
 /// The largest directory that is read, in bytes: some hundred thousand members.
@@ -105,7 +107,8 @@ pub fn directory64(record: &[u8], archive_bytes: u64) -> Result<Range<u64>, Inva
     within(offset, bytes, archive_bytes)
 }
 
-/// The member `name` of an archive with that directory, the last one if there are several; none if there is no such member.
+/// The member `name` of an archive with that directory, the last one if there are several; none if there is no such
+/// member.
 ///
 /// # Errors
 /// If the directory breaks off, or the member is encrypted or compressed in another way.

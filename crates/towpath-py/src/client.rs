@@ -221,7 +221,8 @@ pub(crate) struct Followed {
 
 #[pymethods]
 impl Followed {
-    /// Waits for the next change and returns its name and the new document; `None` if the subscription is or becomes closed.
+    /// Waits for the next change and returns its name and the new document; `None` if the subscription is or becomes
+    /// closed.
     fn next(&self, py: Python<'_>) -> PyResult<Option<(String, Answer)>> {
         let mut is_closed = self.is_closed.subscribe();
         let change = async {
@@ -262,7 +263,8 @@ impl Followed {
 
     fn forget(&self, changes: Option<net::Followed>) {
         if !self.runtime.is_of_this_process() {
-            // The tasks belong to the parent of this fork, and one of its threads, which do not exist here, may have held their locks.
+            // The tasks belong to the parent of this fork, and one of its threads, which do not exist here, may have
+            // held their locks.
             return std::mem::forget(changes);
         }
         let _inside = self.runtime.enter();

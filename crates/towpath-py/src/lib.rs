@@ -7,8 +7,8 @@
 //! | the ordering expression | `statement` |
 //! | errors as exceptions of the package | `error` |
 //!
-//! Documents are passed as JSON text: Python parses it faster than the bindings could create objects one by one. The private signatures
-//! are in `python/towpath/_towpath.pyi`.
+//! Documents are passed as JSON text: Python parses it faster than the bindings could create objects one by one. The
+//! private signatures are in `python/towpath/_towpath.pyi`.
 
 mod client;
 mod error;

@@ -1,7 +1,7 @@
 //! The tokio runtime on which calls from Python wait.
 //!
-//! [`runtime`] returns the runtime of this process and creates it on first use. [`Runtime::wait`] releases the interpreter's lock while it
-//! waits and checks for signals, so that Ctrl-C interrupts the call and drops its future.
+//! [`runtime`] returns the runtime of this process and creates it on first use. [`Runtime::wait`] releases the
+//! interpreter's lock while it waits and checks for signals, so that Ctrl-C interrupts the call and drops its future.
 
 use std::{
     mem,
@@ -42,7 +42,8 @@ pub(crate) struct Runtime {
 /// # Errors
 /// If the system has no more threads.
 pub(crate) fn runtime(py: Python<'_>) -> PyResult<Arc<Runtime>> {
-    // Never locked across a wait, and only with the interpreter's lock, which a forking thread holds too: no child finds it locked.
+    // Never locked across a wait, and only with the interpreter's lock, which a forking thread holds too: no child
+    // finds it locked.
     let mut kept = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(runtime) = kept.as_ref().filter(|runtime| runtime.is_of_this_process()) {
         return Ok(Arc::clone(runtime));
@@ -70,8 +71,8 @@ impl Runtime {
     /// Waits for `future`. Python's other threads run meanwhile.
     ///
     /// # Errors
-    /// The exception of a signal handler, such as `KeyboardInterrupt` after Ctrl-C; `future` is then dropped. `towpath.Invalid` in a forked child
-    /// of the process that this runtime belongs to.
+    /// The exception of a signal handler, such as `KeyboardInterrupt` after Ctrl-C; `future` is then dropped.
+    /// `towpath.Invalid` in a forked child of the process that this runtime belongs to.
     pub(crate) fn wait<F>(&self, py: Python<'_>, future: F) -> PyResult<F::Output>
     where
         F: Future + Send,

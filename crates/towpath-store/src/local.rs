@@ -6,9 +6,9 @@
 //!
 //! Modules: `root` (resolution of paths), `inode` (status and attributes of one file), `read`, `vector` and
 //! `vector_now` (reads), `staging`, `write`, `sums` and `in_order` (uploads, invisible until the commit), `journal` and
-//! `partial_upload` (resumable uploads), `copy`, `holes` (sparse files), `list`, `digests` and `attributes` (stored as extended
-//! attributes in XRootD's layout; `digest_cache` caches them, `digest_flights` shares their computation), `pool`
-//! (threads).
+//! `partial_upload` (resumable uploads), `copy`, `holes` (sparse files), `list`, `digests` and `attributes` (stored as
+//! extended attributes in XRootD's layout; `digest_cache` caches them, `digest_flights` shares their computation),
+//! `pool` (threads).
 //!
 //! Not included: authorization (the permissions of the process apply), and quotas beyond those of the file system.
 

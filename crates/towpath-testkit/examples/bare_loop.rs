@@ -1,8 +1,8 @@
-//! The physical limit beside which transfers are judged: `sendfile` on one side, receive and write on the other, and nothing else
-//! but, optionally, a CRC32C of the received data; spliced data are read back for it.
+//! The physical limit beside which transfers are judged: `sendfile` on one side, receive and write on the other, and
+//! nothing else but, optionally, a CRC32C of the received data; spliced data are read back for it.
 //!
-//! `bare_loop serve FILE HOST:PORT` serves any number of ranges; `bare_loop fetch HOST:PORT BYTES TARGET CONNECTIONS (write|splice) [crc32c]`
-//! fetches the file over that many connections, a thread each, and writes it to TARGET.
+//! `bare_loop serve FILE HOST:PORT` serves any number of ranges; `bare_loop fetch HOST:PORT BYTES TARGET CONNECTIONS
+//! (write|splice) [crc32c]` fetches the file over that many connections, a thread each, and writes it to TARGET.
 #![allow(clippy::disallowed_methods, reason = "it measures the bare system, without towpath's seams")]
 
 use std::{

@@ -3,10 +3,12 @@
 //! `xroot_load HOST:PORT PATH SIZE CLIENTS DEPTH SECONDS (read|readv|mixed|stat)` prints one JSON object:
 //! requests, bytes received, seconds, and latencies (mean, median, 99th percentile) in microseconds.
 //!
-//! Reads have random offsets in the file PATH of SIZE bytes; `mixed` draws small reads, large reads and vectors with equal probability.
-//! `stat` draws random entries of the directory PATH, which has SIZE of them: `f000000`, `f000001` and so on.
+//! Reads have random offsets in the file PATH of SIZE bytes; `mixed` draws small reads, large reads and vectors with
+//! equal probability. `stat` draws random entries of the directory PATH, which has SIZE of them: `f000000`, `f000001`
+//! and so on.
 //!
-//! All servers get the same load from the same program, so that their figures can be compared. Data are received and dropped.
+//! All servers get the same load from the same program, so that their figures can be compared. Data are received and
+//! dropped.
 
 use std::{
     net::SocketAddr,

@@ -1,9 +1,9 @@
 //! The promises of RFC 0001, as checks that every store and every wrapper passes.
 //!
-//! [`check`] runs the table of checks against a [`Fixture`]: a store and an empty directory in it. Each check gets a directory of its
-//! own and runs as a task of its own; failures are reported by name after all have run. Checks of capabilities
-//! that a store does not have are skipped. A remote store may report less specific faults, because its protocol has fewer
-//! error codes; the fixture maps them.
+//! [`check`] runs the table of checks against a [`Fixture`]: a store and an empty directory in it. Each check gets a
+//! directory of its own and runs as a task of its own; failures are reported by name after all have run. Checks of
+//! capabilities that a store does not have are skipped. A remote store may report less specific faults, because its
+//! protocol has fewer error codes; the fixture maps them.
 
 mod attributes;
 mod bench;

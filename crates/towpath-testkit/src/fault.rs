@@ -112,8 +112,8 @@ impl FaultStore {
         Self { lies, ..self }
     }
 
-    /// From here on calls of this name wait until what this gives is dropped. Only calls that may wait can be held: `read_now` cannot
-    /// be, and finds nothing while `read_into` is held.
+    /// From here on calls of this name wait until what this gives is dropped. Only calls that may wait can be held:
+    /// `read_now` cannot be, and finds nothing while `read_into` is held.
     pub fn hold(&self, name: &'static str) -> Held {
         self.injector.gates.close(name)
     }

@@ -1,7 +1,7 @@
 //! An issuer of tokens: keys, tokens signed with them, and a site on this machine that publishes the keys.
 //!
-//! [`SigningKey`] signs whatever it is given, also headers and claims that no honest issuer would write. It signs with aws-lc itself
-//! and not with a JWT library, so that a verifier is not tested against its own encoder.
+//! [`SigningKey`] signs whatever it is given, also headers and claims that no honest issuer would write. It signs with
+//! aws-lc itself and not with a JWT library, so that a verifier is not tested against its own encoder.
 
 mod site;
 

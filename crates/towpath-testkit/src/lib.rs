@@ -1,8 +1,8 @@
 //! Shared test support of the other crates; never shipped.
 //!
-//! [`conformance`] checks that a store keeps the promises of RFC 0001; [`fault`] wraps a store and breaks it on purpose;
-//! [`pattern`] creates content whose bytes depend on their offsets; [`random`] makes it repeatable from one seed;
-//! [`issuer`] and [`liar`] are test peers; [`socket`] breaks connections.
+//! [`conformance`] checks that a store keeps the promises of RFC 0001; [`fault`] wraps a store and breaks it on
+//! purpose; [`pattern`] creates content whose bytes depend on their offsets; [`random`] makes it repeatable from one
+//! seed; [`issuer`] and [`liar`] are test peers; [`socket`] breaks connections.
 
 pub mod conformance;
 pub mod fault;

@@ -6,7 +6,8 @@ use crate::random::mix;
 
 const WORD_BYTES: u64 = 8;
 
-/// Endless content, different for each seed. Each eight bytes are a hash of seed and offset, so that no two offsets look alike.
+/// Endless content, different for each seed. Each eight bytes are a hash of seed and offset, so that no two offsets
+/// look alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pattern(u64);
 

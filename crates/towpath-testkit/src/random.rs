@@ -1,5 +1,5 @@
-//! Chance that can be repeated: a small generator with one 64-bit seed (SplitMix64; Steele, Lea, Flood: "Fast splittable
-//! pseudorandom number generators", 2014).
+//! Chance that can be repeated: a small generator with one 64-bit seed (SplitMix64; Steele, Lea, Flood: "Fast
+//! splittable pseudorandom number generators", 2014).
 
 /// A sequence of numbers that follows from its seed.
 #[derive(Debug, Clone)]

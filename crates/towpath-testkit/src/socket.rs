@@ -4,8 +4,8 @@
 
 use std::{io, mem::size_of, os::fd::AsRawFd};
 
-/// From now on nothing arrives at the TCP connection `socket`: the kernel drops each packet before it looks at it. The other end gets no
-/// acknowledgement, and no word of why.
+/// From now on nothing arrives at the TCP connection `socket`: the kernel drops each packet before it looks at it. The
+/// other end gets no acknowledgement, and no word of why.
 ///
 /// # Panics
 /// If the system refuses.

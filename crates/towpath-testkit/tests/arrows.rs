@@ -70,7 +70,8 @@ fn offences(arrows: &Arrows, name: &str, manifest: &toml::Table) -> Vec<String> 
             }
         }
     }
-    // Tests may use sibling crates (a server tested through the client) and the test kit, but not the command line or the Python module.
+    // Tests may use sibling crates (a server tested through the client) and the test kit, but not the command line or
+    // the Python module.
     for to in dependencies(manifest, "dev-dependencies") {
         if !arrows.contains_key(to.as_str()) || ["cli", "py"].contains(&to.as_str()) {
             found.push(format!("the tests of {name} may not depend on {to}"));

@@ -25,7 +25,8 @@ const SYSTEM: &str = "/etc/resolv.conf";
 /// Maximum size of that file, in bytes: it has a dozen lines.
 const MAX_SYSTEM_BYTES: u64 = 64 << 10;
 
-/// Timeout of one name server before the query is retried, and of the whole discovery. Ordering replicas delays reading them.
+/// Timeout of one name server before the query is retried, and of the whole discovery. Ordering replicas delays reading
+/// them.
 const PATIENCE_WITH_ONE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -35,8 +36,8 @@ const MAX_DOMAINS: usize = 6;
 /// How to search for a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Search {
-    /// Domain whose server is wanted. Without it, the server for the network around `address`, else that of a domain of this
-    /// machine.
+    /// Domain whose server is wanted. Without it, the server for the network around `address`, else that of a domain of
+    /// this machine.
     pub domain: Option<DomainName>,
     /// An address in the network that the server should cover.
     pub address: Option<IpAddr>,
@@ -44,7 +45,8 @@ pub struct Search {
     pub dns: Option<SocketAddr>,
 }
 
-/// Finds the directories of servers. They are https, and must not receive a token, because DNS and not the user named them.
+/// Finds the directories of servers. They are https, and must not receive a token, because DNS and not the user named
+/// them.
 ///
 /// # Errors
 /// Returns an error if none is found or DNS does not respond.
@@ -83,8 +85,8 @@ fn describe_attempts(discovery: &Discovery, silence: Option<&str>) -> String {
     [tried].into_iter().chain(passed_over).chain(silence.map(str::to_owned)).collect::<Vec<_>>().join("; ")
 }
 
-/// Performs all queries of the search. Returns the last DNS error, if any, since other names may be served by other name
-/// servers.
+/// Performs all queries of the search. Returns the last DNS error, if any, since other names may be served by other
+/// name servers.
 async fn run_queries(discovery: &mut Discovery, resolver: &TokioResolver) -> Option<String> {
     let mut silence = None;
     while let Some(name) = discovery.next_name() {

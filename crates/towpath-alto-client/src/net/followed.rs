@@ -1,9 +1,9 @@
 //! Follows responses over the network, with retries.
 //!
-//! Each means has its tasks, which send changes to one [`Followed`]; a slow receiver makes them wait. After a lost connection
-//! or an invalid response they restart with a backoff that grows with consecutive failures; at the beginning only if something
-//! was received before. A refusal is permanent, except from a server that had the resource before: it may have been restarted,
-//! and have it again in a few minutes.
+//! Each means has its tasks, which send changes to one [`Followed`]; a slow receiver makes them wait. After a lost
+//! connection or an invalid response they restart with a backoff that grows with consecutive failures; at the beginning
+//! only if something was received before. A refusal is permanent, except from a server that had the resource before: it
+//! may have been restarted, and have it again in a few minutes.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -30,7 +30,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// Failures this far apart are not consecutive: longer than the maximum silence and backoff together.
 const STEADY: Duration = Duration::from_secs(3 * 60);
 
-/// Maximum time to wait for a change before the request is repeated: shorter than stall timeouts of clients and proxies.
+/// Maximum time to wait for a change before the request is repeated: shorter than stall timeouts of clients and
+/// proxies.
 const WAIT: Duration = Duration::from_secs(25);
 
 /// Maximum number of consecutive refusals of a view without any content: two views, each requested both ways.
@@ -64,8 +65,8 @@ impl Default for Means {
     }
 }
 
-/// A change of a response. Costs and the map of their PIDs change one after the other: `dependent-vtags` in the `meta` of the
-/// costs names the version of the map that they refer to (RFC 7285 §11.2.3.6).
+/// A change of a response. Costs and the map of their PIDs change one after the other: `dependent-vtags` in the `meta`
+/// of the costs names the version of the map that they refer to (RFC 7285 §11.2.3.6).
 #[derive(Debug, Clone)]
 pub struct Change {
     /// Name given by the follower.
@@ -131,13 +132,13 @@ impl Followed {
         Ok(Self { changes, _tasks: tasks })
     }
 
-    /// Waits for the next change. First returns the current state of each response, then its full content whenever it changes.
-    /// Changes between two calls may be combined. Cancel-safe.
+    /// Waits for the next change. First returns the current state of each response, then its full content whenever it
+    /// changes. Changes between two calls may be combined. Cancel-safe.
     ///
     /// # Errors
-    /// Returns an error if the server refuses a response or stops sending it: that one is no longer followed, the others are.
-    /// If the server does not respond from the beginning, or memory limits are exceeded, the error applies to all responses of
-    /// a stream.
+    /// Returns an error if the server refuses a response or stops sending it: that one is no longer followed, the
+    /// others are. If the server does not respond from the beginning, or memory limits are exceeded, the error applies
+    /// to all responses of a stream.
     pub async fn next(&mut self) -> Result<Change, AltoTrouble> {
         let over = || Err(AltoTrouble::Unusable("nothing is followed any more".into()));
         self.changes.recv().await.unwrap_or_else(over)
@@ -156,8 +157,8 @@ async fn send(sender: &mpsc::Sender<ChangeResult>, result: ChangeResult) {
     let _ = sender.send(result).await;
 }
 
-/// Follows by one stream until the server stops all of it. Responses that the server refuses individually get streams of their
-/// own, so that the others do not wait.
+/// Follows by one stream until the server stops all of it. Responses that the server refuses individually get streams
+/// of their own, so that the others do not wait.
 async fn follow_by_stream(
     client: AltoClient,
     mut following: Following,

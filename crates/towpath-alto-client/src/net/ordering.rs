@@ -46,8 +46,8 @@ pub struct RankedReplica {
 }
 
 /// Orders a list of replicas (URLs in lines, Rucio's JSON, a Metalink) like `towpath order`. `from` is the address that
-/// replicas are read from; by default the one that the server sees. With `strict`, replicas that do not satisfy the condition
-/// are dropped, otherwise they come last.
+/// replicas are read from; by default the one that the server sees. With `strict`, replicas that do not satisfy the
+/// condition are dropped, otherwise they come last.
 ///
 /// # Errors
 /// Returns an error if the list cannot be read or none of its hosts has an address, or as [`AltoClient::query_plan`].

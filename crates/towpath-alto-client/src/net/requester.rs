@@ -21,7 +21,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 const MAX_DIRECTORIES: usize = 32;
 const MAX_LINKS: usize = 4;
 
-/// Maximum size of a linked directory, in bytes: thousands of resources. All together are limited to the maximum of the first.
+/// Maximum size of a linked directory, in bytes: thousands of resources. All together are limited to the maximum of the
+/// first.
 const MAX_LINKED_BYTES: usize = MAX_ANSWER_BYTES / MAX_DIRECTORIES;
 
 /// Fraction of a call's time limit for reading all linked directories, so that other servers cannot use it up.
@@ -47,8 +48,8 @@ impl Requester {
         &self.ird
     }
 
-    /// Reads the directory within `limit`, and those linked from it, each once, as far as they arrive within their share of
-    /// it.
+    /// Reads the directory within `limit`, and those linked from it, each once, as far as they arrive within their
+    /// share of it.
     pub(super) async fn directories(&self, limit: Duration) -> Result<Directory, AltoTrouble> {
         let limit = limit.min(PATIENCE);
         let mut directory = self.directory(&self.ird, MAX_ANSWER_BYTES, limit).await?;
@@ -96,8 +97,8 @@ impl Requester {
         check_outcome(self.client.inquire(&request.uri, &self.caller(&request.uri), inquiry).await?)
     }
 
-    /// Sends a request whose response may be delayed, outside of the concurrency limit for normal requests. `patience` limits
-    /// each period of silence.
+    /// Sends a request whose response may be delayed, outside of the concurrency limit for normal requests. `patience`
+    /// limits each period of silence.
     pub(super) async fn await_answer(&self, request: &Request, patience: Duration) -> Result<Reply, AltoTrouble> {
         let inquiry = inquiry(request, None, patience);
         let begun = self.client.subscribe(&request.uri, &self.caller(&request.uri), inquiry).await?;

@@ -21,14 +21,15 @@ pub enum AltoTrouble {
 }
 
 impl AltoTrouble {
-    /// Creates the error that no host in the list has an address. More likely a fault of the name server than of all hosts.
+    /// Creates the error that no host in the list has an address. More likely a fault of the name server than of all
+    /// hosts.
     pub fn no_addresses() -> Self {
         let message = "none of the hosts in the list has an address: can the name server be reached?";
         Self::Unanswered(Error::new(Fault::Unavailable, message))
     }
 
-    /// Converts the error of a query plan. Its requests are well-formed, so that a refusal is the server's fault, like a missing
-    /// response.
+    /// Converts the error of a query plan. Its requests are well-formed, so that a refusal is the server's fault, like
+    /// a missing response.
     pub(super) fn of_survey(self) -> Self {
         match self {
             Self::Useless(refused @ ClientError::Refused { .. }) => {
@@ -47,9 +48,9 @@ impl AltoTrouble {
         }
     }
 
-    /// Returns whether the server refuses this request but may answer others: by an ALTO error, or because the request is
-    /// invalid or too long, or the response too large. A denial or a missing resource may come from a proxy, and then affects
-    /// all requests.
+    /// Returns whether the server refuses this request but may answer others: by an ALTO error, or because the request
+    /// is invalid or too long, or the response too large. A denial or a missing resource may come from a proxy, and
+    /// then affects all requests.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Unanswered(error) => {

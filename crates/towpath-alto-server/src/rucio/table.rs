@@ -1,9 +1,9 @@
 //! Rucio's distance table: the preferred order of storages for the clients of each site, by an ordering [`Statement`].
 //!
-//! Rucio's sorter `custom_table` reads lines of site, RSE and distance, from 0 to 1, without a header. It rereads the whole
-//! table for a missing pair, and then takes 1 (`lib/rucio/core/replica_sorter.py` of Rucio 38 to 41). The table therefore
-//! lists every pair. The statement is evaluated once per site, against the same resources that are served over the network, so
-//! that its names have the same meaning as in `towpath order`.
+//! Rucio's sorter `custom_table` reads lines of site, RSE and distance, from 0 to 1, without a header. It rereads the
+//! whole table for a missing pair, and then takes 1 (`lib/rucio/core/replica_sorter.py` of Rucio 38 to 41). The table
+//! therefore lists every pair. The statement is evaluated once per site, against the same resources that are served
+//! over the network, so that its names have the same meaning as in `towpath order`.
 
 use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr, sync::Arc};
 
@@ -62,8 +62,8 @@ pub(crate) struct Source<'a> {
 pub(crate) type Addresses = BTreeMap<String, Option<IpAddr>>;
 
 /// Generates the table, with one line per pair. The distance of a storage is the fraction of storages ranked before it;
-/// equally good ones have equal distances. Sites and storages without an address have distance 1, behind all others. Memory:
-/// about 50 bytes for each of at most [`MAX_PAIRS`] pairs.
+/// equally good ones have equal distances. Sites and storages without an address have distance 1, behind all others.
+/// Memory: about 50 bytes for each of at most [`MAX_PAIRS`] pairs.
 ///
 /// # Errors
 /// Returns [`TableFault`].

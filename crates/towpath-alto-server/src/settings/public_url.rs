@@ -6,7 +6,8 @@ use http::Uri;
 use serde::{Deserialize, Serialize};
 use towpath_proto::url::Url;
 
-/// The URL beneath which clients reach the server, including any path prefix that a proxy strips. Without a trailing slash.
+/// The URL beneath which clients reach the server, including any path prefix that a proxy strips. Without a trailing
+/// slash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PublicUrl(String);

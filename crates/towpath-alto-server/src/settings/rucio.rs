@@ -11,7 +11,8 @@ use towpath_alto::names::PidName;
 pub struct RucioConfig {
     /// Storages by RSE name: each an address, a PID of the default map, or a host.
     pub rses: BTreeMap<Name, Spot>,
-    /// Sites by the names that Rucio's clients report (`SITE_NAME`), in the same form; by default each PID of the default map.
+    /// Sites by the names that Rucio's clients report (`SITE_NAME`), in the same form; by default each PID of the
+    /// default map.
     pub sites: BTreeMap<Name, Spot>,
     /// Default statement for requests without one (`stmt`).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -21,8 +22,8 @@ pub struct RucioConfig {
     pub config: Option<PathBuf>,
 }
 
-/// A name in the table, which has no quoting, and in memcached keys of Rucio's cache: printable, without spaces, commas and
-/// quotes.
+/// A name in the table, which has no quoting, and in memcached keys of Rucio's cache: printable, without spaces, commas
+/// and quotes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);

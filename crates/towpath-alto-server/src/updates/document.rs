@@ -32,7 +32,8 @@ impl Patch {
     }
 }
 
-/// Returns the documents of a response: one, or one per part. Empty if the response is not JSON, which can only be sent whole.
+/// Returns the documents of a response: one, or one per part. Empty if the response is not JSON, which can only be sent
+/// whole.
 pub(super) fn parts(media_type: &str, body: &[u8]) -> Vec<Part> {
     let parts = match boundary(media_type) {
         Some(boundary) => multipart(body, boundary),
@@ -59,8 +60,8 @@ fn part(text: &str) -> Option<Part> {
     Some(Part { id: Some(id), value: serde_json::from_str(document).ok()? })
 }
 
-/// Returns the changes from the documents `old` to `new`, one per changed document. Returns `None` if nothing changed, or if
-/// the response should be sent whole because the parts differ or a full document is smaller.
+/// Returns the changes from the documents `old` to `new`, one per changed document. Returns `None` if nothing changed,
+/// or if the response should be sent whole because the parts differ or a full document is smaller.
 pub(super) fn patches(old: &[Part], new: &[Part], allowed: Allowed, tally: &Tally) -> Option<Vec<Patch>> {
     if !old.iter().map(|part| &part.id).eq(new.iter().map(|part| &part.id)) {
         return None;

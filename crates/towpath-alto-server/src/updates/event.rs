@@ -46,8 +46,8 @@ impl Event {
         &self.content.body
     }
 
-    /// Returns the text of the event: `event: MEDIA-TYPE,DATA-ID`, a `data:` line per line of the document, and an empty line.
-    /// Line ends become `\n` and the last one is dropped, because the format has no others.
+    /// Returns the text of the event: `event: MEDIA-TYPE,DATA-ID`, a `data:` line per line of the document, and an
+    /// empty line. Line ends become `\n` and the last one is dropped, because the format has no others.
     pub fn pieces(&self) -> Vec<Piece> {
         let data_id = self.data_id.as_ref().map(|data_id| format!(",{data_id}")).unwrap_or_default();
         let mut pieces = vec![Piece::Words(format!("event: {}{data_id}", self.content.media_type))];

@@ -11,12 +11,12 @@ use super::{
 };
 use towpath_alto::{patch::Allowed, problem::Problem, resource::Resource};
 
-/// Maximum size of the latest responses and their inputs, in bytes, beyond which nothing new is followed. Ten meshes of 600
-/// storages.
+/// Maximum size of the latest responses and their inputs, in bytes, beyond which nothing new is followed. Ten meshes of
+/// 600 storages.
 pub const MAX_BYTES: usize = 256 << 20;
 
-/// Maximum time to recompute all followed responses, beyond which nothing new is followed. No client can start to follow while
-/// a new network state is processed, which takes up to this long.
+/// Maximum time to recompute all followed responses, beyond which nothing new is followed. No client can start to
+/// follow while a new network state is processed, which takes up to this long.
 pub const MAX_TIME: Duration = Duration::from_secs(30);
 
 /// Minimum size charged per response, because each is recomputed for each network state.
@@ -24,9 +24,9 @@ const MIN_BYTES: usize = 64 << 10;
 
 /// The responses followed by streams and views, with their versions. Equal ones are shared.
 ///
-/// Memory: [`MAX_BYTES`] plus one response, and as much again for earlier versions, shared equally between the responses and
-/// limited by their [`Limits`]. Content counts until it has been sent; nothing new is followed while the total exceeds twice
-/// [`MAX_BYTES`]. Followed responses may grow with the network state without being dropped.
+/// Memory: [`MAX_BYTES`] plus one response, and as much again for earlier versions, shared equally between the
+/// responses and limited by their [`Limits`]. Content counts until it has been sent; nothing new is followed while the
+/// total exceeds twice [`MAX_BYTES`]. Followed responses may grow with the network state without being dropped.
 ///
 /// Time: [`MAX_TIME`] per network state as measured by the clock of [`Self::with_clock`], estimated from the last
 /// duration of each response, plus one response.
@@ -68,9 +68,9 @@ impl Followed {
         self.items.len()
     }
 
-    /// Recomputes each response from a new network state, records what changed, and drops responses without followers or that
-    /// can no longer be computed. Returns whether a stream or a view may have updates. Takes the time of computing all the
-    /// responses.
+    /// Recomputes each response from a new network state, records what changed, and drops responses without followers
+    /// or that can no longer be computed. Returns whether a stream or a view may have updates. Takes the time of
+    /// computing all the responses.
     pub fn advance(&mut self, present: Present<'_>) -> bool {
         self.drop_unused();
         let mut is_news = false;
@@ -97,8 +97,8 @@ impl Followed {
         is_news
     }
 
-    /// Follows a response for a client at `client` until the returned key is dropped. The network state must be that of the
-    /// last [`Self::advance`].
+    /// Follows a response for a client at `client` until the returned key is dropped. The network state must be that of
+    /// the last [`Self::advance`].
     ///
     /// # Errors
     /// Returns an error if the resource does not exist or rejects `input`; [`Refusal::TooMany`] if [`MAX_BYTES`] or
@@ -130,7 +130,8 @@ impl Followed {
         Ok(key)
     }
 
-    /// Returns the response followed by `key`. Returns `None` if it ended, even if it is followed again by an equal key.
+    /// Returns the response followed by `key`. Returns `None` if it ended, even if it is followed again by an equal
+    /// key.
     pub(super) fn item(&self, key: &Arc<Key>) -> Option<&Item> {
         let (held, item) = self.items.get_key_value(key)?;
         Arc::ptr_eq(held, key).then_some(item)

@@ -1,4 +1,5 @@
-//! The updates graph of a response (RFC 9569 §3): its versions, numbered consecutively, and the changes leading to each.
+//! The updates graph of a response (RFC 9569 §3): its versions, numbered consecutively, and the changes leading to
+//! each.
 
 use std::collections::VecDeque;
 
@@ -30,8 +31,8 @@ impl Default for Limits {
 pub enum Edge {
     /// Content of the edge.
     Document(Content),
-    /// The edge starts at the latest version and does not exist yet. The client waits for the next change and repeats the
-    /// request.
+    /// The edge starts at the latest version and does not exist yet. The client waits for the next change and repeats
+    /// the request.
     NotYet,
 }
 
@@ -84,8 +85,8 @@ impl Version {
 
 /// The retained versions of a response.
 ///
-/// Invariants (RFC 9569 §3.2): there is at least one version; the numbers are consecutive; the first and the last version are
-/// full; from each version there is an edge to the next; the first and the last number never decrease.
+/// Invariants (RFC 9569 §3.2): there is at least one version; the numbers are consecutive; the first and the last
+/// version are full; from each version there is an edge to the next; the first and the last number never decrease.
 #[derive(Debug)]
 pub(super) struct Graph {
     versions: VecDeque<Version>,
@@ -109,8 +110,8 @@ impl Graph {
         self.compact();
     }
 
-    /// Drops the full response of an older version that can be reached by a change. The version before the last stays full for
-    /// clients that have just been referred to it.
+    /// Drops the full response of an older version that can be reached by a change. The version before the last stays
+    /// full for clients that have just been referred to it.
     fn thin(&mut self) {
         let Some(index) = self.versions.len().checked_sub(3).filter(|index| *index > 0) else { return };
         let age = self.start + index as u64 - self.origin;
@@ -166,14 +167,15 @@ impl Graph {
         self.last().whole.as_ref().expect("the last version is whole")
     }
 
-    /// Returns the number of the version whose bytes have this tag. The tag in its `meta` does not identify the bytes, because
-    /// it covers only the map.
+    /// Returns the number of the version whose bytes have this tag. The tag in its `meta` does not identify the bytes,
+    /// because it covers only the map.
     fn number_of(&self, tag: &str) -> Option<u64> {
         let back = self.versions.iter().rev().position(|version| version.tag.as_str() == tag)?;
         Some(self.end() - back as u64)
     }
 
-    /// Returns how much of the last version a client has that holds the version with this tag, of the bytes or in the `meta`.
+    /// Returns how much of the last version a client has that holds the version with this tag, of the bytes or in the
+    /// `meta`.
     pub(super) fn held(&self, tag: &str) -> Held {
         let last = self.last();
         match last.version_tag.as_deref() {
@@ -183,8 +185,8 @@ impl Graph {
         }
     }
 
-    /// Returns the changes from the version `seen`, which is not the last, to the next one. Returns `None` if not all changes
-    /// up to the last version are available, or if they are larger than the last version.
+    /// Returns the changes from the version `seen`, which is not the last, to the next one. Returns `None` if not all
+    /// changes up to the last version are available, or if they are larger than the last version.
     pub(super) fn next_patches(&self, seen: u64) -> Option<&[Patch]> {
         let mut bytes = 0;
         for number in seen + 1..=self.end() {
@@ -200,7 +202,8 @@ impl Graph {
     /// Returns the content of an edge; an edge from 0 has a full version (RFC 9569 §7.2).
     ///
     /// # Errors
-    /// Returns [`Refusal::Unknown`] for an edge that these graphs never have, [`Refusal::Gone`], or [`Refusal::TooEarly`].
+    /// Returns [`Refusal::Unknown`] for an edge that these graphs never have, [`Refusal::Gone`], or
+    /// [`Refusal::TooEarly`].
     pub(super) fn edge(&self, from: u64, to: u64) -> Result<Edge, Refusal> {
         let end = self.end();
         let whole = |number| self.get(number).and_then(|version| version.whole.clone());
@@ -219,8 +222,9 @@ impl Graph {
         }
     }
 
-    /// Returns the recommended first edge for a client that has the version whose bytes have this tag: the next edge, unless
-    /// all following content is as long as the last version; else the edge from 0 to the last version (RFC 9569 §6.2).
+    /// Returns the recommended first edge for a client that has the version whose bytes have this tag: the next edge,
+    /// unless all following content is as long as the last version; else the edge from 0 to the last version (RFC 9569
+    /// §6.2).
     pub(super) fn recommend(&self, tag: Option<&str>) -> (u64, u64) {
         let end = self.end();
         let Some(held) = tag.and_then(|tag| self.number_of(tag)) else { return (0, end) };

@@ -28,14 +28,16 @@ pub(super) struct Key {
     /// Hash of the other fields, computed once: inputs may be long, and streams look up their responses often.
     hash: u64,
     resource: ResourceId,
-    /// The posted input as JSON text, which takes a tenth of the memory of parsed values. `None` for resources read by GET.
+    /// The posted input as JSON text, which takes a tenth of the memory of parsed values. `None` for resources read by
+    /// GET.
     input: Option<Box<str>>,
     /// The client's address, if the response depends on it.
     client: Option<IpAddr>,
 }
 
 impl Key {
-    /// Creates the key for a request of `resource` with `input` by a client at `client`. A missing input is an empty object.
+    /// Creates the key for a request of `resource` with `input` by a client at `client`. A missing input is an empty
+    /// object.
     pub(super) fn new(resource: &Resource, input: Option<&Value>, client: IpAddr) -> Self {
         let client = depends_on_client(resource, input).then_some(client);
         let written = || input.map_or_else(|| "{}".to_owned(), Value::to_string).into_boxed_str();
@@ -63,8 +65,8 @@ impl Key {
         resource.answer(present.network_state, &input, client)
     }
 
-    /// Returns the tag that the response names as its own. That of a filtered map is not a tag of the response (RFC 7285
-    /// §11.3.1.6).
+    /// Returns the tag that the response names as its own. That of a filtered map is not a tag of the response (RFC
+    /// 7285 §11.3.1.6).
     fn version_tag(&self, parts: &[Part]) -> Option<String> {
         let [part] = parts else { return None };
         part.value["meta"]["vtag"]["tag"].as_str().filter(|_| self.input.is_none()).map(str::to_owned)

@@ -20,7 +20,8 @@ use towpath_alto::problem::Problem;
 /// Maximum number of responses that a stream follows concurrently.
 pub const MAX_SUBSTREAMS: usize = 128;
 
-/// Maximum number of substream names over the life of a stream. No name may be reused (RFC 8895 §6.5), so that all are kept.
+/// Maximum number of substream names over the life of a stream. No name may be reused (RFC 8895 §6.5), so that all are
+/// kept.
 pub const MAX_NAMES: usize = 8 * MAX_SUBSTREAMS;
 
 /// The update stream of one client.
@@ -48,13 +49,13 @@ struct Substream {
 }
 
 impl Stream {
-    /// Opens a stream for a client at `client` in response to a POST of `request` (RFC 8895 §6.5). The first event announces
-    /// `control_uri`, which must be hard to guess because it authorizes control of the stream. The following events carry all
-    /// responses without a current version at the client, dependencies first.
+    /// Opens a stream for a client at `client` in response to a POST of `request` (RFC 8895 §6.5). The first event
+    /// announces `control_uri`, which must be hard to guess because it authorizes control of the stream. The following
+    /// events carry all responses without a current version at the client, dependencies first.
     ///
     /// # Errors
-    /// Returns an error if the request is malformed, follows nothing or more than [`MAX_SUBSTREAMS`], or a resource rejects
-    /// its input; [`Refusal::TooMany`].
+    /// Returns an error if the request is malformed, follows nothing or more than [`MAX_SUBSTREAMS`], or a resource
+    /// rejects its input; [`Refusal::TooMany`].
     pub fn open(
         request: &Value,
         control_uri: Option<&str>,
@@ -73,9 +74,9 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Returns the next event, or `None` until something changes. Dependencies come first. Ended substreams are reported as
-    /// stopped, and the stream ends with the last of them. To retain little content, a stream queues only the events of one
-    /// version of one response.
+    /// Returns the next event, or `None` until something changes. Dependencies come first. Ended substreams are
+    /// reported as stopped, and the stream ends with the last of them. To retain little content, a stream queues only
+    /// the events of one version of one response.
     pub fn next(&mut self, followed: &Followed) -> Option<Event> {
         while self.due.is_empty() {
             if self.turns.is_empty() {
@@ -115,13 +116,14 @@ impl Stream {
         }
     }
 
-    /// Adds and removes substreams in response to a POST of `request` to the control URI (RFC 8895 §7). The next events report
-    /// it.
+    /// Adds and removes substreams in response to a POST of `request` to the control URI (RFC 8895 §7). The next events
+    /// report it.
     ///
     /// # Errors
-    /// Returns [`Refusal::Problem`] as [`Self::open`], or if a substream to remove was not added by an earlier request, a name
-    /// is reused, or everything is removed while something is added; [`Refusal::TooMany`]. On error nothing changes. Returns
-    /// [`Refusal::Unknown`] if the stream is closed, which happens when all its substreams are removed.
+    /// Returns [`Refusal::Problem`] as [`Self::open`], or if a substream to remove was not added by an earlier request,
+    /// a name is reused, or everything is removed while something is added; [`Refusal::TooMany`]. On error nothing
+    /// changes. Returns [`Refusal::Unknown`] if the stream is closed, which happens when all its substreams are
+    /// removed.
     pub fn control(&mut self, request: &Value, present: Present<'_>, followed: &mut Followed) -> Result<(), Refusal> {
         if self.is_closed {
             return Err(Refusal::Unknown);

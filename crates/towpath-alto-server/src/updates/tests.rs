@@ -237,7 +237,8 @@ fn take(held: &mut Parts, content: &Content) {
     take_over(held, content.media_type, "", std::str::from_utf8(&content.body).unwrap());
 }
 
-/// Owner of each prefix, costs between PIDs, a property, and a route. Any sequence of these is a sequence of network states.
+/// Owner of each prefix, costs between PIDs, a property, and a route. Any sequence of these is a sequence of network
+/// states.
 type Draw = (Vec<usize>, Vec<Option<u8>>, usize, usize);
 
 fn draw() -> impl Strategy<Value = Draw> {

@@ -13,7 +13,8 @@ pub struct View {
     key: Arc<Key>,
 }
 
-/// Parses `ug/I/J`, the path of an edge within a view (RFC 9569 §4.2), to its two versions. Returns `None` for anything else.
+/// Parses `ug/I/J`, the path of an edge within a view (RFC 9569 §4.2), to its two versions. Returns `None` for anything
+/// else.
 pub fn edge_numbers(path: &str) -> Option<(u64, u64)> {
     let number = |text: &str| text.parse::<u64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
     let (from, to) = path.strip_prefix("ug/")?.split_once('/')?;
@@ -22,8 +23,8 @@ pub fn edge_numbers(path: &str) -> Option<(u64, u64)> {
 
 impl View {
     /// Opens a view for a client at `client` in response to a POST of `request` (RFC 9569 §6), and returns the response
-    /// document, of type [`super::TIPS`]. It names `uri`, which must be absolute, and hard to guess because it authorizes
-    /// access to the view.
+    /// document, of type [`super::TIPS`]. It names `uri`, which must be absolute, and hard to guess because it
+    /// authorizes access to the view.
     ///
     /// # Errors
     /// Returns an error if the request is malformed or the resource rejects its input; [`Refusal::TooMany`].
@@ -63,12 +64,12 @@ impl View {
         }
     }
 
-    /// Returns the recommended next edge in response to a POST of `request` to `ug` (RFC 9569 §7.4), as a merge patch of the
-    /// document returned by [`Self::open`].
+    /// Returns the recommended next edge in response to a POST of `request` to `ug` (RFC 9569 §7.4), as a merge patch
+    /// of the document returned by [`Self::open`].
     ///
     /// # Errors
-    /// Returns [`Refusal::Problem`] if the request is malformed, names another resource or has an input; [`Refusal::Unknown`]
-    /// if the response can no longer be computed.
+    /// Returns [`Refusal::Problem`] if the request is malformed, names another resource or has an input;
+    /// [`Refusal::Unknown`] if the response can no longer be computed.
     pub fn recommend(&self, request: &Value, followed: &Followed) -> Result<Content, Refusal> {
         let follow_request = FollowRequest::read(request)?;
         if follow_request.resource != self.resource().as_str() {

@@ -1,7 +1,7 @@
 //! Listening agents: routers connect and send their routes over BMP (RFC 7854).
 //!
-//! Each connection has its own [`Stream`]; [`Sessions`] keeps the routes of all connections, which are reported together when
-//! they change.
+//! Each connection has its own [`Stream`]; [`Sessions`] keeps the routes of all connections, which are reported
+//! together when they change.
 
 mod sessions;
 
@@ -56,9 +56,9 @@ struct Heard {
 }
 
 impl Collector {
-    /// Binds the listener. Routers outside of `from` are rejected. Changes are reported `settle` after the first of them, and
-    /// routes that are not sent again expire `hold` after their connection. Routes from `earlier` runs are kept as if their
-    /// connections had just ended.
+    /// Binds the listener. Routers outside of `from` are rejected. Changes are reported `settle` after the first of
+    /// them, and routes that are not sent again expire `hold` after their connection. Routes from `earlier` runs are
+    /// kept as if their connections had just ended.
     ///
     /// # Errors
     /// Returns the system's error if the address is in use or not local.
@@ -76,8 +76,8 @@ impl Collector {
         Ok(Self { listener, from: from.to_vec(), settle, hold, heard: Arc::new(heard) })
     }
 
-    /// Accepts connections indefinitely. A reload signal forgets missing routers without routes. Dropping the future closes
-    /// all connections.
+    /// Accepts connections indefinitely. A reload signal forgets missing routers without routes. Dropping the future
+    /// closes all connections.
     pub(super) async fn run(self, handle: AgentHandle, anew: watch::Receiver<()>) {
         tokio::join!(self.accept(), self.report_changes(&handle, anew));
     }

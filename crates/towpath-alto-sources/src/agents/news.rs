@@ -1,8 +1,8 @@
 //! Reports of agents that have not been applied yet.
 //!
-//! New facts of one agent may conflict with those of others: it drops a PID for which another agent has costs. Then only that
-//! agent keeps its previous facts and is stale; the reports of the others are applied, even if they fit only together. A
-//! conflicting report is retried whenever another agent reports, after the new reports.
+//! New facts of one agent may conflict with those of others: it drops a PID for which another agent has costs. Then
+//! only that agent keeps its previous facts and is stale; the reports of the others are applied, even if they fit only
+//! together. A conflicting report is retried whenever another agent reports, after the new reports.
 
 use std::{iter, mem};
 
@@ -111,8 +111,8 @@ impl Agents {
         self.derive_facts();
     }
 
-    /// Applies all pending news that fits the known facts. Returns whether there was any, and records the conflicts of the
-    /// rest.
+    /// Applies all pending news that fits the known facts. Returns whether there was any, and records the conflicts of
+    /// the rest.
     fn take_compatible_news(&mut self, answers: &impl Consumer) -> bool {
         let mut has_taken = false;
         loop {

@@ -23,8 +23,8 @@ use crate::{
 /// Maximum time for a server's response, including redirects and retries.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 
-/// Maximum size of a response. A looking glass prints more for all routes of the Internet, which should not be requested from
-/// one.
+/// Maximum size of a response. A looking glass prints more for all routes of the Internet, which should not be
+/// requested from one.
 const ANSWER_BYTES: usize = 64 << 20;
 
 /// A polled agent.

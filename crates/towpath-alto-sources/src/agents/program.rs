@@ -31,7 +31,8 @@ const END_LOOKS: Duration = Duration::from_secs(1);
 /// How long to wait for the remaining output of an ended program.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Runs a program indefinitely, restarting it with increasing backoff. Dropping the future kills the program's process group.
+/// Runs a program indefinitely, restarting it with increasing backoff. Dropping the future kills the program's process
+/// group.
 pub(super) async fn run(command: Vec<String>, handle: AgentHandle) {
     let mut restarts = Restarts::default();
     loop {

@@ -73,8 +73,8 @@ pub(super) fn read(document: &[u8], samples: &mut Samples) -> Result<(), Measure
     Ok(())
 }
 
-/// Splits a line into fields, without their quotes and surrounding blanks. Returns `None` if a quote is not closed, a quoted
-/// field is not followed by a comma, or there are too many fields.
+/// Splits a line into fields, without their quotes and surrounding blanks. Returns `None` if a quote is not closed, a
+/// quoted field is not followed by a comma, or there are too many fields.
 fn fields(line: &str) -> Option<Vec<Cow<'_, str>>> {
     let mut fields = Vec::new();
     let mut rest = line;
@@ -97,8 +97,8 @@ fn fields(line: &str) -> Option<Vec<Cow<'_, str>>> {
     None
 }
 
-/// Returns a field, given the text after its opening quote, and the text after its closing quote. Two quotes within a field
-/// stand for one.
+/// Returns a field, given the text after its opening quote, and the text after its closing quote. Two quotes within a
+/// field stand for one.
 fn unquote(quoted: &str) -> Option<(Cow<'_, str>, &str)> {
     let mut field = String::new();
     let mut rest = quoted;

@@ -56,8 +56,8 @@ pub(super) struct RecordOptions<'a> {
 /// Reads all records of a document.
 ///
 /// # Errors
-/// Returns an error if the document is not valid JSON. If its first line is a complete value and others follow, an invalid
-/// line is only skipped.
+/// Returns an error if the document is not valid JSON. If its first line is a complete value and others follow, an
+/// invalid line is only skipped.
 pub(super) fn read(document: &[u8], options: RecordOptions<'_>, samples: &mut Samples) -> Result<(), MeasurementError> {
     if !has_value_in_each_line(document) {
         let mut records = Records { options, line: None, number: 0, open: Record::default(), samples };

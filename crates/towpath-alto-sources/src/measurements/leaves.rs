@@ -9,8 +9,8 @@ use towpath_alto::lenient::{self, PartialJson, PartialJsonSeed, Scalar};
 /// Returned by [`Leaves::get`] for a path without a value.
 static NOTHING: Scalar = Scalar::Nothing;
 
-/// The scalars at a set of paths, such as `end/streams/0/sender/mean_rtt`: member names and element indices. Only the first
-/// element of an array is read.
+/// The scalars at a set of paths, such as `end/streams/0/sender/mean_rtt`: member names and element indices. Only the
+/// first element of an array is read.
 pub(super) struct Leaves {
     paths: &'static [&'static str],
     /// One entry per path in `paths`.

@@ -11,8 +11,8 @@ pub(super) struct Names {
     names: [Option<CostMetric>; 8],
     /// Whether the plain name holds the newest sample instead of the median (RFC 9439).
     is_current: bool,
-    /// Whether values are integers (RFC 9439 §4.5.2): the median is then the lower of the middle two, and statistics that may
-    /// have fractions are omitted.
+    /// Whether values are integers (RFC 9439 §4.5.2): the median is then the lower of the middle two, and statistics
+    /// that may have fractions are omitted.
     is_whole: bool,
 }
 

@@ -2,8 +2,8 @@
 
 use towpath_alto::lenient::Scalar;
 
-/// Parses a timestamp to seconds since 1970. Accepts a number, numeric text, and RFC 3339, also with a blank in place of `T`
-/// and without a zone (UTC). Returns `None` for anything else.
+/// Parses a timestamp to seconds since 1970. Accepts a number, numeric text, and RFC 3339, also with a blank in place
+/// of `T` and without a zone (UTC). Returns `None` for anything else.
 pub(super) fn seconds(time: &Scalar) -> Option<f64> {
     let number = time.as_number();
     let text = || time.as_text().and_then(|text| written(&text));

@@ -1,4 +1,5 @@
-//! Splits a file into records by their headers (RFC 6396 §2), decompressing it if needed. Record bodies are not interpreted.
+//! Splits a file into records by their headers (RFC 6396 §2), decompressing it if needed. Record bodies are not
+//! interpreted.
 
 use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
 
@@ -20,9 +21,9 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Length of the common record header.
 const HEADER_BYTES: usize = 12;
 
-/// Record types that a file can begin with: BGP, OSPFv2, `TABLE_DUMP`, `TABLE_DUMP_V2`, BGP4MP, `BGP4MP_ET`, and IS-IS and
-/// OSPFv3 with and without `_ET`. Only BGP is included from the types deprecated by RFC 6396 (appendix B), because zeros would
-/// match others.
+/// Record types that a file can begin with: BGP, OSPFv2, `TABLE_DUMP`, `TABLE_DUMP_V2`, BGP4MP, `BGP4MP_ET`, and IS-IS
+/// and OSPFv3 with and without `_ET`. Only BGP is included from the types deprecated by RFC 6396 (appendix B), because
+/// zeros would match others.
 const TYPES: [u16; 10] = [5, 11, 12, 13, 16, 17, 32, 33, 48, 49];
 
 /// A file read record by record.

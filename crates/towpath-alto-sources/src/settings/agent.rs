@@ -24,7 +24,8 @@ use towpath_proto::url::shown;
 /// Default polling interval of files.
 const REFRESH_OF_FILES: Duration = Duration::from_secs(5);
 
-/// Default polling interval of servers. Longer than for files, because looking glasses and registries are third parties.
+/// Default polling interval of servers. Longer than for files, because looking glasses and registries are third
+/// parties.
 pub(crate) const REFRESH_OF_PAGES: Duration = Duration::from_secs(5 * 60);
 
 /// Maximum hold time of routes without their router.
@@ -46,8 +47,8 @@ pub enum AgentConfig {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<Span>,
     },
-    /// Dumps of routing tables and of updates (MRT, RFC 6396; plain or gzip). Each peer of the collector is a router that
-    /// serves the prefixes it originates.
+    /// Dumps of routing tables and of updates (MRT, RFC 6396; plain or gzip). Each peer of the collector is a router
+    /// that serves the prefixes it originates.
     Mrt {
         /// The dumps, oldest first.
         files: Vec<PathBuf>,
@@ -55,8 +56,8 @@ pub enum AgentConfig {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<Span>,
     },
-    /// Sites with their prefixes, in the JSON of WLCG's registry (CRIC): a network map with a PID per site, their properties,
-    /// and their distances as costs.
+    /// Sites with their prefixes, in the JSON of WLCG's registry (CRIC): a network map with a PID per site, their
+    /// properties, and their distances as costs.
     Sites {
         /// The list, or its `url`.
         #[serde(alias = "url")]
@@ -68,8 +69,8 @@ pub enum AgentConfig {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<Span>,
     },
-    /// Measurements between addresses or prefixes, or between PIDs of other agents: CSV, JSON, iperf3, perfSONAR, `towpath
-    /// probe --json`.
+    /// Measurements between addresses or prefixes, or between PIDs of other agents: CSV, JSON, iperf3, perfSONAR,
+    /// `towpath probe --json`.
     Measurements {
         /// The results: files, or URLs.
         files: Vec<Source>,
@@ -92,8 +93,8 @@ pub enum AgentConfig {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<Span>,
     },
-    /// A topology of nodes and links: GraphML, or node-link JSON. Paths between prefixes attached to its nodes are shortest
-    /// paths.
+    /// A topology of nodes and links: GraphML, or node-link JSON. Paths between prefixes attached to its nodes are
+    /// shortest paths.
     Topology {
         /// The topology file, or its `url`.
         #[serde(alias = "url")]
@@ -107,8 +108,8 @@ pub enum AgentConfig {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<Span>,
     },
-    /// Geolocation databases in MaxMind's format (GeoLite2, DB-IP): countries, cities and coordinates of endpoints, and the
-    /// distances between them.
+    /// Geolocation databases in MaxMind's format (GeoLite2, DB-IP): countries, cities and coordinates of endpoints, and
+    /// the distances between them.
     #[serde(rename = "geoip")]
     GeoIp {
         /// The database, decompressed.
@@ -125,8 +126,8 @@ pub enum AgentConfig {
         /// Form fields, sent by POST; without any, a GET is sent.
         #[serde(default)]
         form: BTreeMap<String, String>,
-        /// Values of the form field `args`; the form is sent once per value. A query without routes is ignored as long as
-        /// another one has routes.
+        /// Values of the form field `args`; the form is sent once per value. A query without routes is ignored as long
+        /// as another one has routes.
         #[serde(default)]
         queries: Vec<String>,
         /// Name of the router.

@@ -36,7 +36,8 @@ pub struct DelegateConfig {
     /// Metrics of costs between addresses to request from it.
     #[serde(default)]
     metrics: BTreeSet<CostMetric>,
-    /// Properties of addresses to request from it. If neither they nor metrics are set, all that a server's directory offers.
+    /// Properties of addresses to request from it. If neither they nor metrics are set, all that a server's directory
+    /// offers.
     #[serde(default)]
     properties: BTreeSet<PropertyName>,
     /// How long a request waits for it.

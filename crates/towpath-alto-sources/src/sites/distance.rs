@@ -8,7 +8,8 @@ use towpath_alto::{
     names::PidName,
 };
 
-/// Returns the distances between all these PIDs, including to themselves, in whole kilometres. Fastest if sorted by name.
+/// Returns the distances between all these PIDs, including to themselves, in whole kilometres. Fastest if sorted by
+/// name.
 pub(super) fn costs(places: &[(PidName, Position)]) -> PidCosts {
     let points: Vec<(&PidName, Point)> = places.iter().map(|(pid, position)| (pid, Point::at(*position))).collect();
     points.iter().map(|(pid, from)| ((*pid).clone(), row(from, &points))).collect()

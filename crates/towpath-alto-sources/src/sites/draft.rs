@@ -139,8 +139,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Assigns `prefix` to the PID if it is new, and returns whether it was. A site may list a prefix twice; its first route
-    /// wins.
+    /// Assigns `prefix` to the PID if it is new, and returns whether it was. A site may list a prefix twice; its first
+    /// route wins.
     fn claim(&mut self, prefix: IpNet, pid: &PidName, site: &str) -> bool {
         match self.owners.entry(prefix) {
             Entry::Vacant(free) => {
@@ -220,8 +220,8 @@ impl Names {
         }
     }
 
-    /// Merges the properties of another route into those of a PID: the first AS number and the highest limit win, and the
-    /// collaborations are combined.
+    /// Merges the properties of another route into those of a PID: the first AS number and the highest limit win, and
+    /// the collaborations are combined.
     fn merge(&self, of_pid: &mut EntityProperties, of_route: &EntityProperties) {
         for (name, value) in of_route {
             let Some(existing) = of_pid.get_mut(name) else {

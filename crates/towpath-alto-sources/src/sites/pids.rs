@@ -10,8 +10,9 @@ pub const ELSEWHERE: &str = "elsewhere";
 /// Maximum length of a name, in characters (RFC 7285 §10.1).
 const MAX_LENGTH: usize = 64;
 
-/// Returns the PID name closest to `text`: invalid characters are replaced by `_`, including the dot, which RFC 7285 §10.1
-/// reserves, and the result is truncated to 64. A PID name without dots is unchanged. Returns `None` for blank text.
+/// Returns the PID name closest to `text`: invalid characters are replaced by `_`, including the dot, which RFC 7285
+/// §10.1 reserves, and the result is truncated to 64. A PID name without dots is unchanged. Returns `None` for blank
+/// text.
 pub(crate) fn pid_name(text: &str) -> Option<PidName> {
     let is_allowed = |character: char| character.is_ascii_alphanumeric() || ":@_-".contains(character);
     let allowed = |character: char| if is_allowed(character) { character } else { '_' };

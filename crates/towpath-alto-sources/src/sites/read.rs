@@ -145,7 +145,8 @@ impl NetRoute {
         digits.parse().map(Some).map_err(|_| text.to_string())
     }
 
-    /// Returns the bandwidth limit in bits per second, or its invalid text as an error. A number without a unit is in Gbit/s.
+    /// Returns the bandwidth limit in bits per second, or its invalid text as an error. A number without a unit is in
+    /// Gbit/s.
     pub(super) fn limit(&self) -> Result<Option<f64>, String> {
         let bits_per_s = match &self.limit {
             Scalar::Nothing => return Ok(None),
@@ -159,8 +160,8 @@ impl NetRoute {
     }
 }
 
-/// Parses a rate to bits per second: `100`, `400 Mbit/s`, `10Gbps`. Units of bytes are rejected, because it is unclear whether
-/// a capital `B` means bytes.
+/// Parses a rate to bits per second: `100`, `400 Mbit/s`, `10Gbps`. Units of bytes are rejected, because it is unclear
+/// whether a capital `B` means bytes.
 fn bits_per_s(text: &str) -> Option<f64> {
     let end = text.find(|character: char| character != '.' && character != '-' && !character.is_ascii_digit());
     let (number, unit) = text.split_at(end.unwrap_or(text.len()));

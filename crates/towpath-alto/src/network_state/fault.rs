@@ -7,7 +7,8 @@ use crate::{
     topology::AttachFault,
 };
 
-/// Maximum length of a network map's name, so that a resource ID can be derived with a metric of 32 characters and a mode.
+/// Maximum length of a network map's name, so that a resource ID can be derived with a metric of 32 characters and a
+/// mode.
 pub(super) const MAP_NAME_LENGTH: usize = 20;
 
 /// Why no network state can be built from the facts. The operator or an agent must correct them.

@@ -196,7 +196,8 @@ fn first_token(rest: &str) -> (Token, usize) {
     }
 }
 
-/// Returns the length in bytes, quotes included, of the quoted text at the start of `rest`, or `None` if it is not closed.
+/// Returns the length in bytes, quotes included, of the quoted text at the start of `rest`, or `None` if it is not
+/// closed.
 fn quoted_length(rest: &str, quote: char) -> Option<usize> {
     let mut length = 1;
     loop {

@@ -55,8 +55,8 @@ const AGGREGATES: [(&str, Aggregate); 6] = [
 /// | `min`, `max` | a non-empty list of numbers | the smallest or largest number |
 /// | `sum` | a list of numbers | their sum |
 ///
-/// Numeric text is accepted as a number, and a boolean as 1 or 0. Any input not in the table yields `None`; this includes
-/// `len` of a text, because a number of characters is not a useful metric.
+/// Numeric text is accepted as a number, and a boolean as 1 or 0. Any input not in the table yields `None`; this
+/// includes `len` of a text, because a number of characters is not a useful metric.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Pipeline(Vec<Function>);
@@ -166,9 +166,9 @@ pub enum Aggregate {
 }
 
 impl Aggregate {
-    /// Folds the values of `elements`, skipping those without one. Without any value, `sum` and `count` return 0 and the
-    /// others `None`. A non-numeric value makes all but `count` and `list` return `None`, because a partial result would pass
-    /// for the whole path.
+    /// Folds the values of `elements`, skipping those without one. Without any value, `sum` and `count` return 0 and
+    /// the others `None`. A non-numeric value makes all but `count` and `list` return `None`, because a partial result
+    /// would pass for the whole path.
     pub fn fold(self, elements: impl Iterator<Item = Option<Value>>) -> Option<Value> {
         let values = elements.flatten().filter(|value| !value.is_missing());
         match self {

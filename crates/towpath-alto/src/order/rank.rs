@@ -11,8 +11,8 @@ use super::value::Value;
 pub struct Ranked {
     /// Index of the candidate, from 0.
     pub index: usize,
-    /// Its value for each key of the statement and for the backup; `None` where it is unknown, and for the backup if a key is
-    /// known.
+    /// Its value for each key of the statement and for the backup; `None` where it is unknown, and for the backup if a
+    /// key is known.
     pub keys: Vec<Option<Value>>,
     /// Result of the condition; `None` if unknown, true if there is no condition.
     pub holds: Option<bool>,

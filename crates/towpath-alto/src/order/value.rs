@@ -17,8 +17,8 @@ pub enum Value {
 
 /// Source of values for one candidate.
 pub trait Look {
-    /// Returns the value of `name`, which includes the prefix used in the statement, or `None` if unknown. May be called
-    /// repeatedly.
+    /// Returns the value of `name`, which includes the prefix used in the statement, or `None` if unknown. May be
+    /// called repeatedly.
     fn look(&self, name: &str) -> Option<Value>;
 }
 
@@ -28,8 +28,9 @@ pub(super) fn look_up<L: Look>(candidate: &L, name: &str) -> Option<Value> {
 }
 
 impl Value {
-    /// Converts a JSON value. Returns `None` for `null` and objects, and for a list that contains one, because the list would
-    /// appear shorter than it is. Recurses as deep as lists are nested, which `serde_json` limits to 128 when parsing.
+    /// Converts a JSON value. Returns `None` for `null` and objects, and for a list that contains one, because the list
+    /// would appear shorter than it is. Recurses as deep as lists are nested, which `serde_json` limits to 128 when
+    /// parsing.
     pub fn from_json(json: &serde_json::Value) -> Option<Self> {
         use serde_json::Value as Json;
         match json {
@@ -56,8 +57,8 @@ impl Value {
         }
     }
 
-    /// Compares two values in a condition; `None` if they are not comparable. Not transitive (`'10'` is less than `'9'`) and
-    /// thus unsuitable for sorting.
+    /// Compares two values in a condition; `None` if they are not comparable. Not transitive (`'10'` is less than
+    /// `'9'`) and thus unsuitable for sorting.
     pub(super) fn compare(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
             (Self::Text(one), Self::Text(other)) => Some(one.cmp(other)),
@@ -66,8 +67,8 @@ impl Value {
     }
 }
 
-/// Parses a number: digits with a sign, a point, an exponent. Unlike the standard library it rejects `inf`, `nan` and values
-/// too large to be finite.
+/// Parses a number: digits with a sign, a point, an exponent. Unlike the standard library it rejects `inf`, `nan` and
+/// values too large to be finite.
 pub(super) fn parse_number(text: &str) -> Option<f64> {
     let is_of_number = |byte: u8| byte.is_ascii_digit() || b".eE+-".contains(&byte);
     let number: f64 = text.bytes().all(is_of_number).then(|| text.parse().ok())??;

@@ -6,16 +6,16 @@ use json_patch::{Patch, PatchOperation, merge, patch_unsafe};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Maximum nesting of a patched document: the limit of `serde_json`. A deeper document could neither be parsed again nor be
-/// dropped without a large stack.
+/// Maximum nesting of a patched document: the limit of `serde_json`. A deeper document could neither be parsed again
+/// nor be dropped without a large stack.
 const MAX_DEPTH: usize = 127;
 
-/// Maximum memory, in bytes, that the `copy` and `move` operations of one patch may copy: half a million numbers. Without a
-/// limit, 40 short operations could produce a terabyte. ALTO servers send no such operations at all.
+/// Maximum memory, in bytes, that the `copy` and `move` operations of one patch may copy: half a million numbers.
+/// Without a limit, 40 short operations could produce a terabyte. ALTO servers send no such operations at all.
 const MAX_COPIED_BYTES: usize = 16 << 20;
 
-/// Why a patch cannot be applied: it is invalid, or does not match this version of the document. The server is at fault, or a
-/// change was missed; the client must fetch the whole document.
+/// Why a patch cannot be applied: it is invalid, or does not match this version of the document. The server is at
+/// fault, or a change was missed; the client must fetch the whole document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// The patch is not an array of RFC 6902 operations.
@@ -31,7 +31,8 @@ pub enum PatchError {
         /// What does not match.
         problem: String,
     },
-    /// An operation makes the document deeper than 127 levels, or the operations so far copy more than 16 MiB within it.
+    /// An operation makes the document deeper than 127 levels, or the operations so far copy more than 16 MiB within
+    /// it.
     #[error("operation {position} of the server's patch makes the document too deep or too large")]
     TooLarge {
         /// Index of the operation, from 0.
@@ -45,8 +46,8 @@ pub(crate) fn apply_merge(mut document: Value, patch: &Value) -> Value {
     document
 }
 
-/// Applies the JSON patch `patch` to `document` (RFC 6902). The document is lost on failure, because a half-applied patch does
-/// not yield a valid version.
+/// Applies the JSON patch `patch` to `document` (RFC 6902). The document is lost on failure, because a half-applied
+/// patch does not yield a valid version.
 ///
 /// # Errors
 /// Returns [`PatchError`].
@@ -55,8 +56,8 @@ pub(crate) fn apply_json(mut document: Value, patch: &Value) -> Result<Value, Pa
     let mut budget = MAX_COPIED_BYTES;
     for (position, operation) in patch.iter().enumerate() {
         budget = spend(&document, operation, budget).ok_or(PatchError::TooLarge { position })?;
-        // Not `json_patch::patch`, which rolls back on failure and panics where it cannot: after a `move` of a member onto its
-        // parent.
+        // Not `json_patch::patch`, which rolls back on failure and panics where it cannot: after a `move` of a member
+        // onto its parent.
         patch_unsafe(&mut document, slice::from_ref(operation)).map_err(|error| PatchError::Unfit {
             position,
             path: cut(error.path.as_str()),

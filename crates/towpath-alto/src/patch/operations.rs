@@ -4,11 +4,12 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-/// Returns the JSON patch from `old` to `new` (RFC 6902): an array of `add`, `remove` and `replace`, empty if they are equal.
+/// Returns the JSON patch from `old` to `new` (RFC 6902): an array of `add`, `remove` and `replace`, empty if they are
+/// equal.
 ///
-/// Two arrays of the same length that contain objects or arrays are compared element by element. In other arrays, elements
-/// present in only one version are added and removed in place; the others are kept as far as their order is the same in both.
-/// Takes time linear in the size of the documents.
+/// Two arrays of the same length that contain objects or arrays are compared element by element. In other arrays,
+/// elements present in only one version are added and removed in place; the others are kept as far as their order is
+/// the same in both. Takes time linear in the size of the documents.
 pub(crate) fn json_patch(old: &Value, new: &Value) -> Value {
     let mut differences = Differences { path: String::new(), operations: Vec::new() };
     differences.compare(old, new);

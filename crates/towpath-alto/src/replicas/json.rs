@@ -141,8 +141,8 @@ impl Object {
         }
     }
 
-    /// Adds the object, which occupies `span`, as a replica of the last file. If it is dropped, the preceding comma is removed
-    /// too.
+    /// Adds the object, which occupies `span`, as a replica of the last file. If it is dropped, the preceding comma is
+    /// removed too.
     fn add(self, text: &str, span: Range<usize>, listing: &mut Listing) -> Result<(), ReplicaError> {
         let Some(url) = self.url.or(self.pfn).or(self.name) else {
             let problem = "an object has none of `url`, `pfn` and `name`";

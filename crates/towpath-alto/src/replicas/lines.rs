@@ -1,7 +1,7 @@
 //! Replica lists as plain text: one URL per line, all of one file.
 //!
-//! Empty lines and comments, which start with `#`, stay in place: a comment belongs to the list, not to the URL below it.
-//! Whitespace around a URL stays with the line. A `#` after a URL is part of the URL.
+//! Empty lines and comments, which start with `#`, stay in place: a comment belongs to the list, not to the URL below
+//! it. Whitespace around a URL stays with the line. A `#` after a URL is part of the URL.
 
 use super::{Listing, PriorityAt, Replica, ReplicaError, Slot};
 

@@ -1,8 +1,8 @@
 //! Replica lists in Metalink 4 (RFC 5854), including Rucio's dialect.
 //!
-//! Only `metalink/file/url` in the Metalink namespace is interpreted. Rucio's extensions (`parents`, `identity`, `glfn`,
-//! `client_extract`), elements of other namespaces, comments and `metaurl` are preserved. So is an unescaped `&`, which is not
-//! an error because Rucio does not escape names.
+//! Only `metalink/file/url` in the Metalink namespace is interpreted. Rucio's extensions (`parents`, `identity`,
+//! `glfn`, `client_extract`), elements of other namespaces, comments and `metaurl` are preserved. So is an unescaped
+//! `&`, which is not an error because Rucio does not escape names.
 
 use std::ops::Range;
 
@@ -27,8 +27,8 @@ const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 /// Reads the files of a Metalink.
 ///
 /// # Errors
-/// Returns an error if the document is not well-formed XML, not Metalink 4, has a document type, or is nested too deeply, or
-/// if there are too many replicas.
+/// Returns an error if the document is not well-formed XML, not Metalink 4, has a document type, or is nested too
+/// deeply, or if there are too many replicas.
 pub(super) fn read(text: &str, listing: &mut Listing) -> Result<(), ReplicaError> {
     let mut reader = NsReader::from_str(text);
     reader.config_mut().allow_dangling_amp = true;

@@ -24,8 +24,8 @@ impl<T: Ord + Copy> Flows<T> {
     /// returns `None` are skipped.
     ///
     /// # Errors
-    /// Returns `E_INVALID_FIELD_VALUE` for `field` if `mesh` is also present, if a block has no source or no destination, or
-    /// if all blocks together have more than [`MAX_PAIRS`] pairs, shared ones counted repeatedly.
+    /// Returns `E_INVALID_FIELD_VALUE` for `field` if `mesh` is also present, if a block has no source or no
+    /// destination, or if all blocks together have more than [`MAX_PAIRS`] pairs, shared ones counted repeatedly.
     pub(super) fn read<E: Display>(
         fields: Fields<'_>,
         field: &str,

@@ -1,4 +1,5 @@
-//! Responses with two parts that refer to each other: paths, and the properties of their elements (RFC 9275 §7.2.6, §7.3.6).
+//! Responses with two parts that refer to each other: paths, and the properties of their elements (RFC 9275 §7.2.6,
+//! §7.3.6).
 
 use std::io::Write as _;
 
@@ -32,8 +33,8 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// Returns the response of `resource` with the serialized `paths` and their `meta`. `properties` builds the second part,
-    /// which must depend on the version tag of the first.
+    /// Returns the response of `resource` with the serialized `paths` and their `meta`. `properties` builds the second
+    /// part, which must depend on the version tag of the first.
     pub(super) fn answer(
         &self,
         resource: &Resource,

@@ -169,8 +169,8 @@ impl<'a> Ways<'a> {
     }
 }
 
-/// Numbers the links and AS paths of a response, depending only on their content: links by the address of the next router; AS
-/// paths by length, longest first, and then by AS number.
+/// Numbers the links and AS paths of a response, depending only on their content: links by the address of the next
+/// router; AS paths by length, longest first, and then by AS number.
 struct Numbering<'a> {
     links: Vec<(IpAddr, &'a RouterName)>,
     as_paths: Vec<(Reverse<usize>, &'a AsPath)>,

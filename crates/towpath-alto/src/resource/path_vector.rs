@@ -31,9 +31,9 @@ use crate::{
 
 /// Property that identifies an element in the property map (RFC 9275 §6.4.2).
 const PERSISTENT: &str = "persistent-entity-id";
-/// Property for the far side of an element, as one word: for a link the next router, for an adjacency the autonomous system
-/// that is entered. On a path with one router their number equals the length of the AS path, because the link leads into its
-/// first system.
+/// Property for the far side of an element, as one word: for a link the next router, for an adjacency the autonomous
+/// system that is entered. On a path with one router their number equals the length of the AS path, because the link
+/// leads into its first system.
 const HOP: &str = "priv:hop";
 
 /// Maximum number of elements on all paths of a response: ten for each of the maximum number of pairs.
@@ -82,7 +82,8 @@ fn element_properties(network_state: &NetworkState) -> BTreeSet<PropertyName> {
     names
 }
 
-/// Returns the capabilities for the directory (RFC 9275 §7.2.4). `flows` is the field for pairs that do not form a full mesh.
+/// Returns the capabilities for the directory (RFC 9275 §7.2.4). `flows` is the field for pairs that do not form a full
+/// mesh.
 pub(super) fn capabilities(network_state: &NetworkState, costs: CostCapabilities, flows: &str) -> Value {
     let can = with_path_vector(costs);
     let names = |kinds: &[CostType]| kinds.iter().map(CostType::to_string).collect::<Vec<_>>();
@@ -125,8 +126,8 @@ pub(super) fn endpoints(
     query.answer(field, &grid, &way, &[])
 }
 
-/// Responds to RFC 9275 §7.2. The path of a PID starts or ends at the first network address of its prefixes: an IPv4 address
-/// if both PIDs have one, else IPv6.
+/// Responds to RFC 9275 §7.2. The path of a PID starts or ends at the first network address of its prefixes: an IPv4
+/// address if both PIDs have one, else IPv6.
 pub(super) fn pids(
     network_state: &NetworkState,
     resource: &Resource,

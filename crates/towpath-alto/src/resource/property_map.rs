@@ -24,8 +24,9 @@ use crate::{
 /// The property map of everything, with its version.
 type Whole = Arc<(Answer, VersionTag)>;
 
-/// Property map of a network state with its version, made on first use. All resources of one directory share it. It is kept with the `meta` that it begins with,
-/// which changes when agents become stale; all else follows from the directory's network state.
+/// Property map of a network state with its version, made on first use. All resources of one directory share it. It is
+/// kept with the `meta` that it begins with, which changes when agents become stale; all else follows from the
+/// directory's network state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cache(Arc<Mutex<Option<Cached>>>);
 
@@ -86,8 +87,8 @@ fn offered_properties(network_state: &NetworkState, offer: Offer) -> BTreeMap<Do
     offered
 }
 
-/// Returns the property map with the own properties of each entity, and its version. Built once per network state, because
-/// path vectors refer to it.
+/// Returns the property map with the own properties of each entity, and its version. Built once per network state,
+/// because path vectors refer to it.
 pub(super) fn whole(network_state: &NetworkState, cache: &Cache) -> Whole {
     let meta = network_state.meta();
     let mut cached = cache.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,7 +117,8 @@ fn entities(network_state: &NetworkState, domain: &Domain) -> BTreeSet<Entity> {
     network_state.properties.entities(domain).into_iter().chain(in_pids).collect()
 }
 
-/// Properties by their name in the response, which repeats that of the request: `.country`, or `country` (RFC 9240 §10.5).
+/// Properties by their name in the response, which repeats that of the request: `.country`, or `country` (RFC 9240
+/// §10.5).
 type Names = BTreeMap<String, Property>;
 
 /// Indexes properties by their canonical names.

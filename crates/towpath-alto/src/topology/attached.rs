@@ -14,8 +14,8 @@ use crate::{
     names::{NodeName, TopologyName},
 };
 
-/// A topology of the network state, with the prefixes behind its nodes. An address belongs to the node of the longest matching
-/// prefix.
+/// A topology of the network state, with the prefixes behind its nodes. An address belongs to the node of the longest
+/// matching prefix.
 #[derive(Debug, Clone, Default)]
 pub struct Attached {
     topology: Arc<Topology>,

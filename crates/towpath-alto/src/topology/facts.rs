@@ -171,8 +171,8 @@ impl TopologyInFile {
     }
 }
 
-/// Returns the links in file format. A link with equal directions is written once, because large topologies would otherwise
-/// exceed [`MAX_LINKS`].
+/// Returns the links in file format. A link with equal directions is written once, because large topologies would
+/// otherwise exceed [`MAX_LINKS`].
 fn links(topology: &Topology) -> Vec<LinkFacts> {
     let leads_both_ways =
         |link: &Link| topology.link(link.to, link.from) == Some(&Link { from: link.to, to: link.from, ..*link });

@@ -1,8 +1,8 @@
 //! Topologies in GraphML, including the files of the Internet Topology Zoo.
 //!
-//! Elements are recognized by their local names, wherever they occur. A `data` element sets the field declared by its `key`,
-//! or the field named like the key if it is undeclared. Defaults of keys, ports and hyperedges are ignored. The five entities
-//! of XML and numeric character references are resolved; others are ignored, and so are document types.
+//! Elements are recognized by their local names, wherever they occur. A `data` element sets the field declared by its
+//! `key`, or the field named like the key if it is undeclared. Defaults of keys, ports and hyperedges are ignored. The
+//! five entities of XML and numeric character references are resolved; others are ignored, and so are document types.
 
 use std::{collections::HashMap, fmt::Display, mem};
 

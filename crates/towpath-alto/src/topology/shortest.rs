@@ -1,8 +1,8 @@
 //! Shortest paths from a node to all others (Dijkstra).
 //!
 //! Among paths with equal weight, the one with fewer links is chosen; on a further tie, compared backwards from the
-//! destination, the one through the node whose name sorts first. The result is therefore independent of the order in the file,
-//! and equal on two servers.
+//! destination, the one through the node whose name sorts first. The result is therefore independent of the order in
+//! the file, and equal on two servers.
 
 use std::{cmp::Reverse, collections::BinaryHeap, iter, sync::OnceLock};
 
@@ -18,8 +18,8 @@ const UNREACHED: Reach = (u64::MAX, u32::MAX, u32::MAX);
 /// Maximum number of links of a path: the maximum lifetime of packets (RFC 791 §3.2, RFC 8200 §3).
 const MAX_LINKS: usize = 255;
 
-/// Shortest-path trees of a topology by source index. Each is computed on first use and kept as long as the topology, so that
-/// network states rebuilt every second share it.
+/// Shortest-path trees of a topology by source index. Each is computed on first use and kept as long as the topology,
+/// so that network states rebuilt every second share it.
 #[derive(Debug, Default)]
 pub(super) struct Trees(Box<[OnceLock<Tree>]>);
 

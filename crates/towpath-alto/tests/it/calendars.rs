@@ -422,8 +422,8 @@ fn numbers(cost: &Value, intervals: usize) -> Vec<f64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Between PIDs and between their endpoints, calendars hold the given values; requests without a calendar receive the mean
-    /// if the network state has no time.
+    /// Between PIDs and between their endpoints, calendars hold the given values; requests without a calendar receive
+    /// the mean if the network state has no time.
     #[test]
     fn k1_calendars_are_what_was_told((intervals, costs) in any_costs()) {
         let mut rows = json!({});

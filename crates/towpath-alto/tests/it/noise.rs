@@ -156,8 +156,8 @@ fn check(network_state: &NetworkState, resource: &Resource, request: &Value) {
     }
 }
 
-/// Returns whether the problem is correct: a missing field is absent, and a field with a wrong type or value is present and
-/// its value is reported.
+/// Returns whether the problem is correct: a missing field is absent, and a field with a wrong type or value is present
+/// and its value is reported.
 fn is_just(request: &Value, problem: &Problem) -> bool {
     let Some(field) = &problem.field else {
         return problem.code == Code::Syntax && !request.is_object() && problem.value.is_none();

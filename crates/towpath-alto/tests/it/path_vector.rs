@@ -218,8 +218,8 @@ fn names_do_not_depend_on_what_is_asked() {
     assert_eq!(ask(json!(["ipv4:134.158.84.23"])), ask(json!(["ipv4:144.16.112.112", "ipv4:134.158.84.23"])));
 }
 
-/// The network of RFC 9275 §8: PID1 and PID2 on NET1, PID3 on NET3, PID4 on NET2. The RFC prints its IPv6 prefixes with a
-/// length of 16 and non-zero host bits; here they have 112.
+/// The network of RFC 9275 §8: PID1 and PID2 on NET1, PID3 on NET3, PID4 on NET2. The RFC prints its IPv6 prefixes with
+/// a length of 16 and non-zero host bits; here they have 112.
 const EXAMPLE: &str = r#"
     [network-map.default]
     PID1 = ["192.0.2.0/28"]
@@ -264,8 +264,8 @@ fn v4_v5_the_example_of_rfc_9275_between_pids() {
     assert!(!can["ane-property-names"].as_array().unwrap().contains(&json!("persistent-entity-id")));
 }
 
-/// The RFC finds MEC1 and MEC2 in a property map `ane-props`. Here NET1 and NET2 themselves are in `properties`, with their
-/// servers.
+/// The RFC finds MEC1 and MEC2 in a property map `ane-props`. Here NET1 and NET2 themselves are in `properties`, with
+/// their servers.
 #[test]
 fn v6_the_example_of_rfc_9275_between_endpoints() {
     let site = Site::of(&format!("{EXAMPLE}{NODES}"));

@@ -47,7 +47,8 @@ pub(crate) struct CopyOptions {
     /// Print JSON: one object per file or action, and one summary.
     #[arg(long)]
     pub json: bool,
-    /// Write what happens while it happens to this file, one JSON object a line; `-` is the standard output, `/dev/fd/3` a descriptor that is open.
+    /// Write what happens while it happens to this file, one JSON object a line; `-` is the standard output,
+    /// `/dev/fd/3` a descriptor that is open.
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
     /// Write what could not be copied to this file, one JSON object a line; `cp --retry-from` takes that of a `cp`.

@@ -1,4 +1,5 @@
-//! `--include`, `--exclude` and the bounds of sizes. The order of the patterns counts, across both flags, which clap's derive cannot say.
+//! `--include`, `--exclude` and the bounds of sizes. The order of the patterns counts, across both flags, which clap's
+//! derive cannot say.
 
 use std::ffi::OsStr;
 

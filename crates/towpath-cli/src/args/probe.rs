@@ -10,9 +10,11 @@ use towpath_wan::parse_bytes;
 /// Arguments of `probe`.
 #[derive(Debug, Args)]
 pub(crate) struct Probe {
-    /// A place at the server (root, roots, http, https, dav, davs): rights are those for this path. If it is a file, it is read.
+    /// A place at the server (root, roots, http, https, dav, davs): rights are those for this path. If it is a file, it
+    /// is read.
     pub url: OsString,
-    /// Connections side by side; several numbers, with commas, are probed one after the other [default: as many as copies over this path have found best, else as many as one begins with].
+    /// Connections side by side; several numbers, with commas, are probed one after the other [default: as many as
+    /// copies over this path have found best, else as many as one begins with].
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = connections)]
     pub connections: Vec<usize>,
     /// The same as --connections 1,2,4,8.
@@ -33,7 +35,8 @@ pub(crate) struct Probe {
     /// Measure the disk of this directory too: scratch files are written, read and removed.
     #[arg(long, value_name = "DIR")]
     pub local: Option<PathBuf>,
-    /// Predict how long a copy of that takes: of a local directory or file to the server, or of one at the server to here.
+    /// Predict how long a copy of that takes: of a local directory or file to the server, or of one at the server to
+    /// here.
     #[arg(long = "for", value_name = "PLACE", conflicts_with_all = ["files", "bytes"])]
     pub set: Option<OsString>,
     /// Predict the duration of a copy of this number of files, together with --bytes.

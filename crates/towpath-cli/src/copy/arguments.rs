@@ -123,7 +123,8 @@ pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<R
     Ok(Request::Files(Source::Named(jobs), !into))
 }
 
-/// The end that `typed` names. In trees, and beside other sources of one file, a device or pipe is refused like any other that is found there.
+/// The end that `typed` names. In trees, and beside other sources of one file, a device or pipe is refused like any
+/// other that is found there.
 async fn end(arguments: &Copy, resolver: &StoreResolver, typed: &OsStr) -> Result<End, Failure> {
     match arguments.recursive || !arguments.sources.is_empty() {
         true => resolver.end(typed),
@@ -179,7 +180,8 @@ fn is_metalink(location: &StoreLocation) -> bool {
     location.path.name().is_some_and(|name| name.ends_with(b".meta4"))
 }
 
-/// The files that a Metalink describes. They get their names from it in a directory, the only one the name that was given elsewhere.
+/// The files that a Metalink describes. They get their names from it in a directory, the only one the name that was
+/// given elsewhere.
 async fn of_metalink(
     from: &StoreLocation,
     to: &StoreLocation,

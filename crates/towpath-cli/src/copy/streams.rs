@@ -18,7 +18,8 @@ use towpath_store::{Error, Fault, sys::disk};
 use super::arguments::Stream;
 use crate::failure::Failure;
 
-/// Writes a file to a stream. The content of a disk is lost by that: such a device is only written to if the caller `may_replace` it.
+/// Writes a file to a stream. The content of a disk is lost by that: such a device is only written to if the caller
+/// `may_replace` it.
 pub(super) async fn to_stream(
     mover: &Mover,
     from: &StoreLocation,

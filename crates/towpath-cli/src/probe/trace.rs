@@ -13,7 +13,8 @@ use towpath_store::sys::{clock, disk};
 
 use crate::{failure::Failure, output};
 
-/// The version of the format. It grows when a field changes its meaning or goes; readers are to ignore fields that they do not know.
+/// The version of the format. It grows when a field changes its meaning or goes; readers are to ignore fields that they
+/// do not know.
 const FORMAT: u32 = 1;
 
 /// Writes a trace.

@@ -16,7 +16,8 @@ const WINDOW_BYTES: usize = 16 << 20;
 /// Permission bits that no file gets, whatever its source says.
 const UMASK: u32 = 0o022;
 
-/// Moves bytes between the server's store and other servers. Each copy has a client of its own: credentials and connections are its own too.
+/// Moves bytes between the server's store and other servers. Each copy has a client of its own: credentials and
+/// connections are its own too.
 #[derive(Debug)]
 pub(super) struct Engine {
     /// Certificates (PEM) of authorities to trust besides the system's own.

@@ -1,4 +1,5 @@
-//! Events for programs: each one that is written has the fields that docs/reference/events.md says, and each one there is written.
+//! Events for programs: each one that is written has the fields that docs/reference/events.md says, and each one there
+//! is written.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

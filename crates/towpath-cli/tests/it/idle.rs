@@ -27,7 +27,8 @@ const CONNECTIONS: u64 = 10_000;
 const OTHER_DESCRIPTORS: u64 = 200;
 /// How many connections are made at a time.
 const AT_ONCE: usize = 128;
-/// A connection may cost the server this much. Measured on Linux 6, debug build: 5.7 KB (xroot), 31 KB (HTTP, most of it hyper's buffers).
+/// A connection may cost the server this much. Measured on Linux 6, debug build: 5.7 KB (xroot), 31 KB (HTTP, most of
+/// it hyper's buffers).
 const LIMIT_BYTES: u64 = 64 << 10;
 /// Nothing here takes so long unless it hangs.
 const HANG: Duration = Duration::from_secs(30);
@@ -78,8 +79,9 @@ impl Face {
     }
 }
 
-/// As many connections as the server lets one address have, and the system this process, at most [`CONNECTIONS`]: of a server's descriptors three quarters are for
-/// connections, and of these a little more than three quarters for one address.
+/// As many connections as the server lets one address have, and the system this process, at most [`CONNECTIONS`]: of a
+/// server's descriptors three quarters are for connections, and of these a little more than three quarters for one
+/// address.
 fn connections() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

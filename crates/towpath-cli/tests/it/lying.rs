@@ -1,5 +1,5 @@
-//! Sources of one file that do not have the same: what arrives is the file of one of them or the promised one, and nothing is called verified that
-//! was not compared.
+//! Sources of one file that do not have the same: what arrives is the file of one of them or the promised one, and
+//! nothing is called verified that was not compared.
 
 use std::{
     io::{BufRead as _, BufReader},

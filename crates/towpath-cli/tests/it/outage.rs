@@ -1,4 +1,5 @@
-//! Copies over an emulated path that loses packets, and then everything for some seconds. Needs root, as `towpath wan` does.
+//! Copies over an emulated path that loses packets, and then everything for some seconds. Needs root, as `towpath wan`
+//! does.
 
 use std::{
     io::{BufRead as _, BufReader, Lines},

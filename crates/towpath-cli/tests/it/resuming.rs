@@ -89,7 +89,8 @@ fn kill_a_download(working: &Directory, url: &str) {
     assert!(!working.host("copy").exists(), "it was killed too late");
 }
 
-/// Copies `url` to `copy` once more, and checks it. Gives the bytes that were there already, and those that connections carried.
+/// Copies `url` to `copy` once more, and checks it. Gives the bytes that were there already, and those that connections
+/// carried.
 fn go_on(working: &Directory, url: &str, content: Pattern) -> (u64, u64) {
     let told = working.run(&format!("cp --json --events events {url} copy")).expect(0).stdout;
     let copy = disk::read(&working.host("copy"), SIZE + 1).unwrap();

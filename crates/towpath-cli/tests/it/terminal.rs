@@ -1,4 +1,5 @@
-//! What a terminal shows while files are copied. The program runs on a pseudoterminal, whose other end is read as a terminal reads it.
+//! What a terminal shows while files are copied. The program runs on a pseudoterminal, whose other end is read as a
+//! terminal reads it.
 
 use std::{
     fs::File,
@@ -42,7 +43,8 @@ impl Terminal {
         Self { ours, theirs }
     }
 
-    /// Runs a command to its end, which is this exit code. Once a rate has been seen, the terminal gets the `other` size.
+    /// Runs a command to its end, which is this exit code. Once a rate has been seen, the terminal gets the `other`
+    /// size.
     fn run(self, directory: &Directory, line: &str, other: Option<(u16, u16)>, code: i32) -> Seen {
         let Self { ours, theirs } = self;
         let size = tcgetwinsize(&ours).unwrap();

@@ -68,8 +68,8 @@ impl Answer {
         answer
     }
 
-    /// Releases its permit, for a further request that must be answered before this response can be used: otherwise all permits could wait for
-    /// each other.
+    /// Releases its permit, for a further request that must be answered before this response can be used: otherwise all
+    /// permits could wait for each other.
     pub(super) fn release_permit(&mut self) {
         self.permit = None;
     }

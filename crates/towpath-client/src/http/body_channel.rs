@@ -14,8 +14,8 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use towpath_store::{Error, Result};
 
-/// Bytes buffered for the connection: two pieces of the mover, so that one is sent while the next is checked. A larger piece is
-/// accepted when the buffer is empty.
+/// Bytes buffered for the connection: two pieces of the mover, so that one is sent while the next is checked. A larger
+/// piece is accepted when the buffer is empty.
 const WAITING_BYTES: usize = 4 << 20;
 
 /// The channel of one upload.

@@ -1,10 +1,11 @@
 //! The limit of concurrent requests to a site.
 //!
-//! Each request in flight has a connection to itself. For small files the number of round trips in flight limits the rate: with 32 in flight, 10,000 files take half
-//! a minute over 100 ms. But a server has a limited number of workers, which other clients need too. So the limit starts at [`INITIAL_PERMITS`]. While all
-//! permits are in use, each response adds one, up to [`MAX_PERMITS`], so that the limit doubles per round trip. Each request that is deferred (429, 503) or
-//! gets no response removes one, down to [`MIN_PERMITS`]; after the first of these the limit grows by one per as many responses as there are permits. A client that
-//! yields to other traffic (`--nice`) stays at the minimum.
+//! Each request in flight has a connection to itself. For small files the number of round trips in flight limits the
+//! rate: with 32 in flight, 10,000 files take half a minute over 100 ms. But a server has a limited number of workers,
+//! which other clients need too. So the limit starts at [`INITIAL_PERMITS`]. While all permits are in use, each
+//! response adds one, up to [`MAX_PERMITS`], so that the limit doubles per round trip. Each request that is deferred
+//! (429, 503) or gets no response removes one, down to [`MIN_PERMITS`]; after the first of these the limit grows by one
+//! per as many responses as there are permits. A client that yields to other traffic (`--nice`) stays at the minimum.
 
 use std::sync::{
     Arc,
@@ -16,7 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Permits of a site at the start.
 const INITIAL_PERMITS: usize = 32;
 
-/// Maximum permits of a site. In their default configurations servers accept 512 connections and more (nginx), or queue those beyond 150 to 400 (Apache).
+/// Maximum permits of a site. In their default configurations servers accept 512 connections and more (nginx), or queue
+/// those beyond 150 to 400 (Apache).
 const MAX_PERMITS: usize = 320;
 
 /// Minimum permits of a site, however many requests it defers.

@@ -13,8 +13,8 @@ use towpath_proto::{
 };
 use towpath_store::{DirectoryId, FileKind, Metadata, VersionTag};
 
-/// What the tags begin with that no server gave: no request can be made conditional on them. Unlike in an entity tag, what follows is
-/// of a known form.
+/// What the tags begin with that no server gave: no request can be made conditional on them. Unlike in an entity tag,
+/// what follows is of a known form.
 const OWN_TAG: char = '~';
 
 /// One version of a file: its tag, and the condition that selects it.
@@ -115,8 +115,8 @@ pub(super) fn of_headers(headers: &HeaderMap, size: u64) -> (Metadata, Option<Ve
     (metadata, version)
 }
 
-/// The digests of the whole file in the header of an answer. A value that cannot be read counts as none: it is not needed to
-/// understand the answer, and what does not agree with what arrived is found later.
+/// The digests of the whole file in the header of an answer. A value that cannot be read counts as none: it is not
+/// needed to understand the answer, and what does not agree with what arrived is found later.
 pub(super) fn digests(headers: &HeaderMap) -> Digests {
     let mut all = Digests::new();
     for (name, value) in headers {

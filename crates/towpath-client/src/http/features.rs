@@ -56,8 +56,9 @@ pub(super) struct SiteFeatures {
     pub(super) takes_parts: Feature,
     /// Uploads with a key can be taken up again.
     pub(super) resumes: Feature,
-    /// It is XRootD's. Seen with 5.5.3: a range beyond the end of a file is promised and then not sent, answers have no version, a
-    /// wish for a digest makes it read the whole file or is refused with 405, conditions of uploads are ignored.
+    /// It is XRootD's. Seen with 5.5.3: a range beyond the end of a file is promised and then not sent, answers have no
+    /// version, a wish for a digest makes it read the whole file or is refused with 405, conditions of uploads are
+    /// ignored.
     pub(super) is_xrootd: Feature,
 }
 

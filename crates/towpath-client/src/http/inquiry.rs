@@ -40,7 +40,8 @@ pub struct Inquiry<'a> {
     pub etag: Option<&'a str>,
     /// The most bytes of an answer; of one that goes on, of a refusal.
     pub limit_bytes: usize,
-    /// How long all of it may take, with redirects and repetitions; of an answer that goes on, how long until it begins, and between two pieces.
+    /// How long all of it may take, with redirects and repetitions; of an answer that goes on, how long until it
+    /// begins, and between two pieces.
     pub patience: Duration,
 }
 

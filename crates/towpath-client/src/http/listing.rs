@@ -122,7 +122,8 @@ impl Reader {
                     self.ended = true;
                     let rest = self.cutter.rest();
                     self.parse(&rest)?;
-                    // What the server calls by other paths, as behind a proxy that does not translate them, is not nothing.
+                    // What the server calls by other paths, as behind a proxy that does not translate them, is not
+                    // nothing.
                     if !self.is_found {
                         return Err(unusable(&self.answer, "it does not describe this directory"));
                     }
@@ -165,7 +166,8 @@ impl Reader {
                 continue;
             }
             let Some(inside) = below(&self.directory, path) else {
-                // The directories above are sometimes described too. All else may be entries under other names: then those are not listed.
+                // The directories above are sometimes described too. All else may be entries under other names: then
+                // those are not listed.
                 if below(path, &self.directory).is_some() {
                     continue;
                 }
@@ -189,7 +191,8 @@ impl Reader {
     /// Adds the entry `name`, unless it is there.
     ///
     /// # Errors
-    /// `Protocol` if two entries have this name: then at least one of the two names is wrong, and a file of another name would be missed.
+    /// `Protocol` if two entries have this name: then at least one of the two names is wrong, and a file of another
+    /// name would be missed.
     fn add(&mut self, name: &[u8], origin: NameOrigin, entry: &dav::Entry) -> Result<()> {
         match self.names.add(name, origin) {
             Some(true) => {
@@ -232,8 +235,8 @@ enum NameOrigin {
     Other,
 }
 
-/// The names of a listing so far, as keyed hashes, so that memory does not depend on the length of names. Two of a million names have the
-/// same hash with a probability of 3e-8; the listing then fails.
+/// The names of a listing so far, as keyed hashes, so that memory does not depend on the length of names. Two of a
+/// million names have the same hash with a probability of 3e-8; the listing then fails.
 #[derive(Debug, Default)]
 struct Names {
     state: RandomState,

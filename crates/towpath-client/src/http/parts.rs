@@ -25,7 +25,8 @@ use towpath_store::{Blame, Error, Expectation, Fault, FileKind, MAX_PRESENT_EXTE
 
 use super::{answer::Answer, payload::Payload, put::Put, request::Request, stat::error_of};
 
-/// Files from this size on go in parts, if it is known how large they will be: below, a PUT has one round trip less. Those with a key always do.
+/// Files from this size on go in parts, if it is known how large they will be: below, a PUT has one round trip less.
+/// Those with a key always do.
 const MIN_BYTES: u64 = 64 << 20;
 
 /// The longest part, in bytes; longer pieces are cut.
@@ -34,7 +35,8 @@ const MAX_PART_BYTES: usize = 8 << 20;
 /// Maximum length of the first response in bytes: the stored extents.
 const PRESENT_BYTES: usize = MAX_PRESENT_EXTENTS * 64;
 
-/// How long to wait for an upload with the same key that is under way. The server finds out after three seconds that its client is gone.
+/// How long to wait for an upload with the same key that is under way. The server finds out after three seconds that
+/// its client is gone.
 const IN_USE_WAIT: Duration = Duration::from_secs(12);
 
 /// How fast a server reads back what an upload left, at least.
@@ -187,7 +189,8 @@ fn extents(text: &[u8], size: u64) -> Option<Vec<Extent>> {
 }
 
 impl Put {
-    /// Asks, and waits for at most `patience` where the server wishes; makes the parents if that is wished, and they are missing.
+    /// Asks, and waits for at most `patience` where the server wishes; makes the parents if that is wished, and they
+    /// are missing.
     async fn insist(&self, request: &Request, patience: Duration) -> Result<Answer> {
         let site = &self.store.site;
         let mut retry_state = site.retry_state(&self.store.target(&self.path)).for_at_most(patience);

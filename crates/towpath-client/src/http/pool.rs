@@ -1,7 +1,8 @@
 //! Connections to servers: made when needed, kept while they may be of use, each for one request at a time.
 //!
-//! HTTP/1.1 throughout. One connection of HTTP/2 would carry many requests, but the bulk of a file then shares one TCP window and
-//! one core, and each byte is framed and flow-controlled twice; several HTTP/1.1 connections have neither limit.
+//! HTTP/1.1 throughout. One connection of HTTP/2 would carry many requests, but the bulk of a file then shares one TCP
+//! window and one core, and each byte is framed and flow-controlled twice; several HTTP/1.1 connections have neither
+//! limit.
 
 use std::{
     collections::HashMap,
@@ -37,8 +38,8 @@ use crate::{
 /// How long a connection is kept without use. Servers close theirs after 60 to 75 s.
 const KEPT: Duration = Duration::from_secs(50);
 
-/// How long a connection may have been without use to be trusted with a request that cannot be repeated: the shortest time after which
-/// servers in use close one is 5 s (Apache).
+/// How long a connection may have been without use to be trusted with a request that cannot be repeated: the shortest
+/// time after which servers in use close one is 5 s (Apache).
 const FRESH: Duration = Duration::from_secs(4);
 
 /// How long a kept connection may take to be ready: hardly any time, unless it is stuck.
@@ -125,12 +126,12 @@ impl Pools {
         Arc::clone(pools.entry(endpoint.clone()).or_insert_with(new))
     }
 
-    /// A connection of `pool`: one that is kept, or a new one. A request that is not `repeatable` gets one that the server will
-    /// hardly be closing at this moment.
+    /// A connection of `pool`: one that is kept, or a new one. A request that is not `repeatable` gets one that the
+    /// server will hardly be closing at this moment.
     pub(super) async fn connection(&self, pool: &Pool, repeatable: bool) -> Result<Connection, Failure> {
         while let Some(mut kept) = pool.take(repeatable) {
-            // The end of the last answer may not have got through to the connection's task yet. Or the server answered before it had
-            // all of the last request, and takes the rest slowly or never.
+            // The end of the last answer may not have got through to the connection's task yet. Or the server answered
+            // before it had all of the last request, and takes the rest slowly or never.
             if matches!(timeout(READY_WAIT, kept.sender.ready()).await, Ok(Ok(()))) {
                 kept.underway.store(1, Relaxed);
                 return Ok(kept);

@@ -1,5 +1,5 @@
-//! A probe of the network to one of towpath's servers (`towpath_proto::probe`): bytes from memory to memory, over connections of its own, and what the kernels
-//! at both ends say of each of them meanwhile.
+//! A probe of the network to one of towpath's servers (`towpath_proto::probe`): bytes from memory to memory, over
+//! connections of its own, and what the kernels at both ends say of each of them meanwhile.
 
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},

@@ -238,8 +238,8 @@ impl RemoteFile {
         if answer.remaining_bytes().is_some() || stat::coding_of(&answer).is_some() {
             return Ok(None);
         }
-        // In HTTP/1.1 the last chunk says that nothing is missing; a connection that is closed does not (RFC 9112 §8). No other transfer coding
-        // comes this far.
+        // In HTTP/1.1 the last chunk says that nothing is missing; a connection that is closed does not (RFC 9112 §8).
+        // No other transfer coding comes this far.
         let is_framed = answer.headers.contains_key(header::TRANSFER_ENCODING);
         let digests = describe::digests(&answer.headers);
         let path = self.path.clone();
@@ -261,7 +261,8 @@ impl RemoteFile {
         }
     }
 
-    /// Whether `answer` says that the file is no longer where a redirect led to; `retry_state` then starts from the beginning.
+    /// Whether `answer` says that the file is no longer where a redirect led to; `retry_state` then starts from the
+    /// beginning.
     pub(super) fn is_gone(&self, answer: &Answer, retry_state: &mut RetryState) -> bool {
         let gone = matches!(
             answer.status,

@@ -28,7 +28,8 @@ const MEANINGS: &[(&str, u16, Fault)] = &[
     ("MOVE", 409, Fault::NotFound),
     ("MOVE", 412, Fault::AlreadyExists),
     ("MOVE", 502, Fault::Unsupported),
-    // Nothing is created by these, so nothing can exist already: the resource is in a state, or of a kind, that does not permit it.
+    // Nothing is created by these, so nothing can exist already: the resource is in a state, or of a kind, that does
+    // not permit it.
     ("GET", 409, Fault::InvalidArgument),
     ("HEAD", 409, Fault::InvalidArgument),
     ("PROPFIND", 409, Fault::InvalidArgument),

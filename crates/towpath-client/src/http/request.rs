@@ -17,8 +17,8 @@ pub(super) struct Request {
     pub(super) wait: Duration,
     /// Whether the request is idempotent.
     pub(super) repeatable: bool,
-    /// Whether its response is read at once, so that it may hold one of the site's permits. A request that waits for others (an upload for
-    /// its writer, a listing for its reader) must not, or all permits could wait for each other.
+    /// Whether its response is read at once, so that it may hold one of the site's permits. A request that waits for
+    /// others (an upload for its writer, a listing for its reader) must not, or all permits could wait for each other.
     pub(super) prompt: bool,
     /// Whether the target is a file: a redirect to the same path with a slash means that it is not.
     pub(super) of_file: bool,

@@ -1,7 +1,7 @@
 //! What to do when a request got no answer, or one that says 'later' or 'elsewhere'. No sockets, no clock.
 //!
-//! A [`RetryState`] is kept for one request over all its attempts. It limits what a server or a network could repeat without end:
-//! redirects, waits, lost connections, time.
+//! A [`RetryState`] is kept for one request over all its attempts. It limits what a server or a network could repeat
+//! without end: redirects, waits, lost connections, time.
 
 use std::time::Duration;
 
@@ -157,7 +157,8 @@ impl RetryState {
         now: Instant,
         chance: u64,
     ) -> Result<Duration, Error> {
-        // A server that says when gets its time; one that only says 'later', or 'now', counts as one that does not work.
+        // A server that says when gets its time; one that only says 'later', or 'now', counts as one that does not
+        // work.
         let when = when.filter(|when| *when >= FIRST_BACKOFF);
         let pause = when.unwrap_or_else(|| self.backoff.fail_jittered(chance));
         self.waited += pause;

@@ -86,7 +86,8 @@ impl Sites {
         Arc::clone(sites.entry(endpoint.clone()).or_insert_with(|| Arc::new(Site::new(endpoint.clone(), self))))
     }
 
-    /// A site of its own at `endpoint`, whose requests are signed. It speaks neither WebDAV nor of digests as others do.
+    /// A site of its own at `endpoint`, whose requests are signed. It speaks neither WebDAV nor of digests as others
+    /// do.
     pub(super) fn signed(&self, endpoint: Endpoint, signer: Arc<Signer>) -> Site {
         let site = Site { signer: Some(signer), ..Site::new(endpoint, self) };
         for unknown in [&site.features.dav, &site.features.want_digest, &site.features.many_ranges] {
@@ -433,8 +434,8 @@ impl Site {
     }
 }
 
-/// Fails if XRootD takes `target` for another one: of a name with a question mark, percent-encoded or not, it takes the rest for parameters
-/// (seen with 5.5.3), so that `c?d` would be read, replaced or removed as `c`.
+/// Fails if XRootD takes `target` for another one: of a name with a question mark, percent-encoded or not, it takes the
+/// rest for parameters (seen with 5.5.3), so that `c?d` would be read, replaced or removed as `c`.
 fn check_name(target: &Target) -> Result<()> {
     if !target.has_question_mark() {
         return Ok(());
@@ -446,8 +447,9 @@ fn check_name(target: &Target) -> Result<()> {
     Err(Error::new(Fault::InvalidArgument, message).blamed_on(Blame::Storage))
 }
 
-/// Fails if the body of `answer` has a transfer coding besides a single `chunked`. No other one is requested (RFC 9112 §7.4): its bytes are not
-/// the content, and without `chunked` as the last one only the end of the connection ends them.
+/// Fails if the body of `answer` has a transfer coding besides a single `chunked`. No other one is requested (RFC 9112
+/// §7.4): its bytes are not the content, and without `chunked` as the last one only the end of the connection ends
+/// them.
 fn check_coding(answer: &Answer) -> Result<(), Failure> {
     let mut fields = answer.headers.get_all(header::TRANSFER_ENCODING).iter();
     let is_known = match (fields.next(), fields.next()) {

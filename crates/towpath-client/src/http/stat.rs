@@ -151,10 +151,11 @@ impl Described {
 
     /// The entry of the resource. A server may ignore the depth, and list members of a directory before the directory.
     ///
-    /// Behind a proxy a server may know the resource by a path with a prefix more, or less, than the one that was requested. A single
-    /// entry is taken if one of the two paths ends with the other, name by name: `/webdav/d/f` for `/d/f`, or `/d/f` for `/webdav/d/f`.
-    /// That keeps the last name, so that neither a child nor a parent is taken for the resource, except for `/`, which every path
-    /// ends with, and which is only taken if it is a directory: a wrong one is then refused where a file is to be read or removed.
+    /// Behind a proxy a server may know the resource by a path with a prefix more, or less, than the one that was
+    /// requested. A single entry is taken if one of the two paths ends with the other, name by name: `/webdav/d/f` for
+    /// `/d/f`, or `/d/f` for `/webdav/d/f`. That keeps the last name, so that neither a child nor a parent is taken for
+    /// the resource, except for `/`, which every path ends with, and which is only taken if it is a directory: a wrong
+    /// one is then refused where a file is to be read or removed.
     fn find(&self, mut entries: Vec<Entry>) -> Result<Entry> {
         let requested = decode_href(self.target.path()).map_err(|error| self.unusable(&error.to_string()))?;
         let requested = names(&requested);
@@ -231,7 +232,8 @@ pub(super) async fn unless_empty(
     Ok(if found.size == 0 { metadata } else { found })
 }
 
-/// Whether a refusal of HEAD says nothing about GET: a URL may be signed for GET alone, and not every server knows HEAD.
+/// Whether a refusal of HEAD says nothing about GET: a URL may be signed for GET alone, and not every server knows
+/// HEAD.
 pub(super) fn may_be_for_get_only(error: &Error) -> bool {
     matches!(error.fault(), Fault::PermissionDenied | Fault::Unsupported | Fault::InvalidArgument)
 }
@@ -272,8 +274,8 @@ pub(super) fn size_without_range(answer: &Answer) -> Option<u64> {
     }
 }
 
-/// What the body of an answer is encoded as, if the server says so. Stored that way (as archives of Apache are, and objects with that attribute) it is the
-/// content of the file; encoded on its way it has no length.
+/// What the body of an answer is encoded as, if the server says so. Stored that way (as archives of Apache are, and
+/// objects with that attribute) it is the content of the file; encoded on its way it has no length.
 pub(super) fn coding_of(answer: &Answer) -> Option<&str> {
     answer
         .field(header::CONTENT_ENCODING)
@@ -335,8 +337,8 @@ pub(super) fn with_wanted_digests(request: Request, wanted: &[Algorithm]) -> Req
         .with(http::HeaderName::from_static("want-repr-digest"), write_want_repr_digest(wanted))
 }
 
-/// Whether the request may have been refused for its wish for a digest, as XRootD without checksums configured does; then it is worth
-/// asking again without.
+/// Whether the request may have been refused for its wish for a digest, as XRootD without checksums configured does;
+/// then it is worth asking again without.
 pub(super) fn may_refuse_wishes(answer: &Answer) -> bool {
     matches!(answer.status, StatusCode::METHOD_NOT_ALLOWED | StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST)
 }

@@ -1,8 +1,9 @@
 //! New files: a PUT, whose body is streamed while the pieces come in.
 //!
-//! HTTP has no way to write at an offset, so pieces go out in order; one that comes early waits for those before it. A small file is
-//! sent when it is complete, with its digests and its time in the header. A larger one starts to flow early; its last piece is held
-//! back until `commit` has checked all that was promised, so that no server shows a file that its writer gave up.
+//! HTTP has no way to write at an offset, so pieces go out in order; one that comes early waits for those before it. A
+//! small file is sent when it is complete, with its digests and its time in the header. A larger one starts to flow
+//! early; its last piece is held back until `commit` has checked all that was promised, so that no server shows a file
+//! that its writer gave up.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -69,8 +70,8 @@ impl Upload {
     /// Waits until `offset` is next.
     ///
     /// # Errors
-    /// `InvalidArgument` if that cannot happen, or does not for very long although everything before it that came has been sent: its
-    /// source may be slow.
+    /// `InvalidArgument` if that cannot happen, or does not for very long although everything before it that came has
+    /// been sent: its source may be slow.
     async fn turn(&self, offset: u64) -> Result<()> {
         let mut next = self.next.subscribe();
         loop {

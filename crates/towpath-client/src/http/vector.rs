@@ -34,7 +34,8 @@ const GAP_BYTES: u64 = 1024;
 /// The longest span that is made by joining.
 const SPAN_BYTES: u64 = 2 << 20;
 
-/// The most spans of one request: their list must fit the 8 KiB line that servers take (nginx, Apache), at 28 bytes each.
+/// The most spans of one request: their list must fit the 8 KiB line that servers take (nginx, Apache), at 28 bytes
+/// each.
 const REQUEST_SPANS: usize = 256;
 
 /// The most bytes of one request, which are held in memory until its answer is complete.
@@ -171,7 +172,8 @@ impl Filling {
         Self { buffers: vec![Vec::new(); spans.len()], spans: spans.into() }
     }
 
-    /// Takes bytes that stand at `offset` of the file. Bytes that belong to no span, and those behind a gap, are left out.
+    /// Takes bytes that stand at `offset` of the file. Bytes that belong to no span, and those behind a gap, are left
+    /// out.
     fn put(&mut self, mut offset: u64, mut data: &[u8]) {
         let mut index = self.spans.partition_point(|span| span.end <= offset);
         while let (Some(span), Some(buffer)) = (self.spans.get(index), self.buffers.get_mut(index)) {

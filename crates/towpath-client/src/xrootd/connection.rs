@@ -1,13 +1,15 @@
-//! One connection: requests of many callers go out in the order they are submitted, answers find their caller by the stream id.
+//! One connection: requests of many callers go out in the order they are submitted, answers find their caller by the
+//! stream id.
 //!
 //! ```text
 //! submit() ──► table (stream id → sink, reply)        writer: queue ──► socket
 //!          └─► queue                                  reader: socket ──► sink ──► reply
 //! ```
 //!
-//! [`Connection::start`] returns at once; requests that are submitted while the connection comes up leave with its first
-//! flight where that is permitted ([`super::flight`]). A connection lives until it is dropped (then the queue, with the
-//! closes in it, is still sent) or lost; after a loss every request underway ends with a [`Failure`], and no more are taken.
+//! [`Connection::start`] returns at once; requests that are submitted while the connection comes up leave with its
+//! first flight where that is permitted ([`super::flight`]). A connection lives until it is dropped (then the queue,
+//! with the closes in it, is still sent) or lost; after a loss every request underway ends with a [`Failure`], and no
+//! more are taken.
 //!
 //! Nothing is repeated here: whether a request may be sent again is for [`super::retry_state`] to say.
 
@@ -143,7 +145,8 @@ struct Waiting {
     streams: bool,
     /// When it was sent.
     since: Instant,
-    /// When it is given up: unless data came for it meanwhile, or the server promised an answer for another time (`waitresp`).
+    /// When it is given up: unless data came for it meanwhile, or the server promised an answer for another time
+    /// (`waitresp`).
     deadline: Instant,
     /// The response received so far.
     parts: Parts,
@@ -154,7 +157,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// What stands in the table for a request that was given up: its answer may still come, and must not be taken for another's.
+    /// What stands in the table for a request that was given up: its answer may still come, and must not be taken for
+    /// another's.
     fn given_up(deadline: Instant) -> Self {
         let (reply, _) = oneshot::channel();
         Self {
@@ -277,8 +281,8 @@ impl Shared {
         (!table.waiting.is_empty() || !established, table.patient > 0 && established)
     }
 
-    /// A listing, which is not in the table just now, wants the connection for itself: no more requests are taken. Whether
-    /// it was alone already.
+    /// A listing, which is not in the table just now, wants the connection for itself: no more requests are taken.
+    /// Whether it was alone already.
     fn occupy(&self) -> bool {
         let mut table = self.table();
         table.occupied = true;

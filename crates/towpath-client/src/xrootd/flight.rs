@@ -8,11 +8,11 @@
 //! | TLS | handshake, `protocol` · TLS · `login` and the first requests |
 //! | credentials that were good the last time | (TLS ·) `login`, `auth` and the first requests |
 //!
-//! A wrong guess costs a round trip or two and nothing else: a server that wants credentials refuses the first requests,
-//! which the caller repeats, or breaks the connection (5.5.3 does), and the next one is made with [`Plan::patient`]; so
-//! nothing may be part of a first flight that must not be done twice. A server that wants TLS makes the flight fail with
-//! [`SetupFailure::NeedsTls`], and the caller connects again with [`Plan::tls`]. Nothing secret is part of a flight
-//! before TLS: [`Plan::optimistic`] must not be set for requests that carry a token.
+//! A wrong guess costs a round trip or two and nothing else: a server that wants credentials refuses the first
+//! requests, which the caller repeats, or breaks the connection (5.5.3 does), and the next one is made with
+//! [`Plan::patient`]; so nothing may be part of a first flight that must not be done twice. A server that wants TLS
+//! makes the flight fail with [`SetupFailure::NeedsTls`], and the caller connects again with [`Plan::tls`]. Nothing
+//! secret is part of a flight before TLS: [`Plan::optimistic`] must not be set for requests that carry a token.
 
 use bytes::{Bytes, BytesMut};
 use towpath_proto::xrootd::{
@@ -129,7 +129,8 @@ pub(super) struct Flight {
     output: BytesMut,
     encrypted: bool,
     login_sent: bool,
-    /// The answer to the login, if it came before that to `protocol`: servers that serve requests at once, as go-hep's, answer in any order.
+    /// The answer to the login, if it came before that to `protocol`: servers that serve requests at once, as go-hep's,
+    /// answer in any order.
     early_login: Option<Response>,
     session: Established,
     offers: Vec<Offer>,
@@ -165,7 +166,8 @@ impl Flight {
         self.output.split().freeze()
     }
 
-    /// Whether the next bytes must not be read by anybody but TLS: until the protocol is known, nothing else is underway.
+    /// Whether the next bytes must not be read by anybody but TLS: until the protocol is known, nothing else is
+    /// underway.
     pub(super) fn before_tls(&self) -> bool {
         !self.plan.optimistic && matches!(self.stage, Stage::Handshake | Stage::Protocol | Stage::Tls)
     }
@@ -307,8 +309,8 @@ impl Flight {
     }
 
     fn ask_protocol(&mut self) {
-        // A client that says it is able to speak TLS may be made to, right after the answer; one that has sent more than
-        // `protocol` by then could not.
+        // A client that says it is able to speak TLS may be made to, right after the answer; one that has sent more
+        // than `protocol` by then could not.
         let flags = match self.plan.tls {
             TlsWish::Avoid => ProtocolRequestFlags::NONE,
             TlsWish::Insist => ProtocolRequestFlags::ableTLS | ProtocolRequestFlags::wantTLS,

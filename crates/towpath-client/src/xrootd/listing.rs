@@ -1,9 +1,10 @@
 //! Listings as streams, with back-pressure that cannot block anything else.
 //!
-//! A listing may be of any size, and its reader may do other things with the site between two batches. A connection whose
-//! reader waits for a slow listing holds up every other answer on it, so listings have sessions of their own, without open
-//! files. A listing that is not read as fast as it comes buffers [`ROOM_KIB`]; then it takes its session for itself (new
-//! listings go to another one), lets those that are underway there finish, and only then stops receiving.
+//! A listing may be of any size, and its reader may do other things with the site between two batches. A connection
+//! whose reader waits for a slow listing holds up every other answer on it, so listings have sessions of their own,
+//! without open files. A listing that is not read as fast as it comes buffers [`ROOM_KIB`]; then it takes its session
+//! for itself (new listings go to another one), lets those that are underway there finish, and only then stops
+//! receiving.
 
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 //!
 //! A [`RemoteFile`] sends no request until it is used. Each of its streams (one per session of the site) holds one open
 //! of the file, made when the stream is first used, and again after the session was lost; all opens must find the same
-//! version, and a `stat` accompanies a read once a second ([`version_check`]). Ranges are received into the caller's buffer;
-//! corrupted pages are fetched again one by one.
+//! version, and a `stat` accompanies a read once a second ([`version_check`]). Ranges are received into the caller's
+//! buffer; corrupted pages are fetched again one by one.
 
 mod attempt;
 mod version_check;
@@ -298,8 +298,8 @@ impl RemoteFile {
         site.unwrap_or_else(|| self.origin.sites.at(&self.origin.server, &self.identity)).next_session()
     }
 
-    /// Fetches pages again that arrived damaged; the data of `offset` stand at `start` of the buffer, which is cut at the first page that
-    /// cannot be had now.
+    /// Fetches pages again that arrived damaged; the data of `offset` stand at `start` of the buffer, which is cut at
+    /// the first page that cannot be had now.
     async fn mend(
         &self,
         stream: &ReadStream,

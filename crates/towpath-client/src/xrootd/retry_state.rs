@@ -224,7 +224,8 @@ impl RetryState {
         }
     }
 
-    /// Decides whether `next` may have the bearer token, and adds the user's opaque information, with or without its secrets.
+    /// Decides whether `next` may have the bearer token, and adds the user's opaque information, with or without its
+    /// secrets.
     fn with_secrets(&self, next: Server, encrypted: bool) -> Server {
         let is_origin = next.host == self.origin.host;
         let trusted = is_origin || (self.server.trusted && encrypted);

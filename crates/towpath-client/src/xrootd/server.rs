@@ -18,8 +18,8 @@ pub(super) struct Server {
     pub cgi: Bytes,
     /// To be appended to the information of the login.
     pub login_cgi: Bytes,
-    /// Whether the bearer token may be sent to it, over TLS: it is the host that the user named, or one that such a host
-    /// named over TLS. Redirects without encryption may come from anybody on the path.
+    /// Whether the bearer token may be sent to it, over TLS: it is the host that the user named, or one that such a
+    /// host named over TLS. Redirects without encryption may come from anybody on the path.
     pub trusted: bool,
 }
 

@@ -36,8 +36,8 @@ use slots::Slots;
 /// Longest answer to an open, in bytes: handle, stat text, and whatever else a server may add.
 const OPEN_ANSWER_BYTES: usize = 64 << 10;
 
-/// Pieces of spread uploads that wait in one session to be sent: one on its way into the kernel, and one that follows without a pause. What
-/// waits longer waits for whichever session has room, so that fast ones get more.
+/// Pieces of spread uploads that wait in one session to be sent: one on its way into the kernel, and one that follows
+/// without a pause. What waits longer waits for whichever session has room, so that fast ones get more.
 const WAITING_PIECES: usize = 2;
 
 /// One connection and the files open in it.

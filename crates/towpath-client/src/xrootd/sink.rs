@@ -1,7 +1,7 @@
 //! The destination of response data: the only code between the socket and the caller's buffer.
 //!
-//! A sink belongs to a request underway. The connection's reader gives it each run of data, either by
-//! [`Sink::push`] (bytes that came along in the reader's own small buffer) or, for long runs, by receiving straight into
+//! A sink belongs to a request underway. The connection's reader gives it each run of data, either by [`Sink::push`]
+//! (bytes that came along in the reader's own small buffer) or, for long runs, by receiving straight into
 //! [`Sink::room`] and calling [`Sink::received`].
 
 mod pages;

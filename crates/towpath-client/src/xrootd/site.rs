@@ -66,7 +66,8 @@ struct Nature {
     /// Uploads can be taken up again.
     resumes: bool,
     sharing: Option<Sharing>,
-    /// Takes percent-encoded paths, as it says with `towpath.node` ([`NodeInfo::KEY`](towpath_proto::xrootd::response::NodeInfo::KEY)).
+    /// Takes percent-encoded paths, as it says with `towpath.node`
+    /// ([`NodeInfo::KEY`](towpath_proto::xrootd::response::NodeInfo::KEY)).
     takes_encoded_paths: bool,
 }
 
@@ -247,8 +248,8 @@ impl Site {
     /// The same, with the known capabilities of the server.
     ///
     /// # Errors
-    /// `InvalidArgument` for a path with a `?` that the server does not take encoded: what follows it would be taken for opaque information, and another
-    /// file would be meant.
+    /// `InvalidArgument` for a path with a `?` that the server does not take encoded: what follows it would be taken
+    /// for opaque information, and another file would be meant.
     pub(super) fn path_now(&self, path: &StorePath, cgi: &Bytes) -> Result<PathAndCgi> {
         match is_split_on_the_wire(path) {
             false => Ok(PathAndCgi { path: Bytes::copy_from_slice(path.as_bytes()), cgi: cgi.clone() }),
@@ -356,8 +357,8 @@ impl Site {
             host: self.server.name(),
             tls: if known.tls { TlsWish::Insist } else { TlsWish::Avoid },
             optimistic: !known.tls && !self.identity.careful,
-            // The first loss may have been the answer to requests that left before the credentials, the second to any that
-            // left early.
+            // The first loss may have been the answer to requests that left before the credentials, the second to any
+            // that left early.
             patient: expects_auth || known.early_losses > u32::from(known.offer.is_some()),
             offer: known.offer.clone(),
             means,

@@ -38,8 +38,8 @@ impl Outlook {
     }
 }
 
-/// The number of the session, out of `count`, for the next bulk request; `known` are the first ones. The first session does
-/// everything until it is busy.
+/// The number of the session, out of `count`, for the next bulk request; `known` are the first ones. The first session
+/// does everything until it is busy.
 pub(super) fn choose(known: &[Outlook], count: usize) -> usize {
     if known.first().is_none_or(|first| first.load < BUSY_BYTES) {
         return 0;

@@ -85,7 +85,8 @@ impl Upload {
         let mode = metadata::mode_bits(options.mode.unwrap_or(0o644));
         let site = origin.sites.at(&origin.server, &origin.identity(caller));
         let mut options = options.clone();
-        // What a server does not know may become a part of the file's name. Opened twice, an upload with a key would also find itself under way.
+        // What a server does not know may become a part of the file's name. Opened twice, an upload with a key would
+        // also find itself under way.
         if options.resume.is_some() && !(site.may_be_ours().await && site.is_known_to_be_ours()) {
             options.resume = None;
         }

@@ -1,4 +1,5 @@
-//! Servers that answer 202: they promise to carry a request out, and may do so later or never. It counts as done when it can be seen.
+//! Servers that answer 202: they promise to carry a request out, and may do so later or never. It counts as done when
+//! it can be seen.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +14,8 @@ use crate::web::{Asked, Reply, Web, error, path, reply, serve_file};
 /// What a server has: contents of files, none for directories.
 type Tree = BTreeMap<String, Option<Bytes>>;
 
-/// A WebDAV server with the file `/f`, the file `/old` and the directory `/d`, which answers 202 to every change and makes it at once if it `keeps_promises`.
+/// A WebDAV server with the file `/f`, the file `/old` and the directory `/d`, which answers 202 to every change and
+/// makes it at once if it `keeps_promises`.
 fn promising(keeps_promises: bool) -> Web {
     let content = |text: &'static str| Some(Bytes::from(text));
     let files = [("/", None), ("/d", None), ("/f", content("file")), ("/old", content("old content"))];

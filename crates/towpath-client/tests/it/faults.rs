@@ -29,7 +29,8 @@ use crate::{
     peer::{Xrootd, caller, content, options, path, store_at},
 };
 
-/// A way to a server that breaks: connection number `n` is cut after `cuts[n]` bytes of the server; further ones are not.
+/// A way to a server that breaks: connection number `n` is cut after `cuts[n]` bytes of the server; further ones are
+/// not.
 pub(crate) struct Proxy {
     pub(crate) port: u16,
     connections: Arc<Mutex<Vec<Arc<Passed>>>>,

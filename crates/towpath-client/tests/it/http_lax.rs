@@ -1,4 +1,5 @@
-//! What servers of the field do, and RFC 9110 permits or curl forgives: redirects of all kinds, no length, no HEAD, no entity tag, content that is stored encoded.
+//! What servers of the field do, and RFC 9110 permits or curl forgives: redirects of all kinds, no length, no HEAD, no
+//! entity tag, content that is stored encoded.
 
 use std::sync::LazyLock;
 
@@ -209,7 +210,8 @@ async fn a_head_of_no_length_or_of_none_is_not_believed() {
     }
 }
 
-/// A server that answers 416 to every range, with this `Content-Range`, 405 or a length of 0 to HEAD, and sends `whole` to a GET without one.
+/// A server that answers 416 to every range, with this `Content-Range`, 405 or a length of 0 to HEAD, and sends `whole`
+/// to a GET without one.
 fn without_ranges(told: Option<String>, is_head_known: bool, whole: impl Fn() -> Reply + Send + Sync + 'static) -> Web {
     Web::start(move |asked, _| match (asked.method.as_str(), asked.field("range"), &told) {
         ("GET", "", _) => whole(),

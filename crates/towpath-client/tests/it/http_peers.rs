@@ -1,4 +1,5 @@
-//! The HTTP client against real servers: nginx, which knows plain HTTP and some verbs of WebDAV, and XRootD's HTTP face.
+//! The HTTP client against real servers: nginx, which knows plain HTTP and some verbs of WebDAV, and XRootD's HTTP
+//! face.
 
 use std::{
     fs,

@@ -1,5 +1,6 @@
-//! Servers that keep a client waiting: with answers that have nothing in them, with promises, with signs of life. Each call ends in an error that blames
-//! the server, within the time that the options give; and a client that waits says so. Time runs only where everybody waits.
+//! Servers that keep a client waiting: with answers that have nothing in them, with promises, with signs of life. Each
+//! call ends in an error that blames the server, within the time that the options give; and a client that waits says
+//! so. Time runs only where everybody waits.
 
 use std::{
     sync::{
@@ -45,7 +46,8 @@ const BETWEEN: Duration = Duration::from_secs(1);
 const STALL: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The store at a port of this machine, by its address: a name is looked up by a thread that the clock does not wait for.
+/// The store at a port of this machine, by its address: a name is looked up by a thread that the clock does not wait
+/// for.
 fn store_at(scheme: &str, port: u16, options: ClientOptions) -> Arc<dyn Store> {
     let url = format!("{scheme}://127.0.0.1:{port}//").parse().unwrap();
     Client::new(Arc::new(options)).connect(&url).unwrap().0
@@ -208,7 +210,8 @@ async fn a_promised_answer_that_makes_no_sense_is_the_servers_fault() {
     blames_server(&fails_within(PATIENCE, asking).await, Fault::Protocol);
 }
 
-/// A server that takes a request, answers it with `first`, and then says `again` every second. It hangs up if it has no more to say.
+/// A server that takes a request, answers it with `first`, and then says `again` every second. It hangs up if it has no
+/// more to say.
 pub(crate) fn web(first: &str, again: &str) -> (u16, AbortOnDropHandle<()>) {
     let listener: TcpListener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
     let port = listener.local_addr().unwrap().port();

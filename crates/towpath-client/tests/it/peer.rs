@@ -16,8 +16,8 @@ use towpath_store::{Caller, Store, StorePath};
 /// The number of the unprivileged user.
 const NOBODY: u32 = 65534;
 
-/// A command that runs the server `name`, or none (and a word on why) where it is not installed. Where `TOWPATH_REQUIRE_PEERS` is set,
-/// as `make test` does, that is an error.
+/// A command that runs the server `name`, or none (and a word on why) where it is not installed. Where
+/// `TOWPATH_REQUIRE_PEERS` is set, as `make test` does, that is an error.
 pub(crate) fn peer(name: &str) -> Option<Command> {
     let path = env::var_os("PATH").unwrap_or_default();
     // Servers often lie where only root looks, and some come from PyPI (`interop/peers`).

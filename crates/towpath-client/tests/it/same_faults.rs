@@ -1,4 +1,5 @@
-//! Each fault of a storage, over either face of our own server: the client hears the same one, whatever the protocol has words for.
+//! Each fault of a storage, over either face of our own server: the client hears the same one, whatever the protocol
+//! has words for.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,7 +26,8 @@ async fn each_fault_is_the_same_over_xroot_and_http() {
             let port = serve_store(Arc::new(failing), |_| ());
             let impatient = ClientOptions { retries: 0, patience: Duration::from_secs(4), ..options() };
             let store = store_at(scheme, port, impatient);
-            // Over HTTP the server then shows the directory, which is missing here; the conformance suite has real ones.
+            // Over HTTP the server then shows the directory, which is missing here; the conformance suite has real
+            // ones.
             let is_shown = (scheme, row.fault) == ("http", Fault::IsDirectory);
             let stat = store.stat(&caller(), &path("/f")).await.map(drop).map_err(|error| error.fault());
             assert!(is_shown || stat == Err(row.fault), "stat over {scheme}: {stat:?}, not {:?}", row.fault);

@@ -1,5 +1,5 @@
-//! Against a server that does what real ones seldom do. Where a test says that requests leave together, the server answers
-//! none of them before all have come.
+//! Against a server that does what real ones seldom do. Where a test says that requests leave together, the server
+//! answers none of them before all have come.
 
 use std::{sync::Arc, time::Duration};
 
@@ -375,8 +375,8 @@ async fn pages_that_arrive_damaged_are_sent_again() {
     assert_eq!(done(uploading).await.unwrap().size, 10_000);
 }
 
-/// The upload of a small file to a server of our own, of whose write `bad_pages` arrive damaged. Both the write and the close have come before
-/// either is answered.
+/// The upload of a small file to a server of our own, of whose write `bad_pages` arrive damaged. Both the write and the
+/// close have come before either is answered.
 async fn small_upload(bad_pages: Vec<Page>) -> Result<Metadata> {
     let script = Script::listen();
     let store = store_at("root", script.port, options());

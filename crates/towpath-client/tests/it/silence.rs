@@ -1,5 +1,6 @@
-//! Servers that accept and then say nothing, or stop in the middle of an answer: each call ends in an error that says so, after the
-//! time that the options give. The clock is stopped as soon as nothing but time is missing, and then runs as fast as it can.
+//! Servers that accept and then say nothing, or stop in the middle of an answer: each call ends in an error that says
+//! so, after the time that the options give. The clock is stopped as soon as nothing but time is missing, and then runs
+//! as fast as it can.
 
 use std::{sync::Arc, time::Duration};
 

@@ -125,7 +125,8 @@ async fn reference_server_takes_one_file_over_several_connections() {
         assert!(sent.iter().filter(|bytes| **bytes > PIECE_BYTES).count() > 1, "{sent:?}");
         assert_eq!(proxy.cut(), cuts.len());
     }
-    // A new file whose connection is lost is looked after by the server for some minutes, and is whole when another one closes it.
+    // A new file whose connection is lost is looked after by the server for some minutes, and is whole when another one
+    // closes it.
     store(server.port).remove_file(&caller(), &path("/f")).await.unwrap();
     let proxy = Proxy::start(server.port, Vec::new());
     upload(&*store(proxy.port), new(), &proxy, &[1]).await.unwrap();

@@ -193,7 +193,8 @@ impl ExtentDigests {
         }
     }
 
-    /// Takes an extent that was made with [`ExtentDigests::algorithms`]; an algorithm that it lacks is lost for the whole.
+    /// Takes an extent that was made with [`ExtentDigests::algorithms`]; an algorithm that it lacks is lost for the
+    /// whole.
     ///
     /// Costs O(log n) for n separate extents.
     pub fn insert(&mut self, mut extent: Extent) {

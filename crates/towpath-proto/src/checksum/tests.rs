@@ -12,7 +12,8 @@ fn hex(algorithm: Algorithm, data: &[u8]) -> String {
     Hasher::digest_of(algorithm, data).to_string()
 }
 
-/// Values of the CRC catalogue, RFC 1321, FIPS 180-4, the `cksum` command, and an XRootD 5.5.3 server where it has them.
+/// Values of the CRC catalogue, RFC 1321, FIPS 180-4, the `cksum` command, and an XRootD 5.5.3 server where it has
+/// them.
 #[test]
 fn check_values() {
     for (algorithm, of_nothing, of_nine_digits) in [

@@ -11,10 +11,10 @@
 //! | 31 | 1 | length of the value in bytes |
 //! | 32 | 64 | the value, most significant byte first, zeros after it |
 //!
-//! A stored checksum counts only as long as the file's mtime is the recorded one. XRootD compares seconds: a file
-//! that is changed within the second of its checksum keeps one that looks current. So the last 8 bytes, which no value reaches
-//! and XRootD does not read, hold the nanoseconds of the mtime here: `TPns` and 4 bytes. A record without them, as XRootD writes it, counts only
-//! if it was computed when the second of the mtime was over.
+//! A stored checksum counts only as long as the file's mtime is the recorded one. XRootD compares seconds: a file that
+//! is changed within the second of its checksum keeps one that looks current. So the last 8 bytes, which no value
+//! reaches and XRootD does not read, hold the nanoseconds of the mtime here: `TPns` and 4 bytes. A record without them,
+//! as XRootD writes it, counts only if it was computed when the second of the mtime was over.
 
 use super::{Algorithm, Digest, InvalidDigest};
 
@@ -27,8 +27,8 @@ pub const ENCODED_BYTES: usize = 96;
 /// What the nanoseconds in an attribute's value stand behind.
 const NANOSECONDS_MARK: [u8; 4] = *b"TPns";
 
-/// How many seconds after a file's mtime a checksum without nanoseconds must have been computed: one to leave the second, and one for clocks
-/// that do not agree.
+/// How many seconds after a file's mtime a checksum without nanoseconds must have been computed: one to leave the
+/// second, and one for clocks that do not agree.
 const SETTLED_AFTER_S: i32 = 2;
 
 /// A checksum as it is stored with a file.
@@ -69,13 +69,15 @@ pub fn algorithm_of(attribute_name: &str) -> Option<Algorithm> {
 }
 
 impl StoredDigest {
-    /// Describes a checksum computed at `now_s` (Unix seconds) of a file with the given mtime (seconds and nanoseconds since the Unix epoch).
+    /// Describes a checksum computed at `now_s` (Unix seconds) of a file with the given mtime (seconds and nanoseconds
+    /// since the Unix epoch).
     pub fn new(digest: Digest, (file_mtime_s, subsec_ns): (i64, u32), now_s: i64) -> Self {
         let after = now_s.saturating_sub(file_mtime_s).clamp(i32::MIN.into(), i32::MAX.into());
         Self { digest, file_mtime_s, file_mtime_subsec_ns: Some(subsec_ns), computed_after_s: after as i32 }
     }
 
-    /// Returns whether the checksum is still valid for a file with the given mtime (seconds and nanoseconds since the Unix epoch).
+    /// Returns whether the checksum is still valid for a file with the given mtime (seconds and nanoseconds since the
+    /// Unix epoch).
     pub fn is_current(&self, (mtime_s, subsec_ns): (i64, u32)) -> bool {
         let is_certain = match self.file_mtime_subsec_ns {
             Some(recorded_ns) => recorded_ns == subsec_ns,

@@ -17,8 +17,8 @@ impl BearerError {
     /// The token is good, and does not permit this: sent with 403.
     pub const INSUFFICIENT_SCOPE: &'static str = "insufficient_scope";
 
-    /// Reads the value of a `WWW-Authenticate` field, which may have several challenges; none if no challenge of `Bearer` in it has an `error`.
-    /// What breaks the grammar is passed over: the field only explains a refusal.
+    /// Reads the value of a `WWW-Authenticate` field, which may have several challenges; none if no challenge of
+    /// `Bearer` in it has an `error`. What breaks the grammar is passed over: the field only explains a refusal.
     pub fn parse(field: &str) -> Option<Self> {
         let (mut code, mut description) = (None, None);
         let mut is_bearer = false;

@@ -8,8 +8,8 @@ use std::fmt;
 
 use super::date;
 
-/// Request field of towpath's client that pins the version of a file without naming it: a server that supports the field treats the request like
-/// one whose condition holds, and fails it when the file changes during the response.
+/// Request field of towpath's client that pins the version of a file without naming it: a server that supports the
+/// field treats the request like one whose condition holds, and fails it when the file changes during the response.
 pub const PIN_FIELD: &str = "towpath-pin";
 
 /// The largest number of entity tags in a list, beyond which a request is refused.

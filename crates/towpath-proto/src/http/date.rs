@@ -13,7 +13,8 @@ const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// Reads any of the three formats of RFC 9110 §5.6.7, times before 1970 in the first of them; `None` if the text is none of them.
+/// Reads any of the three formats of RFC 9110 §5.6.7, times before 1970 in the first of them; `None` if the text is
+/// none of them.
 pub fn parse(text: &str) -> Option<i64> {
     let text = text.trim();
     match httpdate::parse_http_date(text) {
@@ -50,7 +51,8 @@ pub fn format(unix_s: i64) -> String {
     format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
 }
 
-/// Writes `1994-11-06T08:49:37Z` (RFC 3339), as WebDAV's `creationdate` wants it. Seconds before 1970 or after 9999 become the nearest between.
+/// Writes `1994-11-06T08:49:37Z` (RFC 3339), as WebDAV's `creationdate` wants it. Seconds before 1970 or after 9999
+/// become the nearest between.
 pub fn format_rfc3339(unix_s: i64) -> String {
     let unix_s = unix_s.clamp(0, LAST_S);
     let (days, second_of_day) = (unix_s / 86_400, unix_s % 86_400);

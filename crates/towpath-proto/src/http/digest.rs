@@ -37,7 +37,8 @@ struct Name {
     owncloud: Option<&'static str>,
 }
 
-/// Algorithms without a row have no name in HTTP. XRootD up to 5.5 answers `crc32` with a CRC-32C, so that name is not here.
+/// Algorithms without a row have no name in HTTP. XRootD up to 5.5 answers `crc32` with a CRC-32C, so that name is not
+/// here.
 const NAMES: [Name; 5] = [
     Name {
         algorithm: Algorithm::Adler32,

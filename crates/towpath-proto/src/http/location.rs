@@ -1,11 +1,12 @@
-//! Resolution of `Location` fields (RFC 9110 §10.2.2): references may be relative, contain dot segments, and contain bytes that are not allowed
-//! in URLs.
+//! Resolution of `Location` fields (RFC 9110 §10.2.2): references may be relative, contain dot segments, and contain
+//! bytes that are not allowed in URLs.
 
 /// What a URL may have beside letters and digits (RFC 3986 §2.2, §2.3).
 const IN_URL: &[u8] = b"-._~:/?#[]@!$&'()*+,;=";
 
-/// The absolute URL that `location` means in an answer of `root` (`https://host:port`) to a request for `target`: resolved and without dots in its path
-/// (RFC 3986 §5.2), without its fragment, and with what no URL can have percent-encoded, as curl and browsers do.
+/// The absolute URL that `location` means in an answer of `root` (`https://host:port`) to a request for `target`:
+/// resolved and without dots in its path (RFC 3986 §5.2), without its fragment, and with what no URL can have
+/// percent-encoded, as curl and browsers do.
 pub fn resolve(root: &str, target: &str, location: &[u8]) -> String {
     let location = encoded(location.trim_ascii());
     let location = location.split('#').next().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Byte ranges of requests, responses and partial uploads (RFC 9110 §14).
 //!
-//! A server reads `Range` with [`RangeRequest::parse`] and turns it into offsets with [`RangeRequest::resolve`]; a client
-//! writes it with `Display`. [`ContentRange`] describes the body of a response or of a resumed upload.
+//! A server reads `Range` with [`RangeRequest::parse`] and turns it into offsets with [`RangeRequest::resolve`]; a
+//! client writes it with `Display`. [`ContentRange`] describes the body of a response or of a resumed upload.
 
 use std::{fmt, ops::Range};
 
@@ -206,8 +206,8 @@ impl ContentRange {
     }
 }
 
-/// Returns the size of the file in a `Content-Range` field, even if the field contradicts itself: XRootD (seen with 5.5.3) announces bytes beyond the
-/// end of a file, but a correct size.
+/// Returns the size of the file in a `Content-Range` field, even if the field contradicts itself: XRootD (seen with
+/// 5.5.3) announces bytes beyond the end of a file, but a correct size.
 pub fn complete_length(value: &str) -> Option<u64> {
     parse_number(value.rsplit_once('/')?.1.trim())
 }

@@ -1,5 +1,6 @@
-//! What the body of a third-party `COPY`'s answer says ([WLCG HTTP-TPC](https://twiki.cern.ch/twiki/bin/view/LCG/HttpTpcTechnical)): performance
-//! markers while the copy runs, then one line with its outcome. The status was sent before, so that line is the only verdict.
+//! What the body of a third-party `COPY`'s answer says ([WLCG
+//! HTTP-TPC](https://twiki.cern.ch/twiki/bin/view/LCG/HttpTpcTechnical)): performance markers while the copy runs, then
+//! one line with its outcome. The status was sent before, so that line is the only verdict.
 //!
 //! ```text
 //! Perf Marker

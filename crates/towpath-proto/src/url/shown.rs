@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 
 use super::{Family, Location};
 
-/// What the user typed, as it may be printed: of a URL not what stands behind its `?`, and before an `@` only the user of XRootD's protocol, who logs in by
-/// that name. All else may be secret.
+/// What the user typed, as it may be printed: of a URL not what stands behind its `?`, and before an `@` only the user
+/// of XRootD's protocol, who logs in by that name. All else may be secret.
 pub fn shown(typed: &OsStr) -> String {
     let text = typed.to_string_lossy();
     let location = Location::from_argument(typed);

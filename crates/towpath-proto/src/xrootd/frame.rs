@@ -1,7 +1,7 @@
 //! Cutting the stream of a connection into requests or responses, however the network cut it into segments.
 //!
-//! Received bytes are appended to the framer's own buffer ([`RequestFramer::buffer`], made for `read_buf`); requests and
-//! responses share that memory. File data are not collected: the framer says how many bytes of them are next
+//! Received bytes are appended to the framer's own buffer ([`RequestFramer::buffer`], made for `read_buf`); requests
+//! and responses share that memory. File data are not collected: the framer says how many bytes of them are next
 //! ([`RequestFramer::bulk_remaining`]); the caller takes those that are buffered already
 //! ([`RequestFramer::take_bulk`]), receives the others straight into the buffer they are meant for, and reports them
 //! ([`RequestFramer::bulk_received`]). Only then does the next request come out.
@@ -18,7 +18,8 @@ use super::request::{Checkpoint, Limits, Request, RequestHeader};
 use super::response::{ResponseHeader, StatusBody};
 use super::{DecodeError, RequestCode, Status};
 
-/// Minimum growth of a buffer for a long message in bytes: it doubles as bytes arrive, independently of the length that the peer announces.
+/// Minimum growth of a buffer for a long message in bytes: it doubles as bytes arrive, independently of the length that
+/// the peer announces.
 const GROWTH_BYTES: usize = 64 << 10;
 
 /// Buffered bytes, and how many of the next ones belong to no header.
@@ -125,8 +126,8 @@ impl RequestFramer {
     /// previous request.
     ///
     /// # Errors
-    /// The stream cannot be followed any further: a length is negative, or the amount of data that follows beyond `dlen` is not known or
-    /// beyond the limits. Answer, if at all, and close the connection.
+    /// The stream cannot be followed any further: a length is negative, or the amount of data that follows beyond
+    /// `dlen` is not known or beyond the limits. Answer, if at all, and close the connection.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end at the first `None`")]
     pub fn next(&mut self) -> Result<Option<IncomingRequest>, DecodeError> {
         if !self.handshake()? || self.inlet.bulk_remaining > 0 {
@@ -160,7 +161,8 @@ impl RequestFramer {
         let bytes = match (header.code, request) {
             (RequestCode::write | RequestCode::pgwrite, _) => header.own_bulk_len(),
             (RequestCode::chkpoint, Ok(Request::Chkpoint(request))) => match &request.operation {
-                // The length requires reading the vector first; clients do not send this to a server that rejects `ckpBegin`.
+                // The length requires reading the vector first; clients do not send this to a server that rejects
+                // `ckpBegin`.
                 Checkpoint::Execute(nested) if nested.code == RequestCode::writev => return Err(UNKNOWN),
                 _ => Request::Chkpoint(request.clone()).bulk_len(),
             },
@@ -172,7 +174,8 @@ impl RequestFramer {
         if bytes > limit { Err(DecodeError::TooLong { what: "data", bytes, limit }) } else { Ok(bytes) }
     }
 
-    /// How long the request is that has begun and is not all there, without its data: what the buffer will hold. 0 if it is not known yet.
+    /// How long the request is that has begun and is not all there, without its data: what the buffer will hold. 0 if
+    /// it is not known yet.
     #[must_use]
     pub fn awaited_bytes(&self) -> usize {
         self.inlet.awaited_bytes

@@ -51,8 +51,8 @@ impl PathAndCgi {
         Self { path, cgi }
     }
 
-    /// The key in the opaque information (any value) which says that the path is percent-encoded: so a name with a question mark can be said. Only for servers
-    /// that know [`NodeInfo::KEY`](super::response::NodeInfo::KEY).
+    /// The key in the opaque information (any value) which says that the path is percent-encoded: so a name with a
+    /// question mark can be said. Only for servers that know [`NodeInfo::KEY`](super::response::NodeInfo::KEY).
     pub(crate) const ENCODED_KEY: &str = "towpath.encoded";
 
     /// The same path, percent-encoded where its bytes mean something else on the wire, with a pair that says so.

@@ -2,8 +2,9 @@
 //!
 //! A server reads a header, checks [`RequestHeader::argument_len`], reads that many bytes, and calls
 //! [`Request::decode`]. Bulk data (of `write`, `pgwrite`, `writev`) are never part of a [`Request`]: they are the next
-//! [`Request::bulk_len`] bytes of the stream, or of the connection that [`RequestHeader::data_path`] names, so that they can be
-//! received straight into the buffer they are meant for. A client calls [`Request::encode`] and then sends the bulk data, from wherever they lie.
+//! [`Request::bulk_len`] bytes of the stream, or of the connection that [`RequestHeader::data_path`] names, so that
+//! they can be received straight into the buffer they are meant for. A client calls [`Request::encode`] and then sends
+//! the bulk data, from wherever they lie.
 //!
 //! Encoding a decoded request gives the same bytes, but for what the protocol declares meaningless: reserved bytes
 //! become zero, trailing NULs and a bare `?` are dropped, `mv` always states the length of its first path, a handle
@@ -42,8 +43,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 256 KiB of arguments (16 times the longest vector), 2 MiB of lists (16 attributes of 64 KiB, with room), 1 GiB of
-    /// data (clients send pieces of 8 MiB by default).
+    /// 256 KiB of arguments (16 times the longest vector), 2 MiB of lists (16 attributes of 64 KiB, with room), 1 GiB
+    /// of data (clients send pieces of 8 MiB by default).
     fn default() -> Self {
         Self { argument_bytes: 256 << 10, list_bytes: 2 << 20, bulk_bytes: 1 << 30 }
     }
@@ -111,8 +112,8 @@ impl RequestHeader {
         }
     }
 
-    /// Returns the connection of the session on which the data of a `write` or `pgwrite` arrive; [`PathId::MAIN`] for other
-    /// requests. It is known even if the rest of the request is malformed.
+    /// Returns the connection of the session on which the data of a `write` or `pgwrite` arrive; [`PathId::MAIN`] for
+    /// other requests. It is known even if the rest of the request is malformed.
     #[must_use]
     pub fn data_path(&self) -> PathId {
         match self.code {
@@ -121,7 +122,8 @@ impl RequestHeader {
         }
     }
 
-    /// Returns how many of the `dlen` bytes follow the header on the same connection: none if they arrive on another one.
+    /// Returns how many of the `dlen` bytes follow the header on the same connection: none if they arrive on another
+    /// one.
     pub(super) fn own_bulk_len(&self) -> u64 {
         if self.data_path() == PathId::MAIN { u64::from(self.dlen) } else { 0 }
     }
@@ -306,7 +308,8 @@ impl Request {
         fixed.by_ref().zip(bytes).for_each(|(place, byte)| *place = byte);
     }
 
-    /// Bytes of file data that follow the encoded request: on its stream, or on the bound connection that a path id names.
+    /// Bytes of file data that follow the encoded request: on its stream, or on the bound connection that a path id
+    /// names.
     #[must_use]
     pub fn bulk_len(&self) -> u64 {
         let (counted, beyond) = self.data_lens();

@@ -189,7 +189,8 @@ fn lost_streams_are_given_up() {
     assert!(other.next().is_err());
 }
 
-/// An announced length is checked against the limits before memory is allocated, and a message is returned only when complete.
+/// An announced length is checked against the limits before memory is allocated, and a message is returned only when
+/// complete.
 #[test]
 fn nothing_comes_out_of_a_part() {
     let mut request = BytesMut::new();

@@ -24,8 +24,8 @@ fn token_of(service: &Service, request: &Parts, target: &Target) -> Option<Secre
 /// Returns the identity of a request's sender. Credentials of unsupported schemes are ignored.
 ///
 /// # Errors
-/// `TlsRequired` on a plain connection if the server requires TLS, and for a password; [`LoginError`]; and the errors of
-/// [`crate::access::Access::identify`].
+/// `TlsRequired` on a plain connection if the server requires TLS, and for a password; [`LoginError`]; and the errors
+/// of [`crate::access::Access::identify`].
 pub(super) async fn identify(
     service: &Service,
     link: &Link,

@@ -1,9 +1,9 @@
 //! A file of a local store that is open for reading.
 //!
 //! A short read is served by `read_now`, which copies it from the page cache on the calling thread (`RWF_NOWAIT`) and
-//! compares size, time and inode (`fstat`). If some data are not cached, the disk pool reads them.
-//! The version is compared *after* each read: a writer changes the modification time before it changes the data, so data
-//! of another version cannot pass.
+//! compares size, time and inode (`fstat`). If some data are not cached, the disk pool reads them. The version is
+//! compared *after* each read: a writer changes the modification time before it changes the data, so data of another
+//! version cannot pass.
 
 use std::{fs::File, io::IoSliceMut, os::fd::AsFd, sync::Arc};
 

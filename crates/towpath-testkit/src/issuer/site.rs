@@ -106,7 +106,8 @@ impl Site {
         self.shared.answers.lock().unwrap_or_else(PoisonError::into_inner).insert(path.into(), answer);
     }
 
-    /// Publishes the metadata of an issuer at `path` (empty, or with a slash before it and none after it), and its keys.
+    /// Publishes the metadata of an issuer at `path` (empty, or with a slash before it and none after it), and its
+    /// keys.
     pub fn publish(&self, path: &str, jwks: &Value) {
         let issuer = format!("{}{path}", self.url);
         let metadata = json!({"issuer": issuer, "jwks_uri": format!("{issuer}/jwks")});

@@ -1,8 +1,8 @@
 //! Routes received on live and recently ended connections. No sockets, no clock.
 //!
-//! The routes of an ended connection pass to the next one from the same address and stay valid until its routers send their
-//! tables again ([`RouteTables::begin`]): reconnecting changes nothing. Routes that are not sent again expire when a table ends, or
-//! some time after the connection.
+//! The routes of an ended connection pass to the next one from the same address and stay valid until its routers send
+//! their tables again ([`RouteTables::begin`]): reconnecting changes nothing. Routes that are not sent again expire
+//! when a table ends, or some time after the connection.
 
 #[cfg(test)]
 mod tests;
@@ -55,8 +55,8 @@ struct Session {
 }
 
 impl Session {
-    /// Returns whether dropping it would change the reported routes: it has routes, or hides `earlier` ones that its peers
-    /// withdrew.
+    /// Returns whether dropping it would change the reported routes: it has routes, or hides `earlier` ones that its
+    /// peers withdrew.
     fn is_needed(&self, earlier: &Earlier) -> bool {
         !self.feed.is_empty() || (earlier.began().is_some() && self.feed.peers() > 0)
     }
@@ -68,7 +68,8 @@ impl Sessions {
         Self { earlier: Earlier::new(earlier, now.into_std()), ..Self::default() }
     }
 
-    /// Registers a connection, which continues the last one from the same address. Returns its number, or `None` at the limit.
+    /// Registers a connection, which continues the last one from the same address. Returns its number, or `None` at the
+    /// limit.
     pub(super) fn begin(&mut self, from: IpAddr) -> Option<u64> {
         let mut sessions = self.sessions.iter();
         let ended = sessions.find(|(_, session)| !session.is_live && session.from == from).map(|(number, _)| *number);
@@ -84,9 +85,10 @@ impl Sessions {
         Some(number)
     }
 
-    /// Records that `router` starts to send its routes again on a connection. Its routes on another connection from the same
-    /// address, whose end was not noticed, count as received on this one: while both live, two routers behind one address with
-    /// the same peer are treated as one. The other connection keeps its own copy, in case this one ends first.
+    /// Records that `router` starts to send its routes again on a connection. Its routes on another connection from the
+    /// same address, whose end was not noticed, count as received on this one: while both live, two routers behind one
+    /// address with the same peer are treated as one. The other connection keeps its own copy, in case this one ends
+    /// first.
     pub(super) fn renew(&mut self, number: u64, router: Peer, now: Instant) {
         let Some(mut session) = self.sessions.remove(&number) else { return };
         let earlier = self.sessions.range_mut(..number).rev().map(|(_, earlier)| earlier);
@@ -106,8 +108,8 @@ impl Sessions {
         has_room(&session.feed, MAX_ROUTES) && session.feed.peers() <= MAX_PEERS
     }
 
-    /// Ends a connection. Its routes stay valid, on another connection from the same address if there is one. So do its peers'
-    /// withdrawals, as long as they hide earlier routes.
+    /// Ends a connection. Its routes stay valid, on another connection from the same address if there is one. So do its
+    /// peers' withdrawals, as long as they hide earlier routes.
     pub(super) fn end(&mut self, number: u64, now: Instant) {
         let Some(mut ended) = self.sessions.remove(&number) else { return };
         ended.feed.begin(now.into_std());
@@ -161,8 +163,8 @@ impl Sessions {
     }
 }
 
-/// Returns whether a feed is within `routes`, or twice as many while routes are sent again: with ADD-PATH each may have a new
-/// identifier, and the earlier ones remain valid next to it.
+/// Returns whether a feed is within `routes`, or twice as many while routes are sent again: with ADD-PATH each may have
+/// a new identifier, and the earlier ones remain valid next to it.
 fn has_room(feed: &RouteTables, routes: usize) -> bool {
     feed.len() <= routes || (feed.len() <= 2 * routes && feed.is_awaited())
 }

@@ -129,10 +129,12 @@ impl Bucket {
         stat::head(&self.site, caller, &self.target(key, "")).await
     }
 
-    /// One page of the keys that begin with `prefix`, at most `limit` of them; those with a slash behind it stand together, if `grouped`.
+    /// One page of the keys that begin with `prefix`, at most `limit` of them; those with a slash behind it stand
+    /// together, if `grouped`.
     ///
     /// # Errors
-    /// `NotFound` if there is no such bucket; `Protocol` if the page has other keys: they may not be taken for the answer, least of all by a removal.
+    /// `NotFound` if there is no such bucket; `Protocol` if the page has other keys: they may not be taken for the
+    /// answer, least of all by a removal.
     pub(super) async fn page(
         &self,
         caller: &Caller,
@@ -255,8 +257,8 @@ impl Bucket {
         Ok(())
     }
 
-    /// Removes an object, unless another one than `version` has the key by now: that one stays, at servers that keep this condition. Done too if
-    /// there is none.
+    /// Removes an object, unless another one than `version` has the key by now: that one stays, at servers that keep
+    /// this condition. Done too if there is none.
     pub(super) async fn delete_version(&self, caller: &Caller, key: &str, version: Option<&VersionTag>) -> Result<()> {
         let Some(tag) = entity_tag(version) else { return self.delete(caller, key).await };
         let request = Request::new(&self.site, Method::DELETE).with(header::IF_MATCH, tag);

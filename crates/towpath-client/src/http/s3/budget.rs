@@ -1,4 +1,5 @@
-//! The memory of all uploads of one client together: a part is held until it has been sent, because it may have to be sent again.
+//! The memory of all uploads of one client together: a part is held until it has been sent, because it may have to be
+//! sent again.
 //!
 //! A part waits until there is memory for it. Since a mover waits for permits of its own at the same time, two of its
 //! files could deadlock: one has memory here and waits for a permit, the other the reverse. Therefore, when nothing

@@ -16,7 +16,8 @@ use super::bucket::{Bucket, prefix_of};
 /// Entries of one page, and so of one batch.
 const PAGE_ENTRIES: usize = 1000;
 
-/// Pages in a row that may bring nothing new: some servers page through all that lies below a directory, which they name on each page.
+/// Pages in a row that may bring nothing new: some servers page through all that lies below a directory, which they
+/// name on each page.
 const MAX_FRUITLESS: usize = 10_000;
 
 /// A listing underway.
@@ -26,11 +27,13 @@ struct Reader {
     path: StorePath,
     prefix: String,
     paging: Paging,
-    /// Directories of the page before. Keys come in order, so a directory that several pages name is named by pages that follow each other.
+    /// Directories of the page before. Keys come in order, so a directory that several pages name is named by pages
+    /// that follow each other.
     directories: BTreeSet<Bytes>,
 }
 
-/// How far a listing has got, and whether it goes on: a server can name a page again, or pages without end. It keeps 16 bytes a page.
+/// How far a listing has got, and whether it goes on: a server can name a page again, or pages without end. It keeps 16
+/// bytes a page.
 #[derive(Default)]
 struct Paging {
     target: PagePosition,
@@ -109,11 +112,13 @@ struct Level {
 }
 
 impl Level {
-    /// What `page` has of the directory with that prefix, also under names that no path can have: they are reported, not left out.
+    /// What `page` has of the directory with that prefix, also under names that no path can have: they are reported,
+    /// not left out.
     ///
-    /// A key with a slash behind the prefix means a directory wherever it stands: Amazon lists it among the common prefixes, s3proxy and gofakes3 list the
-    /// marker of a directory among the objects, and a server that knows no delimiter lists all that is below. The directory's own marker is no entry
-    /// unless it has content, which no path can name: it is a file without a name.
+    /// A key with a slash behind the prefix means a directory wherever it stands: Amazon lists it among the common
+    /// prefixes, s3proxy and gofakes3 list the marker of a directory among the objects, and a server that knows no
+    /// delimiter lists all that is below. The directory's own marker is no entry unless it has content, which no path
+    /// can name: it is a file without a name.
     fn of(page: &Page, prefix: &str) -> Self {
         let mut level = Self::default();
         // A page with other keys is rejected as a whole.

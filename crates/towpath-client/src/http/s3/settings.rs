@@ -19,8 +19,9 @@ pub struct S3Options {
     pub endpoint: Option<String>,
     /// The region that requests are signed for.
     pub region: Option<String>,
-    /// Whether the bucket stands in the path of a request rather than in the name of the host: `false` only where a server is named whose buckets have
-    /// names of their own. If nothing is said: in the path where a server is named, and at Amazon only for buckets whose name has a dot.
+    /// Whether the bucket stands in the path of a request rather than in the name of the host: `false` only where a
+    /// server is named whose buckets have names of their own. If nothing is said: in the path where a server is named,
+    /// and at Amazon only for buckets whose name has a dot.
     pub path_style: Option<bool>,
     /// Credentials for buckets.
     pub keys: Option<S3Keys>,

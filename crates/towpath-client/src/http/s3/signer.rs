@@ -57,7 +57,8 @@ impl Signer {
         Ok(Self { region, credentials, not_followed, failed: Mutex::default() })
     }
 
-    /// Signs `request`, which goes to `endpoint`. Its content is signed too where the way is not encrypted: there it may be changed.
+    /// Signs `request`, which goes to `endpoint`. Its content is signed too where the way is not encrypted: there it
+    /// may be changed.
     ///
     /// # Errors
     /// `AuthenticationFailed` if there are no credentials.

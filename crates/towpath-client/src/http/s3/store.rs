@@ -33,7 +33,8 @@ use crate::{
 pub struct S3Store {
     bucket: Bucket,
     budget: Arc<Budget>,
-    /// What the URL names with a slash at its end: the directory, although an object may have the name without the slash.
+    /// What the URL names with a slash at its end: the directory, although an object may have the name without the
+    /// slash.
     directory: Option<StorePath>,
 }
 
@@ -44,7 +45,8 @@ impl fmt::Debug for S3Store {
 }
 
 impl S3Store {
-    /// The bucket that `url` lies in; sends no request. What `url` names with a slash at its end is a directory to this store.
+    /// The bucket that `url` lies in; sends no request. What `url` names with a slash at its end is a directory to this
+    /// store.
     ///
     /// # Errors
     /// `InvalidArgument` if the settings make no sense.

@@ -1,8 +1,8 @@
 //! New objects: one request for a small one, parts for a larger one.
 //!
-//! Pieces are taken in order; one that comes early waits for those before it. They fill parts of one size, which are sent side by side as they become full.
-//! A part stays in memory until it has arrived. Nothing is visible before the last request, which makes an object of the parts; an upload
-//! that is given up has its parts removed.
+//! Pieces are taken in order; one that comes early waits for those before it. They fill parts of one size, which are
+//! sent side by side as they become full. A part stays in memory until it has arrived. Nothing is visible before the
+//! last request, which makes an object of the parts; an upload that is given up has its parts removed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -239,7 +239,8 @@ impl Upload {
             Err(error) => return Err(error),
         };
         let found = metadata.version.as_ref().map(|version| version.as_str());
-        // Some servers (rclone 1.75) call an object otherwise than they did when it was made, so one that is right may be another.
+        // Some servers (rclone 1.75) call an object otherwise than they did when it was made, so one that is right may
+        // be another.
         let is_ours =
             version.as_deref().zip(found).is_some_and(|(reported, found)| reported.trim_matches('"') == found);
         let agreement = metadata.digests.compare(digests);

@@ -20,7 +20,8 @@ use crate::{dial::Way, options::MIN_PROGRESS_BYTES, waits::FIRST_NOTICE, xrootd:
 /// How often to look for requests whose time is up: all that are underway are looked at.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long nothing may come before a first look at the connection. Each further look comes after twice the time, until an answer does.
+/// How long nothing may come before a first look at the connection. Each further look comes after twice the time, until
+/// an answer does.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 
 /// So many bytes at once of an answer are more than a sign of life.

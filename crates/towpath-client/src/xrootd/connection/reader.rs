@@ -178,8 +178,8 @@ impl<I: AsyncRead + Unpin> Reader<I> {
     /// An answer without data.
     fn verdict(&self, stream_id: StreamId, mut waiting: Waiting, response: Response) -> Result<(), End> {
         let failure = match response {
-            // Whatever a server says to a request before the login, the request was not looked at. Its caller hears of it when
-            // sending it again makes sense.
+            // Whatever a server says to a request before the login, the request was not looked at. Its caller hears of
+            // it when sending it again makes sense.
             _ if !self.flight.is_done() => {
                 waiting.refused_early = true;
                 self.shared.put_back(stream_id, waiting);

@@ -12,7 +12,8 @@ use tokio::{
 };
 use towpath_proto::xrootd::page::{CRC_BYTES, PAGE_BYTES};
 
-/// Requests are gathered up to this many bytes before they are sent: a flight of one segment pays off, a long one does not.
+/// Requests are gathered up to this many bytes before they are sent: a flight of one segment pays off, a long one does
+/// not.
 const GATHER_BYTES: usize = 64 << 10;
 
 /// Data up to this size are copied to the requests that are gathered: that costs less than a system call.

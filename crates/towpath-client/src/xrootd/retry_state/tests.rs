@@ -80,7 +80,8 @@ fn secrets_follow_only_redirects_that_can_be_trusted() {
         ("root://a", &[("roots://b//f", false)], false, false),
         ("root://a", &[("root://b//f", false)], false, false),
         ("root://a", &[("roots://b//f", false), ("roots://c//f", true)], false, false),
-        // It wanted TLS for itself, and does not for the other: the token is for TLS only, the URL's secret would be readable.
+        // It wanted TLS for itself, and does not for the other: the token is for TLS only, the URL's secret would be
+        // readable.
         ("root://a", &[("root://b//f", true)], true, false),
         // The user's own host gets what the user gave it.
         ("root://a", &[("root://A:2000//f", false)], true, true),

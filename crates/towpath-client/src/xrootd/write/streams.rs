@@ -1,10 +1,11 @@
 //! The streams of one upload: the connection that began it, and others in whose sessions the file is opened again.
 //!
-//! A towpath server returns further handles of an upload to a client that names one (`towpath.share`). All handles are equal: if a
-//! connection is lost, the data in flight on it are sent over another one. An XRootD server accepts a second `open` of the same name
-//! with `force`; there the upload is visible under its name, so the client can check that both opens are of one file. (`bind` is
-//! the protocol's own way, but XRootD's servers handle writes on bound connections incorrectly, as the comments of its client say, and a
-//! lost connection ends the whole session.) If a further open is refused, the upload continues over its first connection.
+//! A towpath server returns further handles of an upload to a client that names one (`towpath.share`). All handles are
+//! equal: if a connection is lost, the data in flight on it are sent over another one. An XRootD server accepts a
+//! second `open` of the same name with `force`; there the upload is visible under its name, so the client can check
+//! that both opens are of one file. (`bind` is the protocol's own way, but XRootD's servers handle writes on bound
+//! connections incorrectly, as the comments of its client say, and a lost connection ends the whole session.) If a
+//! further open is refused, the upload continues over its first connection.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -172,7 +173,8 @@ impl Upload {
         Some(session.open_again(open, parting))
     }
 
-    /// Whether a further open found the file that the first one made. (One that is named by its handle can be no other.)
+    /// Whether a further open found the file that the first one made. (One that is named by its handle can be no
+    /// other.)
     async fn is_same(&self, file: &Arc<OpenFile>, reply: &OpenReply) -> bool {
         if file.parting().is_some() || Arc::ptr_eq(file, &self.target.file) {
             return true;
@@ -187,8 +189,8 @@ impl Upload {
         WriteTarget { file, ..self.target.clone() }
     }
 
-    /// Closes all further opens, so that the close of `target` is the last one, where that matters: elsewhere than at our own server, which
-    /// commits with the first.
+    /// Closes all further opens, so that the close of `target` is the last one, where that matters: elsewhere than at
+    /// our own server, which commits with the first.
     ///
     /// # Errors
     /// A storage may report a write error only now. A lost connection does not matter: its writes were confirmed.

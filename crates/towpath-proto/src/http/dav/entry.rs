@@ -15,9 +15,11 @@ use crate::{
 /// A file or directory as the answer describes it; `None` where the server does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The path on the server: absolute, decoded, with single slashes, without `..`, without final slash but for `/`. Any bytes but NUL.
+    /// The path on the server: absolute, decoded, with single slashes, without `..`, without final slash but for `/`.
+    /// Any bytes but NUL.
     pub path: Vec<u8>,
-    /// Why its properties could not be had, if they could not: the status of the resource, or of all properties, where they are not just unknown (404).
+    /// Why its properties could not be had, if they could not: the status of the resource, or of all properties, where
+    /// they are not just unknown (404).
     pub status: Option<u16>,
     /// Whether it is a directory.
     pub is_collection: bool,
@@ -61,7 +63,8 @@ pub enum InvalidAnswer {
     /// A resource has no path, or one that leads out of the tree.
     #[error("the answer has a resource without a usable path")]
     Path,
-    /// An `href` has a `?` or `#`: a query or fragment, or a name that is not percent-encoded, and then its `%` cannot be decoded either.
+    /// An `href` has a `?` or `#`: a query or fragment, or a name that is not percent-encoded, and then its `%` cannot
+    /// be decoded either.
     #[error("it names a resource with a `?` or `#` that is not percent-encoded: {0}")]
     Unencoded(String),
     /// An `href` has a percent-encoded slash: it is part of a name, and no file has such a name here.
@@ -69,7 +72,8 @@ pub enum InvalidAnswer {
     SlashInName(String),
 }
 
-/// Returns a PROPFIND body that requests every property of an [`Entry`]; `with_node` adds the property that only towpath's server supports.
+/// Returns a PROPFIND body that requests every property of an [`Entry`]; `with_node` adds the property that only
+/// towpath's server supports.
 pub fn propfind_body(with_node: bool) -> String {
     let node = if with_node { format!("<node xmlns=\"{TOWPATH}\"/>") } else { String::new() };
     format!(
@@ -82,8 +86,8 @@ pub fn propfind_body(with_node: bool) -> String {
 /// The resources of an answer, read one by one, so that memory beyond the answer itself is one resource
 /// ([`Limits::RESPONSE`]).
 ///
-/// Accepts any prefixes, several `propstat` with any status, unknown elements, and paths or whole URLs in `href`. An ambiguous
-/// `href`, which could name another file, is an error ([`InvalidAnswer`]). The iterator ends after an error.
+/// Accepts any prefixes, several `propstat` with any status, unknown elements, and paths or whole URLs in `href`. An
+/// ambiguous `href`, which could name another file, is an error ([`InvalidAnswer`]). The iterator ends after an error.
 pub struct Entries<'a> {
     source: Source<'a>,
     in_multistatus: bool,
@@ -100,9 +104,9 @@ impl<'a> Entries<'a> {
 
     /// Sets whether the response came from XRootD, according to its `Server` field.
     ///
-    /// XRootD (5.5.3 and 6.1.0) does not percent-encode an `href`: its text is the literal path, including spaces, `%`, `?` and
-    /// `#`. EOS sends the same field but does encode. The property `executable` in the namespace `DAV:` distinguishes them: only XRootD
-    /// writes it, unrequested, for every resource.
+    /// XRootD (5.5.3 and 6.1.0) does not percent-encode an `href`: its text is the literal path, including spaces, `%`,
+    /// `?` and `#`. EOS sends the same field but does encode. The property `executable` in the namespace `DAV:`
+    /// distinguishes them: only XRootD writes it, unrequested, for every resource.
     #[must_use]
     pub fn from_xrootd(self, is_from_xrootd: bool) -> Self {
         Self { is_from_xrootd, ..self }

@@ -32,7 +32,8 @@ impl Depth {
     }
 }
 
-/// Parses a `Timeout` field (§10.7): the requested duration of a lock in seconds, at most 2^32 - 1; `None` if the field requests none.
+/// Parses a `Timeout` field (§10.7): the requested duration of a lock in seconds, at most 2^32 - 1; `None` if the field
+/// requests none.
 ///
 /// `Infinite` is the maximum. The first valid value counts.
 pub fn parse_timeout(value: &str) -> Option<u32> {
@@ -118,7 +119,8 @@ impl IfHeader {
         })
     }
 
-    /// Returns whether one of the lists holds; `holds` evaluates a condition for a resource (`None`: the request's target).
+    /// Returns whether one of the lists holds; `holds` evaluates a condition for a resource (`None`: the request's
+    /// target).
     pub fn evaluate(&self, holds: impl Fn(Option<&str>, &IfCondition) -> bool) -> bool {
         self.lists.iter().any(|list| {
             let resource = list.resource.as_deref();

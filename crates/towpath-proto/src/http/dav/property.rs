@@ -58,8 +58,8 @@ pub enum ResourceType {
     File,
     /// A directory: `collection`.
     Collection,
-    /// A device, pipe, socket, or link that leads nowhere, which GET refuses: `special` in the namespace [`TOWPATH`]. Clients that do not
-    /// know the element see a resource without a length.
+    /// A device, pipe, socket, or link that leads nowhere, which GET refuses: `special` in the namespace [`TOWPATH`].
+    /// Clients that do not know the element see a resource without a length.
     Special,
 }
 
@@ -121,7 +121,8 @@ impl Property {
         }
     }
 
-    /// Returns whether `allprop` includes the property. Quotas are expensive and returned only on request (RFC 4331 §3); nodes are for towpath alone.
+    /// Returns whether `allprop` includes the property. Quotas are expensive and returned only on request (RFC 4331
+    /// §3); nodes are for towpath alone.
     pub(crate) fn is_usual(&self) -> bool {
         !matches!(self, Self::QuotaAvailableBytes(_) | Self::QuotaUsedBytes(_) | Self::Node { .. })
     }

@@ -28,8 +28,8 @@ impl Limits {
     pub(crate) const RESPONSE: Limits = Limits { bytes: 1024 * 1024, depth: 16, elements: 4096 };
 }
 
-/// The longest namespace, and the longest name in one, in bytes. An element in a namespace declared once, far above it, is short; its name
-/// in memory is not.
+/// The longest namespace, and the longest name in one, in bytes. An element in a namespace declared once, far above it,
+/// is short; its name in memory is not.
 const MAX_NAME_BYTES: usize = 256;
 
 /// The name of an element or property: a namespace, empty for none, and a name in it.

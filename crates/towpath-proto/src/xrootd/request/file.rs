@@ -22,8 +22,9 @@ pub struct Open {
     pub options2: OpenOptions2,
     /// The open file that [`OpenOptions2::dup`] and [`OpenOptions2::samefs`] refer to.
     pub template: FileHandle,
-    /// Requests a known checksum of the file ([`OpenReply::checksum`](crate::xrootd::response::OpenReply::checksum)). Encoded in the reserved bytes,
-    /// which every server ignores; some servers (go-hep's) take opaque information for a part of the file name. Towpath's own addition.
+    /// Requests a known checksum of the file ([`OpenReply::checksum`](crate::xrootd::response::OpenReply::checksum)).
+    /// Encoded in the reserved bytes, which every server ignores; some servers (go-hep's) take opaque information for a
+    /// part of the file name. Towpath's own addition.
     pub wants_checksum: bool,
     /// Which file.
     pub path: PathAndCgi,
@@ -57,8 +58,9 @@ impl Layout for Open {
     }
 }
 
-/// A file that is open for writing in any session: an `open` that names it in its opaque part returns another handle of it, so that one file
-/// can be written over several connections. Towpath's own addition, for servers that advertise [`Self::KEY`] in `query config`.
+/// A file that is open for writing in any session: an `open` that names it in its opaque part returns another handle of
+/// it, so that one file can be written over several connections. Towpath's own addition, for servers that advertise
+/// [`Self::KEY`] in `query config`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shared {
     /// Where it is open.
@@ -71,7 +73,8 @@ impl Shared {
     /// The key in the opaque part of the `open`.
     pub const KEY: &str = "towpath.share";
 
-    /// What stands in the opaque part: the key, and 40 hexadecimal digits, those of the session's id first. It is as secret as that.
+    /// What stands in the opaque part: the key, and 40 hexadecimal digits, those of the session's id first. It is as
+    /// secret as that.
     pub fn pair(&self) -> String {
         let mut pair = format!("{}=", Self::KEY);
         for byte in self.session_id.0.iter().chain(&self.handle.0) {
@@ -134,8 +137,8 @@ impl Ending {
     }
 }
 
-/// Expected size, time and digests of a file in its `close`, such as `size=10000&mtime=1700000000000000000&crc32c=e3069283`, with this crate's names
-/// of algorithms.
+/// Expected size, time and digests of a file in its `close`, such as
+/// `size=10000&mtime=1700000000000000000&crc32c=e3069283`, with this crate's names of algorithms.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Promise {
     /// Its size in bytes.

@@ -16,8 +16,8 @@ pub struct Stat {
     pub options: StatOptions,
     /// Which extended fields the client wants.
     pub wants: u32,
-    /// Whether to identify directories and links ([`NodeInfo`](crate::xrootd::response::NodeInfo)). It stands in the reserved bytes, which every
-    /// server passes over. Towpath's own addition.
+    /// Whether to identify directories and links ([`NodeInfo`](crate::xrootd::response::NodeInfo)). It stands in the
+    /// reserved bytes, which every server passes over. Towpath's own addition.
     pub wants_node: bool,
     /// Which file.
     pub target: Target,
@@ -53,8 +53,8 @@ impl Layout for Stat {
 pub struct Dirlist {
     /// Details to return for each entry.
     pub options: DirlistOptions,
-    /// Whether to identify entries, as in [`Stat::wants_node`], and to percent-encode their names. Only with stat lines, which say whether the server
-    /// does so.
+    /// Whether to identify entries, as in [`Stat::wants_node`], and to percent-encode their names. Only with stat
+    /// lines, which say whether the server does so.
     pub wants_node: bool,
     /// Which directory.
     pub path: PathAndCgi,
@@ -148,8 +148,8 @@ pub struct Chmod {
 }
 
 impl Chmod {
-    /// Key in the opaque part with which a client also sets the modification time, in nanoseconds since the Unix epoch. A mode of 0 then keeps the
-    /// mode. Towpath's own addition; sent only to servers that are towpath.
+    /// Key in the opaque part with which a client also sets the modification time, in nanoseconds since the Unix epoch.
+    /// A mode of 0 then keeps the mode. Towpath's own addition; sent only to servers that are towpath.
     pub const MTIME_KEY: &str = "towpath.mtime";
 }
 

@@ -19,8 +19,8 @@ pub struct ErrorReply {
     pub code: ErrorCode,
     /// The same for people.
     pub message: String,
-    /// What a towpath server names behind the end of the message, where the code means another fault: the protocol has fewer words. Other clients read the
-    /// message to its NUL.
+    /// What a towpath server names behind the end of the message, where the code means another fault: the protocol has
+    /// fewer words. Other clients read the message to its NUL.
     pub named: Option<Fault>,
 }
 

@@ -9,7 +9,8 @@ use crate::xrootd::{DecodeError, DirlistOptions, StreamId, request::Dirlist};
 /// Pseudo-entry that starts a listing with stat lines: so the client knows that the server honours `dstat`.
 const WITH_STAT: &[u8] = b".\n0 0 0 0\n";
 
-/// The same, of a server that identifies entries and percent-encodes their names, as the client wants it. Towpath's own addition.
+/// The same, of a server that identifies entries and percent-encodes their names, as the client wants it. Towpath's own
+/// addition.
 const WITH_NODES: &[u8] = b".\n0 0 0 0 tpN1\n";
 
 /// Stat line of an entry about which nothing is known.
@@ -170,7 +171,8 @@ impl DirlistParser {
         self.finished = true;
     }
 
-    /// The next entry but for `.` and `..`, or `None` when there is none (after [`finish`](Self::finish)) or more must be pushed.
+    /// The next entry but for `.` and `..`, or `None` when there is none (after [`finish`](Self::finish)) or more must
+    /// be pushed.
     ///
     /// # Errors
     /// [`DecodeError`] if a line is too long, a name or a stat line invalid, or a stat line is absent.

@@ -23,12 +23,13 @@ pub struct StatInfo {
     pub mtime: i64,
     /// The fields that newer servers add.
     pub extended: Option<StatExtended>,
-    /// What identifies the entry; only behind the extended fields, and only if the client wants it ([`Stat::wants_node`](crate::xrootd::request::Stat::wants_node)).
+    /// What identifies the entry; only behind the extended fields, and only if the client wants it
+    /// ([`Stat::wants_node`](crate::xrootd::request::Stat::wants_node)).
     pub node: Option<NodeInfo>,
 }
 
-/// Whether an entry is a link, and which directory it is. Towpath's own addition to the stat text: a field `towpath:` with `l` for a link and
-/// the id of a directory in hexadecimal.
+/// Whether an entry is a link, and which directory it is. Towpath's own addition to the stat text: a field `towpath:`
+/// with `l` for a link and the id of a directory in hexadecimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NodeInfo {
     /// The entry of a listing is a symbolic link.
@@ -171,14 +172,14 @@ pub struct OpenReply {
     /// A known checksum of the whole file, behind the metadata in the form of a listing; only if requested
     /// ([`Open::wants_checksum`](crate::xrootd::request::Open::wants_checksum)). Towpath's own addition.
     pub checksum: Option<EntryChecksum>,
-    /// Extents of a resumed upload that are already stored, with CRC32C and Adler32; present if the client sent [`RESUME_KEY`](Self::RESUME_KEY)
-    /// and the upload is resumable. Towpath's own addition.
+    /// Extents of a resumed upload that are already stored, with CRC32C and Adler32; present if the client sent
+    /// [`RESUME_KEY`](Self::RESUME_KEY) and the upload is resumable. Towpath's own addition.
     pub present: Option<Vec<Extent>>,
 }
 
 impl OpenReply {
-    /// Key in the opaque part of an `open` that creates a file; its value (32 hexadecimal digits) names the upload when it is resumed. Sent only to
-    /// towpath servers.
+    /// Key in the opaque part of an `open` that creates a file; its value (32 hexadecimal digits) names the upload when
+    /// it is resumed. Sent only to towpath servers.
     pub const RESUME_KEY: &str = "towpath.resume";
 
     /// Prefix of the stored extents, after the metadata and its NUL.

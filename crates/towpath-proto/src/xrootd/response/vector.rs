@@ -26,8 +26,8 @@ impl ReadvPiece {
     }
 }
 
-/// Parses the response to `readv`: the caller pushes bodies, cut anywhere, and pops pieces of elements, which share the memory
-/// of the pushed bytes.
+/// Parses the response to `readv`: the caller pushes bodies, cut anywhere, and pops pieces of elements, which share the
+/// memory of the pushed bytes.
 ///
 /// The parser does not compare the elements with the request; it buffers at most the pushed bytes.
 #[derive(Debug, Default)]
