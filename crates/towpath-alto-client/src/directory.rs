@@ -11,7 +11,6 @@ use serde_json::{Map, Value as Json};
 use super::{
     error::{ClientError, printable, printable_address},
     follow::{FollowTarget, Following},
-    media_type::MediaType,
     query_plan::Request,
     uri,
     view::Viewing,
@@ -23,6 +22,7 @@ use towpath_alto::{
     order::Statement,
     update_services::{EVENT_STREAM, TIPS},
 };
+use towpath_proto::http::media_type::MediaType;
 
 /// Maximum number of valid names listed in the error for an unknown name.
 const MAX_OFFERS: usize = 30;

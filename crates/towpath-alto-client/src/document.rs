@@ -2,12 +2,10 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::{
-    error::{ClientError, printable_address},
-    media_type::MediaType,
-    multipart,
-};
-use towpath_alto::{media, patch::Change};
+use towpath_alto::{media, multipart, patch::Change};
+use towpath_proto::http::media_type::MediaType;
+
+use super::error::{ClientError, printable_address};
 
 /// Content of a document without parts.
 static NOTHING: Json = Json::Null;

@@ -15,7 +15,6 @@ use super::{
     document::Document,
     error::{ClientError, Refusal, printable},
     held::{Held, Misfit},
-    media_type::MediaType,
     query_plan::Request,
     sse::Event,
 };
@@ -24,6 +23,7 @@ use towpath_alto::{
     patch::{Change, JSON_PATCH, MERGE_PATCH},
     update_services::{EVENT_STREAM, UPDATE_STREAM_CONTROL, UPDATE_STREAM_PARAMS},
 };
+use towpath_proto::http::media_type::MediaType;
 
 /// Maximum total size in bytes of the responses held for one stream, as JSON. In memory they take up to 30 times as
 /// much.

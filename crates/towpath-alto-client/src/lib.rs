@@ -38,8 +38,6 @@ mod document;
 mod error;
 mod follow;
 mod held;
-mod media_type;
-mod multipart;
 mod need;
 #[cfg(feature = "net")]
 pub mod net;

@@ -15,7 +15,6 @@ use super::{
     error::{ClientError, printable_address},
     follow::{CHANGES, FollowTarget},
     held::{Held, Misfit},
-    media_type::MediaType,
     query_plan::Request,
     uri,
 };
@@ -24,6 +23,7 @@ use towpath_alto::{
     patch::{Change, MERGE_PATCH},
     update_services::{TIPS, TIPS_PARAMS},
 };
+use towpath_proto::http::media_type::MediaType;
 
 /// A view and the response followed through it.
 #[derive(Debug)]

@@ -27,6 +27,7 @@ pub mod geo;
 pub mod lenient;
 pub(crate) mod matrix;
 pub mod media;
+pub mod multipart;
 pub mod names;
 pub mod nested;
 pub mod network_map;

@@ -5,7 +5,11 @@ use std::str;
 use serde_json::Value;
 
 use super::{Content, body::Tally};
-use towpath_alto::patch::{Allowed, Change, smallest};
+use towpath_alto::{
+    multipart,
+    patch::{Allowed, Change, smallest},
+};
+use towpath_proto::http::media_type::MediaType;
 
 /// One document of a response.
 #[derive(Debug)]
@@ -35,29 +39,20 @@ impl Patch {
 /// Returns the documents of a response: one, or one per part. Empty if the response is not JSON, which can only be sent
 /// whole.
 pub(super) fn parts(media_type: &str, body: &[u8]) -> Vec<Part> {
-    let parts = match boundary(media_type) {
-        Some(boundary) => multipart(body, boundary),
-        None => serde_json::from_slice(body).ok().map(|value| vec![Part { id: None, value }]),
+    let media_type = MediaType::parse(media_type);
+    let parts = match media_type.is("multipart/related") {
+        true => str::from_utf8(body)
+            .ok()
+            .and_then(|text| multipart::parts(media_type.parameter("boundary"), text).iter().map(Part::read).collect()),
+        false => serde_json::from_slice(body).ok().map(|value| vec![Part { id: None, value }]),
     };
     parts.unwrap_or_default()
 }
 
-fn boundary(media_type: &str) -> Option<&str> {
-    media_type.split(';').find_map(|parameter| parameter.trim().strip_prefix("boundary="))
-}
-
-fn multipart(body: &[u8], boundary: &str) -> Option<Vec<Part>> {
-    let text = str::from_utf8(body).ok()?.strip_prefix(&format!("--{boundary}\r\n"))?;
-    let text = text.strip_suffix(&format!("\r\n--{boundary}--\r\n"))?;
-    let delimiter = format!("\r\n--{boundary}\r\n");
-    text.split(&delimiter).map(part).collect()
-}
-
-fn part(text: &str) -> Option<Part> {
-    let (header, document) = text.split_once("\r\n\r\n")?;
-    let id = header.lines().find_map(|line| line.strip_prefix("Content-ID: "))?;
-    let id = id.strip_prefix('<')?.strip_suffix('>')?.to_owned();
-    Some(Part { id: Some(id), value: serde_json::from_str(document).ok()? })
+impl Part {
+    fn read(part: &multipart::Part<'_>) -> Option<Self> {
+        Some(Self { id: Some(part.id()?.to_owned()), value: serde_json::from_str(part.document).ok()? })
+    }
 }
 
 /// Returns the changes from the documents `old` to `new`, one per changed document. Returns `None` if nothing changed,

@@ -6,10 +6,10 @@ const MAX_PARTS: usize = 16;
 
 /// One part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Part<'a> {
+pub struct Part<'a> {
     header: &'a str,
     /// The content, trimmed.
-    pub(super) document: &'a str,
+    pub document: &'a str,
 }
 
 impl<'a> Part<'a> {
@@ -21,20 +21,20 @@ impl<'a> Part<'a> {
     }
 
     /// Returns a header field.
-    pub(super) fn field(&self, name: &str) -> Option<&'a str> {
+    pub fn field(&self, name: &str) -> Option<&'a str> {
         let mut fields = self.header.lines().filter_map(|line| line.split_once(':'));
         fields.find(|(known, _)| known.trim().eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 
     /// Returns the `Content-ID` without brackets.
-    pub(super) fn id(&self) -> Option<&'a str> {
+    pub fn id(&self) -> Option<&'a str> {
         let id = self.field("content-id")?;
         Some(id.strip_prefix('<').and_then(|id| id.strip_suffix('>')).unwrap_or(id))
     }
 }
 
 /// Returns the parts of `body`. Without a `boundary`, the first line that starts with two dashes defines it.
-pub(super) fn parts<'a>(boundary: Option<&str>, body: &'a str) -> Vec<Part<'a>> {
+pub fn parts<'a>(boundary: Option<&str>, body: &'a str) -> Vec<Part<'a>> {
     let first = body.lines().find_map(|line| line.trim_end().strip_prefix("--"));
     let Some(boundary) = boundary.or(first) else { return Vec::new() };
     let delimiter = format!("--{boundary}");
