@@ -1,4 +1,4 @@
-//! From a host name to a connection, if it may be made.
+//! Resolves a host name and connects to a permitted address.
 
 use std::{
     fmt,
@@ -18,18 +18,18 @@ use towpath_store::{
 
 use crate::ClientOptions;
 
-/// The most connections for bulk data to one site.
+/// Maximum number of connections for bulk data to one site.
 pub const MAX_CONNECTIONS: usize = 64;
 
-/// Number of consecutive retransmissions without acknowledgement before a connection is compared with a new one: after
-/// a second and a half, and on long paths seven round trips. Chance losses of that number are next to impossible.
+/// Number of consecutive retransmissions without acknowledgement before a connection is compared with a new one. It is
+/// reached after 1.5 s, on long paths after seven round trips. So many losses by chance are practically impossible.
 const DOUBTED_RESENDS: u8 = 3;
 
-/// So often it does so after a new one came through until it counts as cut off: the first time may have been a moment
-/// ago.
+/// Number of further retransmissions, after a new connection succeeded, until a connection counts as cut off: the path
+/// may have recovered only a moment ago.
 const CUT_RESENDS: u8 = 2;
 
-/// Makes the connections of one client, and keeps an eye on them.
+/// Establishes and monitors the connections of one client.
 #[derive(Debug)]
 pub(crate) struct Dialer {
     options: Arc<ClientOptions>,
@@ -39,7 +39,7 @@ pub(crate) struct Dialer {
     taps: Mutex<Vec<Weak<Tap>>>,
 }
 
-/// Lets the dialer look at a connection as long as the connection's owner keeps it.
+/// Gives the dialer access to a connection while the connection's owner keeps it.
 #[derive(Debug)]
 pub(crate) struct Tap {
     number: u64,
@@ -48,39 +48,39 @@ pub(crate) struct Tap {
     /// A second descriptor of the socket.
     socket: OwnedFd,
     options: Arc<ClientOptions>,
-    /// How often it had sent again in vain when a new connection came through; zero if none has been tried.
+    /// Number of unacknowledged retransmissions when a new connection succeeded; 0 if none has been tried.
     compared: AtomicU8,
     /// Bytes of file data requested or offered, and not yet transferred.
     underway: Arc<AtomicUsize>,
-    /// What the server said of its end.
+    /// The server's latest statistics of its end.
     far: Mutex<Option<TcpInfo>>,
-    /// Keeps its congestion control suited to the path.
+    /// Task that adapts the congestion control to the path.
     _suiting: AbortOnDropHandle<()>,
 }
 
 /// The state of the path of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Nothing is known against it.
+    /// No problem is known.
     Good,
     /// Sent data are not acknowledged.
     Doubtful,
-    /// It is not, though the server can be reached.
+    /// Sent data are not acknowledged although the server is reachable.
     Cut,
 }
 
-/// What a connection that lives is doing.
+/// The state of a live connection.
 #[derive(Debug, Clone)]
 pub struct Connection {
-    /// No other connection of the client has this number.
+    /// Number of the connection, unique within the client.
     pub number: u64,
-    /// The server's name or address, as it was called.
+    /// Name or address of the server, as requested.
     pub host: Arc<str>,
     /// The server's port.
     pub port: u16,
     /// Whether file data are requested or offered and not yet transferred.
     pub has_work: bool,
-    /// What the kernel knows of it.
+    /// Kernel statistics of the connection.
     pub info: TcpInfo,
     /// The latest kernel statistics of the server ([`crate::Client::ask_far_ends`]); `None` if the server did not send
     /// them.
@@ -88,7 +88,7 @@ pub struct Connection {
 }
 
 impl Dialer {
-    /// No connections yet.
+    /// Creates a dialer without connections.
     pub(crate) fn new(options: Arc<ClientOptions>) -> Self {
         let connections = AtomicUsize::new(options.connections.clamp(1, MAX_CONNECTIONS));
         Self {
@@ -100,12 +100,12 @@ impl Dialer {
         }
     }
 
-    /// Connections to use for bulk data to one site, side by side.
+    /// Returns the maximum number of concurrent connections for bulk data to one site.
     pub(crate) fn connection_limit(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Sets that number, at most to [`MAX_CONNECTIONS`]. Surplus connections end after their requests in flight.
+    /// Sets the connection limit, at most [`MAX_CONNECTIONS`]. Surplus connections end after their requests in flight.
     pub(crate) fn set_connection_limit(&self, connections: usize) {
         self.connections.store(connections.clamp(1, MAX_CONNECTIONS), Ordering::Relaxed);
     }
@@ -121,8 +121,8 @@ impl Dialer {
     }
 
     /// Connects to the first address of `host` that responds. [`ClientOptions::reach`] checks each address, so that a
-    /// name with a changed address leads nowhere else. The tap must be dropped when the connection ends; its owner
-    /// counts in `underway` the bytes of file data assigned to the connection.
+    /// name whose address has changed cannot lead to a forbidden one. The tap must be dropped when the connection ends;
+    /// its owner counts in `underway` the bytes of file data assigned to the connection.
     ///
     /// # Errors
     /// `PermissionDenied` if the host has addresses but none is permitted; a retry is useless. The addresses are only
@@ -157,7 +157,7 @@ impl Dialer {
         Ok((stream, tap))
     }
 
-    /// The connections that live.
+    /// Returns the live connections.
     pub(crate) fn connections(&self) -> Vec<Connection> {
         let taps: Vec<_> = self.taps().iter().filter_map(Weak::upgrade).collect();
         taps.iter().filter_map(|tap| tap.look()).collect()
@@ -182,7 +182,7 @@ impl Tap {
     }
 
     /// Determines whether sent data no longer arrive although a new connection works. If new connections fail too, the
-    /// network is down, and this connection may recover with it: it then has until two more retransmissions.
+    /// network is down and this connection may recover with it: it is given up only after two more retransmissions.
     pub(crate) async fn way(&self) -> Way {
         let resends = net::vain_resends(&self.socket).unwrap_or(0);
         let compared = self.compared.load(Ordering::Relaxed);
@@ -247,7 +247,7 @@ async fn connect(host: &str, port: u16, options: &ClientOptions) -> Result<TcpSt
     Err(last)
 }
 
-/// That something about a connection to `server` took too long.
+/// Returns the error for a timeout of a connection to `server`.
 pub(crate) fn timed_out(server: impl fmt::Display, what: &str) -> Error {
     Error::new(Fault::TimedOut, format!("{server}: {what} timed out")).blamed_on(Blame::Network)
 }
@@ -278,7 +278,7 @@ mod tests {
         assert!(dialer.connections().is_empty());
     }
 
-    /// A connection and both its ends, and the server that took it and would take more.
+    /// Returns the listener, both ends of a connection, and its tap; the listener would accept further connections.
     async fn connected() -> (TcpListener, TcpStream, Arc<Tap>, TcpStream) {
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let port = listener.local_addr().unwrap().port();

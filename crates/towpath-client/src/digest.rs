@@ -1,4 +1,4 @@
-//! The digest of a file, computed here from its bytes, where its server neither knows nor computes it.
+//! Computes the digest of a file from its content, for servers that neither store nor compute it.
 
 use futures::{StreamExt as _, TryStreamExt as _, stream, try_join};
 use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Hasher};
@@ -8,11 +8,11 @@ use towpath_store::{Blame, ContentStream, Error, Expectation, Fault, ReadHandle,
 const PIECE_BYTES: u64 = 2 << 20;
 const PIECES: usize = 4;
 
-/// The digest of a whole file. `progress` gets the bytes read so far, first 0 before any is read: a caller that does
-/// not want the file to be read for it can drop this future then.
+/// Computes the digest of a whole file. `progress` receives the number of bytes read so far, first 0 before the first
+/// read: a caller that does not want the file to be read can drop this future then.
 ///
 /// # Errors
-/// Those of reading; `Truncated` if less came than the file is long.
+/// Read errors; `Truncated` if less data than the size of the file were received.
 pub(crate) async fn compute(
     file: &dyn ReadHandle,
     algorithm: Algorithm,
@@ -20,7 +20,8 @@ pub(crate) async fn compute(
 ) -> Result<Digest> {
     progress(0);
     tokio::task::yield_now().await;
-    // The first piece is read even of a file that is said to be empty: the end of its content proves that it is.
+    // The first piece is read even if the reported size is 0: only the end of the content proves that the file is
+    // empty.
     let (metadata, first) = match try_join!(file.metadata(), file.read(0, PIECE_BYTES as usize)) {
         Ok(begun) => begun,
         Err(error) => return of_stream(ContentStream::instead_of(error, file).await?, algorithm, progress).await,
@@ -49,11 +50,11 @@ pub(crate) async fn compute(
     finish(hasher, algorithm)
 }
 
-/// The digest of a file of unknown length.
+/// Computes the digest of a file of unknown length.
 ///
 /// # Errors
-/// Those of the reads; `ChecksumMismatch` if the storage reported another digest; `Unsupported` if the end of the
-/// content cannot be proven.
+/// Read errors; `ChecksumMismatch` if the storage reported another digest; `Unsupported` if the end of the content
+/// cannot be proven.
 async fn of_stream(
     stream: ContentStream,
     algorithm: Algorithm,

@@ -1,4 +1,4 @@
-//! HTTP and WebDAV, the client's side: `http(s)://` and `dav(s)://` sites as stores.
+//! Client side of HTTP and WebDAV: `http(s)://` and `dav(s)://` sites as stores.
 //!
 //! | layer | module |
 //! | --- | --- |
@@ -8,9 +8,9 @@
 //! | copies between this site and another | `third_party` |
 //! | metadata in responses; error responses | `describe`, `refusal` |
 //! | one request over all its attempts: retry, redirect, backoff | `request`, `site`, `retry_state`, `target`; `features` are known capabilities |
-//! | one answer as it arrives | `answer` |
+//! | one response as it arrives | `answer` |
 //! | a probe of the network | `probe` |
-//! | a request to a service that is no storage | `inquiry` |
+//! | a request to a service that is not a storage | `inquiry` |
 //! | connections: TCP, TLS, HTTP/1.1 | `pool`, `payload` |
 //!
 //! A first read: [`HttpStore`] creates a handle without a request. The read sends a GET with a range; the header of
@@ -18,7 +18,8 @@
 //! reads run concurrently, each over its own connection, on condition that the version is unchanged (`If-Match`), and
 //! their responses are checked again.
 //!
-//! A bearer token goes only to the site that it is meant for, over TLS or within this machine, whatever redirects say.
+//! A bearer token is sent only to the site that it is intended for, over TLS or within this machine, regardless of
+//! redirects.
 //!
 //! S3 uses the same sites: `s3`. Not here: caching.
 

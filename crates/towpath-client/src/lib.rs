@@ -1,19 +1,19 @@
-//! Remote stores: a site that speaks the xroot protocol, HTTP/WebDAV or S3 as a [`towpath_store::Store`].
+//! Remote stores: access to a site over the xroot protocol, HTTP/WebDAV or S3 as a [`towpath_store::Store`].
 //!
 //! [`connect`] returns the store of a URL and the path inside it; a [`Client`] does the same for many URLs and shares
 //! the connections of each site. No request is sent before the store is used.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
-//! | [`options`] | what a user may choose: tokens, certificates, times, how much is underway |
-//! | [`token`] | where a bearer token comes from |
+//! | [`options`] | client options: tokens, certificates, timeouts, bytes in flight |
+//! | [`token`] | bearer token discovery |
 //! | [`xrootd`] | `root://` and `roots://` |
 //! | [`http`] | `http(s)://` and `dav(s)://` |
 //! | [`s3`] | `s3://` |
-//! | [`third_party`] | copies that two sites make between themselves |
+//! | [`third_party`] | third-party copies between two sites |
 //! | `zip` | members of ZIP archives, named by `?xrdcl.unzip=` |
 //!
-//! Errors of all stores say which host they are about, and whether the storage, the network or the request is to blame.
+//! The errors of all stores name the host, and whether the storage, the network or the request is to blame.
 
 mod dial;
 mod digest;
@@ -42,7 +42,7 @@ pub use token::TokenSource;
 use token::Tokens;
 pub use waits::Waits;
 
-/// The ways to remote sites: connections are shared by all stores that come from one client.
+/// A client for remote sites. All stores of one client share its connections.
 #[derive(Debug)]
 pub struct Client {
     xrootd: Arc<xrootd::Sites>,
@@ -53,7 +53,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client without connections.
+    /// Creates a client without connections.
     pub fn new(options: Arc<ClientOptions>) -> Self {
         let tokens = Arc::new(Tokens::new(options.token.clone()));
         let background = TaskTracker::new();
@@ -65,21 +65,21 @@ impl Client {
         Self { xrootd, http, s3, dialer, background }
     }
 
-    /// Waits until what dropped uploads left at their sites has been cleared away, or could not be. A program that ends
-    /// before may leave files that are not whole.
+    /// Waits until the cleanup after dropped uploads has succeeded or failed at every site. A program that ends earlier
+    /// may leave partial files.
     pub async fn cleaned_up(&self) {
         self.background.close();
         self.background.wait().await;
     }
 
-    /// The connections that live, to whatever server, and what the kernel knows of them.
+    /// Returns the live connections to all servers, with their kernel statistics.
     pub fn connections(&self) -> Vec<Connection> {
         self.dialer.connections()
     }
 
-    /// Asks each xroot server what its kernel knows of the connections that live; [`Self::connections`] has the
-    /// answers. Over HTTP our servers say so with each answer from the first call on. Ends when all have answered,
-    /// which takes a round trip, or are lost.
+    /// Requests the kernel statistics of the live connections from each xroot server; [`Self::connections`] returns
+    /// them. Over HTTP, towpath servers include them in every response from the first call on. Returns when all servers
+    /// have responded, which takes one round trip, or are lost.
     pub async fn ask_far_ends(&self) {
         self.dialer.ask_for_far_ends();
         self.xrootd.ask_far_ends().await;
@@ -90,13 +90,13 @@ impl Client {
         self.dialer.connection_limit()
     }
 
-    /// Sets that maximum; values are clamped to 1 to 64.
+    /// Sets the maximum number of connections per xroot site; values are clamped to 1 to 64.
     pub fn set_connection_limit(&self, connections: usize) {
         self.dialer.set_connection_limit(connections);
     }
 
-    /// Returns whether that number matters: an xroot site has been used. Over HTTP and S3 each request has its own
-    /// connection.
+    /// Returns whether the connection limit matters, that is, whether an xroot site has been used. Over HTTP and S3
+    /// each request has its own connection.
     pub fn uses_connection_limit(&self) -> bool {
         self.xrootd.are_used()
     }
@@ -107,12 +107,12 @@ impl Client {
         self.http.be_nice();
     }
 
-    /// Probes the network to the towpath server at `url`: bytes go from memory to memory. Permission to read the path
-    /// allows downloads, permission to write it allows uploads. Dropping the future ends the probe.
+    /// Measures the network to the towpath server at `url`, from memory to memory. Permission to read the path allows
+    /// downloads, permission to write it allows uploads. Dropping the future ends the probe.
     ///
     /// # Errors
-    /// `Unsupported` if the server is none of towpath's, or too old; those of the server; `Unavailable` if it is out of
-    /// reach.
+    /// `Unsupported` if the server is not towpath, or too old; errors of the server; `Unavailable` if it is
+    /// unreachable.
     pub async fn probe(&self, url: &Url, probe: &Probe) -> Result<Probed> {
         self.http.probe(url, probe).await
     }
@@ -141,18 +141,18 @@ impl Client {
     /// Sends a DELETE for an http or https `url` of a service that is not a storage, with a timeout.
     ///
     /// # Errors
-    /// As [`Self::inquire`]; what a status means that is no success.
+    /// As [`Self::inquire`]; the fault of an unsuccessful status.
     pub async fn withdraw(&self, url: &str, caller: &Caller, patience: Duration) -> Result<()> {
         self.http.withdraw(url, caller, patience).await
     }
 
-    /// The store behind `url`, and the path in it. Opaque information, or the query, of the URL is sent with every
-    /// request of that store, but for `xrdcl.unzip=NAME`, which names a member of the ZIP archive: the path then is
-    /// that of the archive with the name behind it.
+    /// Returns the store of `url`, and the path in it. The opaque information, or the query, of the URL is sent with
+    /// every request of that store, except `xrdcl.unzip=NAME`, which names a member of the ZIP archive: the returned
+    /// path then is the path of the archive followed by the name.
     ///
     /// # Errors
-    /// `InvalidArgument` for a path that no store can have, and for other keys that begin with `xrdcl.`: they mean
-    /// something to XRootD's own client alone. Whether the site answers is seen only when the store is used.
+    /// `InvalidArgument` for a path that no store can have, and for other keys with the prefix `xrdcl.`, which only
+    /// XRootD's own client supports. An unreachable site is detected only when the store is used.
     pub fn connect(&self, url: &Url) -> Result<(Arc<dyn Store>, StorePath)> {
         let (url, member) = split_member(url)?;
         let path = StorePath::parse(url.path())
@@ -199,7 +199,7 @@ fn split_member(url: &Url) -> Result<(Url, Option<Vec<u8>>)> {
     Ok((url, member))
 }
 
-/// The store behind one URL, and the path in it; see [`Client::connect`].
+/// Returns the store of a URL, and the path in it; see [`Client::connect`].
 ///
 /// # Errors
 /// As [`Client::connect`].

@@ -1,4 +1,4 @@
-//! What a user of remote stores may choose. The defaults suit both a laptop far away and a node next to the storage.
+//! Options for users of remote stores. The defaults suit both a remote laptop and a node next to the storage.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -11,41 +11,43 @@ use crate::{TokenSource, Waits, s3::S3Options};
 /// Client options.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// Where the bearer token comes from, for calls that bring none themselves.
+    /// Source of the bearer token, for calls without a token of their own.
     pub token: TokenSource,
-    /// Certificates (PEM) of authorities to trust besides the system's own.
+    /// File with certificates (PEM) of trusted authorities, in addition to the system's.
     pub ca_file: Option<PathBuf>,
-    /// Where buckets of `s3://` are.
+    /// The location of `s3://` buckets.
     pub s3: S3Options,
     /// Permitted addresses. Checked for each connection, whether the user or a redirect named the host.
     pub reach: Arc<Reach>,
     /// Header fields for each HTTP request to the site of a URL, but not to redirect targets. The client's own fields
     /// take precedence. `Authorization` replaces a token, and is sent like one.
     pub headers: HeaderMap,
-    /// How long to wait for a connection: TCP, and TLS where it is spoken, for each address of the host.
+    /// Timeout for a connection (TCP, and TLS if it is used), for each address of the host.
     pub connect_timeout: Duration,
-    /// Maximum time without data on a connection with requests in flight, or with next to nothing of a response: over
-    /// HTTP once, over xroot, where the server is pinged meanwhile (`ping`), twice as long. The connection then counts
-    /// as lost. One whose bytes are not acknowledged is abandoned much sooner, if another one can be established.
+    /// Maximum time without data on a connection with requests in flight, or with too little data of a response: once
+    /// this time over HTTP, twice this time over xroot, where the server is pinged meanwhile (`ping`). The connection
+    /// then counts as lost. A connection whose bytes are not acknowledged is abandoned much sooner, if another one can
+    /// be established.
     pub stall: Duration,
     /// Maximum duration of slow operations (recall from tape, checksums), and of the total of waits that a storage
     /// requests.
     pub patience: Duration,
     /// Listener for waits that take longer than two seconds.
     pub waits: Waits,
-    /// How often one request is sent again after the connection was lost.
+    /// Maximum number of retries of one request after lost connections.
     pub retries: u32,
-    /// How long one request is tried again, counted from its start.
+    /// Time during which one request is retried, counted from its start.
     pub retry_time: Duration,
-    /// Bytes of file data that may be underway at one site in each direction. It bounds memory, and throughput to this
-    /// many bytes for each round trip: 64 MiB fill 5 Gbit/s over 100 ms.
+    /// Maximum number of bytes of file data in flight at one site in each direction. It bounds memory, and limits
+    /// throughput to this many bytes per round trip: 64 MiB fill 5 Gbit/s over 100 ms.
     pub window_bytes: usize,
-    /// Connections to one site for bulk data to begin with ([`crate::Client::set_connection_limit`]), each received on
-    /// a core of its own. By default half the cores, at most four: the others write and verify meanwhile.
+    /// Initial maximum number of connections to one site for bulk data ([`crate::Client::set_connection_limit`]); each
+    /// is received on a core of its own. Default: half the cores, at most four; the other cores write and verify
+    /// meanwhile.
     pub connections: usize,
 }
 
-/// What must come of an answer within the time of a stall, in bytes: a server that sends less only keeps us waiting.
+/// Minimum number of response bytes within the stall time; a server that sends less does not make progress.
 pub(crate) const MIN_PROGRESS_BYTES: usize = 4 << 10;
 
 impl Default for ClientOptions {

@@ -1,5 +1,5 @@
-//! Third-party copies between two sites at the request of this client. No byte of the file passes through this
-//! machine.
+//! Third-party copies between two sites at the request of this client. The content of the file does not pass through
+//! this machine.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use towpath_store::{Caller, Error, Fault, Overwrite, Result, StorePath};
 
 use crate::{Client, http, xrootd};
 
-/// Which of the two sites does the work.
+/// The site that carries out the copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// The destination fetches the file.
     Pull,
-    /// The source sends it.
+    /// The source sends the file.
     Push,
 }
 
@@ -26,31 +26,32 @@ impl fmt::Display for Way {
     }
 }
 
-/// The files of a copy.
+/// The source and destination of a copy, and its options.
 #[derive(Debug, Clone, Copy)]
 pub struct SiteCopy<'a> {
-    /// The file.
+    /// The source file.
     pub from: &'a Url,
-    /// Its copy.
+    /// The destination file.
     pub to: &'a Url,
     /// The site that carries out the copy.
     pub way: Way,
-    /// What to do about a file that is there already.
+    /// What to do if the destination exists.
     pub overwrite: Overwrite,
 }
 
-/// Told now and then how many bytes have been written at the destination.
+/// Called periodically with the number of bytes written at the destination.
 pub type Written<'a> = &'a (dyn Fn(u64) + Send + Sync);
 
 impl Client {
     /// Requests a copy between two sites. On return the destination has confirmed the file. Dropping the future
     /// cancels the copy.
     ///
-    /// The token of `caller`, or else that of the options, is handed to the site that does the work, to be shown to the
-    /// other one, if both speak TLS (or are this machine).
+    /// The token of `caller`, or else that of the options, is passed to the site that carries out the copy, for
+    /// authentication at the other site, if both use TLS (or are this machine).
     ///
     /// # Errors
-    /// `Unsupported` if the sites cannot do that, or not this way; those of the site that does the work.
+    /// `Unsupported` if the sites do not support the copy, or not in this direction; errors of the site that carries
+    /// out the copy.
     pub async fn copy_between(&self, caller: &Caller, copy: SiteCopy<'_>, written: Written<'_>) -> Result<()> {
         let SiteCopy { from, to, way, overwrite } = copy;
         let (active, other) = if way == Way::Pull { (to, from) } else { (from, to) };

@@ -1,4 +1,4 @@
-//! The client's side of TLS: which authorities are trusted. Host names are always verified.
+//! Client side of TLS: trusted authorities. Host names are always verified.
 
 use std::{path::Path, sync::Arc};
 
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use towpath_store::{Blame, Error, Fault, Result, sys::disk};
 
-/// No file of authorities is longer (the system's has 200 KiB).
+/// Maximum size of a file of authorities, in bytes; the system's has 200 KiB.
 const LIMIT_BYTES: u64 = 8 << 20;
 
 /// Starts TLS on connections.
@@ -26,7 +26,7 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// TLS that trusts the system's authorities and those in `ca_file`.
+    /// Creates a TLS configuration that trusts the system's authorities and those in `ca_file`.
     ///
     /// # Errors
     /// `InvalidArgument` if `ca_file` cannot be read, or if there is no trusted certificate.
@@ -44,10 +44,10 @@ impl Tls {
         Ok(Self { connector: TlsConnector::from(Arc::new(config)) })
     }
 
-    /// The handshake with `host`, whose certificate must bear that name.
+    /// Performs the handshake with `host`, whose certificate must contain that name.
     ///
     /// # Errors
-    /// `AuthenticationFailed` if the certificate cannot be trusted, `Unavailable` if the connection breaks.
+    /// `AuthenticationFailed` if the certificate is not trusted, `Unavailable` if the connection is lost.
     pub(crate) async fn start(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from(towpath_proto::url::without_zone(host).to_owned())
             .map_err(|_| invalid(&format!("{host} is no name that a certificate can bear")))?;

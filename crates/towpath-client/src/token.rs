@@ -1,9 +1,9 @@
-//! The source of a bearer token, by WLCG bearer token discovery 1.0: the variable `BEARER_TOKEN`, the file named by
-//! `BEARER_TOKEN_FILE`, `$XDG_RUNTIME_DIR/bt_u<uid>`, `/tmp/bt_u<uid>`; the first existing one counts, even if it
-//! holds no valid token. The two default files count only if they belong to the user: any user may create one in
-//! `/tmp`.
+//! Bearer token discovery by WLCG bearer token discovery 1.0: the variable `BEARER_TOKEN`, the file named by
+//! `BEARER_TOKEN_FILE`, `$XDG_RUNTIME_DIR/bt_u<uid>`, `/tmp/bt_u<uid>`. The first existing source is used, even if it
+//! holds no valid token. The two default files are used only if they belong to the user, because any user may create a
+//! file in `/tmp`.
 //!
-//! Tokens live for an hour and are renewed in place, so [`Tokens`] looks again after a while.
+//! Tokens are valid for an hour and are renewed in place, so [`Tokens`] repeats the lookup periodically.
 
 use std::{
     env, io,
@@ -20,32 +20,31 @@ use towpath_store::{
     },
 };
 
-/// The longest token that is read, in bytes: issuers give out 1 to 16 KiB, and no server takes more than 64 KiB.
+/// Maximum length of a token in bytes: issuers create tokens of 1 to 16 KiB, and no server accepts more than 64 KiB.
 pub const MAX_TOKEN_BYTES: u64 = 64 << 10;
 
-/// How long a token that was found is used before it is looked for again. Tokens are renewed minutes before they
-/// expire.
+/// Time for which a found token is used before the lookup is repeated. Tokens are renewed minutes before they expire.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Where the bearer token comes from.
+/// The source of the bearer token.
 #[derive(Debug, Clone, Default)]
 pub enum TokenSource {
-    /// WLCG's discovery.
+    /// WLCG bearer token discovery.
     #[default]
     Discover,
     /// A file.
     File(PathBuf),
-    /// This token.
+    /// The given token.
     Fixed(Secret),
-    /// No token is ever sent, but for those that come with a call.
+    /// No token is sent, except the token of a call.
     Nothing,
 }
 
 impl TokenSource {
-    /// The token as it is now; none if there is none to be found.
+    /// Returns the current token; `None` if there is none.
     ///
     /// # Errors
-    /// `AuthenticationFailed` for a token file that was named but cannot be read, and for text that is no token.
+    /// `AuthenticationFailed` for an explicitly named token file that cannot be read, and for text that is not a token.
     pub fn find(&self) -> Result<Option<Secret>> {
         match self {
             Self::Discover => discover(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned())),
@@ -56,16 +55,17 @@ impl TokenSource {
     }
 }
 
-/// Why no credentials are sent to a server.
+/// The reason why no credentials are sent to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Withheld {
-    /// There is a token, but the server was named without encryption: everybody could read it, or be the server.
+    /// There is a token, but the server was named without encryption: anyone could read the token, or impersonate the
+    /// server.
     Unencrypted,
-    /// The caller is [nobody](towpath_store::Caller::nobody).
+    /// The caller is [anonymous](towpath_store::Caller::nobody).
     Nobody,
 }
 
-/// The token of one client, looked for now and then.
+/// The token of one client, with periodic lookups.
 #[derive(Debug)]
 pub(crate) struct Tokens {
     source: TokenSource,
@@ -73,12 +73,12 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// Nothing is looked for yet.
+    /// Creates the tokens of a client, without a lookup.
     pub(crate) fn new(source: TokenSource) -> Self {
         Self { source, found: Mutex::default() }
     }
 
-    /// The token found within the last minute, or found now.
+    /// Returns the token found within the last minute, or looks it up now.
     ///
     /// # Errors
     /// As [`TokenSource::find`].
@@ -91,7 +91,7 @@ impl Tokens {
         }
     }
 
-    /// Drops a rejected token: the next request looks for another one.
+    /// Drops a rejected token, so that the next request repeats the lookup.
     pub(crate) fn forget(&self) {
         *self.found() = None;
     }
@@ -101,7 +101,7 @@ impl Tokens {
     }
 }
 
-/// Discovery, with the environment as a function.
+/// Discovers a token; `variable` returns the value of an environment variable.
 fn discover(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Secret>> {
     if let Some(text) = variable("BEARER_TOKEN") {
         return parse(&text, "BEARER_TOKEN");
@@ -116,7 +116,7 @@ fn discover(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Secret>>
         match disk::read_regular(&path, MAX_TOKEN_BYTES, Maker::Oneself) {
             Ok(text) => return parse(&String::from_utf8_lossy(&text), &shown),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // As an error, a planted file could prevent all work.
+            // With an error, a file planted by another user could block all work.
             Err(error) => tracing::warn!(path = shown, %error, "a bearer token is not used"),
         }
     }
@@ -129,7 +129,7 @@ fn read_file(path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The token in `text`, without the white space around it; none if nothing else is there.
+/// Returns the token in `text` without surrounding white space; `None` if `text` has nothing else.
 fn parse(text: &str, origin: &str) -> Result<Option<Secret>> {
     let token = text.trim();
     if token.is_empty() {
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(found(&[("BEARER_TOKEN_FILE", "/nonexistent")]).unwrap_err().fault(), Fault::AuthenticationFailed);
     }
 
-    /// Where discovery looks in a runtime directory.
+    /// Returns the path of a discovered token in a runtime directory.
     fn place(directory: &tempfile::TempDir) -> PathBuf {
         directory.path().join(format!("bt_u{}", rustix::process::geteuid().as_raw()))
     }

@@ -1,4 +1,4 @@
-//! What a client waits for, in words: said after two seconds, once for each server, and again now and then.
+//! Reports what a client waits for: after two seconds, once for each server, and again with growing pauses.
 
 use std::{
     collections::HashMap,
@@ -9,14 +9,14 @@ use std::{
 
 use towpath_store::sys::clock::{self, Instant};
 
-/// How long a client waits before it says so.
+/// Minimum duration of a wait before it is reported.
 pub(crate) const FIRST_NOTICE: Duration = Duration::from_secs(2);
 
-/// How long it then says no more about the same server. Each further pause is twice as long, up to [`MAX_PAUSE`].
+/// Pause after the first report about a server. Each further pause is twice as long, up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const MAX_PAUSE: Duration = Duration::from_secs(120);
 
-/// After this long without a word about a server, the next wait is a new one.
+/// Time without a report about a server after which the next wait counts as a new one.
 const FORGOTTEN: Duration = Duration::from_secs(300);
 
 /// Maximum number of remembered servers; the oldest are dropped beyond that.
@@ -35,12 +35,12 @@ struct Inner {
 }
 
 impl Waits {
-    /// Makes one that calls `listener` with a sentence whenever there is something to say. It must not block.
+    /// Creates a reporter that calls `listener` with a sentence for each report. The listener must not block.
     pub fn new(listener: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(Inner { listener: Arc::new(listener), servers: Mutex::default() })))
     }
 
-    /// Says `what` about `server`, unless something was said about it a short time ago.
+    /// Reports `what` about `server`, unless a report about it was made a short time ago.
     pub(crate) fn say(&self, server: &str, what: impl FnOnce() -> String) {
         if let Some(inner) = &self.0
             && inner.is_due(server, clock::now())
@@ -49,14 +49,14 @@ impl Waits {
         }
     }
 
-    /// Says that a request is sent again, or answered, after `pause`, because of `why`; if it is long.
+    /// Reports a `pause` before a retry or a response, and its reason `why`, if the pause is long.
     pub(crate) fn pause(&self, server: &str, pause: Duration, why: impl fmt::Display) {
         if pause >= FIRST_NOTICE {
             self.say(server, || format!("waiting {} s before the next attempt: {why}", pause.as_secs()));
         }
     }
 
-    /// The outcome of `work`; while it takes long, says `what` about `server`.
+    /// Waits for `work` and returns its output; reports `what` about `server` while it takes long.
     pub(crate) async fn during<T>(
         &self,
         server: &str,

@@ -1,4 +1,4 @@
-//! What servers say, made fit to be shown to people: it may end up on a terminal, in a log, or in the answer of another
+//! Sanitizes text from servers for display: it may be shown on a terminal, in a log, or in the response of another
 //! server.
 
 use towpath_store::is_obeyed;
@@ -6,8 +6,8 @@ use towpath_store::is_obeyed;
 /// Maximum length of the result in characters.
 const SHOWN: usize = 300;
 
-/// A server's words on one line, at most 300 characters of them: without control characters, which terminals obey, and
-/// without those that change the direction of writing.
+/// Returns a server's text on one line of at most 300 characters, without control characters, which terminals
+/// interpret, and without characters that change the direction of writing.
 pub(crate) fn readable(text: &str) -> String {
     let is_break = |c: char| c.is_whitespace() || is_obeyed(c);
     let mut line = String::new();

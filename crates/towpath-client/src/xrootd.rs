@@ -1,20 +1,20 @@
-//! The xroot protocol, the client's side: `root://` and `roots://` sites as stores.
+//! Client side of the xroot protocol: `root://` and `roots://` sites as stores.
 //!
 //! | layer | module |
 //! | --- | --- |
 //! | a site as a [`Store`](towpath_store::Store) | [`store`](self), `read`, `write`, `listing` |
 //! | copies between this site and another | `third_party` |
 //! | one request over all its attempts: retry, redirect, backoff | `retry_state`, `origin` |
-//! | the sessions of one user at one server, and which of them carries what | `site`, `spread` |
+//! | the sessions of one user at one server, and the choice of a session for a request | `site`, `spread` |
 //! | one session and the files open in it | `session` |
 //! | one connection, requests multiplexed on it | `connection`, `sink` |
 //! | TCP, TLS, `protocol`, `login`, `auth` in the fewest flights | `flight`, `auth` |
 //!
-//! A first read: [`XrootdStore`] creates a handle without a request. The read takes the site's session, which starts
-//! to connect; open and pgread are submitted together, the pgread with the predicted handle; once TCP is connected,
-//! handshake, `protocol`, `login`, `open` and `pgread` leave in one segment. The responses arrive in one flight too:
-//! two round trips after name resolution, one on a warm session. Data are received into the caller's buffer and their
-//! checksums are verified there.
+//! A first read: [`XrootdStore`] creates a handle without a request. The read uses the site's session, which starts to
+//! connect. Open and pgread are submitted together, the pgread with the predicted handle; once TCP is connected,
+//! handshake, `protocol`, `login`, `open` and `pgread` are sent in one segment. The responses arrive in one flight too:
+//! two round trips after name resolution, one on a warm session. Data are received into the caller's buffer, where
+//! their checksums are verified.
 //!
 //! Not here: caching, splitting of large transfers, selection of replicas.
 

@@ -1,8 +1,8 @@
 //! Members of ZIP archives as files: `?xrdcl.unzip=NAME` in the URL of an archive, like `xrdcp --zip`.
 //!
-//! [`ZipStore`] wraps the store of the archive. In it the archive is a directory, and the member a file in it:
-//! `/dir/s.zip/NAME`. The end of the archive and its directory are read when the member is opened; a member that is not
-//! compressed then is a range of the archive, and one that is comes as a stream. Only reading works. The CRC-32 in the
+//! [`ZipStore`] wraps the store of the archive. In it the archive is a directory that contains the member as a file:
+//! `/dir/s.zip/NAME`. The end of the archive and its directory are read when the member is opened. An uncompressed
+//! member then is a range of the archive; a compressed member is a stream. Only reading is supported. The CRC-32 in the
 //! directory is the digest of the member.
 
 mod file;
@@ -23,7 +23,7 @@ use towpath_store::{
 use crate::digest::compute;
 use file::{DeflatedFile, StoredFile};
 
-/// One member of one archive.
+/// A store with one member of one archive.
 #[derive(Debug)]
 pub(crate) struct ZipStore {
     inner: Arc<dyn Store>,
@@ -32,7 +32,7 @@ pub(crate) struct ZipStore {
     member: StorePath,
 }
 
-/// An archive that is open, and what its directory says of the member.
+/// An open archive, with the directory entry of the member.
 struct Opened {
     archive: Arc<dyn ReadHandle>,
     metadata: Metadata,
@@ -40,10 +40,11 @@ struct Opened {
 }
 
 impl ZipStore {
-    /// The member `name` of the archive at `archive` in `inner`, and its path in this store.
+    /// Creates the store of the member `name` of the archive at `archive` in `inner`. Returns the path in this store
+    /// too.
     ///
     /// # Errors
-    /// `InvalidArgument` for a name that no path can have.
+    /// `InvalidArgument` for a name that is not valid in a path.
     pub(crate) fn new(inner: Arc<dyn Store>, archive: StorePath, name: &[u8]) -> Result<(Self, StorePath)> {
         let member = member_path(&archive, name)?;
         let store = Self { inner, archive, name: Bytes::copy_from_slice(name), member: member.clone() };
@@ -95,16 +96,16 @@ impl ZipStore {
     }
 }
 
-/// Where the member `name` of `archive` is in a [`ZipStore`].
+/// Returns the path of the member `name` of `archive` in a [`ZipStore`].
 ///
 /// # Errors
-/// `InvalidArgument` for a name that no path can have.
+/// `InvalidArgument` for a name that is not valid in a path.
 fn member_path(archive: &StorePath, name: &[u8]) -> Result<StorePath> {
     let joined = name.split(|byte| *byte == b'/').try_fold(archive.clone(), |path, component| path.join(component));
     joined.map_err(|error| Error::new(Fault::InvalidArgument, format!("xrdcl.unzip: {error}")).at(archive))
 }
 
-/// `bytes` of a file from `offset` on.
+/// Reads exactly `bytes` of a file from `offset` on.
 async fn read_exactly(file: &dyn ReadHandle, offset: u64, bytes: u64) -> Result<Bytes> {
     let length = usize::try_from(bytes).unwrap_or(usize::MAX);
     let read = file.read(offset, length).await?;

@@ -13,10 +13,10 @@ use super::{
     retry_state::refusal,
 };
 
-/// The longest list of attributes, in bytes: a few hundred with values of the size that programs use.
+/// Maximum length of a list of attributes, in bytes: a few hundred with values of the size that programs use.
 const LIST_LIMIT: usize = 16 << 20;
 
-/// All attributes of a path, with values.
+/// Returns all attributes of a path, with values.
 pub(super) async fn list(origin: &Origin, caller: &Caller, path: &StorePath) -> Result<Vec<(Bytes, Bytes)>> {
     let options = RequestOptions { limit: LIST_LIMIT, ..RequestOptions::new(path) };
     let request = |path| Fattr { target: Target::Path(path), operation: FattrOperation::List { values: true } }.into();
@@ -25,7 +25,7 @@ pub(super) async fn list(origin: &Origin, caller: &Caller, path: &StorePath) -> 
     Ok(list.0.into_iter().map(|entry| (strip(entry.name), entry.value.unwrap_or_default())).collect())
 }
 
-/// Servers list names in the namespace `U.` of users; requests leave it out.
+/// Removes the namespace `U.` of users, which servers include in listed names and requests omit.
 fn strip(name: Bytes) -> Bytes {
     if name.starts_with(b"U.") { name.slice(2..) } else { name }
 }

@@ -1,4 +1,4 @@
-//! Which of the security protocols that a server offers can be used, and the credentials for it.
+//! Selects a security protocol from the offers of a server, and creates the credentials for it.
 //!
 //! `ztn` carries a bearer token and is used over TLS only; `unix` and `host` prove nothing, but some sites require
 //! them. Protocols with their own cryptography (`gsi`, `sss`, `krb5`) are not supported: a token over TLS replaces
@@ -13,19 +13,19 @@ use towpath_store::{Blame, Error, Fault, Result, Secret};
 
 use crate::{token::Withheld, words::readable};
 
-/// What this client has to show.
+/// The available credentials of this client.
 #[derive(Debug, Clone)]
 pub(super) struct Means {
-    /// The bearer token, or why there is none to be had; that matters only to servers that want one.
+    /// The bearer token, or the error of its lookup, which matters only if a server requires a token.
     pub token: Result<Option<Secret>>,
-    /// Why this server gets no token, if there is a reason.
+    /// The reason why no token is sent to this server, if there is one.
     pub withheld: Option<Withheld>,
-    /// The name to log in with.
+    /// User name of the login.
     pub user: String,
 }
 
 impl Means {
-    /// What to answer to `offer`, on a connection with or without TLS; none if it cannot be used.
+    /// Returns the credentials for `offer`, on a connection with or without TLS; `None` if the offer cannot be used.
     pub(super) fn credentials(&self, offer: &Offer, tls: bool) -> Result<Option<Auth>> {
         let credentials = match &*offer.name {
             "ztn" if tls => match self.token.clone()? {

@@ -1,17 +1,17 @@
-//! One connection: requests of many callers go out in the order they are submitted, answers find their caller by the
-//! stream id.
+//! A connection that multiplexes the requests of many callers. Requests are sent in the order in which they are
+//! submitted; responses are matched to their callers by stream id.
 //!
 //! ```text
 //! submit() ──► table (stream id → sink, reply)        writer: queue ──► socket
 //!          └─► queue                                  reader: socket ──► sink ──► reply
 //! ```
 //!
-//! [`Connection::start`] returns at once; requests that are submitted while the connection comes up leave with its
-//! first flight where that is permitted ([`super::flight`]). A connection lives until it is dropped (then the queue,
-//! with the closes in it, is still sent) or lost; after a loss every request underway ends with a [`Failure`], and no
-//! more are taken.
+//! [`Connection::start`] returns immediately. Requests submitted while the connection is being established are sent in
+//! its first flight where that is permitted ([`super::flight`]). A connection lives until it is dropped or lost. After
+//! a drop, the queue, including its closes, is still sent. After a loss, every request in flight ends with a
+//! [`Failure`], and further requests are rejected.
 //!
-//! Nothing is repeated here: whether a request may be sent again is for [`super::retry_state`] to say.
+//! This module retries nothing: [`super::retry_state`] decides whether a request may be sent again.
 
 mod dial;
 mod line;
@@ -48,48 +48,50 @@ use crate::{Waits, dial::Tap, options::MIN_PROGRESS_BYTES};
 pub(super) use dial::Dial;
 pub(super) use writer::Payload;
 
-/// Why a request got no result.
+/// The reason why a request failed.
 #[derive(Debug, Clone)]
 pub(super) enum Failure {
-    /// The server refused it.
+    /// The server rejected the request.
     Refused(ErrorReply),
-    /// It must be sent to another server. `encrypted` is whether the redirect came over an encrypted connection.
+    /// The request must be sent to another server. `encrypted` is whether the redirect came over an encrypted
+    /// connection.
     Redirect { to: Redirect, encrypted: bool },
-    /// It must be sent later.
+    /// The request must be sent later.
     Wait { seconds: u32 },
-    /// The server wanted credentials first. It was not done.
+    /// The server requires credentials first. The request was not processed.
     TooEarly,
-    /// The connection was lost before the session was ready. Nothing was sent by then that must not be done twice.
+    /// The connection was lost before the session was ready. No request that must not be repeated had been sent by
+    /// then.
     EarlyLoss(Error),
-    /// A listing that its reader does not keep up with holds the connection. It was not done.
+    /// A listing whose reader is too slow holds the connection. The request was not processed.
     Occupied,
-    /// The connection could not be made. It was not done.
+    /// The connection could not be established. The request was not processed.
     NotSent(Error),
-    /// The connection was lost; the request may or may not have been carried out.
+    /// The connection was lost; the request may or may not have been processed.
     Lost(Error),
-    /// It was not done, and trying again is of no use.
+    /// The request failed, and a retry is useless.
     Fatal(Error),
 }
 
 impl Failure {
-    /// Whether the connection was lost, or never made.
+    /// Returns whether the connection was lost, or never established.
     pub(super) fn is_loss(&self) -> bool {
         matches!(self, Self::Lost(_) | Self::EarlyLoss(_) | Self::NotSent(_))
     }
 }
 
-/// The end of a request.
+/// The completion of a request.
 #[derive(Debug)]
 pub(super) struct Finished {
-    /// The data of the answer, behind what the buffer held when it was submitted; also after a failure.
+    /// The data of the response, appended to the previous contents of the submitted buffer; also after a failure.
     pub buffer: Vec<u8>,
-    /// Pages in it that failed their checksum.
+    /// Pages in the buffer that failed their checksum.
     pub bad_pages: Vec<Page>,
-    /// What the extended answer of pgwrite says.
+    /// The result of the request; for pgwrite with its extended response.
     pub outcome: Result<Answer, Failure>,
 }
 
-/// What a successful answer says beside its data.
+/// The part of a successful response that is not data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
     Ok,
@@ -103,28 +105,28 @@ pub(super) struct Exchange {
     pub request: Request,
     pub payload: Payload,
     pub sink: Sink,
-    /// Its share of the bytes underway, given back when it is answered.
+    /// The request's share of the bytes in flight, released with the response.
     pub permit: Option<OwnedSemaphorePermit>,
-    /// Permit of a payload that waits to be sent, returned when the kernel has taken the payload.
+    /// Permit of a payload queued for sending, released when the kernel has accepted the payload.
     pub queue_permit: Option<OwnedSemaphorePermit>,
-    /// It may take long by its nature.
+    /// Whether the request may take long by its nature.
     pub patient: bool,
 }
 
 impl Exchange {
-    /// A request whose answer has at most `limit` bytes.
+    /// Creates a request whose response has at most `limit` bytes.
     pub(super) fn new(request: impl Into<Request>, limit: usize) -> Self {
         let sink = Sink::answer(limit);
         Self { request: request.into(), payload: Payload::None, sink, permit: None, queue_permit: None, patient: false }
     }
 }
 
-/// A request underway. Dropping it leaves the request to itself: its answer is thrown away.
+/// A request in flight. Dropping it does not cancel the request; its response is discarded.
 #[derive(Debug)]
 pub(super) struct Pending(oneshot::Receiver<Finished>);
 
 impl Pending {
-    /// Waits for the end of the request.
+    /// Waits for the completion of the request.
     pub(super) async fn finished(self) -> Finished {
         self.0.await.unwrap_or_else(|_| Finished {
             buffer: Vec::new(),
@@ -134,31 +136,31 @@ impl Pending {
     }
 }
 
-/// A request underway, as the reader knows it.
+/// A request in flight, as seen by the reader.
 #[derive(Debug)]
 struct Waiting {
     sink: Sink,
     reply: oneshot::Sender<Finished>,
     _permit: Option<OwnedSemaphorePermit>,
     patient: bool,
-    /// It is a listing, which may take the connection for itself.
+    /// Whether the request is a listing, which may occupy the connection exclusively.
     streams: bool,
-    /// When it was sent.
+    /// Time of submission.
     since: Instant,
-    /// When it is given up: unless data came for it meanwhile, or the server promised an answer for another time
-    /// (`waitresp`).
+    /// Time at which the request fails, unless data arrived for it meanwhile or the server promised a response for a
+    /// later time (`waitresp`).
     deadline: Instant,
     /// The response received so far.
     parts: Parts,
-    /// The server requires credentials first; the request is sent again afterwards.
+    /// Whether the server required credentials first; the request is sent again afterwards.
     refused_early: bool,
-    /// Nobody waits for it any more.
+    /// Whether the request has been abandoned.
     given_up: bool,
 }
 
 impl Waiting {
-    /// What stands in the table for a request that was given up: its answer may still come, and must not be taken for
-    /// another's.
+    /// Returns the table entry for an abandoned request: its response may still arrive, and must not be mistaken for
+    /// that of another request.
     fn given_up(deadline: Instant) -> Self {
         let (reply, _) = oneshot::channel();
         Self {
@@ -177,12 +179,12 @@ impl Waiting {
 
     fn finish(self, outcome: Result<Answer, Failure>) {
         let (buffer, bad_pages) = self.sink.into_parts();
-        // Nobody may be waiting any more.
+        // The receiver may have been dropped.
         let _ = self.reply.send(Finished { buffer, bad_pages, outcome });
     }
 }
 
-/// Parts of an answer that had next to nothing in them, since one had.
+/// The nearly empty parts of a response since its last sufficient part.
 #[derive(Debug, Default)]
 struct Parts {
     since: Option<Instant>,
@@ -191,10 +193,10 @@ struct Parts {
 }
 
 impl Parts {
-    /// An honest server may send a few short parts, and pause between them.
+    /// Number of nearly empty parts tolerated: a correct server may send a few short parts, with pauses between them.
     const FEW: u32 = 16;
 
-    /// Records a part of `bytes`; whether the answer moves with it.
+    /// Records a part of `bytes`. Returns whether the response makes sufficient progress with it.
     fn came(&mut self, bytes: usize, now: Instant) -> bool {
         self.since.get_or_insert(now);
         (self.number, self.bytes) = (self.number.saturating_add(1), self.bytes + bytes);
@@ -205,24 +207,24 @@ impl Parts {
         moves
     }
 
-    /// Whether so little comes that the answer might as well not come.
+    /// Returns whether the response makes too little progress to be worth waiting for.
     fn trickle(&self, now: Instant, stall: Duration) -> bool {
         self.number > Self::FEW && self.since.is_some_and(|since| now - since >= stall * 2)
     }
 }
 
-/// What reader, writer and callers share.
+/// State shared by the reader, the writer and the callers.
 #[derive(Debug)]
 struct Shared {
     /// `host:port`, for messages.
     host: String,
     waits: Waits,
     table: Mutex<Table>,
-    /// What the server said of itself, once the session is ready.
+    /// The server's capabilities, once the session is ready.
     established: OnceLock<Established>,
-    /// The connection's own, once there is one.
+    /// The tap of the connection, once it is established.
     tap: OnceLock<Weak<Tap>>,
-    /// Told when the session is ready, and when it is lost.
+    /// Notified when the session is ready, and when it is lost.
     settled: Notify,
     stall: Duration,
     patience: Duration,
@@ -232,20 +234,20 @@ struct Shared {
 struct Table {
     waiting: HashMap<u16, Waiting>,
     next: u16,
-    /// Why no more requests are taken.
+    /// The reason why further requests are rejected, if they are.
     lost: Option<Failure>,
     patient: usize,
-    /// A listing has taken the connection for itself.
+    /// Whether a listing occupies the connection exclusively.
     occupied: bool,
 }
 
 impl Shared {
     fn table(&self) -> MutexGuard<'_, Table> {
-        // Nothing panics while it holds the lock; if something did, the table would still be whole.
+        // No code panics while it holds the lock; even then the table would be consistent.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends every request underway.
+    /// Ends every request in flight.
     fn lose(&self, why: &Failure) {
         let waiting = {
             let mut table = self.table();
@@ -260,7 +262,7 @@ impl Shared {
         }
     }
 
-    /// Ends the requests that came before the login, now that they can be sent again with success.
+    /// Ends the requests sent before the login, now that a retry can succeed.
     fn end_early(&self) {
         let early: Vec<Waiting> = {
             let mut table = self.table();
@@ -275,14 +277,15 @@ impl Shared {
         self.settled.notify_waiters();
     }
 
-    /// Whether an answer is expected, and whether it may take long: never that to the login, whatever waits behind it.
+    /// Returns whether a response is expected, and whether it may take long; the response to the login may not,
+    /// regardless of the requests queued behind it.
     fn expects(&self) -> (bool, bool) {
         let (table, established) = (self.table(), self.established.get().is_some());
         (!table.waiting.is_empty() || !established, table.patient > 0 && established)
     }
 
-    /// A listing, which is not in the table just now, wants the connection for itself: no more requests are taken.
-    /// Whether it was alone already.
+    /// Reserves the connection for a listing, which is not in the table at this moment; further requests are rejected.
+    /// Returns whether no other request is in flight.
     fn occupy(&self) -> bool {
         let mut table = self.table();
         table.occupied = true;
@@ -297,7 +300,7 @@ impl Shared {
         waiting.finish(outcome);
     }
 
-    /// What a loss means for the requests underway.
+    /// Returns the failure of the requests in flight when the connection is lost.
     fn loss(&self, error: Error) -> Failure {
         if self.established.get().is_some() { Failure::Lost(error) } else { Failure::EarlyLoss(error) }
     }
@@ -315,7 +318,7 @@ impl Shared {
         table.waiting.insert(stream_id.number(), waiting);
     }
 
-    /// Ends the requests whose answers did not come in time, whatever else came.
+    /// Ends the requests whose deadline has passed, even if other data arrived.
     fn expire(&self, now: Instant) {
         let mut expired = Vec::new();
         {
@@ -336,10 +339,10 @@ impl Shared {
 }
 
 impl Table {
-    /// Most requests underway on one connection; more fail with `Overloaded`.
+    /// Maximum number of requests in flight on one connection; further ones fail with `Overloaded`.
     const LIMIT: usize = 32 << 10;
 
-    /// Why a request cannot be taken now, though the connection is alive.
+    /// Returns the reason why a live connection cannot accept a request now.
     fn refusal(&self) -> Option<Failure> {
         let full = self.waiting.len() >= Self::LIMIT;
         if self.occupied { Some(Failure::Occupied) } else { full.then(overloaded) }
@@ -356,7 +359,7 @@ impl Table {
     }
 }
 
-/// A connection, or one that is coming up.
+/// A connection, established or being established.
 #[derive(Debug)]
 pub(super) struct Connection {
     shared: Arc<Shared>,
@@ -364,7 +367,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Starts to connect; returns at once.
+    /// Starts to connect; returns immediately.
     pub(super) fn start(dial: Dial, runtime: &Handle) -> Self {
         let (queue, outgoing) = mpsc::unbounded_channel();
         let table =
@@ -383,7 +386,7 @@ impl Connection {
         Self { shared, queue }
     }
 
-    /// Sends a request behind those submitted before.
+    /// Sends a request after those submitted before.
     pub(super) fn submit(&self, exchange: Exchange) -> Pending {
         let (reply, pending) = oneshot::channel();
         let Exchange { request, payload, sink, permit, queue_permit, patient } = exchange;
@@ -417,7 +420,7 @@ impl Connection {
         };
         let mut head = BytesMut::new();
         request.encode(stream_id, &mut head);
-        // The writer is gone only when the connection is lost, and then the request has been ended already, or is now.
+        // The writer ends only when the connection is lost; the request then has been ended already, or is ended here.
         if self.queue.send(writer::Outgoing { head: head.freeze(), payload, queue_permit }).is_err()
             && let Some(waiting) = self.shared.take(stream_id)
         {
@@ -426,44 +429,44 @@ impl Connection {
         Pending(pending)
     }
 
-    /// Whether requests can be submitted with a chance of success.
+    /// Returns whether submitted requests can succeed.
     pub(super) fn is_alive(&self) -> bool {
         self.shared.table().lost.is_none()
     }
 
-    /// Whether a listing has taken the connection for itself.
+    /// Returns whether a listing occupies the connection exclusively.
     pub(super) fn is_occupied(&self) -> bool {
         self.shared.table().occupied
     }
 
-    /// Waits until the session is ready, or lost.
+    /// Waits until the session is ready or lost.
     pub(super) async fn settled(&self) {
         let notified = self.shared.settled.notified();
         tokio::pin!(notified);
-        // Enabled first, so that nothing is missed between the look and the wait.
+        // Enabled before the check, so that no notification between check and wait is missed.
         notified.as_mut().enable();
         if self.shared.established.get().is_none() && self.is_alive() {
             notified.await;
         }
     }
 
-    /// Why no more requests are taken; none while they are.
+    /// Returns the reason why requests are rejected; `None` while they are accepted.
     pub(super) fn lost(&self) -> Option<Failure> {
         self.shared.table().lost.clone()
     }
 
-    /// What the server said of itself, once the session was ready; also after it is lost.
+    /// Returns the server's capabilities once the session was ready; also after it is lost.
     pub(super) fn established(&self) -> Option<&Established> {
         self.shared.established.get()
     }
 
-    /// What watches the connection; none before it is there, and after it is lost.
+    /// Returns the tap of the connection; `None` before the connection is established and after it is lost.
     pub(super) fn tap(&self) -> Option<Arc<Tap>> {
         self.shared.tap.get()?.upgrade()
     }
 }
 
-/// The failure of a request that came after the loss.
+/// Returns the failure of a request submitted after the loss.
 fn not_sent(failure: Failure) -> Failure {
     match failure {
         Failure::Lost(error) => Failure::NotSent(error),
@@ -481,12 +484,12 @@ fn closed() -> Error {
     Error::new(Fault::Unavailable, "the connection is closed").blamed_on(Blame::Network)
 }
 
-/// What a peer did against the protocol.
+/// Returns the error for a protocol violation by the peer.
 fn broken(host: &str, why: &impl std::fmt::Display) -> Error {
     Error::new(Fault::Protocol, format!("{host} does not keep to the protocol: {why}")).blamed_on(Blame::Storage)
 }
 
-/// Bytes for the writer that are not a caller's request.
+/// Channel to the writer for bytes that are not a caller's request.
 type Control = mpsc::UnboundedSender<Bytes>;
 
 #[cfg(test)]

@@ -1,18 +1,19 @@
-//! How a connection becomes a session in as few flights as the server permits; bytes in, bytes out, no sockets.
+//! Turns a connection into a session in as few flights as the server permits. Bytes in, bytes out: this module has no
+//! sockets.
 //!
-//! What leaves together:
+//! Requests that are sent together:
 //!
-//! | the server is thought to want | flights after TCP's own |
+//! | assumed requirements of the server | flights after TCP's own |
 //! | --- | --- |
 //! | neither TLS nor credentials | handshake, `protocol`, `login` **and the first requests** |
 //! | TLS | handshake, `protocol` · TLS · `login` and the first requests |
-//! | credentials that were good the last time | (TLS ·) `login`, `auth` and the first requests |
+//! | credentials that succeeded the last time | (TLS ·) `login`, `auth` and the first requests |
 //!
-//! A wrong guess costs a round trip or two and nothing else: a server that wants credentials refuses the first
-//! requests, which the caller repeats, or breaks the connection (5.5.3 does), and the next one is made with
-//! [`Plan::patient`]; so nothing may be part of a first flight that must not be done twice. A server that wants TLS
-//! makes the flight fail with [`SetupFailure::NeedsTls`], and the caller connects again with [`Plan::tls`]. Nothing
-//! secret is part of a flight before TLS: [`Plan::optimistic`] must not be set for requests that carry a token.
+//! A wrong assumption costs only a round trip or two. A server that requires credentials rejects the first requests,
+//! which the caller retries, or closes the connection (as 5.5.3 does), and the next connection uses [`Plan::patient`].
+//! A first flight must therefore contain only requests that may be repeated. If a server requires TLS, the flight fails
+//! with [`SetupFailure::NeedsTls`], and the caller connects again with [`Plan::tls`]. A flight before TLS contains no
+//! secrets: [`Plan::optimistic`] must not be set for requests that carry a token.
 
 use bytes::{Bytes, BytesMut};
 use towpath_proto::xrootd::{
@@ -29,7 +30,7 @@ use towpath_store::{Blame, Error, Fault};
 use super::auth::Means;
 use crate::words::readable;
 
-/// Stream ids that no caller's request gets.
+/// Stream ids reserved for requests of the connection itself.
 pub(super) mod reserved {
     use towpath_proto::xrootd::StreamId;
 
@@ -38,14 +39,14 @@ pub(super) mod reserved {
     pub(in crate::xrootd) const AUTH: StreamId = StreamId::from_number(3);
     pub(in crate::xrootd) const ENDSESS: StreamId = StreamId::from_number(4);
     pub(in crate::xrootd) const PING: StreamId = StreamId::from_number(5);
-    /// The first id for requests of callers.
+    /// First stream id for requests of callers.
     pub(in crate::xrootd) const FIRST_FREE: u16 = 16;
 }
 
-/// Whether the connection is to be encrypted.
+/// Whether to encrypt the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TlsWish {
-    /// Only if the server says that it must be; then the flight fails with [`SetupFailure::NeedsTls`].
+    /// Only if the server requires it; the flight then fails with [`SetupFailure::NeedsTls`].
     Avoid,
     /// From the start.
     Insist,
@@ -54,19 +55,19 @@ pub(super) enum TlsWish {
 /// Information available before the connection.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
-    /// The server, for messages.
+    /// Name of the server, for messages.
     pub host: String,
     pub tls: TlsWish,
-    /// Requests may leave before the server has said anything. Never with TLS.
+    /// Whether requests may be sent before the first response of the server. Never set with TLS.
     pub optimistic: bool,
-    /// Requests wait until the session is ready.
+    /// Whether requests wait until the session is ready.
     pub patient: bool,
-    /// The offer that led to a login the last time; none if the server wanted no credentials, or is not known.
+    /// The offer that led to the last successful login; `None` if the server required no credentials, or is unknown.
     pub offer: Option<Offer>,
     pub means: Means,
-    /// Appended to the login's information, as a redirect wishes.
+    /// Appended to the opaque information of the login, as requested by a redirect.
     pub login_cgi: Bytes,
-    /// The session before this one, to be ended.
+    /// The previous session, to be ended.
     pub previous: Option<SessionId>,
 }
 
@@ -76,38 +77,38 @@ pub(super) struct Established {
     pub session_id: SessionId,
     pub version: u32,
     pub flags: ServerFlags,
-    /// The offer that the login took; none if no credentials were wanted.
+    /// The offer accepted by the login; `None` if no credentials were required.
     pub offer: Option<Offer>,
 }
 
 impl Established {
-    /// Whether `pgread` and `pgwrite` may be used.
+    /// Returns whether `pgread` and `pgwrite` may be used.
     pub(super) fn has_pages(&self) -> bool {
         self.flags.contains(ServerFlags::suppgrw) && self.version >= PROTOCOL_VERSION_PGRW
     }
 }
 
-/// What the connection has to do after an answer.
+/// The next action of the connection after a response.
 #[derive(Debug)]
 pub(super) enum Progress {
-    /// Send what [`Flight::take_output`] gives, and wait for more.
+    /// Send the output of [`Flight::take_output`], and wait for the next response.
     More,
     /// Start TLS now, then call [`Flight::tls_started`].
     StartTls,
-    /// Send what [`Flight::take_output`] gives; the session is ready.
+    /// Send the output of [`Flight::take_output`]; the session is ready.
     Ready(Established),
 }
 
-/// Why a connection became no session.
+/// The reason why a connection did not become a session.
 #[derive(Debug, Clone)]
 pub(super) enum SetupFailure {
-    /// The server insists on TLS: connect again.
+    /// The server requires TLS: connect again.
     NeedsTls,
-    /// The server wants to be left alone for a while.
+    /// The server asks to wait.
     Wait { seconds: u32 },
-    /// Trying again may help.
+    /// A retry may help.
     Broken(Error),
-    /// Trying again cannot help.
+    /// A retry is useless.
     Fatal(Error),
 }
 
@@ -121,7 +122,7 @@ enum Stage {
     Done,
 }
 
-/// The state of one connection on its way to a session.
+/// The state of one connection until it becomes a session.
 #[derive(Debug)]
 pub(super) struct Flight {
     plan: Plan,
@@ -129,17 +130,17 @@ pub(super) struct Flight {
     output: BytesMut,
     encrypted: bool,
     login_sent: bool,
-    /// The answer to the login, if it came before that to `protocol`: servers that serve requests at once, as go-hep's,
-    /// answer in any order.
+    /// The response to the login, if it arrived before that to `protocol`: servers that process requests immediately,
+    /// such as go-hep's, respond in any order.
     early_login: Option<Response>,
     session: Established,
     offers: Vec<Offer>,
-    /// How many of the offers have been dealt with.
+    /// Number of processed offers.
     tried: usize,
 }
 
 impl Flight {
-    /// The flight that `plan` describes; its first output is ready.
+    /// Creates the flight that `plan` describes, with its first output.
     pub(super) fn new(plan: Plan) -> Self {
         let session =
             Established { session_id: SessionId::default(), version: 0, flags: ServerFlags::NONE, offer: None };
@@ -161,40 +162,40 @@ impl Flight {
         flight
     }
 
-    /// The bytes to send now; may be empty.
+    /// Returns the bytes to send now; may be empty.
     pub(super) fn take_output(&mut self) -> Bytes {
         self.output.split().freeze()
     }
 
-    /// Whether the next bytes must not be read by anybody but TLS: until the protocol is known, nothing else is
-    /// underway.
+    /// Returns whether only TLS may read the next bytes: until the response to `protocol`, no other request is in
+    /// flight.
     pub(super) fn before_tls(&self) -> bool {
         !self.plan.optimistic && matches!(self.stage, Stage::Handshake | Stage::Protocol | Stage::Tls)
     }
 
-    /// Whether requests of callers may be sent behind the output.
+    /// Returns whether requests of callers may be sent after the output.
     pub(super) fn lets_requests_out(&self) -> bool {
         if self.plan.patient { self.is_done() } else { self.login_sent }
     }
 
-    /// Whether the session is ready.
+    /// Returns whether the session is ready.
     pub(super) fn is_done(&self) -> bool {
         self.stage == Stage::Done
     }
 
-    /// Whether the connection is encrypted, and the server has shown that it is who it should be.
+    /// Returns whether the connection is encrypted and the server's identity verified.
     pub(super) fn is_encrypted(&self) -> bool {
         self.encrypted
     }
 
-    /// TLS is established.
+    /// Continues with the login after the TLS handshake.
     pub(super) fn tls_started(&mut self) {
         self.encrypted = true;
         self.stage = Stage::Login;
         self.ask_login();
     }
 
-    /// Takes the answer to one of the flight's own requests.
+    /// Processes the response to one of the flight's own requests.
     pub(super) fn answer(&mut self, stream_id: StreamId, response: Response) -> Result<Progress, SetupFailure> {
         match response {
             Response::Wait(wait) => return Err(SetupFailure::Wait { seconds: wait.seconds }),
@@ -263,7 +264,7 @@ impl Flight {
         self.offers = parse_offers(&reply.security).map_err(|error| self.broken(&error.to_string()))?;
         self.stage = Stage::Auth;
         match &self.session.offer {
-            // The credentials left with the login; the answer to them is next.
+            // The credentials were sent with the login; the response to them is next.
             Some(sent) if self.offers.iter().any(|offer| offer.name == sent.name) => {
                 self.tried = self.offers.iter().position(|offer| offer.name == sent.name).map_or(0, |at| at + 1);
                 Ok(Progress::More)
@@ -281,7 +282,7 @@ impl Flight {
         }
     }
 
-    /// Sends the credentials for the next offer that can be used.
+    /// Sends the credentials for the next usable offer.
     fn try_next_offer(&mut self, refusal: Option<&str>) -> Result<Progress, SetupFailure> {
         while let Some(offer) = self.offers.get(self.tried).cloned() {
             self.tried += 1;
@@ -309,8 +310,8 @@ impl Flight {
     }
 
     fn ask_protocol(&mut self) {
-        // A client that says it is able to speak TLS may be made to, right after the answer; one that has sent more
-        // than `protocol` by then could not.
+        // The server may start TLS right after its response if the client reports that it supports TLS; that would fail
+        // if the client had sent more than `protocol` by then.
         let flags = match self.plan.tls {
             TlsWish::Avoid => ProtocolRequestFlags::NONE,
             TlsWish::Insist => ProtocolRequestFlags::ableTLS | ProtocolRequestFlags::wantTLS,
@@ -336,7 +337,7 @@ impl Flight {
         };
         Request::from(login).encode(reserved::LOGIN, &mut self.output);
         if let Some(offer) = self.plan.offer.take() {
-            // Unavailable credentials are looked for again, with an error to report, once the server requires them.
+            // Unavailable credentials are looked up again, with an error to report, once the server requires them.
             let _ = self.send_credentials(offer);
         }
     }

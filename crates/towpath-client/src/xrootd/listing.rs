@@ -1,10 +1,9 @@
-//! Listings as streams, with back-pressure that cannot block anything else.
+//! Listings as streams, with backpressure that cannot block other requests.
 //!
-//! A listing may be of any size, and its reader may do other things with the site between two batches. A connection
-//! whose reader waits for a slow listing holds up every other answer on it, so listings have sessions of their own,
-//! without open files. A listing that is not read as fast as it comes buffers [`ROOM_KIB`]; then it takes its session
-//! for itself (new listings go to another one), lets those that are underway there finish, and only then stops
-//! receiving.
+//! A listing may be of any size, and its reader may send other requests to the site between two batches. A connection
+//! that waits for a slow listing reader delays every other response on it, so listings use sessions of their own,
+//! without open files. A listing that is read more slowly than it arrives buffers [`ROOM_KIB`]. It then occupies its
+//! session (new listings use another one), lets the requests in flight there finish, and only then stops receiving.
 
 use std::sync::Arc;
 
@@ -27,16 +26,16 @@ use super::{
     store::stat,
 };
 
-/// KiB of a listing that wait for its reader: some ten thousand entries.
+/// Maximum size in KiB of the buffered part of a listing: some ten thousand entries.
 const ROOM_KIB: usize = 1024;
 
-/// Most entries of a batch.
+/// Maximum number of entries of a batch.
 const BATCH: usize = 1000;
 
-/// Maximum number of concurrent `stat` requests for entries, where the server does not include metadata.
+/// Maximum number of concurrent `stat` requests for entries, if the server does not include metadata.
 const CONCURRENT_STATS: usize = 64;
 
-/// A listing underway.
+/// A listing in progress.
 struct Walk {
     origin: Origin,
     caller: Caller,
@@ -44,22 +43,22 @@ struct Walk {
     path: StorePath,
     flags: DirlistOptions,
     retry_state: RetryState,
-    /// The request underway; none before the first poll, and after the end.
+    /// The request in flight; `None` before the first poll and after the end.
     answer: Option<Answer>,
     finished: bool,
-    /// Entries have been given out, so the listing cannot be started again.
+    /// Whether entries have been returned, so that the listing cannot be restarted.
     begun: bool,
 }
 
 struct Answer {
     site: Arc<Site>,
     pieces: mpsc::UnboundedReceiver<Piece>,
-    /// None once it has ended well.
+    /// `None` after a successful end.
     pending: Option<Pending>,
     parser: DirlistParser,
 }
 
-/// The entries of the directory at `path`.
+/// Lists the entries of the directory at `path`.
 pub(super) fn list(origin: Origin, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing {
     // Names alone do not distinguish files and directories.
     let checksums = if options.digests { DirlistOptions::dcksm } else { DirlistOptions::NONE };
@@ -94,7 +93,7 @@ fn batches(walk: Walk) -> impl Stream<Item = Result<Vec<Entry>>> {
 }
 
 impl Answer {
-    /// Returns the error of a listing whose entries were partly returned.
+    /// Returns the error of a listing that failed after entries were returned.
     fn broke_off(&self, failure: Failure) -> Error {
         match failure {
             Failure::Lost(error) | Failure::EarlyLoss(error) | Failure::NotSent(error) | Failure::Fatal(error) => error,
@@ -108,7 +107,7 @@ impl Answer {
 }
 
 impl Walk {
-    /// The next batch; empty only at the end.
+    /// Returns the next batch; it is empty only at the end.
     async fn next(&mut self) -> Result<Vec<Entry>> {
         loop {
             let mut answer = match self.answer.take() {
@@ -135,7 +134,7 @@ impl Walk {
                     answer.parser.finish();
                     self.answer = Some(answer);
                 }
-                // The order of another listing need not be the same.
+                // Another listing may return the entries in another order.
                 Err(failure) if self.begun => return Err(answer.broke_off(failure)),
                 Err(failure) => self.origin.handle_failure(&mut self.retry_state, &answer.site, failure).await?,
             }
@@ -166,7 +165,7 @@ impl Walk {
     }
 }
 
-/// Parses the received entries, and whether they include metadata.
+/// Parses the received entries. Returns each with whether it includes metadata.
 fn parse(answer: &mut Answer) -> Result<Vec<(Entry, bool)>> {
     let mut batch = Vec::new();
     while batch.len() < BATCH {

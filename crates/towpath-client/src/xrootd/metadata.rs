@@ -1,4 +1,4 @@
-//! The server's texts about files, and what the store makes of them.
+//! Converts the server's text responses about files.
 
 use towpath_proto::{
     checksum::{Algorithm, Digest},
@@ -11,7 +11,7 @@ use towpath_store::{DirectoryId, Error, Fault, FileKind, Metadata, Residency, Re
 
 use crate::words::readable;
 
-/// What a stat text says.
+/// Returns the metadata in a stat response.
 pub(super) fn of_stat(stat: &StatInfo) -> Metadata {
     let kind = if stat.flags.contains(StatFlags::isDir) {
         FileKind::Directory
@@ -43,7 +43,7 @@ fn version(stat: &StatInfo) -> Option<VersionTag> {
     VersionTag::of_numbers("x", [stat.id, stat.size, stat.mtime as u64])
 }
 
-/// The permission bits of the protocol.
+/// Returns the permission bits of the protocol.
 pub(super) fn mode_bits(mode: u32) -> Mode {
     Mode((mode & 0o777) as u16)
 }
@@ -52,10 +52,10 @@ fn nanoseconds(seconds: i64) -> i64 {
     seconds.saturating_mul(1_000_000_000)
 }
 
-/// The digest in the answer to a checksum query, `name hex`.
+/// Returns the digest in the response to a checksum query, `name hex`.
 ///
 /// # Errors
-/// `Protocol` if it is none, `Unsupported` if it is of another algorithm.
+/// `Protocol` if the response is not a digest, `Unsupported` if the digest is of another algorithm.
 pub(super) fn digest(answer: &[u8], algorithm: Algorithm) -> Result<Digest> {
     let text = String::from_utf8_lossy(answer);
     let mut words = text.split_whitespace();
@@ -70,13 +70,13 @@ pub(super) fn digest(answer: &[u8], algorithm: Algorithm) -> Result<Digest> {
     }
 }
 
-/// The checksum of a directory entry.
+/// Returns the checksum of a directory entry.
 pub(super) fn entry_digest(checksum: &EntryChecksum) -> Option<Digest> {
     let algorithm = checksum.algorithm.parse().ok()?;
     Digest::from_hex(algorithm, &checksum.value).ok()
 }
 
-/// The room in the answer to a space query, `oss.space=..&oss.free=..`.
+/// Returns the space in the response to a space query, `oss.space=..&oss.free=..`.
 pub(super) fn space(answer: &[u8]) -> Option<Space> {
     let text = std::str::from_utf8(answer).ok()?;
     let number = |key: &str| {
@@ -86,7 +86,7 @@ pub(super) fn space(answer: &[u8]) -> Option<Space> {
     Some(Space { total: number("oss.space")?, free: number("oss.free")? })
 }
 
-/// Converts the space in `statvfs`, in MiB and percent.
+/// Converts a `statvfs` response, in MiB and percent.
 pub(super) fn space_of_vfs(vfs: &VfsInfo) -> Space {
     let free = vfs.rw_free_mib.saturating_mul(1 << 20);
     let unused_percent = u64::from(100_u32.saturating_sub(vfs.rw_used_percent)).max(1);

@@ -1,4 +1,4 @@
-//! Asking a site something about a path, until there is an answer.
+//! Requests about a path at a site, retried until they succeed or fail finally.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ pub(super) struct Origin {
     pub(super) sites: Arc<Sites>,
     pub(super) server: Server,
     pub(super) user: String,
-    /// The opaque information holds a secret.
+    /// Whether the opaque information contains a secret.
     pub(super) careful: bool,
 }
 
@@ -33,9 +33,9 @@ pub(super) struct RequestOptions<'a> {
     pub(super) path: &'a StorePath,
     /// Whether the request is idempotent.
     pub(super) repeatable: bool,
-    /// Whether the answer may take long by its nature.
+    /// Whether the response may take long by its nature.
     pub(super) patient: bool,
-    /// The longest answer, in bytes.
+    /// Maximum length of the response, in bytes.
     pub(super) limit: usize,
 }
 
@@ -45,7 +45,7 @@ impl<'a> RequestOptions<'a> {
         Self { path, repeatable: true, patient: false, limit: 64 << 10 }
     }
 
-    /// A change, which must not be done twice.
+    /// Options of a change, which is not idempotent.
     pub(super) fn change(path: &'a StorePath) -> Self {
         Self { repeatable: false, ..Self::new(path) }
     }
@@ -64,12 +64,12 @@ impl Origin {
         site.may_be_ours().await && site.is_known_to_be_ours()
     }
 
-    /// A request that starts now.
+    /// Creates the retry state of a request that starts now.
     pub(super) fn retry_state(&self, repeatable: bool) -> RetryState {
         RetryState::new(self.server.clone(), repeatable, &self.sites.options, clock::now())
     }
 
-    /// Waits as `retry_state` says after `failure`.
+    /// Waits before the next attempt after `failure`, as `retry_state` decides.
     ///
     /// # Errors
     /// Those of [`RetryState::next`].
@@ -97,7 +97,7 @@ impl Origin {
         Ok(())
     }
 
-    /// Removes a file, unless it is gone already.
+    /// Removes a file. A missing file is no error.
     ///
     /// # Errors
     /// As [`Self::send_request`].
@@ -108,10 +108,10 @@ impl Origin {
         }
     }
 
-    /// Sends the request that `request` makes for the path, wherever it has to go, and gives the body of the answer.
+    /// Sends the request that `request` creates for the path, follows redirects, and returns the body of the response.
     ///
     /// # Errors
-    /// The server's refusal, or why there is no answer; with the path.
+    /// The server's error response, or the reason why there is no response; with the path.
     pub(super) async fn send_request(
         &self,
         caller: &Caller,
@@ -127,7 +127,8 @@ impl Origin {
             exchange.patient = options.patient;
             let session: Arc<Session> = site.session(0)?;
             if !options.repeatable {
-                // What leaves before the login is answered may have been done or not, if the connection is lost then.
+                // A request sent before the response to the login may or may not have been processed if the connection
+                // is lost then.
                 session.settled().await;
             }
             let finished = session.submit(exchange).finished().await;
@@ -156,7 +157,7 @@ impl Origin {
     }
 }
 
-/// Opaque information with one more pair.
+/// Returns the opaque information with an additional pair.
 pub(super) fn with_pair(cgi: &Bytes, pair: &str) -> Bytes {
     join_cgi(cgi, pair.as_bytes())
 }

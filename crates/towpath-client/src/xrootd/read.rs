@@ -1,9 +1,9 @@
 //! Files open for reading.
 //!
 //! A [`RemoteFile`] sends no request until it is used. Each of its streams (one per session of the site) holds one open
-//! of the file, made when the stream is first used, and again after the session was lost; all opens must find the same
-//! version, and a `stat` accompanies a read once a second ([`version_check`]). Ranges are received into the caller's
-//! buffer; corrupted pages are fetched again one by one.
+//! of the file, created when the stream is first used, and again after the session was lost. All opens must find the
+//! same version, and a `stat` accompanies a read once a second ([`version_check`]). Ranges are received into the
+//! caller's buffer; corrupted pages are fetched again individually.
 
 mod attempt;
 mod version_check;
@@ -51,7 +51,7 @@ pub(super) struct RemoteFile {
     pub(super) path: StorePath,
     options: OpenOptions,
     streams: Mutex<Vec<Option<ReadStream>>>,
-    /// What the first open found.
+    /// The metadata found by the first open.
     pinned: OnceLock<Metadata>,
     version_check: VersionCheck,
 }
@@ -83,7 +83,7 @@ impl RemoteFile {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The open of the file in a stream, begun if there is none. Returns at once.
+    /// Returns the open of the file in a stream; starts it if there is none. Returns immediately.
     pub(super) fn read_stream(&self, number: usize, retry_state: &mut RetryState) -> Result<ReadStream> {
         let mut streams = self.streams();
         if let Some(Some(stream)) = streams.get(number)
@@ -92,7 +92,7 @@ impl RemoteFile {
             retry_state.arrive(stream.server.clone());
             return Ok(stream.clone());
         }
-        // The other streams know where the redirector sent the first one.
+        // The other streams know the target of the redirect.
         let usable = streams.iter().flatten().find(|stream| stream.file.is_usable());
         if let Some(server) = usable.map(|stream| stream.server.clone()) {
             retry_state.arrive(server);
@@ -115,12 +115,12 @@ impl RemoteFile {
         Ok(stream)
     }
 
-    /// Where the file is open, after all redirects; none if it is not open.
+    /// Returns the server where the file is open, after all redirects; `None` if it is not open.
     pub(super) fn server(&self) -> Option<Server> {
         self.streams().iter().flatten().find(|stream| stream.file.is_usable()).map(|stream| stream.server.clone())
     }
 
-    /// Abandons a stream, unless it was replaced already.
+    /// Abandons a stream, unless it has been replaced already.
     pub(super) fn abandon(&self, failed: &ReadStream) {
         for stream in self.streams().iter_mut() {
             if stream.as_ref().is_some_and(|stream| Arc::ptr_eq(&stream.file, &failed.file)) {
@@ -129,7 +129,7 @@ impl RemoteFile {
         }
     }
 
-    /// The metadata that all opens must find, once the file is open in this stream.
+    /// Returns the metadata that all opens must find; called once the file is open in this stream.
     async fn pin(&self, stream: &ReadStream, reply: &OpenReply) -> Result<&Metadata, Failure> {
         let stat = match &reply.stat {
             Some(stat) => stat.clone(),
@@ -154,7 +154,7 @@ impl RemoteFile {
         Error::new(Fault::Changed, message)
     }
 
-    /// Looks whether the file is still the version that was opened, if it is time to.
+    /// Checks that the file is still the version that was opened, if a check is due.
     pub(super) async fn look(&self, stream: &ReadStream) -> Result<(), Failure> {
         match self.version_check.is_due(clock::now()) {
             true => self.look_now(stream).await,
@@ -174,12 +174,12 @@ impl RemoteFile {
                 Err(Failure::Fatal(self.changed()))
             }
             (Err(failure), _) if failure.is_loss() => Err(failure),
-            // What else is wrong, the read will say.
+            // The read reports other errors.
             _ => Ok(()),
         }
     }
 
-    /// For servers that do not return metadata with the open.
+    /// Requests the metadata, for servers that do not return them with the open.
     async fn stat_handle(&self, stream: &ReadStream, handle: FileHandle) -> Result<StatInfo, Failure> {
         let stat = Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target: Target::Handle(handle) };
         let finished = stream.file.session.submit(Exchange::new(Request::from(stat), 64 << 10)).finished().await;
@@ -188,8 +188,8 @@ impl RemoteFile {
             .map_err(|error| Failure::Fatal(stream.file.session.garbled(&error)))
     }
 
-    /// One attempt at something that `send` does with the file's handle, and with its size if that is known. Where the
-    /// handle can be guessed, it leaves together with the open; if the guess was wrong, it is done again.
+    /// Makes one attempt at the request of `send`, which receives the file's handle, and its size if known. If the
+    /// handle can be predicted, the request is sent together with the open; after a wrong prediction, it is sent again.
     pub(super) async fn attempt<F>(
         &self,
         stream: &ReadStream,
@@ -203,7 +203,7 @@ impl RemoteFile {
         let mut buffer = buffer;
         if let Naming::Guessed(guess) = stream.file.naming() {
             let (attempt, opened) = futures::future::join(send(guess, None, buffer), stream.file.opened()).await;
-            // Whether the server has pages was guessed too.
+            // The server's support of pages was predicted too.
             let unheard_of =
                 matches!(attempt.outcome, Err(Failure::Refused(_))) && !stream.site.wants_pages(&stream.file.session);
             let right = matches!(&opened, Ok(reply) if reply.handle == guess) && !is_not_open(&attempt.outcome);
@@ -222,7 +222,7 @@ impl RemoteFile {
         }
     }
 
-    /// Handle and size, once the file is open in this stream and found to be the version that is wanted.
+    /// Returns handle and size once the file is open in this stream and has the expected version.
     async fn pinned(&self, stream: &ReadStream) -> Result<(FileHandle, u64), Failure> {
         let reply = stream.file.opened().await?;
         let pinned = self.pin(stream, &reply).await?;
@@ -235,7 +235,7 @@ impl RemoteFile {
         if self.options.verifies_digests && has_digest { Check::Later } else { Check::Pages }
     }
 
-    /// Asks for a range, or for as much of it as the file has.
+    /// Requests a range, or the part of it within the file.
     async fn piece(
         &self,
         stream: &ReadStream,
@@ -244,7 +244,7 @@ impl RemoteFile {
         range: ByteRange,
         buffer: Vec<u8>,
     ) -> Attempt {
-        // A size of 0 is not the end: servers say so of streams too, such as the files of `/proc`.
+        // A size of 0 does not mean an empty file: servers also report it for streams, such as the files of `/proc`.
         let size = size.filter(|size| *size > 0);
         let left = size.map_or(u64::MAX, |size| size.saturating_sub(range.offset));
         let length = range.length.min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -254,7 +254,7 @@ impl RemoteFile {
         fetch(&stream.site, &stream.file.session, handle, ByteRange { length, ..range }, buffer, self.check()).await
     }
 
-    /// A range of at most [`MAX_REQUEST_BYTES`], whatever it takes.
+    /// Reads a range of at most [`MAX_REQUEST_BYTES`], with retries.
     pub(super) async fn range(&self, range: ByteRange, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
         self.check_version()?;
         let start = buffer.len();
@@ -298,8 +298,8 @@ impl RemoteFile {
         site.unwrap_or_else(|| self.origin.sites.at(&self.origin.server, &self.identity)).next_session()
     }
 
-    /// Fetches pages again that arrived damaged; the data of `offset` stand at `start` of the buffer, which is cut at
-    /// the first page that cannot be had now.
+    /// Fetches damaged pages again. The data of `offset` begin at `start` of the buffer, which is truncated at the
+    /// first page that cannot be fetched.
     async fn mend(
         &self,
         stream: &ReadStream,
@@ -324,7 +324,7 @@ impl RemoteFile {
         Ok(())
     }
 
-    /// A page that arrived damaged.
+    /// Fetches one damaged page again.
     async fn fetch_again(&self, stream: &ReadStream, page: Page) -> Result<Vec<u8>, Failure> {
         let handle = stream.file.opened().await?.handle;
         let range = ByteRange { offset: page.offset, length: page.length };
@@ -340,7 +340,7 @@ impl RemoteFile {
         Err(Failure::Fatal(damaged(&stream.file.session.host, page.offset)))
     }
 
-    /// A range ends where the file does, and only there.
+    /// Checks that the received length of a range is the length within the file.
     fn check_length(&self, stream: &ReadStream, range: ByteRange, came: usize) -> Result<()> {
         let size = self.pinned.get().map_or(0, |pinned| pinned.size);
         let there = usize::try_from(size.saturating_sub(range.offset)).unwrap_or(usize::MAX);

@@ -1,8 +1,9 @@
-//! Decides after a failed attempt whether, where and when a request is sent again. No sockets, no clock.
+//! Decides after a failed attempt whether, where and when to send a request again. This module has no sockets and no
+//! clock.
 //!
-//! A [`RetryState`] is kept for one request over all its attempts. It bounds what a server or a network could repeat
-//! without end: redirects, waits, lost connections, time. It also decides which servers get the user's secrets
-//! ([`Server::trusted`]).
+//! A [`RetryState`] accompanies one request over all its attempts. It bounds everything that a server or a network
+//! could repeat indefinitely: redirects, waits, lost connections, time. It also decides which servers may receive the
+//! user's secrets ([`Server::trusted`]).
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use super::{
 };
 use crate::{BACKOFF, ClientOptions, FIRST_BACKOFF, words::readable};
 
-/// Redirects that are followed for one request, as the reference client does.
+/// Maximum number of redirects of one request; the reference client has the same limit.
 const MAX_REDIRECTS: usize = 16;
 
 /// Maximum number of returns to a redirector after failures of its servers.
@@ -31,7 +32,7 @@ const MAX_RETURNS: usize = 3;
 /// Maximum number of times that a server may require credentials, or TLS, before the request.
 const MAX_EARLY: u32 = 3;
 
-/// The attempts of one request.
+/// The state of one request over all its attempts.
 #[derive(Debug)]
 pub(super) struct RetryState {
     origin: Server,
@@ -51,7 +52,7 @@ pub(super) struct RetryState {
 }
 
 impl RetryState {
-    /// A request that starts `now` at `origin`.
+    /// Creates the state of a request that starts `now` at `origin`.
     pub(super) fn new(origin: Server, repeatable: bool, options: &ClientOptions, now: Instant) -> Self {
         Self {
             server: origin.clone(),
@@ -69,28 +70,28 @@ impl RetryState {
         }
     }
 
-    /// Where to send the request now.
+    /// Returns the server for the next attempt.
     pub(super) fn server(&self) -> &Server {
         &self.server
     }
 
-    /// The request goes to `server`, as one before it about the same file did.
+    /// Directs the request to `server`, where an earlier request about the same file was redirected.
     pub(super) fn arrive(&mut self, server: Server) {
         self.server = server;
     }
 
-    /// Whether the request has been sent on by the server that it was meant for.
+    /// Returns whether the request has been redirected to another server.
     pub(super) fn is_redirected(&self) -> bool {
         self.server != self.origin
     }
 
-    /// What follows from `failure`: the pause before the next attempt, which goes to [`Self::server`].
+    /// Returns the pause before the next attempt, after `failure`. The next attempt is sent to [`Self::server`].
     ///
     /// `known_good` is whether the server has responded before; one that never did is not retried. `chance` is a
     /// random number for the jitter of the backoff.
     ///
     /// # Errors
-    /// The error to report: trying again is of no use, or has been tried enough.
+    /// The error to report, if a retry is useless or the limits are exhausted.
     pub(super) fn next(
         &mut self,
         failure: Failure,
@@ -111,7 +112,7 @@ impl RetryState {
                 let message = format!("{} refuses requests although the login succeeded", self.server.name());
                 Err(Error::new(Fault::AuthenticationFailed, message).blamed_on(Blame::Storage))
             }
-            // The next connection is made with more care: nothing leaves before the session is ready.
+            // The next connection is more cautious: no request is sent before the session is ready.
             Failure::EarlyLoss(_) if self.early == 0 => {
                 self.early += 1;
                 Ok(Duration::ZERO)
@@ -169,7 +170,7 @@ impl RetryState {
     }
 
     fn wait_requested(&mut self, seconds: u32) -> Result<Duration, Error> {
-        // A server that says 0 seconds means 'at once', but not in a loop without pause.
+        // A wait of 0 seconds means an immediate retry, but not a loop without pause.
         let wait = Duration::from_secs(u64::from(seconds)).max(FIRST_BACKOFF);
         if self.waited + wait > self.patience {
             let message =
@@ -224,12 +225,13 @@ impl RetryState {
         }
     }
 
-    /// Decides whether `next` may have the bearer token, and adds the user's opaque information, with or without its
+    /// Decides whether `next` may receive the bearer token, and adds the user's opaque information, with or without its
     /// secrets.
     fn with_secrets(&self, next: Server, encrypted: bool) -> Server {
         let is_origin = next.host == self.origin.host;
         let trusted = is_origin || (self.server.trusted && encrypted);
-        // Opaque information is sent also without TLS; to the user's own host only as the user said.
+        // Opaque information is sent without TLS too; the secrets in it are sent without TLS only to the user's own
+        // host, as the user requested.
         let own = match trusted && (is_origin || next.tls) {
             true => self.origin.cgi.clone(),
             false => without_secrets(&String::from_utf8_lossy(&self.origin.cgi)).into(),
@@ -244,11 +246,11 @@ pub(super) fn refusal(root: &str, reply: &ErrorReply) -> Error {
     let said = readable(&reply.message);
     let words = if said.is_empty() { fault.phrase() } else { &said };
     let error = Error::new(fault, words).in_store(root).with_code(reply.code.0);
-    // An internal error is the server's.
+    // An internal error is the fault of the server.
     if fault.kind() == Kind::Internal { error.blamed_on(Blame::Storage) } else { error }
 }
 
-/// Spreads a backoff from half to one and a half times its length, so that clients do not retry in step.
+/// Multiplies a backoff by a random factor from 0.5 to 1.5, so that clients do not retry in step.
 fn spread(backoff: Duration, chance: u64) -> Duration {
     backoff.mul_f64(0.5 + (chance % 1024) as f64 / 1024.0)
 }

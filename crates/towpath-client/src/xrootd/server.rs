@@ -1,30 +1,30 @@
-//! The server that a request goes to: the one of the URL, or the target of a redirect.
+//! The server of a request: the one of the URL, or the target of a redirect.
 
 use std::fmt;
 
 use bytes::Bytes;
 use towpath_store::StorePath;
 
-/// A server, with the opaque information that a redirect added for it. Printed without the secrets in opaque
+/// A server, with the opaque information that a redirect added for it. Debug output omits secrets in opaque
 /// information.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Server {
     pub host: String,
     pub port: u16,
     pub tls: bool,
-    /// The path that it has in place of that of the request, if a redirect to a URL said so.
+    /// Path that replaces the path of the request, if a redirect to a URL contained one.
     pub path: Option<StorePath>,
-    /// To be appended to the opaque information of paths.
+    /// Appended to the opaque information of paths.
     pub cgi: Bytes,
-    /// To be appended to the information of the login.
+    /// Appended to the opaque information of the login.
     pub login_cgi: Bytes,
-    /// Whether the bearer token may be sent to it, over TLS: it is the host that the user named, or one that such a
-    /// host named over TLS. Redirects without encryption may come from anybody on the path.
+    /// Whether the bearer token may be sent to the server, over TLS: it is the host that the user named, or one that
+    /// such a host named over TLS. Anyone on the network path can send redirects without encryption.
     pub trusted: bool,
 }
 
 impl Server {
-    /// `host:port`, as it stands in messages.
+    /// Returns `host:port`, as in messages.
     pub(super) fn name(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -33,12 +33,12 @@ impl Server {
         }
     }
 
-    /// The URL up to the path, for messages.
+    /// Returns the URL up to the path, for messages.
     pub(super) fn root(&self) -> String {
         root_url(self.tls, &self.name())
     }
 
-    /// Returns the path to request there for `path`.
+    /// Returns the path to request at the server for `path`.
     pub(super) fn path_of<'a>(&'a self, path: &'a StorePath) -> &'a StorePath {
         self.path.as_ref().unwrap_or(path)
     }
@@ -56,7 +56,8 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Whether this can be the name or the address of a host. It goes into messages, and back to the redirector.
+/// Returns whether `text` can be the name or the address of a host. It is used in messages, and sent back to the
+/// redirector.
 pub(super) fn is_host(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:%".contains(&byte);
     (1..=255).contains(&text.len()) && text.bytes().all(allowed)

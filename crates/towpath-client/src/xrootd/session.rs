@@ -1,7 +1,7 @@
-//! A session: one connection that is logged in (or about to be), and the files open in it.
+//! A session: one connection that is logged in or about to be, and the files open in it.
 //!
-//! An [`OpenFile`] is one open of one file in one session. It exists from the moment its open is sent; reads may leave
-//! at once with the handle that the open will probably get ([`slots`]). When the last user drops it, it is closed.
+//! An [`OpenFile`] is one open of one file in one session. It exists as soon as its open request is sent; reads may be
+//! sent immediately with the predicted handle ([`slots`]). The file is closed when the last user drops it.
 
 mod slots;
 
@@ -33,34 +33,34 @@ use super::{
 };
 use slots::Slots;
 
-/// Longest answer to an open, in bytes: handle, stat text, and whatever else a server may add.
+/// Maximum length of the response to an open, in bytes: handle, stat text, and possible additions of a server.
 const OPEN_ANSWER_BYTES: usize = 64 << 10;
 
-/// Pieces of spread uploads that wait in one session to be sent: one on its way into the kernel, and one that follows
-/// without a pause. What waits longer waits for whichever session has room, so that fast ones get more.
+/// Number of pieces of spread uploads queued in one session: one being written to the kernel, and one that follows
+/// without a pause. Further pieces wait for whichever session has capacity, so that fast sessions get more.
 const WAITING_PIECES: usize = 2;
 
 /// One connection and the files open in it.
 #[derive(Debug)]
 pub(super) struct Session {
     connection: Connection,
-    /// Permits for pieces that wait to be sent.
+    /// Permits for pieces queued for sending.
     queue_permits: Arc<Semaphore>,
     slots: Mutex<Slots>,
-    /// Bytes of file data in flight, for the choice of a session by bulk transfers.
+    /// Bytes of file data in flight; used to choose a session for bulk transfers.
     load: Arc<AtomicUsize>,
     meter: Mutex<Meter>,
-    /// It does not say what its kernel knows of the connection.
+    /// Whether the server does not report its kernel statistics of the connection.
     is_silent: AtomicBool,
     /// `host:port`, for messages.
     pub(super) host: Arc<str>,
     is_encrypted: bool,
-    /// Where the connection lives; files may be dropped, and so closed, outside of it.
+    /// Runtime of the connection; files may be dropped, and therefore closed, outside of it.
     runtime: Handle,
 }
 
 impl Session {
-    /// Starts a session; returns at once.
+    /// Starts a session; returns immediately.
     pub(super) fn start(dial: Dial, runtime: Handle) -> Self {
         let host = dial.plan.host.as_str().into();
         let is_encrypted = dial.tls.is_some();
@@ -79,38 +79,38 @@ impl Session {
         }
     }
 
-    /// The URL up to the path, for messages.
+    /// Returns the URL up to the path, for messages.
     pub(super) fn root(&self) -> String {
         root_url(self.is_encrypted, &self.host)
     }
 
-    /// Sends a request behind those submitted before.
+    /// Sends a request after those submitted before.
     pub(super) fn submit(&self, exchange: Exchange) -> Pending {
         self.connection.submit(exchange)
     }
 
-    /// What the server said of itself, once the session was ready; also after it is lost.
+    /// Returns the server's capabilities once the session was ready; also after it is lost.
     pub(super) fn established(&self) -> Option<&Established> {
         self.connection.established()
     }
 
-    /// Waits until the session is ready, or lost.
+    /// Waits until the session is ready or lost.
     pub(super) async fn settled(&self) {
         self.connection.settled().await;
     }
 
-    /// Why the session is lost; none if it is not.
+    /// Returns the reason of the loss; `None` if the session is not lost.
     pub(super) fn lost(&self) -> Option<Failure> {
         self.connection.lost()
     }
 
-    /// Whether requests can be submitted with a chance of success.
+    /// Returns whether submitted requests can succeed.
     pub(super) fn is_alive(&self) -> bool {
         self.connection.is_alive()
     }
 
     /// Requests the server's kernel statistics of the connection, for observers ([`crate::Client::connections`]).
-    /// Servers other than towpath do not support it and are not asked again.
+    /// Servers other than towpath do not support the query; it is not repeated for them.
     pub(super) async fn ask_far_end(&self) {
         let may_say = self.established().is_some() && !self.is_silent.load(Ordering::Relaxed);
         let Some(tap) = self.connection.tap().filter(|_| may_say) else { return };
@@ -123,12 +123,12 @@ impl Session {
         self.is_silent.store(is_silent, Ordering::Relaxed);
     }
 
-    /// Where the connection lives.
+    /// Returns the runtime of the connection.
     pub(super) fn runtime(&self) -> &Handle {
         &self.runtime
     }
 
-    /// Whether a listing that its reader does not keep up with holds the connection.
+    /// Returns whether a listing whose reader is too slow holds the connection.
     pub(super) fn is_occupied(&self) -> bool {
         self.connection.is_occupied()
     }
@@ -137,12 +137,12 @@ impl Session {
         self.meter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns its load in bytes and its rate.
+    /// Returns the session's load in bytes and its rate.
     pub(super) fn outlook(&self) -> Outlook {
         self.meter().outlook(self.load.load(Ordering::Relaxed))
     }
 
-    /// Counts `bytes` as underway until the result is dropped.
+    /// Counts `bytes` as in flight until the result is dropped.
     pub(super) fn loaded(self: &Arc<Self>, bytes: usize) -> Load {
         if self.load.fetch_add(bytes, Ordering::Relaxed) == 0 {
             self.meter().begins(clock::now());
@@ -150,7 +150,7 @@ impl Session {
         Load { session: Arc::clone(self), bytes }
     }
 
-    /// Waits until a piece of a spread upload can be sent soon. None if that will never be.
+    /// Waits until a piece of a spread upload can be sent soon. Returns `None` if that is impossible.
     pub(super) async fn queue_permit(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.queue_permits).acquire_owned().await.ok()
     }
@@ -159,22 +159,22 @@ impl Session {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends an open. With `guess`, a handle is guessed where that is safe.
+    /// Sends an open request. With `guess`, the handle is predicted where that is safe.
     pub(super) fn open(self: &Arc<Self>, open: Open, guess: bool) -> Arc<OpenFile> {
         self.start_open(open, guess, None)
     }
 
-    /// Sends one more open of a file that is being written. With `parting` it is closed, unless it is closed otherwise.
+    /// Sends a further open of a file that is being written. By default, the file is closed with `parting`.
     pub(super) fn open_again(self: &Arc<Self>, open: Open, parting: Option<Ending>) -> Arc<OpenFile> {
         self.start_open(open, false, parting)
     }
 
     fn start_open(self: &Arc<Self>, open: Open, guess: bool, parting: Option<Ending>) -> Arc<OpenFile> {
         let mut exchange = Exchange::new(Request::from(open), OPEN_ANSWER_BYTES);
-        // A file may have to come from tape.
+        // The file may have to be recalled from tape.
         exchange.patient = true;
         let (pending, guessed) = {
-            // The prediction holds only if the opens leave in the predicted order.
+            // The prediction holds only if the opens are sent in the predicted order.
             let mut slots = self.slots();
             let guessed = slots.opening();
             (self.submit(exchange), guessed)
@@ -192,10 +192,10 @@ impl Session {
         file
     }
 
-    /// Sends a close.
+    /// Sends a close request.
     fn close(self: &Arc<Self>, handle: FileHandle, ending: Option<Ending>) -> Closing {
         let exchange = Exchange {
-            // A server may have much to write out, or checksums to compute, before it can say that all is well.
+            // The server may have to write out data, or compute checksums, before it can confirm the close.
             patient: true,
             ..Exchange::new(Request::from(Close { handle, ending }), OPEN_ANSWER_BYTES)
         };
@@ -209,13 +209,13 @@ impl Session {
         self.runtime.spawn(async move {
             let finished = pending.finished().await;
             session.slots().closed(handle);
-            // Most closes are not waited for.
+            // The result of most closes is not awaited.
             let _ = settled.send(finished.outcome.map(|_| finished.buffer.into()));
         });
         Closing(outcome)
     }
 
-    /// The error for an answer that cannot be understood.
+    /// Returns the error for a response that cannot be decoded.
     pub(super) fn garbled(&self, why: &impl std::fmt::Display) -> Error {
         Error::new(Fault::Protocol, format!("{}: {why}", self.host)).blamed_on(Blame::Storage)
     }
@@ -234,7 +234,7 @@ async fn settle(
         OpenReply::decode(Bytes::from(finished.buffer)).map_err(|error| Failure::Fatal(session.garbled(&error)))
     });
     let handle = reply.as_ref().ok().map(|reply| reply.handle);
-    // An upload that can be taken up again must not become visible, whole or not.
+    // A resumable upload must not become visible, complete or not.
     let resumable = reply.as_ref().ok().and_then(|reply| reply.present.as_ref()).map(|_| Ending::Keep);
     let ending = parting.or(resumable);
     session.slots().opened(guess, handle);
@@ -248,7 +248,7 @@ async fn settle(
     }
 }
 
-/// Bytes that count as underway in a session.
+/// Bytes counted as in flight in a session.
 #[derive(Debug)]
 pub(super) struct Load {
     session: Arc<Session>,
@@ -262,7 +262,7 @@ impl Drop for Load {
     }
 }
 
-/// A close underway. Dropping it changes nothing.
+/// A close in flight. Dropping it does not cancel the close.
 #[derive(Debug)]
 pub(super) struct Closing(oneshot::Receiver<Result<Bytes, Failure>>);
 
@@ -282,22 +282,22 @@ pub(super) struct OpenFile {
     guess: Option<FileHandle>,
     answered: watch::Receiver<Option<Result<OpenReply, Failure>>>,
     closed: AtomicBool,
-    /// How it is closed if nothing else is said.
+    /// How the file is closed by default.
     parting: Option<Ending>,
 }
 
-/// By which handle to name a file in a request that leaves now.
+/// The handle for a request that is sent now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Naming {
     Known(FileHandle),
-    /// Probably this one; to be compared with the answer to the open.
+    /// Predicted; to be compared with the response to the open.
     Guessed(FileHandle),
-    /// The answer to the open has to be awaited.
+    /// The response to the open has to be awaited.
     Unknown,
 }
 
 impl OpenFile {
-    /// How to name the file now.
+    /// Returns the handle for a request that is sent now.
     pub(super) fn naming(&self) -> Naming {
         match (&*self.answered.borrow(), self.guess) {
             (Some(Ok(reply)), _) => Naming::Known(reply.handle),
@@ -306,7 +306,7 @@ impl OpenFile {
         }
     }
 
-    /// The answer to the open, once it is there.
+    /// Waits for the response to the open and returns it.
     pub(super) async fn opened(&self) -> Result<OpenReply, Failure> {
         let mut answered = self.answered.clone();
         match answered.wait_for(Option::is_some).await.as_deref() {
@@ -315,17 +315,17 @@ impl OpenFile {
         }
     }
 
-    /// Whether the file is an upload that is known to stay when it is not committed.
+    /// Returns whether the file is an upload that is known to persist if it is not committed.
     pub(super) fn is_resumable(&self) -> bool {
         matches!(&*self.answered.borrow(), Some(Ok(reply)) if reply.present.is_some())
     }
 
-    /// How it is closed if nothing else is said.
+    /// Returns how the file is closed by default.
     pub(super) fn parting(&self) -> Option<Ending> {
         self.parting.clone().or_else(|| self.is_resumable().then_some(Ending::Keep))
     }
 
-    /// The handle, if the file is known to be open and no close has been sent.
+    /// Returns the handle if the file is known to be open and no close has been sent.
     pub(super) fn open_handle(&self) -> Option<FileHandle> {
         match self.naming() {
             Naming::Known(handle) if !self.closed.load(Ordering::Acquire) => Some(handle),
@@ -333,7 +333,7 @@ impl OpenFile {
         }
     }
 
-    /// Sends the close, if the file is open and has not been closed. Returns at once.
+    /// Sends the close if the file is open and not yet closed. Returns immediately.
     pub(super) fn start_close(&self, ending: Option<Ending>) -> Option<Closing> {
         let handle = self.open_handle()?;
         if self.closed.swap(true, Ordering::AcqRel) {
@@ -342,7 +342,7 @@ impl OpenFile {
         Some(self.session.close(handle, ending))
     }
 
-    /// Closes the file and waits for the answer; if it is closed already, there is nothing to wait for.
+    /// Closes the file and waits for the response; returns immediately if it is closed already.
     pub(super) async fn close(&self, ending: Option<Ending>) -> Result<Bytes, Failure> {
         self.opened().await?;
         match self.start_close(ending) {
@@ -351,7 +351,7 @@ impl OpenFile {
         }
     }
 
-    /// Whether requests on the file can succeed, as far as is known.
+    /// Returns whether requests on the file can succeed, as far as is known.
     pub(super) fn is_usable(&self) -> bool {
         self.session.is_alive() && !matches!(&*self.answered.borrow(), Some(Err(_)))
     }

@@ -1,7 +1,7 @@
 //! The destination of response data: the only code between the socket and the caller's buffer.
 //!
-//! A sink belongs to a request underway. The connection's reader gives it each run of data, either by [`Sink::push`]
-//! (bytes that came along in the reader's own small buffer) or, for long runs, by receiving straight into
+//! A sink belongs to a request in flight. The connection's reader passes each run of data to it, either by
+//! [`Sink::push`] (bytes that arrived in the reader's own small buffer) or, for long runs, by receiving directly into
 //! [`Sink::room`] and calling [`Sink::received`].
 
 mod pages;
@@ -14,28 +14,28 @@ use towpath_proto::xrootd::{ResponseHead, page::Page, response::PgReadStatus};
 
 pub(super) use pages::Pages;
 
-/// Where the data of a response go.
+/// The destination of the data of a response.
 #[derive(Debug)]
 pub(super) enum Sink {
-    /// As they come, behind what the buffer holds; at most `limit` bytes.
+    /// Appends the data to the buffer; at most `limit` bytes.
     Plain { buffer: Vec<u8>, limit: usize },
-    /// Pages with checksums, verified and stripped.
+    /// Verifies pages and removes their checksums.
     Pages(Pages),
-    /// Handed on piece by piece, as a listing is.
+    /// Passes the data on piece by piece, for listings.
     Stream(Outlet),
     /// Discards the data: the request was cancelled.
     Nowhere,
 }
 
-/// How the pieces of a streamed answer reach the caller.
+/// The channel for the pieces of a streamed response to the caller.
 #[derive(Debug)]
 pub(super) struct Outlet {
     pub(super) pieces: mpsc::UnboundedSender<Piece>,
-    /// KiB that may wait between reader and caller.
+    /// KiB that may be buffered between reader and caller.
     pub(super) room: Arc<Semaphore>,
 }
 
-/// A piece of a streamed answer, and its share of the room.
+/// A piece of a streamed response, with its permit for the buffer.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) bytes: Bytes,
@@ -43,14 +43,14 @@ pub(super) struct Piece {
 }
 
 impl Outlet {
-    /// An outlet with `room_kib` of room, and its other end.
+    /// Creates an outlet that buffers at most `room_kib` KiB, and its receiver.
     pub(super) fn new(room_kib: usize) -> (Self, mpsc::UnboundedReceiver<Piece>) {
         let (pieces, outcome) = mpsc::unbounded_channel();
         (Self { pieces, room: Arc::new(Semaphore::new(room_kib)) }, outcome)
     }
 
-    /// Hands on `bytes`. If there is no room, `alone` says whether to wait for it: a reader that waits holds up all
-    /// other answers of its connection, and the caller may need one of those before it reads on.
+    /// Passes `bytes` on. If the buffer is full, `alone` decides whether to wait: a waiting reader blocks all other
+    /// responses of its connection, and the caller may need one of those before it continues to read.
     async fn push(&self, bytes: Bytes, alone: impl FnOnce() -> bool) {
         let kib = bytes.len().div_ceil(1024) as u32;
         let permit = match Arc::clone(&self.room).try_acquire_many_owned(kib) {
@@ -61,12 +61,12 @@ impl Outlet {
             },
             Err(_) => None,
         };
-        // Whoever stopped listening is noticed when the next response comes.
+        // A dropped receiver is detected with the next response.
         let _ = self.pieces.send(Piece { bytes, _permit: permit });
     }
 }
 
-/// What a server did that no answer may do.
+/// A response that violates the protocol.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum BadAnswer {
     #[error("it sends more data than were asked for")]
@@ -80,7 +80,7 @@ pub(super) enum BadAnswer {
 }
 
 impl Sink {
-    /// For an answer of at most `limit` bytes.
+    /// Creates a sink for a response of at most `limit` bytes.
     pub(super) fn answer(limit: usize) -> Self {
         Self::Plain { buffer: Vec::new(), limit }
     }
@@ -102,13 +102,13 @@ impl Sink {
                 let status = PgReadStatus::from_body(status).map_err(|_| BadAnswer::WrongKind)?;
                 pages.begin(status.offset, u64::from(status.data_len))
             }
-            // The answer to pgwrite: its list of bad pages is small.
+            // The response to pgwrite, with a short list of bad pages.
             (Self::Plain { limit, .. }, Some(_)) if length <= *limit as u64 => Ok(()),
             _ => Err(BadAnswer::WrongKind),
         }
     }
 
-    /// Takes bytes of the response; see [`Outlet`] for `alone`, which only a streamed response uses.
+    /// Accepts bytes of the response; see [`Outlet`] for `alone`, which only a streamed response uses.
     pub(super) async fn push(&mut self, bytes: Bytes, alone: impl FnOnce() -> bool) -> Result<(), BadAnswer> {
         match self {
             Self::Nowhere => Ok(()),
@@ -125,7 +125,7 @@ impl Sink {
         }
     }
 
-    /// A buffer to receive up to the returned number of bytes into, at its end; none if bytes have to be pushed.
+    /// Returns a buffer to append received bytes to, and their maximum number; `None` if bytes have to be pushed.
     pub(super) fn room(&mut self) -> Option<(&mut Vec<u8>, usize)> {
         match self {
             Self::Plain { buffer, .. } => {
@@ -137,7 +137,7 @@ impl Sink {
         }
     }
 
-    /// `length` bytes have been received into the room.
+    /// Records `length` bytes received into the buffer of [`Self::room`].
     pub(super) fn received(&mut self, length: usize) -> Result<(), BadAnswer> {
         match self {
             Self::Plain { limit, .. } => {
@@ -149,7 +149,7 @@ impl Sink {
         }
     }
 
-    /// The response that [`Self::begin`] started is complete.
+    /// Ends the response started by [`Self::begin`].
     pub(super) fn end(&mut self) -> Result<(), BadAnswer> {
         match self {
             Self::Pages(pages) => pages.end(),

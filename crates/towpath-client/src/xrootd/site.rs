@@ -1,10 +1,11 @@
 //! The sessions of one user at one server, and the server's known capabilities.
 //!
-//! Bulk data go over a few sessions side by side, so that as many cores receive. They are sessions of their own, not
-//! streams bound to one: every server accepts them (binding is declined by proxies and for clients behind address
-//! translation), each is repaired by itself, and opening the file once more travels with the first read.
+//! Bulk data are transferred over a few sessions concurrently, so that several cores receive. They are independent
+//! sessions, not streams bound to one session: every server accepts them (binding is declined by proxies, and for
+//! clients behind address translation), each is re-established independently, and a further open of the file is sent
+//! together with the first read.
 //!
-//! The first session does everything; the others come into being when it is busy ([`super::spread`]).
+//! The first session carries all requests; further ones are started when it is busy ([`super::spread`]).
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -33,60 +34,60 @@ use crate::{
     token::{Tokens, Withheld},
 };
 
-/// Who speaks to a server.
+/// The user at a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// The name to log in with.
+    /// User name of the login.
     pub user: String,
-    /// The token that came with the call; otherwise the one of the options is used.
+    /// The token of the call; if `None`, the token of the options is used.
     pub token: Option<Secret>,
-    /// No token is shown.
+    /// Whether no token is sent.
     pub is_nobody: bool,
-    /// Requests carry secrets, so nothing but the handshake may leave before TLS has been settled.
+    /// Whether requests carry secrets: then only the handshake may be sent before TLS has been negotiated.
     pub careful: bool,
 }
 
-/// What a server turned out to want.
+/// The known requirements and capabilities of a server.
 #[derive(Debug, Default)]
 struct ServerTraits {
     tls: bool,
     offer: Option<Offer>,
-    /// Sessions that were lost before they were ready.
+    /// Number of sessions lost before they were ready.
     early_losses: u32,
-    /// A session has been ready before.
+    /// Whether a session has been ready before.
     good: bool,
-    /// `pgread` and `pgwrite` can be used; none before the server said so.
+    /// Whether `pgread` and `pgwrite` can be used; `None` before the first response.
     pages: Option<bool>,
 }
 
-/// What a server says that it is.
+/// The reported software and extensions of a server.
 #[derive(Debug, Clone, Copy)]
 struct Nature {
     is_ours: bool,
-    /// Uploads can be taken up again.
+    /// Whether uploads can be resumed.
     resumes: bool,
     sharing: Option<Sharing>,
-    /// Takes percent-encoded paths, as it says with `towpath.node`
+    /// Whether the server accepts percent-encoded paths, as reported with `towpath.node`
     /// ([`NodeInfo::KEY`](towpath_proto::xrootd::response::NodeInfo::KEY)).
     takes_encoded_paths: bool,
 }
 
-/// How a file that is being written can be opened once more.
+/// The way to open a file once more while it is being written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sharing {
     /// A towpath server returns another handle of a named open file.
     ByHandle,
-    /// XRootD's own takes another open of the same name.
+    /// An XRootD server accepts a further open of the same name.
     ByName,
 }
 
-/// Whether a request would take what follows a question mark in the path for opaque information.
+/// Returns whether a request would treat the part of the path after a question mark as opaque information.
 fn is_split_on_the_wire(path: &StorePath) -> bool {
     path.as_bytes().contains(&b'?')
 }
 
 impl Nature {
-    /// For a server that does not support the query, or responds like a third-party server.
+    /// The value for a server that does not support the query, or responds like a third-party server.
     const FOREIGN: Self = Self { is_ours: false, resumes: false, sharing: None, takes_encoded_paths: false };
 
     /// Parses the values of `version`, `towpath.resume`, `towpath.share` and `towpath.node`, one per line; an unknown
@@ -100,13 +101,13 @@ impl Nature {
             let sharing = is_known().then_some(Sharing::ByHandle);
             return Self { is_ours: true, resumes, sharing, takes_encoded_paths: is_known() };
         }
-        // As `v5.5.3`; others that speak the protocol have other words for themselves.
+        // Such as `v5.5.3`; other implementations of the protocol report other versions.
         let is_xrootd = matches!(version, [b'v', digit, ..] if digit.is_ascii_digit());
         Self { sharing: is_xrootd.then_some(Sharing::ByName), ..Self::FOREIGN }
     }
 }
 
-/// One user at one server.
+/// The connections of one user to one server.
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) server: Server,
@@ -120,13 +121,13 @@ pub(super) struct Site {
     listings: Mutex<Vec<Arc<Session>>>,
     known: Mutex<ServerTraits>,
     nature: OnceCell<Nature>,
-    /// KiB of file data that may be underway.
+    /// Permits for file data in flight, in KiB.
     window: Arc<Semaphore>,
     window_kib: u32,
 }
 
 impl Site {
-    /// A site without sessions.
+    /// Creates a site without sessions.
     pub(super) fn new(server: Server, identity: Identity, sites: &Sites) -> Self {
         let options = &sites.options;
         let window_kib = u32::try_from(options.window_bytes >> 10).unwrap_or(u32::MAX).clamp(1, 1 << 28);
@@ -150,21 +151,21 @@ impl Site {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a session has been ready before.
+    /// Returns whether a session has been ready before.
     pub(super) fn is_known_good(&self) -> bool {
         self.learn();
         self.known().good
     }
 
-    /// Returns whether data should travel as pages with checksums: if the server supports it (assumed before the first
-    /// response), and no TLS, which detects corruption itself, is used.
+    /// Returns whether data should be sent as pages with checksums: the server supports them (assumed before the first
+    /// response), and TLS, which detects corruption itself, is not used.
     pub(super) fn wants_pages(&self, session: &Session) -> bool {
         let said = session.established().map(super::flight::Established::has_pages);
         let known = self.known();
         !known.tls && said.or(known.pages).unwrap_or(true)
     }
 
-    /// The number of the session that the next bulk request should use ([`spread::choose`]).
+    /// Returns the number of the session for the next bulk request ([`spread::choose`]).
     pub(super) fn next_session(&self) -> usize {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let known: Vec<_> =
@@ -172,18 +173,18 @@ impl Site {
         spread::choose(&known, self.dialer.connection_limit())
     }
 
-    /// The sessions that bulk data may use now, started where they are missing. Returns at once.
+    /// Returns the sessions for bulk data; missing ones are started. Returns immediately.
     ///
     /// # Errors
-    /// TLS cannot be configured.
+    /// Fails if TLS cannot be configured.
     pub(super) fn sessions(&self) -> Result<Vec<Arc<Session>>> {
         (0..self.dialer.connection_limit()).map(|number| self.session(number)).collect()
     }
 
-    /// The session with this number, started if there is none or if it was lost. Returns at once.
+    /// Returns the session with this number; starts it if it is missing or lost. Returns immediately.
     ///
     /// # Errors
-    /// TLS cannot be configured.
+    /// Fails if TLS cannot be configured.
     pub(super) fn session(&self, number: usize) -> Result<Arc<Session>> {
         self.learn();
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
@@ -206,10 +207,10 @@ impl Site {
         }
     }
 
-    /// A session for a listing, without open files.
+    /// Returns a session without open files, for a listing.
     ///
     /// # Errors
-    /// TLS cannot be configured.
+    /// Fails if TLS cannot be configured.
     pub(super) fn listing_session(&self) -> Result<Arc<Session>> {
         self.learn();
         let mut sessions = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -223,18 +224,18 @@ impl Site {
         Ok(session)
     }
 
-    /// Whether the server has said that it is towpath.
+    /// Returns whether the server has identified itself as towpath.
     pub(super) fn is_known_to_be_ours(&self) -> bool {
         self.nature.get().is_some_and(|nature| nature.is_ours)
     }
 
-    /// Whether uploads can be taken up again, as far as the server has said so.
+    /// Returns whether uploads can be resumed; `None` before the server has reported it.
     pub(super) fn resumes(&self) -> Option<bool> {
         self.nature.get().map(|nature| nature.resumes)
     }
 
-    /// Returns a path in the form of requests to this server. If the path needs encoding, the server is asked whether
-    /// it supports encoded paths.
+    /// Returns a path in the form of requests to this server. If the path needs encoding, the server is queried for its
+    /// support of encoded paths.
     ///
     /// # Errors
     /// As [`Self::path_now`].
@@ -245,11 +246,11 @@ impl Site {
         self.path_now(path, cgi)
     }
 
-    /// The same, with the known capabilities of the server.
+    /// Like [`Self::path`], but with the known capabilities of the server, without a query.
     ///
     /// # Errors
-    /// `InvalidArgument` for a path with a `?` that the server does not take encoded: what follows it would be taken
-    /// for opaque information, and another file would be meant.
+    /// `InvalidArgument` for a path with a `?` if the server does not accept encoded paths: it would treat the part
+    /// after the `?` as opaque information, and the request would concern another file.
     pub(super) fn path_now(&self, path: &StorePath, cgi: &Bytes) -> Result<PathAndCgi> {
         match is_split_on_the_wire(path) {
             false => Ok(PathAndCgi { path: Bytes::copy_from_slice(path.as_bytes()), cgi: cgi.clone() }),
@@ -263,18 +264,18 @@ impl Site {
         }
     }
 
-    /// How the server lets a file be opened once more that is being written in `session`, as far as it is known to.
+    /// Returns the way to open a file once more that is being written in `session`; `None` if no way is known.
     pub(super) fn sharing(&self, session: &Session) -> Option<Sharing> {
         let flags = session.established()?.flags;
-        // What a proxy has open twice, it may have open twice elsewhere.
+        // Two opens at a proxy may be two separate opens at its origin.
         let is_proxy = flags.contains(ServerFlags::attrProxy) || flags.contains(ServerFlags::attrCache);
         let sharing = self.nature.get()?.sharing?;
         (sharing == Sharing::ByHandle || !is_proxy).then_some(sharing)
     }
 
-    /// Returns whether the server may be towpath, which shows an upload only after its close and supports promises.
-    /// The query is repeated until it succeeds; until then the server may be towpath, and a file under the name of an
-    /// upload must be taken for another file.
+    /// Returns whether the server may be towpath, which shows an upload only after its close and supports promises. The
+    /// query is repeated until it succeeds; until then the server may be towpath, and a file under the name of an
+    /// upload must be assumed to be another file.
     pub(super) async fn may_be_ours(&self) -> bool {
         match self.session(0) {
             Ok(session) => self.may_be_ours_by(&session).await,
@@ -290,7 +291,7 @@ impl Site {
             let finished = pending.finished().await;
             match finished.outcome {
                 Ok(_) => Ok(Nature::of_answer(&finished.buffer)),
-                // Ours knows the question.
+                // A towpath server supports the query.
                 Err(Failure::Refused(reply)) if reply.fault().kind() != Kind::Unavailable => Ok(Nature::FOREIGN),
                 Err(_) => Err(()),
             }
@@ -298,7 +299,7 @@ impl Site {
         answered.await.map_or(true, |nature| nature.is_ours)
     }
 
-    /// Asks the server about its end of each connection; at once, because the answer to one does not depend on another.
+    /// Requests the server's statistics of all connections, concurrently, since the responses are independent.
     pub(super) async fn ask_far_ends(&self) {
         if self.nature.get().is_some_and(|nature| !nature.is_ours) {
             return;
@@ -307,7 +308,7 @@ impl Site {
         future::join_all(slots.iter().flatten().map(|session| session.ask_far_end())).await;
     }
 
-    /// Remembers what the sessions found out.
+    /// Stores the capabilities that the sessions have learned.
     fn learn(&self) {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -321,7 +322,7 @@ impl Site {
         }
     }
 
-    /// Remembers why a session is given up.
+    /// Records the reason why a session was lost.
     fn mourn(&self, session: &Session) {
         match session.lost() {
             Some(Failure::TooEarly) => self.known().tls = true,
@@ -344,7 +345,7 @@ impl Site {
             _ => None,
         };
         let token = if self.server.trusted { token } else { Ok(None) };
-        // Over TLS, and with a token to show, credentials are probably wanted; requests ahead of them would be in vain.
+        // With TLS and a token, credentials are probably required; requests sent before them would be in vain.
         let expects_auth = known.tls && !known.good && matches!(token, Ok(Some(_)));
         let means = Means { token, withheld, user: self.identity.user.clone() };
         let tls = if known.tls {
@@ -357,8 +358,8 @@ impl Site {
             host: self.server.name(),
             tls: if known.tls { TlsWish::Insist } else { TlsWish::Avoid },
             optimistic: !known.tls && !self.identity.careful,
-            // The first loss may have been the answer to requests that left before the credentials, the second to any
-            // that left early.
+            // The first loss may have been caused by requests sent before the credentials, the second by any request
+            // sent early.
             patient: expects_auth || known.early_losses > u32::from(known.offer.is_some()),
             offer: known.offer.clone(),
             means,
@@ -379,7 +380,7 @@ impl Site {
         })
     }
 
-    /// Room for `bytes` of file data underway. A request larger than the whole window gets it all.
+    /// Waits for permits for `bytes` of file data in flight. A request larger than the whole window gets all permits.
     pub(super) async fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit> {
         let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).clamp(1, self.window_kib);
         let permit = Arc::clone(&self.window).acquire_many_owned(kib).await;

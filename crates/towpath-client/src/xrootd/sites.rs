@@ -1,4 +1,4 @@
-//! All sites that a client speaks to.
+//! All sites that a client communicates with.
 
 use std::{
     collections::HashMap,
@@ -19,18 +19,18 @@ use crate::{ClientOptions, dial::Dialer, tls::Tls, token::Tokens};
 /// Maximum number of sites; beyond that, unused ones are dropped with their connections.
 const MAX_SITES: usize = 256;
 
-/// The sites that have been spoken to, shared by the stores of one client.
+/// The sites in use, shared by the stores of one client.
 pub struct Sites {
     pub(super) options: Arc<ClientOptions>,
     pub(super) tokens: Arc<Tokens>,
-    /// What clears away what dropped uploads left.
+    /// Tasks that clean up after dropped uploads.
     pub(super) background: TaskTracker,
     pub(super) tls: Arc<OnceLock<Result<Tls>>>,
     pub(super) dialer: Arc<Dialer>,
     sites: Mutex<HashMap<Key, Arc<Site>>>,
 }
 
-/// What makes connections interchangeable.
+/// The properties that make connections interchangeable.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     host: String,
@@ -45,7 +45,7 @@ struct Key {
 }
 
 impl Sites {
-    /// No sites yet.
+    /// Creates a collection without sites.
     pub(crate) fn new(
         options: Arc<ClientOptions>,
         tokens: Arc<Tokens>,
@@ -55,7 +55,7 @@ impl Sites {
         Arc::new(Self { options, tokens, background, tls: Arc::default(), dialer, sites: Mutex::default() })
     }
 
-    /// The site of `identity` at `server`.
+    /// Returns the site of `identity` at `server`.
     pub(super) fn at(&self, server: &Server, identity: &Identity) -> Arc<Site> {
         let key = Key {
             host: server.host.clone(),
@@ -76,28 +76,28 @@ impl Sites {
         Arc::clone(site)
     }
 
-    /// Returns whether any of them has been used.
+    /// Returns whether any site has been used.
     pub(crate) fn are_used(&self) -> bool {
         !self.sites.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Asks all servers about their ends of the connections.
+    /// Requests the statistics of the connections from all servers.
     pub(crate) async fn ask_far_ends(&self) {
         let sites: Vec<_> = self.sites.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         future::join_all(sites.iter().map(|site| site.ask_far_ends())).await;
     }
 
-    /// Whether `server` has said, to anybody, that uploads can be taken up again, or cannot.
+    /// Returns whether uploads to `server` can be resumed, as reported to any user; `None` if unknown.
     pub(super) fn resumes(&self, server: &Server) -> Option<bool> {
         self.any_at(server, Site::resumes)
     }
 
-    /// Whether `server` has said, to anybody, that it is towpath.
+    /// Returns whether `server` has identified itself as towpath to any user.
     pub(super) fn is_known_to_be_ours(&self, server: &Server) -> bool {
         self.any_at(server, |site| site.is_known_to_be_ours().then_some(())).is_some()
     }
 
-    /// What one of the sites of `server` knows.
+    /// Returns the first known value among the sites of `server`.
     fn any_at<T>(&self, server: &Server, known: impl Fn(&Site) -> Option<T>) -> Option<T> {
         let sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
         let mut here =

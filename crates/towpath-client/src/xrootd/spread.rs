@@ -1,36 +1,36 @@
-//! Which session the next bulk request goes to: the one that is expected to have carried it first.
+//! Chooses the session for the next bulk request: the one that is expected to complete it first.
 
 use std::time::Duration;
 
 use towpath_store::sys::clock::Instant;
 
-/// So many bytes underway make a session busy: another one then takes the next bulk request.
+/// Number of bytes in flight from which a session is busy; the next bulk request then uses another session.
 pub(super) const BUSY_BYTES: usize = 1 << 20;
 
-/// Maximum load of a session that has carried no data. Its window has yet to open, and data assigned meanwhile are
-/// missing elsewhere; but its server should not have to wait for the next request either.
+/// Maximum load in bytes of a session that has carried no data. Its window has yet to open, and data assigned meanwhile
+/// are not available to other sessions; but its server should not have to wait for the next request either.
 const FIRST_BYTES: usize = 6 << 20;
 
 /// Maximum load per carried byte, until the site's window is the limit. An opening window doubles with each round
 /// trip, and the load has to last for two.
 const FURTHER: usize = 4;
 
-/// The shortest time over which a rate is measured.
+/// Minimum time over which a rate is measured.
 const MEASURE: Duration = Duration::from_millis(200);
 
-/// What a session carries.
+/// The load and the throughput of a session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Outlook {
-    /// Bytes of file data underway.
+    /// Bytes of file data in flight.
     pub load: usize,
-    /// Bytes that no longer are.
+    /// Bytes that are no longer in flight.
     pub carried: usize,
     /// Recent bytes per second while it had work; `None` if unknown.
     pub rate: Option<f64>,
 }
 
 impl Outlook {
-    /// One that has not begun.
+    /// The outlook of a session that has not started.
     pub(super) const NEW: Self = Self { load: 0, carried: 0, rate: None };
 
     fn may_take_more(&self) -> bool {
@@ -38,8 +38,8 @@ impl Outlook {
     }
 }
 
-/// The number of the session, out of `count`, for the next bulk request; `known` are the first ones. The first session
-/// does everything until it is busy.
+/// Returns the number of the session, out of `count`, for the next bulk request; `known` holds the first sessions. The
+/// first session carries all requests until it is busy.
 pub(super) fn choose(known: &[Outlook], count: usize) -> usize {
     if known.first().is_none_or(|first| first.load < BUSY_BYTES) {
         return 0;
@@ -54,7 +54,7 @@ pub(super) fn choose(known: &[Outlook], count: usize) -> usize {
     all.min_by(|(_, a), (_, b)| order(a, b)).map_or(0, |(number, _)| number)
 }
 
-/// Measures what a session carries.
+/// Measures the throughput of a session.
 #[derive(Debug)]
 pub(super) struct Meter {
     carried: usize,
@@ -69,12 +69,12 @@ impl Meter {
         Self { carried: 0, rate: None, began: (now, 0) }
     }
 
-    /// After a pause there is work again: the pause does not count.
+    /// Restarts the measurement when work resumes, so that the pause is excluded.
     pub(super) fn begins(&mut self, now: Instant) {
         self.began = (now, self.carried);
     }
 
-    /// `bytes` are no longer underway.
+    /// Records `bytes` that are no longer in flight.
     pub(super) fn carries(&mut self, bytes: usize, now: Instant) {
         self.carried = self.carried.saturating_add(bytes);
         let (since, before) = self.began;
@@ -103,7 +103,7 @@ mod tests {
         Outlook { load, carried, rate }
     }
 
-    /// What each of `count` sessions has underway after `pieces` have been given out.
+    /// Returns the bytes in flight of each of `count` sessions after `pieces` have been assigned.
     fn spread(mut known: Vec<Outlook>, count: usize, pieces: usize) -> Vec<usize> {
         for _ in 0..pieces {
             let number = choose(&known, count);

@@ -69,12 +69,12 @@ impl XrootdStore {
         Self { origin }
     }
 
-    /// The store of an origin that is known already.
+    /// Creates the store of a known origin.
     pub(super) fn of(origin: Origin) -> Self {
         Self { origin }
     }
 
-    /// The digest of a file that the server knows or computes; `Unsupported` if it does neither.
+    /// Returns the digest of a file that the server stores or computes; fails with `Unsupported` if it does neither.
     pub(super) async fn ask_digest(&self, caller: &Caller, path: &StorePath, algorithm: Algorithm) -> Result<Digest> {
         let request_options = RequestOptions { patient: true, ..RequestOptions::new(path) };
         let pair = format!("cks.type={algorithm}");
@@ -84,14 +84,14 @@ impl XrootdStore {
         };
         let answered = self.origin.ask_for(caller, request_options, request).await;
         let Text(answer) = answered.map_err(|error| {
-            // 5.5.3 calls it an error of the server.
+            // 5.5.3 reports this as a server error.
             let unknown = error.fault() == Fault::Internal && error.message().contains("not supported");
             if unknown { Error::new(Fault::Unsupported, error.message()).at(path) } else { error }
         })?;
         metadata::digest(&answer, algorithm).map_err(|error| error.at(path))
     }
 
-    /// The digest of a file, computed here from its bytes.
+    /// Computes the digest of a file by reading its content.
     pub(super) async fn digest_by_reading(
         &self,
         caller: &Caller,
@@ -103,7 +103,7 @@ impl XrootdStore {
         compute(&*file, algorithm, progress).await
     }
 
-    /// Whether something is at `path`.
+    /// Returns whether an object exists at `path`.
     async fn exists(&self, caller: &Caller, path: &StorePath) -> Result<bool> {
         match self.stat(caller, path).await {
             Ok(_) => Ok(true),
@@ -113,7 +113,7 @@ impl XrootdStore {
     }
 }
 
-/// A site that cannot do something.
+/// Returns the error for an operation that the protocol lacks.
 fn unsupported(what: &str, path: &StorePath) -> Error {
     Error::new(Fault::Unsupported, format!("the xroot protocol has no way to {what}")).at(path)
 }
@@ -148,7 +148,7 @@ impl Store for XrootdStore {
 
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
         let identity = self.origin.identity(caller);
-        // Whether the path can be said must be known before the lazy open.
+        // Whether the path can be encoded must be known before the lazy open.
         self.origin.sites.at(&self.origin.server, &identity).path(path, &Bytes::new()).await?;
         Ok(Arc::new(RemoteFile::new(self.origin.clone(), identity, path.clone(), options)))
     }
@@ -167,7 +167,7 @@ impl Store for XrootdStore {
         let options = if parents { MkdirOptions::mkdirpath } else { MkdirOptions::NONE };
         let mode = metadata::mode_bits(mode.unwrap_or(0o755));
         if !parents && self.exists(caller, path).await? {
-            // The reference server takes an existing directory for a success.
+            // The reference server reports success for an existing directory.
             return Err(Error::new(Fault::AlreadyExists, "it exists already").at(path));
         }
         let request_options = if parents { RequestOptions::new(path) } else { RequestOptions::change(path) };
@@ -183,7 +183,7 @@ impl Store for XrootdStore {
     async fn remove_file(&self, caller: &Caller, path: &StorePath) -> Result<()> {
         let removed = self.origin.send_request(caller, RequestOptions::change(path), |path| Rm { path }.into()).await;
         removed.map(|_| ()).map_err(|error| match error.fault() {
-            // 5.5.3 tries to remove a directory, too, and says what `remove_directory` would hear.
+            // 5.5.3 also tries to remove a directory, and responds as to `remove_directory`.
             Fault::AlreadyExists => Error::new(Fault::IsDirectory, error.message()).at(path),
             Fault::Io if error.message().contains("not empty") => {
                 Error::new(Fault::IsDirectory, error.message()).at(path)
@@ -196,7 +196,7 @@ impl Store for XrootdStore {
         let removed =
             self.origin.send_request(caller, RequestOptions::change(path), |path| Rmdir { path }.into()).await;
         removed.map(|_| ()).map_err(|error| match error.fault() {
-            // 3018 says 'exists', and 5.5.3 says 3005: here both mean that entries do.
+            // 3018 means 'exists', and 5.5.3 responds with 3005: here both mean that the directory has entries.
             Fault::AlreadyExists => Error::new(Fault::NotEmpty, error.message()).at(path),
             Fault::Io if error.message().contains("not empty") => Error::new(Fault::NotEmpty, error.message()).at(path),
             _ => error,
@@ -288,7 +288,7 @@ impl Store for XrootdStore {
     }
 }
 
-/// Metadata of one path.
+/// Returns the metadata of a path.
 pub(super) async fn stat(origin: &Origin, caller: &Caller, path: &StorePath) -> Result<Metadata> {
     let request =
         |path| Stat { options: StatOptions::NONE, wants: 0, wants_node: true, target: Target::Path(path) }.into();

@@ -2,10 +2,10 @@
 //! permitted destination; both identify the copy by a key.
 //!
 //! ```text
-//! source       open                                        where it is, how long
-//! destination  open tpc.key tpc.src tpc.lfn, sync          it is ready to fetch
-//! source       open tpc.key tpc.dst                        that host may open it, once
-//! destination  sync ── stat, stat, … ── answered, close    it has it
+//! source       open                                        returns location and size
+//! destination  open tpc.key tpc.src tpc.lfn, sync          prepares to fetch
+//! source       open tpc.key tpc.dst                        permits one open by that host
+//! destination  sync ── stat, stat, … ── response, close    confirms the file
 //! ```
 
 use std::{sync::Arc, time::Duration};
@@ -36,17 +36,17 @@ use crate::third_party::Written;
 /// Interval between queries of the progress at the destination.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The longest answer to a `sync`.
+/// Maximum length of the response to a `sync`, in bytes.
 const ANSWER_BYTES: usize = 4 << 10;
 
-/// Has the second site fetch a file from the first.
+/// Copies a file from the first site to the second, which fetches it.
 pub(crate) async fn copy_between(
     caller: &Caller,
     ends: [(XrootdStore, StorePath); 2],
     overwrite: Overwrite,
     written: Written<'_>,
 ) -> Result<()> {
-    // The key is a secret: nothing of it may leave before TLS has been settled.
+    // The key is a secret and must not be sent before TLS has been negotiated.
     let [(source, from), (destination, to)] =
         ends.map(|(store, path)| (Origin { careful: true, ..store.origin }, path));
     let file = RemoteFile::new(source.clone(), source.identity(caller), from.clone(), OpenOptions::default());
@@ -89,12 +89,12 @@ pub(crate) async fn copy_between(
     copied
 }
 
-/// The host without its port.
+/// Returns the host without its port.
 fn host(server: &Server) -> String {
     if server.host.contains(':') { format!("[{}]", server.host) } else { server.host.clone() }
 }
 
-/// Opens a file with more in its opaque part, wherever the site sends it.
+/// Opens a file with additional opaque information, and follows redirects.
 async fn open(
     origin: &Origin,
     caller: &Caller,
@@ -154,11 +154,11 @@ async fn watch(file: &OpenFile, handle: FileHandle, written: Written<'_>) -> Res
     }
 }
 
-/// What a failure means for a copy, which cannot be taken up again.
+/// Converts a failure into the error of a copy, which cannot be resumed.
 fn error(file: &OpenFile, failure: Failure) -> Error {
     let host = &file.session.host;
     match failure {
-        // XRootD's way to say that it makes no copies.
+        // The error response of an XRootD server without third-party copies.
         Failure::Refused(reply) if reply.message.contains("tpc not supported") => {
             Error::new(Fault::Unsupported, format!("{host} makes no third-party copies"))
         }

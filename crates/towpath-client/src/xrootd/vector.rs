@@ -1,7 +1,7 @@
-//! Vector reads: many ranges in few requests, each with its own fate.
+//! Vector reads: many ranges in few requests, with a result for each range.
 //!
 //! A server rejects a whole `readv` for one invalid element. The elements beyond the end of the file are then
-//! identified by the size, and the others are read one by one; so are all on a server without `readv`.
+//! identified by the size, and the others are read individually; without `readv`, all are read individually.
 
 use std::collections::HashMap;
 
@@ -16,29 +16,29 @@ use super::{
     sink::Sink,
 };
 
-/// Elements of one request: the reference server's limit.
+/// Maximum number of elements of one request: the reference server's limit.
 pub(super) const MAX_ELEMENTS: usize = 1024;
 
-/// Bytes of one element: the reference server's limit, 2 MiB less an element header.
+/// Maximum number of bytes of one element: the reference server's limit, 2 MiB less an element header.
 pub(super) const MAX_ELEMENT_BYTES: usize = (2 << 20) - VectorElement::LEN;
 
-/// Bytes of one request: long enough to fill a round trip together with the others, short enough that the first results
-/// come early.
+/// Maximum number of bytes of one request: large enough to fill a round trip together with the others, small enough
+/// that the first results arrive early.
 const MAX_VECTOR_BYTES: usize = 4 << 20;
 
-/// Requests of one vector that are prepared at once; the window bounds them too.
+/// Maximum number of concurrent requests of one vector; the window limits them too.
 const CONCURRENT: usize = 32;
 
 type Numbered = (usize, ByteRange);
 
-/// The results of `ranges`, as they come.
+/// Returns the results of `ranges` as they arrive.
 pub(super) fn read(file: &RemoteFile, ranges: Vec<ByteRange>) -> VectorReads<'_> {
     let groups = groups(ranges);
     let results = stream::iter(groups).map(move |group| read_group(file, group)).buffer_unordered(CONCURRENT);
     results.flat_map(stream::iter).boxed()
 }
 
-/// Ranges that go into one request each; a range too long for that stands alone.
+/// Groups ranges by request; a range that is too long for a common request forms its own group.
 fn groups(ranges: Vec<ByteRange>) -> Vec<Vec<Numbered>> {
     let mut groups: Vec<Vec<Numbered>> = Vec::new();
     let mut bytes = usize::MAX;
@@ -74,7 +74,7 @@ async fn read_group(file: &RemoteFile, group: Vec<Numbered>) -> Vec<(usize, Resu
     }
 }
 
-/// One range by itself; all of it, or an error.
+/// Reads one range individually; returns all of it, or an error.
 async fn read_alone(file: &RemoteFile, range: ByteRange) -> Result<Bytes> {
     let data = file.read(range.offset, range.length).await?;
     if data.len() == range.length { Ok(data) } else { Err(beyond_end(file)) }
@@ -84,7 +84,7 @@ fn beyond_end(file: &RemoteFile) -> Error {
     Error::new(Fault::InvalidArgument, "the range passes the end of the file").at(&file.path)
 }
 
-/// A group in one request; none if that is not possible.
+/// Reads a group in one request. Returns `None` if that is not possible.
 async fn read_together(file: &RemoteFile, group: &[Numbered]) -> Option<Vec<(usize, Result<Bytes>)>> {
     let everyone_fails = |error: Error| {
         let error = error.at(&file.path);
@@ -130,7 +130,7 @@ async fn request(stream: &ReadStream, handle: FileHandle, group: &[Numbered]) ->
     session.submit(exchange).finished().await.into()
 }
 
-/// The data of each range, sharing the memory of the answer; none unless each was answered.
+/// Returns the data of each range, which share the memory of the response; `None` unless every range has a response.
 fn sort(group: &[Numbered], answer: Bytes) -> Option<Vec<(usize, Bytes)>> {
     let mut wanted: HashMap<(u64, usize), Vec<usize>> = HashMap::new();
     for (index, range) in group.iter().rev() {

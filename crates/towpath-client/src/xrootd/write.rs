@@ -2,9 +2,9 @@
 //!
 //! Pieces are sent as pages with checksums, in any order and concurrently, limited by the site's window; corrupted
 //! pages are sent again. A small file is sent to a towpath server together with its close ([`tail`]), and corruption
-//! fails its commit. [`WriteHandle::commit`] closes the file, whose response is the server's confirmation. A towpath
-//! server gets size and digests with the close, and compares them before it shows the file; another server is asked
-//! for size and digest afterwards, and a mismatching file is removed.
+//! fails its commit. [`WriteHandle::commit`] closes the file; the response is the server's confirmation. A towpath
+//! server receives size and digests with the close, and compares them before it shows the file. For another server,
+//! size and digest are queried afterwards, and a mismatching file is removed.
 //!
 //! A large file uses all connections of the site ([`streams`]), and tolerates the loss of one. A write handle does not
 //! survive the loss of the last one: the server aborts the upload (it is opened with persist-on-successful-close), so
@@ -50,7 +50,7 @@ use streams::UploadStreams;
 use tail::Tail;
 use target::WriteTarget;
 
-/// The longest piece sent in one request, in bytes; longer ones are split.
+/// Maximum length of a piece sent in one request, in bytes; longer pieces are split.
 const MAX_REQUEST_BYTES: usize = 8 << 20;
 
 /// A file being written at a site.
@@ -67,14 +67,14 @@ pub(super) struct Upload {
     /// Current size of a new file according to its writes.
     size: AtomicU64,
     tail: Tail,
-    /// Commit or abort has begun: nothing more is taken.
+    /// Whether commit or abort has started; further requests are rejected.
     finished: AtomicBool,
-    /// Commit or abort has come to its end: nothing is left to clear away.
+    /// Whether commit or abort has ended, so that no cleanup is necessary.
     settled: AtomicBool,
 }
 
 impl Upload {
-    /// Starts a new file.
+    /// Starts an upload of a new file.
     pub(super) async fn create(
         origin: Origin,
         caller: &Caller,
@@ -85,8 +85,8 @@ impl Upload {
         let mode = metadata::mode_bits(options.mode.unwrap_or(0o644));
         let site = origin.sites.at(&origin.server, &origin.identity(caller));
         let mut options = options.clone();
-        // What a server does not know may become a part of the file's name. Opened twice, an upload with a key would
-        // also find itself under way.
+        // A server that does not support the key may treat it as a part of the file's name. Besides, a repeated open of
+        // an upload with a key would find that upload in progress.
         if options.resume.is_some() && !(site.may_be_ours().await && site.is_known_to_be_ours()) {
             options.resume = None;
         }
@@ -99,11 +99,12 @@ impl Upload {
         if replaces && site.is_known_to_be_ours() {
             return Ok(open(OpenFlags::delete).await?.keeping(options));
         }
-        // Always as a new file first: only then may the open request removal on a lost client. For an existing file or
-        // a directory, 5.5.3 would remove those too.
+        // A replacement is first opened as a new file: only then may the open request removal after a lost connection.
+        // For an existing file or a directory, 5.5.3 would remove those too.
         let mut replaced = match open(OpenFlags::new | OpenFlags::posc).await {
             Err(error) if error.fault() == Fault::AlreadyExists && replaces => open(OpenFlags::delete).await?,
-            // A server that hides it protects it anyway, and would refuse it in the end if a file came up meanwhile.
+            // A server that hides the upload protects an existing file anyway, and would reject the commit if a file
+            // appeared meanwhile.
             Ok(hidden) if replaces && !hidden.target.shown.load(Ordering::Acquire) => open(OpenFlags::delete).await?,
             other => return Ok(other?.keeping(options)),
         };
@@ -114,7 +115,7 @@ impl Upload {
         Ok(replaced.keeping(options))
     }
 
-    /// The same, which keeps a small file back until it is committed, if the server is ours.
+    /// Returns the upload, which holds a small file back until its commit if the server is towpath.
     fn keeping(mut self, options: &CreateOptions) -> Self {
         if self.site.is_known_to_be_ours() {
             self.tail = Tail::of_hidden(options);
@@ -136,7 +137,7 @@ impl Upload {
         pairs: Option<&str>,
     ) -> Result<Self> {
         let identity = origin.identity(caller);
-        // Opened twice, a file that must not exist would be found to exist, where it is not hidden.
+        // If the upload is not hidden, a repeated open of a file that must not exist would find it.
         let hides = origin.sites.at(&origin.server, &identity).is_known_to_be_ours();
         let mut retry_state = origin.retry_state(hides || !flags.contains(OpenFlags::new));
         loop {
@@ -147,7 +148,7 @@ impl Upload {
             let open = Open { options: flags, mode, path: path_and_cgi, ..Open::default() };
             let session = site.session(site.next_session())?;
             if flags.contains(OpenFlags::new) {
-                // As with every change: not before the login is answered.
+                // Like every change, it is not sent before the response to the login.
                 session.settled().await;
             }
             let target = WriteTarget {
@@ -170,7 +171,7 @@ impl Upload {
         }
     }
 
-    /// The upload that `reply` is about.
+    /// Creates the upload from the response to its open.
     fn of_reply(target: WriteTarget, site: Arc<Site>, reply: OpenReply) -> Result<Self> {
         let present = reply.present.unwrap_or_default();
         let are_apart = present.is_sorted_by(|one, next| one.end() < next.offset());
@@ -196,7 +197,7 @@ impl Upload {
         &self.target.file.session
     }
 
-    /// Sends a request about the file over one of its connections, and gives which.
+    /// Sends a request about the file over one of its connections. Returns the open that was used, and the response.
     async fn request_about(&self, exchange: impl Fn(FileHandle) -> Exchange) -> Result<(Arc<OpenFile>, Finished)> {
         let file = self.remaining().file;
         let handle = file.open_handle().unwrap_or(self.handle);
@@ -206,7 +207,7 @@ impl Upload {
         }
     }
 
-    /// What the server says of the file that `file` is an open of.
+    /// Returns the server's metadata of the open file.
     async fn stat(&self, file: &OpenFile) -> Result<StatInfo> {
         let handle = file.open_handle().unwrap_or(self.handle);
         let request = Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target: Subject::Handle(handle) };
@@ -215,7 +216,7 @@ impl Upload {
         StatInfo::decode(Bytes::from(finished.buffer)).map_err(|error| file.session.garbled(&error))
     }
 
-    /// What a failure of a request on `file` means for one that cannot be opened again.
+    /// Converts the failure of a request on `file` into the error of an upload that cannot be opened again.
     fn error(&self, file: &OpenFile, failure: Failure) -> Error {
         match failure {
             Failure::Refused(reply) => super::retry_state::refusal(&file.session.root(), &reply),
@@ -234,9 +235,9 @@ impl Upload {
         }
     }
 
-    /// Closes the file, and gives its metadata if they are as promised.
+    /// Closes the file, and returns its metadata if they match the expectation.
     async fn close_and_check(&self, expected: &Expectation) -> Result<Metadata> {
-        // Once it is closed, a server that hid it shows it.
+        // Checked before the close, with which a server shows a hidden file.
         let size = self.size.load(Ordering::Acquire);
         if self.target.is_new {
             expected.check_size(size)?;
@@ -264,7 +265,7 @@ impl Upload {
         self.target.is_new && self.site.is_known_to_be_ours()
     }
 
-    /// Closes the file if it is as promised.
+    /// Closes the file with a promise; the server commits it only if it matches.
     async fn close_with_promise(&self, promise: Promise) -> Result<Metadata> {
         let target = self.remaining();
         let ending = Ending::Commit(promise.clone());
@@ -321,7 +322,7 @@ struct Opening {
 }
 
 impl Opening {
-    /// The open was answered.
+    /// Marks the open as answered.
     fn ended(mut self) {
         self.target = None;
     }
@@ -389,7 +390,7 @@ impl WriteHandle for Upload {
             return Err(not_open().at(&self.target.path));
         }
         let length = length.min(i32::MAX as usize);
-        // Sends the tail too.
+        // This also sends the tail.
         let size = self.metadata().await?.size;
         let length = length.min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
         if length == 0 {

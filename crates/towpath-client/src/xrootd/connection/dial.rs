@@ -1,4 +1,4 @@
-//! From a host name to a running connection: TCP, TLS where it is wanted, and then the two tasks.
+//! Establishes a connection: resolves the host name, connects by TCP and TLS if required, and runs reader and writer.
 
 use std::{
     sync::{Arc, atomic::AtomicUsize},
@@ -23,24 +23,24 @@ use crate::{
     xrootd::flight::{Flight, Plan, Progress, SetupFailure},
 };
 
-/// Where and how to connect.
+/// The destination of a connection, and its options.
 #[derive(Debug)]
 pub(in crate::xrootd) struct Dial {
     pub(in crate::xrootd) host: String,
     pub(in crate::xrootd) port: u16,
     pub(in crate::xrootd) plan: Plan,
-    /// Needed if the plan wants TLS.
+    /// Required if the plan wants TLS.
     pub(in crate::xrootd) tls: Option<Tls>,
     pub(in crate::xrootd) connect_timeout: Duration,
     pub(in crate::xrootd) dialer: Arc<Dialer>,
-    /// Bytes of file data that the session has for the connection.
+    /// Bytes of file data in flight in the session.
     pub(in crate::xrootd) underway: Arc<AtomicUsize>,
     pub(in crate::xrootd) stall: Duration,
     pub(in crate::xrootd) patience: Duration,
     pub(in crate::xrootd) waits: Waits,
 }
 
-/// Longest body of an answer before TLS, in bytes.
+/// Maximum length of a response body before TLS, in bytes.
 const EARLY_BODY_LIMIT: usize = 64 << 10;
 
 type Input = Box<dyn AsyncRead + Send + Unpin>;
@@ -51,7 +51,7 @@ pub(super) async fn run(dial: Dial, shared: Arc<Shared>, queue: mpsc::UnboundedR
     let host = dial.plan.host.clone();
     let failure = match open(dial).await {
         Ok((input, output, flight, tap)) => {
-            // It lives as long as this call.
+            // The tap lives until this call ends.
             let _ = shared.tap.set(Arc::downgrade(&tap));
             serve(host, &shared, input, output, flight, queue).await
         }
@@ -61,7 +61,7 @@ pub(super) async fn run(dial: Dial, shared: Arc<Shared>, queue: mpsc::UnboundedR
     shared.lose(&failure);
 }
 
-/// What a failed set-up means for the requests that wait for it.
+/// Returns the failure of the requests that wait for a session whose setup failed.
 pub(super) fn setup_failed(failure: SetupFailure) -> Failure {
     match failure {
         SetupFailure::NeedsTls => Failure::TooEarly,
@@ -102,7 +102,7 @@ async fn open(dial: Dial) -> Result<(Input, Output, Flight, Arc<Tap>), SetupFail
     Ok((Box::new(input), Box::new(output), flight, tap))
 }
 
-/// The exchange before TLS can start; whether it is to start now.
+/// Exchanges the messages before TLS. Returns whether TLS is to be started now.
 async fn negotiate(host: &str, stream: &mut TcpStream, flight: &mut Flight) -> Result<bool, SetupFailure> {
     let lost = |error: std::io::Error| {
         let message = format!("the connection to {host} was lost: {error}");
@@ -147,7 +147,7 @@ async fn serve(
     let (gate, opened) = oneshot::channel();
     let first = flight.take_output();
     let gate = if flight.lets_requests_out() {
-        // The receiver is alive: it is two lines above.
+        // The receiver is alive: it was created two lines above.
         let _ = gate.send(());
         None
     } else {
@@ -163,7 +163,7 @@ async fn serve(
                 let message = format!("the connection to {host} was lost: {error}");
                 shared.loss(Error::new(Fault::Unavailable, message).blamed_on(Blame::Network))
             }
-            // Nobody holds the connection any more.
+            // The connection has been dropped.
             _ => Failure::NotSent(super::closed()),
         },
     }

@@ -1,4 +1,4 @@
-//! The bytes that come in, and what their absence means.
+//! Receives the bytes of a connection, and decides what to do about silence.
 
 use std::{
     io,
@@ -17,38 +17,38 @@ use towpath_store::sys::clock::{self, Instant};
 use super::{Control, Shared};
 use crate::{dial::Way, options::MIN_PROGRESS_BYTES, waits::FIRST_NOTICE, xrootd::flight::reserved};
 
-/// How often to look for requests whose time is up: all that are underway are looked at.
+/// Interval between checks for expired requests; each check covers all requests in flight.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long nothing may come before a first look at the connection. Each further look comes after twice the time, until
-/// an answer does.
+/// Time without data before the first check of the connection. The interval doubles with each further check, until a
+/// response arrives.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 
-/// So many bytes at once of an answer are more than a sign of life.
+/// Minimum number of response bytes in one read that count as progress rather than as a sign of life.
 const SUBSTANCE_BYTES: usize = 512;
 
-/// What to do about silence.
+/// The reaction to silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// Wait on.
+    /// Continue to wait.
     Wait,
-    /// Ask for a sign of life.
+    /// Send a `ping`.
     Ping,
-    /// Give the connection up.
+    /// Give up the connection.
     Dead,
 }
 
 /// Signs of life of a server.
 #[derive(Debug)]
 struct Liveness {
-    /// When a byte came last, or nothing was expected.
+    /// Time of the last received byte, or when nothing was expected.
     heard: Instant,
-    /// When an answer came last, or nothing was expected; a `ping` is no answer.
+    /// Time of the last response, or when nothing was expected; a response to a `ping` does not count.
     answered: Instant,
     /// Time of the last sufficient progress of a response, and the bytes received since.
     progressed: (Instant, usize),
     pinged: bool,
-    /// How long to wait for the next byte before the next look.
+    /// Time to wait for the next byte before the next check.
     pause: Duration,
 }
 
@@ -69,17 +69,17 @@ impl Liveness {
         (self.answered, self.pause) = (self.heard, FIRST_LOOK);
     }
 
-    /// An answer has begun: from now on its rest has to come.
+    /// Records the start of a response: from now on its rest must arrive.
     fn begins(&mut self) {
         self.progressed = (self.heard, 0);
     }
 
-    /// Whether the rest of an answer comes so slowly that it might as well not come.
+    /// Returns whether the rest of a response arrives too slowly to be worth waiting for.
     fn trickles(&self, stall: Duration) -> bool {
         self.heard - self.progressed.0 >= stall * 2
     }
 
-    /// Nothing came for a while. `busy` says that something is expected, `patient` that it may take long.
+    /// Decides what to do after silence. `busy` is whether data are expected, `patient` whether they may take long.
     fn silence(&mut self, now: Instant, busy: bool, patient: bool, stall: Duration, patience: Duration) -> Verdict {
         if !busy {
             *self = Self::new(now);
@@ -100,12 +100,12 @@ pub(super) struct Line<I> {
     shared: Arc<Shared>,
     control: Control,
     liveness: Liveness,
-    /// An answer has begun, and its rest is expected: its request is in no table meanwhile.
+    /// Whether a response has begun and its rest is expected; its request is not in the table meanwhile.
     within_answer: bool,
-    /// When to look for requests whose time is up.
+    /// Time of the next check for expired requests.
     expires_next: Instant,
     began: Instant,
-    /// When something of an answer came last that was more than a sign of life, or nothing was expected.
+    /// Time of the last progress of a response, beyond signs of life, or when nothing was expected.
     progressed: Instant,
 }
 
@@ -124,23 +124,23 @@ impl<I: AsyncRead + Unpin> Line<I> {
         }
     }
 
-    /// An answer to a caller's request came.
+    /// Records a response to a caller's request.
     pub(super) fn answered(&mut self) {
         self.liveness.answered();
     }
 
-    /// The head of an answer came.
+    /// Records the header of a response.
     pub(super) fn begin_answer(&mut self) {
         self.within_answer = true;
         self.liveness.begins();
     }
 
-    /// All of it came.
+    /// Records the end of a response.
     pub(super) fn end_answer(&mut self) {
         self.within_answer = false;
     }
 
-    /// Something came that a request waits for.
+    /// Records data that a request waits for.
     pub(super) fn progressed(&mut self) {
         self.progressed = clock::now();
     }
@@ -166,7 +166,7 @@ impl<I: AsyncRead + Unpin> Line<I> {
         Ok(())
     }
 
-    /// At least one byte and at most `limit` into `target`.
+    /// Receives at least one byte and at most `limit` bytes into `target`.
     pub(super) async fn receive(&mut self, target: &mut impl BufMut, limit: usize) -> Result<usize, String> {
         let stall = self.shared.stall;
         loop {
@@ -186,7 +186,7 @@ impl<I: AsyncRead + Unpin> Line<I> {
             };
             tokio::select! {
                 biased;
-                // It may come while that is found out.
+                // Data may arrive while the state of the path is determined.
                 received = self.input.read_buf(&mut limited) => return self.heard(received),
                 way = way() => match way {
                     Way::Good => {}
@@ -227,7 +227,7 @@ impl<I: AsyncRead + Unpin> Line<I> {
             Verdict::Ping => {
                 let mut ping = BytesMut::new();
                 Request::from(Ping).encode(reserved::PING, &mut ping);
-                // The writer outlives the reader.
+                // The writer ends after the reader.
                 let _ = self.control.send(ping.freeze());
                 Ok(())
             }
@@ -296,7 +296,7 @@ mod tests {
         let start = clock::now();
         for (bytes, trickles) in [(1, true), (MIN_PROGRESS_BYTES / 3, true), (MIN_PROGRESS_BYTES / 2, false)] {
             let mut liveness = Liveness::new(start);
-            // It waited for long before.
+            // The connection was silent for long before.
             liveness.heard(start + Duration::from_secs(100), 24);
             liveness.begins();
             for seconds in [129, 158, 187] {

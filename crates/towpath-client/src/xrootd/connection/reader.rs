@@ -1,7 +1,8 @@
-//! The receiving half: cuts responses out of the stream and gives each to the sink of its request.
+//! The receiving half of a connection: splits the stream into responses and passes each to the sink of its request.
 //!
-//! Short responses are received many at a time into the framer's buffer. The data of a long one are received straight
-//! into the sink; so that little of them ends up in the framer's buffer, less is read at once while long ones come.
+//! Many short responses are received at once into the framer's buffer. The data of a long response are received
+//! directly into the sink; while long responses arrive, reads into the framer's buffer are shorter, so that it gets
+//! little of their data.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,22 +23,23 @@ use crate::{
     },
 };
 
-/// Longest body of an answer that is not data, in bytes: errors, redirects, and asynchronous answers.
+/// Maximum length of a response body that is not data, in bytes: errors, redirects, and asynchronous responses.
 const BODY_LIMIT: usize = 16 << 20;
 
-/// From this many bytes on, data are received straight into their sink.
+/// Minimum length in bytes of data that are received directly into their sink.
 const DIRECT_BYTES: u64 = 16 << 10;
 
 /// Length of one read into the framer's buffer, in bytes.
 const SMALL_READ: usize = 64 << 10;
-/// The same while long responses come: enough for the head of the next one, and little to copy of its data.
+/// Read length while long responses arrive: enough for the header of the next response, with little of its data to
+/// copy.
 const READ_AMID_BULK: usize = 512;
 
 /// Maximum total time of repeated promises of a response (`waitresp`), in units of [`crate::ClientOptions::patience`]:
 /// 16 × 30 minutes are eight hours.
 const MAX_PROMISED_PATIENCES: u32 = 16;
 
-/// Why the connection is of no use any more.
+/// The reason why the connection cannot be used any more.
 enum End {
     Failure(Failure),
     Broken(DecodeError),
@@ -82,7 +84,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         Self { host, line, framer, shared, control, flight, gate, amid_bulk: false }
     }
 
-    /// Serves the connection until it ends, and says why it did.
+    /// Serves the connection until it ends. Returns the reason.
     pub(super) async fn run(mut self) -> Failure {
         loop {
             let step = match self.framer.next() {
@@ -156,8 +158,8 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         }
     }
 
-    /// Continues to wait for the rest of a response after a part of `bytes`, unless all parts together are next to
-    /// nothing.
+    /// Continues to wait for the rest of a response after a part of `bytes`, unless the response makes too little
+    /// progress.
     fn part_came(&mut self, stream_id: StreamId, mut waiting: Waiting, bytes: usize) {
         let now = clock::now();
         if waiting.parts.came(bytes, now) {
@@ -170,16 +172,16 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         let message =
             format!("{} sends one part of an answer after the other, with next to nothing in them", self.host);
         let error = Error::new(Fault::TimedOut, message).blamed_on(Blame::Storage);
-        // More of them may come, and must not be taken for another's.
+        // Further parts may arrive, and must not be mistaken for the response to another request.
         self.shared.put_back(stream_id, Waiting::given_up(now));
         self.shared.end(waiting, Err(Failure::Fatal(error)));
     }
 
-    /// An answer without data.
+    /// Processes a response without data.
     fn verdict(&self, stream_id: StreamId, mut waiting: Waiting, response: Response) -> Result<(), End> {
         let failure = match response {
-            // Whatever a server says to a request before the login, the request was not looked at. Its caller hears of
-            // it when sending it again makes sense.
+            // Before the login, a server rejects a request without processing it. The failure is reported when a retry
+            // can succeed.
             _ if !self.flight.is_done() => {
                 waiting.refused_early = true;
                 self.shared.put_back(stream_id, waiting);
@@ -207,7 +209,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         Ok(())
     }
 
-    /// An answer to one of the connection's own requests.
+    /// Processes the response to one of the connection's own requests.
     fn own(&mut self, stream_id: StreamId, response: Response) -> Result<(), End> {
         if self.flight.is_done() {
             return Ok(());
@@ -244,7 +246,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         }
     }
 
-    /// The answer that a `waitresp` promised.
+    /// Processes the response promised by a `waitresp`.
     async fn late_answer(&mut self, header: &ResponseHeader, body: Bytes) -> Result<(), End> {
         let Some(mut waiting) = self.shared.take(header.stream_id) else { return Ok(()) };
         let poured = match Response::decode(header, body) {
@@ -254,13 +256,13 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         };
         match poured {
             Ok(()) => self.shared.end(waiting, Ok(Answer::Ok)),
-            // With the others that wait, it then hears whose fault it is.
+            // The request then fails with the other requests in flight, with an error that states who is to blame.
             Err(_) => self.shared.put_back(header.stream_id, waiting),
         }
         poured
     }
 
-    /// The data of a response into its sink; their number.
+    /// Receives the data of a response into its sink. Returns their length in bytes.
     async fn pour(&mut self, sink: &mut Sink, head: &ResponseHead) -> Result<usize, End> {
         let length = self.framer.remaining();
         sink.begin(head, length)?;
@@ -288,7 +290,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         }
     }
 
-    /// The whole body of the current response.
+    /// Receives the whole body of the current response.
     async fn body(&mut self) -> Result<Bytes, End> {
         loop {
             if let Some(body) = self.framer.body()? {
@@ -298,7 +300,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         }
     }
 
-    /// More bytes into the framer.
+    /// Receives more bytes into the framer's buffer.
     async fn fill(&mut self) -> Result<(), End> {
         let size = if self.amid_bulk { READ_AMID_BULK } else { SMALL_READ };
         self.framer.buffer().reserve(size);
@@ -312,7 +314,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
     }
 }
 
-/// The data of a late answer into their sink.
+/// Passes the data of a promised response to its sink.
 async fn pour_late(sink: &mut Sink, header: &ResponseHeader, body: Bytes) -> Result<(), End> {
     sink.begin(&ResponseHead { header: *header, status: None }, body.len() as u64)?;
     sink.push(body, || false).await?;

@@ -1,4 +1,4 @@
-//! The sending half: small requests that wait together leave together, bulk data leave from where they lie.
+//! The sending half of a connection: batches queued small requests, and sends bulk data without a copy.
 
 use std::{
     io::{self, IoSlice},
@@ -12,11 +12,10 @@ use tokio::{
 };
 use towpath_proto::xrootd::page::{CRC_BYTES, PAGE_BYTES};
 
-/// Requests are gathered up to this many bytes before they are sent: a flight of one segment pays off, a long one does
-/// not.
+/// Maximum length in bytes of a batch of requests: short flights of one segment pay off, long ones do not.
 const GATHER_BYTES: usize = 64 << 10;
 
-/// Data up to this size are copied to the requests that are gathered: that costs less than a system call.
+/// Maximum length in bytes of data that are copied into a batch, which costs less than a system call.
 const SMALL_BYTES: usize = 16 << 10;
 
 /// The data of a request.
@@ -28,7 +27,7 @@ pub(in crate::xrootd) enum Payload {
 }
 
 impl Payload {
-    /// `data`, which lie at `offset` of the file, as pages with their `checksums`, one for each page.
+    /// Creates a payload of pages from `data` at `offset` of the file, with one checksum per page in `checksums`.
     pub(in crate::xrootd) fn pages(offset: u64, data: Bytes, checksums: Arc<[[u8; CRC_BYTES]]>) -> Self {
         let to_page_end = PAGE_BYTES - (offset % PAGE_BYTES as u64) as usize;
         Self::Pages(Pages { data, checksums, next: 0, crc_sent: 0, page_left: 0, to_page_end })
@@ -48,7 +47,7 @@ impl Payload {
     }
 }
 
-/// Pages and checksums, interleaved as they are sent; nothing is copied.
+/// Pages and checksums, interleaved as they are sent, without copies.
 #[derive(Debug)]
 pub(in crate::xrootd) struct Pages {
     /// The remaining data.
@@ -65,7 +64,7 @@ pub(in crate::xrootd) struct Pages {
 }
 
 impl Pages {
-    /// The slices that are left, in their order.
+    /// Returns the remaining slices in order.
     fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let (current, rest) = self.data.split_at(self.page_left.min(self.data.len()));
         let (first, rest) = rest.split_at(rest.len().min(self.to_page_end));
@@ -114,12 +113,12 @@ impl Buf for Pages {
     }
 }
 
-/// A request on its way.
+/// A request to be sent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) head: Bytes,
     pub(super) payload: Payload,
-    /// Given back when the payload is sent.
+    /// Released when the payload has been sent.
     pub(super) queue_permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -156,7 +155,7 @@ pub(super) async fn run(
             biased;
             order = orders.recv() => match order {
                 Some(order) => batch.extend_from_slice(&order),
-                // The reader is gone.
+                // The reader has ended.
                 None => return Ok(()),
             },
             _ = &mut gate, if !open => open = true,
@@ -198,7 +197,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// However the network takes it, what leaves is what the codec would have made.
+        /// For any division into writes, the output equals that of the codec.
         #[test]
         fn pages_leave_as_the_codec_lays_them_out(
             offset in 0_u64..9000,

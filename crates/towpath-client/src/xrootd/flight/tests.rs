@@ -102,7 +102,7 @@ fn a_server_that_wants_tls_is_believed() {
     assert!(matches!(answer, Err(SetupFailure::NeedsTls)));
 }
 
-/// A flight over TLS up to the login.
+/// Returns a flight over TLS up to the login.
 fn encrypted(plan: Plan) -> Flight {
     let mut flight = Flight::new(plan);
     flight.answer(StreamId::ZERO, handshake()).unwrap();

@@ -1,4 +1,4 @@
-//! One request for a range, and how it ended.
+//! One attempt to read a range, and its result.
 
 use std::sync::Arc;
 
@@ -18,15 +18,15 @@ use crate::xrootd::{
     site::Site,
 };
 
-/// How often a damaged page is fetched again.
+/// Maximum number of retries for a damaged page.
 pub(super) const PAGE_RETRIES: usize = 3;
 
-/// How the data of one request are to be checked.
+/// The verification of the data of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::xrootd) enum Check {
-    /// Page by page, where that makes sense.
+    /// Page by page, unless TLS is used or the server lacks pages.
     Pages,
-    /// Page by page: these were damaged before.
+    /// Page by page, for pages that were damaged before.
     DamagedPages,
     /// By the caller, for all ranges together.
     Later,
@@ -50,7 +50,7 @@ pub(in crate::xrootd) struct Attempt {
 }
 
 impl Attempt {
-    /// The data, if they came whole.
+    /// Returns the data if they are complete and undamaged.
     pub(in crate::xrootd) fn whole(self) -> Result<Bytes, Failure> {
         self.outcome?;
         match self.bad_pages.first() {
@@ -59,7 +59,7 @@ impl Attempt {
         }
     }
 
-    /// The data received after `start` cannot be used.
+    /// Creates the result of a failed attempt; data received after `start` are dropped.
     pub(in crate::xrootd) fn failed(mut buffer: Vec<u8>, start: usize, failure: Failure) -> Self {
         buffer.truncate(start);
         Self { buffer, bad_pages: Vec::new(), outcome: Err(failure) }
@@ -102,12 +102,12 @@ pub(in crate::xrootd) async fn fetch(
     session.submit(Exchange { permit: Some(permit), ..exchange }).finished().await.into()
 }
 
-/// Whether the server did not know the handle.
+/// Returns whether the server rejected the handle as unknown.
 pub(super) fn is_not_open(outcome: &Result<(), Failure>) -> bool {
     matches!(outcome, Err(Failure::Refused(reply)) if reply.code == ErrorCode::FileNotOpen)
 }
 
-/// A server that does not know a handle any more has lost the session, whatever it says of the connection.
+/// Converts the rejection of an unknown handle to a lost connection: the server has lost the session.
 pub(in crate::xrootd) fn reopen(failure: Failure) -> Failure {
     match failure {
         Failure::Refused(reply) if reply.code == ErrorCode::FileNotOpen => {
@@ -117,7 +117,7 @@ pub(in crate::xrootd) fn reopen(failure: Failure) -> Failure {
     }
 }
 
-/// The error for a page that never arrived whole.
+/// Returns the error for a page that was damaged in every attempt.
 pub(super) fn damaged(host: &str, offset: u64) -> Error {
     let message = format!("{host}: the page at {offset} arrived damaged {} times", PAGE_RETRIES + 1);
     Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Network)

@@ -1,7 +1,7 @@
-//! When to look whether an open file is still the version that was opened.
+//! Schedules the checks that an open file is still the version that was opened.
 //!
-//! Reads of the protocol do not name the version, so a `stat` of the handle periodically accompanies a read in the
-//! same flight. Times have whole seconds, so checks more frequent than [`INTERVAL`] would not detect more.
+//! Read requests of the protocol do not name the version, so a `stat` of the handle periodically accompanies a read in
+//! the same flight. Times have whole seconds, so checks more frequent than [`INTERVAL`] would not detect more.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -19,7 +19,7 @@ pub(super) struct VersionCheck(Mutex<Seen>);
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// None before the file has been opened.
+    /// Time of the last check; `None` before the file has been opened.
     last: Option<Instant>,
     changed: bool,
 }
@@ -29,19 +29,19 @@ impl VersionCheck {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The file has been opened, and was seen; only the first time counts.
+    /// Records that the file has been opened and its version is known; only the first call has an effect.
     pub(super) fn start(&self, now: Instant) {
         self.with(|seen| {
             seen.last.get_or_insert(now);
         });
     }
 
-    /// The file was seen to be another version.
+    /// Records that the file was found to be another version.
     pub(super) fn changed(&self) {
         self.with(|seen| seen.changed = true);
     }
 
-    /// Whether the file was ever seen to be another version.
+    /// Returns whether the file has ever been found to be another version.
     pub(super) fn has_changed(&self) -> bool {
         self.with(|seen| seen.changed)
     }

@@ -58,7 +58,7 @@ fn a_redirect_does_not_give_up_encryption() {
     assert_eq!(error.fault(), Fault::Protocol);
 }
 
-/// Where a user who named `from`, with a secret, is led by one redirect after the other.
+/// Returns the server at the end of the redirects `hops`, for a user who named `from` with a secret.
 fn led(from: &str, hops: &[(&str, bool)]) -> Server {
     let (host, tls) = (from.rsplit('/').next().unwrap().into(), from.starts_with("roots"));
     let origin = Server { host, tls, cgi: Bytes::from_static(b"authz=t&a=b"), ..origin() };
@@ -72,18 +72,18 @@ fn led(from: &str, hops: &[(&str, bool)]) -> Server {
 #[test]
 fn secrets_follow_only_redirects_that_can_be_trusted() {
     type Hops<'a> = &'a [(&'a str, bool)];
-    // Where the user's URL leads, whether the token may be shown there, and whether the URL's secret goes there.
+    // The user's URL and redirects; whether the token may be sent to the last server, and whether the URL's secret is.
     let cases: [(&str, Hops<'_>, bool, bool); 8] = [
         ("roots://a", &[("root://b//f", true)], true, true),
         ("roots://a", &[("roots://b//f", true), ("root://c//f", true)], true, true),
-        // Anybody on the way may have said so.
+        // Anyone on the network path may have sent this redirect.
         ("root://a", &[("roots://b//f", false)], false, false),
         ("root://a", &[("root://b//f", false)], false, false),
         ("root://a", &[("roots://b//f", false), ("roots://c//f", true)], false, false),
-        // It wanted TLS for itself, and does not for the other: the token is for TLS only, the URL's secret would be
-        // readable.
+        // The first server required TLS for itself but not for the second. The token is for TLS only, and the URL's
+        // secret would be readable.
         ("root://a", &[("root://b//f", true)], true, false),
-        // The user's own host gets what the user gave it.
+        // The user's own host receives what the user sent it before.
         ("root://a", &[("root://A:2000//f", false)], true, true),
         ("root://a", &[("roots://b//f", false), ("root://a:2000//f", true)], true, true),
     ];

@@ -1,32 +1,33 @@
-//! Which handle a server will give to the next open, so that reads can leave behind the open in the same flight.
+//! Predicts the handle that a server will assign to the next open, so that reads can be sent in the same flight as the
+//! open.
 //!
 //! Servers assign the lowest free number of the session, in the byte order of the reference server's machine
 //! (little-endian; seen with 5.5.3). This is only a prediction: the caller compares the response to the open with it
 //! and discards data read through another handle.
 //!
-//! A guess must not be a handle that may still mean another file: a server may work on the requests of one connection
-//! side by side, so while a close has not been answered, nothing is guessed. A handle that is not open can only be
-//! refused. After [`Slots::MISSES`] wrong guesses there are no more.
+//! A prediction must not be a handle that may still refer to another file. A server may process the requests of one
+//! connection concurrently, so nothing is predicted while the response to a close is outstanding. A request with a
+//! handle that is not open can only be rejected. After [`Slots::MISSES`] wrong predictions there are no further ones.
 
 use std::collections::BTreeSet;
 
 use towpath_proto::xrootd::FileHandle;
 
-/// The handles of one session, as far as they are known.
+/// The known handles of one session.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    /// Numbers that are open, or taken by an open that has not been answered.
+    /// Numbers that are open, or predicted for an open without a response yet.
     taken: BTreeSet<u32>,
-    /// Closes, and opens without a guess, that have not been answered.
+    /// Number of closes, and of opens without a prediction, that are without a response yet.
     unsettled: usize,
     misses: usize,
 }
 
 impl Slots {
-    /// Wrong guesses that are forgiven: an open that fails shifts the guesses for those behind it.
+    /// Maximum number of wrong predictions: a failing open shifts the predictions for those after it.
     const MISSES: usize = 3;
 
-    /// An open is about to leave: the handle it will get, if that can be guessed.
+    /// Records an open that is about to be sent. Returns the predicted handle, if there is one.
     pub(super) fn opening(&mut self) -> Option<FileHandle> {
         if self.unsettled > 0 || self.misses >= Self::MISSES {
             self.unsettled += 1;
@@ -38,7 +39,7 @@ impl Slots {
         Some(FileHandle(number.to_le_bytes()))
     }
 
-    /// The open was answered with `handle`, or refused.
+    /// Records the response to an open: its `handle`, or `None` if it was rejected.
     pub(super) fn opened(&mut self, guess: Option<FileHandle>, handle: Option<FileHandle>) {
         match guess {
             None => self.unsettled = self.unsettled.saturating_sub(1),
@@ -51,12 +52,12 @@ impl Slots {
         self.taken.extend(handle.map(number));
     }
 
-    /// A close is about to leave.
+    /// Records a close that is about to be sent.
     pub(super) fn closing(&mut self) {
         self.unsettled += 1;
     }
 
-    /// A close was answered.
+    /// Records the response to a close.
     pub(super) fn closed(&mut self, handle: FileHandle) {
         self.unsettled = self.unsettled.saturating_sub(1);
         self.taken.remove(&number(handle));

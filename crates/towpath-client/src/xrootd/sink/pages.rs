@@ -1,4 +1,4 @@
-//! The answer to `pgread`, verified and stripped in the caller's own buffer.
+//! The response to `pgread`: verifies the pages and removes their checksums in the caller's own buffer.
 //!
 //! On the wire each page of 4096 bytes is preceded by its CRC32C. Runs of pages are received after the existing data
 //! of the buffer; then, while they are in the processor's cache, each checksum is removed, the page is moved into
@@ -9,29 +9,30 @@ use towpath_proto::xrootd::page::{CRC_BYTES, PAGE_BYTES, Page, crc32c, encoded_l
 
 use super::BadAnswer;
 
-/// The longest run received before it is verified, in bytes: what a core's cache holds beside other things.
+/// Maximum length in bytes of a run that is received before it is verified; it fits the cache of a core beside other
+/// data.
 const RUN_BYTES: usize = 256 << 10;
 
-/// A range of a file that comes as pages.
+/// A range of a file received as pages.
 #[derive(Debug)]
 pub(in crate::xrootd) struct Pages {
     buffer: Vec<u8>,
     /// Offset in the file of the next byte of data.
     offset: u64,
-    /// Bytes of data still to come at most.
+    /// Maximum number of remaining data bytes.
     left: usize,
-    /// Bytes on the wire that this response still has.
+    /// Remaining bytes of this response on the wire.
     wire_left: u64,
     crc: [u8; CRC_BYTES],
-    /// How many bytes of `crc` are there.
+    /// Number of received bytes of `crc`.
     crc_have: usize,
-    /// How many bytes of the current page are there, at the end of the data.
+    /// Number of received bytes of the current page, at the end of the data.
     page_have: usize,
     bad: Vec<Page>,
 }
 
 impl Pages {
-    /// For `length` bytes at `offset`, to be put behind what `buffer` holds.
+    /// Receives `length` bytes from `offset`, appended to the contents of `buffer`.
     pub(in crate::xrootd) fn new(offset: u64, length: usize, mut buffer: Vec<u8>) -> Self {
         buffer.reserve(length);
         Self {
@@ -46,12 +47,12 @@ impl Pages {
         }
     }
 
-    /// Starts a piece of `wire` bytes, whose data belong to `offset`.
+    /// Starts a piece of `wire` bytes, whose data start at `offset`.
     pub(super) fn begin(&mut self, offset: u64, wire: u64) -> Result<(), BadAnswer> {
         if offset != self.offset && wire > 0 {
             return Err(BadAnswer::WrongOffset);
         }
-        // Nothing of it may enter the buffer, which would exceed the requested length.
+        // Checked before data enter the buffer, which would exceed the requested length.
         if wire > encoded_len(self.offset, self.left as u64) {
             return Err(BadAnswer::TooMuch);
         }
@@ -59,7 +60,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Takes bytes that were received elsewhere.
+    /// Appends bytes that were received elsewhere.
     pub(super) fn push(&mut self, mut bytes: &[u8]) -> Result<(), BadAnswer> {
         while !bytes.is_empty() {
             let (_, room) = self.room();
@@ -71,13 +72,13 @@ impl Pages {
         Ok(())
     }
 
-    /// Where to receive, and how many bytes at most.
+    /// Returns the buffer to receive into, and the maximum number of bytes.
     pub(super) fn room(&mut self) -> (&mut Vec<u8>, usize) {
         let room = (self.buffer.capacity() - self.buffer.len()).min(RUN_BYTES);
         (&mut self.buffer, room)
     }
 
-    /// `length` bytes have been put at the end of the buffer.
+    /// Processes `length` bytes that were received at the end of the buffer.
     pub(super) fn received(&mut self, length: usize) -> Result<(), BadAnswer> {
         self.wire_left = self.wire_left.checked_sub(length as u64).ok_or(BadAnswer::TooMuch)?;
         let end = self.buffer.len();
@@ -107,7 +108,7 @@ impl Pages {
         Ok(())
     }
 
-    /// The piece is complete: its last page may have been a short one.
+    /// Ends a piece, whose last page may be short.
     pub(super) fn end(&mut self) -> Result<(), BadAnswer> {
         match (self.crc_have, self.page_have) {
             (0, _) => Ok(()),
@@ -119,12 +120,12 @@ impl Pages {
         }
     }
 
-    /// How long the page at the current offset is, if the file does not end in it.
+    /// Returns the length of the page at the current offset, unless the file ends in it.
     fn page_bytes(&self) -> usize {
         PAGE_BYTES - (self.offset % PAGE_BYTES as u64) as usize
     }
 
-    /// Compares the page whose data end at `end` of the buffer.
+    /// Verifies the page whose data end at `end` of the buffer.
     fn finish_page(&mut self, end: usize) {
         let length = self.page_have;
         if crc32c(&self.buffer[end - length..end]) != u32::from_be_bytes(self.crc) {
@@ -179,7 +180,7 @@ mod tests {
             let end = offset + length as u64;
             let mut sizes = pieces.iter().cycle();
             while at < end {
-                // Pieces end where pages do, but for the last.
+                // Pieces end at page boundaries, except the last.
                 let whole = (at / 4096 + *sizes.next().unwrap() as u64) * 4096;
                 let piece = (whole.min(end) - at) as usize;
                 let encoded = wire(at, piece);

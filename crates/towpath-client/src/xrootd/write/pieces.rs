@@ -1,4 +1,4 @@
-//! Data on their way out: pieces as pages with checksums, sent again where they arrive damaged or not at all.
+//! Sends data as pages with checksums, and retransmits pages that are corrupted or lost.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -18,11 +18,11 @@ use crate::xrootd::{
     session::OpenFile,
 };
 
-/// How often a damaged page is sent again.
+/// Maximum number of retransmissions of a damaged page.
 const PAGE_RETRIES: usize = 3;
 
 impl Upload {
-    /// Writes at most [`super::MAX_REQUEST_BYTES`], over another connection if the one that was chosen is lost.
+    /// Writes at most [`super::MAX_REQUEST_BYTES`], over another connection if the chosen one is lost.
     pub(super) async fn piece(&self, offset: u64, data: Bytes) -> Result<()> {
         let _room = self.site.room(data.len()).await?;
         let mut stream = self.stream_for(offset, data.len()).await;
@@ -52,7 +52,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Sends a range as pages; the pages that arrived damaged.
+    /// Sends a range as pages. Returns the pages that arrived damaged.
     async fn pages(
         &self,
         stream: &UploadStream,
@@ -98,7 +98,7 @@ impl Upload {
         }
     }
 
-    /// Sends one page of `data` again until it arrives whole.
+    /// Sends one page of `data` again until it arrives undamaged.
     async fn resend(&self, stream: &UploadStream, page: Page, range: ByteRange, data: &Bytes) -> Result<(), Failure> {
         let file = &stream.file;
         let start = page.offset.checked_sub(range.offset).and_then(|start| usize::try_from(start).ok());
@@ -118,7 +118,7 @@ impl Upload {
         Err(Failure::Fatal(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Network)))
     }
 
-    /// Sends a request about the open file, again as long as the server asks to wait.
+    /// Sends a request about the open file; repeats it while the server asks to wait.
     pub(super) async fn send_request(
         &self,
         file: &OpenFile,
@@ -144,13 +144,13 @@ impl Upload {
     }
 }
 
-/// A write as it is.
+/// Creates a write without checksums.
 fn plain(handle: FileHandle, offset: u64, data: &Bytes) -> Exchange {
     let request = Write { handle, offset, length: data.len() as u32, ..Write::default() };
     Exchange { payload: Payload::Plain(data.clone()), ..Exchange::new(request, 0) }
 }
 
-/// A write as pages.
+/// Creates a write of pages with checksums.
 fn paged(
     handle: FileHandle,
     offset: u64,
@@ -164,19 +164,19 @@ fn paged(
     Exchange { payload: Payload::pages(offset, data.clone(), checksums), ..Exchange::new(request, limit) }
 }
 
-/// The pages that arrived damaged, as the answer to a write says.
+/// Returns the pages that arrived damaged, according to the response to a write.
 fn damaged(file: &OpenFile, finished: Finished) -> Result<Vec<Page>, Failure> {
     let Answer::Status(status) = finished.outcome? else { return Ok(Vec::new()) };
     let status = PgWriteStatus::from_body(&status, Bytes::from(finished.buffer));
     Ok(status.map_err(|error| Failure::Fatal(file.session.garbled(&error)))?.bad_pages)
 }
 
-/// The checksums of `data`, which lie at `offset`, a page each.
+/// Returns the checksum of each page of `data` at `offset`.
 fn checksums(offset: u64, data: &Bytes) -> Arc<[[u8; page::CRC_BYTES]]> {
     page_slices(offset, data).map(|page| page::crc32c(&page).to_be_bytes()).collect()
 }
 
-/// `data`, which lie at `offset`, page by page.
+/// Splits `data` at `offset` into pages.
 fn page_slices(offset: u64, data: &Bytes) -> impl Iterator<Item = Bytes> {
     let data = data.clone();
     page::pages(offset, data.len() as u64).map(move |page| {

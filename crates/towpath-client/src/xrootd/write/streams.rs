@@ -1,4 +1,4 @@
-//! The streams of one upload: the connection that began it, and others in whose sessions the file is opened again.
+//! The streams of one upload: its first connection, and the connections in whose sessions the file is opened again.
 //!
 //! A towpath server returns further handles of an upload to a client that names one (`towpath.share`). All handles are
 //! equal: if a connection is lost, the data in flight on it are sent over another one. An XRootD server accepts a
@@ -38,12 +38,12 @@ const MAX_OPENS: usize = 4 * MAX_CONNECTIONS;
 
 /// The streams of one upload.
 ///
-/// A piece is assigned to a stream when that can send it, not before, so that no piece queues behind a slow connection.
+/// A piece is assigned to a stream only when the stream can send it, so that no piece queues behind a slow connection.
 #[derive(Debug)]
 pub(super) struct UploadStreams {
     /// The open files; the first one began the upload.
     opens: Mutex<Vec<Arc<OpenFile>>>,
-    /// Number of further opens that are left.
+    /// Remaining number of further opens.
     left: AtomicUsize,
     /// Held while a piece is assigned, so that pieces are assigned in order.
     turn: tokio::sync::Mutex<()>,
@@ -69,14 +69,14 @@ impl UploadStreams {
         self.opens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An open in a session that lives, but `lost`: the one that began the upload if that can be.
+    /// Returns an open other than `lost` in a live session, preferably the one that began the upload.
     pub(super) fn alive(&self, lost: Option<&Arc<OpenFile>>) -> Option<Arc<OpenFile>> {
         let opens = self.opens();
         let mut usable = opens.iter().filter(|file| file.session.is_alive() && file.open_handle().is_some());
         usable.find(|file| lost.is_none_or(|lost| !Arc::ptr_eq(file, lost))).cloned()
     }
 
-    /// The open in `session`; begun by `open` if there is none.
+    /// Returns the open in `session`; `open` starts it if there is none.
     fn open_in(
         &self,
         session: &Arc<Session>,
@@ -163,7 +163,7 @@ impl Upload {
                 let pair = Shared { session_id, handle: known.open_handle()? }.pair();
                 (OpenFlags::open_updt, with_pair(&server.cgi, &pair), Some(Ending::Keep))
             }
-            // What a redirector adds is meant for one open.
+            // Opaque information added by a redirector is valid for one open only.
             Sharing::ByName if server.cgi == self.target.store.origin.server.cgi => {
                 (OpenFlags::open_updt | OpenFlags::force | OpenFlags::retstat, server.cgi.clone(), None)
             }
@@ -173,8 +173,8 @@ impl Upload {
         Some(session.open_again(open, parting))
     }
 
-    /// Whether a further open found the file that the first one made. (One that is named by its handle can be no
-    /// other.)
+    /// Returns whether a further open found the file of the first one. An open that names the handle cannot find
+    /// another file.
     async fn is_same(&self, file: &Arc<OpenFile>, reply: &OpenReply) -> bool {
         if file.parting().is_some() || Arc::ptr_eq(file, &self.target.file) {
             return true;
@@ -189,11 +189,12 @@ impl Upload {
         WriteTarget { file, ..self.target.clone() }
     }
 
-    /// Closes all further opens, so that the close of `target` is the last one, where that matters: elsewhere than at
-    /// our own server, which commits with the first.
+    /// Closes all further opens, so that the close of `target` is the last one. A towpath server needs none of this: it
+    /// commits with the first close.
     ///
     /// # Errors
-    /// A storage may report a write error only now. A lost connection does not matter: its writes were confirmed.
+    /// Fails if the storage reports a write error, which it may do only now. A lost connection is no error: its writes
+    /// were confirmed.
     pub(super) async fn gather(&self, target: &WriteTarget) -> Result<(), Failure> {
         if self.site.is_known_to_be_ours() {
             return Ok(());

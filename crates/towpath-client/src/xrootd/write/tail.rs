@@ -1,11 +1,11 @@
-//! What of a file is kept back: until it is committed, or its writer reads, syncs or overwrites it.
+//! The held-back part of an upload: it is sent with the commit, or earlier if the writer reads, syncs or overwrites it.
 //!
-//! On a server that shows files while they are written, it is the end of the file, sent after all other writes were
-//! confirmed. A killed upload therefore leaves a file that is shorter than the original, and no later comparison of
-//! sizes takes it for complete.
+//! On a server that shows files while they are written, the end of the file is held back until all other writes are
+//! confirmed. A killed upload therefore leaves a file that is shorter than the original, which no later comparison of
+//! sizes mistakes for a complete one.
 //!
-//! For a small file to a towpath server it is the whole content: it is sent together with the close, which saves a
-//! round trip.
+//! For a small file to a towpath server the whole content is held back: it is sent together with the close, which saves
+//! a round trip.
 
 use bytes::Bytes;
 use tokio::sync::Mutex;
@@ -13,35 +13,35 @@ use towpath_store::{CreateOptions, Result};
 
 use super::Upload;
 
-/// The most that is kept back of a file that everybody sees.
+/// Maximum number of bytes held back of a file that is visible while it is written.
 const END_BYTES: usize = 4 << 10;
 
-/// Files up to this size leave with their close.
+/// Maximum size in bytes of a file that is sent together with its close.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// The end of one file, once it has come.
+/// The held-back end of one file.
 #[derive(Debug, Default)]
 pub(super) struct Tail {
-    /// How large the file will be; none if nothing is kept back.
+    /// Final size of the file; `None` if nothing is held back.
     size: Option<u64>,
-    /// So much of it is kept back.
+    /// Maximum number of bytes held back.
     most: usize,
     kept: Mutex<Option<(u64, Bytes)>>,
 }
 
 impl Tail {
-    /// That of a file that is shown, where nothing else removes a torn one.
+    /// Creates the tail of a visible file, whose partial content nothing else removes.
     pub(super) fn of_shown(options: &CreateOptions) -> Self {
         Self { size: options.size_hint, most: END_BYTES, kept: Mutex::default() }
     }
 
-    /// That of a file that our own server shows when it is committed.
+    /// Creates the tail of a file that a towpath server shows when it is committed.
     pub(super) fn of_hidden(options: &CreateOptions) -> Self {
         let is_small = |size: &u64| options.resume.is_none() && *size <= SMALL_BYTES as u64;
         Self { size: options.size_hint.filter(is_small), most: SMALL_BYTES, kept: Mutex::default() }
     }
 
-    /// How much of `bytes` that lie at `offset` is to be sent at once.
+    /// Returns how many of `bytes` at `offset` to send immediately.
     fn split(&self, offset: u64, bytes: usize) -> usize {
         let ends = self.size.is_some_and(|size| offset.saturating_add(bytes as u64) >= size);
         if ends { bytes.saturating_sub(self.most) } else { bytes }
@@ -49,8 +49,8 @@ impl Tail {
 }
 
 impl Upload {
-    /// Holds back the end of the file, and returns data before it. Previously held-back data in that range are sent
-    /// first: the last write counts.
+    /// Holds back the end of the file, and returns the data before it. Previously held-back data are sent first if the
+    /// new data overlap them or are held back too, so that the last write wins.
     pub(super) async fn keep_tail(&self, offset: u64, mut data: Bytes) -> Result<Bytes> {
         if self.tail.size.is_none() {
             return Ok(data);
@@ -58,7 +58,7 @@ impl Upload {
         let end = offset.saturating_add(data.len() as u64);
         let mut tail = data.split_off(self.tail.split(offset, data.len()));
         if !data.is_empty() {
-            // The piece that it comes from is larger by far.
+            // Copied, because the piece that contains it is much larger.
             tail = Bytes::copy_from_slice(&tail);
         }
         let mut kept = self.tail.kept.lock().await;

@@ -1,10 +1,10 @@
-//! What an upload leaves at the server, and how that goes away.
+//! The file of an unfinished upload at the server, and its removal.
 //!
-//! Most servers show an upload under its name from the beginning; it is closed and then removed. A server that hides
-//! it until its close (towpath) must not be asked to remove anything, because the name belongs to another file: the
-//! close says to abort, and whether written data stay. A server of unknown kind may support only the protocol, which
-//! has no close without a commit. But a file with corrupted pages cannot be closed successfully: so one byte is sent
-//! with a deliberately wrong checksum. (That is not sufficient for a towpath server: a write of the same page in
+//! Most servers show an upload under its name from the beginning; it is closed and then removed. On a server that hides
+//! it until its close (towpath) the name belongs to another file, which must not be removed: the close requests an
+//! abort, and states whether written data are kept. A server of unknown kind may support only the standard protocol,
+//! which has no close without a commit. But a file with corrupted pages cannot be closed successfully, so one byte is
+//! sent with a deliberately wrong checksum. (This is not sufficient for a towpath server: a write of the same page in
 //! flight would repair it.)
 
 use std::sync::{
@@ -37,11 +37,11 @@ pub(super) struct WriteTarget {
     pub(super) path: StorePath,
     pub(super) site: Arc<Site>,
     pub(super) file: Arc<OpenFile>,
-    /// The file goes away unless it is committed.
+    /// Whether the file is new; a new file is removed unless it is committed.
     pub(super) is_new: bool,
-    /// Opaque information for requests to the server where the file is.
+    /// The server that has the file, with the opaque information for requests to it.
     pub(super) server: Server,
-    /// The file stands under its name.
+    /// Whether the file is visible under its name.
     pub(super) shown: Arc<AtomicBool>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Clearing {
 }
 
 impl WriteTarget {
-    /// Finds out whether the file, once it is open, stands under its name.
+    /// Determines whether the file, once it is open, is visible under its name.
     pub(super) async fn query_visibility(&self, site: &Site) {
         let hidden = self.is_new && site.may_be_ours().await;
         self.shown.store(!hidden, Ordering::Release);
@@ -70,9 +70,9 @@ impl WriteTarget {
         }
     }
 
-    /// Closes the file well: from then on it stands under its name.
+    /// Closes the file with success, which makes it visible under its name.
     ///
-    /// Gives what a server that understands the promise answers.
+    /// Returns the body of the response, which is empty unless the server supports the promise.
     pub(super) async fn close(&self, ending: Option<Ending>) -> Result<Bytes, Failure> {
         let answer = self.file.close(ending).await?;
         self.shown.store(true, Ordering::Release);
@@ -86,19 +86,19 @@ impl WriteTarget {
         }
         let shown = self.shown.load(Ordering::Acquire);
         let is_hidden = self.is_new && !shown;
-        // A handle that was closed may be another file's by now.
+        // The number of a closed handle may belong to another file by now.
         if let Some(handle) = self.file.open_handle().filter(|_| is_hidden) {
             drop(self.file.session.submit(spoiling(handle)));
         }
         let closing = self.file.start_close(is_hidden.then_some(Ending::Abandon));
-        // The path has been sent before, so it can be said.
+        // The path has been sent before, so it can be encoded.
         let path =
             self.site.path_now(self.server.path_of(&self.path), &self.server.cgi).ok().filter(|_| self.is_new && shown);
         let removing = path.map(|path| self.file.session.submit(Exchange::new(Rm { path }, 64 << 10)));
         Clearing { closing, removing }
     }
 
-    /// As [`Self::start_clear`], and nothing stays.
+    /// Like [`Self::start_clear`], but resumable data are removed too.
     pub(super) fn start_abandon(&self) -> Clearing {
         if self.file.parting().is_some() {
             return Clearing { closing: self.file.start_close(Some(Ending::Abandon)), removing: None };
@@ -109,7 +109,7 @@ impl WriteTarget {
     /// Waits until the file is removed; retries if the server could not remove it while it was open.
     pub(super) async fn clear(&self, underway: Clearing) -> Result<()> {
         if let Some(closing) = underway.closing {
-            // Whether it can be closed or not, it is to go away.
+            // The file is removed whether the close succeeds or not.
             let _ = closing.done().await;
         }
         let Some(removing) = underway.removing else { return Ok(()) };
@@ -120,7 +120,7 @@ impl WriteTarget {
     }
 }
 
-/// A write whose page is damaged on purpose.
+/// Creates a write of one page with a deliberately wrong checksum.
 fn spoiling(handle: FileHandle) -> Exchange {
     let byte = Bytes::from_static(b"x");
     let wrong: [u8; CRC_BYTES] = (!page::crc32c(&byte)).to_be_bytes();
