@@ -48,12 +48,14 @@ fn settings(arguments: &Alto) -> Result<AltoConfig, Failure> {
     }
     let settings = load(arguments.config.as_deref(), flags)?.settings;
     if settings.agents.is_empty() {
-        return Err(Failure::Usage("no agents are configured: add an [agents.NAME] to the file of --config".into()));
+        return Err(Failure::Usage(
+            "no agents are configured: add an [agents.NAME] section to the file of --config".into(),
+        ));
     }
     Ok(settings)
 }
 
-/// Rucio's table of distances, with the metrics in its file; none if the settings name no storage.
+/// Returns Rucio's table of distances, with the metrics in its file; `None` if the settings have no storage elements.
 fn rucio(config: &RucioConfig) -> Result<Option<Rucio>, Failure> {
     let path = config.config.as_deref().filter(|_| !config.rses.is_empty());
     let configuration = path.map(order::configuration).transpose()?.unwrap_or_default();
@@ -64,89 +66,89 @@ fn rucio(config: &RucioConfig) -> Result<Option<Rucio>, Failure> {
 async fn serve(arguments: &Alto) -> Result<(), Failure> {
     let settings = settings(arguments)?;
     descriptors::raise_limit();
-    // Install the handlers before programs are started and the server announces itself: an unhandled signal would end
-    // the server but not the programs.
+    // Install the handlers before starting programs and announcing the server: an unhandled signal would end the
+    // server but not the programs.
     let hangups = signal(SignalKind::hangup()).map_err(Failure::system("wait for SIGHUP"))?;
     let mut interrupts = Interrupts::of(&[Signal::INT, Signal::TERM])?;
     let rucio = rucio(&settings.rucio)?;
     let mut agents = Agents::start(&settings.agents, Purpose::Serve, settings.snapshot.as_deref())?;
-    let begun = tokio::select! {
-        begun = begin(&mut agents, &settings, rucio) => begun,
+    let started = tokio::select! {
+        started = start(&mut agents, &settings, rucio) => started,
         signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: String::new() }),
     };
-    let (server, answers) = match begun {
-        Ok(begun) => begun,
+    let (server, service) = match started {
+        Ok(started) => started,
         Err(failure) => {
             agents.end().await;
             return Err(failure);
         }
     };
     let stopping = server.stopping();
-    let looking_up = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&answers).look_up_again_and_again()));
-    let minding = tokio::spawn(towpath_alto_sources::run_agents(agents, answers, hangups, stopping.clone()));
+    let looking_up = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&service).look_up_again_and_again()));
+    let running_agents = tokio::spawn(towpath_alto_sources::run_agents(agents, service, hangups, stopping.clone()));
     let outcome = serve::run(server, interrupts).await;
     stopping.cancel();
     // Otherwise programs would outlive the server.
-    let _ = minding.await;
+    let _ = running_agents.await;
     drop(looking_up);
     outcome
 }
 
-/// Waits for the first facts of the agents, and returns the server and its responses.
-async fn begin(
+/// Waits for the first facts of the agents, and returns the server and its service.
+async fn start(
     agents: &mut Agents,
     settings: &AltoConfig,
     rucio: Option<Rucio>,
 ) -> Result<(Server, Arc<AltoService>), Failure> {
-    let answers = loop {
+    let service = loop {
         agents.gather(Purpose::Serve).await;
-        let (asked, others) = agents.troubles();
-        if !asked.is_empty() {
-            return Err(Failure::InvalidFacts(asked.join("\n")));
+        let (fatal, others) = agents.troubles();
+        if !fatal.is_empty() {
+            return Err(Failure::InvalidFacts(fatal.join("\n")));
         }
-        others.iter().for_each(|trouble| tracing::warn!("{trouble}; starting without it"));
+        others.iter().for_each(|trouble| tracing::warn!("{trouble}; starting without the facts of this agent"));
         match AltoService::of(agents.facts(), agents.stale(), settings.offer()) {
             Ok(made) => break made,
-            // Without the remembered facts, those that agents report now may fit together.
+            // The facts of the snapshot may contradict the facts that agents report now.
             Err(fault) if agents.forget_snapshot_facts() => tracing::warn!("{fault}; the snapshot is left aside"),
             Err(fault) => return Err(Failure::InvalidFacts(fault.to_string())),
         }
     };
-    let answers = answers.with_rucio(rucio).with_delegates(Delegates::new(agents.query_batchers()));
-    answers.lacks().iter().for_each(|lack| tracing::warn!("{lack}"));
-    answers.look_up().await;
-    answers.table_problems().iter().for_each(|lost| tracing::warn!("{lost}"));
-    let answers = Arc::new(answers);
-    let server = Server::bind_application(Arc::clone(&answers) as _, settings.origins.clone(), &settings.server())?;
-    Ok((server, answers))
+    let service = service.with_rucio(rucio).with_delegates(Delegates::new(agents.query_batchers()));
+    service.lacks().iter().for_each(|lack| tracing::warn!("{lack}"));
+    service.look_up().await;
+    service.table_problems().iter().for_each(|lost| tracing::warn!("{lost}"));
+    let service = Arc::new(service);
+    let server = Server::bind_application(Arc::clone(&service) as _, settings.origins.clone(), &settings.server())?;
+    Ok((server, service))
 }
 
-/// Reports problems with the facts, and what the directory lacks.
+/// Reports problems with the facts, and resources missing from the directory.
 async fn check(arguments: &Alto) -> Result<(), Failure> {
     let settings = settings(arguments)?;
     let mut interrupts = Interrupts::new()?;
     let rucio = rucio(&settings.rucio)?;
     let mut agents = Agents::start(&settings.agents, Purpose::Check, None)?;
     let outcome = tokio::select! {
-        outcome = prove(&mut agents, &settings, rucio) => outcome,
+        outcome = validate(&mut agents, &settings, rucio) => outcome,
         signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: String::new() }),
     };
     agents.end().await;
     outcome
 }
 
-async fn prove(agents: &mut Agents, settings: &AltoConfig, rucio: Option<Rucio>) -> Result<(), Failure> {
+async fn validate(agents: &mut Agents, settings: &AltoConfig, rucio: Option<Rucio>) -> Result<(), Failure> {
     agents.gather(Purpose::Check).await;
     let (mut faults, others) = agents.troubles();
     faults.extend(others);
     match AltoService::of(agents.facts(), agents.stale(), settings.offer()) {
-        Ok(answers) => {
-            let answers = answers.with_rucio(rucio);
-            faults.extend(answers.lacks().iter().map(ToString::to_string));
-            answers.look_up().await;
-            faults.extend(answers.table_problems());
+        Ok(service) => {
+            let service = service.with_rucio(rucio);
+            faults.extend(service.lacks().iter().map(ToString::to_string));
+            service.look_up().await;
+            faults.extend(service.table_problems());
             let mut stdout = std::io::stdout().lock();
-            answers.summary().into_iter().try_for_each(|line| writeln!(stdout, "{line}"))?;
+            service.summary().into_iter().try_for_each(|line| writeln!(stdout, "{line}"))?;
         }
         Err(fault) => faults.push(fault.to_string()),
     }

@@ -1,4 +1,4 @@
-//! The command line, as clap reads it.
+//! The clap definition of the command line.
 
 mod copy_options;
 mod filters;
@@ -20,41 +20,40 @@ pub(crate) use probe::Probe;
 
 use crate::output::quoted;
 
-/// Moves, serves and reads scientific data over long distances, and says why when it is slow.
+/// Copy, serve and read scientific data over long distances, and explain slow transfers.
 #[derive(Debug, Parser)]
 #[command(name = "towpath", version, max_term_width = 110, propagate_version = true)]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
-    /// How to reach remote storages.
+    /// Access to remote storages.
     #[command(flatten)]
     pub remote: Remote,
 }
 
-/// How to reach remote storages.
+/// Options for access to remote storages.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Remote {
-    /// PEM file with certificates to trust beside the system's.
+    /// PEM file with CA certificates to trust in addition to those of the system.
     #[arg(long, global = true, value_name = "FILE", env = "TOWPATH_CA_FILE", help_heading = "Remote storages")]
     pub ca_file: Option<PathBuf>,
-    /// The server of `s3://` buckets [default: AWS_ENDPOINT_URL, the profile in ~/.aws, Amazon].
+    /// Endpoint URL for `s3://` buckets [default: AWS_ENDPOINT_URL, else the profile in ~/.aws, else Amazon].
     #[arg(long, global = true, value_name = "URL", env = "TOWPATH_S3_ENDPOINT", help_heading = "Remote storages")]
     pub s3_endpoint: Option<String>,
-    /// The region of `s3://` buckets [default: AWS_REGION, the profile in ~/.aws, us-east-1].
+    /// Region of `s3://` buckets [default: AWS_REGION, else the profile in ~/.aws, else us-east-1].
     #[arg(long, global = true, value_name = "NAME", env = "TOWPATH_S3_REGION", help_heading = "Remote storages")]
     pub s3_region: Option<String>,
-    /// Where the name of a bucket stands in a request [default: in the path where a server is named, in the host's name
-    /// at Amazon].
+    /// Position of the bucket name in requests [default: path with a custom endpoint, host for Amazon].
     #[arg(long, global = true, value_name = "WHERE", env = "TOWPATH_S3_ADDRESSING", help_heading = "Remote storages")]
     pub s3_addressing: Option<Addressing>,
-    /// Say more on the standard error stream (repeat for still more).
+    /// Print more log messages on the standard error stream: -v for info, -vv for debug, -vvv for trace.
     #[arg(long, short = 'v', global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
 
 impl Remote {
-    /// The flags that say so, as a shell reads them.
+    /// Returns these options as words for a shell.
     pub(crate) fn flags(&self) -> Vec<String> {
         let word = |flag: &str, word: &OsStr| format!("{flag} {}", quoted(word));
         let addressing = self.s3_addressing.and_then(|addressing| addressing.to_possible_value());
@@ -68,72 +67,73 @@ impl Remote {
     }
 }
 
-/// Where the name of a bucket stands in a request.
+/// Position of the bucket name in requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Addressing {
-    /// In the path.
+    /// Bucket name in the path.
     Path,
-    /// In front of the host's name.
+    /// Bucket name as a prefix of the host name.
     Host,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve a directory over XRootD, HTTP and WebDAV on one port.
     Serve(Serve),
-    /// Say what paths cost, by ALTO (RFC 7285): network and cost maps, and properties of endpoints.
+    /// Run an ALTO server (RFC 7285) for network maps, cost maps and endpoint properties.
     Alto(crate::alto::args::Alto),
-    /// Sort the replicas in a list by preference, as an ALTO server knows the paths to them.
+    /// Sort a list of replicas by the path costs that an ALTO server reports.
     Order(crate::order::args::Order),
-    /// Copy files and trees between storages, verified.
+    /// Copy files and directory trees between storages, and verify them.
     Cp(Copy),
-    /// Make a destination hold what a source holds, copying only what differs.
+    /// Make a destination identical to a source, copying only differences.
     Sync(Sync),
     /// List directories.
     Ls(List),
-    /// Show what a storage knows of a path.
+    /// Print the metadata of files and directories.
     Stat(Paths),
-    /// Write files, or a range of one, to the standard output.
+    /// Write files, or a byte range of them, to the standard output.
     Cat(Cat),
-    /// Print digests of files.
+    /// Print digests (checksums) of files.
     Sum(Sum),
-    /// Make directories.
+    /// Create directories.
     Mkdir(MakeDirectory),
-    /// Rename inside one storage.
+    /// Rename a file or directory within one storage.
     Mv(Move),
-    /// Remove files and trees.
+    /// Remove files and directory trees.
     Rm(Remove),
-    /// Show the total and free space of a storage.
+    /// Print the total and free space of a storage.
     Df(Paths),
-    /// Measure the round trip to a storage.
+    /// Measure the round-trip time to a storage.
     Ping(Ping),
-    /// Measure a path to a server and its ends, name the bottleneck, and predict the duration of a copy.
+    /// Measure a network path and the storage at both ends, report the bottleneck, and predict the duration of a copy.
     Probe(Probe),
-    /// Show settings and where each comes from.
+    /// Print settings and their origins.
     Config(Config),
-    /// Emulate a wide-area network on this machine: hosts with the kernel's TCP, links of known rate, delay and loss.
+    /// Emulate a wide-area network on this machine: hosts that use the kernel's TCP, and links with configured rate,
+    /// delay and loss.
     Wan(crate::wan::args::Wan),
 }
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// The directory to export.
+    /// Directory to export.
     pub directory: Option<PathBuf>,
-    /// Address to listen on (repeat for more) [default: 127.0.0.1:1094].
+    /// Address to listen on; may be repeated [default: 127.0.0.1:1094].
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<SocketAddr>,
-    /// Settings (TOML).
+    /// Configuration file (TOML).
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Let callers without a token write. For tests and trusted networks.
+    /// Allow clients without a token to write. For tests and trusted networks only.
     #[arg(long)]
     pub writable: bool,
-    /// PEM file with the server's certificate chain: turns TLS on.
+    /// PEM file with the certificate chain of the server; enables TLS.
     #[arg(long, value_name = "FILE", requires = "key")]
     pub certificate: Option<PathBuf>,
-    /// PEM file with the certificate's key.
+    /// PEM file with the private key of the certificate.
     #[arg(long, value_name = "FILE", requires = "certificate")]
     pub key: Option<PathBuf>,
 }
@@ -141,40 +141,40 @@ pub(crate) struct Serve {
 /// Arguments of `cp`.
 #[derive(Debug, Args)]
 pub(crate) struct Copy {
-    /// Sources, then the destination. Each is a path, a URL (root, roots, http, https, dav, davs, s3), or `-`.
+    /// Sources, then the destination: paths, URLs (root, roots, http, https, dav, davs, s3), or `-` for a standard
+    /// stream.
     #[arg(required_unless_present = "retry_from", num_args = 2.., value_name = "SOURCE... DESTINATION")]
     pub paths: Vec<OsString>,
-    /// Copy directories with everything below them.
+    /// Copy directories recursively.
     #[arg(long, short = 'r')]
     pub recursive: bool,
     /// Replace existing files.
     #[arg(long, short = 'f')]
     pub force: bool,
-    /// Skip files that exist already with the same size and, as far as both ends know, the same digest or modification
-    /// time. Interrupted copies are resumed.
+    /// Skip files that exist with the same size and, if both ends know it, the same digest or modification time. Resume
+    /// interrupted copies.
     #[arg(long)]
     pub skip_existing: bool,
-    /// Take the destination for the name of the copy itself, though a directory may be there; nothing is put into it
-    /// under the source's name.
+    /// Use the destination as the name of the copy, even if a directory of this name exists.
     #[arg(long, short = 'T')]
     pub no_target_directory: bool,
-    /// Another place where the one source is too (repeat for more): its pieces come from all of them at once.
+    /// Additional location of the same file, read concurrently with SOURCE; may be repeated.
     #[arg(long = "source", value_name = "PLACE")]
     pub sources: Vec<OsString>,
-    /// Copy a `.meta4` file itself, rather than the files that this Metalink describes.
+    /// Copy a Metalink (`.meta4` file) itself instead of the files that it describes.
     #[arg(long)]
     pub as_is: bool,
-    /// Show the token, and keys for `s3://`, to every server that a Metalink names. Without this flag only the server
-    /// that it came from sees them.
+    /// Send the token, and keys for `s3://`, to all servers listed in a Metalink [default: only to the server of the
+    /// Metalink itself].
     #[arg(long)]
     pub trust_metalink: bool,
-    /// How files are copied.
+    /// Options of the copies.
     #[command(flatten)]
     pub options: CopyOptions,
-    /// Copy what a file lists that `--failed-to` wrote, in place of sources and a destination.
+    /// Retry the failures listed in FILE, written by `cp --failed-to`, instead of SOURCE and DESTINATION.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "no_target_directory"])]
     pub retry_from: Option<PathBuf>,
-    /// What of a directory is copied.
+    /// Filters for the files of a tree.
     #[command(flatten)]
     pub filters: Filters,
 }
@@ -182,44 +182,44 @@ pub(crate) struct Copy {
 /// Arguments of `sync`.
 #[derive(Debug, Args)]
 pub(crate) struct Sync {
-    /// What the destination shall hold: a directory, or a file. A path or a URL.
+    /// Source directory or file: a path or a URL.
     pub source: OsString,
-    /// Destination: the counterpart itself, not its parent directory
+    /// Destination: the directory or file that is made identical to SOURCE, not its parent directory.
     pub destination: OsString,
-    /// Comparison of files of the same size: `auto` by time where the destination keeps times, else by age and known
-    /// digests; `digest` reads files if necessary.
+    /// Method to compare files of the same size. `auto` compares times if the destination keeps them, else age and
+    /// known digests; `digest` reads files if necessary.
     #[arg(long, value_name = "BY", value_enum, default_value_t = CompareBy::Auto)]
     pub compare: CompareBy,
-    /// Delete entries that the source does not have, after everything else succeeded.
+    /// Delete destination entries that do not exist in the source, if everything else succeeded.
     #[arg(long)]
     pub delete: bool,
-    /// Delete nothing if it would be more than this number of files and directories.
+    /// Delete nothing if more than N files and directories would be deleted.
     #[arg(long, value_name = "N", requires = "delete")]
     pub max_delete: Option<u64>,
-    /// Let --delete empty the destination if the source is empty.
+    /// Allow --delete to empty the destination if the source is empty.
     #[arg(long, requires = "delete")]
     pub allow_empty_source: bool,
-    /// Change nothing, and print what would be done.
+    /// Print the actions without performing them.
     #[arg(long, short = 'n')]
     pub dry_run: bool,
-    /// How files are copied.
+    /// Options of the copies.
     #[command(flatten)]
     pub options: CopyOptions,
-    /// What of the trees is looked at.
+    /// Filters for the files of both trees.
     #[command(flatten)]
     pub filters: Filters,
 }
 
-/// Comparison of files.
+/// Methods to compare files of the same size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CompareBy {
-    /// By the properties that both ends keep.
+    /// Compare the properties that both ends keep.
     Auto,
-    /// By size alone.
+    /// Compare sizes only.
     Size,
-    /// By size and time.
+    /// Compare sizes and modification times.
     Time,
-    /// By size and digest.
+    /// Compare sizes and digests.
     Digest,
 }
 
@@ -234,20 +234,20 @@ impl From<CompareBy> for Compare {
     }
 }
 
-/// Whether to use third-party copies.
+/// Use of third-party copies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WhenThirdParty {
-    /// If they can.
+    /// Try a third-party copy, then copy through this machine.
     Auto,
-    /// Or not at all.
+    /// Use third-party copies only; fail if they are not possible.
     Only,
-    /// No.
+    /// Copy through this machine.
     #[default]
     Never,
 }
 
 impl WhenThirdParty {
-    /// The flag that says so, unless nothing needs to be said.
+    /// Returns the option as words for a shell; `None` for the default.
     pub(crate) fn flag(self) -> Option<String> {
         let name = self.to_possible_value().filter(|_| self != Self::Never)?;
         Some(format!("--third-party {}", name.get_name()))
@@ -270,24 +270,24 @@ pub(crate) struct List {
     /// Paths or URLs.
     #[arg(required = true)]
     pub paths: Vec<OsString>,
-    /// Sizes, times and modes too.
+    /// Print sizes, times and modes.
     #[arg(long, short = 'l')]
     pub long: bool,
     /// List recursively.
     #[arg(long, short = 'R')]
     pub recursive: bool,
-    /// One JSON object an entry.
+    /// Print one JSON object per entry.
     #[arg(long)]
     pub json: bool,
 }
 
-/// Arguments of commands that take paths.
+/// Arguments of the commands that only need paths.
 #[derive(Debug, Args)]
 pub(crate) struct Paths {
     /// Paths or URLs.
     #[arg(required = true)]
     pub paths: Vec<OsString>,
-    /// One JSON object a path.
+    /// Print one JSON object per path.
     #[arg(long)]
     pub json: bool,
 }
@@ -298,7 +298,7 @@ pub(crate) struct Cat {
     /// Paths or URLs.
     #[arg(required = true)]
     pub paths: Vec<OsString>,
-    /// Only these bytes, as HTTP counts them: `0-99` (the first 100), `100-` (from there on), `-100` (the last 100).
+    /// Byte range: `0-99` (the first 100 bytes), `100-` (all from offset 100 on), `-100` (the last 100 bytes).
     #[arg(long, value_name = "RANGE", allow_hyphen_values = true)]
     pub range: Option<String>,
 }
@@ -309,10 +309,10 @@ pub(crate) struct Sum {
     /// Paths or URLs.
     #[arg(required = true)]
     pub paths: Vec<OsString>,
-    /// Which digest: adler32, crc32c, crc32, zcrc32, crc64, md5 or sha256.
+    /// Digest algorithm: adler32, crc32c, crc32, zcrc32, crc64, md5 or sha256.
     #[arg(long, short = 'a', default_value = "adler32")]
     pub algorithm: Algorithm,
-    /// One JSON object a file.
+    /// Print one JSON object per file.
     #[arg(long)]
     pub json: bool,
 }
@@ -323,7 +323,7 @@ pub(crate) struct MakeDirectory {
     /// Paths or URLs.
     #[arg(required = true)]
     pub paths: Vec<OsString>,
-    /// Make missing parents too, and do not mind a directory that exists.
+    /// Create missing parent directories, and accept existing directories.
     #[arg(long, short = 'p')]
     pub parents: bool,
 }
@@ -331,9 +331,9 @@ pub(crate) struct MakeDirectory {
 /// Arguments of `mv`.
 #[derive(Debug, Args)]
 pub(crate) struct Move {
-    /// What to rename.
+    /// Path or URL to rename.
     pub from: OsString,
-    /// Its new name, in the same storage.
+    /// New path or URL in the same storage.
     pub to: OsString,
     /// Replace an existing file.
     #[arg(long, short = 'f')]
@@ -346,7 +346,7 @@ pub(crate) struct Remove {
     /// Paths or URLs.
     #[arg(required = true)]
     pub paths: Vec<OsString>,
-    /// Remove directories with everything below them.
+    /// Remove directories recursively.
     #[arg(long, short = 'r')]
     pub recursive: bool,
 }
@@ -356,10 +356,10 @@ pub(crate) struct Remove {
 pub(crate) struct Ping {
     /// URL of a storage.
     pub url: OsString,
-    /// How many times.
+    /// Number of measurements.
     #[arg(long, short = 'c', default_value_t = 5)]
     pub count: u32,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
 }
@@ -367,25 +367,25 @@ pub(crate) struct Ping {
 /// Arguments of `config`.
 #[derive(Debug, Args)]
 pub(crate) struct Config {
-    /// What about them.
+    /// The subcommand.
     #[command(subcommand)]
     pub action: ConfigAction,
 }
 
-/// What to do with settings.
+/// Subcommands of `config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigAction {
-    /// Print every setting of a role and where it comes from.
+    /// Print every setting of a role with its value and origin.
     Show(ConfigShow),
 }
 
 /// Arguments of `config show`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigShow {
-    /// The role.
+    /// Role: `serve` or `alto`.
     #[arg(value_parser = ["serve", "alto"])]
     pub role: String,
-    /// Settings (TOML).
+    /// Configuration file (TOML).
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }

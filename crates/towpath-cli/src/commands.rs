@@ -23,22 +23,22 @@ use crate::{
 const PIECE_BYTES: usize = 4 << 20;
 /// Number of reads in flight ahead of the piece being written.
 const PIECES_AHEAD: usize = 4;
-/// Questions underway at once: enough to hide a round trip of 100 ms behind others.
-const QUESTIONS: usize = 64;
+/// Maximum number of requests in flight: enough to hide a round trip of 100 ms.
+const MAX_REQUESTS: usize = 64;
 
-/// Does `one` for each path; an error is printed, and the others are still done.
+/// Calls `run` for each path; errors are printed, and the remaining paths are still processed.
 pub(crate) async fn for_each<'a>(
     paths: &'a [OsString],
     resolver: &'a StoreResolver,
-    mut one: impl AsyncFnMut(&'a OsString, StoreLocation) -> Result<(), Failure>,
+    mut run: impl AsyncFnMut(&'a OsString, StoreLocation) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut failed = Tally::default();
     for path in paths {
         let outcome = match resolver.location(path) {
-            Ok(location) => one(path, location.clone()).await.map_err(|failure| failure.at(&location)),
+            Ok(location) => run(path, location.clone()).await.map_err(|failure| failure.at(&location)),
             Err(failure) => Err(failure),
         };
-        go_on(paths, outcome, &mut failed)?;
+        count_failure(paths, outcome, &mut failed)?;
     }
     failed.outcome()
 }
@@ -49,41 +49,41 @@ pub(crate) async fn refuse_slash_of_file(location: &StoreLocation) -> Result<(),
         && let Ok(found) = location.store.stat(&location.caller, &location.path).await
         && !found.is_directory()
     {
-        let message = "it is not a directory, and its name ends in a slash";
+        let message = "it is not a directory, but its name ends in a slash";
         return Err(Error::new(Fault::NotDirectory, message).at(&location.path).into());
     }
     Ok(())
 }
 
-/// As [`for_each`], with many requests in flight; the results are shown in the order of the paths.
-async fn ask_each<T>(
+/// Like [`for_each`], with many requests in flight; results are printed in the order of the paths.
+async fn request_each<T>(
     paths: &[OsString],
     resolver: &StoreResolver,
-    ask: impl AsyncFn(StoreLocation) -> Result<T, Failure>,
-    mut show: impl FnMut(&OsString, T) -> Result<(), Failure>,
+    request: impl AsyncFn(StoreLocation) -> Result<T, Failure>,
+    mut print: impl FnMut(&OsString, T) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let ask = &ask;
+    let request = &request;
     let mut failed = Tally::default();
-    let mut answers = stream::iter(paths)
+    let mut responses = stream::iter(paths)
         .map(|path| async move {
             (
                 path,
                 async {
                     let location = resolver.location(path)?;
-                    ask(location.clone()).await.map_err(|failure| failure.at(&location))
+                    request(location.clone()).await.map_err(|failure| failure.at(&location))
                 }
                 .await,
             )
         })
-        .buffered(QUESTIONS);
-    while let Some((path, answer)) = answers.next().await {
-        go_on(paths, answer.and_then(|answer| show(path, answer)), &mut failed)?;
+        .buffered(MAX_REQUESTS);
+    while let Some((path, response)) = responses.next().await {
+        count_failure(paths, response.and_then(|response| print(path, response)), &mut failed)?;
     }
     failed.outcome()
 }
 
-/// Counts a failure and prints it, unless it ends the command.
-fn go_on(paths: &[OsString], outcome: Result<(), Failure>, failed: &mut Tally) -> Result<(), Failure> {
+/// Prints and counts a failure, or returns it if it ends the command.
+fn count_failure(paths: &[OsString], outcome: Result<(), Failure>, failed: &mut Tally) -> Result<(), Failure> {
     match outcome {
         Ok(()) => Ok(()),
         Err(failure) if paths.len() == 1 || failure.is_broken_pipe() => Err(failure),
@@ -95,13 +95,13 @@ fn go_on(paths: &[OsString], outcome: Result<(), Failure>, failed: &mut Tally) -
     }
 }
 
-/// `towpath stat`.
+/// Runs `towpath stat`.
 pub(crate) async fn stat(arguments: &Paths, resolver: &StoreResolver) -> Result<(), Failure> {
-    let ask = async |location: StoreLocation| {
+    let request = async |location: StoreLocation| {
         refuse_slash_of_file(&location).await?;
         Ok(location.store.stat(&location.caller, &location.path).await?)
     };
-    ask_each(&arguments.paths, resolver, ask, |typed, metadata| {
+    request_each(&arguments.paths, resolver, request, |typed, metadata| {
         let described = Described::new(shown(typed), &metadata);
         let text = if arguments.json { format!("{}\n", json!(described)) } else { paragraph(described) };
         Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
@@ -109,7 +109,7 @@ pub(crate) async fn stat(arguments: &Paths, resolver: &StoreResolver) -> Result<
     .await
 }
 
-/// What `towpath stat` prints of one path.
+/// Returns the output of `towpath stat` for one path.
 fn paragraph(described: Described) -> String {
     let unknown = || "unknown".to_string();
     let digests = if described.digests.is_empty() { unknown() } else { described.digests.join(" ") };
@@ -125,13 +125,13 @@ fn paragraph(described: Described) -> String {
     lines.iter().flat_map(|(label, value)| [label, value.as_str(), "\n"]).collect()
 }
 
-/// `towpath cat`. A whole file is compared with the digests that its storage knows.
+/// Runs `towpath cat`. A whole file is verified against the digests that its storage knows.
 pub(crate) async fn cat(arguments: &Cat, resolver: &StoreResolver) -> Result<(), Failure> {
     let range = arguments.range.as_deref().map(parse_range).transpose()?;
     let mover = Mover::new(CopyOptions::default().mover_options(Overwrite::Refuse, false, resolver), Arc::new(Nobody));
     for_each(&arguments.paths, resolver, async |_, location| {
         refuse_slash_of_file(&location).await?;
-        // Not the blocking one: signals must be handled even if the pipe is not read.
+        // Asynchronous, so that signals are handled even if the pipe is not read.
         let mut out = tokio::io::stdout();
         match &range {
             None => drop(mover.drain(&location, async |piece| Ok::<_, Failure>(out.write_all(&piece).await?)).await?),
@@ -142,7 +142,7 @@ pub(crate) async fn cat(arguments: &Cat, resolver: &StoreResolver) -> Result<(),
     .await
 }
 
-/// Writes a part of a file to the standard output.
+/// Writes a range of a file to the standard output.
 async fn write_range(location: &StoreLocation, range: &RangeRequest, out: &mut Stdout) -> Result<(), Failure> {
     let handle = location.store.open(&location.caller, &location.path, OpenOptions::default()).await?;
     let size = handle.metadata().await?.size;
@@ -150,7 +150,7 @@ async fn write_range(location: &StoreLocation, range: &RangeRequest, out: &mut S
         Resolution::Partial(parts) => parts.first().cloned().unwrap_or(0..size),
         Resolution::Whole => 0..size,
         Resolution::Unsatisfiable | Resolution::Abusive => {
-            let message = format!("the range lies beyond the file's {size} bytes");
+            let message = format!("the range is beyond the end of the file ({size} bytes)");
             return Err(Error::new(Fault::InvalidArgument, message).at(&location.path).into());
         }
     };
@@ -165,24 +165,26 @@ async fn write_range(location: &StoreLocation, range: &RangeRequest, out: &mut S
         let piece = piece?;
         out.write_all(&piece).await?;
         if piece.len() < length {
-            return Err(Error::new(Fault::Truncated, "the file ended before its size").at(&location.path).into());
+            return Err(Error::new(Fault::Truncated, "the file is shorter than its reported size")
+                .at(&location.path)
+                .into());
         }
     }
     Ok(())
 }
 
 fn parse_range(text: &str) -> Result<RangeRequest, Failure> {
-    let wrong = || Failure::Usage(format!("`{text}` is no range: write `0-99`, `100-` or `-100`"));
+    let wrong = || Failure::Usage(format!("invalid range `{text}`: use `0-99`, `100-` or `-100`"));
     RangeRequest::parse(&format!("bytes={text}")).filter(|range| range.specs().len() == 1).ok_or_else(wrong)
 }
 
-/// `towpath sum`.
+/// Runs `towpath sum`.
 pub(crate) async fn sum(arguments: &Sum, resolver: &StoreResolver) -> Result<(), Failure> {
-    let ask = async |location: StoreLocation| {
+    let request = async |location: StoreLocation| {
         refuse_slash_of_file(&location).await?;
         Ok(location.store.digest(&location.caller, &location.path, arguments.algorithm, &|_| {}).await?)
     };
-    ask_each(&arguments.paths, resolver, ask, |typed, digest| {
+    request_each(&arguments.paths, resolver, request, |typed, digest| {
         let mut out = std::io::stdout().lock();
         let path = shown(typed);
         if arguments.json {
@@ -196,7 +198,7 @@ pub(crate) async fn sum(arguments: &Sum, resolver: &StoreResolver) -> Result<(),
     .await
 }
 
-/// `towpath mkdir`.
+/// Runs `towpath mkdir`.
 pub(crate) async fn make_directories(arguments: &MakeDirectory, resolver: &StoreResolver) -> Result<(), Failure> {
     for_each(&arguments.paths, resolver, async |_, location| {
         Ok(location.store.make_directory(&location.caller, &location.path, arguments.parents, None).await?)
@@ -204,7 +206,7 @@ pub(crate) async fn make_directories(arguments: &MakeDirectory, resolver: &Store
     .await
 }
 
-/// `towpath mv`.
+/// Runs `towpath mv`.
 pub(crate) async fn rename(arguments: &Move, resolver: &StoreResolver) -> Result<(), Failure> {
     let (from, to) = (resolver.location(&arguments.from)?, resolver.location(&arguments.to)?);
     if !std::sync::Arc::ptr_eq(&from.store, &to.store) {
@@ -212,7 +214,7 @@ pub(crate) async fn rename(arguments: &Move, resolver: &StoreResolver) -> Result
     }
     refuse_slash_of_file(&from).await?;
     if to.is_directory && !from.store.stat(&from.caller, &from.path).await?.is_directory() {
-        let message = "its name ends in a slash, and what is renamed is no directory";
+        let message = "its name ends in a slash, but the source is not a directory";
         return Err(Error::new(Fault::NotDirectory, message).at(&to.path).into());
     }
     let overwrite = if arguments.force { Overwrite::Replace } else { Overwrite::Refuse };
@@ -220,7 +222,7 @@ pub(crate) async fn rename(arguments: &Move, resolver: &StoreResolver) -> Result
     Ok(renamed.map_err(|error| from.locate(error))?)
 }
 
-/// `towpath df`.
+/// Runs `towpath df`.
 pub(crate) async fn space(arguments: &Paths, resolver: &StoreResolver) -> Result<(), Failure> {
     for_each(&arguments.paths, resolver, async |typed, location| {
         let space = location.store.space(&location.caller, &location.path).await?;
@@ -235,8 +237,7 @@ pub(crate) async fn space(arguments: &Paths, resolver: &StoreResolver) -> Result
     .await
 }
 
-/// `towpath ping`: the time of the smallest question that a storage answers, after a first one that sets up the
-/// connection.
+/// Runs `towpath ping`: measures the time of the smallest request, after a first one that sets up the connection.
 pub(crate) async fn ping(arguments: &Ping, resolver: &StoreResolver) -> Result<(), Failure> {
     let location = resolver.location(&arguments.url)?;
     let mut times = Vec::new();
@@ -258,7 +259,8 @@ pub(crate) async fn ping(arguments: &Ping, resolver: &StoreResolver) -> Result<(
     let (least, median, most, first) = (ms(least), ms(median), ms(most), ms(first));
     Ok(writeln!(
         out,
-        "{url}: min {least:.2} ms, median {median:.2} ms, max {most:.2} ms of {}; first, with connecting, {first:.2} ms",
+        "{url}: min {least:.2} ms, median {median:.2} ms, max {most:.2} ms of {}; first, with connection setup, \
+         {first:.2} ms",
         times.len()
     )?)
 }

@@ -1,7 +1,7 @@
-//! Settings in layers: flag over environment over file over default, each value with where it came from.
+//! Layered settings: flag over environment over file over default. The origin of each value is recorded.
 //!
 //! A layer is a TOML table. Layers are merged key by key, arrays whole. The environment names a key by its path:
-//! `limits.idle` of `serve` is `TOWPATH_SERVE_LIMITS_IDLE`, its value TOML, or plain text where it is no TOML.
+//! `limits.idle` of `serve` is `TOWPATH_SERVE_LIMITS_IDLE`; its value is TOML, or else plain text.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -9,10 +9,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use toml::{Table, Value};
 use towpath_store::sys::disk;
 
-/// No settings file is longer.
-const LIMIT_BYTES: u64 = 1 << 20;
+/// Maximum size of a settings file in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Settings that cannot be used.
+/// Invalid settings.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// The file cannot be read.
@@ -20,25 +20,25 @@ pub(crate) enum ConfigError {
     Unreadable {
         /// The file.
         path: String,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// A layer is no TOML, has an unknown key, or a value of the wrong kind.
+    /// A layer is not valid TOML, or has an unknown key or a value of the wrong type.
     #[error("{origin}: {message}")]
     Wrong {
         /// The layer.
         origin: String,
-        /// The error, with the most similar known key.
+        /// The error, with the most similar known key if a key is unknown.
         message: String,
     },
 }
 
-/// Settings, merged, and where each came from.
+/// Merged settings, and the origin of each.
 #[derive(Debug)]
 pub(crate) struct Layered<T> {
     /// The settings.
     pub settings: T,
-    /// Each key's path with its value and origin, in the order of names.
+    /// Value and origin by the path of the key.
     pub origins: BTreeMap<String, (Value, String)>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn load<T: Default + Serialize + DeserializeOwned>(
     let mut origins = BTreeMap::new();
     for (origin, layer) in layers {
         merge(&mut merged, layer, &origin, "", &mut origins);
-        // Each layer is checked as it comes, so that an error names the layer it is in.
+        // Each layer is checked separately, so that an error names its layer.
         if let Err(error) = merged.clone().try_into::<T>() {
             return Err(wrong(&origin, error.message()));
         }
@@ -74,7 +74,7 @@ pub(crate) fn load<T: Default + Serialize + DeserializeOwned>(
     Ok(Layered { settings, origins })
 }
 
-/// The variables of this process that are text.
+/// Returns the environment variables of this process that are valid UTF-8.
 pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
@@ -82,12 +82,12 @@ pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
 fn read(path: &Path) -> Result<Table, ConfigError> {
     let origin = path.display().to_string();
     let bytes =
-        disk::read(path, LIMIT_BYTES).map_err(|source| ConfigError::Unreadable { path: origin.clone(), source })?;
+        disk::read(path, MAX_FILE_BYTES).map_err(|source| ConfigError::Unreadable { path: origin.clone(), source })?;
     let text = String::from_utf8(bytes).map_err(|_| wrong(&origin, "it is not UTF-8"))?;
     text.parse().map_err(|error: toml::de::Error| wrong(&origin, error.to_string().trim_end()))
 }
 
-/// One layer for each variable that names a known key.
+/// Returns one layer for each environment variable of the role.
 fn environment_layer(
     role: &str,
     defaults: &Table,
@@ -104,8 +104,7 @@ fn environment_layer(
     layers
 }
 
-/// Returns the nested table with `value` at `key`, whose words are joined by `_`; the words that name tables are those
-/// in `known`.
+/// Returns a nested table with `value` at `key`, whose words are joined by `_`. `known` has the names of the tables.
 fn nest(key: &str, known: &Table, value: Value) -> Table {
     // The longest name first: `access_log` before `access`.
     let mut tables: Vec<_> = known.iter().collect();
@@ -137,14 +136,14 @@ fn merge(into: &mut Table, layer: Table, origin: &str, prefix: &str, origins: &m
     }
 }
 
-/// The error of a layer, with the nearest known key if `message`, which is serde's, is about one that there is not.
+/// Creates the error of a layer, with the most similar known key if `message`, by serde, is about an unknown key.
 pub(crate) fn wrong(origin: &str, message: &str) -> ConfigError {
     let hint = nearest_key(message).map(|key| format!("; did you mean `{key}`?")).unwrap_or_default();
     ConfigError::Wrong { origin: origin.to_string(), message: format!("{message}{hint}") }
 }
 
-/// The known key nearest to an unknown one, read from serde's message: ``unknown field `a`, expected one of `b`, `c`
-/// ``.
+/// Returns the known key that is most similar to the unknown key in a message of serde: ``unknown field `a`, expected
+/// one of `b`, `c` ``.
 fn nearest_key(message: &str) -> Option<&str> {
     let (_, rest) = message.split_once("unknown field `")?;
     let mut quoted = rest.split('`');
@@ -153,7 +152,7 @@ fn nearest_key(message: &str) -> Option<&str> {
     known.map(|key| (distance(unknown, key), key)).min().filter(|(far, key)| *far * 2 <= key.len()).map(|(_, key)| key)
 }
 
-/// Levenshtein's distance in bytes.
+/// Returns the Levenshtein distance in bytes.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {

@@ -32,11 +32,11 @@ use crate::{
     umask,
 };
 
-/// Number of generations of files without a single success on an unreachable storage after which the rest is not
-/// tried: each file then takes a minute to fail.
+/// Number of generations without a success on an unreachable storage after which the rest is not tried, because each
+/// file then takes a minute to fail.
 const LOST_GENERATIONS: usize = 2;
 
-/// Number of files in a generation.
+/// Number of files in a generation, unless `--files` sets it.
 const GENERATION: usize = 192;
 
 /// Minimum number of files in a generation, even if fewer are copied concurrently.
@@ -54,7 +54,7 @@ impl Rest {
         let Self { is_given_up } = self.clone();
         let jobs = jobs.and_then(move |job| {
             ready(if is_given_up.load(Relaxed) {
-                let error = Error::new(Fault::Unavailable, "it was not tried, because a storage is out of reach");
+                let error = Error::new(Fault::Unavailable, "it was not tried, because a storage is unreachable");
                 Err(Missed { error: error.blamed_on(Blame::Network).at(&job.from.path), job })
             } else {
                 Ok(job)
@@ -68,7 +68,7 @@ impl Rest {
     }
 }
 
-/// What became of all files.
+/// The results of all files.
 #[derive(Debug, Default)]
 pub(crate) struct Total {
     pub(crate) files: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Total {
     pub(crate) verified: Verification,
     pub(crate) skipped: u64,
     pub(crate) failures: FailureList,
-    /// How the time was spent; `None` without observation.
+    /// How the time was spent; `None` before the copies have ended.
     pub(crate) account: Option<Account>,
 }
 
@@ -125,23 +125,23 @@ pub(crate) async fn run(arguments: &Copy, resolver: &StoreResolver, resumption: 
     reporter.end(|| summary(&total, seconds))?;
     report(options, &total, seconds)?;
     total.failures.finish(total.files + total.skipped, |list| match list {
-        Some(list) => again(arguments, resolver, list),
+        Some(list) => retry_command(arguments, resolver, list),
         None => resumption.command(),
     })
 }
 
-/// The command that resumes an interrupted copy. Clones share the information found while it runs.
+/// The command that resumes an interrupted copy. Clones share information collected while the copy runs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Resumption(Arc<AtomicBool>);
 
 impl Resumption {
-    /// Says whether the destination of a tree was taken for its name: then it may exist by now, and must still be taken
-    /// so.
+    /// Sets whether the destination is the name of the tree itself. It may exist by now, and must not be used as the
+    /// parent directory.
     fn set(&self, is_exact: bool) {
         self.0.store(is_exact, Relaxed);
     }
 
-    /// The command, as a shell reads it, or in words if it may hold a secret.
+    /// Returns the command for a shell, or a description of it if it may contain a secret.
     pub(crate) fn command(&self) -> String {
         let flags: &[_] = if self.0.load(Relaxed) { &["--skip-existing", "-T"] } else { &["--skip-existing"] };
         once_more(std::env::args_os(), flags)
@@ -166,18 +166,18 @@ fn report(options: &CopyOptions, total: &Total, seconds: f64) -> Result<(), Fail
         let rate = size_text((total.bytes as f64 / seconds.max(1e-9)) as u64);
         let skipped = if total.skipped > 0 { format!("; {} were there already", total.skipped) } else { String::new() };
         let (files, bytes) = (total.files, size_text(total.bytes));
-        // Like all output on that stream, it may be lost.
-        let verified = total.verified.told(total.files);
+        // Write errors are ignored.
+        let verified = total.verified.text(total.files);
         let _ = writeln!(std::io::stderr(), "{files} files, {bytes} in {seconds:.2} s, {rate}/s{verified}{skipped}");
     }
     if let Some(account) = &total.account {
-        explain::tell(account, options.explain, options.quiet || options.json);
+        explain::print(account, options.explain, options.quiet || options.json);
     }
     Ok(())
 }
 
 /// Returns the command that retries the failures in `list`.
-fn again(arguments: &Copy, resolver: &StoreResolver, list: &str) -> String {
+fn retry_command(arguments: &Copy, resolver: &StoreResolver, list: &str) -> String {
     let mut words = vec!["towpath cp --skip-existing".to_owned()];
     let flags = [(arguments.recursive, "-r"), (arguments.force, "-f")];
     words.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned()));
@@ -188,7 +188,7 @@ fn again(arguments: &Copy, resolver: &StoreResolver, list: &str) -> String {
     words.join(" ")
 }
 
-/// Makes the one copy from or to a standard stream.
+/// Runs the single copy from or to a stream.
 async fn run_pipe(
     mover: &Arc<Mover>,
     copying: impl Future<Output = Result<Copied, Failure>>,
@@ -210,8 +210,8 @@ async fn run_pipe(
     Ok(())
 }
 
-/// Copies files and reports each result. If a storage is unreachable the rest is given up, and reported if a [`Rest`]
-/// knows it.
+/// Copies files and reports each result. If a storage is unreachable, the rest is not tried, and is reported if a
+/// [`Rest`] is given.
 pub(crate) async fn run_jobs(
     options: &CopyOptions,
     mover: &Arc<Mover>,
@@ -232,9 +232,8 @@ pub(crate) async fn run_jobs(
         }
         total.add(&outcome);
         if out_of_reach == LOST_GENERATIONS * generation {
-            let message = format!(
-                "{out_of_reach} files in a row failed because a storage is out of reach: the rest is not tried"
-            );
+            let message =
+                format!("{out_of_reach} files in a row failed because a storage is unreachable: the rest is not tried");
             complain(&message);
             reporter.notice("out_of_reach", &message);
             let Some(rest) = &rest else {
@@ -245,7 +244,7 @@ pub(crate) async fn run_jobs(
         }
     }
     mover.remember().await;
-    // For a sync the copying pass is explained.
+    // A sync reports the account of its copies, not of its deletions.
     total.account.get_or_insert_with(|| sampler.account());
     Ok(())
 }
@@ -273,15 +272,15 @@ impl Total {
 }
 
 impl Verification {
-    /// Adds it to the summary for programs.
+    /// Adds the verification to the JSON summary.
     pub(crate) fn note(&self, line: &mut Value) {
         line["files_verified"] = self.files.into();
         line["bytes_verified"] = self.bytes.into();
         line["verified_by"] = self.algorithms.iter().map(Algorithm::name).collect();
     }
 
-    /// Returns the text of the summary for `files` files.
-    pub(crate) fn told(&self, files: u64) -> String {
+    /// Returns the verification as text, for the summary of `files` files.
+    pub(crate) fn text(&self, files: u64) -> String {
         let names: Vec<_> = self.algorithms.iter().map(Algorithm::name).collect();
         let names = names.join(", ");
         match self.files {
@@ -293,7 +292,7 @@ impl Verification {
     }
 }
 
-/// What several sources of one file gave; nothing where there is one.
+/// Returns the shares of the sources of a file in JSON; `None` for a single source.
 fn shares_of(job: &Job) -> Option<Value> {
     let each = |share: &Share| {
         let mut line = json!({"from": share.from.to_string(), "bytes": share.bytes});
@@ -310,7 +309,7 @@ fn shares_of(job: &Job) -> Option<Value> {
     (!shares.is_empty()).then(|| shares.into())
 }
 
-/// What `--json` prints of a file; nothing of one that was there already.
+/// Returns the output of `--json` for a file; `None` for a skipped file.
 pub(crate) fn line_of(outcome: &Outcome) -> Option<Value> {
     let (mut line, job) = line_without_shares(outcome)?;
     if let Some(shares) = shares_of(job) {
@@ -319,7 +318,7 @@ pub(crate) fn line_of(outcome: &Outcome) -> Option<Value> {
     Some(line)
 }
 
-/// Where the digests of both ends come from.
+/// Returns the origins of the digests of both ends in JSON.
 fn verified_by(by: &Verified) -> Value {
     json!({"algorithm": by.digest.algorithm().name(), "source": by.source.name(), "destination": by.destination.name()})
 }

@@ -1,8 +1,8 @@
-//! Descriptors: each connection and each open file is one.
+//! The limit of open file descriptors: each connection and each open file needs one.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Takes as many as the system lets this process have, and says how many.
+/// Raises the limit of this process to the permitted maximum, and returns the limit.
 pub(crate) fn raise_limit() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     let before = limit.current;
@@ -10,7 +10,7 @@ pub(crate) fn raise_limit() -> u64 {
     match setrlimit(Resource::Nofile, limit) {
         Ok(()) => limit.current,
         Err(error) => {
-            tracing::warn!(%error, "the limit of open files stays as it is");
+            tracing::warn!(%error, "cannot raise the limit of open files");
             before
         }
     }

@@ -21,7 +21,7 @@ use towpath_store::sys::{
 
 use crate::failure::Failure;
 
-/// Where events go.
+/// Writer of events.
 pub(crate) struct Events {
     start: Instant,
     waiting: Mutex<Vec<u8>>,
@@ -35,11 +35,11 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    /// Events go to the file `path`, which is emptied, or to the standard output if that is `-`. Their time counts from
-    /// now on.
+    /// Creates or truncates the file `path` for events; `-` is the standard output. Times of events are relative to
+    /// this call.
     ///
     /// # Errors
-    /// The file cannot be made.
+    /// The file cannot be created.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         let out: Box<dyn Write + Send> = match path.as_os_str() == "-" {
             true => Box::new(io::stdout()),
@@ -48,10 +48,10 @@ impl Events {
         Ok(Self { start: clock::now(), waiting: Mutex::default(), out: Mutex::new(out) })
     }
 
-    /// Takes note of the event `name` with the members of the object `fields`.
+    /// Records the event `name` with the members of the object `fields`.
     pub(crate) fn note(&self, name: &str, mut fields: Value) {
         fields["event"] = name.into();
-        // To the microsecond: more digits say nothing.
+        // In microseconds: more digits are not significant.
         fields["at_s"] = json!(self.start.elapsed().as_micros() as f64 / 1e6);
         let mut waiting = locked(&self.waiting);
         let _ = writeln!(waiting, "{fields}");
@@ -60,7 +60,7 @@ impl Events {
     /// Writes the recorded events.
     ///
     /// # Errors
-    /// The system's: a reader that went away, a full disk.
+    /// The output was closed by its reader, or the disk is full.
     pub(crate) fn deliver(&self) -> io::Result<()> {
         let lines = std::mem::take(&mut *locked(&self.waiting));
         if lines.is_empty() {
@@ -73,7 +73,7 @@ impl Events {
 }
 
 fn create(path: &Path) -> Result<File, Failure> {
-    disk::create(path).map_err(|error| Failure::Usage(format!("{}: events cannot be written: {error}", path.display())))
+    disk::create(path).map_err(|error| Failure::Usage(format!("{}: cannot write events: {error}", path.display())))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,11 +1,11 @@
-//! What a copy spent its time on, for people and for programs. docs/concepts/verdict.md has the vocabulary.
+//! Reports how a copy spent its time, as text and as JSON. docs/concepts/verdict.md defines the terms.
 
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
 use towpath_mover::{Account, Leg, LegTotal, Verdict};
 
-/// A share of the time below this is not worth a line.
+/// Minimum share of the time for a line of its own.
 const MIN_SHARE: f64 = 0.005;
 
 /// Duration in seconds after which the verdict of a copy is always printed.
@@ -13,7 +13,7 @@ const LONG_S: f64 = 10.0;
 
 /// Prints how the time was spent if `wanted`, and otherwise the verdict of a long copy unless `silent`, on the
 /// standard error stream. Write errors are ignored.
-pub(crate) fn tell(account: &Account, wanted: bool, silent: bool) {
+pub(crate) fn print(account: &Account, wanted: bool, silent: bool) {
     let _ = match wanted {
         true => write(account, &mut io::stderr()),
         false if account.seconds >= LONG_S && !silent => write_verdict(account, &mut io::stderr()),
@@ -45,7 +45,7 @@ fn write_verdict(account: &Account, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// The same for programs.
+/// Returns the account in JSON.
 pub(crate) fn to_json(account: &Account) -> Value {
     let spent: Vec<_> = account
         .spent()
@@ -61,7 +61,7 @@ pub(crate) fn to_json(account: &Account) -> Value {
     })
 }
 
-/// A verdict for programs.
+/// Returns a verdict in JSON.
 pub(crate) fn verdict_to_json(verdict: &Verdict) -> Value {
     json!({
         "cause": verdict.cause.name(),

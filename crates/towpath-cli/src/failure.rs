@@ -10,71 +10,71 @@ use towpath_store::{Blame, Error, os_message};
 
 use crate::{config::ConfigError, interrupt, screen};
 
-/// The command that this process runs, for messages.
+/// The subcommand of this process, a prefix of messages.
 static COMMAND: OnceLock<String> = OnceLock::new();
 
-/// Sets the command that messages name.
+/// Sets the subcommand that messages name.
 pub(crate) fn set_command(name: Option<&str>) {
     if let Some(name) = name {
         let _ = COMMAND.set(name.to_owned());
     }
 }
 
-/// Why a command failed.
+/// The failure of a command.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// A store said no.
+    /// A store reported an error.
     Store(Error),
-    /// The command line makes no sense.
+    /// The command line is invalid.
     Usage(String),
-    /// Settings that cannot be used.
+    /// The settings are invalid.
     Config(ConfigError),
     /// The server could not start.
     Start(StartError),
-    /// Network facts that are contradictory or unreadable, one per line.
+    /// Facts about the network are contradictory or unreadable; one problem per line.
     InvalidFacts(String),
-    /// The WAN emulator said no.
+    /// The WAN emulator reported an error.
     Wan(towpath_wan::Error),
-    /// A command that was run for the user failed, and has said so itself.
+    /// A child command failed, and printed its own error.
     Command {
         /// Its exit code.
         exit: u8,
     },
-    /// Several things failed; each was printed when it did. The exit code is the first one's.
+    /// Several operations failed, and were printed immediately. The first failure determines the exit code.
     Several {
-        /// How many.
+        /// Number of failures.
         count: usize,
-        /// The first one's exit code.
+        /// Exit code of the first failure.
         exit: u8,
     },
     /// The output cannot be written.
     Output(std::io::Error),
-    /// The system refused what the command needs for itself.
+    /// A system call that the command itself needs failed.
     System {
         /// The attempted operation, as in "cannot …".
         doing: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// A signal ended it.
+    /// A signal interrupted the command.
     Interrupted {
-        /// Which.
+        /// The signal.
         signal: Signal,
-        /// The effect on the interrupted work.
+        /// The effect on the interrupted work, appended to the message.
         consequence: String,
     },
 }
 
-/// Failures of single things that were printed when they happened, while the others went on.
+/// Counts failures of single operations, which are printed immediately and do not stop the others.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// How many.
+    /// Number of failures.
     pub(crate) count: usize,
     first_exit: u8,
 }
 
 impl Tally {
-    /// Takes note of one more, which would end the process with the code `exit`.
+    /// Adds a failure with the exit code `exit`.
     pub(crate) fn add(&mut self, exit: u8) {
         if self.count == 0 {
             self.first_exit = exit;
@@ -82,13 +82,13 @@ impl Tally {
         self.count += 1;
     }
 
-    /// Prints a store's error, and takes note of it.
+    /// Prints and adds the error of a store.
     pub(crate) fn print(&mut self, error: &Error) {
         print_error(error);
         self.add(error.fault().exit_code());
     }
 
-    /// How the whole command ends.
+    /// Returns the result of the whole command.
     pub(crate) fn outcome(&self) -> Result<(), Failure> {
         match self.count {
             0 => Ok(()),
@@ -98,12 +98,12 @@ impl Tally {
 }
 
 impl Failure {
-    /// A defect of towpath itself.
+    /// Creates the failure for a defect of towpath itself.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Failure::Store(Error::new(Fault::Internal, message))
     }
 
-    /// Adds the location, as the user wrote it, to a store's error.
+    /// Adds the location, as the user wrote it, to the error of a store.
     pub(crate) fn at(self, location: &StoreLocation) -> Self {
         match self {
             Failure::Store(error) => Failure::Store(location.locate(error)),
@@ -111,12 +111,12 @@ impl Failure {
         }
     }
 
-    /// For `map_err`: what the system refused, which is no write of the output.
+    /// Returns a converter for `map_err`, for errors of the system other than failed writes of the output.
     pub(crate) fn system(doing: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         move |source| Failure::System { doing, source }
     }
 
-    /// The exit code, from the error table.
+    /// Returns the exit code, from the error table.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Failure::Store(error) => error.fault().exit_code(),
@@ -129,19 +129,19 @@ impl Failure {
             Failure::Wan(towpath_wan::Error::Kernel { .. }) => Fault::Unavailable.exit_code(),
             Failure::Wan(towpath_wan::Error::Ended) => Fault::Internal.exit_code(),
             Failure::Several { exit, .. } | Failure::Command { exit } => *exit,
-            // As programs end that do not ignore the signal: nothing is said, but it is no success either.
+            // Same exit code as a program killed by SIGPIPE: no message, but not a success.
             Failure::Output(_) if self.is_broken_pipe() => interrupt::exit_code(Signal::PIPE),
             Failure::Output(error) => fault_of(error).exit_code(),
             Failure::Interrupted { signal, .. } => interrupt::exit_code(*signal),
         }
     }
 
-    /// Returns whether the reader of the standard output is gone: nothing more can be done or reported.
+    /// Returns whether the reader of the standard output has closed it: no further output is possible.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         matches!(self, Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
     }
 
-    /// Says on the standard error stream what happened, whose fault it is, and what to do.
+    /// Prints the failure on the standard error stream: what happened, who has to act, and what to do.
     pub(crate) fn print(&self) {
         match self {
             Failure::Store(error) => print_error(error),
@@ -160,7 +160,7 @@ impl Failure {
     }
 }
 
-/// The fault behind an error of this machine.
+/// Returns the fault of an error of this machine.
 pub(crate) fn fault_of(error: &std::io::Error) -> Fault {
     error.raw_os_error().map_or(Fault::Io, Fault::from_errno)
 }
@@ -170,7 +170,7 @@ pub(crate) fn is_out_of_reach(error: &Error) -> bool {
     matches!(error.fault(), Fault::Unavailable | Fault::TimedOut) && error.blame() == Blame::Network
 }
 
-/// Returns whether the same can never succeed: a missing permission, an impossible name, a special file, a link to a
+/// Returns whether a retry can never succeed: a missing permission, an impossible name, a special file, a link to a
 /// directory above, or an unsupported operation.
 pub(crate) fn is_hopeless(error: &Error) -> bool {
     matches!(
@@ -185,7 +185,7 @@ pub(crate) fn is_hopeless(error: &Error) -> bool {
     )
 }
 
-/// Prints a line about the program on the standard error stream, if there still is one.
+/// Prints a message line of the program on the standard error stream. Write errors are ignored.
 pub(crate) fn complain(message: impl fmt::Display) {
     screen::above(|| {
         let _ = match COMMAND.get() {
@@ -224,8 +224,7 @@ impl From<StartError> for Failure {
     }
 }
 
-/// A write of the output, wherever something is printed. All else that the system refuses goes through
-/// [`Failure::system`].
+/// Converts failed writes of the output. All other errors of the system are converted by [`Failure::system`].
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Failure::Output(error)

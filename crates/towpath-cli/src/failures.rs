@@ -1,13 +1,13 @@
 //! The failure list of a command: failures are printed immediately, counted by fault, and written to a file from which
 //! they can be retried.
 //!
-//! A list has one JSON object a line, `{"from": PLACE, "to": PLACE, "error": "NotFound", "message": "..."}`. A place is
-//! `{"at": "root://host/", "path": "/a"}`, of this machine without `at`; a path that is not UTF-8 is `path_hex` in its
-//! place. What stood behind `?` in a URL is not written, because it may be a secret.
+//! A list has one JSON object per line, `{"from": LOCATION, "to": LOCATION, "error": "NotFound", "message": "..."}`. A
+//! location is `{"at": "root://host/", "path": "/a"}`, without `at` on this machine; a path that is not UTF-8 is
+//! replaced by `path_hex`. Text after `?` in a URL is omitted, because it may be a secret.
 //!
-//! An entry found in a tree has `root`, the directory at which filters start. A file in several places has `sources`,
-//! with `from` as the first, and its known properties: `size` in bytes and `digests`, `["adler32:0a0b0c0d"]`. A place
-//! named only by a Metalink has `as_nobody`: no credentials are sent there.
+//! An entry found in a tree has `root`, the directory at which filters start. A file with several sources has
+//! `sources`, with `from` as the first, and its known properties: `size` in bytes and `digests`,
+//! `["adler32:0a0b0c0d"]`. A location that only a Metalink names has `as_nobody`: no credentials are sent there.
 
 use std::{
     collections::BTreeMap,
@@ -34,11 +34,10 @@ use crate::{
 };
 
 /// Maximum number of failures printed; the rest is only counted.
-const PRINTED: usize = 100;
+const MAX_PRINTED: usize = 100;
 
-/// Maximum length of a line of a list in bytes: as many paths as a file may have sources, in hexadecimal, and a
-/// message.
-const LINE_BYTES: u64 = 2 << 20;
+/// Maximum length of a line in bytes: enough for the paths of all sources of a file, in hexadecimal, and a message.
+const MAX_LINE_BYTES: u64 = 2 << 20;
 
 /// The failures of one command.
 #[derive(Debug, Default)]
@@ -51,16 +50,16 @@ pub(crate) struct FailureList {
     listed: Option<PathBuf>,
     /// Failures to write the list.
     unwritten: Tally,
-    /// Whether the command ended before it looked at everything.
+    /// Whether the command ended before it examined all files.
     is_cut_off: bool,
-    /// Whether failures are those of deletions now.
+    /// Whether new failures are those of deletions.
     is_deleting: bool,
-    /// Whether a retry may succeed for some of them.
-    has_hope: bool,
+    /// Whether a retry may succeed for some of the files.
+    may_succeed: bool,
 }
 
-/// A list being written. It is renamed when it is complete, so that it may replace the list being read; if dropped
-/// before, it is removed.
+/// A list being written. It is renamed when it is complete, so that it may replace the list being read. An incomplete
+/// list is removed when dropped.
 #[derive(Debug)]
 struct List {
     path: PathBuf,
@@ -115,21 +114,23 @@ impl FailureList {
     pub(crate) fn add(&mut self, Missed { job, error }: &Missed) {
         let row = error.fault().row();
         self.tally.add(error.fault().exit_code());
-        self.has_hope |= !is_hopeless(error);
+        self.may_succeed |= !is_hopeless(error);
         *self.faults.entry(row.phrase).or_default() += 1;
         if let Some(list) = &mut self.list {
             list.add(job, error);
         }
         let count = self.tally.count;
         match count {
-            0..=PRINTED => {
-                // The end of the copy that failed, as the user wrote it.
+            0..=MAX_PRINTED => {
+                // The failed end of the copy, as the user wrote it.
                 let is_destination =
                     self.is_deleting || error.path().is_some_and(|path| *path == job.to.path && *path != job.from.path);
                 let location = if is_destination { &job.to } else { &job.from };
                 print_error(&location.locate(error.clone()));
             }
-            _ if count == PRINTED + 1 => complain("more was missed; from here on it is only counted"),
+            _ if count == MAX_PRINTED + 1 => {
+                complain(format_args!("more than {MAX_PRINTED} failures: further ones are only counted"));
+            }
             _ => {}
         }
     }
@@ -139,12 +140,12 @@ impl FailureList {
         self.is_deleting = true;
     }
 
-    /// Records that the command ended before it looked at everything.
+    /// Records that the command ended before it examined all files.
     pub(crate) fn cut_off(&mut self) {
         self.is_cut_off = true;
     }
 
-    /// Completes and renames the list. To be called before output that may fail and end the command.
+    /// Completes and renames the list. Must be called before output that may fail and end the command.
     pub(crate) fn close_list(&mut self) {
         match self.list.take().map(List::finish) {
             Some(Ok(path)) => self.listed = Some(path),
@@ -153,10 +154,10 @@ impl FailureList {
         }
     }
 
-    /// Prints the summary of the failures and the command to retry them: `again` returns it for the quoted name of the
-    /// list, or for `None` if no list is complete. For one file alone, without a list and without `others` that
-    /// succeeded, everything was printed already. Returns the result of the command.
-    pub(crate) fn finish(&self, others: u64, again: impl FnOnce(Option<&str>) -> String) -> Result<(), Failure> {
+    /// Prints the summary of the failures and the command to retry them: `retry` returns it for the quoted name of the
+    /// list, or for `None` without a complete list. Prints nothing for a single file without a list and without
+    /// `others` that succeeded, whose failure was printed already. Returns the result of the command.
+    pub(crate) fn finish(&self, others: u64, retry: impl FnOnce(Option<&str>) -> String) -> Result<(), Failure> {
         let count = self.tally.count;
         if count > 1 {
             let faults: Vec<_> = self.faults.iter().map(|(fault, count)| format!("{count} × {fault}")).collect();
@@ -165,10 +166,10 @@ impl FailureList {
         }
         let mut list = self.listed.as_ref().map(|path| quoted(path.as_os_str()));
         if let Some(path) = list.take_if(|_| self.is_cut_off) {
-            complain(format_args!("{path} is not complete: what was not looked at is not in it"));
+            complain(format_args!("{path} is not complete: it omits the files that were not examined"));
         }
-        if count > 0 && (self.has_hope || self.is_cut_off) && (list.is_some() || count as u64 + others > 1) {
-            complain(format_args!("to try them again: {}", again(list.as_deref())));
+        if count > 0 && (self.may_succeed || self.is_cut_off) && (list.is_some() || count as u64 + others > 1) {
+            complain(format_args!("to try them again: {}", retry(list.as_deref())));
         }
         self.tally.outcome().and(self.unwritten.outcome())
     }
@@ -179,7 +180,7 @@ impl List {
         let mut unfinished = OsString::from(path);
         unfinished.push(format!(".{}.part", random::key()));
         let unfinished = PathBuf::from(unfinished);
-        let file = disk::create_new(&unfinished).map_err(|error| unmakable(&unfinished, &error))?;
+        let file = disk::create_new(&unfinished).map_err(|error| uncreatable(&unfinished, &error))?;
         Ok(Self { path: path.to_owned(), unfinished, file: BufWriter::new(file), error: None, is_over: false })
     }
 
@@ -204,9 +205,9 @@ impl List {
         Ok(std::mem::take(&mut self.path))
     }
 
-    /// An earlier list of that name stays: it may be the one that is being read.
+    /// Removes the incomplete list. An existing list of that name is kept: it may be the list being read.
     fn discard(&self) {
-        // The temporary name is private.
+        // No other process uses the temporary name.
         let _ = disk::remove(&self.unfinished);
     }
 }
@@ -215,10 +216,7 @@ impl Drop for List {
     fn drop(&mut self) {
         if !self.is_over {
             self.discard();
-            complain(format_args!(
-                "{} was not written, because the command did not come to its end",
-                self.path.display()
-            ));
+            complain(format_args!("{} was not written, because the command did not finish", self.path.display()));
         }
     }
 }
@@ -250,7 +248,7 @@ impl Line {
         };
         let root = self.root.as_ref().map(|root| root.location(resolver)).transpose()?.map(|root| root.path);
         if root.as_ref().is_some_and(|root| !from.path.is_within(root)) {
-            return Err("what is to be copied does not lie below its root".into());
+            return Err("`from` is not below `root`".into());
         }
         let mut job = Job::new(from, self.to.location(resolver)?);
         (job.size, job.root) = (self.size, root);
@@ -259,9 +257,9 @@ impl Line {
 
     fn known(&self) -> Result<FileProperties, String> {
         let digests = self.digests.iter().map(|digest| {
-            let (algorithm, hex) = digest.split_once(':').ok_or("a digest is algorithm:hex")?;
+            let (algorithm, hex) = digest.split_once(':').ok_or("a digest must be algorithm:hex")?;
             let algorithm =
-                algorithm.parse().map_err(|_| format!("digests of type {algorithm:?} are not computed here"))?;
+                algorithm.parse().map_err(|_| format!("the digest algorithm {algorithm:?} is not supported"))?;
             Digest::from_hex(algorithm, hex).map_err(|error| error.to_string())
         });
         Ok(FileProperties { size: self.size, digests: digests.collect::<Result<_, String>>()? })
@@ -284,21 +282,21 @@ impl Named {
         let bytes = match (&self.path, &self.path_hex) {
             (Some(path), None) => path.clone().into_bytes(),
             (None, Some(hex)) => unhexed(hex).ok_or("path_hex is not hexadecimal")?,
-            _ => return Err("a place has either path or path_hex".into()),
+            _ => return Err("a location must have either path or path_hex".into()),
         };
         let path = StorePath::parse(&bytes).map_err(|error| error.to_string())?;
         let root = OsString::from(format!("{}/", self.at));
-        let root = resolver.location(&root).map_err(|_| format!("{:?} is no place", self.at))?;
+        let root = resolver.location(&root).map_err(|_| format!("{:?} is not a valid storage", self.at))?;
         let root = if self.as_nobody { resolver.named_by_others(root) } else { root };
         Ok(root.with_path(path))
     }
 }
 
-/// The pairs of a list. It is read to its end first, so that one that makes no sense leads to nothing; then as its
-/// pairs are wanted.
+/// Returns the jobs in a list. The whole list is validated first, so that an invalid one has no effect, and then read
+/// again on demand.
 ///
 /// # Errors
-/// The file cannot be read, or has a line that is none.
+/// The file cannot be read, or has an invalid line.
 pub(crate) async fn read(path: &Path, resolver: &StoreResolver) -> Result<Jobs, Failure> {
     let mut checked = self::lines(path)?;
     let mut count = 0_u64;
@@ -311,11 +309,11 @@ pub(crate) async fn read(path: &Path, resolver: &StoreResolver) -> Result<Jobs, 
     Ok(stream::unfold(state, |(mut lines, resolver, list, left)| async move {
         let outcome = match next(&mut lines, &resolver).await {
             None if left == 0 => return None,
-            outcome => outcome.unwrap_or_else(|| Err("it has become shorter".into())),
+            outcome => outcome.unwrap_or_else(|| Err("it became shorter".into())),
         };
         let left = if outcome.is_ok() { left.saturating_sub(1) } else { 0 };
         let outcome = outcome.map_err(|error| {
-            let error = Error::new(Fault::Changed, format!("the list changed while it was used: {error}"));
+            let error = Error::new(Fault::Changed, format!("the list changed while it was read: {error}"));
             Missed { job: list.clone(), error }
         });
         Some((outcome, (lines, resolver, list, left)))
@@ -328,10 +326,10 @@ fn lines(path: &Path) -> Result<BufReader<tokio::fs::File>, Failure> {
     Ok(BufReader::new(tokio::fs::File::from_std(file)))
 }
 
-/// The next pair; none at the end.
+/// Returns the next job; `None` at the end.
 async fn next(lines: &mut BufReader<tokio::fs::File>, resolver: &StoreResolver) -> Option<Result<Job, String>> {
     let mut line = Vec::new();
-    match lines.take(LINE_BYTES).read_until(b'\n', &mut line).await {
+    match lines.take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await {
         Ok(0) => None,
         Ok(_) => Some(job(&line, resolver)),
         Err(error) => Some(Err(error.to_string())),
@@ -354,28 +352,28 @@ fn unreadable(path: &Path, error: impl std::fmt::Display) -> Failure {
     Failure::Usage(format!("{}: the list cannot be read: {error}", path.display()))
 }
 
-fn unmakable(path: &Path, error: &io::Error) -> Failure {
-    Failure::Usage(format!("{}: the list cannot be made: {error}", path.display()))
+fn uncreatable(path: &Path, error: &io::Error) -> Failure {
+    Failure::Usage(format!("{}: the list cannot be created: {error}", path.display()))
 }
 
-/// The command line `words` once more, as a shell reads it, with those of `flags` behind `cp` that are not there; in
-/// words if it may hold a secret.
+/// Returns the command line `words` for a shell, with missing `flags` added after `cp`; or a description of it if it
+/// may contain a secret.
 pub(crate) fn once_more(words: impl Iterator<Item = OsString>, flags: &[&str]) -> String {
-    let told: Option<Vec<_>> = words.skip(1).map(|word| can_be_told(&word).then(|| quoted(&word))).collect();
-    let Some(mut told) = told else {
+    let printable: Option<Vec<_>> = words.skip(1).map(|word| is_printable(&word).then(|| quoted(&word))).collect();
+    let Some(mut line) = printable else {
         return match flags {
             [] => "the same command".into(),
             flags => format!("the same command with {}", flags.join(" ")),
         };
     };
-    let missing: Vec<_> = flags.iter().filter(|flag| !told.iter().any(|word| word == *flag)).collect();
-    let behind = told.iter().position(|word| word == "cp").map_or(0, |at| at + 1);
-    told.splice(behind..behind, missing.into_iter().map(|flag| (*flag).to_owned()));
-    format!("towpath {}", told.join(" "))
+    let missing: Vec<_> = flags.iter().filter(|flag| !line.iter().any(|word| word == *flag)).collect();
+    let behind = line.iter().position(|word| word == "cp").map_or(0, |at| at + 1);
+    line.splice(behind..behind, missing.into_iter().map(|flag| (*flag).to_owned()));
+    format!("towpath {}", line.join(" "))
 }
 
 /// Returns whether a word may be printed: text after `?` or before `@` in a URL may be a secret.
-fn can_be_told(word: &OsStr) -> bool {
+fn is_printable(word: &OsStr) -> bool {
     word.to_str().is_some_and(|word| !word.split_once("://").is_some_and(|(_, rest)| rest.contains(['?', '@'])))
 }
 
@@ -384,12 +382,12 @@ mod tests {
     use super::*;
     use crate::args::Remote;
 
-    fn told(line: &str, flags: &[&str]) -> String {
+    fn retry_command(line: &str, flags: &[&str]) -> String {
         once_more(line.split(' ').map(OsString::from), flags)
     }
 
     #[tokio::test]
-    async fn a_list_that_becomes_shorter_while_it_is_used_is_an_error() {
+    async fn a_list_that_becomes_shorter_while_it_is_read_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lost");
         let line = br#"{"from": {"path": "/a"}, "to": {"path": "/b"}, "error": "Io", "message": ""}"#;
@@ -404,21 +402,24 @@ mod tests {
     }
 
     #[test]
-    fn no_secret_is_told() {
-        assert_eq!(told("/bin/towpath sync --exclude *.tmp a? b", &[]), "towpath sync --exclude '*.tmp' 'a?' b");
+    fn no_secret_is_printed() {
+        assert_eq!(
+            retry_command("/bin/towpath sync --exclude *.tmp a? b", &[]),
+            "towpath sync --exclude '*.tmp' 'a?' b"
+        );
         for url in ["root://host//b?authz=secret", "https://secret@host/b", "--s3-endpoint=http://a:b@host"] {
-            assert_eq!(told(&format!("towpath sync a {url}"), &[]), "the same command");
-            assert_eq!(told(&format!("towpath cp a {url}"), &["--nice"]), "the same command with --nice");
+            assert_eq!(retry_command(&format!("towpath sync a {url}"), &[]), "the same command");
+            assert_eq!(retry_command(&format!("towpath cp a {url}"), &["--nice"]), "the same command with --nice");
         }
     }
 
     #[test]
     fn a_flag_is_added_once() {
-        for (line, again) in [
+        for (line, expected) in [
             ("towpath -v cp -r a b", "towpath -v cp --skip-existing -T -r a b"),
             ("towpath cp -T a b cp --skip-existing", "towpath cp -T a b cp --skip-existing"),
         ] {
-            assert_eq!(told(line, &["--skip-existing", "-T"]), again);
+            assert_eq!(retry_command(line, &["--skip-existing", "-T"]), expected);
         }
     }
 }

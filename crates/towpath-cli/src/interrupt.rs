@@ -1,4 +1,4 @@
-//! The signals that end a command, and the time that it then has.
+//! The signals that end a command, and the grace period.
 //!
 //! The first SIGINT, SIGTERM or SIGHUP lets the command clean up; a second one, or [`GRACE`] later, ends the process
 //! even if it waits for an unresponsive storage or an unread pipe. Signals ignored by the parent (`nohup`) stay
@@ -15,9 +15,9 @@ use towpath_store::sys::disk;
 
 use crate::failure::Failure;
 
-/// How long removing incomplete files may take: a few round trips to the farthest storage.
+/// Time limit for the removal of incomplete files: a few round trips to the farthest storage.
 pub(crate) const CLEANING: Duration = Duration::from_secs(5);
-/// How long a process lives after a signal: less than batch systems leave between SIGTERM and SIGKILL.
+/// Maximum lifetime of the process after a signal: less than the time of batch systems between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(7);
 
 /// Signals that end the process.
@@ -25,18 +25,18 @@ const GRACE: Duration = Duration::from_secs(7);
 pub(crate) struct Interrupts(Vec<(Signal, unix::Signal)>);
 
 impl Interrupts {
-    /// Waits for them from now on; the process no longer ends by itself.
+    /// Installs handlers for SIGINT, SIGTERM and SIGHUP, which then no longer end the process immediately.
     ///
     /// # Errors
-    /// The system's.
+    /// The system refuses a handler.
     pub(crate) fn new() -> Result<Self, Failure> {
         Self::of(&[Signal::INT, Signal::TERM, Signal::HUP])
     }
 
-    /// The same for these signals alone.
+    /// Installs handlers for `signals`.
     ///
     /// # Errors
-    /// The system's.
+    /// The system refuses a handler.
     pub(crate) fn of(signals: &[Signal]) -> Result<Self, Failure> {
         let ignored = ignored_signals();
         let wanted = signals.iter().copied().filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0);
@@ -45,10 +45,10 @@ impl Interrupts {
         streams.map(Self).map_err(Failure::system("listen for signals"))
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Signal {
         if self.0.is_empty() {
-            // All are ignored.
+            // All signals are ignored.
             return std::future::pending().await;
         }
         let waiting = self.0.iter_mut().map(|(signal, stream)| {
@@ -62,13 +62,13 @@ impl Interrupts {
         futures::future::select_all(waiting).await.0
     }
 
-    /// Sends the first signal through the channel, and ends the process at the second one, or after the grace period.
+    /// Sends the first signal through the channel, and ends the process after a second signal or the grace period.
     pub(crate) fn watch(mut self) -> oneshot::Receiver<Signal> {
-        let (tell, first) = oneshot::channel();
-        // A task of its own: the command's may be blocked by a write.
+        let (sender, first) = oneshot::channel();
+        // A separate task, because a write may block the task of the command.
         tokio::spawn(async move {
             let signal = self.next().await;
-            let _ = tell.send(signal);
+            let _ = sender.send(signal);
             tokio::select! {
                 _ = self.next() => {}
                 () = tokio::time::sleep(GRACE) => {},
@@ -79,12 +79,12 @@ impl Interrupts {
     }
 }
 
-/// The exit code of a process that `signal` ended, as shells show it.
+/// Returns the exit code of a process that `signal` ended, as shells report it.
 pub(crate) fn exit_code(signal: Signal) -> u8 {
     128_u8.saturating_add(u8::try_from(signal.as_raw()).unwrap_or(0))
 }
 
-/// The signals that this process was started to ignore, bit by bit; none where the system does not say.
+/// Returns the bit mask of the signals that the parent of this process set to be ignored; 0 if unknown.
 fn ignored_signals() -> u64 {
     let status = disk::read(Path::new("/proc/self/status"), 1 << 20).unwrap_or_default();
     let status = String::from_utf8_lossy(&status);

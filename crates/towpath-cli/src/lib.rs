@@ -1,8 +1,8 @@
-//! The one binary `towpath`: reads the command line and the settings, wires stores, faces and commands together,
-//! prints.
+//! The `towpath` command: parses the command line and the settings, connects stores, faces and commands, and prints
+//! results.
 //!
-//! The life of a command: [`main`] parses the arguments ([`args`]), [`run`] selects the command, which resolves its
-//! paths and URLs to stores ([`location`]) and calls them. Data go to the standard output, everything else to the
+//! The life of a command: [`main`] parses the arguments ([`args`]), [`run`] selects the command, which resolves
+//! paths and URLs to stores ([`location`]) and calls the stores. Data go to the standard output, everything else to the
 //! standard error stream. A [`Failure`] is printed once, here, and determines the exit code.
 
 mod alto;
@@ -42,10 +42,10 @@ use rustix::fs::Mode;
 use tokio::time::timeout;
 use tracing_subscriber::EnvFilter;
 
-/// How long an interrupted command waits for threads that are in a system call.
+/// How long an interrupted command waits for threads in a system call.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// Runs the command line `arguments` (the program's name first) and gives its exit code.
+/// Runs the command line `arguments` (the name of the program first) and returns the exit code.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let parsed = Cli::command().try_get_matches_from(arguments).and_then(|matches| {
         failure::set_command(matches.subcommand_name());
@@ -54,7 +54,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are no errors for clap: they go to the standard output with exit code 0.
+            // clap prints help and version on the standard output, with exit code 0.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
@@ -71,12 +71,12 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn start_tracing(verbose: u8) {
     let level = ["warn", "info", "debug", "trace"][usize::from(verbose.min(3))];
-    // The flag wins over the environment.
+    // The option takes precedence over the environment.
     let filter = std::env::var("TOWPATH_LOG").ok().filter(|_| verbose == 0).map(EnvFilter::try_new);
     let filter = match filter {
         Some(Ok(filter)) => filter,
         Some(Err(error)) => {
-            complain(format_args!("TOWPATH_LOG is not used: {error}"));
+            complain(format_args!("ignoring TOWPATH_LOG: {error}"));
             EnvFilter::new(level)
         }
         None => EnvFilter::new(level),
@@ -90,9 +90,9 @@ fn start(cli: Cli) -> Result<(), Failure> {
     let runtime = runtime.map_err(|error| Failure::internal(format!("cannot start: {error}")))?;
     let outcome = runtime.block_on(run(cli));
     match outcome {
-        // What a disk thread still holds is removed when the thread comes to its end.
+        // Disk threads remove their staging files when they end.
         Err(Failure::Interrupted { .. }) => runtime.shutdown_timeout(LAST_WAIT),
-        // A thread that still waits for a disk or for the terminal must not hold up the exit.
+        // Threads that wait for a disk or the terminal must not delay the exit.
         _ => runtime.shutdown_background(),
     }
     outcome
@@ -107,12 +107,12 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         command => command,
     };
     let resolver = StoreResolver::new(&cli.remote);
-    // None for a command that leaves nothing incomplete.
+    // `None` for commands that leave nothing incomplete.
     let resumed_by = match &command {
-        Command::Cp(copy) if copy.paths.iter().any(|path| path == "-") => Some(Resumed::Said("")),
+        Command::Cp(copy) if copy.paths.iter().any(|path| path == "-") => Some(Resumed::Message("")),
         Command::Cp(_) => Some(Resumed::ByCopy),
-        Command::Sync(_) => Some(Resumed::Said("; run it again to go on")),
-        Command::Probe(_) => Some(Resumed::Said("; what it wrote is removed")),
+        Command::Sync(_) => Some(Resumed::Message("; run the same command again to continue")),
+        Command::Probe(_) => Some(Resumed::Message("; its scratch files were removed")),
         _ => None,
     };
     let resumption = Resumption::default();
@@ -122,28 +122,28 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Ok(signal) = interrupted => Err(signal),
     };
     screen::clear();
-    // However the command ended: uploads that it dropped are removed from the storages.
+    // In all cases: removes dropped uploads from the storages.
     let is_clean = timeout(interrupt::CLEANING, resolver.cleaned_up()).await.is_ok();
     outcome.unwrap_or_else(|signal| {
         let consequence = match resumed_by {
-            Some(_) if !is_clean => "; the destination does not answer: incomplete files may be left there".into(),
+            Some(_) if !is_clean => "; the destination does not respond: incomplete files may remain there".into(),
             Some(Resumed::ByCopy) => format!("; what is missing is copied by {}", resumption.command()),
-            Some(Resumed::Said(words)) => words.into(),
+            Some(Resumed::Message(message)) => message.into(),
             None => String::new(),
         };
         Err(Failure::Interrupted { signal, consequence })
     })
 }
 
-/// The message about an interrupted command.
+/// The message about how to continue after an interruption.
 enum Resumed {
-    /// This.
-    Said(&'static str),
-    /// The command that goes on with the copy.
+    /// A fixed message.
+    Message(&'static str),
+    /// The command that copies the rest.
     ByCopy,
 }
 
-/// The commands that a user may interrupt at any time: of uploads that are dropped nothing stays once
+/// Runs the commands that may be interrupted at any time: dropped uploads are removed when
 /// [`StoreResolver::cleaned_up`] returns.
 async fn run_client(command: Command, resolver: &StoreResolver, resumption: &Resumption) -> Result<(), Failure> {
     match command {
@@ -161,12 +161,12 @@ async fn run_client(command: Command, resolver: &StoreResolver, resumption: &Res
         Command::Probe(arguments) => probe::run(&arguments, resolver).await,
         Command::Order(arguments) => order::run(&arguments, resolver).await,
         Command::Serve(_) | Command::Alto(_) | Command::Config(_) | Command::Wan(_) => {
-            Err(Failure::internal("not a client's command"))
+            Err(Failure::internal("not a client command"))
         }
     }
 }
 
-/// Returns the user's file mode creation mask. Reading it requires setting it; no file is created in between.
+/// Returns the user's file mode creation mask. Reading it requires setting it; no other thread creates files meanwhile.
 fn umask() -> u32 {
     let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     rustix::process::umask(mask);

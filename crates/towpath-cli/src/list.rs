@@ -1,6 +1,6 @@
-//! `towpath ls`: one directory in name order, or a tree in the order of its listing.
+//! `towpath ls`: lists one directory in name order, or a tree in the order of its listings.
 //!
-//! Each entry is formatted as it arrives, so that the memory of a large directory is little more than its output.
+//! Each entry is formatted as it arrives, so that a large directory needs little more memory than its output.
 
 use std::{
     ffi::OsString,
@@ -25,7 +25,8 @@ use crate::{
 /// Size of the output buffer in bytes.
 const PRINT_BYTES: usize = 64 << 10;
 
-/// Maximum number of bytes of one directory to sort; a larger one is printed in parts. A listing may be endless.
+/// Maximum size in bytes of the output of one directory to sort. A larger one, or an endless listing, is printed in
+/// parts.
 const MAX_SORTED_BYTES: usize = 64 << 20;
 
 /// Runs `towpath ls`.
@@ -60,7 +61,7 @@ async fn list_directory(
                     lines.print(out)?;
                 }
             }
-            // Like `ls`, a file lists itself. The XRootD protocol does not report that it is a file.
+            // Like `ls`, prints the file itself. The XRootD protocol does not report that it is a file.
             Err(error) if matches!(error.fault(), Fault::NotDirectory | Fault::Io) => {
                 return match location.store.stat(&location.caller, &location.path).await {
                     Ok(metadata) if !metadata.is_directory() && !location.is_directory => {
@@ -90,7 +91,7 @@ async fn list_tree(
                 for entry in
                     batch.entries.iter().filter(|entry| entry.metadata.is_directory() && !entry.metadata.is_link)
                 {
-                    // A name that makes no path cannot be gone into.
+                    // A directory whose name is invalid in a path cannot be entered.
                     let _ = batch.path_of(entry).map(|path| walk.enter(&batch, path, &entry.metadata));
                 }
                 lines.add(arguments, &output::relative(&batch.directory, &location.path), batch.entries)?;
@@ -103,16 +104,16 @@ async fn list_tree(
     failed.outcome()
 }
 
-/// Lines that wait to be printed in the order of the names they are about.
+/// Buffered lines, which are printed in the order of the names.
 #[derive(Debug, Default)]
 struct Lines {
     text: Vec<u8>,
-    /// The names, and where their lines are in the text.
+    /// The names, with the ranges of their lines in the text.
     names: Vec<(Bytes, Range<usize>)>,
 }
 
 impl Lines {
-    /// Takes entries of the directory that is shown as `directory`, the empty one standing for itself.
+    /// Adds entries of the directory that is shown as `directory`; empty for the listed directory itself.
     fn add(&mut self, arguments: &List, directory: &str, entries: Vec<Entry>) -> io::Result<()> {
         for entry in entries {
             let start = self.text.len();
@@ -123,7 +124,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Prints and clears them.
+    /// Prints and clears the lines.
     fn print(&mut self, out: &mut impl Write) -> io::Result<()> {
         self.names.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         for (_, line) in self.names.drain(..) {
@@ -134,7 +135,7 @@ impl Lines {
     }
 }
 
-/// The path of an entry.
+/// The displayed path of an entry.
 struct Below<'a> {
     directory: &'a str,
     name: Printable<'a>,

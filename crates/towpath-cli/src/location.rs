@@ -1,4 +1,4 @@
-//! Resolution of arguments to a store and a path in it.
+//! Resolves arguments to a store and a path in it.
 
 use std::{
     ffi::OsStr,
@@ -28,12 +28,12 @@ pub(crate) enum End {
     Location(StoreLocation),
     /// The standard input or output.
     Standard,
-    /// A device or pipe of this machine, or a file whose length is unknown until its end, like those in `/proc`: read
-    /// or written from start to end.
+    /// A device or pipe of this machine, or a file of unknown length, such as those in `/proc`: read or written from
+    /// start to end.
     Stream(StoreLocation),
 }
 
-/// Resolves arguments to stores; one store per site, so that its connections are shared. Clones share the stores.
+/// Resolves arguments to stores, with one store per site, whose connections are shared. Clones share the stores.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreResolver {
     local: Arc<Mutex<Option<Arc<dyn Store>>>>,
@@ -44,7 +44,7 @@ pub(crate) struct StoreResolver {
 }
 
 impl StoreResolver {
-    /// Reaches remote storages as `remote` says.
+    /// Creates a resolver with the options `remote`.
     pub(crate) fn new(remote: &Remote) -> Self {
         let options = ClientOptions {
             ca_file: remote.ca_file.clone(),
@@ -54,8 +54,8 @@ impl StoreResolver {
                 path_style: remote.s3_addressing.map(|addressing| addressing == Addressing::Path),
                 keys: None,
             },
-            waits: Waits::new(|what| complain(what)),
-            // The mover limits the bytes in flight by the path.
+            waits: Waits::new(|message| complain(message)),
+            // The mover limits the bytes in flight per path.
             window_bytes: towpath_mover::MAX_BYTES as usize,
             ..ClientOptions::default()
         };
@@ -68,7 +68,7 @@ impl StoreResolver {
         }
     }
 
-    /// The same, but whether credentials are shown to whatever a Metalink names.
+    /// Returns a resolver that sends credentials to all servers in a Metalink if `trusts_metalinks`.
     pub(crate) fn trusting_metalinks(&self, trusts_metalinks: bool) -> Self {
         Self { trusts_metalinks, ..self.clone() }
     }
@@ -77,7 +77,7 @@ impl StoreResolver {
     pub(crate) fn location(&self, text: &OsStr) -> Result<StoreLocation, Failure> {
         match self.end(text)? {
             End::Location(location) | End::Stream(location) => Ok(location),
-            End::Standard => Err(Failure::Usage("`-` (a standard stream) is not accepted here".into())),
+            End::Standard => Err(Failure::Usage("`-` (a standard stream) is not supported here".into())),
         }
     }
 
@@ -100,23 +100,23 @@ impl StoreResolver {
         }
     }
 
-    /// The flags that say how to reach them, as a shell reads them.
+    /// Returns the options for remote storages as words for a shell.
     pub(crate) fn flags(&self) -> &[String] {
         &self.flags
     }
 
-    /// The way to remote storages.
+    /// Returns the client for remote storages.
     pub(crate) fn client(&self) -> Arc<Client> {
         Arc::clone(self.remote.client())
     }
 
-    /// Tasks that remove what a command made and leaves, also when it is interrupted.
+    /// Returns the tracker of tasks that remove temporary files of a command, also when it is interrupted.
     pub(crate) fn afterwards(&self) -> &TaskTracker {
         &self.afterwards
     }
 
-    /// Waits until what dropped uploads left at remote storages has been removed, or could not be, and until the tasks
-    /// of [`Self::afterwards`] have ended.
+    /// Waits until the remains of dropped uploads at remote storages are removed, or cannot be removed, and until the
+    /// tasks of [`Self::afterwards`] have ended.
     pub(crate) async fn cleaned_up(&self) {
         self.afterwards.close();
         self.afterwards.wait().await;
@@ -142,7 +142,7 @@ impl StoreResolver {
 
     /// Returns the location of a URL.
     pub(crate) fn remote(&self, url: &Url) -> Result<StoreLocation, Failure> {
-        // An invalid path is an error of usage.
+        // An invalid path is a usage error.
         StorePath::parse(url.path()).map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
         Ok(self.remote.locate(url, Caller::local())?)
     }
@@ -163,12 +163,12 @@ impl StoreResolver {
     }
 }
 
-/// Whether a path of this machine is another name for the standard input or output.
+/// Returns whether a local path is another name for the standard input or output.
 fn is_standard(location: &StoreLocation) -> bool {
     !location.is_remote() && [b"/dev/stdin".as_slice(), b"/dev/stdout"].contains(&location.path.as_bytes())
 }
 
-/// Whether a path of this machine is there and neither a directory nor a file of a length that is known.
+/// Returns whether a local path exists and is neither a directory nor a file of known length.
 async fn is_stream(location: &StoreLocation) -> bool {
     let Ok(metadata) = location.store.stat(&location.caller, &location.path).await else { return false };
     match metadata.kind {
@@ -184,8 +184,8 @@ async fn is_stream(location: &StoreLocation) -> bool {
     }
 }
 
-/// An absolute path without `..`. What stands before the last one is resolved by the system, for which `..` of a link
-/// is above the directory that it leads to.
+/// Returns an absolute path without `..`. The system resolves the part up to the last `..`, because `..` after a link
+/// is the parent of its target.
 fn normal(absolute: &Path) -> std::io::Result<Vec<u8>> {
     let components: Vec<_> = absolute.components().collect();
     let end = components.iter().rposition(|component| *component == Component::ParentDir).map_or(0, |last| last + 1);
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parents_are_those_of_the_system() {
+    fn parents_are_resolved_like_the_system_does() {
         let directory = tempfile::tempdir().unwrap();
         let real = directory.path().canonicalize().unwrap();
         std::fs::create_dir_all(real.join("a/b")).unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_place_is_named_with_its_user() {
+    async fn a_location_includes_its_user() {
         let location = |text: &str| resolver().location(OsStr::new(text)).unwrap();
         let (of_user, of_nobody) = (location("root://alice@host//f"), location("https://host/f"));
         assert_eq!((of_user.at(), of_nobody.at()), ("root://alice@host/", "https://host"));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn credentials_are_shown_only_to_the_server_that_a_metalink_came_from() {
+    async fn credentials_are_sent_only_to_the_server_of_a_metalink() {
         let resolver = resolver();
         for (metalink, url, is_nobody) in [
             ("https://host/f.meta4", "https://host/f", false),
@@ -246,10 +246,9 @@ mod tests {
         ] {
             let (metalink, url): (StoreLocation, Url) =
                 (resolver.location(OsStr::new(metalink)).unwrap(), url.parse().unwrap());
-            let is_asked_by_nobody =
-                |resolver: &StoreResolver| resolver.source_in(&metalink, &url).unwrap().caller.is_nobody;
-            assert_eq!(is_asked_by_nobody(&resolver), is_nobody, "{url}");
-            assert!(!is_asked_by_nobody(&resolver.trusting_metalinks(true)), "{url}");
+            let is_anonymous = |resolver: &StoreResolver| resolver.source_in(&metalink, &url).unwrap().caller.is_nobody;
+            assert_eq!(is_anonymous(&resolver), is_nobody, "{url}");
+            assert!(!is_anonymous(&resolver.trusting_metalinks(true)), "{url}");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Readiness, as systemd wants to hear it (sd_notify(3)): a datagram to the socket named by `NOTIFY_SOCKET`.
+//! Readiness notification of systemd (sd_notify(3)): a datagram to the socket in `NOTIFY_SOCKET`.
 
 use std::os::{
     linux::net::SocketAddrExt as _,
     unix::net::{SocketAddr, UnixDatagram},
 };
 
-/// Notifies systemd of `state`, if it listens: `READY=1`, `STOPPING=1`.
-pub(crate) fn tell_systemd(state: &str) {
+/// Notifies systemd of `state` (`READY=1`, `STOPPING=1`) if the environment has `NOTIFY_SOCKET`.
+pub(crate) fn notify_systemd(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let bytes = path.as_encoded_bytes();
     let address = match bytes.strip_prefix(b"@") {
@@ -15,6 +15,6 @@ pub(crate) fn tell_systemd(state: &str) {
     };
     let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
     if let Err(error) = sent {
-        tracing::warn!(%error, "systemd could not be told `{state}`");
+        tracing::warn!(%error, "cannot notify systemd of `{state}`");
     }
 }

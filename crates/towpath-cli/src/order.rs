@@ -2,8 +2,8 @@
 //!
 //! [`run`] reads the list, [`Hosts`] finds the addresses of the replicas, an [`AltoClient`] queries the server, and
 //! the list is written with sorted replicas; [`explain`] shows the reasons. Without a configured server, one is
-//! discovered in the DNS. Without a response nothing is written: an unsorted list would look like a sorted one.
-//! `--fallback` writes it anyway, and conflicts with `--strict`, because unchecked replicas would pass.
+//! discovered in the DNS. Without a response nothing is written, because an unsorted list looks like a sorted one.
+//! `--fallback` writes it anyway; it conflicts with `--strict`, because the replicas would not be checked.
 
 pub(crate) mod args;
 mod explain;
@@ -32,7 +32,7 @@ use crate::{
     location::{StoreResolver, shown},
 };
 
-/// The most hosts without an address that are named.
+/// Maximum number of hosts without an address that a message names.
 const MAX_NAMED: usize = 5;
 
 /// Runs `towpath order`.
@@ -43,7 +43,7 @@ pub(crate) async fn run(arguments: &Order, resolver: &StoreResolver) -> Result<(
     let list = list(arguments.list.as_deref()).await?;
     let replicas = Replicas::read(list).map_err(|error| Failure::InvalidFacts(error.to_string()))?;
     let hosts = Hosts::find(&replicas, arguments.client, PATIENCE_FOR_ALL).await.map_err(Failure::InvalidFacts)?;
-    tell_unknown(&hosts);
+    report_unknown_hosts(&hosts);
     let query_plan = query_plan(directory, &configuration, &statement, &hosts, arguments, resolver).await;
     let output = match query_plan {
         Ok((query_plan, statement)) => {
@@ -51,17 +51,17 @@ pub(crate) async fn run(arguments: &Order, resolver: &StoreResolver) -> Result<(
             let ranker =
                 ReplicaRanker { statement, configuration, replica_values, hosts: &hosts, strict: arguments.strict };
             let ranks = ranker.ranks(&replicas);
-            tell_unjudged(&ranks, arguments.strict);
+            report_unranked(&ranks, arguments.strict);
             if arguments.explain {
                 for (file, ranks) in replicas.files().iter().zip(&ranks) {
-                    explain::tell(file, &ranker.places(file, ranks), &statement.names().collect::<Vec<_>>());
+                    explain::print(file, &ranker.places(file, ranks), &statement.names().collect::<Vec<_>>());
                 }
             }
             ranker.write(&replicas, &ranks)
         }
         Err(trouble) if arguments.fallback && trouble.is_servers() => {
             Failure::from(trouble).print();
-            complain("the list is written in its old order");
+            complain("writing the list in its old order");
             replicas.write(&[])
         }
         Err(trouble) => return Err(trouble.into()),
@@ -86,7 +86,7 @@ async fn query_plan(
     }
     let client = match directory {
         Some(directory) => AltoClient::open(resolver.client(), directory, PATIENCE).await?,
-        None => found(arguments, resolver).await?,
+        None => discover(arguments, resolver).await?,
     };
     let ends = Ends { client: arguments.client, replicas: hosts.addresses() };
     let statement = client.directory().complete(statement);
@@ -94,8 +94,8 @@ async fn query_plan(
     Ok((query_plan, statement))
 }
 
-/// Discovers a server in the DNS. It is printed, because the user did not name it.
-async fn found(arguments: &Order, resolver: &StoreResolver) -> Result<AltoClient, AltoTrouble> {
+/// Discovers a server in the DNS, and prints its URL, because the user did not name it.
+async fn discover(arguments: &Order, resolver: &StoreResolver) -> Result<AltoClient, AltoTrouble> {
     let Order { domain, client: address, dns, .. } = arguments;
     let search = Search { domain: domain.clone(), address: *address, dns: *dns };
     let found = AltoClient::discover(resolver.client(), &search, PATIENCE).await;
@@ -105,11 +105,14 @@ async fn found(arguments: &Order, resolver: &StoreResolver) -> Result<AltoClient
         )),
         other => other,
     })?;
-    complain(format_args!("asking {}, which the DNS has at {name}", shown(OsStr::new(client.ird()))));
+    complain(format_args!(
+        "using the ALTO server {}, discovered in the DNS at {name}",
+        shown(OsStr::new(client.ird()))
+    ));
     Ok(client)
 }
 
-/// The configuration in a file.
+/// Reads the configuration in a file.
 pub(crate) fn configuration(path: &Path) -> Result<Configuration, Failure> {
     let bytes = disk::read(path, MAX_CONFIGURATION_BYTES).map_err(|error| unreadable(path, &error))?;
     let wrong = |problem: &str| config::wrong(&path.display().to_string(), problem.trim_end());
@@ -125,13 +128,13 @@ fn directory<'a>(arguments: &'a Order, configuration: &'a Configuration) -> Resu
         Ok(url) if url.scheme().family() == Family::Http => Ok(Some(address)),
         Ok(url) => {
             let scheme = url.scheme().name();
-            Err(Failure::Usage(format!("the ALTO server: {scheme}:// is neither http nor https")))
+            Err(Failure::Usage(format!("URL of the ALTO server: {scheme}:// is neither http nor https")))
         }
-        Err(error) => Err(Failure::Usage(format!("the ALTO server: {error}"))),
+        Err(error) => Err(Failure::Usage(format!("URL of the ALTO server: {error}"))),
     }
 }
 
-/// The list of replicas; nothing, or `-`: the standard input.
+/// Reads the list of replicas; without a path, or for `-`, from the standard input.
 async fn list(path: Option<&Path>) -> Result<Vec<u8>, Failure> {
     if let Some(path) = path.filter(|path| *path != Path::new("-")) {
         return disk::read(path, MAX_BYTES as u64).map_err(|error| unreadable(path, &error));
@@ -151,8 +154,8 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     }
 }
 
-/// Says so if the order follows from nothing, or nothing is left.
-fn tell_unjudged(ranks: &[Vec<Ranked>], strict: bool) {
+/// Prints a message if no value determines the order, or no replica remains.
+fn report_unranked(ranks: &[Vec<Ranked>], strict: bool) {
     let count = ranks.iter().flatten().count();
     let met = ranks.iter().flatten().filter(|ranked| ranked.holds == Some(true)).count();
     let is_unknown = ranks.iter().flatten().all(|ranked| ranked.keys.iter().all(Option::is_none));
@@ -166,8 +169,8 @@ fn tell_unjudged(ranks: &[Vec<Ranked>], strict: bool) {
     }
 }
 
-/// Names hosts without an address: nothing can be known of the ways to them.
-fn tell_unknown(hosts: &Hosts) {
+/// Prints the hosts without an address, whose paths have no known costs.
+fn report_unknown_hosts(hosts: &Hosts) {
     let unknown = hosts.unknown();
     if !unknown.is_empty() {
         let named = unknown.iter().take(MAX_NAMED).copied().collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! How sizes, times and entries are printed.
+//! Formats of sizes, times and entries.
 
 use std::{
     ffi::OsStr,
@@ -17,15 +17,15 @@ pub(crate) struct Described {
     pub path: String,
     /// `file`, `directory` or `other`.
     pub kind: &'static str,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Last change of the content, RFC 3339; missing where unknown.
+    /// Last modification of the content (RFC 3339); omitted if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtime: Option<String>,
-    /// Permission bits, octal; missing where unknown.
+    /// Permission bits in octal; omitted if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// The version's tag; missing where unknown.
+    /// Version tag; omitted if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Known digests, `algorithm:hex`.
@@ -48,7 +48,7 @@ impl Described {
     }
 }
 
-/// One line about `path`: kind, mode, size, time, path.
+/// Writes one line: kind, mode, size, time, `path`.
 pub(crate) fn line(path: impl fmt::Display, metadata: &Metadata, out: &mut impl Write) -> io::Result<()> {
     let kind = match metadata.kind {
         FileKind::Directory => 'd',
@@ -60,7 +60,7 @@ pub(crate) fn line(path: impl fmt::Display, metadata: &Metadata, out: &mut impl 
         None => write!(out, "{kind} ---- {:>14} ", metadata.size)?,
     }
     match metadata.mtime_ns {
-        // Always twenty characters.
+        // Always 20 characters.
         Some(ns) => writeln!(out, "{} {path}", rfc3339(ns)),
         None => writeln!(out, "{:<20} {path}", "-"),
     }
@@ -75,8 +75,7 @@ pub(crate) fn kind_name(kind: FileKind) -> &'static str {
     }
 }
 
-/// Nanoseconds since the Unix epoch as `2026-01-31T12:00:00Z`; times before 1970 and after 9999 as the nearest of
-/// these.
+/// Formats nanoseconds since the Unix epoch as `2026-01-31T12:00:00Z`; times before 1970 are shown as 1970.
 pub(crate) fn time(ns: i64) -> String {
     rfc3339(ns).to_string()
 }
@@ -86,7 +85,7 @@ fn rfc3339(ns: i64) -> humantime::Rfc3339Timestamp {
     humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + since)
 }
 
-/// A word as a shell reads it.
+/// Quotes a word for a shell if necessary.
 pub(crate) fn quoted(word: &OsStr) -> String {
     let text = word.to_string_lossy();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
@@ -96,7 +95,7 @@ pub(crate) fn quoted(word: &OsStr) -> String {
     }
 }
 
-/// `path` below `directory`, without a leading slash.
+/// Returns `path` relative to `directory`, without a leading slash.
 pub(crate) fn relative(path: &StorePath, directory: &StorePath) -> String {
     let (path, directory) = (path.to_string(), directory.to_string());
     path.strip_prefix(&directory).unwrap_or(&path).trim_start_matches('/').to_string()

@@ -1,5 +1,5 @@
-//! `towpath probe`: what a path carries, what its ends give and take, and what a copy would take by that.
-//! docs/guides/probe.md explains it to users.
+//! `towpath probe`: measures a network path and the storage at both ends, and predicts the duration of a copy.
+//! docs/guides/probe.md is the user guide.
 //!
 //! [`run`] measures the legs: the network in each direction with each number of connections, the remote storage, the
 //! local disk. Legs that are not measured are reported with the reason. [`report`] prints the results, [`trace`]
@@ -29,7 +29,7 @@ use crate::{
 };
 use legs::Legs;
 
-/// How long the server is probed to find out how far it is.
+/// Duration of the first probe, which measures the round-trip time.
 const FIRST_LOOK: Duration = Duration::from_millis(100);
 
 /// Numbers of connections to probe with `--sweep`.
@@ -69,7 +69,7 @@ pub(crate) async fn run(arguments: &args::Probe, resolver: &StoreResolver) -> Re
 fn remote(text: &OsStr) -> Result<Url, Failure> {
     match Location::from_argument(text) {
         Ok(Location::Remote(url)) => Ok(url),
-        Ok(_) => Err(Failure::Usage(format!("{}: a path is probed to a server: give a URL", text.display()))),
+        Ok(_) => Err(Failure::Usage(format!("{}: probe requires the URL of a server", text.display()))),
         Err(error) => Err(Failure::Usage(format!("{}: {error}", shown(text)))),
     }
 }
@@ -78,10 +78,10 @@ fn length(arguments: &args::Probe) -> Duration {
     Duration::from_secs(arguments.seconds.into())
 }
 
-/// The legs over the network alone.
+/// Measures the network legs.
 async fn network(arguments: &args::Probe, resolver: &StoreResolver, url: &Url, legs: &mut Legs) {
     if url.scheme().family() == Family::S3 {
-        let error = Error::new(Fault::Unsupported, "a bucket answers no probes: only towpath servers do");
+        let error = Error::new(Fault::Unsupported, "S3 servers do not support probes: only towpath servers do");
         return legs.skip("network", error);
     }
     for &direction in arguments.direction.directions() {
@@ -95,7 +95,7 @@ async fn network(arguments: &args::Probe, resolver: &StoreResolver, url: &Url, l
     }
 }
 
-/// Those in one direction. An error ends them.
+/// Measures the network legs in one direction. Returns errors that make further legs useless.
 async fn one_way(
     arguments: &args::Probe,
     resolver: &StoreResolver,
@@ -124,7 +124,7 @@ async fn one_way(
     Ok(())
 }
 
-/// As many as copies over this path have found to be best; none if it is not remembered.
+/// Returns the best number of connections of earlier copies over this path; `None` if it is not recorded.
 fn remembered_connections(resolver: &StoreResolver, url: &Url, direction: Direction) -> Option<usize> {
     let (far, here) = (resolver.remote(url).ok()?, resolver.location(OsStr::new(".")).ok()?);
     let job = match direction {
@@ -139,11 +139,11 @@ fn is_hopeless(error: &Error) -> bool {
     matches!(error.fault(), Fault::Unsupported | Fault::Unavailable | Fault::TimedOut)
 }
 
-/// The legs that have the far storage in them.
+/// Measures the legs that include the remote storage.
 async fn storage(arguments: &args::Probe, resolver: &StoreResolver, location: &StoreLocation, legs: &mut Legs) {
     match location.store.stat(&location.caller, &location.path).await {
         Ok(metadata) if metadata.is_directory() => {
-            legs.skip("storage read", Error::new(Fault::IsDirectory, "name a large file to have it read"));
+            legs.skip("storage read", Error::new(Fault::IsDirectory, "specify a large file to measure reads"));
             legs.write(arguments, resolver, Some(location.clone()), length(arguments)).await;
         }
         Ok(_) => {
@@ -155,7 +155,7 @@ async fn storage(arguments: &args::Probe, resolver: &StoreResolver, location: &S
     }
 }
 
-/// The files at a location, and the direction of their transfer.
+/// Returns the files at a location, and the direction of their transfer.
 async fn listed(location: &StoreLocation) -> Result<(FileSet, Option<Direction>), Failure> {
     let direction = Some(if location.is_remote() { Direction::Down } else { Direction::Up });
     let metadata = location.store.stat(&location.caller, &location.path).await?;
@@ -176,7 +176,7 @@ async fn listed(location: &StoreLocation) -> Result<(FileSet, Option<Direction>)
     Ok((set, direction))
 }
 
-/// What a copy takes, in the one direction or, if none is named, in each that was measured.
+/// Predicts the duration of a copy in the `wanted` direction, or else in each measured direction.
 fn predictions(legs: &Legs, set: FileSet, wanted: Option<Direction>) -> Vec<(Direction, Prediction)> {
     let directions = [Direction::Down, Direction::Up].into_iter();
     let directions = directions.filter(|direction| wanted.is_none_or(|wanted| wanted == *direction));
@@ -200,14 +200,14 @@ fn path(legs: &Legs, direction: Direction) -> Option<Path> {
             connect: line.probed.connected,
             ramp: line.ramp(),
             settled_rate: line.settled_rate(),
-            // One that keeps up with the network may well do more.
+            // The measured rate of a storage that keeps up with the network is only a lower bound.
             storage_rate: storage.map(|storage| match Legs::is_slower(storage, line) {
                 true => storage.rate(),
                 false => storage.rate().max(line.settled_rate()),
             }),
             seconds_a_file,
         }),
-        // Over the network too, and so with what that holds up.
+        // The leg of the remote storage includes the network.
         (None, Some(far)) => Some(Path {
             round_trip: legs.round_trip.unwrap_or_default(),
             connect: Duration::ZERO,

@@ -1,4 +1,4 @@
-//! What a terminal shows of a copy under way: a line for each of some files, and one for all.
+//! The progress display on a terminal: one line for each of some files, and one for the total.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use towpath_store::sys::clock::Instant;
 /// Maximum number of files with a line of their own.
 pub(crate) const MAX_FILES: usize = 8;
 
-/// What a rate is averaged over: long enough to be read, short enough to see it change.
+/// Averaging time of the rate: long enough for a readable display, short enough to show changes.
 const SMOOTHING: Duration = Duration::from_secs(4);
 
-/// Columns that a file's name gets, at least, beside how far it has come.
+/// Minimum number of columns of a file name beside its progress.
 const MIN_NAME: usize = 12;
 
-/// A rate of late.
+/// Moving average of a rate.
 #[derive(Debug)]
 pub(crate) struct Meter {
     start: Instant,
@@ -27,7 +27,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Nothing has been moved.
+    /// Creates a meter, with no bytes moved yet.
     pub(crate) fn new(now: Instant) -> Self {
         Self { start: now, last: now, moved_bytes: 0, bytes_per_s: 0.0 }
     }
@@ -94,13 +94,13 @@ impl FileLine {
         let percent = format!("{:>4} %", (arrived_bytes * 100).checked_div(*bytes).unwrap_or(100));
         let sizes = format!("{percent}  {:>10} of {:>10}", size_text(*arrived_bytes), size_text(*bytes));
         let wide = columns.saturating_sub(measure_text_width(&sizes) + 1);
-        let (told, room) = match wide >= MIN_NAME {
+        let (status, room) = match wide >= MIN_NAME {
             true => (sizes, wide),
             false => (percent, columns.saturating_sub(7)),
         };
         let name = last_columns(name, room);
         let gap = " ".repeat(room.saturating_sub(measure_text_width(&name)));
-        format!("{name}{gap} {told}")
+        format!("{name}{gap} {status}")
     }
 }
 
@@ -118,10 +118,10 @@ fn last_columns(text: &str, columns: usize) -> String {
     String::new()
 }
 
-/// The line for all files. What does not fit is left out, the least important first.
+/// Returns the line for all files. Parts that do not fit are omitted, the least important first.
 fn total(advance: &Advance, bytes_per_s: f64, columns: usize) -> String {
     let Advance { found_files, is_all_found, ended_files, moved_bytes, ahead_bytes, verified_bytes, .. } = advance;
-    // More may be found: so it says.
+    // `+` and `at least` until all files are found.
     let (more, at_least) = if *is_all_found { ("", "") } else { ("+", "at least ") };
     let eta = eta_s(advance, bytes_per_s).map(|seconds| format!("ETA {at_least}{}", clock_time(seconds)));
     let parts = [
@@ -138,7 +138,7 @@ fn total(advance: &Advance, bytes_per_s: f64, columns: usize) -> String {
     parts.join(", ")
 }
 
-/// Minutes and seconds, or hours, or days.
+/// Formats a duration as minutes and seconds, hours, or days.
 fn clock_time(seconds: f64) -> String {
     let seconds = seconds.ceil() as u64;
     let (minutes, hours) = (seconds / 60, seconds / 3600);

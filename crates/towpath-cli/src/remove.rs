@@ -1,4 +1,4 @@
-//! `towpath rm`: files and trees. What a symbolic link leads to is never removed.
+//! `towpath rm`: removes files and trees. Targets of symbolic links are never removed.
 
 use towpath_mover::{Filter, Removal, StoreLocation};
 use towpath_store::{Error, Fault};
@@ -14,7 +14,7 @@ use crate::{
 pub(crate) async fn run(arguments: &Remove, resolver: &StoreResolver) -> Result<(), Failure> {
     for_each(&arguments.paths, resolver, async |_, location| {
         if location.path.is_root() {
-            return Err(Failure::Usage(format!("{location}: the root of a storage is not removed")));
+            return Err(Failure::Usage(format!("{location}: the root of a storage cannot be removed")));
         }
         refuse_slash_of_file(&location).await?;
         match location.store.remove_file(&location.caller, &location.path).await {

@@ -1,5 +1,4 @@
-//! Reports of the progress of a copy: to a terminal, to a program that reads events, to both, or to none, which costs
-//! nothing.
+//! Reports of the progress of a copy: on a terminal, as events for programs, both, or neither, at no cost.
 
 use std::{
     io::{self, Write as _},
@@ -22,23 +21,23 @@ use crate::{
     screen,
 };
 
-/// How often the terminal shows something new.
-const LOOK: Duration = Duration::from_millis(200);
+/// Interval between updates of the terminal.
+const TICK: Duration = Duration::from_millis(200);
 
-/// Number of ticks per progress event: one event a second.
-const LOOKS_AN_EVENT: u64 = 5;
+/// Number of ticks per progress event: one event per second.
+const TICKS_PER_EVENT: u64 = 5;
 
-/// Files under way that an event of progress names, at most.
+/// Maximum number of files in flight that a progress event names.
 const NAMED_FILES: usize = 8;
 
-/// Who is told.
+/// Reports the progress and the results of a copy.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     is_watched: bool,
     prints_json: bool,
     events: Option<Arc<Events>>,
     ticks: Option<Interval>,
-    looks: u64,
+    tick_count: u64,
     meter: Meter,
 }
 
@@ -46,10 +45,10 @@ impl Reporter {
     /// Creates the reporter for `options`, and writes the first event, with the name of the `command`.
     ///
     /// # Errors
-    /// Events cannot be written there.
+    /// The event file cannot be created, or the options conflict.
     pub(crate) fn new(options: &CopyOptions, command: &str) -> Result<Self, Failure> {
         if options.json && options.prints_events() {
-            return Err(Failure::Usage("--json and --events - would both write to the standard output".into()));
+            return Err(Failure::Usage("--json and --events - conflict: both write to the standard output".into()));
         }
         let events = options.events.as_deref().map(Events::open).transpose()?.map(Arc::new);
         if let Some(events) = &events {
@@ -58,11 +57,18 @@ impl Reporter {
         }
         let is_watched = !options.quiet && screen::is_there();
         let ticks = (is_watched || events.is_some()).then(|| {
-            let mut ticks = interval_at(clock::now() + LOOK, LOOK);
+            let mut ticks = interval_at(clock::now() + TICK, TICK);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         });
-        Ok(Self { is_watched, prints_json: options.json, events, ticks, looks: 0, meter: Meter::new(clock::now()) })
+        Ok(Self {
+            is_watched,
+            prints_json: options.json,
+            events,
+            ticks,
+            tick_count: 0,
+            meter: Meter::new(clock::now()),
+        })
     }
 
     /// Returns the observer for a mover.
@@ -70,18 +76,18 @@ impl Reporter {
         Arc::new(Follower { follows_files: self.ticks.is_some(), events: self.events.clone() })
     }
 
-    /// Where events go, if anywhere.
+    /// Returns the event writer, if events were requested.
     pub(crate) fn events(&self) -> Option<&Arc<Events>> {
         self.events.as_ref()
     }
 
-    /// The outcome of `work`, while `progress` is shown.
+    /// Returns the result of `work`, and reports `progress` until then.
     pub(crate) async fn during<T>(&mut self, progress: &Progress, work: impl Future<Output = T>) -> io::Result<T> {
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
                 outcome = &mut work => return Ok(outcome),
-                () = self.tick() => self.look(progress)?,
+                () = self.tick() => self.report_progress(progress)?,
             }
         }
     }
@@ -89,9 +95,9 @@ impl Reporter {
     /// Reports the result of a file.
     pub(crate) fn outcome(&self, outcome: &Outcome) -> io::Result<()> {
         let (Outcome::Copied(job, _) | Outcome::Skipped(job) | Outcome::Failed(Missed { job, .. })) = outcome;
-        self.tell_shares(job);
-        let is_read = self.prints_json || self.events.is_some();
-        let Some(line) = is_read.then(|| copy::line_of(outcome)).flatten() else { return Ok(()) };
+        self.report_shares(job);
+        let is_needed = self.prints_json || self.events.is_some();
+        let Some(line) = is_needed.then(|| copy::line_of(outcome)).flatten() else { return Ok(()) };
         if self.prints_json {
             screen::above(|| writeln!(io::stdout(), "{line}"))?;
         }
@@ -100,15 +106,15 @@ impl Reporter {
         events.deliver()
     }
 
-    /// Says which of several sources were left out or not read, and why.
-    fn tell_shares(&self, job: &Job) {
+    /// Reports which of several sources were left out or not read, and why.
+    fn report_shares(&self, job: &Job) {
         let shares = job.from.shares();
         for Share { from, bytes, error, .. } in &shares {
-            tracing::info!(%from, bytes, "a source of several");
+            tracing::info!(%from, bytes, "bytes read from this source");
             if let Some(error) = error {
-                // Some hide from strangers that there is anything.
+                // Some servers report NotFound to clients without permission.
                 let is_stranger = from.caller.is_nobody && matches!(error.kind(), Kind::Denied | Kind::NotFound);
-                let advice = if is_stranger { "; --trust-metalink shows it your credentials" } else { "" };
+                let advice = if is_stranger { "; use --trust-metalink to send it your credentials" } else { "" };
                 let message = format!("source {from} was left out: {error}{advice}");
                 complain(&message);
                 self.notice("source_left_out", &message);
@@ -117,20 +123,20 @@ impl Reporter {
         let spare: Vec<_> = shares.iter().filter(|share| share.is_spare).map(|share| share.from.to_string()).collect();
         if let (Some(read), false) = (shares.iter().find(|share| share.bytes > 0), spare.is_empty()) {
             let others = spare.join(", ");
-            let message = format!("only {} was read: no digest shows that {others} has the same file", read.from);
+            let message = format!("only {} was read: no digest shows that the file at {others} is the same", read.from);
             complain(&message);
             self.notice("one_source", &message);
         }
     }
 
-    /// Writes a message of the standard error stream as an event.
+    /// Repeats a message of the standard error stream as an event.
     pub(crate) fn notice(&self, kind: &str, message: &str) {
         if let Some(events) = &self.events {
             events.note("notice", json!({"kind": kind, "message": message}));
         }
     }
 
-    /// Reports the end and the summary.
+    /// Clears the terminal, and reports the summary as an event.
     pub(crate) fn end(&self, summary: impl FnOnce() -> Value) -> io::Result<()> {
         screen::clear();
         let Some(events) = &self.events else { return Ok(()) };
@@ -138,7 +144,7 @@ impl Reporter {
         events.deliver()
     }
 
-    /// Waits until the next report; forever if there are none.
+    /// Waits until the next report is due; forever without reports.
     pub(crate) async fn tick(&mut self) {
         match &mut self.ticks {
             Some(ticks) => drop(ticks.tick().await),
@@ -147,8 +153,8 @@ impl Reporter {
     }
 
     /// Reports the progress of a copy.
-    pub(crate) fn look(&mut self, progress: &Progress) -> io::Result<()> {
-        self.looks += 1;
+    pub(crate) fn report_progress(&mut self, progress: &Progress) -> io::Result<()> {
+        self.tick_count += 1;
         let advance = progress.now();
         let bytes_per_s = self.meter.rate(clock::now(), advance.moved_bytes);
         if self.is_watched {
@@ -157,7 +163,7 @@ impl Reporter {
             screen::show(&progress::lines(&advance, bytes_per_s, (&files, count), screen::size()));
         }
         if let Some(events) = &self.events {
-            if self.looks.is_multiple_of(LOOKS_AN_EVENT) {
+            if self.tick_count.is_multiple_of(TICKS_PER_EVENT) {
                 events.note("progress", fields(&advance, bytes_per_s, progress));
             }
             events.deliver()?;
@@ -185,7 +191,7 @@ fn fields(advance: &Advance, bytes_per_s: f64, progress: &Progress) -> Value {
     })
 }
 
-/// Notes what happens to files when it happens.
+/// Records events of single files as they occur.
 #[derive(Debug)]
 struct Follower {
     follows_files: bool,
@@ -207,7 +213,7 @@ impl Observer for Follower {
 
     fn waits(&self, job: &Job) {
         if let Some(events) = &self.events {
-            let message = format!("{}: the destination still holds an earlier upload of this file", job.to);
+            let message = format!("{}: waiting for an earlier upload of this file to end at the destination", job.to);
             events.note("notice", json!({"kind": "waiting", "message": message}));
         }
     }

@@ -1,12 +1,12 @@
 //! Lines at the bottom of the terminal on the standard error stream, which are redrawn below other output.
 //!
-//! There is one such stream in a process, so there is one screen. A frame is written with one call, each line over the
-//! one before, so that nothing flickers; the cursor rests visibly below it, so that nothing has to be restored however
-//! the process ends. Where there is no terminal, nothing is ever written.
+//! A process has one such stream, and therefore one screen. A frame is written with one call, and each line overwrites
+//! the previous one, which avoids flicker; the cursor stays visible below the frame, so that nothing has to be restored
+//! when the process ends. Without a terminal nothing is written.
 //!
 //! The library `indicatif` would replace [`frame`] and [`above`]. It has a bar per file with a template of its own,
 //! whereas [`super::progress::lines`] computes all lines from one snapshot of the copy: as many files as the terminal
-//! has rows, the ends of their names, and of the total what fits the width, the least important dropped first.
+//! has rows, the ends of their names, and the parts of the total that fit the width.
 
 use std::{
     fmt::Write as _,
@@ -16,32 +16,32 @@ use std::{
 
 use console::{Term, measure_text_width, truncate_str};
 
-/// The lines that are on the terminal.
+/// The lines on the terminal.
 static SHOWN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Whether there is a terminal that can move its cursor.
+/// Returns whether the standard error stream is a terminal that can move its cursor.
 pub(crate) fn is_there() -> bool {
     io::stderr().is_terminal() && !console::is_dumb()
 }
 
-/// Rows and columns of the terminal.
+/// Returns the rows and columns of the terminal.
 pub(crate) fn size() -> (usize, usize) {
     let (rows, columns) = Term::stderr().size();
     (usize::from(rows), usize::from(columns).max(1))
 }
 
-/// Shows `lines` in place of those that were shown before, as much of each as fits.
+/// Replaces the shown lines by `lines`, each truncated to the width of the terminal.
 pub(crate) fn show(lines: &[String]) {
     let (_, columns) = size();
     replace(&mut shown(), lines.iter().map(|line| truncate_str(line, columns, "…").into_owned()).collect(), columns);
 }
 
-/// Takes all lines away.
+/// Removes all lines.
 pub(crate) fn clear() {
     replace(&mut shown(), Vec::new(), size().1);
 }
 
-/// Runs `write`, which writes to the terminal, above those lines.
+/// Runs `write`, whose output to the terminal appears above the lines.
 pub(crate) fn above<T>(write: impl FnOnce() -> T) -> T {
     let mut shown = shown();
     if shown.is_empty() {
@@ -55,7 +55,7 @@ pub(crate) fn above<T>(write: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// Writes `lines` over those that are shown.
+/// Overwrites the shown lines with `lines`.
 fn replace(shown: &mut Vec<String>, lines: Vec<String>, columns: usize) {
     if shown.is_empty() && lines.is_empty() {
         return;
@@ -67,8 +67,8 @@ fn replace(shown: &mut Vec<String>, lines: Vec<String>, columns: usize) {
     *shown = lines;
 }
 
-/// Returns what to send to a terminal to show `lines` in place of the lines `shown`. A terminal that has become
-/// narrower since has wrapped them.
+/// Returns the control sequence that replaces the lines `shown` by `lines`. If the terminal has become narrower, it has
+/// wrapped the lines.
 fn frame(shown: &[String], lines: &[String], columns: usize) -> String {
     let mut text = String::new();
     let rows: usize = shown.iter().map(|line| measure_text_width(line).div_ceil(columns).max(1)).sum();

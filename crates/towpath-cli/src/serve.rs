@@ -19,14 +19,14 @@ use crate::{
     descriptors,
     failure::Failure,
     interrupt::{self, Interrupts},
-    notify::tell_systemd,
+    notify::notify_systemd,
 };
 
 /// Serves a directory until SIGINT or SIGTERM.
 pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
     let Layered { settings, origins } = load(arguments.config.as_deref(), flags(arguments))?;
     if origins.get("root").is_none_or(|(_, origin)| origin == "default") {
-        return Err(Failure::Usage("name the directory to serve (`.` is this one)".into()));
+        return Err(Failure::Usage("the directory to serve is missing (`.` for the current directory)".into()));
     }
     descriptors::raise_limit();
     let options = LocalOptions {
@@ -45,31 +45,31 @@ pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
     run(server, Interrupts::new()?).await
 }
 
-/// Says where it listens, and serves until interrupted.
+/// Prints the listening addresses, and serves until interrupted.
 pub(crate) async fn run(server: Server, mut interrupts: Interrupts) -> Result<(), Failure> {
     let mut stdout = std::io::stdout();
     for address in server.addresses() {
         writeln!(stdout, "listening on {address}")?;
     }
     stdout.flush()?;
-    tell_systemd("READY=1");
+    notify_systemd("READY=1");
 
     let stopping = server.stopping();
     let mut running = tokio::spawn(server.run());
     tokio::select! {
-        ended = &mut running => return Err(Failure::internal(format!("the server ended by itself: {ended:?}"))),
+        ended = &mut running => return Err(Failure::internal(format!("the server stopped unexpectedly: {ended:?}"))),
         _ = interrupts.next() => {}
     }
-    tell_systemd("STOPPING=1");
-    tracing::info!("stopping: requests under way may finish");
+    notify_systemd("STOPPING=1");
+    tracing::info!("stopping: waiting for requests in flight");
     stopping.cancel();
     tokio::select! {
-        ended = running => ended.map_err(|error| Failure::internal(format!("the server ended: {error}"))),
+        ended = running => ended.map_err(|error| Failure::internal(format!("the server failed: {error}"))),
         signal = interrupts.next() => std::process::exit(i32::from(interrupt::exit_code(signal))),
     }
 }
 
-/// Prints each setting with its value and where it comes from.
+/// Prints each setting with its value and origin.
 pub(crate) fn show_config(arguments: &Config) -> Result<(), Failure> {
     let ConfigAction::Show(show) = &arguments.action;
     let file = show.config.as_deref();
@@ -88,7 +88,7 @@ fn load(file: Option<&std::path::Path>, flags: Table) -> Result<Layered<ServeCon
     Ok(config::load("serve", file, config::environment(), flags)?)
 }
 
-/// The flags as a layer of settings.
+/// Returns the options of the command line as a layer of settings.
 fn flags(arguments: &Serve) -> Table {
     let text = |text: &std::path::Path| Value::String(text.to_string_lossy().into_owned());
     let mut flags = Table::new();

@@ -1,4 +1,4 @@
-//! `towpath sync`: carries out the steps of [`towpath_mover::Sync`], or prints them in a dry run.
+//! `towpath sync`: performs the steps of [`towpath_mover::Sync`], or prints them in a dry run.
 
 use std::{
     io::{self, Write as _},
@@ -36,17 +36,17 @@ struct Counts {
     extras: AtomicU64,
 }
 
-/// The output of steps.
+/// Reports steps.
 #[derive(Debug, Clone)]
 struct StepOutput {
     counts: Arc<Counts>,
     root: StorePath,
     json: bool,
-    /// Whether people read on the standard output what would be done.
+    /// Whether the actions of a dry run are printed as text on the standard output.
     prints: bool,
     events: Option<Arc<Events>>,
     is_dry: bool,
-    /// What only the destination has goes now.
+    /// Whether entries that exist only at the destination are being deleted.
     deletes: bool,
 }
 
@@ -77,14 +77,14 @@ pub(crate) async fn run(arguments: &Sync, resolver: &StoreResolver) -> Result<()
     let mover = Mover::new(options.mover_options(Overwrite::Replace, false, resolver), reporter.observer());
     let mut total = Total { failures: FailureList::new(options.failed_to.as_deref())?, ..Total::default() };
     match arguments.dry_run {
-        true => output.tell_all(sync.copying(mover.progress()), &mut total).await?,
+        true => output.report_all(sync.copying(mover.progress()), &mut total).await?,
         false => {
             let jobs = output.jobs(sync.copying(mover.progress()));
             run_jobs(options, &mover, (jobs, None), &mut reporter, &mut total).await?;
         }
     }
     let extras = output.counts.extras.load(Relaxed);
-    let may_delete = if extras > 0 { permit(arguments, extras, sync.source_entries(), &total) } else { Ok(()) };
+    let may_delete = if extras > 0 { check_deletion(arguments, extras, sync.source_entries(), &total) } else { Ok(()) };
     if !arguments.dry_run {
         output.counts.extras.store(0, Relaxed);
     }
@@ -97,24 +97,26 @@ pub(crate) async fn run(arguments: &Sync, resolver: &StoreResolver) -> Result<()
     let seconds = start.elapsed().as_secs_f64();
     total.failures.close_list();
     reporter.end(|| output.summary(&total, seconds))?;
-    output.tell_total(&total, seconds, options.quiet)?;
+    output.report_total(&total, seconds, options.quiet)?;
     if let Some(account) = &total.account {
-        explain::tell(account, options.explain, options.quiet || options.json);
+        explain::print(account, options.explain, options.quiet || options.json);
     }
     let others = total.files + output.counts.same.load(Relaxed);
-    // Files that are the same by then are skipped.
+    // The retry skips files that are the same by then.
     total.failures.finish(others, |_| once_more(std::env::args_os(), &[])).and(may_delete)
 }
 
-/// Whether `extras` may go.
-fn permit(arguments: &Sync, extras: u64, source_entries: u64, total: &Total) -> Result<(), Failure> {
+/// Checks whether `extras` entries may be deleted.
+fn check_deletion(arguments: &Sync, extras: u64, source_entries: u64, total: &Total) -> Result<(), Failure> {
     let refused = |message: String| Err(Error::new(Fault::InvalidArgument, message).into());
     if total.failures.tally.count > 0 {
-        complain("nothing is deleted, because not all of the above went well");
+        complain("nothing is deleted, because of the errors above");
         return total.failures.tally.outcome();
     }
     if source_entries == 0 && !arguments.allow_empty_source {
-        return refused("nothing is deleted, because the source is empty; --allow-empty-source means it".into());
+        return refused(
+            "nothing is deleted, because the source is empty; use --allow-empty-source to delete anyway".into(),
+        );
     }
     match arguments.max_delete {
         Some(most) if extras > most => {
@@ -132,8 +134,8 @@ impl StepOutput {
             future::ready(match step {
                 Ok(Step::Copy(job, _)) => Some(Ok(job)),
                 Ok(step) => {
-                    // A lost reader does not stop the copies; it is noticed with the next report.
-                    let _ = output.tell(&step);
+                    // A closed output does not stop the copies; the next report detects it.
+                    let _ = output.report(&step);
                     None
                 }
                 Err(missed) => Some(Err(missed)),
@@ -143,7 +145,7 @@ impl StepOutput {
     }
 
     /// Prints the actions of a dry run.
-    async fn tell_all(&self, mut steps: Steps, total: &mut Total) -> Result<(), Failure> {
+    async fn report_all(&self, mut steps: Steps, total: &mut Total) -> Result<(), Failure> {
         while let Some(step) = steps.next().await {
             match step {
                 Ok(step) => {
@@ -151,7 +153,7 @@ impl StepOutput {
                         total.files += 1;
                         total.bytes += job.size.unwrap_or(0);
                     }
-                    self.tell(&step)?;
+                    self.report(&step)?;
                 }
                 Err(missed) => total.failures.add(&missed),
             }
@@ -163,7 +165,7 @@ impl StepOutput {
     }
 
     /// Counts a step, and prints it if requested.
-    fn tell(&self, step: &Step) -> io::Result<()> {
+    fn report(&self, step: &Step) -> io::Result<()> {
         let counts = &self.counts;
         let (counter, by) = match step {
             Step::Same(files) => (&counts.same, *files),
@@ -177,9 +179,9 @@ impl StepOutput {
     }
 
     fn print(&self, step: &Step) -> io::Result<()> {
-        // A copy is reported when it ends.
-        let is_told = self.is_dry || !matches!(step, Step::Copy(..));
-        if let (Some(events), Some(fields)) = (&self.events, object(step).filter(|_| is_told)) {
+        // Copies are reported when they end.
+        let is_reported = self.is_dry || !matches!(step, Step::Copy(..));
+        if let (Some(events), Some(fields)) = (&self.events, object(step).filter(|_| is_reported)) {
             events.note("action", fields);
         }
         screen::above(|| self.print_line(step))
@@ -231,7 +233,8 @@ impl StepOutput {
         line
     }
 
-    fn tell_total(&self, total: &Total, seconds: f64, is_quiet: bool) -> Result<(), Failure> {
+    /// Prints the summary.
+    fn report_total(&self, total: &Total, seconds: f64, is_quiet: bool) -> Result<(), Failure> {
         if self.json {
             return Ok(writeln!(io::stdout(), "{}", self.summary(total, seconds))?);
         }
@@ -243,7 +246,7 @@ impl StepOutput {
             let rest = format!(
                 "{directories} directories made, {touched} files touched, {deleted} deleted, {same} are the same"
             );
-            let verified = if self.is_dry { String::new() } else { total.verified.told(*files) };
+            let verified = if self.is_dry { String::new() } else { total.verified.text(*files) };
             let _ = writeln!(io::stderr(), "{files} files{how} copied, {size}{verified}; {rest}; {seconds:.2} s");
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! `towpath wan`: the WAN emulator on the command line.
 //!
 //! `up` starts this program again as `up --foreground`, which holds the emulator and serves its control socket; `set`,
-//! `stats`, `down` and `exec` are its clients. `run` holds an emulator of its own, with a socket, for the duration of
-//! its command. The behaviour of links is in the crate `towpath-wan`.
+//! `stats`, `down` and `exec` are its clients. `run` holds a separate emulator, with a socket, for the duration of its
+//! command. The crate `towpath-wan` implements the links.
 
 pub(crate) mod args;
 
@@ -21,10 +21,10 @@ use towpath_wan::{Answer, Control, LinkName, LinkSettings, Report, Request, Stop
 use crate::{failure::Failure, interrupt::Interrupts};
 use args::{Action, Exec, Network, Run, Set, Stats, Up};
 
-/// Where a command that `run` started, and its children, find their emulator.
+/// Environment variable with the name of the emulator, set for the command of `run` and its children.
 const NAME_VARIABLE: &str = "TOWPATH_WAN";
 
-/// Does what the command line says.
+/// Runs `towpath wan`.
 pub(crate) async fn run(arguments: args::Wan) -> Result<(), Failure> {
     match arguments.action {
         Action::Up(arguments) if arguments.foreground => hold(&arguments).await,
@@ -37,7 +37,7 @@ pub(crate) async fn run(arguments: args::Wan) -> Result<(), Failure> {
     }
 }
 
-fn make(network: &Network) -> Result<Wan, towpath_wan::Error> {
+fn build(network: &Network) -> Result<Wan, towpath_wan::Error> {
     let mut builder = Wan::builder().hosts(network.hosts).mtu(network.mtu).seed(network.seed);
     builder = builder.pairs(network.link.change(&LinkSettings::default()));
     if let Some(name) = &network.cc {
@@ -56,7 +56,7 @@ fn make(network: &Network) -> Result<Wan, towpath_wan::Error> {
     builder.build()
 }
 
-/// An emulator that answers on its control socket, in a thread of its own.
+/// An emulator whose control socket is served by a separate thread.
 struct Held {
     name: String,
     wan: Arc<Wan>,
@@ -67,38 +67,39 @@ struct Held {
 
 impl Held {
     fn new(name: String, network: &Network) -> Result<Self, Failure> {
-        let wan = Arc::new(make(network)?);
+        let wan = Arc::new(build(network)?);
         let control = Control::open(&name)?;
-        let (tell_ended, ended) = oneshot::channel();
+        let (end_sender, ended) = oneshot::channel();
         let served = Arc::clone(&wan);
         let server = thread::spawn(move || {
             let outcome = control.serve(&served);
             // The receiver may be gone.
-            let _ = tell_ended.send(());
-            outcome.map(|asker| (asker, control))
+            let _ = end_sender.send(());
+            outcome.map(|stopper| (stopper, control))
         });
         Ok(Self { name, wan, server, ended })
     }
 
-    /// Kills what runs in the hosts, and removes them.
+    /// Kills the processes in the hosts, and removes the hosts.
     fn end(self) -> Result<(), Failure> {
         let Self { name, wan, server, .. } = self;
         // The server holds the emulator until a stop request; if it stopped before, this gets no response.
-        let asker = thread::spawn(move || ask(&name, &Request::Stop));
+        let stop_request = thread::spawn(move || ask(&name, &Request::Stop));
         let (stopper, control) =
-            server.join().map_err(|_| Failure::internal("the control socket's thread panicked"))??;
+            server.join().map_err(|_| Failure::internal("the thread of the control socket panicked"))??;
         drop(wan);
         drop(control);
         stopper.confirm();
-        // Everything is gone, independently of the response.
-        let _ = asker.join();
+        // Everything is removed, whatever the response is.
+        let _ = stop_request.join();
         Ok(())
     }
 }
 
-/// Holds an emulator until `down` or a signal. Its first line of output says that it is there, and where the hosts are.
+/// Holds an emulator until `down` or a signal. The first line of output reports that it is ready, and the addresses of
+/// the hosts.
 async fn hold(arguments: &Up) -> Result<(), Failure> {
-    // From here on a signal no longer ends the process by itself: the hosts are cleared first.
+    // From now on a signal does not end the process immediately: the hosts are removed first.
     let mut interrupts = Interrupts::new()?;
     let mut held = Held::new(arguments.name.name.clone(), &arguments.network)?;
     let outcome = match announce(&held.wan) {
@@ -119,35 +120,36 @@ fn announce(wan: &Wan) -> std::io::Result<()> {
     output.flush()
 }
 
-/// Starts the process that holds the emulator, and waits until it is there or has failed.
+/// Starts the process that holds the emulator, and waits until it is ready or has failed.
 fn start_holder() -> Result<(), Failure> {
-    let program = std::env::current_exe().map_err(Failure::system("find this program"))?;
+    let program = std::env::current_exe().map_err(Failure::system("find the executable of towpath"))?;
     let mut command = Command::new(program);
     command.args(std::env::args_os().skip(1)).arg("--foreground");
-    // A terminal that closes, and Ctrl-C in it, are no concern of the emulator.
+    // Closing the terminal, or Ctrl-C in it, must not end the emulator.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let holder = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut holder = holder.map_err(Failure::system("start the process that holds the emulator"))?;
     let mut line = String::new();
     if let Some(output) = holder.stdout.take() {
-        let heard = BufReader::new(output).read_line(&mut line);
-        heard.map_err(Failure::system("hear the process that holds the emulator"))?;
+        let read = BufReader::new(output).read_line(&mut line);
+        read.map_err(Failure::system("read from the process that holds the emulator"))?;
     }
     if line.is_empty() {
-        let exit = tell_failure(&mut holder).map_err(Failure::system("hear why there is no emulator"))?;
+        let exit = forward_failure(&mut holder)
+            .map_err(Failure::system("read the error of the process that holds the emulator"))?;
         return Err(Failure::Command { exit });
     }
     Ok(write!(std::io::stdout(), "{line}")?)
 }
 
-/// Passes on what a holder that came to nothing had to say; gives its exit code.
-fn tell_failure(holder: &mut Child) -> std::io::Result<u8> {
-    let mut said = String::new();
+/// Forwards the error messages of a holder that failed to start, and returns its exit code.
+fn forward_failure(holder: &mut Child) -> std::io::Result<u8> {
+    let mut messages = String::new();
     if let Some(mut errors) = holder.stderr.take() {
-        errors.read_to_string(&mut said)?;
+        errors.read_to_string(&mut messages)?;
     }
-    // There may be no standard error stream.
-    let _ = write!(std::io::stderr(), "{said}");
+    // Write errors are ignored: the standard error stream may be closed.
+    let _ = write!(std::io::stderr(), "{messages}");
     Ok(exit_code(holder.wait()?))
 }
 
@@ -167,7 +169,7 @@ fn set(arguments: &Set) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The links that are meant.
+/// Returns the links that the arguments select.
 fn links(arguments: &Set, report: &Report) -> Vec<LinkName> {
     match (arguments.pair, arguments.up, arguments.down) {
         (Some(args::Pair(from, to)), ..) if arguments.one_way => vec![LinkName::Pair(from, to)],
@@ -184,23 +186,28 @@ fn links(arguments: &Set, report: &Report) -> Vec<LinkName> {
 fn report(name: &str) -> Result<Report, Failure> {
     match ask(name, &Request::Report)? {
         Answer::Report(report) => Ok(*report),
-        Answer::Done | Answer::Refused(_) => Err(Failure::internal("the emulator gave no report")),
+        Answer::Done | Answer::Refused(_) => Err(Failure::internal("the emulator returned an unexpected response")),
     }
 }
 
-/// Becomes the command.
+/// Replaces this process with the command.
 fn exec(arguments: &Exec) -> Result<(), Failure> {
     let report = report(&arguments.name.name)?;
     let host = report.hosts.iter().find(|host| host.host == arguments.host);
     let host = host.ok_or_else(|| {
-        let message = format!("there is no host {}: they are 1 to {}", arguments.host.number(), report.hosts.len());
+        let message = format!(
+            "host {} does not exist: hosts are numbered from 1 to {}",
+            arguments.host.number(),
+            report.hosts.len()
+        );
         towpath_wan::Error::Invalid(message)
     })?;
     Err(exec_in(&host.namespace, command(&arguments.command)?).into())
 }
 
 fn command(words: &[OsString]) -> Result<Command, Failure> {
-    let (program, arguments) = words.split_first().ok_or_else(|| Failure::Usage("no command".to_owned()))?;
+    let (program, arguments) =
+        words.split_first().ok_or_else(|| Failure::Usage("the command is missing".to_owned()))?;
     let mut command = Command::new(program);
     command.args(arguments);
     Ok(command)
@@ -217,7 +224,7 @@ fn stats(arguments: &Stats) -> Result<(), Failure> {
         let is_cut_off = report.network.cut_off.contains(&host.host);
         writeln!(
             output,
-            "host {}: {}, {} packets lost by this machine{}",
+            "host {}: {}, {} packets dropped by this machine{}",
             host.host.number(),
             host.address,
             host.overruns,
@@ -228,7 +235,8 @@ fn stats(arguments: &Stats) -> Result<(), Failure> {
         let counters = &link.counters;
         writeln!(
             output,
-            "{}: {} packets passed ({} MB with Ethernet's headers); dropped by the queue {}, lost {}, by outages {}; queue at most {} KB",
+            "{}: {} packets passed ({} MB including Ethernet headers); dropped by the queue {}, lost {}, by outages \
+             {}; queue at most {} KB",
             link_name(link.link),
             counters.passed_segments,
             counters.passed_wire_bytes / 1_000_000,
@@ -251,7 +259,7 @@ fn link_name(link: LinkName) -> String {
     }
 }
 
-/// Runs a command in the first host of an emulator that ends with it.
+/// Runs a command in the first host of an emulator that ends with the command.
 async fn run_command(arguments: &Run) -> Result<(), Failure> {
     // As in `hold`.
     let mut interrupts = Interrupts::new()?;
@@ -268,15 +276,15 @@ async fn run_command(arguments: &Run) -> Result<(), Failure> {
     outcome
 }
 
-/// Starts the command in the first host; the receiver gets its exit status.
+/// Starts the command in the first host, and returns a receiver of its exit status.
 fn start_command(arguments: &Run, held: &Held) -> Result<oneshot::Receiver<std::io::Result<ExitStatus>>, Failure> {
     let mut command = command(&arguments.command)?;
     command.env(NAME_VARIABLE, &held.name);
     let first = held.wan.hosts().first().ok_or(towpath_wan::Error::Ended)?;
     let mut child = first.spawn(command)?;
-    let (tell_status, status) = oneshot::channel();
+    let (status_sender, status) = oneshot::channel();
     // The receiver may be gone.
-    thread::spawn(move || tell_status.send(child.wait()));
+    thread::spawn(move || status_sender.send(child.wait()));
     Ok(status)
 }
 
@@ -287,7 +295,7 @@ fn succeeded(status: std::io::Result<ExitStatus>) -> Result<(), Failure> {
     }
 }
 
-/// As a shell shows it.
+/// Returns the exit code as a shell reports it.
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)

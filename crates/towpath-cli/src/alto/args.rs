@@ -1,4 +1,4 @@
-//! The command line of `towpath alto`.
+//! Arguments of `towpath alto`.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -8,20 +8,20 @@ use clap::{Args, Subcommand};
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = false)]
 pub(crate) struct Alto {
-    /// What to do; serve by default.
+    /// The subcommand; without one, the server runs.
     #[command(subcommand)]
     pub action: Option<AltoAction>,
-    /// Settings (TOML), including the agents that supply facts about the network.
+    /// Configuration file (TOML), including the agents that supply facts about the network.
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Address to listen on (repeat for more) [default: 127.0.0.1:8096].
+    /// Address to listen on; may be repeated [default: 127.0.0.1:8096].
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<SocketAddr>,
 }
 
-/// Commands other than serving.
+/// Subcommands of `alto`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AltoAction {
-    /// Read all facts of the agents once and report problems.
+    /// Read the facts of all agents once and report problems.
     Check,
 }

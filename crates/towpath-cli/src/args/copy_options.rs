@@ -11,47 +11,46 @@ use towpath_wan::Rate;
 use super::WhenThirdParty;
 use crate::{descriptors, location::StoreResolver, umask};
 
-/// Default maximum number of open files. Bytes in flight have their own limit; this one protects the user's other
-/// programs.
+/// Default maximum number of files copied concurrently. Bytes in flight have their own limit; this limit leaves file
+/// descriptors to the user's other programs.
 const MAX_FILES: usize = 4096;
 
-/// Descriptors that a file under way may need: its source, its destination, and what a store opens beside them.
-const DESCRIPTORS_A_FILE: u64 = 4;
+/// Maximum number of descriptors per file in flight: source, destination, and auxiliary files of a store.
+const DESCRIPTORS_PER_FILE: u64 = 4;
 
-/// Options of the commands that copy.
+/// Options of `cp` and `sync`.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct CopyOptions {
-    /// Compare this digest at both ends too, even if one of them must read the file for it.
+    /// Compare this digest at both ends, even if that requires reading the file again.
     #[arg(long, value_name = "ALGORITHM")]
     pub checksum: Option<Algorithm>,
-    /// Whether to use third-party copies between remote storages: `auto` tries them (the destination pulls, or the
-    /// source pushes) before the bytes pass through this machine, `only` does nothing else. The token is passed to the
-    /// storage that does the transfer.
+    /// Use third-party copies between remote storages: `auto` tries them (the destination pulls, or the source pushes)
+    /// before copying through this machine, `only` fails instead. The storage that does the transfer gets the token.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = WhenThirdParty::Never)]
     pub third_party: WhenThirdParty,
-    /// Files copied at once, at most [default: as many as fill the path, up to 4096].
+    /// Maximum number of files copied concurrently [default: as many as fill the path, up to 4096].
     #[arg(long, value_name = "N")]
     pub files: Option<usize>,
-    /// Copy no faster than that: `200Mbit`, `1Gbit`.
+    /// Maximum rate of data through this machine in bits per second, such as `200Mbit` or `1Gbit` [default: unlimited].
     #[arg(long, value_name = "RATE")]
     pub limit: Option<Rate>,
-    /// Make room for others on the path: only connections that bring much are opened beside the first.
+    /// Yield to other traffic on the path: open more than one connection only for a large gain in rate.
     #[arg(long)]
     pub nice: bool,
-    /// Report how the time was spent and what to do about it. After ten seconds the verdict is printed anyway.
+    /// Report how the time was spent and what to do about it. Copies of 10 s or more always print the verdict.
     #[arg(long)]
     pub explain: bool,
-    /// No progress.
+    /// Do not show progress or the summary.
     #[arg(long, short = 'q')]
     pub quiet: bool,
     /// Print JSON: one object per file or action, and one summary.
     #[arg(long)]
     pub json: bool,
-    /// Write what happens while it happens to this file, one JSON object a line; `-` is the standard output,
-    /// `/dev/fd/3` a descriptor that is open.
+    /// Write events to FILE as they occur, one JSON object per line; `-` is the standard output, `/dev/fd/3` an open
+    /// descriptor.
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
-    /// Write what could not be copied to this file, one JSON object a line; `cp --retry-from` takes that of a `cp`.
+    /// Write failures to FILE, one JSON object per line. `cp --retry-from` retries the list of a `cp`.
     #[arg(long, value_name = "FILE")]
     pub failed_to: Option<PathBuf>,
 }
@@ -59,7 +58,7 @@ pub(crate) struct CopyOptions {
 impl CopyOptions {
     /// Returns the options of the mover.
     pub(crate) fn mover_options(&self, overwrite: Overwrite, skip_existing: bool, resolver: &StoreResolver) -> Options {
-        let permitted = usize::try_from(descriptors::raise_limit() / DESCRIPTORS_A_FILE).unwrap_or(usize::MAX);
+        let permitted = usize::try_from(descriptors::raise_limit() / DESCRIPTORS_PER_FILE).unwrap_or(usize::MAX);
         Options {
             overwrite,
             skip_existing,
@@ -75,12 +74,12 @@ impl CopyOptions {
         }
     }
 
-    /// Whether events go to the standard output, where nothing else belongs then.
+    /// Returns whether events go to the standard output, which excludes all other output there.
     pub(crate) fn prints_events(&self) -> bool {
         self.events.as_deref().is_some_and(|path| path.as_os_str() == "-")
     }
 
-    /// The flags that say the same to a command that tries again, as a shell reads them.
+    /// Returns the options for a command that retries failures, as words for a shell.
     pub(crate) fn flags(&self) -> Vec<String> {
         let words = [
             self.quiet.then(|| "-q".to_owned()),
@@ -95,7 +94,7 @@ impl CopyOptions {
     }
 }
 
-/// Where it is remembered what paths taught; nowhere if there is no home directory.
+/// Returns the file with the measured properties of network paths; `None` without a home directory.
 pub(crate) fn paths_file() -> Option<PathBuf> {
     let directory = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = directory("XDG_CACHE_HOME").or_else(|| directory("HOME").map(|home| home.join(".cache")));

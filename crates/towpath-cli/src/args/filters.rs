@@ -1,5 +1,5 @@
-//! `--include`, `--exclude` and the bounds of sizes. The order of the patterns counts, across both flags, which clap's
-//! derive cannot say.
+//! `--include`, `--exclude` and the size limits. The order of patterns matters across both options, which clap's derive
+//! cannot express.
 
 use std::ffi::OsStr;
 
@@ -14,12 +14,12 @@ const EXCLUDE: &str = "exclude";
 const MIN_SIZE: &str = "min-size";
 const MAX_SIZE: &str = "max-size";
 
-/// What of a tree is taken.
+/// Filters for the files of a tree.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Filters {
-    /// What they take.
+    /// The parsed filter.
     pub(crate) filter: Filter,
-    /// The flags, as a shell reads them.
+    /// The options as words for a shell.
     pub(crate) words: Vec<String>,
 }
 
@@ -61,18 +61,21 @@ impl FromArgMatches for Filters {
 
 impl Args for Filters {
     fn augment_args(command: Command) -> Command {
-        let flag = |name| Arg::new(name).long(name).help_heading("What of a tree");
+        let flag = |name| Arg::new(name).long(name).help_heading("Filters");
         let pattern =
             |name| flag(name).value_name("PATTERN").action(ArgAction::Append).value_parser(value_parser!(String));
         let size = |name| flag(name).value_name("SIZE").value_parser(|text: &str| text.parse::<ByteSize>());
         command
             .arg(pattern(EXCLUDE).help(
-                "Leave out what matches, and all below it; repeat for more. The first pattern that matches decides. `*` stands for any part \
-                 of a name, `**` for any names; a leading slash means the top of the tree, a final one directories",
+                "Exclude matching files and directories (with their content); may be repeated. The first matching \
+                 pattern decides. `*` matches any part of a name, `**` any number of names; a leading slash anchors \
+                 the pattern at the top of the tree, a trailing slash matches directories only",
             ))
-            .arg(pattern(INCLUDE).help("Take what matches. If this is the last pattern, the rest is left out"))
-            .arg(size(MIN_SIZE).help("Leave out smaller files (`64KiB`, `1GB`)"))
-            .arg(size(MAX_SIZE).help("Leave out larger files"))
+            .arg(pattern(INCLUDE).help(
+                "Include matching files; may be repeated. If the last pattern is an --include, exclude all other files",
+            ))
+            .arg(size(MIN_SIZE).help("Exclude smaller files, such as `64KiB` or `1GB`"))
+            .arg(size(MAX_SIZE).help("Exclude larger files"))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -90,7 +93,7 @@ mod tests {
     fn patterns_keep_their_order_across_both_flags() {
         let filters = |flags: &[&str]| {
             let words = [&["towpath", "cp", "-r"], flags, &["a", "b"]].concat();
-            let Command::Cp(copy) = Cli::try_parse_from(words).unwrap().command else { panic!("it is a copy") };
+            let Command::Cp(copy) = Cli::try_parse_from(words).unwrap().command else { panic!("expected cp") };
             format!("{:?}", copy.filters.filter)
         };
         let one_way = filters(&["--include", "a", "--exclude=b", "--include", "c"]);

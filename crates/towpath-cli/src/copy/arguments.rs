@@ -1,4 +1,4 @@
-//! The arguments of `cp`, read as `cp` of Unix reads them: into a directory that exists, or under the name given.
+//! The arguments of `cp`, with the semantics of the Unix `cp`: into an existing directory, or under the given name.
 
 use std::ffi::{OsStr, OsString};
 
@@ -16,11 +16,11 @@ use crate::{
 
 /// The request of a `cp` command.
 pub(super) enum Request {
-    /// A file goes to a stream.
+    /// Copies a file to a stream.
     ToStream(StoreLocation, Stream),
-    /// A stream becomes a file.
+    /// Copies a stream to a file.
     FromStream(Stream, StoreLocation),
-    /// Files or trees, and the names they get; whether the destination was taken for the name of the copy itself.
+    /// Copies files or trees; whether the destination is the name of the copy itself.
     Files(Source, bool),
 }
 
@@ -40,19 +40,17 @@ pub(super) enum Source {
     Listed(Jobs),
 }
 
-/// Parses the arguments. Stores are only queried to determine the names at the destination; sources are opened later.
+/// Parses the arguments. Queries stores only to determine the names at the destination; sources are opened later.
 pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<Request, Failure> {
     let resolver = &resolver.trusting_metalinks(arguments.trust_metalink);
     if let Some(list) = &arguments.retry_from {
         return Ok(Request::Files(Source::Listed(failures::read(list, resolver).await?), false));
     }
     let Some((destination, sources)) = arguments.paths.split_last() else {
-        return Err(Failure::Usage("name a source and a destination".into()));
+        return Err(Failure::Usage("a source and a destination are required".into()));
     };
     if !arguments.filters.filter.is_empty() && !arguments.recursive {
-        return Err(Failure::Usage(
-            "--include, --exclude, --min-size and --max-size choose from a tree: add -r".into(),
-        ));
+        return Err(Failure::Usage("--include, --exclude, --min-size and --max-size require -r".into()));
     }
     check_several(arguments, sources)?;
     let to = end(arguments, resolver, destination).await?;
@@ -63,14 +61,18 @@ pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<R
     let to = match (to, from.as_slice()) {
         (End::Location(to), sources) if sources.iter().all(|source| matches!(source, End::Location(_))) => to,
         (End::Standard, _) if arguments.options.json => {
-            return Err(Failure::Usage("--json would end up among the data: both go to the standard output".into()));
+            return Err(Failure::Usage(
+                "--json conflicts with the destination `-`: both write to the standard output".into(),
+            ));
         }
         (End::Standard, _) if arguments.options.prints_events() => {
-            return Err(Failure::Usage("--events - would end up among the data: name a file".into()));
+            return Err(Failure::Usage("--events - conflicts with the destination `-`: use --events FILE".into()));
         }
         _ if needs_two_files(arguments) => {
             return Err(Failure::Usage(
-                "a stream (`-`, a device or a pipe) is no file: --checksum, --skip-existing, --failed-to, --third-party and -r need two".into(),
+                "--checksum, --skip-existing, --failed-to, --third-party and -r do not support streams (`-`, a \
+                 device or a pipe)"
+                    .into(),
             ));
         }
         (End::Standard, [End::Location(from)]) => return Ok(Request::ToStream(from.clone(), Stream::Standard)),
@@ -78,7 +80,12 @@ pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<R
             return Ok(Request::ToStream(from.clone(), Stream::Special(to)));
         }
         (End::Location(to), [End::Standard]) if to.is_directory => {
-            return Err(Error::new(Fault::IsDirectory, "its name ends in a slash: name a file").at(&to.path).into());
+            return Err(Error::new(
+                Fault::IsDirectory,
+                "its name ends in a slash: a copy of the standard input needs the name of a file",
+            )
+            .at(&to.path)
+            .into());
         }
         (End::Location(to), [End::Standard]) => return Ok(Request::FromStream(Stream::Standard, to)),
         (End::Location(to), [End::Stream(from)]) => {
@@ -89,7 +96,7 @@ pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<R
             return Err(Failure::Usage("one of source and destination must be a file or URL".into()));
         }
         _ => {
-            let message = "a stream (`-`, a device or a pipe) stands alone: one source, one destination";
+            let message = "a stream (`-`, a device or a pipe) requires exactly one source and one destination";
             return Err(Failure::Usage(message.into()));
         }
     };
@@ -102,10 +109,12 @@ pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<R
     }
     let into = !arguments.no_target_directory && is_directory(&to).await?;
     if from.len() > 1 && arguments.no_target_directory {
-        return Err(Failure::Usage("-T names one copy: name one source".into()));
+        return Err(Failure::Usage("-T requires exactly one source".into()));
     }
     if from.len() > 1 && !into {
-        return Err(Error::new(Fault::NotDirectory, "several sources need a directory to go into").at(&to.path).into());
+        return Err(Error::new(Fault::NotDirectory, "several sources require a directory as the destination")
+            .at(&to.path)
+            .into());
     }
     if let [first] = from.as_slice()
         && !arguments.sources.is_empty()
@@ -123,8 +132,8 @@ pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<R
     Ok(Request::Files(Source::Named(jobs), !into))
 }
 
-/// The end that `typed` names. In trees, and beside other sources of one file, a device or pipe is refused like any
-/// other that is found there.
+/// Resolves the end `typed`. A device or pipe is a stream, except in copies of trees and of several sources, which
+/// refuse special files.
 async fn end(arguments: &Copy, resolver: &StoreResolver, typed: &OsStr) -> Result<End, Failure> {
     match arguments.recursive || !arguments.sources.is_empty() {
         true => resolver.end(typed),
@@ -144,10 +153,10 @@ fn check_several(arguments: &Copy, sources: &[OsString]) -> Result<(), Failure> 
     let is_one = sources.len() == 1 && !arguments.paths.iter().any(|path| path == "-");
     let message = match () {
         () if arguments.sources.is_empty() => return Ok(()),
-        () if !is_one => "--source names other places of one source: name one file, and no `-`",
-        () if arguments.recursive => "--source is for one file: no -r",
+        () if !is_one => "--source requires exactly one source file, and does not support `-`",
+        () if arguments.recursive => "--source does not support -r",
         () if arguments.options.third_party != WhenThirdParty::Never => {
-            "with --source all bytes come through here: no --third-party"
+            "--source does not support --third-party: the bytes pass through this machine"
         }
         () => return Ok(()),
     };
@@ -172,16 +181,16 @@ fn of_several(
 /// Combines `sources` into one location.
 fn together(sources: Vec<StoreLocation>, known: FileProperties) -> Result<StoreLocation, Failure> {
     let location = Replicas::new(sources, known).location();
-    location.ok_or_else(|| Failure::Usage("there is no source".into()))
+    location.ok_or_else(|| Failure::Usage("the file has no source".into()))
 }
 
-/// Whether a source describes others.
+/// Returns whether a source is a Metalink.
 fn is_metalink(location: &StoreLocation) -> bool {
     location.path.name().is_some_and(|name| name.ends_with(b".meta4"))
 }
 
-/// The files that a Metalink describes. They get their names from it in a directory, the only one the name that was
-/// given elsewhere.
+/// Returns the jobs for the files that a Metalink describes. In a directory they have the names in the Metalink;
+/// otherwise a single file has the given name.
 async fn of_metalink(
     from: &StoreLocation,
     to: &StoreLocation,
@@ -191,7 +200,7 @@ async fn of_metalink(
     let file = from.store.open(&from.caller, &from.path, OpenOptions::default()).await?;
     let size = file.metadata().await?.size;
     if size > metalink::LIMITS.bytes as u64 {
-        let message = format!("a Metalink has at most {} bytes", metalink::LIMITS.bytes);
+        let message = format!("the Metalink is larger than {} bytes", metalink::LIMITS.bytes);
         return Err(Error::new(Fault::TooLarge, message).at(&from.path).into());
     }
     let document = file.read(0, usize::try_from(size).unwrap_or(usize::MAX)).await?;
@@ -200,7 +209,7 @@ async fn of_metalink(
     };
     let described = metalink::parse(&document).map_err(invalid)?;
     if described.len() > 1 && !into {
-        let message = "a Metalink of several files needs a directory to go into";
+        let message = "a Metalink of several files requires a directory as the destination";
         return Err(Error::new(Fault::NotDirectory, message).at(&to.path).into());
     }
     let jobs = described.into_iter().map(|file| {
@@ -223,7 +232,7 @@ async fn is_directory(location: &StoreLocation) -> Result<bool, Failure> {
     }
     match location.store.stat(&location.caller, &location.path).await {
         Ok(metadata) if location.is_directory && !metadata.is_directory() => {
-            let message = "it is a file, and its name ends in a slash";
+            let message = "it is a file, but its name ends in a slash";
             Err(Error::new(Fault::NotDirectory, message).at(&location.path).into())
         }
         Ok(metadata) => Ok(metadata.is_directory()),

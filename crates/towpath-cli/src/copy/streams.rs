@@ -1,4 +1,4 @@
-//! Copies from and to streams: the standard ones, and devices and pipes of this machine.
+//! Copies from and to streams: standard streams, and devices and pipes of this machine.
 
 use std::{
     ffi::OsStr,
@@ -18,8 +18,7 @@ use towpath_store::{Error, Fault, sys::disk};
 use super::arguments::Stream;
 use crate::failure::Failure;
 
-/// Writes a file to a stream. The content of a disk is lost by that: such a device is only written to if the caller
-/// `may_replace` it.
+/// Writes a file to a stream. Block devices are overwritten only if `may_replace`.
 pub(super) async fn to_stream(
     mover: &Mover,
     from: &StoreLocation,
@@ -27,7 +26,7 @@ pub(super) async fn to_stream(
     may_replace: bool,
 ) -> Result<Copied, Failure> {
     let mut out: Box<dyn AsyncWrite + Send + Unpin> = match stream {
-        // Not the blocking one: signals must be handled even if the pipe is not read.
+        // Asynchronous, so that signals are handled even if the pipe is not read.
         Stream::Standard => Box::new(tokio::io::stdout()),
         Stream::Special(location) => Box::new(opened(location, move |path| to_write(&path, may_replace)).await?),
     };
@@ -36,7 +35,7 @@ pub(super) async fn to_stream(
     Ok(copied)
 }
 
-/// Makes a file of a stream.
+/// Writes a stream to a file.
 pub(super) async fn from_stream(mover: &Mover, stream: &Stream, to: &StoreLocation) -> Result<Copied, Failure> {
     let input: Box<dyn AsyncRead + Send + Unpin> = match stream {
         Stream::Standard => Box::new(tokio::io::stdin()),
@@ -45,7 +44,7 @@ pub(super) async fn from_stream(mover: &Mover, stream: &Stream, to: &StoreLocati
     Ok(mover.fill(input, to).await?)
 }
 
-/// What `open` opens at a path of this machine, on a thread of its own: a pipe waits for its other end.
+/// Calls `open` for a local path on a separate thread, because opening a pipe waits for its other end.
 async fn opened(
     location: &StoreLocation,
     open: impl FnOnce(PathBuf) -> io::Result<File> + Send + 'static,
@@ -62,7 +61,7 @@ async fn opened(
 fn to_write(path: &Path, may_replace: bool) -> io::Result<File> {
     let file = disk::open_to_write(path)?;
     if file.metadata()?.file_type().is_block_device() && !may_replace {
-        return Err(io::Error::other("it is a disk, and what is on it would be lost: add -f"));
+        return Err(io::Error::other("it is a block device, and its content would be lost: use -f to overwrite it"));
     }
     Ok(file)
 }

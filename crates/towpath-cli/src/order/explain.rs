@@ -1,4 +1,4 @@
-//! What put each replica of a file into its place, as a table for people.
+//! A table of the values that determine the rank of each replica of a file.
 
 use std::{ffi::OsStr, io::Write as _};
 
@@ -9,8 +9,8 @@ use towpath_store::is_obeyed;
 
 use crate::{location::shown, screen};
 
-/// Prints the table of a file on the standard error stream, if there still is one.
-pub(super) fn tell(file: &ReplicatedFile, places: &[RankedReplica], names: &[&str]) {
+/// Prints the table of a file on the standard error stream. Write errors are ignored.
+pub(super) fn print(file: &ReplicatedFile, places: &[RankedReplica], names: &[&str]) {
     let title = file.name.as_deref().map(|name| format!("{}\n", printable(name))).unwrap_or_default();
     let table = table(places, names);
     screen::above(|| {
@@ -18,7 +18,7 @@ pub(super) fn tell(file: &ReplicatedFile, places: &[RankedReplica], names: &[&st
     });
 }
 
-/// The table, a replica in each line.
+/// Returns the table, one replica per line.
 fn table(places: &[RankedReplica], names: &[&str]) -> String {
     let heads = ["place", "replica"].into_iter().chain(names.iter().copied()).chain(["condition"]);
     let mut rows = vec![heads.map(str::to_owned).collect::<Vec<_>>()];
@@ -48,7 +48,7 @@ fn line(row: &[String], widths: &[usize]) -> String {
     format!("{}\n", line.trim_end())
 }
 
-/// What others wrote, without what terminals obey.
+/// Replaces control characters in text from other parties, because terminals would interpret them.
 fn printable(text: &str) -> String {
     text.chars().map(|character| if is_obeyed(character) { ' ' } else { character }).collect()
 }

@@ -16,69 +16,71 @@ use crate::{
     location::StoreResolver,
 };
 
-/// How large single files are whose cost is measured.
+/// Size in bytes of the files for the measurement of the cost per file.
 const FILE_BYTES: usize = 10_000;
 
-/// How many of them, to know what the later ones cost.
+/// Numbers of files: their difference gives the cost of each additional file.
 const FILE_COUNTS: [usize; 2] = [64, 576];
 
-/// How many times as long as another leg they may take.
+/// Time limit of the measurement of the cost per file, as a multiple of the duration of other legs.
 const FILES_PATIENCE: u32 = 4;
 
 /// Ratio below which a storage, compared with the network at the same time, counts as the bottleneck of a copy.
 const SLOWER: f64 = 0.75;
 
-/// Bytes under way where nothing is known of the path.
+/// Bytes in flight if the path was not measured.
 const WINDOW: u64 = 16 << 20;
 
-/// What was measured.
+/// The results of all legs.
 #[derive(Debug, Default)]
 pub(super) struct Legs {
     /// The network alone.
     pub(super) network: Vec<Line>,
-    /// A file at the server that was read.
+    /// Read of a file at the server.
     pub(super) far_read: Option<StorageLine>,
-    /// One that was written there.
+    /// Write of a file to the server.
     pub(super) far_write: Option<StorageLine>,
-    /// The same here.
+    /// Read of a file on the local disk.
     pub(super) near_read: Option<StorageLine>,
+    /// Write of a file to the local disk.
     pub(super) near_write: Option<StorageLine>,
-    /// What single files cost at the server.
+    /// Cost per file at the server.
     pub(super) files: Option<Files>,
-    /// The least round trip of all connections.
+    /// Minimum round-trip time of all connections.
     pub(super) round_trip: Option<Duration>,
-    /// Legs that could not be measured, and why.
+    /// Legs that could not be measured, with the errors.
     pub(super) skipped: Vec<(&'static str, Error)>,
-    /// Legs that were not requested.
-    pub(super) unasked: Vec<(&'static str, &'static str)>,
+    /// Legs that were not requested, with the reasons.
+    pub(super) not_requested: Vec<(&'static str, &'static str)>,
 }
 
 impl Legs {
-    /// A leg could not be measured.
-    pub(super) fn skip(&mut self, leg: &'static str, why: Error) {
-        self.skipped.push((leg, why));
+    /// Records that a leg could not be measured.
+    pub(super) fn skip(&mut self, leg: &'static str, error: Error) {
+        self.skipped.push((leg, error));
     }
 
-    /// Whether nothing was measured.
+    /// Returns whether nothing was measured.
     pub(super) fn are_empty(&self) -> bool {
         let storage = [&self.far_read, &self.far_write, &self.near_read, &self.near_write];
         self.network.is_empty() && storage.into_iter().all(Option::is_none)
     }
 
-    /// Returns the first reason why nothing was measured; others are printed.
+    /// Returns the first error as the reason why nothing was measured, and prints the others.
     pub(super) fn failure(&self) -> Failure {
         self.skipped.iter().skip(1).for_each(|(leg, error)| complain(format_args!("{leg}: not measured: {error}")));
         let first = self.skipped.first().map(|(_, error)| error.clone().into());
-        first.unwrap_or_else(|| Failure::internal("there was nothing to measure"))
+        first.unwrap_or_else(|| Failure::internal("nothing was measured"))
     }
 
-    /// The network with as many connections as a copy would take; none if it was not measured in that direction.
+    /// Returns the network leg with the number of connections that a copy would use; `None` if this direction was not
+    /// measured.
     pub(super) fn best(&self, direction: Direction) -> Option<&Line> {
         let lines = self.network.iter().filter(|line| line.probe.direction == direction);
         lines.max_by(|a, b| a.worth().total_cmp(&b.worth()))
     }
 
-    /// The slower one of the two storages of a direction, with its name; none if neither was measured.
+    /// Returns the slower of the two storages of a direction, with its name; `None` if neither was measured.
     pub(super) fn storage(&self, direction: Direction) -> Option<(&'static str, &StorageLine)> {
         let ends = match direction {
             Direction::Down => [("storage read", &self.far_read), ("own disk write", &self.near_write)],
@@ -88,7 +90,8 @@ impl Legs {
         ends.min_by(|a, b| a.1.rate().total_cmp(&b.1.rate()))
     }
 
-    /// Whether a storage is what a copy waits for, rather than the network, whose windows have to open for it too.
+    /// Returns whether a copy would wait for the storage rather than for the network. The mean rate of the network
+    /// counts too, because the storage leg also includes slow start.
     pub(super) fn is_slower(storage: &StorageLine, network: &Line) -> bool {
         storage.rate() < SLOWER * network.mean_rate().min(network.settled_rate())
     }
@@ -117,7 +120,7 @@ impl Legs {
         length: Duration,
     ) {
         let Some(above) = above.filter(|_| arguments.write) else {
-            self.unasked.push(("storage write", "nothing is written at the server without --write"));
+            self.not_requested.push(("storage write", "nothing is written at the server without --write"));
             return;
         };
         let scratch = match Scratch::new(&above, resolver.afterwards()).await {
@@ -131,13 +134,16 @@ impl Legs {
         match timeout(length * FILES_PATIENCE, probe::files(&scratch, FILE_BYTES, FILE_COUNTS)).await {
             Ok(Ok(files)) => self.files = Some(files),
             Ok(Err(error)) => self.skip("files", error),
-            Err(_) => self.skip("files", Error::new(Fault::TimedOut, "this path is too slow for so many")),
+            Err(_) => self.skip(
+                "files",
+                Error::new(Fault::TimedOut, "the path is too slow for the measurement of the cost per file"),
+            ),
         }
         scratch.remove().await;
         self.note_round_trip(resolver);
     }
 
-    /// Writes into a directory here, and reads it from the disk again.
+    /// Measures writes to a local directory, and reads from it.
     pub(super) async fn disk(&mut self, resolver: &StoreResolver, above: &StoreLocation, length: Duration) {
         let scratch = match Scratch::new(above, resolver.afterwards()).await {
             Ok(scratch) => scratch,

@@ -1,4 +1,4 @@
-//! The result for people and programs.
+//! The result as text and as JSON.
 
 use std::{fmt::Write as _, io::Write as _, time::Duration};
 
@@ -16,10 +16,10 @@ use towpath_proto::{
 use super::legs::Legs;
 use crate::{explain, failure::Failure};
 
-/// What a copy of those files takes in each direction.
+/// Files, and the predictions of the duration of their copy in each direction.
 pub(super) type Predictions = (FileSet, Vec<(Direction, Prediction)>);
 
-/// The name of a leg over the network.
+/// Returns the name of a network leg.
 pub(super) fn network_name(direction: Direction) -> &'static str {
     match direction {
         Direction::Down => "network down",
@@ -27,7 +27,7 @@ pub(super) fn network_name(direction: Direction) -> &'static str {
     }
 }
 
-/// The legs with a storage in them, by their names.
+/// Returns the legs that include a storage, with their names.
 fn storages(legs: &Legs) -> Vec<(&'static str, &StorageLine)> {
     let all = [
         ("storage read", &legs.far_read),
@@ -38,7 +38,7 @@ fn storages(legs: &Legs) -> Vec<(&'static str, &StorageLine)> {
     all.into_iter().filter_map(|(name, line)| Some((name, line.as_ref()?))).collect()
 }
 
-/// Prints all of it.
+/// Prints the result.
 pub(super) fn print(as_json: bool, url: &Url, legs: &Legs, predictions: &Predictions) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match as_json {
@@ -56,15 +56,15 @@ fn text(url: &Url, legs: &Legs, (set, predictions): &Predictions) -> String {
         text += &row(&network_row(line));
     }
     for (name, line) in storages(legs) {
-        let nothing = String::new;
+        let empty = String::new;
         text += &row(&[
             name.into(),
-            nothing(),
+            empty(),
             rate_text(line.rate()),
-            nothing(),
-            nothing(),
-            nothing(),
-            nothing(),
+            empty(),
+            empty(),
+            empty(),
+            empty(),
             held_up(Verdict::on(&line.account)),
         ]);
     }
@@ -72,15 +72,15 @@ fn text(url: &Url, legs: &Legs, (set, predictions): &Predictions) -> String {
         let [write_ms, read_ms] = [files.write_s, files.read_s].map(|seconds| seconds * 1e3);
         let _ = writeln!(
             text,
-            "a further file of {} bytes: {write_ms:.2} ms to write, {read_ms:.2} ms to read",
+            "each additional file of {} bytes: {write_ms:.2} ms to write, {read_ms:.2} ms to read",
             files.bytes
         );
     }
-    for (leg, why) in &legs.skipped {
-        let _ = writeln!(text, "{leg}: not measured: {why}");
+    for (leg, error) in &legs.skipped {
+        let _ = writeln!(text, "{leg}: not measured: {error}");
     }
-    for (leg, why) in &legs.unasked {
-        let _ = writeln!(text, "{leg}: not measured: {why}");
+    for (leg, reason) in &legs.not_requested {
+        let _ = writeln!(text, "{leg}: not measured: {reason}");
     }
     for (way, verdict) in verdicts(legs) {
         let _ = writeln!(text, "verdict, {way}: {verdict}");
@@ -105,11 +105,11 @@ fn head(url: &Url, legs: &Legs) -> String {
     let server = legs.network.first().map_or("", |line| line.probed.server.as_str());
     let round_trip = legs.network.iter().filter_map(Line::round_trip).chain(legs.round_trip).min();
     let round_trip = round_trip.map(|least| format!(", round trip {}", ms(least))).unwrap_or_default();
-    let who = if server.is_empty() { String::new() } else { format!(" ({server})") };
-    format!("{}{who}{round_trip}\n", url.endpoint())
+    let software = if server.is_empty() { String::new() } else { format!(" ({server})") };
+    format!("{}{software}{round_trip}\n", url.endpoint())
 }
 
-/// One line of the table.
+/// Returns one line of the table.
 fn row(cells: &[String; 8]) -> String {
     let [leg, connections, rate, settled, round_trip, resent, window, cause] = cells;
     let line = format!(
@@ -141,7 +141,7 @@ fn held_up(verdict: Option<Verdict>) -> String {
     verdict.map_or(String::new(), |verdict| format!("{} ({:.0} %)", verdict.cause.name(), verdict.share * 100.0))
 }
 
-/// What a copy in each direction would wait for: the slowest leg, and what held that up.
+/// Returns the verdict of each direction: the slowest leg, and the cause that limited it.
 fn verdicts(legs: &Legs) -> Vec<(&'static str, String)> {
     let ways = [Direction::Down, Direction::Up].into_iter();
     ways.filter_map(|direction| Some((direction.name(), slowest(legs, direction)?))).collect()
@@ -151,8 +151,8 @@ fn slowest(legs: &Legs, direction: Direction) -> Option<String> {
     match (legs.best(direction), legs.storage(direction)) {
         (Some(network), Some((name, line))) if Legs::is_slower(line, network) => {
             let [slow, fast] = [line.rate(), network.mean_rate()].map(rate_text);
-            let why = Verdict::on(&line.account).map(|verdict| verdict.to_string()).unwrap_or_default();
-            Some(format!("{name} is slower ({slow}) than the network ({fast}): {why}"))
+            let cause = Verdict::on(&line.account).map(|verdict| verdict.to_string()).unwrap_or_default();
+            Some(format!("{name} is slower ({slow}) than the network ({fast}): {cause}"))
         }
         (Some(network), _) => network.verdict().map(|verdict| format!("network: {verdict}")),
         (None, Some((name, line))) => Verdict::on(&line.account).map(|verdict| format!("{name}: {verdict}")),
@@ -160,13 +160,13 @@ fn slowest(legs: &Legs, direction: Direction) -> Option<String> {
     }
 }
 
-/// All of it, for programs.
+/// Returns the result in JSON.
 fn document(url: &Url, legs: &Legs, (set, predictions): &Predictions) -> Value {
     let verdicts = verdicts(legs).into_iter().map(|(way, verdict)| (way.to_owned(), verdict.into()));
-    let skipped = legs.skipped.iter().map(|(leg, why)| {
-        json!({"leg": leg, "reason": why.to_string(), "error": why.fault().name(), "at_fault": why.blame().to_string()})
+    let skipped = legs.skipped.iter().map(|(leg, error)| {
+        json!({"leg": leg, "reason": error.to_string(), "error": error.fault().name(), "at_fault": error.blame().to_string()})
     });
-    let unasked = legs.unasked.iter().map(|(leg, why)| json!({"leg": leg, "reason": why}));
+    let not_requested = legs.not_requested.iter().map(|(leg, reason)| json!({"leg": leg, "reason": reason}));
     let storages = storages(legs).into_iter().map(|(name, line)| storage(name, line));
     let files = legs.files.map(|files| json!({"bytes": files.bytes, "write_s": files.write_s, "read_s": files.read_s}));
     json!({
@@ -176,7 +176,7 @@ fn document(url: &Url, legs: &Legs, (set, predictions): &Predictions) -> Value {
         "network": legs.network.iter().map(network).collect::<Vec<_>>(),
         "storage": storages.collect::<Vec<_>>(),
         "a_further_file": files,
-        "not_measured": skipped.chain(unasked).collect::<Vec<_>>(),
+        "not_measured": skipped.chain(not_requested).collect::<Vec<_>>(),
         "verdicts": Value::Object(verdicts.collect()),
         "predictions": predictions.iter().map(|(direction, prediction)| predicted(*direction, set, prediction)).collect::<Vec<_>>(),
     })
@@ -237,7 +237,7 @@ fn ms(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
 
-/// Seconds, or more where that is easier to grasp.
+/// Formats a duration in seconds, or with larger units from ten minutes on.
 fn time(seconds: f64) -> String {
     match seconds {
         seconds if seconds < 600.0 => format!("{seconds:.1} s"),

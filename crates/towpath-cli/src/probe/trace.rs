@@ -13,22 +13,22 @@ use towpath_store::sys::{clock, disk};
 
 use crate::{failure::Failure, output};
 
-/// The version of the format. It grows when a field changes its meaning or goes; readers are to ignore fields that they
-/// do not know.
+/// Version of the format, incremented when a field changes its meaning or is removed. Readers must ignore unknown
+/// fields.
 const FORMAT: u32 = 1;
 
-/// Writes a trace.
+/// Writer of a trace file.
 pub(super) struct Writer(io::BufWriter<std::fs::File>);
 
 impl Writer {
-    /// Makes the file, in place of one that is there.
+    /// Creates the file, or replaces an existing one.
     pub(super) fn create(path: &Path) -> Result<Self, Failure> {
         let file =
             disk::create(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())));
         Ok(Self(io::BufWriter::new(file?)))
     }
 
-    /// Writes all of it.
+    /// Writes the whole trace.
     pub(super) fn write(&mut self, url: &Url, lines: &[Line]) -> Result<(), Failure> {
         let server = lines.first().map(|line| line.probed.server.as_str());
         writeln!(self.0, "{}", begin(url, server))?;
@@ -109,7 +109,7 @@ mod tests {
         value.as_object().unwrap().keys().cloned().collect()
     }
 
-    /// A line of each type, as the program writes it.
+    /// Returns a line of each type, as the program writes it.
     fn written() -> [Value; 3] {
         let probe = Probe {
             direction: Direction::Down,
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_for_users_describes_each_field() {
+    fn the_user_guide_describes_each_field() {
         let page = include_str!("../../../../docs/guides/probe.md");
         let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(name, _)| name);
         let described: BTreeSet<_> = rows.filter(|name| !name.starts_with("probe.")).map(str::to_owned).collect();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_on_that_page_is_as_it_is_written() {
+    fn the_examples_in_the_user_guide_have_the_written_fields() {
         let page = include_str!("../../../../docs/guides/probe.md");
         let shown: Vec<Value> = page
             .lines()

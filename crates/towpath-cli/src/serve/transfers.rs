@@ -1,4 +1,4 @@
-//! Third-party copies of the server, made by the mover over towpath's own client.
+//! Third-party copies of the server, made by the mover with the client of towpath.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -9,18 +9,18 @@ use towpath_proto::reach::Reach;
 use towpath_server::third_party::{Direction, Progress, ThirdPartyCopy, Transfers};
 use towpath_store::{Caller, Result, Store};
 
-/// Window of one copy in bytes: it fills 1.3 Gbit/s over 100 ms, and the maximum number of concurrent copies stays
-/// within half a GiB.
+/// Window of one copy in bytes: enough for 1.3 Gbit/s at a round-trip time of 100 ms; the maximum number of concurrent
+/// copies uses less than 0.5 GiB.
 const WINDOW_BYTES: usize = 16 << 20;
 
-/// Permission bits that no file gets, whatever its source says.
+/// Permission bits that are always cleared, regardless of the source.
 const UMASK: u32 = 0o022;
 
-/// Moves bytes between the server's store and other servers. Each copy has a client of its own: credentials and
-/// connections are its own too.
+/// Copies files between the store of the server and other servers. Each copy has a separate client with separate
+/// credentials and connections.
 #[derive(Debug)]
 pub(super) struct Engine {
-    /// Certificates (PEM) of authorities to trust besides the system's own.
+    /// PEM file with CA certificates to trust in addition to those of the system.
     pub(super) ca: Option<PathBuf>,
 }
 
@@ -63,7 +63,7 @@ impl Engine {
     fn options(&self, copy: &ThirdPartyCopy, reach: &Arc<Reach>) -> ClientOptions {
         let usual = ClientOptions::default();
         ClientOptions {
-            // The server's own token, if there is one in its environment, is none of its callers' business.
+            // A token in the environment of the server must not be used on behalf of its clients.
             token: TokenSource::Nothing,
             ca_file: self.ca.clone(),
             reach: Arc::clone(reach),

@@ -8,12 +8,12 @@ use towpath_wan::{HostIndex, LinkSettings, Queue, Rate, parse_bytes};
 /// Arguments of `wan`.
 #[derive(Debug, Args)]
 pub(crate) struct Wan {
-    /// What about it.
+    /// The subcommand.
     #[command(subcommand)]
     pub action: Action,
 }
 
-/// What to do with the emulator.
+/// Subcommands of `wan`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
     /// Start an emulator in the background.
@@ -22,15 +22,15 @@ pub(crate) enum Action {
     Set(Set),
     /// Run a command in a host.
     Exec(Exec),
-    /// Show what every link did.
+    /// Print the statistics of hosts and links.
     Stats(Stats),
-    /// End an emulator and all that runs in its hosts.
+    /// Stop an emulator and all processes in its hosts.
     Down(Name),
-    /// Start an emulator, run a command in its first host, and end it.
+    /// Run a command in the first host of a temporary emulator.
     Run(Run),
 }
 
-/// Which emulator.
+/// Selects an emulator.
 #[derive(Debug, Args)]
 pub(crate) struct Name {
     /// Name of the emulator.
@@ -45,7 +45,7 @@ pub(crate) struct Up {
     pub name: Name,
     #[command(flatten)]
     pub network: Network,
-    /// Stay in the foreground.
+    /// Run in the foreground.
     #[arg(long)]
     pub foreground: bool,
 }
@@ -55,21 +55,21 @@ pub(crate) struct Up {
 pub(crate) struct Set {
     #[command(flatten)]
     pub name: Name,
-    /// The pair of hosts whose links to change, both ways [default: all pairs].
+    /// Pair of hosts whose links to change in both directions [default: all pairs].
     #[arg(long, value_name = "A-B", conflicts_with_all = ["up", "down"])]
     pub pair: Option<Pair>,
     /// Change only the direction from the first host of the pair to the second.
     #[arg(long, requires = "pair")]
     pub one_way: bool,
-    /// Change what this host shares for all that it sends.
+    /// Change the link that all traffic sent by this host shares.
     #[arg(long, value_name = "HOST", value_parser = host, conflicts_with = "down")]
     pub up: Option<HostIndex>,
-    /// Change what this host shares for all that it receives.
+    /// Change the link that all traffic received by this host shares.
     #[arg(long, value_name = "HOST", value_parser = host)]
     pub down: Option<HostIndex>,
     #[command(flatten)]
     pub link: Link,
-    /// Lose everything for that long, from now on.
+    /// Drop all packets for this duration, starting now.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub outage: Option<Duration>,
 }
@@ -79,10 +79,10 @@ pub(crate) struct Set {
 pub(crate) struct Exec {
     #[command(flatten)]
     pub name: Name,
-    /// The host's number, from 1.
+    /// Number of the host, starting at 1.
     #[arg(value_parser = host)]
     pub host: HostIndex,
-    /// The command and its arguments.
+    /// Command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
@@ -92,7 +92,7 @@ pub(crate) struct Exec {
 pub(crate) struct Stats {
     #[command(flatten)]
     pub name: Name,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
 }
@@ -102,61 +102,62 @@ pub(crate) struct Stats {
 pub(crate) struct Run {
     #[command(flatten)]
     pub network: Network,
-    /// The command and its arguments. In it, `towpath wan exec`, `set` and `stats` mean this emulator.
+    /// Command and its arguments. Within it, `towpath wan exec`, `set` and `stats` refer to this emulator.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 
-/// What the network is like.
+/// The emulated network.
 #[derive(Debug, Args)]
 pub(crate) struct Network {
     #[command(flatten)]
     pub link: Link,
-    /// Number of hosts, 198.18.0.1 and so on.
+    /// Number of hosts; addresses start at 198.18.0.1.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub hosts: usize,
-    /// Rate that each host shares for all that it sends, and for all that it receives [default: unlimited].
+    /// Access rate of each host, for the sum of its traffic in each direction [default: unlimited].
     #[arg(long, value_name = "RATE")]
     pub access: Option<Rate>,
-    /// Congestion control of the hosts, such as bbr [default: this machine's].
+    /// Congestion control algorithm of the hosts, such as bbr [default: that of this machine].
     #[arg(long, value_name = "NAME")]
     pub cc: Option<String>,
-    /// Largest send and receive buffer of a connection [default: this machine's].
+    /// Maximum send and receive buffer of a connection, 4KiB to 1GiB [default: that of this machine].
     #[arg(long, value_name = "SIZE", value_parser = buffer)]
     pub buf: Option<u32>,
-    /// Largest packet in bytes.
+    /// Maximum packet size in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     pub mtu: u16,
-    /// What decides about loss, jitter and reordering.
+    /// Seed of the random numbers for loss, jitter and reordering.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }
 
-/// What the link of a pair is like, in each direction.
+/// The link between two hosts, in each direction.
 #[derive(Debug, Args)]
 pub(crate) struct Link {
-    /// Round trip: half of it in each direction.
+    /// Round-trip time; each direction delays by half of it.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub rtt: Option<Duration>,
-    /// Bits per second on Ethernet, such as 1Gbit: packets with 1448 bytes of payload take 1538 [default: unlimited].
+    /// Bits per second including Ethernet framing, such as 1Gbit: 1448 bytes of payload take 1538 bytes [default:
+    /// unlimited].
     #[arg(long)]
     pub rate: Option<Rate>,
-    /// Queue limit: a size such as 12MB, or bdp, the rate times the round trip, at least 1 MiB [default: bdp].
+    /// Queue limit: a size such as 12MB, or bdp for rate times round-trip time, at least 1 MiB [default: bdp].
     #[arg(long, value_name = "SIZE")]
     pub queue: Option<Queue>,
-    /// Share of packets that is lost, from 0 to 1.
+    /// Fraction of packets lost, from 0 to 1.
     #[arg(long, value_name = "SHARE")]
     pub loss: Option<f64>,
-    /// Packets lost in a row, on average.
+    /// Mean number of consecutive packets lost.
     #[arg(long, value_name = "N")]
     pub loss_burst: Option<f64>,
-    /// Up to so much later, at random; packets keep their order.
+    /// Maximum random additional delay; packets keep their order.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub jitter: Option<Duration>,
-    /// Share of packets that come late, from 0 to 1.
+    /// Fraction of packets delayed by --reorder-by, from 0 to 1.
     #[arg(long, value_name = "SHARE")]
     pub reorder: Option<f64>,
-    /// How much later those come [default: 1ms].
+    /// Additional delay of reordered packets [default: 1ms].
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub reorder_by: Option<Duration>,
 }
@@ -185,21 +186,21 @@ impl FromStr for Pair {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (first, second) = text.split_once('-').ok_or("a pair is written as 1-2")?;
+        let (first, second) = text.split_once('-').ok_or("a pair must be written as 1-2")?;
         Ok(Self(host(first)?, host(second)?))
     }
 }
 
 fn host(text: &str) -> Result<HostIndex, String> {
     let number = text.parse().ok().and_then(HostIndex::from_number);
-    number.ok_or_else(|| format!("`{text}` is no host: they are numbered from 1"))
+    number.ok_or_else(|| format!("`{text}` is not the number of a host: numbers start at 1"))
 }
 
 fn buffer(text: &str) -> Result<u32, String> {
     let bytes = parse_bytes(text).map_err(|error| error.to_string())?;
-    // The kernel keeps it as an int, and wants at least a page.
+    // The kernel stores it as an int, and requires at least one page.
     u32::try_from(bytes)
         .ok()
         .filter(|bytes| (4096..=1 << 30).contains(bytes))
-        .ok_or("a buffer is of 4 KiB to 1 GiB".to_owned())
+        .ok_or("a buffer must be from 4 KiB to 1 GiB".to_owned())
 }

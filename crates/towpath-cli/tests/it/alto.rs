@@ -1,4 +1,4 @@
-//! The ALTO server as a program: what HTTP and the command line add to the resources.
+//! The ALTO server as a program: its HTTP interface and command line.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -20,7 +20,7 @@ const FACTS: &str = r#"
     delay-ow = 5300
 "#;
 
-/// As Junos prints it (`show route table`).
+/// In the format of Junos (`show route table`).
 const ROUTES: &str = "\
 inet.0: 2 destinations, 2 routes (2 active, 0 holddown, 0 hidden)
 + = Active Route, - = Last Active, * = Both
@@ -30,7 +30,7 @@ inet.0: 2 destinations, 2 routes (2 active, 0 holddown, 0 hidden)
                     > to 192.65.184.145 via xe-0/0/0.0
 ";
 
-/// As a registry lists them.
+/// In the format of a registry.
 const SITES: &str = r#"{
     "A": { "country": "CH", "latitude": 46.2, "longitude": 6.1, "netroutes": { "n": { "networks": { "ipv4": ["10.1.0.0/16"] } } } },
     "B": { "country": "FR", "latitude": 45.8, "longitude": 4.8, "netroutes": { "n": { "networks": { "ipv4": ["10.2.0.0/16"] } } } }
@@ -52,7 +52,7 @@ fn serve(directory: &Directory) -> Served {
     Served::of(directory.command(["alto", "--config", "alto.toml"]))
 }
 
-/// Sends a request on a connection of its own; returns the whole response.
+/// Sends a request on a new connection, and returns the whole response.
 pub(super) async fn ask(served: &Served, what: &str, headers: &[(&str, &str)], body: &str) -> String {
     let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let length = body.len();

@@ -23,7 +23,7 @@ use super::{
     program::{Directory, Served},
 };
 
-/// A program that prints hop counts and stays. It ends when its output is no longer read.
+/// A program that prints hop counts and keeps running. It ends when its output is closed.
 const HOPS: &str = r#"
 echo '{"metric": {"src": "127.0.0.0/8", "dst": "192.0.2.0/24", "metric": "hopcount", "value": 3}}'
 echo 'this is no JSON'
@@ -33,7 +33,7 @@ echo 'for people' >&2
 while sleep 1; do echo; done
 "#;
 
-/// A program that prints the number of its runs, and ends. After its first run it commits only once the file `go`
+/// A program that prints the number of its runs, and ends. From the second run on it commits only when the file `go`
 /// exists.
 const ENDS: &str = r#"
 echo run >> runs
@@ -45,7 +45,7 @@ exit 3
 
 const PROGRAM: &str = "[agents.hops]\nkind = 'program'\ncommand = ['sh', 'agent.sh']\n";
 
-/// A server with these agents beside the static one, whose log is in the file `log`.
+/// Starts a server with these agents and the static agent, whose log is in the file `log`.
 pub(super) fn serve(directory: &Directory, agents: &str) -> Served {
     directory.put("alto.toml", &format!("{CONFIG}{agents}"));
     let mut command = directory.command(["alto", "--config", "alto.toml"]);
@@ -55,7 +55,7 @@ pub(super) fn serve(directory: &Directory, agents: &str) -> Served {
     Served::of(command)
 }
 
-/// Waits until that holds.
+/// Waits until the condition holds.
 pub(super) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !holds().await {
@@ -69,13 +69,13 @@ pub(super) async fn until_logged(directory: &Directory, told: &str) {
     until(told, async || directory.get("log").contains(told)).await;
 }
 
-/// The answer to how many hops there are to 192.0.2.7.
+/// Returns the response with the hop count to 192.0.2.7.
 pub(super) async fn hops(served: &Served) -> String {
     let question = r#"{"cost-type": {"cost-mode": "numerical", "cost-metric": "hopcount"}, "endpoints": {"dsts": ["ipv4:192.0.2.7"]}}"#;
     ask(served, "POST /endpoint-costs", &[("content-type", COSTS)], question).await
 }
 
-/// The answer to which way goes to `address`.
+/// Returns the response with the path to `address`.
 pub(super) async fn way(served: &Served, address: &str) -> String {
     let question = format!(
         r#"{{"cost-type": {{"cost-mode": "array", "cost-metric": "ane-path"}}, "endpoints": {{"dsts": ["ipv4:{address}"]}}}}"#
@@ -164,7 +164,7 @@ async fn the_example_of_a_program_works() {
     expect(&way(&served, "192.0.2.7").await, &["topo:site:site-storage"]);
 }
 
-/// A web server, until it is dropped: it gives the answer that `answer` makes of the header and body of a request.
+/// A web server, until it is dropped. `answer` makes the response from the header and body of a request.
 pub(super) struct Web {
     port: u16,
     _serving: AbortOnDropHandle<()>,
@@ -177,7 +177,7 @@ impl Web {
         let serving = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let Some(request) = request(&mut stream).await else { continue };
-                // A client that leaves is no error.
+                // A closed connection is not an error.
                 let _ = stream.write_all(answer(&request).as_bytes()).await;
             }
         });
@@ -189,7 +189,7 @@ impl Web {
     }
 }
 
-/// Header and body of the next request; none if the client leaves within it.
+/// Returns header and body of the next request; `None` if the client closes the connection.
 async fn request(stream: &mut TcpStream) -> Option<String> {
     let mut request = String::new();
     let mut buffer = [0; 4096];
@@ -211,7 +211,7 @@ pub(super) fn answer(status: &str, fields: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}\r\n{fields}\r\n{body}")
 }
 
-/// The page of a looking glass, as Junos prints the route to `prefix`.
+/// Returns the page of a looking glass with the route to `prefix` in the format of Junos.
 fn page(prefix: &str) -> String {
     format!(
         "<html><pre>\ninet.0: 2 destinations, 2 routes (2 active, 0 holddown, 0 hidden)\n\
@@ -316,7 +316,7 @@ fn sized(value: &[u8]) -> Vec<u8> {
     [&u16::try_from(value.len()).unwrap().to_be_bytes()[..], value].concat()
 }
 
-/// That the router 192.0.2.1 of AS 64500 has a route to 10.1.0.0/16 by 192.0.2.7 (RFC 7854 §4.6).
+/// Returns the message that the router 192.0.2.1 of AS 64500 has a route to 10.1.0.0/16 via 192.0.2.7 (RFC 7854 §4.6).
 pub(super) fn announcement() -> Vec<u8> {
     let as_path = [&[0x40_u8, 2, 10, 2, 2][..], &7_u32.to_be_bytes(), &8_u32.to_be_bytes()].concat();
     let next_hop = [0x40, 3, 4, 192, 0, 2, 7];
@@ -328,7 +328,7 @@ pub(super) fn announcement() -> Vec<u8> {
     [&[3_u8][..], &length.to_be_bytes(), &[0], &peer[..], &update[..]].concat()
 }
 
-/// Where the agent `routers` listens.
+/// Returns the address of the agent `routers`.
 pub(super) async fn collector(directory: &Directory) -> std::net::SocketAddr {
     let told = "agent routers: routers connect to ";
     until_logged(directory, told).await;

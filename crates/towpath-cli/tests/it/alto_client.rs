@@ -1,4 +1,4 @@
-//! The ALTO client as Rust programs and the Python package use it, with real servers.
+//! The ALTO client of Rust programs and the Python package, with real servers.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -45,7 +45,7 @@ impl Reader {
         Self { client, followed, held: BTreeMap::new() }
     }
 
-    /// Takes changes until `told` appears, and the state equals a fresh response.
+    /// Applies changes until `told` appears and the state equals a new response.
     async fn until(&mut self, told: &str) {
         while !self.tells(told) || !self.is_current().await {
             let change = self.followed.next().await.unwrap();
@@ -99,7 +99,7 @@ async fn who_asks_again_and_again_has_what_there_is() {
     three_changes_come(Means::Polling { every: Duration::ZERO }).await;
 }
 
-/// A server at that address, which looks at its file all the time.
+/// Starts a server at this address that polls its file continuously.
 fn serve_at(directory: &Directory, address: &str) -> Served {
     directory.put("alto.toml", &CONFIG.replace("1h", "100ms").replace("127.0.0.1:0", address));
     Served::of(directory.command(["alto", "--config", "alto.toml"]))
@@ -142,7 +142,7 @@ async fn what_is_not_there_cannot_be_followed_or_asked() {
     }
     let wanted_two = wanted("default").into_iter().chain([("y".to_owned(), empty)]).collect();
     let mut followed = client.follow(wanted_two, Means::Stream).await.unwrap();
-    // In whichever order they come: each has a stream of its own then.
+    // In any order: each has a separate stream.
     let told = [in_time(followed.next()).await, in_time(followed.next()).await];
     let refused: Vec<Kind> = told.iter().filter_map(|told| Some(told.as_ref().err()?.kind())).collect();
     let changed: Vec<&str> = told.iter().filter_map(|told| Some(&*told.as_ref().ok()?.name)).collect();
@@ -205,7 +205,7 @@ async fn i3_what_linked_directories_have_is_asked_too() {
 
 #[tokio::test]
 async fn i3_a_linked_directory_that_does_not_come_leaves_time_for_the_others() {
-    // Connections to it are made, and nothing is said.
+    // It accepts connections, but does not respond.
     let silent = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
     let link = |uri: String| json!({ "uri": uri, "media-type": "application/alto-directory+json" });
     let directory = directory();

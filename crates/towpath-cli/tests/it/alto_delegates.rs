@@ -43,7 +43,7 @@ async fn rack(served: &Served, address: &str) -> String {
     ask(served, "POST /endpoint-properties", &[("content-type", PROPERTIES)], &question).await
 }
 
-/// The answer to the delay to that address.
+/// Returns the response with the delay to this address.
 async fn delay(served: &Served, address: &str) -> String {
     let question = format!(
         r#"{{"cost-type": {{"cost-mode": "numerical", "cost-metric": "delay-ow"}}, "endpoints": {{"dsts": ["ipv4:{address}"]}}}}"#
@@ -88,7 +88,7 @@ async fn a_program_that_says_nothing_holds_an_answer_up_for_so_long_only() {
     let began = Instant::now();
     expect(&hops(&served).await, &["200 OK", r#""endpoint-cost-map":{}"#]);
     let waited = began.elapsed();
-    // Else it was killed first.
+    // Otherwise it was killed first.
     assert!((Duration::from_millis(300)..Duration::from_secs(30)).contains(&waited), "{waited:?}");
     until("it was asked", async || directory.get("questions").contains("hopcount")).await;
 }
@@ -115,7 +115,7 @@ async fn the_example_of_a_program_that_is_asked_works() {
     expect(&answer, &[r#"{"ipv4:127.0.0.1":{"priv:host":"localhost"}}"#]);
 }
 
-/// Starts a server with the facts of [`directory`], and one that queries it.
+/// Starts a server with the facts of [`directory`], and a second server that queries it.
 fn serve_two(settings: &str) -> (Directory, Served, Served) {
     let far = directory();
     let server = serve(&far, "");
@@ -192,7 +192,7 @@ fn a_configuration_that_asks_is_proved() {
     assert!(outcome.stderr.contains("agent rack: the program ended (exit status: 3)"), "{outcome:?}");
 }
 
-/// A directory of endpoint costs by that metric.
+/// Returns a directory with endpoint costs of this metric.
 fn listed(metric: &str) -> String {
     let name = format!(r#""m": {{"cost-mode": "numerical", "cost-metric": "{metric}"}}"#);
     let listed = format!(
@@ -203,7 +203,7 @@ fn listed(metric: &str) -> String {
     answer("200 OK", "Content-Type: application/alto-directory+json\r\n", &listed)
 }
 
-/// Starts a server that queries the one at `web`.
+/// Starts a server that queries the server at `web`.
 fn asks(web: &Web, settings: &str) -> (Directory, Served) {
     let near = Directory::new();
     near.put("facts.toml", "[network-map.default]\nall = ['0.0.0.0/0']\n");

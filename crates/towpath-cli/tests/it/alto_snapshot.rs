@@ -1,4 +1,4 @@
-//! An ALTO server that is restarted and serves its snapshot.
+//! Restarts of an ALTO server, which then serves its snapshot.
 
 use std::{
     sync::{
@@ -31,7 +31,7 @@ while sleep 1; do echo; done
 
 const STALE: &str = "\"stale-agents\":{\"hops\":\"20";
 
-/// A server with these agents beside the static one and with the file `snapshot`, whose log is in the file `log`.
+/// Starts a server with these agents, the static agent and the file `snapshot`, whose log is in the file `log`.
 fn serve(directory: &Directory, agents: &str) -> Served {
     directory.put("alto.toml", &format!("snapshot = 'snapshot'\n{CONFIG}{agents}"));
     let mut command = directory.command(["alto", "--config", "alto.toml"]);
@@ -41,12 +41,12 @@ fn serve(directory: &Directory, agents: &str) -> Served {
     Served::of(command)
 }
 
-/// Waits until the snapshot has that.
+/// Waits until the snapshot contains the text.
 async fn until_kept(directory: &Directory, told: &str) {
     until(told, async || directory.host("snapshot").exists() && directory.get("snapshot").contains(told)).await;
 }
 
-/// Whether answers have no `stale-agents`.
+/// Returns whether responses have no `stale-agents`.
 async fn is_fresh(served: &Served) -> bool {
     !ask(served, "GET /default", &[], "").await.contains("stale-agents")
 }
@@ -189,7 +189,7 @@ async fn routes_hold_though_the_server_is_started_again() {
     let served = serve(&directory, agent);
     expect(&way(&served, "10.1.2.3").await, &["200 OK", "\"stale-agents\":{\"routers\":\"20", path]);
     let mut router = net::connect(collector(&directory).await).await.unwrap();
-    // Some other route: a part of a table takes nothing away.
+    // Another route: a part of a table removes no other routes.
     let mut other = announcement();
     *other.last_mut().unwrap() = 2;
     router.write_all(&other).await.unwrap();

@@ -17,7 +17,7 @@ use super::{
 const PARAMS: &str = "application/alto-updatestreamparams+json";
 const BOTH: &str = r#"{"add": {"costs": {"resource-id": "default-routingcost"}, "map": {"resource-id": "default"}}}"#;
 
-/// The answer of a server, as it comes.
+/// The response of a server, read incrementally.
 struct Events {
     connection: TcpStream,
     text: String,
@@ -27,13 +27,13 @@ impl Events {
     async fn open(served: &Served, request: &str) -> Self {
         let mut connection = net::connect(served.address).await.unwrap();
         let length = request.len();
-        // To a client of HTTP/1.0 the stream comes as it is.
+        // A client of HTTP/1.0 gets the stream without chunks.
         let header = format!("POST /updates HTTP/1.0\r\ncontent-type: {PARAMS}\r\ncontent-length: {length}\r\n\r\n");
         connection.write_all(format!("{header}{request}").as_bytes()).await.unwrap();
         Self { connection, text: String::new() }
     }
 
-    /// Returns everything received up to `told`, with a wait for it.
+    /// Waits for the text `told`, and returns everything received up to it.
     async fn until(&mut self, told: &str) -> String {
         let reading = async {
             while !self.text.contains(told) {
@@ -49,7 +49,7 @@ impl Events {
         self.text.drain(..end).collect()
     }
 
-    /// What else comes until the end.
+    /// Returns the rest of the stream.
     async fn rest(mut self) -> String {
         self.connection.read_to_string(&mut self.text).await.unwrap();
         self.text
@@ -63,13 +63,13 @@ impl Events {
     }
 }
 
-/// A server that looks at its file all the time.
+/// Starts a server that polls its file continuously.
 pub(super) fn serve(directory: &Directory) -> Served {
     directory.put("alto.toml", &CONFIG.replace("1h", "100ms"));
     Served::of(directory.command(["alto", "--config", "alto.toml"]))
 }
 
-/// Has the file of facts say something else.
+/// Changes the file of facts.
 pub(super) fn change(directory: &Directory, from: &str, to: &str) {
     let facts = directory.get("facts.toml");
     assert!(facts.contains(from));

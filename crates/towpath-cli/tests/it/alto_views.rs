@@ -11,12 +11,12 @@ use super::{
 const PARAMS: [(&str, &str); 1] = [("content-type", "application/alto-tipsparams+json")];
 const COSTS: &str = r#"{"resource-id": "default-routingcost"}"#;
 
-/// The path of a new view of the costs, and what the server said.
+/// Returns the path of a new view of the costs, and the response of the server.
 async fn open(served: &Served) -> (String, Value) {
     let answer = ask(served, "POST /tips", &PARAMS, COSTS).await;
     expect(&answer, &["200 OK", "content-type: application/alto-tips+json"]);
     let told: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
-    // The host that the request names.
+    // The host in the request.
     let path = told["tips-view-uri"].as_str().unwrap().strip_prefix("http://x").unwrap().to_owned();
     (path, told)
 }
@@ -46,7 +46,7 @@ async fn t2_views_are_where_the_server_is_from_outside() {
     let served = Served::of(directory.command(["alto", "--config", "alto.toml"]));
     let answer = ask(&served, "POST /tips", &PARAMS, COSTS).await;
     let told: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
-    // As a proxy does that adds the path.
+    // Like a proxy that adds the path.
     let view = told["tips-view-uri"].as_str().unwrap().strip_prefix("https://alto.example.org/cern").unwrap();
     let last = told["tips-view-summary"]["updates-graph-summary"]["end-seq"].as_u64().unwrap();
     let whole = ask(&served, &format!("GET {view}/ug/0/{last}"), &[], "").await;

@@ -1,4 +1,4 @@
-//! `cp`: results and rejections.
+//! `cp`: results and refused copies.
 
 use std::{os::unix::fs::PermissionsExt, process::Command};
 
@@ -28,7 +28,7 @@ fn a_tree_is_not_copied_into_itself() {
     assert_eq!(directory.get("s/file"), "content");
 }
 
-/// Enough directories to make one batch of listings entirely empty.
+/// The tree has enough directories for one batch of listings to be entirely empty.
 #[test]
 fn empty_directories_do_not_end_the_walk_through_a_tree() {
     let directory = Directory::new();
@@ -74,7 +74,7 @@ fn links_are_followed_unless_that_would_never_end() {
     directory.run("cp -r other s/new").expect(5);
 }
 
-/// Directories may well have the name of the one above, and hold what that holds.
+/// Directories may have the name and the content of their parent.
 #[test]
 fn a_link_to_a_directory_above_is_not_followed_from_afar() {
     let directory = Directory::new();
@@ -154,7 +154,7 @@ fn what_is_there_is_skipped_if_asked() {
 fn a_digest_that_is_insisted_on_is_compared_at_both_ends() {
     let directory = Directory::new();
     directory.put("written", "content");
-    // Now its source knows digests too.
+    // Now the source has digests, too.
     directory.run("cp written known").expect(0);
     let served = directory.serve();
     let [root, http] = served.urls();
@@ -215,7 +215,7 @@ fn a_directory_is_copied_only_if_asked() {
 fn what_is_out_of_reach_is_not_tried_for_ever() {
     let directory = Directory::new();
     std::fs::create_dir(directory.host("t")).unwrap();
-    // Nobody listens there.
+    // No server listens on this port.
     let sources: Vec<_> = (0..50).map(|number| format!("root://127.0.0.1:1//{number}")).collect();
     let outcome = directory.run(&format!("cp --files 2 {} t", sources.join(" "))).expect(8);
     assert!(outcome.stderr.contains("16 files in a row failed"), "{outcome:?}");

@@ -11,7 +11,7 @@ use towpath_store::sys::clock;
 
 use super::program::{Directory, Outcome, towpath};
 
-/// Nothing here takes so long unless it hangs.
+/// Timeout of each step; only a hang takes this long.
 const HANG: Duration = Duration::from_secs(60);
 
 fn send(process: &Child, signal: Signal) {
@@ -57,11 +57,11 @@ fn a_signal_ends_a_command_that_cannot_write() {
     for line in ["cat big", "cp big -"] {
         let mut command = directory.command(line.split(' '));
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // From here on signals are heard, and the pipe is full.
+        // From now on signals are handled, and the pipe is full.
         let mut output = process.stdout.take().unwrap();
         output.read_exact(&mut [0]).unwrap();
         send(&process, Signal::INT);
-        // It ends by itself: when it has to be ended, it says nothing.
+        // It ends on its own: a command that has to be killed prints no message.
         let outcome = Outcome::from(process.wait_with_output().unwrap()).expect(130);
         assert!(outcome.stderr.contains("interrupted"), "{line}: {outcome:?}");
     }

@@ -1,4 +1,4 @@
-//! Events for programs: each one that is written has the fields that docs/reference/events.md says, and each one there
+//! Events for programs: every written event has the fields in docs/reference/events.md, and every event described there
 //! is written.
 
 use std::{
@@ -13,10 +13,10 @@ use towpath_store::sys::disk;
 
 use super::program::{Directory, Outcome};
 
-/// Fields by their names: their types, and whether they may be missing.
+/// Fields by name: their types, and whether they are optional.
 type Fields = BTreeMap<String, (Vec<String>, bool)>;
 
-/// What the page says of each event; what all have is below "".
+/// The fields of each event on the page; fields of all events have the key "".
 fn documented() -> BTreeMap<String, Fields> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/events.md");
     let page = String::from_utf8(disk::read(&page, 1 << 20).unwrap()).unwrap();
@@ -51,7 +51,7 @@ fn type_of(value: &Value) -> &'static [&'static str] {
     }
 }
 
-/// Fails unless `event` has what the page says of it, and nothing else.
+/// Fails unless `event` has exactly the fields on the page.
 fn check(event: &Value, documented: &BTreeMap<String, Fields>) {
     let name = event["event"].as_str().unwrap();
     let own = documented.get(name).unwrap_or_else(|| panic!("{name} is not on the page"));
@@ -70,7 +70,7 @@ fn parsed(lines: &str) -> Vec<Value> {
     lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Runs a command, and gives its events.
+/// Runs a command, and returns its events.
 fn run(directory: &Directory, line: &str, code: i32) -> Vec<Value> {
     directory.run(&format!("{line} --events events")).expect(code);
     let events = parsed(&directory.get("events"));
@@ -85,7 +85,7 @@ fn count(events: &[Value], name: &str) -> usize {
     events.iter().filter(|event| event["event"] == name).count()
 }
 
-/// A copy of a file waits for another one that holds its upload; both are ended then.
+/// A copy waits for another copy that holds the upload of the same file; then both are ended.
 fn waiting() -> Vec<Value> {
     let (directory, remote) = (Directory::new(), Directory::new());
     directory.put("large", &"x".repeat(65 << 20));

@@ -23,14 +23,14 @@ use towpath_store::sys::net;
 use super::program::Served;
 
 const CONNECTIONS: u64 = 10_000;
-/// Descriptors that the test needs beside its connections.
+/// Descriptors that the test needs in addition to its connections.
 const OTHER_DESCRIPTORS: u64 = 200;
-/// How many connections are made at a time.
+/// Number of connections opened concurrently.
 const AT_ONCE: usize = 128;
-/// A connection may cost the server this much. Measured on Linux 6, debug build: 5.7 KB (xroot), 31 KB (HTTP, most of
+/// Maximum memory of the server per connection. Measured on Linux 6, debug build: 5.7 KB (xroot), 31 KB (HTTP, most of
 /// it hyper's buffers).
 const LIMIT_BYTES: u64 = 64 << 10;
-/// Nothing here takes so long unless it hangs.
+/// Timeout of each step; only a hang takes this long.
 const HANG: Duration = Duration::from_secs(30);
 
 /// A protocol: the first and the later messages of a client, and the end of the responses.
@@ -79,9 +79,9 @@ impl Face {
     }
 }
 
-/// As many connections as the server lets one address have, and the system this process, at most [`CONNECTIONS`]: of a
-/// server's descriptors three quarters are for connections, and of these a little more than three quarters for one
-/// address.
+/// Returns the number of connections that the server permits one address and the system permits this process, at most
+/// [`CONNECTIONS`]: three quarters of the descriptors of a server are for connections, and slightly more than three
+/// quarters of these for one address.
 fn connections() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

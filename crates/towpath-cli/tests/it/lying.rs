@@ -1,5 +1,5 @@
-//! Sources of one file that do not have the same: what arrives is the file of one of them or the promised one, and
-//! nothing is called verified that was not compared.
+//! Sources of one file with different contents: the result is the file of one of them or the one with the known
+//! digest, and only compared files count as verified.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -22,16 +22,16 @@ use super::{
 /// Large enough for a request to compute a digest.
 const SIZE: usize = 20 << 20;
 
-/// Large enough that an upload goes on where it was killed.
+/// Large enough for an upload to be resumed after it was killed.
 const RESUMED_SIZE: u64 = 160 << 20;
 
-/// What must have arrived before a copy is killed.
+/// Bytes that must have arrived before a copy is killed.
 const KILLED_AT: u64 = 40 << 20;
 
 const HONEST: Pattern = Pattern::new(31);
 const OTHER: Pattern = Pattern::new(32);
 
-/// A directory of `content` as `file`, served below the working directory.
+/// Serves a directory with `content` as `file`, below the working directory.
 fn serve(directory: &Directory, name: &str, content: &[u8]) -> Served {
     std::fs::create_dir(directory.host(name)).unwrap();
     disk::write(&directory.host(name).join("file"), content).unwrap();
@@ -42,7 +42,7 @@ fn read(directory: &Directory, name: &str) -> Vec<u8> {
     disk::read(&directory.host(name), RESUMED_SIZE + 1).unwrap()
 }
 
-/// The first line that `--json` printed.
+/// Returns the first line that `--json` printed.
 fn told(outcome: &Outcome) -> Value {
     serde_json::from_str(outcome.stdout.lines().next().unwrap()).unwrap()
 }
@@ -66,7 +66,7 @@ fn two_files_of_one_size_are_not_mixed() {
     }
 }
 
-/// Whatever command shows it: the digest comes with the first answer.
+/// All commands show it: the digest is part of the first response.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_contradicts_its_digest_is_not_shown_as_right() {
     let directory = Directory::new();
@@ -128,7 +128,7 @@ fn one_liar_of_a_metalink_is_left_out() {
     }
 }
 
-/// Begins a copy, and kills it in the middle.
+/// Starts a copy, and kills it before it ends.
 fn kill(directory: &Directory, line: &str) {
     let mut copying = directory.command(line.split(' ')).stdout(Stdio::piped()).spawn().unwrap();
     let mut events = BufReader::new(copying.stdout.take().unwrap()).lines();

@@ -12,13 +12,13 @@ use towpath_store::sys::disk;
 
 use super::program::{Directory, Outcome};
 
-/// The command that the last lines of `outcome` give, run as a shell runs it.
+/// Runs the retry command in the last lines of `outcome` in a shell.
 fn again(directory: &Directory, outcome: &Outcome) -> Outcome {
     let (_, command) = outcome.stderr.split_once("to try them again: towpath").expect("it says how");
     in_shell(directory, "", command.lines().next().unwrap())
 }
 
-/// The program with `arguments` in a shell that has done what `before` says.
+/// Runs the program with `arguments` in a shell, after the commands `before`.
 fn in_shell(directory: &Directory, before: &str, arguments: &str) -> Outcome {
     let line = format!("{before}exec {}{arguments}", env!("CARGO_BIN_EXE_towpath"));
     let mut shell = std::process::Command::new("sh");
@@ -45,7 +45,7 @@ fn what_was_missed_is_tried_again_with_the_command_that_is_told() {
         let list = directory.get("lost.jsonl");
         assert_eq!(list.lines().count(), 5, "{list}");
         assert!(list.contains("path_hex") && list.contains("\"path\":\"") && list.contains("IsDirectory"), "{list}");
-        // As long as it is in the way.
+        // The obstacle still exists.
         let outcome = again(&directory, &outcome).expect(5);
         assert_eq!(directory.get("lost.jsonl").lines().count(), 5, "{outcome:?}");
         directory.run("rm -r t").expect(0);
@@ -112,7 +112,7 @@ fn without_a_list_the_command_that_is_told_copies_what_was_missing() {
     assert!(!outcome.stderr.contains("to try them again"), "of one file all is said: {outcome:?}");
 }
 
-/// It may be the one that is being read.
+/// The earlier list may be the one being read.
 #[test]
 fn an_interrupted_copy_leaves_an_earlier_list_as_it_was() {
     let directory = Directory::new();
@@ -142,7 +142,7 @@ fn a_list_that_cannot_be_written_hides_nothing() {
         directory.put(&format!("t/s/{number}"), "old");
     }
     directory.put("lost.part", "the user's");
-    // No file may have more than 512 bytes.
+    // Limits files to 512 bytes.
     let limit = "trap '' XFSZ; ulimit -f 1; ";
     let outcome = in_shell(&directory, limit, " cp -r --failed-to lost s t").expect(6);
     assert!(outcome.stderr.contains("lost: the list cannot be written: File too large"), "{outcome:?}");
@@ -186,7 +186,7 @@ fn a_directory_that_could_not_be_listed_is_tried_again_with_what_is_in_it() {
     assert_eq!(directory.get("t/s/d/up/file"), "content");
 }
 
-/// By its name and size alone the file would be there.
+/// A comparison of name and size alone would skip the file.
 #[test]
 fn what_a_synchronisation_missed_is_compared_again() {
     let directory = Directory::new();
@@ -297,7 +297,7 @@ fn what_is_known_of_a_file_holds_when_it_is_tried_again() {
 fn a_list_keeps_what_was_not_tried() {
     let directory = Directory::new();
     std::fs::create_dir(directory.host("t")).unwrap();
-    // Nobody listens there.
+    // No server listens on this port.
     let sources: Vec<_> = (0..30).map(|number| format!("root://127.0.0.1:1//{number}")).collect();
     let outcome = directory.run(&format!("cp --files 2 --failed-to lost {} t", sources.join(" "))).expect(8);
     assert_eq!(directory.get("lost").lines().count(), 30);

@@ -1,11 +1,11 @@
-//! Lists of replicas, put into order by a real ALTO server.
+//! Lists of replicas, sorted with a real ALTO server.
 
 use serde_json::json;
 use towpath_store::sys::disk;
 
 use super::program::{Directory, Outcome, Served};
 
-/// A client here, one site near it and one far away.
+/// A client, a site near it and a site far away.
 const FACTS: &str = r#"
     [network-map.default]
     here = ["127.0.0.0/8"]
@@ -57,7 +57,7 @@ const NEAR: &str = "root://192.0.2.1:1094//f";
 const FAR: &str = "root://198.51.100.1:1094//f";
 const UNKNOWN: &str = "root://203.0.113.1:1094//f";
 
-/// A directory with a list, and a server.
+/// Creates a directory with a list, and starts a server.
 fn scene(list: &str) -> (Directory, Served) {
     let directory = Directory::new();
     directory.put("facts.toml", FACTS);
@@ -72,7 +72,7 @@ fn lines() -> String {
     format!("# replicas of f\n{FAR}\n{UNKNOWN}\n{NEAR}\n")
 }
 
-/// Runs `towpath order list` with more arguments.
+/// Runs `towpath order list` with additional arguments.
 fn order(directory: &Directory, served: &Served, arguments: &[&str]) -> Outcome {
     let ird = format!("http://{}/directory", served.address);
     let mut command = directory.command(["order", "--ird", ird.as_str(), "--config", "client.toml", "list"]);
@@ -117,11 +117,11 @@ metrics = {
     directory.put("alto.toml", &format!("compatibility = 'openalto'\n{SERVER}"));
     let served = Served::of(directory.command(["alto", "--config", "alto.toml"]));
     let changes = [
-        // Where the server is, and what its resources are called.
+        // The address of the server, and the names of its resources.
         ("https://alto.example.org/directory/default", format!("http://{}/directory", served.address)),
         ("\"delay-ow\"", "\"default-delay-ow\"".to_owned()),
         ("default-networkmap", "default".to_owned()),
-        // The routes that are known are those from the client.
+        // Only routes from the client are known.
         ("\"sum\"", "\"sum\", \"reverse\": true".to_owned()),
     ];
     let changed = changes.iter().fold(SLIDE.to_owned(), |text, (from, to)| text.replace(from, to));
@@ -267,7 +267,7 @@ fn an_order_that_follows_from_nothing_is_told() {
 #[test]
 fn a_server_that_refuses_a_question_is_as_one_that_does_not_answer() {
     let (directory, served) = scene(&lines());
-    // A directory that promises a metric which the service does not have.
+    // A directory with a metric that the service does not support.
     let promises = json!({
         "meta": { "cost-types": { "gone": { "cost-mode": "numerical", "cost-metric": "priv:gone" } } },
         "resources": { "costs": {

@@ -1,5 +1,4 @@
-//! Copies over an emulated path that loses packets, and then everything for some seconds. Needs root, as `towpath wan`
-//! does.
+//! Copies over an emulated path with packet loss and an outage of several seconds. Requires root, like `towpath wan`.
 
 use std::{
     io::{BufRead as _, BufReader, Lines},
@@ -19,11 +18,11 @@ use super::{
 const SIZE: usize = 16_000_000;
 const PATTERN: Pattern = Pattern::new(23);
 
-/// What each copy has moved when the outage begins. At this rate none comes to its end before the slowest is so far.
+/// Bytes that each copy has moved when the outage begins. At this rate no copy ends before the slowest has moved them.
 const BEFORE: u64 = 1_000_000;
 const LIMIT: &str = "25Mbit";
 
-/// Two hosts and the path between them, until it is dropped: what runs in the hosts is killed then.
+/// Two hosts and the path between them. Dropping it kills the processes in the hosts.
 struct Lab {
     holder: Child,
     name: String,
@@ -40,7 +39,7 @@ impl Lab {
         Self { holder, name }
     }
 
-    /// The program in a host, with captured output.
+    /// Returns the program in a host, with captured output.
     fn command(&self, host: &str, directory: &Directory, words: &[&str]) -> Command {
         let exec = ["wan", "exec", "--name", &self.name, host, "--", env!("CARGO_BIN_EXE_towpath")];
         let mut command = directory.command(exec.into_iter().chain(words.iter().copied()));
@@ -48,12 +47,12 @@ impl Lab {
         command
     }
 
-    /// Loses everything, both ways.
+    /// Drops all packets in both directions.
     fn lose_all_for(&self, time: &str) {
         assert!(towpath(["wan", "set", "--name", &self.name, "--outage", time]).status().unwrap().success());
     }
 
-    /// Losses by outages and by chance, in packets per direction.
+    /// Returns the packets lost by outages and at random, per direction.
     fn lost(&self) -> Vec<[u64; 2]> {
         let stats = towpath(["wan", "stats", "--json", "--name", &self.name]).output().unwrap().stdout;
         let stats: Value = serde_json::from_slice(&stats).unwrap();
@@ -74,7 +73,7 @@ fn output(process: &mut Child) -> Lines<BufReader<ChildStdout>> {
     BufReader::new(process.stdout.take().unwrap()).lines()
 }
 
-/// A copy under way.
+/// A running copy.
 struct Copying {
     process: Child,
     events: Lines<BufReader<ChildStdout>>,
@@ -88,7 +87,7 @@ impl Copying {
         Self { process, events }
     }
 
-    /// Waits until it is in its middle.
+    /// Waits until the copy has moved part of its data.
     fn advance(&mut self) {
         let has_moved = |event: &Value| event["bytes_moved"].as_u64().is_some_and(|bytes| bytes >= BEFORE);
         let is_there = self.events.any(|event| has_moved(&serde_json::from_str(&event.unwrap()).unwrap()));
@@ -96,7 +95,7 @@ impl Copying {
     }
 
     fn finish(mut self) {
-        // The output must be read.
+        // The output must be read, or the copy blocks.
         self.events.for_each(|event| drop(event.unwrap()));
         assert!(self.process.wait().unwrap().success());
     }
@@ -133,7 +132,7 @@ fn copies_outlive_losses_and_an_outage() {
         }
     }
     let lost = lab.lost();
-    // A server without requests during the outage has nothing to lose.
+    // The outage does not affect a server without requests.
     let has_lost = |what: usize| lost.iter().filter(|counts| counts[what] > 0).count();
     assert!(lost.len() == 2 && has_lost(0) >= 1 && has_lost(1) == 2, "{lost:?}");
     drop(lab);

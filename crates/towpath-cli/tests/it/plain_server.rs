@@ -1,5 +1,4 @@
-//! A common web server of one file: it supports ranges and entity tags, but nothing of towpath. It reports the data
-//! sent.
+//! A plain web server of one file, with ranges and entity tags, but no extensions of towpath. It records the data sent.
 
 use std::{
     io,
@@ -15,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use towpath_store::sys::net;
 use towpath_testkit::pattern::Pattern;
 
-/// Size of the pieces generated and sent.
+/// Size in bytes of the pieces generated and sent.
 const CHUNK_BYTES: u64 = 64 << 10;
 
 /// One version of the file.
@@ -25,18 +24,18 @@ pub(super) struct Version {
     pub(super) content: Pattern,
 }
 
-/// A part of the file that was sent, perhaps not to its end.
+/// A part of the file that was sent, possibly incomplete.
 #[derive(Debug, Clone)]
 pub(super) struct Part {
-    /// Where it begins.
+    /// Offset of its first byte.
     pub(super) first: u64,
     /// The condition of the request.
     pub(super) if_match: Option<String>,
-    /// Bytes sent of it.
+    /// Number of bytes sent.
     pub(super) bytes: u64,
 }
 
-/// The server, until it is dropped. Every path is its file.
+/// The server, until it is dropped. Every path is the file.
 pub(super) struct PlainServer {
     port: u16,
     file: Arc<File>,
@@ -44,7 +43,7 @@ pub(super) struct PlainServer {
 }
 
 impl PlainServer {
-    /// Serves a file of `size` bytes. To be called within a runtime.
+    /// Serves a file of `size` bytes. Must be called within a runtime.
     pub(super) fn start(size: u64, version: Version) -> Self {
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -53,30 +52,30 @@ impl PlainServer {
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let served = Arc::clone(&served);
-                // A client that leaves is no error.
+                // A closed connection is not an error.
                 tokio::spawn(async move { served.serve(stream).await });
             }
         });
         Self { port, file, _serving: AbortOnDropHandle::new(serving) }
     }
 
-    /// Where the file is.
+    /// Returns the URL of the file.
     pub(super) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/large", self.port)
     }
 
-    /// The file is another version from now on.
+    /// Replaces the version of the file.
     pub(super) fn change(&self, version: Version) {
         *self.file.version.lock().unwrap() = version;
     }
 
-    /// All that was sent so far.
+    /// Returns all parts sent so far.
     pub(super) fn parts(&self) -> Vec<Part> {
         self.file.parts.lock().unwrap().clone()
     }
 }
 
-/// What is served.
+/// The served file, and the record of the parts sent.
 struct File {
     size: u64,
     version: Mutex<Version>,
@@ -118,7 +117,7 @@ impl File {
         Ok(())
     }
 
-    /// Takes note of a part, and gives its number.
+    /// Records a part, and returns its number.
     fn note(&self, part: Part) -> usize {
         let mut parts = self.parts.lock().unwrap();
         parts.push(part);
@@ -134,7 +133,7 @@ struct Request {
     if_match: Option<String>,
 }
 
-/// The next request; none at the end.
+/// Reads the next request; `None` at the end.
 async fn next_request(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Request>> {
     let (mut request, mut line) = (None, String::new());
     while stream.read_line(&mut line).await? > 2 {

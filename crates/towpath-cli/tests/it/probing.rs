@@ -21,7 +21,7 @@ fn json(outcome: &Outcome) -> Value {
     serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome:?}"))
 }
 
-/// The legs that were not measured.
+/// Returns the legs that were not measured.
 fn unmeasured(document: &Value) -> Vec<&str> {
     document["not_measured"].as_array().unwrap().iter().map(|leg| leg["leg"].as_str().unwrap()).collect()
 }
@@ -30,7 +30,7 @@ fn unmeasured(document: &Value) -> Vec<&str> {
 fn a_path_is_measured_both_ways_and_a_copy_predicted() {
     let directory = Directory::new();
     directory.put("dir/file", "");
-    // A sparse file, longer than a second's reading.
+    // A sparse file that takes longer than a second to read.
     OpenOptions::new().write(true).open(directory.host("dir/file")).unwrap().set_len(16 << 30).unwrap();
     let served = directory.serve();
     for url in served.urls() {
@@ -56,7 +56,7 @@ fn a_path_is_measured_both_ways_and_a_copy_predicted() {
     }
 }
 
-/// Each line makes sense, and what a kernel counted only grows.
+/// Every line is valid, and kernel counters never decrease.
 fn check_trace(trace: &str) {
     let lines: Vec<Value> = trace.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let count = |kind: &str| lines.iter().filter(|line| line["type"] == kind).count();

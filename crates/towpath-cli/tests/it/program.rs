@@ -1,4 +1,4 @@
-//! The program as a process of its own.
+//! Runs the program in separate processes.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use towpath_store::sys::disk;
 
-/// The program, with `arguments`, that nothing in the environment disturbs.
+/// Returns the program with `arguments` and a clean environment.
 pub(super) fn towpath<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new("env");
     // Tests may run with ignored signals, as under `nohup`, which stay ignored.
@@ -37,7 +37,7 @@ impl Directory {
         self.0.path().join(name)
     }
 
-    /// Makes a file, and the directories above it.
+    /// Creates a file and its parent directories.
     pub(super) fn put(&self, name: &str, content: &str) {
         let path = self.host(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -52,7 +52,7 @@ impl Directory {
         std::os::unix::fs::symlink(target, self.host(name)).unwrap();
     }
 
-    /// Names in a directory, sorted, without the staging area.
+    /// Returns the names in a directory, sorted, without the staging area.
     pub(super) fn names(&self, name: &str) -> Vec<String> {
         let entries = self.host(name).read_dir().unwrap();
         let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -72,16 +72,16 @@ impl Directory {
         Outcome::from(self.command(line.split(' ')).output().unwrap())
     }
 
-    /// Serves the directory; others may write.
+    /// Serves the directory, writable by all clients.
     pub(super) fn serve(&self) -> Served {
         Served::start_with(self.0.path(), &["--writable"])
     }
 }
 
-/// What a command printed, and how it ended.
+/// The output and the exit code of a command.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// None if a signal ended it.
+    /// `None` if a signal ended the command.
     pub(super) code: Option<i32>,
     pub(super) stdout: String,
     pub(super) stderr: String,
@@ -115,12 +115,12 @@ impl Served {
         Self::start_with(directory, &[])
     }
 
-    /// As [`Self::start`], with more flags.
+    /// Like [`Self::start`], with additional options.
     pub(super) fn start_with(directory: &Path, flags: &[&str]) -> Self {
         Self::start_at("127.0.0.1:0", directory, flags)
     }
 
-    /// Ends at once, and serves at the same address again.
+    /// Kills the server, and starts it at the same address again.
     pub(super) fn killed_and_started_again(self, directory: &Path, flags: &[&str]) -> Self {
         let address = self.address.to_string();
         drop(self);
@@ -133,7 +133,7 @@ impl Served {
         Self::of(command)
     }
 
-    /// A server that says where it listens.
+    /// Waits for the listening address in the output of a server.
     pub(super) fn of(mut command: Command) -> Self {
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -142,17 +142,17 @@ impl Served {
         Self { address: address.parse().unwrap(), process }
     }
 
-    /// The storage's URL by xroot and by HTTP; paths follow.
+    /// Returns the URLs of the storage by xroot and HTTP, as prefixes of paths.
     pub(super) fn urls(&self) -> [String; 2] {
         [format!("root://{}/", self.address), format!("http://{}", self.address)]
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the server.
     pub(super) fn signal(&self, signal: Signal) {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.process), signal).unwrap();
     }
 
-    /// Memory that the process really has (`VmRSS`).
+    /// Returns the resident memory of the process (`VmRSS`).
     pub(super) fn resident_bytes(&self) -> u64 {
         let status = disk::read(&PathBuf::from(format!("/proc/{}/status", self.process.id())), 1 << 20).unwrap();
         let status = String::from_utf8(status).unwrap();

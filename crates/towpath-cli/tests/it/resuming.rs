@@ -1,4 +1,4 @@
-//! `towpath cp` of a large file to a server, and from one, killed in the middle, and run again.
+//! `towpath cp` of a large file to and from a server, killed before it ends, and run again.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -16,20 +16,20 @@ use super::{
 };
 
 const SIZE: u64 = 160 << 20;
-/// What must be there before the copy is killed.
+/// Bytes that must have arrived before the copy is killed.
 const KILLED_AT: u64 = 40 << 20;
-/// What the next run must find of it: blocks that were not whole have no record in the journal.
+/// Bytes that the next run must find: incomplete blocks have no record in the journal.
 const FOUND: u64 = KILLED_AT / 2;
 /// Maximum transfer besides the missing data: the beginning of the file, headers, checksums, and data in flight when
 /// the first run was killed.
 const BESIDE: u64 = 4 << 20;
 const PATTERN: Pattern = Pattern::new(21);
 
-/// The file at a server that knows nothing of towpath, and the one that takes its place.
+/// The file at a server other than towpath, and the file that replaces it.
 const OLD: Version = Version { etag: "\"1\"", content: PATTERN };
 const NEW: Version = Version { etag: "\"2\"", content: Pattern::new(22) };
 
-/// Nothing here takes so long unless it hangs.
+/// Timeout of each step; only a hang takes this long.
 const HANG: Duration = Duration::from_secs(120);
 
 /// Returns the bytes of staging files in `directory`.
@@ -46,7 +46,7 @@ fn moved(told: &str) -> u64 {
     ["in", "out"].iter().filter_map(|leg| legs[leg]["bytes"].as_u64()).sum()
 }
 
-/// Copies `from` to `to`, which lies in `destination`; kills it in the middle, and runs it again.
+/// Copies `from` to `to` in `destination`, kills the copy before it ends, and runs it again.
 fn kill_and_run_again(from: &str, to: &str, working: &Directory, destination: &Directory) {
     // Slow enough to be killed in time, however busy the machine is.
     let mut copying = working.command(["cp", "--limit", "400Mbit", from, to]).spawn().unwrap();
@@ -75,7 +75,7 @@ fn an_upload_that_was_killed_goes_on() {
     }
 }
 
-/// Begins to copy `url` to `copy`, and kills that in the middle.
+/// Starts to copy `url` to `copy`, and kills the copy before it ends.
 fn kill_a_download(working: &Directory, url: &str) {
     // Slow enough to be killed in time, although progress is reported only once a second.
     let mut command = working.command(["cp", "--limit", "200Mbit", "--events", "-", url, "copy"]);
@@ -89,8 +89,8 @@ fn kill_a_download(working: &Directory, url: &str) {
     assert!(!working.host("copy").exists(), "it was killed too late");
 }
 
-/// Copies `url` to `copy` once more, and checks it. Gives the bytes that were there already, and those that connections
-/// carried.
+/// Copies `url` to `copy` again, and checks it. Returns the bytes that were stored already, and the bytes carried by
+/// connections.
 fn go_on(working: &Directory, url: &str, content: Pattern) -> (u64, u64) {
     let told = working.run(&format!("cp --json --events events {url} copy")).expect(0).stdout;
     let copy = disk::read(&working.host("copy"), SIZE + 1).unwrap();
@@ -148,7 +148,7 @@ async fn a_download_begins_anew_if_the_file_has_become_another_one() {
     server.change(NEW);
     assert_eq!(go_on_from(&server, &local, NEW), 0, "nothing of the old file is of use");
     disk::rename(&local.host("copy"), &local.host("new")).unwrap();
-    // The stored parts are of the old version, and usable if that returns.
+    // The stored parts belong to the old version, and are usable if that version returns.
     server.change(OLD);
     let present = go_on_from(&server, &local, OLD);
     assert!(present >= FOUND, "{present} bytes were left by the first run");

@@ -1,4 +1,4 @@
-//! What stands behind the `?` of a URL may be a secret: it is not printed.
+//! Text after `?` in a URL may be a secret, and is not printed.
 
 use super::program::Directory;
 

@@ -10,12 +10,12 @@ use towpath_store::sys::net;
 
 use super::program::{Directory, Outcome, Served};
 
-/// Many pieces, and text, so that it can be compared as such.
+/// Content of many pieces, as text, for readable comparisons.
 fn content() -> String {
     (0..600_000).map(|line| format!("line {line} of a file\n")).collect()
 }
 
-/// A directory with the file in several places, one of which differs.
+/// A directory with several copies of the file, one of them different.
 struct Sites {
     directory: Directory,
     good: [Served; 2],
@@ -40,7 +40,7 @@ impl Sites {
         [format!("{}/file", one.urls()[0]), format!("{}/file", two.urls()[1]), format!("{}/file", self.wrong.urls()[1])]
     }
 
-    /// Nobody listens there.
+    /// No server listens on this port.
     fn nowhere() -> &'static str {
         "root://127.0.0.1:1//file"
     }
@@ -65,7 +65,7 @@ fn a_file_comes_from_all_its_sources_and_the_bad_ones_are_told() {
     assert_eq!((bytes[0] + bytes[1], bytes[2], bytes[3]), (sites.content.len() as u64, 0, 0));
     assert_eq!((&sources[2]["error"], &sources[3]["error"]), (&"Changed".into(), &"Unavailable".into()));
     assert_eq!(outcome.stderr.matches("was left out").count(), 2, "{outcome:?}");
-    // The first one may be the one that is out of reach.
+    // The first source may be unreachable.
     sites.directory.run(&format!("cp -q --source {one} --source {two} {nowhere} other")).expect(0);
     sites.arrived("other");
     let failed = sites.directory.run(&format!("cp -q --source {nowhere} {nowhere} none")).expect(8);
@@ -191,7 +191,7 @@ async fn a_metalink_leads_the_token_nowhere_unless_it_is_trusted() {
     assert_eq!(directory.get("copy"), "content");
     run(&format!("cp -f --trust-metalink {metalink} copy")).expect(0);
     assert!(other.saw_token() && home.saw_token());
-    // One from this machine has no server that it came from.
+    // A local Metalink has no server that gets credentials.
     run("cp -f at-home.meta4 copy").expect(4);
     assert!(!home.saw_token());
 }

@@ -1,4 +1,4 @@
-//! Devices, pipes and other files that are no regular ones: in trees, as sources and as destinations.
+//! Devices, pipes and other special files: in trees, as sources and as destinations.
 
 use std::{
     io::Write as _,
@@ -30,7 +30,7 @@ fn of_a_tree_they_are_counted_and_named() {
             assert_eq!(directory.names(&to), ["file"], "{from} {command}");
         }
     }
-    // What an earlier copy made of it is not the same.
+    // The result of an earlier copy is not the same file.
     directory.put("sy-0/fifo", "");
     directory.run("sync --compare size s sy-0").expect(5);
 }

@@ -13,7 +13,7 @@ use towpath_store::sys::disk;
 
 use super::program::Directory;
 
-/// All files below a directory, and their contents; of directories and links nothing.
+/// Returns all files below a directory with their contents, without directories and links.
 fn files(directory: &Directory, name: &str) -> BTreeMap<String, String> {
     fn below(top: &Path, directory: &Path, found: &mut BTreeMap<String, String>) {
         for entry in directory.read_dir().unwrap() {
@@ -34,7 +34,7 @@ fn files(directory: &Directory, name: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Sets the time of a file to some years and the given seconds ago.
+/// Sets the time of a file to several years and the given seconds in the past.
 fn age(directory: &Directory, name: &str, seconds: u64) {
     let file = disk::append(&directory.host(name)).unwrap();
     file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 - seconds)).unwrap();
@@ -58,7 +58,7 @@ fn tree() -> Directory {
     directory
 }
 
-/// The same between all kinds of ends: local, and by either protocol.
+/// Covers all kinds of ends: local, xroot and HTTP.
 fn ends(directory: &Directory, mut test: impl FnMut(&str, &str)) {
     let served = directory.serve();
     let remote = served.urls().map(|url| format!("{url}/"));
@@ -89,7 +89,7 @@ fn a_destination_becomes_as_the_source_is_and_stays_so() {
             "delete gone/",
             "mkdir empty/",
         ];
-        // `grown` has the same size, and at the destination it is younger.
+        // `grown` has the same size, and is newer at the destination.
         let lines: Vec<_> = lines.into_iter().filter(|line| !line.contains("grown")).collect();
         assert_eq!(lines, expected, "{line}");
         assert_eq!(files(&directory, "t"), before, "{line}: a dry run changes nothing");
@@ -187,7 +187,7 @@ fn what_is_in_the_way_goes_only_if_asked() {
     });
 }
 
-/// Files behind a link of the destination are not part of it.
+/// Files behind a link are not part of the destination.
 #[test]
 fn nothing_is_written_nor_deleted_behind_a_link() {
     let directory = Directory::new();
@@ -281,7 +281,7 @@ fn names_need_not_be_text() {
     });
 }
 
-/// Listings of the xroot protocol leave out a name with a line break.
+/// Listings of the xroot protocol omit names with a line break.
 #[test]
 fn what_a_listing_cannot_say_is_not_deleted() {
     let directory = Directory::new();
@@ -295,7 +295,7 @@ fn what_a_listing_cannot_say_is_not_deleted() {
     }
 }
 
-/// Paths that are too deep are reported, and do not stop the rest.
+/// Paths that are too deep are reported, and do not stop the other copies.
 #[test]
 fn what_lies_too_deep_is_told() {
     let directory = Directory::new();

@@ -1,5 +1,5 @@
-//! What a terminal shows while files are copied. The program runs on a pseudoterminal, whose other end is read as a
-//! terminal reads it.
+//! The progress display on a terminal. The program runs on a pseudoterminal, whose other end is interpreted like a
+//! terminal does.
 
 use std::{
     fs::File,
@@ -27,7 +27,7 @@ struct Terminal {
 struct Seen {
     /// The screens, without empty rows.
     screens: Vec<String>,
-    /// Whether a line was ever broken.
+    /// Whether a line was ever wrapped.
     is_broken: bool,
     hides_cursor: bool,
 }
@@ -43,8 +43,8 @@ impl Terminal {
         Self { ours, theirs }
     }
 
-    /// Runs a command to its end, which is this exit code. Once a rate has been seen, the terminal gets the `other`
-    /// size.
+    /// Runs a command, which must end with this exit code. After the first display of a rate, the terminal is resized
+    /// to `other`.
     fn run(self, directory: &Directory, line: &str, other: Option<(u16, u16)>, code: i32) -> Seen {
         let Self { ours, theirs } = self;
         let size = tcgetwinsize(&ours).unwrap();
@@ -88,7 +88,7 @@ impl Seen {
         self.hides_cursor |= screen.hide_cursor();
     }
 
-    /// Whether a screen has all of these at once.
+    /// Returns whether a screen contains all of these texts at once.
     #[track_caller]
     fn expect(&self, words: &[&str]) {
         let found = self.screens.iter().any(|screen| words.iter().all(|word| screen.contains(word)));
@@ -134,7 +134,7 @@ fn what_fails_is_said_above() {
     assert!(last.contains("file-3: exists already") && !last.contains(" of "), "no line of progress is left: {last}");
 }
 
-/// A terminal would show something after 0.2 s; this takes more than one.
+/// A terminal shows the first progress after 0.2 s; this command takes more than 1 s.
 #[test]
 fn where_there_is_no_terminal_only_the_end_is_told() {
     let outcome = files(1).run("cp --limit 16Mbit s/file-0 copy").expect(0);

@@ -1,11 +1,11 @@
-//! Third-party copies between two servers, each a process of its own.
+//! Third-party copies between two servers in separate processes.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use towpath_store::sys::net;
 
 use super::program::{Directory, Served};
 
-/// All that the server answers to a COPY of `target` with this further field.
+/// Returns the response of the server to a COPY of `target` with this additional header field.
 async fn copy(server: &Served, target: &str, field: &str) -> String {
     let mut stream = net::connect(server.address).await.unwrap();
     let request = format!("COPY {target} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n{field}\r\n\r\n");

@@ -1,4 +1,4 @@
-//! Times and modes that go along with copies of trees.
+//! Times and modes in copies of trees.
 
 use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
@@ -9,7 +9,7 @@ use towpath_store::sys::disk;
 
 use super::program::Directory;
 
-/// A tree whose files and directories have times in the past, each another one.
+/// Creates a tree whose files and directories have different times in the past.
 fn tree() -> Directory {
     let directory = Directory::new();
     let large = "x".repeat(5 << 20);
@@ -24,7 +24,7 @@ fn tree() -> Directory {
     directory
 }
 
-/// Files before the directories that hold them.
+/// Names in the tree; files precede their directories.
 const NAMES: [&str; 8] = ["a", "large", "d/e/b", "d/c", "empty", "d/e", "d", "."];
 
 fn times(directory: &Directory, name: &str) -> Vec<i64> {
@@ -45,7 +45,7 @@ fn files_and_directories_keep_their_times() {
         assert_eq!(times(&directory, &format!("cp-{number}")), times(&directory, "s"), "cp {from} {to}");
         directory.run(&format!("sync {from}s {to}sync-{number}")).expect(0);
         assert_eq!(times(&directory, &format!("sync-{number}")), times(&directory, "s"), "sync {from} {to}");
-        // A file changes the time of its directory; when it goes the time comes back.
+        // A new file changes the time of its directory; its removal restores the time.
         directory.put(&format!("sync-{number}/d/e/extra"), "extra");
         let outcome =
             directory.run(&format!("sync --delete --compare time {from}s {to}sync-{number} --json")).expect(0);

@@ -1,4 +1,4 @@
-//! Trees with links that lead upwards, trees under several names, and names that protocols cannot say as they are.
+//! Trees with links to ancestors, trees under several names, and names that protocols must encode.
 
 use std::{
     ffi::OsStr,
@@ -12,7 +12,7 @@ use towpath_store::sys::disk;
 
 use super::program::{Directory, Outcome};
 
-/// The storage's URLs by xroot and by HTTP, and the local path, each with what a name is put behind.
+/// Returns the URLs of the storage by xroot and HTTP, and the local path, each as a prefix of names.
 fn ends(directory: &Directory, served: &super::program::Served) -> [String; 3] {
     let [root, http] = served.urls();
     [format!("{root}/"), format!("{http}/"), format!("{}/", directory.host("").display())]
@@ -149,7 +149,7 @@ fn a_slash_at_the_end_of_a_name_means_a_directory() {
     }
 }
 
-/// Interrupts `line` once a file is on its way, and gives the command that it then suggests.
+/// Interrupts `line` while a file is in flight, and returns the command that it then suggests.
 fn interrupted(directory: &Directory, line: &str) -> String {
     let mut command = directory.command(line.split(' '));
     let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

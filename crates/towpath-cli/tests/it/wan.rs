@@ -1,4 +1,5 @@
-//! `towpath wan`: an emulator of its own for each test. Needs root; skipped, with a word on why, where there is none.
+//! `towpath wan`, with a separate emulator for each test. Requires root; otherwise the tests print a message and are
+//! skipped.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _},
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::program::{Directory, Outcome, towpath};
 
-/// The address of the second host.
+/// Address of the second host.
 const SECOND: &str = "198.18.0.2";
 
 pub(super) fn is_root() -> bool {
@@ -85,7 +86,7 @@ fn an_emulator_is_made_steered_and_ended() {
     assert_eq!(wan(&["stats"]).status.code(), Some(2), "it is gone");
 }
 
-/// Starts a command and gives it with its first line.
+/// Starts a command, and returns it with its first line of output.
 fn started<'a>(arguments: impl IntoIterator<Item = &'a str>) -> (Child, String) {
     let mut child = towpath(arguments).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -143,12 +144,12 @@ fn what_a_killed_emulator_leaves_is_removed_by_the_next_one() {
     assert!(!is_known(&format!("run-{}", killed.id())));
 }
 
-/// It has nothing to do with the output.
+/// The error is unrelated to the output.
 #[test]
 fn a_process_that_cannot_be_started_is_told_as_such() {
     let directory = Directory::new();
     std::fs::copy(env!("CARGO_BIN_EXE_towpath"), directory.host("towpath")).unwrap();
-    // The name of the program is gone when it restarts itself.
+    // The executable no longer exists when the program restarts itself.
     let script = "exec 3< towpath; rm towpath; exec /proc/self/fd/3 wan up";
     let mut shell = Command::new("sh");
     let outcome = Outcome::from(shell.args(["-c", script]).current_dir(directory.host("")).output().unwrap()).expect(8);
@@ -191,7 +192,7 @@ fn without_root_it_says_so() {
     if !is_root() {
         return;
     }
-    // An unprivileged user may not be able to reach the program: a copy is reachable for all.
+    // An unprivileged user may have no access to the program, but has access to the copy.
     let directory =
         tempfile::Builder::new().permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755)).tempdir().unwrap();
     let copy = directory.path().join("towpath");

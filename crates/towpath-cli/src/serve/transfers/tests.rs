@@ -26,7 +26,8 @@ const SIZE: usize = 1_000_003;
 /// The time between two markers.
 const MARKERS: Duration = Duration::from_millis(20);
 
-/// A server of `store` on a port of its own, at which everybody may do everything. It ends with the test's runtime.
+/// Starts a server of `store` on a separate port, with all rights for all clients. The server ends with the runtime of
+/// the test.
 fn serve(store: Arc<dyn Store>) -> SocketAddr {
     let mut config = ServeConfig { listen: vec![([127, 0, 0, 1], 0).into()], ..ServeConfig::default() };
     let everything = vec![Right::Read, Right::Modify];
@@ -51,10 +52,10 @@ async fn store_with_file() -> Arc<dyn Store> {
 }
 
 /// Returns the byte counts of the markers so far.
-fn counts(told: &[u8]) -> Vec<usize> {
-    let told = String::from_utf8_lossy(told);
+fn counts(response: &[u8]) -> Vec<usize> {
+    let response = String::from_utf8_lossy(response);
     let count = |line: &str| line.strip_prefix("Stripe Bytes Transferred: ")?.strip_suffix('\n')?.parse().ok();
-    told.split_inclusive('\n').filter_map(count).collect()
+    response.split_inclusive('\n').filter_map(count).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,13 +73,13 @@ async fn markers_count_what_has_been_written() {
     held.reached().await;
     // The maximum number of markers before that.
     let before = start.elapsed().as_millis() / MARKERS.as_millis() + 1;
-    let mut told = Vec::new();
-    while counts(&told).len() as u128 <= before {
-        assert!(client.read_buf(&mut told).await.unwrap() > 0, "{}", String::from_utf8_lossy(&told));
+    let mut response = Vec::new();
+    while counts(&response).len() as u128 <= before {
+        assert!(client.read_buf(&mut response).await.unwrap() > 0, "{}", String::from_utf8_lossy(&response));
     }
-    assert!(counts(&told).iter().all(|bytes| *bytes == 0), "{}", String::from_utf8_lossy(&told));
+    assert!(counts(&response).iter().all(|bytes| *bytes == 0), "{}", String::from_utf8_lossy(&response));
     drop(held);
-    client.read_to_end(&mut told).await.unwrap();
-    assert_eq!(counts(&told).last(), Some(&SIZE));
-    assert!(String::from_utf8_lossy(&told).contains("\nsuccess: Created\n"));
+    client.read_to_end(&mut response).await.unwrap();
+    assert_eq!(counts(&response).last(), Some(&SIZE));
+    assert!(String::from_utf8_lossy(&response).contains("\nsuccess: Created\n"));
 }
