@@ -217,6 +217,17 @@ mod tests {
     }
 
     #[test]
+    fn a_journal_has_four_records_per_block_at_most_and_all_are_read() {
+        let header = Header::new(ResumeKey::new([1; 16]), BLOCKS * MIB);
+        let extents: Vec<_> = (0..270_000).map(|offset| extent(offset, 1)).collect();
+        let (bytes, count) = header.journal(&extents);
+        let file = tempfile::tempfile().unwrap();
+        write::write_all(&file, 0, &bytes).unwrap();
+        let read = records(&file, &header).unwrap();
+        assert_eq!((count, read.len(), read.last().unwrap().offset), (262_144, 262_144, 262_143));
+    }
+
+    #[test]
     fn a_block_is_noted_when_it_is_whole() {
         let journal = journal(2 * MIB + 5);
         journal.wrote(&extent(10, MIB as usize - 10)).unwrap();
