@@ -44,13 +44,18 @@ def serving(settings: Settings, roots: dict[str, pathlib.Path]) -> Iterator[dict
 
 
 def race(contenders: dict[tuple[str, str], Contender], repetitions: int, amount: float, unit: str) -> dict:
-    """Runs all in turn; a row for each name, with the rates of both versions by round. `amount` is what one run moves."""
+    """Runs all in turn; two rows for each name, with the rates of both versions by round: per second, and per processor second of
+    client and server together, which other load on the machine disturbs less. `amount` is what one run moves."""
     outcome = interleave(list(contenders.values()), repetitions)
     if outcome["left_out"]:
         raise RuntimeError(f"not all came to an end: {outcome['left_out']}")
-    rates = {key: [amount / sample["seconds"] for sample in outcome["runs"][each.name]] for key, each in contenders.items()}
-    whats = dict.fromkeys(what for what, _ in contenders)
-    return {"rows": [{"what": what, "unit": unit, **{version: rates[what, version] for version in VERSIONS}} for what in whats]}
+    samples = {key: outcome["runs"][each.name] for key, each in contenders.items()}
+    rows = []
+    for what in dict.fromkeys(what for what, _ in contenders):
+        rows.append({"what": what, "unit": f"{unit}/s", **{version: [amount / each["seconds"] for each in samples[what, version]] for version in VERSIONS}})
+        cpu_s = {version: [each["client_cpu_s"] + each["server_cpu_s"] for each in samples[what, version]] for version in VERSIONS}
+        rows.append({"what": what, "unit": f"{unit}/CPU s", **{version: [amount / each for each in cpu_s[version]] for version in VERSIONS}})
+    return {"rows": rows}
 
 
 def both(settings: Settings) -> dict[str, pathlib.Path]:
@@ -75,7 +80,7 @@ def large_down(settings: Settings) -> dict:
             for what, url in (("cp from root://", pair.server.root(source.name)), ("cp from http://", pair.server.http(source.name))):
                 program = pair.machine.towpath("cp", "-q", "-f", url, target)
                 contenders[what, version] = contender(f"{what}, {version}", program, pair.server, before, check)
-        return race(contenders, settings.repetitions, source.stat().st_size * 8 / 1e9, "Gbit/s")
+        return race(contenders, settings.repetitions, source.stat().st_size * 8 / 1e9, "Gbit")
 
 
 def large_up(settings: Settings) -> dict:
@@ -98,7 +103,7 @@ def large_up(settings: Settings) -> dict:
                 for what, url in (("cp to root://", pair.server.root("up")), ("cp to http://", pair.server.http("up"))):
                     program = pair.machine.towpath("cp", "-q", "-f", source, url)
                     contenders[what, version] = contender(f"{what}, {version}", program, pair.server, before, check)
-            return race(contenders, settings.repetitions, source.stat().st_size * 8 / 1e9, "Gbit/s")
+            return race(contenders, settings.repetitions, source.stat().st_size * 8 / 1e9, "Gbit")
 
 
 def under_load(settings: Settings, root: pathlib.Path, load: requests_job.Load, cases: list[requests_job.Case]) -> dict:
@@ -107,14 +112,16 @@ def under_load(settings: Settings, root: pathlib.Path, load: requests_job.Load, 
     with serving(settings, dict.fromkeys(VERSIONS, root)) as pairs:
         for case in cases:
             kind, clients, depth = case
-            row: dict = {"what": f"{kind}, {clients} × {depth}", "unit": "requests/s", "before": [], "now": []}
+            what = f"{kind}, {clients} × {depth}"
+            per_second, per_cpu_second = ({"what": what, "unit": unit, "before": [], "now": []} for unit in ("requests/s", "requests/server CPU s"))
             for number in range(settings.repetitions + 1):
                 for version in VERSIONS[:: 1 if number % 2 else -1]:
                     sample = requests_job.sample(settings.machine, pairs[version].server, load, case, settings.load_s)
                     # The first round warms up.
                     if number > 0:
-                        row[version].append(sample["requests"] / sample["seconds"])
-            rows.append(row)
+                        per_second[version].append(sample["requests"] / sample["seconds"])
+                        per_cpu_second[version].append(sample["requests"] / sample["server_cpu_s"])
+            rows += [per_second, per_cpu_second]
     return {"rows": rows}
 
 
@@ -144,7 +151,7 @@ def small_down(settings: Settings) -> dict:
                 for what, url in (("cp -r from root://", pair.server.root("tree")), ("cp -r from http://", pair.server.http("tree"))):
                     program = pair.machine.towpath("cp", "-q", "-r", url, target)
                     contenders[what, version] = contender(f"{what}, {version}", program, pair.server, fresh, check)
-            return race(contenders, settings.repetitions, settings.files, "files/s")
+            return race(contenders, settings.repetitions, settings.files, "files")
 
 
 def small_up(settings: Settings) -> dict:
@@ -163,7 +170,7 @@ def small_up(settings: Settings) -> dict:
                 for what, url in (("cp -r to root://", pair.server.root("up")), ("cp -r to http://", pair.server.http("up"))):
                     program = pair.machine.towpath("cp", "-q", "-r", source, url)
                     contenders[what, version] = contender(f"{what}, {version}", program, pair.server, fresh, check)
-            return race(contenders, settings.repetitions, settings.files, "files/s")
+            return race(contenders, settings.repetitions, settings.files, "files")
 
 
 def listing_flat(settings: Settings) -> dict:
@@ -175,7 +182,7 @@ def listing_flat(settings: Settings) -> dict:
             for version, pair in pairs.items():
                 for what, url in (("ls -l root://", pair.server.root("tree")), ("ls -l http://", pair.server.http("tree"))):
                     contenders[what, version] = contender(f"{what}, {version}", pair.machine.towpath("ls", "-l", url), pair.server)
-            return race(contenders, settings.repetitions, settings.entries, "entries/s")
+            return race(contenders, settings.repetitions, settings.entries, "entries")
 
 
 def job(run: Callable[[Settings], dict], minutes: float) -> Job:

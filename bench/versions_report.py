@@ -14,16 +14,19 @@ CAVEATS = """# Two versions of towpath
 Made by `make bench-versions BENCH="--before OLD_BINARY"` (see [how](../../README.md)); the raw samples are in the JSON files beside this. Before the tables:
 
 - Each version is client and server of its own rows; for `requests` and `stat` one load generator asks both servers. All is in memory, over loopback.
-- The versions run in turn. `ratio` is the median of the ratios now/before of the rounds, with the least and the most: above 1 the new version is faster.
+- The versions run in turn, in another order in each round. `ratio` is that of the medians now/before, with the least and the most of the rounds: above 1
+  the new version is faster.
+- A row per processor second counts those of client and server, or of the server under the load generator: it suffers less from other load.
 - Bytes were compared in the first and in the last round.
 """
 LEAST_RATIO = 0.97
 
 
 def cells(row: dict) -> list[str]:
-    """The medians of both versions, and the ratio with its spread."""
+    """The medians of both versions, and their ratio with the spread of the rounds."""
     before, now = (median_and_spread(row[version])[0] for version in ("before", "now"))
-    ratio, least, most = median_and_spread([new / old for old, new in zip(row["before"], row["now"], strict=True)])
+    ratio = now / before
+    _, least, most = median_and_spread([new / old for old, new in zip(row["before"], row["now"], strict=True)])
     digits = 2 if before < 100 else 0
     return [
         row["what"], row["unit"], str(len(row["now"])), f"{before:,.{digits}f}", f"{now:,.{digits}f}",
