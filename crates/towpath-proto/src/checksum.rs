@@ -1,16 +1,16 @@
-//! Checksums of files: their names, values, computation in one pass, and their combination from parts.
+//! Checksums of files: their names and values, computation in one pass, and combination of checksums of parts.
 //!
 //! - [`Algorithm`] and the set [`Algorithms`]: the supported checksums, under XRootD's names.
-//! - [`Digest`]: the value of one algorithm over some bytes; [`Digests`]: everything known about one file.
-//! - [`Hasher`]: bytes in order, several algorithms in one pass over memory.
+//! - [`Digest`]: the value of one algorithm over some bytes; [`Digests`]: all known digests of one file.
+//! - [`Hasher`]: computes several algorithms over sequential bytes in one pass over memory.
 //! - [`ExtentDigests`]: checksums of bytes that several writers write in any order. It keeps one [`Extent`] per
 //!   contiguous range, joins adjacent extents by arithmetic, and yields the checksum of the whole file without a
 //!   second read.
-//! - [`combine`]: that arithmetic. [`xattr`]: how XRootD keeps checksums with the file.
+//! - [`combine`]: that arithmetic. [`xattr`]: XRootD's format of checksums in extended attributes.
 //!
-//! A trap in the names: XRootD's `crc32` is the POSIX `cksum` command's CRC, not the CRC-32 of zlib, gzip and
+//! The names are misleading: XRootD's `crc32` is the CRC of the POSIX `cksum` command, not the CRC-32 of zlib, gzip and
 //! Ethernet, which XRootD calls `zcrc32` (both checked against a 5.5.3 server). Hence [`Algorithm::Cksum`] and
-//! [`Algorithm::Crc32`]. The names in HTTP headers differ again: see [`crate::http::digest`].
+//! [`Algorithm::Crc32`]. HTTP headers use yet other names: see [`crate::http::digest`].
 //!
 //! Only SHA-256 protects against deliberate forgery.
 
@@ -32,15 +32,15 @@ pub use self::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Algorithm {
-    /// Adler-32 (RFC 1950 §8.2): what most grid storages keep.
+    /// Adler-32 (RFC 1950 §8.2): the checksum that most grid storages keep.
     Adler32,
-    /// CRC-32C, Castagnoli (RFC 9260 Appendix B; CRC-32/ISCSI in the CRC catalogue): what XRootD puts on each page.
+    /// CRC-32C, Castagnoli (RFC 9260 Appendix B; CRC-32/ISCSI in the CRC catalogue): XRootD's checksum of each page.
     Crc32c,
     /// The CRC of the POSIX `cksum` command: CRC-32/CKSUM with the length appended. XRootD calls it `crc32`.
     Cksum,
     /// CRC-32 of zlib, gzip and ZIP (CRC-32/ISO-HDLC). XRootD calls it `zcrc32`.
     Crc32,
-    /// CRC-64/ECMA-182, not reflected, as EOS computes it; XRootD knows the name and the length, but has no code for
+    /// CRC-64/ECMA-182, not reflected, as EOS computes it. XRootD defines its name and length, but does not implement
     /// it.
     Crc64,
     /// MD5 (RFC 1321).
@@ -54,7 +54,7 @@ impl Algorithm {
     pub const ALL: [Algorithm; 7] =
         [Self::Adler32, Self::Crc32c, Self::Cksum, Self::Crc32, Self::Crc64, Self::Md5, Self::Sha256];
 
-    /// The name that XRootD gives it: in `query checksum`, in configuration, in extended attributes.
+    /// Returns XRootD's name of the algorithm, as in `query checksum`, configuration, and extended attributes.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Adler32 => "adler32",
@@ -67,7 +67,7 @@ impl Algorithm {
         }
     }
 
-    /// The length of a value in bytes, at most [`Digest::MAX_BYTES`].
+    /// Returns the length of a value in bytes, at most [`Digest::MAX_BYTES`].
     pub(crate) const fn digest_bytes(self) -> usize {
         match self {
             Self::Adler32 | Self::Crc32c | Self::Cksum | Self::Crc32 => 4,
@@ -77,9 +77,9 @@ impl Algorithm {
         }
     }
 
-    /// Whether the value of a whole follows from the values and lengths of its parts ([`combine`]).
+    /// Returns whether the value of a file can be computed from the values and lengths of its parts ([`combine`]).
     ///
-    /// [`Algorithm::Cksum`] is not among them: its values have the length mixed in, so a value alone is not enough.
+    /// False for [`Algorithm::Cksum`]: its values include the length, so a value alone is not sufficient.
     pub const fn is_combinable(self) -> bool {
         matches!(self, Self::Adler32 | Self::Crc32c | Self::Crc32 | Self::Crc64)
     }
@@ -91,7 +91,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// A checksum name that is not one of [`Algorithm::name`].
+/// Error for a checksum name that is not an [`Algorithm::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown checksum algorithm; known are adler32, crc32c, crc32, zcrc32, crc64, md5, sha256")]
 pub struct UnknownAlgorithm;
@@ -99,24 +99,24 @@ pub struct UnknownAlgorithm;
 impl FromStr for Algorithm {
     type Err = UnknownAlgorithm;
 
-    /// Reads an XRootD checksum name in any case.
+    /// Parses an XRootD checksum name, case-insensitively.
     fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
         Self::ALL.into_iter().find(|known| known.name().eq_ignore_ascii_case(name)).ok_or(UnknownAlgorithm)
     }
 }
 
-/// A set of algorithms, without order.
+/// An unordered set of algorithms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Algorithms(u8);
 
 impl Algorithms {
-    /// No algorithm.
+    /// The empty set.
     pub const NONE: Algorithms = Algorithms(0);
 
-    /// Adler-32 and CRC-32C: combinable, fast, and one of the two is understood by every peer.
+    /// Adler-32 and CRC-32C: combinable, fast, and every peer supports one of the two.
     pub const DEFAULT: Algorithms = Algorithms::of(&[Algorithm::Adler32, Algorithm::Crc32c]);
 
-    /// The set of those listed.
+    /// Creates a set of the listed algorithms.
     pub const fn of(list: &[Algorithm]) -> Self {
         let mut bits = 0;
         let mut index = 0;
@@ -127,17 +127,17 @@ impl Algorithms {
         Algorithms(bits)
     }
 
-    /// Whether the set has `algorithm`.
+    /// Returns whether the set contains `algorithm`.
     pub const fn contains(self, algorithm: Algorithm) -> bool {
         self.0 & 1 << algorithm as u8 != 0
     }
 
-    /// Whether the set is empty.
+    /// Returns whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The set with `algorithm` added.
+    /// Returns the set with `algorithm` added.
     #[must_use]
     pub const fn with(self, algorithm: Algorithm) -> Self {
         Algorithms(self.0 | 1 << algorithm as u8)
@@ -155,13 +155,13 @@ impl Algorithms {
         Algorithms(self.0 & other.0)
     }
 
-    /// The members that can be combined from parts.
+    /// Returns the combinable algorithms in the set.
     #[must_use]
     pub fn combinable(self) -> Self {
         self.iter().filter(|algorithm| algorithm.is_combinable()).collect()
     }
 
-    /// The members, in the order of [`Algorithm::ALL`].
+    /// Returns the algorithms in the set, in the order of [`Algorithm::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Algorithm> {
         Algorithm::ALL.into_iter().filter(move |algorithm| self.contains(*algorithm))
     }
@@ -175,28 +175,28 @@ impl FromIterator<Algorithm> for Algorithms {
 
 /// The value of one algorithm.
 ///
-/// `Display` writes the bytes as lower-case hexadecimal, without the name; `{:#}` writes `name:hex`.
+/// `Display` formats the bytes as lower-case hexadecimal, without the name; `{:#}` formats `name:hex`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest {
     algorithm: Algorithm,
-    /// The value in its first `algorithm.digest_bytes()` bytes, zeros after it.
+    /// The value in the first `algorithm.digest_bytes()` bytes, followed by zeros.
     value: [u8; Digest::MAX_BYTES],
 }
 
-/// Why text or bytes are not the digest that they were taken for.
+/// Error for text or bytes that are not a valid digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidDigest {
-    /// The number of bytes does not fit the algorithm.
+    /// The number of bytes does not match the algorithm.
     #[error("a {algorithm} value has {expected} bytes, not {actual}")]
     Length {
         /// The algorithm.
         algorithm: Algorithm,
-        /// Bytes that a value of it has.
+        /// Length of its values in bytes.
         expected: usize,
-        /// Bytes that were given.
+        /// Actual number of bytes.
         actual: usize,
     },
-    /// The text has a character that is no hexadecimal digit.
+    /// The text contains a character that is not a hexadecimal digit.
     #[error("a checksum has a character that is no hexadecimal digit")]
     Hex,
     /// The text is not base64 with padding.
@@ -205,10 +205,10 @@ pub enum InvalidDigest {
 }
 
 impl Digest {
-    /// The longest value, in bytes.
+    /// Maximum length of a value in bytes.
     pub const MAX_BYTES: usize = 32;
 
-    /// A digest from its bytes, most significant first; their number must be that of the algorithm.
+    /// Creates a digest from its bytes, most significant first; their number must be that of the algorithm.
     pub fn new(algorithm: Algorithm, bytes: &[u8]) -> Result<Self, InvalidDigest> {
         let expected = algorithm.digest_bytes();
         let mut value = [0; Self::MAX_BYTES];
@@ -219,7 +219,7 @@ impl Digest {
         Ok(Self { algorithm, value })
     }
 
-    /// A digest from the low-order bytes of an integer; used for the checksums, whose values are integers.
+    /// Creates a digest from the low-order bytes of an integer, for the checksums whose values are integers.
     pub(crate) fn from_integer(algorithm: Algorithm, integer: u64) -> Self {
         let bytes = integer.to_be_bytes();
         let length = algorithm.digest_bytes().min(bytes.len());
@@ -228,14 +228,14 @@ impl Digest {
         Self { algorithm, value }
     }
 
-    /// The first eight bytes as an integer, the whole value of the 32- and 64-bit checksums.
+    /// Returns the first eight bytes as an integer: the whole value of a 32- or 64-bit checksum.
     pub fn to_integer(self) -> u64 {
         self.bytes().iter().take(8).fold(0, |integer, byte| integer << 8 | u64::from(*byte))
     }
 
-    /// Reads hexadecimal digits in either case.
+    /// Parses hexadecimal digits in either case.
     ///
-    /// Values of the 32- and 64-bit checksums may lack leading zeros, as some servers print them as numbers.
+    /// Values of the 32- and 64-bit checksums may lack leading zeros, because some servers print them as numbers.
     pub fn from_hex(algorithm: Algorithm, text: &str) -> Result<Self, InvalidDigest> {
         let expected = algorithm.digest_bytes();
         let short_is_allowed = expected <= 8 && !text.is_empty();
@@ -251,7 +251,7 @@ impl Digest {
         Ok(Self { algorithm, value })
     }
 
-    /// Reads standard base64 with padding (RFC 4648 §4).
+    /// Parses standard base64 with padding (RFC 4648 §4).
     pub(crate) fn from_base64(algorithm: Algorithm, text: &str) -> Result<Self, InvalidDigest> {
         // One group more than the longest value, so that an overlong value is distinguishable from invalid text.
         let mut bytes = [0; Self::MAX_BYTES + 4];
@@ -259,17 +259,17 @@ impl Digest {
         Self::new(algorithm, bytes.get(..length).unwrap_or_default())
     }
 
-    /// The algorithm.
+    /// Returns the algorithm.
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// The value, most significant byte first.
+    /// Returns the value, most significant byte first.
     pub fn bytes(&self) -> &[u8] {
         &self.value[..self.algorithm.digest_bytes()]
     }
 
-    /// The value in standard base64 with padding.
+    /// Returns the value in standard base64 with padding.
     pub fn to_base64(&self) -> String {
         BASE64.encode(self.bytes())
     }
@@ -290,28 +290,28 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// The known digests of one file: at most one for each algorithm.
+/// The known digests of one file: at most one per algorithm.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Digests(Vec<Digest>);
 
-/// What a comparison of two sets of digests says about the bytes behind them.
+/// Result of comparing two sets of digests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreement {
-    /// They have at least one algorithm in common, and all that they have in common are equal.
+    /// The sets have at least one algorithm in common, and all common values are equal.
     Same,
-    /// This algorithm gives two values: the bytes differ.
+    /// The values of this algorithm differ, so the bytes differ.
     Different(Algorithm),
-    /// They have no algorithm in common, so nothing is known.
+    /// The sets have no algorithm in common, so nothing is known.
     Incomparable,
 }
 
 impl Digests {
-    /// No digest known.
+    /// Creates an empty set.
     pub const fn new() -> Self {
         Digests(Vec::new())
     }
 
-    /// Adds a digest, in place of one of the same algorithm.
+    /// Adds a digest, replacing that of the same algorithm.
     pub fn insert(&mut self, digest: Digest) {
         match self.0.binary_search_by_key(&digest.algorithm, |known| known.algorithm) {
             Ok(index) => self.0[index] = digest,
@@ -319,32 +319,32 @@ impl Digests {
         }
     }
 
-    /// The digest of one algorithm, if it is known.
+    /// Returns the digest of one algorithm, if it is known.
     pub fn get(&self, algorithm: Algorithm) -> Option<Digest> {
         self.0.iter().find(|digest| digest.algorithm == algorithm).copied()
     }
 
-    /// The algorithms whose digest is known.
+    /// Returns the algorithms with known digests.
     pub fn algorithms(&self) -> Algorithms {
         self.iter().map(Digest::algorithm).collect()
     }
 
-    /// The digests in the order of [`Algorithm::ALL`].
+    /// Returns the digests in the order of [`Algorithm::ALL`].
     pub fn iter(&self) -> impl Iterator<Item = &Digest> {
         self.0.iter()
     }
 
-    /// Whether no digest is known.
+    /// Returns whether no digest is known.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Those that the other set has with the same value.
+    /// Returns the digests that the other set contains with the same value.
     pub fn shared_with(&self, other: &Digests) -> Digests {
         self.iter().filter(|digest| other.get(digest.algorithm) == Some(**digest)).copied().collect()
     }
 
-    /// Compares what both sets know.
+    /// Compares the digests of algorithms that both sets contain.
     pub fn compare(&self, other: &Digests) -> Agreement {
         let mut agreement = Agreement::Incomparable;
         for digest in self.iter() {

@@ -1,19 +1,19 @@
-//! The error table: every error of towpath, and its name in each protocol.
+//! The error table: all errors of towpath, and their codes in each protocol.
 //!
 //! An errno from a disk becomes an XRootD error code or an HTTP status in the server, is decoded by a client, and ends
 //! as a process exit code. All these translations are columns of **one** constant table, [`TABLE`], with one [`Row`]
 //! per [`Fault`].
 //!
-//! A [`Fault`] says what happened; its [`Kind`] says what the caller can do about it; its [`Retry`] says whether
-//! the same request can succeed later. The error types of the other crates carry a `Fault` and add the message.
+//! A [`Fault`] is what happened; its [`Kind`] is what the caller can do about it; its [`Retry`] is whether the same
+//! request can succeed later. The error types of the other crates contain a `Fault` and add the message.
 //!
-//! Outgoing translations ([`Fault::xrootd_code`], [`Fault::http_status`], [`Fault::errno`], ...) pick one value.
-//! Incoming ones ([`Fault::from_xrootd`], [`Fault::from_http`], [`Fault::from_errno`]) are total: each known
-//! value belongs to exactly one fault, and an unknown value to a stated default. The way out and back changes
-//! the fault only where the foreign vocabulary is poorer than ours; a test lists every such loss.
+//! Outgoing translations ([`Fault::xrootd_code`], [`Fault::http_status`], [`Fault::errno`], ...) select one value.
+//! Incoming ones ([`Fault::from_xrootd`], [`Fault::from_http`], [`Fault::from_errno`]) are total: each known value
+//! belongs to exactly one fault, and unknown values map to a documented default. A round trip changes the fault only
+//! where the foreign vocabulary is smaller than ours; a test lists all such losses.
 //!
-//! Not here: messages, the context of an error, and meaning that depends on the request (a WebDAV 409 on MKCOL
-//! means that the parent is missing): callers that know the request interpret it before they consult the table.
+//! Not here: messages, the context of an error, and meanings that depend on the request (a WebDAV 409 on MKCOL means
+//! that the parent is missing). Callers that know the request interpret these before they consult the table.
 
 mod table;
 
@@ -21,26 +21,26 @@ use std::fmt;
 
 pub use table::{Row, TABLE};
 
-/// What the caller can do about an error.
+/// The caller's options after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// The object does not exist.
     NotFound,
     /// The caller lacks permission and needs other credentials.
     Denied,
-    /// The request can never work as it stands: change it.
+    /// The request can never succeed unchanged: change it.
     Invalid,
-    /// The state of the target is in the way: change that state, or wait until it changes.
+    /// The state of the target prevents the request: change that state, or wait until it changes.
     Conflict,
-    /// The bytes that arrived cannot be trusted: discard them and fetch them again, elsewhere if possible.
+    /// The received bytes cannot be trusted: discard them and fetch them again, from elsewhere if possible.
     Corrupt,
-    /// The other side or the path to it does not work now: try again later, or try a replica.
+    /// The peer, or the path to it, does not work now: try again later, or try a replica.
     Unavailable,
-    /// A defect on the side that reports it: nothing to do but to report it.
+    /// A defect in the program that reports it: file a bug report.
     Internal,
 }
 
-/// Whether the request that failed can succeed when it is sent again.
+/// Whether the failed request can succeed when it is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Retry {
     /// The same request fails again.
@@ -51,15 +51,15 @@ pub enum Retry {
     AfterReopen,
 }
 
-/// How a process ends; `towpath` uses these and no other codes.
+/// Exit code of a process; `towpath` uses only these codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Exit {
     /// Everything succeeded.
     Success = 0,
-    /// A defect, ours or the peer's ([`Kind::Internal`]).
+    /// A defect in towpath or in the peer ([`Kind::Internal`]).
     Internal = 1,
-    /// The command line is wrong (also what clap uses).
+    /// The command line is wrong (the same code as clap's).
     Usage = 2,
     /// [`Kind::NotFound`].
     NotFound = 3,
@@ -83,139 +83,139 @@ pub enum Exit {
 /// response to HEAD has no body.
 pub const FAULT_FIELD: &str = "towpath-fault";
 
-/// What went wrong. The phrase, and what every protocol calls it, is in [`TABLE`].
+/// What went wrong. [`TABLE`] has its phrase and its code in each protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
     /// No such file or directory.
     NotFound,
     /// The file has no such extended attribute.
     AttributeNotFound,
-    /// The caller is known, but may not do this.
+    /// The caller is authenticated, but lacks the permission.
     PermissionDenied,
-    /// Credentials are missing, expired, forged or not understood; the message says which.
+    /// Credentials are missing, expired, forged or not understood; the message has the reason.
     AuthenticationFailed,
-    /// The other side insists on an encrypted connection.
+    /// The peer requires an encrypted connection.
     TlsRequired,
     /// The file system or the export is read-only.
     ReadOnly,
-    /// An argument has a value that makes no sense.
+    /// An argument has an invalid value.
     InvalidArgument,
-    /// A name or path, or a list in a request, is longer than allowed.
+    /// A name, a path, or a list in a request is longer than allowed.
     NameTooLong,
-    /// A file, a body or a request is larger than the other side accepts.
+    /// A file, a body or a request is larger than the peer accepts.
     TooLarge,
     /// The request is understood, but not implemented or not enabled.
     Unsupported,
     /// The client violated the protocol: its request cannot be decoded.
     MalformedRequest,
-    /// A file was expected, a directory was found.
+    /// A file was expected, but the object is a directory.
     IsDirectory,
-    /// A directory was expected, something else was found.
+    /// A directory was expected, but the object is something else.
     NotDirectory,
-    /// A regular file was expected, a device, socket or the like was found.
+    /// A regular file was expected, but the object is a device, socket or similar.
     NotRegular,
-    /// Something of that name exists already.
+    /// An object with that name already exists.
     AlreadyExists,
     /// The directory still has entries.
     NotEmpty,
-    /// Someone else holds a lock on it or is writing it.
+    /// Another client has locked or is writing the object.
     Locked,
     /// The device is full.
     NoSpace,
-    /// The caller's share of the device is used up.
+    /// The caller's quota is exhausted.
     QuotaExceeded,
     /// The file is no longer the version that was opened, or a precondition does not hold.
     Changed,
     /// The data do not match their digest.
     ChecksumMismatch,
-    /// Fewer bytes came than were promised.
+    /// Fewer bytes arrived than announced.
     Truncated,
     /// The server violated the protocol: its response cannot be decoded.
     Protocol,
-    /// The file handle is not open (any more), for instance after the session was lost.
+    /// The file handle is not open (any more), for example after loss of the session.
     HandleNotOpen,
     /// The storage device or the file system failed.
     Io,
-    /// No answer in the time allowed.
+    /// No response before the timeout.
     TimedOut,
-    /// The other side works, but has too much to do.
+    /// The peer works, but is overloaded.
     Overloaded,
     /// The connection was refused or lost, or the service is not running.
     Unavailable,
-    /// The caller, or someone for it, stopped the operation.
+    /// The operation was stopped by the caller or on its behalf.
     Cancelled,
-    /// A defect in the side that reports it.
+    /// A defect in the program that reports it.
     Internal,
 }
 
 impl Fault {
-    /// The row of [`TABLE`] that describes this fault.
+    /// Returns the row of [`TABLE`] for this fault.
     pub fn row(self) -> &'static Row {
         &TABLE[self as usize]
     }
 
-    /// Its name, for logs, metrics and programs: `NotFound`.
+    /// Returns the name for logs, metrics and programs: `NotFound`.
     pub fn name(self) -> &'static str {
         self.row().name
     }
 
-    /// The fault of that name ([`Self::name`]); none if there is no such fault.
+    /// Returns the fault with that name ([`Self::name`]); `None` if there is no such fault.
     pub fn from_name(name: &str) -> Option<Fault> {
         find(|row| row.name == name)
     }
 
-    /// What the caller can do.
+    /// Returns the caller's options.
     pub fn kind(self) -> Kind {
         self.row().kind
     }
 
-    /// Whether sending the request again can help.
+    /// Returns whether sending the request again can help.
     pub fn retry(self) -> Retry {
         self.row().retry
     }
 
-    /// The XRootD error code (`kXR_...`, 3000 to 3035) to send for this fault.
+    /// Returns the XRootD error code (`kXR_...`, 3000 to 3035) to send for this fault.
     pub fn xrootd_code(self) -> u32 {
         self.row().xrootd
     }
 
-    /// The HTTP status to send for this fault.
+    /// Returns the HTTP status to send for this fault.
     ///
-    /// 401 obliges the sender to add `WWW-Authenticate`, 426 to add `Upgrade` (RFC 9110 §15.5.2, §15.5.22);
-    /// 429 and 503 should carry `Retry-After`.
+    /// With 401 the sender must add `WWW-Authenticate`, with 426 `Upgrade` (RFC 9110 §15.5.2, §15.5.22); 429 and 503
+    /// should have `Retry-After`.
     pub fn http_status(self) -> u16 {
         self.row().http
     }
 
-    /// The Linux error number (asm-generic values) for this fault, positive.
+    /// Returns the Linux error number (asm-generic values) for this fault, positive.
     pub fn errno(self) -> i32 {
         self.row().errno
     }
 
-    /// How a process whose main task failed like this ends.
+    /// Returns the exit code of a process whose main task failed with this fault.
     pub fn exit(self) -> Exit {
         self.row().exit
     }
 
-    /// [`Fault::exit`] as the number that `std::process::ExitCode` takes.
+    /// Returns [`Fault::exit`] as a number for `std::process::ExitCode`.
     pub fn exit_code(self) -> u8 {
         self.row().exit as u8
     }
 
-    /// A few words for people, lower case, without full stop: `no such file or directory`.
+    /// Returns a short description for people, in lower case without a full stop: `no such file or directory`.
     pub fn phrase(self) -> &'static str {
         self.row().phrase
     }
 
-    /// The fault behind an XRootD error code; [`Fault::Internal`] for a code that is not in the table.
+    /// Returns the fault for an XRootD error code; [`Fault::Internal`] for a code that is not in the table.
     pub fn from_xrootd(code: u32) -> Fault {
         find(|row| row.xrootd_in.contains(&code)).unwrap_or(Fault::Internal)
     }
 
-    /// The fault behind an HTTP status.
+    /// Returns the fault for an HTTP status.
     ///
-    /// An unknown 4xx is [`Fault::InvalidArgument`], an unknown 5xx [`Fault::Internal`]; a status that is no
-    /// error (below 400) or no status at all, where an error was expected, is [`Fault::Protocol`].
+    /// An unknown 4xx is [`Fault::InvalidArgument`], an unknown 5xx [`Fault::Internal`]. Where an error was expected, a
+    /// status that is not an error (below 400) or not a status at all is [`Fault::Protocol`].
     pub fn from_http(status: u16) -> Fault {
         find(|row| row.http_in.contains(&status)).unwrap_or(match status {
             400..=499 => Fault::InvalidArgument,
@@ -224,13 +224,13 @@ impl Fault {
         })
     }
 
-    /// The fault behind a Linux error number (asm-generic values, positive); [`Fault::Io`] for an unknown one.
+    /// Returns the fault for a Linux error number (asm-generic values, positive); [`Fault::Io`] for an unknown one.
     pub fn from_errno(errno: i32) -> Fault {
         find(|row| row.errno_in.contains(&errno)).unwrap_or(Fault::Io)
     }
 }
 
-// The lookup in `Fault::row` is an index: the rows stand in the order of the enum and none is missing.
+// `Fault::row` uses the fault as an index, so the rows must be complete and in the order of the enum.
 const _: () = {
     assert!(TABLE.len() == Fault::Internal as usize + 1);
     let mut index = 0;

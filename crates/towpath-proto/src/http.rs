@@ -1,15 +1,16 @@
-//! The pieces of HTTP and WebDAV that a data server and its clients need beyond what hyper does.
+//! The parts of HTTP and WebDAV that a data server and its clients need in addition to hyper.
 //!
-//! - [`challenge`]: why a bearer token was refused.
+//! - [`challenge`]: the reason for rejecting a bearer token.
 //! - [`date`]: dates in headers, as Unix seconds.
 //! - [`condition`]: entity tags, and evaluation of conditional requests.
-//! - [`location`]: where a redirect leads.
+//! - [`location`]: the target of a redirect.
 //! - [`range`]: requested and returned byte ranges; [`multipart`]: responses with several ranges.
-//! - [`digest`]: the five header fields that carry checksums.
-//! - [`dav`]: the XML of WebDAV requests and answers.
+//! - [`digest`]: the header fields that contain checksums.
+//! - [`dav`]: the XML of WebDAV requests and responses.
 //! - [`tpc`]: progress markers and result of a third-party COPY.
 //!
-//! All of it works on values of header fields and on bytes of bodies. Requests, connections and policy are elsewhere.
+//! All of it operates on values of header fields and on bytes of bodies. Requests, connections and policy are
+//! elsewhere.
 
 pub mod challenge;
 pub mod condition;

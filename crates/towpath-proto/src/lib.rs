@@ -1,4 +1,4 @@
-//! Bytes to types and back, for every protocol that towpath speaks, without input, output or clock.
+//! Encoding and decoding of all protocols that towpath supports, without I/O or clock.
 
 pub mod checksum;
 pub mod fault;

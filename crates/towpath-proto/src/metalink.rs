@@ -13,10 +13,10 @@ use crate::{
 /// The namespace of Metalink 4.
 const NAMESPACE: &str = "urn:ietf:params:xml:ns:metalink";
 
-/// The most of a document that is read: thousands of files with a dozen sources each.
+/// Limits for a document: thousands of files with a dozen sources each.
 pub const LIMITS: Limits = Limits { bytes: 8 << 20, depth: 16, elements: 100_000 };
 
-/// The most sources of one file that are used.
+/// Maximum number of sources of one file that are used.
 pub(crate) const MAX_SOURCES: usize = 64;
 
 /// A file that a Metalink describes.
@@ -26,45 +26,45 @@ pub struct Described {
     pub name: String,
     /// Its size in bytes.
     pub size: Option<u64>,
-    /// Its digests, of those algorithms that are known here.
+    /// Its digests of supported algorithms.
     pub digests: Digests,
-    /// Where it is, the best first; never empty.
+    /// Its sources, best first; never empty.
     pub sources: Vec<Url>,
 }
 
-/// Why a Metalink cannot be used.
+/// Error for an unusable Metalink.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidMetalink {
-    /// It is no XML that could be one.
+    /// The XML is invalid.
     #[error("it is no Metalink: {0}")]
     Xml(#[from] InvalidXml),
-    /// Its root is something else, or it is of version 3.
+    /// The root element is not that of a Metalink 4; it may be of version 3.
     #[error("it is no Metalink 4 (RFC 5854)")]
     Namespace,
-    /// It describes nothing.
+    /// The document describes no file.
     #[error("it describes no file")]
     Empty,
-    /// A name leads out of the directory.
+    /// A name is a path outside of the directory.
     #[error("it names a file by a path that leads elsewhere, which is refused")]
     Name,
-    /// Two files have one name.
+    /// Two files have the same name.
     #[error("two of its files have one name")]
     Twice,
-    /// A size that is no number.
+    /// A size is not a number.
     #[error("the size of one of its files is no number")]
     Size,
-    /// A digest that cannot be one.
+    /// A digest is invalid.
     #[error("one of its digests has the wrong length or characters")]
     Digest,
-    /// No source of a file can be used.
+    /// A file has no usable source.
     #[error("a file has no source of a kind that is known (root, http, https, dav, davs, s3)")]
     Sources,
 }
 
-/// The files that a Metalink describes.
+/// Parses a Metalink and returns the files that it describes.
 ///
 /// # Errors
-/// [`InvalidMetalink`]: nothing of a document is used that is wrong in a part.
+/// [`InvalidMetalink`] if any part is invalid; then nothing of the document is used.
 pub fn parse(document: &[u8]) -> Result<Vec<Described>, InvalidMetalink> {
     let root = Element::parse_with_attributes(document, LIMITS)?;
     if root.name.local != "metalink" || root.name.namespace != NAMESPACE {
@@ -96,7 +96,7 @@ impl Described {
             digests.insert(Digest::from_hex(algorithm, hash.text.trim()).map_err(|_| InvalidMetalink::Digest)?);
         }
         let mut sources: Vec<_> = children("url").filter_map(source).collect();
-        // The sort is stable: of equal ones those that were named first.
+        // The sort is stable: sources with equal priority keep the order of the document.
         sources.sort_by_key(|(priority, _)| *priority);
         let mut sources: Vec<_> = sources.into_iter().map(|(_, url)| url).collect();
         sources.dedup();
@@ -109,7 +109,7 @@ impl Described {
     }
 }
 
-/// A digest by its name among the hash functions that RFC 5854 takes from IANA, or by ours.
+/// Returns the algorithm with this name, either an IANA hash function name as in RFC 5854 or a name of this crate.
 fn algorithm(name: &str) -> Option<Algorithm> {
     match name.to_ascii_lowercase().as_str() {
         "sha-256" => Some(Algorithm::Sha256),
@@ -117,14 +117,14 @@ fn algorithm(name: &str) -> Option<Algorithm> {
     }
 }
 
-/// A source and its priority: 1 is the best, 999999 the worst and that of those without one (RFC 5854, 4.2.16.1).
+/// Parses a source and its priority: 1 is the best, 999999 the worst and the default (RFC 5854, 4.2.16.1).
 fn source(element: &Element) -> Option<(u32, Url)> {
     let url = element.text.trim().parse().ok()?;
     let priority = element.attribute("priority").and_then(|priority| priority.parse().ok());
     Some((priority.filter(|priority| (1..=999_999).contains(priority)).unwrap_or(999_999), url))
 }
 
-/// A name that stays below the directory it is put in.
+/// Checks a file name, which must stay below its target directory.
 fn name(text: &str) -> Result<String, InvalidMetalink> {
     let is_harmless = |part: &str| !matches!(part, "" | "." | "..") && part.len() <= 255;
     let is_relative = text.split('/').all(is_harmless) && !text.contains(|c: char| c.is_control() || c == '\\');

@@ -1,15 +1,15 @@
 //! Requests and responses of network probes (docs/guides/probe.md).
 //!
-//! A probe is one HTTP request for `/.well-known/towpath/probe/PATH` with the field `Towpath-Probe`, which holds an
+//! A probe is one HTTP request for `/.well-known/towpath/probe/PATH` with the field `Towpath-Probe`, which contains an
 //! [`Ask`]: with GET the server sends bytes from memory, with POST it discards the body. Both responses consist of
-//! frames, so that kernel statistics of the server's end of the connection travel beside the data. A frame is one byte
-//! for its kind, four for the length of its payload (big-endian), and the payload:
+//! frames, so that kernel statistics of the server's end of the connection can be interleaved with the data. A frame is
+//! one byte for its kind, four bytes for the length of its payload (big-endian), and the payload:
 //!
-//! | kind | payload | at most |
+//! | kind | payload | maximum |
 //! | --- | --- | --- |
-//! | 0 | data, whose content means nothing | 1 MiB |
+//! | 0 | data with meaningless content | 1 MiB |
 //! | 1 | a [`Sample`] | 1 KiB |
-//! | 2 | an [`End`], after which nothing comes | 1 KiB |
+//! | 2 | an [`End`], the last frame | 1 KiB |
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -19,28 +19,28 @@ use crate::tcp::{MAX_TCP_INFO_BYTES, TcpInfo};
 /// allows uploads.
 pub const PROBE_PREFIX: &str = "/.well-known/towpath/probe";
 
-/// The field of a request that makes it a probe.
+/// Name of the request field that marks a probe.
 pub const PROBE_FIELD: &str = "towpath-probe";
 
-/// The media type of the response; a response with another type is not a probe.
+/// Media type of the response; a response with another type is not a probe.
 pub const PROBE_TYPE: &str = "application/vnd.towpath.probe";
 
-/// The longest probe of one connection.
+/// Maximum duration of a probe of one connection.
 pub const MAX_PROBE: Duration = Duration::from_secs(60);
 
-/// The least and the most time between two samples.
+/// Minimum and maximum time between two samples.
 pub const SAMPLING: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
 
-/// The data of one frame, at most, in bytes.
+/// Maximum length of the data of one frame in bytes.
 pub(crate) const MAX_DATA_BYTES: usize = 1 << 20;
 
-/// The text of one frame, at most, in bytes.
+/// Maximum length of the text of one frame in bytes.
 pub const MAX_TEXT_BYTES: usize = MAX_TCP_INFO_BYTES;
 
-/// Bytes of a frame before its payload.
+/// Length of a frame before its payload in bytes.
 const HEAD_BYTES: usize = 5;
 
-/// Whereto the bytes go.
+/// Direction of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Direction {
     /// From the server to its client.
@@ -50,7 +50,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Its name in requests and traces.
+    /// Returns the name in requests and traces.
     pub fn name(self) -> &'static str {
         match self {
             Self::Down => "down",
@@ -62,11 +62,11 @@ impl Direction {
 /// The parameters of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
-    /// Whereto the bytes go.
+    /// Direction of the data.
     pub direction: Direction,
-    /// For how long, at most [`MAX_PROBE`].
+    /// Duration of the probe, at most [`MAX_PROBE`].
     pub duration: Duration,
-    /// The time between two samples, within [`SAMPLING`].
+    /// Time between two samples, within [`SAMPLING`].
     pub interval: Duration,
 }
 
@@ -104,21 +104,21 @@ impl FromStr for Ask {
     }
 }
 
-/// What the server's kernel said of the connection.
+/// Kernel statistics of the server's end of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// When, since the server began to answer.
+    /// Time since the start of the server's response.
     pub at: Duration,
-    /// What it said.
+    /// The statistics.
     pub info: TcpInfo,
 }
 
-/// What a probe came to, as the server saw it.
+/// Result of a probe as seen by the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
-    /// How long it took.
+    /// Duration of the probe.
     pub at: Duration,
-    /// Bytes of data that were sent, or taken.
+    /// Bytes of data sent or received.
     pub bytes: u64,
 }
 
@@ -164,10 +164,10 @@ fn number(text: &str, key: &str) -> Option<u64> {
     value(text, key)?.parse().ok()
 }
 
-/// A frame, or the part of one that has come.
+/// A frame, or the received part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// So many bytes of data.
+    /// Number of received bytes of data.
     Data(usize),
     /// A sample.
     Sample(Sample),
@@ -175,10 +175,10 @@ pub enum Event {
     End(End),
 }
 
-/// A frame of data as it is sent: its content does not compress.
+/// Returns a frame of incompressible data.
 ///
 /// # Panics
-/// If it is to hold more than [`MAX_DATA_BYTES`].
+/// If `bytes` exceeds [`MAX_DATA_BYTES`].
 pub fn data_frame(bytes: usize) -> Vec<u8> {
     assert!(bytes <= MAX_DATA_BYTES, "no frame holds that much");
     let mut frame = head(0, bytes);
@@ -186,7 +186,7 @@ pub fn data_frame(bytes: usize) -> Vec<u8> {
     frame
 }
 
-/// Bytes that do not compress, the same each time (xorshift64, Marsaglia 2003).
+/// Returns incompressible bytes, the same on each call (xorshift64, Marsaglia 2003).
 pub fn noise(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let words = std::iter::repeat_with(|| {
@@ -199,14 +199,14 @@ pub fn noise(bytes: usize) -> Vec<u8> {
 }
 
 impl Sample {
-    /// Its frame.
+    /// Returns the encoded frame.
     pub fn frame(&self) -> Vec<u8> {
         text_frame(1, &self.to_string())
     }
 }
 
 impl End {
-    /// Its frame.
+    /// Returns the encoded frame.
     pub fn frame(&self) -> Vec<u8> {
         text_frame(2, &self.to_string())
     }
@@ -225,12 +225,12 @@ fn head(kind: u8, bytes: usize) -> Vec<u8> {
     head
 }
 
-/// Takes an answer apart as it comes. It keeps at most [`MAX_TEXT_BYTES`].
+/// Incremental parser of a response. It buffers at most [`MAX_TEXT_BYTES`].
 #[derive(Debug, Default)]
 pub struct Frames {
     head: Vec<u8>,
     text: Vec<u8>,
-    /// Bytes of the payload that are still to come.
+    /// Remaining bytes of the payload.
     left: usize,
     ended: bool,
 }
@@ -239,8 +239,8 @@ impl Frames {
     /// Consumes the next `bytes` and calls `each` for every event in them.
     ///
     /// # Errors
-    /// If a frame has an unknown kind, exceeds the length of its kind, has an invalid text, or follows the end. The
-    /// stream cannot continue after an error.
+    /// If a frame has an unknown kind, exceeds the maximum length of its kind, has an invalid text, or follows the end.
+    /// The stream cannot continue after an error.
     pub fn take(&mut self, mut bytes: &[u8], mut each: impl FnMut(Event)) -> Result<(), BadProbe> {
         while !bytes.is_empty() {
             if self.ended {
@@ -267,7 +267,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Looks at a head, if it is whole.
+    /// Parses the head of a frame, if it is complete.
     fn begin(&mut self) -> Result<(), BadProbe> {
         let Ok([kind, length @ ..]) = <[u8; HEAD_BYTES]>::try_from(self.head.as_slice()) else { return Ok(()) };
         let most = match kind {
@@ -279,7 +279,7 @@ impl Frames {
         if self.left > most { Err(BadProbe("a frame of a probe is too long")) } else { Ok(()) }
     }
 
-    /// A frame is whole.
+    /// Processes a complete frame.
     fn finish(&mut self, each: &mut impl FnMut(Event)) -> Result<(), BadProbe> {
         let text = std::str::from_utf8(&self.text).map_err(|_| BadProbe("a frame of a probe is no text"))?;
         match self.head[0] {

@@ -15,31 +15,31 @@ use std::{
 pub struct Reach {
     everywhere: bool,
     networks: Vec<Network>,
-    /// Lower case; one that begins with a dot stands for all names that end so.
+    /// Lower case; an entry that begins with a dot matches all names with that suffix.
     hosts: Vec<String>,
 }
 
-/// Text that is not a network, an address or a host name.
+/// Error for text that is not a network, an address or a host name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no network (10.0.0.0/8, fd00::/8), address, host name, domain (.example.org) or `*`")]
 pub struct InvalidReach(String);
 
 impl Reach {
-    /// To any address: for programs that only their own user sends somewhere.
+    /// Permits any address: for programs whose destinations are chosen only by their own user.
     pub fn everywhere() -> Self {
         Self { everywhere: true, ..Self::public() }
     }
 
-    /// To public addresses alone.
+    /// Permits public addresses only.
     pub fn public() -> Self {
         Self { everywhere: false, networks: Vec::new(), hosts: Vec::new() }
     }
 
-    /// To public addresses and to `entries`: networks, addresses, host names, domains (a dot before the name), or `*`
-    /// for everywhere. A name stands for whatever it resolves to.
+    /// Permits public addresses and `entries`: networks, addresses, host names, domains (a dot before the name), or `*`
+    /// for any address. A name permits every address that it resolves to.
     ///
     /// # Errors
-    /// The first entry that is none of these.
+    /// Returns the first invalid entry.
     pub fn beyond_public<T: AsRef<str>>(entries: &[T]) -> Result<Self, InvalidReach> {
         let mut reach = Self::public();
         for entry in entries.iter().map(|entry| entry.as_ref().trim()) {
@@ -56,7 +56,7 @@ impl Reach {
         Ok(reach)
     }
 
-    /// Whether a connection to `address`, to which `host` resolved, may be made.
+    /// Returns whether a connection to `address`, to which `host` resolved, is permitted.
     pub fn permits(&self, host: &str, address: IpAddr) -> bool {
         let canonical = address.to_canonical();
         self.everywhere
@@ -74,8 +74,8 @@ impl Reach {
     }
 }
 
-/// Host names have letters, digits, hyphens and underscores between dots. One whose last part is a number is an address
-/// in one of its stranger spellings (RFC 3696 §2).
+/// Returns whether text is a host name: letters, digits, hyphens and underscores between dots. Text whose last part is
+/// a number is an unusual spelling of an address (RFC 3696 §2).
 fn is_host_name(text: &str) -> bool {
     let name = text.strip_prefix('.').unwrap_or(text);
     let is_label = |label: &str| {
@@ -101,7 +101,7 @@ impl Network {
         Self { first: IpAddr::V6(Ipv6Addr::new(a, b, 0, 0, 0, 0, 0, 0)), prefix_bits }
     }
 
-    /// Whether `address` lies in it. An IPv4 address lies in no IPv6 network and the other way round.
+    /// Returns whether the network contains `address`. An IPv4 address is in no IPv6 network, and vice versa.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.first, address) {
             (IpAddr::V4(first), IpAddr::V4(address)) => {
@@ -159,8 +159,8 @@ const SPECIAL_V4: [Network; 15] = [
     Network::v4(240, 0, 0, 4),
 ];
 
-/// What IPv6 addresses are given to the public from (RFC 4291 §2.4): all others are local, multicast, reserved, or
-/// stand for IPv4 ones.
+/// The range of public IPv6 addresses (RFC 4291 §2.4): all others are local, multicast, reserved, or represent IPv4
+/// addresses.
 const GLOBAL_V6: Network = Network::v6(0x2000, 0, 3);
 
 /// IPv6 networks within [`GLOBAL_V6`] that are not public (IANA IPv6 Special-Purpose Address Registry): protocol
@@ -168,14 +168,14 @@ const GLOBAL_V6: Network = Network::v6(0x2000, 0, 3);
 const SPECIAL_V6: [Network; 3] =
     [Network::v6(0x2001, 0, 23), Network::v6(0x2001, 0xdb8, 32), Network::v6(0x3fff, 0, 20)];
 
-/// 6to4 (RFC 3056): the IPv4 address stands behind the prefix.
+/// 6to4 (RFC 3056): the IPv4 address follows the prefix.
 const SIX_TO_FOUR: Network = Network::v6(0x2002, 0, 16);
 
-/// The well-known prefix of NAT64 (RFC 6052): the IPv4 address stands at the end.
+/// The well-known prefix of NAT64 (RFC 6052): the IPv4 address is at the end.
 const NAT64: Network = Network { first: IpAddr::V6(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0)), prefix_bits: 96 };
 
-/// Whether `address` can be reached by everybody: it is not of a private, shared, loopback, link-local, multicast,
-/// unspecified, documentation or reserved range, and neither is the IPv4 address that it stands for.
+/// Returns whether `address` is public: neither it nor the IPv4 address that it represents is in a private, shared,
+/// loopback, link-local, multicast, unspecified, documentation or reserved range.
 pub(crate) fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(_) => !SPECIAL_V4.iter().any(|network| network.contains(address.to_canonical())),

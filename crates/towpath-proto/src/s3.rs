@@ -1,7 +1,7 @@
-//! The XML of Amazon's S3 that a client needs to move files: listing pages, multipart uploads, and errors.
+//! XML of Amazon's S3 API that a client needs to transfer files: listing pages, multipart uploads, and errors.
 //!
-//! Elements are known by their local names: servers differ in the namespace, and some have none. The requests are
-//! described in the [API reference](https://docs.aws.amazon.com/AmazonS3/latest/API/).
+//! Elements are identified by their local names, because namespaces differ between servers and are missing in some. The
+//! requests are described in the [API reference](https://docs.aws.amazon.com/AmazonS3/latest/API/).
 //!
 //! Not here: requests, which are plain HTTP, and signatures.
 
@@ -19,30 +19,30 @@ use crate::{
     },
 };
 
-/// The longest key, in bytes of UTF-8.
+/// Maximum length of a key in bytes of UTF-8.
 pub const MAX_KEY_BYTES: usize = 1024;
 
-/// The most parts of an upload.
+/// Maximum number of parts of an upload.
 pub const MAX_PARTS: u64 = 10_000;
 
-/// The largest object, in bytes.
+/// Maximum size of an object in bytes.
 pub const MAX_OBJECT_BYTES: u64 = 5 << 40;
 
-/// The most that one request puts, or copies, in bytes.
+/// Maximum number of bytes that one request can put or copy.
 pub const MAX_PUT_BYTES: u64 = 5 << 30;
 
 /// Limits for a page of 1,000 objects with about ten elements each and percent-encoded keys.
 pub const PAGE: Limits = Limits { bytes: 8 << 20, depth: 8, elements: 32_000 };
 
-/// For answers about one thing.
+/// Limits for all other responses, each of which describes a single item.
 pub const ANSWER: Limits = Limits { bytes: 64 << 10, depth: 8, elements: 256 };
 
 /// One page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Page {
-    /// Objects whose keys have no delimiter behind the prefix.
+    /// Objects whose keys have no delimiter after the prefix.
     pub objects: Vec<Object>,
-    /// What the keys of other objects begin with, up to and with the delimiter, each once.
+    /// Common prefixes of all other keys, up to and including the delimiter, each once.
     pub prefixes: Vec<Vec<u8>>,
     /// Continuation token of the next page; `None` if this is the last.
     pub next: Option<String>,
@@ -51,18 +51,18 @@ pub struct Page {
 /// An object in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
-    /// Its key, whole.
+    /// Its full key.
     pub key: Vec<u8>,
     /// Its size in bytes.
     pub size: u64,
-    /// When it was put, in seconds since the Unix epoch.
+    /// Upload time in seconds since the Unix epoch.
     pub modified_s: Option<i64>,
-    /// Its version.
+    /// Entity tag of its version.
     pub etag: Option<EntityTag>,
 }
 
 impl Page {
-    /// Reads a `ListBucketResult`.
+    /// Parses a `ListBucketResult`.
     ///
     /// # Errors
     /// As [`Element::parse`]; `Unexpected` if an object has no key or no size.
@@ -94,8 +94,8 @@ impl Page {
         Ok(page)
     }
 
-    /// A key that does not begin with `prefix`, or a common prefix that does not end in a slash below it: a page that
-    /// has one is no answer to the request.
+    /// Returns an object key that does not begin with `prefix`, or a common prefix that does not begin with it or does
+    /// not end with a slash. A page with such a key does not answer the request.
     pub fn stray_key(&self, prefix: &str) -> Option<&[u8]> {
         let is_below = |key: &[u8]| key.starts_with(prefix.as_bytes());
         let object = self.objects.iter().map(|object| object.key.as_slice()).find(|key| !is_below(key));
@@ -106,7 +106,7 @@ impl Page {
 
 impl Object {
     fn of(element: &Element, is_encoded: bool) -> Result<Self, InvalidXml> {
-        // Blanks belong to a key: its text is taken as it is.
+        // Whitespace is part of a key, so its text is not trimmed.
         let name = element.local_child("Key").ok_or(InvalidXml::Unexpected("an object without a key"))?;
         let size = text(element, "Size").and_then(|size| size.parse().ok());
         Ok(Self {
@@ -118,22 +118,22 @@ impl Object {
     }
 }
 
-/// The entity tag in a listing; some servers leave the quotes out.
+/// Parses the entity tag in a listing; some servers omit the quotes.
 fn etag(text: &str) -> Option<EntityTag> {
     EntityTag::parse(text).or_else(|| EntityTag::strong(text))
 }
 
-/// A key, encoded as in the query of a form or not at all.
+/// Decodes a key, which is either encoded as in a form query or literal.
 fn key(text: &str, is_encoded: bool) -> Vec<u8> {
     if is_encoded { percent_decode_str(&text.replace('+', " ")).collect() } else { text.as_bytes().to_vec() }
 }
 
-/// The text of a child, without blanks around it.
+/// Returns the text of a child without surrounding whitespace.
 fn text<'a>(element: &'a Element, local: &str) -> Option<&'a str> {
     element.local_child(local).map(|child| child.text.trim())
 }
 
-/// The body of `CreateBucket`, for a bucket in `region`.
+/// Returns the body of `CreateBucket` for a bucket in `region`.
 pub fn make_bucket_body(region: &str) -> String {
     let region = quick_xml::escape::escape(region);
     format!(
@@ -141,20 +141,20 @@ pub fn make_bucket_body(region: &str) -> String {
     )
 }
 
-/// The `UploadId` of an `InitiateMultipartUploadResult`.
+/// Parses the `UploadId` of an `InitiateMultipartUploadResult`.
 ///
 /// # Errors
-/// As [`Element::parse`]; `Unexpected` if there is none.
+/// As [`Element::parse`]; `Unexpected` if it is missing.
 pub fn parse_upload_id(body: &[u8]) -> Result<String, InvalidXml> {
     let root = Element::parse(body, ANSWER)?;
     let id = text(&root, "UploadId").filter(|id| !id.is_empty());
     id.map(str::to_owned).ok_or(InvalidXml::Unexpected("an upload without an id"))
 }
 
-/// The `ETag` of a `CopyPartResult` or `CopyObjectResult`, as it stands there.
+/// Parses the `ETag` of a `CopyPartResult` or `CopyObjectResult` and returns it unchanged.
 ///
 /// # Errors
-/// As [`Element::parse`]; `Unexpected` if there is none, as in an error that came with the status 200.
+/// As [`Element::parse`]; `Unexpected` if it is missing, as in an error with status 200.
 pub fn parse_copied(body: &[u8]) -> Result<String, InvalidXml> {
     let root = Element::parse(body.trim_ascii_start(), ANSWER)?;
     let etag = text(&root, "ETag").filter(|etag| !etag.is_empty());
@@ -177,18 +177,18 @@ pub fn parse_completed(body: &[u8]) -> Result<Result<Option<String>, Refusal>, I
     Ok(Ok(text(&root, "ETag").filter(|etag| !etag.is_empty()).map(str::to_owned)))
 }
 
-/// A part that has arrived.
+/// An uploaded part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Its number, from 1 on.
+    /// Its number, starting at 1.
     pub number: u64,
-    /// What the server called it, as it stood in the header.
+    /// The `ETag` header of the server's response, unchanged.
     pub etag: String,
-    /// Its CRC32C, if the server has compared that.
+    /// Its CRC32C, if the server has verified it.
     pub crc32c: Option<Digest>,
 }
 
-/// The body of `CompleteMultipartUpload`: all parts, in the order of their numbers.
+/// Returns the body of `CompleteMultipartUpload`: all parts, in the order of their numbers.
 pub fn complete_body(parts: &[Part]) -> String {
     let mut body = String::from("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
     for Part { number, etag, crc32c } in parts {
@@ -209,17 +209,17 @@ pub(crate) const CHECKSUM_FIELDS: [(&str, Algorithm); 3] = [
     ("x-amz-checksum-sha256", Algorithm::Sha256),
 ];
 
-/// The digests of a whole object in the header of an answer to a question about all of it. `field` gives the text of a
+/// Parses the digests of a whole object from the header of a response about that object. `field` returns the text of a
 /// header field.
 ///
-/// A multipart object may have a digest of its parts' digests instead (`COMPOSITE`), which cannot be compared with the
-/// digest of a file.
+/// The value for a multipart object may be a digest of the digests of its parts (`COMPOSITE`), which cannot be compared
+/// with the digest of a file.
 pub fn digests<'a>(field: impl Fn(&str) -> Option<&'a str>) -> Digests {
     if field("x-amz-checksum-type").is_some_and(|kind| kind.eq_ignore_ascii_case("COMPOSITE")) {
         return Digests::new();
     }
     let told = CHECKSUM_FIELDS.into_iter().filter_map(|(name, algorithm)| {
-        // `abc=-3` is of three parts.
+        // `abc=-3` is a composite digest of three parts.
         Digest::from_base64(algorithm, field(name)?).ok()
     });
     told.collect()
@@ -228,16 +228,16 @@ pub fn digests<'a>(field: impl Fn(&str) -> Option<&'a str>) -> Digests {
 /// An error response of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Its name for it.
+    /// Error code.
     pub code: String,
-    /// The same in words; may be empty.
+    /// Description for people; may be empty.
     pub message: String,
-    /// The region that the bucket lies in, if it says so.
+    /// Region of the bucket, if the response contains it.
     pub region: Option<String>,
 }
 
 impl Refusal {
-    /// Reads an `Error` document; none if the body is something else.
+    /// Parses an `Error` document; `None` if the body is something else.
     pub fn parse(body: &[u8]) -> Option<Self> {
         let root = Element::parse(body.trim_ascii_start(), ANSWER).ok().filter(|root| root.name.local == "Error")?;
         let code = text(&root, "Code").filter(|code| !code.is_empty())?.to_owned();
@@ -278,7 +278,7 @@ impl Refusal {
         })
     }
 
-    /// What to do about it, where that is not plain.
+    /// Returns advice for the user on errors whose remedy is not obvious.
     pub fn advice(&self) -> Option<String> {
         match (self.code.as_str(), &self.region) {
             (

@@ -1,5 +1,5 @@
-//! Kernel statistics of a TCP connection, and their text form: `query config towpath.tcp` over XRootD, the
-//! field `Towpath-Tcp` of HTTP responses.
+//! Kernel statistics of a TCP connection, and their text form: `query config towpath.tcp` over XRootD, the field
+//! `Towpath-Tcp` of HTTP responses.
 //!
 //! Only the sender's kernel knows why a connection is slow: its congestion window, the receiver's window, its own send
 //! buffer, or losses. The client of a download therefore queries the server. The text is one line of `key=value` pairs
@@ -13,15 +13,15 @@ pub const TCP_INFO_FIELD: &str = "towpath-tcp";
 /// Key of `query config`.
 pub const TCP_INFO_WORD: &[u8] = b"towpath.tcp";
 
-/// The longest such line, in bytes, that is read.
+/// Maximum length of a parsed line in bytes.
 pub const MAX_TCP_INFO_BYTES: usize = 1024;
 
-/// One look at a TCP connection. Counters run from its beginning.
+/// Snapshot of a TCP connection. Counters start with the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpInfo {
-    /// The smallest round trip of the last minutes; zero if none has been measured.
+    /// Minimum round-trip time of the last minutes; zero if none was measured.
     pub min_rtt: Duration,
-    /// The smoothed round trip.
+    /// Smoothed round-trip time.
     pub rtt: Duration,
     /// Congestion window in bytes.
     pub congestion_window: u64,
@@ -29,63 +29,62 @@ pub struct TcpInfo {
     pub peer_window: u64,
     /// Bytes received, in order.
     pub received: u64,
-    /// Segments received that came before one that was sent earlier: after a loss, mostly.
+    /// Segments received before an earlier one, mostly after a loss.
     pub out_of_order: u64,
-    /// Bytes sent that were acknowledged.
+    /// Acknowledged bytes.
     pub acknowledged: u64,
-    /// Bytes sent, those sent again included.
+    /// Bytes sent, including retransmissions.
     pub sent: u64,
-    /// Bytes sent again.
+    /// Retransmitted bytes.
     pub resent: u64,
-    /// How fast the last bytes were delivered, in bytes per second.
+    /// Delivery rate of the most recent bytes, in bytes per second.
     pub delivery_rate: u64,
-    /// How long there was something to send.
+    /// Time with data to send.
     pub busy: Duration,
-    /// How long of it the other end's window held it up.
+    /// Part of this time limited by the receive window of the peer.
     pub limited_by_peer: Duration,
-    /// How long of it the own send buffer held it up (`net.ipv4.tcp_wmem`).
+    /// Part of this time limited by the local send buffer (`net.ipv4.tcp_wmem`).
     pub limited_by_buffer: Duration,
-    /// Slow-start threshold in bytes: the window doubles with each round trip up to it. Larger than any window until
+    /// Slow-start threshold in bytes: up to it the window doubles with each round trip. Larger than any window until
     /// the first loss.
     pub slow_start_threshold: u64,
-    /// The congestion window is still below that.
+    /// True if the congestion window is below that threshold.
     pub is_in_slow_start: bool,
-    /// At this moment there is nothing to send, although the congestion window would let it out.
+    /// True if there is currently nothing to send, although the congestion window would permit it.
     pub is_starved: bool,
-    /// At this moment no request is being answered on it, says the server.
+    /// True if the server reports that no request is in progress on the connection.
     pub is_unasked: bool,
-    /// How much of the processor time that it could have the program at that end wanted lately, in per cent: of all
-    /// processors together, or of the one that its hottest thread can use.
+    /// Recent processor demand of the program at that end, in per cent of the time available to it: of all processors
+    /// together, or of the one available to its busiest thread.
     pub processor_percent: u64,
-    /// What decides on the congestion window.
+    /// Congestion control.
     pub control: Control,
-    /// The largest send buffer that the kernel gives a connection of its own accord, in bytes (third value of
-    /// `net.ipv4.tcp_wmem`).
+    /// Maximum automatic send buffer of a connection in bytes (third value of `net.ipv4.tcp_wmem`).
     pub most_send_buffer: u64,
-    /// The largest receive buffer, in bytes (third value of `net.ipv4.tcp_rmem`).
+    /// Maximum automatic receive buffer of a connection in bytes (third value of `net.ipv4.tcp_rmem`).
     pub most_receive_buffer: u64,
 }
 
 /// A path has a queue if its smoothed round trip exceeds the minimum by this factor plus [`MIN_QUEUE`].
 pub const QUEUE: f64 = 1.25;
 
-/// What a round trip may take longer for other reasons than a queue.
+/// Variation of the round-trip time that is not attributed to a queue.
 const MIN_QUEUE: Duration = Duration::from_millis(1);
 
-/// A congestion control, as far as it matters how it takes losses.
+/// A congestion control, distinguished by its reaction to losses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Control {
-    /// CUBIC (RFC 9438): a loss is congestion.
+    /// CUBIC (RFC 9438): treats a loss as congestion.
     Cubic,
-    /// BBR (draft-ietf-ccwg-bbr): a loss is not congestion, up to some per cent.
+    /// BBR (draft-ietf-ccwg-bbr): tolerates losses of up to some per cent.
     Bbr,
-    /// Another one, or not known; most take losses for congestion.
+    /// Another or unknown one; most treat losses as congestion.
     #[default]
     Other,
 }
 
 impl Control {
-    /// The control that Linux calls `name`.
+    /// Returns the congestion control with the Linux name `name`.
     pub fn of_name(name: &str) -> Self {
         match name {
             "cubic" => Self::Cubic,
@@ -94,7 +93,7 @@ impl Control {
         }
     }
 
-    /// Its name in Linux; `other` if it is another one.
+    /// Returns its name in Linux; `other` for another one.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cubic => "cubic",
@@ -136,7 +135,7 @@ impl fmt::Display for TcpInfo {
     }
 }
 
-/// A line without statistics of a connection.
+/// Error for a line without connection statistics.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("it tells nothing of a TCP connection")]
 pub struct NoTcpInfo;
@@ -144,7 +143,7 @@ pub struct NoTcpInfo;
 impl FromStr for TcpInfo {
     type Err = NoTcpInfo;
 
-    /// Ignores unknown keys. The reply of a server that does not support the query is an error.
+    /// Ignores unknown keys. The response of a server that does not support the query is an error.
     fn from_str(line: &str) -> Result<Self, NoTcpInfo> {
         let mut info = Self::default();
         if line.len() > MAX_TCP_INFO_BYTES {

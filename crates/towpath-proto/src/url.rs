@@ -1,17 +1,18 @@
-//! The addresses that users type: `root://host//path?opaque`, `https://host/path`, `s3://bucket/key`, a local path, or
+//! Locations on the command line: `root://host//path?opaque`, `https://host/path`, `s3://bucket/key`, a local path, or
 //! `-`.
 //!
-//! A [`Location`] is where data come from or go to: a [`Url`], a local path, or standard input or output. Parsing it
-//! is the only way to make one, so a `Url` always has a host that can be looked up, and a path that is absolute, has
-//! single slashes, and no `.`, `..` or NUL.
+//! A [`Location`] is the source or destination of data: a [`Url`], a local path, or standard input or output. Parsing
+//! is the only way to create one, so the host of a `Url` is always valid, and its path is absolute, with single slashes
+//! and without `.`, `..` or NUL.
 //!
-//! The families differ in their spelling. XRootD URLs are literal: `%20` is three characters, and what follows `?` is
-//! opaque information that travels with the path. HTTP URLs are percent-encoded; [`Url::path`] is decoded, to any bytes
-//! (`%0A`, `%FF`), and its text form encodes again. S3 URLs are percent-encoded too, and have a bucket in place of the
-//! host: which server has the bucket is a matter of settings. They have neither user, port nor query.
+//! The protocol families differ in their spelling. XRootD URLs are literal: `%20` is three characters, and the text
+//! after `?` is opaque information that is sent with the path. HTTP URLs are percent-encoded: [`Url::path`] returns the
+//! decoded path, which may contain any bytes (`%0A`, `%FF`), and the text form encodes it again. S3 URLs are
+//! percent-encoded too, and have a bucket in place of the host; the settings determine the server of the bucket. They
+//! have no user, port or query.
 //!
-//! Query and opaque information may hold bearer tokens, so `Display` and `Debug` hide the values of [`SECRET_KEYS`],
-//! and errors never quote a URL; [`Url::expose`] is for the wire.
+//! Query and opaque information may contain bearer tokens, so `Display` and `Debug` hide the values of [`SECRET_KEYS`],
+//! and errors never quote a URL. [`Url::expose`] returns the full text for the wire.
 
 mod shown;
 
@@ -21,54 +22,54 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 
 pub use self::shown::shown;
 
-/// The longest URL that is read, in bytes: room for a few tokens of the 4 KiB to 16 KiB that issuers give out.
+/// Maximum length of a parsed URL in bytes: enough for a few tokens of the 4 KiB to 16 KiB that issuers give out.
 pub(crate) const MAX_URL_BYTES: usize = 64 * 1024;
 
-/// The longest zone of an IPv6 address, in bytes: the name of a network interface of Linux, which has at most 15.
+/// Maximum length of the zone of an IPv6 address in bytes: Linux limits the name of a network interface to 15.
 const MAX_ZONE_BYTES: usize = 15;
 
-/// Where data come from or go to.
+/// Source or destination of data.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Location {
-    /// A file or directory of a remote site.
+    /// A file or directory on a remote site.
     Remote(Url),
-    /// A path of this machine, as typed; may be relative.
+    /// A path on this machine, as typed; may be relative.
     Local(PathBuf),
     /// Standard input or standard output, typed as `-`.
     Standard,
 }
 
-/// How a remote site is spoken to.
+/// Scheme of a URL: the protocol, and whether TLS is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scheme {
     /// XRootD; `root://` or `xroot://`.
     Root,
-    /// XRootD that insists on TLS; `roots://` or `xroots://`.
+    /// XRootD with mandatory TLS; `roots://` or `xroots://`.
     Roots,
     /// HTTP without encryption.
     Http,
     /// HTTP over TLS.
     Https,
-    /// HTTP without encryption, the server being known to speak WebDAV.
+    /// HTTP without encryption, to a server known to support WebDAV.
     Dav,
-    /// HTTP over TLS, the server being known to speak WebDAV.
+    /// HTTP over TLS, to a server known to support WebDAV.
     Davs,
-    /// A bucket of an object store that speaks Amazon's S3.
+    /// A bucket of an object store that supports Amazon's S3 API.
     S3,
 }
 
-/// What [`Scheme`]s have in common.
+/// Protocol family of a [`Scheme`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
     /// The XRootD protocol.
     Xrootd,
     /// HTTP and WebDAV.
     Http,
-    /// Amazon's S3, which is HTTP too, but knows objects rather than files. The host is a bucket.
+    /// Amazon's S3: HTTP, but with objects in place of files. The host is a bucket.
     S3,
 }
 
-/// Every spelling of every scheme; the first spelling of a scheme is the one that is written.
+/// All spellings of all schemes; formatting uses the first spelling of a scheme.
 const SCHEMES: [(&str, Scheme); 9] = [
     ("root", Scheme::Root),
     ("roots", Scheme::Roots),
@@ -82,12 +83,12 @@ const SCHEMES: [(&str, Scheme); 9] = [
 ];
 
 impl Scheme {
-    /// The name, without `://`.
+    /// Returns the name, without `://`.
     pub fn name(self) -> &'static str {
         SCHEMES.iter().find(|(_, scheme)| *scheme == self).map_or("", |(name, _)| name)
     }
 
-    /// The protocol family.
+    /// Returns the protocol family.
     pub fn family(self) -> Family {
         match self {
             Scheme::Root | Scheme::Roots => Family::Xrootd,
@@ -96,12 +97,12 @@ impl Scheme {
         }
     }
 
-    /// Whether the connection must be encrypted; plain XRootD is upgraded if the server requires it.
+    /// Returns whether the connection must be encrypted; plain XRootD is upgraded if the server requires it.
     pub fn demands_tls(self) -> bool {
         matches!(self, Scheme::Roots | Scheme::Https | Scheme::Davs | Scheme::S3)
     }
 
-    /// The port where the URL names none.
+    /// Returns the port of URLs without a port.
     pub fn default_port(self) -> u16 {
         match self {
             Scheme::Root | Scheme::Roots => 1094,
@@ -111,7 +112,7 @@ impl Scheme {
     }
 }
 
-/// The address of a file or directory of a remote site.
+/// URL of a file or directory on a remote site.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Url {
     scheme: Scheme,
@@ -122,35 +123,35 @@ pub struct Url {
     query: Option<String>,
 }
 
-/// What one connection can serve: everything that decides where and how to connect.
+/// Everything that decides where and how to connect; URLs with equal endpoints can share a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Endpoint {
     /// The protocol.
     pub family: Family,
     /// Whether the connection must be encrypted.
     pub tls: bool,
-    /// Host name or address, lower case, IPv6 addresses without brackets, perhaps with a zone (`fe80::1%eth0`).
+    /// Host name or address in lower case; IPv6 addresses without brackets, possibly with a zone (`fe80::1%eth0`).
     pub host: String,
     /// The port.
     pub port: u16,
 }
 
-/// Why text is not an address. The text itself is not repeated, for it may hold a token.
+/// Error for text that is not a valid location. It does not repeat the text, which may contain a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidUrl {
-    /// The scheme is none of those known.
+    /// Unknown scheme.
     #[error("unknown scheme {0}://; known are root, roots, xroot, xroots, http, https, dav, davs, s3, file")]
     Scheme(String),
     /// Longer than [`MAX_URL_BYTES`].
     #[error("the URL is longer than {MAX_URL_BYTES} bytes")]
     TooLong,
-    /// The host is empty, too long, or has characters that no host has.
+    /// The host is empty, too long, or contains characters that are not allowed in a host.
     #[error("the URL has no valid host name or address")]
     Host,
-    /// The port is no number from 1 to 65535.
+    /// The port is not a number from 1 to 65535.
     #[error("the port of the URL is not a number from 1 to 65535")]
     Port,
-    /// The user name is empty, or a password follows it.
+    /// The user name is empty, or followed by a password.
     #[error("the user in the URL is not valid; a password must not be part of a URL")]
     User,
     /// A `..` component.
@@ -164,10 +165,10 @@ pub enum InvalidUrl {
         "this looks like a URL with a slash or its scheme missing; write it as SCHEME://HOST:PORT/PATH, or a local file of that name as ./NAME"
     )]
     Incomplete,
-    /// An S3 URL with more than a bucket and a key.
+    /// An S3 URL with parts other than a bucket and a key.
     #[error("an s3 URL has a bucket and a key, no user, port or query: s3://bucket/key (a ? in a key is written %3F)")]
     S3,
-    /// A `file:` URL with a host other than this one.
+    /// A `file:` URL with a host other than this machine.
     #[error("a file URL must have no host")]
     FileHost,
     /// Empty text.
@@ -176,7 +177,8 @@ pub enum InvalidUrl {
 }
 
 impl Location {
-    /// Reads a command line argument; one that is not Unicode is a local path, unless it begins like a URL.
+    /// Parses a command line argument. An argument that is not valid Unicode is a local path, unless it begins like a
+    /// URL.
     pub fn from_argument(argument: &OsStr) -> Result<Self, InvalidUrl> {
         match argument.to_str() {
             Some(text) => text.parse(),
@@ -185,7 +187,7 @@ impl Location {
         }
     }
 
-    /// The URL, if it is one.
+    /// Returns the URL of a remote location.
     pub fn url(&self) -> Option<&Url> {
         match self {
             Location::Remote(url) => Some(url),
@@ -219,7 +221,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// `scheme` and what follows `://`, if the text starts like a URL (RFC 3986 §3.1).
+/// Splits text that starts like a URL (RFC 3986 §3.1) into its scheme and the part after `://`.
 fn split_scheme(text: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = text.split_once("://")?;
     let mut characters = scheme.chars();
@@ -228,7 +230,7 @@ fn split_scheme(text: &str) -> Option<(&str, &str)> {
     (starts_well && goes_on_well).then_some((scheme, rest))
 }
 
-/// Whether a text without `://` is a URL with a typing error rather than a path: `root:/host//p`, `host:1094//p`.
+/// Returns whether text without `://` is a mistyped URL rather than a path: `root:/host//p`, `host:1094//p`.
 fn lacks_a_slash(text: &str) -> bool {
     let (start, rest) = text.split_at(text.find('/').unwrap_or(text.len()));
     let has_scheme = |(scheme, behind): (&str, &str)| {
@@ -270,7 +272,7 @@ impl FromStr for Url {
         let known = SCHEMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         let scheme = known.ok_or_else(|| InvalidUrl::Scheme(name.to_owned()))?.1;
         let encoded = scheme.family() != Family::Xrootd;
-        // A fragment is for the reader's program, never for the server (RFC 9110 §4.2.5).
+        // A fragment is for the client only and is never sent to the server (RFC 9110 §4.2.5).
         let rest = if encoded { rest.split('#').next().unwrap_or_default() } else { rest };
         let (before_query, query) = match rest.split_once('?') {
             Some((before, query)) => (before, Some(query.to_owned())),
@@ -290,7 +292,7 @@ impl FromStr for Url {
 
 type Authority = (Option<String>, String, Option<u16>);
 
-/// `[user@]host[:port]`.
+/// Parses `[user@]host[:port]`.
 fn parse_authority(authority: &str) -> Result<Authority, InvalidUrl> {
     let (user, address) = match authority.rsplit_once('@') {
         Some((user, address)) => (Some(user.to_owned()), address),
@@ -321,8 +323,8 @@ fn parse_authority(authority: &str) -> Result<Authority, InvalidUrl> {
     Ok((user, host, port))
 }
 
-/// An IPv6 address, perhaps with a zone: `fe80::1%25eth0` (RFC 6874), or with a bare `%` as people write it. The host
-/// then is `fe80::1%eth0`.
+/// Parses an IPv6 address, optionally with a zone: `fe80::1%25eth0` (RFC 6874), or with a bare `%` as people write it.
+/// The resulting host is `fe80::1%eth0`.
 fn parse_ipv6(text: &str) -> Result<String, InvalidUrl> {
     let (address, zone) = match text.split_once('%') {
         Some((address, zone)) => {
@@ -347,15 +349,16 @@ pub fn without_zone(host: &str) -> &str {
     host.split('%').next().unwrap_or(host)
 }
 
-/// Letters, digits, `-`, `.`, and `_`, which occurs in practice; 253 bytes is the limit of the DNS.
+/// Returns whether `host` consists of letters, digits, `-`, `.`, and `_` (which occurs in practice) and has at most 253
+/// bytes, the limit of the DNS.
 fn is_host_name(host: &str) -> bool {
     let characters = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     characters && !host.is_empty() && host.len() <= 253 && !host.starts_with(['.', '-'])
 }
 
-/// The path with one slash in front of each component; no `.`, and an error at `..` and NUL.
+/// Normalizes a path to one slash before each component, without `.` components; `..` and NUL are errors.
 ///
-/// A final slash stays, for it says that a directory is meant.
+/// A trailing slash is kept, because it marks a directory.
 pub(crate) fn clean_bytes(path: &[u8]) -> Result<Vec<u8>, InvalidUrl> {
     let mut clean = Vec::with_capacity(path.len() + 1);
     for component in path.split(|byte| *byte == b'/').filter(|component| !matches!(*component, b"" | b".")) {
@@ -374,7 +377,7 @@ pub(crate) fn clean_bytes(path: &[u8]) -> Result<Vec<u8>, InvalidUrl> {
     Ok(clean)
 }
 
-/// What RFC 3986 §3.3 does not allow in a path, plus `%` itself.
+/// Characters that RFC 3986 §3.3 does not allow in a path, and `%` itself.
 const NOT_IN_PATH: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -392,15 +395,15 @@ const NOT_IN_PATH: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// A path as it stands in an HTTP request line, a `Location` header or a WebDAV `href`.
+/// Percent-encodes a path for an HTTP request line, a `Location` header or a WebDAV `href`.
 pub(crate) fn encode_path(path: impl AsRef<[u8]>) -> String {
     percent_encode(path.as_ref(), NOT_IN_PATH).to_string()
 }
 
-/// The path behind a WebDAV `href` or a `Location` field: a path or a whole URL, percent-encoded.
+/// Returns the decoded path of a WebDAV `href` or a `Location` field, which is a percent-encoded path or a whole URL.
 ///
-/// Host and query are dropped; the path comes out as [`Url::path`] has it, but of any bytes: names of files need not be
-/// text.
+/// Host and query are dropped. The path has the form of [`Url::path`], but may contain any bytes, because file names
+/// need not be text.
 pub fn decode_href(href: &str) -> Result<Vec<u8>, InvalidUrl> {
     if href.len() > MAX_URL_BYTES {
         return Err(InvalidUrl::TooLong);
@@ -415,39 +418,41 @@ pub fn decode_href(href: &str) -> Result<Vec<u8>, InvalidUrl> {
 }
 
 impl Url {
-    /// The scheme.
+    /// Returns the scheme.
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
 
-    /// The user name in front of the host, if any.
+    /// Returns the user name before the host, if any.
     pub fn user(&self) -> Option<&str> {
         self.user.as_deref()
     }
 
-    /// Host name or address, lower case, IPv6 addresses without brackets, perhaps with a zone (`fe80::1%eth0`).
+    /// Returns the host name or address in lower case; IPv6 addresses without brackets, possibly with a zone
+    /// (`fe80::1%eth0`).
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port to connect to.
+    /// Returns the port to connect to.
     pub fn port(&self) -> u16 {
         self.port.unwrap_or_else(|| self.scheme.default_port())
     }
 
-    /// The path: absolute, decoded, with single slashes; ends in a slash if the URL did. Text without control
-    /// characters in the XRootD family, any bytes but NUL in the others.
+    /// Returns the path: absolute, decoded, with single slashes; it ends with a slash if that of the URL did. It is
+    /// text without control characters in the XRootD family, and any bytes except NUL in the others.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
 
-    /// What follows `?`, as written: XRootD's opaque information or an HTTP query. Never empty. May hold tokens.
+    /// Returns the text after `?` as written: XRootD's opaque information or an HTTP query. Never empty. May contain
+    /// tokens.
     pub fn query(&self) -> Option<&str> {
         self.query.as_deref()
     }
 
-    /// The same URL without the pairs of its query whose keys begin with `prefix`, and those pairs. Values of the
-    /// XRootD family are literal, others percent-decoded.
+    /// Removes the pairs whose keys begin with `prefix` from the query; returns the remaining URL and those pairs.
+    /// Values of the XRootD family are literal, those of others percent-decoded.
     pub fn split_query(&self, prefix: &str) -> (Self, Vec<(String, Vec<u8>)>) {
         let pairs = self.query.iter().flat_map(|query| query.split('&'));
         let (taken, left): (Vec<_>, Vec<_>) = pairs.partition(|pair| pair.starts_with(prefix));
@@ -463,7 +468,7 @@ impl Url {
         (Self { query, ..self.clone() }, taken.into_iter().map(decoded).collect())
     }
 
-    /// What decides where and how to connect.
+    /// Returns the endpoint to connect to.
     pub fn endpoint(&self) -> Endpoint {
         Endpoint {
             family: self.scheme.family(),
@@ -473,7 +478,7 @@ impl Url {
         }
     }
 
-    /// `host`, or `host:port` where the port is not the default one: the value of an HTTP `Host` header.
+    /// Returns the value of an HTTP `Host` header: `host`, or `host:port` if the port is not the default.
     pub fn authority(&self) -> String {
         match self.port.filter(|port| *port != self.scheme.default_port()) {
             Some(port) => format!("{}:{port}", Bracketed(&self.host)),
@@ -481,11 +486,11 @@ impl Url {
         }
     }
 
-    /// The same site with another path, which is taken literally.
+    /// Returns a URL of the same site with another path, which is literal.
     ///
     /// # Errors
-    /// `Characters` for a path that no URL of the XRootD family can have: with `?` or control characters, or not UTF-8.
-    /// `ParentComponent`.
+    /// `Characters` for a path that cannot be in a URL of the XRootD family: with `?` or control characters, or not
+    /// UTF-8. `ParentComponent` for a path with a `..` component.
     pub fn with_path(&self, path: impl AsRef<[u8]>) -> Result<Self, InvalidUrl> {
         let path = clean_bytes(path.as_ref())?;
         let is_literal = |text: &str| !text.contains('?') && !text.chars().any(char::is_control);
@@ -495,7 +500,7 @@ impl Url {
         Ok(Self { path, ..self.clone() })
     }
 
-    /// The URL with every secret in it, for the wire.
+    /// Returns the URL with all its secrets, for the wire.
     pub fn expose(&self) -> String {
         self.written(self.query.as_deref())
     }
@@ -505,7 +510,7 @@ impl Url {
         let user = self.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
         let port = self.port.map(|port| format!(":{port}")).unwrap_or_default();
         let path = match self.scheme.family() {
-            // The second slash is what makes the path absolute to XRootD's own clients.
+            // XRootD's own clients require the second slash for an absolute path.
             Family::Xrootd => format!("/{}", String::from_utf8_lossy(&self.path)),
             Family::Http | Family::S3 => encode_path(&self.path),
         };
@@ -533,7 +538,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A host as it stands in front of a port.
+/// A host in the form that precedes a port: IPv6 addresses in brackets.
 struct Bracketed<'a>(&'a str);
 
 impl fmt::Display for Bracketed<'_> {
@@ -546,7 +551,7 @@ impl fmt::Display for Bracketed<'_> {
     }
 }
 
-/// Keys whose values give access to something: bearer tokens and macaroons, pre-signed URLs, third-party copy keys.
+/// Keys whose values grant access: bearer tokens and macaroons, pre-signed URLs, third-party copy keys.
 pub(crate) const SECRET_KEYS: [&str; 8] = [
     "authz",
     "access_token",
@@ -558,7 +563,7 @@ pub(crate) const SECRET_KEYS: [&str; 8] = [
     "x-amz-credential",
 ];
 
-/// A query or opaque information (`k=v&k=v`) with the values of [`SECRET_KEYS`] replaced by `***`.
+/// Replaces the values of [`SECRET_KEYS`] in a query or opaque information (`k=v&k=v`) with `***`.
 pub fn redact(query: &str) -> String {
     let hide = |pair: &str| match pair.split_once('=') {
         Some((key, _)) if is_secret(key) => format!("{key}=***"),
@@ -567,14 +572,14 @@ pub fn redact(query: &str) -> String {
     query.split('&').map(hide).collect::<Vec<_>>().join("&")
 }
 
-/// A query or opaque information without the pairs whose keys are [`SECRET_KEYS`].
+/// Removes the pairs with [`SECRET_KEYS`] from a query or opaque information.
 pub fn without_secrets(query: &str) -> String {
     let open = |pair: &&str| !is_secret(pair.split('=').next().unwrap_or_default());
     query.split('&').filter(open).collect::<Vec<_>>().join("&")
 }
 
 fn is_secret(key: &str) -> bool {
-    // A key may itself be percent-encoded, and opaque information may be joined with a second `?`.
+    // The key itself may be percent-encoded, and opaque information may be appended with a second `?`.
     let key = percent_decode_str(key).decode_utf8_lossy().to_ascii_lowercase();
     let key = key.rsplit('?').next().unwrap_or_default();
     SECRET_KEYS.contains(&key.trim())

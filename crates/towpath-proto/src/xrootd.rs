@@ -1,22 +1,21 @@
-//! The XRootD ("xroot") protocol: bytes to types and back, without I/O and without a clock.
+//! The XRootD ("xroot") protocol: encoding and decoding, without I/O and without a clock.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
-//! | [`codes`], [`flags`], [`ids`], [`path`] | the words of the protocol, spelled as it spells them |
+//! | [`codes`], [`flags`], [`ids`], [`path`] | the basic types of the protocol, with its spelling |
 //! | [`handshake`] | the first 20 bytes of a connection |
 //! | [`request`] | the 24-byte header and one type for each request |
 //! | [`response`] | the 8-byte header, the statuses and one type for each body |
-//! | [`page`] | pages with CRC32C, as `pgread` and `pgwrite` carry them |
+//! | [`page`] | pages with CRC32C, as in `pgread` and `pgwrite` |
 //! | [`auth`] | the list of security protocols and simple credentials |
-//! | [`frame`] | cutting a stream of bytes into requests or responses |
+//! | [`frame`] | splitting a stream of bytes into requests or responses |
 //!
-//! The life of a request in a server: [`RequestFramer::next`] gives a [`Request`], whose data, if any, are the next
-//! bytes of the stream; the answer is written with [`response::ok`] or [`response::error`]. In a client:
+//! The life of a request in a server: [`RequestFramer::next`] returns a [`Request`], whose data, if any, are the next
+//! bytes of the stream; the response is written with [`response::ok`] or [`response::error`]. In a client:
 //! [`Request::encode`], and later [`ResponseFramer::next`] with the same [`StreamId`].
 //!
-//! Both directions tolerate what deployed peers send (trailing NULs, missing optional fields, unknown codes) and bound
-//! every length before anything is allocated. Session state, such as open files and permissions,
-//! is kept by the caller.
+//! Both directions tolerate deviations of deployed peers (trailing NULs, missing optional fields, unknown codes) and
+//! bound every length before any allocation. Session state, such as open files and permissions, is kept by the caller.
 
 pub mod auth;
 pub mod codes;

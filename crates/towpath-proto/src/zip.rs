@@ -1,23 +1,23 @@
-//! Which members a ZIP archive has, and where their content lies ([APPNOTE
+//! Members of a ZIP archive and the location of their content ([APPNOTE
 //! 6.3.10](https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT)), with the 64-bit fields of large archives.
 //!
 //! A reader fetches the last [`TAIL_BYTES`] of the archive and calls [`find`], fetches the directory and calls
-//! [`member`], and fetches the header in front of the content and calls [`content_offset`]. Nothing here reads or
+//! [`member`], and fetches the header before the content and calls [`content_offset`]. This module neither reads nor
 //! decompresses.
 
 use std::ops::Range;
 
-/// How much of the end of an archive has to be read to find its directory: the end record with the longest comment, and
+/// Number of bytes at the end of an archive needed to find its directory: the end record with the longest comment, and
 /// the locator of a 64-bit one.
 pub const TAIL_BYTES: u64 = (END_BYTES + u16::MAX as usize + LOCATOR_BYTES) as u64;
 
-/// The largest directory that is read, in bytes: some hundred thousand members.
+/// Maximum size of a directory in bytes: some hundred thousand members.
 pub const MAX_DIRECTORY_BYTES: u64 = 64 << 20;
 
-/// The fixed part of the header in front of the content of a member, in bytes.
+/// Length of the fixed part of the header before the content of a member, in bytes.
 pub const HEADER_BYTES: usize = 30;
 
-/// The 64-bit end record, in bytes, as far as it is read.
+/// Length of the parsed part of the 64-bit end record, in bytes.
 pub const END64_BYTES: usize = 56;
 
 const END_BYTES: usize = 22;
@@ -33,48 +33,48 @@ const HEADER: u32 = 0x0403_4b50;
 /// The extra field with 64-bit sizes and offsets (§4.5.3).
 const EXTRA64: u16 = 1;
 
-/// Why bytes are no ZIP archive that can be read.
+/// Error for bytes that are not a supported ZIP archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it is no ZIP archive that can be read: {0}")]
 pub struct InvalidZip(pub &'static str);
 
-/// Where to look next.
+/// Location of the directory, or of the record that contains it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// The directory lies here.
+    /// Range of the directory.
     Directory(Range<u64>),
-    /// A 64-bit end record of [`END64_BYTES`] lies at this offset; [`directory64`] reads it.
+    /// Offset of a 64-bit end record of [`END64_BYTES`], for [`directory64`].
     Record64(u64),
 }
 
 /// How the content of a member is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// As it is.
+    /// Uncompressed.
     Stored,
-    /// Compressed by DEFLATE (RFC 1951).
+    /// Compressed with DEFLATE (RFC 1951).
     Deflated,
 }
 
 /// A member of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// How it is stored.
+    /// Compression method.
     pub method: Method,
-    /// Bytes in the archive.
+    /// Length in the archive in bytes.
     pub stored_bytes: u64,
-    /// Bytes of its content.
+    /// Length of its content in bytes.
     pub bytes: u64,
-    /// The CRC-32 of its content.
+    /// CRC-32 of its content.
     pub crc32: u32,
-    /// Where the header in front of the content lies.
+    /// Offset of the header before the content.
     pub header_offset: u64,
 }
 
 /// Finds the directory of an archive of `archive_bytes` that ends with `tail`.
 ///
 /// # Errors
-/// If `tail` has no end record, or one of an archive in several files.
+/// If `tail` has no end record, or that of an archive split into several files.
 pub fn find(tail: &[u8], archive_bytes: u64) -> Result<End, InvalidZip> {
     let is_end = |at: &usize| {
         let comment = u16_at(tail, at + 20).map(usize::from);
@@ -95,10 +95,10 @@ pub fn find(tail: &[u8], archive_bytes: u64) -> Result<End, InvalidZip> {
     within(offset.into(), bytes.into(), archive_bytes).map(End::Directory)
 }
 
-/// Where the directory lies, by the 64-bit end record of an archive of `archive_bytes`.
+/// Returns the location of the directory from the 64-bit end record of an archive of `archive_bytes`.
 ///
 /// # Errors
-/// If it is none, or the directory would lie outside.
+/// If `record` is not such a record, or the directory would be outside the archive.
 pub fn directory64(record: &[u8], archive_bytes: u64) -> Result<Range<u64>, InvalidZip> {
     if u32_at(record, 0) != Some(END64) {
         return Err(InvalidZip("its 64-bit end record is missing"));
@@ -107,11 +107,11 @@ pub fn directory64(record: &[u8], archive_bytes: u64) -> Result<Range<u64>, Inva
     within(offset, bytes, archive_bytes)
 }
 
-/// The member `name` of an archive with that directory, the last one if there are several; none if there is no such
-/// member.
+/// Returns the member `name` of an archive with that directory, the last one if there are several; `None` if there is
+/// no such member.
 ///
 /// # Errors
-/// If the directory breaks off, or the member is encrypted or compressed in another way.
+/// If the directory is truncated, or the member is encrypted or uses an unsupported compression method.
 pub fn member(directory: &[u8], name: &[u8]) -> Result<Option<Member>, InvalidZip> {
     const TORN: InvalidZip = InvalidZip("its directory is torn");
     let mut found = None;
@@ -134,7 +134,7 @@ pub fn member(directory: &[u8], name: &[u8]) -> Result<Option<Member>, InvalidZi
     found.map(|(entry, extra)| describe(entry, extra)).transpose()
 }
 
-/// The member that a directory entry describes.
+/// Parses the member of a directory entry.
 fn describe(entry: &[u8], extra: &[u8]) -> Result<Member, InvalidZip> {
     let [flags, method] = [8, 10].map(|at| u16_at(entry, at).unwrap_or(u16::MAX));
     let [crc32, stored, bytes, offset] = [16, 20, 24, 42].map(|at| u32_at(entry, at).unwrap_or(u32::MAX));
@@ -151,7 +151,7 @@ fn describe(entry: &[u8], extra: &[u8]) -> Result<Member, InvalidZip> {
         u32::MAX => long.next().ok_or(InvalidZip("a 64-bit size is missing")),
         short => Ok(short.into()),
     };
-    // In this order (§4.5.3).
+    // The values are in this order (§4.5.3).
     let (bytes, stored_bytes, header_offset) = (value(bytes)?, value(stored)?, value(offset)?);
     if method == Method::Stored && bytes != stored_bytes {
         return Err(InvalidZip("a member that is not compressed has two sizes"));
@@ -159,7 +159,7 @@ fn describe(entry: &[u8], extra: &[u8]) -> Result<Member, InvalidZip> {
     Ok(Member { method, stored_bytes, bytes, crc32, header_offset })
 }
 
-/// The 64-bit values in the extra fields of an entry.
+/// Returns the 64-bit values in the extra fields of an entry.
 fn long_values(extra: &[u8]) -> impl Iterator<Item = u64> {
     let mut rest = extra;
     let field = std::iter::from_fn(move || {
@@ -172,10 +172,10 @@ fn long_values(extra: &[u8]) -> impl Iterator<Item = u64> {
     (0..content.len() / 8).filter_map(move |index| u64_at(content, index * 8)).collect::<Vec<_>>().into_iter()
 }
 
-/// Where the content of a member begins, counted from its header, whose first [`HEADER_BYTES`] are `header`.
+/// Returns the offset of a member's content relative to its header, whose first [`HEADER_BYTES`] are `header`.
 ///
 /// # Errors
-/// If it is no header.
+/// If `header` is not such a header.
 pub fn content_offset(header: &[u8]) -> Result<u64, InvalidZip> {
     match (u32_at(header, 0), u16_at(header, 26), u16_at(header, 28)) {
         (Some(HEADER), Some(name_bytes), Some(extra_bytes)) => {
@@ -212,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// `m.txt` with `member`, stored, and `n` with a thousand `x`, deflated: made by Python's `zipfile`.
+    /// `m.txt` with `member`, stored, and `n` with a thousand `x`, deflated: created by Python's `zipfile`.
     const ARCHIVE: &[u8] = include_bytes!("zip/two-members.zip");
 
     fn directory(archive: &[u8]) -> &[u8] {

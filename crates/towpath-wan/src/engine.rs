@@ -59,7 +59,7 @@ pub struct LinkReport {
     pub counters: LinkCounters,
 }
 
-/// How well the emulator keeps up with the emulated network.
+/// Counters that show whether the emulator keeps up with the emulated network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineCounters {
     /// Packets delivered to hosts, super-packets counted once.
@@ -79,7 +79,7 @@ pub struct NetworkReport {
     pub links: Vec<LinkReport>,
     /// Packets that did not reach a link.
     pub network: NetworkCounters,
-    /// How well the emulator keeps up: unless lateness is far below the delays, results reflect this machine more than
+    /// Whether the emulator keeps up: unless lateness is far below the delays, results reflect this machine more than
     /// the link.
     pub engine: EngineCounters,
     /// Hosts whose device was deleted from inside; they are disconnected.

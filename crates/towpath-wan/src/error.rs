@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Why the emulator could not start, or could not process a request.
+/// Error of starting the emulator or of processing a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Network namespaces and TUN devices require root. Nothing was created.

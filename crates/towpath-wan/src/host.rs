@@ -41,7 +41,6 @@ const DEVICE: &str = "wan0";
 
 /// Number of packets that the kernel queues for the engine. The emulated queue is the link's: this one only has to
 /// cover a wake-up that is 10 ms late at 1 Mpacket/s.
-/// 1 Mpacket/s one of 10 ms.
 const DEVICE_QUEUE_PACKETS: u16 = 10_000;
 
 /// Maximum wait for killed processes. They end within milliseconds, unless the kernel waits for a device or a server on
@@ -291,7 +290,7 @@ fn set_sysctl(name: &str, value: &str) -> Result<(), Error> {
 fn available_congestion_controls() -> String {
     let mut text = String::new();
     if let Ok(file) = OpenOptions::new().read(true).open("/proc/sys/net/ipv4/tcp_available_congestion_control") {
-        // Used only in a message.
+        // The text is used only in a message.
         let _ = file.take(4096).read_to_string(&mut text);
     }
     text.trim().to_owned()

@@ -1,4 +1,4 @@
-//! Super-packets: TCP packets larger than the MTU as the kernel passes them, and the segments that they stand for.
+//! Super-packets: TCP packets larger than the MTU as the kernel passes them, and the segments that they represent.
 //!
 //! A [`Packet`] is the result of one `read` of a TUN device: a virtio-net header (`struct virtio_net_hdr`, VIRTIO 1.2
 //! §5.1.6) followed by the IP packet. Its [`Train`] has the number and size of its segments. [`Packet::take`] returns a

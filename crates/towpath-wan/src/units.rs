@@ -71,8 +71,7 @@ impl FromStr for Rate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Queue {
-    /// The rate times twice the delay, at least 1 MiB: about the queue of 1,000 packets of a network card. With less,
-    /// bursts of 64 KiB of a sender are lost on short paths.
+    /// The rate times twice the delay, at least 1 MiB: about the queue of 1,000 packets of a network card. With less, a
     /// sender's bursts of 64 KiB are lost on short paths.
     #[default]
     Bdp,

@@ -1,11 +1,11 @@
-//! The checksum of a file that is written in pieces, in any order, by any number of writers.
+//! Checksum of a file that any number of writers write in pieces, in any order.
 //!
-//! Each writer turns its piece into an [`Extent`]: position, length and checksums. That is the expensive part and
-//! needs no lock. [`ExtentDigests`] collects extents and joins neighbours, which is arithmetic on a few numbers.
-//! When the extents have grown together into one that covers the file, its checksums are those of the file.
+//! Each writer converts its piece into an [`Extent`]: offset, length and checksums. That is the expensive part and
+//! needs no lock. [`ExtentDigests`] collects extents and joins adjacent ones, which is arithmetic on a few numbers.
+//! When the extents have merged into one that covers the file, its checksums are those of the file.
 //!
-//! The answer is exact or absent: if a byte was written twice, or the pieces became too many to remember, the
-//! collection says [`Unknown`] and why; the caller then reads the file once more, or lets the digest be unknown.
+//! The result is exact or absent: if a byte was written twice, or there are too many pieces, the collection returns
+//! [`Unknown`] with the reason; the caller then reads the file once more, or leaves the digest unknown.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use super::{Algorithm, Algorithms, Digest, Digests, Hasher, combine};
 pub struct Extent {
     offset: u64,
     bytes: u64,
-    /// Which of `sums` are known; all of them combinable.
+    /// The algorithms of `sums`; all of them combinable.
     algorithms: Algorithms,
     sums: Sums,
 }
 
-/// The checksums of an extent, one field for each combinable algorithm; those not known stay 0.
+/// The checksums of an extent, one field for each combinable algorithm; unknown ones are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sums {
     adler32: u32,
@@ -31,16 +31,16 @@ struct Sums {
 }
 
 impl Extent {
-    /// Computes the checksums of `data`, which stand at `offset` of the file.
+    /// Computes the checksums of `data` at `offset` of the file.
     ///
-    /// Algorithms that cannot be combined are left out. `None` if the extent would end beyond 2^64 - 1.
+    /// Algorithms that cannot be combined are omitted. `None` if the extent would end beyond 2^64 - 1.
     pub fn of(algorithms: Algorithms, offset: u64, data: &[u8]) -> Option<Self> {
         let digests = Hasher::digest(algorithms.combinable(), data);
         Self::from_digests(offset, data.len() as u64, &digests)
     }
 
-    /// An extent whose checksums are known already, for instance from a journal; digests that cannot be combined are
-    /// left out. `None` if the extent would end beyond 2^64 - 1.
+    /// Creates an extent with known checksums, for example from a journal; digests that cannot be combined are omitted.
+    /// `None` if the extent would end beyond 2^64 - 1.
     pub fn from_digests(offset: u64, bytes: u64, digests: &Digests) -> Option<Self> {
         offset.checked_add(bytes)?;
         let mut sums = Sums::default();
@@ -48,27 +48,27 @@ impl Extent {
         Some(Self { offset, bytes, algorithms: digests.algorithms().combinable(), sums })
     }
 
-    /// Where the extent starts in the file.
+    /// Returns the offset of the extent in the file.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The length in bytes.
+    /// Returns the length in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The first offset after the extent.
+    /// Returns the first offset after the extent.
     pub fn end(&self) -> u64 {
         self.offset + self.bytes
     }
 
-    /// The digests of its bytes.
+    /// Returns the digests of its bytes.
     pub fn digests(&self) -> Digests {
         self.algorithms.iter().map(|algorithm| Digest::from_integer(algorithm, self.sums.get(algorithm))).collect()
     }
 
-    /// An extent of zero bytes, and for no bytes the one that changes nothing when it is joined.
+    /// Creates an extent of zero bytes; for a length of 0 joining it changes nothing.
     fn of_zeros(algorithms: Algorithms, offset: u64, bytes: u64) -> Self {
         let mut sums = Sums::default();
         for algorithm in algorithms.iter() {
@@ -77,7 +77,7 @@ impl Extent {
         Self { offset, bytes, algorithms, sums }
     }
 
-    /// This extent and the one that starts where it ends, as one, with the checksums that both have.
+    /// Joins this extent with the one that starts at its end; keeps the checksums that both have.
     fn join(&self, next: &Extent) -> Self {
         let algorithms = self.algorithms.intersection(next.algorithms);
         let mut sums = Sums::default();
@@ -111,35 +111,35 @@ impl Sums {
     }
 }
 
-/// Why the checksum of the whole file is not known.
+/// Reason why the checksum of the whole file is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
-    /// Bytes at this offset were written more than once, and only the file system knows which came last.
+    /// Bytes at this offset were written more than once, and only the file system knows the final content.
     #[error("bytes at offset {offset} were written more than once")]
     Rewritten {
-        /// The first offset found to be in two extents.
+        /// First offset found in two extents.
         offset: u64,
     },
-    /// More separate extents than the limit.
+    /// There are more separate extents than the limit.
     #[error("the file was written in more than {limit} separate extents at a time")]
     TooFragmented {
         /// The limit.
         limit: usize,
     },
-    /// Nothing was written there.
+    /// A range was never written.
     #[error("{bytes} bytes at offset {offset} were never written")]
     Hole {
-        /// Where the first hole starts.
+        /// Start of the first hole.
         offset: u64,
-        /// How long it is.
+        /// Length of the hole.
         bytes: u64,
     },
-    /// Something was written beyond the end that was given.
+    /// Bytes were written beyond the given size of the file.
     #[error("{end} bytes were written, beyond the size of {size} bytes")]
     BeyondEnd {
         /// The first offset after the last extent.
         end: u64,
-        /// The size given.
+        /// The given size.
         size: u64,
     },
 }
@@ -149,13 +149,14 @@ pub enum Unknown {
 pub enum Holes {
     /// They are an error: the digest is [`Unknown::Hole`].
     Refuse,
-    /// They are zeros, as in a sparse file; costs a few multiplications for each hole, whatever its length.
+    /// They are zeros, as in a sparse file; each hole costs a few multiplications, regardless of its length.
     AreZeros,
 }
 
 /// Default maximum number of separate extents in a collection.
 ///
-/// An extent takes about 60 bytes, so this bounds a collection to about 4 MiB; 64 writers of 8 MiB pieces need 64.
+/// An extent takes about 60 bytes, so a collection is limited to about 4 MiB; 64 writers of 8 MiB pieces need 64
+/// extents.
 pub const DEFAULT_EXTENT_LIMIT: usize = 65_536;
 
 /// Checksums of the written ranges of a file.
@@ -163,29 +164,29 @@ pub const DEFAULT_EXTENT_LIMIT: usize = 65_536;
 pub struct ExtentDigests {
     algorithms: Algorithms,
     limit: usize,
-    /// By offset; neighbours never touch, because touching extents are joined.
+    /// Extents by offset; adjacent extents are joined, so there is a gap between any two.
     extents: BTreeMap<u64, Extent>,
-    /// Once this is set, `extents` is empty and stays so.
+    /// Once this is set, `extents` remains empty.
     unknown: Option<Unknown>,
 }
 
 impl ExtentDigests {
-    /// An empty collection that keeps the combinable members of `algorithms`, with [`DEFAULT_EXTENT_LIMIT`].
+    /// Creates an empty collection with the combinable members of `algorithms` and [`DEFAULT_EXTENT_LIMIT`].
     pub fn new(algorithms: Algorithms) -> Self {
         Self::with_limit(algorithms, DEFAULT_EXTENT_LIMIT)
     }
 
-    /// An empty collection that keeps at most `limit` separate extents.
+    /// Creates an empty collection of at most `limit` separate extents.
     pub fn with_limit(algorithms: Algorithms, limit: usize) -> Self {
         Self { algorithms: algorithms.combinable(), limit, extents: BTreeMap::new(), unknown: None }
     }
 
-    /// Returns the algorithms of this collection; its extents must be made with them.
+    /// Returns the algorithms of this collection; its extents must be created with them.
     pub fn algorithms(&self) -> Algorithms {
         self.algorithms
     }
 
-    /// Takes bytes that were written at `offset`. A piece that ends beyond 2^64 - 1 makes the digest unknown.
+    /// Adds bytes written at `offset`. A piece that ends beyond 2^64 - 1 makes the digest unknown.
     pub fn add(&mut self, offset: u64, data: &[u8]) {
         match Extent::of(self.algorithms, offset, data) {
             Some(extent) => self.insert(extent),
@@ -193,8 +194,8 @@ impl ExtentDigests {
         }
     }
 
-    /// Takes an extent that was made with [`ExtentDigests::algorithms`]; an algorithm that it lacks is lost for the
-    /// whole.
+    /// Adds an extent created with [`ExtentDigests::algorithms`]; an algorithm that it lacks is lost for the whole
+    /// file.
     ///
     /// Costs O(log n) for n separate extents.
     pub fn insert(&mut self, mut extent: Extent) {
@@ -219,18 +220,18 @@ impl ExtentDigests {
         }
     }
 
-    /// Declares that something happened to the file that this collection did not see, such as a truncation.
+    /// Makes the digest unknown after a change to the file that bypassed this collection, such as a truncation.
     pub fn give_up(&mut self, reason: Unknown) {
         self.extents = BTreeMap::new();
         self.unknown = Some(reason);
     }
 
-    /// The extents so far, by offset; neighbours do not touch. Empty once the digest is unknown.
+    /// Returns the extents so far, by offset, with gaps between them. Empty once the digest is unknown.
     pub fn extents(&self) -> impl Iterator<Item = &Extent> {
         self.extents.values()
     }
 
-    /// The digests of the whole file, if the extents cover `0..size` exactly.
+    /// Returns the digests of the whole file, if the extents cover `0..size` exactly.
     pub fn finish(&self, size: u64, holes: Holes) -> Result<Digests, Unknown> {
         if let Some(reason) = self.unknown {
             return Err(reason);
@@ -245,7 +246,7 @@ impl ExtentDigests {
         Ok(fill(&whole, size, holes)?.digests())
     }
 
-    /// The first offset that `extent` shares with one that is here.
+    /// Returns the first offset that `extent` shares with an extent of this collection.
     fn overlap(&self, extent: &Extent) -> Option<u64> {
         let before = self.extents.range(..=extent.offset).next_back();
         if before.is_some_and(|(_, before)| before.end() > extent.offset) {

@@ -1,4 +1,4 @@
-//! Several checksums over bytes that come in order, reading each byte from memory once.
+//! Computation of several checksums over sequential bytes, with one read of each byte from memory.
 
 use crc_fast::CrcAlgorithm;
 use md5::Md5;
@@ -6,11 +6,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Algorithm, Algorithms, Digest, Digests};
 
-/// How much goes through one algorithm before the next one sees it.
+/// Number of bytes that one algorithm processes before the next one.
 ///
-/// All algorithms after the first find the piece in the first-level cache (32 KiB or more on current processors).
-/// Any size from 4 KiB up to the second-level cache measures the same within noise: Adler-32 and CRC-32C together
-/// 24 to 28 GB/s from cache and 15 to 20 GB/s from memory, on one core of an AMD EPYC.
+/// All algorithms after the first find the piece in the first-level cache (32 KiB or more on current processors). Any
+/// size from 4 KiB up to the second-level cache measures the same within noise: Adler-32 and CRC-32C together 24 to 28
+/// GB/s from cache and 15 to 20 GB/s from memory, on one core of an AMD EPYC.
 const PIECE_BYTES: usize = 16 * 1024;
 
 /// The computation of one or several checksums in one pass.
@@ -23,35 +23,35 @@ pub struct Hasher {
 #[derive(Clone)]
 enum State {
     Adler32(simd_adler32::Adler32),
-    /// A CRC whose value is the finished register.
+    /// A CRC whose value is the final register.
     Crc(Algorithm, crc_fast::Digest),
-    /// The CRC of `cksum`: the length comes after the data.
+    /// The CRC of `cksum`, which appends the length to the data.
     Cksum(crc_fast::Digest),
     Md5(Box<Md5>),
     Sha256(Box<Sha256>),
 }
 
 impl Hasher {
-    /// A computation of all `algorithms`, over no bytes yet.
+    /// Creates a computation of all `algorithms`, over no bytes yet.
     pub fn new(algorithms: Algorithms) -> Self {
         Self { states: algorithms.iter().map(State::new).collect(), bytes: 0 }
     }
 
-    /// The digests of `bytes`.
+    /// Returns the digests of `bytes`.
     pub fn digest(algorithms: Algorithms, bytes: &[u8]) -> Digests {
         let mut hasher = Self::new(algorithms);
         hasher.update(bytes);
         hasher.finish()
     }
 
-    /// The digest of `bytes` by one algorithm.
+    /// Returns the digest of `bytes` by one algorithm.
     pub fn digest_of(algorithm: Algorithm, bytes: &[u8]) -> Digest {
         let mut state = State::new(algorithm);
         state.update(bytes);
         state.finish(bytes.len() as u64)
     }
 
-    /// Takes the next bytes.
+    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         for piece in bytes.chunks(PIECE_BYTES) {
@@ -59,12 +59,12 @@ impl Hasher {
         }
     }
 
-    /// How many bytes have been taken so far.
+    /// Returns the number of bytes so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The digests of everything taken.
+    /// Returns the digests of all bytes.
     pub fn finish(self) -> Digests {
         let bytes = self.bytes;
         self.states.into_iter().map(|state| state.finish(bytes)).collect()

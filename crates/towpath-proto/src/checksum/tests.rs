@@ -12,8 +12,8 @@ fn hex(algorithm: Algorithm, data: &[u8]) -> String {
     Hasher::digest_of(algorithm, data).to_string()
 }
 
-/// Values of the CRC catalogue, RFC 1321, FIPS 180-4, the `cksum` command, and an XRootD 5.5.3 server where it has
-/// them.
+/// Values of the CRC catalogue, RFC 1321, FIPS 180-4, the `cksum` command, and an XRootD 5.5.3 server for the
+/// algorithms that it supports.
 #[test]
 fn check_values() {
     for (algorithm, of_nothing, of_nine_digits) in [
@@ -156,7 +156,7 @@ fn the_end_of_the_offset_range_is_handled() {
     assert!(file.finish(u64::MAX, Holes::AreZeros).is_err());
 }
 
-/// Data cut at random places, and the pieces in random order.
+/// Data split at random places, and the pieces in random order.
 fn pieces() -> impl Strategy<Value = (Vec<u8>, Vec<(usize, usize)>)> {
     (vec(any::<u8>(), 0..3000), vec(any::<prop::sample::Index>(), 0..24)).prop_flat_map(|(data, cuts)| {
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(data.len() + 1)).collect();
@@ -227,7 +227,7 @@ proptest! {
         }
     }
 
-    /// Lengths too large to hash: combination must be associative there, too.
+    /// Lengths too large to hash: combination must be associative for them too.
     #[test]
     fn combination_is_associative(values: [u32; 3], second_bytes in 0..u64::MAX / 2, third_bytes in 0..u64::MAX / 2) {
         for algorithm in combinable().iter() {

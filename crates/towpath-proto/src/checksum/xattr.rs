@@ -1,6 +1,7 @@
-//! How XRootD keeps a checksum with its file: one extended attribute for each algorithm.
+//! XRootD's storage of checksums with a file: one extended attribute per algorithm.
 //!
-//! The attribute `user.XrdCks.<name>` has 96 bytes, integers big-endian whatever the machine (read off a 5.5.3 server):
+//! The attribute `user.XrdCks.<name>` has 96 bytes; integers are big-endian on all machines (as stored by a 5.5.3
+//! server):
 //!
 //! | offset | bytes | field |
 //! | --- | --- | --- |
@@ -11,46 +12,46 @@
 //! | 31 | 1 | length of the value in bytes |
 //! | 32 | 64 | the value, most significant byte first, zeros after it |
 //!
-//! A stored checksum counts only as long as the file's mtime is the recorded one. XRootD compares seconds: a file that
-//! is changed within the second of its checksum keeps one that looks current. So the last 8 bytes, which no value
-//! reaches and XRootD does not read, hold the nanoseconds of the mtime here: `TPns` and 4 bytes. A record without them,
-//! as XRootD writes it, counts only if it was computed when the second of the mtime was over.
+//! A stored checksum is valid only while the file has the recorded mtime. XRootD compares seconds: the checksum of a
+//! file that changes within the second of its computation still appears current. Therefore towpath stores the
+//! nanoseconds of the mtime in the last 8 bytes, which no value reaches and XRootD does not read: `TPns` and 4 bytes. A
+//! record without them, as written by XRootD, is valid only if it was computed after the second of the mtime had ended.
 
 use super::{Algorithm, Digest, InvalidDigest};
 
-/// What the names of these attributes start with, `user.` being the namespace that Linux demands.
+/// Prefix of the names of these attributes; `user.` is the namespace required by Linux.
 pub const NAME_PREFIX: &str = "user.XrdCks.";
 
-/// The length of an attribute's value.
+/// Length of an attribute's value in bytes.
 pub const ENCODED_BYTES: usize = 96;
 
-/// What the nanoseconds in an attribute's value stand behind.
+/// Marker before the nanoseconds in an attribute's value.
 const NANOSECONDS_MARK: [u8; 4] = *b"TPns";
 
-/// How many seconds after a file's mtime a checksum without nanoseconds must have been computed: one to leave the
-/// second, and one for clocks that do not agree.
+/// Minimum number of seconds between a file's mtime and the computation of a checksum without nanoseconds: one to leave
+/// that second, and one for clock differences.
 const SETTLED_AFTER_S: i32 = 2;
 
-/// A checksum as it is stored with a file.
+/// A checksum stored with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredDigest {
     /// The checksum.
     pub digest: Digest,
-    /// The file's mtime when it was computed, in Unix seconds, rounded down.
+    /// The file's mtime at the time of the computation, in Unix seconds, rounded down.
     pub file_mtime_s: i64,
     /// The nanoseconds of that mtime, at most 999,999,999; `None` for a checksum that XRootD stored.
     pub file_mtime_subsec_ns: Option<u32>,
-    /// How many seconds after that mtime it was computed.
+    /// Seconds between that mtime and the computation.
     pub computed_after_s: i32,
 }
 
-/// Why an attribute is not a stored checksum.
+/// Error for an attribute that is not a stored checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAttribute {
-    /// Another length than [`ENCODED_BYTES`].
+    /// The length is not [`ENCODED_BYTES`].
     #[error("a stored checksum has {ENCODED_BYTES} bytes, not {0}")]
     Length(usize),
-    /// The algorithm in the value is not the one in the attribute's name.
+    /// The algorithm in the value differs from that in the attribute's name.
     #[error("the stored checksum is of another algorithm than its name says")]
     Algorithm,
     /// The value does not fit the algorithm.
@@ -58,19 +59,19 @@ pub enum InvalidAttribute {
     Value(#[from] InvalidDigest),
 }
 
-/// The name of the extended attribute for an algorithm, such as `user.XrdCks.adler32`.
+/// Returns the name of the extended attribute for an algorithm, such as `user.XrdCks.adler32`.
 pub fn attribute_name(algorithm: Algorithm) -> String {
     format!("{NAME_PREFIX}{algorithm}")
 }
 
-/// The algorithm that an extended attribute's name stands for, if it is one that [`Algorithm`] knows.
+/// Returns the algorithm of an extended attribute's name, if it is an [`Algorithm`].
 pub fn algorithm_of(attribute_name: &str) -> Option<Algorithm> {
     attribute_name.strip_prefix(NAME_PREFIX)?.parse().ok()
 }
 
 impl StoredDigest {
-    /// Describes a checksum computed at `now_s` (Unix seconds) of a file with the given mtime (seconds and nanoseconds
-    /// since the Unix epoch).
+    /// Creates a record of a checksum computed at `now_s` (Unix seconds) for a file with the given mtime (seconds and
+    /// nanoseconds since the Unix epoch).
     pub fn new(digest: Digest, (file_mtime_s, subsec_ns): (i64, u32), now_s: i64) -> Self {
         let after = now_s.saturating_sub(file_mtime_s).clamp(i32::MIN.into(), i32::MAX.into());
         Self { digest, file_mtime_s, file_mtime_subsec_ns: Some(subsec_ns), computed_after_s: after as i32 }
@@ -86,7 +87,7 @@ impl StoredDigest {
         self.file_mtime_s == mtime_s && is_certain
     }
 
-    /// The attribute's value.
+    /// Returns the attribute's value.
     pub fn encode(&self) -> [u8; ENCODED_BYTES] {
         let (name, value) = (self.digest.algorithm().name().as_bytes(), self.digest.bytes());
         let mut bytes = [0; ENCODED_BYTES];
@@ -102,7 +103,7 @@ impl StoredDigest {
         bytes
     }
 
-    /// Reads the value of the attribute that belongs to `algorithm`.
+    /// Decodes the value of the attribute for `algorithm`.
     pub fn decode(algorithm: Algorithm, bytes: &[u8]) -> Result<Self, InvalidAttribute> {
         let bytes: &[u8; ENCODED_BYTES] = bytes.try_into().map_err(|_| InvalidAttribute::Length(bytes.len()))?;
         let (name, rest) = bytes.split_at(16);
@@ -136,8 +137,8 @@ mod tests {
 
     use super::*;
 
-    /// Attributes that an XRootD 5.5.3 server wrote for a file of the bytes `123456789` with mtime 1614834367, without
-    /// the zeros at the end (the value is the last field).
+    /// Attributes written by an XRootD 5.5.3 server for a file with the bytes `123456789` and mtime 1614834367, without
+    /// the trailing zeros (the value is the last field).
     const GOLDEN: [(Algorithm, &str); 4] = [
         (Algorithm::Adler32, "61646c657233320000000000000000000000000060406abf0ac1978d00000004091e01de"),
         (Algorithm::Cksum, "637263333200000000000000000000000000000060406abf0ac1978d00000004377a6011"),

@@ -1,4 +1,4 @@
-//! The rows of the error table, and the foreign numbers that they use.
+//! The rows of the error table, and the foreign codes in them.
 
 use self::{errno::*, kxr::*};
 use super::{Exit, Fault, Kind, Retry};
@@ -8,11 +8,11 @@ use super::{Exit, Fault, Kind, Retry};
 pub struct Row {
     /// What happened.
     pub fault: Fault,
-    /// Its name, for logs, metrics and programs.
+    /// Name for logs, metrics and programs.
     pub name: &'static str,
-    /// What the caller can do.
+    /// The caller's options.
     pub kind: Kind,
-    /// Whether sending it again can help.
+    /// Whether sending the request again can help.
     pub retry: Retry,
     /// XRootD error code to send.
     pub xrootd: u32,
@@ -28,7 +28,7 @@ pub struct Row {
     pub errno_in: &'static [i32],
     /// Process exit code.
     pub exit: Exit,
-    /// A few words for people.
+    /// Short description for people.
     pub phrase: &'static str,
 }
 
@@ -74,7 +74,7 @@ mod kxr {
     pub(super) const TIMER_EXPIRED: u32 = ErrorCode::TimerExpired.0;
 }
 
-/// Linux error numbers (asm-generic/errno.h), stated here because this crate builds for targets without libc.
+/// Linux error numbers (asm-generic/errno.h), defined here because this crate builds for targets without libc.
 mod errno {
     pub(super) const EPERM: i32 = 1;
     pub(super) const ENOENT: i32 = 2;
@@ -148,7 +148,7 @@ mod errno {
     pub(super) const EKEYREJECTED: i32 = 129;
 }
 
-/// The error table, in the order of [`Fault`]. Each value stands in at most one `_in` list of its column.
+/// The error table, in the order of [`Fault`]. Each value is in at most one `_in` list of its column.
 #[rustfmt::skip] // one fault, four lines
 pub const TABLE: &[Row] = &[
     Row { fault: Fault::NotFound, name: "NotFound", phrase: "no such file or directory",

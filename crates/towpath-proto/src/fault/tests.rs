@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Every fault, by a match that stops compiling when a fault is added.
+/// Returns the position of a fault, by a match that stops compiling when a fault is added.
 fn position(fault: Fault) -> usize {
     use Fault::*;
     match fault {
@@ -58,7 +58,7 @@ fn an_unknown_name_is_no_fault() {
     assert_eq!(Fault::from_name("notfound").or(Fault::from_name("")), None);
 }
 
-/// Asserts that no value means two faults, and returns the meaning of each.
+/// Asserts that no value has two faults, and returns the fault of each.
 fn meanings<T: Ord + Copy + std::fmt::Debug + 'static>(column: impl Fn(&Row) -> &'static [T]) -> BTreeMap<T, Fault> {
     let mut seen = BTreeMap::new();
     for row in TABLE {
@@ -87,7 +87,7 @@ fn every_xrootd_code_has_a_meaning() {
     assert_eq!(Fault::from_xrootd(3036), Fault::Internal);
 }
 
-/// Every code that is sent decodes to the same fault, except where the protocol has no code of its own for it.
+/// Every code that is sent decodes to the same fault, except where the protocol has no separate code for it.
 #[test]
 fn losses_on_the_way_out_and_back_are_these_and_no_others() {
     let loss = |back: fn(Fault) -> Fault| -> Vec<(Fault, Fault)> {

@@ -1,24 +1,25 @@
-//! Why a bearer token was refused, as `WWW-Authenticate` says it (RFC 6750 §3).
+//! The reason for rejecting a bearer token, in `WWW-Authenticate` (RFC 6750 §3).
 
 use std::fmt;
 
 /// The `error` and `error_description` of a challenge of the scheme `Bearer`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BearerError {
-    /// `invalid_request`, `invalid_token`, `insufficient_scope`, or what a server calls it.
+    /// `invalid_request`, `invalid_token`, `insufficient_scope`, or a server-specific code.
     pub code: String,
-    /// A sentence for people.
+    /// Description for people.
     pub description: Option<String>,
 }
 
 impl BearerError {
     /// The token is expired, revoked, malformed or otherwise not accepted: sent with 401.
     pub const INVALID_TOKEN: &'static str = "invalid_token";
-    /// The token is good, and does not permit this: sent with 403.
+    /// The token is valid, but does not permit this: sent with 403.
     pub const INSUFFICIENT_SCOPE: &'static str = "insufficient_scope";
 
-    /// Reads the value of a `WWW-Authenticate` field, which may have several challenges; none if no challenge of
-    /// `Bearer` in it has an `error`. What breaks the grammar is passed over: the field only explains a refusal.
+    /// Parses the value of a `WWW-Authenticate` field, which may contain several challenges; `None` if it has no
+    /// `Bearer` challenge with an `error`. Text that violates the grammar is skipped: the field only explains a
+    /// rejection.
     pub fn parse(field: &str) -> Option<Self> {
         let (mut code, mut description) = (None, None);
         let mut is_bearer = false;
@@ -48,7 +49,7 @@ impl BearerError {
 }
 
 impl fmt::Display for BearerError {
-    /// The challenge, with the characters left out that RFC 6750 does not allow in it.
+    /// Formats the challenge without the characters that RFC 6750 does not allow in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Bearer error=\"{}\"", quotable(&self.code))?;
         match &self.description {
@@ -58,7 +59,7 @@ impl fmt::Display for BearerError {
     }
 }
 
-/// Returns `text` without the characters that a quoted string (RFC 9110 §5.6.4) would have to escape, or cannot have.
+/// Returns `text` without the characters that a quoted string (RFC 9110 §5.6.4) must escape or cannot contain.
 pub fn quotable(text: &str) -> String {
     text.chars().filter(|c| matches!(c, ' '..='~') && !"\"\\".contains(*c)).collect()
 }
@@ -67,13 +68,13 @@ const BLANKS: [char; 2] = [' ', '\t'];
 
 const SEPARATORS: [char; 3] = [' ', '\t', ','];
 
-/// The token (RFC 9110 §5.6.2) that `text` begins with, which may be empty, and the rest.
+/// Splits `text` into the token (RFC 9110 §5.6.2) at its start, which may be empty, and the rest.
 fn token(text: &str) -> (&str, &str) {
     let is_of_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     text.split_at(text.find(|c| !is_of_token(c)).unwrap_or(text.len()))
 }
 
-/// The value that `text` begins with, in quotes or not, and the rest.
+/// Splits `text` into the value at its start, quoted or not, and the rest.
 fn value(text: &str) -> (String, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
         let (value, rest) = text.split_at(text.find(SEPARATORS).unwrap_or(text.len()));

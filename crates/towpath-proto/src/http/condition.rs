@@ -1,41 +1,42 @@
 //! Conditional requests (RFC 9110 §13): evaluates a request's conditions against the current version of its target.
 //!
 //! The server collects the request's fields in [`Conditions`], describes the target with [`Validators`], and calls
-//! [`Conditions::evaluate`], which follows the order of RFC 9110 §13.2.2. `If-Range` comes after that and only decides
-//! whether the `Range` field counts: [`IfRange::holds`].
+//! [`Conditions::evaluate`], which follows the order of RFC 9110 §13.2.2. `If-Range` is evaluated after that and only
+//! decides whether the `Range` field applies: [`IfRange::holds`].
 
 use std::fmt;
 
 use super::date;
 
-/// Request field of towpath's client that pins the version of a file without naming it: a server that supports the
-/// field treats the request like one whose condition holds, and fails it when the file changes during the response.
+/// Request field of towpath's client that pins the version of a file without identifying it: a server that supports the
+/// field treats the request like one with a true condition, and aborts it if the file changes during the response.
 pub const PIN_FIELD: &str = "towpath-pin";
 
-/// The largest number of entity tags in a list, beyond which a request is refused.
+/// Maximum number of entity tags in a list; longer lists are rejected.
 const MAX_TAGS: usize = 256;
 
-/// An entity tag (RFC 9110 §8.8.3): the name of one version of a file.
+/// An entity tag (RFC 9110 §8.8.3): identifies a version of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EntityTag {
     weak: bool,
     opaque: String,
 }
 
-/// A field whose value does not follow its grammar; the request is to be refused with 400.
+/// Error for a field that violates its grammar; the request must be rejected with 400.
 ///
-/// Never ignored: dropping an `If-Match` silently would let an upload overwrite another client's file.
+/// Such a field is never ignored: without its `If-Match` an upload would overwrite another client's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the value of the field {0} is not a list of entity tags")]
 pub struct InvalidCondition(&'static str);
 
 impl EntityTag {
-    /// A tag that changes with every change of the bytes; `None` if the text has characters that no tag may have.
+    /// Creates a tag that changes with every change of the bytes; `None` if the text contains characters that are not
+    /// allowed in a tag.
     pub fn strong(opaque: impl Into<String>) -> Option<Self> {
         Self::checked(false, opaque.into())
     }
 
-    /// A tag that may stay the same for versions that are as good as each other.
+    /// Creates a tag that may be equal for semantically equivalent versions.
     pub fn weak(opaque: impl Into<String>) -> Option<Self> {
         Self::checked(true, opaque.into())
     }
@@ -46,13 +47,13 @@ impl EntityTag {
         valid.then_some(Self { weak, opaque })
     }
 
-    /// Reads one tag: `"..."` or `W/"..."`, and nothing else.
+    /// Parses a single tag: `"..."` or `W/"..."`.
     pub fn parse(text: &str) -> Option<Self> {
         let (tag, rest) = Self::parse_first(text.trim())?;
         rest.is_empty().then_some(tag)
     }
 
-    /// Reads the tag at the start of the text, and returns what follows.
+    /// Parses the tag at the start of the text; returns it and the remaining text.
     fn parse_first(text: &str) -> Option<(Self, &str)> {
         let (weak, quoted) = match text.strip_prefix("W/") {
             Some(rest) => (true, rest),
@@ -62,22 +63,22 @@ impl EntityTag {
         Some((Self::checked(weak, opaque.to_owned())?, rest))
     }
 
-    /// Whether the tag is weak.
+    /// Returns whether the tag is weak.
     pub fn is_weak(&self) -> bool {
         self.weak
     }
 
-    /// What stands between the quotes.
+    /// Returns the text between the quotes.
     pub fn opaque(&self) -> &str {
         &self.opaque
     }
 
-    /// Both are strong and equal: the bytes are the same (RFC 9110 §8.8.3.2).
+    /// Returns whether both tags are strong and equal, so that the bytes are the same (RFC 9110 §8.8.3.2).
     pub fn matches_strongly(&self, other: &EntityTag) -> bool {
         !self.weak && !other.weak && self.opaque == other.opaque
     }
 
-    /// Equal but for weakness: one is as good as the other.
+    /// Returns whether the tags are equal apart from weakness, so that the versions are equivalent.
     pub(crate) fn matches_weakly(&self, other: &EntityTag) -> bool {
         self.opaque == other.opaque
     }
@@ -92,7 +93,7 @@ impl fmt::Display for EntityTag {
 /// The value of `If-Match` or `If-None-Match`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tags {
-    /// `*`: any version at all.
+    /// `*`: any version.
     Any,
     /// One of these versions.
     These(Vec<EntityTag>),
@@ -125,15 +126,15 @@ impl Tags {
 /// Existence, version and modification time of the target of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validators {
-    /// Whether there is such a file.
+    /// Whether the file exists.
     pub exists: bool,
     /// Its current version.
     pub etag: Option<EntityTag>,
-    /// When it was last changed, in Unix seconds.
+    /// Time of the last change in Unix seconds.
     pub modified_s: Option<i64>,
 }
 
-/// The conditions that a request carries.
+/// The conditions of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
     if_match: Option<Tags>,
@@ -142,21 +143,21 @@ pub struct Conditions {
     if_unmodified_since_s: Option<i64>,
 }
 
-/// What to do with a conditional request.
+/// Result of evaluating a conditional request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Carry it out.
+    /// Process the request.
     Proceed,
-    /// Answer 304, without a body.
+    /// Respond with 304, without a body.
     NotModified,
-    /// Answer 412.
+    /// Respond with 412.
     PreconditionFailed,
 }
 
 impl Conditions {
-    /// Takes the fields of a request, where it has them; each value with all its lines joined by commas.
+    /// Creates the conditions from the fields of a request, if present; the lines of each field are joined by commas.
     ///
-    /// Dates that cannot be read are ignored (RFC 9110 §13.1.3, §13.1.4), lists of tags that cannot be read are errors.
+    /// Invalid dates are ignored (RFC 9110 §13.1.3, §13.1.4), invalid lists of tags are errors.
     pub fn new(
         if_match: Option<&str>,
         if_none_match: Option<&str>,
@@ -175,7 +176,7 @@ impl Conditions {
         })
     }
 
-    /// Whether there is nothing to evaluate.
+    /// Returns whether there are no conditions.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -214,22 +215,22 @@ impl Validators {
     }
 }
 
-/// The value of `If-Range` (RFC 9110 §13.1.5): send the range if this is still the version, else the whole.
+/// The value of `If-Range` (RFC 9110 §13.1.5): send the range if the version is unchanged, otherwise the whole file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IfRange {
     /// The version must have this tag.
     Tag(EntityTag),
-    /// The version must have been changed exactly then (Unix seconds).
+    /// The version must have exactly this modification time (Unix seconds).
     Date(i64),
 }
 
 impl IfRange {
-    /// Reads a tag or a date; a value that is neither never holds, so `None` means: ignore the `Range` field.
+    /// Parses a tag or a date. Any other value never holds: `None` means that the `Range` field must be ignored.
     pub fn parse(value: &str) -> Option<Self> {
         EntityTag::parse(value).map(IfRange::Tag).or_else(|| date::parse(value).map(IfRange::Date))
     }
 
-    /// Whether the `Range` field counts.
+    /// Returns whether the `Range` field applies.
     ///
     /// `now_s` (Unix seconds) is the time of the response: a date less than a second old cannot distinguish two
     /// versions, because the file may change again within that second (RFC 9110 §8.8.2.2).

@@ -2,19 +2,19 @@
 
 use std::time::UNIX_EPOCH;
 
-/// The first second that the format can express: the beginning of the year 0.
+/// Minimum time that the format can express: the beginning of the year 0.
 const FIRST_S: i64 = -62_167_219_200;
 
-/// The last second that the format can express: the end of the year 9999.
+/// Maximum time that the format can express: the end of the year 9999.
 const LAST_S: i64 = 253_402_300_799;
 
-/// From the day of the week of 1970-01-01.
+/// Weekdays, starting with that of 1970-01-01.
 const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// Reads any of the three formats of RFC 9110 §5.6.7, times before 1970 in the first of them; `None` if the text is
-/// none of them.
+/// Parses any of the three formats of RFC 9110 §5.6.7; times before 1970 only in the first of them. `None` for other
+/// text.
 pub fn parse(text: &str) -> Option<i64> {
     let text = text.trim();
     match httpdate::parse_http_date(text) {
@@ -23,7 +23,7 @@ pub fn parse(text: &str) -> Option<i64> {
     }
 }
 
-/// Reads an IMF-fixdate of any year.
+/// Parses an IMF-fixdate of any year.
 fn parse_fixdate(text: &str) -> Option<i64> {
     let mut words = text.split(' ').skip(1);
     let mut word = || words.next();
@@ -38,9 +38,9 @@ fn parse_fixdate(text: &str) -> Option<i64> {
     (format(seconds) == text).then_some(seconds)
 }
 
-/// Writes an IMF-fixdate such as `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// Formats an IMF-fixdate such as `Sun, 06 Nov 1994 08:49:37 GMT`.
 ///
-/// Seconds before the year 0 or after 9999, which the format cannot express, become the nearest that it can.
+/// Times before the year 0 or after 9999, which the format cannot express, are clamped to that range.
 pub fn format(unix_s: i64) -> String {
     let unix_s = unix_s.clamp(FIRST_S, LAST_S);
     let (days, second_of_day) = (unix_s.div_euclid(86_400), unix_s.rem_euclid(86_400));
@@ -51,8 +51,8 @@ pub fn format(unix_s: i64) -> String {
     format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
 }
 
-/// Writes `1994-11-06T08:49:37Z` (RFC 3339), as WebDAV's `creationdate` wants it. Seconds before 1970 or after 9999
-/// become the nearest between.
+/// Formats a time such as `1994-11-06T08:49:37Z` (RFC 3339), as WebDAV's `creationdate` requires. Times before 1970 or
+/// after 9999 are clamped to that range.
 pub fn format_rfc3339(unix_s: i64) -> String {
     let unix_s = unix_s.clamp(0, LAST_S);
     let (days, second_of_day) = (unix_s / 86_400, unix_s % 86_400);
@@ -61,7 +61,8 @@ pub fn format_rfc3339(unix_s: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Reads an RFC 3339 date and time; fractions of a second are dropped. `None` if the text is none, or not a date.
+/// Parses an RFC 3339 date and time; fractions of a second are dropped. `None` if the text is not one, or the date does
+/// not exist.
 pub fn parse_rfc3339(text: &str) -> Option<i64> {
     let text = text.trim();
     let number = |range: std::ops::Range<usize>| -> Option<i64> {
@@ -85,7 +86,7 @@ pub fn parse_rfc3339(text: &str) -> Option<i64> {
     (valid && unix_s >= 0).then_some(unix_s)
 }
 
-/// Seconds east of Greenwich: `Z`, `+hh:mm` or `-hh:mm`.
+/// Parses the offset from UTC in seconds, positive to the east: `Z`, `+hh:mm` or `-hh:mm`.
 fn offset_s(text: &str) -> Option<i64> {
     if text.eq_ignore_ascii_case("z") {
         return Some(0);
@@ -95,15 +96,15 @@ fn offset_s(text: &str) -> Option<i64> {
         None => (-1, text.strip_prefix('-')?),
     };
     let (hours, minutes) = offset.split_once(':')?;
-    // A number may have a sign where it is parsed, but not here.
+    // Number parsing accepts a sign, which is not allowed here.
     let is_number = |text: &str| text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = |text: &str| is_number(text).then(|| text.parse::<u8>().ok())?;
     Some(sign * (i64::from(number(hours)?) * 3600 + i64::from(number(minutes)?) * 60))
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar; nonsense for dates that do not exist.
+/// Returns the days from 1970-01-01 to a date of the Gregorian calendar; meaningless for dates that do not exist.
 fn day_of_date(year: i64, month: i64, day: i64) -> i64 {
-    // Counted in years that start in March, so that the leap day is the last day of one.
+    // Years are counted from March, so that the leap day is the last day of a year.
     let year_from_march = year - i64::from(month <= 2);
     let month_from_march = (month + 9) % 12;
     let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
@@ -200,7 +201,7 @@ mod tests {
         #[test]
         fn both_calendars_agree(unix_s in 0..=LAST_S) {
             prop_assert_eq!(parse_rfc3339(&format_rfc3339(unix_s)), Some(unix_s));
-            // Two independent calendars agree.
+            // Two independent calendar computations agree.
             prop_assert_eq!(&format(unix_s)[5..7], &format_rfc3339(unix_s)[8..10]);
         }
 

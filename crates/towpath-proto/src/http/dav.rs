@@ -1,12 +1,12 @@
-//! WebDAV (RFC 4918): the XML of requests and answers, and the header fields that come with it.
+//! WebDAV (RFC 4918): the XML of requests and responses, and the related header fields.
 //!
-//! Server side: [`Propfind`], [`Proppatch`] and [`LockRequest`] read request bodies; a [`Multistatus`] writes the
-//! answer, from a list of [`Property`] values for each file. [`Depth`], [`parse_timeout`], [`IfHeader`] and
-//! [`parse_coded_url`] read the fields. Client side: [`propfind_body`] is the request, [`Entries`] reads the response,
-//! one [`Entry`] per file.
+//! Server side: [`Propfind`], [`Proppatch`] and [`LockRequest`] parse request bodies; a [`Multistatus`] writes the
+//! response from a list of [`Property`] values for each file. [`Depth`], [`parse_timeout`], [`IfHeader`] and
+//! [`parse_coded_url`] parse the fields. Client side: [`propfind_body`] is the request, [`Entries`] parses the
+//! response, one [`Entry`] per file.
 //!
-//! XML comes from the network, so the reader ([`Element::parse`]) takes UTF-8 only, refuses document types, knows the
-//! five predefined entities only, and has bounds on size, depth and number of elements, given by [`Limits`].
+//! XML comes from the network, so the parser ([`Element::parse`]) accepts only UTF-8, rejects document types, knows
+//! only the five predefined entities, and limits the size, depth and number of elements ([`Limits`]).
 //!
 //! Not here: the source of properties, and the table of locks.
 

@@ -1,12 +1,12 @@
 //! Resolution of `Location` fields (RFC 9110 §10.2.2): references may be relative, contain dot segments, and contain
 //! bytes that are not allowed in URLs.
 
-/// What a URL may have beside letters and digits (RFC 3986 §2.2, §2.3).
+/// Characters allowed in a URL besides letters and digits (RFC 3986 §2.2, §2.3).
 const IN_URL: &[u8] = b"-._~:/?#[]@!$&'()*+,;=";
 
-/// The absolute URL that `location` means in an answer of `root` (`https://host:port`) to a request for `target`:
-/// resolved and without dots in its path (RFC 3986 §5.2), without its fragment, and with what no URL can have
-/// percent-encoded, as curl and browsers do.
+/// Returns the absolute URL of a `location` in the response of `root` (`https://host:port`) to a request for `target`:
+/// resolved and without dot segments (RFC 3986 §5.2), without its fragment, and with characters that are not allowed in
+/// a URL percent-encoded, as curl and browsers do.
 pub fn resolve(root: &str, target: &str, location: &[u8]) -> String {
     let location = encoded(location.trim_ascii());
     let location = location.split('#').next().unwrap_or_default();
@@ -25,7 +25,7 @@ pub fn resolve(root: &str, target: &str, location: &[u8]) -> String {
     without_dots(&absolute)
 }
 
-/// A path, and its query with the question mark.
+/// Splits a target into its path, and its query with the question mark.
 fn parts(target: &str) -> (&str, &str) {
     target.split_at(target.find('?').unwrap_or(target.len()))
 }
@@ -44,7 +44,7 @@ fn encoded(location: &[u8]) -> String {
     text
 }
 
-/// An absolute URL whose path has no `.` and `..` (RFC 3986 §5.2.4).
+/// Removes the `.` and `..` segments from the path of an absolute URL (RFC 3986 §5.2.4).
 fn without_dots(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));

@@ -1,11 +1,11 @@
-//! Media types, as fields of HTTP have them (RFC 9110 §8.3.1).
+//! Media types in HTTP fields (RFC 9110 §8.3.1).
 
-/// A media type without its parameters.
+/// Returns a media type without its parameters.
 pub fn essence(text: &str) -> &str {
     text.split(';').next().unwrap_or_default().trim()
 }
 
-/// Whether it is `wanted`, whatever its parameters.
+/// Returns whether a media type is `wanted`, ignoring its parameters.
 pub fn is(text: &str, wanted: &str) -> bool {
     essence(text).eq_ignore_ascii_case(wanted)
 }
@@ -36,7 +36,7 @@ impl MediaType {
         Self { essence: essence.trim().to_owned(), parameters }
     }
 
-    /// Returns whether it has the given type, regardless of parameters.
+    /// Returns whether the type is `essence`, ignoring its parameters.
     pub fn is(&self, essence: &str) -> bool {
         self.essence.eq_ignore_ascii_case(essence)
     }

@@ -1,11 +1,11 @@
-//! Answers with several ranges: `multipart/byteranges` (RFC 9110 §14.6, RFC 2046 §5.1).
+//! Responses with several ranges: `multipart/byteranges` (RFC 9110 §14.6, RFC 2046 §5.1).
 //!
 //! A server chooses a [`Boundary`] and writes [`Boundary::part_header`], the bytes of the range, the next header, ...,
-//! [`Boundary::closing`]; [`Boundary::body_bytes`] is the length of all that, so the answer needs no chunks.
+//! [`Boundary::closing`]; [`Boundary::body_bytes`] is the total length, so the response needs no chunked encoding.
 //!
-//! A client pushes received bytes into a [`PartReader`] and takes [`Item`]s out; data are slices of the pushed buffers.
-//! The length of each part comes from its `Content-Range`, so data are never searched for the boundary, and a boundary
-//! within the data is harmless.
+//! A client pushes received bytes into a [`PartReader`] and takes [`Item`]s from it; data are slices of the pushed
+//! buffers. The length of each part comes from its `Content-Range`, so data are never searched for the boundary, and a
+//! boundary within the data is harmless.
 //!
 //! The reader does not compare the parts with the requested ranges: servers may merge and reorder them.
 
@@ -15,26 +15,26 @@ use bytes::{Buf, Bytes};
 
 use super::range::ContentRange;
 
-/// The longest boundary (RFC 2046 §5.1.1).
+/// Maximum length of a boundary in bytes (RFC 2046 §5.1.1).
 const MAX_BOUNDARY_BYTES: usize = 70;
 
-/// The longest line of a part's header.
+/// Maximum length of a line of a part's header in bytes.
 const MAX_LINE_BYTES: usize = 8 * 1024;
 
-/// How many bytes of lines may come between two parts: blank lines, a preamble, header fields.
+/// Maximum number of bytes between two parts: blank lines, a preamble, header fields.
 const MAX_BETWEEN_BYTES: usize = 64 * 1024;
 
-/// What separates the parts of an answer.
+/// Separator of the parts of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Boundary(String);
 
 impl Boundary {
-    /// A boundary from random bytes, which must differ from answer to answer: 32 hexadecimal digits.
+    /// Creates a boundary of 32 hexadecimal digits from random bytes, which must differ between responses.
     pub fn from_random(random: u128) -> Self {
         Self(format!("{random:032x}"))
     }
 
-    /// Reads the boundary out of a `Content-Type` field; `None` if that is no `multipart/byteranges` with one.
+    /// Parses the boundary in a `Content-Type` field; `None` if the type is not `multipart/byteranges` with a boundary.
     pub fn of_content_type(value: &str) -> Option<Self> {
         let mut parameters = value.split(';').map(str::trim);
         if !parameters.next()?.eq_ignore_ascii_case("multipart/byteranges") {
@@ -49,22 +49,22 @@ impl Boundary {
         (valid && (1..=MAX_BOUNDARY_BYTES).contains(&boundary.len())).then(|| Self(boundary.to_owned()))
     }
 
-    /// The value of the answer's `Content-Type` field.
+    /// Returns the value of the response's `Content-Type` field.
     pub fn content_type(&self) -> String {
         format!("multipart/byteranges; boundary={}", self.0)
     }
 
-    /// What stands before the bytes of a part.
+    /// Returns the text before the bytes of a part.
     pub fn part_header(&self, content_type: &str, part: &ContentRange) -> String {
         format!("\r\n--{}\r\nContent-Type: {content_type}\r\nContent-Range: {part}\r\n\r\n", self.0)
     }
 
-    /// What stands after the last part.
+    /// Returns the text after the last part.
     pub fn closing(&self) -> String {
         format!("\r\n--{}--\r\n", self.0)
     }
 
-    /// The length of the whole body; `None` if it does not fit 64 bits, or a range is not inside `size`.
+    /// Returns the length of the whole body; `None` if it does not fit into 64 bits, or a range is not inside `size`.
     pub fn body_bytes(&self, content_type: &str, ranges: &[Range<u64>], size: u64) -> Option<u64> {
         let mut total = self.closing().len() as u64;
         for range in ranges {
@@ -75,14 +75,14 @@ impl Boundary {
     }
 }
 
-/// What a [`PartReader`] finds.
+/// An event of a [`PartReader`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
-    /// A part begins: its offsets in the file, and the size of the file if the server says it.
+    /// Start of a part.
     Part {
-        /// The offsets; never empty.
+        /// Offsets of the part in the file; never empty.
         offsets: Range<u64>,
-        /// The size of the whole file.
+        /// Size of the whole file, if the server sends it.
         size: Option<u64>,
     },
     /// The next bytes of the part, never empty.
@@ -91,52 +91,52 @@ pub enum Item {
     End,
 }
 
-/// Why an answer with several ranges cannot be understood.
+/// Error for an invalid response with several ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidMultipart {
-    /// A part does not say which bytes it holds.
+    /// A part has no valid `Content-Range`.
     #[error("a part of the answer has no valid Content-Range")]
     ContentRange,
-    /// What follows a part is not the boundary.
+    /// A part is not followed by the boundary.
     #[error("a part of the answer does not have the length that it says")]
     Length,
-    /// Lines too long, or too many of them.
+    /// A header line is too long, or there are too many of them.
     #[error("the headers of a part of the answer are too long")]
     TooLong,
-    /// The answer ended before its closing boundary.
+    /// The response ended before its closing boundary.
     #[error("the answer with several ranges is incomplete")]
     Incomplete,
 }
 
-/// Takes apart an answer with several ranges, as it arrives.
+/// Incremental parser of a response with several ranges.
 #[derive(Debug)]
 pub struct PartReader {
     /// `--boundary`.
     delimiter: Vec<u8>,
     state: State,
     input: Bytes,
-    /// The part of a line that has arrived so far, if it did not come in one piece.
+    /// The beginning of an incomplete line.
     line: Vec<u8>,
-    /// How many bytes of lines came since the last part.
+    /// Bytes of lines since the last part.
     between_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Before the first boundary: anything may stand there.
+    /// Before the first boundary: any lines are allowed.
     Preamble,
     /// In the header of a part.
     Header { range: Option<ContentRange> },
     /// In the data of a part.
     Data { remaining_bytes: u64 },
-    /// Between the data of a part and the boundary: an end of line.
+    /// Before the end of line between the data of a part and the boundary.
     AfterData,
     /// After the closing boundary.
     Closed,
 }
 
 impl PartReader {
-    /// A reader of an answer with that boundary.
+    /// Creates a parser for a response with that boundary.
     pub fn new(boundary: &Boundary) -> Self {
         Self {
             delimiter: format!("--{}", boundary.0).into_bytes(),
@@ -147,19 +147,19 @@ impl PartReader {
         }
     }
 
-    /// Gives the next bytes of the answer.
+    /// Adds the next bytes of the response.
     ///
-    /// Call it after [`PartReader::next_item`] returned `None`: bytes left from earlier input are copied otherwise.
+    /// Call it after [`PartReader::next_item`] returned `None`: otherwise the remaining earlier bytes are copied.
     pub fn push(&mut self, input: Bytes) {
         self.input = if self.input.is_empty() { input } else { [&self.input[..], &input].concat().into() };
     }
 
-    /// The next item, or `None` if more bytes are needed. After an error the reader must not be used.
+    /// Returns the next item, or `None` if more bytes are needed. After an error the reader must not be used.
     pub fn next_item(&mut self) -> Result<Option<Item>, InvalidMultipart> {
         loop {
             match self.state {
                 State::Closed => {
-                    // What follows the closing boundary is an epilogue, to be ignored (RFC 2046 §5.1.1).
+                    // The text after the closing boundary is an epilogue, which is ignored (RFC 2046 §5.1.1).
                     self.input.clear();
                     return Ok(None);
                 }
@@ -180,12 +180,15 @@ impl PartReader {
         }
     }
 
-    /// To be called at the end of the answer: an error if something is missing.
+    /// Checks that the response is complete; call it at the end of the body.
+    ///
+    /// # Errors
+    /// If something is missing.
     pub fn finish(&self) -> Result<(), InvalidMultipart> {
         if self.state == State::Closed { Ok(()) } else { Err(InvalidMultipart::Incomplete) }
     }
 
-    /// The next line without its end, or `None` if it has not arrived completely.
+    /// Takes the next line without its terminator; `None` if it is incomplete.
     fn take_line(&mut self) -> Result<Option<Vec<u8>>, InvalidMultipart> {
         let end = self.input.iter().position(|byte| *byte == b'\n');
         let taken = self.input.split_to(end.map_or(self.input.len(), |end| end + 1));
@@ -231,7 +234,7 @@ impl PartReader {
     }
 }
 
-/// The value of a header line, if it is a `Content-Range`.
+/// Parses a header line; `None` if it is not a `Content-Range`.
 fn content_range(line: &[u8]) -> Option<ContentRange> {
     let (name, value) = std::str::from_utf8(line).ok()?.split_once(':')?;
     name.eq_ignore_ascii_case("Content-Range").then(|| ContentRange::parse(value))?

@@ -1,24 +1,24 @@
 //! Byte ranges of requests, responses and partial uploads (RFC 9110 §14).
 //!
-//! A server reads `Range` with [`RangeRequest::parse`] and turns it into offsets with [`RangeRequest::resolve`]; a
-//! client writes it with `Display`. [`ContentRange`] describes the body of a response or of a resumed upload.
+//! A server parses `Range` with [`RangeRequest::parse`] and converts it to offsets with [`RangeRequest::resolve`]; a
+//! client formats it with `Display`. [`ContentRange`] describes the body of a response or of a resumed upload.
 
 use std::{fmt, ops::Range};
 
-/// How many ranges a request may have, as many as a vector read of XRootD.
+/// Maximum number of ranges of a request, the same as in a vector read of XRootD.
 pub const MAX_RANGES: usize = 1024;
 
-/// How many ranges of a request may start inside another one (RFC 9110 §14.2 advises against more than two).
+/// Maximum number of ranges of a request that start inside another one (RFC 9110 §14.2 advises against more than two).
 const MAX_OVERLAPS: usize = 2;
 
-/// One range of a `Range` field, still relative to a size that is not known.
+/// One range of a `Range` field, relative to a file of unknown size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeSpec {
     /// `first-last`, both inclusive.
     Between(u64, u64),
-    /// `first-`: from there to the end.
+    /// `first-`: from this offset to the end.
     From(u64),
-    /// `-length`: that many bytes at the end.
+    /// `-length`: this number of bytes at the end.
     Suffix(u64),
 }
 
@@ -26,35 +26,35 @@ pub enum RangeSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeRequest(Vec<RangeSpec>);
 
-/// What to do with a `Range` field, now that the size is known.
+/// Result of resolving a `Range` field for a file of known size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// Answer 200 with everything.
+    /// Respond with 200 and the whole file.
     Whole,
     /// Respond with 206 and these ranges, in request order; at least one, none empty, all inside the file.
     Partial(Vec<Range<u64>>),
-    /// Answer 416 with [`ContentRange::Unsatisfied`].
+    /// Respond with 416 and [`ContentRange::Unsatisfied`].
     Unsatisfiable,
     /// Respond with 400: more than [`MAX_RANGES`], or many overlapping ranges, which only an attack uses.
     Abusive,
 }
 
 impl RangeRequest {
-    /// Creates a request for ranges; `None` if there is none, or one whose end is before its start.
+    /// Creates a request for ranges; `None` if there are none, or a range ends before its start.
     pub fn new(specs: Vec<RangeSpec>) -> Option<Self> {
         let valid = |spec: &RangeSpec| !matches!(spec, RangeSpec::Between(first, last) if first > last);
         (!specs.is_empty() && specs.iter().all(valid)).then_some(Self(specs))
     }
 
-    /// A request for `offset..offset + bytes`; `None` if that is empty or beyond 2^64 - 1.
+    /// Creates a request for `offset..offset + bytes`; `None` if that is empty or exceeds 2^64 - 1.
     pub fn of(offset: u64, bytes: u64) -> Option<Self> {
         Self::new(vec![RangeSpec::Between(offset, offset.checked_add(bytes.checked_sub(1)?)?)])
     }
 
-    /// Reads the value of a `Range` field.
+    /// Parses the value of a `Range` field.
     ///
-    /// `None` if it is in another unit than bytes or breaks the grammar: then the field is to be ignored (§14.2).
-    /// Memory is bounded by the length of the text; [`RangeRequest::resolve`] judges the number of ranges.
+    /// `None` if the unit is not bytes or the grammar is violated: then the field must be ignored (§14.2). Memory is
+    /// bounded by the length of the text; [`RangeRequest::resolve`] checks the number of ranges.
     pub fn parse(value: &str) -> Option<Self> {
         let (unit, set) = value.trim().split_once('=')?;
         if !unit.trim_end().eq_ignore_ascii_case("bytes") {
@@ -64,12 +64,12 @@ impl RangeRequest {
         Self::new(elements.map(parse_spec).collect::<Option<_>>()?)
     }
 
-    /// The requested ranges.
+    /// Returns the requested ranges.
     pub fn specs(&self) -> &[RangeSpec] {
         &self.0
     }
 
-    /// The offsets in a file of `size` bytes. Ranges that lie beyond its end are left out.
+    /// Returns the offsets in a file of `size` bytes. Ranges beyond its end are omitted.
     pub fn resolve(&self, size: u64) -> Resolution {
         if self.0.len() > MAX_RANGES {
             return Resolution::Abusive;
@@ -77,7 +77,7 @@ impl RangeRequest {
         let ranges: Vec<_> = self.0.iter().filter_map(|spec| spec.resolve(size)).collect();
         if ranges.is_empty() {
             let suffix = self.0.iter().any(|spec| matches!(spec, RangeSpec::Suffix(1..)));
-            // The last bytes of an empty file are satisfiable, but `Content-Range` cannot say 'no bytes'.
+            // The last bytes of an empty file are satisfiable, but `Content-Range` cannot express an empty range.
             return if size == 0 && suffix { Resolution::Whole } else { Resolution::Unsatisfiable };
         }
         if overlaps(&ranges) > MAX_OVERLAPS {
@@ -88,7 +88,7 @@ impl RangeRequest {
 }
 
 impl RangeSpec {
-    /// The offsets in a file of `size` bytes, if there are any.
+    /// Returns the offsets in a file of `size` bytes, if there are any.
     fn resolve(self, size: u64) -> Option<Range<u64>> {
         let range = match self {
             RangeSpec::Between(first, last) => first..last.saturating_add(1).min(size),
@@ -99,7 +99,7 @@ impl RangeSpec {
     }
 }
 
-/// How many ranges start before one that starts earlier has ended.
+/// Returns the number of ranges that start before the end of an earlier one.
 fn overlaps(ranges: &[Range<u64>]) -> usize {
     let mut sorted = ranges.to_vec();
     sorted.sort_unstable_by_key(|range| range.start);
@@ -122,7 +122,7 @@ fn parse_spec(element: &str) -> Option<RangeSpec> {
     }
 }
 
-/// Digits only: `u64::from_str` would take a plus sign, too.
+/// Parses digits only: `u64::from_str` would also accept a plus sign.
 fn parse_number(digits: &str) -> Option<u64> {
     let only_digits = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
     only_digits.then(|| digits.parse().ok())?
@@ -152,24 +152,25 @@ pub enum ContentRange {
         first: u64,
         /// The last offset, inclusive, not before `first`.
         last: u64,
-        /// The size of the whole, above `last`; `None` for `*`, unknown.
+        /// Size of the whole file, greater than `last`; `None` for `*`, unknown.
         size: Option<u64>,
     },
     /// `bytes */size`: in a 416 response, or in an upload that queries its offset.
     Unsatisfied {
-        /// The size of the whole.
+        /// Size of the whole file.
         size: u64,
     },
 }
 
 impl ContentRange {
-    /// The part `range`, which must not be empty, of a whole of `size` bytes; `None` if the range is not inside it.
+    /// Creates the part `range`, which must not be empty, of a file of `size` bytes; `None` if it is not inside the
+    /// file.
     pub fn part(range: &Range<u64>, size: Option<u64>) -> Option<Self> {
         let inside = !range.is_empty() && size.is_none_or(|size| range.end <= size);
         inside.then(|| Self::Part { first: range.start, last: range.end - 1, size })
     }
 
-    /// Reads the value of a field in bytes; `None` if it is in another unit, breaks the grammar, or contradicts itself.
+    /// Parses the value of a field; `None` if its unit is not bytes, it violates the grammar, or it contradicts itself.
     pub fn parse(value: &str) -> Option<Self> {
         let (unit, rest) = value.trim().split_once([' ', '='])?;
         if !unit.eq_ignore_ascii_case("bytes") {
@@ -189,7 +190,7 @@ impl ContentRange {
         consistent.then_some(Self::Part { first, last, size })
     }
 
-    /// The offsets that the body covers, if it covers any.
+    /// Returns the offsets that the body covers, if any.
     pub fn offsets(&self) -> Option<Range<u64>> {
         match self {
             Self::Part { first, last, .. } => Some(*first..last.saturating_add(1)),
@@ -197,7 +198,7 @@ impl ContentRange {
         }
     }
 
-    /// The size of the whole, if it is known.
+    /// Returns the size of the whole file, if it is known.
     pub fn size(&self) -> Option<u64> {
         match self {
             Self::Part { size, .. } => *size,

@@ -1,6 +1,6 @@
-//! What the body of a third-party `COPY`'s answer says ([WLCG
-//! HTTP-TPC](https://twiki.cern.ch/twiki/bin/view/LCG/HttpTpcTechnical)): performance markers while the copy runs, then
-//! one line with its outcome. The status was sent before, so that line is the only verdict.
+//! Body of the response to a third-party `COPY` ([WLCG
+//! HTTP-TPC](https://twiki.cern.ch/twiki/bin/view/LCG/HttpTpcTechnical)): performance markers during the copy, then one
+//! line with its outcome. The status was sent before, so only that line reports the result.
 //!
 //! ```text
 //! Perf Marker
@@ -14,40 +14,40 @@
 
 use std::{fmt, mem};
 
-/// The longest line that is looked at, in bytes; davix reads 1,024. What a line has beyond it is passed over.
+/// Maximum length of a parsed line in bytes; davix reads 1,024. The rest of a longer line is skipped.
 pub const MAX_LINE_BYTES: usize = 8 << 10;
 
-/// The longest text that a verdict is written with, in bytes, so that davix gets it whole.
+/// Maximum length of the text of a verdict in bytes, so that davix receives it whole.
 const MAX_TEXT_BYTES: usize = 900;
 
-/// How far a copy, or one stripe of it, has come.
+/// Progress of a copy, or of one stripe of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Marker {
-    /// When, in seconds since the Unix epoch.
+    /// Time in seconds since the Unix epoch.
     pub timestamp_s: i64,
-    /// Which stripe, from 0 on.
+    /// Index of the stripe, starting at 0.
     pub stripe: u32,
-    /// Bytes of it that have arrived.
+    /// Bytes of the stripe that have arrived.
     pub bytes: u64,
-    /// How many stripes there are.
+    /// Number of stripes.
     pub stripes: u32,
 }
 
-/// How a copy ended.
+/// Outcome of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The destination has it, whole.
+    /// The destination has the complete file.
     Success,
-    /// It has not; with the reason in words.
+    /// The copy failed; with the reason as text.
     Failure(String),
 }
 
-/// Something that the body said.
+/// An event in the body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A marker.
     Marker(Marker),
-    /// The end.
+    /// The outcome.
     Verdict(Verdict),
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Reads a body as it comes in. Lines that mean nothing are passed over, as clients of the field do.
+/// Incremental parser of a body. Unknown lines are skipped, as in other clients.
 #[derive(Debug, Default)]
 pub struct Reader {
     line: Vec<u8>,
@@ -95,7 +95,7 @@ impl Reader {
         events
     }
 
-    /// What the last line says, if it has no end.
+    /// Returns the event of the last line, if it has no terminator.
     pub fn finish(mut self) -> Option<Event> {
         self.line()
     }
@@ -125,7 +125,7 @@ fn set<T: std::str::FromStr>(place: &mut T, value: &str) {
     }
 }
 
-/// davix takes a line that begins so, whatever follows.
+/// davix accepts any line with this beginning.
 fn verdict(line: &str) -> Option<Event> {
     let begins = |word: &str| line.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
     let failure = || {
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(marker.to_string(), text);
     }
 
-    /// As XRootD 5.5 and dCache send them.
+    /// Bodies as sent by XRootD 5.5 and dCache.
     #[test]
     fn the_bodies_of_others_are_understood() {
         let text = "Perf Marker\n    Timestamp: 7\n    Stripe Index: 1\n    Stripe Bytes Transferred: 5\n    \

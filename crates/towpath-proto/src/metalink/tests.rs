@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// As RFC 5854 shows it (1.1), with sources of other kinds.
+/// The example of RFC 5854 (1.1), with additional kinds of sources.
 const EXAMPLE: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
 <metalink xmlns="urn:ietf:params:xml:ns:metalink">
   <published>2009-05-15T12:23:23Z</published>

@@ -21,7 +21,7 @@ fn frame(event: &Event) -> Vec<u8> {
     }
 }
 
-/// The events of `bytes` that arrive in pieces of `size`, with adjacent data joined.
+/// Returns the events of `bytes` that arrive in pieces of `size`, with adjacent data joined.
 fn taken(bytes: &[u8], size: usize) -> Result<Vec<Event>, BadProbe> {
     let (mut frames, mut events) = (Frames::default(), Vec::new());
     for piece in bytes.chunks(size) {

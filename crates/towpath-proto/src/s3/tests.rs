@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// As Amazon's documentation shows it, with names that need encoding.
+/// The example in Amazon's documentation, with names that need encoding.
 const PAGE_OF_AWS: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
 <ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>bucket</Name><Prefix>run7/</Prefix>
 <NextContinuationToken>1ueGcxLPRx1Tr/XYExHnhbYLgveDs2J/wm36Hy4vbOwM=</NextContinuationToken><KeyCount>2</KeyCount>

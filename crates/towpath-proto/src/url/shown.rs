@@ -1,11 +1,11 @@
-//! Typed locations as they may be printed.
+//! Typed locations in printable form.
 
 use std::ffi::OsStr;
 
 use super::{Family, Location};
 
-/// What the user typed, as it may be printed: of a URL not what stands behind its `?`, and before an `@` only the user
-/// of XRootD's protocol, who logs in by that name. All else may be secret.
+/// Returns the text typed by the user in printable form. For a URL it omits everything after `?`, and before an `@`
+/// keeps only the user of XRootD's protocol, which is a login name. All other parts may be secret.
 pub fn shown(typed: &OsStr) -> String {
     let text = typed.to_string_lossy();
     let location = Location::from_argument(typed);

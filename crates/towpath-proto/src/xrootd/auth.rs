@@ -1,8 +1,8 @@
-//! Security protocols: the list that a server offers in its answer to `login`, and the credentials of those protocols
+//! Security protocols: the list that a server offers in its response to `login`, and the credentials of the protocols
 //! that need no cryptography of their own (`ztn`, `unix`, `host`).
 //!
-//! A protocol with several rounds works on the same two requests: the credentials of each round travel in `auth`, the
-//! server's tokens in `authmore`. This module does not decide whether anybody may do anything.
+//! A protocol with several rounds uses the same two messages: the credentials of each round are sent in `auth`, the
+//! server's tokens in `authmore`. This module makes no authorization decisions.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -14,24 +14,24 @@ use super::wire::{Reader, text};
 pub struct Offer {
     /// `ztn`, `unix`, `sss`, `gsi`, ...: one to four characters without `,` and `&`.
     pub name: String,
-    /// What follows the name, such as `0:4096:` for ztn; may be empty.
+    /// Text after the name, such as `0:4096:` for ztn; may be empty.
     pub arguments: String,
 }
 
 impl Offer {
-    /// The offer of `ztn` for tokens of at most `max_token_bytes`.
+    /// Returns the offer of `ztn` for tokens of at most `max_token_bytes`.
     #[must_use]
     pub fn ztn(max_token_bytes: usize) -> Self {
         Self { name: "ztn".into(), arguments: format!("0:{max_token_bytes}:") }
     }
 
-    /// The offer of `unix`.
+    /// Returns the offer of `unix`.
     #[must_use]
     pub fn unix() -> Self {
         Self { name: "unix".into(), arguments: String::new() }
     }
 
-    /// The name as `auth` carries it, padded with NULs.
+    /// Returns the name in the encoding of `auth`, padded with NULs.
     #[must_use]
     pub fn credential_type(&self) -> [u8; 4] {
         let mut bytes = self.name.bytes();
@@ -47,7 +47,7 @@ impl Offer {
     }
 }
 
-/// The text of `offers`, in order of preference; empty if there are none. It goes into
+/// Returns the text of `offers`, in order of preference; empty if there are none. It is the value of
 /// [`LoginReply::security`](super::response::LoginReply::security).
 #[must_use]
 pub fn write_offers(offers: &[Offer]) -> Bytes {
@@ -63,7 +63,7 @@ pub fn write_offers(offers: &[Offer]) -> Bytes {
     out.freeze()
 }
 
-/// The offers in the text of a login answer; elements that are not offers are ignored.
+/// Parses the offers in the text of a login response; elements that are not offers are ignored.
 ///
 /// # Errors
 /// [`DecodeError::Invalid`] if the text is not UTF-8 or a name does not fit into `auth`.
@@ -91,7 +91,7 @@ impl ZtnCredentials {
     const VERSION: u8 = 0;
     const KIND_TOKEN: u8 = b'T';
 
-    /// The credentials as `auth` carries them; `None` if the token has more than 65534 bytes.
+    /// Returns the encoded credentials for `auth`; `None` if the token has more than 65534 bytes.
     #[must_use]
     pub fn encode(&self) -> Option<Bytes> {
         let length = u16::try_from(self.token.len().checked_add(1)?).ok()?;
@@ -104,7 +104,7 @@ impl ZtnCredentials {
         Some(out.freeze())
     }
 
-    /// Reads credentials with a token of at most `max_token_bytes`.
+    /// Decodes credentials with a token of at most `max_token_bytes`.
     ///
     /// # Errors
     /// [`DecodeError`] if they are malformed, empty or too long.
@@ -124,7 +124,7 @@ impl ZtnCredentials {
     }
 }
 
-/// Credentials of `unix`: a user and a group name that nothing proves.
+/// Credentials of `unix`: an unverified user and group name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnixCredentials {
     /// User name, without blanks.
@@ -138,7 +138,7 @@ impl UnixCredentials {
     pub const TYPE: [u8; 4] = *b"unix";
     const TAG: &[u8] = b"unix\0";
 
-    /// The credentials as `auth` carries them: `unix`, NUL, user, blank, group, NUL.
+    /// Returns the encoded credentials for `auth`: `unix`, NUL, user, blank, group, NUL.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::from(Self::TAG);
@@ -151,7 +151,7 @@ impl UnixCredentials {
         out.freeze()
     }
 
-    /// Reads credentials.
+    /// Decodes credentials.
     ///
     /// # Errors
     /// [`DecodeError`] if they are malformed or the user name is empty.

@@ -1,8 +1,8 @@
 //! Numbers of the protocol: request codes, response statuses, error codes and the small enumerations inside requests.
 //!
-//! Every set of numbers is a newtype with one constant per known value, spelled as the protocol spells it without its
-//! `kXR_` prefix (`ErrorCode::NotFound` is `kXR_NotFound`). A newtype rather than an `enum`, because a peer may be
-//! newer than we are: an unknown number is kept, displayed, and rejected where it cannot be handled.
+//! Each set of numbers is a newtype with one constant per known value, with the protocol's spelling but without its
+//! `kXR_` prefix (`ErrorCode::NotFound` is `kXR_NotFound`). It is a newtype rather than an `enum` because a peer may be
+//! newer than this crate: unknown numbers are kept, displayed, and rejected where they cannot be handled.
 
 /// Declares a newtype over an integer with the protocol's names for its known values.
 macro_rules! codes {
@@ -15,10 +15,10 @@ macro_rules! codes {
         impl $name {
             $($(#[$doc])* pub const $variant: Self = Self($value);)+
 
-            /// Every value known here, in numeric order.
+            /// All known values, in numeric order.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The protocol's name with its prefix, or `None` for a number not known here.
+            /// Returns the protocol's name with its prefix; `None` for an unknown number.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
@@ -64,13 +64,13 @@ codes! {
         protocol = 3006,
         /// Start a session.
         login = 3007,
-        /// Make a directory.
+        /// Create a directory.
         mkdir = 3008,
         /// Rename.
         mv = 3009,
         /// Open a file.
         open = 3010,
-        /// Is the server alive?
+        /// Check that the server is alive.
         ping = 3011,
         /// Checkpointed updates of a file.
         chkpoint = 3012,
@@ -80,7 +80,7 @@ codes! {
         rm = 3014,
         /// Remove an empty directory.
         rmdir = 3015,
-        /// Force written data to stable storage.
+        /// Flush written data to stable storage.
         sync = 3016,
         /// Metadata of a path, a handle or a file system.
         stat = 3017,
@@ -92,7 +92,7 @@ codes! {
         fattr = 3020,
         /// Stage files.
         prepare = 3021,
-        /// Kinds of many paths at once.
+        /// File types of many paths.
         statx = 3022,
         /// End an earlier session of this client.
         endsess = 3023,
@@ -102,7 +102,7 @@ codes! {
         readv = 3025,
         /// Write one range, with a CRC32C for each page.
         pgwrite = 3026,
-        /// Where is a path?
+        /// Locations of a path.
         locate = 3027,
         /// Set the length of a file.
         truncate = 3028,
@@ -112,37 +112,37 @@ codes! {
         pgread = 3030,
         /// Write many ranges.
         writev = 3031,
-        /// Copy ranges between files inside the server.
+        /// Copy ranges between files within the server.
         clone = 3032,
     }
 }
 
 codes! {
-    /// What kind of answer this is: bytes 2-3 of the response header.
+    /// Status of a response: bytes 2-3 of the response header.
     Status(u16) {
-        /// The final, or only, answer.
+        /// The final, or only, response.
         ok = 0,
-        /// A piece of the answer; more follow on the same stream id.
+        /// A piece of the response; more follow on the same stream id.
         oksofar = 4000,
-        /// Unsolicited: not an answer to the stream id in the header.
+        /// Unsolicited: not a response to the stream id in the header.
         attn = 4001,
         /// The security exchange needs another round.
         authmore = 4002,
         /// The request failed.
         error = 4003,
-        /// Repeat the request somewhere else.
+        /// Repeat the request elsewhere.
         redirect = 4004,
         /// Repeat the request here, later.
         wait = 4005,
-        /// The answer will come unsolicited; do not repeat the request.
+        /// The response will arrive unsolicited; do not repeat the request.
         waitresp = 4006,
-        /// Extended, checksummed answer, with data beyond `dlen`.
+        /// Extended response with a checksum, with data beyond `dlen`.
         status = 4007,
     }
 }
 
 codes! {
-    /// Why a request failed: the first number in the body of a [`Status::error`] response.
+    /// Reason for the failure of a request: the first number in the body of a [`Status::error`] response.
     ErrorCode(u32) {
         /// An argument is invalid.
         ArgInvalid = 3000,
@@ -150,27 +150,27 @@ codes! {
         ArgMissing = 3001,
         /// An argument is too long.
         ArgTooLong = 3002,
-        /// The file is locked or open in a way that excludes this open.
+        /// The file is locked, or open in a conflicting mode.
         FileLocked = 3003,
-        /// The handle does not name an open file.
+        /// The handle does not belong to an open file.
         FileNotOpen = 3004,
-        /// The file system refused; also the code for anything without a better one.
+        /// File system error; also the code for errors without a more specific one.
         FSError = 3005,
         /// The request is unknown, or not allowed now.
         InvalidRequest = 3006,
         /// The device failed.
         IOError = 3007,
-        /// Not enough memory, or a request larger than the server serves at once.
+        /// Not enough memory, or a request too large for the server to process at once.
         NoMemory = 3008,
         /// No space left.
         NoSpace = 3009,
-        /// The client may not do this.
+        /// The client lacks the permission.
         NotAuthorized = 3010,
         /// No such path.
         NotFound = 3011,
         /// The server failed.
         ServerError = 3012,
-        /// The server does not do this.
+        /// The server does not support the operation.
         Unsupported = 3013,
         /// No server can be reached.
         noserver = 3014,
@@ -180,11 +180,11 @@ codes! {
         isDirectory = 3016,
         /// The operation was cancelled.
         Cancelled = 3017,
-        /// The path exists already.
+        /// The path already exists.
         ItExists = 3018,
         /// A checksum did not match.
         ChkSumErr = 3019,
-        /// The operation is in progress already.
+        /// The operation is already in progress.
         inProgress = 3020,
         /// The quota is exhausted.
         overQuota = 3021,
@@ -200,13 +200,13 @@ codes! {
         BadPayload = 3026,
         /// No such extended attribute.
         AttrNotFound = 3027,
-        /// This needs TLS.
+        /// The operation requires TLS.
         TLSRequired = 3028,
         /// No more replicas to try.
         noReplicas = 3029,
         /// The authentication failed.
         AuthFailed = 3030,
-        /// The request cannot be satisfied, ever.
+        /// The request can never be satisfied.
         Impossible = 3031,
         /// The request conflicts with another.
         Conflict = 3032,
@@ -252,9 +252,9 @@ codes! {
 }
 
 codes! {
-    /// What the client will do after `protocol`: byte 9 of that request. It lets the server decide about TLS.
+    /// The client's next request after `protocol`: byte 9 of that request. The server uses it for its decision on TLS.
     Expect(u8) {
-        /// Not said.
+        /// Not specified.
         ExpNone = 0,
         /// A `bind` follows.
         ExpBind = 1,
@@ -270,33 +270,33 @@ codes! {
 }
 
 codes! {
-    /// What an unsolicited response is about: the first number of a [`Status::attn`] body.
+    /// Subject of an unsolicited response: the first number of a [`Status::attn`] body.
     ActionCode(u32) {
         /// A message for the user.
         asyncms = 5002,
-        /// The answer that an earlier `waitresp` promised.
+        /// The response announced by an earlier `waitresp`.
         asynresp = 5008,
     }
 }
 
 codes! {
-    /// What a checkpoint request does: byte 19 of `chkpoint`.
+    /// Operation of a checkpoint request: byte 19 of `chkpoint`.
     CheckpointCode(u8) {
         /// Begin a checkpoint.
         ckpBegin = 0,
         /// Commit and end it.
         ckpCommit = 1,
-        /// Ask for its limits.
+        /// Query its limits.
         ckpQuery = 2,
         /// Restore the file and end it.
         ckpRollback = 3,
-        /// Execute the request that the payload holds, under the checkpoint.
+        /// Execute the request in the payload under the checkpoint.
         ckpXeq = 4,
     }
 }
 
-/// The protocol version announced here, 5.2.0, as the handshake and `protocol` write it.
+/// Protocol version announced by this crate: 5.2.0, in the encoding of the handshake and `protocol`.
 pub const PROTOCOL_VERSION: u32 = 0x0000_0520;
 
-/// The first version whose `pgread` and `pgwrite` clients use (5.1.1).
+/// Minimum protocol version with which clients use `pgread` and `pgwrite` (5.1.1).
 pub const PROTOCOL_VERSION_PGRW: u32 = 0x0000_0511;

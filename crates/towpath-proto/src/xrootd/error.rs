@@ -1,43 +1,43 @@
-//! Why bytes could not be understood.
+//! Errors of decoding.
 
 use super::codes::{ErrorCode, RequestCode};
 
 /// Bytes from a peer that violate the protocol.
 ///
-/// `what` names the field or message in the protocol's words. The error never holds bytes of the peer, so it can be
-/// logged and sent back as it is.
+/// `what` is the protocol's name of the field or message. The error never contains bytes of the peer, so it can be
+/// logged and sent back unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The message ends before the field does.
     #[error("{what} is cut short: {needed} bytes needed, {available} there")]
     Truncated {
-        /// Which field.
+        /// Name of the field.
         what: &'static str,
         /// Bytes that the field needs.
         needed: usize,
-        /// Bytes that were left.
+        /// Available bytes.
         available: usize,
     },
     /// A length exceeds the limit.
     #[error("{what} is too long: {bytes} bytes, at most {limit} are accepted")]
     TooLong {
-        /// Which field.
+        /// Name of the field.
         what: &'static str,
-        /// The length that the peer announced, in bytes (or elements, for a vector).
+        /// Length announced by the peer, in bytes (or elements, for a vector).
         bytes: u64,
-        /// The largest length accepted, in the same unit.
+        /// Maximum length, in the same unit.
         limit: u64,
     },
-    /// A required argument is absent.
+    /// A required argument is missing.
     #[error("{what} is missing")]
     Missing {
-        /// Which argument.
+        /// Name of the argument.
         what: &'static str,
     },
     /// A value that the protocol does not permit.
     #[error("{what} is invalid")]
     Invalid {
-        /// Which field.
+        /// Name of the field.
         what: &'static str,
     },
     /// A request code that this library does not know.
@@ -46,17 +46,17 @@ pub enum DecodeError {
     /// Bytes that do not match their CRC32C.
     #[error("{what} has checksum {computed:08x}, but {announced:08x} was announced")]
     Checksum {
-        /// What the checksum covers.
+        /// Name of the data that the checksum covers.
         what: &'static str,
-        /// The checksum that came with the bytes.
+        /// The checksum received with the bytes.
         announced: u32,
-        /// The checksum of the bytes that came.
+        /// The checksum of the received bytes.
         computed: u32,
     },
 }
 
 impl DecodeError {
-    /// The error code with which a server answers a request that cannot be decoded.
+    /// Returns the error code for the response to a request that cannot be decoded.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {

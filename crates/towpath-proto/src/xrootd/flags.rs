@@ -1,4 +1,4 @@
-//! Bit sets of the protocol, each a newtype with one constant per bit, spelled as the protocol spells it.
+//! Bit sets of the protocol: each is a newtype with one constant per bit, with the protocol's spelling.
 
 /// Declares a bit set: constants, set operations and a `Debug` that names the bits.
 macro_rules! flags {
@@ -9,29 +9,29 @@ macro_rules! flags {
 
         #[allow(non_upper_case_globals, reason = "the protocol's own spelling")]
         impl $name {
-            /// No bit set.
+            /// The empty set.
             pub const NONE: Self = Self(0);
             $($(#[$doc])* pub const $flag: Self = Self($value);)+
 
-            /// Are all bits of `other` set?
+            /// Returns whether all bits of `other` are set.
             #[must_use]
             pub const fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
 
-            /// Is at least one bit of `other` set?
+            /// Returns whether at least one bit of `other` is set.
             #[must_use]
             pub const fn intersects(self, other: Self) -> bool {
                 self.0 & other.0 != 0
             }
 
-            /// The bits of either; the same as `|`, usable in constants.
+            /// Returns the union; the same as `|`, but usable in constants.
             #[must_use]
             pub const fn union(self, other: Self) -> Self {
                 Self(self.0 | other.0)
             }
 
-            /// These bits without those of `other`.
+            /// Returns these bits without those of `other`.
             #[must_use]
             pub const fn without(self, other: Self) -> Self {
                 Self(self.0 & !other.0)
@@ -64,13 +64,13 @@ macro_rules! flags {
 }
 
 flags! {
-    /// What the client wants and is able to do: byte 8 of `protocol`.
+    /// Wishes and abilities of the client: byte 8 of `protocol`.
     ProtocolRequestFlags(u8) {
         /// Send the signing requirements.
         secreqs = 0x01,
-        /// The client can speak TLS.
+        /// The client supports TLS.
         ableTLS = 0x02,
-        /// The client wants TLS now.
+        /// The client requests TLS now.
         wantTLS = 0x04,
         /// Send the bind interfaces.
         bifreqs = 0x08,
@@ -78,7 +78,7 @@ flags! {
 }
 
 flags! {
-    /// What the server is and can do: the second number of the answer to `protocol`.
+    /// Role and abilities of the server: the second number of the response to `protocol`.
     ServerFlags(u32) {
         /// Data server.
         isServer = 0x0000_0001,
@@ -116,17 +116,17 @@ flags! {
         tlsGPFA = 0x2000_0000,
         /// The TLS handshake starts right after this response.
         gotoTLS = 0x4000_0000,
-        /// The server can speak TLS.
+        /// The server supports TLS.
         haveTLS = 0x8000_0000,
     }
 }
 
 flags! {
-    /// What the client may do with a redirect to a URL: the complement of the redirect's port.
+    /// Permitted uses of a redirect to a URL: the complement of the redirect's port.
     RedirectFlags(u32) {
-        /// Writes can be recovered by going back to the redirector.
+        /// Writes can be recovered by returning to the redirector.
         recoverWrts = 0x1000,
-        /// The redirect may be remembered for the whole session.
+        /// The redirect may be cached for the whole session.
         collapseRedir = 0x2000,
         /// The file is erasure coded.
         ecRedir = 0x4000,
@@ -136,9 +136,9 @@ flags! {
 flags! {
     /// Abilities of a client: byte 17 of `login`.
     LoginAbility(u8) {
-        /// Redirects may hold a whole URL.
+        /// Redirects may contain a whole URL.
         fullurl = 0x01,
-        /// Speaks more than one protocol; implies `fullurl`.
+        /// Supports more than one protocol; implies `fullurl`.
         multipr = 0x03,
         /// Reads may be redirected.
         readrdok = 0x04,
@@ -156,7 +156,7 @@ flags! {
 }
 
 flags! {
-    /// More abilities of a client: byte 16 of `login`.
+    /// Further abilities of a client: byte 16 of `login`.
     LoginAbility2(u8) {
         /// May be redirected to an erasure-coded file.
         ecredir = 0x01,
@@ -164,9 +164,9 @@ flags! {
 }
 
 flags! {
-    /// How to open: bytes 6-7 of `open`.
+    /// Options of an open: bytes 6-7 of `open`.
     OpenOptions(u16) {
-        /// Read a compressed file as it is.
+        /// Read a compressed file without decompression.
         compress = 0x0001,
         /// Truncate an existing file.
         delete = 0x0002,
@@ -182,13 +182,13 @@ flags! {
         async_ = 0x0040,
         /// Refresh the cached location.
         refresh = 0x0080,
-        /// Make missing directories.
+        /// Create missing directories.
         mkpath = 0x0100,
         /// Append only.
         open_apnd = 0x0200,
         /// Return the stat text with the handle.
         retstat = 0x0400,
-        /// The file is a replica being made.
+        /// The file is an incomplete replica.
         replica = 0x0800,
         /// Persist on successful close.
         posc = 0x1000,
@@ -202,13 +202,13 @@ flags! {
 }
 
 impl OpenOptions {
-    /// Does this open permit writing (update, append or write-only)?
+    /// Returns whether this open permits writing (update, append or write-only).
     #[must_use]
     pub const fn writes(self) -> bool {
         self.intersects(Self::open_updt.union(Self::open_apnd).union(Self::open_wrto))
     }
 
-    /// Does this open create a file that is absent (`new` or `delete`)?
+    /// Returns whether this open creates a missing file (`new` or `delete`).
     #[must_use]
     pub const fn creates(self) -> bool {
         self.intersects(Self::new.union(Self::delete))
@@ -216,7 +216,7 @@ impl OpenOptions {
 }
 
 flags! {
-    /// More of how to open: bytes 8-9 of `open`.
+    /// Further options of an open: bytes 8-9 of `open`.
     OpenOptions2(u16) {
         /// Duplicate the template handle.
         dup = 0x0001,
@@ -232,29 +232,29 @@ flags! {
 flags! {
     /// Access mode of a file or directory, nine bits as in POSIX.
     Mode(u16) {
-        /// Owner reads.
+        /// Owner may read.
         ur = 0x100,
-        /// Owner writes.
+        /// Owner may write.
         uw = 0x080,
-        /// Owner executes or searches.
+        /// Owner may execute or search.
         ux = 0x040,
-        /// Group reads.
+        /// Group may read.
         gr = 0x020,
-        /// Group writes.
+        /// Group may write.
         gw = 0x010,
-        /// Group executes or searches.
+        /// Group may execute or search.
         gx = 0x008,
-        /// Others read.
+        /// Others may read.
         or = 0x004,
-        /// Others write.
+        /// Others may write.
         ow = 0x002,
-        /// Others execute or search.
+        /// Others may execute or search.
         ox = 0x001,
     }
 }
 
 flags! {
-    /// Byte 4 of `stat`.
+    /// Options of a stat: byte 4 of `stat`.
     StatOptions(u8) {
         /// Describe the file system, not the file.
         vfs = 0x01,
@@ -262,7 +262,7 @@ flags! {
 }
 
 flags! {
-    /// State of a file: the third field of a stat text, and the answer of `statx`.
+    /// State of a file: the third field of a stat text, and the response to `statx`.
     StatFlags(u32) {
         /// Executable, or a directory that can be searched.
         xset = 0x0001,
@@ -270,7 +270,7 @@ flags! {
         isDir = 0x0002,
         /// Neither file nor directory.
         other = 0x0004,
-        /// Not on line: reading means staging.
+        /// Offline: reading requires staging.
         offline = 0x0008,
         /// Readable by this client.
         readable = 0x0010,
@@ -280,27 +280,27 @@ flags! {
         poscpend = 0x0040,
         /// A copy exists on the backing store.
         bkpexist = 0x0080,
-        /// Wholly in the cache.
+        /// Completely cached.
         cachersp = 0x0200,
     }
 }
 
 flags! {
-    /// Byte 19 of `dirlist`.
+    /// Options of a listing: byte 19 of `dirlist`.
     DirlistOptions(u8) {
-        /// Only entries that are on line.
+        /// Only online entries.
         online = 0x01,
-        /// With a stat text for each entry.
+        /// Include a stat text for each entry.
         dstat = 0x02,
-        /// With a checksum for each entry; implies `dstat`.
+        /// Include a checksum for each entry; implies `dstat`.
         dcksm = 0x04,
-        /// With the extended stat text.
+        /// Include the extended stat text.
         dstatx = 0x08,
     }
 }
 
 impl DirlistOptions {
-    /// Does the answer carry a stat line for each entry?
+    /// Returns whether the response contains a stat line for each entry.
     #[must_use]
     pub const fn with_stat(self) -> bool {
         self.intersects(Self::dstat.union(Self::dcksm).union(Self::dstatx))
@@ -308,15 +308,15 @@ impl DirlistOptions {
 }
 
 flags! {
-    /// Byte 4 of `mkdir`.
+    /// Options of a directory creation: byte 4 of `mkdir`.
     MkdirOptions(u8) {
-        /// Make missing parents too.
+        /// Create missing parents too.
         mkdirpath = 0x01,
     }
 }
 
 flags! {
-    /// Bytes 4-5 of `locate`.
+    /// Options of a location query: bytes 4-5 of `locate`.
     LocateOptions(u16) {
         /// Unique hosts only.
         compress = 0x0001,
@@ -326,17 +326,17 @@ flags! {
         prefname = 0x0100,
         /// For a directory listing (`kXR_4dirlist`).
         ForDirlist = 0x0400,
-        /// Do not wait for the answer of all servers.
+        /// Do not wait for the responses of all servers.
         nowait = 0x2000,
     }
 }
 
 flags! {
-    /// Byte 4 of `prepare`.
+    /// Options of staging: byte 4 of `prepare`.
     PrepareOptions(u8) {
-        /// Cancel the request whose id is the payload.
+        /// Cancel the request whose id is in the payload.
         cancel = 0x01,
-        /// Tell the client when done.
+        /// Notify the client on completion.
         notify = 0x02,
         /// Do not report errors.
         noerrs = 0x04,
@@ -354,7 +354,7 @@ flags! {
 }
 
 flags! {
-    /// Bytes 8-9 of `prepare`.
+    /// Further options of staging: bytes 8-9 of `prepare`.
     PrepareOptionsX(u16) {
         /// The files are no longer needed.
         evict = 0x0001,
@@ -364,21 +364,21 @@ flags! {
 flags! {
     /// Flags of `pgread` (second argument byte) and `pgwrite` (byte 17).
     PageFlags(u8) {
-        /// This repeats pages that failed their checksum.
+        /// This request repeats pages that failed their checksum.
         retry = 0x01,
     }
 }
 
 flags! {
-    /// Byte 4 of `writev`.
+    /// Options of a vector write: byte 4 of `writev`.
     WritevOptions(u8) {
-        /// Force the data to stable storage afterwards.
+        /// Flush the data to stable storage afterwards.
         doSync = 0x01,
     }
 }
 
 flags! {
-    /// Byte 7 of `sigver`.
+    /// Options of a signature: byte 7 of `sigver`.
     SigverFlags(u8) {
         /// The signature does not cover the payload.
         nodata = 0x01,

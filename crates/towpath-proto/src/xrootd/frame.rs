@@ -1,10 +1,10 @@
-//! Cutting the stream of a connection into requests or responses, however the network cut it into segments.
+//! Framing: splits the byte stream of a connection into requests or responses, independently of network segmentation.
 //!
-//! Received bytes are appended to the framer's own buffer ([`RequestFramer::buffer`], made for `read_buf`); requests
-//! and responses share that memory. File data are not collected: the framer says how many bytes of them are next
-//! ([`RequestFramer::bulk_remaining`]); the caller takes those that are buffered already
-//! ([`RequestFramer::take_bulk`]), receives the others straight into the buffer they are meant for, and reports them
-//! ([`RequestFramer::bulk_received`]). Only then does the next request come out.
+//! Received bytes are appended to the framer's own buffer ([`RequestFramer::buffer`], intended for `read_buf`);
+//! requests and responses share that memory. File data are not collected: the framer returns the number of data bytes
+//! that follow ([`RequestFramer::bulk_remaining`]). The caller takes those that are already buffered
+//! ([`RequestFramer::take_bulk`]), receives the others directly into their target buffer, and reports them
+//! ([`RequestFramer::bulk_received`]). Only then does the framer return the next request.
 //!
 //! ```text
 //! server:  handshake(), then: next() -> request -> bulk_remaining() bytes of data -> next() -> ...
@@ -22,22 +22,22 @@ use super::{DecodeError, RequestCode, Status};
 /// the peer announces.
 const GROWTH_BYTES: usize = 64 << 10;
 
-/// Buffered bytes, and how many of the next ones belong to no header.
+/// Buffered bytes, and the number of following bytes that do not belong to a header.
 #[derive(Debug, Default)]
 struct Inlet {
     buffer: BytesMut,
     bulk_remaining: u64,
-    /// The length of a message that has begun and is not all there.
+    /// Length of an incomplete message.
     awaited_bytes: usize,
 }
 
 impl Inlet {
-    /// The first `N` bytes, not consumed.
+    /// Returns the first `N` bytes without consuming them.
     fn head<const N: usize>(&self) -> Option<&[u8; N]> {
         self.buffer.first_chunk()
     }
 
-    /// At most `limit` bytes of data that are buffered.
+    /// Takes at most `limit` buffered bytes of data.
     fn take_bulk(&mut self, limit: usize) -> Bytes {
         let remaining = usize::try_from(self.bulk_remaining).unwrap_or(usize::MAX);
         let bulk = self.buffer.split_to(self.buffer.len().min(remaining).min(limit)).freeze();
@@ -49,7 +49,7 @@ impl Inlet {
         self.bulk_remaining = self.bulk_remaining.saturating_sub(length);
     }
 
-    /// After `skip` bytes of header, `length` bytes of body; consumes both once they are there.
+    /// Consumes `skip` bytes of header and `length` bytes of body, and returns the body, once both are complete.
     fn take_message(&mut self, skip: usize, length: usize) -> Option<Bytes> {
         let end = skip.saturating_add(length);
         if self.buffer.len() < end {
@@ -60,7 +60,7 @@ impl Inlet {
         }
         self.awaited_bytes = 0;
         if length == 0 {
-            // Most requests: leave the buffer unshared, so that its memory is used again.
+            // Common case: keep the buffer unshared, so that its memory is reused.
             self.buffer.advance(skip);
             return Some(Bytes::new());
         }
@@ -69,16 +69,16 @@ impl Inlet {
     }
 }
 
-/// A request as it came.
+/// A received request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IncomingRequest {
-    /// Its header; the answer needs the stream id.
+    /// Its header; the response needs the stream id.
     pub header: RequestHeader,
-    /// The request, or why it is refused: answer with [`DecodeError::code`], pass over its data, and go on.
+    /// The request, or the decoding error: respond with [`DecodeError::code`], skip its data, and continue.
     pub request: Result<Request, DecodeError>,
 }
 
-/// The server's side: bytes in, requests out.
+/// Server side: splits received bytes into requests.
 #[derive(Debug)]
 pub struct RequestFramer {
     inlet: Inlet,
@@ -87,18 +87,18 @@ pub struct RequestFramer {
 }
 
 impl RequestFramer {
-    /// A framer at the start of a connection.
+    /// Creates a framer for the start of a connection.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self { inlet: Inlet::default(), limits, handshaken: false }
     }
 
-    /// From the next request on, lists may be of `bytes`: for a client that is known now.
+    /// Sets the limit for lists to `bytes` from the next request on, for a client that is now authenticated.
     pub fn allow_lists(&mut self, bytes: u32) {
         self.limits.list_bytes = bytes;
     }
 
-    /// Where received bytes are to be appended. Nothing may be taken out of it here.
+    /// Returns the buffer to append received bytes to. Do not remove bytes from it.
     pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.inlet.buffer
     }
@@ -122,12 +122,12 @@ impl RequestFramer {
         }
     }
 
-    /// The next request, or `None` if bytes are missing: those of the handshake, of the request, or of the data of the
-    /// previous request.
+    /// Returns the next request, or `None` if bytes are missing: those of the handshake, of the request, or of the data
+    /// of the previous request.
     ///
     /// # Errors
-    /// The stream cannot be followed any further: a length is negative, or the amount of data that follows beyond
-    /// `dlen` is not known or beyond the limits. Answer, if at all, and close the connection.
+    /// The stream cannot be parsed any further: a length is negative, or the amount of data beyond `dlen` is unknown or
+    /// exceeds the limits. The caller may respond and must close the connection.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end at the first `None`")]
     pub fn next(&mut self) -> Result<Option<IncomingRequest>, DecodeError> {
         if !self.handshake()? || self.inlet.bulk_remaining > 0 {
@@ -155,7 +155,8 @@ impl RequestFramer {
         Ok(Some(IncomingRequest { header, request }))
     }
 
-    /// How many bytes of data follow; known from the header alone but for the requests whose data lie beyond `dlen`.
+    /// Returns the number of data bytes that follow. The header alone determines it, except for requests with data
+    /// beyond `dlen`.
     fn data_after(&self, header: &RequestHeader, request: &Result<Request, DecodeError>) -> Result<u64, DecodeError> {
         const UNKNOWN: DecodeError = DecodeError::Invalid { what: "amount of data after the request" };
         let bytes = match (header.code, request) {
@@ -174,41 +175,41 @@ impl RequestFramer {
         if bytes > limit { Err(DecodeError::TooLong { what: "data", bytes, limit }) } else { Ok(bytes) }
     }
 
-    /// How long the request is that has begun and is not all there, without its data: what the buffer will hold. 0 if
-    /// it is not known yet.
+    /// Returns the length of the incomplete request, without its data: the number of bytes that the buffer will hold. 0
+    /// if it is not known yet.
     #[must_use]
     pub fn awaited_bytes(&self) -> usize {
         self.inlet.awaited_bytes
     }
 
-    /// Bytes of the last request's data that have been neither taken nor reported.
+    /// Returns the number of bytes of the last request's data that were neither taken nor reported.
     #[must_use]
     pub fn bulk_remaining(&self) -> u64 {
         self.inlet.bulk_remaining
     }
 
-    /// At most `limit` bytes of the last request's data, of those that are in the buffer; empty if none is.
+    /// Takes at most `limit` buffered bytes of the last request's data; empty if none are buffered.
     pub fn take_bulk(&mut self, limit: usize) -> Bytes {
         self.inlet.take_bulk(limit)
     }
 
-    /// Reports that the caller received the next `length` bytes of data past the framer, whose buffer was empty.
+    /// Records that the caller received the next `length` bytes of data directly, while the framer's buffer was empty.
     pub fn bulk_received(&mut self, length: u64) {
         self.inlet.bulk_received(length);
     }
 }
 
-/// The first part of a response.
+/// The beginning of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponseHead {
     /// Its header; the stream id identifies the request.
     pub header: ResponseHeader,
-    /// For [`Status::status`] the body, verified: what remains are the data after it. Otherwise `None`: what remains is
-    /// the body itself.
+    /// The verified body of a [`Status::status`] response; the remaining bytes are the data after it. Otherwise `None`:
+    /// the remaining bytes are the body itself.
     pub status: Option<StatusBody>,
 }
 
-/// The client's side: bytes in, responses out.
+/// Client side: splits received bytes into responses.
 ///
 /// After each [`ResponseHead`] the caller looks up the request by stream id and either waits for the whole
 /// [`body`](Self::body) or takes file data as they arrive.
@@ -219,25 +220,27 @@ pub struct ResponseFramer {
 }
 
 impl ResponseFramer {
-    /// Longest body of a [`Status::status`] response before its data, in bytes; pgread and pgwrite have 24.
+    /// Maximum length of the body of a [`Status::status`] response before its data, in bytes; pgread and pgwrite have
+    /// 24.
     const STATUS_LIMIT: u32 = 4096;
 
-    /// A framer at the start of a connection, which collects bodies of at most `body_limit` bytes. The answer to the
-    /// handshake is a response like any other.
+    /// Creates a framer for the start of a connection, which collects bodies of at most `body_limit` bytes. The
+    /// response to the handshake is framed like any other.
     #[must_use]
     pub fn new(body_limit: usize) -> Self {
         Self { inlet: Inlet::default(), body_limit }
     }
 
-    /// Where received bytes are to be appended. Nothing may be taken out of it here.
+    /// Returns the buffer to append received bytes to. Do not remove bytes from it.
     pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.inlet.buffer
     }
 
-    /// The head of the next response, or `None` if bytes are missing: those of the head, or of the previous response.
+    /// Returns the head of the next response, or `None` if bytes are missing: those of the head, or of the previous
+    /// response.
     ///
     /// # Errors
-    /// The stream cannot be followed any further; close the connection.
+    /// The stream cannot be parsed any further; the caller must close the connection.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end at the first `None`")]
     pub fn next(&mut self) -> Result<Option<ResponseHead>, DecodeError> {
         if self.inlet.bulk_remaining > 0 {
@@ -264,16 +267,16 @@ impl ResponseFramer {
         Ok(Some(ResponseHead { header, status: Some(status) }))
     }
 
-    /// Bytes of the last response that have been neither taken nor reported.
+    /// Returns the number of bytes of the last response that were neither taken nor reported.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.inlet.bulk_remaining
     }
 
-    /// All that remains of the last response, once it is there.
+    /// Returns the rest of the last response once it is complete.
     ///
     /// # Errors
-    /// [`DecodeError::TooLong`] if more remains than this framer collects; [`take`](Self::take) it in parts.
+    /// [`DecodeError::TooLong`] if the rest is longer than this framer collects; [`take`](Self::take) it in parts.
     pub fn body(&mut self) -> Result<Option<Bytes>, DecodeError> {
         let remaining = self.inlet.bulk_remaining;
         let length = usize::try_from(remaining).unwrap_or(usize::MAX);
@@ -287,12 +290,12 @@ impl ResponseFramer {
         Ok(body)
     }
 
-    /// At most `limit` bytes of the last response, of those that are in the buffer; empty if none is.
+    /// Takes at most `limit` buffered bytes of the last response; empty if none are buffered.
     pub fn take(&mut self, limit: usize) -> Bytes {
         self.inlet.take_bulk(limit)
     }
 
-    /// Reports that the caller received the next `length` bytes past the framer, whose buffer was empty.
+    /// Records that the caller received the next `length` bytes directly, while the framer's buffer was empty.
     pub fn received(&mut self, length: u64) {
         self.inlet.bulk_received(length);
     }

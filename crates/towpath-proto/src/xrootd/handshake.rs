@@ -6,21 +6,22 @@ use super::DecodeError;
 use super::response::Body;
 use super::wire::Reader;
 
-/// What a client sends first: int32 0, 0, 0, 4, 2012.
+/// First bytes sent by a client: int32 0, 0, 0, 4, 2012.
 pub const HANDSHAKE: [u8; 20] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0x07, 0xdc];
 
-/// What the first bytes of a connection say about its protocol.
+/// Protocol detected from the first bytes of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sniff {
-    /// A whole handshake: 20 bytes to consume, then requests.
+    /// A complete handshake: consume 20 bytes; requests follow.
     Handshake,
     /// A prefix of a handshake; more bytes are needed.
     NeedMore,
-    /// Something else, such as HTTP or TLS.
+    /// Another protocol, such as HTTP or TLS.
     Other,
 }
 
-/// Tells the XRootD handshake from other protocols by the first bytes of a connection; one byte rules out HTTP and TLS.
+/// Distinguishes the XRootD handshake from other protocols by the first bytes of a connection; one byte excludes HTTP
+/// and TLS.
 #[must_use]
 pub fn sniff(received: &[u8]) -> Sniff {
     let matches = received.iter().zip(&HANDSHAKE).all(|(got, wanted)| got == wanted);
@@ -31,7 +32,7 @@ pub fn sniff(received: &[u8]) -> Sniff {
     }
 }
 
-/// The server's answer to the handshake, on stream id 0.
+/// The server's response to the handshake, on stream id 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandshakeReply {
     /// Protocol version: 0x520 is 5.2.0.
@@ -41,7 +42,7 @@ pub struct HandshakeReply {
 }
 
 impl HandshakeReply {
-    /// [`server_type`](Self::server_type) of a server that holds data.
+    /// [`server_type`](Self::server_type) of a data server.
     pub const DATA_SERVER: u32 = 1;
     /// [`server_type`](Self::server_type) of a redirector.
     pub const REDIRECTOR: u32 = 0;

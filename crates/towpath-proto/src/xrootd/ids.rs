@@ -1,21 +1,21 @@
-//! The small opaque values that travel in headers.
+//! The small opaque identifiers in headers.
 
-/// Matches a response with its request; chosen by the client, echoed by the server, unique among the outstanding
+/// Matches a response with its request; chosen by the client, returned by the server, unique among the outstanding
 /// requests of one connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct StreamId(pub [u8; 2]);
 
 impl StreamId {
-    /// The id of the handshake's answer and of unsolicited responses.
+    /// The id of the handshake's response and of unsolicited responses.
     pub const ZERO: Self = Self([0, 0]);
 
-    /// The id whose two bytes are `number` in big-endian order.
+    /// Creates the id whose two bytes are `number` in big-endian order.
     #[must_use]
     pub const fn from_number(number: u16) -> Self {
         Self(number.to_be_bytes())
     }
 
-    /// The two bytes as a big-endian number.
+    /// Returns the two bytes as a big-endian number.
     #[must_use]
     pub const fn number(self) -> u16 {
         u16::from_be_bytes(self.0)
@@ -28,18 +28,18 @@ impl std::fmt::Debug for StreamId {
     }
 }
 
-/// Names an open file within one session; the server chooses its bytes.
+/// Identifies an open file within one session; the server chooses its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FileHandle(pub [u8; 4]);
 
 impl FileHandle {
-    /// The handle whose four bytes are `number` in big-endian order.
+    /// Creates the handle whose four bytes are `number` in big-endian order.
     #[must_use]
     pub const fn from_number(number: u32) -> Self {
         Self(number.to_be_bytes())
     }
 
-    /// The four bytes as a big-endian number.
+    /// Returns the four bytes as a big-endian number.
     #[must_use]
     pub const fn number(self) -> u32 {
         u32::from_be_bytes(self.0)
@@ -52,8 +52,8 @@ impl std::fmt::Debug for FileHandle {
     }
 }
 
-/// Names a session: what `login` returns, what `bind` and `endsess` refer to. Whoever knows it can join the session, so
-/// it is a secret and `Debug` hides it.
+/// Identifies a session: returned by `login`, used by `bind` and `endsess`. It is a secret, because any holder can join
+/// the session; `Debug` hides it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct SessionId(pub [u8; 16]);
 
@@ -63,7 +63,7 @@ impl std::fmt::Debug for SessionId {
     }
 }
 
-/// Names one of the connections of a session: 0 is the connection that logged in, others come from `bind`.
+/// Identifies one of the connections of a session: 0 is the connection that logged in, others come from `bind`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct PathId(pub u8);
 

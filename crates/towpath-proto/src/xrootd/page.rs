@@ -1,52 +1,52 @@
 //! Pages with checksums: the payload of `pgwrite` and the data of `pgread`.
 //!
-//! Data travel as pages of the *file*: a page ends where a multiple of [`PAGE_BYTES`] is reached, so the first and the
+//! Data are transmitted as pages of the *file*: a page ends at each multiple of [`PAGE_BYTES`], so the first and the
 //! last page of a range may be short. Each page is preceded by its CRC32C, big-endian:
 //!
 //! ```text
 //! pgread(4090, 10):   crc  6 bytes  crc  4 bytes          18 bytes
 //! ```
 //!
-//! Sending: [`encode`] copies data into a buffer while computing the checksums. To avoid the copy, lay out a buffer of
+//! Sending: [`encode`] copies data into a buffer while computing the checksums. To avoid the copy, allocate a buffer of
 //! [`encoded_len`] bytes, read the file into the data parts of [`slots_mut`] (`preadv`) and then [`seal`] it.
-//! Receiving: [`decode`] verifies and strips in one pass; [`slots`] gives the pages where they lie, for `pwritev`. A
-//! receiver that does not want to hold everything takes [`whole_pages`] at a time: each run of whole pages can be
-//! handled by itself.
+//! Receiving: [`decode`] verifies and removes the checksums in one pass; [`slots`] returns the pages in place, for
+//! `pwritev`. A receiver that does not buffer the whole response processes [`whole_pages`] at a time: each run of whole
+//! pages can be handled separately.
 
 use bytes::{BufMut, BytesMut};
 
 use super::DecodeError;
 
-/// Bytes of a whole page (`kXR_pgPageSZ`).
+/// Length of a whole page in bytes (`kXR_pgPageSZ`).
 pub const PAGE_BYTES: usize = 4096;
 
-/// Bytes of a checksum.
+/// Length of a checksum in bytes.
 pub const CRC_BYTES: usize = 4;
 
-/// Bytes of a whole page with its checksum (`kXR_pgUnitSZ`).
+/// Length of a whole page with its checksum in bytes (`kXR_pgUnitSZ`).
 pub const UNIT_BYTES: usize = PAGE_BYTES + CRC_BYTES;
 
 /// A range of a file that lies within one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Page {
-    /// Where it starts in the file, in bytes.
+    /// Start in the file, in bytes.
     pub offset: u64,
-    /// How many bytes, 1 to [`PAGE_BYTES`].
+    /// Length in bytes, 1 to [`PAGE_BYTES`].
     pub length: usize,
 }
 
-/// The CRC32C (Castagnoli) of `bytes`.
+/// Returns the CRC32C (Castagnoli) of `bytes`.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// Bytes from `offset` to the end of its page, 1 to [`PAGE_BYTES`].
+/// Returns the number of bytes from `offset` to the end of its page, 1 to [`PAGE_BYTES`].
 fn to_page_end(offset: u64) -> usize {
     PAGE_BYTES - (offset % PAGE_BYTES as u64) as usize
 }
 
-/// The pages of the range of `length` bytes at `offset`, in order.
+/// Returns the pages of the range of `length` bytes at `offset`, in order.
 pub fn pages(offset: u64, length: u64) -> impl Iterator<Item = Page> {
     let mut next = offset;
     let end = offset.saturating_add(length);
@@ -58,20 +58,20 @@ pub fn pages(offset: u64, length: u64) -> impl Iterator<Item = Page> {
     })
 }
 
-/// How many pages the range of `length` bytes at `offset` touches.
+/// Returns the number of pages that the range of `length` bytes at `offset` touches.
 #[must_use]
 pub fn page_count(offset: u64, length: u64) -> u64 {
     let page = PAGE_BYTES as u64;
     if length == 0 { 0 } else { (offset % page).saturating_add(length).div_ceil(page) }
 }
 
-/// Bytes that the range of `length` bytes at `offset` takes on the wire.
+/// Returns the encoded length of the range of `length` bytes at `offset`, in bytes.
 #[must_use]
 pub fn encoded_len(offset: u64, length: u64) -> u64 {
     length.saturating_add(page_count(offset, length).saturating_mul(CRC_BYTES as u64))
 }
 
-/// Bytes of data in `encoded` bytes on the wire that start at `offset`.
+/// Returns the number of data bytes in `encoded` bytes on the wire that start at `offset`.
 ///
 /// # Errors
 /// [`DecodeError::Invalid`] if the last page has a checksum, or a part of one, but no data.
@@ -90,8 +90,8 @@ pub fn decoded_len(offset: u64, encoded: u64) -> Result<u64, DecodeError> {
     }
 }
 
-/// How many of the `available` bytes on the wire, which start at `offset`, form pages that reach their end: that many
-/// can be decoded now, whatever follows.
+/// Returns how many of the `available` bytes on the wire, which start at `offset`, form complete pages: these can be
+/// decoded now, whatever follows.
 #[must_use]
 pub fn whole_pages(offset: u64, available: usize) -> usize {
     match available.checked_sub(to_page_end(offset) + CRC_BYTES) {
@@ -100,7 +100,7 @@ pub fn whole_pages(offset: u64, available: usize) -> usize {
     }
 }
 
-/// Appends `data`, which lie at `offset` in the file, as pages with checksums.
+/// Appends `data`, at `offset` in the file, as pages with checksums.
 pub fn encode(offset: u64, data: &[u8], out: &mut impl BufMut) {
     let (first, rest) = data.split_at(data.len().min(to_page_end(offset)));
     for page in std::iter::once(first).chain(rest.chunks(PAGE_BYTES)).filter(|page| !page.is_empty()) {
@@ -109,9 +109,9 @@ pub fn encode(offset: u64, data: &[u8], out: &mut impl BufMut) {
     }
 }
 
-/// The pages in `encoded`, which starts at `offset`: checksum and data of each.
+/// Returns the checksum and data of each page in `encoded`, which starts at `offset`.
 ///
-/// A tail too short for a checksum and a byte of data is left out; [`decoded_len`] rejects it.
+/// A tail too short for a checksum and a byte of data is omitted; [`decoded_len`] rejects it.
 pub fn slots(offset: u64, encoded: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     let (first, rest) = encoded.split_at(encoded.len().min(to_page_end(offset) + CRC_BYTES));
     std::iter::once(first).chain(rest.chunks(UNIT_BYTES)).filter_map(|unit| {
@@ -120,7 +120,7 @@ pub fn slots(offset: u64, encoded: &[u8]) -> impl Iterator<Item = (u32, &[u8])> 
     })
 }
 
-/// The same as [`slots`], to be filled.
+/// Returns the same as [`slots`], but mutable.
 pub fn slots_mut(offset: u64, encoded: &mut [u8]) -> impl Iterator<Item = (&mut [u8; CRC_BYTES], &mut [u8])> {
     let (first, rest) = encoded.split_at_mut(encoded.len().min(to_page_end(offset) + CRC_BYTES));
     std::iter::once(first).chain(rest.chunks_mut(UNIT_BYTES)).filter_map(|unit| {
@@ -129,18 +129,18 @@ pub fn slots_mut(offset: u64, encoded: &mut [u8]) -> impl Iterator<Item = (&mut 
     })
 }
 
-/// Puts the checksum of each page of `encoded`, whose data are in place, before it.
+/// Writes the checksum of each page of `encoded`, whose data are in place, before its data.
 pub fn seal(offset: u64, encoded: &mut [u8]) {
     for (crc, data) in slots_mut(offset, encoded) {
         *crc = crc32c(data).to_be_bytes();
     }
 }
 
-/// Appends the data of `encoded`, which starts at `offset`, without the checksums, and returns the pages whose checksum
-/// did not match. The data of bad pages are appended too, so that every byte keeps its place.
+/// Appends the data of `encoded`, which starts at `offset`, without the checksums, and returns the pages with a wrong
+/// checksum. The data of bad pages are appended too, so that every byte keeps its position.
 ///
 /// # Errors
-/// [`DecodeError::Invalid`] as [`decoded_len`] does; then nothing is appended.
+/// [`DecodeError::Invalid`] as in [`decoded_len`]; then nothing is appended.
 pub fn decode(offset: u64, encoded: &[u8], out: &mut BytesMut) -> Result<Vec<Page>, DecodeError> {
     let length = decoded_len(offset, encoded.len() as u64)?;
     out.reserve(usize::try_from(length).unwrap_or(encoded.len()));
@@ -156,10 +156,10 @@ pub fn decode(offset: u64, encoded: &[u8], out: &mut BytesMut) -> Result<Vec<Pag
     Ok(bad)
 }
 
-/// The pages of `encoded`, which starts at `offset`, whose checksum does not match; nothing is copied.
+/// Returns the pages of `encoded`, which starts at `offset`, with a wrong checksum; copies nothing.
 ///
 /// # Errors
-/// [`DecodeError::Invalid`] as [`decoded_len`] does.
+/// [`DecodeError::Invalid`] as in [`decoded_len`].
 pub fn verify(offset: u64, encoded: &[u8]) -> Result<Vec<Page>, DecodeError> {
     decoded_len(offset, encoded.len() as u64)?;
     let mut at = offset;

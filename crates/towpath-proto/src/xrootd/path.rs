@@ -1,4 +1,4 @@
-//! Paths as requests carry them: raw bytes, with opaque information after `?`.
+//! Paths in requests: raw bytes, with opaque information after `?`.
 
 use std::{borrow::Cow, fmt};
 
@@ -10,13 +10,13 @@ use super::{DecodeError, FileHandle};
 
 /// A path and its opaque information (`cgi`), split at the first `?`.
 ///
-/// The bytes are as the client sent them, without trailing NULs; [`normalized`](Self::normalized) gives the path to act
-/// on. `Debug` hides the opaque information, because it may hold a bearer token (`authz=Bearer%20...`).
+/// The bytes are unchanged except for the removal of trailing NULs; [`normalized`](Self::normalized) returns the path
+/// to operate on. `Debug` hides the opaque information, because it may contain a bearer token (`authz=Bearer%20...`).
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct PathAndCgi {
-    /// Everything before the first `?`.
+    /// The bytes before the first `?`.
     pub path: Bytes,
-    /// Everything after the first `?`: `k=v&k=v`. Empty if there is none; a bare `?` at the end is dropped.
+    /// The bytes after the first `?`: `k=v&k=v`. Empty if there are none; a bare trailing `?` is dropped.
     pub cgi: Bytes,
 }
 
@@ -24,19 +24,19 @@ impl PathAndCgi {
     /// Splits `argument` at its first `?`.
     ///
     /// # Errors
-    /// [`DecodeError::Missing`] if the path is empty, [`DecodeError::Invalid`] if there is a NUL inside.
+    /// [`DecodeError::Missing`] if the path is empty, [`DecodeError::Invalid`] if it contains a NUL.
     pub fn decode(argument: Bytes) -> Result<Self, DecodeError> {
         let this = Self::split(text(argument, "path")?);
         if this.path.is_empty() { Err(DecodeError::Missing { what: "path" }) } else { Ok(this) }
     }
 
-    /// A path without opaque information. A `?` inside becomes the separator on the wire.
+    /// Creates a path without opaque information. A `?` in it becomes the separator on the wire.
     #[must_use]
     pub fn new(path: impl Into<Bytes>) -> Self {
         Self::split(path.into())
     }
 
-    /// The same path with `cgi` in place of its opaque information.
+    /// Returns the same path with `cgi` as its opaque information.
     #[must_use]
     pub fn with_cgi(self, cgi: impl Into<Bytes>) -> Self {
         Self { path: self.path, cgi: cgi.into() }
@@ -51,11 +51,11 @@ impl PathAndCgi {
         Self { path, cgi }
     }
 
-    /// The key in the opaque information (any value) which says that the path is percent-encoded: so a name with a
-    /// question mark can be said. Only for servers that know [`NodeInfo::KEY`](super::response::NodeInfo::KEY).
+    /// Key in the opaque information (with any value) that marks the path as percent-encoded, so that names may contain
+    /// a question mark. Only for servers that support [`NodeInfo::KEY`](super::response::NodeInfo::KEY).
     pub(crate) const ENCODED_KEY: &str = "towpath.encoded";
 
-    /// The same path, percent-encoded where its bytes mean something else on the wire, with a pair that says so.
+    /// Percent-encodes the bytes of the path that are special on the wire, and adds the pair that marks it as encoded.
     #[must_use]
     pub fn percent_encoded(path: &[u8], cgi: &[u8]) -> Self {
         const ESCAPED: &AsciiSet = &CONTROLS.add(b'%').add(b'?');
@@ -65,7 +65,7 @@ impl PathAndCgi {
         Self { path, cgi }
     }
 
-    /// The bytes of the path that is meant: decoded, if it is encoded.
+    /// Returns the bytes of the path, decoded if it is encoded.
     pub fn path_bytes(&self) -> Cow<'_, [u8]> {
         match self.cgi_value(Self::ENCODED_KEY) {
             Some(_) => percent_decode(&self.path).into(),
@@ -83,14 +83,15 @@ impl PathAndCgi {
         }
     }
 
-    /// Bytes that [`encode`](Self::encode) appends.
+    /// Returns the number of bytes that [`encode`](Self::encode) appends.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         let cgi = if self.cgi.is_empty() { 0 } else { self.cgi.len().saturating_add(1) };
         self.path.len().saturating_add(cgi)
     }
 
-    /// The opaque information as pairs; an element without `=` has an empty value, empty elements are skipped.
+    /// Returns the pairs of the opaque information; an element without `=` has an empty value, empty elements are
+    /// skipped.
     pub fn cgi_pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.cgi.split(|&byte| byte == b'&').filter(|pair| !pair.is_empty()).map(|pair| {
             let mut halves = pair.splitn(2, |&byte| byte == b'=');
@@ -98,14 +99,14 @@ impl PathAndCgi {
         })
     }
 
-    /// The value of the first `key` in the opaque information, not percent-decoded.
+    /// Returns the value of the first `key` in the opaque information, not percent-decoded.
     #[must_use]
     pub fn cgi_value(&self, key: &str) -> Option<&[u8]> {
         self.cgi_pairs().find(|(name, _)| *name == key.as_bytes()).map(|(_, value)| value)
     }
 
-    /// The path to act on: absolute, slashes collapsed, no `.` components, no slash at the end (but for `/` itself).
-    /// Does not copy a path that is in this form already.
+    /// Returns the path to operate on: absolute, with single slashes, without `.` components, and without a trailing
+    /// slash (except for `/` itself). Does not copy a path that already has this form.
     ///
     /// # Errors
     /// [`DecodeError::Invalid`] if the path is relative or has a `..` component.
@@ -127,7 +128,7 @@ impl PathAndCgi {
     }
 }
 
-/// `/` followed by the components of `relative` that are neither empty nor `.`.
+/// Returns `/` followed by the components of `relative` that are neither empty nor `.`.
 fn collapse(relative: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(relative.len().saturating_add(1));
     for part in relative.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b".")) {
@@ -152,7 +153,7 @@ impl fmt::Debug for PathAndCgi {
     }
 }
 
-/// What a request that takes either a path or an open file is about.
+/// Target of a request that accepts either a path or an open file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Target {
     /// A path.
@@ -162,7 +163,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The path in `payload`, or `handle` if there is none.
+    /// Returns the path in `payload`, or `handle` if there is none.
     pub(super) fn decode(handle: FileHandle, payload: Bytes) -> Result<Self, DecodeError> {
         match PathAndCgi::decode(payload) {
             Ok(path) => Ok(Self::Path(path)),
@@ -171,7 +172,7 @@ impl Target {
         }
     }
 
-    /// The handle to put into the header, all zero for a path.
+    /// Returns the handle for the header, all zeros for a path.
     pub(super) fn handle(&self) -> FileHandle {
         match self {
             Self::Path(_) => FileHandle::default(),

@@ -1,14 +1,15 @@
-//! Requests: the 24-byte header, and one type for each request with its fields as the protocol names them.
+//! Requests: the 24-byte header, and one type for each request with the protocol's field names.
 //!
 //! A server reads a header, checks [`RequestHeader::argument_len`], reads that many bytes, and calls
 //! [`Request::decode`]. Bulk data (of `write`, `pgwrite`, `writev`) are never part of a [`Request`]: they are the next
-//! [`Request::bulk_len`] bytes of the stream, or of the connection that [`RequestHeader::data_path`] names, so that
-//! they can be received straight into the buffer they are meant for. A client calls [`Request::encode`] and then sends
-//! the bulk data, from wherever they lie.
+//! [`Request::bulk_len`] bytes of the stream, or of the connection that [`RequestHeader::data_path`] returns, so that
+//! they can be received directly into their target buffer. A client calls [`Request::encode`] and then sends the bulk
+//! data from any buffer.
 //!
-//! Encoding a decoded request gives the same bytes, but for what the protocol declares meaningless: reserved bytes
-//! become zero, trailing NULs and a bare `?` are dropped, `mv` always states the length of its first path, a handle
-//! beside a path is dropped, a path id of 0 is left out of `read` and `pgread`, and `fattr` states an empty path.
+//! Encoding a decoded request yields the same bytes, except for those that have no meaning in the protocol: reserved
+//! bytes become zero, trailing NULs and a bare `?` are dropped, `mv` always includes the length of its first path, a
+//! handle next to a path is dropped, a path id of 0 is omitted from `read` and `pgread`, and `fattr` includes an empty
+//! path.
 
 mod attributes;
 mod bulk;
@@ -31,31 +32,31 @@ pub use session::{Auth, Bind, Endsess, Login, Ping, Protocol, Set, Sigver};
 use super::wire::{Parameters, non_negative_i32};
 use super::{DecodeError, PathId, RequestCode, StreamId};
 
-/// How many payload bytes a server accepts, by kind of request; all in bytes.
+/// Maximum payload sizes that a server accepts, in bytes, by kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Paths, vectors, credentials, queries: read whole before the request is understood.
+    /// Paths, vectors, credentials, queries: read completely before the request is decoded.
     pub argument_bytes: u32,
-    /// Lists that may be long: attributes to set, files to prepare, paths to stat. Also read whole.
+    /// Potentially long lists: attributes to set, files to prepare, paths to stat. Also read completely.
     pub list_bytes: u32,
-    /// Data of one write, pgwrite or writev. The server need not hold them all at once.
+    /// Data of one write, pgwrite or writev. The server need not buffer all of it.
     pub bulk_bytes: u64,
 }
 
 impl Default for Limits {
-    /// 256 KiB of arguments (16 times the longest vector), 2 MiB of lists (16 attributes of 64 KiB, with room), 1 GiB
-    /// of data (clients send pieces of 8 MiB by default).
+    /// 256 KiB of arguments (16 times the longest vector), 2 MiB of lists (16 attributes of 64 KiB, with room to
+    /// spare), 1 GiB of data (clients send pieces of 8 MiB by default).
     fn default() -> Self {
         Self { argument_bytes: 256 << 10, list_bytes: 2 << 20, bulk_bytes: 1 << 30 }
     }
 }
 
-/// What the bytes that `dlen` counts are.
+/// Kind of the payload that `dlen` counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayloadClass {
-    /// A small argument, read whole; bounded by [`Limits::argument_bytes`].
+    /// A small argument, read completely; bounded by [`Limits::argument_bytes`].
     Argument,
-    /// A long list, read whole; bounded by [`Limits::list_bytes`].
+    /// A long list, read completely; bounded by [`Limits::list_bytes`].
     List,
     /// File data; bounded by [`Limits::bulk_bytes`].
     Bulk,
@@ -64,25 +65,26 @@ pub enum PayloadClass {
 /// The fixed part of every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// Chosen by the client; the response carries it.
+    /// Chosen by the client and returned in the response.
     pub stream_id: StreamId,
-    /// Which request.
+    /// Code of the request.
     pub code: RequestCode,
     /// Bytes 4-19; their meaning depends on the request.
     pub parameters: Parameters,
-    /// Payload bytes after the header, at most `i32::MAX`. `writev` and `chkpoint` send more beyond them.
+    /// Length of the payload after the header in bytes, at most `i32::MAX`. `writev` and `chkpoint` send more data
+    /// after it.
     pub dlen: u32,
 }
 
 impl RequestHeader {
-    /// Bytes of a header on the wire.
+    /// Length of a header on the wire in bytes.
     pub const LEN: usize = 24;
 
-    /// Reads a header.
+    /// Decodes a header.
     ///
     /// # Errors
-    /// [`DecodeError::Invalid`] if `dlen` is negative: the start of the next request is unknown, so the connection
-    /// is of no use any more.
+    /// [`DecodeError::Invalid`] if `dlen` is negative: the start of the next request is unknown, so the connection is
+    /// unusable.
     pub fn decode(bytes: &[u8; Self::LEN]) -> Result<Self, DecodeError> {
         let [s0, s1, c0, c1, parameters @ .., d0, d1, d2, d3] = *bytes;
         Ok(Self {
@@ -102,7 +104,7 @@ impl RequestHeader {
         out.put_u32(self.dlen);
     }
 
-    /// What the payload is.
+    /// Returns the kind of the payload.
     #[must_use]
     pub const fn payload_class(&self) -> PayloadClass {
         match self.code {
@@ -128,7 +130,7 @@ impl RequestHeader {
         if self.data_path() == PathId::MAIN { u64::from(self.dlen) } else { 0 }
     }
 
-    /// How many bytes to read, and to hold, before [`Request::decode`]: `dlen`, but 0 for file data.
+    /// Returns the number of bytes to read and buffer before [`Request::decode`]: `dlen`, but 0 for file data.
     ///
     /// # Errors
     /// [`DecodeError::TooLong`] if `dlen` exceeds the limit of its class.
@@ -145,44 +147,44 @@ impl RequestHeader {
     }
 }
 
-/// One kind of request: what the table of requests needs to know about it.
+/// Encoding of one kind of request, for the table of requests.
 trait Layout: Sized {
     const CODE: RequestCode;
 
-    /// Reads the fields; `payload` holds the `dlen` bytes after the header, or nothing if they are file data.
+    /// Decodes the fields. `payload` is the `dlen` bytes after the header, or empty if these are file data.
     fn decode(header: &RequestHeader, payload: Bytes) -> Result<Self, DecodeError>;
 
-    /// Fills in the parameters and appends the payload, without file data.
+    /// Sets the parameters and appends the payload, without file data.
     fn encode(&self, parameters: &mut Parameters, payload: &mut BytesMut);
 
-    /// Bytes of file data that `dlen` counts.
+    /// Returns the number of bytes of file data that `dlen` counts.
     fn data_len(&self) -> u32 {
         0
     }
 
-    /// Bytes of file data beyond `dlen`.
+    /// Returns the number of bytes of file data beyond `dlen`.
     fn trailing_len(&self) -> u64 {
         0
     }
 }
 
-/// The table of requests: the enum, and the four functions that choose by kind.
+/// Defines the table of requests: the enum, and the four functions that dispatch on the kind.
 macro_rules! requests {
     ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// A request, decoded.
+        /// A decoded request.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum Request {
             $($(#[$doc])* $name($name),)+
         }
 
         impl Request {
-            /// Reads a request whose header announced `payload`.
+            /// Decodes a request whose header announced `payload`.
             ///
             /// `payload` has the length of [`RequestHeader::argument_len`]: the `dlen` bytes after the header, empty
             /// for `write` and `pgwrite`. The request shares the payload's memory.
             ///
             /// # Errors
-            /// [`DecodeError::code`] is the code of the response to send. The stream stays in step with the next
+            /// [`DecodeError::code`] is the code of the response to send. The stream remains in step with the next
             /// request.
             pub fn decode(header: &RequestHeader, payload: Bytes) -> Result<Self, DecodeError> {
                 match header.code {
@@ -191,7 +193,7 @@ macro_rules! requests {
                 }
             }
 
-            /// The request's code.
+            /// Returns the request's code.
             #[must_use]
             pub const fn code(&self) -> RequestCode {
                 match self {
@@ -205,7 +207,7 @@ macro_rules! requests {
                 }
             }
 
-            /// Bytes of file data: counted by `dlen`, and beyond it.
+            /// Returns the number of bytes of file data that `dlen` counts, and the number beyond it.
             fn data_lens(&self) -> (u32, u64) {
                 match self {
                     $(Self::$name(request) => (request.data_len(), request.trailing_len()),)+
@@ -232,7 +234,7 @@ requests! {
     Close,
     /// List a directory.
     Dirlist,
-    /// Whole-file transfer; recognised only.
+    /// Whole-file transfer; decoded only to be rejected.
     Gpfile,
     /// Protocol version and capabilities.
     Protocol,
@@ -244,9 +246,9 @@ requests! {
     Mv,
     /// Open a file.
     Open,
-    /// Is the server alive?
+    /// Liveness check.
     Ping,
-    /// Checkpoint; recognised only.
+    /// Checkpoint; decoded only to be rejected.
     Chkpoint,
     /// Read one range.
     Read,
@@ -266,7 +268,7 @@ requests! {
     Fattr,
     /// Stage files.
     Prepare,
-    /// Kinds of many paths.
+    /// File types of many paths.
     Statx,
     /// End an earlier session.
     Endsess,
@@ -276,7 +278,7 @@ requests! {
     Readv,
     /// Write one range with checksums.
     PgWrite,
-    /// Where is a path?
+    /// Locations of a path.
     Locate,
     /// Set a file's length.
     Truncate,
@@ -286,7 +288,7 @@ requests! {
     PgRead,
     /// Write many ranges.
     Writev,
-    /// Copy ranges inside the server; recognised only.
+    /// Server-side copy of ranges; decoded only to be rejected.
     CloneRanges,
 }
 
@@ -308,8 +310,8 @@ impl Request {
         fixed.by_ref().zip(bytes).for_each(|(place, byte)| *place = byte);
     }
 
-    /// Bytes of file data that follow the encoded request: on its stream, or on the bound connection that a path id
-    /// names.
+    /// Returns the number of bytes of file data that follow the encoded request: on its stream, or on the bound
+    /// connection that a path id selects.
     #[must_use]
     pub fn bulk_len(&self) -> u64 {
         let (counted, beyond) = self.data_lens();

@@ -1,23 +1,23 @@
 //! Responses: the 8-byte header, the statuses, and one type for each body.
 //!
-//! A server writes a typed body with [`ok`] (or [`oksofar`] for a piece of it), an error with [`error`], the other
-//! statuses with [`Response::encode`]; for file data it sends [`ResponseHeader::to_bytes`] and then the data from
-//! wherever they lie. A client gets a [`ResponseHeader`], reads the body and calls [`Response::decode`]; the content of
-//! [`Response::Ok`] is decoded with the [`Body`] type that belongs to the request:
+//! A server writes a typed body with [`ok`] (or [`oksofar`] for a piece of it), an error with [`error`], and other
+//! statuses with [`Response::encode`]; for file data it sends [`ResponseHeader::to_bytes`] and then the data from any
+//! buffer. A client receives a [`ResponseHeader`], reads the body and calls [`Response::decode`]; it decodes the
+//! content of [`Response::Ok`] with the [`Body`] type that belongs to the request:
 //!
 //! | request | body |
 //! | --- | --- |
 //! | handshake, `protocol`, `login`, `bind` | `HandshakeReply`, [`ProtocolReply`], [`LoginReply`], `PathId` |
 //! | `open` | [`OpenReply`] |
 //! | `stat`, `stat` with `vfs`, `statx` | [`StatInfo`], [`VfsInfo`], [`StatxReply`] |
-//! | `dirlist` | [`DirlistParser`] ([`DirlistWriter`] in the server), because it comes in pieces |
+//! | `dirlist` | [`DirlistParser`] ([`DirlistWriter`] in the server), because it arrives in pieces |
 //! | `locate` | [`Locations`] |
 //! | `query`, `prepare` | [`Text`] |
 //! | `read` | the data |
-//! | `readv` | [`ReadvParser`], because it comes in pieces |
+//! | `readv` | [`ReadvParser`], because it arrives in pieces |
 //! | `pgread`, `pgwrite` | [`PgReadStatus`], [`PgWriteStatus`] |
 //! | `fattr` | [`FattrResults`], [`FattrList`] |
-//! | everything else | nothing: `()` |
+//! | all others | empty: `()` |
 
 mod attributes;
 mod control;
@@ -46,22 +46,23 @@ use crate::fault::Fault;
 /// The fixed part of every response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseHeader {
-    /// The request's.
+    /// The stream id of the request.
     pub stream_id: StreamId,
-    /// What kind of answer this is.
+    /// Status of the response.
     pub status: Status,
-    /// Body bytes after the header, at most `i32::MAX`. A [`Status::status`] response may send data beyond them.
+    /// Length of the body after the header in bytes, at most `i32::MAX`. A [`Status::status`] response may send more
+    /// data after it.
     pub dlen: u32,
 }
 
 impl ResponseHeader {
-    /// Bytes of a header on the wire.
+    /// Length of a header on the wire in bytes.
     pub const LEN: usize = 8;
 
-    /// Reads a header.
+    /// Decodes a header.
     ///
     /// # Errors
-    /// [`DecodeError::Invalid`] if `dlen` is negative; the connection is of no use any more.
+    /// [`DecodeError::Invalid`] if `dlen` is negative; the connection is then unusable.
     pub fn decode(bytes: &[u8; Self::LEN]) -> Result<Self, DecodeError> {
         let [s0, s1, c0, c1, d0, d1, d2, d3] = *bytes;
         Ok(Self {
@@ -71,7 +72,7 @@ impl ResponseHeader {
         })
     }
 
-    /// The header as it goes over the wire: what precedes file data in the answer to `read`.
+    /// Returns the encoded header, which precedes the file data in the response to `read`.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; Self::LEN] {
         let [s0, s1] = self.stream_id.0;
@@ -89,31 +90,31 @@ pub trait Body: Sized {
     /// Decodes the body; the value may share its memory.
     ///
     /// # Errors
-    /// If the bytes of the peer violate the protocol.
+    /// If the body violates the protocol.
     fn decode(body: Bytes) -> Result<Self, DecodeError>;
 }
 
-/// Appends the final answer of `stream_id`.
+/// Appends the final response for `stream_id`.
 pub fn ok(stream_id: StreamId, body: &impl Body, out: &mut BytesMut) {
     frame(stream_id, Status::ok, out, |out| body.encode(out));
 }
 
-/// Appends a piece of the answer of `stream_id`; more must follow, the last with [`ok`].
+/// Appends a piece of the response for `stream_id`; more must follow, the last with [`ok`].
 pub fn oksofar(stream_id: StreamId, body: &impl Body, out: &mut BytesMut) {
     frame(stream_id, Status::oksofar, out, |out| body.encode(out));
 }
 
-/// Appends the refusal of the request of `stream_id`. The message is for people; a NUL inside ends it.
+/// Appends an error response for `stream_id`. The message is for people; it ends at the first NUL.
 pub fn error(stream_id: StreamId, code: ErrorCode, message: &str, out: &mut BytesMut) {
     frame(stream_id, Status::error, out, |out| ErrorReply::write(code, message, None, out));
 }
 
-/// As [`error`], and names the `fault` behind `code` to clients that know it ([`ErrorReply::named`]).
+/// Like [`error`], but also includes the `fault` behind `code` for clients that support it ([`ErrorReply::named`]).
 pub fn fault(stream_id: StreamId, (code, fault): (ErrorCode, Fault), message: &str, out: &mut BytesMut) {
     frame(stream_id, Status::error, out, |out| ErrorReply::write(code, message, Some(fault), out));
 }
 
-/// Appends a response whose body `write` appends.
+/// Appends a response with a body appended by `write`.
 fn frame(stream_id: StreamId, status: Status, out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
     let start = out.len();
     out.put_bytes(0, ResponseHeader::LEN);
@@ -124,12 +125,12 @@ fn frame(stream_id: StreamId, status: Status, out: &mut BytesMut, write: impl Fn
     out.iter_mut().skip(start).zip(header).for_each(|(place, byte)| *place = byte);
 }
 
-/// A whole response, but for the inside of [`Response::Ok`] and for the data of [`Response::Status`].
+/// A whole response, except for the decoded content of [`Response::Ok`] and the data of [`Response::Status`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Response {
-    /// The final answer.
+    /// The final response.
     Ok(Bytes),
-    /// A piece of the answer.
+    /// A piece of the response.
     OkSoFar(Bytes),
     /// Unsolicited.
     Attn(Attn),
@@ -137,21 +138,22 @@ pub enum Response {
     AuthMore(Bytes),
     /// The request failed.
     Error(ErrorReply),
-    /// Repeat the request somewhere else.
+    /// Repeat the request elsewhere.
     Redirect(Redirect),
     /// Repeat the request later.
     Wait(Wait),
-    /// The answer will come unsolicited.
+    /// The response will arrive unsolicited.
     WaitResp(WaitResp),
-    /// Extended answer; [`StatusBody::data_len`] bytes of data follow.
+    /// Extended response; [`StatusBody::data_len`] bytes of data follow.
     Status(StatusBody),
 }
 
 impl Response {
-    /// Reads a response; `body` is the `dlen` bytes after the header, whose memory it shares.
+    /// Decodes a response; `body` is the `dlen` bytes after the header. The result shares its memory.
     ///
     /// # Errors
-    /// If the response violates the protocol; a client drops the connection, as no later response on it can be trusted.
+    /// If the response violates the protocol; the client must drop the connection, because later responses on it cannot
+    /// be trusted.
     pub fn decode(header: &ResponseHeader, body: Bytes) -> Result<Self, DecodeError> {
         Ok(match header.status {
             Status::ok => Self::Ok(body),
@@ -167,7 +169,7 @@ impl Response {
         })
     }
 
-    /// The status in the header.
+    /// Returns the status for the header.
     #[must_use]
     pub const fn status(&self) -> Status {
         match self {
@@ -183,7 +185,7 @@ impl Response {
         }
     }
 
-    /// Appends the response. `stream_id` is that of the request; [`Response::Attn`] goes out on [`StreamId::ZERO`].
+    /// Appends the response. `stream_id` is that of the request; [`Response::Attn`] is sent on [`StreamId::ZERO`].
     pub fn encode(&self, stream_id: StreamId, out: &mut BytesMut) {
         let stream_id = if matches!(self, Self::Attn(_)) { StreamId::ZERO } else { stream_id };
         frame(stream_id, self.status(), out, |out| match self {
@@ -201,7 +203,7 @@ impl Response {
 impl Body for () {
     fn encode(&self, _out: &mut BytesMut) {}
 
-    /// Whatever the server adds is ignored.
+    /// Any content from the server is ignored.
     fn decode(_body: Bytes) -> Result<Self, DecodeError> {
         Ok(())
     }
@@ -231,7 +233,7 @@ impl Body for PathId {
     }
 }
 
-/// Text that ends with a NUL: the answers to `query` and `prepare`.
+/// Text terminated by a NUL: the response to `query` and `prepare`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Text(pub Bytes);
 

@@ -1,10 +1,10 @@
-//! Reading fixed fields and walking payloads, without any way to panic.
+//! Panic-free access to fixed fields and payloads.
 
 use bytes::{Buf, Bytes};
 
 use super::{DecodeError, FileHandle};
 
-/// Bytes 4-19 of a request header, addressed as the protocol's tables do: by offset in the header.
+/// Bytes 4-19 of a request header, addressed by offset in the header, as in the protocol's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Parameters(pub [u8; 16]);
 
@@ -12,7 +12,7 @@ impl Parameters {
     /// Offset of the first parameter byte in the header.
     const START: usize = 4;
 
-    /// The `N` bytes at header offset `at`; offsets outside of 4..20 read as zero.
+    /// Returns the `N` bytes at header offset `at`; offsets outside of 4..20 read as zero.
     pub(super) fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
         let start = at.wrapping_sub(Self::START);
         std::array::from_fn(|i| self.0.get(start.wrapping_add(i)).copied().unwrap_or(0))
@@ -38,17 +38,17 @@ impl Parameters {
         FileHandle(self.bytes(at))
     }
 
-    /// A length: int32 on the wire, never negative.
+    /// Returns a length: int32 on the wire, never negative.
     pub(super) fn length(&self, at: usize, what: &'static str) -> Result<u32, DecodeError> {
         non_negative_i32(self.u32(at), what)
     }
 
-    /// An offset or size: int64 on the wire, never negative.
+    /// Returns an offset or size: int64 on the wire, never negative.
     pub(super) fn offset(&self, at: usize, what: &'static str) -> Result<u64, DecodeError> {
         non_negative_i64(self.u64(at), what)
     }
 
-    /// Puts `value` at header offset `at`; what falls outside of 4..20 is dropped.
+    /// Writes `value` at header offset `at`; bytes outside of 4..20 are dropped.
     pub(super) fn put<const N: usize>(&mut self, at: usize, value: [u8; N]) -> &mut Self {
         let start = at.wrapping_sub(Self::START);
         for (place, byte) in self.0.iter_mut().skip(start).zip(value) {
@@ -58,12 +58,12 @@ impl Parameters {
     }
 }
 
-/// Refuses the numbers that are negative as int32.
+/// Rejects numbers that are negative as int32.
 pub(super) fn non_negative_i32(value: u32, what: &'static str) -> Result<u32, DecodeError> {
     if value > i32::MAX as u32 { Err(DecodeError::Invalid { what }) } else { Ok(value) }
 }
 
-/// Refuses the numbers that are negative as int64.
+/// Rejects numbers that are negative as int64.
 pub(super) fn non_negative_i64(value: u64, what: &'static str) -> Result<u64, DecodeError> {
     if value > i64::MAX as u64 { Err(DecodeError::Invalid { what }) } else { Ok(value) }
 }
@@ -83,12 +83,12 @@ impl Reader {
         self.rest.is_empty()
     }
 
-    /// The next byte, not consumed.
+    /// Returns the next byte without consuming it.
     pub(super) fn peek(&self) -> Option<u8> {
         self.rest.first().copied()
     }
 
-    /// Everything that is left.
+    /// Returns all remaining bytes.
     pub(super) fn rest(self) -> Bytes {
         self.rest
     }
@@ -130,7 +130,7 @@ impl Reader {
         non_negative_i64(self.u64(what)?, what)
     }
 
-    /// The text up to the next NUL, which is consumed but not returned.
+    /// Returns the text up to the next NUL, which is consumed but not returned.
     pub(super) fn until_nul(&mut self, what: &'static str) -> Result<Bytes, DecodeError> {
         let available = self.rest.len();
         let Some(end) = self.rest.iter().position(|&byte| byte == 0) else {
@@ -142,14 +142,14 @@ impl Reader {
     }
 }
 
-/// The text of an answer: up to the first NUL. The reference server sends bytes without meaning after it.
+/// Returns the text of a response, up to the first NUL. The reference server sends meaningless bytes after it.
 pub(super) fn until_nul(mut body: Bytes) -> Bytes {
     let end = body.iter().position(|&byte| byte == 0).unwrap_or(body.len());
     body.truncate(end);
     body
 }
 
-/// The text of a request, without the NULs that some clients append; a NUL inside is refused.
+/// Returns the text of a request, without the NULs that some clients append; a NUL inside is an error.
 pub(super) fn text(mut payload: Bytes, what: &'static str) -> Result<Bytes, DecodeError> {
     let end = payload.iter().rposition(|&byte| byte != 0).map_or(0, |last| last.saturating_add(1));
     payload.truncate(end);

@@ -1,4 +1,4 @@
-//! A client's view of an answer 207 to a PROPFIND.
+//! Client-side parser of a 207 response to a PROPFIND.
 
 use std::iter::FusedIterator;
 
@@ -12,32 +12,32 @@ use crate::{
     url::{clean_bytes, decode_href},
 };
 
-/// A file or directory as the answer describes it; `None` where the server does not say.
+/// A file or directory as described by the response; `None` for values that the server does not send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The path on the server: absolute, decoded, with single slashes, without `..`, without final slash but for `/`.
-    /// Any bytes but NUL.
+    /// Path on the server: absolute, decoded, with single slashes, without `..`, and without a trailing slash except
+    /// for `/`. Any bytes except NUL.
     pub path: Vec<u8>,
-    /// Why its properties could not be had, if they could not: the status of the resource, or of all properties, where
-    /// they are not just unknown (404).
+    /// Reason for missing properties: the status of the resource, or of all properties, unless they are only unknown
+    /// (404).
     pub status: Option<u16>,
     /// Whether it is a directory.
     pub is_collection: bool,
-    /// Whether the server says that it is neither a file nor a directory ([`super::ResourceType::Special`]).
+    /// Whether the server reports that it is neither a file nor a directory ([`super::ResourceType::Special`]).
     pub is_special: bool,
-    /// The size in bytes; never there for directories, for which servers invent one.
+    /// Size in bytes; always `None` for directories, for which servers invent a size.
     pub size_bytes: Option<u64>,
-    /// The time of the last change, Unix seconds.
+    /// Time of the last change in Unix seconds.
     pub modified_s: Option<i64>,
-    /// The time of creation, Unix seconds.
+    /// Time of creation in Unix seconds.
     pub created_s: Option<i64>,
-    /// The version.
+    /// Entity tag of the version.
     pub etag: Option<EntityTag>,
     /// The checksums that the server knows.
     pub digests: Digests,
     /// Type and permissions, as in `st_mode`.
     pub mode: Option<u32>,
-    /// Whether it is a symbolic link, as far as the server says.
+    /// Whether the server reports a symbolic link.
     pub is_link: bool,
     /// Identifies a directory across servers; never 0.
     pub directory_id: Option<u64>,
@@ -48,26 +48,26 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The last component of the path; empty for the root.
+    /// Returns the last component of the path; empty for the root.
     pub fn name(&self) -> &[u8] {
         self.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
     }
 }
 
-/// Why an answer cannot be used. An `href` in it is as the server wrote it: of any length and any characters.
+/// Error for an unusable response. An `href` in it is unchanged: of any length and with any characters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAnswer {
-    /// The XML is not acceptable.
+    /// The XML is invalid.
     #[error(transparent)]
     Xml(#[from] InvalidXml),
-    /// A resource has no path, or one that leads out of the tree.
+    /// A resource has no path, or a path outside of the tree.
     #[error("the answer has a resource without a usable path")]
     Path,
-    /// An `href` has a `?` or `#`: a query or fragment, or a name that is not percent-encoded, and then its `%` cannot
-    /// be decoded either.
+    /// An `href` contains a `?` or `#`: either a query or fragment, or a name that is not percent-encoded, whose `%`
+    /// cannot be decoded either.
     #[error("it names a resource with a `?` or `#` that is not percent-encoded: {0}")]
     Unencoded(String),
-    /// An `href` has a percent-encoded slash: it is part of a name, and no file has such a name here.
+    /// An `href` contains a percent-encoded slash as part of a name, which no file name can contain here.
     #[error("it names a resource with a slash in its name: {0}")]
     SlashInName(String),
 }
@@ -83,11 +83,12 @@ pub fn propfind_body(with_node: bool) -> String {
     )
 }
 
-/// The resources of an answer, read one by one, so that memory beyond the answer itself is one resource
-/// ([`Limits::RESPONSE`]).
+/// The resources of a response, read one by one, so that only one resource ([`Limits::RESPONSE`]) is in memory besides
+/// the response itself.
 ///
 /// Accepts any prefixes, several `propstat` with any status, unknown elements, and paths or whole URLs in `href`. An
-/// ambiguous `href`, which could name another file, is an error ([`InvalidAnswer`]). The iterator ends after an error.
+/// ambiguous `href`, which could identify another file, is an error ([`InvalidAnswer`]). The iterator ends after an
+/// error.
 pub struct Entries<'a> {
     source: Source<'a>,
     in_multistatus: bool,
@@ -96,7 +97,7 @@ pub struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    /// Starts to read the body of an answer.
+    /// Starts reading the body of a response.
     pub fn new(body: &'a [u8]) -> Result<Self, InvalidAnswer> {
         let text = std::str::from_utf8(body).map_err(|_| InvalidXml::Malformed)?;
         Ok(Self { source: Source::new(text), in_multistatus: false, is_from_xrootd: false, done: false })
@@ -171,13 +172,13 @@ fn entry(response: &Element, is_from_xrootd: bool) -> Result<Entry, InvalidAnswe
     Ok(entry)
 }
 
-/// Whether XRootD itself wrote this resource, and not a plug-in of it ([`Entries::from_xrootd`]).
+/// Returns whether XRootD itself wrote this resource, rather than one of its plug-ins ([`Entries::from_xrootd`]).
 fn is_literal(propstats: &[&Element]) -> bool {
     let mut properties = propstats.iter().filter_map(|propstat| propstat.dav_child("prop"));
     properties.any(|prop| prop.dav_child("executable").is_some())
 }
 
-/// The path behind an `href` that is the path itself.
+/// Returns the path of an `href` that is the literal path.
 fn literal_path(href: &str) -> Result<Vec<u8>, InvalidAnswer> {
     if !href.starts_with('/') {
         return Err(InvalidAnswer::Path);
@@ -185,7 +186,7 @@ fn literal_path(href: &str) -> Result<Vec<u8>, InvalidAnswer> {
     clean_bytes(href.as_bytes()).map_err(|_| InvalidAnswer::Path)
 }
 
-/// The path behind an `href` that is a URL or its path.
+/// Returns the path of an `href` that is a URL or its path.
 fn encoded_path(href: &str) -> Result<Vec<u8>, InvalidAnswer> {
     let href = href.trim();
     if href.contains(['?', '#']) {
@@ -197,7 +198,7 @@ fn encoded_path(href: &str) -> Result<Vec<u8>, InvalidAnswer> {
     decode_href(href).map_err(|_| InvalidAnswer::Path)
 }
 
-/// The status of a resource without properties.
+/// Returns the status of a resource without properties.
 fn failure(response: &Element, propstats: &[&Element]) -> Option<u16> {
     let statuses = || propstats.iter().map(|propstat| status_of(propstat).unwrap_or(200));
     let of_properties = || statuses().find(|status| *status != 404).filter(|_| !statuses().any(is_success));
@@ -205,7 +206,7 @@ fn failure(response: &Element, propstats: &[&Element]) -> Option<u16> {
 }
 
 impl Entry {
-    /// Takes one property; values that cannot be read are left unknown.
+    /// Sets the value of one property; invalid values are left unknown.
     fn set(&mut self, property: &Element) {
         let Name { namespace, local } = &property.name;
         let text = property.text.trim();
@@ -242,7 +243,7 @@ fn is_success(status: u16) -> bool {
     (200..300).contains(&status)
 }
 
-/// The number in `HTTP/1.1 200 OK`, if the element has such a status.
+/// Parses the status code of an element with a status such as `HTTP/1.1 200 OK`.
 fn status_of(element: &Element) -> Option<u16> {
     element.dav_child("status")?.text.split_ascii_whitespace().nth(1)?.parse().ok()
 }

@@ -1,9 +1,9 @@
 //! Header fields of WebDAV (RFC 4918 §10).
 
-/// How far a request reaches below its target (§10.2).
+/// Depth of a request below its target (§10.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// The target alone.
+    /// Only the target.
     Zero,
     /// The target and its direct members.
     One,
@@ -12,7 +12,7 @@ pub enum Depth {
 }
 
 impl Depth {
-    /// Reads a `Depth` field; `None` if the value is none of the three.
+    /// Parses a `Depth` field; `None` for any other value.
     pub fn parse(value: &str) -> Option<Self> {
         match value.trim() {
             "0" => Some(Self::Zero),
@@ -22,7 +22,7 @@ impl Depth {
         }
     }
 
-    /// The value of the field.
+    /// Returns the value of the field.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Zero => "0",
@@ -35,7 +35,7 @@ impl Depth {
 /// Parses a `Timeout` field (§10.7): the requested duration of a lock in seconds, at most 2^32 - 1; `None` if the field
 /// requests none.
 ///
-/// `Infinite` is the maximum. The first valid value counts.
+/// `Infinite` is the maximum. The first valid value is used.
 pub fn parse_timeout(value: &str) -> Option<u32> {
     value.split(',').map(str::trim).find_map(|choice| {
         if choice.eq_ignore_ascii_case("infinite") {
@@ -43,30 +43,30 @@ pub fn parse_timeout(value: &str) -> Option<u32> {
         }
         let (unit, digits) = choice.split_once('-')?;
         let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
-        // A number that does not fit is longer than anything.
+        // A number that does not fit is treated as the maximum.
         (unit.eq_ignore_ascii_case("second") && is_number).then(|| digits.parse().unwrap_or(u32::MAX))
     })
 }
 
-/// The URL in `<...>`, as in a `Lock-Token` field (§10.1, §10.5).
+/// Returns the URL in `<...>`, as in a `Lock-Token` field (§10.1, §10.5).
 pub fn parse_coded_url(value: &str) -> Option<&str> {
     let url = value.trim().strip_prefix('<')?.strip_suffix('>')?;
     (!url.is_empty() && !url.contains(['<', '>', ' '])).then_some(url)
 }
 
-/// The value of an `If` field (§10.4): the request counts if one of the lists holds.
+/// The value of an `If` field (§10.4): the request is processed if at least one of the lists holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IfHeader {
-    /// The lists, in their order; at least one.
+    /// The lists in order; at least one.
     pub lists: Vec<IfList>,
 }
 
 /// A list of conditions that must all hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IfList {
-    /// The resource that the conditions are about; `None` for the target of the request.
+    /// The resource of the conditions; `None` for the target of the request.
     pub resource: Option<String>,
-    /// The conditions, at least one; `true` in front of those that must *not* hold.
+    /// At least one condition; `true` marks those that must *not* hold.
     pub conditions: Vec<(bool, IfCondition)>,
 }
 
@@ -79,17 +79,17 @@ pub enum IfCondition {
     ETag(String),
 }
 
-/// The largest number of conditions in an `If` field.
+/// Maximum number of conditions in an `If` field.
 const MAX_CONDITIONS: usize = 256;
 
 impl IfHeader {
-    /// Reads the field; `None` if it breaks the grammar, for which the request is to be refused with 400.
+    /// Parses the field; `None` if it violates the grammar: then the request must be rejected with 400.
     pub fn parse(value: &str) -> Option<Self> {
         let mut lists = Vec::new();
         let mut resource = None;
         let mut budget = MAX_CONDITIONS;
         let mut rest = value.trim_start();
-        // A resource is about all lists up to the next one, and must have at least one.
+        // A resource applies to all lists up to the next resource, and must have at least one.
         let mut resource_has_list = true;
         while !rest.is_empty() {
             if let Some(list) = rest.strip_prefix('(') {
@@ -98,7 +98,7 @@ impl IfHeader {
                 resource_has_list = true;
                 rest = after.trim_start();
             } else {
-                // Lists with and without resource must not be mixed.
+                // Lists with and without a resource must not be mixed.
                 if !resource_has_list || (resource.is_none() && !lists.is_empty()) {
                     return None;
                 }
@@ -111,7 +111,7 @@ impl IfHeader {
         (!lists.is_empty() && resource_has_list).then_some(Self { lists })
     }
 
-    /// All lock tokens that the client shows that it knows, whether or not they must hold.
+    /// Returns all lock tokens submitted by the client, whether or not they must hold.
     pub fn tokens(&self) -> impl Iterator<Item = &str> {
         self.lists.iter().flat_map(|list| &list.conditions).filter_map(|(_, condition)| match condition {
             IfCondition::Token(token) => Some(token.as_str()),
@@ -131,7 +131,7 @@ impl IfHeader {
 
 type Conditions<'a> = (Vec<(bool, IfCondition)>, &'a str);
 
-/// The conditions up to the closing parenthesis, and what follows it.
+/// Parses the conditions up to the closing parenthesis; returns them and the remaining text.
 fn parse_conditions<'a>(text: &'a str, budget: &mut usize) -> Option<Conditions<'a>> {
     let mut conditions = Vec::new();
     let mut rest = text.trim_start();

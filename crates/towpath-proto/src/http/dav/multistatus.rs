@@ -1,4 +1,4 @@
-//! The answer 207: many resources, each with its properties or its status.
+//! The 207 response: many resources, each with its properties or its status.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::{
 
 const XML_HEAD: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n";
 
-/// Writes the body of an answer 207 piece by piece.
+/// Writes the body of a 207 response piece by piece.
 ///
 /// [`Multistatus::take`] returns the text written so far, so that a long listing can be streamed.
 #[derive(Debug)]
@@ -25,22 +25,22 @@ impl Default for Multistatus {
 }
 
 impl Multistatus {
-    /// An answer without resources.
+    /// Creates a response without resources.
     pub fn new() -> Self {
         Self { output: format!("{XML_HEAD}<D:multistatus {DECLARATIONS}>\n") }
     }
 
-    /// Takes the text written since the last call.
+    /// Returns the text written since the last call.
     pub fn take(&mut self) -> String {
         std::mem::take(&mut self.output)
     }
 
-    /// How much has been written since the last [`Multistatus::take`], in bytes.
+    /// Returns the length of the text written since the last [`Multistatus::take`], in bytes.
     pub fn pending_bytes(&self) -> usize {
         self.output.len()
     }
 
-    /// The rest of the body.
+    /// Returns the rest of the body.
     pub fn finish(mut self) -> String {
         self.output.push_str("</D:multistatus>\n");
         self.output
@@ -95,7 +95,7 @@ impl Multistatus {
         self.output.push_str("</D:response>\n");
     }
 
-    /// A resource for which the request as a whole had this status.
+    /// Writes a resource for which the request as a whole had this status.
     pub fn status(&mut self, href: &str, status: u16) {
         self.open_response(href);
         writeln!(self.output, "<D:status>{}</D:status></D:response>", status_line(status)).expect(WRITING);
@@ -112,7 +112,7 @@ impl Multistatus {
     }
 }
 
-/// The status line that stands in `status` elements.
+/// Returns the status line for a `status` element.
 fn status_line(status: u16) -> String {
     let reason = match status {
         200 => "OK",
@@ -132,7 +132,7 @@ fn status_line(status: u16) -> String {
     format!("HTTP/1.1 {status} {reason}")
 }
 
-/// The body of an error answer that names the precondition that failed (RFC 4918 §16), such as
+/// Returns the body of an error response with the precondition that failed (RFC 4918 §16), such as
 /// `propfind-finite-depth`, `no-conflicting-lock`, `lock-token-submitted` or `cannot-modify-protected-property`.
 ///
 /// `href` is the offending resource, if the precondition requires one.
@@ -143,7 +143,7 @@ pub fn error_body(precondition: &'static str, href: Option<&str>) -> String {
     format!("{XML_HEAD}<D:error {DECLARATIONS}><D:{local}>{content}</D:{local}></D:error>\n")
 }
 
-/// The body of the answer to a LOCK: the lock that was given or refreshed.
+/// Returns the body of the response to a LOCK: the new or refreshed lock.
 pub fn lock_body(lock: &ActiveLock) -> String {
     let mut output = format!("{XML_HEAD}<D:prop {DECLARATIONS}>");
     Property::LockDiscovery(vec![lock.clone()]).write(&mut output);

@@ -11,7 +11,7 @@ use crate::{
     http::{condition::EntityTag, date, digest},
 };
 
-/// A property of a file, with its value.
+/// A property of a file with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Property {
     /// `resourcetype`.
@@ -34,20 +34,20 @@ pub enum Property {
     QuotaUsedBytes(u64),
     /// `supportedlock`: write locks, exclusive and shared.
     SupportedLock,
-    /// `lockdiscovery`: the locks on it now.
+    /// `lockdiscovery`: the active locks.
     LockDiscovery(Vec<ActiveLock>),
-    /// ownCloud's `checksums`; those without a name there are left out.
+    /// ownCloud's `checksums`; digests without a name there are omitted.
     Checksums(Digests),
-    /// Type and permissions as `st_mode` has them, where grid clients look for them.
+    /// Type and permissions as in `st_mode`, in the property that grid clients read.
     Mode(u32),
-    /// `node` in [`TOWPATH`]: whether an entry is a link, and which directory it is.
+    /// `node` in [`TOWPATH`]: whether an entry is a link, and the identity of a directory.
     Node {
         /// True for symbolic links.
         is_link: bool,
         /// Identifies a directory across servers; never 0.
         directory_id: Option<u64>,
     },
-    /// A property that a client has set, kept as it came.
+    /// A property set by a client, stored unchanged.
     Other(Element),
 }
 
@@ -58,22 +58,22 @@ pub enum ResourceType {
     File,
     /// A directory: `collection`.
     Collection,
-    /// A device, pipe, socket, or link that leads nowhere, which GET refuses: `special` in the namespace [`TOWPATH`].
-    /// Clients that do not know the element see a resource without a length.
+    /// A device, pipe, socket, or broken link, which GET rejects: `special` in the namespace [`TOWPATH`]. Clients that
+    /// do not know the element see a resource without a length.
     Special,
 }
 
-/// Whether others may hold a lock on the same file.
+/// Whether other clients may hold a lock on the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockScope {
-    /// They may not.
+    /// Other locks are excluded.
     Exclusive,
-    /// They may, if theirs are shared, too.
+    /// Other shared locks are allowed.
     Shared,
 }
 
 impl LockScope {
-    /// The element's name.
+    /// Returns the element's name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Exclusive => "exclusive",
@@ -85,11 +85,11 @@ impl LockScope {
 /// An active write lock (RFC 4918 §14.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActiveLock {
-    /// Whether others may hold one, too.
+    /// Whether other clients may hold a lock too.
     pub scope: LockScope,
     /// [`Depth::Zero`] or [`Depth::Infinity`].
     pub depth: Depth,
-    /// The element `owner` as the holder sent it.
+    /// The element `owner` as sent by the holder.
     pub owner: Option<Element>,
     /// Remaining time in seconds; `None` if it does not expire.
     pub timeout_s: Option<u32>,
@@ -100,7 +100,7 @@ pub struct ActiveLock {
 }
 
 impl Property {
-    /// The name of the property.
+    /// Returns the name of the property.
     pub fn name(&self) -> Name {
         match self {
             Self::ResourceType(_) => Name::dav("resourcetype"),
@@ -122,7 +122,7 @@ impl Property {
     }
 
     /// Returns whether `allprop` includes the property. Quotas are expensive and returned only on request (RFC 4331
-    /// §3); nodes are for towpath alone.
+    /// §3); nodes are only for towpath.
     pub(crate) fn is_usual(&self) -> bool {
         !matches!(self, Self::QuotaAvailableBytes(_) | Self::QuotaUsedBytes(_) | Self::Node { .. })
     }

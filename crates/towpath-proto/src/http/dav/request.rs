@@ -10,9 +10,9 @@ use super::{
 /// The selection of a PROPFIND (RFC 4918 §9.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Propfind {
-    /// All properties that the server counts among the usual ones, and these.
+    /// All properties that the server returns by default, and these.
     AllProp {
-        /// Properties requested beyond the usual ones.
+        /// Properties requested in addition.
         include: Vec<Name>,
     },
     /// The names of all properties.
@@ -22,7 +22,7 @@ pub enum Propfind {
 }
 
 impl Propfind {
-    /// Reads a request body; none at all means all properties.
+    /// Parses a request body; an empty body selects all properties.
     pub fn parse(body: &[u8]) -> Result<Self, InvalidXml> {
         if body.trim_ascii().is_empty() {
             return Ok(Self::AllProp { include: Vec::new() });
@@ -40,13 +40,13 @@ impl Propfind {
     }
 }
 
-/// The names of the elements in `list`, each once: to repeat one must not multiply the answer.
+/// Returns the names of the elements in `list`, each once: a repeated name must not multiply the response.
 fn names(list: &Element) -> Vec<Name> {
     let mut seen = HashSet::new();
     list.children.iter().map(|child| &child.name).filter(|name| seen.insert(*name)).cloned().collect()
 }
 
-/// What a PROPPATCH wants to have changed, in this order (RFC 4918 §9.2).
+/// The changes of a PROPPATCH, in order (RFC 4918 §9.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proppatch(pub Vec<Change>);
 
@@ -55,21 +55,21 @@ pub struct Proppatch(pub Vec<Change>);
 pub struct Change {
     /// The property.
     pub name: Name,
-    /// The action on it.
+    /// The kind of change.
     pub action: Action,
 }
 
 /// The change of one property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It is to have this value: the property's element itself.
+    /// Set the property to this value, which is the property's element itself.
     Set(Element),
-    /// It is to be gone.
+    /// Remove the property.
     Remove,
 }
 
 impl Proppatch {
-    /// Reads a request body.
+    /// Parses a request body.
     pub fn parse(body: &[u8]) -> Result<Self, InvalidXml> {
         let mut changes = Vec::new();
         for instruction in root(body, "propertyupdate")?.children {
@@ -96,17 +96,17 @@ impl Proppatch {
 pub enum LockRequest {
     /// A new write lock.
     New {
-        /// Whether others may lock it, too.
+        /// Whether other clients may hold a lock too.
         scope: LockScope,
-        /// The element `owner`, to be given back as it came.
+        /// The element `owner`, returned unchanged in responses.
         owner: Option<Element>,
     },
-    /// More time for the lock that the `If` field names.
+    /// Extends the lock in the `If` field.
     Refresh,
 }
 
 impl LockRequest {
-    /// Reads a request body; none at all means to refresh.
+    /// Parses a request body; an empty body is a refresh.
     pub fn parse(body: &[u8]) -> Result<Self, InvalidXml> {
         if body.trim_ascii().is_empty() {
             return Ok(Self::Refresh);
@@ -124,7 +124,7 @@ impl LockRequest {
     }
 }
 
-/// The root element, which must have that name.
+/// Parses the root element, which must have that name.
 fn root(body: &[u8], local: &str) -> Result<Element, InvalidXml> {
     let root = Element::parse(body, Limits::REQUEST)?;
     if root.name.is_dav(local) { Ok(root) } else { Err(InvalidXml::Unexpected("another root element is needed")) }

@@ -32,7 +32,7 @@ fn propfind_bodies_are_read() {
     assert!(matches!(Propfind::parse(b"<propfind/>"), Err(InvalidXml::Unexpected(_))));
 }
 
-/// What davix 0.8.4, rclone 1.60 (vendor owncloud) and cadaver 0.24 send.
+/// Requests of davix 0.8.4, rclone 1.60 (vendor owncloud) and cadaver 0.24.
 #[test]
 fn propfind_bodies_of_real_clients_are_read() {
     let names = |body: &str| match Propfind::parse(body.as_bytes()) {
@@ -77,7 +77,7 @@ fn xml_that_is_not_well_formed_is_refused() {
         "<d:propfind xmlns:d='DAV:'/><d:propfind xmlns:d='DAV:'/>",
         "<d:propfind xmlns:d='DAV:'/>x",
         "<d:propfind/>",
-        // What litmus 0.13 tries: a prefix without namespace.
+        // A test of litmus 0.13: a prefix without namespace.
         "<D:propfind xmlns:D='DAV:'><D:prop><bar:foo xmlns:bar=''/></D:prop></D:propfind>",
         "<d:propfind xmlns:d=DAV:><d:allprop/></d:propfind>",
         "<d:propfind xmlns:d='DAV:' xmlns:d='DAV:'><d:allprop/></d:propfind>",
@@ -129,7 +129,7 @@ fn proppatch_bodies_are_read_in_their_order() {
     }
 }
 
-/// RFC 4918 §9.10.7, with the answer that belongs to it.
+/// RFC 4918 §9.10.7, with its response.
 #[test]
 fn a_lock_is_asked_for_and_told() {
     let body = "<?xml version='1.0' encoding='utf-8' ?><D:lockinfo xmlns:D='DAV:'><D:lockscope><D:exclusive/></D:lockscope>\
@@ -324,7 +324,7 @@ fn our_own_answer_is_read_completely() {
     assert!(!file.is_collection);
 }
 
-/// What an XRootD 5.5.3 server answers, shortened by two files of the same form.
+/// The response of an XRootD 5.5.3 server, without two files of the same form.
 const FROM_XROOTD: &str = r#"<?xml version="1.0" encoding="utf-8"?>
 <D:multistatus xmlns:D="DAV:" xmlns:ns1="http://apache.org/dav/props/" xmlns:ns0="DAV:">
 <D:response xmlns:lp1="DAV:" xmlns:lp2="http://apache.org/dav/props/" xmlns:lp3="LCGDM:">
@@ -365,7 +365,7 @@ fn an_answer_of_xrootd_is_read() {
     assert_eq!(entries(FROM_XROOTD), Ok(vec![directory, file]));
 }
 
-/// One resource, as XRootD writes it, and as EOS does, which answers behind the same `Server` field.
+/// Parses one resource as written by XRootD, or by EOS, which sends the same `Server` field.
 fn from_server(href: &str, is_own: bool) -> Result<Vec<Entry>, InvalidAnswer> {
     let executable = if is_own { "<lp1:executable>F</lp1:executable>" } else { "" };
     let body = format!(

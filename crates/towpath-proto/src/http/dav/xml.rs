@@ -9,14 +9,14 @@ use quick_xml::{
     reader::NsReader,
 };
 
-/// How much XML is read.
+/// Limits for the size of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Length of the document in bytes.
+    /// Maximum length of the document in bytes.
     pub bytes: usize,
-    /// How deep elements may be nested.
+    /// Maximum nesting depth of elements.
     pub depth: usize,
-    /// How many elements there may be.
+    /// Maximum number of elements.
     pub elements: usize,
 }
 
@@ -24,35 +24,35 @@ impl Limits {
     /// Limits for a request; clients request a few dozen properties at most.
     pub const REQUEST: Limits = Limits { bytes: 256 * 1024, depth: 16, elements: 512 };
 
-    /// For one `response` of an answer; answers with many are read one by one.
+    /// Limits for one `response` element; the elements of a longer response are read one by one.
     pub(crate) const RESPONSE: Limits = Limits { bytes: 1024 * 1024, depth: 16, elements: 4096 };
 }
 
-/// The longest namespace, and the longest name in one, in bytes. An element in a namespace declared once, far above it,
-/// is short; its name in memory is not.
+/// Maximum length of a namespace, and of a name in it, in bytes. An element in a namespace that is declared once by an
+/// ancestor is short, but its name in memory is not.
 const MAX_NAME_BYTES: usize = 256;
 
-/// The name of an element or property: a namespace, empty for none, and a name in it.
+/// Name of an element or property: a namespace (empty for none), and a local name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name {
-    /// The namespace's URI; empty for none.
+    /// URI of the namespace; empty for none.
     pub namespace: Cow<'static, str>,
-    /// The name without prefix.
+    /// Name without its prefix.
     pub local: Cow<'static, str>,
 }
 
 impl Name {
-    /// A name that is known when the program is compiled.
+    /// Creates a name that is known at compile time.
     pub const fn new(namespace: &'static str, local: &'static str) -> Self {
         Self { namespace: Cow::Borrowed(namespace), local: Cow::Borrowed(local) }
     }
 
-    /// A name in the namespace `DAV:`.
+    /// Creates a name in the namespace `DAV:`.
     pub const fn dav(local: &'static str) -> Self {
         Self::new(super::DAV, local)
     }
 
-    /// Whether this is `local` in the namespace `DAV:`.
+    /// Returns whether this is `local` in the namespace `DAV:`.
     pub fn is_dav(&self, local: &str) -> bool {
         self.namespace == super::DAV && self.local == local
     }
@@ -64,24 +64,24 @@ impl Name {
 pub struct Element {
     /// Its name.
     pub name: Name,
-    /// All character data directly in it, joined, with references replaced.
+    /// All character data directly in the element, joined, with references replaced.
     pub text: String,
-    /// The elements directly in it.
+    /// Child elements.
     pub children: Vec<Element>,
-    /// Names without prefix and values of its attributes; only [`Element::parse_with_attributes`] keeps them.
+    /// Names (without prefix) and values of its attributes; only [`Element::parse_with_attributes`] keeps them.
     pub attributes: Vec<(String, String)>,
 }
 
-/// Why bytes are not the XML that was expected.
+/// Error for bytes that are not the expected XML.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidXml {
-    /// More bytes, depth or elements than the [`Limits`], or a name of more than 256 bytes.
+    /// The document exceeds the [`Limits`], or a name has more than 256 bytes.
     #[error("the XML is too large or too deeply nested")]
     TooLarge,
-    /// It is not well-formed, or not UTF-8.
+    /// The document is not well-formed, or not UTF-8.
     #[error("the XML is not well-formed")]
     Malformed,
-    /// It has a document type or an entity that is not predefined, which are refused for safety.
+    /// The document contains a document type or an entity that is not predefined; both are rejected for safety.
     #[error("the XML has a document type or an entity reference")]
     Entity,
     /// The XML is well-formed, but its content violates the protocol.
@@ -90,12 +90,12 @@ pub enum InvalidXml {
 }
 
 impl Element {
-    /// Reads a whole document, without attributes.
+    /// Parses a whole document, without attributes.
     pub fn parse(document: &[u8], limits: Limits) -> Result<Self, InvalidXml> {
         Self::parse_keeping(document, limits, false)
     }
 
-    /// Reads a whole document with the attributes of its elements.
+    /// Parses a whole document with the attributes of its elements.
     pub(crate) fn parse_with_attributes(document: &[u8], limits: Limits) -> Result<Self, InvalidXml> {
         Self::parse_keeping(document, limits, true)
     }
@@ -122,27 +122,27 @@ impl Element {
         }
     }
 
-    /// The first child of that name.
+    /// Returns the first child with that name.
     pub fn child(&self, name: &Name) -> Option<&Element> {
         self.children.iter().find(|child| child.name == *name)
     }
 
-    /// The first child with this name in whatever namespace.
+    /// Returns the first child with this local name in any namespace.
     pub(crate) fn local_child(&self, local: &str) -> Option<&Element> {
         self.children.iter().find(|child| child.name.local == local)
     }
 
-    /// The value of an attribute.
+    /// Returns the value of an attribute.
     pub fn attribute(&self, name: &str) -> Option<&str> {
         self.attributes.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The first child of that name in the namespace `DAV:`.
+    /// Returns the first child with that name in the namespace `DAV:`.
     pub fn dav_child(&self, local: &str) -> Option<&Element> {
         self.children.iter().find(|child| child.name.is_dav(local))
     }
 
-    /// Writes the element, with its namespace declared on it.
+    /// Writes the element, with a declaration of its namespace.
     pub fn write(&self, output: &mut String) {
         open_tag(output, &self.name);
         output.push_str(&escape_text(&self.text));
@@ -150,7 +150,7 @@ impl Element {
         close_tag(output, &self.name);
     }
 
-    /// The element as a document of its own, which [`Element::parse`] reads.
+    /// Returns the element as a document, which [`Element::parse`] can parse.
     pub fn to_document(&self) -> String {
         let mut document = String::new();
         self.write(&mut document);
@@ -162,10 +162,10 @@ impl Element {
     }
 }
 
-/// The declarations of the prefixes in [`prefix_of`], for a document's root element.
+/// Declarations of the prefixes in [`prefix_of`], for the root element of a document.
 pub(super) const DECLARATIONS: &str = r#"xmlns:D="DAV:" xmlns:oc="http://owncloud.org/ns" xmlns:lcgdm="LCGDM:""#;
 
-/// The prefix that [`DECLARATIONS`] gives a namespace.
+/// Returns the prefix that [`DECLARATIONS`] assigns to a namespace.
 fn prefix_of(namespace: &str) -> Option<&'static str> {
     match namespace {
         super::DAV => Some("D"),
@@ -194,7 +194,7 @@ fn write_tag(output: &mut String, name: &Name, end: &str) {
     .expect(WRITING);
 }
 
-/// Writes the end of an element.
+/// Writes the end tag of an element.
 pub(super) fn close_tag(output: &mut String, name: &Name) {
     match prefix_of(&name.namespace) {
         Some(prefix) => write!(output, "</{prefix}:{}>", name.local),
@@ -205,7 +205,7 @@ pub(super) fn close_tag(output: &mut String, name: &Name) {
 
 pub(super) const WRITING: &str = "writing to a String cannot fail";
 
-/// Character data with markup escaped; characters that XML 1.0 cannot express become U+FFFD.
+/// Escapes markup in character data; characters that XML 1.0 cannot express become U+FFFD.
 pub(super) fn escape_text(text: &str) -> String {
     let allowed = |character: char| match character {
         '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'.. => character,
@@ -214,7 +214,7 @@ pub(super) fn escape_text(text: &str) -> String {
     escape::escape(text.chars().map(allowed).collect::<String>()).into_owned()
 }
 
-/// What a document consists of, as far as it matters here.
+/// Tokens of a document that matter here.
 pub(super) enum Token {
     /// The start of an element.
     Start(Name),
@@ -226,12 +226,12 @@ pub(super) enum Token {
     Eof,
 }
 
-/// The tokens of a document, checked.
+/// Reads and checks the tokens of a document.
 pub(super) struct Source<'a> {
     reader: NsReader<&'a [u8]>,
     open_elements: usize,
     keeps_attributes: bool,
-    /// Those of the element that started last.
+    /// Attributes of the element that started last.
     attributes: Vec<(String, String)>,
 }
 
@@ -242,7 +242,7 @@ impl<'a> Source<'a> {
         Self { reader, open_elements: 0, keeps_attributes: false, attributes: Vec::new() }
     }
 
-    /// Where the next token starts, in bytes from the start of the document.
+    /// Returns the position of the next token, in bytes from the start of the document.
     pub(super) fn position(&self) -> usize {
         usize::try_from(self.reader.buffer_position()).unwrap_or(usize::MAX)
     }
@@ -274,7 +274,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Reads an element whose start has been read, up to and with its end.
+    /// Reads an element whose start was already read, up to and including its end.
     pub(super) fn read_element(&mut self, name: Name, limits: Limits) -> Result<Element, InvalidXml> {
         let start = self.position();
         let mut elements = 1;
@@ -310,7 +310,7 @@ impl<'a> Source<'a> {
 }
 
 fn name_of(namespace: &ResolveResult<'_>, start: &BytesStart<'_>) -> Result<Name, InvalidXml> {
-    // The reader overlooks attributes that are not well-formed, and with them perhaps a namespace.
+    // The reader skips attributes that are not well-formed, which might include a namespace.
     if start.attributes().any(|attribute| attribute.is_err()) {
         return Err(InvalidXml::Malformed);
     }
@@ -330,7 +330,7 @@ fn name_of(namespace: &ResolveResult<'_>, start: &BytesStart<'_>) -> Result<Name
     Ok(Name { namespace: namespace.into(), local: local.as_ref().to_owned().into() })
 }
 
-/// Names without prefix and values of an element's attributes, but for declarations of namespaces.
+/// Returns the names (without prefix) and values of an element's attributes, except for namespace declarations.
 fn attributes_of(start: &BytesStart<'_>) -> Result<Vec<(String, String)>, InvalidXml> {
     let declared = start.attributes().flatten().filter(|attribute| attribute.key.as_namespace_binding().is_none());
     let each = declared.map(|attribute| {
@@ -340,13 +340,13 @@ fn attributes_of(start: &BytesStart<'_>) -> Result<Vec<(String, String)>, Invali
     each.collect()
 }
 
-/// Whether this is an NCName; the letters are a little more liberal than those of XML.
+/// Returns whether this is an NCName; it accepts slightly more letters than XML.
 fn is_name(name: &str) -> bool {
     let starts_well = name.starts_with(|first: char| first.is_alphabetic() || first == '_');
     starts_well && name.chars().all(|other| other.is_alphanumeric() || "-_.·".contains(other))
 }
 
-/// The text for a reference: to a character by number, or to one of the five predefined entities.
+/// Returns the text of a reference: to a character by number, or to one of the five predefined entities.
 fn resolve(reference: &BytesRef<'_>) -> Result<String, InvalidXml> {
     if let Some(character) = reference.resolve_char_ref().map_err(|_| InvalidXml::Malformed)? {
         return Ok(character.into());

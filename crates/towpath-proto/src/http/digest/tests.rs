@@ -22,7 +22,7 @@ fn what_xrootd_answers_is_read() {
     }
     let two = parse_digest("ADLER32 = 91e01de , sha=abc, md5=JfnnlDI7RTiF9RgfG2JNCw==");
     assert_eq!(two, Ok(of(&[Algorithm::Adler32, Algorithm::Md5])));
-    // The same bytes under a name that 5.5.3 also uses, but which means another checksum elsewhere.
+    // The same bytes under a name that 5.5.3 also uses, but which is another checksum elsewhere.
     assert_eq!(parse_digest("crc32=4waSgw=="), Ok(Digests::new()));
 }
 
@@ -86,7 +86,7 @@ fn wishes_are_written_best_first() {
     assert_eq!(write_want_digest(&[]), "");
 }
 
-/// Digests that have a name in HTTP.
+/// Generates digests that have a name in HTTP.
 fn named() -> impl Strategy<Value = Digests> {
     vec(any_digest(), 0..6).prop_map(|list| {
         list.into_iter().filter(|digest| find(|name| name.algorithm == digest.algorithm()).is_some()).collect()

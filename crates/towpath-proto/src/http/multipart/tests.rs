@@ -5,7 +5,7 @@ use super::*;
 /// Offsets, size of the file, data.
 type Part = (Range<u64>, Option<u64>, Vec<u8>);
 
-/// Everything that a reader finds in a body that arrives in pieces of `step` bytes, with data joined.
+/// Returns all items that a reader finds in a body that arrives in pieces of `step` bytes, with data joined.
 fn read(boundary: &Boundary, body: &[u8], step: usize) -> Result<Vec<Part>, InvalidMultipart> {
     let mut reader = PartReader::new(boundary);
     let mut parts = Vec::new();
@@ -26,7 +26,7 @@ fn boundary(text: &str) -> Boundary {
     Boundary::of_content_type(&format!("multipart/byteranges; boundary={text}")).unwrap()
 }
 
-/// What an XRootD 5.5.3 server answers to `Range: bytes=0-1,3-4` for a file of `123456789`.
+/// The response of an XRootD 5.5.3 server to `Range: bytes=0-1,3-4` for a file of `123456789`.
 const FROM_XROOTD: &str = "\r\n--123456\r\nContent-type: text/plain; charset=UTF-8\r\nContent-range: bytes 0-1/9\r\n\r\n12\
     \r\n--123456\r\nContent-type: text/plain; charset=UTF-8\r\nContent-range: bytes 3-4/9\r\n\r\n45\r\n--123456--\r\n";
 
@@ -70,7 +70,7 @@ fn preamble_epilogue_and_bare_newlines_are_tolerated() {
 fn data_may_look_like_a_boundary() {
     let data = b"\r\n--b--\r\n";
     let body = [&b"--b\r\ncontent-range: bytes 0-8/9\r\n\r\n"[..], data, b"\r\n--b--"].concat();
-    // The last line has no end: only more input could show that it is complete.
+    // The last line has no terminator: only more input could show that it is complete.
     assert_eq!(read(&boundary("b"), &body, 3), Err(InvalidMultipart::Incomplete));
     let body = [&body[..], b"\r\n"].concat();
     assert_eq!(read(&boundary("b"), &body, 3).unwrap(), [(0..9, Some(9), data.to_vec())]);

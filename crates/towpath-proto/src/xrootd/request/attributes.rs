@@ -9,13 +9,13 @@ use crate::xrootd::{DecodeError, FileHandle, PathAndCgi, RequestCode, Target};
 /// `fattr`: read, set, list or remove extended attributes. Names are those of user attributes, without a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fattr {
-    /// Which file.
+    /// The file.
     pub target: Target,
-    /// What to do.
+    /// The operation.
     pub operation: FattrOperation,
 }
 
-/// What `fattr` does. At most [`Fattr::MAX_ATTRIBUTES`] names a request.
+/// Operation of a `fattr`, with at most [`Fattr::MAX_ATTRIBUTES`] names per request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FattrOperation {
     /// Remove the attributes with these names.
@@ -24,12 +24,12 @@ pub enum FattrOperation {
     Get(Vec<Bytes>),
     /// List the names of all attributes.
     List {
-        /// With the values?
+        /// Whether to include the values.
         values: bool,
     },
     /// Set attributes.
     Set {
-        /// Fail for an attribute that exists.
+        /// Fail for existing attributes.
         new: bool,
         /// Names and values.
         attributes: Vec<(Bytes, Bytes)>,
@@ -37,11 +37,11 @@ pub enum FattrOperation {
 }
 
 impl Fattr {
-    /// Names a request may hold.
+    /// Maximum number of names in a request.
     pub(crate) const MAX_ATTRIBUTES: u8 = 16;
-    /// Bytes a name may have.
+    /// Maximum length of a name in bytes.
     pub const MAX_NAME_BYTES: usize = 248;
-    /// Bytes a value may have.
+    /// Maximum length of a value in bytes.
     pub const MAX_VALUE_BYTES: usize = 65536;
 
     const DEL: u8 = 0;
@@ -53,7 +53,7 @@ impl Fattr {
 }
 
 impl FattrOperation {
-    /// Subcode, number of names and options: bytes 8-10.
+    /// Returns bytes 8-10: subcode, number of names and options.
     fn parameters(&self) -> [u8; 3] {
         let count = |names: usize| u8::try_from(names).unwrap_or(u8::MAX);
         match self {
@@ -67,7 +67,7 @@ impl FattrOperation {
     }
 }
 
-/// `count` names, each preceded by a uint16 that means nothing in a request.
+/// Reads `count` names, each preceded by a uint16 that has no meaning in a request.
 fn read_names(reader: &mut Reader, count: u8) -> Result<Vec<Bytes>, DecodeError> {
     if count == 0 {
         return Err(DecodeError::Missing { what: "attribute name" });
@@ -151,7 +151,7 @@ impl Layout for Fattr {
     }
 }
 
-/// The path that starts the payload; none, or an empty one, means the handle.
+/// Reads the path at the start of the payload; the handle applies if it is missing or empty.
 fn read_target(reader: &mut Reader, handle: FileHandle) -> Result<Target, DecodeError> {
     if reader.is_empty() {
         return Ok(Target::Handle(handle));

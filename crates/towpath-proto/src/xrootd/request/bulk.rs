@@ -1,4 +1,4 @@
-//! Requests that move file data.
+//! Requests that transfer file data.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -9,18 +9,18 @@ use crate::xrootd::{DecodeError, FileHandle, PageFlags, PathId, RequestCode, Wri
 /// `read`: one range of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Read {
-    /// Which file.
+    /// The file.
     pub handle: FileHandle,
-    /// Where the range starts, in bytes; at most `i64::MAX`.
+    /// Start of the range, in bytes; at most `i64::MAX`.
     pub offset: u64,
-    /// How many bytes; at most `i32::MAX`.
+    /// Length in bytes; at most `i32::MAX`.
     pub length: u32,
-    /// On which connection of the session the answer shall come.
+    /// Connection of the session for the response.
     pub path_id: PathId,
 }
 
 impl Read {
-    /// Bytes of the payload that names a path id: the id and seven reserved bytes.
+    /// Length of the payload that contains a path id, in bytes: the id and seven reserved bytes.
     const ARGS_LEN: usize = 8;
 }
 
@@ -49,15 +49,15 @@ impl Layout for Read {
 /// `pgread`: one range of a file, each page preceded by its CRC32C.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PgRead {
-    /// Which file.
+    /// The file.
     pub handle: FileHandle,
-    /// Where the range starts, in bytes; at most `i64::MAX`.
+    /// Start of the range, in bytes; at most `i64::MAX`.
     pub offset: u64,
-    /// How many bytes of the file, checksums not counted; 1 to `i32::MAX`.
+    /// Length in bytes of the file, without checksums; 1 to `i32::MAX`.
     pub length: u32,
-    /// On which connection of the session the answer shall come.
+    /// Connection of the session for the response.
     pub path_id: PathId,
-    /// Is this a repetition?
+    /// Whether this is a retry.
     pub flags: PageFlags,
 }
 
@@ -90,13 +90,13 @@ impl Layout for PgRead {
 /// `write`: one range of a file. `length` bytes of data follow.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Write {
-    /// Which file.
+    /// The file.
     pub handle: FileHandle,
-    /// Where the range starts, in bytes; at most `i64::MAX`.
+    /// Start of the range, in bytes; at most `i64::MAX`.
     pub offset: u64,
-    /// On which connection of the session the data come.
+    /// Connection of the session that carries the data.
     pub path_id: PathId,
-    /// How many bytes of data follow: `dlen`.
+    /// Number of data bytes that follow: `dlen`.
     pub length: u32,
 }
 
@@ -121,15 +121,15 @@ impl Layout for Write {
 /// [`page`](crate::xrootd::page) module.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PgWrite {
-    /// Which file.
+    /// The file.
     pub handle: FileHandle,
-    /// Where the range starts, in bytes; at most `i64::MAX`.
+    /// Start of the range, in bytes; at most `i64::MAX`.
     pub offset: u64,
-    /// On which connection of the session the data come.
+    /// Connection of the session that carries the data.
     pub path_id: PathId,
-    /// Is this a repetition of a bad page?
+    /// Whether this is a retry of a bad page.
     pub flags: PageFlags,
-    /// How many bytes follow, checksums counted: `dlen`.
+    /// Number of bytes that follow, including checksums: `dlen`.
     pub length: u32,
 }
 
@@ -156,19 +156,19 @@ impl Layout for PgWrite {
     }
 }
 
-/// One range of a vector: 16 bytes on the wire, in requests and in the answer to `readv`.
+/// One range of a vector: 16 bytes on the wire, in requests and in the response to `readv`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct VectorElement {
-    /// Which file.
+    /// The file.
     pub handle: FileHandle,
-    /// How many bytes; at most `i32::MAX`.
+    /// Length in bytes; at most `i32::MAX`.
     pub length: u32,
-    /// Where the range starts, in bytes; at most `i64::MAX`.
+    /// Start of the range, in bytes; at most `i64::MAX`.
     pub offset: u64,
 }
 
 impl VectorElement {
-    /// Bytes of an element on the wire.
+    /// Length of an element on the wire in bytes.
     pub const LEN: usize = 16;
 
     pub(in crate::xrootd) fn read(reader: &mut Reader) -> Result<Self, DecodeError> {
@@ -179,7 +179,7 @@ impl VectorElement {
         })
     }
 
-    /// The element as it goes over the wire: what precedes its data in the answer to `readv`.
+    /// Returns the encoded element, which precedes its data in the response to `readv`.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; Self::LEN] {
         let [h0, h1, h2, h3] = self.handle.0;
@@ -209,7 +209,7 @@ impl VectorElement {
 /// A range of a `readv`, as opposed to one of a `writev`.
 pub type ReadElement = VectorElement;
 
-/// Bytes that all elements cover together.
+/// Returns the total length of all elements in bytes.
 #[must_use]
 pub fn vector_bytes(elements: &[VectorElement]) -> u64 {
     elements.iter().fold(0, |sum, element| sum.saturating_add(u64::from(element.length)))
@@ -218,9 +218,9 @@ pub fn vector_bytes(elements: &[VectorElement]) -> u64 {
 /// `readv`: many ranges, of one or several files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Readv {
-    /// On which connection of the session the answer shall come.
+    /// Connection of the session for the response.
     pub path_id: PathId,
-    /// The ranges, in the order of the answer. How many are acceptable is the server's business; 1024 in practice.
+    /// The ranges, in the order of the response. The server limits their number; in practice to 1024.
     pub elements: Vec<VectorElement>,
 }
 
@@ -241,7 +241,7 @@ impl Layout for Readv {
 /// `writev`: many ranges. The data of all elements follow back to back, beyond `dlen`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Writev {
-    /// Force to stable storage afterwards?
+    /// Whether to flush to stable storage afterwards.
     pub options: WritevOptions,
     /// The ranges, in the order of their data.
     pub elements: Vec<VectorElement>,

@@ -1,5 +1,5 @@
-//! Requests that are understood just enough to be refused politely: checkpoints, server-side copies of ranges, whole
-//! files. What matters is that the stream stays in step, so their data are counted.
+//! Requests that are decoded only so that they can be rejected: checkpoints, server-side copies of ranges, whole files.
+//! The stream must remain in step, so their data are counted.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -7,16 +7,16 @@ use super::{Layout, RequestHeader};
 use crate::xrootd::wire::{Parameters, Reader};
 use crate::xrootd::{CheckpointCode, DecodeError, FileHandle, RequestCode};
 
-/// `chkpoint`: updates of a file that can be taken back.
+/// `chkpoint`: updates of a file that can be rolled back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chkpoint {
-    /// Which file.
+    /// The file.
     pub handle: FileHandle,
-    /// What to do.
+    /// The operation.
     pub operation: Checkpoint,
 }
 
-/// What `chkpoint` does.
+/// Operation of a `chkpoint`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Checkpoint {
     /// Begin, commit, query or roll back.
@@ -61,30 +61,30 @@ impl Layout for Chkpoint {
     }
 }
 
-/// `clone`: copy ranges between open files, inside the server.
+/// `clone`: copy ranges between open files within the server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CloneRanges {
-    /// The file to copy to.
+    /// The destination file.
     pub destination: FileHandle,
-    /// What to copy.
+    /// The ranges.
     pub elements: Vec<CloneElement>,
 }
 
 /// One range of a `clone`: 32 bytes on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CloneElement {
-    /// The file to copy from.
+    /// The source file.
     pub source: FileHandle,
-    /// Where the range starts in the source, in bytes.
+    /// Start of the range in the source, in bytes.
     pub source_offset: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// Where the range starts in the destination, in bytes.
+    /// Start of the range in the destination, in bytes.
     pub destination_offset: u64,
 }
 
 impl CloneElement {
-    /// Bytes of an element on the wire.
+    /// Length of an element on the wire in bytes.
     pub const LEN: usize = 32;
 
     fn read(reader: &mut Reader) -> Result<Self, DecodeError> {
@@ -123,12 +123,12 @@ impl Layout for CloneRanges {
     }
 }
 
-/// `gpfile`: reserved by the protocol; kept as it came.
+/// `gpfile`: reserved by the protocol; kept undecoded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Gpfile {
     /// Bytes 4-19.
     pub parameters: Parameters,
-    /// What follows the header.
+    /// The bytes after the header.
     pub payload: Bytes,
 }
 

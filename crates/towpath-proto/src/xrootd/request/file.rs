@@ -1,4 +1,4 @@
-//! Requests about open files, without data.
+//! Requests about open files, without file data.
 
 use std::fmt::Write as _;
 
@@ -11,26 +11,26 @@ use crate::xrootd::{
     DecodeError, FileHandle, Mode, OpenOptions, OpenOptions2, PathAndCgi, RequestCode, SessionId, Target,
 };
 
-/// `open`: open a file, perhaps creating it.
+/// `open`: open a file, possibly creating it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Open {
-    /// Access mode of a file that is created.
+    /// Access mode of a new file.
     pub mode: Mode,
-    /// How to open.
+    /// Options.
     pub options: OpenOptions,
-    /// More of how to open.
+    /// Further options.
     pub options2: OpenOptions2,
     /// The open file that [`OpenOptions2::dup`] and [`OpenOptions2::samefs`] refer to.
     pub template: FileHandle,
     /// Requests a known checksum of the file ([`OpenReply::checksum`](crate::xrootd::response::OpenReply::checksum)).
-    /// Encoded in the reserved bytes, which every server ignores; some servers (go-hep's) take opaque information for a
+    /// Encoded in the reserved bytes, which every server ignores; some servers (go-hep's) treat opaque information as
     /// part of the file name. Towpath's own addition.
     pub wants_checksum: bool,
-    /// Which file.
+    /// Path of the file.
     pub path: PathAndCgi,
 }
 
-/// What the reserved bytes of an `open` begin with that wants a checksum.
+/// Prefix of the reserved bytes of an `open` that requests a checksum.
 const WANTS_CHECKSUM: [u8; 4] = *b"tpC1";
 
 impl Layout for Open {
@@ -58,23 +58,23 @@ impl Layout for Open {
     }
 }
 
-/// A file that is open for writing in any session: an `open` that names it in its opaque part returns another handle of
-/// it, so that one file can be written over several connections. Towpath's own addition, for servers that advertise
+/// A file that is open for writing in any session: an `open` with this value in its opaque part returns another handle
+/// of it, so that one file can be written over several connections. Towpath's own addition, for servers that advertise
 /// [`Self::KEY`] in `query config`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shared {
-    /// Where it is open.
+    /// Session in which the file is open.
     pub session_id: SessionId,
-    /// Its handle there.
+    /// Its handle in that session.
     pub handle: FileHandle,
 }
 
 impl Shared {
-    /// The key in the opaque part of the `open`.
+    /// Key in the opaque part of the `open`.
     pub const KEY: &str = "towpath.share";
 
-    /// What stands in the opaque part: the key, and 40 hexadecimal digits, those of the session's id first. It is as
-    /// secret as that.
+    /// Returns the pair for the opaque part: the key, and 40 hexadecimal digits, beginning with those of the session
+    /// id. It must be kept as secret as the session id.
     pub fn pair(&self) -> String {
         let mut pair = format!("{}=", Self::KEY);
         for byte in self.session_id.0.iter().chain(&self.handle.0) {
@@ -84,7 +84,7 @@ impl Shared {
         pair
     }
 
-    /// The value of the key, understood; none if it is not 40 hexadecimal digits.
+    /// Decodes the value of the key; `None` if it is not 40 hexadecimal digits.
     pub fn decode(value: &[u8]) -> Option<Self> {
         let digits = value.iter().map(|byte| char::from(*byte).to_digit(16)).collect::<Option<Vec<_>>>()?;
         let bytes: Vec<u8> =
@@ -98,7 +98,7 @@ impl Shared {
 /// `close`: close a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Close {
-    /// Which file.
+    /// The file.
     pub handle: FileHandle,
     /// Commit or abort of a new file. Towpath's own addition; other servers ignore it.
     pub ending: Option<Ending>,
@@ -110,9 +110,9 @@ pub enum Ending {
     /// The server verifies the file against the promise before it becomes visible, and responds with its
     /// [`StatInfo`](crate::xrootd::response::StatInfo).
     Commit(Promise),
-    /// It does not become visible; a resumable upload keeps its written data. On the wire `keep`.
+    /// The file does not become visible; a resumable upload keeps its written data. On the wire `keep`.
     Keep,
-    /// It does not become visible, and its data are removed. On the wire `abandon`.
+    /// The file does not become visible, and its data are removed. On the wire `abandon`.
     Abandon,
 }
 
@@ -141,11 +141,11 @@ impl Ending {
 /// `size=10000&mtime=1700000000000000000&crc32c=e3069283`, with this crate's names of algorithms.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Promise {
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The time of change that it is to get, in nanoseconds since the Unix epoch.
+    /// Modification time to set, in nanoseconds since the Unix epoch.
     pub mtime_ns: Option<i64>,
-    /// Its digests, any number of them.
+    /// Any number of digests.
     pub digests: Digests,
 }
 
@@ -199,7 +199,7 @@ impl Layout for Close {
 /// `sync`: flush written data to stable storage.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sync {
-    /// Which file.
+    /// The file.
     pub handle: FileHandle,
 }
 
@@ -218,9 +218,9 @@ impl Layout for Sync {
 /// `truncate`: set the length of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Truncate {
-    /// Which file.
+    /// The file.
     pub target: Target,
-    /// Its new length in bytes.
+    /// New length in bytes.
     pub size: u64,
 }
 

@@ -12,18 +12,18 @@ use crate::xrootd::{
 /// `stat`: metadata of a path, of an open file or of a file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
-    /// What the answer shall describe.
+    /// Subject of the response: the file or its file system.
     pub options: StatOptions,
-    /// Which extended fields the client wants.
+    /// Extended fields that the client requests.
     pub wants: u32,
-    /// Whether to identify directories and links ([`NodeInfo`](crate::xrootd::response::NodeInfo)). It stands in the
-    /// reserved bytes, which every server passes over. Towpath's own addition.
+    /// Requests identification of directories and links ([`NodeInfo`](crate::xrootd::response::NodeInfo)). Encoded in
+    /// the reserved bytes, which every server ignores. Towpath's own addition.
     pub wants_node: bool,
-    /// Which file.
+    /// The file.
     pub target: Target,
 }
 
-/// What the reserved bytes of a `stat` or `dirlist` begin with that wants entries to be identified.
+/// Prefix of the reserved bytes of a `stat` or `dirlist` that requests identification of entries.
 const WANTS_NODE: [u8; 4] = *b"tpN1";
 
 impl Layout for Stat {
@@ -53,10 +53,10 @@ impl Layout for Stat {
 pub struct Dirlist {
     /// Details to return for each entry.
     pub options: DirlistOptions,
-    /// Whether to identify entries, as in [`Stat::wants_node`], and to percent-encode their names. Only with stat
-    /// lines, which say whether the server does so.
+    /// Requests identification of entries, as in [`Stat::wants_node`], and percent-encoded names. Only with stat lines,
+    /// which show whether the server supports this.
     pub wants_node: bool,
-    /// Which directory.
+    /// The directory.
     pub path: PathAndCgi,
 }
 
@@ -81,10 +81,10 @@ impl Layout for Dirlist {
     }
 }
 
-/// `locate`: which servers have a path?
+/// `locate`: find the servers that have a path.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Locate {
-    /// How to search and to answer.
+    /// Search and response options.
     pub options: LocateOptions,
     /// The path; `*` alone selects all servers, `*/path` all servers that may have the path. See
     /// [`Locate::wildcard_path`].
@@ -92,7 +92,7 @@ pub struct Locate {
 }
 
 impl Locate {
-    /// Returns the path after the `*` of a request for all servers, empty for `*` alone.
+    /// Returns the path after the `*` in a request for all servers; empty for `*` alone.
     #[must_use]
     pub fn wildcard_path(&self) -> Option<PathAndCgi> {
         let path = self.path.path.first().filter(|&&byte| byte == b'*').map(|_| self.path.path.slice(1..))?;
@@ -113,14 +113,14 @@ impl Layout for Locate {
     }
 }
 
-/// `mkdir`: make a directory.
+/// `mkdir`: create a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Mkdir {
-    /// Make missing parents?
+    /// Whether to create missing parents.
     pub options: MkdirOptions,
     /// Access mode of the new directory.
     pub mode: Mode,
-    /// Which directory.
+    /// The directory.
     pub path: PathAndCgi,
 }
 
@@ -143,13 +143,13 @@ impl Layout for Mkdir {
 pub struct Chmod {
     /// The new mode.
     pub mode: Mode,
-    /// Which path.
+    /// The path.
     pub path: PathAndCgi,
 }
 
 impl Chmod {
     /// Key in the opaque part with which a client also sets the modification time, in nanoseconds since the Unix epoch.
-    /// A mode of 0 then keeps the mode. Towpath's own addition; sent only to servers that are towpath.
+    /// A mode of 0 then keeps the mode. Towpath's own addition; sent only to towpath servers.
     pub const MTIME_KEY: &str = "towpath.mtime";
 }
 
@@ -166,13 +166,13 @@ impl Layout for Chmod {
     }
 }
 
-/// Declares a request that holds a path and nothing else.
+/// Declares a request that consists of a single path.
 macro_rules! path_request {
     ($(#[$doc:meta])* $name:ident, $code:expr) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, Default)]
         pub struct $name {
-            /// Which path.
+            /// The path.
             pub path: PathAndCgi,
         }
 
@@ -203,9 +203,9 @@ path_request! {
 /// `mv`: rename.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Mv {
-    /// The path as it is.
+    /// The current path.
     pub from: PathAndCgi,
-    /// The path as it shall be.
+    /// The new path.
     pub to: PathAndCgi,
 }
 
@@ -225,7 +225,7 @@ impl Layout for Mv {
         Ok(Self { from: PathAndCgi::decode(from)?, to: PathAndCgi::decode(to)? })
     }
 
-    /// The length of the first path is left 0, meaning "up to the blank", if it does not fit into 16 bits.
+    /// The length of the first path is 0, meaning "up to the blank", if it does not fit into 16 bits.
     fn encode(&self, parameters: &mut Parameters, payload: &mut BytesMut) {
         parameters.put(18, u16::try_from(self.from.encoded_len()).unwrap_or(0).to_be_bytes());
         self.from.encode(payload);
@@ -234,7 +234,7 @@ impl Layout for Mv {
     }
 }
 
-/// Paths in a payload, one a line; lines that are empty are skipped.
+/// Splits a payload into paths, one per line; empty lines are skipped.
 fn lines(payload: &Bytes) -> impl Iterator<Item = PathAndCgi> {
     payload
         .split(|&byte| byte == b'\n')
@@ -242,7 +242,7 @@ fn lines(payload: &Bytes) -> impl Iterator<Item = PathAndCgi> {
         .map(|line| PathAndCgi::new(payload.slice_ref(line)))
 }
 
-/// The payload that [`lines`] splits.
+/// Returns the payload for [`lines`].
 fn join_lines(paths: impl IntoIterator<Item = PathAndCgi>) -> Bytes {
     let mut out = BytesMut::new();
     for (index, path) in paths.into_iter().enumerate() {
@@ -254,21 +254,21 @@ fn join_lines(paths: impl IntoIterator<Item = PathAndCgi>) -> Bytes {
     out.freeze()
 }
 
-/// `statx`: kinds of many paths. The answer is a byte of [`StatFlags`](crate::xrootd::StatFlags) for each.
+/// `statx`: file types of many paths. The response has a byte of [`StatFlags`](crate::xrootd::StatFlags) for each.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Statx {
-    /// The paths, one a line; see [`Statx::paths`].
+    /// The paths, one per line; see [`Statx::paths`].
     pub list: Bytes,
 }
 
 impl Statx {
-    /// Asks about `paths`.
+    /// Creates a request for `paths`.
     #[must_use]
     pub fn new(paths: impl IntoIterator<Item = PathAndCgi>) -> Self {
         Self { list: join_lines(paths) }
     }
 
-    /// The paths, in the order of the answer.
+    /// Returns the paths, in the order of the response.
     pub fn paths(&self) -> impl Iterator<Item = PathAndCgi> {
         lines(&self.list)
     }
@@ -286,10 +286,10 @@ impl Layout for Statx {
     }
 }
 
-/// `prepare`: stage files, or cancel that, or let them go.
+/// `prepare`: stage files, cancel staging, or release files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Prepare {
-    /// What to do.
+    /// Operation and options.
     pub options: PrepareOptions,
     /// 0 (lowest) to 3.
     pub priority: u8,
@@ -297,17 +297,17 @@ pub struct Prepare {
     pub port: u16,
     /// Further options.
     pub options_x: PrepareOptionsX,
-    /// The paths, one a line; for [`PrepareOptions::cancel`] the request id.
+    /// The paths, one per line; for [`PrepareOptions::cancel`] the request id.
     pub list: Bytes,
 }
 
 impl Prepare {
-    /// The paths.
+    /// Returns the paths.
     pub fn paths(&self) -> impl Iterator<Item = PathAndCgi> {
         lines(&self.list)
     }
 
-    /// The same request for `paths`.
+    /// Returns the same request for `paths`.
     #[must_use]
     pub fn with_paths(self, paths: impl IntoIterator<Item = PathAndCgi>) -> Self {
         Self { list: join_lines(paths), ..self }

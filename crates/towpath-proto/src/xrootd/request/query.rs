@@ -1,4 +1,4 @@
-//! The `query` request, by kind of query.
+//! The `query` request, by kind.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -6,10 +6,10 @@ use super::{Layout, RequestHeader};
 use crate::xrootd::wire::{Parameters, text};
 use crate::xrootd::{DecodeError, FileHandle, PathAndCgi, QueryCode, RequestCode};
 
-/// `query`: information about the server, a path or an open file. The answer is text.
+/// `query`: information about the server, a path or an open file. The response is text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Query {
-    /// Statistics; the letters choose which.
+    /// Statistics, selected by letters.
     Stats(Bytes),
     /// State of the prepare request with this id.
     Prepare(Bytes),
@@ -19,17 +19,17 @@ pub enum Query {
     ChecksumCancel(PathAndCgi),
     /// Attributes of a path.
     Xattr(PathAndCgi),
-    /// Space of the file system that a path is on.
+    /// Space of the file system that contains a path.
     Space(PathAndCgi),
-    /// Values of configuration words, one answer line each; see [`config_words`].
+    /// Values of configuration words, one response line each; see [`config_words`].
     Config(Bytes),
     /// Visa of an open file.
     Visa(FileHandle),
     /// Information about an open file.
     FileInfo {
-        /// Which file.
+        /// The file.
         handle: FileHandle,
-        /// What to tell.
+        /// The requested information.
         argument: Bytes,
     },
     /// Information about a file system.
@@ -40,16 +40,16 @@ pub enum Query {
     OpaqueFile(PathAndCgi),
     /// Free form about an open file.
     OpaqueHandle {
-        /// Which file.
+        /// The file.
         handle: FileHandle,
-        /// What to do.
+        /// The request.
         argument: Bytes,
     },
-    /// A kind that is not known here.
+    /// An unknown kind.
     Other {
         /// Its number.
         kind: QueryCode,
-        /// Which file, if it is about one.
+        /// The file, if the query is about one.
         handle: FileHandle,
         /// Its argument.
         argument: Bytes,
@@ -57,7 +57,7 @@ pub enum Query {
 }
 
 impl Query {
-    /// The number of the kind.
+    /// Returns the number of the kind.
     #[must_use]
     pub const fn kind(&self) -> QueryCode {
         match self {
@@ -79,7 +79,7 @@ impl Query {
     }
 }
 
-/// The words of a [`Query::Config`], in order.
+/// Returns the words of a [`Query::Config`], in order.
 pub fn config_words(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }

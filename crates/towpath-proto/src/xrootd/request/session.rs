@@ -8,14 +8,14 @@ use crate::xrootd::{
     DecodeError, Expect, LoginAbility, LoginAbility2, ProtocolRequestFlags, RequestCode, SessionId, SigverFlags,
 };
 
-/// `protocol`: which version and capabilities does the server have, and shall TLS start?
+/// `protocol`: query the version and capabilities of the server, and optionally start TLS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Protocol {
     /// The client's protocol version.
     pub client_version: u32,
-    /// What the client wants to know and is able to do.
+    /// Requested information and abilities of the client.
     pub flags: ProtocolRequestFlags,
-    /// What the client will do next.
+    /// The client's next request.
     pub expect: Expect,
 }
 
@@ -39,37 +39,37 @@ pub struct Login {
     pub pid: u32,
     /// The client's user name, padded with NULs; see [`Login::user_name`].
     pub user: [u8; 8],
-    /// More abilities.
+    /// Further abilities.
     pub ability2: LoginAbility2,
     /// Abilities.
     pub ability: LoginAbility,
     /// Version of the client's capabilities in the low six bits; [`Login::ASYNCRESP`] above.
     pub capver: u8,
-    /// `xrd.cc=..&xrd.tz=..&xrd.appname=..`, and any token.
+    /// `xrd.cc=..&xrd.tz=..&xrd.appname=..`, and optionally a token.
     pub cgi: Bytes,
 }
 
 impl Login {
-    /// Bit of [`capver`](Self::capver): the client understands `waitresp` and `attn` with `asynresp`.
+    /// Bit of [`capver`](Self::capver): the client supports `waitresp`, and `attn` with `asynresp`.
     pub const ASYNCRESP: u8 = 0x80;
     /// Mask of the version in [`capver`](Self::capver).
     pub const VERSION_MASK: u8 = 0x3f;
-    /// The version that says: able to speak TLS.
+    /// Version that indicates support of TLS.
     pub const VERSION_TLS: u8 = 5;
 
-    /// May the server answer with `waitresp`?
+    /// Returns whether the server may respond with `waitresp`.
     #[must_use]
     pub const fn understands_asynresp(&self) -> bool {
         self.capver & Self::ASYNCRESP != 0
     }
 
-    /// The user name without padding. The client says so; nothing proves it.
+    /// Returns the user name without padding. It is the client's unverified claim.
     #[must_use]
     pub fn user_name(&self) -> &[u8] {
         self.user.split(|&byte| byte == 0).next().unwrap_or_default()
     }
 
-    /// The first eight bytes of `name`, padded with NULs: the form of [`user`](Self::user).
+    /// Returns the first eight bytes of `name`, padded with NULs: the form of [`user`](Self::user).
     #[must_use]
     pub fn pad_user(name: &str) -> [u8; 8] {
         let mut bytes = name.bytes();
@@ -104,7 +104,7 @@ impl Layout for Login {
 pub struct Auth {
     /// Name of the security protocol, padded with NULs.
     pub credential_type: [u8; 4],
-    /// What the security protocol sends.
+    /// Credentials in the format of the security protocol.
     pub credentials: Bytes,
 }
 
@@ -127,13 +127,13 @@ impl Layout for Auth {
     }
 }
 
-/// Declares a request that holds a session id and nothing else.
+/// Declares a request that consists of a single session id.
 macro_rules! session_request {
     ($(#[$doc:meta])* $name:ident, $code:expr) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, Default)]
         pub struct $name {
-            /// The session meant: what its `login` returned.
+            /// The session, as returned by its `login`.
             pub session_id: SessionId,
         }
 
@@ -152,16 +152,16 @@ macro_rules! session_request {
 }
 
 session_request! {
-    /// `bind`: make this connection a data path of a session that another connection started.
+    /// `bind`: make this connection a data path of a session that was started on another connection.
     Bind, RequestCode::bind
 }
 
 session_request! {
-    /// `endsess`: end an earlier session of this client, and with it the files that it left open.
+    /// `endsess`: end an earlier session of this client and close the files that it left open.
     Endsess, RequestCode::endsess
 }
 
-/// `ping`: is the server alive?
+/// `ping`: check that the server is alive.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ping;
 
@@ -197,18 +197,18 @@ impl Layout for Set {
     }
 }
 
-/// `sigver`: the signature of the request that follows. There is no answer to it.
+/// `sigver`: the signature of the request that follows. It has no response.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sigver {
     /// Code of the request that follows.
     pub expected: RequestCode,
-    /// Version of the signature's layout.
+    /// Version of the signature format.
     pub version: u8,
-    /// What the signature covers.
+    /// Scope of the signature.
     pub flags: SigverFlags,
-    /// Grows with every signed request.
+    /// Sequence number, which increases with every signed request.
     pub seqno: u64,
-    /// Which hash and cipher.
+    /// Hash and cipher.
     pub crypto: u8,
     /// The signature.
     pub signature: Bytes,

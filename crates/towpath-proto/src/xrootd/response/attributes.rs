@@ -1,25 +1,25 @@
-//! Answers to `fattr`.
+//! Responses to `fattr`.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::xrootd::wire::Reader;
 use crate::xrootd::{DecodeError, ErrorCode, FattrOperation};
 
-/// What became of one attribute of a `get`, `set` or `del`.
+/// Result for one attribute of a `get`, `set` or `del`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FattrResult {
     /// Its name.
     pub name: Bytes,
-    /// The value read, empty after `set` and `del`; or why it failed.
+    /// The value read, empty after `set` and `del`; or the error code.
     pub outcome: Result<Bytes, ErrorCode>,
 }
 
-/// The answer to `get`, `set` and `del`: one result per attribute, in request order.
+/// The response to `get`, `set` and `del`: one result per attribute, in request order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FattrResults(pub Vec<FattrResult>);
 
 impl FattrResults {
-    /// The body of the answer to `operation`: after a `get`, values follow the results.
+    /// Returns the body of the response to `operation`: after a `get`, values follow the results.
     #[must_use]
     pub fn to_body(&self, operation: &FattrOperation) -> Bytes {
         let mut out = BytesMut::new();
@@ -39,7 +39,7 @@ impl FattrResults {
         out.freeze()
     }
 
-    /// Reads the body of the answer to `get`, `set` or `del`; values are there if the server sent them.
+    /// Decodes the body of the response to `get`, `set` or `del`; values are present if the server sent them.
     ///
     /// # Errors
     /// [`DecodeError`] if the body is malformed.
@@ -80,7 +80,7 @@ pub struct FattrEntry {
     pub value: Option<Bytes>,
 }
 
-/// The answer to `list`. Either all entries have values or none has.
+/// The response to `list`. Either all entries have values, or none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FattrList(pub Vec<FattrEntry>);
 
@@ -100,7 +100,7 @@ impl FattrList {
         Ok(Self(entries))
     }
 
-    /// The body.
+    /// Returns the body.
     #[must_use]
     pub fn to_body(&self) -> Bytes {
         let mut out = BytesMut::new();

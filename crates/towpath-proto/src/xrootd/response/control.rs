@@ -1,4 +1,4 @@
-//! Answers that are not results: errors, redirects, waits and unsolicited responses.
+//! Responses that are not results: errors, redirects, waits and unsolicited responses.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use crate::xrootd::wire::{Reader, until_nul};
 use crate::xrootd::{ActionCode, DecodeError, ErrorCode, RedirectFlags};
 
-/// Text for people, wherever the peer's encoding is not known.
+/// Converts text for people from a peer whose encoding is unknown.
 fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -15,17 +15,17 @@ fn lossy(bytes: &[u8]) -> String {
 /// Body of [`Status::error`](crate::xrootd::Status::error).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorReply {
-    /// What went wrong.
+    /// Error code.
     pub code: ErrorCode,
-    /// The same for people.
+    /// Description for people.
     pub message: String,
-    /// What a towpath server names behind the end of the message, where the code means another fault: the protocol has
-    /// fewer words. Other clients read the message to its NUL.
+    /// The fault that a towpath server names after the end of the message if the code means another fault: the protocol
+    /// has fewer codes. Other clients read the message up to its NUL.
     pub named: Option<Fault>,
 }
 
 impl ErrorReply {
-    /// The fault that the server named, or that its code means.
+    /// Returns the fault named by the server, or that of its code.
     pub fn fault(&self) -> Fault {
         self.named.unwrap_or_else(|| Fault::from_xrootd(self.code.0))
     }
@@ -60,26 +60,26 @@ impl ErrorReply {
 pub enum Redirect {
     /// Another server.
     Host {
-        /// Name or address.
+        /// Host name or address.
         host: String,
         /// TCP port, 1 to `i32::MAX`.
         port: u32,
-        /// To be appended to the opaque information of the path; may be empty.
+        /// Appended to the opaque information of the path; may be empty.
         cgi: Bytes,
-        /// To be appended to the information in the next `login`; may be empty.
+        /// Appended to the information in the next `login`; may be empty.
         login_cgi: Bytes,
     },
     /// A URL, only for clients that announced [`fullurl`](crate::xrootd::LoginAbility::fullurl).
     Url {
         /// The whole URL, with its opaque information.
         url: String,
-        /// What the client may do.
+        /// Permitted uses of the redirect.
         flags: RedirectFlags,
     },
 }
 
 impl std::fmt::Debug for Redirect {
-    /// Leaves opaque information out, as it may hold tokens.
+    /// Omits opaque information, because it may contain tokens.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Host { host, port, .. } => write!(f, "Redirect({host}:{port})"),
@@ -137,9 +137,9 @@ impl Redirect {
 /// Body of [`Status::wait`](crate::xrootd::Status::wait): repeat the request after a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
-    /// How long, in seconds.
+    /// Delay in seconds.
     pub seconds: u32,
-    /// Why, for people.
+    /// Reason for people.
     pub message: String,
 }
 
@@ -156,12 +156,12 @@ impl Wait {
     }
 }
 
-/// Body of [`Status::waitresp`](crate::xrootd::Status::waitresp): the answer will come as [`Attn::AsynResp`].
+/// Body of [`Status::waitresp`](crate::xrootd::Status::waitresp): the response will arrive as [`Attn::AsynResp`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitResp {
-    /// After how long to give up, in seconds.
+    /// Timeout in seconds.
     pub seconds: u32,
-    /// Why, for people; may be empty.
+    /// Reason for people; may be empty.
     pub message: String,
 }
 
@@ -178,23 +178,23 @@ impl WaitResp {
     }
 }
 
-/// Body of [`Status::attn`](crate::xrootd::Status::attn): something the server says unasked.
+/// Body of [`Status::attn`](crate::xrootd::Status::attn): an unsolicited message of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Attn {
     /// A message for the user.
     AsyncMs(String),
-    /// The answer that a `waitresp` promised: give it to [`Response::decode`](super::Response::decode).
+    /// The response announced by a `waitresp`: pass it to [`Response::decode`](super::Response::decode).
     AsynResp {
-        /// The header that the answer would have had, with the stream id of the request. Its `dlen` is that of `body`.
+        /// Header of the actual response, with the stream id of the request. Its `dlen` is that of `body`.
         header: ResponseHeader,
-        /// The answer's body.
+        /// Body of the response.
         body: Bytes,
     },
-    /// Anything else; to be ignored.
+    /// Any other message; ignore it.
     Other {
         /// Its subject.
         action: ActionCode,
-        /// The rest.
+        /// The remaining bytes.
         body: Bytes,
     },
 }

@@ -1,4 +1,4 @@
-//! The answer to `dirlist`, which comes in pieces: its writer and its parser.
+//! The response to `dirlist`, which arrives in pieces: its writer and its parser.
 
 use bytes::{Buf as _, BufMut, Bytes, BytesMut};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
@@ -6,30 +6,30 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 use super::{StatInfo, ok, oksofar};
 use crate::xrootd::{DecodeError, DirlistOptions, StreamId, request::Dirlist};
 
-/// Pseudo-entry that starts a listing with stat lines: so the client knows that the server honours `dstat`.
+/// Pseudo-entry at the start of a listing with stat lines, which shows the client that the server supports `dstat`.
 const WITH_STAT: &[u8] = b".\n0 0 0 0\n";
 
-/// The same, of a server that identifies entries and percent-encodes their names, as the client wants it. Towpath's own
-/// addition.
+/// The same pseudo-entry of a server that identifies entries and percent-encodes their names at the client's request.
+/// Towpath's own addition.
 const WITH_NODES: &[u8] = b".\n0 0 0 0 tpN1\n";
 
-/// Stat line of an entry about which nothing is known.
+/// Stat line of an entry with unknown metadata.
 const NO_STAT: &[u8] = b"0 0 0 0";
 
-/// What stands in place of a checksum that is not known.
+/// Placeholder for an unknown checksum.
 const NO_CHECKSUM: &str = "none";
 
 /// Checksum of a file: ` [ alg:hex ]` after its stat text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryChecksum {
-    /// Such as `adler32`.
+    /// Name of the algorithm, such as `adler32`.
     pub algorithm: String,
-    /// Such as `5c0ebe1f`.
+    /// Value in hexadecimal, such as `5c0ebe1f`.
     pub value: String,
 }
 
 impl EntryChecksum {
-    /// Appends it; if none is known, says so of `algorithm`.
+    /// Appends the checksum, or a placeholder for `algorithm` if it is unknown.
     pub(super) fn write(algorithm: &str, checksum: Option<&Self>, out: &mut BytesMut) {
         let (algorithm, value) = checksum.map_or((algorithm, NO_CHECKSUM), |sum| (&*sum.algorithm, &*sum.value));
         for part in [" [ ", algorithm, ":", value, " ]"] {
@@ -41,7 +41,7 @@ impl EntryChecksum {
 /// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DirlistEntry {
-    /// Its name, not empty, without `/`, NUL and line feed.
+    /// Its name: not empty, without `/`, NUL and line feed.
     pub name: Bytes,
     /// Its metadata, if requested.
     pub stat: Option<StatInfo>,
@@ -51,27 +51,28 @@ pub struct DirlistEntry {
 
 /// Writes a listing as responses: `oksofar` whenever a piece is full, `ok` at the end.
 ///
-/// Give every entry to [`entry`](Self::entry), then call [`finish`](Self::finish). Holds one piece.
+/// Pass every entry to [`entry`](Self::entry), then call [`finish`](Self::finish). Buffers one piece.
 #[derive(Debug)]
 pub struct DirlistWriter {
     stream_id: StreamId,
     options: DirlistOptions,
-    /// Which checksum the client wants.
+    /// Checksum algorithm requested by the client.
     algorithm: &'static str,
-    /// Whole entries, each with a line feed at its end.
+    /// Complete entries, each terminated by a line feed.
     piece: BytesMut,
     encodes_names: bool,
 }
 
-/// The bytes of names that a listing with encoded names escapes as `%` and two hexadecimal digits.
+/// Bytes of names that a listing with encoded names escapes as `%` and two hexadecimal digits.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
 impl DirlistWriter {
-    /// Size at which a piece is sent, in bytes. Clients accept any; small enough to show the first entries early.
+    /// Size at which a piece is sent, in bytes. Clients accept any size; this one is small enough to show the first
+    /// entries early.
     const PIECE_BYTES: usize = 32 << 10;
 
-    /// Starts the answer to the `dirlist` `request` with this stream id; `algorithm`, such as `adler32`, stands beside
-    /// entries whose checksum is not known.
+    /// Starts the response to the `dirlist` `request` with this stream id. Entries with an unknown checksum are listed
+    /// with `algorithm`, such as `adler32`.
     #[must_use]
     pub fn new(stream_id: StreamId, request: &Dirlist, algorithm: &'static str) -> Self {
         let (options, encodes_names) = (request.options, request.wants_node && request.options.with_stat());
@@ -87,8 +88,8 @@ impl DirlistWriter {
     /// Adds an entry; appends a response to `out` if a piece became full. Metadata and checksum are written only if
     /// requested.
     ///
-    /// Returns `false`, and leaves the entry out, if its name cannot be expressed in a listing (empty, or with a line
-    /// feed or NUL).
+    /// Returns `false` and omits the entry if its name cannot be expressed in a listing (empty, or with a line feed or
+    /// NUL).
     pub fn entry(&mut self, entry: &DirlistEntry, out: &mut BytesMut) -> bool {
         let is_unsayable = |&byte: &u8| byte == 0 || (byte == b'\n' && !self.encodes_names);
         if entry.name.is_empty() || entry.name.iter().any(is_unsayable) {
@@ -128,13 +129,13 @@ impl DirlistWriter {
     }
 }
 
-/// Reads a listing from the bodies of its responses.
+/// Parses a listing from the bodies of its responses.
 ///
 /// Call [`push`](Self::push) for each body, [`finish`](Self::finish) after the last, and [`pop`](Self::pop) for the
-/// entries. Pieces may be cut anywhere.
+/// entries. Pieces may be split at any byte.
 #[derive(Debug)]
 pub struct DirlistParser {
-    /// The layout of the entries; undecided until the first bytes show whether the server honours `dstat`.
+    /// Layout of the entries; undecided until the first bytes show whether the server supports `dstat`.
     layout: Layout,
     buffer: BytesMut,
     finished: bool,
@@ -146,36 +147,36 @@ enum Layout {
     Undecided,
     Names,
     NamesAndStats,
-    /// The same, and the names are percent-encoded.
+    /// Like the layout with stat lines, but with percent-encoded names.
     Nodes,
 }
 
 impl DirlistParser {
-    /// Longest line accepted, in bytes: a name of 255 bytes takes far less, whatever follows it.
+    /// Maximum length of a line in bytes: a line with a name of 255 bytes is far shorter.
     const MAX_LINE_BYTES: usize = 64 << 10;
 
-    /// Starts reading the answer to a request with these options.
+    /// Creates a parser for the response to a request with these options.
     #[must_use]
     pub fn new(options: DirlistOptions) -> Self {
         let layout = if options.with_stat() { Layout::Undecided } else { Layout::Names };
         Self { layout, buffer: BytesMut::new(), finished: false }
     }
 
-    /// Adds a piece of the answer.
+    /// Adds a piece of the response.
     pub fn push(&mut self, body: &[u8]) {
         self.buffer.put_slice(body);
     }
 
-    /// Says that the last piece has been pushed.
+    /// Marks the end of the response after the last piece.
     pub fn finish(&mut self) {
         self.finished = true;
     }
 
-    /// The next entry but for `.` and `..`, or `None` when there is none (after [`finish`](Self::finish)) or more must
-    /// be pushed.
+    /// Returns the next entry except `.` and `..`; `None` at the end (after [`finish`](Self::finish)), or if more
+    /// pieces are needed.
     ///
     /// # Errors
-    /// [`DecodeError`] if a line is too long, a name or a stat line invalid, or a stat line is absent.
+    /// [`DecodeError`] if a line is too long, a name or a stat line is invalid, or a stat line is missing.
     pub fn pop(&mut self) -> Result<Option<DirlistEntry>, DecodeError> {
         if self.layout == Layout::Undecided && !self.decide() {
             return Ok(None);
@@ -207,7 +208,7 @@ impl DirlistParser {
         }
     }
 
-    /// Finds out whether the server sends stat lines; `false` if too little has come.
+    /// Detects whether the server sends stat lines; returns `false` if too few bytes have arrived.
     fn decide(&mut self) -> bool {
         for (start, layout) in [(WITH_STAT, Layout::NamesAndStats), (WITH_NODES, Layout::Nodes)] {
             let matches = self.buffer.iter().zip(start).all(|(&got, &wanted)| got == wanted || is_end(got, wanted));
@@ -224,7 +225,7 @@ impl DirlistParser {
         true
     }
 
-    /// Where the line that starts at `start` ends; at the end of a finished answer no line feed is needed.
+    /// Returns the end of the line that starts at `start`; the last line of a complete response needs no line feed.
     fn line_end(&self, start: usize) -> Result<Option<usize>, DecodeError> {
         let line = self.buffer.get(start..).unwrap_or_default();
         let end = memchr::memchr2(b'\n', 0, line);
@@ -236,7 +237,7 @@ impl DirlistParser {
         Ok(end.map(|end| start.saturating_add(end)))
     }
 
-    /// The `length` bytes at the front, without the end of the line behind them.
+    /// Takes `length` bytes from the front, and drops the end of the line after them.
     fn take_line(&mut self, length: usize) -> Bytes {
         let line = self.buffer.split_to(length.min(self.buffer.len())).freeze();
         self.buffer.advance(self.buffer.len().min(1));
@@ -244,12 +245,12 @@ impl DirlistParser {
     }
 }
 
-/// The last line feed of a listing is sent as NUL.
+/// Returns whether a byte ends a line: the last line feed of a listing is sent as NUL.
 fn is_end(got: u8, wanted: u8) -> bool {
     got == 0 && wanted == b'\n'
 }
 
-/// A name from a server becomes a file name in a client: it must be one component.
+/// Checks a name from a server, which becomes a file name in a client: it must be a single component.
 fn check_name(name: Bytes) -> Result<Bytes, DecodeError> {
     if name.contains(&b'/') || name.contains(&0) || matches!(&*name, b"" | b"." | b"..") {
         return Err(DecodeError::Invalid { what: "name of a directory entry" });
@@ -257,7 +258,7 @@ fn check_name(name: Bytes) -> Result<Bytes, DecodeError> {
     Ok(name)
 }
 
-/// `stat text [ alg:hex ]`
+/// Parses `stat text [ alg:hex ]`.
 pub(super) fn parse_stat_line(line: &[u8]) -> Result<(StatInfo, Option<EntryChecksum>), DecodeError> {
     let Some(bracket) = line.iter().position(|&byte| byte == b'[') else {
         return Ok((StatInfo::parse(line)?, None));

@@ -1,4 +1,4 @@
-//! The answer to `locate`.
+//! The response to `locate`.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -11,11 +11,11 @@ use crate::xrootd::wire::until_nul;
 pub struct Location {
     /// A manager, which must be queried itself, rather than a data server.
     pub manager: bool,
-    /// The file is not on line there yet.
+    /// The file is not online there yet.
     pub pending: bool,
     /// The file can be written there.
     pub writable: bool,
-    /// `host:port`; an IPv6 address stands in brackets.
+    /// `host:port`; an IPv6 address is in brackets.
     pub address: String,
 }
 

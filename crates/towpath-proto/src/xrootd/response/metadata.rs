@@ -1,4 +1,4 @@
-//! Answers about files: the stat text and what contains it.
+//! Responses about files: the stat text and the responses that contain it.
 
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -12,37 +12,37 @@ use crate::xrootd::{DecodeError, FileHandle, Mode, StatFlags};
 /// Metadata of a file: the stat text `id size flags mtime [ctime atime mode owner group]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StatInfo {
-    /// Names the file within the server, such as device and inode. Not every server sends a number here; other text is
-    /// read as 0.
+    /// Identifies the file within the server, for example by device and inode. Some servers send no number here; other
+    /// text is decoded as 0.
     pub id: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// State.
+    /// State of the file.
     pub flags: StatFlags,
-    /// Last modification, seconds since 1970.
+    /// Last modification, in seconds since 1970.
     pub mtime: i64,
-    /// The fields that newer servers add.
+    /// Additional fields of newer servers.
     pub extended: Option<StatExtended>,
-    /// What identifies the entry; only behind the extended fields, and only if the client wants it
+    /// Identity of the entry; only after the extended fields, and only if requested
     /// ([`Stat::wants_node`](crate::xrootd::request::Stat::wants_node)).
     pub node: Option<NodeInfo>,
 }
 
-/// Whether an entry is a link, and which directory it is. Towpath's own addition to the stat text: a field `towpath:`
-/// with `l` for a link and the id of a directory in hexadecimal.
+/// Whether an entry is a link, and the identity of a directory. Towpath's own addition to the stat text: a field
+/// `towpath:` with `l` for a link and the id of a directory in hexadecimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NodeInfo {
-    /// The entry of a listing is a symbolic link.
+    /// True if the entry of a listing is a symbolic link.
     pub is_link: bool,
     /// Identifies a directory across servers; never 0.
     pub directory_id: Option<u64>,
 }
 
 impl NodeInfo {
-    /// Key of `query config`: whether the server sends this and accepts percent-encoded paths.
+    /// Key of `query config`: whether the server sends these fields and accepts percent-encoded paths.
     pub const KEY: &str = "towpath.node";
 
-    /// Its prefix.
+    /// Prefix of the field.
     const PREFIX: &[u8] = b"towpath:";
 
     fn write(self, out: &mut BytesMut) {
@@ -68,25 +68,25 @@ impl NodeInfo {
 /// The second half of a stat text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StatExtended {
-    /// Last change of metadata, seconds since 1970.
+    /// Last change of metadata, in seconds since 1970.
     pub ctime: i64,
-    /// Last access, seconds since 1970.
+    /// Last access, in seconds since 1970.
     pub atime: i64,
     /// Access mode.
     pub mode: Mode,
-    /// Name (or number) of the owner. Must hold no blank.
+    /// Name (or number) of the owner. Must not contain a blank.
     pub owner: Cow<'static, str>,
-    /// Name (or number) of the group. Must hold no blank.
+    /// Name (or number) of the group. Must not contain a blank.
     pub group: Cow<'static, str>,
 }
 
-/// What our own server says of owners and groups.
+/// Name of owners and groups in responses of towpath's server.
 const UNKNOWN_NAME: &[u8] = b"-";
 
 impl StatInfo {
     /// Appends the text, without a NUL.
     pub fn write(&self, out: &mut BytesMut) {
-        // Each entry of a listing has one: `write!` takes several times as long.
+        // Each entry of a listing has a stat text: `write!` takes several times as long.
         let mut digits = itoa::Buffer::new();
         out.put_slice(digits.format(self.id).as_bytes());
         put_field(out, digits.format(self.size));
@@ -108,11 +108,11 @@ impl StatInfo {
         }
     }
 
-    /// Reads the text; what follows the known fields is ignored.
+    /// Parses the text; anything after the known fields is ignored.
     ///
     /// # Errors
-    /// [`DecodeError::Invalid`] if one of size, flags and mtime is absent or not a number. Extended fields that cannot
-    /// be read count as absent.
+    /// [`DecodeError::Invalid`] if size, flags or mtime is missing or not a number. Invalid extended fields are treated
+    /// as missing.
     pub fn parse(text: &[u8]) -> Result<Self, DecodeError> {
         let mut fields = text.split(|&byte| byte == b' ' || byte == 0).filter(|field| !field.is_empty());
         let id = number(fields.next()).unwrap_or(0);
@@ -146,7 +146,7 @@ fn put_field(out: &mut BytesMut, text: &str) {
     out.put_slice(text.as_bytes());
 }
 
-/// A decimal number in ASCII.
+/// Parses a decimal number in ASCII.
 fn number<T: std::str::FromStr>(field: Option<&[u8]>) -> Option<T> {
     std::str::from_utf8(field?).ok()?.parse().ok()
 }
@@ -162,14 +162,14 @@ impl Body for StatInfo {
     }
 }
 
-/// The answer to `open`.
+/// The response to `open`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OpenReply {
-    /// Names the file in later requests.
+    /// Handle of the file for later requests.
     pub handle: FileHandle,
-    /// Metadata, if requested with `retstat` (and the server honours it).
+    /// Metadata, if requested with `retstat` (and supported by the server).
     pub stat: Option<StatInfo>,
-    /// A known checksum of the whole file, behind the metadata in the form of a listing; only if requested
+    /// A known checksum of the whole file, after the metadata in the form of a listing; only if requested
     /// ([`Open::wants_checksum`](crate::xrootd::request::Open::wants_checksum)). Towpath's own addition.
     pub checksum: Option<EntryChecksum>,
     /// Extents of a resumed upload that are already stored, with CRC32C and Adler32; present if the client sent
@@ -233,7 +233,8 @@ impl Body for OpenReply {
     }
 }
 
-/// Appends an extent: offset and length of eight bytes, CRC32C and Adler32 of four. One without these is left out.
+/// Appends an extent: offset and length of eight bytes each, CRC32C and Adler32 of four bytes each. An extent without
+/// these checksums is omitted.
 fn put_extent(extent: &Extent, out: &mut BytesMut) {
     let digests = extent.digests();
     if let (Some(crc32c), Some(adler32)) = (digests.get(Algorithm::Crc32c), digests.get(Algorithm::Adler32)) {
@@ -257,20 +258,20 @@ fn extents(bytes: Bytes) -> Result<Vec<Extent>, DecodeError> {
     Ok(extents)
 }
 
-/// The answer to `stat` with `vfs`: two kinds of space behind a path.
+/// The response to `stat` with `vfs`: read-write and staging space for a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VfsInfo {
     /// Nodes that can provide read-write space.
     pub rw_nodes: u32,
     /// Largest free read-write space, in MiB.
     pub rw_free_mib: u64,
-    /// How much of the read-write space is used, in percent.
+    /// Used fraction of the read-write space in percent.
     pub rw_used_percent: u32,
     /// Nodes that can provide staging space.
     pub staging_nodes: u32,
     /// Largest free staging space, in MiB.
     pub staging_free_mib: u64,
-    /// How much of the staging space is used, in percent.
+    /// Used fraction of the staging space in percent.
     pub staging_used_percent: u32,
 }
 
@@ -300,7 +301,7 @@ impl Body for VfsInfo {
     }
 }
 
-/// The answer to `statx`: the flags of each path, in order. Only the low eight bits fit.
+/// The response to `statx`: the flags of each path, in order. Only the low eight bits are transmitted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StatxReply(pub Vec<StatFlags>);
 

@@ -1,4 +1,4 @@
-//! Answers about the connection and the session.
+//! Responses about the connection and the session.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -6,27 +6,27 @@ use super::Body;
 use crate::xrootd::wire::{Reader, until_nul};
 use crate::xrootd::{DecodeError, ServerFlags, SessionId};
 
-/// The answer to `protocol`.
+/// The response to `protocol`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProtocolReply {
     /// The server's protocol version.
     pub version: u32,
     /// Role and capabilities of the server.
     pub flags: ServerFlags,
-    /// Where to bind, in the server's words; only if requested with `bifreqs`.
+    /// Interfaces for `bind`, in the server's format; only if requested with `bifreqs`.
     pub bind_interfaces: Option<Bytes>,
-    /// Which requests to sign; only if requested with `secreqs`. Absent means none.
+    /// Requests that must be signed; only if requested with `secreqs`. Absent means none.
     pub security: Option<SecurityRequirements>,
 }
 
-/// How many kinds of request need a signature (`kXR_sec...`).
+/// Level that determines which kinds of request need a signature (`kXR_sec...`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct SecurityLevel(pub u8);
 
 impl SecurityLevel {
     /// No request is signed.
     pub const NONE: Self = Self(0);
-    /// `kXR_secCompatible`: only what older clients could sign.
+    /// `kXR_secCompatible`: only requests that older clients could sign.
     pub const COMPATIBLE: Self = Self(1);
     /// `kXR_secStandard`.
     pub const STANDARD: Self = Self(2);
@@ -36,25 +36,26 @@ impl SecurityLevel {
     pub const PEDANTIC: Self = Self(4);
 }
 
-/// The `S` block of the answer to `protocol`.
+/// The `S` block of the response to `protocol`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SecurityRequirements {
     /// Version of the block.
     pub version: u8,
     /// 1: signatures cover data too (`kXR_secOData`). 2: sign even if nothing is encrypted (`kXR_secOFrce`).
     pub options: u8,
-    /// Which requests need a signature, unless stated one by one.
+    /// Determines which requests need a signature, except for `overrides`.
     pub level: SecurityLevel,
-    /// Requests one by one: request code - 3000, and 0 never, 1 likely or 2 needed. At most 255 are written.
+    /// Exceptions for single requests: request code - 3000, and 0 (never), 1 (likely) or 2 (needed). At most 255 are
+    /// written.
     pub overrides: Vec<[u8; 2]>,
 }
 
 impl ProtocolReply {
     const BIND_TAG: u8 = b'B';
     const SECURITY_TAG: u8 = b'S';
-    /// Tag, reserved byte and length of a `B` block.
+    /// Length of the tag, reserved byte and length of a `B` block, in bytes.
     const BIND_HEAD: usize = 4;
-    /// A `B` block is padded with NULs to a multiple of this; the length counts them.
+    /// A `B` block is padded with NULs to a multiple of this; its length includes them.
     const BIND_ALIGN: usize = 8;
 
     fn encode_bind_interfaces(text: &Bytes, out: &mut BytesMut) {
@@ -99,7 +100,7 @@ impl Body for ProtocolReply {
         }
     }
 
-    /// Blocks that are not known are ignored, with everything after them.
+    /// An unknown block is ignored, with everything after it.
     fn decode(body: Bytes) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(body);
         let version = reader.u32("protocol version")?;
@@ -108,7 +109,7 @@ impl Body for ProtocolReply {
         loop {
             match reader.peek() {
                 Some(Self::BIND_TAG) => reply.bind_interfaces = Some(Self::decode_bind_interfaces(&mut reader)?),
-                // Padding of a text whose length does not count it.
+                // Padding of a text whose length does not include it.
                 Some(0) => drop(reader.take(1, "padding")?),
                 Some(Self::SECURITY_TAG) => reply.security = Some(SecurityRequirements::decode(&mut reader)?),
                 _ => return Ok(reply),
@@ -117,12 +118,12 @@ impl Body for ProtocolReply {
     }
 }
 
-/// The answer to `login`.
+/// The response to `login`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LoginReply {
-    /// Names the session.
+    /// Id of the session.
     pub session_id: SessionId,
-    /// The security protocols to choose from, as text (see the `auth` module); empty if the client is logged in.
+    /// The available security protocols, as text (see the `auth` module); empty if the client is logged in.
     pub security: Bytes,
 }
 

@@ -1,4 +1,4 @@
-//! The extended response: a body with a checksum, then data beyond `dlen`.
+//! The extended response: a body with a checksum, followed by data beyond `dlen`.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -7,14 +7,14 @@ use crate::xrootd::page::{Page, crc32c};
 use crate::xrootd::wire::{Reader, non_negative_i32};
 use crate::xrootd::{DecodeError, RequestCode, Status, StreamId};
 
-/// Is there more to come?
+/// Whether more responses follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StatusKind {
     /// The last response to the request.
     Final,
     /// More responses to the request follow.
     Partial,
-    /// A sign of life; it holds nothing.
+    /// A keep-alive without content.
     Progress,
 }
 
@@ -37,33 +37,33 @@ impl StatusKind {
     }
 }
 
-/// Body of [`Status::status`], verified.
+/// Verified body of a [`Status::status`] response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusBody {
-    /// Which request this answers.
+    /// Code of the request.
     pub request: RequestCode,
-    /// Is there more to come?
+    /// Whether more responses follow.
     pub kind: StatusKind,
     /// Bytes of data that follow the body, beyond `dlen`; at most `i32::MAX`.
     pub data_len: u32,
-    /// What the request adds: for pgread and pgwrite the offset.
+    /// Request-specific information: for pgread and pgwrite the offset.
     pub info: Bytes,
 }
 
-/// Code of the first request; the body holds the distance from it.
+/// Code of the first request; the body contains the difference from it.
 const FIRST_REQUEST: u16 = RequestCode::auth.0;
 
-/// Bytes of the body before what the request adds.
+/// Length of the body before the request-specific information, in bytes.
 const FIXED_LEN: usize = 16;
 
-/// Length of the body of `pgread` and `pgwrite` in bytes: the offset.
+/// Length of the request-specific information of `pgread` and `pgwrite` in bytes: the offset.
 const OFFSET_LEN: usize = 8;
 
-/// Bytes of a response to `pgread` before its data.
+/// Length of a response to `pgread` before its data, in bytes.
 const PG_LEN: usize = ResponseHeader::LEN + FIXED_LEN + OFFSET_LEN;
 
 impl StatusBody {
-    /// Appends the body; `stream_id` is repeated inside.
+    /// Appends the body, which repeats `stream_id`.
     pub(super) fn encode(&self, stream_id: StreamId, out: &mut BytesMut) {
         let mut covered = BytesMut::with_capacity(FIXED_LEN.saturating_add(self.info.len()));
         covered.put_slice(&stream_id.0);
@@ -76,7 +76,7 @@ impl StatusBody {
         out.put_slice(&covered);
     }
 
-    /// Reads and verifies the body of a response with `stream_id` in its header.
+    /// Decodes and verifies the body of a response with `stream_id` in its header.
     pub(in crate::xrootd) fn decode(stream_id: StreamId, body: Bytes) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(body);
         let announced = reader.u32("status checksum")?;
@@ -99,7 +99,7 @@ impl StatusBody {
         })
     }
 
-    /// The offset that `pgread` and `pgwrite` add; absent if this answers another request.
+    /// Returns the offset of a response to `pgread` or `pgwrite`; an error if this is a response to another request.
     fn offset(&self, request: RequestCode) -> Result<u64, DecodeError> {
         if self.request != request {
             return Err(DecodeError::Invalid { what: "request code in the status response" });
@@ -108,38 +108,38 @@ impl StatusBody {
     }
 }
 
-/// A piece of the answer to `pgread`: [`data_len`](Self::data_len) bytes in the layout of the
+/// A piece of the response to `pgread`: [`data_len`](Self::data_len) bytes in the layout of the
 /// [`page`](crate::xrootd::page) module follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PgReadStatus {
-    /// Is there more to come?
+    /// Whether more responses follow.
     pub kind: StatusKind,
-    /// Where the piece starts in the file, in bytes.
+    /// Start of the piece in the file, in bytes.
     pub offset: u64,
-    /// Bytes that follow, checksums counted; 0 at the end of the file.
+    /// Number of bytes that follow, including checksums; 0 at the end of the file.
     pub data_len: u32,
 }
 
 impl PgReadStatus {
-    /// Bytes of [`to_bytes`](Self::to_bytes).
+    /// Length of [`to_bytes`](Self::to_bytes).
     pub const LEN: usize = PG_LEN;
 
-    /// The response's header and body, after which the data go out.
+    /// Returns the response's header and body, after which the data are sent.
     #[must_use]
     pub fn to_bytes(&self, stream_id: StreamId) -> [u8; Self::LEN] {
         pg_head(stream_id, RequestCode::pgread, self.kind, self.data_len, self.offset)
     }
 
-    /// What a verified status response says about a pgread.
+    /// Decodes a verified status response to a pgread.
     ///
     /// # Errors
-    /// [`DecodeError`] if the response answers another request or lacks the offset.
+    /// [`DecodeError`] if it is a response to another request or lacks the offset.
     pub fn from_body(body: &StatusBody) -> Result<Self, DecodeError> {
         Ok(Self { kind: body.kind, offset: body.offset(RequestCode::pgread)?, data_len: body.data_len })
     }
 }
 
-/// Header and body of a status response whose info is an offset.
+/// Returns header and body of a status response whose request-specific information is an offset.
 fn pg_head(stream_id: StreamId, request: RequestCode, kind: StatusKind, data_len: u32, offset: u64) -> [u8; PG_LEN] {
     let dlen = (FIXED_LEN + OFFSET_LEN) as u32;
     let header = ResponseHeader { stream_id, status: Status::status, dlen }.to_bytes();
@@ -156,17 +156,17 @@ fn pg_head(stream_id: StreamId, request: RequestCode, kind: StatusKind, data_len
     head
 }
 
-/// The answer to `pgwrite`: which pages arrived damaged and were not written.
+/// The response to `pgwrite`: the pages that arrived damaged and were not written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PgWriteStatus {
-    /// Where the write started in the file, in bytes.
+    /// Start of the write in the file, in bytes.
     pub offset: u64,
     /// The damaged pages, in ascending order; the client sends each again. Only the first and the last may be short.
     pub bad_pages: Vec<Page>,
 }
 
 impl PgWriteStatus {
-    /// Damaged pages that the protocol permits in one answer; a server refuses the request if there are more.
+    /// Maximum number of damaged pages that the protocol permits in one response; a server rejects a request with more.
     pub const MAX_BAD_PAGES: usize = 128;
 
     /// Appends the whole response: header, body and the list of damaged pages.
@@ -190,10 +190,10 @@ impl PgWriteStatus {
         list
     }
 
-    /// What a verified status response says about a pgwrite; `data` is the [`StatusBody::data_len`] bytes after it.
+    /// Decodes a verified status response to a pgwrite; `data` is the [`StatusBody::data_len`] bytes after it.
     ///
     /// # Errors
-    /// [`DecodeError`] if the response answers another request, or the list is malformed or fails its checksum.
+    /// [`DecodeError`] if it is a response to another request, or the list is malformed or fails its checksum.
     pub fn from_body(body: &StatusBody, data: Bytes) -> Result<Self, DecodeError> {
         let offset = body.offset(RequestCode::pgwrite)?;
         let bad_pages = if data.is_empty() { Vec::new() } else { Self::decode_list(data)? };

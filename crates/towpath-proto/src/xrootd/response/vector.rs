@@ -1,4 +1,4 @@
-//! The answer to `readv`.
+//! The response to `readv`.
 
 use std::collections::VecDeque;
 
@@ -10,44 +10,44 @@ use crate::xrootd::{DecodeError, VectorElement};
 /// Some bytes of one element of a `readv`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadvPiece {
-    /// Which element: its handle, offset and length, as they stand in the answer.
+    /// The element: its handle, offset and length, as in the response.
     pub element: VectorElement,
-    /// Where `data` start within the element, in bytes.
+    /// Start of `data` within the element, in bytes.
     pub position: u32,
-    /// The bytes; fewer than the element has if it was split between responses.
+    /// The bytes; fewer than the element's if it was split between responses.
     pub data: Bytes,
 }
 
 impl ReadvPiece {
-    /// Is this the last piece of its element?
+    /// Returns whether this is the last piece of its element.
     #[must_use]
     pub fn completes_element(&self) -> bool {
         u64::from(self.position).saturating_add(self.data.len() as u64) >= u64::from(self.element.length)
     }
 }
 
-/// Parses the response to `readv`: the caller pushes bodies, cut anywhere, and pops pieces of elements, which share the
-/// memory of the pushed bytes.
+/// Parses the response to `readv`: the caller pushes bodies, split at any byte, and pops pieces of elements, which
+/// share the memory of the pushed bytes.
 ///
 /// The parser does not compare the elements with the request; it buffers at most the pushed bytes.
 #[derive(Debug, Default)]
 pub struct ReadvParser {
     /// An incomplete element header.
     partial: BytesMut,
-    /// The element whose data are coming, and how many have come.
+    /// The current element, and the number of its bytes that have arrived.
     current: Option<(VectorElement, u32)>,
     pushed: VecDeque<Bytes>,
 }
 
 impl ReadvParser {
-    /// Adds bytes of the answer.
+    /// Adds bytes of the response.
     pub fn push(&mut self, body: Bytes) {
         if !body.is_empty() {
             self.pushed.push_back(body);
         }
     }
 
-    /// The next piece, or `None` when more bytes are needed. An element of length 0 gives one empty piece.
+    /// Returns the next piece, or `None` if more bytes are needed. An element of length 0 yields one empty piece.
     ///
     /// # Errors
     /// [`DecodeError`] if an element has a negative length or offset.
@@ -69,13 +69,13 @@ impl ReadvParser {
         Ok(Some(ReadvPiece { element, position, data }))
     }
 
-    /// Did the answer end between two elements?
+    /// Returns whether the response ended between two elements.
     #[must_use]
     pub fn is_between_elements(&self) -> bool {
         self.partial.is_empty() && self.current.is_none() && self.pushed.is_empty()
     }
 
-    /// At most `wanted` bytes from the first buffer.
+    /// Takes at most `wanted` bytes from the first buffer.
     fn take(&mut self, wanted: usize) -> Bytes {
         let Some(first) = self.pushed.front_mut() else {
             return Bytes::new();
