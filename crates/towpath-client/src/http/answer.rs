@@ -1,4 +1,4 @@
-//! The answer to a request: its header, and the body as it arrives.
+//! The response to a request: its header, and the body as it arrives.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,27 +19,27 @@ use crate::{ClientOptions, Waits, options::MIN_PROGRESS_BYTES, waits::FIRST_NOTI
 /// Maximum number of bytes to read of an unneeded body, so that its connection can be reused.
 const DISCARDED_BYTES: usize = 64 << 10;
 
-/// An answer. Dropped before the end of its body it closes the connection, and with that ends what the server sends.
+/// A response. Dropping it before the end of its body closes the connection, so that the server stops sending.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    /// Who answered, after all redirects.
+    /// The server that responded, after all redirects.
     pub(super) target: Target,
     body: Incoming,
-    /// Back to the pool, if there is one, at the end of the body.
+    /// The connection; returned to the pool, if there is one, at the end of the body.
     connection: Option<(Connection, Option<Arc<Pool>>)>,
     permit: Option<OwnedSemaphorePermit>,
     stall: Duration,
     patience: Duration,
     recent_bytes: usize,
-    /// Time without substantial progress, and the listener for it.
+    /// Time without substantial progress, and its listener.
     waited: Duration,
     waits: Waits,
 }
 
 impl Answer {
-    /// The answer that came from `target` over `connection`, which is kept for others if a pool comes with it.
+    /// Creates a response that came from `target` over `connection`, which is reused if it comes with a pool.
     pub(super) fn new(
         response: hyper::Response<Incoming>,
         target: Target,
@@ -74,25 +74,25 @@ impl Answer {
         self.permit = None;
     }
 
-    /// A header field; none if it is absent or no text.
+    /// Returns the value of a header field; `None` if it is absent or not text.
     pub(super) fn field(&self, name: impl Into<HeaderName>) -> Option<&str> {
         self.headers.get(name.into())?.to_str().ok().map(str::trim)
     }
 
-    /// Bytes still to come, if the server said so.
+    /// Returns the number of remaining bytes, if the server announced the length.
     pub(super) fn remaining_bytes(&self) -> Option<u64> {
         self.body.size_hint().exact()
     }
 
-    /// From now on, and until this is said again, so much time may pass, however little comes.
+    /// Sets the time that may pass without substantial progress to `silence`, from now on.
     pub(super) fn allow(&mut self, silence: Duration) {
         (self.stall, self.patience, self.recent_bytes) = (silence, silence, 0);
     }
 
-    /// The next bytes of the body, never empty; none at its end.
+    /// Returns the next bytes of the body, never empty; `None` at its end.
     ///
     /// # Errors
-    /// `Lost` if the connection breaks before the end that was promised, and if too little comes for too long.
+    /// `Lost` if the connection breaks before the announced end, or if too few bytes arrive for too long.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         loop {
             if self.body.is_end_stream() {
@@ -132,10 +132,10 @@ impl Answer {
         }
     }
 
-    /// All of the body.
+    /// Reads the whole body.
     ///
     /// # Errors
-    /// As [`Self::next`]; `Fatal` with `TooLarge` if it is longer than `limit_bytes`.
+    /// Those of [`Self::next`]; `Fatal` with `TooLarge` if the body is longer than `limit_bytes`.
     pub(super) async fn whole(mut self, limit_bytes: usize) -> Result<Vec<u8>, Failure> {
         let mut whole = Vec::new();
         while let Some(data) = self.next().await? {
@@ -160,7 +160,7 @@ impl Answer {
         beginning
     }
 
-    /// Reads a short body to its end, so that the connection can be used again.
+    /// Reads a short body to its end, so that the connection can be reused.
     pub(super) async fn discard(self) {
         if self.remaining_bytes().is_some_and(|bytes| bytes <= DISCARDED_BYTES as u64) {
             self.beginning(DISCARDED_BYTES + 1).await;

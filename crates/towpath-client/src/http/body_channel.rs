@@ -42,7 +42,7 @@ struct State {
 }
 
 impl BodyChannel {
-    /// Creates a channel for `length` bytes, if that is known, which starts with `pieces`.
+    /// Creates a channel for `length` bytes, if the length is known; `pieces` are its first pieces.
     pub(super) fn new(length: Option<u64>, pieces: Vec<Bytes>) -> Self {
         let waiting_bytes = pieces.iter().map(Bytes::len).sum();
         let state = State { pieces: pieces.into(), waiting_bytes, ..State::default() };
@@ -54,10 +54,10 @@ impl BodyChannel {
         self.length
     }
 
-    /// Adds a piece, if there is space. Empty pieces are dropped.
+    /// Adds a piece if there is space; returns whether it was added. Empty pieces are dropped.
     ///
     /// # Errors
-    /// Those of [`Self::fail`].
+    /// The error passed to [`Self::fail`].
     pub(super) fn offer(&self, piece: &Bytes) -> Result<bool> {
         let mut state = self.state();
         if let Some(error) = &state.failed {
@@ -108,13 +108,13 @@ impl BodyChannel {
         taken_bytes
     }
 
-    /// Fails the channel: writers get `error`.
+    /// Fails the channel: writes return `error`.
     pub(super) fn fail(&self, error: Error) {
         self.state().failed.get_or_insert(error);
         self.room.notify_waiters();
     }
 
-    /// Lets the body be sent: the server accepts it.
+    /// Starts the transfer of the body, because the server accepts it.
     pub(super) fn go(&self) {
         let mut state = self.state();
         state.flows = true;
@@ -134,19 +134,19 @@ impl BodyChannel {
         self.state().taken_bytes
     }
 
-    /// Whether the connection waits for the writer: it has taken all pieces that may be sent.
+    /// Returns whether the connection waits for the writer: it has taken all pieces that may be sent.
     pub(super) fn waits_for_writer(&self) -> bool {
         let state = self.state();
         !state.complete && state.pieces.len() <= 1
     }
 
-    /// Whether the connection has taken the whole body.
+    /// Returns whether the connection has taken the whole body.
     pub(super) fn is_drained(&self) -> bool {
         let state = self.state();
         state.complete && state.pieces.is_empty()
     }
 
-    /// Polls for the next piece to send; none at the end.
+    /// Polls for the next piece to send; `None` at the end.
     pub(super) fn poll_piece(&self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut state = self.state();
         let may_go = state.flows && !state.closed && (state.complete || state.pieces.len() > 1);
@@ -169,7 +169,7 @@ impl BodyChannel {
 }
 
 fn has_room(state: &State, bytes: usize) -> bool {
-    // One piece is always held back: a writer must not wait for room that only its own next piece can make.
+    // One piece is always held back: a writer must not wait for space that only its own next piece can free.
     state.pieces.len() <= 1 || state.waiting_bytes + bytes <= WAITING_BYTES
 }
 

@@ -13,8 +13,8 @@ use towpath_proto::{
 };
 use towpath_store::{DirectoryId, FileKind, Metadata, VersionTag};
 
-/// What the tags begin with that no server gave: no request can be made conditional on them. Unlike in an entity tag,
-/// what follows is of a known form.
+/// Prefix of version tags that are not a server's entity tag: no request can be made conditional on them. Unlike in an
+/// entity tag, the format of the rest is known.
 const OWN_TAG: char = '~';
 
 /// One version of a file: its tag, and the condition that selects it.
@@ -22,9 +22,9 @@ const OWN_TAG: char = '~';
 pub(super) struct Version {
     pub(super) tag: VersionTag,
     pub(super) condition: Option<Condition>,
-    /// The tag of size and date, where known: it compares versions if only one of them has an entity tag.
+    /// The tag of size and date, if known: it is used to compare versions of which only one has an entity tag.
     dated: Option<VersionTag>,
-    /// A weak entity tag, without its mark.
+    /// A weak entity tag, without the prefix `W/`.
     weak: Option<VersionTag>,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum Condition {
 }
 
 impl Version {
-    /// The version behind a tag that a caller kept; with a condition if the tag was the server's own.
+    /// Creates the version of a tag that a caller kept; with a condition if the tag is an entity tag of the server.
     pub(super) fn of_tag(tag: &VersionTag) -> Self {
         let own = tag.as_str().starts_with(OWN_TAG);
         let condition = (!own).then(|| Condition::Match(format!("\"{}\"", tag.as_str())));
@@ -69,7 +69,7 @@ impl Version {
         Some(Self { tag: dated.clone()?, condition, dated, weak })
     }
 
-    /// Its entity tag, strong or weak.
+    /// Returns the entity tag, strong or weak.
     fn entity_tag(&self) -> Option<&VersionTag> {
         if is_dated(&self.tag) { self.weak.as_ref() } else { Some(&self.tag) }
     }
@@ -86,17 +86,17 @@ impl Version {
     }
 }
 
-/// The tag of a file of that size and date.
+/// Returns the tag for size and date.
 fn dated(size: u64, modified_s: i64) -> Option<VersionTag> {
     VersionTag::new(&format!("{OWN_TAG}{size:x}.{modified_s:x}"))
 }
 
-/// Whether a tag is one of size and date: that of a hash has no point.
+/// Returns whether a tag consists of size and date: only these have a dot, and hashes have none.
 fn is_dated(tag: &VersionTag) -> bool {
     tag.as_str().starts_with(OWN_TAG) && tag.as_str().contains('.')
 }
 
-/// A tag for an entity tag that is too long for one, or has bytes that none has.
+/// Returns a tag for an entity tag that is too long, or has bytes that a tag cannot have.
 fn hashed(opaque: &str) -> Option<VersionTag> {
     let digest = Hasher::digest_of(Algorithm::Sha256, opaque.as_bytes()).to_string();
     VersionTag::new(&format!("{OWN_TAG}{}", digest.get(..48)?))
@@ -115,8 +115,8 @@ pub(super) fn of_headers(headers: &HeaderMap, size: u64) -> (Metadata, Option<Ve
     (metadata, version)
 }
 
-/// The digests of the whole file in the header of an answer. A value that cannot be read counts as none: it is not
-/// needed to understand the answer, and what does not agree with what arrived is found later.
+/// Returns the digests of the whole file in the header of a response. An invalid value is ignored: it is not needed to
+/// interpret the response, and damaged data are detected later.
 pub(super) fn digests(headers: &HeaderMap) -> Digests {
     let mut all = Digests::new();
     for (name, value) in headers {
@@ -125,7 +125,7 @@ pub(super) fn digests(headers: &HeaderMap) -> Digests {
             "digest" => parse_digest(text),
             "repr-digest" => parse_repr_digest(text),
             "oc-checksum" => parse_owncloud(text),
-            // It covers the content, which is the file only in a complete response.
+            // Covers the content of the response, which is the whole file only without a range.
             "content-md5" if !headers.contains_key(header::CONTENT_RANGE) => parse_content_md5(text).map(Digests::from),
             _ => continue,
         };
@@ -138,8 +138,8 @@ pub(super) fn digests(headers: &HeaderMap) -> Digests {
     all
 }
 
-/// Converts a WebDAV entry to metadata, at least the existence. Permission bits are omitted: servers invent them, and
-/// they cannot be set.
+/// Converts a WebDAV entry to metadata; the minimum is the existence. Permission bits are omitted: servers invent them,
+/// and they cannot be set.
 pub(super) fn of_entry(entry: &Entry) -> Metadata {
     let directory_id = entry.directory_id.and_then(DirectoryId::from_number).filter(|_| entry.is_collection);
     Metadata { is_link: entry.is_link, directory_id, ..without_node(entry) }

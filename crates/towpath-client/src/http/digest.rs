@@ -1,4 +1,4 @@
-//! The digest of a whole file: the server's, or one computed by reading the file.
+//! The digest of a whole file: requested from the server, or computed by reading the file.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ impl HttpStore {
         compute(&file, algorithm, progress).await
     }
 
-    /// The digest that the server has, or computes.
+    /// Requests a digest that the server has stored, or computes.
     pub(super) async fn request_digest(
         &self,
         caller: &Caller,
@@ -62,7 +62,7 @@ impl HttpStore {
         if write_want_digest(&[algorithm]).is_empty() || !self.site.features.want_digest.possible() {
             return Ok(None);
         }
-        // It may have to read the file.
+        // The server may have to read the file.
         let patience = self.site.options.patience;
         match stat::ask_head(&self.site, caller, &self.target(path), &[algorithm], patience).await {
             Ok(answer) => Ok(describe::digests(&answer.headers).get(algorithm)),

@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use http::{HeaderMap, HeaderValue, header};
 
-/// Something that is either so or not, once it is known. Stores of several tasks may race: they learn the same.
+/// A capability that is supported, unsupported, or not yet known. Concurrent tasks may race: they record the same
+/// value.
 #[derive(Debug, Default)]
 pub(super) struct Feature(AtomicU8);
 
 impl Feature {
-    /// What is known.
+    /// Returns the recorded value; `None` if it is unknown.
     pub(super) fn get(&self) -> Option<bool> {
         match self.0.load(Ordering::Relaxed) {
             0 => None,
@@ -17,17 +18,17 @@ impl Feature {
         }
     }
 
-    /// It is so, or it is not.
+    /// Records whether the capability is supported.
     pub(super) fn learn(&self, so: bool) {
         self.0.store(if so { 1 } else { 2 }, Ordering::Relaxed);
     }
 
-    /// Whether it may be so.
+    /// Returns whether the capability is supported or unknown.
     pub(super) fn possible(&self) -> bool {
         self.get() != Some(false)
     }
 
-    /// Whether it is known to be so.
+    /// Returns whether the capability is known to be supported.
     pub(super) fn certain(&self) -> bool {
         self.get() == Some(true)
     }
@@ -36,34 +37,35 @@ impl Feature {
 /// The known capabilities of one site.
 #[derive(Debug, Default)]
 pub(super) struct SiteFeatures {
-    /// It has answered at all.
+    /// Whether the site has sent any response.
     pub(super) answers: Feature,
-    /// It understands PROPFIND.
+    /// Support of PROPFIND.
     pub(super) dav: Feature,
-    /// It answers a request for several ranges with all of them.
+    /// Whether a request for several ranges gets all of them.
     pub(super) many_ranges: Feature,
-    /// It takes `Want-Digest`; some refuse the whole request for it.
+    /// Support of `Want-Digest`; some servers reject the whole request because of it.
     pub(super) want_digest: Feature,
-    /// It says 'continue' before the body of an upload.
+    /// Whether the site sends `100 Continue` before the body of an upload.
     pub(super) says_continue: Feature,
-    /// It reports free space.
+    /// Whether the site reports free space.
     pub(super) quota: Feature,
-    /// It has given an upload the time that it was to have.
+    /// Whether an upload got the requested modification time.
     pub(super) keeps_times: Feature,
-    /// It is a towpath server: uploads are staged, and conditions are checked until the upload becomes visible.
+    /// Whether the site is a towpath server: uploads are staged, and conditions are checked until the upload becomes
+    /// visible.
     pub(super) is_towpath: Feature,
-    /// It takes large files in parts ([`super::parts`]).
+    /// Whether the site accepts large files in parts ([`super::parts`]).
     pub(super) takes_parts: Feature,
-    /// Uploads with a key can be taken up again.
+    /// Whether uploads with a key can be resumed.
     pub(super) resumes: Feature,
-    /// It is XRootD's. Seen with 5.5.3: a range beyond the end of a file is promised and then not sent, answers have no
-    /// version, a wish for a digest makes it read the whole file or is refused with 405, conditions of uploads are
-    /// ignored.
+    /// Whether the site is XRootD's own server. Seen with 5.5.3: it announces a range beyond the end of a file and then
+    /// does not send it, responses have no version, a request for a digest makes it read the whole file or is rejected
+    /// with 405, and conditions of uploads are ignored.
     pub(super) is_xrootd: Feature,
 }
 
 impl SiteFeatures {
-    /// Learns from the header of any answer.
+    /// Records the capabilities in the header of a response.
     pub(super) fn learn(&self, headers: &HeaderMap) {
         self.answers.learn(true);
         if let Some(server) = headers.get(header::SERVER).and_then(|value| value.to_str().ok()) {
@@ -79,7 +81,7 @@ impl SiteFeatures {
     }
 }
 
-/// Whether the server that sent an answer with these `headers` is XRootD: `XrootD/v5.5.3`, or just `XRootD` (6.1.0).
+/// Returns whether a response with these `headers` is from XRootD: `XrootD/v5.5.3`, or just `XRootD` (6.1.0).
 pub(super) fn is_xrootd(headers: &HeaderMap) -> bool {
     let server = headers.get(header::SERVER).map(HeaderValue::as_bytes).unwrap_or_default();
     server.split(|byte| *byte == b'/').next().is_some_and(|name| name.eq_ignore_ascii_case(b"xrootd"))

@@ -1,5 +1,5 @@
-//! Requests to an HTTP service that is not a storage, such as an ALTO server or a web form: a GET, or a POST of a
-//! small document, with the complete response, or a response that continues as long as it is read.
+//! Requests to an HTTP service that is not a storage, such as an ALTO server or a web form: a GET, or a POST of a small
+//! document. The response is returned complete, or as a stream ([`Subscription`]).
 
 use std::time::Duration;
 
@@ -24,69 +24,71 @@ use super::{
 };
 use crate::dial::timed_out;
 
-/// What a form leaves as it is, or writes as a plus.
+/// Characters that a form does not percent-encode; a space becomes a plus.
 const PLAIN_IN_FORMS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'*').remove(b'-').remove(b'.').remove(b'_').remove(b' ');
 
-/// What to ask.
+/// The parameters of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Inquiry<'a> {
     /// The value of `Accept`.
     pub accept: &'a str,
     /// The body of a POST with its media type; `None` for a GET. Must be idempotent.
     pub document: Option<(&'a str, &'a [u8])>,
-    /// The media type of refusals that the caller reads itself, if there is one.
+    /// The media type of error responses that the caller parses, if any.
     pub refusal_type: Option<&'a str>,
-    /// The entity tag of the version at hand, which is not sent again (`If-None-Match`).
+    /// The entity tag of the cached version, which is not sent again (`If-None-Match`).
     pub etag: Option<&'a str>,
-    /// The most bytes of an answer; of one that goes on, of a refusal.
+    /// Maximum length of a response in bytes; of a streamed response, the maximum for an error response.
     pub limit_bytes: usize,
-    /// How long all of it may take, with redirects and repetitions; of an answer that goes on, how long until it
-    /// begins, and between two pieces.
+    /// Timeout of the whole request, with redirects and retries. For a streamed response: timeout until it begins, and
+    /// between two chunks.
     pub patience: Duration,
 }
 
-/// What a service answered.
+/// The response of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// Who answered, after all redirects: where references in the document start from. May hold secrets.
+    /// The URL that responded, after all redirects: the base of relative references in the document. May contain
+    /// secrets.
     pub url: String,
-    /// What kind of answer it is.
+    /// The kind of the response.
     pub outcome: Outcome,
-    /// `Content-Type` as it stands there; empty if there is none.
+    /// `Content-Type` as sent; empty if absent.
     pub media_type: String,
-    /// The entity tag of its version, if it has one.
+    /// The entity tag of the version, if present.
     pub etag: Option<String>,
-    /// The document.
+    /// The body.
     pub body: Vec<u8>,
 }
 
-/// An answer that goes on for as long as the service has something to say. Dropped, it ends the connection.
+/// A response that is streamed until the service ends it. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct Subscription {
-    /// Who answers, after all redirects: where references in the answer start from. May hold secrets.
+    /// The URL that responds, after all redirects: the base of relative references in the response. May contain
+    /// secrets.
     pub url: String,
-    /// What kind of answer it is.
+    /// The kind of the response.
     pub outcome: Outcome,
-    /// `Content-Type` as it stands there; empty if there is none.
+    /// `Content-Type` as sent; empty if absent.
     pub media_type: String,
-    /// The entity tag of its version, if it has one.
+    /// The entity tag of the version, if present.
     pub etag: Option<String>,
     answer: Answer,
     patience: Duration,
 }
 
-/// What kind of answer something is.
+/// The kind of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The requested content.
     Content,
-    /// That the version at hand is the present one.
+    /// The cached version is current.
     Unchanged,
-    /// A refusal of the type that the caller reads.
+    /// An error response of [`Inquiry::refusal_type`].
     Refused,
 }
 
-/// The fields of a form as browsers send them, with their media type (WHATWG URL §5.2).
+/// Encodes the fields of a form as browsers do; returns media type and body (WHATWG URL §5.2).
 pub fn form(fields: &[(String, String)]) -> (&'static str, Vec<u8>) {
     let encode = |text: &str| utf8_percent_encode(text, PLAIN_IN_FORMS).to_string().replace(' ', "+");
     let pairs: Vec<String> = fields.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
@@ -94,7 +96,7 @@ pub fn form(fields: &[(String, String)]) -> (&'static str, Vec<u8>) {
 }
 
 impl Sites {
-    /// As [`crate::Client::inquire`].
+    /// Implements [`crate::Client::inquire`].
     pub(crate) async fn inquire(&self, url: &str, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
         let target = target_of(url)?;
         let asked = timeout(inquiry.patience, self.send_once(&target, caller, inquiry)).await;
@@ -115,18 +117,18 @@ impl Sites {
         }
     }
 
-    /// As [`crate::Client::subscribe`].
+    /// Implements [`crate::Client::subscribe`].
     pub(crate) async fn subscribe(&self, url: &str, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Subscription> {
         let target = target_of(url)?;
         let site = self.at(&target.endpoint);
-        // It may be read without end, so it holds no permit of those for short responses.
+        // The stream may never end, so it must not hold a permit meant for short responses.
         let request = Request { prompt: false, ..request(&site, inquiry) };
         let mut retry_state = site.retry_state(&target).for_at_most(inquiry.patience);
         let begun = timeout(inquiry.patience, begin(&site, caller, &mut retry_state, &request, inquiry)).await;
         begun.unwrap_or_else(|_| Err(timed_out(target.root(), "the answer")))
     }
 
-    /// As [`crate::Client::withdraw`].
+    /// Implements [`crate::Client::withdraw`].
     pub(crate) async fn withdraw(&self, url: &str, caller: &Caller, patience: Duration) -> Result<()> {
         let target = target_of(url)?;
         let site = self.at(&target.endpoint);
@@ -143,20 +145,20 @@ impl Sites {
 }
 
 impl Subscription {
-    /// The next bytes, never empty; none at the end.
+    /// Returns the next bytes, never empty; `None` at the end.
     ///
     /// # Errors
-    /// `Unavailable` if the connection breaks, `TimedOut` if nothing comes for too long.
+    /// `Unavailable` if the connection breaks, `TimedOut` if no data arrive within the timeout.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
-        // However little comes, it is a sign of life.
+        // Any data, however few, count as activity.
         self.answer.allow(self.patience);
         self.answer.next().await.map_err(error_of)
     }
 
-    /// All of it, which is at most `limit_bytes` long: a refusal.
+    /// Returns the whole body of an error response, which is at most `limit_bytes` long.
     ///
     /// # Errors
-    /// As [`Self::next`]; `TooLarge`.
+    /// Those of [`Self::next`]; `TooLarge`.
     pub async fn whole(mut self, limit_bytes: usize) -> Result<Vec<u8>> {
         self.answer.allow(self.patience);
         self.answer.whole(limit_bytes).await.map_err(error_of)
@@ -177,7 +179,7 @@ fn request(site: &Site, inquiry: Inquiry<'_>) -> Request {
     }
 }
 
-/// An answer whose header says that it is one.
+/// Sends the request and returns the response if its status and media type are usable.
 async fn begin(
     site: &Site,
     caller: &Caller,
@@ -191,7 +193,7 @@ async fn begin(
     let is_refusal = inquiry.refusal_type.is_some_and(|wanted| media_type::is(&media_type, wanted));
     let outcome = match answer.status {
         StatusCode::OK => Outcome::Content,
-        // 304 of a GET, 412 of a POST (RFC 9110 §13.1.2): it is the only condition that is sent.
+        // 304 for a GET, 412 for a POST (RFC 9110 §13.1.2): no other condition is sent.
         StatusCode::NOT_MODIFIED | StatusCode::PRECONDITION_FAILED if inquiry.etag.is_some() => Outcome::Unchanged,
         _ if is_refusal => Outcome::Refused,
         _ => return Err(refusal::of(answer, &request.method, &site.credentials(caller)?).await),
@@ -200,7 +202,7 @@ async fn begin(
     Ok(Subscription { url, outcome, media_type, etag, answer, patience: inquiry.patience })
 }
 
-/// A response that has begun is not retried.
+/// Returns the error of a response that broke off after it had begun; it is not retried.
 fn error_of(failure: Failure) -> Error {
     match failure {
         Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) | Failure::Fatal(error) => error,

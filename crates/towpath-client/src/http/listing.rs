@@ -1,4 +1,4 @@
-//! Listings: the answer to a PROPFIND of depth 1, read as it arrives.
+//! Directory listings: the response to a PROPFIND of depth 1, parsed as it arrives.
 //!
 //! A response may describe a million files. It is cut between `response` elements into pieces that are parsed one by
 //! one, so that memory is limited by the piece. A response without a position to cut is parsed whole, up to a limit.
@@ -21,19 +21,19 @@ use towpath_store::{Blame, Caller, Entry, Error, Fault, FileKind, ListOptions, L
 use super::{answer::Answer, describe, features, refusal, site::Site, stat, target::Target};
 use crate::words::readable;
 
-/// Bytes to read of a response before it is cut: some hundred entries.
+/// Bytes to read of a response before it is cut: a few hundred entries.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Maximum number of bytes to read of a response that cannot be cut.
 const UNCUT_BYTES: usize = 64 << 20;
 
-/// The most entries of one batch.
+/// Maximum number of entries in a batch.
 const BATCH_ENTRIES: usize = 1000;
 
 /// Maximum number of requests in flight for sizes that are missing in the response.
 const QUESTIONS: usize = 8;
 
-/// The entries of the directory `path`, which is at `target`.
+/// Lists the directory `path`, which is at `target`.
 pub(super) fn list(site: Arc<Site>, caller: Caller, path: StorePath, target: Target, options: ListOptions) -> Listing {
     let begin = async move {
         let begun = Reader::begin(site, caller, &path, &target, options).await;
@@ -49,13 +49,13 @@ pub(super) fn list(site: Arc<Site>, caller: Caller, path: StorePath, target: Tar
     stream::once(begin).flatten().boxed()
 }
 
-/// A listing underway.
+/// A listing in progress.
 struct Reader {
     /// The directory.
     path: StorePath,
     answer: Answer,
     cutter: Cutter,
-    /// The directory's own path at the server that answered.
+    /// Path of the directory at the server that responded.
     directory: Vec<u8>,
     options: ListOptions,
     entries: VecDeque<Found>,
@@ -64,7 +64,7 @@ struct Reader {
     site: Arc<Site>,
     caller: Caller,
     query: Option<String>,
-    /// The answer is about the directory: it describes it, or something below it.
+    /// Whether the response concerns the directory: it describes the directory or something below it.
     is_found: bool,
     ended: bool,
 }
@@ -95,7 +95,7 @@ impl Reader {
         match answer.status {
             StatusCode::MULTI_STATUS => site.features.dav.learn(true),
             StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED | StatusCode::OK => {
-                // It may also not be there, or be a file.
+                // The path may also be missing, or be a file.
                 let metadata = stat::stat(&site, &caller, path, target).await?;
                 return Err(if metadata.is_directory() { stat::no_dav(target) } else { not_a_directory() });
             }
@@ -113,7 +113,7 @@ impl Reader {
         Ok(Self { path, answer, cutter, directory, options, entries, names, site, caller, query, is_found, ended })
     }
 
-    /// The next batch; none at the end.
+    /// Returns the next batch; `None` at the end.
     async fn batch(&mut self) -> Result<Option<Vec<Entry>>> {
         while self.entries.is_empty() && !self.ended {
             match self.answer.next().await.map_err(stat::error_of)? {
@@ -122,8 +122,8 @@ impl Reader {
                     self.ended = true;
                     let rest = self.cutter.rest();
                     self.parse(&rest)?;
-                    // What the server calls by other paths, as behind a proxy that does not translate them, is not
-                    // nothing.
+                    // If the server uses other paths, as behind a proxy that does not translate them, the directory
+                    // must not appear empty.
                     if !self.is_found {
                         return Err(unusable(&self.answer, "it does not describe this directory"));
                     }
@@ -146,7 +146,7 @@ impl Reader {
         Ok((!batch.is_empty()).then_some(batch))
     }
 
-    /// Fails if what the server says of the directory itself is that it cannot be listed.
+    /// Fails if the response states that the directory itself cannot be listed.
     fn check(&self, itself: &dav::Entry) -> Result<()> {
         match itself.status {
             Some(status) => Err(stat::refused(status, &self.answer.target)),
@@ -166,8 +166,8 @@ impl Reader {
                 continue;
             }
             let Some(inside) = below(&self.directory, path) else {
-                // The directories above are sometimes described too. All else may be entries under other names: then
-                // those are not listed.
+                // Parent directories are sometimes described too. Anything else may be entries under other names, which
+                // would be missing in the listing.
                 if below(path, &self.directory).is_some() {
                     continue;
                 }
@@ -175,7 +175,7 @@ impl Reader {
                 return Err(unusable(&self.answer, &format!("it describes {path}, which is not in this directory")));
             };
             self.is_found = true;
-            // Some servers list more than the direct members; deeper ones stand for the directory on the way to them.
+            // Some servers list more than the direct members; a deeper one implies the directory on the path to it.
             match inside.iter().position(|byte| *byte == b'/') {
                 Some(end) => {
                     let directory = dav::Entry { is_collection: true, ..dav::Entry::default() };
@@ -188,11 +188,11 @@ impl Reader {
         Ok(())
     }
 
-    /// Adds the entry `name`, unless it is there.
+    /// Adds the entry `name`, unless it was added before.
     ///
     /// # Errors
-    /// `Protocol` if two entries have this name: then at least one of the two names is wrong, and a file of another
-    /// name would be missed.
+    /// `Protocol` if two entries have this name: then at least one of the two names is wrong, and a file with another
+    /// name would be missing.
     fn add(&mut self, name: &[u8], origin: NameOrigin, entry: &dav::Entry) -> Result<()> {
         match self.names.add(name, origin) {
             Some(true) => {
@@ -224,19 +224,19 @@ impl Reader {
     }
 }
 
-/// How a name of a listing is known.
+/// The source of a name in a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NameOrigin {
-    /// From the path of something below it.
+    /// The path of something below the entry.
     Below,
-    /// From the description of a directory.
+    /// The description of a directory.
     Directory,
-    /// From the description of something else.
+    /// The description of anything else.
     Other,
 }
 
-/// The names of a listing so far, as keyed hashes, so that memory does not depend on the length of names. Two of a
-/// million names have the same hash with a probability of 3e-8; the listing then fails.
+/// The names of a listing so far, as keyed hashes, so that memory does not depend on the length of names. The
+/// probability that two of a million names have the same hash is 3e-8; the listing then fails.
 #[derive(Debug, Default)]
 struct Names {
     state: RandomState,
@@ -244,7 +244,7 @@ struct Names {
 }
 
 impl Names {
-    /// Adds a name. Whether it is new; none if it cannot be the name of one and the same entry.
+    /// Adds a name. Returns whether it is new; `None` if both names cannot belong to the same entry.
     fn add(&mut self, name: &[u8], origin: NameOrigin) -> Option<bool> {
         use NameOrigin::{Below, Directory};
         let known = self.origins.entry(self.state.hash_one(name));
@@ -282,12 +282,12 @@ impl Found {
     }
 }
 
-/// What `path` has below `directory`, without the slash between them; none if it lies elsewhere.
+/// Returns the part of `path` below `directory`, without the slash between them; `None` if it is not below.
 fn below<'a>(directory: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     path.strip_prefix(directory)?.strip_prefix(b"/")
 }
 
-/// The path of a directory as it stands before the slash of its entries' paths: that of the root is empty.
+/// Returns the path of a directory without its trailing slash; empty for the root.
 fn without_slash(path: &[u8]) -> &[u8] {
     path.strip_suffix(b"/").unwrap_or(path)
 }
@@ -301,14 +301,14 @@ fn unusable(answer: &Answer, why: &str) -> Error {
     Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
 }
 
-/// Cuts a multistatus into documents.
+/// Cuts a multistatus response into documents.
 #[derive(Debug, Default)]
 struct Cutter {
     text: Vec<u8>,
     frame: Option<Frame>,
 }
 
-/// What surrounds the `response` elements of an answer.
+/// The parts of a response around its `response` elements.
 #[derive(Debug, Clone)]
 struct Frame {
     /// Everything up to the end of the start tag of the root.
@@ -324,7 +324,7 @@ impl Cutter {
         self.text.extend_from_slice(data);
     }
 
-    /// A document with all `response` elements that are complete, if a cut is found.
+    /// Returns a document with all complete `response` elements, if there is a position to cut.
     fn cut(&mut self) -> Option<Vec<u8>> {
         if self.frame.is_none() {
             let frame = Frame::find(&self.text)?;
@@ -338,7 +338,7 @@ impl Cutter {
         Some([&frame.head, &responses, &frame.tail].map(Vec::as_slice).concat())
     }
 
-    /// The document that is left at the end.
+    /// Returns the remaining document at the end.
     fn rest(&mut self) -> Vec<u8> {
         let text = std::mem::take(&mut self.text);
         match &self.frame {
@@ -349,7 +349,7 @@ impl Cutter {
 }
 
 impl Frame {
-    /// Reads the root's start tag and the name of the first element in it.
+    /// Parses the root's start tag and the name of its first element.
     fn find(text: &[u8]) -> Option<Self> {
         let (start, root) = start_tag(text, 0)?;
         let head_end = start + find(text.get(start..)?, b">")? + 1;
@@ -364,7 +364,7 @@ impl Frame {
     }
 }
 
-/// Place and name of the first start tag from `at` on, behind declarations and comments.
+/// Returns position and name of the first start tag from `at` on, after declarations and comments.
 fn start_tag(text: &[u8], mut at: usize) -> Option<(usize, &[u8])> {
     loop {
         let start = at + find(text.get(at..)?, b"<")?;

@@ -1,7 +1,7 @@
-//! Directories and names, by WebDAV.
+//! Operations on directories and names, by WebDAV.
 //!
-//! WebDAV's DELETE removes a directory with its contents, and MOVE and COPY do so with a directory they replace. A
-//! store promises less, so the target is checked before; a change in between is not detected.
+//! WebDAV's DELETE removes a directory with its contents, and MOVE and COPY do so with a directory they replace. The
+//! store operations must not, so the target is checked before; a change in between is not detected.
 
 use futures::StreamExt as _;
 use http::{HeaderName, Method, StatusCode, header};
@@ -18,15 +18,15 @@ use super::{
     target::Target,
 };
 
-/// The longest answer to a PROPPATCH of one property.
+/// Maximum length in bytes of the response to a PROPPATCH of one property.
 const OUTCOME_BYTES: usize = 64 << 10;
 
-/// What a request leaves when it has been carried out. A request that was only accepted (202) is judged by it.
+/// The state after a successful request. It decides whether a request that was only accepted (202) was carried out.
 #[derive(Debug, Clone, Copy)]
 enum Effect<'a> {
-    /// Nothing is at this path any more.
+    /// Nothing exists at this path.
     Gone(&'a StorePath),
-    /// Nothing that a request could find: a link that leads nowhere is gone.
+    /// No request can observe the effect, as with the removal of a dangling link.
     Invisible,
     /// A directory is at this path.
     Directory(&'a StorePath),
@@ -42,7 +42,7 @@ impl HttpStore {
         let target = self.directory_target(path);
         let request = Request { repeatable: false, ..request };
         match self.carry_out(caller, path, &target, request, Effect::Directory(path)).await {
-            // Some say 404 where RFC 4918 has 409.
+            // Some servers respond 404 where RFC 4918 requires 409.
             Err(error) if error.fault() == Fault::NotFound => {
                 Err(self.explain_missing_parent(caller, path, error).await)
             }
@@ -72,7 +72,7 @@ impl HttpStore {
         }
         for path in missing.iter().rev() {
             match self.make_one_directory(caller, path).await {
-                // Somebody else made it at the same time.
+                // Another client created it at the same time.
                 Err(error) if error.fault() == Fault::AlreadyExists => {}
                 made => made?,
             }
@@ -82,7 +82,7 @@ impl HttpStore {
 
     pub(super) async fn delete_file(&self, caller: &Caller, path: &StorePath) -> Result<()> {
         let found = self.stat_path(caller, path).await;
-        // A towpath server removes with depth 0 anything but directories, including links to any target.
+        // With depth 0 a towpath server removes anything except directories, including links to any target.
         if self.site.features.is_towpath.certain() && !path.is_root() {
             let request = Request::new(&self.site, Method::DELETE).with(HeaderName::from_static("depth"), "0");
             let request = Request { repeatable: false, ..request };
@@ -113,7 +113,7 @@ impl HttpStore {
         if !self.stat_path(caller, path).await?.is_directory() {
             return Err(Error::new(Fault::NotDirectory, "it is not a directory").at(path));
         }
-        // XRootD's own server removes empty directories only, and says of a link that it is none.
+        // XRootD's own server removes only empty directories, and reports that a link is not a directory.
         if self.site.features.is_xrootd.certain() {
             return self.delete(caller, path, &self.directory_target(path)).await.map_err(|error| {
                 match error.message().contains("not empty") {
@@ -128,7 +128,7 @@ impl HttpStore {
         self.delete(caller, path, &self.directory_target(path)).await
     }
 
-    /// Removes a directory with all in it; what becomes of links in it the server decides.
+    /// Removes a directory with all its contents; the server decides how to treat links in it.
     pub(super) async fn delete_tree(&self, caller: &Caller, path: &StorePath) -> Result<()> {
         if path.is_root() {
             return Err(Error::new(Fault::InvalidArgument, "the root cannot be removed").at(path));
@@ -150,7 +150,7 @@ impl HttpStore {
 
     fn deletion(&self) -> Request {
         let request = Request::new(&self.site, Method::DELETE);
-        // A whole tree takes a server a while.
+        // The removal of a whole tree may take long.
         Request { repeatable: false, wait: self.site.options.patience, ..request }
     }
 
@@ -160,7 +160,7 @@ impl HttpStore {
         entries.next().await.transpose().map(|batch| batch.is_none())
     }
 
-    /// Moves or copies in one step; `name` is the method.
+    /// Moves or copies in one request; `name` is the method.
     pub(super) async fn transfer(
         &self,
         name: &'static str,
@@ -188,7 +188,7 @@ impl HttpStore {
             .with(HeaderName::from_static("destination"), destination.without_query())
             .with(HeaderName::from_static("overwrite"), flag);
         request.repeatable = false;
-        // A server may do either by copying the bytes.
+        // A server may copy the bytes for either.
         request.wait = self.site.options.patience;
         let effect = match name {
             "COPY" => Effect::Copied { to, source: &source, existing: existing.as_ref() },
@@ -217,7 +217,7 @@ impl HttpStore {
         Err(Error::new(fault, message).at(to))
     }
 
-    /// Gives a file or directory a time of change, as ownCloud's clients do: by a PROPPATCH of `lastmodified`.
+    /// Sets the modification time of a file or directory by a PROPPATCH of `lastmodified`, as ownCloud's clients do.
     pub(super) async fn set_mtime(&self, caller: &Caller, path: &StorePath, mtime_ns: i64) -> Result<()> {
         let body = format!(
             "<?xml version=\"1.0\"?><D:propertyupdate xmlns:D=\"DAV:\"><D:set><D:prop><D:lastmodified>{}</D:lastmodified></D:prop></D:set></D:propertyupdate>",
@@ -241,8 +241,8 @@ impl HttpStore {
         Err(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage).at(path))
     }
 
-    /// Sends a request that is carried out or not. After a response 202, a promise to carry it out later, `effect`
-    /// shows whether it was.
+    /// Sends a request that changes the namespace. A 202 response only promises to carry it out later; then `effect`
+    /// shows whether that has happened.
     async fn carry_out(
         &self,
         caller: &Caller,
@@ -279,7 +279,7 @@ impl HttpStore {
         Err(error.at(path))
     }
 
-    /// Whether an effect can be seen.
+    /// Returns whether an effect can be observed.
     async fn has_happened(&self, caller: &Caller, effect: Effect<'_>) -> Result<bool> {
         let is_like = |found: &Metadata, source: &Metadata| (found.kind, found.size) == (source.kind, source.size);
         Ok(match effect {
@@ -297,7 +297,7 @@ impl HttpStore {
         })
     }
 
-    /// The metadata of a path; none if nothing is there.
+    /// Returns the metadata of a path; `None` if it does not exist.
     async fn find(&self, caller: &Caller, path: &StorePath) -> Result<Option<Metadata>> {
         match self.stat_path(caller, path).await {
             Ok(found) => Ok(Some(found)),
@@ -306,7 +306,7 @@ impl HttpStore {
         }
     }
 
-    /// `NotDirectory` if what should be the parent of `path` is a file; else `error`, which says that it is missing.
+    /// Returns `NotDirectory` if the parent of `path` is a file; else `error`, which reports a missing parent.
     pub(super) async fn explain_missing_parent(&self, caller: &Caller, path: &StorePath, error: Error) -> Error {
         let Some(parent) = path.parent() else { return error };
         match self.stat_path(caller, &parent).await {
@@ -317,12 +317,12 @@ impl HttpStore {
         }
     }
 
-    /// The metadata of a path.
+    /// Returns the metadata of a path.
     pub(super) async fn stat_path(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {
         stat::stat(&self.site, caller, path, &self.target(path)).await
     }
 
-    /// Where a directory is. With a slash at its end, which some servers insist on (nginx) and others do not mind.
+    /// Returns the target of a directory, with a trailing slash, which some servers require (nginx) and others permit.
     fn directory_target(&self, path: &StorePath) -> Target {
         let mut target = self.target(path);
         let end = target.path().len();
@@ -333,7 +333,8 @@ impl HttpStore {
     }
 }
 
-/// Whether the answer to a PROPPATCH says 200 of a property, and nothing else of any (202 is not yet done).
+/// Returns whether the response to a PROPPATCH has status 200 for a property, and no other status (202 is not yet
+/// done).
 fn is_changed(multistatus: &Element) -> bool {
     let responses = multistatus.children.iter().filter(|child| child.name.is_dav("response"));
     let propstats = responses.flat_map(|response| &response.children).filter(|child| child.name.is_dav("propstat"));

@@ -1,6 +1,6 @@
-//! Large new files at a towpath server: parts of a file, each in its own PUT, concurrently and in any order;
-//! interrupted uploads are resumed. The protocol is described in the server's `http/parts.rs`. Other servers do not
-//! support parts: there a file is one PUT.
+//! Uploads of large new files to a towpath server in parts: each part is its own PUT; parts are sent concurrently and
+//! in any order, and interrupted uploads are resumed. The server's `http/parts.rs` describes the protocol. Other
+//! servers do not support parts: a file is one PUT there.
 //!
 //! A lost part is sent again. The final request has the digests of all sent and stored data, and the server compares
 //! them before it shows the file.
@@ -25,34 +25,34 @@ use towpath_store::{Blame, Error, Expectation, Fault, FileKind, MAX_PRESENT_EXTE
 
 use super::{answer::Answer, payload::Payload, put::Put, request::Request, stat::error_of};
 
-/// Files from this size on go in parts, if it is known how large they will be: below, a PUT has one round trip less.
-/// Those with a key always do.
+/// Minimum size in bytes of a file that is sent in parts, if its size is known: for smaller files a single PUT has one
+/// round trip less. Files with a key are always sent in parts.
 const MIN_BYTES: u64 = 64 << 20;
 
-/// The longest part, in bytes; longer pieces are cut.
+/// Maximum length of a part in bytes; longer pieces are cut.
 const MAX_PART_BYTES: usize = 8 << 20;
 
 /// Maximum length of the first response in bytes: the stored extents.
 const PRESENT_BYTES: usize = MAX_PRESENT_EXTENTS * 64;
 
-/// How long to wait for an upload with the same key that is under way. The server finds out after three seconds that
-/// its client is gone.
+/// Time to wait for an upload in progress with the same key. The server detects the loss of its client after three
+/// seconds.
 const IN_USE_WAIT: Duration = Duration::from_secs(12);
 
-/// How fast a server reads back what an upload left, at least.
+/// Minimum rate at which a server reads back the data of an interrupted upload.
 const PROVEN_BYTES_PER_S: u64 = 50_000_000;
 
 const UPLOAD: HeaderName = HeaderName::from_static("towpath-upload");
 const RESUME: HeaderName = HeaderName::from_static("towpath-resume");
 
-/// A large file being written.
+/// A large file being written in parts.
 #[derive(Debug)]
 pub(super) struct Parts {
     put: Arc<Put>,
     size: u64,
-    /// What the server calls the upload.
+    /// The server's id of the upload.
     id: String,
-    /// Stored data stay when the upload is interrupted.
+    /// Whether stored data are kept when the upload is interrupted.
     is_resumable: bool,
     present: Vec<Extent>,
     written: Mutex<ExtentDigests>,
@@ -60,21 +60,21 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Begins an upload of a file of `size` bytes, or takes one up again; none if the server does not know how.
+    /// Begins an upload of a file of `size` bytes, or resumes one; returns `None` if the server does not support parts.
     ///
     /// # Errors
-    /// Why the file cannot be made, `Overloaded` if an upload with the same key is under way.
+    /// `Overloaded` if an upload with the same key is in progress; errors that prevent the creation of the file.
     pub(super) async fn begin(put: &Put, size: u64) -> Result<Option<Self>> {
         let features = &put.store.site.features;
         let resume = put.options.resume;
-        // What a dropped one left is known to the server then.
+        // After this the server has been informed of dropped uploads.
         drop(put.store.site.farewells.write().await);
         let mut request = step(put, "begin", &format!("bytes */{size}"));
         if let Some(key) = resume {
             request = request.with(RESUME, key.to_string());
             request.wait += Duration::from_secs(size / PROVEN_BYTES_PER_S);
         }
-        // Begun twice, the second one would find the first one under way.
+        // A retry would find the upload of the first attempt in progress.
         request.repeatable = resume.is_none() && request.repeatable;
         let answer = put.insist(&request, IN_USE_WAIT).await?;
         let Some(id) = answer.field(UPLOAD).filter(|_| answer.status == StatusCode::OK).map(str::to_owned) else {
@@ -128,7 +128,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Explains the error for an upload that the server no longer knows.
+    /// Explains the error of an upload that the server no longer has.
     fn lost(&self, error: Error) -> Error {
         if error.fault() != Fault::HandleNotOpen {
             return error;
@@ -155,7 +155,7 @@ impl Parts {
     }
 }
 
-/// One step of an upload.
+/// Creates the request for one step of an upload.
 fn step(put: &Put, what: &str, range: &str) -> Request {
     let request = any_step(put, what, range);
     match put.only_new() {
@@ -164,14 +164,14 @@ fn step(put: &Put, what: &str, range: &str) -> Request {
     }
 }
 
-/// The same, whatever bears the name of the file by now.
+/// Like [`step`], but independent of the file that has the name now.
 fn any_step(put: &Put, what: &str, range: &str) -> Request {
     let mut request = Request::new(&put.store.site, Method::PUT).with(UPLOAD, what).with(header::CONTENT_RANGE, range);
     request.wait = put.store.site.options.patience;
     request
 }
 
-/// What the server says is present; none if that cannot be.
+/// Parses the extents that the server reports as stored; `None` if they are invalid.
 fn extents(text: &[u8], size: u64) -> Option<Vec<Extent>> {
     let line = |line: &str| {
         let mut words = line.split(' ');
@@ -189,8 +189,8 @@ fn extents(text: &[u8], size: u64) -> Option<Vec<Extent>> {
 }
 
 impl Put {
-    /// Asks, and waits for at most `patience` where the server wishes; makes the parents if that is wished, and they
-    /// are missing.
+    /// Sends a request, and waits for at most `patience` if the server defers it. Creates missing parents if the
+    /// options permit it.
     async fn insist(&self, request: &Request, patience: Duration) -> Result<Answer> {
         let site = &self.store.site;
         let mut retry_state = site.retry_state(&self.store.target(&self.path)).for_at_most(patience);
@@ -205,7 +205,7 @@ impl Put {
         }
     }
 
-    /// The size of a file that goes in parts; none of one that does not.
+    /// Returns the size of the file if it is to be sent in parts, else `None`.
     ///
     /// # Errors
     /// `InvalidArgument` for a key without a size.
@@ -225,7 +225,7 @@ impl Put {
         }
     }
 
-    /// Ends the upload that the server calls `id`: `how` is `keep` or `abandon`.
+    /// Ends the upload with the server's id `id`: `how` is `keep` or `abandon`.
     async fn leave(&self, how: &str, size: u64, id: &str) -> Result<()> {
         let request = any_step(self, &format!("{how} {id}"), &format!("bytes */{size}"));
         self.send_request(&request).await?.discard().await;
@@ -285,7 +285,7 @@ impl WriteHandle for Parts {
                     let message = format!("not all of {} bytes were written", self.size);
                     return Err(Error::new(Fault::Truncated, message));
                 }
-                // The server reads data that were written twice, if they are to be compared.
+                // If digests are to be compared, the server reads back data that were written twice.
                 Err(_) => expected.digests.clone(),
                 Ok(digests) => digests,
             };
@@ -295,7 +295,7 @@ impl WriteHandle for Parts {
         };
         let outcome = checked.await;
         if let Err(error) = &outcome
-            // What became of one that got no answer is not known: it may be shown already.
+            // Without a response the outcome is unknown: the file may already be visible.
             && error.fault() != Fault::Unavailable
         {
             let how = if self.is_resumable && error.fault() != Fault::ChecksumMismatch { "keep" } else { "abandon" };
@@ -314,7 +314,7 @@ impl WriteHandle for Parts {
 }
 
 impl Drop for Parts {
-    /// Tells the server; without a runtime there is nothing left that could, and it finds out by itself.
+    /// Informs the server. Without a runtime no request is possible, and the server detects the loss by itself.
     fn drop(&mut self) {
         if self.finished.swap(true, Ordering::AcqRel) {
             return;

@@ -1,4 +1,4 @@
-//! The bodies of requests.
+//! Request bodies.
 
 use std::{
     convert::Infallible,
@@ -15,25 +15,25 @@ use super::body_channel::BodyChannel;
 /// The body of a request.
 #[derive(Debug, Clone)]
 pub(super) enum Payload {
-    /// None.
+    /// No body.
     Empty,
-    /// All of it, at hand, so that the request can be sent again.
+    /// A body in memory, so that the request can be sent again.
     Whole(Bytes),
-    /// What a writer brings while the request is underway.
+    /// A body that a writer supplies while the request is in flight.
     Stream(Arc<BodyChannel>),
 }
 
 impl Payload {
-    /// Whether nothing of it is left to be sent. Else the connection cannot be used for another request.
+    /// Returns whether the whole body has been sent. Otherwise the connection cannot be reused.
     pub(super) fn is_sent(&self) -> bool {
         match self {
-            // hyper sees to these by itself.
+            // hyper handles these itself.
             Self::Empty | Self::Whole(_) => true,
             Self::Stream(body_channel) => body_channel.is_drained(),
         }
     }
 
-    /// Whether the request can be sent (again) with it.
+    /// Returns whether the request can be sent, or sent again, with this body.
     pub(super) fn is_untouched(&self) -> bool {
         match self {
             Self::Empty | Self::Whole(_) => true,

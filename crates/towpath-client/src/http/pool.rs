@@ -1,8 +1,8 @@
-//! Connections to servers: made when needed, kept while they may be of use, each for one request at a time.
+//! A pool of connections to servers: opened on demand, kept while they may be reused, each for one request at a time.
 //!
-//! HTTP/1.1 throughout. One connection of HTTP/2 would carry many requests, but the bulk of a file then shares one TCP
-//! window and one core, and each byte is framed and flow-controlled twice; several HTTP/1.1 connections have neither
-//! limit.
+//! Uses HTTP/1.1 only. One HTTP/2 connection could carry many requests, but then the bulk of a file shares one TCP
+//! window and one core, and each byte is framed and flow-controlled twice. Several HTTP/1.1 connections avoid these
+//! limits.
 
 use std::{
     collections::HashMap,
@@ -35,17 +35,17 @@ use crate::{
     tls::Tls,
 };
 
-/// How long a connection is kept without use. Servers close theirs after 60 to 75 s.
+/// Maximum idle time of a kept connection. Servers close theirs after 60 to 75 s.
 const KEPT: Duration = Duration::from_secs(50);
 
-/// How long a connection may have been without use to be trusted with a request that cannot be repeated: the shortest
-/// time after which servers in use close one is 5 s (Apache).
+/// Maximum idle time of a connection for a request that cannot be retried: the shortest idle timeout of servers in use
+/// is 5 s (Apache).
 const FRESH: Duration = Duration::from_secs(4);
 
-/// How long a kept connection may take to be ready: hardly any time, unless it is stuck.
+/// Timeout for a kept connection to become ready: nearly no time, unless it is stuck.
 const READY_WAIT: Duration = Duration::from_secs(1);
 
-/// Idle connections kept to one server.
+/// Maximum number of idle connections kept to one server.
 const MAX_IDLE: usize = 512;
 
 /// Maximum number of servers with kept connections; beyond that, unused ones are dropped.
@@ -54,7 +54,7 @@ const MAX_SERVERS: usize = 256;
 /// Size of a receive: large enough to make the cost of the system call negligible.
 const RECEIVED_BYTES: usize = 256 << 10;
 
-/// Header fields of one answer.
+/// Maximum number of header fields in a response.
 const MAX_FIELDS: usize = 200;
 
 /// The connections of one client.
@@ -65,7 +65,7 @@ pub(super) struct Pools {
     pools: Mutex<HashMap<Endpoint, Arc<Pool>>>,
 }
 
-/// The connections to one server.
+/// The pool of connections to one server.
 pub(super) struct Pool {
     endpoint: Endpoint,
     idle: Mutex<Vec<Idle>>,
@@ -76,12 +76,12 @@ struct Idle {
     since: Instant,
 }
 
-/// One connection. Dropping it closes it.
+/// A connection. Dropping it closes it.
 pub(super) struct Connection {
     pub(super) sender: SendRequest<Payload>,
-    /// What watches it.
+    /// The statistics of the connection.
     tap: Weak<Tap>,
-    /// One while a request is not answered to its end.
+    /// 1 while a response is incomplete, else 0.
     underway: Arc<AtomicUsize>,
     _serving: AbortOnDropHandle<()>,
 }
@@ -99,14 +99,14 @@ impl Connection {
         self.tap.upgrade()?.look()
     }
 
-    /// Something that can look at it as long as it lives.
+    /// Returns a handle for the statistics of the connection while it exists.
     pub(super) fn tap(&self) -> Weak<Tap> {
         Weak::clone(&self.tap)
     }
 }
 
 impl Pools {
-    /// No connections yet.
+    /// Creates the set without any connection.
     pub(super) fn new(options: Arc<ClientOptions>, dialer: Arc<Dialer>) -> Self {
         Self { options, dialer, tls: OnceLock::new(), pools: Mutex::default() }
     }
@@ -116,7 +116,7 @@ impl Pools {
         self.dialer.asks_for_far_ends()
     }
 
-    /// The connections to `endpoint`.
+    /// Returns the pool of connections to `endpoint`.
     pub(super) fn of(&self, endpoint: &Endpoint) -> Arc<Pool> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         if pools.len() >= MAX_SERVERS && !pools.contains_key(endpoint) {
@@ -126,12 +126,12 @@ impl Pools {
         Arc::clone(pools.entry(endpoint.clone()).or_insert_with(new))
     }
 
-    /// A connection of `pool`: one that is kept, or a new one. A request that is not `repeatable` gets one that the
-    /// server will hardly be closing at this moment.
+    /// Returns a connection of `pool`, kept or new. A request that is not `repeatable` gets one that the server is
+    /// unlikely to close at this moment.
     pub(super) async fn connection(&self, pool: &Pool, repeatable: bool) -> Result<Connection, Failure> {
         while let Some(mut kept) = pool.take(repeatable) {
-            // The end of the last answer may not have got through to the connection's task yet. Or the server answered
-            // before it had all of the last request, and takes the rest slowly or never.
+            // The connection's task may not have processed the end of the last response yet. Or the server responded
+            // before it had received the whole last request, and receives the rest slowly or never.
             if matches!(timeout(READY_WAIT, kept.sender.ready()).await, Ok(Ok(()))) {
                 kept.underway.store(1, Relaxed);
                 return Ok(kept);
@@ -140,7 +140,7 @@ impl Pools {
         self.dial(&pool.endpoint).await
     }
 
-    /// A new connection to `endpoint`.
+    /// Opens a connection to `endpoint`.
     pub(super) async fn dial(&self, endpoint: &Endpoint) -> Result<Connection, Failure> {
         let options = &self.options;
         let underway = Arc::new(AtomicUsize::new(1));
@@ -166,7 +166,7 @@ impl Pools {
 }
 
 impl Pool {
-    /// Keeps a connection whose request is answered.
+    /// Returns a connection to the pool after its response is complete.
     pub(super) fn keep(&self, connection: Connection) {
         if connection.sender.is_closed() {
             return;
@@ -180,7 +180,7 @@ impl Pool {
         }
     }
 
-    /// The connection that was used last, so that of many those not needed grow old.
+    /// Takes the most recently used connection, so that connections in excess become old.
     fn take(&self, repeatable: bool) -> Option<Connection> {
         let longest = if repeatable { KEPT } else { FRESH };
         let kept = self.idle().pop()?;
@@ -202,7 +202,7 @@ where
 {
     let shaken = http1::Builder::new()
         .max_headers(MAX_FIELDS)
-        // XRootD (seen with 5.5.3) does not know its header fields in lower case.
+        // XRootD (seen with 5.5.3) does not recognize its header fields in lower case.
         .title_case_headers(true)
         .read_buf_exact_size(Some(RECEIVED_BYTES))
         .handshake(TokioIo::new(stream))

@@ -1,5 +1,5 @@
-//! A probe of the network to one of towpath's servers (`towpath_proto::probe`): bytes from memory to memory, over
-//! connections of its own, and what the kernels at both ends say of each of them meanwhile.
+//! A probe of the network to a towpath server (`towpath_proto::probe`): transfers bytes from memory to memory over its
+//! own connections, and samples the kernel statistics of each connection at both ends.
 
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -34,22 +34,22 @@ use super::{
 };
 use crate::{MAX_CONNECTIONS, dial::Tap};
 
-/// Bytes that are offered to a connection at once.
+/// Size in bytes of a piece that is offered to a connection.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// How long the last samples may take beyond the probe's own time: nothing that is measured waits for them.
+/// Time for the last samples to arrive after the probe has ended; it does not affect the measurement.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What to measure.
+/// The parameters of a probe.
 #[derive(Debug, Clone, Copy)]
 pub struct Probe {
-    /// Whereto the bytes go.
+    /// The direction of the transfer.
     pub direction: Direction,
-    /// Connections side by side, 1 to [`MAX_CONNECTIONS`].
+    /// Number of concurrent connections, 1 to [`MAX_CONNECTIONS`].
     pub connections: usize,
-    /// For how long, at most [`MAX_PROBE`].
+    /// Duration of the probe, at most [`MAX_PROBE`].
     pub duration: Duration,
-    /// The time between two looks at a connection, 10 ms to 1 s.
+    /// Time between two samples of a connection, 10 ms to 1 s.
     pub interval: Duration,
 }
 
@@ -62,30 +62,30 @@ pub enum End {
     Server,
 }
 
-/// What the kernel at one end said of a connection at one moment.
+/// The kernel statistics of a connection at one end, at one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Trace {
-    /// Which connection, from 0.
+    /// Index of the connection, from 0.
     pub connection: usize,
-    /// At which end.
+    /// The end of the connection.
     pub end: End,
-    /// Time since the connections existed and the probe was requested; a sample of the server is dated as it would
-    /// have been seen from this machine half a round trip later.
+    /// Time since the connections were open and the probe was requested. A sample of the server is dated half a round
+    /// trip later, when it would have been seen from this machine.
     pub at: Duration,
-    /// What it said.
+    /// The statistics.
     pub info: TcpInfo,
 }
 
-/// What a probe found.
+/// The result of a probe.
 #[derive(Debug, Clone)]
 pub struct Probed {
-    /// How the server calls itself.
+    /// The name that the server reports.
     pub server: String,
-    /// How long it took to connect: TCP, and TLS where it is spoken.
+    /// Time to connect: TCP, and TLS if used.
     pub connected: Duration,
     /// Start of the probe request.
     pub began: Instant,
-    /// What the kernels said, in the order of time.
+    /// The samples, ordered by time.
     pub traces: Vec<Trace>,
 }
 
@@ -96,7 +96,7 @@ struct ConnectionTraces {
 }
 
 impl Sites {
-    /// As [`crate::Client::probe`].
+    /// Implements [`crate::Client::probe`].
     pub(crate) async fn probe(&self, url: &Url, probe: &Probe) -> Result<Probed> {
         let probe = &Probe {
             connections: probe.connections.clamp(1, MAX_CONNECTIONS),
@@ -136,7 +136,7 @@ impl Sites {
     }
 }
 
-/// Looks at the connections at regular times, until all are gone.
+/// Samples the connections at regular intervals, until all are closed.
 async fn look(taps: Vec<Weak<Tap>>, began: Instant, every: Duration, traces: Arc<Mutex<Vec<Trace>>>) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -180,7 +180,7 @@ impl Line<'_> {
             Direction::Up => {
                 self.site.hear_continue(&mut message, &body_channel);
                 let sending = self.connection.sender.send_request(message);
-                // A server that does not say 'continue' is none of ours, and gets nothing.
+                // A server that does not send `100 Continue` is not a towpath server, and receives no data.
                 tokio::select! {
                     sent = timeout(duration + GRACE, sending) => sent.ok(),
                     () = feed(&body_channel, self.began + duration) => unreachable!("it waits to be dropped"),
@@ -190,7 +190,7 @@ impl Line<'_> {
         let response = match sent {
             Some(Ok(response)) => response,
             Some(Err(error)) => return Err(self.lost(&error.to_string())),
-            // Filling the buffers of a slow path takes longer; the measurement itself is complete.
+            // Buffers of a slow path take longer to fill; the measurement itself is complete.
             None if body_channel.taken_bytes() > 0 => {
                 return Ok(ConnectionTraces { server: String::new(), traces: Vec::new() });
             }
@@ -214,7 +214,7 @@ impl Line<'_> {
         }
         let most = most_samples(duration, interval);
         let samples = samples(answer, began + duration + GRACE, most).await?;
-        // Upwards the answer comes at the end, and with it the one sample.
+        // In the upload direction the response comes at the end, with the only sample.
         let zero = match (direction, samples.last()) {
             (Direction::Up, Some(last)) => arrived.saturating_sub(last.at),
             _ => arrived,
@@ -231,7 +231,7 @@ impl Line<'_> {
     }
 }
 
-/// Offers the server bytes until then, as fast as it takes them; then it waits.
+/// Sends bytes as fast as the server accepts them, until `until`; then it waits forever.
 async fn feed(body_channel: &BodyChannel, until: Instant) {
     let piece = Bytes::from(noise(PIECE_BYTES));
     let feeding = async {
@@ -249,7 +249,7 @@ fn most_samples(duration: Duration, interval: Duration) -> usize {
     (2 * duration.as_millis() / interval.as_millis().max(1)) as usize + 16
 }
 
-/// The samples of an answer that came by `until`.
+/// Receives the samples of a response that arrive by `until`.
 ///
 /// # Errors
 /// Those of the network; `Protocol` for an invalid response, or more than `most` samples.

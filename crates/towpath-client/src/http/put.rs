@@ -1,4 +1,4 @@
-//! The request of an upload, and the checks after it.
+//! The request of an upload, and the verification after it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,12 +28,12 @@ const LOOKS: [Duration; 4] =
 pub(super) enum Before {
     Nothing,
     Something(Metadata),
-    /// Whoever may write need not be allowed to look.
+    /// Not known: a caller with permission to write may lack permission to read.
     Unknown,
 }
 
 impl Before {
-    /// Whether `now` is known to be something else.
+    /// Returns whether `now` is known to differ from the state before the upload.
     fn differs_from(&self, now: &Metadata) -> bool {
         match self {
             Self::Nothing => true,
@@ -43,7 +43,7 @@ impl Before {
     }
 }
 
-/// A file to be put somewhere.
+/// The parameters of an upload.
 #[derive(Debug, Clone)]
 pub(super) struct Put {
     pub(super) store: HttpStore,
@@ -54,13 +54,15 @@ pub(super) struct Put {
 }
 
 impl Put {
-    /// Sends a whole file. Sent again after a lost connection, unless the file might then stand in its own way.
+    /// Sends a whole file in one request. Retries after a lost connection, unless the file of the first attempt could
+    /// make the second one fail.
     pub(super) async fn at_once(&self, content: Bytes, digests: &Digests, mtime_ns: Option<i64>) -> Result<Metadata> {
         let size = content.len() as u64;
         let request = self.request(Payload::Whole(content), digests, mtime_ns);
         let answer = self.send_request(&request).await?;
         let answer = match answer.status {
-            // The parents are made only when they are missed: mostly they are there. nginx says 500 then.
+            // Parents are created only if they are missing, because they usually exist. nginx responds 500 if they are
+            // missing.
             StatusCode::CONFLICT | StatusCode::NOT_FOUND | StatusCode::INTERNAL_SERVER_ERROR
                 if self.options.parents =>
             {
@@ -125,7 +127,7 @@ impl Put {
         }
         if answer.status.is_success() {
             let (mut metadata, _) = describe::of_headers(&answer.headers, size);
-            // A digest in the answer may also be of the answer's own body.
+            // A digest in the header may be that of the response body.
             if answer.remaining_bytes() != Some(0) {
                 metadata.digests = Digests::new();
             }
@@ -135,8 +137,8 @@ impl Put {
         Err(self.refused(answer).await)
     }
 
-    /// Returns the metadata of a new file after a response 202, if it exists already. If it does not, nothing may be
-    /// removed: the name may still have the file to be replaced.
+    /// Returns the metadata of a new file after a 202 response, if it exists already. If it does not, nothing may be
+    /// removed: the name may still belong to the file to be replaced.
     async fn promised(&self, answer: Answer, size: u64) -> Result<Metadata> {
         let root = answer.target.root();
         answer.discard().await;
@@ -153,7 +155,7 @@ impl Put {
         Err(refusal::not_done(&root, &Method::PUT, unseen))
     }
 
-    /// Why the server refused.
+    /// Returns the error for a response that rejects the upload.
     pub(super) async fn refused(&self, answer: Answer) -> Error {
         let status = answer.status;
         let credentials = match self.store.site.credentials(&self.caller) {
@@ -182,7 +184,7 @@ impl Put {
         self.store.stat_path(&self.caller, &self.path).await.is_ok_and(|metadata| metadata.is_directory())
     }
 
-    /// Makes the parent directory, unless it is there.
+    /// Creates the parent directory, if it is missing.
     pub(super) async fn make_parents(&self) -> Result<()> {
         let Some(parent) = self.path.parent() else { return Ok(()) };
         match self.store.stat_path(&self.caller, &parent).await {
@@ -233,7 +235,7 @@ impl Put {
         }
         let metadata = match self.look().await {
             Ok(metadata) => metadata,
-            // Whoever may write need not be allowed to look.
+            // A caller with permission to write may lack permission to read.
             Err(error) if error.kind() == Kind::Denied || error.fault() == Fault::Unsupported => {
                 tracing::warn!(%error, path = %self.path, "an upload could not be verified");
                 return Ok(reported);
@@ -252,11 +254,11 @@ impl Put {
         }
     }
 
-    /// What the server has now.
+    /// Returns the current metadata of the file.
     async fn look(&self) -> Result<Metadata> {
         let (site, target) = (&self.store.site, self.store.target(&self.path));
         match site.features.is_xrootd.certain() {
-            // Its HEAD has no time.
+            // The server's response to HEAD has no time.
             true => stat::stat(site, &self.caller, &self.path, &target).await,
             false => stat::head(site, &self.caller, &target).await,
         }
@@ -280,7 +282,7 @@ impl Put {
                     return Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage));
                 }
                 Ok(None) => {}
-                // Whoever may write need not be allowed to look.
+                // A caller with permission to write may lack permission to read.
                 Err(error) if error.kind() == Kind::Denied || error.fault() == Fault::Unsupported => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -288,7 +290,7 @@ impl Put {
         Ok(())
     }
 
-    /// Promised digests that were not computed in passing; adds them to those `found_right`.
+    /// Verifies promised digests that were not computed during the transfer, and adds them to `found_right`.
     async fn verify_others(&self, digests: &Digests, expected: &Expectation, found_right: &mut Digests) -> Result<()> {
         for promised in expected.digests.iter().filter(|promised| digests.get(promised.algorithm()).is_none()) {
             let found = self.store.digest_of(&self.caller, &self.path, promised.algorithm(), &|_| {}).await?;
@@ -301,14 +303,15 @@ impl Put {
         Ok(())
     }
 
-    /// Removes the visible part of an upload that was interrupted after `sent_bytes`, only if the file did not exist
-    /// before and is not longer than the sent data: then it is ours.
+    /// Removes the visible part of an upload that was interrupted after `sent_bytes`. Only if the file did not exist
+    /// before and is not longer than the sent data: then this upload created it.
     pub(super) async fn clean_up(&self, sent_bytes: u64) {
         let features = &self.store.site.features;
         if matches!(self.before, Before::Unknown) || features.is_towpath.certain() {
             return;
         }
-        // XRootD may open the file after we have left; other servers seen here show nothing before it is whole.
+        // XRootD may create the file after the connection is closed; the other servers seen show nothing before it is
+        // complete.
         let looks = if features.is_xrootd.certain() { LOOKS.as_slice() } else { LOOKS.split_at(1).0 };
         for pause in looks {
             tokio::time::sleep(*pause).await;
@@ -318,7 +321,7 @@ impl Put {
         }
     }
 
-    /// Whether there was something that could be removed.
+    /// Removes the visible part of an upload. Returns whether there was one that could be removed.
     async fn remove_torso(&self, sent_bytes: u64) -> bool {
         let found = self.store.stat_path(&self.caller, &self.path).await;
         let is_ours = |found: Metadata| {
@@ -339,7 +342,7 @@ fn damage(metadata: &Metadata, size: u64, digests: &Digests) -> Option<Error> {
     Some(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage))
 }
 
-/// `X-OC-Mtime`: seconds since the Unix epoch, with a fraction where there is one.
+/// Formats `X-OC-Mtime`: seconds since the Unix epoch, with a fraction if it is not zero.
 pub(super) fn modified(mtime_ns: i64) -> String {
     // Before 1970 the fraction is negative, like the whole number.
     let sign = if mtime_ns < 0 { "-" } else { "" };

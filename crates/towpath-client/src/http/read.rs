@@ -4,7 +4,7 @@
 //! conditional on it, and all responses are compared with it. Other calls wait for the header of the first response,
 //! and then run concurrently, each over its own connection.
 //!
-//! A read that breaks off goes on where it stopped.
+//! A read that breaks off continues at the first missing byte.
 
 use std::{
     ops::Range,
@@ -37,14 +37,15 @@ use super::{
     vector,
 };
 
-/// How far into a file a read may begin at a server that sends files only whole: so much is received in vain.
+/// Maximum offset in bytes of a read at a server that always sends the whole file: the bytes before the offset are
+/// received and discarded.
 const SKIPPED_BYTES: u64 = 64 << 20;
 
 /// Maximum useful length of a request in bytes. Each request has its own connection: a hundred of 2 MiB, which 5
 /// Gbit/s over 200 ms need, would open a hundred windows.
 pub(super) const MAX_BYTES: usize = 8 << 20;
 
-/// So much received makes past failures of a read forgotten.
+/// Number of received bytes after which past failures of a read are forgotten.
 const PROGRESS_BYTES: usize = 256 << 10;
 
 /// One version of a file at a site.
@@ -54,7 +55,7 @@ pub(super) struct RemoteFile {
     pub(super) caller: Caller,
     path: StorePath,
     target: Target,
-    /// If set, any other version fails.
+    /// If set, reads of any other version fail.
     wanted: Option<VersionTag>,
     /// Locked by the call that sends the first request.
     first: tokio::sync::Mutex<()>,
@@ -64,7 +65,7 @@ pub(super) struct RemoteFile {
     answered: OnceLock<Option<Version>>,
     /// Metadata requested after the first response, because that was incomplete.
     completed: OnceLock<Metadata>,
-    /// Where the site redirected to.
+    /// The target of the site's redirect.
     moved: Mutex<Option<Target>>,
 }
 
@@ -157,12 +158,12 @@ impl RemoteFile {
         Ok(())
     }
 
-    /// Whether a refused condition may have been one that only PROPFIND or HEAD knows.
+    /// Returns whether a rejected condition may have used an entity tag that only PROPFIND or HEAD returns.
     pub(super) fn may_be_another_tag(&self) -> bool {
         self.answered.get().is_none()
     }
 
-    /// A GET of `ranges`, or of the whole file, on condition that the file is the version that is pinned.
+    /// Creates a GET request for `ranges`, or for the whole file, on condition that the file is the pinned version.
     pub(super) fn request(&self, ranges: Option<&RangeRequest>) -> Request {
         let request = self.unconditional(ranges);
         let version = match (self.answered.get(), self.pinned.get()) {
@@ -173,7 +174,7 @@ impl RemoteFile {
         match version.and_then(|version| version.condition) {
             Some(Condition::Match(tag)) => request.with(header::IF_MATCH, tag),
             Some(Condition::UnmodifiedSince(date)) => request.with(header::IF_UNMODIFIED_SINCE, date),
-            // Our servers then send one version; others take no notice.
+            // Towpath servers then send one version; others ignore the field.
             None => request.with(HeaderName::from_static(PIN_FIELD), "1"),
         }
     }
@@ -187,13 +188,13 @@ impl RemoteFile {
         }
     }
 
-    /// Returns the retry state of a request that goes to where the last answer came from.
+    /// Returns the retry state of a request to the server that sent the last response.
     pub(super) fn retry_state(&self) -> RetryState {
         let moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.site.retry_state(&self.target).starting_at(moved)
     }
 
-    /// The file's bytes from `offset` on, appended to `buffer`: `length`, or less at the end.
+    /// Reads `length` bytes of the file from `offset` on, or fewer at the end, and appends them to `buffer`.
     pub(super) async fn fetch(&self, offset: u64, length: usize, buffer: Vec<u8>) -> Result<Vec<u8>> {
         let end = offset.saturating_add(length as u64);
         if length == 0 {
@@ -202,7 +203,7 @@ impl RemoteFile {
         let mut first = None;
         if self.pinned.get().is_none() {
             first = Some(self.first.lock().await);
-            // XRootD announces bytes beyond the end of a file: its size must be known before.
+            // XRootD announces bytes beyond the end of a file, so the size must be known first.
             if self.pinned.get().is_none() && self.site.features.is_xrootd.certain() {
                 self.pin_by_stat().await?;
             }
@@ -238,8 +239,8 @@ impl RemoteFile {
         if answer.remaining_bytes().is_some() || stat::coding_of(&answer).is_some() {
             return Ok(None);
         }
-        // In HTTP/1.1 the last chunk says that nothing is missing; a connection that is closed does not (RFC 9112 §8).
-        // No other transfer coding comes this far.
+        // In HTTP/1.1 the last chunk proves that the body is complete; a closed connection does not (RFC 9112 §8).
+        // Responses with another transfer coding are rejected before.
         let is_framed = answer.headers.contains_key(header::TRANSFER_ENCODING);
         let digests = describe::digests(&answer.headers);
         let path = self.path.clone();
@@ -253,7 +254,7 @@ impl RemoteFile {
         Ok(Some(ContentStream { pieces: pieces.boxed(), digests, is_framed }))
     }
 
-    /// What to make of an answer that is neither the bytes nor a reason to go on.
+    /// Returns the error for a response that has no data and cannot be retried.
     pub(super) async fn refused(&self, answer: Answer) -> Error {
         match self.site.credentials(&self.caller) {
             Ok(credentials) => refusal::of(answer, &Method::GET, &credentials).await,
@@ -261,8 +262,8 @@ impl RemoteFile {
         }
     }
 
-    /// Whether `answer` says that the file is no longer where a redirect led to; `retry_state` then starts from the
-    /// beginning.
+    /// Returns whether `answer` means that the file is no longer at the target of a redirect; `retry_state` then
+    /// restarts at the origin.
     pub(super) fn is_gone(&self, answer: &Answer, retry_state: &mut RetryState) -> bool {
         let gone = matches!(
             answer.status,
@@ -275,38 +276,38 @@ impl RemoteFile {
         starts_anew
     }
 
-    /// Remembers who answered, so that the next request goes there at once.
+    /// Remembers the server that responded, so that the next request goes there directly.
     pub(super) fn answered_by(&self, target: &Target) {
         let moved = (*target != self.target).then(|| target.clone());
         *self.moved.lock().unwrap_or_else(PoisonError::into_inner) = moved;
     }
 }
 
-/// One read underway.
+/// A read in progress.
 struct Fetch<'a> {
     file: &'a RemoteFile,
-    /// The first offset that is still missing.
+    /// Offset of the first missing byte.
     next: u64,
     end: u64,
     buffer: Vec<u8>,
     retry_state: RetryState,
-    /// Held until something is pinned.
+    /// Held until metadata are pinned.
     first: Option<MutexGuard<'a, ()>>,
-    /// Whether to wish for digests with the first request.
+    /// Whether to request digests with the first request.
     wishes: bool,
-    /// Whether the server refuses another version, or the answer is compared here alone.
+    /// Whether the server checks the version; otherwise only the client compares the response.
     is_conditional: bool,
     /// Whether to request a range, or the whole file because the server does not support ranges.
     is_ranged: bool,
 }
 
-/// What an answer is good for.
+/// The use of a response.
 enum Use {
     /// Its body is this part of the file.
     Part(Range<u64>),
     /// Retry with the new information.
     Again,
-    /// Nothing at all.
+    /// The response is an error.
     Refused,
 }
 
@@ -349,7 +350,7 @@ impl Fetch<'_> {
     async fn check_response(&mut self, answer: &mut Answer) -> Result<Use> {
         match answer.status {
             StatusCode::PARTIAL_CONTENT => self.check_part(answer).await,
-            // As rclone's S3 server (seen with 1.75) says it.
+            // A response of rclone's S3 server (seen with 1.75).
             StatusCode::OK if answer.headers.contains_key(header::CONTENT_RANGE) => self.check_part(answer).await,
             StatusCode::OK => self.check_whole(answer).await,
             StatusCode::PRECONDITION_FAILED if self.is_conditional && self.file.may_be_another_tag() => {
@@ -362,8 +363,8 @@ impl Fetch<'_> {
         }
     }
 
-    /// Either the file ends before the range, or the server does not support ranges and the whole file is requested;
-    /// that response shows a file that became shorter.
+    /// Handles a 416 response. Either the file ends before the range, or the server does not support ranges; then the
+    /// whole file is requested. That response also detects a file that became shorter.
     async fn check_unsatisfied(&mut self, answer: &mut Answer) -> Result<Use> {
         let Some(pinned) = self.file.pinned.get() else {
             answer.release_permit();
@@ -401,7 +402,7 @@ impl Fetch<'_> {
         Ok(Use::Part(first..last + 1))
     }
 
-    /// XRootD (seen with 5.5.3) announces bytes beyond the end of a file, but a correct size.
+    /// Handles an invalid range. XRootD (seen with 5.5.3) announces bytes beyond the end of a file, but a correct size.
     fn check_impossible_part(&mut self, answer: &Answer, field: &str) -> Result<Use> {
         match range::complete_length(field).filter(|size| self.file.pinned.get().is_none() && *size < self.end) {
             Some(size) => {
@@ -420,7 +421,7 @@ impl Fetch<'_> {
         let root = answer.target.root();
         let features = &self.file.site.features;
         if self.first.is_some() && features.dav.possible() && !answer.headers.contains_key(header::ETAG) {
-            // It may be the page that shows a directory.
+            // The response may be a page that shows a directory.
             answer.release_permit();
             self.file.pin_by_stat().await?;
         }
@@ -482,14 +483,14 @@ impl Fetch<'_> {
                 self.retry_state.progressed(clock::now());
             }
         }
-        // Without a length only the end of the body shows that it is not longer than the file was said to be.
+        // Without a length, only the end of the body proves that it is not longer than the expected size of the file.
         let is_unbounded = answer.status == StatusCode::OK && answer.remaining_bytes().is_none();
         if is_unbounded && self.next == part.end && (at > part.end || answer.next().await?.is_some()) {
             let root = answer.target.root();
             let message = format!("{root} sends more than the {} bytes that it says the file has", part.end);
             return Err(Failure::Fatal(protocol(message)));
         }
-        // The end of the body, which lets the connection be used again.
+        // The connection can be reused only after the end of the body.
         answer.discard().await;
         Ok(())
     }
@@ -547,7 +548,7 @@ impl ReadHandle for RemoteFile {
     }
 }
 
-/// That the file is another version than the one that was opened.
+/// Returns the error for a file that is no longer the version that was opened.
 pub(super) fn changed() -> Error {
     Error::new(Fault::Changed, "the file is no longer the version that was opened").blamed_on(Blame::Storage)
 }

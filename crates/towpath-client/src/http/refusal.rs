@@ -1,4 +1,4 @@
-//! HTTP error responses as errors: what happened, in the server's words, and whose fault it is.
+//! Conversion of HTTP error responses to errors: fault, the server's message, and blame.
 
 use http::{HeaderMap, Method, StatusCode, header};
 use towpath_proto::{fault::FAULT_FIELD, http::challenge::BearerError, s3};
@@ -12,31 +12,31 @@ const TEXT_BYTES: usize = 8 << 10;
 
 /// Faults of statuses that depend on the method.
 const MEANINGS: &[(&str, u16, Fault)] = &[
-    // RFC 4918 §9.3.1: the name is taken; a parent is missing; the body of the request is not understood.
+    // RFC 4918 §9.3.1: the name exists; a parent is missing; the request body is not supported.
     ("MKCOL", 405, Fault::AlreadyExists),
     ("MKCOL", 409, Fault::NotFound),
     ("MKCOL", 415, Fault::Unsupported),
-    // RFC 4918 §9.7: a parent is missing; `If-None-Match: *` does not hold.
+    // RFC 4918 §9.7: a parent is missing; the condition `If-None-Match: *` is false.
     ("PUT", 409, Fault::NotFound),
     ("PUT", 412, Fault::AlreadyExists),
-    // S3: an upload in parts whose key exists.
+    // S3: a multipart upload to a key that exists.
     ("POST", 412, Fault::AlreadyExists),
-    // RFC 4918 §9.8.5, §9.9.4: the destination's parent is missing; it exists; it is at another server.
+    // RFC 4918 §9.8.5, §9.9.4: the destination's parent is missing; the destination exists; it is at another server.
     ("COPY", 409, Fault::NotFound),
     ("COPY", 412, Fault::AlreadyExists),
     ("COPY", 502, Fault::Unsupported),
     ("MOVE", 409, Fault::NotFound),
     ("MOVE", 412, Fault::AlreadyExists),
     ("MOVE", 502, Fault::Unsupported),
-    // Nothing is created by these, so nothing can exist already: the resource is in a state, or of a kind, that does
-    // not permit it.
+    // These create nothing, so nothing can exist already: the state or the kind of the resource does not permit the
+    // request.
     ("GET", 409, Fault::InvalidArgument),
     ("HEAD", 409, Fault::InvalidArgument),
     ("PROPFIND", 409, Fault::InvalidArgument),
     ("DELETE", 409, Fault::NotEmpty),
 ];
 
-/// The error that `answer`, to a request of `method`, stands for.
+/// Returns the error for `answer`, the response to a request with `method`.
 pub(super) async fn of(answer: Answer, method: &Method, credentials: &Credentials) -> Error {
     let (status, root, headers) = (answer.status, answer.target.root(), answer.headers.clone());
     let text = if *method == Method::HEAD { Vec::new() } else { answer.beginning(TEXT_BYTES).await };
@@ -76,12 +76,12 @@ pub(super) fn not_done(root: &str, method: &Method, unseen: Option<&str>) -> Err
     Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)
 }
 
-/// What the challenge of a refusal says of the bearer token that was shown (RFC 6750 §3).
+/// Returns the error of the bearer token in the challenge of a response (RFC 6750 §3).
 fn bearer_error(headers: &HeaderMap) -> Option<BearerError> {
     headers.get_all(header::WWW_AUTHENTICATE).iter().find_map(|field| BearerError::parse(field.to_str().ok()?))
 }
 
-/// The fault that a code of RFC 6750 means, whatever the status is.
+/// Returns the fault for an error code of RFC 6750, regardless of the status.
 fn fault_of_token(code: &str) -> Option<Fault> {
     match code {
         BearerError::INVALID_TOKEN => Some(Fault::AuthenticationFailed),
@@ -90,7 +90,7 @@ fn fault_of_token(code: &str) -> Option<Fault> {
     }
 }
 
-/// Detects that the bucket is in another region, from the header of any response.
+/// Detects from the header of any response that the bucket is in another region.
 fn elsewhere(status: StatusCode, headers: &HeaderMap) -> Option<s3::Refusal> {
     let region = headers.get("x-amz-bucket-region")?.to_str().ok()?;
     let code = "PermanentRedirect".to_owned();
@@ -101,7 +101,7 @@ fn elsewhere(status: StatusCode, headers: &HeaderMap) -> Option<s3::Refusal> {
     })
 }
 
-/// The error that a refusal of S3 stands for: its code says more than the status.
+/// Returns the error for an S3 error response, whose code is more specific than the status.
 pub(super) fn of_s3(root: &str, status: StatusCode, method: &Method, refusal: &s3::Refusal) -> Error {
     let s3::Refusal { code, message, .. } = refusal;
     let mut text = readable(&format!("{code}: {message}"));
@@ -118,24 +118,24 @@ pub(super) fn of_s3(root: &str, status: StatusCode, method: &Method, refusal: &s
     if fault == Fault::Internal { error.blamed_on(Blame::Storage) } else { error }
 }
 
-/// What `status` means as the answer to `method`.
+/// Returns the fault for `status` in the response to a request with `method`.
 pub(super) fn fault(method: &Method, status: StatusCode) -> Fault {
     let special = MEANINGS.iter().find(|(name, number, _)| *name == method.as_str() && *number == status.as_u16());
     match special {
         Some((_, _, fault)) => *fault,
         None if status == StatusCode::PRECONDITION_FAILED => Fault::Changed,
-        // The file is being prepared, for instance recalled from tape.
+        // The file is in preparation, for instance recalled from tape.
         None if status == StatusCode::ACCEPTED => Fault::Unavailable,
         None if matches!(status, StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) => Fault::Unsupported,
         None => Fault::from_http(status.as_u16()),
     }
 }
 
-/// The server's own words, without markup.
+/// Returns the server's error message, without markup.
 fn words(headers: &HeaderMap, text: &[u8]) -> String {
     let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let text = String::from_utf8_lossy(text);
-    // A towpath server ends with a line on whose fault it is; the fault itself is in a header field.
+    // The text of a towpath server ends with a line about blame; the fault itself is in a header field.
     let text = text.rsplit_once("\nAt fault: ").map_or(&*text, |(text, _)| text);
     let is_markup = media_type.contains("html") || media_type.contains("xml") || text.trim_start().starts_with('<');
     if is_markup { readable(&without_markup(text)) } else { readable(text) }

@@ -13,16 +13,16 @@ pub(super) struct Request {
     pub(super) method: Method,
     pub(super) headers: HeaderMap,
     pub(super) payload: Payload,
-    /// How long the answer may take to begin.
+    /// Timeout until the response begins.
     pub(super) wait: Duration,
     /// Whether the request is idempotent.
     pub(super) repeatable: bool,
     /// Whether its response is read at once, so that it may hold one of the site's permits. A request that waits for
     /// others (an upload for its writer, a listing for its reader) must not, or all permits could wait for each other.
     pub(super) prompt: bool,
-    /// Whether the target is a file: a redirect to the same path with a slash means that it is not.
+    /// Whether the target is a file: a redirect to the same path with a trailing slash means that it is not.
     pub(super) of_file: bool,
-    /// A header field that cannot be sent: the request would have another meaning without it and is not sent.
+    /// Error of an invalid header field. The request would have another meaning without the field, so it is not sent.
     pub(super) flaw: Option<Error>,
 }
 
@@ -55,7 +55,7 @@ impl Request {
         self
     }
 
-    /// As [`Self::with`], for a value that is never printed.
+    /// Like [`Self::with`], for a value that is never printed.
     #[must_use]
     pub(super) fn with_secret(self, name: http::HeaderName, value: &str) -> Self {
         let mut request = self.with(name.clone(), value);
@@ -63,8 +63,8 @@ impl Request {
         request
     }
 
-    /// Returns whether it names a second target, which must be at the same server. A redirect to another server cannot
-    /// be followed then, and a 502 of a gateway means that the second target is elsewhere.
+    /// Returns whether the request names a second target, which must be at the same server. Then a redirect to another
+    /// server cannot be followed, and a 502 of a gateway means that the second target is at another server.
     pub(super) fn names_two(&self) -> bool {
         matches!(self.method.as_str(), "COPY" | "MOVE")
     }

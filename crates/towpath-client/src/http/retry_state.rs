@@ -1,7 +1,7 @@
-//! What to do when a request got no answer, or one that says 'later' or 'elsewhere'. No sockets, no clock.
+//! Decisions after a failed attempt of a request: retry, wait, redirect or fail. Uses no sockets and no clock.
 //!
-//! A [`RetryState`] is kept for one request over all its attempts. It limits what a server or a network could repeat
-//! without end: redirects, waits, lost connections, time.
+//! A [`RetryState`] lasts for one request over all its attempts. It limits redirects, waits, lost connections and time,
+//! which a server or a network could otherwise repeat without end.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ use crate::{BACKOFF, ClientOptions, FIRST_BACKOFF};
 /// Maximum number of redirects followed for one request; browsers allow 20, XRootD clients 16.
 const MAX_REDIRECTS: usize = 16;
 
-/// Why an attempt gave nothing to work with.
+/// The reason why an attempt has no usable response.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The server has seen nothing of the request.
+    /// The server received no part of the request.
     NotSent(Error),
-    /// The server may have seen it, and even carried it out.
+    /// The server may have received the request, and may have carried it out.
     Lost(Error),
-    /// The server did not carry it out, and may do so later; it may say when.
+    /// The server did not carry out the request, but may do so later; the duration, if present, is from the server.
     Later(Error, Option<Duration>),
     /// The server names another target.
     Redirect(Target),
-    /// It is of no use to go on.
+    /// A retry is useless.
     Fatal(Error),
 }
 
-/// The attempts of one request.
+/// The state of one request over all its attempts.
 #[derive(Debug)]
 pub(super) struct RetryState {
     origin: Target,
@@ -70,7 +70,7 @@ impl RetryState {
         &self.target
     }
 
-    /// Starts at `target`, which received an earlier request for the same file.
+    /// Sets the first target to `target`, to which an earlier request for the same file was redirected.
     #[must_use]
     pub(super) fn starting_at(mut self, target: Option<Target>) -> Self {
         self.starts_away = target.is_some();
@@ -78,7 +78,7 @@ impl RetryState {
         self
     }
 
-    /// Goes back to the origin, once, if it began elsewhere. Whether it did.
+    /// Returns to the origin, once, if the request started elsewhere. Returns whether it did.
     pub(super) fn gives_up_start(&mut self) -> bool {
         let starts_away = std::mem::take(&mut self.starts_away);
         if starts_away {
@@ -87,14 +87,14 @@ impl RetryState {
         starts_away
     }
 
-    /// Records progress: the failure counters restart.
+    /// Records progress: resets the failure counters.
     pub(super) fn progressed(&mut self, now: Instant) {
         self.backoff.reset();
         self.waited = Duration::ZERO;
         self.started = now;
     }
 
-    /// Returns to the original target. Returns whether the last request went elsewhere.
+    /// Returns to the origin. Returns whether the last request went elsewhere.
     pub(super) fn return_to_origin(&mut self) -> bool {
         let was_away = self.target != self.origin;
         self.target = self.origin.clone();
@@ -102,13 +102,13 @@ impl RetryState {
         was_away
     }
 
-    /// What follows from `failure`: the pause before the next attempt at [`Self::target`].
+    /// Handles `failure`: returns the pause before the next attempt at [`Self::target`].
     ///
-    /// `repeatable` is whether the request is idempotent, `known_good` whether the server has responded before: one
-    /// that never did is not retried. `chance` is a random number for the jitter of the backoff.
+    /// `repeatable` is whether the request is idempotent, `known_good` whether the server has responded before: a
+    /// server that never did is not retried. `chance` is a random number for the jitter of the backoff.
     ///
     /// # Errors
-    /// The error to report: trying again is of no use, or has been tried enough.
+    /// The error to report, if a retry is useless or the retry budget is spent.
     pub(super) fn next(
         &mut self,
         failure: Failure,
@@ -157,8 +157,8 @@ impl RetryState {
         now: Instant,
         chance: u64,
     ) -> Result<Duration, Error> {
-        // A server that says when gets its time; one that only says 'later', or 'now', counts as one that does not
-        // work.
+        // A time from the server is honored. Without a time, or with a shorter one than the first backoff, the response
+        // counts as a failure.
         let when = when.filter(|when| *when >= FIRST_BACKOFF);
         let pause = when.unwrap_or_else(|| self.backoff.fail_jittered(chance));
         self.waited += pause;

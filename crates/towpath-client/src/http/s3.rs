@@ -1,4 +1,4 @@
-//! Amazon's S3, and what speaks like it (MinIO, Ceph, SeaweedFS, …): `s3://bucket/key` as a store.
+//! Stores for `s3://bucket/key`: Amazon's S3 and compatible servers (MinIO, Ceph, SeaweedFS, …).
 //!
 //! | layer | module |
 //! | --- | --- |
@@ -52,7 +52,7 @@ pub struct Sites {
     budget: Arc<Budget>,
 }
 
-/// Capabilities found out once and then remembered.
+/// Settings and credentials, determined once and then cached.
 #[derive(Debug)]
 struct Ways {
     settings: Settings,
@@ -60,7 +60,7 @@ struct Ways {
 }
 
 impl Sites {
-    /// No buckets yet; nothing is looked for.
+    /// Creates the set without any bucket; reads no settings yet.
     pub(crate) fn new(options: Arc<ClientOptions>, http: Arc<HttpSites>, dialer: Arc<Dialer>) -> Arc<Self> {
         let budget = Budget::new(options.window_bytes as u64);
         Arc::new(Self { options, http, dialer, ways: OnceLock::new(), sites: Mutex::default(), budget })
@@ -75,7 +75,7 @@ impl Sites {
         self.ways.get_or_init(find).as_ref().map_err(Clone::clone)
     }
 
-    /// The bucket of that name.
+    /// Returns the bucket with this name.
     fn bucket(&self, name: &str) -> Result<bucket::Bucket> {
         let Ways { settings, signer } = self.ways()?;
         let (endpoint, prefix) = settings.target_of(name);

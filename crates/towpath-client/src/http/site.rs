@@ -40,7 +40,7 @@ use crate::{
     token::{Tokens, Withheld},
 };
 
-/// Time to wait for 'continue' before the body is sent anyway, as curl does; some sites do not support it.
+/// Time to wait for `100 Continue` before the body is sent anyway, as curl does; some sites do not support it.
 const CONTINUE_WAIT: Duration = Duration::from_secs(1);
 
 /// Maximum number of sites; beyond that, unused ones are dropped together with their known capabilities.
@@ -55,13 +55,13 @@ pub struct Sites {
     tokens: Arc<Tokens>,
     background: TaskTracker,
     pools: Arc<Pools>,
-    /// Whether to make room for others.
+    /// Whether to yield to other traffic.
     is_nice: Arc<AtomicBool>,
     sites: Mutex<HashMap<Endpoint, Arc<Site>>>,
 }
 
 impl Sites {
-    /// No sites yet.
+    /// Creates the set without any site.
     pub(crate) fn new(
         options: Arc<ClientOptions>,
         tokens: Arc<Tokens>,
@@ -77,7 +77,7 @@ impl Sites {
         self.is_nice.store(true, Relaxed);
     }
 
-    /// The site at `endpoint`.
+    /// Returns the site at `endpoint`.
     pub(super) fn at(&self, endpoint: &Endpoint) -> Arc<Site> {
         let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
         if sites.len() >= MAX_SITES && !sites.contains_key(endpoint) {
@@ -86,8 +86,7 @@ impl Sites {
         Arc::clone(sites.entry(endpoint.clone()).or_insert_with(|| Arc::new(Site::new(endpoint.clone(), self))))
     }
 
-    /// A site of its own at `endpoint`, whose requests are signed. It speaks neither WebDAV nor of digests as others
-    /// do.
+    /// Creates a separate site at `endpoint`, whose requests are signed. It uses neither WebDAV nor `Want-Digest`.
     pub(super) fn signed(&self, endpoint: Endpoint, signer: Arc<Signer>) -> Site {
         let site = Site { signer: Some(signer), ..Site::new(endpoint, self) };
         for unknown in [&site.features.dav, &site.features.want_digest, &site.features.many_ranges] {
@@ -104,13 +103,13 @@ pub(super) struct Site {
     pub(super) options: Arc<ClientOptions>,
     pub(super) features: Arc<SiteFeatures>,
     tokens: Arc<Tokens>,
-    /// What clears away what dropped uploads left.
+    /// Tasks that remove the remains of dropped uploads.
     pub(super) background: TaskTracker,
     /// Locked while the end of an upload is sent to the site.
     pub(super) farewells: Arc<RwLock<()>>,
     pub(super) pools: Arc<Pools>,
     concurrency: ConcurrencyLimit,
-    /// What signs its requests, in place of a token.
+    /// Signs the requests of the site, in place of a token.
     signer: Option<Arc<Signer>>,
 }
 
@@ -127,7 +126,7 @@ impl Credentials {
         self.token.as_ref()
     }
 
-    /// Why nothing is sent, if there is a reason.
+    /// Returns the reason why no token is sent, if there is one.
     pub(super) fn withheld(&self) -> Option<Withheld> {
         self.withheld
     }
@@ -149,16 +148,16 @@ impl Site {
         }
     }
 
-    /// Whether it is a bucket of S3, whose requests are signed.
+    /// Returns whether the site is an S3 bucket, whose requests are signed.
     pub(super) fn is_signed(&self) -> bool {
         self.signer.is_some()
     }
 
-    /// Returns the credentials of `caller`: its own token, or the one in the options. It is sent over TLS, and within
-    /// this machine.
+    /// Returns the credentials of `caller`: its own token, or the one in the options. A token is sent only over TLS or
+    /// within this machine.
     ///
     /// # Errors
-    /// `AuthenticationFailed` for a token that was named but cannot be used.
+    /// `AuthenticationFailed` for a configured token that cannot be used.
     pub(super) fn credentials(&self, caller: &Caller) -> Result<Credentials> {
         if caller.is_nobody {
             return Ok(Credentials { token: None, withheld: Some(Withheld::Nobody) });
@@ -183,7 +182,7 @@ impl Site {
         RetryState::new(target.clone(), &self.options, clock::now())
     }
 
-    /// Asks until there is an answer to work with: any status but redirects, and those that say 'later'.
+    /// Sends a request until there is a usable response: any status except redirects and those that defer the request.
     ///
     /// # Errors
     /// The last error, when a retry is useless or the retry budget is spent.
@@ -210,10 +209,10 @@ impl Site {
         }
     }
 
-    /// Waits until it is time for the next attempt.
+    /// Waits until the next attempt is due.
     ///
     /// # Errors
-    /// The one to report if there is to be none.
+    /// The error to report, if there is no further attempt.
     pub(super) async fn handle_failure(
         &self,
         retry_state: &mut RetryState,
@@ -223,12 +222,12 @@ impl Site {
         let untouched = request.payload.is_untouched();
         let repeatable = request.repeatable && untouched;
         let failure = match failure {
-            // Sent data of a stream are gone.
+            // The sent data of a stream cannot be sent again.
             Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) if !untouched => {
                 Failure::Lost(error)
             }
             Failure::Redirect(_) if !untouched => {
-                // It did not say 'continue' in time; from now on that is waited for.
+                // The server did not send `100 Continue` in time; from now on the client waits for it.
                 self.features.says_continue.learn(true);
                 let message = "the server redirected an upload after it had taken a part of it";
                 Failure::Fatal(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage))
@@ -255,7 +254,7 @@ impl Site {
         }
         let credentials = self.credentials(caller).map_err(Failure::Fatal)?;
         let mut message = self.message(target, request, &credentials).map_err(Failure::Fatal)?;
-        // Never for where a redirect led.
+        // Requests to the target of a redirect are never signed.
         if let Some(signer) = self.signer.as_ref().filter(|_| target.endpoint == self.endpoint && !caller.is_nobody) {
             signer.sign(&target.endpoint, &mut message).await.map_err(Failure::Fatal)?;
         }
@@ -276,13 +275,13 @@ impl Site {
             self.tokens.forget();
         }
         if answer.status == StatusCode::INTERNAL_SERVER_ERROR && self.signer.is_some() {
-            // By which S3 means that it may well be done the next time.
+            // With this response S3 means that a retry may succeed.
             return Err(Failure::Lost(refusal::of(answer, &request.method, &credentials).await));
         }
         classify(answer, request, &credentials).await
     }
 
-    /// Fails if this site is known to take `target` for another one.
+    /// Fails if this site is known to interpret `target` as another file.
     ///
     /// # Errors
     /// `InvalidArgument` for a name with a question mark at XRootD.
@@ -293,7 +292,7 @@ impl Site {
     /// Creates the HTTP message of `request`.
     ///
     /// # Errors
-    /// For what cannot be sent.
+    /// Fails if the request has a header field that cannot be sent.
     pub(super) fn message(
         &self,
         target: &Target,
@@ -309,7 +308,7 @@ impl Site {
         *message.method_mut() = request.method.clone();
         *message.uri_mut() = uri;
         let headers = message.headers_mut();
-        // As with the token below: never to where a redirect led.
+        // As with the token below: never sent to the target of a redirect.
         if target.endpoint == self.endpoint && credentials.withheld != Some(Withheld::Nobody) {
             headers.extend(self.options.headers.clone());
             if credentials.withheld.is_some() {
@@ -319,7 +318,7 @@ impl Site {
         headers.insert(header::HOST, target.host_field()?);
         headers.insert(header::USER_AGENT, USER_AGENT);
         headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
-        // Files are wanted as they are stored; without the field a server may encode as it likes.
+        // Files are requested as they are stored; without this field a server may choose any coding.
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if self.pools.asks_for_far_ends() {
             headers.insert(TCP_INFO_FIELD, HeaderValue::from_static("?"));
@@ -328,7 +327,7 @@ impl Site {
         if self.signer.is_some() && request.method == Method::HEAD {
             headers.insert("x-amz-checksum-mode", HeaderValue::from_static("ENABLED"));
         }
-        // Never to where a redirect led: signed URLs are what gives access there.
+        // Never sent to the target of a redirect: access there is granted by signed URLs.
         if let Some(token) = credentials.token.as_ref().filter(|_| target.endpoint == self.endpoint) {
             let mut value = HeaderValue::try_from(format!("Bearer {}", token.expose())).map_err(|_| {
                 Error::new(Fault::AuthenticationFailed, "the bearer token has characters that no token has")
@@ -342,7 +341,7 @@ impl Site {
         Ok(message)
     }
 
-    /// Sends the request, and waits for the header of the answer.
+    /// Sends the request, and waits for the header of the response.
     async fn exchange(
         &self,
         target: &Target,
@@ -373,7 +372,8 @@ impl Site {
         match sent {
             Some(Ok(response)) => {
                 connection.note_far_end(response.headers());
-                // An upload that is answered before it is whole cannot go on, and its connection is of no more use.
+                // An upload that gets its response before it is complete cannot continue, and its connection cannot be
+                // reused.
                 let pool = request.payload.is_sent().then_some(pool);
                 Ok(Answer::new(response, target.clone(), (connection, pool), permit, &self.options))
             }
@@ -389,7 +389,7 @@ impl Site {
         }
     }
 
-    /// Lets the body flow when the server says 'continue'.
+    /// Starts the body when the server sends `100 Continue`.
     pub(super) fn hear_continue(&self, message: &mut http::Request<Payload>, body_channel: &Arc<BodyChannel>) {
         if !message.headers().contains_key(header::EXPECT) {
             return body_channel.go();
@@ -403,7 +403,7 @@ impl Site {
         });
     }
 
-    /// The answer to an upload; none if nothing moved for too long, and it was not the writer who made it wait.
+    /// Returns the response to an upload; `None` if no data moved for too long although the writer was not the cause.
     async fn send_stream<T>(&self, sending: impl Future<Output = T>, body_channel: &BodyChannel) -> Option<T> {
         let mut sending = std::pin::pin!(sending);
         let longest = if self.features.says_continue.certain() { self.options.stall } else { CONTINUE_WAIT };
@@ -425,7 +425,7 @@ impl Site {
             let moves = now_taken > taken || body_channel.waits_for_writer();
             stalled = if moves { Duration::ZERO } else { stalled + self.options.stall };
             taken = now_taken;
-            // With all bytes there, the storage may still have to write, verify and move them.
+            // After all bytes were sent, the storage may still have to write, verify and move them.
             let limit = if body_channel.is_drained() { self.options.patience } else { self.options.stall };
             if stalled >= limit {
                 return None;
@@ -434,8 +434,8 @@ impl Site {
     }
 }
 
-/// Fails if XRootD takes `target` for another one: of a name with a question mark, percent-encoded or not, it takes the
-/// rest for parameters (seen with 5.5.3), so that `c?d` would be read, replaced or removed as `c`.
+/// Fails if XRootD would interpret `target` as another file: it treats everything after a question mark in a name,
+/// percent-encoded or not, as parameters (seen with 5.5.3), so that `c?d` would be read, replaced or removed as `c`.
 fn check_name(target: &Target) -> Result<()> {
     if !target.has_question_mark() {
         return Ok(());
@@ -447,9 +447,9 @@ fn check_name(target: &Target) -> Result<()> {
     Err(Error::new(Fault::InvalidArgument, message).blamed_on(Blame::Storage))
 }
 
-/// Fails if the body of `answer` has a transfer coding besides a single `chunked`. No other one is requested (RFC 9112
-/// §7.4): its bytes are not the content, and without `chunked` as the last one only the end of the connection ends
-/// them.
+/// Fails if the body of `answer` has a transfer coding other than a single `chunked`. None is requested (RFC 9112
+/// §7.4): the bytes of another coding are not the content, and without `chunked` as the last coding only the end of the
+/// connection marks the end of the body.
 fn check_coding(answer: &Answer) -> Result<(), Failure> {
     let mut fields = answer.headers.get_all(header::TRANSFER_ENCODING).iter();
     let is_known = match (fields.next(), fields.next()) {
@@ -504,7 +504,7 @@ fn is_redirect(status: StatusCode, request: &Request) -> bool {
     }
 }
 
-/// `Retry-After`: seconds, or a date.
+/// Parses `Retry-After`: seconds, or a date.
 fn retry_after(value: &str) -> Option<Duration> {
     let seconds = match value.parse::<u32>() {
         Ok(seconds) => i64::from(seconds),

@@ -1,4 +1,4 @@
-//! Asking what a path is: PROPFIND where the server speaks WebDAV, HEAD elsewhere.
+//! Metadata of a path: by PROPFIND if the server supports WebDAV, else by HEAD.
 
 use std::time::Duration;
 
@@ -20,26 +20,26 @@ use super::{
 };
 use crate::words::readable;
 
-/// The digests that are wanted, best first: those that all sides here can compute in passing.
+/// Requested digests, in order of preference: those that all sides here can compute while they transfer data.
 pub(super) const WANTED: [Algorithm; 4] = [Algorithm::Crc32c, Algorithm::Adler32, Algorithm::Md5, Algorithm::Sha256];
 
-/// The longest answer about a single path.
+/// Maximum length in bytes of a response about a single path.
 const ANSWER_BYTES: usize = 1 << 20;
 
-/// PROPFIND, which the `http` crate has no constant for.
+/// Returns the method PROPFIND, for which the `http` crate has no constant.
 pub(super) fn propfind() -> Method {
     method("PROPFIND")
 }
 
-/// A method of WebDAV.
+/// Returns a WebDAV method.
 pub(super) fn method(name: &'static str) -> Method {
     Method::from_bytes(name.as_bytes()).expect("method names are tokens")
 }
 
-/// The metadata of `path`, which is at `target`.
+/// Returns the metadata of `path`, which is at `target`.
 ///
 /// # Errors
-/// Those of the request, and `NotFound`.
+/// `NotFound`, and those of the request.
 pub(super) async fn stat(site: &Site, caller: &Caller, path: &StorePath, target: &Target) -> Result<Metadata> {
     match request_metadata(site, caller, target).await {
         Ok(Found::Entry(entry)) => Ok(describe::of_entry(&entry)),
@@ -50,10 +50,10 @@ pub(super) async fn stat(site: &Site, caller: &Caller, path: &StorePath, target:
     }
 }
 
-/// What WebDAV knows of `path`.
+/// Returns the WebDAV properties of `path`.
 ///
 /// # Errors
-/// Those of the request, `NotFound`, and `Unsupported` if the server does not support WebDAV.
+/// `NotFound`, `Unsupported` if the server does not support WebDAV, and those of the request.
 pub(super) async fn entry(site: &Site, caller: &Caller, path: &StorePath, target: &Target) -> Result<Entry> {
     match request_metadata(site, caller, target).await.map_err(|error| error.at(path))? {
         Found::Entry(entry) => Ok(*entry),
@@ -61,7 +61,7 @@ pub(super) async fn entry(site: &Site, caller: &Caller, path: &StorePath, target
     }
 }
 
-/// That a server does not speak WebDAV.
+/// Returns the error for a server without WebDAV.
 pub(super) fn no_dav(target: &Target) -> Error {
     let message = format!("{} does not speak WebDAV, which this needs", target.root());
     Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)
@@ -99,7 +99,7 @@ async fn request_metadata(site: &Site, caller: &Caller, target: &Target) -> Resu
     if site.features.dav.certain() && answer.status != StatusCode::METHOD_NOT_ALLOWED {
         return Err(refusal::of(answer, &request.method, &credentials).await);
     }
-    // Not every server says so if it does not know the method, or it may allow reading but not this.
+    // Not every server responds so to an unknown method, and a server may permit reads but not PROPFIND.
     if matches!(answer.status, StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) {
         site.features.dav.learn(false);
     }
@@ -107,7 +107,7 @@ async fn request_metadata(site: &Site, caller: &Caller, target: &Target) -> Resu
     head(site, caller, target).await.map(Found::Metadata)
 }
 
-/// A PROPFIND of that depth.
+/// Creates a PROPFIND request of the given depth.
 pub(super) fn propfind_request(site: &Site, depth: &'static str) -> Request {
     let mut request = Request::new(site, propfind())
         .with(http::HeaderName::from_static("depth"), depth)
@@ -116,28 +116,28 @@ pub(super) fn propfind_request(site: &Site, depth: &'static str) -> Request {
     request
 }
 
-/// An answer to a PROPFIND of depth 0.
+/// A response to a PROPFIND of depth 0.
 struct Described {
     body: Vec<u8>,
-    /// Who answered, after all redirects.
+    /// The server that responded, after all redirects.
     target: Target,
     is_from_xrootd: bool,
 }
 
 impl Described {
-    /// Receives the answer.
+    /// Receives the response.
     ///
     /// # Errors
-    /// As [`Answer::whole`].
+    /// Those of [`Answer::whole`].
     async fn receive(answer: Answer) -> Result<Self, Failure> {
         let (target, is_from_xrootd) = (answer.target.clone(), features::is_xrootd(&answer.headers));
         Ok(Self { body: answer.whole(ANSWER_BYTES).await?, target, is_from_xrootd })
     }
 
-    /// The metadata of the resource.
+    /// Returns the metadata of the resource.
     ///
     /// # Errors
-    /// `Protocol` if it says nothing that can be used; the error of the resource.
+    /// `Protocol` if the response has no usable entry; the error of the resource.
     fn entry(&self) -> Result<Entry> {
         let entries = Entries::new(&self.body).map_err(|error| self.unusable(&error.to_string()))?;
         let entries = entries.from_xrootd(self.is_from_xrootd).collect::<Result<Vec<_>, _>>();
@@ -149,13 +149,14 @@ impl Described {
         }
     }
 
-    /// The entry of the resource. A server may ignore the depth, and list members of a directory before the directory.
+    /// Finds the entry of the resource. A server may ignore the depth, and list members of a directory before the
+    /// directory.
     ///
-    /// Behind a proxy a server may know the resource by a path with a prefix more, or less, than the one that was
-    /// requested. A single entry is taken if one of the two paths ends with the other, name by name: `/webdav/d/f` for
-    /// `/d/f`, or `/d/f` for `/webdav/d/f`. That keeps the last name, so that neither a child nor a parent is taken for
-    /// the resource, except for `/`, which every path ends with, and which is only taken if it is a directory: a wrong
-    /// one is then refused where a file is to be read or removed.
+    /// Behind a proxy, a server may use a path with a longer or shorter prefix than the requested one. A single entry
+    /// is accepted if one of the two paths ends with the other, compared name by name: `/webdav/d/f` for `/d/f`, or
+    /// `/d/f` for `/webdav/d/f`. The last name is then the same, so neither a child nor a parent is mistaken for the
+    /// resource. The exception is `/`, with which every path ends: it is accepted only if it is a directory, so that a
+    /// wrong match is rejected where a file is to be read or removed.
     fn find(&self, mut entries: Vec<Entry>) -> Result<Entry> {
         let requested = decode_href(self.target.path()).map_err(|error| self.unusable(&error.to_string()))?;
         let requested = names(&requested);
@@ -179,28 +180,28 @@ impl Described {
     }
 }
 
-/// The names in a path; none in that of the root.
+/// Returns the names in a path; none for the root.
 fn names(path: &[u8]) -> Vec<&[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect()
 }
 
-/// Whether `entry` may be the resource that was `requested` by these names ([`Described::find`]).
+/// Returns whether `entry` may be the resource with the `requested` names ([`Described::find`]).
 fn is_under_another_prefix(entry: &Entry, requested: &[&[u8]]) -> bool {
     let described = names(&entry.path);
     let is_suffix = described.ends_with(requested) || requested.ends_with(&described);
     is_suffix && (entry.is_collection || !described.is_empty())
 }
 
-/// That the properties of `target` could not be had.
+/// Returns the error for properties of `target` that the server does not return.
 pub(super) fn refused(status: u16, target: &Target) -> Error {
     let fault = Fault::from_http(status);
     Error::new(fault, fault.phrase()).in_store(target.root()).with_code(status.into())
 }
 
-/// Returns the metadata of a file by HEAD, with the server's digests; by GET where HEAD is not sufficient.
+/// Returns the metadata of a file by HEAD, with the digests that the server has; by GET if HEAD is not sufficient.
 ///
 /// # Errors
-/// Those of the request, `NotFound`, `IsDirectory`.
+/// `NotFound`, `IsDirectory`, and those of the request.
 pub(super) async fn head(site: &Site, caller: &Caller, target: &Target) -> Result<Metadata> {
     // XRootD would read the file to compute them.
     let wanted: &[Algorithm] = if site.features.is_xrootd.certain() { &[] } else { &WANTED };
@@ -210,18 +211,18 @@ pub(super) async fn head(site: &Site, caller: &Caller, target: &Target) -> Resul
         Err(error) => return Err(error),
     };
     match metadata {
-        // Some frameworks answer any HEAD with the length 0. Object stores and our own server do not.
+        // Some frameworks respond to any HEAD with length 0. Object stores and towpath servers do not.
         Some(metadata) if metadata.size > 0 || site.is_signed() || site.features.is_towpath.certain() => Ok(metadata),
         Some(metadata) => unless_empty(metadata, site, caller, target).await,
         None => by_get(site, caller, target).await,
     }
 }
 
-/// Returns `metadata`, which describe an empty file, or those of a GET if the file is not empty: reads of an empty
-/// file send no request that could show it.
+/// Returns `metadata`, which describe an empty file, or those of a GET if the file is not empty. A read of an empty
+/// file sends no request, so it could not detect this.
 ///
 /// # Errors
-/// As [`by_get`].
+/// Those of [`by_get`].
 pub(super) async fn unless_empty(
     metadata: Metadata,
     site: &Site,
@@ -232,16 +233,16 @@ pub(super) async fn unless_empty(
     Ok(if found.size == 0 { metadata } else { found })
 }
 
-/// Whether a refusal of HEAD says nothing about GET: a URL may be signed for GET alone, and not every server knows
-/// HEAD.
+/// Returns whether GET may succeed although HEAD was rejected: a URL may be signed for GET only, and not every server
+/// supports HEAD.
 pub(super) fn may_be_for_get_only(error: &Error) -> bool {
     matches!(error.fault(), Fault::PermissionDenied | Fault::Unsupported | Fault::InvalidArgument)
 }
 
-/// The metadata of a file by a GET of its first byte.
+/// Returns the metadata of a file by a GET of its first byte.
 ///
-/// A server without support of the range may respond 416 to a non-empty file too. Unless that response has size 0, a
-/// GET of the whole file decides; its body is not read.
+/// A server that does not support the range may respond with 416 even for a non-empty file. Unless that response has
+/// size 0, a GET of the whole file decides; its body is not read.
 ///
 /// # Errors
 /// Those of the request; [`unknown_length`].
@@ -266,7 +267,7 @@ pub(super) async fn by_get(site: &Site, caller: &Caller, target: &Target) -> Res
     Ok(describe::of_headers(&answer.headers, size).0)
 }
 
-/// Returns the size of the file in a response 416 (`Content-Range: bytes */N`, RFC 9110 §14.4), if present.
+/// Returns the file size in a 416 response (`Content-Range: bytes */N`, RFC 9110 §14.4), if present.
 pub(super) fn size_without_range(answer: &Answer) -> Option<u64> {
     match ContentRange::parse(answer.field(header::CONTENT_RANGE)?)? {
         ContentRange::Unsatisfied { size } => Some(size),
@@ -274,8 +275,9 @@ pub(super) fn size_without_range(answer: &Answer) -> Option<u64> {
     }
 }
 
-/// What the body of an answer is encoded as, if the server says so. Stored that way (as archives of Apache are, and
-/// objects with that attribute) it is the content of the file; encoded on its way it has no length.
+/// Returns the content coding of a response body, if there is one. If the file is stored encoded (as Apache's archives
+/// are, and objects with that attribute), the encoded body is the content of the file; if it is encoded for transfer,
+/// its length is unknown.
 pub(super) fn coding_of(answer: &Answer) -> Option<&str> {
     answer
         .field(header::CONTENT_ENCODING)
@@ -289,16 +291,16 @@ pub(super) fn unknown_length(target: &Target) -> Error {
     Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)
 }
 
-/// The metadata in an answer to HEAD; none without a length.
+/// Returns the metadata in a response to HEAD; `None` without a length.
 fn described(answer: &Answer) -> Option<Metadata> {
     let size = answer.field(header::CONTENT_LENGTH)?.parse().ok()?;
     Some(describe::of_headers(&answer.headers, size).0)
 }
 
-/// Sends a HEAD and returns its successful response; it requests digests unless the server rejects that.
+/// Sends a HEAD request and returns the successful response. Requests digests unless the server rejects that.
 ///
 /// # Errors
-/// Those of the request, `NotFound`, `IsDirectory`.
+/// `NotFound`, `IsDirectory`, and those of the request.
 pub(super) async fn ask_head(
     site: &Site,
     caller: &Caller,
@@ -315,7 +317,7 @@ pub(super) async fn ask_head(
         request.of_file = true;
         request.wait = wait;
         let answer = site.send_request(caller, &mut site.retry_state(target), &request).await?;
-        // 202 describes what the server will do, as with a file that comes from tape, not the file.
+        // A 202 response describes a pending action, such as a recall from tape, and not the file.
         if answer.status.is_success() && answer.status != StatusCode::ACCEPTED {
             if !asks && !wanted.is_empty() {
                 site.features.want_digest.learn(false);
@@ -330,20 +332,20 @@ pub(super) async fn ask_head(
     }
 }
 
-/// Adds a request for digests, in both forms, to `request`.
+/// Adds header fields that request digests, in both forms.
 pub(super) fn with_wanted_digests(request: Request, wanted: &[Algorithm]) -> Request {
     request
         .with(http::HeaderName::from_static("want-digest"), write_want_digest(wanted))
         .with(http::HeaderName::from_static("want-repr-digest"), write_want_repr_digest(wanted))
 }
 
-/// Whether the request may have been refused for its wish for a digest, as XRootD without checksums configured does;
-/// then it is worth asking again without.
+/// Returns whether the request may have been rejected because it requests a digest, as by XRootD without configured
+/// checksums. It should then be retried without.
 pub(super) fn may_refuse_wishes(answer: &Answer) -> bool {
     matches!(answer.status, StatusCode::METHOD_NOT_ALLOWED | StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST)
 }
 
-/// Returns the error of a truncated body that is not requested again.
+/// Returns the error for a truncated body that is not requested again.
 pub(super) fn error_of(failure: Failure) -> Error {
     match failure {
         Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) | Failure::Fatal(error) => error,

@@ -25,10 +25,10 @@ use super::{
     vector,
 };
 
-/// Files from this size on are refused before their first byte if the site says that it has no room for them.
+/// Minimum size in bytes of a file for which free space is checked before the upload begins.
 const ROOM_CHECKED_BYTES: u64 = 1 << 30;
 
-/// A site that speaks HTTP, and perhaps WebDAV.
+/// A site that supports HTTP, and possibly WebDAV.
 ///
 /// Capabilities are learned from responses; before the first one, [`Store::capabilities`] returns the possible ones.
 /// Some promises depend on the server. If it ignores `If-None-Match` or `Overwrite: F`, the target is checked before;
@@ -37,7 +37,7 @@ const ROOM_CHECKED_BYTES: u64 = 1 << 30;
 #[derive(Clone)]
 pub struct HttpStore {
     pub(super) site: Arc<Site>,
-    /// It may hold secrets.
+    /// May contain secrets.
     query: Option<Arc<str>>,
 }
 
@@ -57,12 +57,12 @@ impl HttpStore {
         Self { site, query: url.query().map(Arc::from) }
     }
 
-    /// Where `path` is.
+    /// Returns the target of `path`.
     pub(super) fn target(&self, path: &StorePath) -> Target {
         Target::new(&self.site.endpoint, path, self.query.as_deref())
     }
 
-    /// Whether there is room for `bytes`, as far as the site says.
+    /// Checks whether there is space for `bytes`, if the site reports its free space.
     async fn check_room(&self, caller: &Caller, path: &StorePath, bytes: u64) -> Result<()> {
         if bytes < ROOM_CHECKED_BYTES || !self.site.features.quota.possible() {
             return Ok(());
@@ -73,13 +73,13 @@ impl HttpStore {
                 let message = format!("the file needs {bytes} bytes, and {} are free", space.free);
                 Err(Error::new(Fault::NoSpace, message).at(path))
             }
-            // Whether it works shows when it is tried.
+            // The upload itself shows whether there is enough space.
             _ => Ok(()),
         }
     }
 }
 
-/// That HTTP has no way to do something.
+/// Returns the error for an operation that HTTP does not have.
 fn unsupported(what: &str, path: &StorePath) -> Error {
     Error::new(Fault::Unsupported, format!("HTTP has no way to {what}")).at(path)
 }
@@ -123,7 +123,7 @@ impl Store for HttpStore {
             return Err(Error::new(Fault::IsDirectory, "it is a directory").at(path));
         }
         self.check_room(caller, path, options.size_hint.unwrap_or(0)).await?;
-        // A towpath server checks conditions itself, and shows nothing of failed uploads; others may not.
+        // A towpath server checks conditions itself, and never shows failed uploads; other servers may do neither.
         let before = match self.site.features.is_towpath.certain() {
             true => Before::Unknown,
             false => match self.stat_path(caller, path).await {

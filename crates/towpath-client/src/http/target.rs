@@ -1,4 +1,4 @@
-//! Where a request goes: a server, and what stands in the request line.
+//! The target of a request: the server, and the target in the request line.
 
 use std::{fmt, net::IpAddr};
 
@@ -10,10 +10,10 @@ use towpath_proto::{
 };
 use towpath_store::{Blame, Error, Fault, Result, StorePath};
 
-/// What a name may be written as without a percent sign (RFC 3986 §2.3), and the slash.
+/// Characters of a name that are not percent-encoded (RFC 3986 §2.3), and the slash.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// A server and a request target. It prints without the secrets that a query may hold.
+/// A server and a request target. Its output format omits the query, which may contain secrets.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Target {
     pub(super) endpoint: Endpoint,
@@ -22,7 +22,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// `path` at a server, with the query that the user's URL had.
+    /// Creates the target of `path` at a server, with the query of the user's URL.
     pub(super) fn new(endpoint: &Endpoint, path: &StorePath, query: Option<&str>) -> Self {
         let mut path_and_query = percent_encode(path.as_bytes(), ENCODED).to_string();
         if let Some(query) = query {
@@ -36,7 +36,7 @@ impl Target {
     /// percent-encoded, as browsers and curl do.
     ///
     /// # Errors
-    /// `Protocol` if it names none, `TlsRequired` if it leads from https to http.
+    /// `Protocol` if the field has no valid target, `TlsRequired` if it leads from https to http.
     pub(super) fn redirected(&self, location: &[u8]) -> Result<Self> {
         let absolute = location::resolve(&self.root(), &self.path_and_query, location);
         let unusable = || {
@@ -69,12 +69,12 @@ impl Target {
         Ok(Self { endpoint: Endpoint { family: Family::Http, tls, host, port }, path_and_query })
     }
 
-    /// Path of the target, without query.
+    /// Returns the path of the target, without the query.
     pub(super) fn path(&self) -> &str {
         self.path_and_query.split('?').next().unwrap_or_default()
     }
 
-    /// Whether a name in the path has a question mark.
+    /// Returns whether a name in the path has a question mark.
     pub(super) fn has_question_mark(&self) -> bool {
         self.path().as_bytes().windows(3).any(|three| three.eq_ignore_ascii_case(b"%3f"))
     }
@@ -84,17 +84,17 @@ impl Target {
         other.path().strip_suffix('/').is_some_and(|path| path == self.path())
     }
 
-    /// `https://host:port`, as it stands in messages; the port only where it is not the usual one.
+    /// Returns `https://host:port` for messages; a default port is omitted.
     pub(super) fn root(&self) -> String {
         format!("{}://{}", self.scheme(), authority(&self.endpoint))
     }
 
-    /// The URL without its query.
+    /// Returns the URL without its query.
     pub(super) fn without_query(&self) -> String {
         format!("{}{}", self.root(), self.path())
     }
 
-    /// The value of `Host`.
+    /// Returns the value of `Host`.
     pub(super) fn host_field(&self) -> Result<HeaderValue> {
         let host = without_zone(&self.endpoint.host).to_owned();
         HeaderValue::try_from(authority(&Endpoint { host, ..self.endpoint.clone() }))

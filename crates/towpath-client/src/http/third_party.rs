@@ -1,4 +1,4 @@
-//! Client side of HTTP-TPC: a `COPY` that a site carries out with another one, and its progress markers.
+//! Client side of HTTP-TPC: a `COPY` between a site and another one, and its progress markers.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use towpath_store::{Blame, Caller, Error, Fault, Overwrite, Result, StorePath, s
 use super::{answer::Answer, refusal, request::Request, stat, store::HttpStore, target::is_loopback};
 use crate::third_party::{Way, Written};
 
-/// How long a site may say nothing: three times what HTTP-TPC allows.
+/// Maximum time without a message from a site: three times the limit of HTTP-TPC.
 const SILENCE: Duration = Duration::from_secs(90);
 
 /// The other end of a copy.
@@ -24,7 +24,7 @@ pub(crate) struct Other<'a> {
 }
 
 impl HttpStore {
-    /// Fails if this site is known to take `path`, which the other site will request, for another file.
+    /// Fails if this site is known to interpret `path`, which the other site will request, as another file.
     ///
     /// # Errors
     /// `InvalidArgument`.
@@ -32,7 +32,7 @@ impl HttpStore {
         self.site.check_name(&self.target(path)).map_err(|error| error.at(path))
     }
 
-    /// Has this site copy `path` from or to another one.
+    /// Requests this site to copy `path` from or to another one.
     pub(crate) async fn copy_with(
         &self,
         caller: &Caller,
@@ -125,7 +125,7 @@ async fn verdict(answer: &mut Answer, patience: Duration, written: Written<'_>) 
     }
 }
 
-/// Stripes that are counted apart; of more, the last one stands for the rest.
+/// Maximum number of stripes that are counted separately; the last one stands for all further stripes.
 const MAX_STRIPES: usize = 64;
 
 fn count(stripes: &mut Vec<u64>, stripe: u32, bytes: u64) {

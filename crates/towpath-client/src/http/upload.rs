@@ -1,9 +1,9 @@
-//! New files: a PUT, whose body is streamed while the pieces come in.
+//! New files: a PUT whose body is streamed while the pieces arrive.
 //!
-//! HTTP has no way to write at an offset, so pieces go out in order; one that comes early waits for those before it. A
-//! small file is sent when it is complete, with its digests and its time in the header. A larger one starts to flow
-//! early; its last piece is held back until `commit` has checked all that was promised, so that no server shows a file
-//! that its writer gave up.
+//! HTTP has no way to write at an offset, so pieces are sent in order; a piece that arrives early waits for those
+//! before it. A small file is sent when it is complete, with its digests and its modification time in the header. The
+//! transfer of a larger one starts early; its last piece is held back until `commit` has verified the expected size and
+//! digests, so that no server shows a file that its writer aborted.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,7 +24,7 @@ const GATHERED_BYTES: usize = 1 << 20;
 pub(super) struct Upload {
     put: Arc<Put>,
     state: Mutex<State>,
-    /// The offset that is to come next; `u64::MAX` when nothing more may come.
+    /// The next offset; `u64::MAX` when no more data are accepted.
     next: watch::Sender<u64>,
 }
 
@@ -41,17 +41,17 @@ enum Stage {
     Finished,
 }
 
-/// A PUT underway.
+/// A PUT in flight.
 #[derive(Debug)]
 struct Sending {
     body_channel: Arc<BodyChannel>,
     task: AbortOnDropHandle<Result<Metadata>>,
 }
 
-/// Whether a piece has gone in.
+/// Whether a piece was accepted.
 enum Accepted {
     Yes,
-    /// There must be room first.
+    /// The buffer has no space.
     Full(Arc<BodyChannel>),
 }
 
@@ -70,8 +70,8 @@ impl Upload {
     /// Waits until `offset` is next.
     ///
     /// # Errors
-    /// `InvalidArgument` if that cannot happen, or does not for very long although everything before it that came has
-    /// been sent: its source may be slow.
+    /// `InvalidArgument` if that cannot happen, or does not happen for very long although all earlier pieces that
+    /// arrived have been sent: their source may be slow.
     async fn turn(&self, offset: u64) -> Result<()> {
         let mut next = self.next.subscribe();
         loop {
@@ -106,7 +106,7 @@ impl Upload {
         }
     }
 
-    /// Takes the piece that is next. Nothing here waits, so that a write that is given up has either happened or not.
+    /// Accepts the next piece. Does not wait, so that a cancelled write has either happened or not.
     fn accept(&self, offset: u64, data: &Bytes) -> Result<Accepted> {
         let mut state = self.state();
         if *self.next.borrow() != offset {
@@ -133,7 +133,7 @@ impl Upload {
             && let Stage::Gathering { pieces } = &mut state.stage
         {
             let pieces = std::mem::take(pieces);
-            // A file that is longer than was said is sent without a length.
+            // A file that is longer than its announced size is sent without a length.
             let length = self.put.options.size_hint.filter(|size| *size >= end);
             state.stage = Stage::Sending(self.start(BodyChannel::new(length, pieces)));
         }
@@ -154,7 +154,7 @@ impl Upload {
         Sending { body_channel, task: AbortOnDropHandle::new(task) }
     }
 
-    /// Takes what there is, so that nothing more can be written; none if that has been done before.
+    /// Takes the state, so that no more data can be written; returns `None` if that was done before.
     fn finish(&self) -> Option<(Stage, Hasher)> {
         let mut state = self.state();
         let stage = std::mem::replace(&mut state.stage, Stage::Finished);
@@ -198,7 +198,7 @@ fn finished() -> Error {
 #[derive(Debug)]
 struct CleanUp {
     put: Arc<Put>,
-    /// What the server may have got; none if it can have nothing, or keeps it.
+    /// Number of bytes that the server may have received; `None` if it received none, or is to keep them.
     sent_bytes: Option<u64>,
 }
 
@@ -219,7 +219,7 @@ impl CleanUp {
         }
     }
 
-    /// There is nothing to be done.
+    /// Disables the clean-up.
     fn spare(mut self) {
         self.sent_bytes = None;
     }
@@ -237,7 +237,7 @@ impl Drop for CleanUp {
     }
 }
 
-/// Whether the server refused the upload as such, so that what stands under the name is not of it.
+/// Returns whether the server rejected the upload itself, so that the file with this name is not from it.
 fn is_refusal(error: &Error) -> bool {
     matches!(error.kind(), Kind::NotFound | Kind::Denied | Kind::Invalid | Kind::Conflict)
         && error.fault() != Fault::NoSpace
@@ -309,7 +309,7 @@ impl WriteHandle for Upload {
         };
         match &outcome {
             Ok(_) => clean_up.spare(),
-            // A file of another client stays.
+            // A file of another client is kept.
             Err(error) if is_put && error.fault() != Fault::Changed => {
                 self.put.remove().await;
                 clean_up.spare();
@@ -337,7 +337,7 @@ impl Drop for Upload {
 }
 
 impl Put {
-    /// Whether an existing file is an error.
+    /// Returns whether an existing file is an error.
     pub(super) fn only_new(&self) -> bool {
         self.options.overwrite == Overwrite::Refuse
     }

@@ -1,7 +1,8 @@
-//! Many ranges of one file at once.
+//! Vector reads: many ranges of one file at once.
 //!
-//! Neighbouring ranges are joined to spans; spans are requested in a few requests with several ranges each. If a
-//! server does not respond with all of them, each span is requested separately, and from then on immediately.
+//! Neighboring ranges are joined to spans; a few requests with several ranges each read the spans. If a server does not
+//! return all of them, each missing span is requested separately. Later reads from this server then request spans
+//! separately from the start.
 
 use std::sync::Arc;
 
@@ -21,30 +22,30 @@ use super::{
     retry_state::Failure,
 };
 
-/// The most ranges worth sending in one vector read.
+/// Maximum useful number of ranges in one vector read.
 pub(super) const MAX_RANGES: usize = 1024;
 
-/// The longest range of a vector read that is worth joining with others.
+/// Maximum length in bytes of a range that is worth joining with others.
 pub(super) const MAX_RANGE_BYTES: usize = 2 << 20;
 
 /// Maximum gap in bytes between ranges that are read together: the header of a part alone takes 100 bytes and a system
 /// call.
 const GAP_BYTES: u64 = 1024;
 
-/// The longest span that is made by joining.
+/// Maximum length in bytes of a joined span.
 const SPAN_BYTES: u64 = 2 << 20;
 
-/// The most spans of one request: their list must fit the 8 KiB line that servers take (nginx, Apache), at 28 bytes
-/// each.
+/// Maximum number of spans in one request: at 28 bytes each, their list must fit in the 8 KiB line that servers accept
+/// (nginx, Apache).
 const REQUEST_SPANS: usize = 256;
 
-/// The most bytes of one request, which are held in memory until its answer is complete.
+/// Maximum number of bytes in one request; they are held in memory until its response is complete.
 const REQUEST_BYTES: u64 = 8 << 20;
 
-/// Requests underway for one vector read.
+/// Maximum number of requests in flight for one vector read.
 const REQUESTS: usize = 8;
 
-/// A part of the file that is read in one piece, for one or more ranges.
+/// A part of the file that one range of a request reads, for one or more ranges of the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Span {
     start: u64,
@@ -74,7 +75,7 @@ async fn start(file: &RemoteFile, ranges: Vec<ByteRange>) -> VectorReads<'_> {
     stream::iter(at_once).chain(read).boxed()
 }
 
-/// The outcome for a range that is empty, or passes the end.
+/// Returns the result for a range that is empty, or extends beyond the end of the file.
 fn outcome_without_reading(range: &ByteRange, size: u64) -> Result<Bytes> {
     if range.end() <= size {
         return Ok(Bytes::new());
@@ -172,8 +173,7 @@ impl Filling {
         Self { buffers: vec![Vec::new(); spans.len()], spans: spans.into() }
     }
 
-    /// Takes bytes that stand at `offset` of the file. Bytes that belong to no span, and those behind a gap, are left
-    /// out.
+    /// Stores bytes from `offset` of the file. Bytes outside of all spans, and those after a gap, are discarded.
     fn put(&mut self, mut offset: u64, mut data: &[u8]) {
         let mut index = self.spans.partition_point(|span| span.end <= offset);
         while let (Some(span), Some(buffer)) = (self.spans.get(index), self.buffers.get_mut(index)) {
@@ -198,7 +198,7 @@ impl Filling {
 /// Requests all spans in one request. Missing ones have to be requested separately afterwards.
 ///
 /// # Errors
-/// Those that would meet each of the spans too.
+/// Errors that each separate request would cause too.
 async fn read_together(file: &RemoteFile, filling: &mut Filling) -> Result<()> {
     let specs = filling.spans.iter().map(|span| RangeSpec::Between(span.start, span.end - 1)).collect();
     let Some(ranges) = RangeRequest::new(specs) else { return Ok(()) };
@@ -240,7 +240,7 @@ async fn read_together(file: &RemoteFile, filling: &mut Filling) -> Result<()> {
     }
 }
 
-/// Why an answer with several ranges is of no more use.
+/// The reason why a response with several ranges cannot be used further.
 enum Broken {
     Changed,
     Garbled(String),
@@ -262,7 +262,7 @@ async fn receive(mut answer: Answer, mut parts: PartReader, size: u64, filling: 
                     at = offsets.start;
                 }
                 Item::Data(data) => {
-                    // A server may join parts, but not send the whole file.
+                    // A server may join parts, but must not send the whole file.
                     budget = budget.checked_sub(data.len() as u64).ok_or_else(|| garbled(&"it is too long"))?;
                     filling.put(at, &data);
                     at += data.len() as u64;

@@ -1,4 +1,4 @@
-//! A bucket, and single requests about it.
+//! A bucket, and single requests to it.
 
 use std::sync::Arc;
 
@@ -26,13 +26,14 @@ use crate::{
     words::readable,
 };
 
-/// What a value in a query may have as it is (RFC 3986 §2.3).
+/// Characters that a query value may have unencoded (RFC 3986 §2.3).
 const IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The longest answer that is not a page of a listing.
+/// Maximum length in bytes of a response other than a page of a listing.
 const ANSWER_BYTES: usize = s3::ANSWER.bytes;
 
-/// What one part of a copy has, beyond which a copy is made in parts: as much as one request may copy.
+/// Length of each part of a multipart copy, and maximum size of an object copied by one request, in bytes: as much as
+/// one request may copy.
 const COPIED_BYTES: u64 = MAX_PUT_BYTES;
 
 /// Header field of a copy that names its source.
@@ -42,17 +43,17 @@ const COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
 #[derive(Debug, Clone)]
 pub(super) struct Bucket {
     pub(super) site: Arc<Site>,
-    /// What stands in front of a key in the path of a request.
+    /// The part of the request path before the key.
     pub(super) prefix: String,
     pub(super) name: Arc<str>,
-    /// Where it is to be made, if it is made.
+    /// The region to create the bucket in.
     pub(super) region: Option<Arc<str>>,
 }
 
-/// The key of a file.
+/// Returns the key of a file.
 ///
 /// # Errors
-/// `InvalidArgument` if it is not UTF-8, `NameTooLong`.
+/// `InvalidArgument` if the path is not UTF-8, `NameTooLong`.
 pub(super) fn key_of(path: &StorePath) -> Result<&str> {
     let key = path.as_bytes().strip_prefix(b"/").unwrap_or(path.as_bytes());
     if key.len() > MAX_KEY_BYTES {
@@ -62,10 +63,10 @@ pub(super) fn key_of(path: &StorePath) -> Result<&str> {
     str::from_utf8(key).map_err(|_| Error::new(Fault::InvalidArgument, "a key of S3 is UTF-8").at(path))
 }
 
-/// What the keys of all that is in a directory begin with; nothing for the root.
+/// Returns the prefix of all keys in a directory; empty for the root.
 ///
 /// # Errors
-/// As [`key_of`].
+/// Those of [`key_of`].
 pub(super) fn prefix_of(path: &StorePath) -> Result<String> {
     let key = key_of(path)?;
     Ok(if key.is_empty() { String::new() } else { format!("{key}/") })
@@ -76,19 +77,19 @@ fn encoded(value: &str) -> String {
 }
 
 impl Bucket {
-    /// Where the object `key` is. The query, if any, is encoded already.
+    /// Returns the target of the object `key`. `query` must already be encoded; it may be empty.
     pub(super) fn target(&self, key: &str, query: &str) -> Target {
         let path = key.split('/').map(encoded).collect::<Vec<_>>().join("/");
         let query = if query.is_empty() { String::new() } else { format!("?{query}") };
         Target { endpoint: self.site.endpoint.clone(), path_and_query: format!("{}/{path}{query}", self.prefix) }
     }
 
-    /// The bucket itself: without a slash behind its name, which some servers take for a key.
+    /// Returns the path of the bucket, without a trailing slash, which some servers mistake for a key.
     fn bucket_path(&self) -> &str {
         if self.prefix.is_empty() { "/" } else { &self.prefix }
     }
 
-    /// An answer that says that it was done.
+    /// Sends a request and returns the response if it is successful.
     async fn send_request(&self, caller: &Caller, target: &Target, request: &Request) -> Result<Answer> {
         let answer = self.site.send_request(caller, &mut self.site.retry_state(target), request).await?;
         if answer.status.is_success() { Ok(answer) } else { Err(self.refused(answer, &request.method, caller).await) }
@@ -121,7 +122,7 @@ impl Bucket {
         Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
     }
 
-    /// The metadata of an object, with the digests that the server has.
+    /// Returns the metadata of an object, with the digests that the server has.
     ///
     /// # Errors
     /// `NotFound`, and those of the request.
@@ -129,12 +130,12 @@ impl Bucket {
         stat::head(&self.site, caller, &self.target(key, "")).await
     }
 
-    /// One page of the keys that begin with `prefix`, at most `limit` of them; those with a slash behind it stand
-    /// together, if `grouped`.
+    /// Lists one page of the keys that begin with `prefix`, at most `limit` of them. If `grouped`, keys with a further
+    /// slash after the prefix are returned as common prefixes.
     ///
     /// # Errors
-    /// `NotFound` if there is no such bucket; `Protocol` if the page has other keys: they may not be taken for the
-    /// answer, least of all by a removal.
+    /// `NotFound` if the bucket does not exist; `Protocol` if the page has keys with another prefix: they must not be
+    /// used, least of all for a removal.
     pub(super) async fn page(
         &self,
         caller: &Caller,
@@ -169,13 +170,13 @@ impl Bucket {
     /// Returns whether any key begins with `prefix`; for the bucket itself, whether it exists.
     ///
     /// # Errors
-    /// `NotFound` if there is no such bucket.
+    /// `NotFound` if the bucket does not exist.
     pub(super) async fn has_keys(&self, caller: &Caller, prefix: &str) -> Result<bool> {
         let page = self.page(caller, prefix, false, 1, None).await?;
         Ok(prefix.is_empty() || !page.objects.is_empty())
     }
 
-    /// What `path` is: an object, or a directory if keys lie below it or a marker stands for it.
+    /// Returns the metadata of `path`: an object, or a directory if there are keys below it or a marker.
     ///
     /// # Errors
     /// `NotFound`.
@@ -189,10 +190,10 @@ impl Bucket {
         self.stat_directory(caller, path).await
     }
 
-    /// The directory `path`, whether or not an object has that name too.
+    /// Returns the metadata of the directory `path`, even if an object has the same name.
     ///
     /// # Errors
-    /// `NotFound` if no keys lie below it and no marker stands for it.
+    /// `NotFound` if there are no keys below it and no marker.
     pub(super) async fn stat_directory(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {
         let prefix = prefix_of(path)?;
         match self.has_keys(caller, &prefix).await.map_err(|error| error.at(path))? {
@@ -201,11 +202,11 @@ impl Bucket {
         }
     }
 
-    /// Makes the bucket.
+    /// Creates the bucket.
     pub(super) async fn make(&self, caller: &Caller) -> Result<()> {
         let target = Target { endpoint: self.site.endpoint.clone(), path_and_query: self.bucket_path().to_owned() };
         let mut request = Request::new(&self.site, Method::PUT).with(header::CONTENT_LENGTH, "0");
-        // Amazon's first region has no name here, and servers of others take any.
+        // Amazon's first region must be omitted here, and other servers accept any region.
         let region = self.region.as_deref().filter(|region| *region != "us-east-1");
         if let Some(region) = region {
             let body = s3::make_bucket_body(region);
@@ -220,7 +221,7 @@ impl Bucket {
     /// conditions does not replace an object.
     ///
     /// # Errors
-    /// `AlreadyExists`, `ChecksumMismatch` if it was damaged on its way.
+    /// `AlreadyExists`; `ChecksumMismatch` if the data were damaged in transit.
     pub(super) async fn put(
         &self,
         caller: &Caller,
@@ -240,7 +241,7 @@ impl Bucket {
         Ok(etag)
     }
 
-    /// A request with a body.
+    /// Creates a request with a body.
     fn sending(&self, method: Method, content: Bytes) -> Request {
         let mut request = Request::new(&self.site, method)
             .with(header::CONTENT_TYPE, "application/octet-stream")
@@ -250,15 +251,15 @@ impl Bucket {
         request
     }
 
-    /// Removes an object; done too if there is none.
+    /// Removes an object; succeeds if it does not exist.
     pub(super) async fn delete(&self, caller: &Caller, key: &str) -> Result<()> {
         let request = Request::new(&self.site, Method::DELETE);
         self.send_request(caller, &self.target(key, ""), &request).await?.discard().await;
         Ok(())
     }
 
-    /// Removes an object, unless another one than `version` has the key by now: that one stays, at servers that keep
-    /// this condition. Done too if there is none.
+    /// Removes an object if it is still `version`; a server that supports the condition does not remove another one.
+    /// Succeeds if the object does not exist.
     pub(super) async fn delete_version(&self, caller: &Caller, key: &str, version: Option<&VersionTag>) -> Result<()> {
         let Some(tag) = entity_tag(version) else { return self.delete(caller, key).await };
         let request = Request::new(&self.site, Method::DELETE).with(header::IF_MATCH, tag);
@@ -268,17 +269,17 @@ impl Bucket {
             Err(error) if matches!(error.fault(), Fault::Changed | Fault::Locked) => {
                 tracing::warn!(key, "an object was replaced before it could be removed: the new one stays");
             }
-            // As Amazon itself answered until 2025.
+            // The response of Amazon itself until 2025.
             Err(error) if error.fault() == Fault::Unsupported => return self.delete(caller, key).await,
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    /// Copies the object `from`, as `metadata` describe it, to the key `to`, inside the store.
+    /// Copies the object `from`, which `metadata` describe, to the key `to` inside the store.
     ///
     /// # Errors
-    /// `Changed` if it is another one now.
+    /// `Changed` if the object is another version now.
     pub(super) async fn copy(&self, caller: &Caller, from: &str, metadata: &Metadata, to: &str) -> Result<()> {
         let source = format!("/{}/{}", self.name, from.split('/').map(encoded).collect::<Vec<_>>().join("/"));
         let condition = entity_tag(metadata.version.as_ref());
@@ -315,7 +316,7 @@ impl Bucket {
         outcome
     }
 
-    /// Begins an upload in parts, and gives its id.
+    /// Begins a multipart upload and returns its id.
     pub(super) async fn begin(&self, caller: &Caller, key: &str) -> Result<String> {
         let request = self
             .sending(Method::POST, Bytes::new())
@@ -325,10 +326,10 @@ impl Bucket {
         s3::parse_upload_id(&body).map_err(|error| self.unusable(error))
     }
 
-    /// Sends a part. Sent again it takes the place of the first.
+    /// Sends a part. A part that is sent again replaces the first.
     ///
     /// # Errors
-    /// `ChecksumMismatch` if it was damaged on its way.
+    /// `ChecksumMismatch` if the data were damaged in transit.
     pub(super) async fn put_part(
         &self,
         caller: &Caller,
@@ -348,15 +349,15 @@ impl Bucket {
             let message = "the storage says that a part has another crc32c than what was sent";
             return Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage));
         }
-        // A server that does not return it may not know the field.
+        // A server that does not return the checksum may not support the field.
         Ok(Part { number, etag, crc32c: reported })
     }
 
-    /// Completes the object from its parts and returns its entity tag, if the server sends it. `crc32c` is the
-    /// checksum of the whole object, for a server that compared those of the parts.
+    /// Completes the object from its parts and returns its entity tag, if the server sends it. `crc32c` is the checksum
+    /// of the whole object, for a server that compared those of the parts.
     ///
     /// # Errors
-    /// `AlreadyExists` if it is to be `only_new`, `ChecksumMismatch`.
+    /// `AlreadyExists` if `only_new` and the object exists; `ChecksumMismatch`.
     pub(super) async fn complete(
         &self,
         caller: &Caller,
@@ -376,7 +377,7 @@ impl Bucket {
         if only_new {
             request = request.with(header::IF_NONE_MATCH, "*");
         }
-        // The second time there are no parts any more.
+        // After a completion that succeeded, the upload no longer exists.
         request.repeatable = false;
         let target = self.target(key, &format!("uploadId={}", encoded(id)));
         let body = self.body(caller, &target, &request, ANSWER_BYTES).await?;
@@ -386,7 +387,7 @@ impl Bucket {
         }
     }
 
-    /// Gives up an upload: its parts are removed. Done too if there is none.
+    /// Aborts an upload: its parts are removed. Succeeds if it does not exist.
     pub(super) async fn abort(&self, caller: &Caller, key: &str, id: &str) -> Result<()> {
         let request = Request::new(&self.site, Method::DELETE);
         let target = self.target(key, &format!("uploadId={}", encoded(id)));
@@ -399,7 +400,7 @@ impl Bucket {
     }
 }
 
-/// The entity tag of a version, if the server gave one.
+/// Returns the entity tag of a version, if the server sent one.
 fn entity_tag(version: Option<&VersionTag>) -> Option<String> {
     match Version::of_tag(version?).condition? {
         Condition::Match(tag) => Some(tag),
@@ -418,7 +419,7 @@ fn with_checksum(request: Request, crc32c: Option<Digest>) -> Request {
     }
 }
 
-/// In response to a copy, 412 concerns the source.
+/// Translates the error of a copy: 412 concerns the source.
 fn source_changed(error: Error) -> Error {
     if error.fault() != Fault::AlreadyExists {
         return error;

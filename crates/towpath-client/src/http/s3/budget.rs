@@ -1,4 +1,4 @@
-//! The memory of all uploads of one client together: a part is held until it has been sent, because it may have to be
+//! The memory limit for all uploads of one client: a part is held until it has been sent, because it may have to be
 //! sent again.
 //!
 //! A part waits until there is memory for it. Since a mover waits for permits of its own at the same time, two of its
@@ -15,7 +15,7 @@ use tokio::{sync::Notify, time::timeout};
 /// Time without progress after which a waiting part is admitted beyond the limit.
 const STILL: Duration = Duration::from_millis(250);
 
-/// A bound on bytes.
+/// A limit on the bytes of parts in memory.
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: u64,
@@ -27,18 +27,18 @@ pub(super) struct Budget {
 struct State {
     used: u64,
     sending: usize,
-    /// Grows whenever something moves.
+    /// Counts progress events.
     moves: u64,
 }
 
-/// Bytes that count until it is dropped.
+/// Reserved bytes, released when dropped.
 #[derive(Debug)]
 pub(super) struct Reserved {
     budget: Arc<Budget>,
     bytes: u64,
 }
 
-/// That something is being sent, until it is dropped.
+/// Marks a transfer in progress until it is dropped.
 #[derive(Debug)]
 pub(super) struct Sending(Arc<Budget>);
 
@@ -52,7 +52,7 @@ impl Budget {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Room for `bytes`, once there is.
+    /// Waits until `bytes` are available, and reserves them.
     pub(super) async fn reserve(self: &Arc<Self>, bytes: u64) -> Reserved {
         let mut seen = None;
         loop {
@@ -77,7 +77,7 @@ impl Budget {
         self.state().moves += 1;
     }
 
-    /// Something begins to be sent.
+    /// Records the start of a transfer.
     pub(super) fn sending(self: &Arc<Self>) -> Sending {
         let mut state = self.state();
         state.sending += 1;
@@ -87,7 +87,7 @@ impl Budget {
 }
 
 impl Reserved {
-    /// Splits off `bytes`, or all if there are fewer.
+    /// Splits off `bytes`, or all if fewer are left.
     pub(super) fn split(&mut self, bytes: u64) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;

@@ -1,4 +1,4 @@
-//! An object being read: an HTTP file with S3's own metadata.
+//! An object open for reading: an HTTP file with S3's own metadata.
 
 use std::{fs::File, sync::Arc};
 
@@ -20,7 +20,7 @@ pub(super) struct ObjectFile {
     bucket: Bucket,
     caller: Caller,
     path: StorePath,
-    /// Ranges come without the digest of the whole object, which is requested separately.
+    /// Whether to request the digest of the whole object, which responses to range requests lack.
     wants_digests: bool,
     head: OnceCell<Metadata>,
 }
@@ -29,14 +29,14 @@ impl ObjectFile {
     /// Creates a handle of the object at `path`, without a request.
     ///
     /// # Errors
-    /// If there can be no such key.
+    /// Fails if the path cannot be a key.
     pub(super) fn new(bucket: Bucket, caller: Caller, path: StorePath, options: OpenOptions) -> Result<Self> {
         let target = bucket.target(key_of(&path)?, "");
         let file = RemoteFile::new(Arc::clone(&bucket.site), caller.clone(), path.clone(), target, options.version);
         Ok(Self { file, bucket, caller, path, wants_digests: options.verifies_digests, head: OnceCell::new() })
     }
 
-    /// Where there is no such key there may be a directory.
+    /// Explains the error of a missing key: there may be a directory with this name.
     async fn explain(&self, error: Error) -> Error {
         if error.fault() != Fault::NotFound {
             return error;
@@ -45,7 +45,7 @@ impl ObjectFile {
         match self.bucket.has_keys(&self.caller, &prefix).await {
             Ok(true) => Error::new(Fault::IsDirectory, "it is a directory").at(&self.path),
             Ok(false) => error,
-            // It says whether there is such a bucket at all.
+            // This error shows whether the bucket exists.
             Err(why) => why.at(&self.path),
         }
     }

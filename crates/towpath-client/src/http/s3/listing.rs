@@ -1,4 +1,4 @@
-//! Listings: the keys below a prefix, page by page, as directories show them.
+//! Directory listings: the keys below a prefix, page by page, as files and directories.
 
 use std::{
     collections::{BTreeSet, HashSet, VecDeque},
@@ -13,27 +13,26 @@ use towpath_store::{Blame, Caller, Entry, Error, Fault, FileKind, Listing, Metad
 
 use super::bucket::{Bucket, prefix_of};
 
-/// Entries of one page, and so of one batch.
+/// Maximum number of entries in a page, and therefore in a batch.
 const PAGE_ENTRIES: usize = 1000;
 
-/// Pages in a row that may bring nothing new: some servers page through all that lies below a directory, which they
-/// name on each page.
+/// Maximum number of consecutive pages without a new entry: some servers page through everything below a directory, and
+/// name it on each page.
 const MAX_FRUITLESS: usize = 10_000;
 
-/// A listing underway.
+/// A listing in progress.
 struct Reader {
     bucket: Bucket,
     caller: Caller,
     path: StorePath,
     prefix: String,
     paging: Paging,
-    /// Directories of the page before. Keys come in order, so a directory that several pages name is named by pages
-    /// that follow each other.
+    /// Directories of the previous page. Keys are sorted, so pages that repeat a directory are consecutive.
     directories: BTreeSet<Bytes>,
 }
 
-/// How far a listing has got, and whether it goes on: a server can name a page again, or pages without end. It keeps 16
-/// bytes a page.
+/// The position of a listing, and a check that it ends: a server may repeat a page, or send pages without end. Uses 16
+/// bytes per page.
 #[derive(Default)]
 struct Paging {
     target: PagePosition,
@@ -43,7 +42,7 @@ struct Paging {
     fruitless: usize,
 }
 
-/// Where a listing has got to.
+/// The position of the next page.
 #[derive(Default)]
 enum PagePosition {
     #[default]
@@ -52,7 +51,7 @@ enum PagePosition {
     End,
 }
 
-/// The entries of the directory `path`.
+/// Lists the directory `path`.
 pub(super) fn list(bucket: Bucket, caller: Caller, path: StorePath) -> Listing {
     let begin = async move {
         let prefix = match prefix_of(&path) {
@@ -70,7 +69,7 @@ pub(super) fn list(bucket: Bucket, caller: Caller, path: StorePath) -> Listing {
 }
 
 impl Reader {
-    /// The next entries, never an empty batch; none at the end.
+    /// Returns the next entries, never an empty batch; `None` at the end.
     async fn batch(&mut self) -> Result<Option<Vec<Entry>>> {
         loop {
             let next = match &self.paging.target {
@@ -94,7 +93,7 @@ impl Reader {
         }
     }
 
-    /// Where no key lies, there is no directory, but perhaps a file.
+    /// Checks that a path without keys below it is a directory, and not a file.
     async fn check_is_directory(&self) -> Result<()> {
         if self.path.is_root() || self.bucket.stat(&self.caller, &self.path).await?.is_directory() {
             return Ok(());
@@ -107,18 +106,18 @@ impl Reader {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Level {
     files: Vec<Entry>,
-    /// The names of directories, each once.
+    /// The unique names of directories.
     directories: BTreeSet<Bytes>,
 }
 
 impl Level {
-    /// What `page` has of the directory with that prefix, also under names that no path can have: they are reported,
-    /// not left out.
+    /// Collects the entries of `page` in the directory with this prefix. Names that no path can have are included, so
+    /// that they are reported.
     ///
-    /// A key with a slash behind the prefix means a directory wherever it stands: Amazon lists it among the common
-    /// prefixes, s3proxy and gofakes3 list the marker of a directory among the objects, and a server that knows no
-    /// delimiter lists all that is below. The directory's own marker is no entry unless it has content, which no path
-    /// can name: it is a file without a name.
+    /// A key with a slash after the prefix denotes a directory, regardless of its position: Amazon lists it among the
+    /// common prefixes, s3proxy and gofakes3 list the marker of a directory among the objects, and a server without
+    /// support for the delimiter lists everything below. The directory's own marker is not an entry unless it has
+    /// content: then it is a file without a name, which no path can denote.
     fn of(page: &Page, prefix: &str) -> Self {
         let mut level = Self::default();
         // A page with other keys is rejected as a whole.
@@ -135,7 +134,7 @@ impl Level {
         level
     }
 
-    /// Adds the directory that `rest` of a key lies in, or stands for; whether there is one.
+    /// Adds the directory that contains, or is denoted by, `rest` of a key. Returns whether there is one.
     fn add_directory(&mut self, rest: &Bytes) -> bool {
         let slash = rest.iter().position(|byte| *byte == b'/');
         self.directories.extend(slash.map(|slash| rest.slice(..slash)));
@@ -148,7 +147,7 @@ fn directory(name: Bytes) -> Entry {
 }
 
 impl Paging {
-    /// Goes on behind `page`, which brought nothing new if `is_fruitless`; returns its objects.
+    /// Advances past `page`, which had no new entry if `is_fruitless`; returns its objects.
     ///
     /// # Errors
     /// `Protocol` if the listing does not seem to end.
@@ -177,7 +176,7 @@ pub(super) fn metadata_of(object: &Object) -> Metadata {
     metadata
 }
 
-/// All keys that begin with `prefix`, in pages.
+/// Lists all keys that begin with `prefix`, in pages.
 pub(super) fn keys<'a>(
     bucket: &'a Bucket,
     caller: &'a Caller,

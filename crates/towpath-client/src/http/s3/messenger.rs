@@ -1,4 +1,4 @@
-//! Adapter that lets `object_store` request credentials over this client's own connections, so that their rules apply
+//! Adapter that lets `object_store` request credentials over the connections of this client, so that its rules apply
 //! (permitted addresses, trusted authorities).
 
 use std::{sync::Arc, time::Duration};
@@ -20,13 +20,13 @@ use towpath_store::{Error, Fault};
 
 use crate::{ClientOptions, dial::Dialer, tls::Tls};
 
-/// The longest answer about credentials.
+/// Maximum length in bytes of a response of a credential service.
 const ANSWER_BYTES: usize = 256 << 10;
 
 /// Timeout of one request. Without a credential service the request gets no response.
 const WAIT: Duration = Duration::from_secs(3);
 
-/// Sends the requests.
+/// Sends the requests for credentials.
 #[derive(Debug, Clone)]
 pub(super) struct Messenger {
     options: Arc<ClientOptions>,
@@ -34,7 +34,7 @@ pub(super) struct Messenger {
 }
 
 impl Messenger {
-    /// One that connects as `dialer` does.
+    /// Creates a messenger that connects with `dialer`.
     pub(super) fn new(options: &Arc<ClientOptions>, dialer: &Arc<Dialer>) -> Self {
         Self { options: Arc::clone(options), dialer: Arc::clone(dialer) }
     }
@@ -77,7 +77,7 @@ where
     tokio::select! {
         answer = &mut exchange => answer,
         ended = connection => match ended {
-            // The answer may have come with the end of the connection.
+            // The response may have arrived with the end of the connection.
             Ok(()) => exchange.await,
             Err(error) => Err(lost(&error)),
         },

@@ -16,14 +16,14 @@ use super::{
     listing,
 };
 
-/// Requests side by side about the objects of a tree.
+/// Maximum number of concurrent requests about the objects of a tree.
 const AT_ONCE: usize = 32;
 
 fn fault(fault: Fault, message: &str, path: &StorePath) -> Error {
     Error::new(fault, message).at(path)
 }
 
-/// Which objects were copied: a number for each, because a tree may have millions of them.
+/// The copied objects: a number for each, because a tree may have millions of them.
 #[derive(Debug, Default)]
 struct Copied {
     numbers: HashSet<u64>,
@@ -31,11 +31,11 @@ struct Copied {
 }
 
 impl Copied {
-    /// The same for the same version of the same object.
+    /// Returns a number that is equal for the same version of the same object.
     fn number(&self, object: &Object) -> u64 {
         let tag = object.etag.as_ref().map(|etag| etag.opaque());
         let time = object.modified_s.filter(|_| tag.is_none());
-        // All markers are alike, whatever their metadata.
+        // All markers are equivalent, regardless of their metadata.
         let version = (!is_marker(object)).then_some((tag, time));
         self.hasher.hash_one((&object.key, object.size, version))
     }
@@ -73,7 +73,7 @@ impl Bucket {
         }
     }
 
-    /// Fails if one of the directories above `path` is a file.
+    /// Fails if a directory above `path` is a file.
     async fn check_ancestors(&self, caller: &Caller, path: &StorePath) -> Result<()> {
         let mut above = path.parent();
         while let Some(path) = above.filter(|path| !path.is_root()) {
@@ -86,7 +86,8 @@ impl Bucket {
         Ok(())
     }
 
-    /// Makes a marker, or at the root the bucket itself. Missing parents need no markers: their names are in its key.
+    /// Creates a marker, or at the root the bucket itself. Missing parents need no markers, because the key contains
+    /// their names.
     pub(super) async fn make_directory(&self, caller: &Caller, path: &StorePath, parents: bool) -> Result<()> {
         match self.look(caller, path).await? {
             Some(metadata) if metadata.is_directory() && parents => return Ok(()),
@@ -99,7 +100,7 @@ impl Bucket {
         self.put(caller, &marker, Bytes::new(), None, false).await.map(drop).map_err(|error| error.at(path))
     }
 
-    /// Removes an object. S3 says of one that is not there too that it is done, so it is looked for before.
+    /// Removes an object. S3 also reports success for an object that does not exist, so this is checked first.
     pub(super) async fn remove_file(&self, caller: &Caller, path: &StorePath) -> Result<()> {
         if self.stat(caller, path).await?.is_directory() {
             return Err(fault(Fault::IsDirectory, "it is a directory", path));
@@ -107,7 +108,7 @@ impl Bucket {
         self.delete(caller, key_of(path)?).await.map_err(|error| error.at(path))
     }
 
-    /// Removes the marker of a directory without keys.
+    /// Removes the marker of an empty directory.
     pub(super) async fn remove_directory(&self, caller: &Caller, path: &StorePath) -> Result<()> {
         if path.is_root() {
             return Err(fault(Fault::PermissionDenied, "a bucket is not removed", path));
@@ -126,7 +127,7 @@ impl Bucket {
         }
     }
 
-    /// Removes all keys of a directory. Keys that fail or were not reached stay.
+    /// Removes all keys of a directory. On failure, the failed and the remaining keys are kept.
     pub(super) async fn remove_tree(&self, caller: &Caller, path: &StorePath) -> Result<()> {
         if path.is_root() {
             return Err(fault(Fault::PermissionDenied, "a bucket is not emptied by one request", path));
@@ -210,7 +211,7 @@ impl Bucket {
     /// Copies an object of a listing.
     ///
     /// # Errors
-    /// `Changed` if it is another one now.
+    /// `Changed` if the object is another version now.
     async fn copy_one(&self, caller: &Caller, object: &Object, old: &str, new: &str) -> Result<()> {
         let key = text(&object.key)?;
         let Some(rest) = key.strip_prefix(old) else {
@@ -219,7 +220,7 @@ impl Bucket {
         };
         let to = format!("{new}{rest}");
         if is_marker(object) {
-            // SeaweedFS (seen with 4.48) does not copy one.
+            // SeaweedFS (seen with 4.48) does not copy markers.
             return self.put(caller, &to, Bytes::new(), None, false).await.map(drop);
         }
         self.copy(caller, key, &listing::metadata_of(object), &to).await
@@ -249,7 +250,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// Whether something may get the name `to`.
+    /// Checks whether `to` may be the destination.
     async fn check_destination(
         &self,
         caller: &Caller,
@@ -275,7 +276,7 @@ impl Bucket {
     }
 }
 
-/// Whether an object stands for a directory.
+/// Returns whether an object is the marker of a directory.
 fn is_marker(object: &Object) -> bool {
     object.size == 0 && object.key.ends_with(b"/")
 }

@@ -1,4 +1,4 @@
-//! The parts of an upload on their way: one task each, and the upload's id, which all of them wait for.
+//! The parts of an upload in flight: one task each, and the upload id, for which all of them wait.
 
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ pub(super) struct UploadTarget {
     pub(super) budget: Arc<Budget>,
 }
 
-/// An upload in parts that has begun.
+/// A multipart upload that has begun.
 #[derive(Debug)]
 pub(super) struct Parts {
     target: UploadTarget,
     id: watch::Receiver<Option<Result<Arc<str>>>>,
     sending: JoinSet<Result<Part>>,
     begun: u64,
-    /// The first failure, for writers to come.
+    /// The first failure, which later writes return.
     failed: watch::Sender<Option<Error>>,
 }
 
@@ -45,7 +45,7 @@ impl Parts {
         Self { target, id, sending: JoinSet::new(), begun: 0, failed: watch::Sender::new(None) }
     }
 
-    /// Why parts did not arrive, if one did not.
+    /// Returns the error of a part that failed, if any.
     pub(super) fn failure(&self) -> Option<Error> {
         self.failed.borrow().clone()
     }
@@ -71,10 +71,10 @@ impl Parts {
         });
     }
 
-    /// Makes the object, once all parts have arrived.
+    /// Completes the object, once all parts have arrived.
     ///
     /// # Errors
-    /// The first that came of any part; then nothing is made, and [`Self::abort`] is still to be called.
+    /// The first error of any part; then no object is created, and the caller must still call [`Self::abort`].
     pub(super) async fn complete(&mut self, crc32c: Option<Digest>, only_new: bool) -> Result<Option<String>> {
         let mut parts = Vec::new();
         while let Some(sent) = self.sending.join_next().await {
@@ -101,7 +101,7 @@ impl Parts {
     }
 
     async fn remove(mut self) {
-        // Parts in flight could arrive after everything was removed.
+        // Parts in flight could arrive after the removal.
         self.sending.shutdown().await;
         let Ok(id) = wait(self.id.clone()).await else { return };
         let UploadTarget { bucket, caller, key, .. } = &self.target;
@@ -118,7 +118,7 @@ async fn wait(mut id: watch::Receiver<Option<Result<Arc<str>>>>) -> Result<Arc<s
     })
 }
 
-/// Pieces as one.
+/// Joins pieces into one.
 pub(super) fn joined(pieces: Vec<Bytes>) -> Bytes {
     match <[Bytes; 1]>::try_from(pieces) {
         Ok([only]) => only,

@@ -8,7 +8,7 @@ use towpath_store::{
     sys::disk::{self, Maker},
 };
 
-/// No such file is longer.
+/// Maximum length of a profile file in bytes; real ones are shorter.
 const LIMIT_BYTES: u64 = 1 << 20;
 
 /// The settings of one profile: keys in lower case, those of nested sections prefixed by the section and a dot. The
@@ -36,7 +36,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Adds what `text` has in `section`.
+    /// Adds the settings in `section` of `text`.
     fn add(&mut self, text: &str, section: &str) {
         let mut is_wanted = false;
         let mut nest = None;
@@ -64,7 +64,7 @@ impl Profile {
         }
     }
 
-    /// The value of `key`, if it has one.
+    /// Returns the value of `key`, if it is set and not empty.
     pub(super) fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }

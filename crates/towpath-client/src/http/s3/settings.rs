@@ -15,13 +15,13 @@ const REGION: &str = "us-east-1";
 /// `AWS_DEFAULT_REGION`, `AWS_PROFILE`, …) and from `~/.aws/config` and `~/.aws/credentials`.
 #[derive(Debug, Clone, Default)]
 pub struct S3Options {
-    /// The server, as `https://host:port`; Amazon's own if none.
+    /// The server, as `https://host:port`; `None` for Amazon's own.
     pub endpoint: Option<String>,
     /// The region that requests are signed for.
     pub region: Option<String>,
-    /// Whether the bucket stands in the path of a request rather than in the name of the host: `false` only where a
-    /// server is named whose buckets have names of their own. If nothing is said: in the path where a server is named,
-    /// and at Amazon only for buckets whose name has a dot.
+    /// Whether the bucket is in the path of a request rather than in the host name: `false` only for a configured
+    /// server that has a host name per bucket. Default: in the path for a configured server; at Amazon, only for
+    /// buckets with a dot in their name.
     pub path_style: Option<bool>,
     /// Credentials for buckets.
     pub keys: Option<S3Keys>,
@@ -30,7 +30,7 @@ pub struct S3Options {
 /// Long-lived or temporary keys. The secret ones print as `<redacted>`.
 #[derive(Debug, Clone)]
 pub struct S3Keys {
-    /// The access key id, which is no secret.
+    /// The access key id, which is not secret.
     pub id: String,
     /// The secret access key.
     pub secret: Secret,
@@ -38,22 +38,22 @@ pub struct S3Keys {
     pub token: Option<Secret>,
 }
 
-/// What was found.
+/// The effective settings.
 pub(super) struct Settings {
     endpoint: Option<Endpoint>,
     pub(super) region: String,
     path_style: Option<bool>,
-    /// Requests are not signed: for buckets that everybody may read.
+    /// Whether requests are unsigned, for buckets with public read access.
     pub(super) is_anonymous: bool,
-    /// Keys that were given, or those of a profile; none if the environment has some, or says where others come from.
+    /// Configured keys, or those of a profile; `None` if the environment has keys, or specifies another source.
     pub(super) keys: Option<S3Keys>,
     /// Whether to request credentials from the metadata service of a machine at Amazon.
     pub(super) asks_machine: bool,
-    /// What the profile says to do for credentials that is not done here.
+    /// An unsupported source of credentials in the profile.
     pub(super) not_followed: Option<&'static str>,
 }
 
-/// The variables that say where credentials come from.
+/// Environment variables that specify the source of credentials.
 const SOURCES: [&str; 4] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -61,14 +61,14 @@ const SOURCES: [&str; 4] = [
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 ];
 
-/// Ways of a profile to get credentials that are not followed.
+/// Sources of credentials in a profile that are not supported.
 const NOT_FOLLOWED: [&str; 4] = ["role_arn", "credential_process", "sso_session", "sso_start_url"];
 
 impl Settings {
-    /// Looks for what `options` leave out.
+    /// Completes `options` from the environment and the profile.
     ///
     /// # Errors
-    /// `InvalidArgument` for values that make no sense, and files that cannot be read.
+    /// `InvalidArgument` for invalid values, and for files that cannot be read.
     pub(super) fn find(options: &S3Options) -> Result<Self> {
         Self::find_in(options, |name| env::var(name).ok().filter(|value| !value.is_empty()))
     }
@@ -106,17 +106,17 @@ impl Settings {
         })
     }
 
-    /// Whether buckets are at Amazon.
+    /// Returns whether buckets are at Amazon.
     pub(super) fn is_amazon(&self) -> bool {
         self.endpoint.is_none()
     }
 
-    /// The server of a bucket, and what stands in front of a key in the path of a request.
+    /// Returns the server of a bucket, and the part of the request path before the key.
     pub(super) fn target_of(&self, bucket: &str) -> (Endpoint, String) {
         let amazon =
             || Endpoint { family: Family::S3, tls: true, host: format!("s3.{}.amazonaws.com", self.region), port: 443 };
         let mut endpoint = self.endpoint.clone().unwrap_or_else(amazon);
-        // Of `a.b.s3.amazonaws.com` no certificate of Amazon bears the name.
+        // No certificate of Amazon is valid for `a.b.s3.amazonaws.com`.
         let in_path = self.path_style.unwrap_or(self.endpoint.is_some() || bucket.contains('.'));
         if in_path {
             return (endpoint, format!("/{bucket}"));

@@ -31,23 +31,23 @@ use crate::{
     http::{payload::Payload, target::Target},
 };
 
-/// How long a failure to get credentials is believed, so that not each of many files waits for the same.
+/// Time for which a failure to get credentials is cached, so that many files do not each wait for the same failure.
 const BELIEVED: Duration = Duration::from_secs(30);
 
 /// Signs the requests of one client.
 pub(in crate::http) struct Signer {
     region: String,
-    /// None where requests are not signed.
+    /// `None` if requests are not signed.
     credentials: Option<AwsCredentialProvider>,
     not_followed: Option<&'static str>,
     failed: Mutex<Option<(Instant, Error)>>,
 }
 
 impl Signer {
-    /// One that signs as `settings` say.
+    /// Creates a signer for `settings`.
     ///
     /// # Errors
-    /// `InvalidArgument` for variables in the environment that make no sense.
+    /// `InvalidArgument` for invalid environment variables.
     pub(super) fn new(settings: &Settings, options: &Arc<ClientOptions>, dialer: &Arc<Dialer>) -> Result<Self> {
         let credentials = match settings {
             Settings { is_anonymous: true, .. } => None,
@@ -57,10 +57,11 @@ impl Signer {
         Ok(Self { region, credentials, not_followed, failed: Mutex::default() })
     }
 
-    /// Signs `request`, which goes to `endpoint`. Its content is signed too where the way is not encrypted: there it
-    /// may be changed.
+    /// Signs `request`, which is sent to `endpoint`. The content is signed too if the connection is not encrypted,
+    /// because it could be modified in transit.
     ///
     /// # Errors
+    /// `AuthenticationFailed` if there are no credentials.
     /// `AuthenticationFailed` if there are no credentials.
     pub(in crate::http) async fn sign(&self, endpoint: &Endpoint, request: &mut http::Request<Payload>) -> Result<()> {
         let Some(credentials) = &self.credentials else { return Ok(()) };
@@ -124,10 +125,10 @@ impl Signer {
     }
 }
 
-/// Where credentials come from: static keys at once, other ways when they are needed.
+/// Returns the source of credentials: static keys are available at once, others are requested on demand.
 fn provider(settings: &Settings, messenger: Messenger) -> Result<AwsCredentialProvider> {
     let retry = RetryConfig { max_retries: 1, retry_timeout: Duration::from_secs(5), ..RetryConfig::default() };
-    // Keys and the token of a session belong together: either all come from the environment or none.
+    // Keys and session token belong together: either all come from the environment or none.
     let builder = if settings.keys.is_some() { AmazonS3Builder::new() } else { AmazonS3Builder::from_env() };
     // The bucket name is a placeholder: only the credentials are used.
     let mut builder = builder
@@ -153,7 +154,7 @@ fn provider(settings: &Settings, messenger: Messenger) -> Result<AwsCredentialPr
     Ok(Arc::clone(store.credentials()))
 }
 
-/// No credentials at all.
+/// A provider without credentials.
 #[derive(Debug)]
 struct Nothing;
 
@@ -166,7 +167,7 @@ impl object_store::CredentialProvider for Nothing {
     }
 }
 
-/// What a signature must cover; of other fields proxies may change some.
+/// Returns whether the signature must cover a header field; proxies may change some of the others.
 fn is_signed(name: &HeaderName) -> bool {
     name.as_str().starts_with("x-amz-")
 }

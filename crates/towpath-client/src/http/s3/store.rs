@@ -33,8 +33,7 @@ use crate::{
 pub struct S3Store {
     bucket: Bucket,
     budget: Arc<Budget>,
-    /// What the URL names with a slash at its end: the directory, although an object may have the name without the
-    /// slash.
+    /// The path of a URL with a trailing slash: a directory, even if an object has the name without the slash.
     directory: Option<StorePath>,
 }
 
@@ -45,23 +44,23 @@ impl fmt::Debug for S3Store {
 }
 
 impl S3Store {
-    /// The bucket that `url` lies in; sends no request. What `url` names with a slash at its end is a directory to this
-    /// store.
+    /// Creates the store of the bucket in `url`, without a request. The path of a URL with a trailing slash is a
+    /// directory in this store.
     ///
     /// # Errors
-    /// `InvalidArgument` if the settings make no sense.
+    /// `InvalidArgument` if the settings are invalid.
     pub(crate) fn new(sites: &Arc<Sites>, url: &Url) -> Result<Self> {
         let directory = url.path().ends_with(b"/").then(|| StorePath::parse(url.path()).ok()).flatten();
         Ok(Self { bucket: sites.bucket(url.host())?, budget: Arc::clone(&sites.budget), directory })
     }
 
-    /// Whether an object may be made at `path`, as far as can be seen now.
+    /// Checks whether an object may be created at `path`, as far as this can be observed now.
     async fn check_new(&self, caller: &Caller, path: &StorePath, options: &CreateOptions) -> Result<()> {
         let (key, prefix) = (key_of(path)?, prefix_of(path)?);
         let (object, below) = futures::join!(self.bucket.head(caller, key), self.bucket.has_keys(caller, &prefix));
         match below {
             Ok(true) => return Err(Error::new(Fault::IsDirectory, "it is a directory")),
-            // Whoever may write need not be allowed to look.
+            // A caller with permission to write may lack permission to read.
             Err(error) if error.kind() != Kind::Denied => return Err(error),
             _ => {}
         }
@@ -77,7 +76,7 @@ impl S3Store {
     }
 }
 
-/// That S3 has no way to do something.
+/// Returns the error for an operation that S3 does not have.
 fn unsupported(what: &str, path: &StorePath) -> Error {
     Error::new(Fault::Unsupported, format!("S3 has no way to {what}")).at(path)
 }

@@ -1,8 +1,8 @@
 //! New objects: one request for a small one, parts for a larger one.
 //!
-//! Pieces are taken in order; one that comes early waits for those before it. They fill parts of one size, which are
-//! sent side by side as they become full. A part stays in memory until it has arrived. Nothing is visible before the
-//! last request, which makes an object of the parts; an upload that is given up has its parts removed.
+//! Pieces are accepted in order; a piece that arrives early waits for those before it. They fill parts of equal size,
+//! which are sent concurrently when they are full. A part stays in memory until it has arrived. Nothing is visible
+//! before the last request, which creates the object from the parts; the parts of an aborted upload are removed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -35,7 +35,8 @@ const UNKNOWN_PART_BYTES: u64 = 64 << 20;
 /// Sizes of parts are multiples of this.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// How long parts are in an upload of `size` bytes: no more of them than S3 allows.
+/// Returns the length in bytes of the parts in an upload of `size` bytes, so that their number is within the limit of
+/// S3.
 fn part_bytes(size: Option<u64>) -> u64 {
     let Some(size) = size else { return UNKNOWN_PART_BYTES };
     size.div_ceil(MAX_PARTS).next_multiple_of(STEP_BYTES).max(PART_BYTES)
@@ -48,23 +49,23 @@ pub(super) struct Upload {
     path: StorePath,
     options: CreateOptions,
     part_bytes: u64,
-    /// None when it is finished.
+    /// `None` when the upload is finished.
     state: Mutex<Option<State>>,
-    /// The offset that is to come next; `u64::MAX` when nothing more may come.
+    /// The next offset; `u64::MAX` when no more data are accepted.
     next: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
 struct State {
     hasher: Hasher,
-    /// The part that is not full.
+    /// The pieces of the part that is not full.
     pieces: Vec<Bytes>,
     gathered: u64,
     reserved: Vec<Reserved>,
     parts: Option<Parts>,
 }
 
-/// Gives an upload in parts up unless that is called off.
+/// Aborts a multipart upload when dropped, unless disarmed.
 #[derive(Debug)]
 struct GivenUp(Option<Parts>);
 
@@ -97,7 +98,7 @@ impl Upload {
     /// Waits until `offset` is next.
     ///
     /// # Errors
-    /// `InvalidArgument` if that cannot happen, or does not for very long.
+    /// `InvalidArgument` if that cannot happen, or does not happen for very long.
     async fn turn(&self, offset: u64) -> Result<()> {
         let mut next = self.next.subscribe();
         loop {
@@ -129,7 +130,7 @@ impl Upload {
         Some(self.target.budget.reserve(parts.min(rest).max(beyond)).await)
     }
 
-    /// Takes the piece that is next. Nothing here waits, so that a write that is given up has either happened or not.
+    /// Accepts the next piece. Does not wait, so that a cancelled write has either happened or not.
     fn accept(&self, offset: u64, mut data: Bytes, mut reserved: Option<Reserved>) -> Result<()> {
         let mut guard = self.state();
         let state = guard.as_mut().ok_or_else(finished)?;
@@ -174,7 +175,7 @@ impl Upload {
         state.parts.get_or_insert_with(|| Parts::begin(self.target.clone())).send(pieces, reserved);
     }
 
-    /// Takes what there is, so that nothing more can be written; none if that has been done before.
+    /// Takes the state, so that no more data can be written; returns `None` if that was done before.
     fn finish(&self) -> Option<State> {
         let state = self.state().take();
         self.next.send_replace(u64::MAX);
@@ -220,7 +221,7 @@ impl Upload {
     /// Returns the metadata of the new object, if it matches the sent data.
     ///
     /// # Errors
-    /// `Truncated`, `ChecksumMismatch`, and `Changed` if the object may be of another client: that stays.
+    /// `Truncated`, `ChecksumMismatch`, and `Changed` if the object may be another client's: then it is kept.
     async fn verify(
         &self,
         version: Option<String>,
@@ -231,7 +232,7 @@ impl Upload {
         let UploadTarget { bucket, caller, key, .. } = &self.target;
         let mut metadata = match bucket.head(caller, key).await {
             Ok(metadata) => metadata,
-            // Whoever may write need not be allowed to look.
+            // A caller with permission to write may lack permission to read.
             Err(error) if error.kind() == Kind::Denied => {
                 tracing::warn!(%error, path = %self.path, "an upload could not be verified");
                 return Ok(Metadata::new(FileKind::File, size));
@@ -239,8 +240,8 @@ impl Upload {
             Err(error) => return Err(error),
         };
         let found = metadata.version.as_ref().map(|version| version.as_str());
-        // Some servers (rclone 1.75) call an object otherwise than they did when it was made, so one that is right may
-        // be another.
+        // Some servers (rclone 1.75) later report another entity tag than at the creation, so an object with another
+        // tag may still be the right one.
         let is_ours =
             version.as_deref().zip(found).is_some_and(|(reported, found)| reported.trim_matches('"') == found);
         let agreement = metadata.digests.compare(digests);
@@ -259,14 +260,14 @@ impl Upload {
             return Err(self.refused(is_ours, &metadata, error).await);
         }
         if matches!(agreement, Agreement::Same) {
-            // The same bytes went into all of them.
+            // All of these digests were computed from the same bytes.
             digests.iter().for_each(|digest| metadata.digests.insert(*digest));
         }
         self.verify_others(digests, expected, is_ours, &mut metadata).await?;
         Ok(metadata)
     }
 
-    /// Promised digests that were not computed in passing: the object is read for them.
+    /// Verifies promised digests that were not computed during the transfer, by reading the object.
     async fn verify_others(
         &self,
         digests: &Digests,
