@@ -1,5 +1,6 @@
 //! Adapts the bytes in flight to twice the bandwidth-delay product of the path, and the number of connections
-//! ([`crate::tuner`]) where the xroot protocol is used.
+//! (streams, [`crate::tuner`]) where the xroot protocol is used; over HTTP the client limits requests in flight
+//! (`towpath-client/src/http/concurrency.rs`).
 //!
 //! The bandwidth-delay product is the rate times the round trip. The rate is the maximum over the last rounds, each as
 //! long as the round trip: a window that is too small doubles every round until the rate stops growing, and a window

@@ -9,7 +9,8 @@
 //! [`FairPool::take`] waits, [`FairPool::take_soon`] for a short time; holders without leases are served first. While
 //! requests wait, leases are revoked according to the progress of their peers ([`PeerProgress`]): for a holder at its
 //! share, its own leases whose peers are idle; for a holder without leases, also those of slow peers, from the
-//! largest holders over their share first. Revoking a lease ends its connection.
+//! largest holders over their share first. Revoking a lease ends its connection. (Slow clients without such competition
+//! are disconnected after `limits.stall`: `Service::record_disconnect` lists all places.)
 
 mod lease_holder;
 mod peer_progress;

@@ -112,8 +112,13 @@ impl Service {
         self.access_log.record(record);
     }
 
-    /// Counts and logs that a client was disconnected because it was slow or idle, or violated the protocol; `why`
-    /// follows "it".
+    /// Counts and logs that a slow client was disconnected, or one that was idle or violated the protocol; `why`
+    /// follows "it". The places that detect slow clients:
+    ///
+    /// - a response without progress for `limits.stall`: `http/watchdog.rs`, `xrootd/response_writer.rs`;
+    /// - a request without progress: `http/watchdog.rs` (header), `http/upload.rs` (body, answered by 408),
+    ///   `xrootd/connection.rs`;
+    /// - slow progress while other clients wait for memory, files or a connection: [`fair_pool`].
     fn record_disconnect(&self, peer: SocketAddr, why: &str) {
         self.metrics.disconnected.inc();
         tracing::info!(%peer, "disconnected the client: it {why}");

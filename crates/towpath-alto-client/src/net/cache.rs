@@ -10,7 +10,8 @@ use crate::{Document, Request};
 const MAX_RESPONSES: usize = 64;
 const MAX_BYTES: usize = 128 << 20;
 
-/// Key of a response: the resource, and the request without its entity tag. Several resources may have one URI.
+/// Key of a response: the resource, and of the request the URI, the accepted media types and the body. Several
+/// resources may have one URI.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     resource: String,

@@ -20,7 +20,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// longer than five retransmissions of one segment.
 const IDLE_GRACE: Duration = Duration::from_secs(10);
 
-/// Minimum rate at which a peer keeps its leases, in bytes per millisecond: 32 KiB/s. A byte now and then does not
+/// Minimum rate at which a peer keeps its leases, in bytes per millisecond: 32 kB/s. A byte now and then does not
 /// suffice.
 const MIN_BYTES_PER_MS: u64 = 32;
 

@@ -1,4 +1,4 @@
-//! Detects stalled clients: what a connection waits for, and since when.
+//! Detects slow clients that stall: what a connection waits for, and since when.
 //!
 //! Each connection has one [`ConnectionWatchdog`]. The wire reports received bytes and a full socket; responses
 //! report their start, the progress of each piece, and their end. (Revoking memory that a client holds while others

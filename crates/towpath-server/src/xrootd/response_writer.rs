@@ -1,8 +1,8 @@
 //! The sending half of a connection, shared by all tasks that respond on it.
 //!
 //! A task locks it, writes a whole frame and unlocks it, so frames of different responses alternate but never mix. A
-//! client that accepts no data for the time `stall` is disconnected, and a connection that fails is closed: all later
-//! frames fail immediately, and the writer's token stops the reader.
+//! client that accepts no data for the time `stall` is disconnected as too slow, and a connection that fails is closed:
+//! all later frames fail immediately, and the writer's token stops the reader.
 
 use std::{
     fs::File,
