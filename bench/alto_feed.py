@@ -1,4 +1,4 @@
-"""A router that tells its routes by BMP (RFC 7854), and clients that follow what changes (RFC 8895)."""
+"""A router that announces its routes over BMP (RFC 7854), and clients that subscribe to changes (RFC 8895)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import alto_twin
 from harness import HOST
 
 ROUTES = 10_000
-"""That change at once."""
+"""Number of routes that change at once."""
 OWN = ipaddress.IPv4Network("203.0.113.0/24")
-"""What is behind the router."""
+"""The prefix behind the router."""
 ADDRESS = ipaddress.IPv4Address("192.0.2.250")
 PREFIXES_A_MESSAGE = 800
-"""A message of BGP has at most 4096 octets."""
+"""Limited by the length of a BGP message, at most 4096 octets."""
 ROUTE_MONITORING, INITIATION = 0, 4
 
 
@@ -33,14 +33,14 @@ def message(kind: int, body: bytes) -> bytes:
 
 
 def monitoring(attributes: bytes, announced: bytes) -> bytes:
-    """That the router has these routes now (RFC 7854 §4.6)."""
+    """Returns a route monitoring message that announces these routes (RFC 7854 §4.6)."""
     peer = struct.pack("!BBQ12xIIIQ", 0, 0, 0, int(ADDRESS), alto_twin.FIRST_AS, int(ADDRESS), 0)
     body = struct.pack("!H", 0) + struct.pack("!H", len(attributes)) + attributes + announced
     return message(ROUTE_MONITORING, peer + b"\xff" * 16 + struct.pack("!HB", 19 + len(body), 2) + body)
 
 
 class Router:
-    """A router with `ROUTES` routes, whose AS paths it changes all at once."""
+    """A router with `ROUTES` routes, whose AS paths change all at once."""
 
     def __init__(self, port: int) -> None:
         self.connection = socket.create_connection((HOST, port))
@@ -55,7 +55,7 @@ class Router:
         self.change()
 
     def change(self) -> None:
-        """Tells all routes anew, with another AS path."""
+        """Announces all routes again, with a different AS path."""
         self.changes += 1
         path = [alto_twin.FIRST_AS, alto_twin.FIRST_AS + 1 + self.changes % 2, alto_twin.FIRST_AS + 3]
         attributes = alto_twin.attributes(path, ipaddress.IPv4Address("198.51.100.250"))
@@ -68,7 +68,7 @@ class Router:
 
 
 class Changing:
-    """Has a router change its routes now and then, while something else goes on."""
+    """Makes a router change its routes at a fixed interval while the body of the `with` statement runs."""
 
     def __init__(self, router: Router, interval_s: float) -> None:
         self.stopping = threading.Event()
@@ -86,24 +86,25 @@ class Changing:
         self.thread.join()
 
 
-def delays_s(port: int, question: dict, followers: int, change: Callable[[], None], times: int) -> list[float]:
-    """How long after `change` the last of so many clients was told, each time. They follow the answer to `question` by update streams."""
-    return asyncio.run(_delays_s(port, question, followers, change, times))
+def delays_s(port: int, query: dict, followers: int, change: Callable[[], None], times: int) -> list[float]:
+    """Returns, for each of `times` changes, the seconds from `change` until the last of `followers` clients has
+    received the event. The clients subscribe to the response to `query` by update streams."""
+    return asyncio.run(_delays_s(port, query, followers, change, times))
 
 
-async def _delays_s(port: int, question: dict, followers: int, change: Callable[[], None], times: int) -> list[float]:
-    request = json.dumps({"add": {"paths": {"resource-id": "path-vector", "input": question}}}).encode()
+async def _delays_s(port: int, query: dict, followers: int, change: Callable[[], None], times: int) -> list[float]:
+    request = json.dumps({"add": {"paths": {"resource-id": "path-vector", "input": query}}}).encode()
     header = f"POST /updates HTTP/1.0\r\ncontent-type: application/alto-updatestreamparams+json\r\ncontent-length: {len(request)}\r\n\r\n"
 
     async def begin() -> asyncio.StreamReader:
         reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 24)
         writer.write(header.encode() + request)
-        await told(reader)
-        # Kept, or the connection would end.
+        await next_event(reader)
+        # A reference to the writer keeps the connection open.
         reader.writer = writer
         return reader
 
-    async def told(reader: asyncio.StreamReader) -> None:
+    async def next_event(reader: asyncio.StreamReader) -> None:
         """Waits for the next event about the paths."""
         while b",paths" not in await reader.readuntil(b"\n"):
             pass
@@ -111,11 +112,11 @@ async def _delays_s(port: int, question: dict, followers: int, change: Callable[
     readers = await asyncio.gather(*(begin() for _ in range(followers)))
     delays = []
     for _ in range(times):
-        # What the first events still have to say.
+        # Lets pending events of the previous change arrive.
         await asyncio.sleep(1)
         start = time.monotonic()
         await asyncio.to_thread(change)
-        await asyncio.gather(*map(told, readers))
+        await asyncio.gather(*map(next_event, readers))
         delays.append(time.monotonic() - start)
     for reader in readers:
         reader.writer.close()

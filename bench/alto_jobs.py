@@ -1,6 +1,8 @@
-"""The ALTO server with a made-up LHCONE of a million routes (`alto_twin.py`): how soon it is there, how fast it answers, how much memory it takes, how soon changes are told.
+"""The ALTO server with a synthetic LHCONE of a million routes (`alto_twin.py`): load time, response times, memory, and
+latency of change events.
 
-There is no peer to run beside it: the one other public server (OpenALTO) answers by path vectors alone, 134 ms a query at 10,000 routes as measured elsewhere; so targets stand beside these figures.
+No peer runs beside it: the only other public server (OpenALTO) supports path vectors only, at 134 ms per query with
+10,000 routes as measured elsewhere. The figures are compared with fixed targets instead.
 """
 
 from __future__ import annotations
@@ -36,35 +38,35 @@ settle = "100ms"
 ENDPOINT_COST = "application/alto-endpointcostparams+json"
 ROUNDS = 5
 CLIENTS = 16
-"""Of the load generator, each with one request under way."""
+"""Clients of the load generator, each with one request in flight."""
 REQUESTS_PER_S = 2000
 LOAD_S = 35
-"""In which 10,000 routes change three times."""
+"""Duration of the load, in which 10,000 routes change three times."""
 FOLLOWERS = 100
 
 
 def mesh() -> dict:
-    """What asks for the ways between all storages."""
+    """Returns a query for the paths between all storages."""
     endpoints = [f"ipv4:{address}" for address in alto_twin.storages()]
     return {"cost-type": {"cost-mode": "array", "cost-metric": "ane-path"}, "endpoints": {"srcs": endpoints, "dsts": endpoints}}
 
 
 def ten_by_ten() -> dict:
-    """What asks for the costs between ten storages and ten others."""
+    """Returns a query for the costs between ten storages and ten others."""
     endpoints = [f"ipv4:{address}" for address in alto_twin.storages()]
     between = {"srcs": endpoints[:10], "dsts": endpoints[300:310]}
     return {"cost-type": {"cost-mode": "numerical", "cost-metric": "routingcost"}, "endpoints": between}
 
 
 def way(source: str, destination: str) -> dict:
-    """What asks for the way from one address to another."""
+    """Returns a query for the path from one address to another."""
     endpoints = {"srcs": [f"ipv4:{source}"], "dsts": [f"ipv4:{destination}"]}
     return {**mesh(), "endpoints": endpoints}
 
 
 @contextlib.contextmanager
 def serving(settings: Settings, directory: pathlib.Path, bmp: int | None = None) -> Iterator[tuple[Server, float]]:
-    """The server, and how many seconds it took until it listened. Routers connect to the port `bmp`."""
+    """Runs the server, and yields it with the seconds until it listened. Routers connect to the port `bmp`."""
     (directory / "alto.toml").write_text(CONFIG.format(directory=directory, host=HOST, bmp=bmp or free_port()))
     port = free_port()
     program = settings.machine.towpath("alto", "--config", directory / "alto.toml", "--listen", f"{HOST}:{port}")
@@ -76,86 +78,86 @@ def serving(settings: Settings, directory: pathlib.Path, bmp: int | None = None)
         server.stop()
 
 
-def asked(server: Server, resource: str, question: pathlib.Path, answer: pathlib.Path, *options: str) -> float:
-    """Asks by curl, and gives the seconds from the request to the end of the answer."""
-    words = ["curl", "-sf", *options, "-H", f"Content-Type: {ENDPOINT_COST}", "--data-binary", f"@{question}", "-o", str(answer), "-w", "%{time_total}"]
+def timed_query(server: Server, resource: str, query: pathlib.Path, response: pathlib.Path, *options: str) -> float:
+    """Sends a query with curl. Returns the seconds from the request to the end of the response."""
+    words = ["curl", "-sf", *options, "-H", f"Content-Type: {ENDPOINT_COST}", "--data-binary", f"@{query}", "-o", str(response), "-w", "%{time_total}"]
     done = subprocess.run([*words, server.http(resource)], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{resource}: curl ended with {done.returncode}: {done.stderr}")
     return float(done.stdout)
 
 
-def latencies_ms(server: Server, question: pathlib.Path, log: pathlib.Path, seconds: int) -> list[float]:
-    """How long each of the requests took that a load generator sent at a fixed rate."""
+def latencies_ms(server: Server, query: pathlib.Path, log: pathlib.Path, seconds: int) -> list[float]:
+    """Sends requests at a fixed rate with a load generator. Returns the response time of each in milliseconds."""
     rate = ["--rps", str(REQUESTS_PER_S // CLIENTS), "-D", str(seconds), "-c", str(CLIENTS), "-t", "1", "-m", "1", "--h1"]
-    words = ["h2load", *rate, "-d", str(question), "-H", f"content-type: {ENDPOINT_COST}", f"--log-file={log}", server.http("endpoint-costs")]
+    words = ["h2load", *rate, "-d", str(query), "-H", f"content-type: {ENDPOINT_COST}", f"--log-file={log}", server.http("endpoint-costs")]
     subprocess.run(words, capture_output=True, check=True)
     rows = [line.split("\t") for line in log.read_text().splitlines()]
     refused = [row for row in rows if row[1] != "200"]
     if refused or not rows:
-        raise RuntimeError(f"{len(refused)} of {len(rows)} requests were not answered")
+        raise RuntimeError(f"{len(refused)} of {len(rows)} requests failed")
     return [int(row[2]) / 1000 for row in rows]
 
 
 def check(plain: bytes, packed: bytes) -> None:
-    """That both answers are the same, and tell of each pair at least one element."""
+    """Verifies that both responses are equal, and contain at least one element for each pair."""
     if gzip.decompress(packed) != plain:
-        raise RuntimeError("the compressed answer is another one")
+        raise RuntimeError("the compressed response differs from the plain one")
     first = plain.split(b"\r\n\r\n", 1)[1].split(b"\r\n--", 1)[0]
     rows = json.loads(first)["endpoint-cost-map"].values()
     pairs = sum(len(row) for row in rows)
     if pairs != alto_twin.STORAGES**2:
-        raise RuntimeError(f"the answer has {pairs} pairs")
+        raise RuntimeError(f"the response has {pairs} pairs")
 
 
 def check_last_route(server: Server, directory: pathlib.Path, routes: int) -> None:
-    """That the last route of the dump is known."""
+    """Verifies that the server has loaded the last route of the dump."""
     (directory / "way").write_text(json.dumps(way(alto_twin.storages()[0], str(alto_twin.last_ipv4(routes)))))
-    asked(server, "path-vector", directory / "way", directory / "way.answer")
-    if b"as:" not in (directory / "way.answer").read_bytes():
-        raise RuntimeError("the last route of the dump is not known")
+    timed_query(server, "path-vector", directory / "way", directory / "way.response")
+    if b"as:" not in (directory / "way.response").read_bytes():
+        raise RuntimeError("the server has not loaded the last route of the dump")
 
 
 def under_load(settings: Settings, directory: pathlib.Path) -> dict:
-    """Small meshes at a fixed rate while routes change; then how soon those who follow are told."""
+    """Measures small queries at a fixed rate while routes change, then the latency of change events."""
     seconds = 4 if settings.quick else LOAD_S
     bmp = free_port()
     with serving(settings, directory, bmp) as (server, _):
         router = alto_feed.Router(bmp)
         with alto_feed.Changing(router, seconds / 3.5):
             taken_ms = latencies_ms(server, directory / "ten", directory / "log", seconds)
-        question = way(str(alto_feed.OWN[1]), alto_twin.storages()[0])
-        told_s = alto_feed.delays_s(server.port, question, FOLLOWERS, router.change, ROUNDS)
+        query = way(str(alto_feed.OWN[1]), alto_twin.storages()[0])
+        delays_s = alto_feed.delays_s(server.port, query, FOLLOWERS, router.change, ROUNDS)
         router.close()
         resident_bytes = server.peak_rss_bytes()
     return {
         "ten_by_ten": {"requests": len(taken_ms), "per_s": REQUESTS_PER_S, "changes": router.changes - 1 - ROUNDS, **percentiles(taken_ms)},
         "followers": FOLLOWERS,
-        "told_s": told_s,
+        "told_s": delays_s,
         "loaded_peak_rss_bytes": resident_bytes,
     }
 
 
 def twin(settings: Settings) -> dict:
-    """Loads the twin, asks for the mesh plain and compressed, then for small meshes at a fixed rate."""
+    """Loads the synthetic network, requests the full mesh plain and compressed, then small queries at a fixed rate."""
     routes = 100_000 if settings.quick else alto_twin.ROUTES
     with scratch(str(settings.memory), "alto") as directory:
         alto_twin.write(directory, routes)
-        questions = {"mesh": mesh(), "ten": ten_by_ten()}
-        for name, question in questions.items():
-            (directory / name).write_text(json.dumps(question))
+        queries = {"mesh": mesh(), "ten": ten_by_ten()}
+        for name, query in queries.items():
+            (directory / name).write_text(json.dumps(query))
         loads_s, meshes_s, packed_s, resident_bytes = [], [], [], []
-        answer, packed = directory / "answer", directory / "answer.gz"
+        plain, packed = directory / "response", directory / "response.gz"
         for _ in range(settings.repetitions or ROUNDS):
             with serving(settings, directory) as (server, load_s):
                 loads_s.append(load_s)
-                meshes_s.append(asked(server, "path-vector", directory / "mesh", answer))
-                mesh_bytes = answer.stat().st_size
-                packed_s.append(asked(server, "path-vector", directory / "mesh", packed, "-H", "Accept-Encoding: gzip"))
+                meshes_s.append(timed_query(server, "path-vector", directory / "mesh", plain))
+                mesh_bytes = plain.stat().st_size
+                packed_s.append(timed_query(server, "path-vector", directory / "mesh", packed, "-H", "Accept-Encoding: gzip"))
                 packed_bytes = packed.stat().st_size
                 resident_bytes.append(server.peak_rss_bytes())
                 check_last_route(server, directory, routes)
-            check(answer.read_bytes(), packed.read_bytes())
+            check(plain.read_bytes(), packed.read_bytes())
             say(f"   loaded in {loads_s[-1]:.2f} s, mesh {meshes_s[-1]:.2f} s, compressed {packed_s[-1]:.2f} s, {resident_bytes[-1] >> 20} MiB")
         loaded = under_load(settings, directory)
     return {

@@ -1,8 +1,10 @@
-"""A made-up LHCONE, the size of the real one: a registry of sites and a dump of routing tables, the same in each run.
+"""A synthetic LHCONE of the size of the real one: a registry of sites and a dump of routing tables, identical in each
+run.
 
-127 sites in 40 countries have 170 data centres with 600 storages. Each data centre has a prefix of each family, and each site a router that tells its routes to
-a collector: through the network of its country, and that of its region, to those of the others. The router of the first site has all routes of the Internet
-too, so that there are a million in all, over ten thousand ways.
+127 sites in 40 countries have 170 data centres with 600 storages. Each data centre has one IPv4 and one IPv6 prefix.
+Each site has a router that announces its routes to a collector; they lead through the network of its country and that
+of its region to the other sites. The router of the first site also has the routes to the rest of the Internet, over ten
+thousand AS paths, so that there are a million routes in total.
 """
 
 from __future__ import annotations
@@ -18,21 +20,21 @@ from collections.abc import Iterator
 SITES, COUNTRIES, REGIONS, DATA_CENTRES, STORAGES = 127, 40, 4, 170, 600
 ROUTES = 1_000_000
 WAYS = 10_000
-"""Of the routes to the rest of the Internet."""
+"""Number of different AS paths to the rest of the Internet."""
 IPV6_SHARE = 0.2
 FIRST_AS = 4_200_000_000
-"""Numbers for private use (RFC 6996)."""
+"""First number of the range for private use (RFC 6996)."""
 FIRST_IPV4, FIRST_IPV6 = ipaddress.IPv4Address("1.0.0.0"), ipaddress.IPv6Address("2a00::")
-"""Of the rest of the Internet."""
+"""First addresses of the rest of the Internet."""
 TIME_S = 1_700_000_000
-"""When everything was told, in seconds since 1970."""
+"""Time of all announcements, in seconds since 1970."""
 
 Prefix = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclasses.dataclass(frozen=True)
 class DataCentre:
-    """A place with storages."""
+    """A data centre with storages."""
 
     site: int
     ipv4: ipaddress.IPv4Network
@@ -70,24 +72,24 @@ def data_centres() -> list[DataCentre]:
 
 
 def storages() -> list[str]:
-    """The IPv4 addresses of all."""
+    """Returns the IPv4 addresses of all storages."""
     places = data_centres()
     return [str(places[number % DATA_CENTRES].ipv4[10 + number // DATA_CENTRES]) for number in range(STORAGES)]
 
 
 def as_path(source: int, target: int) -> list[int]:
-    """From the router of one site to another site, each site with its AS."""
+    """Returns the AS path from the router of one site to another site; each site has its own AS."""
     between = [as_of_country(country_of(source)), as_of_region(region_of(country_of(source)))]
     onwards = [as_of_region(region_of(country_of(target))), as_of_country(country_of(target))]
     hops = [as_of_site(source), *between, *onwards, as_of_site(target)]
-    # A network that is on the way twice is passed once: two sites of a country meet in it, two countries of a region in that.
+    # A path crosses each network once: sites of one country meet in the country's network, countries of one region in the region's.
     if country_of(source) == country_of(target):
         hops = [hops[0], between[0], hops[-1]]
     return list(dict.fromkeys(hops)) if source != target else [as_of_site(source)]
 
 
 def registry() -> dict:
-    """The sites as WLCG's registry (CRIC) lists them."""
+    """Returns the sites in the format of WLCG's registry (CRIC)."""
     places = data_centres()
     chance = random.Random("places of sites")
     sites = {}
@@ -104,7 +106,7 @@ def registry() -> dict:
 
 
 def record(kind: int, subtype: int, body: bytes) -> bytes:
-    """A record of MRT (RFC 6396 §2)."""
+    """Returns an MRT record (RFC 6396 §2)."""
     return struct.pack("!IHHI", TIME_S, kind, subtype, len(body)) + body
 
 
@@ -113,14 +115,14 @@ def router_address(site: int) -> ipaddress.IPv4Address:
 
 
 def peer_index_table() -> bytes:
-    """The routers of all sites, by number (RFC 6396 §4.3.1)."""
+    """Returns the table of all routers by number (RFC 6396 §4.3.1)."""
     ipv4_with_wide_as = 2
     peers = [struct.pack("!BIII", ipv4_with_wide_as, int(router_address(site)), int(router_address(site)), as_of_site(site)) for site in range(SITES)]
     return record(13, 1, struct.pack("!IHH", 0, 0, len(peers)) + b"".join(peers))
 
 
 def attributes(path: list[int], next_hop: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bytes:
-    """Origin, AS path and next hop, as entries of a table have them (RFC 4271 §5, RFC 6396 §4.3.4)."""
+    """Returns origin, AS path and next hop in the encoding of table entries (RFC 4271 §5, RFC 6396 §4.3.4)."""
     hops = struct.pack(f"!BB{len(path)}I", 2, len(path), *path)
     origin = bytes([0x40, 1, 1, 0])
     to = next_hop.packed
@@ -129,15 +131,15 @@ def attributes(path: list[int], next_hop: ipaddress.IPv4Address | ipaddress.IPv6
 
 
 def table_entry(number: int, prefix: Prefix, entries: list[tuple[int, bytes]]) -> bytes:
-    """What peers, by their numbers, tell of a prefix (RFC 6396 §4.3.2)."""
+    """Returns the entries of peers, by their numbers, for one prefix (RFC 6396 §4.3.2)."""
     octets = prefix.network_address.packed[: (prefix.prefixlen + 7) // 8]
-    told = b"".join(struct.pack("!HIH", peer, TIME_S, len(attrs)) + attrs for peer, attrs in entries)
-    body = struct.pack("!IB", number, prefix.prefixlen) + octets + struct.pack("!H", len(entries)) + told
+    routes = b"".join(struct.pack("!HIH", peer, TIME_S, len(attrs)) + attrs for peer, attrs in entries)
+    body = struct.pack("!IB", number, prefix.prefixlen) + octets + struct.pack("!H", len(entries)) + routes
     return record(13, 2 if prefix.version == 4 else 4, body)
 
 
 def to_data_centres(prefix: Prefix, target: int) -> list[tuple[int, bytes]]:
-    """The routes of all routers to a prefix of that site."""
+    """Returns the routes of all routers to a prefix of the site `target`."""
     entries = []
     for site in range(SITES):
         gateway = router_address(site) if site == target else ipaddress.IPv4Address("198.51.100.0") + country_of(site)
@@ -151,17 +153,17 @@ def routes_to_data_centres() -> int:
 
 
 def rest_as_ipv4(count: int) -> int:
-    """How many of so many prefixes of the rest of the Internet are of IPv4."""
+    """Returns how many of `count` prefixes of the rest of the Internet are IPv4."""
     return count - int(count * IPV6_SHARE)
 
 
 def last_ipv4(routes: int) -> ipaddress.IPv4Address:
-    """An address of the last IPv4 prefix in a dump of so many routes."""
+    """Returns an address of the last IPv4 prefix in a dump of `routes` routes."""
     return FIRST_IPV4 + ((rest_as_ipv4(routes - routes_to_data_centres()) - 1) << 8) + 1
 
 
 def rest_of_the_internet(count: int) -> Iterator[tuple[Prefix, bytes]]:
-    """That many prefixes, with a route of the first router to each."""
+    """Yields `count` prefixes, each with a route of the first router."""
     chance = random.Random("ways")
     ipv4_ways, ipv6_ways = [], []
     for way in range(WAYS):
@@ -176,7 +178,7 @@ def rest_of_the_internet(count: int) -> Iterator[tuple[Prefix, bytes]]:
 
 
 def dump(path: pathlib.Path, routes: int = ROUTES) -> None:
-    """Writes the tables of all routers, that many routes in all, as a collector does (TABLE_DUMP_V2)."""
+    """Writes the tables of all routers, `routes` routes in total, in the format of a collector (TABLE_DUMP_V2)."""
     with path.open("wb") as file:
         file.write(peer_index_table())
         number = 0

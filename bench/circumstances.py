@@ -1,4 +1,4 @@
-"""What a reader needs to judge figures: when, on which machine, what else it did, and what was measured."""
+"""Circumstances of a measurement: date, machine, load, and the measured version."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import subprocess
 from contenders import Machine
 
 RESULTS = "bench/results"
-"""Below the top of the checkout."""
+"""Directory of the results, relative to the root of the checkout."""
 
 
 def circumstances(machine: Machine) -> dict[str, object]:
-    """Those of now."""
+    """Returns the current circumstances."""
     processors = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":", 1)[1].strip() for line in processors if line.startswith("model name")), "unknown")
     return {
@@ -29,26 +29,27 @@ def circumstances(machine: Machine) -> dict[str, object]:
 
 
 def version(machine: Machine) -> str:
-    """What the program says of itself, and the commit that is checked out where the benchmark lies, if any. Results that changed do not count."""
-    said = subprocess.run([machine.towpath_binary, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    """Returns the output of `--version` and the commit of the checkout that contains the benchmark, if any. Changed
+    results do not make it dirty."""
+    version_text = subprocess.run([machine.towpath_binary, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     commit = git("rev-parse", "--short", "HEAD")
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", f":(exclude,top){RESULTS}")
-    return f"{said} ({commit}{'-dirty' if changed else ''})" if commit else said
+    return f"{version_text} ({commit}{'-dirty' if changed else ''})" if commit else version_text
 
 
 def git(*words: str) -> str:
-    """What git says of the checkout that the benchmark lies in; nothing if there is none."""
+    """Returns the output of a git command in this checkout; empty outside of a checkout."""
     command = ["git", "-C", pathlib.Path(__file__).parent, *words]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def told(all_of_them: list[dict]) -> str:
-    """As one line: what they have in common once, the rest from first to last."""
-    dates, loads = (sorted({each[key] for each in all_of_them}) for key in ("date", "load_before"))
-    texts = (f"{each['towpath']}, {each['cores']} cores of {each['processor']}, kernel {each['kernel']}" for each in all_of_them)
+def summary(all_circumstances: list[dict]) -> str:
+    """Formats circumstances as one line: common values once, differing values as a range."""
+    dates, loads = (sorted({each[key] for each in all_circumstances}) for key in ("date", "load_before"))
+    texts = (f"{each['towpath']}, {each['cores']} cores of {each['processor']}, kernel {each['kernel']}" for each in all_circumstances)
     return f"{'; '.join(dict.fromkeys(texts))}, {span(dates)}, load before {span([f'{load:.1f}' for load in loads])}."
 
 
 def span(ordered: list[str]) -> str:
-    """From the first to the last."""
+    """Returns the range from the first to the last value."""
     return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"

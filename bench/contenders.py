@@ -1,4 +1,5 @@
-"""The servers and clients that are compared, each with the settings that its own documentation or experience recommends."""
+"""Servers and clients of the comparison. Each has the settings that its documentation or earlier measurements
+recommend."""
 
 from __future__ import annotations
 
@@ -46,13 +47,14 @@ xrootd.chksum max 2 adler32 crc32c
 """
 
 RCLONE_STREAMS = 16
-"""`--multi-thread-streams`, `--transfers` and `--checkers` at which rclone was fastest on loopback and over small files."""
+"""Value of `--multi-thread-streams` at which rclone was fastest over loopback."""
 RCLONE_TRANSFERS = 32
+"""Value of `--transfers` and `--checkers` at which rclone was fastest for small files."""
 
 
 @dataclasses.dataclass
 class Authority:
-    """A certificate authority of this run, and one server certificate for 127.0.0.1."""
+    """A certificate authority for this run, with one server certificate for 127.0.0.1."""
 
     directory: pathlib.Path
 
@@ -70,7 +72,7 @@ class Authority:
         signed = ["-CA", self.file, "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", extensions]
         self._openssl("x509", "-req", "-in", request, *signed, "-out", self.certificate)
         (self.directory / f"{self._openssl('x509', '-noout', '-subject_hash', '-in', self.file).strip()}.0").symlink_to(self.file)
-        # xrootd refuses a key that others can read, and gives root's rights away before it reads the key.
+        # xrootd rejects a key that other users can read, and drops root privileges before it reads the key.
         self.key.chmod(0o600)
         shutil.chown(self.key, "daemon")
 
@@ -78,48 +80,48 @@ class Authority:
         return subprocess.run(["openssl", *map(str, words)], cwd=self.directory, check=True, capture_output=True, text=True).stdout
 
     def trust(self) -> dict[str, str]:
-        """What makes each client believe this authority."""
+        """Returns the environment variables that make each client trust this authority."""
         names = ("TOWPATH_CA_FILE", "CURL_CA_BUNDLE", "RCLONE_CA_CERT", "X509_CERT_FILE")
         return {"X509_CERT_DIR": str(self.directory), **dict.fromkeys(names, str(self.file))}
 
 
 @dataclasses.dataclass
 class Machine:
-    """Where the programs and the scratch space are."""
+    """Locations of the programs and of the scratch space."""
 
     towpath_binary: str
     peers: pathlib.Path
     work: pathlib.Path
     authority: Authority
     network: Network = LOOPBACK
-    """Where its servers run."""
+    """The network in which its servers run."""
 
     def installed(self, name: str) -> Program:
-        """A program of the system."""
+        """Returns a program of the operating system."""
         found = shutil.which(name)
         if found is None:
             raise RuntimeError(f"{name} is not installed")
         return Program((found,), self.authority.trust())
 
     def xrootd6(self, name: str) -> Program:
-        """A program of the XRootD that was built for the benchmark."""
+        """Returns a program of the XRootD 6 that bench/peers built."""
         return Program((str(self.peers / "xrootd6/bin" / name),), {"LD_LIBRARY_PATH": str(self.peers / "xrootd6/lib"), **self.authority.trust()})
 
     def globus(self, name: str, host: str) -> Program:
-        """A program of GridFTP in the host of that name, `client` or `server`. It asks for the name of every address, which nobody answers in an emulated
-        network: it gets an `/etc/hosts` of its own."""
+        """Returns a GridFTP program for the host `client` or `server`. GridFTP resolves the name of every address, and
+        an emulated network has no name server; therefore the program gets its own `/etc/hosts`."""
         hosts = self.work / "hosts"
         hosts.write_text("127.0.0.1 localhost\n198.18.0.1 client\n198.18.0.2 server\n")
         with_hosts = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', str(hosts))
         return Program((*with_hosts, *self.installed(name).words), {"GLOBUS_HOSTNAME": host})
 
     def example(self, name: str) -> Program:
-        """A program of the test kit: the load generator or the bare loop."""
+        """Returns a program of the test kit: the load generator or the bare loop."""
         return Program((str(pathlib.Path(self.towpath_binary).parent / "examples" / name),))
 
     @property
     def towpath(self) -> Program:
-        """With a cache of its own: what it remembers of a path is gone with the run."""
+        """Returns towpath with a cache directory of this run, so that no path statistics survive it."""
         return Program((self.towpath_binary,), {**self.authority.trust(), "XDG_CACHE_HOME": str(self.work / "cache")})
 
     @property
@@ -130,7 +132,7 @@ class Machine:
 
     @contextlib.contextmanager
     def serving(self, roots: Mapping[str, pathlib.Path], tls: bool = False) -> Iterator[dict[str, Server]]:
-        """A server of each kind named, over the directory given; `bare` is the bare loop over a file."""
+        """Runs a server of each given kind over its directory. The kind `bare` is the bare loop over a file."""
         with contextlib.ExitStack() as stack:
             servers = {}
             for kind, root in roots.items():
@@ -181,7 +183,7 @@ class Machine:
         return self.example("bare_loop")("serve", file, f"{self.network.host}:{port}")
 
     def _gridftp(self, _kind: str, _root: pathlib.Path, port: int, _tls: bool) -> Program:
-        """Serves whatever `nobody` may read, by absolute paths."""
+        """Serves all files that `nobody` may read, by absolute path."""
         host = self.network.host
         server = self.globus("globus-gridftp-server", "server")("-aa", "-anonymous-user", "nobody", "-p", port)
         return server("-control-interface", host, "-data-interface", host)

@@ -1,6 +1,6 @@
-"""Makes a server know the digests of what it serves, as it does after an upload through towpath, or forget them.
+"""Stores or removes the digests that a server keeps with its files, as after an upload through towpath.
 
-They are kept in extended attributes (`user.XrdCks.crc32c`), which towpath and XRootD read alike.
+Digests are kept in extended attributes (`user.XrdCks.crc32c`), which both towpath and XRootD read.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from harness import CHECK_LIMIT_S, Server, run_client
 
 ALGORITHMS = ("crc32c", "adler32")
 
-
 SETTLED_S = 60
-"""How old files are made first: the server keeps no digest that it computed of a file that may still be written to."""
+"""Age given to the files first, in seconds: the server stores no computed digest of a recently modified file."""
 
 
 def make_known(machine: Machine, server: Server, root: pathlib.Path, names: list[str]) -> None:
-    """Has the server of `root` compute and keep the digests of files."""
+    """Makes the server of `root` compute and store the digests of files."""
     settled = time.time() - SETTLED_S
     for name in names:
         os.utime(root / name, (settled, settled))
@@ -29,7 +28,7 @@ def make_known(machine: Machine, server: Server, root: pathlib.Path, names: list
 
 
 class KeptDigests:
-    """The digests of one served file, which can be taken away and given back without reading it again."""
+    """Stored digests of one served file. They can be removed and restored without reading the file again."""
 
     def __init__(self, machine: Machine, server: Server, file: pathlib.Path) -> None:
         self.file = file

@@ -1,4 +1,4 @@
-"""Fuzzed requests, xroot and HTTP, and how much memory the server has resident while they go on."""
+"""Sends fuzzed xroot and HTTP requests to a server, and records its resident memory."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ REQUESTS = {"xroot": 200_000, "HTTP": 50_000}
 QUICK_PART = 50
 PER_CONNECTION = {"xroot": 200, "HTTP": 50}
 POINTS = 20
-"""Memory is read this often in each phase, when all connections are closed."""
+"""Number of memory readings per phase. All connections are closed at a reading."""
 SETTLE_S = 1.0
+"""Pause between the last request and a memory reading."""
 QUIET_S = 0.02
-"""A connection is closed when nothing has come for this long after its last request."""
+"""Time without data after the last request, in seconds, after which a connection is closed."""
 
 HANDSHAKE = struct.pack(">5I", 0, 0, 0, 4, 2012)
 LOGIN = struct.pack(">HH", 1, 3007) + struct.pack(">I8sBBBB", 1, b"fuzz", 0, 0, 5, 0) + struct.pack(">I", 0)
@@ -36,7 +37,7 @@ FIELDS = (
 
 
 def mutated(chance: random.Random, message: bytes) -> bytes:
-    """The message, in one of four cases with a few bytes changed, removed or added."""
+    """Returns the message; with a probability of one quarter 1 to 4 spots of it are changed, removed or inserted."""
     if not message or chance.random() < 0.75:
         return message
     changed = bytearray(message)
@@ -47,7 +48,7 @@ def mutated(chance: random.Random, message: bytes) -> bytes:
 
 
 def xroot_requests(chance: random.Random, number: int) -> Iterator[bytes]:
-    """A login, and requests of every code with random parameters and arguments."""
+    """Yields a login, then requests of all codes with random parameters and arguments."""
     yield HANDSHAKE + LOGIN
     for index in range(number):
         argument = chance.choice(PATHS) if chance.random() < 0.7 else chance.randbytes(chance.randint(0, 400))
@@ -57,7 +58,7 @@ def xroot_requests(chance: random.Random, number: int) -> Iterator[bytes]:
 
 
 def http_requests(chance: random.Random, number: int) -> Iterator[bytes]:
-    """Requests of every method, with fields that the server reads."""
+    """Yields requests of all methods, with header fields that the server reads."""
     for _ in range(number):
         fields = chance.sample(FIELDS, chance.randint(0, 4))
         line = chance.choice(METHODS) + b" " + (chance.choice(PATHS) or b"/") + b" HTTP/1.1"
@@ -68,7 +69,8 @@ STREAMS = {"xroot": xroot_requests, "HTTP": http_requests}
 
 
 def exchange(port: int, requests: Iterator[bytes]) -> int:
-    """Sends requests over one connection until the server closes it, and drops the answers; how many were sent."""
+    """Sends requests over one connection until the server closes it, and discards the responses. Returns the number of
+    requests sent."""
     sent = 0
     with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=5) as connection:
         for request in requests:
@@ -82,13 +84,13 @@ def exchange(port: int, requests: Iterator[bytes]) -> int:
 
 
 def resident_bytes(server: Server) -> int:
-    """What the server's process has resident now (VmRSS)."""
+    """Returns the current resident memory of the server's process (VmRSS)."""
     status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0]) * 1024
 
 
 def answers(server: Server) -> bool:
-    """Whether the server still answers a plain request rightly."""
+    """Returns whether the server still responds correctly to a plain request."""
     with contextlib.suppress(OSError), socket.create_connection((HOST, server.port), timeout=10) as connection:
         connection.sendall(b"OPTIONS / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
         return connection.recv(100).startswith(b"HTTP/1.1 20")
@@ -96,7 +98,8 @@ def answers(server: Server) -> bool:
 
 
 def phase(server: Server, kind: str, number: int) -> list[dict]:
-    """Sends `number` requests of a kind; the memory after each part of them."""
+    """Sends at least `number` requests of one kind. Returns the resident memory at `POINTS` equidistant points and
+    before the first request."""
     chance = random.Random(f"{SEED} {kind}")
     points = [{"requests": 0, "resident_bytes": resident_bytes(server)}]
     sent = 0
@@ -105,14 +108,14 @@ def phase(server: Server, kind: str, number: int) -> list[dict]:
             sent += exchange(server.port, STREAMS[kind](chance, PER_CONNECTION[kind]))
         time.sleep(SETTLE_S)
         if not answers(server):
-            raise RuntimeError(f"the server does not answer after {sent} {kind} requests")
+            raise RuntimeError(f"the server does not respond after {sent} {kind} requests")
         points.append({"requests": sent, "resident_bytes": resident_bytes(server)})
         say(f"{kind}: {sent} requests, {points[-1]['resident_bytes'] >> 20} MiB")
     return points
 
 
 def fuzzed(settings: Settings) -> dict:
-    """Both phases against one server with default settings, to which anybody may write."""
+    """Runs both phases against one server with default settings and anonymous write access."""
     with scratch(str(settings.memory), "root") as root, scratch("/tmp", "fuzz") as work:
         write_pattern(root / "long", 8 << 20)
         (root / "short").write_bytes(b"x" * 1000)

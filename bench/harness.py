@@ -1,7 +1,8 @@
-"""Timing of commands against servers: wall time, and the processor seconds of each side.
+"""Timing of commands against servers: wall time, and processor seconds of client and server.
 
-A `Contender` is one row of a table: a command that does the job once. `interleave` runs all contenders in turn, as often as asked, in an order that
-is another in each round, so that neither drift of the machine nor what one contender leaves behind falls on the same. A `Program` is a command line; a `Server` a process that listens.
+A `Contender` is one row of a table: a command that does the job once. `interleave` runs all contenders in turn, in a
+different order in each round, so that neither drift of the machine nor the after-effects of one contender always hit
+the same one. A `Program` is a command line; a `Server` is a listening process.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 READY_DEADLINE_S = 20.0
 HOST = "127.0.0.1"
 BUDGET_S = 120.0
-"""A contender that has used this much keeps the samples it has, if they are at least `LEAST_SAMPLES`."""
+"""Time budget of a contender. A contender that exceeds it runs no further rounds once it has `LEAST_SAMPLES` samples.
+"""
 LEAST_SAMPLES = 3
+"""Minimum number of samples, whatever the time budget."""
 LIMIT_S = 60.0
-"""A command that takes longer is ended, and its contender left out."""
+"""Timeout of a command. A contender that exceeds it is left out."""
 CHECK_LIMIT_S = 600.0
-"""The same for what is done outside of the timed part: a slow disk reads the largest files twice in that time."""
+"""Timeout of untimed commands. A slow disk reads the largest files twice in this time."""
 
 
 def say(line: str) -> None:
@@ -45,31 +48,32 @@ def free_port() -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A command line, and what it needs in its environment."""
+    """A command line and its additional environment variables."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __call__(self, *words: object) -> Program:
-        """The same with more words."""
+        """Returns the program with more arguments."""
         return Program((*self.words, *map(str, words)), self.environment)
 
     def after(self, prefix: tuple[str, ...]) -> Program:
-        """The same, started by the command line `prefix`."""
+        """Returns the program, started through the command line `prefix`."""
         return Program((*prefix, *self.words), self.environment)
 
     def where(self, **environment: str) -> Program:
-        """The same with more in its environment."""
+        """Returns the program with more environment variables."""
         return Program(self.words, {**self.environment, **environment})
 
     def surroundings(self) -> dict[str, str]:
-        """The whole environment it runs in."""
+        """Returns the complete environment of the program."""
         return {**os.environ, **self.environment}
 
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """Where servers listen, and the command lines that start programs at either end of it: of this machine unless said."""
+    """The address on which servers listen, and the command lines that start programs at each end. Default: this
+    machine."""
 
     host: str = HOST
     at_server: tuple[str, ...] = ()
@@ -78,11 +82,11 @@ class Network:
 
 LOOPBACK = Network()
 LISTENING = "0A"
-"""The state, as `/proc/net/tcp` writes it."""
+"""Code of the LISTEN state in `/proc/net/tcp`."""
 
 
 def listens(pid: int, port: int) -> bool:
-    """Whether something listens on a TCP port in the network that the process is in."""
+    """Returns whether a socket listens on a TCP port in the network namespace of the process."""
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
@@ -93,7 +97,7 @@ def listens(pid: int, port: int) -> bool:
 
 
 def tree_of(pid: int) -> list[int]:
-    """A process and all below it."""
+    """Returns a process and all its descendants."""
     found, waiting = [], [pid]
     while waiting:
         pid = waiting.pop()
@@ -105,7 +109,7 @@ def tree_of(pid: int) -> list[int]:
 
 
 def cpu_s(pids: Sequence[int]) -> float:
-    """User and system seconds of processes so far, and of their children that have ended."""
+    """Returns the user and system seconds of processes so far, including their children that have ended."""
     ticks = 0
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -115,7 +119,7 @@ def cpu_s(pids: Sequence[int]) -> float:
 
 
 class Server:
-    """A running server process, with its children, that listens on `port`."""
+    """A running server process and its children, listening on `port`."""
 
     def __init__(self, program: Program, port: int, log: pathlib.Path, tls: bool = False, network: Network = LOOPBACK) -> None:
         self.port = port
@@ -135,23 +139,23 @@ class Server:
             time.sleep(0.02)
 
     def root(self, path: str) -> str:
-        """The XRootD URL of a path without leading slash."""
+        """Returns the XRootD URL of a path without leading slash."""
         return f"{'roots' if self.tls else 'root'}://{self.address}//{path}"
 
     def http(self, path: str = "") -> str:
-        """The HTTP URL of a path without leading slash."""
+        """Returns the HTTP URL of a path without leading slash."""
         return f"{'https' if self.tls else 'http'}://{self.address}/{path}"
 
     def pids(self) -> list[int]:
-        """The server's process and all below it."""
+        """Returns the server's process and all its descendants."""
         return tree_of(self.process.pid)
 
     def cpu_s(self) -> float:
-        """User and system seconds so far."""
+        """Returns the user and system seconds so far."""
         return cpu_s(self.pids())
 
     def peak_rss_bytes(self) -> int:
-        """The most memory that was ever resident (VmHWM), mapped files too."""
+        """Returns the peak resident memory (VmHWM), including mapped files."""
         total = 0
         for pid in self.pids():
             with contextlib.suppress(OSError):
@@ -181,7 +185,7 @@ class Sample:
 
 
 class Overtime(RuntimeError):
-    """A command was ended because it took too long; `sample` is of what it did until then."""
+    """A command exceeded its timeout and was ended; `sample` covers the time until then."""
 
     def __init__(self, limit_s: float, sample: Sample) -> None:
         super().__init__(f"not done after {limit_s:.0f} s")
@@ -189,7 +193,7 @@ class Overtime(RuntimeError):
 
 
 def run_client(program: Program, server: Server | None = None, stdin: bytes = b"", limit_s: float = LIMIT_S) -> Sample:
-    """Runs one command to its end; its output is kept only for the error."""
+    """Runs one command to its end. Its output appears only in the error message."""
     server_before = server.cpu_s() if server else 0.0
     children_before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.monotonic()
@@ -213,7 +217,8 @@ def run_client(program: Program, server: Server | None = None, stdin: bytes = b"
 
 @dataclasses.dataclass
 class Contender:
-    """One row: `run` does the job once and gives its sample; `before` prepares, `check` proves that the bytes are right; neither is timed."""
+    """One row: `run` does the job once and returns its sample; `before` prepares it; `check` verifies the content.
+    Neither `before` nor `check` is timed."""
 
     name: str
     run: Callable[[], Sample]
@@ -229,14 +234,15 @@ def contender(
     check: Callable[[], None] = lambda: None,
     stdin: bytes = b"",
 ) -> Contender:
-    """A command that speaks with `server`."""
+    """Returns a contender that runs a command against `server`."""
     return Contender(name, lambda: run_client(program, server, stdin), before, check)
 
 
 class Race:
-    """Samples of contenders that run in turn; one that fails is reported and left out from then on, and keeps the samples of before.
+    """Samples of contenders that run in turn.
 
-    `seed` and the number of a round decide about its order.
+    A failed contender is reported and left out of further rounds; it keeps its earlier samples. `seed` and the number
+    of a round determine the order of the round.
     """
 
     def __init__(self, contenders: Sequence[Contender], repetitions: int, budget_s: float = BUDGET_S, seed: int = 0) -> None:
@@ -248,7 +254,7 @@ class Race:
         self.left_out: dict[str, str] = {}
 
     def once(self, each: Contender, checked: bool) -> Sample | None:
-        """One run, `checked` if its outcome is to be compared."""
+        """Runs a contender once, and verifies its result if `checked`."""
         try:
             each.before()
             sample = each.run()
@@ -266,7 +272,7 @@ class Race:
         return len(taken) >= LEAST_SAMPLES and sum(sample.seconds for sample in taken) > self.budget_s
 
     def round(self, number: int) -> None:
-        """Everybody once; the last round's bytes are compared."""
+        """Runs every remaining contender once; verifies the results in the last round."""
         order = random.Random(f"{self.seed} {number}").sample(self.alive, len(self.alive))
         for each in order:
             if not self.is_spent(each):
@@ -275,13 +281,14 @@ class Race:
                     self.samples[each.name].append(sample)
 
     def outcome(self) -> dict[str, dict]:
-        """As JSON has it."""
+        """Returns the outcome as a JSON value."""
         runs = {name: [dataclasses.asdict(sample) for sample in taken] for name, taken in self.samples.items() if taken}
         return {"runs": runs, "left_out": self.left_out}
 
 
 def interleave(contenders: Sequence[Contender], repetitions: int) -> dict[str, dict]:
-    """Runs every contender once to warm up, compared to the last byte, then `repetitions` times in turn; the outcome as JSON has it."""
+    """Runs every contender once as a warm-up and verifies all results, then runs all in turn `repetitions` times.
+    Returns the outcome as a JSON value."""
     race = Race(contenders, repetitions)
     start = time.monotonic()
     for each in contenders:
@@ -295,13 +302,13 @@ def interleave(contenders: Sequence[Contender], repetitions: int) -> dict[str, d
 
 
 def median_and_spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """Median, least and most."""
+    """Returns median, minimum and maximum."""
     return statistics.median(values), min(values), max(values)
 
 
 @contextlib.contextmanager
 def scratch(parent: str, name: str) -> Iterator[pathlib.Path]:
-    """A directory under `parent` that is gone afterwards."""
+    """Creates a directory under `parent`, and removes it at the end."""
     path = pathlib.Path(parent) / f"towpath-bench-{os.getpid()}-{name}"
     path.mkdir(parents=True)
     try:

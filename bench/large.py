@@ -1,6 +1,8 @@
-"""Jobs (a) and (b): one large file down and up, over loopback, each client with its own server and across; plain and over TLS; in memory and on disk.
+"""Jobs (a) and (b): one large file down and up over loopback. Each client runs with its own server and with others;
+plain and over TLS; in memory and on disk.
 
-The bare loops stand beside the downloads: `sendfile` into a receiving loop and nothing else, as the limit of this machine in the same run.
+The downloads include bare loops, `sendfile` into a receiving loop without any protocol, as the limit of this machine in
+the same run.
 """
 
 from __future__ import annotations
@@ -20,19 +22,19 @@ Row = tuple[str, str, Program]
 """A contender's name, the kind of its server, and its command."""
 
 UNKNOWN = ", digest unknown"
-"""What a name ends in if the server does not know the file's digest beforehand."""
+"""Suffix of the names of contenders whose server has no stored digest of the file."""
 
 CHECKSUM_PAIRS = [
     ("xrdcp 6.2 --cksum crc32c <- xrootd6", "xrdcp 6.2 <- xrootd6"),
     ("towpath cp --checksum crc32c <- towpath", "towpath cp <- towpath"),
     ("towpath cp <- towpath" + UNKNOWN, "towpath cp <- towpath"),
 ]
-"""With and without a digest of the whole file: the cost of the first over the second is the checksum's."""
+"""Pairs with and without a digest of the whole file. The difference is the cost of the checksum."""
 
 
 @dataclasses.dataclass
 class Clients:
-    """The commands of all clients, quiet and replacing what is there."""
+    """Commands of all clients, without progress output and with overwriting enabled."""
 
     machine: Machine
 
@@ -46,19 +48,19 @@ class Clients:
 
 
 def same_file(a: pathlib.Path, b: pathlib.Path) -> None:
-    """Compares two files to the last byte."""
+    """Compares the content of two files."""
     run_client(Program(("cmp", str(a), str(b))), limit_s=CHECK_LIMIT_S)
 
 
 def evict(file: pathlib.Path) -> None:
-    """Takes a file out of the page cache, and lets nothing of an earlier run remain to be written. In memory it does nothing."""
+    """Removes a file from the page cache, and writes out the data of earlier runs. Without effect in memory."""
     os.sync()
     with file.open("rb") as opened:
         os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def begin_alike(settings: Settings, parent: pathlib.Path, source: pathlib.Path, memory: WarmMemory) -> None:
-    """Lets nothing of an earlier run help or hinder the next: on disk the source is read anew, in memory there is some at hand."""
+    """Gives each run the same start: evicts the source from the page cache on disk, reserves memory otherwise."""
     if parent == settings.disk:
         evict(source)
     else:
@@ -66,7 +68,7 @@ def begin_alike(settings: Settings, parent: pathlib.Path, source: pathlib.Path, 
 
 
 def own_downloads(clients: Clients, servers: dict[str, Server], name: str, target: pathlib.Path) -> list[Row]:
-    """What is measured everywhere: each client with its own server, and the most important cross pairs."""
+    """Returns the rows of all download jobs: each client with its own server, and the most important combinations."""
     root = {kind: server.root(name) for kind, server in servers.items()}
     nginx = servers["nginx"]
     return [
@@ -81,7 +83,7 @@ def own_downloads(clients: Clients, servers: dict[str, Server], name: str, targe
 
 
 def http_downloads(clients: Clients, servers: dict[str, Server], name: str, target: pathlib.Path) -> list[Row]:
-    """From towpath over HTTP."""
+    """Returns downloads from towpath over HTTP."""
     towpath = servers["towpath"]
     return [
         ("towpath cp (HTTP) <- towpath", "towpath", clients.towpath(towpath.http(name), target)),
@@ -91,7 +93,7 @@ def http_downloads(clients: Clients, servers: dict[str, Server], name: str, targ
 
 
 def further_downloads(clients: Clients, servers: dict[str, Server], name: str, target: pathlib.Path) -> list[Row]:
-    """Digests of the whole file asked for, and Debian's XRootD."""
+    """Returns downloads with digests of the whole file, and those of Debian's XRootD."""
     root = {kind: server.root(name) for kind, server in servers.items()}
     return [
         ("towpath cp --checksum crc32c <- towpath", "towpath", clients.towpath("--checksum", "crc32c", root["towpath"], target)),
@@ -101,14 +103,14 @@ def further_downloads(clients: Clients, servers: dict[str, Server], name: str, t
 
 
 def bare_loops(machine: Machine, servers: dict[str, Server], size: int, target: pathlib.Path) -> list[Row]:
-    """The limit: one and two connections, received data written or spliced."""
+    """Returns the bare loops: one and two connections, received data written or spliced."""
     fetch = machine.example("bare_loop")("fetch", servers["bare"].address, size, target)
     ways = [(connections, how, checks) for connections in (1, 2) for how in ("write", "splice") for checks in ((), ("crc32c",))]
     return [(", ".join([f"bare loop, {connections} × {how}", *checks]), "bare", fetch(connections, how, *checks)) for connections, how, checks in ways]
 
 
 def down(settings: Settings, parent: pathlib.Path, tls: bool = False) -> dict:
-    """The file from each server into a target on the same file system. Over TLS and on disk only the pairs that matter."""
+    """Downloads the file from each server to the same file system. Over TLS and on disk with fewer contenders."""
     full = settings.is_full(parent, tls)
     source = settings.large_file(parent, part=1 if full else 4)
     size = source.stat().st_size
@@ -134,7 +136,7 @@ def down(settings: Settings, parent: pathlib.Path, tls: bool = False) -> dict:
 
 
 def own_uploads(clients: Clients, servers: dict[str, Server], source: pathlib.Path) -> list[Row]:
-    """What is measured everywhere."""
+    """Returns the rows of all upload jobs."""
     root = {kind: server.root("up") for kind, server in servers.items()}
     http = {kind: servers[kind].http("up") for kind in ("towpath", "nginx")}
     return [
@@ -149,7 +151,7 @@ def own_uploads(clients: Clients, servers: dict[str, Server], source: pathlib.Pa
 
 
 def further_uploads(clients: Clients, servers: dict[str, Server], source: pathlib.Path) -> list[Row]:
-    """Debian's XRootD, and rclone, which finds no WebDAV in nginx and so has no pair of its own."""
+    """Returns Debian's XRootD and rclone. nginx has no WebDAV listing, so rclone has no pair of its own."""
     dav = f":webdav,url='{servers['towpath'].http()}',pacer_min_sleep=0:up"
     return [
         ("xrdcp 5.5 -> xrootd5", "xrootd5", clients.xrdcp5(source, servers["xrootd5"].root("up"))),
@@ -158,7 +160,7 @@ def further_uploads(clients: Clients, servers: dict[str, Server], source: pathli
 
 
 def up(settings: Settings, parent: pathlib.Path, tls: bool = False) -> dict:
-    """The file to each server, as `up` in a directory of its own. A digest of the source is not known before."""
+    """Uploads the file to each server as `up` in a directory of its own. The source has no stored digest."""
     full = settings.is_full(parent, tls)
     source = settings.large_file(parent, part=2 if full else 4)
     with scratch(str(parent), "up") as directory:
@@ -170,7 +172,7 @@ def up(settings: Settings, parent: pathlib.Path, tls: bool = False) -> dict:
             rows = own_uploads(clients, servers, source) + (further_uploads(clients, servers, source) if full else [])
 
             def before() -> None:
-                # Not only the one that is written next: the room is needed.
+                # Removes the files of all servers to free space.
                 for root in roots.values():
                     (root / "up").unlink(missing_ok=True)
                 begin_alike(settings, parent, source, memory)

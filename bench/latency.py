@@ -1,11 +1,14 @@
-"""Job (f): time to the first byte over a path of 100 ms, in round trips: of a first file (cold), and of a second through the session that is up (warm).
+"""Job (f): time to first byte over a path of 100 ms, in round trips: for a first file (cold), and for a second file
+over the established session (warm).
 
-A proxy holds every byte back by half the round trip in each direction (it delays connecting too, as SYN and SYN-ACK would be); it neither limits the
-rate nor loses anything. Simulated delay on loopback: TCP's own slow start is not in it.
+A proxy delays all data by half of the round trip in each direction. It also delays the connection by one round trip, as
+SYN and SYN-ACK would. It neither limits the rate nor loses data. The delay is simulated on loopback, so TCP slow start
+is not included.
 
-Cold is from the start of the command to the first byte on its standard output, so the process's own start is in it; the same command through a proxy
-without delay tells how much that is. Warm is from the last byte of the first file to the first byte of the second: of a command that was given both
-(towpath, curl), or from the moment at which the second was asked of a running shell (xrdfs).
+Cold is measured from the start of the command to the first byte on its standard output, and includes the start of the
+process; the same command through a proxy without delay measures that share. Warm is measured from the last byte of the
+first file to the first byte of the second: of a command with both files as arguments (towpath, curl), or from the
+second command to a running shell (xrdfs).
 """
 
 from __future__ import annotations
@@ -24,15 +27,15 @@ from settings import Settings
 
 ROUND_TRIP_S = 0.1
 FILE_BYTES = 4096
-"""More than a line buffer holds back."""
+"""Larger than a line buffer."""
 FIRST, SECOND = b"\1", b"\2"
-"""What the two files consist of."""
+"""Byte that fills each of the two files."""
 NO_DELAY = ", no delay"
-"""What the name of a contender ends in whose proxy delays nothing."""
+"""Suffix of the names of contenders whose proxy adds no delay."""
 
 
 class DelayingProxy:
-    """Listens on `port` and passes bytes on to `target`, each after half of the round trip."""
+    """Listens on `port` and forwards data to `target`, delayed by half of the round trip."""
 
     def __init__(self, target: int, round_trip_s: float) -> None:
         self.target = target
@@ -52,7 +55,7 @@ class DelayingProxy:
         self.loop.run_forever()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # The client's connect() returned at once; a real one returns after a round trip. Its first bytes wait for that too.
+        # connect() to the proxy returns immediately; over a real path it takes one round trip. Delay the first bytes by it.
         await asyncio.sleep(self.round_trip_s)
         upstream_reader, upstream_writer = await asyncio.open_connection(HOST, self.target)
         with contextlib.suppress(ConnectionError, asyncio.CancelledError):
@@ -92,18 +95,19 @@ class DelayingProxy:
 
 @dataclasses.dataclass
 class FirstBytes(Sample):
-    """`seconds` is of the first file."""
+    """`seconds` is the time of the first file, `warm_s` that of the second."""
 
     warm_s: float | None
 
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """A command that writes both files to its standard output, at once or as its standard input asks; or only the first."""
+    """A command that writes both files, or only the first, to its standard output. `commands` are written to its
+    standard input, one per file."""
 
     name: str
     program: Program
-    asked: tuple[bytes, bytes] | None = None
+    commands: tuple[bytes, bytes] | None = None
 
     def run(self) -> Sample:
         start = time.monotonic()
@@ -112,8 +116,8 @@ class Probe:
         )
         assert process.stdin and process.stdout
         with process:
-            ask = iter(self.asked or ())
-            process.stdin.write(next(ask, b""))
+            commands = iter(self.commands or ())
+            process.stdin.write(next(commands, b""))
             first = first_done = second = None
             received = b""
             while data := os.read(process.stdout.fileno(), 1 << 16):
@@ -123,7 +127,7 @@ class Probe:
                     first = now
                 if first_done is None and received.count(FIRST) == FILE_BYTES:
                     first_done = now
-                    process.stdin.write(next(ask, b""))
+                    process.stdin.write(next(commands, b""))
                     process.stdin.close()
                 if second is None and SECOND in received:
                     second = now
@@ -133,7 +137,7 @@ class Probe:
 
 
 def probes(settings: Settings, servers: dict[str, int]) -> list[Probe]:
-    """The commands, for servers behind these ports."""
+    """Returns the commands for servers behind these ports."""
     machine = settings.machine
 
     def urls(scheme: str, kind: str) -> list[str]:
@@ -156,7 +160,7 @@ def probes(settings: Settings, servers: dict[str, int]) -> list[Probe]:
 
 @contextlib.contextmanager
 def behind(servers: dict[str, Server], round_trip_s: float) -> Iterator[dict[str, int]]:
-    """The ports of proxies before servers."""
+    """Runs a proxy in front of each server, and yields the ports of the proxies."""
     proxies = {kind: DelayingProxy(server.port, round_trip_s) for kind, server in servers.items()}
     try:
         yield {kind: proxy.port for kind, proxy in proxies.items()}

@@ -1,6 +1,7 @@
 """Job (e): stat and listings: one directory of many entries, a tree of many directories, and stat of single entries.
 
-Listings and stats of many paths are whole commands; stats are also asked by the load generator, from several connections at once.
+Listings and stats of many paths are single commands. The load generator also sends stats over several connections at
+once.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from harness import Contender, Server, contender, interleave, scratch
 from settings import Settings
 
 STATS = 1_000
-"""Paths that one command of the stat job asks for."""
+"""Number of paths of one command of the stat job."""
 STAT_CASES = [("stat", clients, depth) for clients in (1, 16) for depth in (1, 16)]
 
 
@@ -23,7 +24,7 @@ def make_flat(root: pathlib.Path, entries: int) -> None:
 
 
 def make_deep(root: pathlib.Path, directories: int) -> None:
-    """A tree with a fan-out of 100 and one file in each leaf."""
+    """Creates a tree with a fan-out of 100 and one file in each leaf."""
     for number in range(directories):
         leaf = root / f"d{number // 10_000:02}" / f"d{number // 100 % 100:02}" / f"d{number % 100:02}"
         leaf.mkdir(parents=True)
@@ -46,7 +47,8 @@ def listings(settings: Settings, servers: dict[str, Server], recursive: bool) ->
 
 
 def list_job(settings: Settings, recursive: bool, part: int = 1) -> dict:
-    """`part` divides the number of entries: xrdfs 6.2 did not come to an end over 100,000 directories."""
+    """Lists a directory or tree of `settings.entries / part` entries: xrdfs 6.2 does not finish with 100,000
+    directories."""
     entries = settings.entries // part
     with scratch(str(settings.memory), "listing") as directory:
         (make_deep if recursive else make_flat)(directory / "tree", entries)
@@ -56,7 +58,7 @@ def list_job(settings: Settings, recursive: bool, part: int = 1) -> dict:
 
 
 def stat_command(settings: Settings) -> dict:
-    """One command that asks for many paths."""
+    """Runs one command with many paths."""
     machine = settings.machine
     with scratch(str(settings.memory), "stat") as directory:
         make_flat(directory / "tree", STATS)
@@ -72,7 +74,7 @@ def stat_command(settings: Settings) -> dict:
 
 
 def stat_load(settings: Settings) -> dict:
-    """Stats of random entries of one directory by the load generator."""
+    """Sends stats of random entries of one directory with the load generator."""
     with scratch(str(settings.memory), "stat") as directory:
         make_flat(directory / "tree", settings.entries)
         return requests_job.run(settings, directory, requests_job.Load("tree", settings.entries), STAT_CASES)

@@ -1,4 +1,5 @@
-"""Runs the jobs of a suite; writes `<job>.json` (every sample) and `README.md` (medians, spreads, ratios) after each."""
+"""Runs the jobs of a suite. After each job, writes `<job>.json` (all samples) and `README.md` (medians, spreads,
+ratios)."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ from wan_lab import all_congestion_controls
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 REPETITIONS = 7
-"""Over loopback; over emulated paths each job has its own number."""
+"""Default over loopback. Jobs over emulated paths have their own numbers."""
 LOOPBACK_JOBS = {
     "large-down-memory": Job(lambda settings: large.down(settings, settings.memory), 14),
     "large-up-memory": Job(lambda settings: large.up(settings, settings.memory), 5),
@@ -65,7 +66,7 @@ LOOPBACK_JOBS = {
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """Jobs that stand on one page."""
+    """Jobs whose results are on one page."""
 
     jobs: dict[str, Job]
     document: Callable[[pathlib.Path], str]
@@ -84,52 +85,52 @@ SUITES = {
 
 
 def chosen(jobs: dict[str, Job], patterns: str | None) -> list[str]:
-    """The jobs whose names start with one of the words, in their order; all if there are no words."""
+    """Returns the jobs whose names start with one of the patterns, in their order; all jobs without patterns."""
     words = (patterns or "").split(",")
     unknown = [word for word in words if not any(name.startswith(word) for name in jobs)]
     if unknown:
-        sys.exit(f"no job {', '.join(unknown)}; there are {', '.join(jobs)}")
+        sys.exit(f"no such job: {', '.join(unknown)}; the jobs are {', '.join(jobs)}")
     return [name for name in jobs if name.startswith(tuple(words))]
 
 
 def size(text: str) -> int:
-    """A number of bytes, as `4GiB` or `512MiB`."""
+    """Parses a number of bytes such as `4GiB` or `512MiB`."""
     match = re.fullmatch(r"(\d+)(KiB|MiB|GiB)?", text)
     if not match:
-        raise argparse.ArgumentTypeError(f"{text} is no size: write 512MiB or 4GiB")
+        raise argparse.ArgumentTypeError(f"invalid size {text!r}: write a number with unit, such as 512MiB or 4GiB")
     return int(match[1]) << {None: 0, "KiB": 10, "MiB": 20, "GiB": 30}[match[2]]
 
 
 def numbers(text: str) -> frozenset[float]:
-    """Numbers with commas between."""
+    """Parses numbers separated by commas."""
     return frozenset(map(float, text.split(",")))
 
 
 def arguments() -> argparse.Namespace:
     lists = (f"Jobs of {name}: {', '.join(suite.jobs)}." for name, suite in SUITES.items())
     parser = argparse.ArgumentParser(description=__doc__, epilog=" ".join(lists))
-    parser.add_argument("--towpath", required=True, help="the binary; the test kit's examples lie beside it")
-    parser.add_argument("--peers", required=True, type=pathlib.Path)
-    parser.add_argument("--suite", choices=SUITES, default="loopback", help="over loopback, over emulated paths (as root), of the ALTO server, under attack, against an earlier version, or with fuzzed requests")
-    parser.add_argument("--jobs", help="names or how they begin, with commas between: large-down,listing")
-    parser.add_argument("--before", help="the binary of an earlier version, for --suite versions")
-    parser.add_argument("--before-commit", default="an unnamed build", help="what that binary was built from")
-    parser.add_argument("--paths", type=numbers, help="of the suite wan only those with these round trips in ms, or shares of loss, put beside what is there of others: 0,10,1e-4")
-    parser.add_argument("--repetitions", type=int, help=f"[{REPETITIONS}; of the suite wan each job's own]")
-    parser.add_argument("--quick", action="store_true", help="small data, to try the benchmark itself; --size and the like still hold")
-    parser.add_argument("--size", type=size, help="of the large file; over loopback half of it for uploads, a quarter over TLS and on disk [4GiB]")
-    parser.add_argument("--files", type=int, help="small files; over loopback half as many on disk [10000]")
-    parser.add_argument("--entries", type=int, help="entries that are listed, at most 1000000 [100000]")
-    parser.add_argument("--seconds", type=float, help="that one sample of the load generator takes [1]")
-    parser.add_argument("--memory", default="/dev/shm", help="a tmpfs with room for three large files")
-    parser.add_argument("--disk", default="/var/tmp")
-    parser.add_argument("--results", type=pathlib.Path, help="[bench/results, or the suite's name in it]")
+    parser.add_argument("--towpath", required=True, help="the towpath binary; the test kit's examples are in `examples` beside it")
+    parser.add_argument("--peers", required=True, type=pathlib.Path, help="directory of the peers that bench/peers built")
+    parser.add_argument("--suite", choices=SUITES, default="loopback", help="transfers over loopback, transfers over emulated paths (needs root), the ALTO server, a server under attack, comparison with an earlier version, or fuzzed requests [loopback]")
+    parser.add_argument("--jobs", help="names or prefixes of names, separated by commas: large-down,listing")
+    parser.add_argument("--before", help="binary of an earlier version, for --suite versions")
+    parser.add_argument("--before-commit", default="an unnamed build", help="commit from which that binary was built")
+    parser.add_argument("--paths", type=numbers, help="for --suite wan: only paths with these round trips in ms, or shares of loss; results of other paths are kept: 0,10,1e-4")
+    parser.add_argument("--repetitions", type=int, help=f"samples per contender [{REPETITIONS}; in the suite wan the default of each job]")
+    parser.add_argument("--quick", action="store_true", help="small data, to test the benchmark itself; explicit sizes such as --size take precedence")
+    parser.add_argument("--size", type=size, help="size of the large file; loopback jobs use half of it for uploads, a quarter over TLS and on disk [4GiB]")
+    parser.add_argument("--files", type=int, help="number of small files; loopback jobs on disk use half of it [10000]")
+    parser.add_argument("--entries", type=int, help="number of listed entries, at most 1000000 [100000]")
+    parser.add_argument("--seconds", type=float, help="duration of one sample of the load generator [1]")
+    parser.add_argument("--memory", default="/dev/shm", help="directory on a tmpfs with space for three large files [/dev/shm]")
+    parser.add_argument("--disk", default="/var/tmp", help="directory on a disk [/var/tmp]")
+    parser.add_argument("--results", type=pathlib.Path, help="directory of the results [bench/results, or the subdirectory of the suite]")
     return parser.parse_args()
 
 
 @contextlib.contextmanager
 def prepared(options: argparse.Namespace) -> Iterator[Settings]:
-    """The settings, with scratch space that is gone afterwards."""
+    """Yields the settings, with scratch space that is removed afterwards."""
     quick, loopback = options.quick, options.suite in ("loopback", "versions")
     with scratch("/tmp", "work") as work, scratch(options.memory, "memory") as memory, scratch(options.disk, "disk") as disk:
         machine = Machine(shutil.which(options.towpath) or options.towpath, options.peers, work, Authority(work / "authority"))
@@ -150,7 +151,7 @@ def prepared(options: argparse.Namespace) -> Iterator[Settings]:
 
 
 def run_job(suite: Suite, name: str, settings: Settings, results: pathlib.Path) -> None:
-    """Runs one job and writes what it found, so that a run that is ended later keeps it."""
+    """Runs one job and writes its results immediately, so that an interrupted run keeps them."""
     say(f"== {name}")
     before = circumstances(settings.machine)
     start = time.monotonic()
@@ -167,7 +168,7 @@ def run_job(suite: Suite, name: str, settings: Settings, results: pathlib.Path) 
 
 def main() -> None:
     options = arguments()
-    # So that servers and scratch space go when the run is ended.
+    # Stop the servers and remove the scratch space when the run is terminated.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     suite = SUITES[options.suite]

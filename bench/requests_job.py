@@ -1,6 +1,8 @@
-"""Job (c): small random reads and vector reads, by one load generator for all servers; and what memory servers take under many busy clients.
+"""Job (c): small random reads and vector reads, with one load generator for all servers; and the memory of servers
+under many busy clients.
 
-The file lies in memory. What counts is requests per second of the server's processor time: the load generator shares the machine.
+The file is in memory. The relevant figure is the number of requests per processor second of the server, because the
+load generator shares the machine.
 """
 
 from __future__ import annotations
@@ -19,17 +21,17 @@ READ_CASES = [(kind, clients, depth) for kind in ("read", "readv") for clients i
 WARM_UP_S = 0.3
 BUSY_CLIENTS = 200
 BUSY_DEPTH = 4
-"""Requests in flight of each busy client: 4 KiB reads, 1 MiB reads and vectors of 1.5 MiB, a third of each."""
+"""Requests in flight per busy client: one third each of 4 KiB reads, 1 MiB reads and vectors of 1.5 MiB."""
 BUSY_REPETITIONS = 3
-"""Each with servers started anew: the most that was ever resident grows with time only."""
+"""Each with newly started servers, because peak resident memory never decreases."""
 
 Case = tuple[str, int, int]
-"""The kind of request, the number of clients, and the requests that each has in flight."""
+"""Kind of request, number of clients, and requests in flight per client."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """What the load generator is pointed at: a file and its bytes, or a directory and its entries."""
+    """Target of the load generator: a file and its size in bytes, or a directory and its number of entries."""
 
     path: str
     size: int
@@ -48,7 +50,7 @@ def sample(machine: Machine, server: Server, load: Load, case: Case, seconds: fl
 
 
 def run(settings: Settings, root: pathlib.Path, load: Load, cases: list[Case]) -> dict:
-    """All cases, servers in turn; one row for each server and case, with every sample."""
+    """Runs all cases on the servers in turn. Returns one row for each server and case, with all samples."""
     rows = []
     with settings.machine.serving(dict.fromkeys(SERVERS, root)) as servers:
         for case in cases:
@@ -70,7 +72,7 @@ def reads(settings: Settings) -> dict:
 
 
 def busy_memory(settings: Settings) -> dict:
-    """What each server has resident at most while many clients read all they can."""
+    """Measures the peak resident memory of each server while many clients read at full rate."""
     source = settings.large_file(settings.memory)
     load = Load(source.name, source.stat().st_size)
     samples: dict[str, list[dict]] = {name: [] for name in SERVERS}

@@ -1,4 +1,5 @@
-"""What the command line asks, and the data that jobs share: made once in a run, where the first job needs them."""
+"""Settings of the command line, and the data that jobs share: created once per run, before the first job that needs
+them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ PAGE_BYTES = 4096
 
 
 def write_pattern(path: pathlib.Path, size: int, first: int = 0) -> None:
-    """A file in which every page of 4 KiB starts with `first` and its offset, so that no misplaced page goes unseen."""
+    """Writes a file in which every page of 4 KiB starts with `first` plus its offset, so that a misplaced page is
+    detected."""
     rest = bytes(range(256))[8:] + bytes(range(256)) * 15
     with path.open("wb") as file:
         for block in range(0, size, 1 << 20):
@@ -24,35 +26,39 @@ def write_pattern(path: pathlib.Path, size: int, first: int = 0) -> None:
 
 @dataclasses.dataclass
 class Settings:
-    """The run: where, how often, how much. What is None the job chooses: over emulated paths each has its own size."""
+    """Locations, repetitions and sizes of the run. A value of None is chosen by each job: jobs over emulated paths have
+    their own sizes."""
 
     machine: Machine
     repetitions: int | None
     quick: bool
     memory: pathlib.Path
-    """Scratch space on a tmpfs, and on a disk; both are gone after the run."""
+    """Scratch space on a tmpfs. Removed after the run."""
     disk: pathlib.Path
+    """Scratch space on a disk. Removed after the run."""
     large_bytes: int | None
-    """Size of the large file that is downloaded; over loopback uploads have half of it, TLS and disk a quarter, so that a whole run stays below an hour."""
+    """Size of the large file for downloads. Over loopback, uploads use half of it, TLS and disk a quarter, so that a
+    whole run takes less than an hour."""
     files: int | None
-    """Number of small files; over loopback on disk half of that."""
+    """Number of small files; half of it for loopback jobs on disk."""
     entries: int
-    """Entries of the directory that is listed, and directories of the tree."""
+    """Number of entries of the listed directory, and of directories of the tree."""
     load_s: float
-    """How long one sample of the load generator takes."""
+    """Duration of one sample of the load generator."""
     before: str | None = None
-    """The binary of an earlier version, for the suite `versions`."""
+    """Binary of an earlier version, for the suite `versions`."""
     before_commit: str | None = None
-    """What it was built from."""
+    """Commit from which that binary was built."""
     paths: frozenset[float] | None = None
-    """The emulated paths that are run: those with one of these round trips in ms, or shares of lost segments; all of a job's if none."""
+    """Restricts jobs to emulated paths with one of these round trips in ms, or shares of lost segments. None: all paths
+    of a job."""
 
     def is_full(self, parent: pathlib.Path, tls: bool = False) -> bool:
-        """Whether a job has all contenders: in memory and without TLS."""
+        """Returns whether a job has all contenders: in memory and without TLS."""
         return parent == self.memory and not tls
 
     def large_file(self, parent: pathlib.Path, part: int = 1) -> pathlib.Path:
-        """The large file, or one of a `part`th of its size, below `parent` and alone in its directory."""
+        """Returns the large file, or a file of 1/`part` of its size, below `parent` and alone in its directory."""
         size = self.large_bytes // part
         path = parent / f"source-{size}" / "large.bin"
         if not path.exists():
@@ -66,7 +72,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What is run, and about how long it takes at full size with all repetitions on two cores."""
+    """The function of a job, and its approximate duration at full size with all repetitions on two cores."""
 
     run: Callable[[Settings], dict]
     minutes: float

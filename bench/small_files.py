@@ -1,4 +1,4 @@
-"""Job (d): a tree of many small files down and up with one command."""
+"""Job (d): a tree of many small files, down and up with one command."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from settings import Settings
 FILE_BYTES = 10_000
 FILES_PER_DIRECTORY = 500
 CURL_PARALLEL = 300
-"""The most that this curl takes; reference measurements found it the fastest."""
+"""Maximum of this curl, and the fastest value in reference measurements."""
 
 
 def names(files: int) -> list[str]:
-    """The files of the tree, relative to it."""
+    """Returns the relative paths of the files of the tree."""
     return [f"d{number // FILES_PER_DIRECTORY:03}/f{number:05}" for number in range(files)]
 
 
 def make_tree(root: pathlib.Path, files: int) -> None:
-    """`files` files of 10 kB, each with its own content."""
+    """Creates `files` files of 10 kB, each with different content."""
     for number, name in enumerate(names(files)):
         path = root / name
         if number % FILES_PER_DIRECTORY == 0:
@@ -34,18 +34,18 @@ def make_tree(root: pathlib.Path, files: int) -> None:
 
 
 def same_tree(source: pathlib.Path, arrived: pathlib.Path) -> None:
-    """Fails, with the names, where trees differ."""
+    """Raises an error with the names of the differences if the trees differ."""
     try:
         done = subprocess.run(("diff", "-rq", source, arrived), capture_output=True, text=True, timeout=CHECK_LIMIT_S, check=False)
     except subprocess.TimeoutExpired as error:
-        raise RuntimeError(f"what arrived could not be compared in {CHECK_LIMIT_S} s") from error
+        raise RuntimeError(f"comparing the copy with its source took more than {CHECK_LIMIT_S} s") from error
     if done.returncode != 0:
-        told = (done.stdout + done.stderr).replace(str(source), "source").replace(str(arrived), "arrived")
-        raise RuntimeError(f"what arrived is not the source: {told[:2000]}")
+        differences = (done.stdout + done.stderr).replace(str(source), "source").replace(str(arrived), "arrived")
+        raise RuntimeError(f"the copy differs from its source: {differences[:2000]}")
 
 
 def fresh(directory: pathlib.Path, owner: str | None = None) -> None:
-    """Makes the directory anew, and lets nothing of an earlier run remain to be written."""
+    """Creates the directory empty, and writes out the data of earlier runs."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     if owner:
@@ -58,17 +58,17 @@ def rclone(machine: Machine) -> Program:
 
 
 def curl_list(machine: Machine, path: pathlib.Path, pairs: list[tuple[str, str]], option: str) -> Program:
-    """curl over a list of URLs that the benchmark writes for it: curl cannot list a directory."""
+    """Returns curl with a list of URLs from the benchmark: curl cannot list a directory."""
     path.write_text("".join(f'url = "{url}"\n{option} = "{file}"\n' for url, file in pairs))
     return machine.installed("curl")("-s", "-S", "-f", "-Z", "--parallel-max", CURL_PARALLEL, "--create-dirs", "-K", path)
 
 
 SLOW = ("towpath cp -r <- towpath, digests unknown", "xrdcp 6.2 -r <- xrootd6", "xrdcp 6.2 -r -> xrootd6")
-"""Contenders that say nothing more on disk than they do in memory."""
+"""Contenders whose result on disk adds nothing to that in memory."""
 
 
 def downloads(settings: Settings, servers: dict[str, Server], files: int, target: pathlib.Path) -> list[tuple[str, str, Program]]:
-    """Each tool at its default, and at the parallelism at which it is best here."""
+    """Returns each tool with its defaults, and with the degree of parallelism that is fastest here."""
     machine = settings.machine
     cp = machine.towpath("cp", "-q", "-r")
     xrdcp6 = machine.xrootd6("xrdcp")("-s", "-r")

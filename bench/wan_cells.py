@@ -1,6 +1,8 @@
-"""Cells of the tables over emulated paths: over each path every contender has its turn, and every outcome is compared with the source.
+"""Cells of the tables over emulated paths. Over each path all contenders run in turn, and every result is compared with
+its source.
 
-A contender that takes longer than the job allows is cut off: its sample then says how many bytes it had brought by then, and nothing is compared.
+A contender that exceeds the job's time limit is cut off: its sample has the number of bytes transferred until then, and
+the result is not compared.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from settings import Settings
 from wan_lab import Emulation, Lab, NetworkPath, lab
 
 ContendersAt = Callable[[Lab, Machine, dict[str, Server]], list[Contender]]
-"""Who takes part over a path, with a server of each kind at its far end."""
+"""Returns the contenders over a path, with a server of each kind at its far end."""
 
 
 @dataclasses.dataclass
 class PathSample(Sample):
-    """`bytes` is what arrived: everything, unless it was `cut`."""
+    """`bytes` is the number of transferred bytes: all of them, unless the run was `cut`."""
 
     bytes: int
     cut: bool
@@ -33,14 +35,15 @@ class PathSample(Sample):
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """How much is done, and how long a contender may take for it."""
+    """Number of repetitions, and the time limit of a contender."""
 
     repetitions: int
     limit_s: float
 
 
 def timed(name: str, program: Program, server: Server, over: Lab, limit_s: float, whole: int, arrived: Callable[[Emulation], int]) -> Callable[[], PathSample]:
-    """Runs a command in the clients' host. `arrived` says how much of `whole` bytes there is if it was cut off."""
+    """Returns a function that runs a command in the clients' host. `arrived` returns how many of `whole` bytes have
+    arrived when the command is cut off."""
 
     def run() -> PathSample:
         over.settle()
@@ -59,12 +62,13 @@ def timed(name: str, program: Program, server: Server, over: Lab, limit_s: float
 
 
 def received_of(whole: int) -> Callable[[Emulation], int]:
-    """What a client that was cut off had received, by what came to its host. What came twice counts twice, but the file is not larger than it is."""
+    """Returns a function that counts the bytes received by a client until it was cut off, by the payload that arrived
+    at its host. Bytes received twice count twice, but the result is at most `whole`."""
     return lambda emulation: min(whole, emulation.received_payload)
 
 
 def verified(run: Callable[[], PathSample], check: Callable[[], None]) -> Callable[[], Sample]:
-    """The same, compared with the source unless it was cut off."""
+    """Returns the run followed by the check, which is skipped if the run was cut off."""
 
     def run_and_check() -> Sample:
         sample = run()
@@ -76,7 +80,8 @@ def verified(run: Callable[[], PathSample], check: Callable[[], None]) -> Callab
 
 
 def race(contenders: Sequence[Contender], repetitions: int, seed: int) -> dict[str, dict]:
-    """All in turn, without a warm-up: over such paths the first run is as good as any."""
+    """Runs all contenders in turn, without a warm-up: over emulated paths the first run does not differ from later
+    ones."""
     running = Race(contenders, repetitions, math.inf, seed)
     for number in range(repetitions):
         running.round(number)
@@ -85,7 +90,7 @@ def race(contenders: Sequence[Contender], repetitions: int, seed: int) -> dict[s
 
 @contextlib.contextmanager
 def served(settings: Settings, path: NetworkPath, roots: dict[str, pathlib.Path]) -> Iterator[tuple[Lab, Machine, dict[str, Server]]]:
-    """An emulated path with a server of each kind at its far end."""
+    """Runs an emulated path with a server of each kind at its far end."""
     say(f"-- {path}")
     with lab(settings.machine.towpath, path) as over:
         machine = dataclasses.replace(settings.machine, network=over.network())
@@ -94,10 +99,10 @@ def served(settings: Settings, path: NetworkPath, roots: dict[str, pathlib.Path]
 
 
 def cells(settings: Settings, paths: Sequence[NetworkPath], roots: dict[str, pathlib.Path], repetitions: int, contenders_at: ContendersAt) -> list[dict]:
-    """What came out over each path that was asked for, with the circumstances of its own."""
+    """Measures the selected paths. Returns one cell for each, with its own circumstances."""
     chosen = [path for path in paths if settings.paths is None or path.is_one_of(settings.paths)]
     if not chosen:
-        raise RuntimeError(f"none of its paths was asked for: they have {', '.join(f'{path.rtt_ms:g} ms with loss {path.loss:g}' for path in paths)}")
+        raise RuntimeError(f"--paths selects no path of this job; its paths are {', '.join(f'{path.rtt_ms:g} ms with loss {path.loss:g}' for path in paths)}")
     found = []
     for path in chosen:
         with served(settings, path, roots) as (over, machine, servers):
@@ -109,11 +114,11 @@ def cells(settings: Settings, paths: Sequence[NetworkPath], roots: dict[str, pat
 
 
 SIZES = ("quick", "bytes", "files", "limit_s")
-"""What records of one job must have in common for their cells to stand in one table."""
+"""Keys that two records of a job must have in common for their cells to be in one table."""
 
 
 def merged(before: dict, now: dict) -> dict:
-    """`now` with the cells of `before` over other paths; as it is if they are not of the same size."""
+    """Returns `now` with the cells of `before` for other paths; unchanged if the sizes differ."""
     if any(before.get(key) != now.get(key) for key in SIZES):
         return now
     paths = [cell["path"] for cell in now["cells"]]

@@ -1,4 +1,4 @@
-"""What towpath costs over itself: a copy that is killed on its way over one that is not, and a digest of the whole file over none."""
+"""Overheads of towpath relative to itself: of a copy that is killed and resumed, and of a digest of the whole file."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from wan_lab import PAYLOAD_SHARE
 from wan_resume import KILLED, KILLS, ONE_BYTE
 
 RESUME_AIM = 1.05
-"""Of the undisturbed copy's time, and the starts of the command besides: a copy of one byte for each kill."""
-HEADER = ["job", "path", "what", "n", "s (least–most)", "compared with, s", "cost", "asked", "met"]
+"""Allowed multiple of the undisturbed copy's time. In addition, each kill allows the time of one start, measured as a
+copy of one byte."""
+HEADER = ["job", "path", "contender", "n", "s (minimum–maximum)", "compared with, s", "cost", "target", "met"]
 
 
 def resume_table(record: dict) -> str:
-    """Each copy undisturbed and killed, and what the link carried for both."""
+    """Formats each copy undisturbed and killed, and the bytes carried by the link for it."""
     parts = []
     for cell in record["cells"]:
         rows = []
@@ -24,15 +25,15 @@ def resume_table(record: dict) -> str:
             carried = middle(broken, lambda sample: sample["emulation"]["passed_wire_bytes"]) * PAYLOAD_SHARE / record["bytes"]
             ratio = "" if is_cut(samples) else f"{middle(broken, seconds) / middle(samples, seconds):.2f}"
             rows.append([name, str(len(broken)), figure(cell, name, seconds), figure(cell, name + KILLED, seconds), ratio, f"{carried:.2f}"])
-        header = [f"{cell['path']['rtt_ms']:g} ms", "n", "undisturbed, s", "killed three times, s", "ratio", "carried, of the file"]
+        header = [f"{cell['path']['rtt_ms']:g} ms", "n", "undisturbed, s", "killed three times, s", "ratio", "carried, relative to the file"]
         parts.append(markdown(header, rows))
     path = record["cells"][0]["path"]
-    what = f"{record['bytes'] / 1e6:,.0f} MB, {path['rate']}, {path['congestion'].upper()}; each time halfway through what was left, and started again at once."
+    what = f"{record['bytes'] / 1e6:,.0f} MB, {path['rate']}, {path['congestion'].upper()}; killed each time halfway through the remaining bytes, and restarted immediately."
     return "\n\n".join(part for part in (what, *parts, failures(record["cells"])) if part)
 
 
 def costs(record: dict) -> list[list[str]]:
-    """The rows of a job, none if it has no such figures."""
+    """Returns the rows of a job; empty if it has no such figures."""
     found = []
     for cell in record["cells"]:
         found += [checksum_row(record, cell, dear, plain) for dear, plain in record.get("checksum_pairs", []) if {dear, plain} <= cell["runs"].keys()]
@@ -44,9 +45,9 @@ def costs(record: dict) -> list[list[str]]:
 def checksum_row(record: dict, cell: dict, dear: str, plain: str) -> list[str]:
     samples = {name: cell["runs"][name] for name in (dear, plain)}
     percent = 100 * (middle(samples[dear], seconds) / middle(samples[plain], seconds) - 1)
-    asked = "" if is_foreign(dear) else f"≤ {CHECKSUM_AIM_PERCENT} %"
-    met = yes(percent <= CHECKSUM_AIM_PERCENT and holds(cell, dear, plain)) if asked else ""
-    return row(record, cell, dear, (dear, plain), figure(cell, plain, seconds), f"{percent:+.1f} %", asked, met)
+    target = "" if is_foreign(dear) else f"≤ {CHECKSUM_AIM_PERCENT} %"
+    met = yes(percent <= CHECKSUM_AIM_PERCENT and holds(cell, dear, plain)) if target else ""
+    return row(record, cell, dear, (dear, plain), figure(cell, plain, seconds), f"{percent:+.1f} %", target, met)
 
 
 def resume_row(record: dict, cell: dict, name: str) -> list[str]:
@@ -54,20 +55,20 @@ def resume_row(record: dict, cell: dict, name: str) -> list[str]:
     allowed = RESUME_AIM * plain + KILLS * start
     met = yes(broken <= allowed and holds(cell, name, name + KILLED, name + ONE_BYTE)) if counts(cell) else ""
     with_marks = f"{digits(plain)}{marks(cell, name)}, a start {digits(start)}"
-    asked = f"≤ {digits(allowed)} s" if counts(cell) else ""
-    return row(record, cell, name + KILLED, (name, name + KILLED), with_marks, f"{broken - plain:+.1f} s", asked, met)
+    target = f"≤ {digits(allowed)} s" if counts(cell) else ""
+    return row(record, cell, name + KILLED, (name, name + KILLED), with_marks, f"{broken - plain:+.1f} s", target, met)
 
 
-def row(record: dict, cell: dict, dear: str, both: tuple[str, str], plain: str, cost: str, asked: str, met: str) -> list[str]:
+def row(record: dict, cell: dict, dear: str, both: tuple[str, str], plain: str, cost: str, target: str, met: str) -> list[str]:
     count = min(len(cell["runs"][name]) for name in both)
-    return [record["job"], heading(cell["path"], record["cells"]), dear, str(count), figure(cell, dear, seconds), plain, cost, asked, met]
+    return [record["job"], heading(cell["path"], record["cells"]), dear, str(count), figure(cell, dear, seconds), plain, cost, target, met]
 
 
 def counts(cell: dict) -> bool:
-    """Nothing is asked with BBR as the default."""
+    """Returns whether the targets apply to the cell. They do not with BBR as the hosts' default."""
     return cell["path"]["congestion"] == "cubic"
 
 
 def holds(cell: dict, *names: str) -> bool:
-    """Whether these came to their end each time."""
+    """Returns whether these contenders finished every time."""
     return not any(name in cell["left_out"] or is_cut(cell["runs"][name]) for name in names)

@@ -1,4 +1,4 @@
-"""How the samples of a cell become a figure with its marks."""
+"""Formats the samples of a cell as a figure with marks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def middle(samples: list[dict], value: Callable[[dict], float]) -> float:
 
 
 def digits(value: float) -> str:
-    """Three digits, or all before the point."""
+    """Formats with three digits, or all digits before the decimal point."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
@@ -30,20 +30,20 @@ def is_cut(samples: list[dict]) -> bool:
 
 
 def is_disturbed(sample: dict, path: dict) -> bool:
-    """Whether the machine had a part in the sample."""
+    """Returns whether the machine, not only the link, affected the sample."""
     emulation = sample["emulation"]
     return emulation["machine_lost"] > 0 or emulation["late_us"] > max(100, 20 * path["rtt_ms"])
 
 
 def marks(cell: dict, name: str) -> str:
-    """`*` cut off, `!` disturbed by the machine, `†` failed later."""
+    """Returns `*` if cut off, `!` if disturbed by the machine, `†` if it failed later."""
     samples = cell["runs"][name]
     disturbed = any(is_disturbed(sample, cell["path"]) for sample in samples)
     return ("*" if is_cut(samples) else "") + ("!" if disturbed else "") + ("†" if name in cell["left_out"] else "")
 
 
 def figure(cell: dict, name: str, value: Callable[[dict], float]) -> str:
-    """The median with its marks, and from where to where it goes; – if there is no sample."""
+    """Formats the median with its marks and its range; – without samples."""
     if name not in cell["runs"]:
         return "–"
     median, least, most = median_and_spread([value(sample) for sample in cell["runs"][name]])
@@ -52,13 +52,13 @@ def figure(cell: dict, name: str, value: Callable[[dict], float]) -> str:
 
 
 def heading(path: dict, cells: Sequence[dict]) -> str:
-    """What tells a path from the others of its table."""
+    """Returns the properties that distinguish a path from the others of its table."""
     parts = {"rtt_ms": f"{path['rtt_ms']:g} ms", "loss": f"loss {path['loss']:g}"}
-    telling = [text for key, text in parts.items() if len({cell["path"][key] for cell in cells}) > 1]
-    return ", ".join(telling) or parts["rtt_ms"]
+    distinct = [text for key, text in parts.items() if len({cell["path"][key] for cell in cells}) > 1]
+    return ", ".join(distinct) or parts["rtt_ms"]
 
 
 def failures(cells: Sequence[dict]) -> str:
-    """Who failed where, and why, as a list; empty if nobody did."""
+    """Formats contenders that failed, with path and reason, as a list; empty without failures."""
     found = [(heading(cell["path"], cells), name, why) for cell in cells for name, why in cell["left_out"].items()]
     return "\n".join(f"- † {path}, {name}: {(why.splitlines() or [''])[0][:200]}" for path, name, why in found)

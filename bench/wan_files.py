@@ -1,4 +1,5 @@
-"""What is moved over emulated paths: one file, or a tree of files of given sizes; and how much of it is there when a client is cut off."""
+"""Source data for transfers over emulated paths: one file, or a tree of files of given sizes. Also counts the bytes
+that have arrived when a client is cut off."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ from settings import write_pattern
 
 FILES_PER_DIRECTORY = 500
 TALK_FILES, TALK_LEAST, TALK_MOST, TALK_MEAN = 42_432, 8_000, 8_000_000_000, 300e9 / 42_432
-"""The data set of the 100GE talk: 300 GB in 42,432 files of 8 KB to 8 GB."""
+"""The data set of the 100GE talk: 300 GB in 42,432 files of 8 kB to 8 GB. Sizes in bytes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """Files of these sizes, with names of their own."""
+    """A tree of files of these sizes in bytes."""
 
     sizes: tuple[int, ...]
 
@@ -28,13 +29,13 @@ class Tree:
         return [f"d{number // FILES_PER_DIRECTORY:03}/f{number:05}" for number in range(len(self.sizes))]
 
     def make(self, root: pathlib.Path) -> None:
-        """Each file has its own content."""
+        """Creates the files, each with different content."""
         for number, (name, size) in enumerate(zip(self.names(), self.sizes, strict=True)):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             write_pattern(root / name, size, number << 40)
 
     def arrived(self, root: pathlib.Path) -> int:
-        """Bytes of the files below `root` that have their whole size."""
+        """Returns the total size of those files below `root` that are complete."""
         total = 0
         for name, size in zip(self.names(), self.sizes, strict=True):
             path = root / name
@@ -48,13 +49,13 @@ def equal(files: int, size: int) -> Tree:
 
 
 def log_uniform(files: int, least: int, most: int) -> Tree:
-    """Sizes at equal steps of their logarithm, in an order that mixes them."""
+    """Returns sizes at equal steps of their logarithm, in a mixed order."""
     sizes = [round(least * (most / least) ** ((number + 0.5) / files)) for number in range(files)]
     return Tree(mixed(sizes))
 
 
 def mixed(sizes: list[int]) -> tuple[int, ...]:
-    """Another order, always the same: steps of the golden ratio, rounded to one that meets every place."""
+    """Returns a fixed permutation: steps of the golden ratio, increased until coprime to the length."""
     step = round(len(sizes) * 0.618)
     while math.gcd(step, len(sizes)) != 1:
         step += 1
@@ -62,8 +63,11 @@ def mixed(sizes: list[int]) -> tuple[int, ...]:
 
 
 def talk_sizes(files: int) -> list[int]:
-    """Sizes of the talk's range and mean, which are all that it says: a Pareto distribution between the bounds, of which each file stands for an equal part and
-    has that part's mean size, so that the files' mean is the talk's however few there are."""
+    """Returns sizes with the range and mean of the talk, which gives no more detail.
+
+    They follow a Pareto distribution between the bounds. Each file represents an equal part of the distribution and has
+    the mean size of that part, so the mean of the files equals that of the talk for any number of files.
+    """
     low, high = 0.05, 0.95
     while high - low > 1e-6:
         exponent = (low + high) / 2
@@ -78,6 +82,6 @@ def talk_sizes(files: int) -> list[int]:
 
 
 def truncated_mean(exponent: float) -> float:
-    """Of a Pareto distribution between the talk's bounds."""
+    """Returns the mean of a Pareto distribution between the talk's bounds."""
     ratio = (TALK_LEAST / TALK_MOST) ** exponent
     return exponent / (1 - exponent) * TALK_LEAST**exponent * (TALK_MOST ** (1 - exponent) - TALK_LEAST ** (1 - exponent)) / (1 - ratio)

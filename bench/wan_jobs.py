@@ -1,4 +1,4 @@
-"""The jobs over emulated paths. Each stands twice in `JOBS`: with CUBIC and with BBR as the hosts' default."""
+"""The jobs over emulated paths. `JOBS` has each of them twice: with CUBIC and with BBR as the hosts' default."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from wan_lab import NetworkPath
 from wan_transfers import CHECKSUM_PAIRS, checksum_rows, fast_rows, few_rows, large, mixed_rows, tree_down, tree_up
 
 CONGESTION = ("cubic", "bbr")
-"""The kernel's own default, and the other one that long paths are driven with."""
+"""The kernel's default, and the common alternative for long paths."""
 SMALL_FILE_BYTES = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Files of the 100GE data set: of so many that stand for all, those from `least` to below `most`, each `shrink` times smaller."""
+    """A part of the 100GE data set, represented by `files` files: those of `least` (inclusive) to `most` (exclusive)
+    bytes, each reduced by the factor `shrink`."""
 
     files: int = 424
     least: int = 0
@@ -32,11 +33,11 @@ PARTS = {
     "100ge": Part(),
     "100ge-small": Part(most=4_000_000),
     "100ge-medium": Part(least=4_000_000, most=1_000_000_000),
-    # A hundredth has one such file; of a tenth the seven have 19 GB, twice what memory has room for.
+    # A hundredth of the data set has one such file. The seven of a tenth have 19 GB, twice the available memory.
     "100ge-large": Part(files=4_243, least=1_000_000_000, shrink=5),
 }
 QUICK_SHRINK = 16
-"""By how much smaller its files are in a quick run."""
+"""Factor by which a quick run reduces the files."""
 
 
 def rtts(rtts_ms: Sequence[float], congestion: str, rate: str = "1Gbit", loss: float = 0.0) -> list[NetworkPath]:
@@ -49,7 +50,7 @@ def scale(settings: Settings, quick: Scale, full: Scale) -> Scale:
 
 
 def leaf(settings: Settings, congestion: str) -> dict:
-    """LEAF's curve: from disk to disk."""
+    """LEAF's curve, from disk to disk."""
     size = settings.large_bytes or (256 * MIB if settings.quick else 2 * GIB)
     how = scale(settings, Scale(1, 20), Scale(3, 60))
     return large(settings, rtts((0, 10, 50, 100, 200, 350), congestion), settings.disk, size, how)
@@ -63,14 +64,14 @@ def leaf_minute(settings: Settings, congestion: str) -> dict:
 
 
 def loss(settings: Settings, congestion: str) -> dict:
-    """A slow path that loses much."""
+    """A slow path with high loss."""
     size = settings.large_bytes or (48 * MIB if settings.quick else 256 * MIB)
     how = scale(settings, Scale(1, 6), Scale(3, 40))
     return large(settings, rtts((0, 30, 60, 90), congestion, "100Mbit", 0.02), settings.memory, size, how)
 
 
 def light(settings: Settings, congestion: str) -> dict:
-    """A fast path that loses little: chance decides, so it is repeated."""
+    """A fast path with low loss. Results vary with chance, so it has more repetitions."""
     size = settings.large_bytes or (256 * MIB if settings.quick else GIB)
     paths = [NetworkPath(100, "1Gbit", share, congestion) for share in (1e-5, 1e-4, 1e-3)]
     return large(settings, paths, settings.memory, size, scale(settings, Scale(2, 5), Scale(10, 25)))
@@ -87,7 +88,7 @@ def tree_paths(settings: Settings, congestion: str) -> list[NetworkPath]:
 
 
 def small_tree(settings: Settings) -> Tree:
-    """The full number also in a quick run: it is what the job is about."""
+    """Returns the full number of files also in a quick run, because the job measures the cost per file."""
     return equal(settings.files or 10_000, SMALL_FILE_BYTES)
 
 
@@ -109,21 +110,21 @@ def mixed_down(settings: Settings, congestion: str) -> dict:
 
 
 def data_set(settings: Settings, congestion: str, part: Part) -> dict:
-    """A part of the 100GE talk's files."""
+    """Transfers a part of the 100GE talk's files."""
     shrink = part.shrink * (QUICK_SHRINK if settings.quick else 1)
     tree = Tree(mixed([size // shrink for size in talk_sizes(part.files) if part.least <= size < part.most]))
     return tree_down(settings, rtts((50,), congestion), tree, scale(settings, Scale(1, 20), Scale(3, 300)))
 
 
 def resume(settings: Settings, congestion: str) -> dict:
-    """Killed on its way."""
+    """Kills and resumes a copy."""
     size = settings.large_bytes or (256 * MIB if settings.quick else 4 * GIB)
     how = scale(settings, Scale(1, 20), Scale(3, 150))
     return wan_resume.resume(settings, rtts((10, 100), congestion), size, how)
 
 
 def checksum(settings: Settings, congestion: str) -> dict:
-    """What it costs to compare digests of the whole file, from disk to disk."""
+    """Measures the cost of comparing digests of the whole file, from disk to disk."""
     size = settings.large_bytes or (256 * MIB if settings.quick else 4 * GIB)
     how = scale(settings, Scale(2, 20), Scale(5, 150))
     return {"checksum_pairs": CHECKSUM_PAIRS, **large(settings, rtts((10,), congestion), settings.disk, size, how, checksum_rows)}
@@ -145,7 +146,7 @@ TRANSFERS: dict[str, tuple[Callable[[Settings, str], dict], float]] = {
     "resume": (resume, 60),
     "checksum": (checksum, 25),
 }
-"""With the minutes that each takes at full size."""
+"""Function and duration in minutes at full size."""
 
 
 def bound(run: Callable[[Settings, str], dict], congestion: str) -> Callable[[Settings], dict]:

@@ -1,7 +1,8 @@
-"""Two hosts with an emulated path between them (`towpath wan`), as long as something is measured over it: servers in host 2, clients in host 1.
+"""Two hosts with an emulated path between them (`towpath wan`) for the time of a measurement: servers in host 2,
+clients in host 1.
 
-The emulator counts what it did itself: how late it handed packets over, and what this machine lost because it was busy. Each sample carries that, so
-that a cell in which the machine was the limit can be told.
+The emulator counts its own deviations: the delay of packets beyond the schedule, and packets lost because the machine
+was busy. Each sample includes these, to identify cells in which the machine was the limit.
 """
 
 from __future__ import annotations
@@ -22,32 +23,37 @@ from harness import Network, Program, cpu_s
 
 SERVER_HOST = "198.18.0.2"
 BUFFER = "512MiB"
-"""The most that a connection may buffer in the hosts. 5 Gbit/s over 200 ms hold 125 MB; the kernel counts its own overhead, and gives half of a receive
-buffer to the window."""
+"""Maximum buffer of a connection in the hosts. 5 Gbit/s over 200 ms hold 125 MB; the kernel includes its own overhead,
+and advertises half of a receive buffer as window."""
 PAYLOAD_SHARE = 1448 / 1538
-"""TCP payload of what is on Ethernet, at an MTU of 1500 with time stamps."""
+"""Share of TCP payload in the bytes on Ethernet, at an MTU of 1500 with time stamps."""
 ALLOWED = pathlib.Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 AVAILABLE = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 LOCK = pathlib.Path("/run/towpath-bench.lock")
-"""Held by the one run that measures; it has what `ALLOWED` was before, until that is restored."""
+"""Held by the measuring run. Contains the original value of `ALLOWED` until that is restored."""
 DEVICE = "wan0"
 LEAST_QUEUE_S = 0.1
-"""What the smallest queue, 1 MiB, takes to leave at 100 Mbit/s."""
+"""Time to drain the smallest queue, 1 MiB, at 100 Mbit/s."""
 HEADER_BYTES = 52
-"""IPv4 and TCP with time stamps. A host's kernel counts them once for a super-packet of up to 64 KiB, as it counts that as one packet."""
+"""Headers of IPv4 and TCP with time stamps. A host's kernel counts them once per super-packet of up to 64 KiB, as it
+counts that as one packet."""
 HOST_DROPS = ("TCPBacklogDrop", "PruneCalled", "RcvPruned", "OfoPruned", "TCPRcvQDrop", "TCPZeroWindowDrop")
-"""What a host's kernel counts (`TcpExt`) when a connection has no room for what came: each time, what the link had carried is sent again, or stalls."""
+"""`TcpExt` counters of a host's kernel for received segments without buffer space. Each increment means that the link
+carries data again, or that the connection stalls."""
 
 
 @contextlib.contextmanager
 def all_congestion_controls() -> Iterator[None]:
-    """Lets hosts use whatever congestion control the kernel has: a machine with another default keeps CUBIC from them. Undone at the end, or by the next
-    run if this one is killed. There is one run at a time: two would share the processors, and each undo what the other set."""
+    """Allows all congestion controls of the kernel in the hosts; a machine with another default would exclude CUBIC.
+
+    The original value is restored at the end, or by the next run if this one is killed. Only one run is allowed at a
+    time: two would share the processors and overwrite each other's setting.
+    """
     with LOCK.open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            sys.exit(f"another run measures over emulated paths: it holds {LOCK}")
+            sys.exit(f"another run over emulated paths holds {LOCK}; wait until it ends")
         lock.seek(0)
         before = lock.read() or ALLOWED.read_text()
         LOCK.write_text(before)
@@ -61,22 +67,22 @@ def all_congestion_controls() -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkPath:
-    """What lies between the hosts, the same in both directions."""
+    """Properties of the path between the hosts, the same in both directions."""
 
     rtt_ms: float = 0
     rate: str | None = "1Gbit"
-    """As `towpath wan` reads it; unlimited if none."""
+    """In the syntax of `towpath wan`; None: unlimited."""
     loss: float = 0
     congestion: str = "cubic"
-    """The hosts' default."""
+    """Congestion control that is the hosts' default."""
 
     @property
     def seed(self) -> int:
-        """What decides about losses, and about the order of contenders: another one for each path."""
+        """Seed of losses and of the order of contenders, different for each path."""
         return zlib.crc32(repr(self).encode())
 
     def is_one_of(self, figures: frozenset[float]) -> bool:
-        """Whether one of them is its round trip in ms, or its share of lost segments if it loses some."""
+        """Returns whether `figures` contains the round trip in ms, or the share of lost segments if not 0."""
         return self.rtt_ms in figures or (self.loss > 0 and self.loss in figures)
 
     def options(self) -> list[str]:
@@ -87,29 +93,30 @@ class NetworkPath:
 
 @dataclasses.dataclass(frozen=True)
 class Emulation:
-    """What the emulator did in some time."""
+    """Counters of the emulator over a period."""
 
     passed_wire_bytes: int
-    """From the servers to the clients, on Ethernet, counted where they enter the link."""
+    """Bytes on Ethernet from the servers to the clients, counted where they enter the link."""
     received_payload: int
-    """What came out of it there: payload of TCP, segments that came twice counted twice."""
+    """TCP payload received by the clients' host; segments received twice count twice."""
     offered: int
     """Segments in both directions."""
     queue_dropped: int
+    """Segments dropped by full queues, in both directions."""
     lost: int
-    """Segments in both directions, for want of room and by chance."""
+    """Segments lost at random, in both directions."""
     delivered: int
     late_us: float
-    """By how much packets were handed over too late, on average."""
+    """Mean delay of packets beyond their schedule."""
     latest_us: float
-    """The latest one over this path so far."""
+    """Maximum of this delay over this path so far."""
     machine_lost: int
-    """Packets that the link would have carried, but this machine did not."""
+    """Packets that the link would have carried, but that this machine lost."""
     host_drops: dict[str, int]
-    """`HOST_DROPS` that were counted at either end."""
+    """`HOST_DROPS` counted at either end."""
     cpu_s: float
     stolen_s: float
-    """Seconds of processors that this machine wanted and its hypervisor gave to others."""
+    """Processor seconds that this machine requested and its hypervisor gave to others."""
 
 
 class Lab:
@@ -122,16 +129,16 @@ class Lab:
         up = self.wan("up", "--foreground", *self.name, *path.options())
         self.process = subprocess.Popen(up.words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self.process.stdout and self.process.stderr
-        # Its first line says that the hosts are there.
+        # The emulator prints its first line when the hosts are ready.
         if not self.process.stdout.readline():
             self.process.wait()
-            raise RuntimeError(f"no emulator: {self.process.stderr.read()}")
+            raise RuntimeError(f"the emulator did not start: {self.process.stderr.read()}")
         namespaces = [pathlib.Path(host["namespace"]) for host in self.stats()["hosts"]]
-        # `namespace` is `/proc/PROCESS/task/THREAD/ns/net`; what the kernel counts for the thread's network lies beside `ns`.
+        # `namespace` is `/proc/PROCESS/task/THREAD/ns/net`; the counters of the thread's network are in `net` beside `ns`.
         self.counters = [path.parents[1] / "net" for path in namespaces]
 
     def in_host(self, number: int) -> tuple[str, ...]:
-        """What a command line is preceded by to run in a host."""
+        """Returns the prefix of a command line that runs it in a host."""
         return self.wan("exec", *self.name, number, "--").words
 
     def network(self) -> Network:
@@ -142,27 +149,28 @@ class Lab:
         subprocess.run(self.wan("set", *self.name, *options).words, check=True)
 
     def stats(self) -> dict:
-        """What the emulator tells."""
+        """Returns the emulator's statistics."""
         return json.loads(subprocess.run(self.wan("stats", *self.name, "--json").words, capture_output=True, check=True).stdout)
 
     def settle(self) -> None:
-        """Waits until what an earlier client was sent has come: in flight until the server learns of its end, and in the queue as long again."""
+        """Waits until all data for an earlier client have arrived: they are in flight until the server notices the
+        client's end, and then as long in the queue."""
         time.sleep(3 * self.path.rtt_ms / 1000 + LEAST_QUEUE_S)
 
     def received_payload(self) -> int:
-        """Payload of TCP that has come to host 1. To ask costs no process."""
+        """Returns the TCP payload received by host 1. Starts no process."""
         lines = (self.counters[0] / "dev").read_text().splitlines()
         received = next(line.partition(":")[2] for line in lines if line.strip().startswith(DEVICE))
         wire_bytes, packets = map(int, received.split()[:2])
         return wire_bytes - HEADER_BYTES * packets
 
     def host_drops(self) -> dict[str, int]:
-        """`HOST_DROPS` of all hosts."""
+        """Returns `HOST_DROPS` summed over all hosts."""
         tables = [tcp_counters((counters / "netstat").read_text()) for counters in self.counters]
         return {name: sum(table.get(name, 0) for table in tables) for name in HOST_DROPS}
 
     def totals(self) -> dict[str, float]:
-        """Counters since the start, with names that `since` knows."""
+        """Returns the counters since the start, with the names that `since` expects."""
         stats = self.stats()
         counters = {tuple(link["link"].get("pair", ())): link["counters"] for link in stats["links"]}
         engine = stats["engine"]
@@ -185,7 +193,7 @@ class Lab:
         }
 
     def since(self, before: dict[str, float]) -> Emulation:
-        """What happened since `totals` gave `before`."""
+        """Returns the changes since `totals` returned `before`."""
         now = self.totals()
         change = {name: total - before[name] for name, total in now.items() if name != "latest_ns"}
         late_us = round(change.pop("late_ns") / max(change["delivered"], 1) / 1000, 1)
@@ -198,12 +206,13 @@ class Lab:
 
 
 def stolen_s() -> float:
-    """What the hypervisor has taken of all processors since the machine started (`/proc/stat`, proc(5))."""
+    """Returns the time that the hypervisor took from all processors since the machine started (`/proc/stat`, proc(5)).
+    """
     return int(pathlib.Path("/proc/stat").read_text().split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def tcp_counters(netstat: str) -> dict[str, int]:
-    """`TcpExt` of `/proc/net/netstat`: a line of names and a line of numbers."""
+    """Parses `TcpExt` of `/proc/net/netstat`: a line of names and a line of numbers."""
     names, numbers = (line.split()[1:] for line in netstat.splitlines() if line.startswith("TcpExt:"))
     return dict(zip(names, map(int, numbers), strict=True))
 

@@ -1,4 +1,5 @@
-"""A copy that is killed on its way: three times, each time halfway through what it had left. What it costs, beside the same copy undisturbed."""
+"""A copy that is killed three times, each time halfway through the remaining bytes: its cost relative to the same copy
+undisturbed."""
 
 from __future__ import annotations
 
@@ -27,24 +28,24 @@ from warm_memory import WarmMemory
 
 KILLS = 3
 LOOK_S = 0.1
-"""How often the client's host is looked at, to find the half."""
+"""Polling interval of the received bytes, to find the halfway point."""
 KILLED = ", killed three times"
-"""What a name ends in, of a row whose other half is the same copy undisturbed."""
+"""Suffix of the name of a killed copy. The row without it is the same copy undisturbed."""
 ONE_BYTE = ", one byte"
-"""The same copy of a file of one byte: what a start of the command takes."""
+"""Suffix of the name of the same copy with a file of one byte: the time of one start of the command."""
 START = "start.bin"
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A way to copy the file, and how to go on where it ended; none if it can only begin again."""
+    """A command that copies the file, and the command that resumes it; None if it can only start again."""
 
     name: str
     kind: str
     program: Program
-    going_on: Program | None = None
+    resuming: Program | None = None
     one_byte: Program | None = None
-    """The same of `START`, where it is asked what a start takes."""
+    """The same command for `START`, where the time of a start is needed."""
 
 
 def rows(machine: Machine, servers: dict[str, Server], source: pathlib.Path, target: pathlib.Path) -> list[Row]:
@@ -77,18 +78,18 @@ def own_row(title: str, kind: str, towpath: Program, url: Callable[[str], str], 
 
 @dataclasses.dataclass(frozen=True)
 class Attempt:
-    """How one start of a command ended."""
+    """Outcome of one start of a command."""
 
     seconds: float
     arrived: int
-    """Payload that came to the client's host meanwhile."""
+    """Payload received by the client's host meanwhile."""
     status: int
-    """As a shell tells it; negative if it was killed."""
-    said: str
+    """Exit status; negative if killed by a signal."""
+    stderr: str
 
 
 def attempt(program: Program, over: Lab, kill_at: float, limit_s: float) -> Attempt:
-    """Runs a command, and kills it once so many bytes of payload have come to its host."""
+    """Runs a command, and kills it once `kill_at` bytes of payload have arrived at its host, or at the time limit."""
     before, start = over.received_payload(), time.monotonic()
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     with subprocess.Popen(program.words, env=program.surroundings(), **pipes) as client, ended_of(client) as ended:
@@ -99,13 +100,14 @@ def attempt(program: Program, over: Lab, kill_at: float, limit_s: float) -> Atte
                 break
         seconds = time.monotonic() - start
         client.kill()
-        _, said = client.communicate()
-    return Attempt(seconds, arrived, client.returncode, said.decode(errors="replace")[-1000:])
+        _, stderr = client.communicate()
+    return Attempt(seconds, arrived, client.returncode, stderr.decode(errors="replace")[-1000:])
 
 
 @contextlib.contextmanager
 def ended_of(client: subprocess.Popen) -> Iterator[Callable[[float], bool]]:
-    """Waits so many seconds at most for the process, and says whether it has ended. `Popen.wait` would notice that up to 50 ms late."""
+    """Yields a function that waits at most the given seconds for the process, and returns whether it has ended.
+    `Popen.wait` would notice that up to 50 ms late."""
     process = os.pidfd_open(client.pid)
     try:
         yield lambda seconds: bool(select.select([process], [], [], max(seconds, 0))[0])
@@ -114,7 +116,7 @@ def ended_of(client: subprocess.Popen) -> Iterator[Callable[[float], bool]]:
 
 
 def killed(row: Row, server: Server, over: Lab, size: int, limit_s: float) -> PathSample:
-    """Runs the command, kills it `KILLS` times, and lets it end; the seconds are those in which it ran."""
+    """Runs the command, kills it `KILLS` times, and lets it finish. The seconds are its total running time."""
     program = row.program
     over.settle()
     totals, server_before, children_before = over.totals(), server.cpu_s(), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -124,10 +126,10 @@ def killed(row: Row, server: Server, over: Lab, size: int, limit_s: float) -> Pa
         seconds += last.seconds
         if last.status != -signal.SIGKILL:
             break
-        left = max(left - last.arrived, 0) if row.going_on else size
-        program = row.going_on or row.program
+        left = max(left - last.arrived, 0) if row.resuming else size
+        program = row.resuming or row.program
     if last.status != 0:
-        raise RuntimeError(f"ended with {last.status} after {seconds:.0f} s: {last.said}")
+        raise RuntimeError(f"ended with {last.status} after {seconds:.0f} s: {last.stderr}")
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     client_cpu_s = children.ru_utime + children.ru_stime - children_before.ru_utime - children_before.ru_stime
     say(f"   {seconds:7.2f} s {row.name}{KILLED}")
@@ -135,7 +137,7 @@ def killed(row: Row, server: Server, over: Lab, size: int, limit_s: float) -> Pa
 
 
 def resume(settings: Settings, paths: Sequence[NetworkPath], size: int, scale: Scale) -> dict:
-    """One file over each path, in memory, undisturbed and killed."""
+    """Copies one file over each path, in memory, undisturbed and killed."""
     with scratch(str(settings.memory), "wan") as directory, WarmMemory() as memory:
         source, target = directory / "source" / "large.bin", directory / "target" / "large.bin"
         source.parent.mkdir()

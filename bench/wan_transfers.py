@@ -1,4 +1,5 @@
-"""Transfers over emulated paths: towpath without any option, and its peers without and with the options that suit the job, each with its own server."""
+"""Transfers over emulated paths: towpath without options, and its peers without and with the options that suit the job,
+each with its own server."""
 
 from __future__ import annotations
 
@@ -21,15 +22,15 @@ KINDS = ("towpath", "xrootd6", "nginx", "gridftp")
 Row = tuple[str, str, Program]
 """A contender's name, the kind of its server, and its command."""
 RowsOf = Callable[[Machine, dict[str, Server], pathlib.Path, pathlib.Path], list[Row]]
-"""The contenders for a source and a target."""
+"""Returns the contenders for a source and a target."""
 TreeRowsOf = Callable[[Machine, dict[str, Server], Tree, pathlib.Path, pathlib.Path], list[Row]]
-"""The same for a tree."""
+"""Returns the contenders for a tree."""
 CHECKSUM_PAIRS = [
     ("towpath cp --checksum crc32c <- towpath", "towpath cp <- towpath" + UNKNOWN),
     ("towpath cp (HTTP) --checksum crc32c <- towpath", "towpath cp (HTTP) <- towpath" + UNKNOWN),
     ("xrdcp 6.2 --cksum crc32c <- xrootd6", "xrdcp 6.2 <- xrootd6"),
 ]
-"""With and without a digest of the whole file: the cost of the first over the second is the checksum's."""
+"""Pairs with and without a digest of the whole file. The difference is the cost of the checksum."""
 
 
 def aria2(machine: Machine) -> Program:
@@ -38,7 +39,7 @@ def aria2(machine: Machine) -> Program:
 
 
 def rclone(machine: Machine, size: int) -> Program:
-    # Each chunk is a request of its own, which waits a round trip; but it opens no more streams than the file has chunks.
+    # Each chunk costs one request and thus one round trip, but there are at most as many streams as chunks.
     chunk = min(max(size // 64, 2 * MIB), 64 * MIB)
     streams = ("--multi-thread-streams", RCLONE_STREAMS, "--multi-thread-cutoff", "1M", "--multi-thread-chunk-size", f"{chunk}B")
     return machine.rclone("copyto", *streams)
@@ -49,7 +50,7 @@ def globus(machine: Machine) -> Program:
 
 
 def large_rows(machine: Machine, servers: dict[str, Server], source: pathlib.Path, target: pathlib.Path) -> list[Row]:
-    """One file."""
+    """Returns the contenders for one file."""
     name, nginx = source.name, servers["nginx"]
     towpath = machine.towpath("cp", "-q", "-f")
     xrdcp = machine.xrootd6("xrdcp")("-f", "-s")
@@ -69,19 +70,20 @@ def large_rows(machine: Machine, servers: dict[str, Server], source: pathlib.Pat
 
 
 def fast_rows(machine: Machine, servers: dict[str, Server], source: pathlib.Path, target: pathlib.Path) -> list[Row]:
-    """The same where a path holds more than the 4 chunks of 8 MiB that xrdcp has under way unless told otherwise."""
+    """Returns the same, and xrdcp with more chunks: the path holds more than its default of 4 chunks of 8 MiB in
+    flight."""
     xrdcp = machine.xrootd6("xrdcp")("-f", "-s", servers["xrootd6"].root(source.name), target)
     return [*large_rows(machine, servers, source, target), ("xrdcp 6.2, 64 chunks <- xrootd6", "xrootd6", xrdcp.where(XRD_CPPARALLELCHUNKS="64"))]
 
 
 def few_rows(machine: Machine, servers: dict[str, Server], source: pathlib.Path, target: pathlib.Path) -> list[Row]:
-    """One of each kind, where a run takes more than a minute."""
+    """Returns one contender of each kind, for jobs in which a run takes more than a minute."""
     kinds = ("towpath", "globus-url-copy", "rclone,", "curl")
     return [row for row in large_rows(machine, servers, source, target) if row[0].startswith(kinds)]
 
 
 def checksum_rows(machine: Machine, servers: dict[str, Server], source: pathlib.Path, target: pathlib.Path) -> list[Row]:
-    """With a digest of the whole file that both ends compare, and without."""
+    """Returns contenders with a digest of the whole file that is compared at both ends, and without."""
     name = source.name
     towpath, xrdcp = machine.towpath("cp", "-q", "-f"), machine.xrootd6("xrdcp")("-f", "-s")
     return [
@@ -95,14 +97,15 @@ def checksum_rows(machine: Machine, servers: dict[str, Server], source: pathlib.
 
 
 def aria2_list(machine: Machine, pairs: Sequence[tuple[str, str]], target: pathlib.Path) -> Program:
-    """aria2c over a list of URLs that the benchmark writes for it."""
+    """Returns aria2c with a list of URLs from the benchmark."""
     path = machine.work / "down.aria2"
     path.write_text("".join(f"{url}\n  out={file}\n" for url, file in pairs))
     return aria2(machine)("-j", 16, "-d", target, "-i", path)
 
 
 def tree_rows(machine: Machine, servers: dict[str, Server], tree: Tree, source: pathlib.Path, target: pathlib.Path) -> list[Row]:
-    """A tree down, each peer with the options that many files need; those of few large ones too."""
+    """Returns the contenders for downloads of a tree: each peer with the options for many files, and with those for few
+    large ones."""
     nginx = servers["nginx"]
     towpath = machine.towpath("cp", "-q", "-r")
     xrdcp = machine.xrootd6("xrdcp")("-s", "-r", "--parallel", 64)
@@ -128,7 +131,7 @@ def tree_rows(machine: Machine, servers: dict[str, Server], tree: Tree, source: 
 
 
 def mixed_rows(machine: Machine, servers: dict[str, Server], tree: Tree, source: pathlib.Path, target: pathlib.Path) -> list[Row]:
-    """The same, and what was the fastest for files of several sizes."""
+    """Returns the same, and the fastest options for files of several sizes."""
     nginx, gridftp = servers["nginx"], servers["gridftp"]
     rclone = machine.rclone("copy", "--transfers", 32, "--checkers", 32)
     guc = globus(machine)("-r", "-cd", "-cc", 32, "-pp")
@@ -140,7 +143,7 @@ def mixed_rows(machine: Machine, servers: dict[str, Server], tree: Tree, source:
 
 
 def upload_rows(machine: Machine, servers: dict[str, Server], tree: Tree, source: pathlib.Path) -> list[Row]:
-    """A tree up; globus-url-copy has none, because anonymous users may not write."""
+    """Returns the contenders for uploads of a tree, without globus-url-copy because anonymous users may not write."""
     towpath = machine.towpath("cp", "-q", "-r", source)
     xrdcp = machine.xrootd6("xrdcp")("-s", "-r", "--parallel", 64, source)
     urls = [(servers["nginx"].http(f"up/tree/{name}"), f"{source}/{name}") for name in tree.names()]
@@ -159,13 +162,14 @@ def upload_rows(machine: Machine, servers: dict[str, Server], tree: Tree, source
 
 
 def know_digests(machine: Machine, root: pathlib.Path, names: list[str]) -> None:
-    """Has the digests of the files kept with them, as after an upload through towpath; over loopback, so that it takes no time."""
+    """Stores the digests of the files, as after an upload through towpath. Uses loopback, which is faster than the
+    path."""
     with machine.serving({"towpath": root}) as servers:
         make_known(machine, servers["towpath"], root, names)
 
 
 def keep_digests(machine: Machine, file: pathlib.Path) -> KeptDigests:
-    """The same for one file, whose digests can be taken away."""
+    """Returns the stored digests of one file; they can be removed and restored."""
     with machine.serving({"towpath": file.parent}) as servers:
         return KeptDigests(machine, servers["towpath"], file)
 
@@ -173,7 +177,7 @@ def keep_digests(machine: Machine, file: pathlib.Path) -> KeptDigests:
 def large(
     settings: Settings, paths: Sequence[NetworkPath], parent: pathlib.Path, size: int, scale: Scale, rows_of: RowsOf = large_rows
 ) -> dict:
-    """One file over each path, from `parent` to `parent`."""
+    """Copies one file over each path, from `parent` to `parent`."""
     with scratch(str(parent), "wan") as directory, WarmMemory() as memory:
         source, target = directory / "source" / "large.bin", directory / "target" / "large.bin"
         source.parent.mkdir()
@@ -201,7 +205,7 @@ def tree_record(tree: Tree, scale: Scale, found: list[dict]) -> dict:
 
 
 def tree_down(settings: Settings, paths: Sequence[NetworkPath], tree: Tree, scale: Scale, rows_of: TreeRowsOf = tree_rows) -> dict:
-    """A tree over each path, in memory."""
+    """Downloads a tree over each path, in memory."""
     with scratch(str(settings.memory), "wan") as directory:
         source, target = directory / "source" / "tree", directory / "target"
         tree.make(source)
@@ -219,7 +223,7 @@ def tree_down(settings: Settings, paths: Sequence[NetworkPath], tree: Tree, scal
 
 
 def tree_up(settings: Settings, paths: Sequence[NetworkPath], tree: Tree, scale: Scale) -> dict:
-    """The other way: the clients have the tree."""
+    """Uploads a tree over each path, in memory."""
     owners = {"towpath": None, "xrootd6": "daemon", "nginx": "www-data"}
     with scratch(str(settings.memory), "wan") as directory:
         source = directory / "source" / "tree"

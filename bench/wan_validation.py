@@ -1,4 +1,5 @@
-"""Is the emulator what it says? ping, iperf3 and counters of the kernel against what was asked for; nothing of towpath but `towpath wan` takes part."""
+"""Validates the emulator: ping, iperf3 and kernel counters against the configured values. The only part of towpath
+involved is `towpath wan`."""
 
 from __future__ import annotations
 
@@ -18,9 +19,10 @@ from wan_lab import SERVER_HOST, Lab, NetworkPath, lab
 
 PING_RTTS_MS = (0, 1, 5, 10, 50, 100, 200, 350, 400)
 RATE_RTTS_MS = {0: 3, 10: 5, 50: 10, 100: 15, 200: 30}
-"""With the seconds that are left out at the start of a connection: CUBIC leaves slow start early where round trips grow, and then needs that long."""
+"""Round trips, with the seconds omitted at the start of a connection: CUBIC leaves slow start early where round trips
+grow, and then needs that long."""
 BBR_RAMP_S = 5
-"""BBR has its rate after a few round trips."""
+"""Seconds omitted at the start: BBR reaches its rate after a few round trips."""
 MEASURED_S = 10
 HIGHEST_RATES = ("2Gbit", "5Gbit", "8Gbit", None)
 LOSSES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 2e-2)
@@ -34,18 +36,18 @@ IPERF_LIMIT_S = 90
 
 
 def ping(over: Lab, count: int, interval_s: float) -> list[tuple[float, float]]:
-    """When echo replies from host 2 came to host 1, in seconds, and their round trips in ms."""
+    """Returns the arrival times of echo replies from host 2 at host 1, in seconds, and their round trips in ms."""
     program = Program(("ping", "-D", "-i", str(interval_s), "-c", str(count), "-W", "2", SERVER_HOST)).after(over.in_host(1))
     output = subprocess.run(program.words, capture_output=True, text=True, check=False).stdout
     return [(float(at_s), float(time_ms)) for at_s, time_ms in re.findall(r"\[([\d.]+)\] .*time=([\d.]+) ms", output)]
 
 
 def round_trips(settings: Settings) -> dict:
-    """Round trips of ICMP over idle paths."""
+    """Measures round trips of ICMP over idle paths."""
     rows = []
     for rtt_ms in PING_RTTS_MS:
         with lab(settings.machine.towpath, NetworkPath(rtt_ms, "1Gbit")) as over:
-            # The first finds no cache warm.
+            # Omit the first: it includes address resolution and cold caches.
             times = [time_ms for _, time_ms in ping(over, 41, 0.1)][1:]
         rows.append({"rtt_ms": rtt_ms, "ping_ms": times})
         say(f"   {rtt_ms} ms: {statistics.median(times):.3f}")
@@ -53,7 +55,7 @@ def round_trips(settings: Settings) -> dict:
 
 
 def iperf(settings: Settings, over: Lab, seconds: float, *words: object) -> dict:
-    """One run of iperf3 from host 1 to host 2, as its JSON has it."""
+    """Runs iperf3 once from host 1 to host 2, and returns its JSON report."""
     program = Program(("iperf3", "-s", "-1", "-p", str(IPERF_PORT))).after(over.in_host(2))
     server = Server(program, IPERF_PORT, settings.machine.work / "iperf3.log", network=over.network())
     try:
@@ -68,7 +70,7 @@ def iperf(settings: Settings, over: Lab, seconds: float, *words: object) -> dict
 
 
 def stream(settings: Settings, over: Lab, seconds: float, ramp_s: int, *words: object) -> dict:
-    """What one run of iperf3 received after its ramp, and what the emulator did meanwhile."""
+    """Runs iperf3 once. Returns its rate after the ramp, and the emulator's counters."""
     before = over.totals()
     report = iperf(settings, over, seconds, "-O", ramp_s, *words)
     end = report["end"]
@@ -83,7 +85,7 @@ def stream(settings: Settings, over: Lab, seconds: float, ramp_s: int, *words: o
 
 
 def rates(settings: Settings) -> dict:
-    """One connection over 1 Gbit/s: with CUBIC to see the link, with BBR to know what is BBR's own doing."""
+    """Measures one connection over 1 Gbit/s: with CUBIC for the link, with BBR for the effects of BBR itself."""
     rows = []
     for congestion in ("cubic", "bbr"):
         for rtt_ms, ramp_s in RATE_RTTS_MS.items():
@@ -95,7 +97,7 @@ def rates(settings: Settings) -> dict:
 
 
 def highest(settings: Settings) -> dict:
-    """Links faster and faster: where the machine, not the link, is the limit."""
+    """Measures links of increasing rate, up to the limit of the machine."""
     rows = []
     for rtt_ms in (0, 10, 50):
         for rate in HIGHEST_RATES:
@@ -107,7 +109,8 @@ def highest(settings: Settings) -> dict:
 
 
 def mathis(settings: Settings) -> dict:
-    """One Reno connection over a lossy path that is never full, against MSS / RTT × sqrt(3 / 2p) (Mathis et al. 1997, an ACK for each segment)."""
+    """Measures one Reno connection over a lossy path below its rate, and compares it with MSS / RTT × sqrt(3 / 2p)
+    (Mathis et al. 1997, with an ACK for each segment)."""
     rows = []
     for loss in LOSSES:
         path = NetworkPath(MATHIS_RTT_MS, "1Gbit", loss, "reno")
@@ -119,7 +122,7 @@ def mathis(settings: Settings) -> dict:
 
 
 def outage(settings: Settings) -> dict:
-    """Five seconds in which nothing passes, told by echo requests and by a connection."""
+    """Measures an outage of five seconds with echo requests and with a connection."""
     path = NetworkPath(50, "100Mbit")
     with lab(settings.machine.towpath, path) as over:
         with interrupted(over):
@@ -138,7 +141,7 @@ def outage(settings: Settings) -> dict:
 
 @contextlib.contextmanager
 def interrupted(over: Lab) -> Iterator[None]:
-    """An outage of both directions that begins three seconds after what is done here."""
+    """Schedules an outage of both directions three seconds after the start of the `with` statement."""
     timer = threading.Timer(3, over.set, ("--outage", f"{OUTAGE_S}s"))
     timer.start()
     try:

@@ -1,4 +1,4 @@
-"""Tables of the emulator's own figures: is it what it says?"""
+"""Tables of the emulator's validation."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def ping_table(record: dict) -> str:
         tenth = sorted(row["ping_ms"])[len(row["ping_ms"]) * 9 // 10]
         cells = [f"{row['rtt_ms']:g}", f"{median:.3f}", f"{min(row['ping_ms']):.3f}", f"{tenth:.3f}", f"{excess:+.3f}", f"{allowed:.1f}"]
         rows.append([*cells, yes(abs(excess) <= allowed)])
-    header = ["asked, ms", "ping, median", "least", "nine tenths below", "off by", "allowed", "met"]
-    return "40 echo requests over an idle path of 1 Gbit/s, one each 0.1 s.\n\n" + markdown(header, rows)
+    header = ["configured, ms", "ping, median", "minimum", "90th percentile", "deviation", "allowed", "met"]
+    return "40 echo requests over an idle path of 1 Gbit/s, one every 0.1 s.\n\n" + markdown(header, rows)
 
 
 def payload_mbit(rate: str | None) -> float | None:
-    """What a rate as `1Gbit` leaves for payload."""
+    """Returns the payload rate of a link rate such as `1Gbit`."""
     if rate is None:
         return None
     return float(rate.removesuffix("Gbit")) * 1000 * PAYLOAD_SHARE
@@ -39,8 +39,8 @@ def iperf_table(record: dict) -> str:
         cells += [f"{share:.3f}" if share else "", f"{row['ramp_s']}"]
         cells += [f"{emulation['late_us']:.0f}", str(emulation["machine_lost"]), f"{emulation['cpu_s'] / (row['seconds'] + row['ramp_s']):.2f}"]
         rows.append([*cells, yes(share >= 0.97) if share and path["congestion"] == "cubic" else ""])
-    header = ["link", "RTT, ms", "by", "iperf3, Mbit/s", "of the payload rate", "ramp left out, s", "late, µs", "lost by this machine", "emulator, processors", "≥ 0.97"]
-    return "One connection of iperf3. BBR's rate is its own doing: it keeps little in the queue, and lets go of the path at times to measure it.\n\n" + markdown(header, rows)
+    header = ["link", "RTT, ms", "congestion control", "iperf3, Mbit/s", "of the payload rate", "ramp omitted, s", "late, µs", "lost by this machine", "emulator, processors", "≥ 0.97"]
+    return "One connection of iperf3. BBR limits its own rate: it keeps the queue short, and at times drains the path to measure it.\n\n" + markdown(header, rows)
 
 
 def mathis_table(record: dict) -> str:
@@ -51,21 +51,21 @@ def mathis_table(record: dict) -> str:
         rows.append([f"{path['loss']:g}", f"{row['received_mbit']:.2f}", f"{row['predicted_mbit']:.2f}", f"{offered:.2f}", str(emulation["lost"])])
     logs = [(math.log(row["path"]["loss"]), math.log(row["received_mbit"])) for row in record["rows"] if row["path"]["loss"] <= 1e-2]
     slope = statistics.linear_regression(*zip(*logs, strict=True)).slope
-    text = f"One Reno connection, 1 Gbit/s, {record['rows'][0]['path']['rtt_ms']:g} ms. The rate falls with loss to the power of −{-slope:.2f} up to 10⁻²; the formula says −0.5."
+    text = f"One Reno connection, 1 Gbit/s, {record['rows'][0]['path']['rtt_ms']:g} ms. The rate is proportional to loss to the power of −{-slope:.2f} up to 10⁻²; the formula predicts −0.5."
     return f"{text}\n\n" + markdown(["loss", "iperf3, Mbit/s", "MSS / RTT × √(3 / 2p)", "ratio", "segments lost"], rows)
 
 
 BEFORE, AT_END = slice(10, 25), slice(-10, None)
-"""Tenths of a second before the outage, and the last ones."""
+"""Intervals of a tenth of a second: before the outage, and at the end."""
 
 
 def outage_table(record: dict) -> str:
     gaps = sorted(after - before for before, after in itertools.pairwise(record["replies_s"]))
     silent = sum(1 for rate in record["received_mbit"] if rate < 0.1) * record["interval_s"]
     rows = [
-        ["the longest gap between echo replies: the outage, half a round trip, and the time between two requests", f"{gaps[-1]:.3f} s"],
-        ["the next longest", f"{gaps[-2]:.3f} s"],
-        ["a connection's silence: TCP tries again after waits that double", f"{silent:.1f} s"],
-        ["its rate before and at the end, Mbit/s", ", ".join(f"{statistics.median(record['received_mbit'][part]):.1f}" for part in (BEFORE, AT_END))],
+        ["longest gap between echo replies: the outage, half a round trip, and the interval of the requests", f"{gaps[-1]:.3f} s"],
+        ["second longest gap", f"{gaps[-2]:.3f} s"],
+        ["time without data on a connection: TCP retransmits with exponential backoff", f"{silent:.1f} s"],
+        ["rate of the connection before the outage and at the end, Mbit/s", ", ".join(f"{statistics.median(record['received_mbit'][part]):.1f}" for part in (BEFORE, AT_END))],
     ]
-    return f"Both directions of 100 Mbit/s and 50 ms for {record['outage_s']} s.\n\n" + markdown(["what", "seen"], rows)
+    return f"Outage of both directions of 100 Mbit/s and 50 ms for {record['outage_s']} s.\n\n" + markdown(["figure", "measured"], rows)

@@ -1,5 +1,9 @@
-"""Memory at hand for a run: hosts of virtual machines take back what is free for a few seconds, and who touches it next waits until it is fetched again,
-several times as long as it takes to write it. So all that is free is held, and let go as the run needs it."""
+"""Reserves warm memory for a run.
+
+Hosts of virtual machines reclaim free memory within seconds; the next access waits until the host provides it again,
+several times as long as writing to it takes. Therefore this module holds all free memory, and releases it as the run
+needs it.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,14 @@ from settings import GIB
 
 CHUNK = GIB // 16
 LEAST_FREE = GIB
-"""Less than this is free while a run takes what was let go: so it is never free for long."""
+"""Amount of memory kept free while a run allocates. Small, so that no memory stays free for long."""
 LOOK_S = 0.01
 MADV_POPULATE_WRITE = 23
-"""Of `madvise`, since Linux 5.14; the module does not name it."""
+"""Advice of `madvise` since Linux 5.14; the module mmap does not define it."""
 
 
 class WarmMemory:
-    """Holds what `hold` finds free, in huge pages where there are any, and lets go whenever little is left."""
+    """Holds the free memory, in huge pages where available, and releases it when little is left."""
 
     def __init__(self) -> None:
         self.chunks: list[mmap.mmap] = []
@@ -37,6 +41,7 @@ class WarmMemory:
             self.chunks.pop().close()
 
     def hold(self) -> None:
+        """Allocates and populates the free memory."""
         while free() > LEAST_FREE + 2 * CHUNK:
             chunk = mmap.mmap(-1, CHUNK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             chunk.madvise(mmap.MADV_HUGEPAGE)
@@ -44,12 +49,13 @@ class WarmMemory:
             self.chunks.append(chunk)
 
     def keep(self) -> None:
+        """Releases memory whenever less than `LEAST_FREE` is free."""
         while not self.ended.wait(LOOK_S):
             while self.chunks and free() < LEAST_FREE:
                 self.chunks.pop().close()
 
 
 def free() -> int:
-    """Bytes that nobody uses."""
+    """Returns the unused memory in bytes."""
     lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemFree:"))
