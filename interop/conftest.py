@@ -1,8 +1,8 @@
 """Fixtures of the interoperability tests: servers, certificates, tokens, clients and the exported files.
 
-Each server is started once for the whole run and gives each test a fresh directory (`Area`), so tests do not see each
-other. TOWPATH_BINARY names the program under test (interop/run sets it). For work on the tests themselves,
-TOWPATH_INTEROP_SERVER=xrootd (or nginx) puts that server in towpath's place.
+Each server starts once per run and gives each test an empty directory (`Area`), which isolates tests from each other.
+TOWPATH_BINARY names the program under test (interop/run sets it). To work on the tests themselves, set
+TOWPATH_INTEROP_SERVER=xrootd (or nginx): that server then replaces towpath.
 """
 
 import os
@@ -29,7 +29,8 @@ STAND_IN = os.environ.get("TOWPATH_INTEROP_SERVER")
 
 
 def pytest_configure(config):
-    """Registers the table of outcomes, and lets programs be interrupted also where signals are ignored, as behind `nohup`."""
+    """Registers the table of outcomes. Restores the handler of SIGINT, so that programs can be interrupted also where
+    signals are ignored, such as under `nohup`."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "pair(client, operation, note=None): what the test proves, for docs/reference/interop.md")
     config.table = Table()
@@ -37,7 +38,8 @@ def pytest_configure(config):
 
 
 def pytest_runtest_protocol(item, nextitem):
-    """Runs a test once more if a foreign server crashed in it, and was brought up again: XRootD 5.5.3 does so now and then."""
+    """Repeats a test once if a foreign server crashed during it and was restarted: XRootD 5.5.3 crashes occasionally.
+    """
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
     if any(report.failed for report in reports) and any([server.revive() for server in crashing]):
@@ -50,7 +52,7 @@ def pytest_runtest_protocol(item, nextitem):
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """Writes the table if everything was run, and against towpath."""
+    """Writes the table after a complete run against towpath."""
     option = session.config.option
     partial = option.keyword or option.maxfail or option.collectonly or session.config.args != [str(session.config.rootpath)]
     if not partial and not STAND_IN and exitstatus in (0, 1):
@@ -59,27 +61,27 @@ def pytest_sessionfinish(session, exitstatus):
 
 @dataclass
 class Area:
-    """A directory of one test on a server: `path` as the server names it, `local` as the disk does."""
+    """A directory of one test on a server: `path` is its path on the server, `local` on the disk."""
 
     server: Server
     path: str
     local: Path
 
     def url(self, name: str = "") -> str:
-        """The XRootD URL of a file here."""
+        """Returns the XRootD URL of a file in the area."""
         return self.server.url(f"{self.path}/{name}" if name else self.path)
 
     def http(self, name: str = "") -> str:
-        """The HTTP URL of a file here."""
+        """Returns the HTTP URL of a file in the area."""
         return self.server.http(f"{self.path}/{name}")
 
     def left_over(self) -> list[Path]:
-        """What a towpath server keeps of uploads that are under way, beside the files that clients see."""
+        """Returns the staging files of a towpath server."""
         staging = self.server.root / ".towpath"
         return list(staging.iterdir()) if staging.is_dir() else []
 
     def put(self, name: str, data: bytes) -> Path:
-        """Places a file here, behind the server's back."""
+        """Writes a file into the area, directly on the disk."""
         target = self.local / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
@@ -90,7 +92,7 @@ class Area:
 
 @pytest.fixture(scope="session")
 def base():
-    """A directory for everything of this run."""
+    """A directory for all files of this run."""
     directory = Path(tempfile.mkdtemp(prefix="towpath-interop-"))
     directory.chmod(0o755)
     yield directory
@@ -99,7 +101,7 @@ def base():
 
 @pytest.fixture(scope="session")
 def package():
-    """Rucio's environment has the package `towpath`; interop/run installs it."""
+    """Requires the package `towpath` in Rucio's environment; interop/run installs it."""
     if not PYTHON.exists() or subprocess.run([PYTHON, "-P", "-c", "import towpath._towpath"], capture_output=True, check=False).returncode != 0:
         pytest.skip("no towpath in Rucio's environment: `make wheel`, then interop/run")
 
@@ -152,7 +154,7 @@ def data() -> Path:
 
 @pytest.fixture(scope="session")
 def plain_server(base, authority, request):
-    """towpath without TLS, anonymous clients may write."""
+    """towpath without TLS. Anonymous clients may write."""
     if STAND_IN:
         server = {"xrootd": start_xrootd, "nginx": start_nginx}[STAND_IN](base / "plain")
     else:
@@ -163,7 +165,7 @@ def plain_server(base, authority, request):
 
 @pytest.fixture(scope="session")
 def peer_server(base, authority, binary):
-    """A second towpath like the first one, for copies between the two."""
+    """A second towpath with the same settings, for copies between the two."""
     server = start_towpath(binary, base / "peer", config=third_party(authority))
     yield server
     server.stop()
@@ -171,7 +173,7 @@ def peer_server(base, authority, binary):
 
 @pytest.fixture(scope="session")
 def guarded_server(base, binary):
-    """towpath whose third-party copies may lead to public addresses only, as usual."""
+    """towpath with the default limit of third-party copies to public addresses."""
     server = start_towpath(binary, base / "guarded", config="[third_party]\nanonymous = true\n")
     yield server
     server.stop()
@@ -179,7 +181,7 @@ def guarded_server(base, binary):
 
 @pytest.fixture(scope="session")
 def tls_server(base, authority, request):
-    """towpath with a certificate, anonymous clients may write."""
+    """towpath with a certificate. Anonymous clients may write."""
     if STAND_IN == "xrootd":
         server = start_xrootd(base / "tls-server", config=xrootd_tls(authority), http=False, tls=True)
     elif STAND_IN == "nginx":
@@ -200,7 +202,7 @@ def tls_peer_server(base, authority, binary):
 
 @pytest.fixture(scope="session")
 def token_server(base, authority, issuer, binary):
-    """towpath with TLS on which nothing is allowed without a token."""
+    """towpath with TLS that requires a token for every request."""
     config = towpath_tokens(authority, issuer, AUDIENCE)
     server = start_towpath(binary, base / "token-server", config=config, writable=False, tls=True)
     yield server
@@ -209,7 +211,7 @@ def token_server(base, authority, issuer, binary):
 
 @pytest.fixture(scope="session")
 def token_peer_server(base, authority, issuer, binary):
-    """A second one, which wants tokens of its own: those for the first are for another audience."""
+    """A second towpath with tokens of another audience."""
     config = towpath_tokens(authority, issuer, PEER_AUDIENCE)
     server = start_towpath(binary, base / "token-peer", config=config, writable=False, tls=True)
     yield server
@@ -217,7 +219,7 @@ def token_peer_server(base, authority, issuer, binary):
 
 
 def towpath_tokens(authority: Authority, issuer: Issuer, audience: str) -> str:
-    """towpath's settings by which nothing is allowed without a token for this audience."""
+    """Returns settings of towpath that require a token of this audience for every request."""
     return f"""
 [tls]
 certificate = "{authority.certificate}"
@@ -234,18 +236,18 @@ keys = "{issuer.keys}"
 
 
 def towpath_tls(authority: Authority) -> str:
-    """towpath's settings that turn TLS on."""
+    """Returns settings of towpath that enable TLS."""
     return f'[tls]\ncertificate = "{authority.certificate}"\nkey = "{authority.key}"\n{third_party(authority)}'
 
 
 def third_party(authority: Authority, anonymous: bool = True) -> str:
-    """towpath's settings that let third-party copies lead to this machine."""
+    """Returns settings of towpath that allow third-party copies to this machine."""
     who = "anonymous = true\n" if anonymous else ""
     return f'[third_party]\n{who}allow = ["127.0.0.1"]\nca = "{authority.file}"\n'
 
 
 def xrootd_tls(authority: Authority) -> str:
-    """The lines of xrootd's configuration that turn TLS on."""
+    """Returns the lines of xrootd's configuration that enable TLS."""
     return f"xrd.tls {authority.certificate} {authority.key}\nxrd.tlsca certdir {authority.directory}\nxrootd.tls capable all\n"
 
 
@@ -267,7 +269,7 @@ def xrootd_tls_server(base, authority):
 
 @pytest.fixture(scope="session")
 def xrootd_tpc_server(base, authority):
-    """The real xrootd with HTTP third-party copies, which it makes with TLS only."""
+    """The real xrootd with HTTP third-party copies, which it supports with TLS only."""
     http = (f"http.cert {authority.certificate}\nhttp.key {authority.key}\nhttp.cadir {authority.directory}\n"
             "http.exthandler xrdtpc libXrdHttpTPC.so\n")
     server = start_xrootd(base / "xrootd-tpc", config=xrootd_tls(authority) + http, tls=True)
@@ -277,7 +279,8 @@ def xrootd_tpc_server(base, authority):
 
 @pytest.fixture(scope="session")
 def xrootd_unix_server(base):
-    """The real xrootd, which asks who one is on one's own machine (`unix`). It cannot ask for tokens: Debian's has no verifier."""
+    """The real xrootd with authentication by local user (`unix`). Tokens are not possible: Debian's package has no
+    verifier."""
     config = "xrootd.seclib libXrdSec.so\nsec.protocol unix\nsec.protbind * only unix\n"
     server = start_xrootd(base / "xrootd-unix", config=config, http=False)
     yield server
@@ -310,7 +313,7 @@ def rclone_server(base):
 
 @pytest.fixture(scope="session")
 def seaweed_server(base):
-    """SeaweedFS, which speaks S3."""
+    """SeaweedFS, an S3 object store."""
     server = start_seaweed(base / "seaweedfs")
     yield server
     server.stop()
@@ -318,7 +321,7 @@ def seaweed_server(base):
 
 @pytest.fixture
 def gofakes3_server(tmp_path):
-    """gofakes3, which speaks S3, with an empty bucket."""
+    """gofakes3, an S3 object store, with an empty bucket."""
     server = start_gofakes3(tmp_path / "gofakes3")
     yield server
     server.stop()
@@ -368,7 +371,7 @@ rclone_area = pytest.fixture(_area_fixture("rclone_server"), name="rclone_area")
 
 @pytest.fixture
 def here(clients, request) -> Path:
-    """A fresh local directory of one test."""
+    """An empty local directory of one test."""
     directory = Path(tempfile.mkdtemp(dir=clients.home))
     yield directory
     shutil.rmtree(directory, ignore_errors=True)

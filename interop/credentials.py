@@ -1,7 +1,7 @@
-"""Certificates and tokens that the tests make for themselves.
+"""Creates certificates and tokens for the tests.
 
-`Authority` is a certificate authority with one server certificate for 127.0.0.1 and localhost; `Issuer` signs tokens
-of the WLCG profile and SciTokens, and writes the key set by which a server believes them.
+`Authority` is a certificate authority with one server certificate for 127.0.0.1 and localhost. `Issuer` signs tokens of
+the WLCG profile and SciTokens, and writes the key set with which servers verify them.
 """
 
 import base64
@@ -24,7 +24,8 @@ DAY = datetime.timedelta(days=1)
 
 
 class Authority:
-    """A certificate authority in `directory`: `ca.pem`, `ca/` (hashed, as OpenSSL looks it up), `server.pem`, `server.key`."""
+    """A certificate authority in `directory`: `ca.pem`, `ca/` (with the hashed names that OpenSSL expects),
+    `server.pem`, `server.key`."""
 
     def __init__(self, directory: Path):
         self.file = directory / "ca.pem"
@@ -40,14 +41,14 @@ class Authority:
         self.file.write_bytes(_pem(authority))
         self.certificate.write_bytes(_pem(server))
         self.key.write_bytes(_private_pem(server_key))
-        self.key.chmod(0o600)  # xrootd refuses a key that others can read
+        self.key.chmod(0o600)  # xrootd rejects a key that other users can read
         hashed = subprocess.run(["openssl", "x509", "-noout", "-subject_hash", "-in", self.file],
                                 check=True, capture_output=True, text=True).stdout.strip()
         (self.directory / f"{hashed}.0").write_bytes(_pem(authority))
 
 
 class Issuer:
-    """An issuer of tokens; `keys` is its key set (JWKS)."""
+    """A token issuer; `keys` is the path of its key set (JWKS)."""
 
     def __init__(self, directory: Path, url: str = "https://issuer.towpath.test"):
         self.url = url
@@ -59,7 +60,7 @@ class Issuer:
         self.keys.write_text(json.dumps({"keys": [public]}))
 
     def wlcg(self, scope: str, *, audience: str, lifetime_s: int = 600) -> str:
-        """A token of the WLCG profile."""
+        """Returns a token of the WLCG profile."""
         now = int(time.time())
         claims = {
             "wlcg.ver": "1.0", "sub": "tester", "iss": self.url, "aud": audience, "scope": scope,
@@ -68,7 +69,7 @@ class Issuer:
         return jwt.encode(claims, self._key, algorithm="RS256", headers={"kid": "test"})
 
     def scitoken(self, scope: str, *, audience: str) -> str:
-        """A SciToken, made by the scitokens library."""
+        """Returns a SciToken from the scitokens library."""
         token = scitokens.SciToken(key=self._key, key_id="test", algorithm="RS256")
         token.update_claims({"scope": scope, "aud": audience, "ver": "scitoken:2.0", "sub": "tester"})
         return token.serialize(issuer=self.url, lifetime=600).decode()

@@ -2,17 +2,19 @@
 
     python large_tree.py DESTINATION        (needs the `root` wheel; takes half a minute)
 
-The layout is the one on which remote reading was first measured: many narrow branches that are flushed together, and one
-wide branch, `rawtr`, that is cut into sixteen times as many small baskets. Every value is a function of entry and
-branch alone, so each run writes the same values (ROOT puts a date and an identifier into the file, so not the same bytes).
+The layout is that of the first measurements of remote reading: many narrow branches that are flushed together, and one
+wide branch, `rawtr`, that is split into sixteen times as many small baskets. Every value is a function of entry and
+branch, so each run writes the same values. The files are not byte-identical, because ROOT writes a date and an
+identifier.
 
-Branches: `E33` (energy; one in three entries is above 5), `rawtr[16]` (samples around a pulse), `v000` to `v149` (filling).
+Branches: `E33` (energy; above 5 in one third of the entries), `rawtr[16]` (samples around a pulse), `v000` to `v149`
+(filling).
 """
 
 import sys
 import warnings
 
-warnings.simplefilter("ignore")  # the wheel announces that it is an alpha
+warnings.simplefilter("ignore")  # the wheel warns that it is an alpha release
 import ROOT  # noqa: E402
 
 ENTRIES = 283_000

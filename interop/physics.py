@@ -1,6 +1,6 @@
-"""The demo's physics: reads two branches of the large tree remotely and locally, prints both, compares.
+"""The demo's analysis: reads two branches of the large tree remotely and locally, prints and compares both.
 
-    python physics.py REMOTE_URL LOCAL_FILE     ends with status 1 if any value differs
+    python physics.py REMOTE_URL LOCAL_FILE     exit status 1 if any value differs
     python physics.py --page FILE               prints a listing page as text
 """
 
@@ -15,7 +15,7 @@ ROWS = ["entries", "mean E33", "entries with E33 > 5", "sum of rawtr there"]
 
 
 class PageText(html.parser.HTMLParser):
-    """The visible text of a page, a line for each row of its table and for each heading."""
+    """The visible text of a page, with one line for each table row and heading."""
 
     def __init__(self):
         super().__init__()
@@ -24,7 +24,7 @@ class PageText(html.parser.HTMLParser):
         self._hidden = 0
 
     def handle_starttag(self, tag, attrs):
-        """Style and title are not shown on the page."""
+        """Tracks elements without visible text."""
         self._hidden += tag in ("style", "script", "title")
 
     def handle_endtag(self, tag):
@@ -35,7 +35,7 @@ class PageText(html.parser.HTMLParser):
             self._cells = []
 
     def handle_data(self, data):
-        """Collects what is seen."""
+        """Collects visible text."""
         if data.strip() and not self._hidden:
             self._cells.append(data.strip())
 
@@ -48,7 +48,7 @@ def show_page(file: Path) -> None:
 
 
 def compare(remote: str, local: str) -> bool:
-    """Reads both, prints a table, tells whether all is equal."""
+    """Reads both, prints a table, and returns whether all values are equal."""
     start = time.monotonic()
     there = query("XRootDSource" if remote.startswith("root") else "default", remote)
     seconds = time.monotonic() - start

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Record what two programs say to each other over TCP.
+"""Records a TCP conversation between two programs.
 
     record.py --to HOST:PORT --out FILE --title TEXT -- COMMAND...
 
-Listens on a free loopback port, runs COMMAND with {port} replaced by it, passes every connection on to HOST:PORT, and
-writes what went by to FILE:
+Listens on a free loopback port, runs COMMAND with {port} replaced by that port, forwards every connection to HOST:PORT,
+and writes the forwarded data to FILE:
 
     # TEXT
     connection 1
     > hex of bytes from client to server
     < hex of bytes from server to client
 
-A run of bytes in one direction is one line; the order of the lines is the order in which the proxy saw the bytes.
-Connections stand one after the other, in the order in which they were opened. COMMAND's exit code is passed on.
+Consecutive bytes in one direction are one line; the lines are in the order in which the proxy received the bytes.
+Connections are listed in the order in which they were opened. The exit code is that of COMMAND.
 
-Only the standard library; only for tests: nothing is encrypted, nothing is limited.
+Uses only the standard library. For tests only: it neither encrypts nor limits anything.
 """
 
 import argparse
@@ -28,7 +28,7 @@ CHUNK_BYTES = 1 << 20
 
 
 class Connection:
-    """One client connection and its twin to the server, with what went by."""
+    """One client connection, its counterpart to the server, and the forwarded data."""
 
     def __init__(self, client: socket.socket, upstream: tuple[str, int]):
         self.client = client
@@ -41,7 +41,7 @@ class Connection:
         self.runs[-1][1].extend(data)
 
     def pump(self) -> None:
-        """Pass bytes on in both directions until both sides have closed."""
+        """Forwards data in both directions until both sides have closed."""
         routes = {self.client: (">", self.server), self.server: ("<", self.client)}
         with selectors.DefaultSelector() as selector:
             for source in routes:
@@ -64,7 +64,7 @@ class Connection:
 
 
 class Recorder:
-    """Accepts connections until told to stop."""
+    """Accepts connections until `stop`."""
 
     def __init__(self, upstream: tuple[str, int]):
         self.upstream = upstream
@@ -104,7 +104,7 @@ class Recorder:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Record what two programs say to each other over TCP.")
+    parser = argparse.ArgumentParser(description="Record a TCP conversation between two programs.")
     parser.add_argument("--to", required=True, metavar="HOST:PORT")
     parser.add_argument("--out", required=True, metavar="FILE")
     parser.add_argument("--title", required=True)

@@ -1,17 +1,16 @@
-"""What ROOT reads from a remote tree, as one JSON object; run by test_root.py.
+"""Reads a remote tree with ROOT, and prints the results as one JSON object; run by test_root.py.
 
     python root_reader.py OPENER CACHE URL
 
 OPENER is `TFile` (local, root://) or `TWebFile` (http://). CACHE is the size of the TTreeCache in bytes, 0 for none, or
-`default` for what ROOT takes by itself. Both branches of the query are read for every entry, from the wire and
-through ROOT's own loop.
+`default` for ROOT's default. Both branches of the query are read for every entry, through ROOT's own event loop.
 """
 
 import json
 import sys
 import warnings
 
-warnings.simplefilter("ignore")  # the wheel announces that it is an alpha
+warnings.simplefilter("ignore")  # the wheel warns that it is an alpha release
 import ROOT  # noqa: E402
 
 MACRO = r"""
@@ -44,7 +43,7 @@ std::map<std::string, double> read_query(TTree* tree) {
 
 
 def main(opener: str, cache: str, url: str) -> None:
-    """Prints what was read."""
+    """Prints the results."""
     ROOT.gInterpreter.Declare(MACRO)
     file = ROOT.TFile.Open(url) if opener == "TFile" else ROOT.TWebFile(url)
     if not file or file.IsZombie():

@@ -1,6 +1,8 @@
-"""Tells a Rucio server, by its official client, of storages that all have one file; run by an interpreter that has Rucio.
+"""Registers storages with one common file at a Rucio server, through its official client. Needs an interpreter with
+Rucio.
 
-Standard input: `{"scope": …, "file": {name, bytes, adler32}, "storages": {RSE: {"hostname": …, "port": …, "prefix": …}}}`.
+Standard input: `{"scope": …, "file": {name, bytes, adler32}, "storages": {RSE: {"hostname": …, "port": …, "prefix":
+…}}}`.
 """
 
 import json
@@ -8,7 +10,7 @@ import sys
 
 from rucio.client import Client
 
-# Rucio puts replicas in the client's own network first, by priority alone; there are none here.
+# Rucio orders replicas in the client's own network by priority only, before all others. This test has none of them.
 FROM_FAR = {
     "lan": {"read": 0, "write": 0, "delete": 0},
     "wan": {"read": 1, "write": 1, "delete": 1, "third_party_copy_read": 1, "third_party_copy_write": 1},
@@ -17,14 +19,14 @@ FROM_FAR = {
 
 def main() -> None:
     """Adds the scope, the storages and the replicas."""
-    told = json.load(sys.stdin)
+    catalog = json.load(sys.stdin)
     client = Client()
-    client.add_scope("root", told["scope"])
-    for rse, place in told["storages"].items():
+    client.add_scope("root", catalog["scope"])
+    for rse, place in catalog["storages"].items():
         client.add_rse(rse, deterministic=False)
         client.add_protocol(rse, {"scheme": "https", "impl": "rucio.rse.protocols.webdav.Default", "domains": FROM_FAR, **place})
-        pfn = f"https://{place['hostname']}:{place['port']}{place['prefix']}{told['file']['name']}"
-        client.add_replicas(rse, [{"scope": told["scope"], "pfn": pfn, **told["file"]}])
+        pfn = f"https://{place['hostname']}:{place['port']}{place['prefix']}{catalog['file']['name']}"
+        client.add_replicas(rse, [{"scope": catalog["scope"], "pfn": pfn, **catalog["file"]}])
 
 
 main()

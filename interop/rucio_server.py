@@ -1,7 +1,7 @@
-"""Rucio's own server on a free port of loopback, run by an interpreter that has Rucio: `rucio_server.py MODULE:NAME`.
+"""Runs Rucio's own server on a free loopback port: `rucio_server.py MODULE:NAME`. Needs an interpreter with Rucio.
 
-MODULE:NAME is the application (PEP 3333). The configuration is where RUCIO_CONFIG says; its SQLite database is made if there is none. Says where
-it listens, as towpath's servers do.
+MODULE:NAME is the application (PEP 3333). RUCIO_CONFIG names the configuration; the SQLite database is created if
+missing. Prints the address on which it listens, in the format of towpath's servers.
 """
 
 import importlib
@@ -27,7 +27,7 @@ def main() -> None:
     application = getattr(importlib.import_module(module), name)
     server = make_server(HOST, 0, application, threaded=True)
     print(f"listening on {HOST}:{server.server_port}", flush=True)
-    # Rucio logs there, and no test reads the rest.
+    # Rucio logs to standard output; no test reads more than the first line.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     server.serve_forever()
 

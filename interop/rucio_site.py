@@ -1,7 +1,9 @@
-"""A whole Rucio on loopback: its own server with its database and memcached, storages that are towpath's, and its own clients.
+"""A complete Rucio installation on loopback: its own server with database and memcached, towpath servers as storages,
+and its own clients.
 
-`Storages` are four towpath servers in one process, each with an address of its own, so that ALTO can tell them apart; all have the same file. A `Site`
-is one release of Rucio with what it knows of them. interop/peers has the releases; TOWPATH_RUCIO names their directory (interop/run sets it).
+`Storages` are four towpath addresses in one process, distinguishable by ALTO; all have the same file. A `Site` is one
+release of Rucio with these storages registered. interop/peers installs the releases; TOWPATH_RUCIO names their
+directory (interop/run sets it).
 """
 
 import configparser
@@ -28,9 +30,9 @@ SCOPE = "test"
 FILE = "higgs.root"
 DID = f"{SCOPE}:{FILE}"
 ADDRESSES = {"FAR": "127.0.0.2", "NEAR": "127.0.0.3", "MOON": "127.0.0.4", "MIDDLE": "127.0.0.5"}
-"""The storages, in the order in which Rucio hears of them."""
+"""The storages, in the order in which they are registered."""
 DISTANCES = Path("/tmp/rucio_custom_distance_table.csv")
-"""Where every release keeps the table that it fetched."""
+"""Path at which every release stores the downloaded table."""
 ACCOUNT, USER, PASSWORD = "root", "tester", "secret"
 STOP_DEADLINE_S = 15
 
@@ -65,7 +67,7 @@ schema = generic
 
 
 class Storages:
-    """towpath at each of `ADDRESSES`, with TLS, and at each the file."""
+    """towpath on each of `ADDRESSES`, with TLS and the same file."""
 
     def __init__(self, binary: Path, directory: Path, authority: Authority):
         self.data = content(100_000)
@@ -80,8 +82,8 @@ class Storages:
             command += ["--listen", f"{address}:{self.port}"]
         self.process, _ = start(command, directory / "log")
 
-    def told(self) -> bytes:
-        """What rucio_fill.py is to tell of them."""
+    def catalog(self) -> bytes:
+        """Returns the input of rucio_fill.py."""
         return json.dumps({
             "scope": SCOPE,
             "file": {"name": FILE, "bytes": len(self.data), "adler32": adler32(self.data)},
@@ -90,7 +92,7 @@ class Storages:
 
 
 class Site:
-    """A release of Rucio: one server, or several with other applications on the same database."""
+    """A release of Rucio: one server, or several with different applications on the same database."""
 
     def __init__(self, release: str, directory: Path, clients: Clients, storages: Storages):
         self.directory = directory
@@ -107,7 +109,8 @@ class Site:
         (directory / "server.cfg").write_text(config)
 
     def serve(self, application: str, settings: str = "", **environment: str) -> "Face":
-        """Serves an application (`module:name`) until the site is stopped; `settings` are those of rucio.cfg that the site has not."""
+        """Serves an application (`module:name`) until the site is stopped. `settings` are additional sections of
+        rucio.cfg."""
         directory = self.directory / f"face-{len(self.processes)}"
         directory.mkdir()
         config = configparser.ConfigParser(interpolation=None)
@@ -122,7 +125,7 @@ class Site:
         return Face(self, f"http://{address}", directory)
 
     def forget_distances(self) -> None:
-        """Has the server fetch its table of distances anew: without the file, and without what memcached has of it."""
+        """Makes the server download its table of distances again, by deleting the file and the content of memcached."""
         DISTANCES.unlink(missing_ok=True)
         with socket.create_connection((HOST, self.memcached), timeout=START_DEADLINE_S) as connection:
             connection.sendall(b"flush_all\r\n")
@@ -136,7 +139,7 @@ class Site:
 
 
 class Face:
-    """An application of a site as its clients see it."""
+    """An application of a site, as seen by its clients."""
 
     def __init__(self, site: Site, url: str, directory: Path):
         self.site = site
@@ -156,26 +159,26 @@ class Face:
         return self.python(self.site.installed / "bin/rucio", *words, **options)
 
     def python(self, *words, **options) -> Result:
-        """Runs the interpreter that has Rucio and towpath."""
+        """Runs the interpreter with Rucio and towpath."""
         return self.site.clients.run(PYTHON, "-P", *words, **self.environment, **options)
 
-    def ask(self, verb: str, path: str, seen_at: str = HOST, **options) -> requests.Response:
-        """Asks the server without the official client, as a proxy does that is asked from the address `seen_at`."""
-        asked = {"timeout": START_DEADLINE_S, "allow_redirects": False}
+    def request(self, verb: str, path: str, seen_at: str = HOST, **options) -> requests.Response:
+        """Sends a request without the official client, like a proxy for a client at the address `seen_at`."""
+        limits = {"timeout": START_DEADLINE_S, "allow_redirects": False}
         account = {"X-Rucio-Account": ACCOUNT, "X-Rucio-Username": USER, "X-Rucio-Password": PASSWORD}
-        token = requests.get(f"{self.url}/auth/userpass", headers=account, **asked).headers["X-Rucio-Auth-Token"]
+        token = requests.get(f"{self.url}/auth/userpass", headers=account, **limits).headers["X-Rucio-Auth-Token"]
         headers = {"X-Rucio-Auth-Token": token, "X-Forwarded-For": seen_at}
-        return requests.request(verb, f"{self.url}{path}", headers=headers, **asked, **options)
+        return requests.request(verb, f"{self.url}{path}", headers=headers, **limits, **options)
 
     def replicas(self, sort: str | None, site: str = "CERN", seen_at: str = HOST) -> requests.Response:
-        """What the server answers if it is asked for the replicas of the file."""
-        question = {"dids": [{"scope": SCOPE, "name": FILE}], "client_location": {"site": site}, "sort": sort}
-        return self.ask("POST", "/replicas/list", seen_at, json=question)
+        """Requests the replicas of the file."""
+        query = {"dids": [{"scope": SCOPE, "name": FILE}], "client_location": {"site": site}, "sort": sort}
+        return self.request("POST", "/replicas/list", seen_at, json=query)
 
 
 @contextlib.contextmanager
 def storages(binary: Path, directory: Path, authority: Authority) -> Iterator[Storages]:
-    """Storages while they run."""
+    """Runs the storages."""
     running = Storages(binary, directory, authority)
     try:
         yield running
@@ -185,25 +188,25 @@ def storages(binary: Path, directory: Path, authority: Authority) -> Iterator[St
 
 @contextlib.contextmanager
 def site(release: str, directory: Path, clients: Clients, running: Storages) -> Iterator[Face]:
-    """The own application of a release of Rucio that knows of the storages, while it runs."""
+    """Runs a release of Rucio with its own application and the registered storages."""
     made = Site(release, directory, clients, running)
     try:
         face = made.serve(PLAIN)
-        face.python(HERE / "rucio_fill.py", stdin=running.told())
+        face.python(HERE / "rucio_fill.py", stdin=running.catalog())
         yield face
     finally:
         made.stop()
 
 
 def rses(answer: requests.Response) -> list[str]:
-    """The storages in the order of an answer with the replicas of one file."""
+    """Returns the storages in the order of a response with the replicas of one file."""
     assert answer.status_code == 200, answer.text
     pfns = json.loads(answer.text)["pfns"].values()
     return [pfn["rse"] for pfn in sorted(pfns, key=lambda pfn: pfn["priority"])]
 
 
 def start(command: list, log: Path, environment: dict[str, str] | None = None) -> tuple[subprocess.Popen, str]:
-    """Starts a server that says where it listens, and returns where."""
+    """Starts a server that prints its address, and returns both."""
     with log.open("ab") as sink:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=sink, env=environment)
     ready, _, _ = select.select([process.stdout], [], [], START_DEADLINE_S)
@@ -211,12 +214,12 @@ def start(command: list, log: Path, environment: dict[str, str] | None = None) -
     if not line.startswith("listening on "):
         process.kill()
         process.wait()
-        raise RuntimeError(f"{command[0]} did not come up; it said {line!r}\n{log.read_text()}")
+        raise RuntimeError(f"{command[0]} did not start; its output: {line!r}\n{log.read_text()}")
     return process, line.removeprefix("listening on ").strip()
 
 
 def end(process: subprocess.Popen) -> None:
-    """Ends a process; kills it if it does not go by itself."""
+    """Terminates a process; kills it after `STOP_DEADLINE_S`."""
     process.terminate()
     try:
         process.wait(STOP_DEADLINE_S)

@@ -1,7 +1,8 @@
-"""The servers of the tests: towpath, XRootD, nginx, rclone, go-hep, SeaweedFS and gofakes3, each on a free port of 127.0.0.1 with its own directory.
+"""Servers of the tests: towpath, XRootD, nginx, rclone, go-hep, SeaweedFS and gofakes3, each on a free port of
+127.0.0.1 with its own directory.
 
-A `Server` is started by `start_towpath`, `start_xrootd`, `start_nginx`, `start_rclone`, `start_gohep`, `start_seaweed` or `start_gofakes3`, which return when it answers,
-and ended by `stop`. Only the process that was started is ended. Everything a server writes, its log too, is in the directory it was given.
+The functions `start_…` start a `Server` and return when it accepts connections; `stop` ends it. Only processes started
+here are ended. A server writes all its files, including its log, into its directory.
 """
 
 import json
@@ -25,7 +26,7 @@ HOST = "127.0.0.1"
 
 
 crashing: list["Server"] = []
-"""The running servers that may crash."""
+"""Running servers that may crash."""
 
 
 @dataclass
@@ -40,23 +41,24 @@ class Server:
     http_port: int | None = None
     tls: bool = False
     restart: Callable[[], subprocess.Popen] | None = None
-    """Starts it again on the same ports; for servers that may crash."""
+    """Starts the server again on the same ports; only for servers that may crash."""
 
     def url(self, path: str, scheme: str | None = None) -> str:
-        """The XRootD URL of an absolute path."""
+        """Returns the XRootD URL of an absolute path."""
         return f"{scheme or ('roots' if self.tls else 'root')}://{HOST}:{self.port}/{path}"
 
     def http(self, path: str, scheme: str | None = None) -> str:
-        """The HTTP URL of an absolute path."""
+        """Returns the HTTP URL of an absolute path."""
         return f"{scheme or ('https' if self.tls else 'http')}://{HOST}:{self.http_port or self.port}{path}"
 
     @property
     def address(self) -> str:
-        """What xrdfs takes: `root://host:port`."""
+        """The argument of xrdfs: `root://host:port`."""
         return f"{'roots' if self.tls else 'root'}://{HOST}:{self.port}"
 
     def requests(self, face: str, *verbs: str) -> int:
-        """How many requests of these verbs (all, if none is named) the server has answered, as its metrics tell."""
+        """Returns the number of requests of these verbs (default: all) that the server has processed, according to its
+        metrics."""
         total = 0
         for labels, value in re.findall(r"^towpath_requests_total\{([^}]*)\} (\d+)", self._metrics(), re.MULTILINE):
             found = dict(re.findall(r'(\w+)="([^"]*)"', labels))
@@ -65,20 +67,20 @@ class Server:
         return total
 
     def connections(self) -> int:
-        """How many connections the server has accepted; asking takes one."""
+        """Returns the number of accepted connections, including the one of this query."""
         return int(re.search(r"^towpath_connections_accepted_total (\d+)", self._metrics(), re.MULTILINE)[1])
 
     def _metrics(self) -> str:
-        with urllib.request.urlopen(self.http("/metrics"), timeout=10) as answer:
-            return answer.read().decode()
+        with urllib.request.urlopen(self.http("/metrics"), timeout=10) as response:
+            return response.read().decode()
 
     @property
     def counts_requests(self) -> bool:
-        """Whether `requests` can be asked."""
+        """Whether `requests` is available."""
         return self.name == "towpath"
 
     def revive(self) -> bool:
-        """Starts the server again if it has ended by itself; whether it had."""
+        """Restarts the server if it has ended by itself; returns whether it had."""
         if self.restart is None or self.process.poll() is None:
             return False
         self.process = self.restart()
@@ -87,7 +89,7 @@ class Server:
         return True
 
     def stop(self) -> None:
-        """Ends the server; kills it if it does not go by itself."""
+        """Terminates the server; kills it after `STOP_DEADLINE_S`."""
         self.restart = None
         self.process.terminate()
         try:
@@ -98,14 +100,14 @@ class Server:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nothing listens on now."""
+    """Returns a currently unused port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return probe.getsockname()[1]
 
 
 def start_towpath(binary: Path, directory: Path, *, config: str = "", writable: bool = True, tls: bool = False) -> Server:
-    """`towpath serve` on `directory/export`, with a configuration file if one is given."""
+    """Starts `towpath serve` on `directory/export`, with a configuration file if `config` is not empty."""
     export = directory / "export"
     export.mkdir(parents=True, exist_ok=True)
     command = [binary, "serve", export, "--listen", f"{HOST}:0"]
@@ -122,12 +124,12 @@ def start_towpath(binary: Path, directory: Path, *, config: str = "", writable: 
     match = re.fullmatch(rf"listening on {re.escape(HOST)}:(\d+)\n", line)
     if not match:
         process.kill()
-        raise RuntimeError(f"towpath serve did not come up; it said {line!r}\n{log.read_text()}")
+        raise RuntimeError(f"towpath serve did not start; its output: {line!r}\n{log.read_text()}")
     return Server("towpath", export, int(match[1]), process, log, tls=tls)
 
 
 def start_xrootd(directory: Path, *, config: str = "", http: bool = True, tls: bool = False) -> Server:
-    """A real xrootd on `directory/export`, as an unprivileged user (it refuses to run as root)."""
+    """Starts a real xrootd on `directory/export`, as an unprivileged user (it refuses to run as root)."""
     for name in ("export", "run"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     hand_over(directory)
@@ -185,7 +187,7 @@ http {{
 
 
 def start_nginx(directory: Path, *, certificate: tuple[Path, Path] | None = None) -> Server:
-    """nginx with its WebDAV module on `directory/export`."""
+    """Starts nginx with its WebDAV module on `directory/export`."""
     (directory / "export").mkdir(parents=True, exist_ok=True)
     hand_over(directory)
     port, log = free_port(), directory / "log"
@@ -201,11 +203,11 @@ def start_nginx(directory: Path, *, certificate: tuple[Path, Path] | None = None
 
 
 def start_rclone(directory: Path) -> Server:
-    """rclone's WebDAV server on `directory/export`."""
+    """Starts rclone's WebDAV server on `directory/export`."""
     (directory / "export").mkdir(parents=True, exist_ok=True)
     hand_over(directory)
     port, log = free_port(), directory / "log"
-    # Tests put files behind its back, so it must keep no listings.
+    # Tests write files directly to the disk, so rclone must not cache listings.
     command = ["rclone", "serve", "webdav", directory / "export", "--addr", f"{HOST}:{port}", "--config", "", "--dir-cache-time", "0s"]
     with log.open("wb") as sink:
         environment = {**os.environ, "HOME": str(directory)}
@@ -217,7 +219,7 @@ def start_rclone(directory: Path) -> Server:
 
 
 def start_gohep(program: Path, directory: Path) -> Server:
-    """go-hep's XRootD server `program` on `directory/export`. It knows no queries and no vector reads."""
+    """Starts go-hep's XRootD server `program` on `directory/export`. It supports neither queries nor vector reads."""
     (directory / "export").mkdir(parents=True, exist_ok=True)
     port, log = free_port(), directory / "log"
     with log.open("wb") as sink:
@@ -229,11 +231,11 @@ def start_gohep(program: Path, directory: Path) -> Server:
 
 
 SEAWEED_KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
-"""Who may do everything at `start_seaweed`'s server."""
+"""Credentials with all permissions on the server of `start_seaweed`."""
 
 
 def start_seaweed(directory: Path) -> Server:
-    """SeaweedFS, an object store that speaks S3 (from PyPI), with no bucket yet."""
+    """Starts SeaweedFS, an S3 object store (from PyPI), without a bucket."""
     directory.mkdir(parents=True)
     identity = {"name": "all", "actions": ["Admin"],
                 "credentials": [{"accessKey": SEAWEED_KEYS["AWS_ACCESS_KEY_ID"], "secretKey": SEAWEED_KEYS["AWS_SECRET_ACCESS_KEY"]}]}
@@ -254,7 +256,8 @@ def start_seaweed(directory: Path) -> Server:
 
 
 def start_gofakes3(directory: Path) -> Server:
-    """gofakes3, an object store in memory that lists the markers of directories among the objects (built by `interop/peers`), with the bucket `bucket`."""
+    """Starts gofakes3 (built by `interop/peers`) with the bucket `bucket`. It is an in-memory object store that lists
+    directory markers among the objects."""
     directory.mkdir(parents=True)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     port, log = free_port(), directory / "log"
@@ -267,19 +270,20 @@ def start_gofakes3(directory: Path) -> Server:
 
 
 def unprivileged() -> dict:
-    """Popen's arguments that make a child of root run as nobody; none for other users."""
+    """Returns Popen arguments that run a child of root as nobody; empty for other users."""
     return {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
 
 
 def hand_over(directory: Path) -> None:
-    """Gives a directory and what is in it to the user that servers run as."""
+    """Changes the owner of a directory and its contents to the user of the servers."""
     if os.geteuid() == 0:
         for path in (directory, *directory.rglob("*")):
             shutil.chown(path, "nobody", "nogroup")
 
 
 def wait_for_port(server: Server, port: int) -> None:
-    """Returns when something accepts connections on `port`; raises if the server dies or the deadline passes."""
+    """Waits until something accepts connections on `port`. Raises an error if the server ends or the deadline passes.
+    """
     end = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < end:
         try:
@@ -294,4 +298,4 @@ def wait_for_port(server: Server, port: int) -> None:
             pass
     server.stop()
     text = server.log.read_text() if server.log.exists() else "(no log)"
-    raise RuntimeError(f"{server.name} did not come up on port {port}\n{text}")
+    raise RuntimeError(f"{server.name} did not start on port {port}\n{text}")

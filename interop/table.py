@@ -1,8 +1,8 @@
-"""Collects what each test found out about a pair of client and operation, and writes docs/reference/interop.md.
+"""Collects the outcomes of all tests by client and operation, and writes docs/reference/interop.md.
 
-A test names its pair with `@pytest.mark.pair(client, operation)`, or by the fixture-less form in a parameter's marks. A pair
-passes if all its tests pass. `note=` adds a remark. The document is written only by a run over everything, and holds neither dates nor paths nor
-durations, so that a run that finds the same writes the same.
+A test names its pair with `@pytest.mark.pair(client, operation)`, or with that mark on a parameter. A pair passes if
+all its tests pass. `note=` adds a remark. Only a complete run writes the document. It contains no dates, paths or
+durations, so runs with the same outcomes write the same document.
 """
 
 import importlib.metadata
@@ -39,7 +39,7 @@ WORD = {"failed": "**fail**", "skipped": "not run", "passed": "pass"}
 
 
 class Table:
-    """A pytest plug-in: outcomes by (client, operation), in the order of the tests."""
+    """A pytest plug-in that stores outcomes by (client, operation), in the order of the tests."""
 
     def __init__(self):
         self.outcomes: dict[tuple[str, str], str] = {}
@@ -48,13 +48,13 @@ class Table:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item, call):
-        """Tells a report the pairs that it is about."""
+        """Adds a test's pairs to its report."""
         report = yield
         report.pairs = list(item.iter_markers("pair"))
         return report
 
     def pytest_runtest_logreport(self, report):
-        """Keeps the worst outcome of each pair's tests. A test that ran twice is reported once."""
+        """Stores the worst outcome of each pair's tests. A repeated test is reported once."""
         if report.when == "call" or report.outcome != "passed":
             for mark in report.pairs:
                 pair = mark.args
@@ -88,7 +88,7 @@ class Table:
         return head + "\n".join(lines) + "\n"
 
     def _rucio(self) -> str:
-        """The ways into Rucio, a column for each release of it."""
+        """Returns the table of the ways into Rucio, with a column for each release."""
         outcomes = {pair: WORD[outcome] for pair, outcome in self.outcomes.items() if pair[0].startswith(RUCIO)}
         releases = list(dict.fromkeys(client for client, _ in outcomes))
         if not releases:

@@ -1,4 +1,5 @@
-"""The ALTO server: the commands of docs/guides/alto/ and docs/guides/order.md as they stand there, and its answers read by other programs."""
+"""Tests of the ALTO server: the commands of docs/guides/alto/ and docs/guides/order.md as printed there, and its
+responses read by other programs."""
 
 import contextlib
 import email.parser
@@ -22,7 +23,7 @@ PORT = 8096
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
-    """A directory with the files that the pages show, each of which begins with its name."""
+    """A directory with the files shown on the pages; each starts with a comment with its name."""
     here = tmp_path_factory.mktemp("alto")
     for page in PAGES:
         for text in re.findall(r"```\w+\n(# (\S+\.\w+)\n.*?)```", (DOCS / page).read_text(), re.DOTALL):
@@ -32,7 +33,7 @@ def settings(tmp_path_factory):
 
 @contextlib.contextmanager
 def serving(binary, directory):
-    """The address of a server with the settings in a directory."""
+    """Runs a server with the settings in a directory, and yields its address."""
     process = subprocess.Popen([binary, "alto", "--config", "alto.toml", "--listen", f"{HOST}:0"], cwd=directory, stdout=subprocess.PIPE, text=True)
     try:
         yield process.stdout.readline().removeprefix("listening on ").strip()
@@ -51,22 +52,23 @@ def alto(binary, settings):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_commands(page, alto, binary, settings):
-    """Each command of the page prints what the page shows, in that order."""
+    """The commands of a page, in its order, print the output shown there."""
     shown = commands(page)
     assert shown
     for command, lines in shown:
         if command == "towpath alto --config alto.toml":
-            continue  # the fixture did that
+            continue  # run by the fixture
         real = command.replace(f"127.0.0.1:{PORT}", alto).replace("towpath ", f"{binary} ", 1)
         done = subprocess.run(real, shell=True, cwd=settings, capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=False)
         assert done.returncode == 0, f"{command}: {done.stderr}"
-        # The explanation precedes the list.
+        # The explanation on standard error is shown before the list.
         printed = (done.stderr + done.stdout).splitlines()
         assert done.stdout and [line for line in printed if line in lines] == lines, f"{command} printed {printed}"
 
 
 def test_path_vector(alto):
-    """A path vector is two parts to Python's parser of mail, the second of which names the first's version and describes its elements."""
+    """Python's mail parser splits a path vector into two parts. The second refers to the version of the first and
+    describes its elements."""
     question = {
         "cost-type": {"cost-mode": "array", "cost-metric": "ane-path"},
         "endpoints": {"srcs": ["ipv4:137.138.0.101"], "dsts": ["ipv4:134.158.84.23", "ipv4:140.115.32.101"]},
@@ -89,7 +91,7 @@ def test_path_vector(alto):
 
 
 def test_the_stream_of_the_page(binary, settings, tmp_path):
-    """What docs/guides/alto/updates.md shows of a stream is what curl prints, up to the change that the page tells of."""
+    """curl prints the stream of docs/guides/alto/updates.md up to the change described there."""
     block = re.search(r"```text\n\$ (curl -sN [^\n]+)\n(.*?)```", (DOCS / "guides/alto/updates.md").read_text(), re.DOTALL)
     facts = (settings / "facts.toml").read_text()
     (tmp_path / "facts.toml").write_text(facts)
@@ -113,13 +115,13 @@ CHANGE_KINDS = {
 
 
 def followed(events, documents):
-    """Takes one event: a whole document, or a change of one, which a library that is not ours applies."""
+    """Applies one event: a complete document, or a patch, which an independent library applies."""
     event = next(events)
     media_type, _, name = event.event.partition(",")
     if name:
-        told = json.loads(event.data)
+        update = json.loads(event.data)
         change = CHANGE_KINDS.get(media_type)
-        documents[name] = change(documents[name], told) if change else told
+        documents[name] = change(documents[name], update) if change else update
 
 
 @pytest.mark.pair("Python sseclient, jsonpatch", "follows ALTO's maps; its copy equals a GET after each change")

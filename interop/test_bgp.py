@@ -1,4 +1,5 @@
-"""Routes as a real BGP speaker tells them: two daemons of GoBGP with a session between them, of which one is a router that towpath hears by BMP, and whose dump (MRT) it reads."""
+"""Routes from a real BGP speaker: two GoBGP daemons with a session between them. One is a router that towpath monitors
+over BMP, and whose dump (MRT) it reads."""
 
 import contextlib
 import json
@@ -62,17 +63,17 @@ PEER = GLOBAL + """
 
 
 class Daemon:
-    """A daemon of GoBGP, told what to do by its own client."""
+    """A GoBGP daemon, controlled by its own client."""
 
     def __init__(self, directory, name, config):
         self.api = free_port()
         (directory / f"{name}.toml").write_text(config)
         log = (directory / f"{name}.log").open("wb")
         words = ["gobgpd", "-f", directory / f"{name}.toml", "--api-hosts", f"{HOST}:{self.api}", "--pprof-disable"]
-        # Its dump has a relative name: GoBGP takes digits in it for parts of the time.
+        # The name of its dump is relative: GoBGP interprets digits in the name as parts of the time.
         self.process = subprocess.Popen(words, cwd=directory, stdout=log, stderr=log)
 
-    def tell(self, *words):
+    def control(self, *words):
         done = subprocess.run(["gobgp", "-u", HOST, "-p", str(self.api), *words], capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=False)
         return done.stdout if done.returncode == 0 else ""
 
@@ -82,7 +83,7 @@ class Daemon:
 
 
 class Wire:
-    """Between a router and the port where it tells its routes: a wire that can be cut."""
+    """A connection between a router and its BMP collector that can be cut."""
 
     def __init__(self, port):
         self.listener = socket.create_server((HOST, 0))
@@ -91,7 +92,7 @@ class Wire:
         threading.Thread(target=self.accept, args=[port], daemon=True).start()
 
     def accept(self, port):
-        with contextlib.suppress(OSError):  # It is closed.
+        with contextlib.suppress(OSError):  # The listener is closed.
             while True:
                 router = self.listener.accept()[0]
                 ends = router, socket.create_connection((HOST, port))
@@ -100,8 +101,8 @@ class Wire:
 
     def carry(self, router, collector):
         with contextlib.suppress(OSError), router, collector:
-            while said := router.recv(1 << 16):
-                collector.sendall(said)
+            while data := router.recv(1 << 16):
+                collector.sendall(data)
 
     def cut(self):
         for end in self.connections[-1]:
@@ -114,19 +115,19 @@ class Wire:
 
 @contextlib.contextmanager
 def session(directory, bmp):
-    """A router and its peer, which is to be told of routes, once there is a session between them."""
+    """Runs a router and its peer, which announces routes to it, and yields when their session is established."""
     port = free_port()
     with contextlib.ExitStack() as stack:
         router = Daemon(directory, "router", ROUTER.format(as_number=65000, address=HOST, port=port, bmp=bmp))
         stack.callback(router.stop)
         peer = Daemon(directory, "peer", PEER.format(as_number=65001, address=SPEAKER, port=port))
         stack.callback(peer.stop)
-        until(lambda: "Establ" in router.tell("neighbor"))
+        until(lambda: "Establ" in router.control("neighbor"))
         yield peer
 
 
 def until(holds):
-    """Waits until that holds."""
+    """Waits until the condition holds."""
     deadline = time.monotonic() + COMMAND_LIMIT_S
     while not holds():
         assert time.monotonic() < deadline
@@ -134,7 +135,7 @@ def until(holds):
 
 
 def path(address, source, destination):
-    """The elements between two addresses; none if the server knows no way."""
+    """Returns the elements between two addresses; empty if the server has no path."""
     kind = "ipv4" if "." in source else "ipv6"
     question = {
         "cost-type": {"cost-mode": "array", "cost-metric": "ane-path"},
@@ -157,15 +158,15 @@ def test_routes_of_a_real_speaker(binary, tmp_path):
     near, far = [f"link:{SPEAKER.replace('.', '_')}-192_0_2_9", "as:65001-64501", "as:64501-64502"], ["as:65001-64503"]
     with serving(binary, tmp_path) as address, session(tmp_path, bmp) as peer:
         assert path(address, "10.2.0.1", "10.1.0.1") is None
-        peer.tell("global", "rib", "add", "10.2.0.0/16", "nexthop", SPEAKER)
-        peer.tell("global", "rib", "add", "10.1.0.0/16", "nexthop", NEXT_HOP, "aspath", "64501 64502")
-        peer.tell("-a", "ipv6", "global", "rib", "add", "2001:db8:1::/48", "nexthop", "2001:db8::9", "aspath", "64503")
-        peer.tell("-a", "ipv6", "global", "rib", "add", "2001:db8:2::/48", "nexthop", "2001:db8::9")
+        peer.control("global", "rib", "add", "10.2.0.0/16", "nexthop", SPEAKER)
+        peer.control("global", "rib", "add", "10.1.0.0/16", "nexthop", NEXT_HOP, "aspath", "64501 64502")
+        peer.control("-a", "ipv6", "global", "rib", "add", "2001:db8:1::/48", "nexthop", "2001:db8::9", "aspath", "64503")
+        peer.control("-a", "ipv6", "global", "rib", "add", "2001:db8:2::/48", "nexthop", "2001:db8::9")
         until(lambda: path(address, "10.2.0.1", "10.1.0.1") == near)
         until(lambda: (path(address, "2001:db8:2::1", "2001:db8:1::1") or [])[-1:] == far)
-        peer.tell("global", "rib", "del", "10.1.0.0/16")
+        peer.control("global", "rib", "del", "10.1.0.0/16")
         until(lambda: path(address, "10.2.0.1", "10.1.0.1") is None)
-        peer.tell("global", "rib", "add", "10.1.0.0/16", "nexthop", NEXT_HOP, "aspath", "64501 64502")
+        peer.control("global", "rib", "add", "10.1.0.0/16", "nexthop", NEXT_HOP, "aspath", "64501 64502")
         until(lambda: path(address, "10.2.0.1", "10.1.0.1") == near)
     (tmp_path / "alto.toml").write_text(f'{static}[agents.routers]\nkind = "mrt"\nfiles = ["updates.mrt"]\n')
     with serving(binary, tmp_path) as address:
@@ -186,16 +187,16 @@ def test_routes_hold_while_a_router_begins_anew(binary, tmp_path):
             assert path(address, "10.2.0.1", "10.1.0.1") == stays
             return path(address, "10.2.0.1", "10.4.0.1") is None
 
-        peer.tell("global", "rib", "add", "10.1.0.0/16", "nexthop", NEXT_HOP, "aspath", "64501 64502")
-        peer.tell("global", "rib", "add", "10.4.0.0/16", "nexthop", NEXT_HOP, "aspath", "64501 64503")
+        peer.control("global", "rib", "add", "10.1.0.0/16", "nexthop", NEXT_HOP, "aspath", "64501 64502")
+        peer.control("global", "rib", "add", "10.4.0.0/16", "nexthop", NEXT_HOP, "aspath", "64501 64503")
         until(lambda: path(address, "10.2.0.1", "10.4.0.1") is not None)
         wire.cut()
-        peer.tell("global", "rib", "del", "10.4.0.0/16")
+        peer.control("global", "rib", "del", "10.4.0.0/16")
         third_octets = iter(range(256))
 
         def is_back():
-            # GoBGP notices the cut when it has something to say.
-            peer.tell("global", "rib", "add", f"10.5.{next(third_octets)}.0/24", "nexthop", NEXT_HOP)
+            # GoBGP notices the cut connection only when it sends a message.
+            peer.control("global", "rib", "add", f"10.5.{next(third_octets)}.0/24", "nexthop", NEXT_HOP)
             is_gone()
             return len(wire.connections) > 1
 

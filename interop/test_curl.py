@@ -1,4 +1,5 @@
-"""curl against our server: HTTP/1.1 and HTTP/2, ranges, conditions, uploads, digests, the pages for people and machines."""
+"""curl against our server: HTTP/1.1 and HTTP/2, ranges, conditions, uploads, digests, the listing page and the metrics
+page."""
 
 import base64
 import hashlib
@@ -12,13 +13,13 @@ from clients import adler32, content, eventually
 
 
 def pair(operation: str, **more):
-    """The mark of a test here."""
+    """Returns the mark of a test of this module."""
     return pytest.mark.pair("curl", operation, **more)
 
 
 @dataclass
 class Answer:
-    """An HTTP answer: the final one, and the status lines of those before."""
+    """An HTTP response: the final one, and the status lines of the interim ones."""
 
     version: str
     status: int
@@ -29,7 +30,7 @@ class Answer:
 
 @pytest.fixture
 def curl(clients, here):
-    """Runs curl, returns the answer with its head taken apart."""
+    """Runs curl, and returns the response with its parsed head."""
     def ask(url: str, *options, stdin: bytes = b"") -> Answer:
         done = clients.run("curl", "-sS", "--max-time", "30", "-D", here / "head", "-o", here / "body", *options, url, stdin=stdin)
         assert done.err == b""
@@ -45,7 +46,7 @@ def curl(clients, here):
 
 
 def parts(answer: Answer) -> list[tuple[str, bytes]]:
-    """The parts of a multipart/byteranges answer: Content-Range and body of each."""
+    """Returns the parts of a multipart/byteranges response: Content-Range and body of each."""
     kind = answer.fields["content-type"]
     boundary = re.fullmatch(r'multipart/byteranges; *boundary="?([^"]+)"?', kind)[1].encode()
     found = []

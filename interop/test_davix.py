@@ -1,4 +1,4 @@
-"""davix 0.8 against our server: the WebDAV client that the field's transfer tools are built on."""
+"""davix 0.8 against our server: the WebDAV client on which the transfer tools of the field are built."""
 
 import re
 
@@ -10,7 +10,7 @@ SIZE = 9_000_123
 
 
 def pair(operation: str, **more):
-    """The mark of a test here."""
+    """Returns the mark of a test of this module."""
     return pytest.mark.pair("davix", operation, **more)
 
 

@@ -1,4 +1,5 @@
-"""An ALTO server that nobody named, found in a real DNS: dnsmasq has records for a domain (RFC 7286) and for the addresses of a network (RFC 8686)."""
+"""Discovery of an ALTO server through a real DNS: dnsmasq has records for a domain (RFC 7286) and for the addresses of
+a network (RFC 8686)."""
 
 import subprocess
 
@@ -33,10 +34,10 @@ CLIENT = "192.0.2.7"
 
 
 def records(directory: str) -> list[str]:
-    """What the DNS has: a domain, one whose first server does not answer, one that leads to the former, the network around `CLIENT`, and a domain whose
-    server has no TLS.
+    """Returns the DNS records: a domain, a domain whose first server does not respond, one that refers to the first
+    domain, the network of `CLIENT`, and a domain whose server has no TLS.
 
-    Name, order, preference, flags, service, regular expression, replacement.
+    Fields: name, order, preference, flags, service, regular expression, replacement.
     """
     return [
         f"grid.test,100,10,u,ALTO:https,!.*!{directory}!",
@@ -54,7 +55,7 @@ def records(directory: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def alto(binary, authority, tmp_path_factory):
-    """The address of a directory that is asked over TLS."""
+    """The address of a directory that is served over TLS."""
     here = tmp_path_factory.mktemp("discovery")
     (here / "facts.toml").write_text(FACTS)
     (here / "alto.toml").write_text(SETTINGS.format(authority=authority))
@@ -64,7 +65,7 @@ def alto(binary, authority, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def dns(alto, base):
-    """The address of a name server that knows these records and nothing else."""
+    """The address of a name server with only these records."""
     port, log = free_port(), base / "dnsmasq.log"
     command = ["/usr/sbin/dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--pid-file=", "--log-facility=-", "--no-resolv", "--no-hosts",
                "--local=/#/", f"--port={port}", f"--listen-address={HOST}", "--bind-interfaces", *(f"--naptr-record={record}" for record in records(alto))]
@@ -77,7 +78,7 @@ def dns(alto, base):
 
 
 def order(binary, authority, dns, *arguments):
-    """`towpath order` of two replicas, the farther one first."""
+    """Runs `towpath order` with two replicas, the more distant one first."""
     command = [binary, "order", "--ca-file", authority.file, "--dns", dns, *arguments]
     return subprocess.run(command, input=FAR + NEAR, capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=False)
 
@@ -118,7 +119,7 @@ def test_found_from_python(package, authority, alto, dns):
 
 
 def test_a_server_that_is_found_and_silent(binary, authority, dns):
-    """It is told which one that is; the list is written as it was, if that will do."""
+    """The error names the server that does not respond. With `--fallback` the list is printed unchanged."""
     done = order(binary, authority, dns, "--domain", "dead.test")
     assert (done.returncode, done.stdout) == (8, ""), done.stderr
     assert "127.0.0.1:1" in done.stderr
@@ -127,26 +128,26 @@ def test_a_server_that_is_found_and_silent(binary, authority, dns):
 
 
 def test_the_domain_goes_before_other_servers(binary, authority, dns):
-    """Who names a domain does not mean the server of the configuration."""
+    """`--domain` takes precedence over the configured server."""
     done = order(binary, authority, dns, "--ird", f"https://{HOST}:1/directory", "--domain", "grid.test")
     assert (done.returncode, done.stdout) == (0, NEAR + FAR), done.stderr
 
 
-@pytest.mark.parametrize(("arguments", "told"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     (["--domain", "missing.test"], "missing.test"),
     (["--domain", "plain.test"], "plain.test names http://alto.plain.test/directory, which is not asked"),
     (["--domain", "circle.test"], "was asked before"),
     (["--client", "198.51.100.7"], "198.in-addr.arpa"),
     (["--client", "2001:db8::7"], "8.b.d.0.1.0.0.2.ip6.arpa"),
 ])
-def test_not_found(binary, authority, dns, arguments, told):
+def test_not_found(binary, authority, dns, arguments, message):
     done = order(binary, authority, dns, *arguments)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
-    assert told in done.stderr and "--ird URL" in done.stderr
+    assert message in done.stderr and "--ird URL" in done.stderr
 
 
 def test_silent_dns(binary, authority):
-    """Nobody answers: the list is written as it was, if that will do."""
+    """The name server does not respond. With `--fallback` the list is printed unchanged."""
     nobody = f"{HOST}:{free_port()}"
     done = order(binary, authority, nobody, "--domain", "grid.test")
     assert (done.returncode, done.stdout) == (8, ""), done.stderr

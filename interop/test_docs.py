@@ -1,6 +1,8 @@
-"""The commands of docs/ are run as they stand there, against a server started as docs/guides/serve.md starts it, and two that stand for those far away.
+"""Runs the commands of docs/ as printed, against a server started as in docs/guides/serve.md, and two that represent
+remote servers.
 
-Only what a reader would replace is replaced: hosts and ports, the exported directory, and where files are on this machine.
+Only values that a reader would adapt are replaced: hosts and ports, the exported directory, and the paths of local
+files.
 """
 
 import os
@@ -18,18 +20,18 @@ DOCS = ROOT / "docs"
 SERVED_PORT = 1094
 COMMAND_LIMIT_S = 60
 CONTENT = b"root" + bytes(1000)
-"""Of every file that the pages name; docs/guides/moving-data.md has its size and digest."""
+"""Content of every file named on the pages; docs/guides/moving-data.md shows its size and digest."""
 
 PAGES = ["get-started/first-steps.md", "guides/serve.md", "reference/cli.md", "guides/moving-data.md", "guides/sync.md", "concepts/verdict.md", "guides/probe.md"]
 MEASURED = ["concepts/verdict.md", "guides/probe.md"]
-"""What these show was measured over a long path: other causes hold a short one up."""
+"""Pages whose output was measured over a long path; a short one is limited by other causes."""
 
 QUIET = re.compile(r"towpath (cp|sync) ")
-"""Commands that may say on the standard error stream alone what they did."""
+"""Commands that may report their actions on standard error only."""
 
 
 def commands(page: str) -> list[tuple[str, list[str]]]:
-    """Every line after `$ ` of the page's console blocks, each with the lines below it: what it prints."""
+    """Returns every line after `$ ` in the page's console blocks, each with the lines below it, its output."""
     found = []
     for block in re.findall(r"```console\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
         for line in block.splitlines():
@@ -41,36 +43,37 @@ def commands(page: str) -> list[tuple[str, list[str]]]:
 
 
 def example(page: str, language: str) -> str:
-    """The page's first example in that language: a settings file, a Metalink."""
+    """Returns the page's first example in that language: a settings file, a Metalink."""
     return re.search(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)[1]
 
 
 def shape(line: str) -> str:
-    """The line without its numbers, sizes and rates, which differ each time; `…` stands for one."""
+    """Returns the line with numbers, sizes and rates replaced by `…`, because they differ in each run."""
     return re.sub(r"(…|[\d.]+)( ([KMGTP]i)?B\b)?", "N", line)
 
 
 def at(text: str, servers: dict[str, Server]) -> str:
-    """The text with the hosts of `servers`, by the names that the pages give them."""
+    """Replaces the host names of the pages by the addresses of `servers`."""
     names = "|".join(re.escape(name) for name in servers)
     return re.sub(rf"({names})(:{SERVED_PORT})?", lambda found: f"{HOST}:{servers[found[1]].port}", text)
 
 
 def as_run(command: str, servers: dict[str, Server], here: Path) -> str:
-    """The command as it is run: paths of this machine are below `here`, and a probe takes seconds."""
+    """Returns the command to run: paths of the machine are below `here`, and a probe takes seconds."""
     command = at(command, servers).replace("towpath probe ", "towpath probe --seconds 1 ")
     return re.sub(r"(?<!\S)/(tmp/)?(?=\w)", f"{here}/", command)
 
 
 def put(path: Path) -> None:
-    """Makes one of the files that the pages name."""
+    """Creates one of the files named on the pages."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(CONTENT)
 
 
 @pytest.fixture(scope="module")
 def documented(binary, tmp_path_factory):
-    """The server of docs/guides/serve.md: defaults, read-only; with the file that docs/reference/cli.md speaks of."""
+    """The server of docs/guides/serve.md, read-only and with default settings, with the file of docs/reference/cli.md.
+    """
     server = start_towpath(binary, tmp_path_factory.mktemp("documented"), writable=False)
     put(server.root / "run7/f.root")
     yield server
@@ -79,7 +82,8 @@ def documented(binary, tmp_path_factory):
 
 @pytest.fixture
 def servers(documented, binary, tmp_path_factory):
-    """The servers by the names that the pages give them. Those far away have the same file, may be written to, and copy between themselves."""
+    """The servers by their names on the pages. Remote ones have the same file, are writable, and support third-party
+    copies."""
     config = f'[third_party]\nanonymous = true\nallow = ["{HOST}"]\n'
     with ExitStack() as started:
         found = {HOST: documented}
@@ -94,7 +98,7 @@ def servers(documented, binary, tmp_path_factory):
 
 @pytest.fixture
 def here(servers, tmp_path):
-    """A machine with the files that the pages copy from it."""
+    """A directory with the local files that the pages copy."""
     put(tmp_path / "data/run7/f.root")
     put(tmp_path / "data/run7.root")
     (tmp_path / "f.root.meta4").write_text(at(example("guides/moving-data.md", "xml"), servers))
@@ -103,12 +107,12 @@ def here(servers, tmp_path):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_commands(page, servers, binary, here):
-    """Each command succeeds and prints what the page shows, but for the numbers, in the order of the page."""
+    """Each command, in the order of the page, succeeds and prints the output shown there, except for numbers."""
     assert commands(page)
     environment = {**os.environ, "PATH": f"{binary.parent}:{os.environ['PATH']}"}
     for command, shown in commands(page):
         if command.startswith("towpath serve"):
-            continue  # the fixture did that
+            continue  # run by the fixture
         real = as_run(command, servers, here)
         done = subprocess.run(real, shell=True, cwd=here, env=environment, capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=False)
         assert done.returncode == 0, f"{command}: {done.stderr}"
@@ -125,7 +129,7 @@ def test_commands(page, servers, binary, here):
 
 
 def test_settings(binary, tmp_path):
-    """The settings file that docs/guides/serve.md shows is understood to its last key."""
+    """towpath accepts all keys of the settings file of docs/guides/serve.md."""
     file = tmp_path / "serve.toml"
     file.write_text(example("guides/serve.md", "toml"))
     done = subprocess.run([binary, "config", "show", "serve", "--config", file], capture_output=True, text=True, check=False)
@@ -134,7 +138,7 @@ def test_settings(binary, tmp_path):
 
 
 def test_faults():
-    """Every test that docs/reference/faults.md names exists, in some crate."""
+    """Every test named in docs/reference/faults.md exists."""
     sources = "\n".join(file.read_text() for file in (ROOT / "crates").rglob("*.rs"))
     rows = [line for line in (DOCS / "reference/faults.md").read_text().splitlines() if line.startswith("| ")]
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
@@ -143,7 +147,7 @@ def test_faults():
 
 
 def test_links():
-    """Every link from a page to another one, or to a part of one, leads somewhere."""
+    """Every link between pages, or to a heading of a page, has a target."""
     pages = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")]
     pages += [page for directory in ("docs", "bench") for page in (ROOT / directory).rglob("*.md")]
     links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()) if "://" not in link]
@@ -152,7 +156,7 @@ def test_links():
 
 
 def leads_somewhere(page: Path, link: str) -> bool:
-    """Whether there is such a file, and in it a heading by that name, spelled as in the addresses of pages."""
+    """Returns whether the file of the link exists, and has a heading with the link's fragment."""
     path, _, part = link.partition("#")
     target = page.parent / path if path else page
     if not target.exists() or not part:

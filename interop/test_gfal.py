@@ -1,4 +1,4 @@
-"""gfal2 against our server, by its XRootD and its HTTP plug-in: the code path of FTS and Rucio."""
+"""gfal2 against our server, with its XRootD and its HTTP plug-in: the code path of FTS and Rucio."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def both(operation: str, **more):
 
 @pytest.fixture
 def place(area, scheme):
-    """Makes URLs in the area."""
+    """Returns URLs in the area."""
     return area.url if scheme == "root" else area.http
 
 

@@ -1,4 +1,5 @@
-"""towpath and a bucket of gofakes3, which lists the marker of a directory among the objects of its parent, as s3proxy does."""
+"""towpath with a bucket of gofakes3, which lists a directory's marker among the objects of its parent, as s3proxy does.
+"""
 
 import urllib.request
 
@@ -13,13 +14,13 @@ OBJECTS = {"tree/": b"", "tree/sub/": b"", "tree/sub/f": b"deep", "tree/empty/":
 
 
 def proves(operation: str):
-    """A row of the table."""
+    """Returns the mark of a row in the table."""
     return pytest.mark.pair(CLIENT, operation)
 
 
 @pytest.fixture
 def bucket(gofakes3_server, clients, binary):
-    """Puts objects as other programs do, markers included, and gives what runs towpath."""
+    """Writes objects like other programs, including directory markers, and returns a function that runs towpath."""
     port = gofakes3_server.port
     environment = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1",
                    "AWS_ENDPOINT_URL": f"http://{HOST}:{port}"}

@@ -1,4 +1,5 @@
-"""go-hep's client against our server: its own test suite, its commands; and ours against its server. interop/peers builds them."""
+"""go-hep's client against our server (its own test suite, its commands), and our client against its server.
+interop/peers builds them."""
 
 import os
 import re
@@ -11,13 +12,13 @@ from clients import content
 from servers import start_gohep
 
 MODIFIED = 1_530_559_859
-"""The time that go-hep's suite expects of its file."""
+"""Modification time that go-hep's suite expects of its file."""
 
 NOT_OURS = {
     "TestFileSystem_VirtualStat": "wants the free space of the server that the suite was written for",
     "TestSession_Protocol": "wants protocol version 3.1.0",
 }
-"""Tests of the suite that no other server than its own passes, and why."""
+"""Tests of the suite that pass only with its own server, and the reason."""
 
 WITH_OUR_SERVER = {
     "TestFile_Close", "TestFile_ReadAt", "TestFile_Stat", "TestFile_Truncate", "TestFile_WriteAt", "TestFileSystem_Chmod",
@@ -25,7 +26,7 @@ WITH_OUR_SERVER = {
     "TestFileSystem_Rename", "TestFileSystem_Stat", "TestFileSystem_Statx", "TestFileSystem_Truncate", "TestNewClient", "TestNewSubSession",
     "TestSession_Ping",
 }
-"""Tests of the suite that must have spoken with our server, rather than with one of the suite's own."""
+"""Tests of the suite that must use our server instead of one started by the suite."""
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +48,7 @@ def gohep_server(base, gohep):
 
 @pytest.fixture
 def suite_files(plain_server):
-    """What go-hep's suite reads, where it looks for it."""
+    """Creates the files of go-hep's suite at the expected paths."""
     directory = plain_server.root / "tmp"
     (directory / "dir1").mkdir(parents=True)
     (directory / "file1.txt").write_text("Hello XRootD.\n")

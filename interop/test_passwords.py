@@ -1,4 +1,4 @@
-"""Passwords on our servers, brought by real clients: Digest with SHA-256 and Basic, over TLS."""
+"""Passwords on our servers with real clients: Digest with SHA-256 and Basic, over TLS."""
 
 import subprocess
 
@@ -40,13 +40,13 @@ A = { A = 1, elsewhere = 5 }
 
 
 def pair(client: str, operation: str, **more):
-    """The mark of a test here."""
+    """Returns the mark of a test of this module."""
     return pytest.mark.pair(client, f"password: {operation}", **more)
 
 
 @pytest.fixture(scope="module")
 def passwords(tmp_path_factory):
-    """A file of `USERS`, made by the command of docs/guides/access.md."""
+    """A password file of `USERS`, created by the command of docs/guides/access.md."""
     here = tmp_path_factory.mktemp("passwords")
     [command] = [command for command, _ in commands("guides/access.md") if "sha256sum" in command]
     for name, password in USERS.items():
@@ -56,13 +56,13 @@ def passwords(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tls(authority):
-    """Settings that turn TLS on."""
+    """Settings that enable TLS."""
     return f'\n[tls]\ncertificate = "{authority.certificate}"\nkey = "{authority.key}"\n'
 
 
 @pytest.fixture(scope="module")
 def server(binary, tls, passwords, tmp_path_factory):
-    """towpath on which nothing is allowed without a password."""
+    """towpath that requires a password for every request."""
     config = ACCESS.format(file=passwords) + RULES + tls
     started = start_towpath(binary, tmp_path_factory.mktemp("server"), config=config, writable=False, tls=True)
     (started.root / "alice").mkdir()
@@ -72,7 +72,7 @@ def server(binary, tls, passwords, tmp_path_factory):
 
 @pytest.fixture
 def status(clients, here):
-    """What curl gets: status, body, version of HTTP, and how many requests it took."""
+    """Runs curl. Returns status, body, version of HTTP, and number of requests."""
     def ask(url: str, *options) -> tuple[int, bytes, str, int]:
         done = clients.run("curl", "-sS", "--max-time", "30", "-o", here / "body", "-D", here / "heads", "-w", "%{http_code} %{http_version}", *options, url)
         code, version = done.text.split()

@@ -1,4 +1,4 @@
-"""rclone against our server, by its WebDAV and its HTTP backend."""
+"""rclone against our server, with its WebDAV and its HTTP backend."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from clients import content, tree
 
 
 def pair(operation: str, **more):
-    """The mark of a test here."""
+    """Returns the mark of a test of this module."""
     return pytest.mark.pair("rclone", operation, **more)
 
 
@@ -23,18 +23,18 @@ def rclone(clients):
 
 
 def webdav(area, name: str = "", vendor: str = "other") -> str:
-    """A remote of rclone's WebDAV backend."""
+    """Returns a remote of rclone's WebDAV backend."""
     return f":webdav,url='{area.server.http('/')}',vendor={vendor}:{area.path}/{name}"
 
 
 def http(area, name: str = "") -> str:
-    """A remote of rclone's HTTP backend, which reads our listing pages."""
+    """Returns a remote of rclone's HTTP backend, which reads our listing pages."""
     return f":http,url='{area.server.http('/')}':{area.path}/{name}"
 
 
 @pytest.fixture
 def files() -> dict[str, bytes]:
-    """A small tree with odd names."""
+    """A small tree with unusual names."""
     made = {f"d{i % 3}/e/f{i}": content(10_000 * i + 7, i) for i in range(12)}
     return made | {"with blank & plus+": b"odd", "ünïcode/é": b"odder", "empty": b"", "100%": b"oddest"}
 

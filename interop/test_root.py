@@ -1,4 +1,5 @@
-"""ROOT 6.40 against our server: the query on the large tree with and without TTreeCache, requests counted (see root_reader.py)."""
+"""ROOT 6.40 against our server: the query on the large tree with and without TTreeCache, with the number of requests
+(see root_reader.py)."""
 
 import json
 from pathlib import Path
@@ -46,6 +47,6 @@ def test_web(plain_server, exported, read, local):
     assert read("TWebFile", "10000000", plain_server.http(f"{exported}/large.root")) == local
     if before:
         assert plain_server.requests("http") - before[0] <= 60
-        # ROOT probes in HTTP/1.0 on a connection of its own, and stays on one if the response says HTTP/1.1. Each question about
-        # requests and connections takes one, too.
+        # ROOT probes with HTTP/1.0 on a separate connection, and then reuses one if the response is HTTP/1.1. Each query of
+        # the metrics uses one more connection.
         assert plain_server.connections() - before[1] <= 2 + 2

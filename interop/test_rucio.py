@@ -1,4 +1,4 @@
-"""Rucio as it is, four major releases of it: the four ways in which what an ALTO server knows gets into it (docs/guides/rucio.md)."""
+"""Four major releases of unmodified Rucio, and the four ways to use an ALTO server in them (docs/guides/rucio.md)."""
 
 import re
 import subprocess
@@ -14,10 +14,10 @@ PAGE, EXAMPLE = "guides/rucio.md", "https://alto.example.org"
 DELAYS_US = {"NEAR": 1_000, "MIDDLE": 9_000, "FAR": 30_000, "MOON": 1_280_000}
 BEST_FIRST = list(DELAYS_US)
 HOPS = {"MOON": 1, "MIDDLE": 2, "FAR": 3, "NEAR": 4}
-"""Neighbours of autonomous systems on the way from the client."""
+"""Number of AS hops from the client."""
 FEWEST_HOPS_FIRST = list(HOPS)
 FROM_FAR = ["FAR", "MIDDLE", "NEAR", "MOON"]
-"""The order for who is where FAR is; how long it takes from MOON to there, nobody knows."""
+"""The order for a client at the address of FAR. The delay from MOON to there is unknown."""
 BY = "BY delay_ow"
 SETTINGS = f"""
 [agents.ways]
@@ -31,21 +31,22 @@ sites = {{ CERN = "{HOST}", CERN-PROD = "{HOST}", LUNA = "{ADDRESSES["FAR"]}" }}
 
 
 def facts() -> str:
-    """Delays from each storage to the client, and from each but MOON to each; two storages are in Europe."""
-    told = ['[network-map.default]\nall = ["0.0.0.0/0", "::/0"]\n']
-    told += [f'[properties."ipv4:{ADDRESSES[rse]}/32"]\n"priv:continent" = "EU"\n' for rse in ("FAR", "MIDDLE")]
+    """Returns delays from each storage to the client, and from each except MOON to each storage; two storages are in
+    Europe."""
+    lines = ['[network-map.default]\nall = ["0.0.0.0/0", "::/0"]\n']
+    lines += [f'[properties."ipv4:{ADDRESSES[rse]}/32"]\n"priv:continent" = "EU"\n' for rse in ("FAR", "MIDDLE")]
     ways = [(rse, HOST, delay) for rse, delay in DELAYS_US.items()]
     ways += [(source, ADDRESSES[destination], abs(DELAYS_US[source] - DELAYS_US[destination]))
              for source in DELAYS_US if source != "MOON" for destination in DELAYS_US]
-    told += [f'[[costs]]\nsrc = "{ADDRESSES[rse]}"\ndst = "{address}"\ndelay-ow = {delay}\n' for rse, address, delay in ways]
+    lines += [f'[[costs]]\nsrc = "{ADDRESSES[rse]}"\ndst = "{address}"\ndelay-ow = {delay}\n' for rse, address, delay in ways]
     routes = [f'{{ prefix = "{ADDRESSES[rse]}/32", next-hop = "192.0.2.1", as-path = "{" ".join(map(str, range(64500, 64500 + hops)))}" }}'
               for rse, hops in HOPS.items()]
-    told.append(f'[routers.edge]\nserves = ["{HOST}/32"]\nroutes = [{", ".join(routes)}]\n')
-    return "".join(told)
+    lines.append(f'[routers.edge]\nserves = ["{HOST}/32"]\nroutes = [{", ".join(routes)}]\n')
+    return "".join(lines)
 
 
 def way(operation):
-    """A test for each release, and what it proves of each."""
+    """Runs a test with each release, as a row of the table."""
     releases = [pytest.param(release, marks=pytest.mark.pair(f"Rucio {release}", operation)) for release in RELEASES]
     return pytest.mark.parametrize("rucio", releases, indirect=True)
 
@@ -62,7 +63,7 @@ def alto(binary, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ird(alto):
-    """The URL of its directory."""
+    """The URL of the ALTO server's directory."""
     return f"http://{alto}/directory"
 
 
@@ -75,7 +76,7 @@ def rse_servers(binary, authority, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def rucio(request, clients, rse_servers, tmp_path_factory):
-    """Rucio's own server of a release."""
+    """The server of one Rucio release."""
     with site(request.param, tmp_path_factory.mktemp("rucio") / request.param, clients, rse_servers) as face:
         yield face
 
@@ -87,29 +88,30 @@ def wrapped(package, rucio, ird):
 
 
 def locations(metalink: bytes) -> list[str]:
-    """The storages in the order of a Metalink."""
+    """Returns the storages in the order of a Metalink."""
     found = re.findall(rb'<url location="(\w+)"[^>]* priority="(\d+)"', metalink)
     assert [int(priority) for _, priority in found] == list(range(1, len(found) + 1))
     return [rse.decode() for rse, _ in found]
 
 
 def downloaded(rucio, here, *words) -> list[str]:
-    """The storages from which Rucio's command tried to get the file, which it got."""
+    """Downloads the file with Rucio's command. Returns the storages that it tried, in order."""
     done = rucio.rucio("download", *words, "--dir", here)
     assert (here / SCOPE / FILE).read_bytes() == rucio.site.storages.data, done
     return re.findall(rf"Trying to download with https .* from (\w+): {re.escape(DID)}", done.text + done.err.decode())
 
 
 def blocks(page: str, language: str) -> list[str]:
-    """The examples of a page in that language."""
+    """Returns the examples of a page in that language."""
     return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
 
 
 def test_the_settings_of_the_page(binary, tmp_path):
-    """The settings of `towpath alto` on the page make a table with a line for each site and RSE, which the page's command fetches."""
+    """The page's settings of `towpath alto` produce a table with a line for each site and RSE; the page's command
+    downloads it."""
     agents, facts = next(text for text in blocks("guides/alto/README.md", "toml") if text.startswith("# alto.toml")), example_facts()
     (tmp_path / "facts.toml").write_text(facts)
-    # The real host does not exist here.
+    # The host of the page does not resolve here.
     (tmp_path / "alto.toml").write_text(blocks(PAGE, "toml")[0].replace("eospublic.cern.ch", "137.138.0.1") + agents)
     fetch = next(command for command, _ in commands(PAGE) if command.startswith("curl") and " -o " not in command)
     with serving(binary, tmp_path) as address:
@@ -120,13 +122,14 @@ def test_the_settings_of_the_page(binary, tmp_path):
 
 
 def example_facts() -> str:
-    """The file of facts that docs/guides/alto/README.md shows."""
+    """Returns the file of facts of docs/guides/alto/README.md."""
     return next(text for text in blocks("guides/alto/README.md", "toml") if text.startswith("# facts.toml"))
 
 
 @pytest.fixture
 def documented(package, rucio, alto, binary, here):
-    """Runs a command of the page in `here`, where it finds what the page says that there is; Rucio's server has the page's settings."""
+    """Runs a command of the page in `here`, which has the files that the page requires; Rucio's server has the page's
+    settings."""
     client = next(text for text in blocks("guides/order.md", "toml") if text.startswith("# client.toml"))
     (here / "client.toml").write_text(client)
     settings = "\n".join(text for text in blocks(PAGE, "ini") if "[Service]" not in text)
@@ -148,7 +151,7 @@ def documented(package, rucio, alto, binary, here):
 
 @way("1 to 4: the commands and settings of docs/guides/rucio.md as they stand there")
 def test_the_page(documented, here):
-    """They work, and where a file is downloaded it comes from the replica that the statement has first."""
+    """The commands succeed, and a downloaded file comes from the first replica of the statement's order."""
     face, run = documented
     face.site.forget_distances()
     assert rses(face.replicas("custom_table")) == BEST_FIRST, "fetched by the address in [core]"
@@ -173,11 +176,11 @@ def test_the_page(documented, here):
 
 @way("1: the sorter `custom_table`, with the table of the ALTO server")
 def test_table_of_distances(rucio, alto):
-    """The order is that of the client's site by the statement, and turns with it."""
+    """The order is that of the statement for the client's site, and changes with the site."""
     for statement, expected in [("BY delay_ow", BEST_FIRST), ("BY delay_ow DESC", BEST_FIRST[::-1])]:
         url = f"http://{alto}/rucio/custom_table.csv?stmt={statement.replace(' ', '%20')}"
-        told = rucio.ask("POST", "/config", json={"core": {"custom_distance_download_url": url}})
-        assert told.status_code == 201, told.text
+        response = rucio.request("POST", "/config", json={"core": {"custom_distance_download_url": url}})
+        assert response.status_code == 201, response.text
         rucio.site.forget_distances()
         listed = rucio.rucio("replica", "list", "file", DID, "--metalink", "--sort", "custom_table")
         assert locations(listed.out) == expected
@@ -212,11 +215,11 @@ def test_metalink_of_the_package(package, rucio, ird, here):
 
 
 def distances(rucio) -> dict[tuple[str, str], dict]:
-    """What Rucio has of each pair of storages, but for when it was asked."""
+    """Returns Rucio's record of each pair of storages, without the time of the query."""
     pairs = [(source, destination) for source in ADDRESSES for destination in ADDRESSES if source != destination]
     found = {}
     for source, destination in pairs:
-        answer = rucio.ask("GET", f"/rses/{source}/distances/{destination}")
+        answer = rucio.request("GET", f"/rses/{source}/distances/{destination}")
         assert answer.status_code in (200, 404), answer.text
         for entry in answer.json() if answer.status_code == 200 else []:
             found[source, destination] = entry
@@ -224,13 +227,14 @@ def distances(rucio) -> dict[tuple[str, str], dict]:
 
 
 def numbers(rucio) -> dict[tuple[str, str], int]:
-    """The distances alone."""
+    """Returns only the distances."""
     return {pair: entry["distance"] for pair, entry in distances(rucio).items()}
 
 
 @way("3: distances between RSEs, kept up to date by `python -m towpath.rucio distances`")
 def test_distances(package, rucio, ird):
-    """To each destination the best source is at 1001; only what differs is written; of what is unknown, nothing; no way is opened without `--add`."""
+    """The best source of each destination has distance 1001. Only differences are written. Unknown pairs are left out.
+    Pairs are added only with `--add`."""
     command = ["-m", "towpath.rucio", "distances", "--ird", ird, "--add"]
     expected = {}
     for destination in ADDRESSES:
@@ -275,7 +279,7 @@ def test_sorter(wrapped, here):
     assert rses(wrapped.replicas(sort)) == BEST_FIRST
     assert rses(wrapped.replicas(f'alto;stmt="{BY} DESC"')) == BEST_FIRST[::-1]
     assert rses(wrapped.replicas(sort, seen_at=ADDRESSES["FAR"])) == FROM_FAR
-    redirected = wrapped.ask("GET", f"/redirect/{SCOPE}/{FILE}", params={"sort": sort})
+    redirected = wrapped.request("GET", f"/redirect/{SCOPE}/{FILE}", params={"sort": sort})
     assert redirected.status_code == 303 and ADDRESSES["NEAR"] in redirected.headers["Location"], redirected.text
 
 
@@ -295,6 +299,6 @@ def test_nobody_answers(package, rucio):
 
 @way("4: what cannot be a statement: 400, and the column")
 def test_statements_that_cannot_be(wrapped):
-    for statement, told in [("BY delay_ow WHERE", "column"), ("BY", "column"), ("BY nothing_such", "nothing_such")]:
+    for statement, message in [("BY delay_ow WHERE", "column"), ("BY", "column"), ("BY nothing_such", "nothing_such")]:
         answer = wrapped.replicas(f'alto;stmt="{statement}"')
-        assert answer.status_code == 400 and told in answer.text, answer.text
+        assert answer.status_code == 400 and message in answer.text, answer.text

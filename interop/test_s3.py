@@ -1,4 +1,5 @@
-"""towpath and buckets: SeaweedFS is the object store, and rclone, another client of S3, looks at what towpath leaves there."""
+"""towpath with S3 buckets: SeaweedFS is the object store, and rclone, another S3 client, verifies the objects that
+towpath writes."""
 
 import json
 import os
@@ -18,7 +19,7 @@ LARGE = 70_000_001
 
 
 def proves(operation: str):
-    """A row of the table."""
+    """Returns the mark of a row in the table."""
     return pytest.mark.pair(CLIENT, operation)
 
 
@@ -33,11 +34,11 @@ class Bucket:
 
     @property
     def environment(self) -> dict[str, str]:
-        """As whom, and where."""
+        """Credentials and endpoint."""
         return SEAWEED_KEYS | {"AWS_ENDPOINT_URL": f"http://{HOST}:{self.port}", "AWS_REGION": "us-east-1"}
 
     def url(self, name: str = "") -> str:
-        """The URL of a key."""
+        """Returns the URL of a key."""
         return f"s3://{self.name}/{name}"
 
     def towpath(self, *words, status: int | None = 0, stdin: bytes = b"", **more: str) -> Result:
@@ -45,28 +46,28 @@ class Bucket:
         return self.clients.run(self.binary, *words, status=status, stdin=stdin, **(self.environment | more))
 
     def rclone(self, *words) -> Result:
-        """Runs rclone, for which the bucket is `s3:NAME`."""
+        """Runs rclone, with the bucket as `s3:NAME`."""
         settings = {"TYPE": "s3", "PROVIDER": "Other", "ENV_AUTH": "true", "ENDPOINT": f"http://{HOST}:{self.port}"}
         more = {f"RCLONE_CONFIG_S3_{name}": value for name, value in settings.items()}
         return self.clients.run("rclone", *words, **(self.environment | more))
 
     def get(self, name: str) -> bytes:
-        """What rclone finds under a key."""
+        """Returns the object of a key, read by rclone."""
         return self.rclone("cat", f"s3:{self.name}/{name}").out
 
     def keys(self) -> list[str]:
-        """All keys, as rclone lists them."""
+        """Returns all keys, listed by rclone."""
         return sorted(self.rclone("lsf", "-R", "--files-only", f"s3:{self.name}").lines)
 
     def parts(self) -> dict:
-        """Uploads in parts that have neither ended nor been given up."""
+        """Returns multipart uploads that are neither complete nor aborted."""
         found = json.loads(self.rclone("backend", "list-multipart-uploads", f"s3:{self.name}").out)
         return {key: uploads for key, uploads in found.items() if uploads}
 
 
 @pytest.fixture
 def bucket(request, clients, binary, seaweed_server) -> Bucket:
-    """A bucket that towpath has made."""
+    """A bucket created by towpath."""
     name = "".join(c if c.isalnum() else "-" for c in request.node.name.lower()).strip("-")
     made = Bucket(name, seaweed_server.port, clients, binary)
     made.towpath("mkdir", made.url())
@@ -148,7 +149,7 @@ def test_killed(bucket, here):
         copy.stderr.close()
         assert bucket.keys() == []
         assert (bucket.parts() != {}) == leaves_parts
-    # What a killed program left does not stand in the way.
+    # Leftovers of a killed program do not prevent the next upload.
     bucket.towpath("cp", "-", bucket.url("file"), stdin=b"content")
     assert bucket.get("file") == b"content"
 
@@ -176,7 +177,7 @@ def test_wrong_digest(bucket, area):
 
 
 def _kept(local: Path, digest: str) -> bytes:
-    """The record in which XRootD keeps a digest with a file (`XrdCksData`)."""
+    """Returns the record in which XRootD stores a digest with a file (`XrdCksData`)."""
     when = int(local.stat().st_mtime)
     value = bytes.fromhex(digest)
     return (b"crc32c".ljust(16, b"\0") + when.to_bytes(8, "big") + (60).to_bytes(4, "big") + bytes(3)
@@ -218,8 +219,8 @@ def test_names(bucket, here):
     found = {entry["path"]: (entry["kind"], entry["size"]) for entry in json_lines(bucket.towpath("ls", "-R", "--json", bucket.url()))}
     assert found == {"a": ("directory", 0), "a/b": ("directory", 0), "a/b/deep": ("file", 100_000),
                      "made": ("directory", 0), "made/empty": ("directory", 0)}
-    (told,) = json_lines(bucket.towpath("stat", "--json", bucket.url("a/b/deep")))
-    assert (told["kind"], told["size"]) == ("file", 100_000)
+    (entry,) = json_lines(bucket.towpath("stat", "--json", bucket.url("a/b/deep")))
+    assert (entry["kind"], entry["size"]) == ("file", 100_000)
     assert bucket.towpath("sum", "-a", "crc32c", bucket.url("a/b/deep")).text.split()[0] == crc32c(data)
     bucket.towpath("mv", bucket.url("a/b/deep"), bucket.url("made/moved"))
     assert "made/moved" in bucket.keys() and "a/b/deep" not in bucket.keys()

@@ -1,5 +1,5 @@
-"""Copies from server to server that a client only asks for: HTTP-TPC and xrdcp --tpc, between two of ours and with XRootD 5.5 as
-either end. No byte may go through the client: it is asked for a copy that it cannot make otherwise."""
+"""Third-party copies, requested by a client that transfers no data itself: HTTP-TPC and xrdcp --tpc, between two
+towpath servers and with XRootD 5.5 at either end. The clients run in modes that permit no other kind of copy."""
 
 import http.client
 import re
@@ -25,20 +25,20 @@ FROM_XROOTD_HTTP = ("xrootd_tpc_area", "area", "xrootd 5.5 to towpath, https://"
 
 @dataclass
 class Ends:
-    """Where a file is and where it is to be, with its content."""
+    """Source and destination of a file, with its content."""
 
     source: object
     destination: object
     data: bytes
 
     def arrived(self, name: str = "copy") -> bool:
-        """Whether the file is there, and what it should be."""
+        """Returns whether the destination has the file with the right content."""
         return (self.destination.local / name).read_bytes() == self.data
 
 
 @pytest.fixture
 def ends(request) -> Ends:
-    """The two areas of a parameter, the first with a file in it."""
+    """The two areas of a parameter, the first with a file."""
     source, destination = (request.getfixturevalue(name) for name in request.param)
     data = content(SIZE)
     source.put("file", data)
@@ -55,7 +55,8 @@ def between(client: str, operation: str, *pairs: tuple, **more):
 
 
 def gfal(clients, mode: str, ends: Ends) -> None:
-    """Copies as FTS does. What has no token for TLS wants to delegate a certificate, and what has one without TLS too."""
+    """Copies like FTS. A token is set only for TLS: gfal tries to delegate a certificate for TLS without a token, and
+    for a token without TLS."""
     source, destination = ends.source.http("file"), ends.destination.http("copy")
     token = {"BEARER_TOKEN": "of.nobody.here"} if "https:" in source + destination else {}
     clients.run("gfal-copy", "--copy-mode", mode, "-K", "ADLER32", source, destination, **token)
@@ -133,7 +134,7 @@ def test_cp_auto(area, guarded_server, clients, binary):
 
 
 def copy(area, name: str, clients, **fields: str):
-    """Has a server COPY, by curl; status and body of its answer."""
+    """Sends a COPY request with curl. Returns status and body of the response."""
     headers = [word for key, value in fields.items() for word in ("-H", f"{key.replace('_', '-')}: {value}")]
     done = clients.run("curl", "-sS", "-X", "COPY", *headers, "-w", "\n%{http_code}", area.http(name))
     body, status = done.text.rsplit("\n", 1)
@@ -217,11 +218,11 @@ def test_disconnect(area):
         source = f"http://{HOST}:{silent.getsockname()[1]}/file"
         connection.request("COPY", f"{area.path}/copy", headers={"Source": source})
         assert connection.getresponse().read1(11) == b"Perf Marker"
-        asked, _ = silent.accept()
-        with asked:
+        upstream, _ = silent.accept()
+        with upstream:
             connection.close()
-            asked.settimeout(30)
-            while asked.recv(4096):
+            upstream.settimeout(30)
+            while upstream.recv(4096):
                 pass
     assert eventually(lambda: not area.left_over()) and not (area.local / "copy").exists()
 

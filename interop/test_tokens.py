@@ -1,4 +1,4 @@
-"""Bearer tokens on our server, brought by real clients: WLCG tokens and SciTokens, over HTTP and over XRootD's `ztn`."""
+"""Bearer tokens on our server with real clients: WLCG tokens and SciTokens, over HTTP and over XRootD's `ztn`."""
 
 import json
 import re
@@ -17,13 +17,13 @@ from servers import start_towpath
 
 
 def pair(client: str, operation: str, **more):
-    """The mark of a test here."""
+    """Returns the mark of a test of this module."""
     return pytest.mark.pair(client, f"token: {operation}", **more)
 
 
 @pytest.fixture
 def http_status(clients, token_area):
-    """What curl gets for a file of the area when it brings a token: status and body."""
+    """Requests a file of the area with curl and a token. Returns status and body."""
     def ask(token: str | None, name: str, *options, stdin: bytes = b"") -> tuple[int, bytes]:
         bearer = ("-H", f"Authorization: Bearer {token}") if token else ()
         done = clients.run("curl", "-sS", "--max-time", "30", "-w", "\n%{http_code}", *bearer, *options, token_area.http(name), stdin=stdin)
@@ -169,12 +169,12 @@ def test_towpath(token_area, issuer, clients, binary, here, scheme):
 
 @contextmanager
 def published(issuer_of, authority) -> Iterator[Issuer]:
-    """An issuer whose keys are found by discovery: `issuer_of` makes it for a URL, here it is served over HTTPS."""
+    """Runs an issuer with discoverable keys: `issuer_of` creates it for a URL, which is served over HTTPS."""
     class Site(BaseHTTPRequestHandler):
         """Metadata and keys."""
 
         def do_GET(self):
-            """Answers with one of the two documents."""
+            """Sends one of the two documents."""
             documents = {
                 "/vo/.well-known/openid-configuration": json.dumps({"issuer": issuer.url, "jwks_uri": f"{issuer.url}/jwks"}),
                 "/vo/jwks": issuer.keys.read_text(),
@@ -186,7 +186,7 @@ def published(issuer_of, authority) -> Iterator[Issuer]:
             self.wfile.write(body)
 
         def log_message(self, format, *words):
-            """Says nothing."""
+            """Suppresses the log."""
 
     site = ThreadingHTTPServer(("127.0.0.1", 0), Site)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,4 +1,4 @@
-"""The towpath client against servers of others, XRootD 5.5, nginx and rclone, and against our own."""
+"""The towpath client against XRootD 5.5, nginx and rclone, and against our own server."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ OURS = [("area", "root", "towpath root://"), ("tls_area", "root", "towpath roots
 
 @dataclass
 class Remote:
-    """An area on a server, the towpath program, and how it names what is there."""
+    """An area on a server, the towpath program, and the scheme of its URLs."""
 
     area: object
     scheme: str
@@ -32,7 +32,7 @@ class Remote:
     binary: object
 
     def url(self, name: str = "") -> str:
-        """The URL of a file in the area."""
+        """Returns the URL of a file in the area."""
         return self.area.url(name) if self.scheme == "root" else self.area.http(name)
 
     def towpath(self, *words, **more) -> Result:
@@ -70,7 +70,7 @@ def write(directory, contents: dict[str, bytes]) -> None:
 
 
 def json_lines(result: Result) -> list[dict]:
-    """The JSON objects that a command printed, one a line."""
+    """Parses the output of a command as one JSON object per line."""
     return [json.loads(line) for line in result.lines]
 
 
@@ -129,7 +129,7 @@ def test_sync(remote, here):
     assert tree(here / "back") == now
 
 
-# XrdHttp 5.5 takes no chunked upload whose chunks are larger than its buffer.
+# XrdHttp 5.5 rejects chunked uploads whose chunks are larger than its buffer.
 @against(XROOTD + NGINX + RCLONE + OURS, "cp from standard input, to standard output")
 def test_copy_streams(remote):
     data = content(9_000_123)
@@ -138,7 +138,7 @@ def test_copy_streams(remote):
     assert remote.towpath("cp", remote.url("file"), "-").out == data
 
 
-# What XRootD's HTTP plug-in takes for a part of the file's name, though a URL would not.
+# Names with characters that XRootD's HTTP plug-in treats as part of the name, unlike in a URL.
 ODD = {"%41": b"percent", "A": b"letter", "a#b": b"hash", "e ": b"blank", "x&y": b"and", "%2F": b"slash", "d%20/f": b"deep"}
 
 

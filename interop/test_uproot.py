@@ -1,4 +1,5 @@
-"""uproot against our server, through each of its remote sources; all values compared with a local read (see uproot_reader.py)."""
+"""uproot against our server, through each of its remote sources. All values are compared with a local read (see
+uproot_reader.py)."""
 
 import json
 import shutil
@@ -18,7 +19,7 @@ SOURCES = [
     ("MultithreadedHTTPSource", "http", "MultithreadedHTTPSource"),
 ]
 
-# All data of some trees here is inside the tree's own record; two of uproot's sources mostly fail on that, whatever the server.
+# These trees store all data in their own record; two of uproot's sources mostly fail on that with any server.
 NOTHING_TO_FETCH = {f"go-hep/groot/testdata/{name}.root" for name in ("g4-hist", "g4-like", "uproot/issue21")}
 FAIL_ON_THAT = {"XRootDSource", "HTTPSource"}
 
@@ -42,7 +43,7 @@ def read(clients, python):
 
 @pytest.fixture(scope="session")
 def local_query(read, data) -> dict:
-    """The query's answer on the local file."""
+    """The result of the query on the local file."""
     found = read("default", "query", data / "large.root")
     assert found["entries"] == 283_000
     return found
@@ -59,14 +60,14 @@ def go_hep(data) -> list[str]:
 
 @pytest.fixture(scope="session")
 def local_survey(read, data, go_hep) -> list:
-    """What uproot finds in go-hep's files on the local disk."""
+    """The content of go-hep's files on the local disk."""
     found = read("default", "survey", *(data / name for name in go_hep))
     assert sum(isinstance(one, dict) for one in found) == len(go_hep)
     return found
 
 
 def url(server, scheme: str, path: str) -> str:
-    """The URL of an exported path."""
+    """Returns the URL of an exported path."""
     return server.url(path) if scheme == "root" else server.http(path)
 
 

@@ -1,4 +1,4 @@
-"""litmus and cadaver against our server: WebDAV as its test suite and an old client see it."""
+"""litmus, the WebDAV test suite, and cadaver, an old WebDAV client, against our server."""
 
 import re
 

@@ -9,11 +9,11 @@ import pytest
 
 from clients import adler32, content, crc32c, eventually, tree
 
-SIZE = 9_000_123  # one whole piece of xrdcp's 8 MiB and an odd part of a second
+SIZE = 9_000_123  # one complete 8 MiB chunk of xrdcp and part of a second
 
 
 def pair(operation: str, **more):
-    """The mark of a test here."""
+    """Returns the mark of a test of this module."""
     return pytest.mark.pair("xrdcp", operation, **more)
 
 
@@ -65,7 +65,7 @@ def test_download_streams(area, clients, here):
     clients.run("xrdcp", "-s", "-S", "4", area.url("file"), here / "file")
     assert (here / "file").read_bytes() == data
     if area.server.counts_requests:
-        assert area.server.connections() - before - 1 >= 4  # one was to ask
+        assert area.server.connections() - before - 1 >= 4  # minus the query of the metrics
 
 
 @pair("download -r --parallel 4 (tree)")

@@ -1,4 +1,4 @@
-"""xrdfs 5.5 against our server: every command that it has."""
+"""xrdfs 5.5 against our server: all its commands."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from clients import adler32, content, crc32c
 
 
 def pair(operation: str, **more):
-    """The mark of a test here."""
+    """Returns the mark of a test of this module."""
     return pytest.mark.pair("xrdfs", operation, **more)
 
 
@@ -70,8 +70,8 @@ def test_ls_urls(area, xrdfs):
 def test_ls_checksums(area, xrdfs):
     data = content(10_001)
     area.put("file", data)
-    os.utime(area.local / "file", (1_600_000_000, 1_600_000_000))  # of a file that has just changed no checksum is kept
-    xrdfs("query", "checksum", f"{area.path}/file?cks.type=adler32")  # a listing shows what is known, it computes nothing
+    os.utime(area.local / "file", (1_600_000_000, 1_600_000_000))  # the server stores no checksum of a recently modified file
+    xrdfs("query", "checksum", f"{area.path}/file?cks.type=adler32")  # a listing shows stored checksums and computes none
     (line,) = xrdfs("ls", "-C", area.path).lines
     assert f"adler32:{adler32(data)}" in line
 

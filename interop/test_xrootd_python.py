@@ -34,7 +34,7 @@ def see(clients):
 
 
 def sha(data: bytes) -> str:
-    """The SHA-256 of bytes, in hex."""
+    """Returns the SHA-256 of bytes, in hex."""
     return hashlib.sha256(data).hexdigest()
 
 

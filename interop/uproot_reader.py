@@ -1,10 +1,10 @@
-"""What uproot reads from files, as one JSON object; run by test_uproot.py and the demo.
+"""Reads files with uproot, and prints the results as one JSON object; run by test_uproot.py and the demo.
 
     python uproot_reader.py SOURCE query URL            two branches of the large tree: physics numbers and checksums
     python uproot_reader.py SOURCE survey URL...        names, classes and a checksum of all arrays of many files
 
-SOURCE is one of `SOURCES` below. The values are told by sums and by the SHA-256 of the arrays' bytes, so two runs are
-compared whole, not by samples. What uproot itself cannot read is told as the name of its error.
+SOURCE is one of `SOURCES` below. The results contain sums of the values and the SHA-256 of the arrays' bytes, so a
+comparison of two runs covers all values. Parts that uproot cannot read are represented by the name of the error.
 """
 
 import hashlib
@@ -26,24 +26,24 @@ SOURCES = {
     "MultithreadedFileSource": file.MultithreadedFileSource,
 }
 
-# Trees that uproot 5.7 misreads, on a local disk too: in the first it takes text for a length and allocates 2^30 objects,
-# from the second it hands out memory that it never filled.
+# Trees that uproot 5.7 misreads, also from a local disk: in the first it interprets text as a length and allocates 2^30 objects,
+# from the second it returns uninitialized memory.
 MISREAD = ("std-containers-split00.root", "ndim-slice.root")
 
 
 def opened(source: str, url: str):
-    """An open ROOT file."""
+    """Opens a ROOT file."""
     handler = SOURCES[source]
     return uproot.open({url: None}, **({"handler": handler} if handler else {}))
 
 
 def sha(array: numpy.ndarray) -> str:
-    """The SHA-256 of an array's bytes, in hex."""
+    """Returns the SHA-256 of an array's bytes, in hex."""
     return hashlib.sha256(numpy.ascontiguousarray(array).tobytes()).hexdigest()
 
 
 def query(source: str, url: str) -> dict:
-    """`rawtr` where `E33 > 5`: the talk's query, on every entry."""
+    """Returns figures of `rawtr` where `E33 > 5`, over all entries."""
     with opened(source, url) as root:
         arrays = root["T"].arrays(["E33", "rawtr"], library="np")
     energy, samples = arrays["E33"], arrays["rawtr"]
@@ -59,12 +59,12 @@ def query(source: str, url: str) -> dict:
 
 
 def arrays_digest(tree) -> str:
-    """One SHA-256 over all branches of a tree, or the error that uproot meets."""
+    """Returns one SHA-256 over all branches of a tree, or the name of uproot's error."""
     digest = hashlib.sha256()
     for name in sorted(tree.keys()):
         try:
             form, length, buffers = awkward.to_buffers(awkward.to_packed(tree[name].array()))
-        except Exception as error:  # noqa: BLE001 - uproot does not know every class; it must fail alike everywhere
+        except Exception as error:  # noqa: BLE001 - uproot does not support every class; it must fail in the same way everywhere
             digest.update(f"{name}: {type(error).__name__}".encode())
             continue
         digest.update(f"{name}: {form.type} {length}".encode())
@@ -74,7 +74,7 @@ def arrays_digest(tree) -> str:
 
 
 def survey_one(source: str, url: str) -> dict | str:
-    """Keys, classes and tree contents of one file."""
+    """Returns keys, classes and tree contents of one file."""
     try:
         with opened(source, url) as root:
             classes = root.classnames()
@@ -85,7 +85,7 @@ def survey_one(source: str, url: str) -> dict | str:
 
 
 def survey(source: str, *urls: str) -> list:
-    """Keys, classes and tree contents of many files, in their order."""
+    """Returns keys, classes and tree contents of many files, in their order."""
     return [survey_one(source, url) for url in urls]
 
 

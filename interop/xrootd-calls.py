@@ -1,4 +1,4 @@
-"""Calls that xrdcp and xrdfs do not make, for interop/xrootd-captures.sh: plain reads and writes, vectors, handles."""
+"""Calls that xrdcp and xrdfs never make, for interop/xrootd-captures.sh: plain reads and writes, vectors, handles."""
 
 import sys
 

@@ -1,9 +1,9 @@
-"""Requests that no command sends, written byte by byte, for interop/xrootd-captures.sh.
+"""Sends requests that no command sends, built byte by byte, for interop/xrootd-captures.sh.
 
     xrootd-raw.py root://HOST:PORT/
 
-The server's answers are what is wanted; the requests are an independent statement of what ours should look like.
-Needs the directory /many, and nothing at /data/raw.bin.
+The purpose is to capture the server's responses; the requests are an independent reference for the encoding of ours.
+Needs the directory /many; /data/raw.bin must not exist.
 """
 
 import socket
@@ -14,7 +14,7 @@ OK, OKSOFAR, STATUS = 0, 4000, 4007
 
 
 def crc32c(data: bytes) -> int:
-    """CRC of Castagnoli, bit by bit: a few kilobytes are all there is."""
+    """Returns the CRC-32C, computed bit by bit: the inputs are a few kilobytes."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -24,7 +24,7 @@ def crc32c(data: bytes) -> int:
 
 
 class Connection:
-    """Sends one request after the other, each with the next stream id, and waits for its last answer."""
+    """Sends requests one at a time, each with the next stream id, and waits for the final response."""
 
     def __init__(self, host: str, port: int):
         self.socket = socket.create_connection((host, port))
@@ -42,7 +42,7 @@ class Connection:
         return data
 
     def answer(self) -> bytes:
-        """The last body of an answer (or its data, for an extended one)."""
+        """Returns the body of the final response (or its data, for an extended one)."""
         while True:
             _, status, length = struct.unpack(">HHi", self.receive(8))
             body = self.receive(length)
@@ -73,7 +73,7 @@ def open_file(connection: Connection, options: int, path: bytes) -> bytes:
 
 
 def pages(connection: Connection) -> None:
-    """pgwrite and pgread unaligned at both ends, a damaged page and its repetition, and one that is never repeated."""
+    """Sends pgwrite and pgread unaligned at both ends, a damaged page and its retry, and one without a retry."""
     handle = open_file(connection, 0x22, b"/data/raw.bin")
     first, middle, last = b"a" * 6, b"b" * 4096, b"c" * 10
     good = b"".join(struct.pack(">I", crc32c(page)) + page for page in (first, middle, last))

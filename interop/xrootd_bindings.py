@@ -1,9 +1,10 @@
-"""What XRootD's Python bindings see of a server, as one JSON object; run by test_xrootd_python.py with either version.
+"""Runs operations of XRootD's Python bindings on a server, and prints the results as one JSON object; run by
+test_xrootd_python.py with both versions.
 
     python xrootd_bindings.py OPERATION ROOT_URL DIRECTORY       (ROOT_URL ends before the directory's path)
 
-Runs in a process of its own, since the bindings' threads do not go well with forking, and since the two versions
-must not meet. Bytes are told by their SHA-256.
+A separate process is needed, because the bindings' threads do not support forking, and because the two versions exclude
+each other. Data are represented by their SHA-256.
 """
 
 import hashlib
@@ -25,24 +26,24 @@ def operation(function: Callable) -> Callable:
 
 
 def sha(data: bytes) -> str:
-    """The SHA-256 of bytes, in hex."""
+    """Returns the SHA-256 of bytes, in hex."""
     return hashlib.sha256(data).hexdigest()
 
 
 def text(line: bytes | str) -> str:
-    """A line as text; version 5.5 gives bytes."""
+    """Returns a line as text; version 5.5 returns bytes."""
     return line.decode() if isinstance(line, bytes) else line
 
 
 def outcome(status) -> str:
-    """`ok`, or the error number that the server sent."""
-    if isinstance(status, dict):  # the bindings give the outcome of one attribute like this
+    """Returns `ok`, or the error number from the server."""
+    if isinstance(status, dict):  # the bindings return the outcome of one attribute as a dict
         return "ok" if status["ok"] else str(status["errno"] or status["code"])
     return "ok" if status.ok else str(status.errno or status.code)
 
 
 def opened(url: str, flags: int = 0) -> client.File:
-    """An open file."""
+    """Opens a file."""
     file = client.File()
     status, _ = file.open(url, flags)
     assert status.ok, status.message
@@ -51,7 +52,7 @@ def opened(url: str, flags: int = 0) -> client.File:
 
 @operation
 def read(base: str, directory: str) -> dict:
-    """The whole file, a piece, a piece across the end, a piece behind it, lines."""
+    """Reads the whole file, a range, a range across the end, a range behind it, and lines."""
     with opened(f"{base}/{directory}/file") as file:
         found = {
             "size": file.stat()[1].size,
@@ -65,7 +66,7 @@ def read(base: str, directory: str) -> dict:
 
 
 def vector(file: client.File, chunks: list[tuple[int, int]]) -> tuple[str, str]:
-    """The outcome of a vector read, and the SHA-256 of its buffers."""
+    """Returns the outcome of a vector read, and the SHA-256 of its buffers."""
     status, answer = file.vector_read(chunks)
     if not status.ok:
         return outcome(status), ""
@@ -75,7 +76,8 @@ def vector(file: client.File, chunks: list[tuple[int, int]]) -> tuple[str, str]:
 
 @operation
 def vector_read(base: str, directory: str) -> dict:
-    """Vector reads: some ranges in any order, overlapping ones, 1,024 ones, one of the greatest size, and too much of each."""
+    """Vector reads: several ranges in any order, overlapping ones, 1,024 ones, one of the maximum size, and more than
+    each maximum."""
     with opened(f"{base}/{directory}/file") as file:
         size = file.stat()[1].size
         return {
@@ -99,7 +101,7 @@ def dirlist(base: str, directory: str) -> dict:
 
 @operation
 def asynchronous(base: str, directory: str) -> dict:
-    """64 reads of one file at once, each answered to a callback."""
+    """64 concurrent reads of one file, each with a callback."""
     done, lock, answers = threading.Event(), threading.Lock(), {}
 
     def keep(offset: int) -> Callable:
@@ -120,7 +122,7 @@ def asynchronous(base: str, directory: str) -> dict:
 
 @operation
 def write(base: str, directory: str) -> dict:
-    """Positional writes in any order, read back through the same handle, truncate, sync."""
+    """Positional writes in any order, reads through the same handle, truncate, sync."""
     url = f"{base}/{directory}/written"
     with opened(url, OpenFlags.NEW | OpenFlags.UPDATE) as file:
         for offset in (100_000, 0, 200_000):
