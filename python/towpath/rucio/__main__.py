@@ -20,7 +20,7 @@ from towpath.rucio.metalink import metalink
 LOG = logging.getLogger("towpath.rucio")
 
 USAGE, DEFECT = 2, towpath.Internal.exit_code
-# Of errors that are not of `towpath` (docs/reference/cli.md).
+# Exit codes of other exceptions (docs/reference/cli.md).
 EXIT_CODES: dict[type[Exception], int] = {
     distances.GivenUp: towpath.Unavailable.exit_code,
     official.Missing: USAGE,
