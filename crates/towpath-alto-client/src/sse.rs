@@ -3,6 +3,8 @@
 //!
 //! Lines end with CR, LF or both. A leading byte order mark, comments and unknown fields are ignored. Invalid UTF-8
 //! is replaced. Events without data are dropped, and so is an event without a final empty line.
+//!
+//! Not a library: `eventsource-stream` does not bound the size of an event.
 
 use std::{mem, sync::Arc};
 
