@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""An agent of `towpath alto`: how many bytes are free where a storage keeps its files, and how fast the link is that joins it to its site.
+"""Agent of `towpath alto` that publishes the free space of a storage, and the capacity of the link from the storage to its site.
 
     [agents.space]
     kind = "program"
     command = ["python3", "docs/examples/alto-agent.py", "ipv4:192.0.2.7", "/data", "eth0", "192.0.2.0/24"]
 
-The interface and the prefix of the site may be left out. Each line is a fact; what was told since the last commit holds from the next one on, all at once.
+The arguments are the entity of the storage, a directory in its file system, and optionally the network interface and the prefix of the
+site. The program prints one fact per line. A `commit` publishes all facts since the previous commit at once.
 """
 
 import json
@@ -15,12 +16,13 @@ import sys
 import time
 
 
-def tell(**line):
+def emit(**line):
+    """Prints one line of the agent protocol as JSON."""
     print(json.dumps(line), flush=True)
 
 
 def capacity(interface):
-    """What goes through an interface in bits per second; nothing if it is down, or a virtual one that does not say so."""
+    """Returns the speed of an interface as `{"capacity": bits_per_second}`; empty if it is down, or virtual without a known speed."""
     try:
         megabits_per_s = int(pathlib.Path("/sys/class/net", interface, "speed").read_text())
     except (OSError, ValueError):
@@ -31,11 +33,11 @@ def capacity(interface):
 entity, directory, *uplink = sys.argv[1:]
 while True:
     free_bytes = shutil.disk_usage(directory).free
-    tell(property={"entity": entity, "name": "priv:free-bytes", "value": free_bytes})
+    emit(property={"entity": entity, "name": "priv:free-bytes", "value": free_bytes})
     if uplink:
         interface, site = uplink
         address = entity.partition(":")[2]
         attach = {"storage": [address], "site": [site]}
-        tell(link={"topology": "site", "from": "storage", "to": "site", "attach": attach, **capacity(interface)})
-    tell(commit={})
+        emit(link={"topology": "site", "from": "storage", "to": "site", "attach": attach, **capacity(interface)})
+    emit(commit={})
     time.sleep(60)

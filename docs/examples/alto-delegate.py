@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""An agent of `towpath alto` that is asked when a request comes: what the hosts with the addresses in question are called.
+"""Delegate agent of `towpath alto` that looks up the host names of addresses on demand.
 
     [agents.names]
     kind = "delegate"
     command = ["python3", "docs/examples/alto-delegate.py"]
     properties = ["priv:host"]
 
-Each line that it reads is a question, and each answer ends with a commit. Of what it does not tell nothing is known.
-A name server may be slow: many are asked at a time, and who has not answered after 20 seconds is passed over, because
-`towpath alto` ends a program that takes 30.
+The program reads one query per line and ends each response with a `commit`. Properties missing from the response are unknown.
+Name servers may be slow, so lookups run concurrently. Lookups that take more than 20 seconds are skipped, because `towpath alto` kills a
+program that takes 30 seconds.
 """
 
 import json
@@ -16,35 +16,40 @@ import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor, TimeoutError, as_completed
 
-AT_A_TIME = 64
+# Maximum number of concurrent lookups.
+MAX_LOOKUPS = 64
+# Deadline of a response, below the 30 seconds of `towpath alto`.
 DEADLINE_S = 20
 
 
-def tell(**line):
+def emit(**line):
+    """Prints one line of the agent protocol as JSON."""
     print(json.dumps(line), flush=True)
 
 
 def name_of(address):
+    """Returns the host name of an address, or None if it has none."""
     try:
         return socket.gethostbyaddr(address)[0]
     except OSError:
         return None
 
 
-def tell_names(addresses):
-    # Of its own for each question, so that the lookups of one that were too slow hold up no other.
-    pool = ThreadPoolExecutor(AT_A_TIME)
-    asked = {pool.submit(name_of, address): address for address in addresses}
+def emit_names(addresses):
+    """Looks up the names of `addresses` and prints each as a property."""
+    # A pool per query, so that slow lookups of one query do not delay the next.
+    pool = ThreadPoolExecutor(MAX_LOOKUPS)
+    lookups = {pool.submit(name_of, address): address for address in addresses}
     try:
-        for answer in as_completed(asked, timeout=DEADLINE_S):
-            if answer.result() is not None:
-                entity = f"{'ipv6' if ':' in asked[answer] else 'ipv4'}:{asked[answer]}"
-                tell(property={"entity": entity, "name": "priv:host", "value": answer.result()})
+        for lookup in as_completed(lookups, timeout=DEADLINE_S):
+            if lookup.result() is not None:
+                entity = f"{'ipv6' if ':' in lookups[lookup] else 'ipv4'}:{lookups[lookup]}"
+                emit(property={"entity": entity, "name": "priv:host", "value": lookup.result()})
     except TimeoutError:
         pass
     pool.shutdown(wait=False, cancel_futures=True)
 
 
 for line in sys.stdin:
-    tell_names(json.loads(line).get("properties", {"addresses": []})["addresses"])
-    tell(commit={})
+    emit_names(json.loads(line).get("properties", {"addresses": []})["addresses"])
+    emit(commit={})

@@ -587,7 +587,7 @@ def test_what_is_remembered_is_bounded_and_the_oldest_goes():
     site = Site({"a": 1})
     for number in range(sorter.ANSWERS + 5):
         site.sort(replicas(A), {"ip": f"10.0.{number // 256}.{number % 256}"}, BY_HOPS)
-    assert len(site.sort._answers) == sorter.ANSWERS
+    assert len(site.sort._responses) == sorter.ANSWERS
 
 
 # Settings

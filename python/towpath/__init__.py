@@ -1,55 +1,59 @@
-"""towpath moves, serves and reads scientific data over long distances as fast as the path permits, and says why when it cannot.
+"""Python package of towpath, which moves, serves and reads scientific data over long distances.
 
-`towpath.alto` requests path costs from ALTO servers, follows their changes, and orders replicas by them. `towpath.rucio` does the
-same for Rucio.
+- `towpath.alto`: an ALTO client. Requests path costs, subscribes to their changes, and orders replicas by cost.
+- `towpath.rucio`: orders replicas and maintains distances between storages in Rucio.
 
-A failed call raises a subclass of `Error`, one for each remedy. Invalid arguments raise `ValueError`.
+A failed request raises a subclass of `Error`; each subclass corresponds to one remedy. An invalid argument raises `ValueError` or
+`TypeError`.
 """
 
 __all__ = ["Conflict", "Corrupt", "Denied", "Error", "Internal", "Invalid", "NotFound", "Unavailable"]
 
 
 class Error(Exception):
-    """A call failed. The message names the party at fault. `exit_code` is that of the command line (docs/reference/cli.md)."""
+    """Base class of the errors of this package.
+
+    The message names the party at fault. `exit_code` is the exit code of the `towpath` command for this error (docs/reference/cli.md).
+    """
 
     exit_code = 1
 
 
 class NotFound(Error):
-    """The thing asked for does not exist: ask for another one."""
+    """The requested object does not exist. Request another one."""
 
     exit_code = 3
 
 
 class Denied(Error):
-    """The caller may not do this: get other credentials, or ask the owner."""
+    """The caller lacks the permission. Use other credentials, or contact the owner."""
 
     exit_code = 4
 
 
 class Invalid(Error):
-    """The request can never work as it stands: change it."""
+    """The request is invalid and fails again if repeated. Change it."""
 
     exit_code = 5
 
 
 class Conflict(Error):
-    """The state of the target is in the way: change that state, or wait until it changes."""
+    """The state of the target prevents the operation. Change that state, or wait until it changes."""
 
     exit_code = 6
 
 
 class Corrupt(Error):
-    """What arrived cannot be trusted: ask again, elsewhere if possible."""
+    """The received data is damaged or malformed. Retry, with another server if possible."""
 
     exit_code = 7
 
 
 class Unavailable(Error):
-    """The other side or the path to it does not work now: try again later, or elsewhere."""
+    """The server or the network path to it is not available. Retry later, or with another server."""
 
     exit_code = 8
 
 
 class Internal(Error):
-    """A defect on the side that reports it: nothing to do but to report it."""
+    """A defect of towpath or of the server. Report it."""

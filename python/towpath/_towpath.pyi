@@ -1,4 +1,4 @@
-"""What `towpath` asks of its crates. Nobody else uses it: documents are JSON texts here."""
+"""Types of the native module. Private to the package: documents are passed as JSON text. Use `towpath.alto` instead."""
 
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address
@@ -6,7 +6,7 @@ from os import PathLike
 from typing import Any, TypedDict, final
 
 _Part = tuple[str | None, str, str]
-_Answer = tuple[str, str, str | None, list[_Part]]
+_Response = tuple[str, str, str | None, list[_Part]]
 _Address = str | IPv4Address | IPv6Address
 
 class _Resource(TypedDict):
@@ -36,7 +36,7 @@ class Client:
     def ird(self) -> str: ...
     def resources(self) -> list[_Resource]: ...
     def default_map(self) -> str | None: ...
-    def ask(self, resource: str, input: str | None) -> _Answer: ...
+    def ask(self, resource: str, input: str | None) -> _Response: ...
     def order(self, list: bytes, by: str, client: _Address | None, strict: bool) -> bytes: ...
     def rank(
         self, urls: Sequence[str], by: str, client: _Address | None
@@ -45,7 +45,7 @@ class Client:
 
 @final
 class Followed:
-    def next(self) -> tuple[str, _Answer] | None: ...
+    def next(self) -> tuple[str, _Response] | None: ...
     def close(self) -> None: ...
 
 @final

@@ -1,4 +1,4 @@
-"""What paths cost, as ALTO servers tell it (RFC 7285 and its extensions), and the order of replicas that follows from it.
+"""Client of ALTO servers (RFC 7285 and its extensions): requests network costs, and orders replicas by them.
 
     >>> from towpath import alto
     >>> client = alto.Client("https://alto.example.org/directory")
@@ -8,8 +8,10 @@
     ...     print(change.name, change.document.tag)
     >>> alto.order(urls, by="BY delay_ow WHERE continent='EU'", ird="https://alto.example.org/directory")
 
-Calls wait without holding up other threads, and end at Ctrl-C. A `Client` may be used by several threads; a process that forks makes its
-own. What a server does not know is left out of what it is asked for.
+Calls block until the response arrives, without blocking other threads; Ctrl-C interrupts them. A `Client` may be shared by threads,
+but not used after a fork: create a new one in the child process. Results omit the values that the server does not know.
+
+A failed request raises a subclass of `towpath.Error`, an invalid argument `ValueError` or `TypeError`.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ __all__ = [
 ]
 
 Address = str | ipaddress.IPv4Address | ipaddress.IPv6Address
-"""An address. That of an endpoint may be a text with its type before it (`ipv4:192.0.2.1`)."""
+"""An IP address. The address of an endpoint may be a string with its type as a prefix (`ipv4:192.0.2.1`)."""
 
 Value = float | str | bool | list[Any] | None
-"""What is known of a replica; None: nothing."""
+"""The value of a name in a statement for one replica; None if it is not known."""
 
 Replicas = TypeVar("Replicas", bytes, str, list[Any])
-"""A list of replicas: a URL in each line, Rucio's JSON or a Metalink; or the list itself that such JSON is."""
+"""A list of replicas: text with one URL per line, Rucio's JSON or a Metalink; or the list that such JSON contains."""
 
 _COSTS = "application/alto-costmap+json"
 _ENDPOINT_COSTS = "application/alto-endpointcost+json"
@@ -46,15 +48,15 @@ _PROPERTIES_PARAMS = "application/alto-propmapparams+json"
 _PATHS = "multipart/related;type=" + _ENDPOINT_COSTS
 
 _OPENALTO = {"next_hop", "as_path"}
-"""The properties of elements where paths come in the form of OpenALTO, which is another one than that of RFC 9275."""
+"""Element properties that identify path vectors in the format of OpenALTO, which differs from RFC 9275."""
 
 _MAX_CONFIG_CHARACTERS = 1 << 20
-"""The longest configuration that is read."""
+"""Maximum size of a configuration file in characters."""
 
 
 @dataclass(frozen=True)
 class CostType:
-    """A metric, and how its values are to be read: `numerical`, `ordinal` or `array`."""
+    """A cost metric and the mode of its values: `numerical`, `ordinal` or `array`."""
 
     metric: str
     mode: str
@@ -62,71 +64,76 @@ class CostType:
 
 @dataclass(frozen=True)
 class Resource:
-    """A resource of a server, as its directory tells of it."""
+    """An entry of the directory of a server."""
 
     id: str
     uri: str
     media_type: str
     accepts: str
-    """The media types of what can be posted to it; empty if it is asked for by GET."""
+    """The media types that it accepts by POST, separated by commas; empty if it is requested by GET."""
     capabilities: dict[str, Any]
     uses: tuple[str, ...]
-    """The resources that it depends on."""
+    """The ids of the resources that it depends on."""
     cost_types: tuple[CostType, ...]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an answer."""
+    """One part of a response."""
 
     id: str | None
-    """Its `Content-ID`, without brackets."""
+    """The `Content-ID` without angle brackets; None if there is none."""
     media_type: str
     content: Any
+    """The decoded JSON."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """What a resource answered."""
+    """The response of a resource."""
 
     resource: str
+    """The id of the resource."""
     media_type: str
     tag: str | None
-    """The version that it is, if that is known."""
+    """The version tag; None if the response has none."""
     parts: tuple[Part, ...]
-    """One, but for path vectors: these have paths, and properties of what is on them."""
+    """One part; path vectors have two, the paths and the properties of their elements."""
 
     @property
     def content(self) -> Any:
-        """The document, or that of the first part."""
+        """The decoded JSON of the first part."""
         return self.parts[0].content
 
 
 @dataclass(frozen=True)
 class Change:
-    """An answer that is followed, as it is now."""
+    """A new version of a document to which `Client.follow` subscribes."""
 
     name: str
+    """The name of the subscription, chosen by the caller of `Client.follow`."""
     document: Document
 
 
 @dataclass(frozen=True)
 class Place:
-    """A replica in its place."""
+    """One replica in an ordered list."""
 
     url: str
     values: dict[str, Value]
-    """For each name in the statement."""
+    """The value of each name in the statement."""
     holds: bool | None
-    """Whether the condition is true of it; None: that is not known. Without a condition it is True."""
+    """Whether the replica meets the condition of the statement; None if that is not known, True if there is no condition."""
 
 
 class Changes:
-    """The changes of answers that are followed: first each as it is, then each time that one is something else.
+    """Iterator over the changes of subscribed documents, as returned by `Client.follow`. Also a context manager that closes it.
 
-    The iterator goes on until it is closed. When a connection is lost another one is made, and no change is missed by that, though several may come
-    as one. Where another thread waits for the next change, `close` ends that wait too. Costs, and the map whose PIDs they are between, are changes of their own:
-    `dependent-vtags` in the `meta` of the costs tells of which version of the map they are.
+    It first yields the current version of each document, then each new version, and blocks while there is none. It ends only when it
+    is closed. A lost connection is reestablished without losing changes, although several may be merged into one.
+
+    A cost map and its network map change separately: `dependent-vtags` in the `meta` of the costs names the version of the network map
+    that they refer to.
     """
 
     def __init__(self, followed: _towpath.Followed) -> None:
@@ -139,11 +146,11 @@ class Changes:
         change = self._followed.next()
         if change is None:
             raise StopIteration
-        name, answer = change
-        return Change(name, _document(answer))
+        name, response = change
+        return Change(name, _document(response))
 
     def close(self) -> None:
-        """Follows no longer. Any thread may call it: one that waits for the next change gets none, and its iteration ends."""
+        """Ends the subscription. Any thread may call it; the iteration of a thread that waits for the next change ends, too."""
         self._followed.close()
 
     def __enter__(self) -> Changes:
@@ -154,14 +161,17 @@ class Changes:
 
 
 class Client:
-    """An ALTO server. Its directory, and those linked from it, are read when it is made.
+    """Client of one ALTO server. The constructor reads its directory and the directories linked from it.
 
-    - `ird`: the address of the directory; left out, `default-ird` in the file `config`.
-    - `token`: a bearer token in place of the one that is found as WLCG has it (`BEARER_TOKEN`, `BEARER_TOKEN_FILE`, `bt_u<uid>`). It is shown to
-      that server alone, over TLS or within this machine.
-    - `ca_file`: PEM certificates to trust beside the system's; left out, what `TOWPATH_CA_FILE` names.
-    - `config`: a file that defines metrics, as that of `towpath order --config`.
-    - `timeout`: how many seconds a call may take. Changes are waited for without end.
+    - `ird`: URL of the directory. Default: `default-ird` in the file `config`.
+    - `token`: bearer token. Default: the token found by WLCG token discovery (`BEARER_TOKEN`, `BEARER_TOKEN_FILE`, `bt_u<uid>`). It is
+      sent only to this server, and only over TLS or within this machine.
+    - `ca_file`: path of PEM certificates to trust in addition to those of the system. Default: the value of `TOWPATH_CA_FILE`.
+    - `config`: path of a TOML file that defines metrics, as for `towpath order --config`.
+    - `timeout`: timeout of each call in seconds, above 0. Waiting for the next change has no timeout.
+
+    Raises `ValueError` if neither `ird` nor `config` names a directory, `towpath.Invalid` if the configuration is invalid, `OSError` if
+    it cannot be read, and other subclasses of `towpath.Error` if the directory cannot be read.
     """
 
     def __init__(
@@ -173,7 +183,7 @@ class Client:
         config: str | os.PathLike[str] | None = None,
         timeout: float = 30.0,
     ) -> None:
-        self._begin(_towpath.Client(ird, token, _trusted(ca_file), _text(config), timeout))
+        self._open(_towpath.Client(ird, token, _trusted(ca_file), _text(config), timeout))
 
     @classmethod
     def discover(
@@ -186,42 +196,63 @@ class Client:
         config: str | os.PathLike[str] | None = None,
         timeout: float = 30.0,
     ) -> Client:
-        """The server that the DNS has: for `domain` (RFC 7286), else for the network around `address` (RFC 8686), else for a domain of this machine.
+        """Returns a client of a server discovered through DNS.
 
-        It is asked by https, and sees no token, because the DNS proves nothing; `ird` says which one it is. `dns` is the name server that is asked
-        (`ADDRESS:PORT`), in place of those of `/etc/resolv.conf`. Raises `NotFound` if the DNS has none.
+        - `domain`: look up the server of this domain (RFC 7286).
+        - `address`: without `domain`, look up the server of the network of this IP address (RFC 8686). Without both, look up the server
+          of a domain of this machine.
+        - `dns`: name server to query (`ADDRESS:PORT`). Default: those of `/etc/resolv.conf`.
+        - `ca_file`, `config`, `timeout`: as for the constructor.
+
+        The server is contacted over HTTPS and receives no token, because DNS does not authenticate it; `ird` is its directory. Raises
+        `towpath.NotFound` if DNS has no record of a server.
         """
         client = cls.__new__(cls)
-        client._begin(_towpath.Client.discover(domain, address, dns, _trusted(ca_file), _text(config), timeout))
+        client._open(_towpath.Client.discover(domain, address, dns, _trusted(ca_file), _text(config), timeout))
         return client
 
-    def _begin(self, server: _towpath.Client) -> None:
+    def _open(self, server: _towpath.Client) -> None:
         self._server = server
-        self._resources = [_resource(told) for told in server.resources()]
+        self._resources = [_resource(entry) for entry in server.resources()]
 
     @property
     def ird(self) -> str:
-        """The address of the directory."""
+        """The URL of the directory."""
         return self._server.ird
 
     @property
     def resources(self) -> list[Resource]:
-        """What the server has, in the order of the names."""
+        """The resources of the server, sorted by id."""
         return list(self._resources)
 
     def get(self, resource: str, input: Mapping[str, Any] | None = None) -> Document:
-        """What a resource answers: by GET, or by POST of `input`. An answer that did not change since is not sent again."""
+        """Requests a resource and returns its response.
+
+        - `resource`: id of the resource.
+        - `input`: JSON object to send by POST. Default: request by GET.
+
+        Responses are cached and revalidated: the server does not send an unchanged response again.
+        """
         return _document(self._server.ask(resource, None if input is None else _json(input)))
 
     def network_map(self, resource: str | None = None) -> Document:
-        """A network map: which addresses are in which PID. The default one, if none is named."""
+        """Returns a network map, which maps PIDs to address prefixes. Default: the default network map of the server.
+
+        Raises `towpath.NotFound` if `resource` is omitted and the server has no default network map.
+        """
         default = resource or self._server.default_map()
         if default is None:
             raise NotFound("the server has no default network map: name one of its resources")
         return self.get(default)
 
     def cost_map(self, metric: str = "routingcost", mode: str = "numerical", *, resource: str | None = None) -> Document:
-        """The costs between all PIDs of a network map: of the default one, if no resource is named."""
+        """Returns the costs between all PIDs of a network map.
+
+        - `metric`, `mode`: the cost type; not used if `resource` is given.
+        - `resource`: id of the cost map. Default: a map with this cost type, preferably of the default network map.
+
+        Raises `towpath.NotFound` if the server has no such map.
+        """
         wanted = CostType(metric, mode)
         maps = self._of(_COSTS, "", lambda found: wanted in found.cost_types)
         of_default = [found for found in maps if self._server.default_map() in found.uses]
@@ -236,60 +267,77 @@ class Client:
         *,
         resource: str | None = None,
     ) -> dict[Address, dict[Address, Any]]:
-        """The costs of the ways from each source to each destination, by both as they were named."""
+        """Returns the costs from each source to each destination as `{src: {dst: cost}}`.
+
+        The keys are the given addresses. Pairs without a known cost are omitted. `resource` is the id of the endpoint cost service;
+        default: the first with this cost type. Raises `towpath.NotFound` if the server has none.
+        """
         wanted = CostType(metric, mode)
         services = self._of(_ENDPOINT_COSTS, _ENDPOINT_COST_PARAMS, lambda found: wanted in found.cost_types)
         service = resource or _first(services, f"endpoint cost service by {metric} ({mode})")
-        ends = _Ends(srcs, dsts)
-        document = self.get(service, {"cost-type": {"cost-mode": mode, "cost-metric": metric}, "endpoints": ends.asked})
-        return ends.matrix(_member(document, "endpoint-cost-map"))
+        pairs = _EndpointPairs(srcs, dsts)
+        document = self.get(service, {"cost-type": {"cost-mode": mode, "cost-metric": metric}, "endpoints": pairs.input})
+        return pairs.by_given(_member(document, "endpoint-cost-map"))
 
     def properties(
         self, endpoints: Iterable[Address], names: Iterable[str], *, resource: str | None = None
     ) -> dict[Address, dict[str, Any]]:
-        """Properties of endpoints (`priv:continent`, `default.pid`), by endpoints as they were named."""
-        asked, names = _Endpoints(endpoints), list(names)
+        """Returns properties of endpoints as `{endpoint: {name: value}}`. The keys are the given addresses.
+
+        - `names`: names of the properties, such as `priv:continent` or `default.pid`.
+        - `resource`: id of an endpoint property service or a filtered property map. Default: the first with all these properties.
+
+        Raises `towpath.NotFound` if the server has no such resource.
+        """
+        queried, names = _Endpoints(endpoints), list(names)
         of_endpoints = self._of(_ENDPOINT_PROPERTIES, _ENDPOINT_PROPERTIES_PARAMS, lambda found: _has(found, names))
         of_entities = self._of(_PROPERTIES, _PROPERTIES_PARAMS, lambda found: _has(found, names))
         service = resource or _first(of_endpoints + of_entities, f"properties {', '.join(names)}")
         is_map = any(found.id == service and _is(found.media_type, _PROPERTIES) for found in self._resources)
-        field, told = ("entities", "property-map") if is_map else ("endpoints", "endpoint-properties")
-        document = self.get(service, {"properties": names, field: asked.texts})
-        return asked.named(_member(document, told), dict)
+        field, member = ("entities", "property-map") if is_map else ("endpoints", "endpoint-properties")
+        document = self.get(service, {"properties": names, field: queried.texts})
+        return queried.by_given(_member(document, member), dict)
 
     def paths(
         self, srcs: Iterable[Address], dsts: Iterable[Address], properties: Iterable[str] = (), *, resource: str | None = None
     ) -> tuple[dict[Address, dict[Address, list[str]]], dict[str, dict[str, Any]]]:
-        """The elements on the way from each source to each destination, and of each element those of the `properties` that are known (RFC 9275)."""
+        """Returns the path vectors from each source to each destination (RFC 9275), and the properties of their elements.
+
+        The first result is `{src: {dst: [element, ...]}}` with the given addresses as keys, the second `{element: {name: value}}` with
+        those of `properties` that are known. `resource` is the id of the path vector service; default: the first that has all
+        `properties`. Raises `towpath.NotFound` if the server has none.
+        """
         names = list(properties)
         services = self._of(_PATHS, _ENDPOINT_COST_PARAMS, lambda found: set(names) <= _of_elements(found))
         as_rfc_9275 = [found for found in services if not _OPENALTO <= _of_elements(found)]
         wanted = f"path vector between endpoints with {', '.join(names)}" if names else "path vector between endpoints"
         service = resource or _first(as_rfc_9275 or services, wanted)
-        ends = _Ends(srcs, dsts)
-        question = {"cost-type": {"cost-mode": "array", "cost-metric": "ane-path"}, "endpoints": ends.asked}
-        document = self.get(service, {**question, "ane-property-names": names})
-        elements = {entity.partition(".ane:")[2] or entity: known for entity, known in _member(document, "property-map").items()}
-        return ends.matrix(_member(document, "endpoint-cost-map")), elements
+        pairs = _EndpointPairs(srcs, dsts)
+        query = {"cost-type": {"cost-mode": "array", "cost-metric": "ane-path"}, "endpoints": pairs.input}
+        document = self.get(service, {**query, "ane-property-names": names})
+        elements = {entity.partition(".ane:")[2] or entity: values for entity, values in _member(document, "property-map").items()}
+        return pairs.by_given(_member(document, "endpoint-cost-map")), elements
 
     def follow(
         self, wanted: Mapping[str, str | tuple[str, Mapping[str, Any]]], *, means: str | None = None, every: float = 60.0
     ) -> Changes:
-        """Follows answers under names of your choice: each a resource, or a resource with the input that is posted to it.
+        """Subscribes to documents and returns an iterator over their changes.
 
-        `means`: `stream` (one connection for all, RFC 8895), `views` (TIPS, RFC 9569) or `asking` again `every` so many seconds; left out, the first
-        of these that the server has.
+        - `wanted`: maps names chosen by the caller to a resource id, or to a pair of a resource id and the input to send by POST.
+        - `means`: `stream` (one connection for all, RFC 8895), `views` (TIPS, RFC 9569) or `asking` (polling). Default: the first of these
+          that the server supports.
+        - `every`: polling interval in seconds, above 0.
         """
-        asked = []
-        for name, answer in wanted.items():
-            resource, question = (answer, None) if isinstance(answer, str) else answer
-            asked.append((name, resource, None if question is None else _json(question)))
-        return Changes(self._server.follow(asked, means, every))
+        targets = []
+        for name, target in wanted.items():
+            resource, input = (target, None) if isinstance(target, str) else target
+            targets.append((name, resource, None if input is None else _json(input)))
+        return Changes(self._server.follow(targets, means, every))
 
     def order(
         self, replicas: Replicas, by: str | Statement = "BY routingcost", *, client: Address | None = None, strict: bool = False
     ) -> Replicas:
-        """The same list with the replicas of each file in the order in which they are to be tried; see `order`."""
+        """Returns the list with the replicas of each file ordered, best first; see the function `order` for the arguments."""
         if isinstance(replicas, bytes):
             return self._server.order(replicas, str(by), client, strict)
         if isinstance(replicas, str):
@@ -297,41 +345,43 @@ class Client:
         if isinstance(replicas, list):
             ordered: list[Any] = json.loads(self._server.order(_json(replicas).encode(), str(by), client, strict))
             return ordered
-        raise TypeError(f"replicas: bytes, str or a list, not {type(replicas).__name__}")
+        raise TypeError(f"replicas: expected bytes, str or a list, not {type(replicas).__name__}")
 
     def rank(self, urls: Iterable[str], by: str | Statement = "BY routingcost", *, client: Address | None = None) -> list[Place]:
-        """Replicas in the order in which they are to be tried, with what put each there; see `rank`."""
-        return [Place(*placed) for placed in self._server.rank(_list(urls, "urls"), str(by), client)]
+        """Returns the replicas, best first, with the values that determine their order; see the function `rank` for the arguments."""
+        return [Place(*place) for place in self._server.rank(_list(urls, "urls"), str(by), client)]
 
     def _of(self, media_type: str, accepted: str, fits: Callable[[Resource], bool]) -> list[Resource]:
-        """The resources of that media type that take such input, and fit."""
+        """Returns the resources of that media type that accept the input type `accepted` (empty: GET) and satisfy `fits`."""
         of_type = (found for found in self._resources if _is(found.media_type, media_type))
         return [found for found in of_type if _takes(found, accepted) and fits(found)]
 
 
 class Statement:
-    """The ordering expression by itself: `BY delay_ow, load DESC WHERE continent = 'EU'`.
+    """A parsed ordering expression, such as `BY delay_ow, load DESC WHERE continent = 'EU'`. Needs no server.
 
-    One that is malformed raises `ValueError`, with the column.
+    Raises `ValueError` with the column if it is malformed.
     """
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._read = _towpath.Statement(text)
+        self._parsed = _towpath.Statement(text)
 
     @property
     def names(self) -> list[str]:
-        """What it looks at, once each."""
-        return self._read.names
+        """The names that the statement uses, in its condition too, without duplicates."""
+        return self._parsed.names
 
     def order(self, candidates: Iterable[Mapping[str, Any]], *, strict: bool = False) -> list[Mapping[str, Any]]:
-        """The candidates, which are mappings of names to values, in their order, the best first.
+        """Returns the candidates, best first. Each is a mapping of names to values. The sort is stable.
 
-        Values are numbers, texts, truths and lists of these; None, NaN and what is not there are not known, and come last. Candidates of which the
-        condition is not true come behind all others, or are left out if this is `strict`. Equal ones stay as they were.
+        Values are numbers, strings, booleans and lists of these. Candidates without a value (missing, None or NaN) come after those with
+        one. Candidates that do not meet the condition come last, or are omitted if `strict` is set.
+
+        Raises `TypeError` for a value of another type, and `ValueError` for lists nested too deeply.
         """
         candidates = list(candidates)
-        return [candidates[place] for place in self._read.order(candidates, strict)]
+        return [candidates[index] for index in self._parsed.order(candidates, strict)]
 
     def __str__(self) -> str:
         return self._text
@@ -350,14 +400,19 @@ def order(
     strict: bool = False,
     timeout: float = 30.0,
 ) -> Replicas:
-    """The same list with the replicas of each file in the order in which they are to be tried, as `towpath order` has it.
+    """Returns a list of replicas with the replicas of each file ordered, best first, as `towpath order` does.
 
-    - `replicas`: lines, Rucio's JSON or a Metalink, as bytes or str; or a list, of URLs or of what `ReplicaClient.list_replicas` gives. The same type
-      comes back; of a text every byte stays but for the order.
-    - `by`: the statement. A name is a metric of `config`, a cost metric of the server, or a property of the replica's address.
-    - `ird`: the directory of the ALTO server; left out, `default-ird` in the file `config`.
-    - `client`: from where replicas are read; left out, from where the server is asked.
-    - `strict`: leaves out replicas of which the condition is not true. Otherwise they come last.
+    - `replicas`: one URL per line, Rucio's JSON or a Metalink, as bytes or str; or a list of URLs or of the elements that
+      `ReplicaClient.list_replicas` returns. The result has the same type; in text only the order changes.
+    - `by`: the statement. A name is a metric of `config`, a cost metric of the server, or a property of the address of the replica.
+    - `ird`: URL of the directory of the ALTO server. Default: `default-ird` in the file `config`.
+    - `client`: IP address of the host that reads the replicas. Default: the source address of the request to the ALTO server.
+    - `config`: path of a TOML file that defines metrics.
+    - `strict`: omit replicas that do not meet the condition of the statement. Otherwise they come last.
+    - `timeout`: timeout in seconds of each of the two steps: opening the client, and ordering.
+
+    Raises `ValueError` if the statement is malformed, `towpath.Invalid` if it uses unknown names, and other subclasses of
+    `towpath.Error` if the request fails.
     """
     return Client(ird, config=config, timeout=timeout).order(replicas, by, client=client, strict=strict)
 
@@ -370,38 +425,44 @@ def rank(
     config: str | os.PathLike[str] | None = None,
     timeout: float = 30.0,
 ) -> list[Place]:
-    """Replicas in the order in which they are to be tried, with what put each there. None is left out; arguments are those of `order`."""
+    """Returns all replicas, best first, with the values that determine their order. The arguments are those of `order`."""
     return Client(ird, config=config, timeout=timeout).rank(urls, by, client=client)
 
 
 class _Endpoints:
-    """Endpoints as they were named, and as servers name them."""
+    """Addresses as given by the caller, and in the notation of ALTO (`texts`)."""
 
     def __init__(self, endpoints: Iterable[Address]) -> None:
-        self._texts = {named: _endpoint(named) for named in _list(endpoints, "endpoints")}
+        self._texts = {given: _endpoint(given) for given in _list(endpoints, "endpoints")}
         self.texts = list(dict.fromkeys(self._texts.values()))
 
-    def named(self, told: Mapping[str, Any], kind: type = object) -> dict[Address, Any]:
-        """What is told of them and is of that kind, by what they were called. Servers may write addresses otherwise."""
-        known = {_endpoint(endpoint): value for endpoint, value in told.items() if isinstance(value, kind)}
-        return {named: known[text] for named, text in self._texts.items() if text in known}
+    def by_given(self, values: Mapping[str, Any], kind: type = object) -> dict[Address, Any]:
+        """Returns the values of a response that are instances of `kind`, by address as given by the caller.
+
+        The server may write addresses in another notation than the request.
+        """
+        by_text = {_endpoint(endpoint): value for endpoint, value in values.items() if isinstance(value, kind)}
+        return {given: by_text[text] for given, text in self._texts.items() if text in by_text}
 
 
-class _Ends:
-    """Sources and destinations of ways."""
+class _EndpointPairs:
+    """Sources and destinations of a request; `input` is their JSON form."""
 
     def __init__(self, srcs: Iterable[Address], dsts: Iterable[Address]) -> None:
         self._srcs, self._dsts = _Endpoints(srcs), _Endpoints(dsts)
-        self.asked = {"srcs": self._srcs.texts, "dsts": self._dsts.texts}
+        self.input = {"srcs": self._srcs.texts, "dsts": self._dsts.texts}
 
-    def matrix(self, told: Mapping[str, Mapping[str, Any]]) -> dict[Address, dict[Address, Any]]:
-        """What is told of the ways, by what their ends were called."""
-        return {src: self._dsts.named(row) for src, row in self._srcs.named(told, dict).items()}
+    def by_given(self, matrix: Mapping[str, Mapping[str, Any]]) -> dict[Address, dict[Address, Any]]:
+        """Returns the values of a response by source and destination as given by the caller."""
+        return {src: self._dsts.by_given(row) for src, row in self._srcs.by_given(matrix, dict).items()}
 
 
-def _endpoint(named: Address) -> str:
-    """An address with its type before it, in its canonical form; other texts as they are, so that the server says what is wrong with them."""
-    text = str(named)
+def _endpoint(given: Address) -> str:
+    """Returns an address in canonical form with its type as a prefix.
+
+    A string that is no address is returned unchanged, so that the server reports the error.
+    """
+    text = str(given)
     bare = text.removeprefix("ipv4:").removeprefix("ipv6:")
     try:
         address = ipaddress.ip_interface(bare)
@@ -411,50 +472,52 @@ def _endpoint(named: Address) -> str:
 
 
 def _first(found: Sequence[Resource], wanted: str) -> str:
+    """Returns the id of the first resource; raises `NotFound` with the description `wanted` if there is none."""
     if not found:
         raise NotFound(f"the server has no {wanted}: `resources` lists what it has")
     return found[0].id
 
 
 def _has(resource: Resource, names: Sequence[str]) -> bool:
-    """Whether a resource knows all these properties of addresses."""
+    """Returns whether a resource offers all these properties for addresses."""
     mappings = resource.capabilities.get("mappings")
     of_domains = [mappings.get(domain) for domain in ("ipv4", "ipv6")] if isinstance(mappings, dict) else []
-    lists = [told for told in (resource.capabilities.get("prop-types"), *of_domains) if isinstance(told, list)]
-    return all(any(name in told for told in lists) for name in names)
+    lists = [offered for offered in (resource.capabilities.get("prop-types"), *of_domains) if isinstance(offered, list)]
+    return all(any(name in offered for offered in lists) for name in names)
 
 
 def _of_elements(resource: Resource) -> set[str]:
-    """The properties of elements on paths that a resource tells."""
+    """Returns the properties of path elements that a resource offers."""
     names = resource.capabilities.get("ane-property-names")
     return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
 
 def _is(media_type: str, wanted: str) -> bool:
-    """Whether a media type is that one, with the parameters that are wanted at least."""
-    told, asked = ([part.strip().replace('"', "").lower() for part in text.split(";")] for text in (media_type, wanted))
-    return told[0] == asked[0] and set(asked[1:]) <= set(told[1:])
+    """Returns whether `media_type` equals `wanted` and has at least its parameters. Case and quotes are ignored."""
+    actual, expected = ([part.strip().replace('"', "").lower() for part in text.split(";")] for text in (media_type, wanted))
+    return actual[0] == expected[0] and set(expected[1:]) <= set(actual[1:])
 
 
 def _member(document: Document, name: str) -> Mapping[str, Any]:
-    """The object of that name in one of the parts of an answer."""
+    """Returns the first JSON object called `name` in the parts of a response; raises `Corrupt` if there is none."""
     members = (part.content.get(name) for part in document.parts if isinstance(part.content, dict))
     found = next((member for member in members if isinstance(member, dict)), None)
     if found is None:
-        raise Corrupt(f"the server answered for {document.resource} without `{name}`")
+        raise Corrupt(f"the response of the server for {document.resource} has no object `{name}`")
     return found
 
 
 def _takes(resource: Resource, wanted: str) -> bool:
+    """Returns whether a resource accepts input of the media type `wanted`; for an empty one, whether it is requested by GET."""
     if not wanted:
         return not resource.accepts
     return any(_is(accepted, wanted) for accepted in resource.accepts.split(","))
 
 
 def _list(given: Iterable[Any], name: str) -> list[Any]:
-    """A list of what was given. Of one text it would be one of characters."""
+    """Returns the elements as a list. Raises `TypeError` for a string, whose elements would be characters."""
     if isinstance(given, (str, bytes)):
-        raise TypeError(f"{name}: a list, not one text")
+        raise TypeError(f"{name}: expected a list, not a single string")
     return list(given)
 
 
@@ -463,34 +526,39 @@ def _json(value: Any) -> str:
 
 
 def _trusted(ca_file: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
-    """The certificates to trust beside the system's."""
+    """Returns the path of the additional trusted certificates: the argument, or the value of `TOWPATH_CA_FILE`."""
     return ca_file or os.environ.get("TOWPATH_CA_FILE") or None
 
 
 def _text(path: str | os.PathLike[str] | None) -> str | None:
-    """The text of a configuration, if there is one."""
+    """Returns the content of a configuration file, or None without a path.
+
+    Raises `ValueError` if it exceeds `_MAX_CONFIG_CHARACTERS`, and `OSError` if it cannot be read.
+    """
     if path is None:
         return None
     with open(path, encoding="utf-8") as file:
         text = file.read(_MAX_CONFIG_CHARACTERS + 1)
     if len(text) > _MAX_CONFIG_CHARACTERS:
-        raise ValueError(f"{os.fspath(path)}: a configuration has at most {_MAX_CONFIG_CHARACTERS} characters")
+        raise ValueError(f"{os.fspath(path)}: the configuration exceeds {_MAX_CONFIG_CHARACTERS} characters")
     return text
 
 
-def _resource(told: Mapping[str, Any]) -> Resource:
-    capabilities = json.loads(told["capabilities"])
+def _resource(entry: Mapping[str, Any]) -> Resource:
+    """Converts a resource of the native module."""
+    capabilities = json.loads(entry["capabilities"])
     return Resource(
-        id=told["id"],
-        uri=told["uri"],
-        media_type=told["media_type"],
-        accepts=told["accepts"],
+        id=entry["id"],
+        uri=entry["uri"],
+        media_type=entry["media_type"],
+        accepts=entry["accepts"],
         capabilities=capabilities if isinstance(capabilities, dict) else {},
-        uses=tuple(told["uses"]),
-        cost_types=tuple(CostType(metric, mode) for metric, mode in told["cost_types"]),
+        uses=tuple(entry["uses"]),
+        cost_types=tuple(CostType(metric, mode) for metric, mode in entry["cost_types"]),
     )
 
 
-def _document(answer: tuple[str, str, str | None, list[tuple[str | None, str, str]]]) -> Document:
-    resource, media_type, tag, parts = answer
+def _document(response: tuple[str, str, str | None, list[tuple[str | None, str, str]]]) -> Document:
+    """Converts a response of the native module."""
+    resource, media_type, tag, parts = response
     return Document(resource, media_type, tag, tuple(Part(id, part_type, json.loads(text)) for id, part_type, text in parts))

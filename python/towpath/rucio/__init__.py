@@ -1,10 +1,14 @@
-"""Rucio and ALTO: replicas, and distances between storages, by what an ALTO server knows of the ways between them.
+"""Integration of ALTO with Rucio: orders replicas and sets distances between storages by the network costs of an ALTO server.
 
-Rucio stays as it is; versions 38 to 41 are known. `python -m towpath.rucio metalink` orders replicas for a download,
-`python -m towpath.rucio distances` keeps the distances between RSEs up to date, and `towpath.rucio.wsgi:application` is
-Rucio's own REST server with one sorter more. docs/guides/rucio.md shows how each is set up.
+Rucio stays unmodified; major versions 38 to 41 are supported. There are three entry points:
 
-Modules: `judgement` (what is better than what), `official` (Rucio's client), `metalink`, `distances`, `sorter` (the sorter
-alone), `rebinding` (puts it into Rucio's server), `wsgi`. Rucio is imported where it is needed: where only its client is
-installed, all that needs no server works.
+- `python -m towpath.rucio metalink` writes the replicas of files as a Metalink in download order.
+- `python -m towpath.rucio distances` keeps the distances between RSEs up to date.
+- `towpath.rucio.wsgi:application` is Rucio's REST server with the additional sorter `alto`.
+
+docs/guides/rucio.md describes how to set them up.
+
+Modules: `judgement` (ranks of replicas), `official` (Rucio's client), `metalink`, `distances`, `sorter` (the sorter, independent of
+Rucio), `rebinding` (installs the sorter in Rucio's server), `wsgi`. Rucio is imported on first use, so that all functions except
+those of the server work with only Rucio's client installed.
 """

@@ -1,6 +1,6 @@
 """The command line: `python -m towpath.rucio metalink` and `python -m towpath.rucio distances`.
 
-Data go to the standard output, all else to the standard error stream. Exit codes are those of `towpath` (docs/reference/cli.md).
+Results are written to standard output, messages to standard error. Exit codes are those of `towpath` (docs/reference/cli.md).
 """
 
 import argparse
@@ -16,11 +16,11 @@ import towpath
 from towpath.rucio import distances, judgement, official
 from towpath.rucio.metalink import metalink
 
-# When run as a program, `__name__` is not in the package.
+# Not `__name__`, which is `__main__` if run as a program.
 LOG = logging.getLogger("towpath.rucio")
 
 USAGE, DEFECT = 2, towpath.Internal.exit_code
-# Exit codes of other exceptions (docs/reference/cli.md).
+# Exit codes of exceptions that are not a `towpath.Error` (docs/reference/cli.md).
 EXIT_CODES: dict[type[Exception], int] = {
     distances.GivenUp: towpath.Unavailable.exit_code,
     official.Missing: USAGE,
@@ -34,7 +34,7 @@ MAX_EVERY_S = 7 * 86400
 
 
 class Ended(BaseException):
-    """A signal asks for the end. No `except Exception` on its way holds it up."""
+    """Raised by the signal handler. It is a `BaseException` so that no `except Exception` catches it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -42,16 +42,19 @@ class Ended(BaseException):
 
 
 def duration(text: str) -> float:
-    """Seconds of `30s`, `10min`, `1h`, `1d`."""
+    """Parses a duration such as `30s`, `10min`, `1h` or `1d` and returns it in seconds.
+
+    Raises `argparse.ArgumentTypeError` unless it is from 1 s to 7 days.
+    """
     found = re.fullmatch(r"(\d{1,7})(s|min|m|h|d)", text)
     seconds = int(found[1]) * SECONDS[found[2]] if found else 0
     if not 1 <= seconds <= MAX_EVERY_S:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration from 1s to 7d, as 10min or 1h")
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration from 1s to 7d, such as 10min or 1h")
     return float(seconds)
 
 
 def statement(text: str) -> str:
-    """`text`, if it is a statement."""
+    """Returns `text`; raises `argparse.ArgumentTypeError` if it is no valid statement."""
     try:
         judgement.keys_of(text)
     except ValueError as error:
@@ -60,44 +63,44 @@ def statement(text: str) -> str:
 
 
 def address(text: str) -> str:
-    """`text`, if it is an address."""
+    """Returns `text`; raises `argparse.ArgumentTypeError` if it is no IP address."""
     if not judgement.is_address(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no address")
     return text
 
 
 def parser() -> argparse.ArgumentParser:
-    """The commands and what they take."""
+    """Returns the parser of the command line."""
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--by", type=statement, default=judgement.DEFAULT_STATEMENT, metavar="STATEMENT",
-                        help="by what they are ordered: 'BY as_hopcount,delay_ow WHERE continent=\"EU\"' [default: %(default)s]")
+                        help="statement for the order, such as 'BY as_hopcount,delay_ow WHERE continent=\"EU\"' [default: %(default)s]")
     common.add_argument("--ird", default=os.environ.get("TOWPATH_ALTO_IRD"), metavar="URL",
-                        help="the directory of the ALTO server [default: TOWPATH_ALTO_IRD, or default-ird in the file of --config]")
+                        help="URL of the directory of the ALTO server [default: TOWPATH_ALTO_IRD, or default-ird in the file of --config]")
     common.add_argument("--config", default=os.environ.get("TOWPATH_ALTO_CONFIG"), metavar="FILE",
-                        help="metrics, and the server to ask (TOML) [default: TOWPATH_ALTO_CONFIG]")
-    top = argparse.ArgumentParser(prog="python -m towpath.rucio", description="Replicas and distances of Rucio by what ALTO knows.")
+                        help="TOML file that defines metrics and the default server [default: TOWPATH_ALTO_CONFIG]")
+    top = argparse.ArgumentParser(prog="python -m towpath.rucio", description="Order replicas and set distances in Rucio by ALTO costs.")
     commands = top.add_subparsers(dest="command", required=True)
 
-    ordered = commands.add_parser("metalink", parents=[common], help="write replicas as a Metalink for `rucio download --metalink`")
-    ordered.add_argument("dids", nargs="+", metavar="DID", help="files, datasets, containers: scope:name")
+    ordered = commands.add_parser("metalink", parents=[common], help="write ordered replicas as a Metalink for `rucio download --metalink`")
+    ordered.add_argument("dids", nargs="+", metavar="DID", help="file, dataset or container: scope:name")
     ordered.add_argument("--client", type=address, metavar="ADDRESS",
-                         help="from where they will be read [default: the address that the ALTO server sees]")
-    otherwise = ordered.add_mutually_exclusive_group()
-    otherwise.add_argument("--strict", action="store_true", help="leave out replicas of which the condition is not true")
-    otherwise.add_argument("--fallback", action="store_true", help="keep Rucio's order if the ALTO server does not answer")
+                         help="address of the reader of the replicas [default: the address that the ALTO server sees]")
+    exclusive = ordered.add_mutually_exclusive_group()
+    exclusive.add_argument("--strict", action="store_true", help="omit replicas that do not meet the condition")
+    exclusive.add_argument("--fallback", action="store_true", help="keep Rucio's order if the ALTO server does not respond")
 
     daemon = commands.add_parser("distances", parents=[common], help="keep the distances between RSEs up to date")
-    daemon.add_argument("--rses", metavar="EXPRESSION", help="the RSEs, by an RSE expression [default: all]")
+    daemon.add_argument("--rses", metavar="EXPRESSION", help="RSE expression that selects the RSEs [default: all]")
     when = daemon.add_mutually_exclusive_group()
-    when.add_argument("--every", type=duration, default=duration("1h"), metavar="DURATION", help="from one run to the next [default: 1h]")
-    when.add_argument("--once", action="store_true", help="one run, and its result as the exit code")
-    daemon.add_argument("--dry-run", action="store_true", help="print what would be written: SOURCE DESTINATION BEFORE AFTER")
-    daemon.add_argument("--add", action="store_true", help="add distances, too: a distance permits transfers between two RSEs")
+    when.add_argument("--every", type=duration, default=duration("1h"), metavar="DURATION", help="interval between the starts of runs [default: 1h]")
+    when.add_argument("--once", action="store_true", help="perform one run and exit with its result")
+    daemon.add_argument("--dry-run", action="store_true", help="print the changes without writing them: SOURCE DESTINATION BEFORE AFTER")
+    daemon.add_argument("--add", action="store_true", help="also add missing distances; a distance permits transfers between two RSEs")
     return top
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what the command line says, and tells the exit code."""
+    """Runs the selected command and returns the exit code."""
     common = {"by": arguments.by, "ird": arguments.ird, "config": arguments.config}
     if arguments.command == "metalink":
         sys.stdout.buffer.write(
@@ -111,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def exit_code(error: Exception) -> int:
-    """The exit code for `error`."""
+    """Returns the exit code for `error`."""
     if isinstance(error, towpath.Error):
         return error.exit_code
     for kind, code in EXIT_CODES.items():
@@ -121,7 +124,7 @@ def exit_code(error: Exception) -> int:
 
 
 def log_to_stderr() -> None:
-    """Shows what the package logs; Rucio's client shows its own."""
+    """Writes the log of this package to standard error. Rucio's client configures its own logging."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log = logging.getLogger("towpath")
@@ -130,11 +133,12 @@ def log_to_stderr() -> None:
 
 
 def end(signum: int, _frame: FrameType | None) -> None:
+    """Signal handler: raises `Ended` in the main thread."""
     raise Ended(signum)
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The whole program."""
+    """Runs the program with the arguments `words` (None: `sys.argv[1:]`) and returns the exit code."""
     arguments = parser().parse_args(words)
     if not arguments.ird and not arguments.config:
         print("error: name the directory of an ALTO server: --ird URL, or default-ird in the file of --config", file=sys.stderr)
@@ -145,15 +149,15 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         return run(arguments)
     except Ended as ended:
-        # To end is how a daemon's work is done, but a single run's is not.
+        # A signal is the normal end of a daemon, but interrupts a single run.
         is_daemon = arguments.command == "distances" and not arguments.once
         return 0 if is_daemon else 128 + ended.signum
-    except Exception as error:  # told in one line, with a code that says whose it is
-        # Rucio's errors have several lines.
+    except Exception as error:  # any failure is reported in one line, with an exit code
+        # Messages of Rucio have several lines.
         print("error:", " ".join(str(error).split()), file=sys.stderr)
         code = exit_code(error)
         if code == DEFECT:
-            LOG.exception("this is a defect")
+            LOG.exception("internal error; please report it")
         return code
 
 

@@ -1,13 +1,16 @@
-"""Distances between RSEs in Rucio, by what an ALTO server knows of the ways between them.
+"""Distances between RSEs in Rucio, computed from the network costs of an ALTO server.
 
-For each destination its sources are ranked, as replicas for a client there would be, and the ranks become Rucio's
-distances: 1001 is the best source, and Rucio takes the smallest. Only what differs is written. A pair of which no key of the
-statement is known stays as it is; so does one without a distance unless adding is asked for, because a distance is a
-permission, and one whose distance is null: Rucio makes no transfers between the two, and somebody wanted that.
+For each destination, the sources are ranked like replicas for a client at the destination. The ranks become Rucio's distances: 1001
+is the best source, and Rucio prefers the smallest distance. Only distances that differ are written. Three kinds of pairs are left
+unchanged:
 
-A run: `storages` finds the RSEs and their addresses, `Table` what Rucio has, `Run.of_all` surveys one destination after the
-other and writes. A pair or a destination that fails is counted and passed over; when one after the other fails, the rest
-is not tried.
+- pairs for which no key of the statement is known;
+- pairs without a distance, unless `Wish.adds` is set, because a distance permits transfers between the two RSEs;
+- pairs whose distance is null: Rucio makes no transfers between them, and an operator set that on purpose.
+
+A run: `storages` returns the RSEs and their addresses, `Table` reads Rucio's distances, and `Run.of_all` ranks the sources of one
+destination after another and writes the distances. A failed pair or destination is counted and skipped; after several consecutive
+failures the run ends with `GivenUp`.
 """
 
 import logging
@@ -25,20 +28,20 @@ from towpath.rucio import judgement, official
 
 LOG = logging.getLogger(__name__)
 
-# A million pairs; the grid has some 600 storages.
+# Maximum number of RSEs in one run, which makes a million pairs; the grid has some 600 storages.
 MAX_RSES = 1000
 
-# What stands before ranks, which are below MAX_RSES. Rucio adds up distances over hops: two of them are always more than a
-# direct way, which so stays one.
+# Added to ranks, which are below MAX_RSES, to form distances. Rucio adds the distances of hops; with this offset two hops always
+# cost more than a direct path, so that direct transfers stay direct.
 BASE = MAX_RSES
 
-# Hosts looked up at once.
+# Maximum number of concurrent DNS lookups.
 LOOKUPS = 16
 
-# Behind whatever priority a protocol has; 0 and none say that it is not for that.
+# Sorts after all priorities of protocols. A priority of 0 or null means that the protocol does not support the operation.
 NOT_FOR_THAT = 1 << 16
 
-# Consecutive failures that end a run.
+# Numbers of consecutive failures, of destinations and of pairs, that end a run.
 MAX_SURVEYS_FAILED = 5
 MAX_PAIRS_FAILED = 20
 
@@ -46,89 +49,99 @@ Ranking = Callable[..., Sequence[alto.Place]]
 
 
 class GivenUp(Exception):
-    """One after the other failed: what is left was not tried."""
+    """A run ended early after too many consecutive failures."""
 
 
 @dataclass(frozen=True)
 class Storage:
-    """An RSE, and the addresses of its host: those that the system would try first stand first."""
+    """An RSE and the IP addresses of its host (at least one), in the order of preference of the system."""
 
     name: str
     addresses: tuple[str, ...]
 
     def address_for(self, other: str) -> str:
-        """The address from which somebody at `other` reads: of its family if there is such."""
+        """Returns the first address of the same family as `other`, or the first address if there is none."""
         is_version_6 = ":" in other
         return next((address for address in self.addresses if (":" in address) == is_version_6), self.addresses[0])
 
 
 def client_for(destination: Storage, sources: Sequence[Storage]) -> str:
-    """The address of `destination` of a family that all `sources` have, else its first one: costs are told between addresses of one family."""
+    """Returns the first address of `destination` whose family all `sources` have, or its first address if there is none.
+
+    ALTO servers have costs only between addresses of the same family.
+    """
+
     def reaches_all(address: str) -> bool:
-        return all(any((":" in one) == (":" in address) for one in source.addresses) for source in sources)
+        return all(any((":" in other) == (":" in address) for other in source.addresses) for source in sources)
 
     return next(filter(reaches_all, destination.addresses), destination.addresses[0])
 
 
 @dataclass
 class Summary:
-    """What a run did, in pairs but for `surveys_failed`."""
+    """Counters of a run. The unit is pairs of RSEs, except for `surveys_failed`."""
 
     added: int = 0
     updated: int = 0
     unchanged: int = 0
     unknown: int = 0
+    """Skipped because no key of the statement is known."""
     closed: int = 0
+    """Skipped because the distance is null, or is missing and may not be added."""
     failed: int = 0
     surveys_failed: int = 0
+    """Destinations for which the ALTO server returned no costs."""
 
     def __str__(self) -> str:
         counts = f"{self.added} added, {self.updated} updated, {self.unchanged} unchanged"
-        left = f"{self.unknown} unknown and {self.closed} closed left as they are"
-        return f"distances: {counts}, {left}, {self.failed} failed; {self.surveys_failed} destinations failed"
+        skipped = f"{self.unknown} unknown and {self.closed} closed skipped"
+        return f"distances: {counts}, {skipped}, {self.failed} failed; {self.surveys_failed} destinations failed"
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing failed."""
+        """Whether no pair and no destination failed."""
         return not self.failed and not self.surveys_failed
 
 
 def hosts(protocols: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The hosts of an RSE, that first from which third parties are to copy first."""
+    """Returns the valid hosts of the protocols of an RSE without duplicates, ordered by priority for third-party copies, then reads."""
 
     def preference(protocol: Mapping[str, Any]) -> tuple[int, ...]:
         wan = (protocol.get("domains") or {}).get("wan") or {}
         return tuple(wan.get(operation) or NOT_FOR_THAT for operation in ("third_party_copy_read", "read"))
 
-    named = (protocol.get("hostname") or "" for protocol in sorted(protocols, key=preference))
-    return list(dict.fromkeys(host for host in named if judgement.host_of(judgement.url_of(host))))
+    names = (protocol.get("hostname") or "" for protocol in sorted(protocols, key=preference))
+    return list(dict.fromkeys(host for host in names if judgement.host_of(judgement.url_of(host))))
 
 
 def first_found(names: Sequence[str]) -> tuple[str, ...]:
-    """The addresses of the first of several hosts that has some."""
+    """Returns the addresses of the first of the hosts `names` that has any; empty if none has."""
     return tuple(next(filter(None, map(judgement.addresses, names)), ()))
 
 
 def storages(rucio: Any, expression: str | None) -> list[Storage]:
-    """The RSEs that `expression` names, or all, in the order of their names; without those that have no address."""
+    """Returns the RSEs that match the RSE expression `expression` (None: all) by name, without those that have no address.
+
+    Raises `ValueError` if more than `MAX_RSES` match.
+    """
     names = sorted(rse["rse"] for rse in rucio.list_rses(rse_expression=expression))
     if len(names) > MAX_RSES:
-        raise ValueError(f"there are {len(names)} RSEs, and {MAX_RSES} at once are possible: narrow them down with --rses")
-    named = [hosts(protocols_of(rucio, name)) for name in names]
+        raise ValueError(f"{len(names)} RSEs exceed the maximum of {MAX_RSES}: select fewer with --rses")
+    hosts_of_rses = [hosts(protocols_of(rucio, name)) for name in names]
     pool = ThreadPoolExecutor(LOOKUPS)
     try:
-        found = [Storage(name, addresses) for name, addresses in zip(names, pool.map(first_found, named), strict=True)]
+        found = [Storage(name, addresses) for name, addresses in zip(names, pool.map(first_found, hosts_of_rses), strict=True)]
     finally:
-        # The end of a run waits only for lookups in flight.
+        # Do not wait for lookups after an exception or a signal.
         pool.shutdown(wait=False, cancel_futures=True)
-    nowhere = [storage.name for storage in found if not storage.addresses]
-    if nowhere:
-        LOG.warning("%d RSEs have no address and are left out: %s", len(nowhere), ", ".join(nowhere[:5]))
+    unresolved = [storage.name for storage in found if not storage.addresses]
+    if unresolved:
+        LOG.warning("skipping RSEs without an address (%d): %s", len(unresolved), ", ".join(unresolved[:5]))
     return [storage for storage in found if storage.addresses]
 
 
 def protocols_of(rucio: Any, name: str) -> list[Mapping[str, Any]]:
-    """The protocols of an RSE; none if it has none, or is gone."""
+    """Returns the protocols of the RSE `name`; empty if it has none or does not exist any more."""
     try:
         protocols = rucio.get_protocols(name)
     except Exception as error:
@@ -139,7 +152,7 @@ def protocols_of(rucio: Any, name: str) -> list[Mapping[str, Any]]:
 
 
 class Table:
-    """The distances that Rucio has: asked for all at once where the account may do that, else one by one."""
+    """The distances in Rucio: read in one request if the account may export them, else one request per pair."""
 
     def __init__(self, rucio: Any) -> None:
         self._rucio = rucio
@@ -149,11 +162,11 @@ class Table:
         except Exception as error:
             if not official.is_refusal(error):
                 raise
-            LOG.info("this account may not export: distances are read one by one")
+            LOG.info("this account may not export data: reading distances one by one")
             self._all = None
 
     def of(self, source: str, destination: str) -> tuple[bool, int | None]:
-        """Whether the pair has a distance, and which; null is one."""
+        """Returns whether the pair has a distance, and the distance. A distance that exists may be null (None)."""
         if self._all is not None:
             entry = self._all.get(source, {}).get(destination)
         else:
@@ -166,17 +179,27 @@ class Run:
     """One run over all pairs."""
 
     rucio: Any
+    """Rucio's client."""
     rank: Ranking
+    """Ranks URLs for the keyword argument `client`, an address, as `alto.Client.rank` does."""
     keys: Sequence[str]
+    """The keys of the statement."""
     table: Table
     is_dry: bool = False
+    """Report the changes to `tell` instead of writing them."""
     adds: bool = False
+    """Add distances to pairs that have none."""
     tell: Callable[[str], None] = print
+    """Receives the lines of a dry run: `SOURCE DESTINATION BEFORE AFTER`, with `-` for no distance."""
     summary: Summary = field(default_factory=Summary, init=False)
     _failed_in_a_row: int = field(default=0, init=False)
 
     def of_all(self, storages: Sequence[Storage]) -> None:
-        """Surveys each destination, and writes what differs."""
+        """Ranks the sources of each destination and writes the distances that differ.
+
+        Raises `GivenUp` after `MAX_SURVEYS_FAILED` consecutive failed destinations or `MAX_PAIRS_FAILED` consecutive failed pairs,
+        and `towpath.Denied`, `towpath.Invalid` or the exception of Rucio immediately if a request is denied or invalid.
+        """
         failed_in_a_row = 0
         for destination in storages:
             sources = [storage for storage in storages if storage is not destination]
@@ -184,8 +207,8 @@ class Run:
                 distances = self.distances(sources, destination)
             except towpath.Error as error:
                 if isinstance(error, (towpath.Denied, towpath.Invalid)):
-                    raise  # so it will be for all others
-                LOG.warning("nothing can be learnt of the ways to %s: %s", destination.name, error)
+                    raise  # the other destinations would fail in the same way
+                LOG.warning("cannot get the costs of paths to %s: %s", destination.name, error)
                 self.summary.surveys_failed += 1
                 failed_in_a_row += 1
                 if failed_in_a_row == MAX_SURVEYS_FAILED:
@@ -196,18 +219,21 @@ class Run:
                 self.pair(source.name, destination.name, distances.get(source.name))
 
     def distances(self, sources: Sequence[Storage], destination: Storage) -> dict[str, int]:
-        """The distances from `sources` to `destination`, of those of which a key of the statement is known."""
+        """Returns the distances to `destination` by name of the source, for the sources with at least one known key of the statement."""
         client = client_for(destination, sources)
         urls = {source.name: judgement.url_of(source.address_for(client)) for source in sources}
         if not urls:
             return {}
         places = self.rank(list(dict.fromkeys(urls.values())), client=client)
         ranks = judgement.ranks(places, self.keys)
-        known = ((name, ranks.get(url)) for name, url in urls.items())
-        return {name: BASE + rank.number for name, rank in known if rank and rank.is_known}
+        by_source = ((name, ranks.get(url)) for name, url in urls.items())
+        return {name: BASE + rank.number for name, rank in by_source if rank and rank.is_known}
 
     def pair(self, source: str, destination: str, distance: int | None) -> None:
-        """Writes the distance of one pair if that differs from what Rucio has."""
+        """Writes the distance of one pair if it differs from Rucio's. `distance` is None if no key of the statement is known.
+
+        A failure is logged and counted. Raises `GivenUp` after too many consecutive ones, and Rucio's exception if it denies access.
+        """
         if distance is None:
             self.summary.unknown += 1
             return
@@ -221,17 +247,17 @@ class Run:
             else:
                 self.write(source, destination, distance, present)
             self._failed_in_a_row = 0
-        except Exception as error:  # whatever is wrong with one pair, the others have their turn
+        except Exception as error:  # a failed pair must not prevent the others
             if official.is_refusal(error):
                 raise
-            LOG.warning("the distance from %s to %s stays as it is: %s", source, destination, error)
+            LOG.warning("cannot update the distance from %s to %s: %s", source, destination, error)
             self.summary.failed += 1
             self._failed_in_a_row += 1
             if self._failed_in_a_row == MAX_PAIRS_FAILED:
                 raise GivenUp("Rucio takes no distances: the other pairs were not tried") from error
 
     def write(self, source: str, destination: str, distance: int, present: int | None) -> None:
-        """Tells Rucio, or whoever looks on."""
+        """Writes a distance to Rucio, or reports it in a dry run. `present` is the current distance; None if there is none."""
         if self.is_dry:
             self.tell(f"{source} {destination} {'-' if present is None else present} {distance}")
         elif present is None:
@@ -246,21 +272,25 @@ class Run:
 
 @dataclass(frozen=True)
 class Wish:
-    """What the command line says."""
+    """Options of a run, as given on the command line."""
 
     by: str
+    """The statement that ranks the sources."""
     ird: str | None = None
+    """URL of the directory of the ALTO server; None: `default-ird` in the file `config`."""
     config: str | None = None
+    """Path of a TOML file that defines metrics."""
     rses: str | None = None
+    """RSE expression; None: all RSEs."""
     is_dry: bool = False
     adds: bool = False
 
 
 def once(wish: Wish) -> Summary:
-    """One run; what it did is logged once it has begun, however it ends."""
+    """Performs one run and returns its summary, which is also logged if the run fails."""
     rucio = official.client()
     table = Table(rucio)
-    # One client, so that the server's directory is read once a run.
+    # One client for all destinations: it reads the directory of the server once.
     rank = partial(alto.Client(wish.ird, config=wish.config).rank, by=wish.by)
     run = Run(rucio, rank, judgement.keys_of(wish.by), table, wish.is_dry, wish.adds)
     try:
@@ -271,14 +301,17 @@ def once(wish: Wish) -> Summary:
 
 
 def again_and_again(wish: Wish, every_s: float) -> NoReturn:
-    """Runs until it is ended. A run that fails is told; the next one comes when its time has come."""
+    """Starts a run every `every_s` seconds until the process is terminated; after a longer run the next one starts immediately.
+
+    A failed run is logged and the next one starts on schedule. Raises `official.Missing` if Rucio's client is not installed.
+    """
     pause = threading.Event()
     while True:
-        began = time.monotonic()
+        started = time.monotonic()
         try:
             once(wish)
         except official.Missing:
             raise
-        except Exception as error:  # Rucio, the network, ALTO: all of them may be well again next time
-            LOG.error("this run ended early, the next one is in %g s: %s", every_s, error)
-        pause.wait(max(0.0, began + every_s - time.monotonic()))
+        except Exception as error:  # failures of Rucio, ALTO or the network may be temporary
+            LOG.error("run failed, retrying on schedule (every %g s): %s", every_s, error)
+        pause.wait(max(0.0, started + every_s - time.monotonic()))

@@ -1,7 +1,7 @@
-"""What is better than what: the places that `towpath.alto.rank` gives, as numbers from 1.
+"""Numeric ranks of replicas, computed from the ordered replicas of `towpath.alto.rank`.
 
-Replicas of which the same is known have the same number. Those of which the statement knows nothing come behind, by where they
-are on the globe if that is known, and are told apart, because a number says too much about them.
+Replicas with equal values have equal ranks. Replicas without any known key of the statement follow the others, ordered by
+geographical distance if that is known. `Rank.is_known` marks them, because their number does not express a network cost.
 """
 
 import ipaddress
@@ -14,10 +14,10 @@ from towpath import alto
 
 DEFAULT_STATEMENT = "BY routingcost"
 
-# The order of replicas for which no key of the statement is known.
+# Property that orders the replicas without any known key of the statement.
 BACKUP = "priv:geo-distance"
 
-# A key is never in quotes, so the first WHERE ends them; names may have dots, dashes and colons in them.
+# Keys are never quoted, so the first WHERE ends them. Names may contain dots, dashes and colons.
 WHERE = re.compile(r"(?<![\w.:-])WHERE(?![\w.:-])", re.IGNORECASE | re.ASCII)
 
 # Maximum length of a host name in bytes (RFC 1035).
@@ -25,18 +25,18 @@ MAX_HOST = 253
 
 
 class Rank(NamedTuple):
-    """The place of one replica among the others."""
+    """Rank of one replica of a file."""
 
     number: int
-    """From 1; equal where nothing sets two apart."""
+    """1 for the best replica; equal for replicas with equal values."""
     is_known: bool
-    """Whether a key of the statement is known for the replica; the geographical distance does not count."""
+    """Whether at least one key of the statement is known for the replica. The geographical distance does not count."""
 
 
 def keys_of(statement: str) -> tuple[str, ...]:
-    """The names by which `statement` orders, without those of its condition.
+    """Returns the names by which `statement` orders, without the names of its condition.
 
-    Raises ValueError, with the column, if it is no statement.
+    Raises `ValueError` with the column if the statement is malformed.
     """
     names = alto.Statement(statement).names
     where = WHERE.search(statement)
@@ -44,25 +44,30 @@ def keys_of(statement: str) -> tuple[str, ...]:
 
 
 def ranks(places: Iterable[alto.Place], keys: Sequence[str]) -> dict[str, Rank]:
-    """The ranks of replicas by URL, of places in their order."""
+    """Returns the rank of each replica by URL.
+
+    - `places`: the replicas, best first, as `towpath.alto.rank` returns them.
+    - `keys`: the keys of the statement, as `keys_of` returns them.
+    """
     found: dict[str, Rank] = {}
-    number, before = 0, None
+    number, previous = 0, None
     for place in places:
         values = tuple(place.values.get(key) for key in keys)
         is_known = any(value is not None for value in values)
         if not is_known:
             values = (*values, place.values.get(BACKUP))
-        # An unknown condition counts as an unmet one.
-        judged = (place.holds is True, values)
-        if judged != before:
-            number, before = number + 1, judged
+        # A condition with an unknown result counts as not met.
+        current = (place.holds is True, values)
+        if current != previous:
+            number, previous = number + 1, current
         found.setdefault(place.url, Rank(number, is_known))
     return found
 
 
 def host_of(url: str) -> str | None:
-    """The host that has the replica at `url`. Of a URL in a URL (`root://proxy//root://host//path`) the last one counts: the
-    others only pass the data on.
+    """Returns the host that stores the replica at `url`, in lower case; None if the URL has no valid host.
+
+    In a nested URL (`root://proxy//root://host//path`) it is the host of the innermost URL; the outer hosts are proxies.
     """
     _, scheme, rest = re.split(r"[?#]", url, maxsplit=1)[0].rpartition("://")
     authority = rest.split("/", 1)[0].rpartition("@")[2]
@@ -72,22 +77,22 @@ def host_of(url: str) -> str | None:
 
 
 def url_of(host: str) -> str:
-    """A URL of some replica at `host`, a name or an address."""
+    """Returns an HTTPS URL with the name or IP address `host`; IPv6 addresses are put into brackets."""
     return f"https://[{host}]/" if ":" in host else f"https://{host}/"
 
 
 def addresses(host: str) -> list[str]:
-    """The addresses of `host`, that first which the system would try first; none if it has none."""
+    """Returns the IP addresses of `host` in the order of preference of the system; empty if it cannot be resolved."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):  # no such host; a name that cannot be asked for
+    except (OSError, UnicodeError):  # the host does not exist, or the name cannot be encoded
         return []
-    named = (str(address) for *_, (address, *_) in found)
-    return [address for address in named if is_address(address)]
+    resolved = (str(address) for *_, (address, *_) in found)
+    return [address for address in resolved if is_address(address)]
 
 
 def is_address(text: str) -> bool:
-    """Whether `text` is an IP address that means the same on every machine."""
+    """Returns whether `text` is an IP address without a scope id, which would be valid on one machine only."""
     try:
         return getattr(ipaddress.ip_address(text), "scope_id", None) is None
     except ValueError:

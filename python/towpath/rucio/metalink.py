@@ -1,4 +1,4 @@
-"""Replicas from Rucio, as a Metalink in the order in which `rucio download --metalink` is to try them."""
+"""Replicas from Rucio as an ordered Metalink for `rucio download --metalink`."""
 
 import logging
 from collections.abc import Sequence
@@ -20,19 +20,29 @@ def metalink(
     strict: bool = False,
     fallback: bool = False,
 ) -> bytes:
-    """The replicas of files, and of all files in datasets and containers, that `dids` name.
+    """Returns a Metalink with the replicas of the files, datasets and containers in `dids`, best replica first.
 
-    Rucio chooses as for a download: storages that are closed to reading are left out. `client` is the address of who will
-    download; without it, it is this machine. `strict` leaves replicas out that do not meet the condition; `fallback` keeps
-    Rucio's order if the ALTO server does not answer.
+    Rucio selects the replicas as for a download: storages that are not available for reading are omitted.
+
+    - `dids`: data identifiers, each `scope:name`. Datasets and containers are resolved to their files.
+    - `by`: the statement that orders the replicas, such as `BY delay_ow WHERE continent='EU'`.
+    - `ird`: URL of the directory of the ALTO server. Default: `default-ird` in the file `config`.
+    - `config`: path of a TOML file that defines metrics.
+    - `client`: IP address of the downloading host. Default: the source address of the request to the ALTO server.
+    - `strict`: omit replicas that do not meet the condition of the statement.
+    - `fallback`: return the replicas in Rucio's order if the request to the ALTO server fails for a reason other than its
+      validity or the caller's permissions.
+
+    Raises `official.Missing` if Rucio's client is not installed, an exception of Rucio if a DID does not exist, `towpath.Error`
+    if the request to the ALTO server fails, and `ValueError` if the statement is malformed.
     """
     rucio = official.client()
-    wanted = [{"scope": scope, "name": name} for scope, name in map(official.scope_and_name, dids)]
-    for did in wanted:
-        # Else Rucio's list would just be without what does not exist.
+    requested = [{"scope": scope, "name": name} for scope, name in map(official.scope_and_name, dids)]
+    for did in requested:
+        # `list_replicas` silently omits DIDs that do not exist; `get_did` raises.
         rucio.get_did(**did)
     replicas: str = rucio.list_replicas(
-        wanted,
+        requested,
         metalink=True,
         ignore_availability=False,
         resolve_parents=True,
@@ -44,5 +54,5 @@ def metalink(
         # Invalid and forbidden requests are reported to the caller.
         if not fallback or isinstance(error, (towpath.Denied, towpath.Invalid)):
             raise
-        LOG.warning("the replicas are in Rucio's order: %s", error)
+        LOG.warning("keeping Rucio's order of the replicas: %s", error)
         return replicas.encode()

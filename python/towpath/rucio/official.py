@@ -1,4 +1,4 @@
-"""Rucio's official client, imported when it is needed."""
+"""Access to Rucio's official client, which is imported on first use."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ MISSING = "Rucio's client is not installed here: pip install rucio-clients"
 DEFECT, NOT_FOUND, DENIED, INVALID, UNAVAILABLE = (
     kind.exit_code for kind in (towpath.Internal, towpath.NotFound, towpath.Denied, towpath.Invalid, towpath.Unavailable))
 
-# By names of Rucio's exceptions; all others say that the request cannot work as it stands.
+# Exit codes by the name of the exception class. `RucioException` is the base class of Rucio's other exceptions.
 EXIT_CODES = {
     "AccessDenied": DENIED,
     "CannotAuthenticate": DENIED,
@@ -25,11 +25,14 @@ EXIT_CODES = {
 
 
 class Missing(Exception):
-    """Rucio, or what it needs to run, is not there."""
+    """Rucio or one of its dependencies is not installed."""
 
 
 def client() -> Any:
-    """A client of the server that rucio.cfg and the environment name, signed in."""
+    """Returns an authenticated client of the Rucio server that rucio.cfg and the environment name.
+
+    Raises `Missing` if Rucio's client cannot be imported.
+    """
     try:
         from rucio.client import Client
     except ImportError as error:
@@ -38,14 +41,14 @@ def client() -> Any:
 
 
 def location() -> dict[str, Any]:
-    """Where this machine is, as Rucio's own commands tell it."""
+    """Returns the location of this machine (`ip`, `fqdn`, `site`) as Rucio's own commands send it."""
     from rucio.common.client import detect_client_location
 
     return dict(detect_client_location())
 
 
 def scope_and_name(did: str) -> tuple[str, str]:
-    """The scope and the name of `did`, by the convention that is set for this experiment."""
+    """Splits `did` into scope and name by the scope extraction algorithm that is configured for this experiment."""
     from rucio.common.utils import extract_scope
 
     scope, name = extract_scope(did)
@@ -53,12 +56,15 @@ def scope_and_name(did: str) -> tuple[str, str]:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether Rucio does not permit it, or does not know who asks."""
+    """Returns whether Rucio denied the request: authentication failed, or the account lacks the permission."""
     return exit_code(error) == DENIED
 
 
 def exit_code(error: Exception) -> int:
-    """The exit code that says what is in the way."""
+    """Returns the exit code for an exception of Rucio's client.
+
+    An `OSError` maps to `UNAVAILABLE`, any other exception that is not Rucio's to `DEFECT`.
+    """
     for kind in type(error).__mro__:
         if kind.__name__ in EXIT_CODES:
             return EXIT_CODES[kind.__name__]

@@ -1,7 +1,8 @@
-"""Puts the sorter into Rucio's REST server.
+"""Installs the sorter in Rucio's REST server.
 
-Rucio has no place for further sorters, so its function `sort_replicas` is replaced in the modules that have it. That reaches
-into Rucio, and so nothing starts with a version that was not tried, or where the function is not as it was.
+Rucio has no extension point for sorters, so its function `sort_replicas` is replaced in the modules that import it. Because this
+depends on Rucio's internals, `build` raises `Unsupported` for an untested version of Rucio and for a different signature of the
+function.
 """
 
 import inspect
@@ -14,10 +15,10 @@ from towpath import alto
 from towpath.rucio.official import Missing
 from towpath.rucio.sorter import Settings, Sorter
 
-# Major versions against which this was tried.
+# Major versions of Rucio that this module is tested with.
 SUPPORTED_VERSIONS = (38, 39, 40, 41)
 
-# All that have `sort_replicas`; of the last two those are loaded which the option `endpoints` of rucio.cfg names.
+# The modules that bind `sort_replicas`. The option `endpoints` of rucio.cfg decides which of `VIEWS` are loaded.
 CORE = "rucio.core.replica_sorter"
 VIEWS = ("rucio.web.rest.flaskapi.v1.replicas", "rucio.web.rest.flaskapi.v1.redirect")
 FUNCTION = "sort_replicas"
@@ -25,26 +26,29 @@ PARAMETERS = ("dictreplica", "client_location", "selection")
 
 
 class Unsupported(Exception):
-    """This is not the Rucio that we know."""
+    """The installed Rucio is not supported, or its configuration loads none of `VIEWS`."""
 
 
 def check(version: str, original: Callable[..., Any]) -> None:
-    """Refuses a Rucio of which nobody knows whether this works with it."""
-    known = f"{SUPPORTED_VERSIONS[0]} to {SUPPORTED_VERSIONS[-1]}"
-    advice = "serve rucio.web.rest.main:application, which is Rucio's own, or look for a newer towpath"
+    """Raises `Unsupported` unless the major version is in `SUPPORTED_VERSIONS` and `original` takes `PARAMETERS`."""
+    supported = f"{SUPPORTED_VERSIONS[0]} to {SUPPORTED_VERSIONS[-1]}"
+    advice = "serve Rucio's own rucio.web.rest.main:application, or install a newer towpath"
     major = version.partition(".")[0]
     if not major.isdecimal() or int(major) not in SUPPORTED_VERSIONS:
-        raise Unsupported(f"towpath.rucio.wsgi knows Rucio {known}, and this is {version}: {advice}")
+        raise Unsupported(f"towpath.rucio.wsgi supports Rucio {supported}, not {version}: {advice}")
     parameters = tuple(inspect.signature(original).parameters)
     if parameters != PARAMETERS:
-        raise Unsupported(f"{CORE}.{FUNCTION} of this Rucio {version} takes {', '.join(parameters)}: {advice}")
+        raise Unsupported(f"{CORE}.{FUNCTION} of Rucio {version} takes {', '.join(parameters)}: {advice}")
 
 
 def rebind(sorter: Sorter, original: Callable[..., Any]) -> None:
-    """Puts `sorter` where Rucio has `original`."""
+    """Replaces `original` with `sorter` in `CORE` and in the loaded modules of `VIEWS`.
+
+    Raises `Unsupported`, before it changes any module, if none of `VIEWS` is loaded or if a module binds another function.
+    """
     views = [sys.modules[name] for name in VIEWS if name in sys.modules]
     if not views:
-        raise Unsupported(f"neither {' nor '.join(VIEWS)} is served here: see endpoints in rucio.cfg")
+        raise Unsupported(f"neither {' nor '.join(VIEWS)} is loaded: check the option endpoints in rucio.cfg")
     modules = [sys.modules[CORE], *views]
     for module in modules:
         if getattr(module, FUNCTION, None) is not original:
@@ -54,7 +58,11 @@ def rebind(sorter: Sorter, original: Callable[..., Any]) -> None:
 
 
 def build() -> Any:
-    """Rucio's application (PEP 3333), in which replicas are sorted by `Sorter`, too."""
+    """Returns Rucio's WSGI application (PEP 3333) with `Sorter` installed.
+
+    Raises `Missing` if Rucio's server cannot be imported, `Unsupported` if the sorter cannot be installed, and `ValueError` if the
+    settings are invalid.
+    """
     try:
         from rucio.common.config import config_get
         from rucio.common.exception import SortingAlgorithmNotSupported
@@ -65,8 +73,8 @@ def build() -> Any:
         raise Missing(f"Rucio's server is not installed here: pip install rucio ({error})") from error
 
     def option(name: str) -> str | None:
-        told: str | None = config_get("alto", name, raise_exception=False, default=None, check_config_table=False)
-        return told
+        value: str | None = config_get("alto", name, raise_exception=False, default=None, check_config_table=False)
+        return value
 
     check(version_string(), sort_replicas)
     sorter = Sorter(sort_replicas, Settings.read(os.environ, option), alto.Client, SortingAlgorithmNotSupported)

@@ -1,8 +1,8 @@
-"""Rucio's `sort_replicas` with one sorter more: `alto;stmt="BY delay_ow WHERE continent='EU'"`, or `alto` alone.
+"""The sorter `alto` for Rucio: `alto;stmt="BY delay_ow WHERE continent='EU'"`, or `alto` for the default statement.
 
-`Sorter` stands in the place of Rucio's function and hands all other sorters on to it. What an ALTO server said is kept for a
-minute. If it does not answer, replicas come in the order that Rucio gives by default, and the log says so: a download that
-takes a longer way is better than none. This module knows nothing of Rucio but the form of that function.
+`Sorter` replaces Rucio's function `sort_replicas` and forwards all other sorters to it. Responses of the ALTO server are cached for
+a minute. If the server does not respond, replicas keep Rucio's default order and a warning is logged: a download from a distant
+replica is better than a failed one. The signature of `sort_replicas` is the only part of Rucio that this module depends on.
 """
 
 import ipaddress
@@ -25,40 +25,44 @@ LOG = logging.getLogger(__name__)
 NAME = "alto"
 EXAMPLE = 'alto;stmt="BY delay_ow"'
 
-# A statement has at most 4096 bytes; the rest is for its name.
+# Maximum length of a sorter text in characters: a statement has at most 4096 bytes, the rest is for `alto;stmt=`.
 MAX_SELECTION = 4200
 
-# Responses are cached for a minute and failures for half a minute: a listing of 10,000 files must not wait for the server
-# 10,000 times.
+# Responses are cached for a minute and failures for half a minute, so that a listing of 10,000 files does not send 10,000
+# requests. `ANSWERS` and `SILENCES` are the maximum numbers of cached responses and failures.
 ANSWERS, ANSWERS_HOLD_S = 1000, 60.0
 SILENCES, SILENCES_HOLD_S = 1000, 30.0
-# Consecutive failures after which no request is sent for any client until they expire.
+# Consecutive failures after which no request is sent for any client until the failure expires.
 MAX_FAILED_IN_A_ROW = 5
-# In place of a client, and of a statement.
+# Wildcard for the client or the statement in the key of a cached failure.
 ANY = ""
+# Minimum interval between two warnings.
 WARNINGS_APART_S = 60.0
 
-# A listing of replicas, and a process of the server, wait this long at most.
+# Timeout of a request to the ALTO server. A listing of replicas, and its worker in Rucio's server, wait for the response.
 DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S = 5.0, 60.0
 
-# A client knows the server's directory, which may change.
+# Lifetime of an ALTO client. It reads the directory of the server once, and the directory may change.
 CLIENTS_HOLD_S = 60.0
 
-# Behind whatever was judged.
+# Sorts replicas without a rank, such as those without a host, after all others.
 LAST = judgement.Rank(1 << 32, False)
 
-# How Rucio's function and its replacement are called.
+# Type of Rucio's function `sort_replicas` and its replacement.
 SortReplicas = Callable[..., list[str]]
 Value = TypeVar("Value")
 
 
 class StatementError(ValueError):
-    """The sorter's text is not what it should be; says where."""
+    """The text of the sorter is malformed; the message says where."""
 
 
 @lru_cache(maxsize=1000)
 def keys_of(statement: str) -> tuple[str, ...]:
-    """The names by which `statement` orders."""
+    """Returns the names by which `statement` orders, without the names of its condition.
+
+    Raises `StatementError` with the column if the statement is malformed.
+    """
     try:
         return judgement.keys_of(statement)
     except ValueError as error:
@@ -66,12 +70,15 @@ def keys_of(statement: str) -> tuple[str, ...]:
 
 
 def is_ours(selection: object) -> TypeGuard[str]:
-    """Whether `selection`, the name of a sorter as Rucio was given it, means this one."""
+    """Returns whether `selection`, the sorter that a client of Rucio selects, is `alto` with or without options."""
     return isinstance(selection, str) and selection.partition(";")[0].strip() == NAME
 
 
 def statement_of(selection: str, default: str) -> str:
-    """The statement in `alto;stmt="…"`; quotes around it may be left out. Of `alto` alone it is the default."""
+    """Returns the statement in `alto;stmt="…"`, or `default` if `selection` is `alto` alone. The quotes are optional.
+
+    Raises `StatementError` if `selection` is longer than `MAX_SELECTION`, has another option, or lacks the closing quote.
+    """
     if len(selection) > MAX_SELECTION:
         raise StatementError(f"alto: at most {MAX_SELECTION} characters, not {len(selection)}")
     rest = selection.partition(";")[2].strip().removesuffix(";").strip()
@@ -82,13 +89,17 @@ def statement_of(selection: str, default: str) -> str:
         raise StatementError(f"alto: expected stmt, as in {EXAMPLE}, not {option[:32]!r}")
     if text[:1] in ('"', "'"):
         if len(text) < 2 or text[-1] != text[0]:
-            raise StatementError(f"alto: expected a closing {text[0]} behind the statement, as in {EXAMPLE}")
+            raise StatementError(f"alto: expected a closing {text[0]} after the statement, as in {EXAMPLE}")
         text = text[1:-1]
     return text
 
 
 def client_address(location: Mapping[str, Any]) -> str | None:
-    """The address of the client, if Rucio knows it. Of several, as proxies list them, the first is the client's."""
+    """Returns the IP address of the client in canonical form, or None if `location` has no valid one.
+
+    If proxies list several addresses separated by commas, the first is the client's. A scope id is removed, and an IPv4-mapped
+    IPv6 address becomes an IPv4 address.
+    """
     first = str(location.get("ip") or "").partition(",")[0].strip()
     try:
         address = ipaddress.ip_address(first.partition("%")[0])
@@ -98,29 +109,37 @@ def client_address(location: Mapping[str, Any]) -> str | None:
 
 
 def by_priority(replicas: Mapping[str, Any]) -> list[str]:
-    """The replicas by the priorities that Rucio's callers give them, if they give some."""
+    """Returns the URLs of `replicas` by ascending priority; replicas without a priority come first, in the given order."""
 
     def priority(pfn: str) -> int:
-        about = replicas[pfn]
-        return about[1] if isinstance(about, tuple) and len(about) == 4 else 0
+        # (domain, priority, RSE, client_extract) from the view `replicas`; the view `redirect` passes the name of the RSE.
+        details = replicas[pfn]
+        return details[1] if isinstance(details, tuple) and len(details) == 4 else 0
 
     return sorted(replicas, key=priority)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Whom to ask, and by what replicas are ordered if nobody says."""
+    """Settings of the sorter."""
 
     ird: str | None
+    """URL of the directory of the ALTO server; None: `default-ird` in the file `config`."""
     config: str | None
+    """Path of a TOML file that defines metrics."""
     statement: str = judgement.DEFAULT_STATEMENT
+    """The statement of the sorter `alto` without options."""
     timeout_s: float = DEFAULT_TIMEOUT_S
+    """Timeout of a request to the ALTO server in seconds."""
 
     @classmethod
     def read(cls, environment: Mapping[str, str], option: Callable[[str], str | None]) -> "Settings":
-        """From TOWPATH_ALTO_IRD and the like, else by `option`, which looks into the section `[alto]` of rucio.cfg.
+        """Reads the settings.
 
-        Raises ValueError if no server is named, or a value makes no sense.
+        - `environment`: environment variables; `TOWPATH_ALTO_IRD`, `_CONFIG`, `_STATEMENT` and `_TIMEOUT` take precedence.
+        - `option`: returns an option of the section `[alto]` of rucio.cfg by name.
+
+        Raises `ValueError` if neither `ird` nor `config` is set, `config` is not readable, or a value is invalid.
         """
 
         def value(name: str) -> str | None:
@@ -128,27 +147,33 @@ class Settings:
 
         ird, config = value("ird"), value("config")
         if not ird and not config:
-            raise ValueError("no ALTO server is named: TOWPATH_ALTO_IRD, or ird in the section [alto] of rucio.cfg")
+            raise ValueError("no ALTO server is named: set TOWPATH_ALTO_IRD, or ird in the section [alto] of rucio.cfg")
         if config and not os.access(config, os.R_OK):
-            raise ValueError(f"{config}, which says what metrics are, cannot be read")
+            raise ValueError(f"{config}: the file with the metrics cannot be read")
         statement = value("statement") or judgement.DEFAULT_STATEMENT
         keys_of(statement)
         return cls(ird, config, statement, seconds(value("timeout")))
 
 
 def seconds(text: str | None) -> float:
-    """How long an answer is waited for."""
+    """Returns `text` as a timeout in seconds, or `DEFAULT_TIMEOUT_S` if it is empty.
+
+    Raises `ValueError` unless the timeout is above 0 and at most `MAX_TIMEOUT_S`.
+    """
     try:
-        found = float(text) if text else DEFAULT_TIMEOUT_S
+        timeout_s = float(text) if text else DEFAULT_TIMEOUT_S
     except ValueError:
-        found = 0.0
-    if not 0 < found <= MAX_TIMEOUT_S:
-        raise ValueError(f"timeout: expected seconds, up to {MAX_TIMEOUT_S:g}, not {text!r}")
-    return found
+        timeout_s = 0.0
+    if not 0 < timeout_s <= MAX_TIMEOUT_S:
+        raise ValueError(f"timeout: expected a number of seconds above 0, at most {MAX_TIMEOUT_S:g}, not {text!r}")
+    return timeout_s
 
 
 class Recent(Generic[Value]):
-    """What was learnt a short while ago, and no more of it than there is room for: the oldest goes. For all threads."""
+    """A thread-safe cache of at most `room` entries that expire `hold_s` seconds after they are stored.
+
+    If the cache is full, the oldest entry is evicted. `clock` returns monotonic seconds.
+    """
 
     def __init__(self, room: int, hold_s: float, clock: Callable[[], float]) -> None:
         self._room, self._hold_s, self._clock = room, hold_s, clock
@@ -159,7 +184,7 @@ class Recent(Generic[Value]):
         return len(self._entries)
 
     def get(self, key: Hashable) -> Value | None:
-        """What was kept under `key`, unless that is too long ago."""
+        """Returns the value of `key`, or None if it is missing or expired."""
         with self._lock:
             since, value = self._entries.get(key, (None, None))
             if since is not None and self._clock() - since >= self._hold_s:
@@ -168,7 +193,7 @@ class Recent(Generic[Value]):
             return value
 
     def keep(self, key: Hashable, value: Value) -> None:
-        """Keeps `value` from now on."""
+        """Stores `value` under `key` and restarts its lifetime."""
         with self._lock:
             self._entries[key] = (self._clock(), value)
             self._entries.move_to_end(key)
@@ -177,7 +202,7 @@ class Recent(Generic[Value]):
 
 
 class Sorter:
-    """In the place of Rucio's `sort_replicas`; called as that is, by many threads."""
+    """Replacement of Rucio's `sort_replicas` that adds the sorter `alto`. Instances may be called from several threads."""
 
     def __init__(
         self,
@@ -187,11 +212,17 @@ class Sorter:
         refusal: type[Exception] = StatementError,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`original` is Rucio's function, `connect` makes an `alto.Client`, and `refusal` is what Rucio answers with status 400."""
+        """Creates the sorter.
+
+        - `original`: Rucio's `sort_replicas`, called for other sorters and for the default order.
+        - `connect`: returns an `alto.Client`; called with `ird` and the keyword arguments `config` and `timeout`.
+        - `refusal`: the exception to raise for an invalid statement; Rucio responds to it with status 400.
+        - `clock`: returns monotonic seconds.
+        """
         self._original, self._settings, self._connect, self._refusal = original, settings, connect, refusal
         self._clients: Recent[alto.Client] = Recent(1, CLIENTS_HOLD_S, clock)
-        self._answers: Recent[dict[str, judgement.Rank]] = Recent(ANSWERS, ANSWERS_HOLD_S, clock)
-        self._silences: Recent[bool] = Recent(SILENCES, SILENCES_HOLD_S, clock)
+        self._responses: Recent[dict[str, judgement.Rank]] = Recent(ANSWERS, ANSWERS_HOLD_S, clock)
+        self._failures: Recent[bool] = Recent(SILENCES, SILENCES_HOLD_S, clock)
         self._failed_in_a_row = 0
         self._warned: Recent[bool] = Recent(1, WARNINGS_APART_S, clock)
 
@@ -201,76 +232,92 @@ class Sorter:
         client_location: Mapping[str, Any],
         selection: str | None = None,
     ) -> list[str]:
-        """The replicas in their order. Names of arguments are Rucio's, whose callers use them."""
+        """Returns the URLs of `dictreplica`, best replica first. The names of the arguments are those of `sort_replicas`.
+
+        - `dictreplica`: details of each replica by URL.
+        - `client_location`: the location of the client; its `ip` is used.
+        - `selection`: the sorter, such as `alto;stmt="BY delay_ow"`; any other sorter than `alto` is left to Rucio.
+
+        Raises the exception class `refusal` if the statement is malformed or uses names that the ALTO server does not have.
+        """
         if not is_ours(selection):
             return self._original(dictreplica, client_location, selection=selection)
-        found = {pfn: judgement.host_of(pfn) for pfn in dictreplica}
+        hosts = {pfn: judgement.host_of(pfn) for pfn in dictreplica}
         try:
             statement = statement_of(selection, self._settings.statement)
             keys = keys_of(statement)
-            ranks = self._ranks(client_address(client_location), filter(None, found.values()), statement, keys)
+            ranks = self._ranks(client_address(client_location), filter(None, hosts.values()), statement, keys)
         except StatementError as error:
-            # Rucio puts the message into a header, too.
+            # Rucio also sends the message in a header, so it must be ASCII.
             raise self._refusal(str(error).encode("ascii", "backslashreplace").decode()) from error
         if ranks is None:
             return self._original(dictreplica, client_location)
-        # Replicas of equal rank keep Rucio's order: its default, or the priority if there are no ties.
+        # Replicas of equal rank keep Rucio's default order. If all hosts differ in rank, only replicas at the same host or
+        # without a host are tied; they keep their priorities, and Rucio's function is not called.
         is_tied = len({rank.number for rank in ranks.values()}) < len(ranks)
         given = self._original(dictreplica, client_location) if is_tied else by_priority(dictreplica)
-        return sorted(given, key=lambda pfn: ranks.get(found[pfn] or "", LAST))
+        return sorted(given, key=lambda pfn: ranks.get(hosts[pfn] or "", LAST))
 
     def _ranks(
         self, client: str | None, hosts: Iterable[str], statement: str, keys: Sequence[str]
     ) -> dict[str, judgement.Rank] | None:
-        """The ranks of hosts by name; None if no server answers."""
+        """Returns the ranks by host; None if they are not available, in which case Rucio's default order applies.
+
+        Raises `StatementError` if the ALTO server does not have a name in a statement other than the default.
+        """
         names = frozenset(hosts)
         if not names:
             return {}
         if client is None:
             self._warn("Rucio does not know the client's address")
             return None
-        asked = (client, names, statement)
-        ranks = self._answers.get(asked)
-        if ranks is None and not any(map(self._silences.get, [(client, statement), (ANY, statement), (ANY, ANY)])):
+        query = (client, names, statement)
+        ranks = self._responses.get(query)
+        if ranks is None and not any(map(self._failures.get, [(client, statement), (ANY, statement), (ANY, ANY)])):
             try:
-                ranks = self._survey(client, sorted(names), statement, keys)
-                self._answers.keep(asked, ranks)
+                ranks = self._request_ranks(client, sorted(names), statement, keys)
+                self._responses.keep(query, ranks)
                 self._failed_in_a_row = 0
             except towpath.Invalid as error:
-                # A statement with properties that the server lacks is the caller's error, unless it is the default.
+                # Unknown names in a statement are the caller's error, unless it is the default statement.
                 if statement != self._settings.statement:
                     raise StatementError(f"alto: {error}") from error
-                self._be_silent(ANY, statement, error)
-            except (towpath.Error, OSError, ValueError) as error:  # the last two: of settings that do not hold any more
+                self._record_failure(ANY, statement, error)
+            except (towpath.Error, OSError, ValueError) as error:  # OSError, ValueError: settings that became invalid
                 self._failed_in_a_row += 1
-                is_for_all = self._failed_in_a_row >= MAX_FAILED_IN_A_ROW
-                self._be_silent(*((ANY, ANY) if is_for_all else (client, statement)), error)
+                affects_all = self._failed_in_a_row >= MAX_FAILED_IN_A_ROW
+                self._record_failure(*((ANY, ANY) if affects_all else (client, statement)), error)
         return ranks
 
-    def _be_silent(self, client: str, statement: str, why: Exception) -> None:
-        """Asks nothing more of that client by that statement for a while."""
-        self._silences.keep((client, statement), True)
-        self._warn(why)
+    def _record_failure(self, client: str, statement: str, error: Exception) -> None:
+        """Suspends requests for that client and statement for `SILENCES_HOLD_S`; `ANY` matches all."""
+        self._failures.keep((client, statement), True)
+        self._warn(error)
 
-    def _survey(self, client: str, hosts: list[str], statement: str, keys: Sequence[str]) -> dict[str, judgement.Rank]:
+    def _request_ranks(self, client: str, hosts: list[str], statement: str, keys: Sequence[str]) -> dict[str, judgement.Rank]:
+        """Requests the costs from the ALTO server and returns the ranks by host."""
         urls = {judgement.url_of(host): host for host in hosts}
         places = self._client().rank(list(urls), statement, client=client)
         return {urls[url]: rank for url, rank in judgement.ranks(places, keys).items() if url in urls}
 
     def _client(self) -> alto.Client:
-        """Whom to ask: for a while the same client, but one of this process."""
+        """Returns the ALTO client of this process, which is replaced after `CLIENTS_HOLD_S`.
+
+        A client cannot be used after a fork, hence one per process id.
+        """
         process = os.getpid()
         client = self._clients.get(process)
         if client is None:
             settings = self._settings
             try:
                 client = self._connect(settings.ird, config=settings.config, timeout=settings.timeout_s)
-            except towpath.Invalid as error:  # of our settings, and not of the statement
+            except towpath.Invalid as error:  # invalid settings, not an invalid statement
                 raise towpath.Unavailable(str(error)) from error
             self._clients.keep(process, client)
         return client
 
-    def _warn(self, why: object) -> None:
+    def _warn(self, reason: object) -> None:
+        """Logs a warning, at most one per `WARNINGS_APART_S`."""
         if not self._warned.get(None):
             self._warned.keep(None, True)
-            LOG.warning("replicas are in the order that Rucio has by default: %s", why)
+            LOG.warning("replicas are in the order that Rucio has by default: %s", reason)

@@ -1,4 +1,4 @@
-"""Rucio's REST server, unchanged, with the sorter `alto` beside its own: `towpath.rucio.wsgi:application` (PEP 3333)."""
+"""WSGI application (PEP 3333) `towpath.rucio.wsgi:application`: Rucio's REST server with the additional sorter `alto`."""
 
 from towpath.rucio.rebinding import build
 
