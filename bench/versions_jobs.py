@@ -17,7 +17,7 @@ import requests_job
 import small_files
 from contenders import Machine
 from digests import make_known
-from harness import Contender, Server, contender, interleave, scratch
+from harness import Program, Server, contender, interleave, scratch
 from large import same_file
 from settings import Job, Settings
 from warm_memory import WarmMemory
@@ -44,68 +44,92 @@ def serving(settings: Settings, roots: dict[str, pathlib.Path]) -> Iterator[dict
         yield {version: Pair(machines[version], servers[version]) for version in VERSIONS}
 
 
-def race(contenders: dict[tuple[str, str], Contender], repetitions: int, amount: float, unit: str) -> dict:
-    """Runs all contenders in turn. Returns two rows for each name, with the rates of both versions by round: per
-    second, and per processor second of client and server together, which other load on the machine affects less.
-    `amount` is the work of one run, in `unit`."""
-    outcome = interleave(list(contenders.values()), repetitions)
+def nothing(_version: str) -> None:
+    """Prepares and checks nothing."""
+
+
+def race(
+    settings: Settings,
+    pairs: dict[str, Pair],
+    what: str,
+    path: str,
+    command: Callable[[Machine, str], Program],
+    amount: float,
+    unit: str,
+    before: Callable[[str], None] = nothing,
+    check: Callable[[str], None] = nothing,
+) -> dict:
+    """Runs `command` with the URL of `path` at the servers of both versions, over both protocols, in turn. Returns two
+    rows for each protocol, with the rates of both versions by round: per second, and per processor second of client and
+    server together, which other load on the machine affects less. `amount` is the work of one run, in `unit`; `before`
+    and `check` get the version."""
+    names = {scheme: f"{what} {scheme}" for scheme in ("root://", "http://")}
+    contenders = []
+    for version, pair in pairs.items():
+        prepare, verify = functools.partial(before, version), functools.partial(check, version)
+        for scheme, url in (("root://", pair.server.root(path)), ("http://", pair.server.http(path))):
+            contenders.append(contender(f"{names[scheme]}, {version}", command(pair.machine, url), pair.server, prepare, verify))
+    outcome = interleave(contenders, settings.repetitions)
     if outcome["left_out"]:
         raise RuntimeError(f"contenders failed: {outcome['left_out']}")
-    samples = {key: outcome["runs"][each.name] for key, each in contenders.items()}
     rows = []
-    for what in dict.fromkeys(what for what, _ in contenders):
-        rows.append({"what": what, "unit": f"{unit}/s", **{version: [amount / each["seconds"] for each in samples[what, version]] for version in VERSIONS}})
-        cpu_s = {version: [each["client_cpu_s"] + each["server_cpu_s"] for each in samples[what, version]] for version in VERSIONS}
-        rows.append({"what": what, "unit": f"{unit}/CPU s", **{version: [amount / each for each in cpu_s[version]] for version in VERSIONS}})
+    for name in names.values():
+        samples = {version: outcome["runs"][f"{name}, {version}"] for version in VERSIONS}
+        rows.append({"what": name, "unit": f"{unit}/s", **{version: [amount / each["seconds"] for each in samples[version]] for version in VERSIONS}})
+        cpu_s = {version: [each["client_cpu_s"] + each["server_cpu_s"] for each in samples[version]] for version in VERSIONS}
+        rows.append({"what": name, "unit": f"{unit}/CPU s", **{version: [amount / each for each in cpu_s[version]] for version in VERSIONS}})
     return {"rows": rows}
 
 
-def both(settings: Settings) -> dict[str, pathlib.Path]:
-    """Returns the large file's directory for each version."""
-    return dict.fromkeys(VERSIONS, settings.large_file(settings.memory).parent)
+def made_roots(directory: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Makes an empty root for the server of each version."""
+    roots = {version: directory / version for version in VERSIONS}
+    for root in roots.values():
+        root.mkdir()
+    return roots
 
 
 def large_down(settings: Settings) -> dict:
     """(a) One file over both protocols, with stored digests."""
     source = settings.large_file(settings.memory)
-    with scratch(str(settings.memory), "down") as directory, serving(settings, both(settings)) as pairs, WarmMemory() as memory:
+    roots = dict.fromkeys(VERSIONS, source.parent)
+    with scratch(str(settings.memory), "down") as directory, serving(settings, roots) as pairs, WarmMemory() as memory:
         make_known(settings.machine, pairs["now"].server, source.parent, [source.name])
         target = directory / "target.bin"
 
-        def before() -> None:
+        def before(_version: str) -> None:
             target.unlink(missing_ok=True)
             memory.hold()
 
-        check = functools.partial(same_file, source, target)
-        contenders = {}
-        for version, pair in pairs.items():
-            for what, url in (("cp from root://", pair.server.root(source.name)), ("cp from http://", pair.server.http(source.name))):
-                program = pair.machine.towpath("cp", "-q", "-f", url, target)
-                contenders[what, version] = contender(f"{what}, {version}", program, pair.server, before, check)
-        return race(contenders, settings.repetitions, source.stat().st_size * 8 / 1e9, "Gbit")
+        def check(_version: str) -> None:
+            same_file(source, target)
+
+        def command(machine: Machine, url: str) -> Program:
+            return machine.towpath("cp", "-q", "-f", url, target)
+
+        return race(settings, pairs, "cp from", source.name, command, source.stat().st_size * 8 / 1e9, "Gbit", before, check)
 
 
 def large_up(settings: Settings) -> dict:
     """(b) One file of half the size over both protocols."""
     source = settings.large_file(settings.memory, part=2)
     with scratch(str(settings.memory), "up") as directory, WarmMemory() as memory:
-        roots = {version: directory / version for version in VERSIONS}
-        for root in roots.values():
-            root.mkdir()
+        roots = made_roots(directory)
 
-        def before() -> None:
+        def before(_version: str) -> None:
+            # Both, because the space is needed.
             for root in roots.values():
                 (root / "up").unlink(missing_ok=True)
             memory.hold()
 
+        def check(version: str) -> None:
+            same_file(source, roots[version] / "up")
+
+        def command(machine: Machine, url: str) -> Program:
+            return machine.towpath("cp", "-q", "-f", source, url)
+
         with serving(settings, roots) as pairs:
-            contenders = {}
-            for version, pair in pairs.items():
-                check = functools.partial(same_file, source, roots[version] / "up")
-                for what, url in (("cp to root://", pair.server.root("up")), ("cp to http://", pair.server.http("up"))):
-                    program = pair.machine.towpath("cp", "-q", "-f", source, url)
-                    contenders[what, version] = contender(f"{what}, {version}", program, pair.server, before, check)
-            return race(contenders, settings.repetitions, source.stat().st_size * 8 / 1e9, "Gbit")
+            return race(settings, pairs, "cp to", "up", command, source.stat().st_size * 8 / 1e9, "Gbit", before, check)
 
 
 def under_load(settings: Settings, root: pathlib.Path, load: requests_job.Load, cases: list[requests_job.Case]) -> dict:
@@ -145,15 +169,19 @@ def small_down(settings: Settings) -> dict:
     with scratch(str(settings.memory), "small") as directory:
         source, target = directory / "source" / "tree", directory / "target"
         small_files.make_tree(source, settings.files)
+
+        def before(_version: str) -> None:
+            small_files.fresh(target)
+
+        def check(_version: str) -> None:
+            small_files.same_tree(source, target / "tree")
+
+        def command(machine: Machine, url: str) -> Program:
+            return machine.towpath("cp", "-q", "-r", url, target)
+
         with serving(settings, dict.fromkeys(VERSIONS, source.parent)) as pairs:
             make_known(settings.machine, pairs["now"].server, source.parent, [f"tree/{name}" for name in small_files.names(settings.files)])
-            fresh, check = functools.partial(small_files.fresh, target), functools.partial(small_files.same_tree, source, target / "tree")
-            contenders = {}
-            for version, pair in pairs.items():
-                for what, url in (("cp -r from root://", pair.server.root("tree")), ("cp -r from http://", pair.server.http("tree"))):
-                    program = pair.machine.towpath("cp", "-q", "-r", url, target)
-                    contenders[what, version] = contender(f"{what}, {version}", program, pair.server, fresh, check)
-            return race(contenders, settings.repetitions, settings.files, "files")
+            return race(settings, pairs, "cp -r from", "tree", command, settings.files, "files", before, check)
 
 
 def small_up(settings: Settings) -> dict:
@@ -161,18 +189,19 @@ def small_up(settings: Settings) -> dict:
     with scratch(str(settings.memory), "small") as directory:
         source = directory / "source" / "tree"
         small_files.make_tree(source, settings.files)
-        roots = {version: directory / version for version in VERSIONS}
-        for root in roots.values():
-            root.mkdir()
+        roots = made_roots(directory)
+
+        def before(version: str) -> None:
+            small_files.fresh(roots[version] / "up")
+
+        def check(version: str) -> None:
+            small_files.same_tree(source, roots[version] / "up" / "tree")
+
+        def command(machine: Machine, url: str) -> Program:
+            return machine.towpath("cp", "-q", "-r", source, url)
+
         with serving(settings, roots) as pairs:
-            contenders = {}
-            for version, pair in pairs.items():
-                landed = roots[version] / "up"
-                fresh, check = functools.partial(small_files.fresh, landed), functools.partial(small_files.same_tree, source, landed / "tree")
-                for what, url in (("cp -r to root://", pair.server.root("up")), ("cp -r to http://", pair.server.http("up"))):
-                    program = pair.machine.towpath("cp", "-q", "-r", source, url)
-                    contenders[what, version] = contender(f"{what}, {version}", program, pair.server, fresh, check)
-            return race(contenders, settings.repetitions, settings.files, "files")
+            return race(settings, pairs, "cp -r to", "up", command, settings.files, "files", before, check)
 
 
 def listing_flat(settings: Settings) -> dict:
@@ -180,11 +209,7 @@ def listing_flat(settings: Settings) -> dict:
     with scratch(str(settings.memory), "listing") as directory:
         listing.make_flat(directory / "tree", settings.entries)
         with serving(settings, dict.fromkeys(VERSIONS, directory)) as pairs:
-            contenders = {}
-            for version, pair in pairs.items():
-                for what, url in (("ls -l root://", pair.server.root("tree")), ("ls -l http://", pair.server.http("tree"))):
-                    contenders[what, version] = contender(f"{what}, {version}", pair.machine.towpath("ls", "-l", url), pair.server)
-            return race(contenders, settings.repetitions, settings.entries, "entries")
+            return race(settings, pairs, "ls -l", "tree", lambda machine, url: machine.towpath("ls", "-l", url), settings.entries, "entries")
 
 
 def job(run: Callable[[Settings], dict], minutes: float) -> Job:
