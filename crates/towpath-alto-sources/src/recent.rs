@@ -20,19 +20,17 @@ pub(super) struct Recent(CLruCache<Item, CachedValue, std::hash::RandomState, Un
 #[derive(Debug)]
 struct CachedValue {
     value: Option<Value>,
+    /// Units of capacity that it takes besides the one of its item.
+    units: usize,
     until: Instant,
 }
 
-/// Units of capacity that a value takes besides the one of its item.
 #[derive(Debug)]
 struct Units;
 
 impl WeightScale<Item, CachedValue> for Units {
     fn weight(&self, _: &Item, cached: &CachedValue) -> usize {
-        match &cached.value {
-            None | Some(Value::Number(_) | Value::Bool(_) | Value::Null) => 0,
-            Some(value) => value.to_string().len() / UNIT_BYTES,
-        }
+        cached.units
     }
 }
 
@@ -54,7 +52,11 @@ impl Recent {
 
     /// Stores a learned value, valid until then at most. A value that exceeds the capacity is not stored.
     pub(super) fn put(&mut self, item: Item, value: Option<Value>, until: Instant) {
-        let cached = CachedValue { value, until };
+        let units = match &value {
+            None | Some(Value::Number(_) | Value::Bool(_) | Value::Null) => 0,
+            Some(value) => value.to_string().len() / UNIT_BYTES,
+        };
+        let cached = CachedValue { value, units, until };
         if let Err((item, _)) = self.0.put_with_weight(item, cached) {
             self.0.pop(&item);
         }

@@ -300,7 +300,7 @@ fn shares_of(job: &Job) -> Option<Value> {
             line["spare"] = true.into();
         }
         if let Some(error) = &share.error {
-            line["error"] = error.fault().row().name.into();
+            line["error"] = error.fault().name().into();
             line["message"] = error.to_string().into();
         }
         line
@@ -332,7 +332,7 @@ fn line_without_shares(outcome: &Outcome) -> Option<(Value, &Job)> {
             Some((line, job))
         }
         Outcome::Failed(Missed { job, error }) => {
-            let (fault, blame) = (error.fault().row().name, error.blame().to_string());
+            let (fault, blame) = (error.fault().name(), error.blame().to_string());
             let line = json!({"from": job.from.to_string(), "to": job.to.to_string(), "error": fault, "at_fault": blame, "message": error.to_string(), "retry_may_succeed": error.is_retryable()});
             Some((line, job))
         }

@@ -231,7 +231,7 @@ impl Line {
         Self {
             from: Named::of(from),
             to: Named::of(to),
-            error: error.fault().row().name.to_owned(),
+            error: error.fault().name().to_owned(),
             message: error.to_string(),
             root: root.map(|root| Named::of(&from.with_path(root.clone()))),
             sources: sources.iter().map(Named::of).collect(),

@@ -166,7 +166,7 @@ impl Error {
 
     /// Returns whether the same request may succeed later.
     pub fn is_retryable(&self) -> bool {
-        self.0.fault.row().retry != Retry::No
+        self.0.fault.retry() != Retry::No
     }
 
     /// Returns the error in one line for people.

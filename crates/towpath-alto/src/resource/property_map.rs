@@ -192,10 +192,10 @@ pub(super) fn filtered_property_map(
     };
     let mut map = Map::new();
     for entity in &entities {
-        let describe = describe(entity, &names, look_up);
-        if describe.as_object().is_some_and(|values| !values.is_empty()) {
+        let values = describe(entity, &names, look_up);
+        if values.as_object().is_some_and(|values| !values.is_empty()) {
             // A request without properties returns which entities have any (RFC 9240 §8.3).
-            map.insert(entity.to_string(), if properties.is_some() { describe } else { json!({}) });
+            map.insert(entity.to_string(), if properties.is_some() { values } else { json!({}) });
         }
     }
     Ok(document(network_state, None, &map))
