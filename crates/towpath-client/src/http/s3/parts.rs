@@ -37,9 +37,9 @@ impl Parts {
     /// not be aborted.
     pub(super) fn begin(target: UploadTarget) -> Self {
         let (found, id) = watch::channel(None);
-        let exchange = target.clone();
+        let UploadTarget { bucket, caller, key, .. } = target.clone();
         target.bucket.site.background.spawn(async move {
-            let begun = exchange.bucket.begin(&exchange.caller, &exchange.key).await;
+            let begun = bucket.begin(&caller, &key).await;
             let _ = found.send(Some(begun.map(Arc::from)));
         });
         Self { target, id, sending: JoinSet::new(), begun: 0, failed: watch::Sender::new(None) }
