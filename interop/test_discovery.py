@@ -115,7 +115,7 @@ def test_found_from_python(package, authority, alto, dns):
     done = subprocess.run([PYTHON, "-P", "-c", PROGRAM, dns, authority.file, NEAR.strip(), FAR.strip()], capture_output=True, text=True,
                           timeout=COMMAND_LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [alto, alto, "the DNS names none at missing.test"]
+    assert done.stdout.splitlines() == [alto, alto, "the DNS names no ALTO server at missing.test"]
 
 
 def test_a_server_that_is_found_and_silent(binary, authority, dns):
@@ -135,8 +135,8 @@ def test_the_domain_goes_before_other_servers(binary, authority, dns):
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--domain", "missing.test"], "missing.test"),
-    (["--domain", "plain.test"], "plain.test names http://alto.plain.test/directory, which is not asked"),
-    (["--domain", "circle.test"], "was asked before"),
+    (["--domain", "plain.test"], "plain.test names http://alto.plain.test/directory, which is ignored"),
+    (["--domain", "circle.test"], "was already queried"),
     (["--client", "198.51.100.7"], "198.in-addr.arpa"),
     (["--client", "2001:db8::7"], "8.b.d.0.1.0.0.2.ip6.arpa"),
 ])

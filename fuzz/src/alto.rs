@@ -4,7 +4,7 @@ use towpath_alto::{agent_state::AgentState, fields, order::Statement, replicas::
 use towpath_alto_client::{Document, EventReader};
 use towpath_alto_sources::{
     bmp, mrt,
-    program_protocol::{Cutter, Lines, MAX_LINE_BYTES, Reply},
+    program_protocol::{LineSplitter, MAX_LINE_BYTES, ProgramFacts, Reply},
 };
 
 /// Static facts in TOML, topologies, requests in JSON, and the expression that orders replicas.
@@ -71,8 +71,8 @@ pub fn mrt(input: &[u8]) {
 
 /// The output of a program that reports facts, and of one that is queried.
 pub fn program(input: &[u8]) {
-    let (mut lines, mut cutter) = (Lines::default(), Cutter::new(MAX_LINE_BYTES));
-    cutter.feed(input, |line| {
+    let (mut lines, mut splitter) = (ProgramFacts::default(), LineSplitter::new(MAX_LINE_BYTES));
+    splitter.feed(input, |line| {
         let _ = (lines.take(line), Reply::read(line));
     });
     let _ = lines.facts();

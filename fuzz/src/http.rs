@@ -75,7 +75,7 @@ pub fn s3_xml(input: &[u8]) {
     let _ = s3::parse_upload_id(input);
     let _ = s3::parse_copied(input);
     let _ = s3::parse_completed(input);
-    let _ = s3::Refusal::parse(input);
+    let _ = s3::S3Error::parse(input);
 }
 
 /// Arguments of commands and addresses in redirects. Property: a printed URL reads as itself.

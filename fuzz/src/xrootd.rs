@@ -84,7 +84,7 @@ fn decode_body(kind: u8, body: Bytes) {
         11 => listing(&body),
         12 => vector(body),
         13 => drop(page::decode(0, &body, &mut BytesMut::new())),
-        14 => drop(auth::parse_offers(&body)),
+        14 => drop(auth::parse_security_protocols(&body)),
         _ => drop(PathAndCgi::decode(body)),
     }
 }

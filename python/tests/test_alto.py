@@ -376,7 +376,7 @@ def in_child(work) -> str:
 
 
 def test_a_forked_process_has_to_make_a_client_of_its_own(server, client):
-    assert in_child(lambda: client.network_map().tag).startswith("Invalid: it was made before this process was forked")
+    assert in_child(lambda: client.network_map().tag).startswith("Invalid: it was created before this process was forked")
     assert in_child(lambda: alto.Client(server.ird).network_map().tag) == client.network_map().tag
 
 

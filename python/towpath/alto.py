@@ -136,7 +136,7 @@ class Changes:
     that they refer to.
     """
 
-    def __init__(self, followed: _towpath.Followed) -> None:
+    def __init__(self, followed: _towpath.ChangeStream) -> None:
         self._followed = followed
 
     def __iter__(self) -> Changes:

@@ -105,9 +105,9 @@ pub enum Metric {
 }
 
 /// A metric whose keys may use `_` in place of `-`.
-struct Spelled(Metric);
+struct LenientMetric(Metric);
 
-impl<'de> Deserialize<'de> for Spelled {
+impl<'de> Deserialize<'de> for LenientMetric {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let keys = Map::<String, Json>::deserialize(deserializer)?;
         let keys = keys.into_iter().map(|(key, value)| (key.replace('_', "-"), value)).collect();
@@ -116,8 +116,8 @@ impl<'de> Deserialize<'de> for Spelled {
 }
 
 fn read_spelled<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Metric>, D::Error> {
-    let metrics = BTreeMap::<String, Spelled>::deserialize(deserializer)?;
-    Ok(metrics.into_iter().map(|(name, Spelled(metric))| (name, metric)).collect())
+    let metrics = BTreeMap::<String, LenientMetric>::deserialize(deserializer)?;
+    Ok(metrics.into_iter().map(|(name, LenientMetric(metric))| (name, metric)).collect())
 }
 
 /// A configuration error; the author of the configuration must fix it.

@@ -5,15 +5,15 @@ use std::{cmp::Reverse, collections::HashSet, net::IpAddr};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    answers::{address_of, property},
     directory::{Directory, Entry, Service},
     document::Document,
     query_plan::endpoints,
+    responses::{address_of, property},
 };
 use towpath_alto::{
     agent_state::Cost,
     cost::{CostMode, CostType},
-    delegation::{Askable, DelegateRequest, Item},
+    delegation::{DelegateRequest, Item, OnDemandItems},
     names::{CostMetric, PropertyName},
 };
 
@@ -22,12 +22,12 @@ const MAX_NAMES: usize = 256;
 
 impl Directory {
     /// Returns what the server offers for addresses: at most 256 numerical metrics and at most 256 properties.
-    pub fn askable(&self) -> Askable {
+    pub fn on_demand(&self) -> OnDemandItems {
         let kinds = self.of(&[Service::EndpointCosts]).flat_map(|entry| &entry.cost_types);
         let numerical = kinds.filter(|kind| kind.cost_mode == CostMode::Numerical);
         // Resource-specific properties, such as PIDs, belong to that server's own map.
         let properties = self.of(OF_ADDRESSES).flat_map(|entry| &entry.properties);
-        Askable {
+        OnDemandItems {
             metrics: numerical.map(|kind| kind.cost_metric.clone()).take(MAX_NAMES).collect(),
             properties: properties.filter_map(|name| PropertyName::new(name).ok()).take(MAX_NAMES).collect(),
         }
@@ -35,22 +35,25 @@ impl Directory {
 
     /// Returns the HTTP requests for `request`: at most one per resource, and none for what the server does not offer.
     /// Costs need one request; so do properties if one resource has all of them.
-    pub fn postings(&self, request: &DelegateRequest) -> Vec<Posting<'_>> {
+    pub fn resource_requests(&self, request: &DelegateRequest) -> Vec<ResourceRequest<'_>> {
         match request {
             DelegateRequest::Costs { metric, sources, destinations } => {
                 let kind = numerical_type(metric);
                 let entry = self.of(&[Service::EndpointCosts]).find(|entry| entry.cost_types.contains(&kind));
                 let ends = json!({ "srcs": endpoints(sources), "dsts": endpoints(destinations) });
                 let input = json!({ "cost-type": kind, "endpoints": ends });
-                entry.map(|entry| Posting { resource: &entry.id, part: request.clone(), input }).into_iter().collect()
+                entry
+                    .map(|entry| ResourceRequest { resource: &entry.id, part: request.clone(), input })
+                    .into_iter()
+                    .collect()
             }
-            DelegateRequest::Properties { names, addresses } => self.property_postings(names, addresses),
+            DelegateRequest::Properties { names, addresses } => self.property_requests(names, addresses),
         }
     }
 
-    fn property_postings(&self, names: &[PropertyName], addresses: &[IpAddr]) -> Vec<Posting<'_>> {
+    fn property_requests(&self, names: &[PropertyName], addresses: &[IpAddr]) -> Vec<ResourceRequest<'_>> {
         let has = |entry: &Entry, name: &PropertyName| entry.properties.contains(name.as_str());
-        let (mut left, mut postings) = (names.to_vec(), Vec::new());
+        let (mut left, mut resource_requests) = (names.to_vec(), Vec::new());
         while !left.is_empty() {
             let count = |entry: &&Entry| left.iter().filter(|name| has(entry, name)).count();
             let first_with_most = self.of(OF_ADDRESSES).min_by_key(|entry| Reverse(count(entry)));
@@ -60,15 +63,15 @@ impl Directory {
             let of = if entry.service == Service::PropertyMap { "entities" } else { "endpoints" };
             let input = json!({ of: endpoints(addresses), "properties": names });
             let part = DelegateRequest::Properties { names, addresses: addresses.to_vec() };
-            postings.push(Posting { resource: &entry.id, part, input });
+            resource_requests.push(ResourceRequest { resource: &entry.id, part, input });
         }
-        postings
+        resource_requests
     }
 }
 
 /// A request to one resource for its part of a delegate request.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Posting<'a> {
+pub struct ResourceRequest<'a> {
     /// The id of the resource.
     pub resource: &'a str,
     /// The part of the delegate request covered by this one.
@@ -165,9 +168,11 @@ mod tests {
         let (resources, _) = directory::Directory::of(&network_state);
         let listed = resources.answer(&network_state, |id| format!("./{id}"));
         let directory = Directory::parse("http://h/directory", &listed.body).unwrap();
-        assert_eq!(directory.askable().metrics.len(), 1);
+        assert_eq!(directory.on_demand().metrics.len(), 1);
         let answer = |request: DelegateRequest| {
-            let [Posting { resource, part, input }] = &directory.postings(&request)[..] else { panic!() };
+            let [ResourceRequest { resource, part, input }] = &directory.resource_requests(&request)[..] else {
+                panic!()
+            };
             let answer = resources.find(resource).unwrap().answer(&network_state, input, address("192.0.2.9")).unwrap();
             let document = Document::parse(resource, "http://h/", answer.media_type, &answer.body).unwrap();
             document.values_for(part)
@@ -189,9 +194,9 @@ mod tests {
     fn what_a_server_has_not_is_not_asked() {
         let listed = json!({ "resources": {} }).to_string();
         let directory = Directory::parse("http://h/directory", listed.as_bytes()).unwrap();
-        assert!(directory.askable().is_empty());
+        assert!(directory.on_demand().is_empty());
         for request in requests([cost("192.0.2.1", "192.0.2.2"), property("x", "192.0.2.1")]) {
-            assert_eq!(directory.postings(&request), []);
+            assert_eq!(directory.resource_requests(&request), []);
         }
     }
 
@@ -208,11 +213,14 @@ mod tests {
         let directory = Directory::parse("http://h/directory", listed.as_bytes()).unwrap();
         let requested = ["w", "x", "y", "z"].map(|name| property(name, "192.0.2.1"));
         let [request] = &requests(requested)[..] else { panic!() };
-        let postings = directory.postings(request);
+        let resource_requests = directory.resource_requests(request);
         let input = |names: Json| json!({ "endpoints": ["ipv4:192.0.2.1"], "properties": names });
-        let posted: Vec<_> = postings.iter().map(|posting| (posting.resource, &posting.input)).collect();
+        let posted: Vec<_> = resource_requests
+            .iter()
+            .map(|resource_request| (resource_request.resource, &resource_request.input))
+            .collect();
         assert_eq!(posted, [("b", &input(json!(["y", "z"]))), ("a", &input(json!(["x"])))]);
-        assert_eq!(postings.iter().map(|posting| posting.part.items()).sum::<usize>(), 3);
+        assert_eq!(resource_requests.iter().map(|resource_request| resource_request.part.items()).sum::<usize>(), 3);
     }
 
     #[test]

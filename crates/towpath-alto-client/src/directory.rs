@@ -10,10 +10,10 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     error::{ClientError, printable, printable_address},
-    follow::{FollowTarget, Following},
+    follow::{FollowTarget, StreamFollower},
     query_plan::Request,
     uri,
-    view::Viewing,
+    view::ViewFollower,
 };
 use towpath_alto::{
     cost::{CostMode, CostType},
@@ -212,11 +212,11 @@ impl Directory {
         let wrong = |takes| ClientError::Input { id: entry.id.clone(), takes };
         let document = match input {
             None if entry.accepts.is_empty() => None,
-            None => return Err(wrong("is asked for by POST: it needs an input")),
-            Some(_) if entry.accepts.is_empty() => return Err(wrong("is asked for by GET: it takes no input")),
+            None => return Err(wrong("is requested by POST and requires an input")),
+            Some(_) if entry.accepts.is_empty() => return Err(wrong("is requested by GET and takes no input")),
             Some(input) => {
                 let known = INPUTS.into_iter().find(|known| takes(&entry.accepts, known));
-                let media_type = known.ok_or_else(|| wrong("takes no input that is known here"))?;
+                let media_type = known.ok_or_else(|| wrong("takes no input of a supported type"))?;
                 Some((media_type, input.to_string().into_bytes()))
             }
         };
@@ -248,22 +248,22 @@ impl Directory {
     /// # Errors
     /// [`ClientError::NoSuch`] and [`ClientError::Input`]; [`ClientError::NoService`] if no stream covers all of
     /// them.
-    pub fn stream(&self, targets: BTreeMap<String, FollowTarget>) -> Result<Following, ClientError> {
+    pub fn stream(&self, targets: BTreeMap<String, FollowTarget>) -> Result<StreamFollower, ClientError> {
         targets.values().try_for_each(|target| self.request(&target.resource, target.input.as_ref()).map(drop))?;
         let service = self.follower(EVENT_STREAM, targets.values());
         let service = service.ok_or_else(|| self.no_service("update stream"))?;
-        Ok(Following::new(service, targets))
+        Ok(StreamFollower::new(service, targets))
     }
 
     /// Follows a response through a TIPS view, under a name chosen by the caller.
     ///
     /// # Errors
     /// [`ClientError::NoSuch`] and [`ClientError::Input`]; [`ClientError::NoService`] if no TIPS service covers it.
-    pub fn view(&self, name: &str, target: FollowTarget) -> Result<Viewing, ClientError> {
+    pub fn view(&self, name: &str, target: FollowTarget) -> Result<ViewFollower, ClientError> {
         self.request(&target.resource, target.input.as_ref())?;
         let service = self.follower(TIPS, [&target]).ok_or_else(|| self.no_service("TIPS views"))?;
         let resource = self.find(&target.resource)?;
-        Ok(Viewing::new(name, target, resource, service))
+        Ok(ViewFollower::new(name, target, resource, service))
     }
 
     /// Returns the service with this media type that can follow all of these.
@@ -484,9 +484,9 @@ mod tests {
         let request = directory.request("costs", Some(&json!({ "x": 1 }))).unwrap();
         assert_eq!(request.document, Some((media::ENDPOINT_COST_PARAMS, br#"{"x":1}"#.to_vec())));
         let refused = |id, input: Option<&Json>| directory.request(id, input).unwrap_err().to_string();
-        assert_eq!(refused("costs", None), "the resource costs is asked for by POST: it needs an input");
-        assert_eq!(refused("map", Some(&json!({}))), "the resource map is asked for by GET: it takes no input");
-        assert_eq!(refused("odd", Some(&json!({}))), "the resource odd takes no input that is known here");
+        assert_eq!(refused("costs", None), "the resource costs is requested by POST and requires an input");
+        assert_eq!(refused("map", Some(&json!({}))), "the resource map is requested by GET and takes no input");
+        assert_eq!(refused("odd", Some(&json!({}))), "the resource odd takes no input of a supported type");
         assert_eq!(refused("maps", None), "https://a/directory has no resource maps");
     }
 
@@ -518,7 +518,7 @@ mod tests {
     fn what_is_no_directory_is_told_with_its_address() {
         for body in [&b"<html>"[..], b"{}", b"{\"resources\": []}"] {
             let error = Directory::parse("https://h/d?token=hush", body).unwrap_err();
-            assert!(error.to_string().starts_with("https://h/d sent what is no directory: "), "{error}");
+            assert!(error.to_string().starts_with("https://h/d sent an invalid directory: "), "{error}");
             assert!(!error.is_caller_error());
         }
     }

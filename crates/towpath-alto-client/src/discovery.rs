@@ -5,7 +5,7 @@
 //! it names the directory of a server, or another name to query. Rules apply in record order, and a rule without
 //! result falls through to the next. If the rules of a name have no result, the next name is queried: that of a
 //! shorter prefix, or another domain. Then [`Discovery::outcome`] has the directories; if there are none,
-//! [`Discovery::queried`] and [`Discovery::passed_over`] give the reason.
+//! [`Discovery::queried`] and [`Discovery::ignored_records`] give the reason.
 //!
 //! DNS responses are not authenticated, so only https URIs are accepted: the certificate then proves that the server
 //! is the one named. Never send a token to a server discovered this way.
@@ -17,7 +17,7 @@ use std::{
     str::FromStr,
 };
 
-use towpath_alto::{directory::DirectoryUri, names::Malformed};
+use towpath_alto::{directory::DirectoryUri, names::ParseError};
 
 /// The service name of NAPTR records for ALTO servers (RFC 7286 §5).
 const SERVICE: &str = "ALTO";
@@ -32,7 +32,7 @@ const MAX_QUESTIONS: usize = 24;
 const MAX_RECORDS: usize = 32;
 
 /// Maximum number of ignored records kept for reporting.
-const MAX_PASSED_OVER: usize = 8;
+const MAX_IGNORED_RECORDS: usize = 8;
 
 /// Number of labels to remove from the name of an IPv4 address (RFC 8686 §3.4), for the full address, /24, /16 and
 /// /8.
@@ -50,14 +50,14 @@ impl DomainName {
     ///
     /// # Errors
     /// If the text is not a valid name.
-    pub fn new(text: &str) -> Result<Self, Malformed> {
+    pub fn new(text: &str) -> Result<Self, ParseError> {
         let form = "labels of 1 to 63 of A-Z a-z 0-9 - _ with dots between them, at most 253 characters";
         let name = text.strip_suffix('.').unwrap_or(text);
         let is_of_label = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         let is_label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(is_of_label);
         match name.len() <= 253 && name.split('.').all(is_label) {
             true => Ok(Self(name.to_ascii_lowercase())),
-            false => Err(Malformed::new("name of a domain", text, form)),
+            false => Err(ParseError::new("domain name", text, form)),
         }
     }
 
@@ -73,9 +73,9 @@ impl DomainName {
 }
 
 impl FromStr for DomainName {
-    type Err = Malformed;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, Malformed> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         Self::new(text)
     }
 }
@@ -121,16 +121,16 @@ impl Naptr {
 
     /// Returns the target of the rule, or the reason for ignoring it; `None` if it is not a U-NAPTR rule for ALTO.
     /// The protocol is taken from the URI scheme, not from the services field.
-    fn target(&self, at: &DomainName) -> Option<Result<Target, PassedOver>> {
+    fn target(&self, at: &DomainName) -> Option<Result<Target, IgnoredRecord>> {
         let is_secure = self.offers("https");
         if !is_secure && !self.offers("http") {
             return None;
         }
-        let malformed = || PassedOver::Malformed { name: at.clone(), text: self.regexp.escape_ascii().to_string() };
+        let malformed = || IgnoredRecord::Malformed { name: at.clone(), text: self.regexp.escape_ascii().to_string() };
         match self.flags.as_slice() {
             b"u" | b"U" => Some(match self.uri() {
                 Some(uri) if uri.is_secure() => Ok(Target::Directory(uri)),
-                Some(uri) => Err(PassedOver::Insecure { name: at.clone(), uri }),
+                Some(uri) => Err(IgnoredRecord::Insecure { name: at.clone(), uri }),
                 None => Err(malformed()),
             }),
             b"" if is_secure => Some(self.replacement.clone().map(Target::Name).ok_or_else(malformed)),
@@ -141,9 +141,9 @@ impl Naptr {
 
 /// An ALTO record that was ignored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PassedOver {
+pub enum IgnoredRecord {
     /// The record names a server without TLS.
-    #[error("{name} names {uri}, which is not asked, because the DNS proves nothing and http neither")]
+    #[error("{name} names {uri}, which is ignored: neither the DNS nor http authenticates the server")]
     Insecure {
         /// The name that has the record.
         name: DomainName,
@@ -159,7 +159,7 @@ pub enum PassedOver {
         text: String,
     },
     /// The rule loops or exceeds the hop limit.
-    #[error("{name} leads to {to}, which is too far away or was asked before")]
+    #[error("{name} leads to {to}, which exceeds the hop limit or was already queried")]
     Astray {
         /// The name that has the record.
         name: DomainName,
@@ -170,7 +170,7 @@ pub enum PassedOver {
 
 /// The discovered directories, best first. All come from records of one name and one order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Discovered {
+pub struct DiscoveryResult {
     /// The name that has the records.
     pub name: DomainName,
     /// At least one directory; all use https.
@@ -204,16 +204,16 @@ pub struct Discovery {
     /// The name to query next, and the number of hops that led there.
     next: Option<(DomainName, usize)>,
     queried: Vec<DomainName>,
-    passed_over: Vec<PassedOver>,
-    outcome: Option<Discovered>,
+    ignored_records: Vec<IgnoredRecord>,
+    outcome: Option<DiscoveryResult>,
 }
 
 impl Discovery {
     /// Searches for the servers of these domains, in order, until one has a result.
     pub(crate) fn of_domains(domains: impl IntoIterator<Item = DomainName>) -> Self {
-        let (rules, queried, passed_over) = Default::default();
+        let (rules, queried, ignored_records) = Default::default();
         let beginnings = domains.into_iter().take(MAX_QUESTIONS).collect();
-        let mut discovery = Self { beginnings, rules, next: None, queried, passed_over, outcome: None };
+        let mut discovery = Self { beginnings, rules, next: None, queried, ignored_records, outcome: None };
         discovery.advance();
         discovery
     }
@@ -237,7 +237,7 @@ impl Discovery {
         for record in records.into_iter().take(MAX_RECORDS) {
             match record.target(&at) {
                 Some(Ok(target)) => rules.push(Rule { at: at.clone(), hops, order: record.order, target }),
-                Some(Err(passed_over)) => self.pass_over(passed_over),
+                Some(Err(record)) => self.ignore(record),
                 None => {}
             }
         }
@@ -247,7 +247,7 @@ impl Discovery {
     }
 
     /// Returns the result, if any.
-    pub fn outcome(&self) -> Option<&Discovered> {
+    pub fn outcome(&self) -> Option<&DiscoveryResult> {
         self.outcome.as_ref()
     }
 
@@ -257,13 +257,13 @@ impl Discovery {
     }
 
     /// Returns the ignored ALTO records, up to a limit.
-    pub(crate) fn passed_over(&self) -> &[PassedOver] {
-        &self.passed_over
+    pub(crate) fn ignored_records(&self) -> &[IgnoredRecord] {
+        &self.ignored_records
     }
 
-    fn pass_over(&mut self, passed_over: PassedOver) {
-        if self.passed_over.len() < MAX_PASSED_OVER {
-            self.passed_over.push(passed_over);
+    fn ignore(&mut self, record: IgnoredRecord) {
+        if self.ignored_records.len() < MAX_IGNORED_RECORDS {
+            self.ignored_records.push(record);
         }
     }
 
@@ -274,7 +274,7 @@ impl Discovery {
                 match target {
                     Target::Directory(uri) => self.finish(at, order, uri),
                     Target::Name(to) if hops < MAX_HOPS && self.may_query(&to) => self.next = Some((to, hops + 1)),
-                    Target::Name(to) => self.pass_over(PassedOver::Astray { name: at, to }),
+                    Target::Name(to) => self.ignore(IgnoredRecord::Astray { name: at, to }),
                 }
             } else if let Some(name) = self.beginnings.pop_front() {
                 self.next = Some((name, 0)).filter(|(name, _)| self.may_query(name));
@@ -297,7 +297,7 @@ impl Discovery {
         });
         let mut met = BTreeSet::new();
         let all = std::iter::once(first).chain(beside).filter(|uri| met.insert(uri.clone()));
-        self.outcome = Some(Discovered { directories: all.collect(), name });
+        self.outcome = Some(DiscoveryResult { directories: all.collect(), name });
     }
 }
 

@@ -78,7 +78,7 @@ impl Document {
     /// [`ClientError::Malformed`] if a document is not JSON, or there is none.
     pub fn parse(resource: &str, address: &str, media_type: &str, body: &[u8]) -> Result<Self, ClientError> {
         let malformed =
-            |problem: String| ClientError::Malformed { address: printable_address(address), what: "answer", problem };
+            |problem: String| ClientError::Malformed { address: printable_address(address), what: "response", problem };
         let text = std::str::from_utf8(body).map_err(|error| malformed(error.to_string()))?;
         let parsed = MediaType::parse(media_type);
         let parts: Result<Vec<Part>, serde_json::Error> = match parsed.is(MULTIPART) {
@@ -275,7 +275,7 @@ mod tests {
     fn what_is_no_answer_is_told_with_its_address() {
         for (media_type, body) in [(media::COST_MAP, "<html>"), (PATHS, "nothing"), (PATHS, "--b\n\n{\n--b--")] {
             let error = Document::parse("x", "http://h/x?token=hush", media_type, body.as_bytes()).unwrap_err();
-            assert!(error.to_string().starts_with("http://h/x sent what is no answer: "), "{error}");
+            assert!(error.to_string().starts_with("http://h/x sent an invalid response: "), "{error}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value as Json;
 
-use super::sse::TooLong;
+use super::sse::EventTooLong;
 
 /// Maximum number of characters repeated from server messages.
 const MAX_SHOWN: usize = 200;
@@ -14,7 +14,7 @@ const MAX_SHOWN: usize = 200;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// A document is malformed; the server's fault.
-    #[error("{address} sent what is no {what}: {problem}")]
+    #[error("{address} sent an invalid {what}: {problem}")]
     Malformed {
         /// The address that sent the document.
         address: String,
@@ -24,12 +24,12 @@ pub enum ClientError {
         problem: String,
     },
     /// The server rejected a request.
-    #[error("{address} refuses the question: {refusal}")]
+    #[error("{address} rejected the request: {refusal}")]
     Refused {
         /// The address of the server.
         address: String,
         /// The error that it returned.
-        refusal: Refusal,
+        refusal: ErrorResponse,
     },
     /// A cost map refers to another version of the network map than the one read before. Neither side
     /// is at fault.
@@ -39,7 +39,7 @@ pub enum ClientError {
         map: String,
     },
     /// A name in the statement is unknown; the author of the statement must fix it.
-    #[error("`{name}` is no configured metric, and no cost metric or property of {directory}, which has {offers}")]
+    #[error("`{name}` is neither a configured metric nor a cost metric or property of {directory}, which has {offers}")]
     Unknown {
         /// The name.
         name: String,
@@ -69,7 +69,9 @@ pub enum ClientError {
         ids: String,
     },
     /// A configured resource has another type; the fault of the configuration.
-    #[error("metric {name}: the resource {id} of {directory} is no {kind}: configure another `resource-id`")]
+    #[error(
+        "metric {name}: the resource {id} of {directory} is not the required {kind}: configure another `resource-id`"
+    )]
     OtherResource {
         /// The metric.
         name: String,
@@ -128,7 +130,7 @@ pub enum ClientError {
         reason: String,
     },
     /// The client's own address is required.
-    #[error("`{name}` follows from the client's own address, which has to be named")]
+    #[error("`{name}` depends on the client's address, which must be specified")]
     NeedsClient {
         /// The name in the statement.
         name: String,
@@ -138,13 +140,13 @@ pub enum ClientError {
 impl ClientError {
     /// Returns the error for a request that the server at `address` rejected with the given body.
     pub fn refused(address: &str, body: &[u8]) -> Self {
-        Self::Refused { address: printable_address(address), refusal: Refusal::parse(body) }
+        Self::Refused { address: printable_address(address), refusal: ErrorResponse::parse(body) }
     }
 
     /// Returns the error for a response from `address` whose media type is not that of an event stream.
     pub(crate) fn no_events(address: &str, media_type: &str) -> Self {
         let problem = format!("it is {}", printable(media_type));
-        Self::Malformed { address: printable_address(address), what: "stream of events", problem }
+        Self::Malformed { address: printable_address(address), what: "event stream", problem }
     }
 
     /// Returns whether the caller is at fault: the statement, the configuration, or the choice of server. Otherwise
@@ -162,15 +164,15 @@ impl ClientError {
 }
 
 /// A response is sent in one event.
-impl From<TooLong> for ClientError {
-    fn from(TooLong(most_bytes): TooLong) -> Self {
+impl From<EventTooLong> for ClientError {
+    fn from(EventTooLong(most_bytes): EventTooLong) -> Self {
         Self::TooMuch { most_bytes }
     }
 }
 
 /// The error returned for a rejected request (RFC 7285 §8.5). Each text is cut to 200 characters on one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct ErrorResponse {
     /// The error code, such as `E_MISSING_FIELD`; empty if there is none.
     pub code: String,
     /// The path of the invalid field.
@@ -181,7 +183,7 @@ pub struct Refusal {
     pub reason: Option<String>,
 }
 
-impl Refusal {
+impl ErrorResponse {
     /// Parses an error response; without a code if the body is malformed.
     pub fn parse(body: &[u8]) -> Self {
         let document: Json = serde_json::from_slice(body).unwrap_or_default();
@@ -191,9 +193,9 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ErrorResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.code.is_empty() { "it does not say why" } else { &self.code })?;
+        f.write_str(if self.code.is_empty() { "no reason given" } else { &self.code })?;
         if let Some(field) = &self.field {
             write!(f, " {field}")?;
         }
@@ -224,11 +226,11 @@ mod tests {
     #[test]
     fn c2_a_refusal_tells_code_field_and_value() {
         let body = br#"{"meta": {"code": "E_INVALID_FIELD_VALUE", "field": "cost-type/cost-metric", "value": "x\n"}}"#;
-        assert_eq!(Refusal::parse(body).to_string(), "E_INVALID_FIELD_VALUE cost-type/cost-metric 'x '");
+        assert_eq!(ErrorResponse::parse(body).to_string(), "E_INVALID_FIELD_VALUE cost-type/cost-metric 'x '");
         let body = br#"{"meta": {"code": "E_SYNTAX", "syntax-error": "line 1"}}"#;
-        assert_eq!(Refusal::parse(body).to_string(), "E_SYNTAX: line 1");
+        assert_eq!(ErrorResponse::parse(body).to_string(), "E_SYNTAX: line 1");
         for other in [&b"<html>"[..], b"{\"meta\": 1}", b""] {
-            assert_eq!(Refusal::parse(other).to_string(), "it does not say why");
+            assert_eq!(ErrorResponse::parse(other).to_string(), "no reason given");
         }
     }
 

@@ -1,9 +1,9 @@
 //! Client side of update streams (RFC 8895).
 //!
-//! [`Following::next_request`] returns the request that opens the stream. Each event is passed to [`Following::take`],
-//! which keeps the responses up to date. After a lost connection or a change that does not apply, the caller opens a
-//! new stream with the then current request. It contains the versions held, and complete responses replace them, so
-//! that no change is missed.
+// [`StreamFollower::next_request`] returns the request that opens the stream. Each event is passed to
+// [`StreamFollower::take`], which keeps the responses up to date. After a lost connection or a change that does not
+// apply, the caller opens a new stream with the then current request. It contains the versions held, and complete
+// responses replace them, so that no change is missed.
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
@@ -13,8 +13,8 @@ use super::{
     MAX_ANSWER_BYTES,
     directory::Entry,
     document::Document,
-    error::{ClientError, Refusal, printable},
-    held::{Held, Misfit},
+    error::{ClientError, ErrorResponse, printable},
+    followed_response::{ApplyError, FollowedResponse},
     query_plan::Request,
     sse::Event,
 };
@@ -53,7 +53,7 @@ impl FollowTarget {
 
 /// The effect of an event.
 #[derive(Debug, Clone, PartialEq)]
-pub enum News {
+pub enum FollowEvent {
     /// A response changed.
     Changed {
         /// The caller's name for the response.
@@ -72,7 +72,7 @@ pub enum News {
 
 /// The responses followed through one stream.
 #[derive(Debug)]
-pub struct Following {
+pub struct StreamFollower {
     /// URI of the update stream service.
     service: String,
     /// Their indices serve as substream ids, so that a dot in an id always introduces a part, whatever names the
@@ -85,14 +85,15 @@ pub struct Following {
 struct Substream {
     name: String,
     target: FollowTarget,
-    held: Held,
+    held: FollowedResponse,
     is_stopped: bool,
 }
 
-impl Following {
+impl StreamFollower {
     /// Follows these responses, keyed by the caller's names; none has been received yet. `service` opens streams.
     pub(super) fn new(service: &Entry, targets: BTreeMap<String, FollowTarget>) -> Self {
-        let substream = |(name, target)| Substream { name, target, held: Held::default(), is_stopped: false };
+        let substream =
+            |(name, target)| Substream { name, target, held: FollowedResponse::default(), is_stopped: false };
         Self { service: service.uri.clone(), substreams: targets.into_iter().map(substream).collect() }
     }
 
@@ -112,7 +113,7 @@ impl Following {
 
     /// Handles a rejected request. If one of several responses caused the rejection, removes it and returns it for a
     /// stream of its own; this stream can continue without it.
-    pub fn without(&mut self, refusal: &Refusal) -> Option<Self> {
+    pub fn without(&mut self, refusal: &ErrorResponse) -> Option<Self> {
         let field = refusal.field.as_deref()?.strip_prefix("add/")?;
         let number: usize = field.split('/').next()?.parse().ok()?;
         let going = self.substreams.iter().filter(|substream| !substream.is_stopped).count();
@@ -140,7 +141,7 @@ impl Following {
     /// # Errors
     /// [`ClientError::Unfit`] if a change does not apply, and [`ClientError::Malformed`] if a response is malformed:
     /// open a new stream. [`ClientError::TooMuch`]: a new stream does not help.
-    pub fn take(&mut self, event: &Event) -> Result<Vec<News>, ClientError> {
+    pub fn take(&mut self, event: &Event) -> Result<Vec<FollowEvent>, ClientError> {
         let (kind, data_id) = event.event.rsplit_once(',').map_or((&*event.event, ""), |(kind, id)| (kind, id.trim()));
         let media_type = MediaType::parse(kind);
         if media_type.is(UPDATE_STREAM_CONTROL) {
@@ -155,8 +156,8 @@ impl Following {
         };
         let has_changed = taken.inspect_err(|_| substream.held.forget())?;
         let document = substream.held.document().filter(|_| has_changed);
-        let news =
-            document.map(|document| News::Changed { name: substream.name.clone(), document: Arc::clone(document) });
+        let news = document
+            .map(|document| FollowEvent::Changed { name: substream.name.clone(), document: Arc::clone(document) });
         let bytes: usize = self.substreams.iter().map(|substream| substream.held.bytes()).sum();
         if bytes > MAX_BYTES {
             return Err(ClientError::TooMuch { most_bytes: MAX_BYTES });
@@ -165,9 +166,9 @@ impl Following {
     }
 
     /// Processes a control event (RFC 8895 §5.3).
-    fn control(&mut self, data: &str) -> Vec<News> {
+    fn control(&mut self, data: &str) -> Vec<FollowEvent> {
         let message: Json = serde_json::from_str(data).unwrap_or_default();
-        let reason = message.get("description").and_then(Json::as_str).map_or("it does not say why".into(), printable);
+        let reason = message.get("description").and_then(Json::as_str).map_or("no reason given".into(), printable);
         let stopped = message.get("stopped").and_then(Json::as_array).into_iter().flatten();
         let numbers = stopped.filter_map(|id| id.as_str()?.parse::<usize>().ok());
         let mut news = Vec::new();
@@ -175,7 +176,7 @@ impl Following {
             if let Some(substream) = self.substreams.get_mut(number)
                 && substream.stop()
             {
-                news.push(News::Stopped { name: substream.name.clone(), reason: reason.clone() });
+                news.push(FollowEvent::Stopped { name: substream.name.clone(), reason: reason.clone() });
             }
         }
         news
@@ -198,14 +199,14 @@ impl Substream {
     /// Applies a change of the given kind, or replaces a part if there is no kind. Returns whether the response is
     /// complete again after the change.
     fn change(&mut self, kind: Option<&str>, part: Option<&str>, data: &str) -> Result<bool, ClientError> {
-        let unfit = |misfit: Misfit| misfit.of(&self.name);
+        let unfit = |misfit: ApplyError| misfit.of(&self.name);
         let value: Json = serde_json::from_str(data).map_err(|error| unfit(error.to_string().into()))?;
         let changed = match (kind, part) {
             (None, Some(part)) => self.held.replace_part(part, value),
             (kind, part) => {
                 let change =
                     kind.and_then(|kind| Change::of(kind, value)).ok_or_else(|| "it is not a valid change".to_owned());
-                change.map_err(Misfit::from).and_then(|change| self.held.change(part, &change))
+                change.map_err(ApplyError::from).and_then(|change| self.held.change(part, &change))
             }
         };
         changed.map_err(unfit)?;

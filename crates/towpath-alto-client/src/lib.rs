@@ -1,10 +1,10 @@
 //! An ALTO client: obtains values for ordering replicas from a server. Outside of [`net`] it has no I/O and no clock.
 //!
 //! The caller fetches the documents. Given a [`Configuration`], it reads a [`Directory`] and creates a [`QueryPlan`] of
-//! it for a [`Statement`](towpath_alto::order::Statement) and the [`Ends`] of the paths: the client and its replicas.
-//! While [`QueryPlan::next_request`] returns a request, the caller sends it and passes the response to
-//! [`QueryPlan::take`]. Then [`QueryPlan::replica_values`] has the values, and each replica is a [`Candidate`] that the
-//! statement can order.
+// it for a [`Statement`](towpath_alto::order::Statement) and the [`TransferEndpoints`] of the paths: the client and its
+// replicas. While [`QueryPlan::next_request`] returns a request, the caller sends it and passes the response to
+// [`QueryPlan::take`]. Then [`QueryPlan::replica_values`] has the values, and each replica is a [`Candidate`] that the
+// statement can order.
 //!
 //! Other resources are requested by id ([`Directory::request`]) and parsed as [`Document`]s. To follow changes, the
 //! caller opens one update stream for all of them ([`Directory::stream`]), whose bytes an [`EventReader`] splits into
@@ -29,7 +29,6 @@
 //! a response stay unknown; the replica remains in the order. Responses are parsed leniently, but each is limited to
 //! [`MAX_ANSWER_BYTES`].
 
-mod answers;
 mod configuration;
 mod delegation;
 mod directory;
@@ -37,28 +36,29 @@ mod discovery;
 mod document;
 mod error;
 mod follow;
-mod held;
-mod need;
+mod followed_response;
 #[cfg(feature = "net")]
 pub mod net;
 mod query_plan;
+mod responses;
 mod sse;
 #[cfg(test)]
 mod tests;
 mod uri;
+mod value_source;
 mod view;
 
 pub use self::{
     configuration::{Configuration, ConfigurationError, MAX_CONFIGURATION_BYTES, Metric},
-    delegation::Posting,
+    delegation::ResourceRequest,
     directory::{Directory, Entry},
-    discovery::{Discovered, Discovery, DomainName, Naptr, PassedOver},
+    discovery::{Discovery, DiscoveryResult, DomainName, IgnoredRecord, Naptr},
     document::{Document, Kind, Part},
-    error::{ClientError, Refusal},
-    follow::{FollowTarget, Following, News},
-    query_plan::{Candidate, Ends, QueryPlan, ReplicaValues, Request},
-    sse::{Event, EventReader, TooLong},
-    view::Viewing,
+    error::{ClientError, ErrorResponse},
+    follow::{FollowEvent, FollowTarget, StreamFollower},
+    query_plan::{Candidate, QueryPlan, ReplicaValues, Request, TransferEndpoints},
+    sse::{Event, EventReader, EventTooLong},
+    view::ViewFollower,
 };
 
 /// Maximum size of a response in bytes: a cost map of a thousand PIDs. In memory it takes up to 30 times as much.

@@ -9,12 +9,12 @@
 //! A token is sent only to the server whose directory the caller named, whatever that directory refers to.
 
 mod cache;
+mod change_stream;
 mod discover;
-mod followed;
+mod error;
 pub mod hosts;
 mod ordering;
 mod requester;
-mod trouble;
 
 use std::{
     collections::BTreeMap,
@@ -34,14 +34,16 @@ use self::{
 };
 
 pub use self::{
-    discover::Search,
-    followed::{Change, Followed, Means},
-    ordering::{Ordered, OrderedFile, RankedReplica, ReplicaRanker, order, rank},
+    change_stream::{Change, ChangeStream, FollowMethod},
+    discover::DiscoveryOptions,
+    error::AltoError,
+    ordering::{OrderedFile, OrderedList, RankedReplica, ReplicaRanker, order, rank},
     requester::PATIENCE,
-    trouble::AltoTrouble,
 };
 use crate::MAX_ANSWER_BYTES;
-pub use crate::{Configuration, Directory, Document, DomainName, Ends, Entry, FollowTarget, Part, QueryPlan};
+pub use crate::{
+    Configuration, Directory, Document, DomainName, Entry, FollowTarget, Part, QueryPlan, TransferEndpoints,
+};
 
 /// Maximum number of servers to try of those found through DNS.
 const MAX_TRIED: usize = 3;
@@ -75,7 +77,7 @@ impl AltoClient {
     ///
     /// # Errors
     /// Returns an error if the server does not respond or has no directory there.
-    pub async fn open(client: Arc<Client>, ird: &str, limit: Duration) -> Result<Self, AltoTrouble> {
+    pub async fn open(client: Arc<Client>, ird: &str, limit: Duration) -> Result<Self, AltoError> {
         Self::begin(Requester::new(client, ird, true), limit, limit).await
     }
 
@@ -87,9 +89,9 @@ impl AltoClient {
     /// Returns an error if none is found, or if none responds, the error of [`Self::open`] for the first.
     pub async fn discover(
         client: Arc<Client>,
-        search: &Search,
+        search: &DiscoveryOptions,
         limit: Duration,
-    ) -> Result<(Self, DomainName), AltoTrouble> {
+    ) -> Result<(Self, DomainName), AltoError> {
         let end = clock::now() + limit;
         let found = discover::directories(search).await?;
         let mut silent = None;
@@ -108,7 +110,7 @@ impl AltoClient {
     }
 
     /// Reads the directory within `share` of the time limit.
-    async fn begin(requester: Requester, share: Duration, limit: Duration) -> Result<Self, AltoTrouble> {
+    async fn begin(requester: Requester, share: Duration, limit: Duration) -> Result<Self, AltoError> {
         let directory = Arc::new(requester.directories(share).await?);
         Ok(Self(Arc::new(Inner { requester, directory, limit, cache: Mutex::default() })))
     }
@@ -128,7 +130,7 @@ impl AltoClient {
     /// # Errors
     /// Returns an error if the resource does not exist or needs another method, the server does not respond or refuses,
     /// or the response is invalid.
-    pub async fn request(&self, resource: &str, input: Option<&Json>) -> Result<Arc<Document>, AltoTrouble> {
+    pub async fn request(&self, resource: &str, input: Option<&Json>) -> Result<Arc<Document>, AltoError> {
         let request = self.0.directory.request(resource, input)?;
         let key = Key::of(resource, &request);
         let held = self.cache().get(&key);
@@ -146,7 +148,7 @@ impl AltoClient {
     ///
     /// # Errors
     /// As [`Self::request`].
-    pub async fn request_uncached(&self, resource: &str, input: Option<&Json>) -> Result<Document, AltoTrouble> {
+    pub async fn request_uncached(&self, resource: &str, input: Option<&Json>) -> Result<Document, AltoError> {
         let request = self.0.directory.request(resource, input)?;
         read(resource, &self.0.requester.send_request(&request, None, PATIENCE).await?)
     }
@@ -164,26 +166,29 @@ impl AltoClient {
         &self,
         configuration: &Configuration,
         statement: &Statement,
-        ends: Ends,
-    ) -> Result<QueryPlan, AltoTrouble> {
+        ends: TransferEndpoints,
+    ) -> Result<QueryPlan, AltoError> {
         let mut query_plan = QueryPlan::new(configuration, Arc::clone(&self.0.directory), statement, ends)?;
         while let Some(request) = query_plan.next_request() {
-            let reply =
-                self.0.requester.send_request(&request, None, PATIENCE).await.map_err(AltoTrouble::of_survey)?;
+            let reply = self.0.requester.send_request(&request, None, PATIENCE).await.map_err(AltoError::of_survey)?;
             query_plan.take(&reply.media_type, &reply.body)?;
         }
         Ok(query_plan)
     }
 
     /// Follows responses under names chosen by the caller, with tasks of the current runtime. By default
-    /// ([`Means::default`]) the directory determines the means: an update stream, else a TIPS view per response, else
-    /// polling once a minute.
+    /// ([`FollowMethod::default`]) the directory determines the means: an update stream, else a TIPS view per response,
+    /// else polling once a minute.
     ///
     /// # Errors
     /// Returns an error if `targets` is empty, a resource does not exist or needs another method, or the server does
-    /// not support the means. All other errors are returned by [`Followed::next`].
-    pub async fn follow(&self, targets: BTreeMap<String, FollowTarget>, means: Means) -> Result<Followed, AltoTrouble> {
-        Followed::begin(self, targets, means)
+    /// not support the means. All other errors are returned by [`ChangeStream::next`].
+    pub async fn follow(
+        &self,
+        targets: BTreeMap<String, FollowTarget>,
+        means: FollowMethod,
+    ) -> Result<ChangeStream, AltoError> {
+        ChangeStream::begin(self, targets, means)
     }
 
     fn cache(&self) -> MutexGuard<'_, Cache> {
@@ -192,7 +197,7 @@ impl AltoClient {
 }
 
 /// Parses the response of a resource.
-fn read(resource: &str, reply: &Reply) -> Result<Document, AltoTrouble> {
+fn read(resource: &str, reply: &Reply) -> Result<Document, AltoError> {
     let mut document = Document::parse(resource, &reply.url, &reply.media_type, &reply.body)?;
     document.etag.clone_from(&reply.etag);
     Ok(document)
@@ -202,6 +207,6 @@ fn read(resource: &str, reply: &Reply) -> Result<Document, AltoTrouble> {
 ///
 /// # Errors
 /// Returns an error for another format or unknown keys.
-pub fn configuration(text: &str) -> Result<Configuration, AltoTrouble> {
-    Configuration::parse(text).map_err(|error| AltoTrouble::Unusable(format!("the configuration: {error}")))
+pub fn configuration(text: &str) -> Result<Configuration, AltoError> {
+    Configuration::parse(text).map_err(|error| AltoError::Unusable(format!("the configuration: {error}")))
 }

@@ -9,17 +9,17 @@ use std::{
 use serde_json::{Value as Json, json};
 
 use super::{
-    answers::{self, Answer, LocatedMap},
     configuration::Configuration,
     directory::{Directory, Entry, Service},
     error::ClientError,
-    need::{Need, Needs, Way},
+    responses::{self, LocatedMap, ServerResponse},
+    value_source::{PathQuery, SourceResolver, ValueSource},
 };
 use towpath_alto::{
     address::Endpoint,
     cost::CostType,
     media,
-    order::{Direction, Look, Pipeline, Statement, Value},
+    order::{CandidateValues, Direction, Pipeline, Statement, Value},
 };
 
 /// Maximum number of replica addresses per request. More would exceed the 256 KiB that a towpath server accepts per
@@ -28,7 +28,7 @@ const MAX_ENDPOINTS: usize = 4000;
 
 /// The endpoints of a transfer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ends {
+pub struct TransferEndpoints {
     /// Address of the client; `None` for the address that the server sees.
     pub client: Option<IpAddr>,
     /// Addresses of the replicas.
@@ -50,7 +50,7 @@ pub struct Request {
 /// and name.
 pub struct QueryPlan {
     directory: Arc<Directory>,
-    ends: Ends,
+    ends: TransferEndpoints,
     tasks: VecDeque<Task>,
     maps: BTreeMap<String, Arc<LocatedMap>>,
     replica_values: ReplicaValues,
@@ -64,7 +64,7 @@ enum Task {
     /// A network map, needed for costs between PIDs.
     NetworkMap(String),
     /// The value of a name for the paths of these replicas.
-    Way { name: String, reverse: bool, way: Way, replicas: Vec<IpAddr> },
+    Path { name: String, reverse: bool, query: PathQuery, replicas: Vec<IpAddr> },
     /// Properties of these addresses.
     Properties { resource: String, requested: Vec<RequestedProperty>, of_client: bool, addresses: Vec<IpAddr> },
 }
@@ -86,14 +86,14 @@ impl QueryPlan {
         configuration: &Configuration,
         directory: impl Into<Arc<Directory>>,
         statement: &Statement,
-        ends: Ends,
+        ends: TransferEndpoints,
     ) -> Result<Self, ClientError> {
         let directory = directory.into();
-        let needs = Needs { configuration, directory: &directory, has_client: ends.client.is_some() };
-        let needs = statement.names().map(|name| needs.of(name)).collect::<Result<Vec<_>, _>>()?;
-        let ranks = needs.iter().filter(|need| need.is_rank()).map(|need| need.name().to_owned()).collect();
+        let resolver = SourceResolver { configuration, directory: &directory, has_client: ends.client.is_some() };
+        let sources = statement.names().map(|name| resolver.of(name)).collect::<Result<Vec<_>, _>>()?;
+        let ranks = sources.iter().filter(|source| source.is_rank()).map(|source| source.name().to_owned()).collect();
         let replica_values = ReplicaValues { ranks, ..ReplicaValues::default() };
-        let (mut tasks, maps) = (tasks(needs, &ends), BTreeMap::new());
+        let (mut tasks, maps) = (tasks(sources, &ends), BTreeMap::new());
         // A fallback that the statement also names is always requested.
         let backup = statement.backup().filter(|name| !statement.has(name)).map(str::to_owned);
         // Last, because it may not be needed by then.
@@ -132,11 +132,11 @@ impl QueryPlan {
     pub fn take(&mut self, media_type: &str, body: &[u8]) -> Result<(), ClientError> {
         let Some(task) = self.tasks.pop_front() else { return Ok(()) };
         let address = self.directory.entry(task.resource()).map(|entry| entry.uri.as_str()).unwrap_or_default();
-        let answer = Answer::read(address, media_type, body)?;
+        let answer = ServerResponse::read(address, media_type, body)?;
         match task {
             Task::NetworkMap(id) => drop(self.maps.insert(id, Arc::new(LocatedMap::read(&answer)?))),
-            Task::Way { name, reverse, way, replicas } => {
-                let values = self.values(&way, reverse, &replicas, &answer)?;
+            Task::Path { name, reverse, query, replicas } => {
+                let values = self.values(&query, reverse, &replicas, &answer)?;
                 self.replica_values.of_replicas.entry(name).or_default().extend(values);
             }
             Task::Properties { requested, of_client, addresses, .. } => {
@@ -155,9 +155,9 @@ impl QueryPlan {
     fn is_needless(&self, task: &Task) -> bool {
         let is_known = |replica: &IpAddr| {
             let candidate = self.replica_values.at(Some(*replica));
-            self.keys.iter().any(|key| candidate.look(key).is_some())
+            self.keys.iter().any(|key| candidate.value(key).is_some())
         };
-        let Task::Way { replicas, .. } = task else { return false };
+        let Task::Path { replicas, .. } = task else { return false };
         task.is_of(self.backup.as_deref()) && replicas.iter().all(is_known)
     }
 
@@ -180,17 +180,23 @@ impl QueryPlan {
                     }
                 })
             }
-            Task::Way { reverse, way, replicas, .. } => self.request_for_way(entry, way, *reverse, replicas),
+            Task::Path { reverse, query, replicas, .. } => self.request_for_path(entry, query, *reverse, replicas),
         }
     }
 
-    fn request_for_way(&self, entry: &Entry, way: &Way, reverse: bool, replicas: &[IpAddr]) -> Option<Request> {
-        match way {
-            Way::EndpointCosts { kind, .. } => {
+    fn request_for_path(
+        &self,
+        entry: &Entry,
+        query: &PathQuery,
+        reverse: bool,
+        replicas: &[IpAddr],
+    ) -> Option<Request> {
+        match query {
+            PathQuery::EndpointCosts { kind, .. } => {
                 let document = json!({ "cost-type": kind, "endpoints": self.filter(replicas, reverse) });
                 Some(post(entry, media::ENDPOINT_COST_PARAMS, &document))
             }
-            Way::PathVector { elements, .. } => {
+            PathQuery::PathVector { elements, .. } => {
                 let properties: Vec<_> = elements.property.iter().collect();
                 let document = json!({
                     "cost-type": CostType::path_vector(),
@@ -199,7 +205,7 @@ impl QueryPlan {
                 });
                 Some(post(entry, media::ENDPOINT_COST_PARAMS, &document))
             }
-            Way::CostMap { map, kind, .. } => {
+            PathQuery::CostMap { map, kind, .. } => {
                 let pairs = replicas.iter().filter_map(|replica| self.pids(map, *replica, reverse));
                 let (sources, destinations): (BTreeSet<&str>, BTreeSet<&str>) = pairs.unzip();
                 // Empty lists would select all PIDs.
@@ -234,29 +240,29 @@ impl QueryPlan {
     /// Returns the values in a response for the paths of `replicas`.
     fn values(
         &self,
-        way: &Way,
+        query: &PathQuery,
         reverse: bool,
         replicas: &[IpAddr],
-        answer: &Answer,
+        answer: &ServerResponse,
     ) -> Result<Vec<(IpAddr, Value)>, ClientError> {
-        match way {
-            Way::EndpointCosts { .. } => {
-                let cells = answers::cells(answer.member(&["endpoint-cost-map"])?, &self.ends, reverse);
+        match query {
+            PathQuery::EndpointCosts { .. } => {
+                let cells = responses::cells(answer.member(&["endpoint-cost-map"])?, &self.ends, reverse);
                 Ok(cells.into_iter().filter_map(|(replica, cell)| Some((replica, Value::from_json(cell)?))).collect())
             }
-            Way::PathVector { elements, .. } => {
+            PathQuery::PathVector { elements, .. } => {
                 // An example in RFC 9275 §8 uses the second name.
                 let paths = answer.member(&["endpoint-cost-map", "cost-map"])?;
-                let by_element = answers::elements(answer.member(&["property-map"])?);
-                let cells = answers::cells(paths, &self.ends, reverse).into_iter();
+                let by_element = responses::elements(answer.member(&["property-map"])?);
+                let cells = responses::cells(paths, &self.ends, reverse).into_iter();
                 Ok(cells.filter_map(|(replica, path)| Some((replica, elements.value(path, &by_element)?))).collect())
             }
-            Way::CostMap { map: id, .. } => {
+            PathQuery::CostMap { map: id, .. } => {
                 let costs = answer.member(&["cost-map"])?;
                 if self.maps.get(id).is_some_and(|map| answer.is_of_another(id, map)) {
                     return Err(ClientError::Changed { map: id.clone() });
                 }
-                let cost = |replica: &IpAddr| answers::cost(costs, self.pids(id, *replica, reverse)?);
+                let cost = |replica: &IpAddr| responses::cost(costs, self.pids(id, *replica, reverse)?);
                 Ok(replicas.iter().filter_map(|replica| Some((*replica, cost(replica)?))).collect())
             }
         }
@@ -267,11 +273,11 @@ impl QueryPlan {
         requested: &[RequestedProperty],
         of_client: bool,
         addresses: &[IpAddr],
-        answer: &Answer,
+        answer: &ServerResponse,
     ) -> Result<(), ClientError> {
         let entities = answer.member(&["property-map", "endpoint-properties"])?;
         for RequestedProperty { name, property, transformer } in requested {
-            let by_prefix = answers::property(entities, property);
+            let by_prefix = responses::property(entities, property);
             for address in addresses {
                 let value = by_prefix.get_lpm(&(*address).into()).and_then(|(_, value)| Value::from_json(value));
                 let value = match transformer {
@@ -292,24 +298,24 @@ impl QueryPlan {
 }
 
 /// Returns the tasks in order: network maps precede the cost maps that need them.
-fn tasks(needs: Vec<Need>, ends: &Ends) -> VecDeque<Task> {
-    let (mut maps, mut ways, mut properties) =
+fn tasks(sources: Vec<ValueSource>, ends: &TransferEndpoints) -> VecDeque<Task> {
+    let (mut maps, mut path_tasks, mut properties) =
         (BTreeSet::new(), Vec::new(), BTreeMap::<_, Vec<RequestedProperty>>::new());
     let replicas: Vec<IpAddr> = ends.replicas.iter().copied().collect();
-    for need in needs {
-        match need {
-            Need::Way { name, reverse, way } => {
-                if let Way::CostMap { map, .. } = &way {
+    for source in sources {
+        match source {
+            ValueSource::Path { name, reverse, query } => {
+                if let PathQuery::CostMap { map, .. } = &query {
                     maps.insert(map.clone());
                 }
-                ways.extend(replicas.chunks(MAX_ENDPOINTS).map(|replicas| Task::Way {
+                path_tasks.extend(replicas.chunks(MAX_ENDPOINTS).map(|replicas| Task::Path {
                     name: name.clone(),
                     reverse,
-                    way: way.clone(),
+                    query: query.clone(),
                     replicas: replicas.to_vec(),
                 }));
             }
-            Need::Property { name, resource, property, of_client, transformer } => {
+            ValueSource::Property { name, resource, property, of_client, transformer } => {
                 let requested = RequestedProperty { name, property, transformer };
                 properties.entry((resource, of_client)).or_default().push(requested);
             }
@@ -326,23 +332,23 @@ fn tasks(needs: Vec<Need>, ends: &Ends) -> VecDeque<Task> {
         };
         addresses.chunks(MAX_ENDPOINTS).map(part).collect::<Vec<_>>()
     });
-    maps.into_iter().map(Task::NetworkMap).chain(ways).chain(properties).collect()
+    maps.into_iter().map(Task::NetworkMap).chain(path_tasks).chain(properties).collect()
 }
 
 impl Task {
     /// Returns whether the task obtains the path value with the given name.
     fn is_of(&self, requested: Option<&str>) -> bool {
-        matches!(self, Self::Way { name, .. } if Some(name.as_str()) == requested)
+        matches!(self, Self::Path { name, .. } if Some(name.as_str()) == requested)
     }
 
     /// Returns the resource of the task.
     fn resource(&self) -> &str {
         match self {
             Self::NetworkMap(resource) | Self::Properties { resource, .. } => resource,
-            Self::Way { way, .. } => match way {
-                Way::EndpointCosts { resource, .. }
-                | Way::CostMap { resource, .. }
-                | Way::PathVector { resource, .. } => resource,
+            Self::Path { query, .. } => match query {
+                PathQuery::EndpointCosts { resource, .. }
+                | PathQuery::CostMap { resource, .. }
+                | PathQuery::PathVector { resource, .. } => resource,
             },
         }
     }
@@ -390,8 +396,8 @@ pub struct Candidate<'a> {
     address: Option<IpAddr>,
 }
 
-impl Look for Candidate<'_> {
-    fn look(&self, name: &str) -> Option<Value> {
+impl CandidateValues for Candidate<'_> {
+    fn value(&self, name: &str) -> Option<Value> {
         let of_replica = || self.replica_values.of_replicas.get(name)?.get(&self.address?);
         self.replica_values.of_client.get(name).or_else(of_replica).cloned()
     }

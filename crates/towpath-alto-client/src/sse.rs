@@ -4,7 +4,8 @@
 //! Lines end with CR, LF or both. A leading byte order mark, comments and unknown fields are ignored. Invalid UTF-8
 //! is replaced. Events without data are dropped, and so is an event without a final empty line.
 //!
-//! Not a library: `eventsource-stream` does not bound the size of an event.
+//! Not a library: `eventsource-stream` does not bound the size of an event, and those that do (`sse-parse`, `sse-core`)
+//! are not established yet.
 
 use std::{mem, sync::Arc};
 
@@ -24,7 +25,7 @@ pub struct Event {
 /// An event exceeds this size in bytes and was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event has more than {0} bytes")]
-pub struct TooLong(pub(super) usize);
+pub struct EventTooLong(pub(super) usize);
 
 /// Parses a stream of events. Buffers one event.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ impl EventReader {
     ///
     /// # Errors
     /// If an event is too long. The reader must not be used afterwards.
-    pub fn read(&mut self, piece: &[u8]) -> Result<Vec<Event>, TooLong> {
+    pub fn read(&mut self, piece: &[u8]) -> Result<Vec<Event>, EventTooLong> {
         let mut events = Vec::new();
         let mut rest = piece;
         if self.is_behind_return && !rest.is_empty() {
@@ -77,10 +78,10 @@ impl EventReader {
         Ok(events)
     }
 
-    fn extend(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+    fn extend(&mut self, bytes: &[u8]) -> Result<(), EventTooLong> {
         let Event { event, data, id } = &self.next;
         if self.line.len() + bytes.len() + event.len() + data.len() + id.len() > self.limit_bytes {
-            return Err(TooLong(self.limit_bytes));
+            return Err(EventTooLong(self.limit_bytes));
         }
         self.line.extend_from_slice(bytes);
         Ok(())
@@ -181,7 +182,7 @@ mod tests {
             let mut reader = EventReader::up_to(40);
             let stream = data.repeat(100);
             let outcome = stream.chunks(length).try_for_each(|piece| reader.read(piece).map(drop));
-            assert_eq!(outcome, Err(TooLong(40)), "{length}");
+            assert_eq!(outcome, Err(EventTooLong(40)), "{length}");
         }
         let mut reader = EventReader::up_to(40);
         for piece in b"data: 23\n\n: 5\n".repeat(100).chunks(7) {

@@ -9,7 +9,7 @@ use towpath_alto::{
     agent_state::AgentState,
     directory,
     network_state::NetworkState,
-    order::{Direction, Look as _, Statement, Value, Where},
+    order::{CandidateValues as _, Direction, FilterMode, Statement, Value},
 };
 
 /// The sites of the talk, a link of known capacity, delays, and one site with a known continent.
@@ -114,14 +114,14 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn query_plan(server: &Server, statement: &str, ends: Ends) -> Result<QueryPlan, ClientError> {
+fn query_plan(server: &Server, statement: &str, ends: TransferEndpoints) -> Result<QueryPlan, ClientError> {
     let configuration = Configuration::parse(CONFIGURATION).unwrap();
     QueryPlan::new(&configuration, server.directory(), &statement.parse().unwrap(), ends)
 }
 
-fn ends(client: Option<&str>) -> Ends {
+fn ends(client: Option<&str>) -> TransferEndpoints {
     let replicas = [UNKNOWN, TAIWAN, IN2P3].map(address).into();
-    Ends { client: client.map(address), replicas }
+    TransferEndpoints { client: client.map(address), replicas }
 }
 
 /// Returns the formatted values of a name for the three replicas, and the number of requests needed.
@@ -135,7 +135,7 @@ fn values(name: &str, client: Option<&str>) -> ([String; 3], usize) {
         requests += 1;
     }
     let values = query_plan.replica_values();
-    let value = |replica| values.at(Some(address(replica))).look(name);
+    let value = |replica| values.at(Some(address(replica))).value(name);
     let printed = |replica| value(replica).map_or("-".to_owned(), |value| value.to_string());
     ([IN2P3, TAIWAN, UNKNOWN].map(printed), requests)
 }
@@ -175,7 +175,7 @@ fn replicas_of_which_no_key_is_known_are_ordered_by_distance() {
         let server = Server::of(&format!("{other}{delays}{facts}"));
         let (directory, configuration) = (server.directory(), Configuration::default());
         let statement = directory.complete(&statement.parse().unwrap());
-        let ends = Ends { client: Some(address(CERN)), replicas: [TAIWAN, IN2P3].map(address).into() };
+        let ends = TransferEndpoints { client: Some(address(CERN)), replicas: [TAIWAN, IN2P3].map(address).into() };
         let mut query_plan = QueryPlan::new(&configuration, directory, &statement, ends).unwrap();
         let mut requests = 0;
         while let Some(request) = query_plan.next_request() {
@@ -184,7 +184,7 @@ fn replicas_of_which_no_key_is_known_are_ordered_by_distance() {
             requests += 1;
         }
         let candidates = [TAIWAN, IN2P3].map(|replica| query_plan.replica_values().at(Some(address(replica))));
-        let ranked = statement.order(&candidates, &|name| configuration.direction(name), Where::Demote);
+        let ranked = statement.order(&candidates, &|name| configuration.direction(name), FilterMode::Demote);
         (requests, ranked.iter().map(|ranked| ranked.index).collect::<Vec<_>>())
     };
     assert_eq!(ranked_order("BY delay_ow", false), (2, vec![1, 0]));
@@ -243,19 +243,19 @@ fn the_talks_statement_orders_replicas() {
         let ranked = statement.order(&candidates, &|name| Configuration::default().direction(name), where_);
         ranked.into_iter().map(|ranked| replicas[ranked.index]).collect::<Vec<_>>()
     };
-    assert_eq!(order(Where::Demote), [Some(IN2P3), Some(TAIWAN), None, Some(UNKNOWN)]);
-    assert_eq!(order(Where::Drop), [Some(IN2P3)]);
+    assert_eq!(order(FilterMode::Demote), [Some(IN2P3), Some(TAIWAN), None, Some(UNKNOWN)]);
+    assert_eq!(order(FilterMode::Drop), [Some(IN2P3)]);
 }
 
 #[test]
 fn what_cannot_be_asked_is_told_with_whose_fault_it_is() {
     let server = Server::new();
     for (name, expected) in [
-        ("delai", "`delai` is no configured metric, and no cost metric or property of http://h/alto/directory"),
-        ("src.delai", "`src.delai` is no configured metric"),
+        ("delai", "`delai` is neither a configured metric nor a cost metric or property of http://h/alto/directory"),
+        ("src.delai", "`src.delai` is neither a configured metric"),
         ("odd", "metric odd: the resource default of http://h/alto/directory is no endpoint cost service"),
-        ("distance", "`distance` follows from the client's own address"),
-        ("src.continent", "`src.continent` follows from the client's own address"),
+        ("distance", "`distance` depends on the client's address"),
+        ("src.continent", "`src.continent` depends on the client's address"),
     ] {
         let error = query_plan(&server, &format!("BY {name}"), ends(None)).err().unwrap();
         assert!(error.to_string().starts_with(expected) && error.is_caller_error(), "{name}: {error}");
@@ -297,7 +297,7 @@ fn many_replicas_are_asked_for_in_parts_that_a_server_takes() {
     let server = Server::new();
     let longest = |number: u32| IpAddr::from([0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff, number as u16]);
     let replicas = (0..9000).map(|number| longest(0xffff - number)).collect();
-    let mut query_plan = query_plan(&server, "BY delay_ow", Ends { client: None, replicas }).unwrap();
+    let mut query_plan = query_plan(&server, "BY delay_ow", TransferEndpoints { client: None, replicas }).unwrap();
     let mut requested = 0;
     while let Some(request) = query_plan.next_request() {
         let (_, document) = request.document.unwrap();
@@ -307,5 +307,5 @@ fn many_replicas_are_asked_for_in_parts_that_a_server_takes() {
         query_plan.take(towpath_alto::media::ENDPOINT_COST, br#"{"endpoint-cost-map": {}}"#).unwrap();
     }
     assert_eq!(requested, 9000);
-    assert_eq!(query_plan.replica_values().at(Some(longest(0xffff))).look("delay_ow"), None::<Value>);
+    assert_eq!(query_plan.replica_values().at(Some(longest(0xffff))).value("delay_ow"), None::<Value>);
 }

@@ -1,14 +1,14 @@
 //! Resolves references to resources relative to the address of their directory (RFC 3986 §5).
 
 /// The components of a URI or reference (RFC 3986 §3), without the fragment, which is never sent to servers.
-struct Parts<'a> {
+struct UriComponents<'a> {
     scheme: Option<&'a str>,
     authority: Option<&'a str>,
     path: &'a str,
     query: Option<&'a str>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> UriComponents<'a> {
     fn of(text: &'a str) -> Self {
         let text = text.trim().split('#').next().unwrap_or_default();
         let (rest, query) = text.split_once('?').map_or((text, None), |(rest, query)| (rest, Some(query)));
@@ -35,7 +35,7 @@ fn is_scheme(text: &str) -> bool {
 /// Resolves `reference` in a document from `base`, without its fragment (RFC 3986 §5.2). Returns `None` if the result
 /// has no host.
 pub(super) fn resolve(base: &str, reference: &str) -> Option<String> {
-    let (base, reference) = (Parts::of(base), Parts::of(reference));
+    let (base, reference) = (UriComponents::of(base), UriComponents::of(reference));
     let has_authority = reference.scheme.is_some() || reference.authority.is_some();
     let scheme = reference.scheme.or(base.scheme)?;
     let authority = if has_authority { reference.authority } else { base.authority }?;
@@ -53,7 +53,7 @@ pub(super) fn resolve(base: &str, reference: &str) -> Option<String> {
 
 /// Returns whether `address` is an http or https URI with a host, in characters allowed in URIs.
 pub(super) fn is_http(address: &str) -> bool {
-    let Parts { scheme, authority, .. } = Parts::of(address);
+    let UriComponents { scheme, authority, .. } = UriComponents::of(address);
     let is_known = |scheme: &str| scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
     let names_host = authority.is_some_and(|authority| !authority.is_empty());
     scheme.is_some_and(is_known) && names_host && address.bytes().all(|byte| byte.is_ascii_graphic())

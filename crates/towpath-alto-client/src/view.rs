@@ -1,9 +1,9 @@
 //! Client side of TIPS views (RFC 9569).
 //!
-//! [`Viewing::next_request`] returns the next request: to open the view, to fetch the next edge of its updates graph,
-//! or for a recommended edge. The response is passed to [`Viewing::take`]. After a rejected request,
-//! [`Viewing::note_refusal`] selects another one: a recommended edge if the edge is gone, a new view if the view is
-//! closed. The server responds to a request for the next edge once that version exists.
+// [`ViewFollower::next_request`] returns the next request: to open the view, to fetch the next edge of its updates
+// graph, or for a recommended edge. The response is passed to [`ViewFollower::take`]. After a rejected request,
+// [`ViewFollower::note_refusal`] selects another one: a recommended edge if the edge is gone, a new view if the view is
+// closed. The server responds to a request for the next edge once that version exists.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{
     document::Document,
     error::{ClientError, printable_address},
     follow::{CHANGES, FollowTarget},
-    held::{Held, Misfit},
+    followed_response::{ApplyError, FollowedResponse},
     query_plan::Request,
     uri,
 };
@@ -27,20 +27,20 @@ use towpath_proto::http::media_type::MediaType;
 
 /// A view and the response followed through it.
 #[derive(Debug)]
-pub struct Viewing {
+pub struct ViewFollower {
     name: String,
     target: FollowTarget,
     /// URI of the TIPS service.
     service: String,
     /// The media type of the response.
     media_type: String,
-    step: Step,
-    held: Held,
+    step: NextRequest,
+    held: FollowedResponse,
 }
 
 /// The next request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
+enum NextRequest {
     /// Open a view.
     Open,
     /// Fetch the edge between two versions of this view.
@@ -49,7 +49,7 @@ enum Step {
     Recommend(String),
 }
 
-impl Viewing {
+impl ViewFollower {
     /// Follows a response of `resource` under `name`; nothing has been received yet. `service` opens views.
     pub(super) fn new(name: &str, target: FollowTarget, resource: &Entry, service: &Entry) -> Self {
         Self {
@@ -57,8 +57,8 @@ impl Viewing {
             target,
             service: service.uri.clone(),
             media_type: resource.media_type.clone(),
-            step: Step::Open,
-            held: Held::default(),
+            step: NextRequest::Open,
+            held: FollowedResponse::default(),
         }
     }
 
@@ -75,13 +75,13 @@ impl Viewing {
             document: Some((TIPS_PARAMS, document.to_string().into_bytes())),
         };
         match &self.step {
-            Step::Open => post(self.service.clone(), TIPS, self.target.request(self.held.tag())),
-            Step::Edge(view, from, to) => Request {
+            NextRequest::Open => post(self.service.clone(), TIPS, self.target.request(self.held.tag())),
+            NextRequest::Edge(view, from, to) => Request {
                 uri: format!("{view}/ug/{from}/{to}"),
                 accept: format!("{}, {}, {}", self.media_type, CHANGES.join(", "), media::ERROR),
                 document: None,
             },
-            Step::Recommend(view) => {
+            NextRequest::Recommend(view) => {
                 let accept = format!("{TIPS}, {MERGE_PATCH}");
                 // The view keeps the input it was opened with.
                 let target = FollowTarget { input: None, ..self.target.clone() };
@@ -92,14 +92,14 @@ impl Viewing {
 
     /// Returns whether the server delays its response until there is a change, for any length of time.
     pub fn waits(&self) -> bool {
-        matches!(self.step, Step::Edge(_, from, _) if from > 0)
+        matches!(self.step, NextRequest::Edge(_, from, _) if from > 0)
     }
 
     /// Returns the URI of the view, once it is open.
     pub fn view(&self) -> Option<&str> {
         match &self.step {
-            Step::Open => None,
-            Step::Edge(view, ..) | Step::Recommend(view) => Some(view),
+            NextRequest::Open => None,
+            NextRequest::Edge(view, ..) | NextRequest::Recommend(view) => Some(view),
         }
     }
 
@@ -110,17 +110,17 @@ impl Viewing {
     /// the next request recovers from both. [`ClientError::TooMuch`]: further requests do not help.
     pub fn take(&mut self, address: &str, media_type: &str, body: &[u8]) -> Result<Option<Arc<Document>>, ClientError> {
         match self.step.clone() {
-            Step::Open => self.take_opened(address, body).map(|()| None),
-            Step::Recommend(view) => {
+            NextRequest::Open => self.take_opened(address, body).map(|()| None),
+            NextRequest::Recommend(view) => {
                 // If the recommendation is unusable, open a new view.
-                self.step = Step::Open;
+                self.step = NextRequest::Open;
                 self.take_recommendation(address, view, body).map(|()| None)
             }
-            Step::Edge(view, from, to) => {
+            NextRequest::Edge(view, from, to) => {
                 let taken = self.read(address, media_type, from, body);
                 self.step = match &taken {
-                    Ok(_) => Step::Edge(view, to, to.saturating_add(1)),
-                    Err(_) => Step::Recommend(view),
+                    Ok(_) => NextRequest::Edge(view, to, to.saturating_add(1)),
+                    Err(_) => NextRequest::Recommend(view),
                 };
                 let has_changed = taken.inspect_err(|_| self.held.forget())?;
                 Ok(self.held.document().filter(|_| has_changed).map(Arc::clone))
@@ -131,9 +131,9 @@ impl Viewing {
     /// Handles a rejected request. Returns whether the next request is a different one.
     pub(crate) fn note_refusal(&mut self) -> bool {
         let next = match &self.step {
-            Step::Open => return false,
-            Step::Edge(view, ..) => Step::Recommend(view.clone()),
-            Step::Recommend(_) => Step::Open,
+            NextRequest::Open => return false,
+            NextRequest::Edge(view, ..) => NextRequest::Recommend(view.clone()),
+            NextRequest::Recommend(_) => NextRequest::Open,
         };
         self.step = next;
         true
@@ -160,7 +160,7 @@ impl Viewing {
         if from > 0 && self.held.document().is_none() {
             return Err(malformed(address, "it recommends an incremental edge before a complete version"));
         }
-        self.step = Step::Edge(view, from, to);
+        self.step = NextRequest::Edge(view, from, to);
         Ok(())
     }
 
@@ -174,7 +174,7 @@ impl Viewing {
         if from == 0 {
             return Err(malformed(address, "it sent a change instead of a complete version"));
         }
-        let value = serde_json::from_slice(body).map_err(|error| Misfit::from(error.to_string()));
+        let value = serde_json::from_slice(body).map_err(|error| ApplyError::from(error.to_string()));
         let changed = value.and_then(|value| {
             let change = Change::of(change, value).expect("one of these kinds");
             self.held.change(None, &change)

@@ -10,7 +10,7 @@ use futures::future::{BoxFuture, FutureExt as _, join_all};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use towpath_alto::delegation::{Delegate, Item};
-use towpath_alto_sources::{Found, QueryBatcher};
+use towpath_alto_sources::{ItemLookup, QueryBatcher};
 use towpath_store::sys::clock::{self, Instant};
 
 /// Maximum number of waiting requests; others are answered with the available values.
@@ -50,14 +50,14 @@ impl Delegate for RequestContext<'_> {
         let query_batchers = self.delegates.query_batchers.iter().enumerate().rev();
         query_batchers.into_iter().find_map(|(place, query_batcher)| {
             match query_batcher.look_up(&item, self.may_wait, self.now) {
-                Found::Known(value) => value,
-                Found::Needed(until) => {
+                ItemLookup::Known(value) => value,
+                ItemLookup::Needed(until) => {
                     let mut needed = self.needed.borrow_mut();
                     let last = needed.entry(place).or_insert(until);
                     *last = until.max(*last);
                     None
                 }
-                Found::Unknown => None,
+                ItemLookup::Unknown => None,
             }
         })
     }
@@ -82,14 +82,14 @@ impl RequestContext<'_> {
 mod tests {
     use std::{collections::BTreeSet, time::Duration};
 
-    use towpath_alto::delegation::Askable;
+    use towpath_alto::delegation::OnDemandItems;
 
     use super::*;
 
     fn query_batcher() -> Arc<QueryBatcher> {
         let query_batcher = QueryBatcher::new(Duration::from_secs(2), Duration::from_secs(60));
         let metrics = BTreeSet::from(["delay-ow".parse().unwrap()]);
-        query_batcher.open(Askable { metrics, properties: BTreeSet::new() });
+        query_batcher.open(OnDemandItems { metrics, properties: BTreeSet::new() });
         Arc::new(query_batcher)
     }
 

@@ -19,5 +19,5 @@ mod views;
 pub use self::{
     delegates::Delegates,
     rucio::Rucio,
-    service::{AltoService, Unservable},
+    service::{AltoService, SnapshotError},
 };

@@ -22,7 +22,7 @@ use towpath_alto_client::{
 
 pub(super) use self::table::Source;
 use self::table::{Addresses, TableFault};
-use super::settings::rucio::{Name, RucioConfig, Spot};
+use super::settings::rucio::{Name, RucioConfig, SiteLocation};
 
 /// Path of the table.
 pub(super) const PATH: &str = "rucio/custom_table.csv";
@@ -39,9 +39,9 @@ const STATEMENT: &str = "stmt";
 /// The configured distance table.
 #[derive(Debug)]
 pub struct Rucio {
-    storages: BTreeMap<Name, Spot>,
+    storages: BTreeMap<Name, SiteLocation>,
     /// If empty, each PID is a site.
-    sites: BTreeMap<Name, Spot>,
+    sites: BTreeMap<Name, SiteLocation>,
     statement: Option<Statement>,
     configuration: Configuration,
     hosts: RwLock<HashMap<String, IpAddr>>,
@@ -49,7 +49,7 @@ pub struct Rucio {
 
 /// Why a request has no table.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum RucioError {
     /// The statement is invalid.
     #[error("stmt: {0}")]
     Statement(String),
@@ -82,9 +82,9 @@ impl Rucio {
     }
 
     /// Generates the table for the statement in the query, else for the configured one.
-    pub(super) fn table(&self, source: Source<'_>, query: Option<&str>) -> Result<String, Refused> {
+    pub(super) fn table(&self, source: Source<'_>, query: Option<&str>) -> Result<String, RucioError> {
         let requested = query.and_then(requested_statement).map(|text| read(&text?)).transpose()?;
-        let statement = requested.as_ref().or(self.statement.as_ref()).ok_or(Refused::NoStatement)?;
+        let statement = requested.as_ref().or(self.statement.as_ref()).ok_or(RucioError::NoStatement)?;
         let map = source.network_state.default_region().map(|region| &region.map);
         let storages = self.places(&self.storages, map);
         let sites = match (self.sites.is_empty(), map) {
@@ -93,17 +93,17 @@ impl Rucio {
         };
         let table = table::table(source, &self.configuration, statement, &sites, &storages);
         table.map_err(|fault| match fault {
-            TableFault::TooLarge { .. } => Refused::Table(fault),
-            TableFault::Statement(_) | TableFault::TooManyNames { .. } => Refused::Statement(fault.to_string()),
+            TableFault::TooLarge { .. } => RucioError::Table(fault),
+            TableFault::Statement(_) | TableFault::TooManyNames { .. } => RucioError::Statement(fault.to_string()),
         })
     }
 
     /// Returns the known addresses of sites or storages.
-    fn places(&self, named: &BTreeMap<Name, Spot>, map: Option<&NetworkMap>) -> Addresses {
+    fn places(&self, named: &BTreeMap<Name, SiteLocation>, map: Option<&NetworkMap>) -> Addresses {
         let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
-        let address = |spot: &Spot| match spot {
-            Spot::Address(address) => Some(*address),
-            Spot::Named(name) => {
+        let address = |spot: &SiteLocation| match spot {
+            SiteLocation::Address(address) => Some(*address),
+            SiteLocation::Named(name) => {
                 let pid = map.and_then(|map| of_pid(map, map.number(name)?));
                 pid.or_else(|| hosts.get(&name.to_ascii_lowercase()).copied())
             }
@@ -115,8 +115,8 @@ impl Rucio {
     fn names(&self) -> BTreeSet<String> {
         let spots = self.storages.values().chain(self.sites.values());
         let names = spots.filter_map(|spot| match spot {
-            Spot::Named(name) => Some(name.to_ascii_lowercase()),
-            Spot::Address(_) => None,
+            SiteLocation::Named(name) => Some(name.to_ascii_lowercase()),
+            SiteLocation::Address(_) => None,
         });
         names.collect()
     }
@@ -133,33 +133,33 @@ impl Rucio {
     /// Returns the entries without an address, and why there is no table; for `check`.
     pub(super) fn problems(&self, source: Source<'_>) -> Vec<String> {
         let map = source.network_state.default_region().map(|region| &region.map);
-        let lost = |named: &BTreeMap<Name, Spot>| {
+        let lost = |named: &BTreeMap<Name, SiteLocation>| {
             let addresses = self.places(named, map);
             let lost = named.iter().filter(|(name, _)| addresses[name.as_str()].is_none());
             let messages = lost.map(|(name, spot)| {
                 format!(
-                    "rucio: {} is nowhere: {spot} is no PID of the default map, and no host with an address",
+                    "rucio: {} has no location: {spot} is neither a PID of the default map nor a host with an address",
                     name.as_str()
                 )
             });
             messages.collect::<Vec<_>>()
         };
         let refused = self.statement.as_ref().and_then(|_| self.table(source, None).err());
-        let refused = refused.map(|refused| format!("rucio: there is no table: {refused}"));
+        let refused = refused.map(|refused| format!("rucio: cannot generate the table: {refused}"));
         [lost(&self.storages), lost(&self.sites), refused.into_iter().collect()].concat()
     }
 }
 
-fn read(text: &str) -> Result<Statement, Refused> {
-    text.parse().map_err(|error: towpath_alto::order::SyntaxError| Refused::Statement(error.to_string()))
+fn read(text: &str) -> Result<Statement, RucioError> {
+    text.parse().map_err(|error: towpath_alto::order::SyntaxError| RucioError::Statement(error.to_string()))
 }
 
 /// Returns the statement in a query, where a space may be encoded as a plus (form encoding).
-fn requested_statement(query: &str) -> Option<Result<String, Refused>> {
+fn requested_statement(query: &str) -> Option<Result<String, RucioError>> {
     let value = query.split('&').find_map(|field| field.strip_prefix(STATEMENT)?.strip_prefix('='))?;
     let spaced = value.replace('+', " ");
     let text = percent_decode_str(&spaced).decode_utf8();
-    Some(text.map(Cow::into_owned).map_err(|_| Refused::Statement("it is not UTF-8".into())))
+    Some(text.map(Cow::into_owned).map_err(|_| RucioError::Statement("it is not UTF-8".into())))
 }
 
 /// Returns the address of a PID.
@@ -175,7 +175,7 @@ fn of_pids(map: &NetworkMap) -> Addresses {
 #[cfg(test)]
 mod tests {
     use towpath_alto::{
-        agent_state::AgentState, delegation::Nobody, directory::Directory, network_state::NetworkState,
+        agent_state::AgentState, delegation::NoDelegate, directory::Directory, network_state::NetworkState,
     };
 
     use super::*;
@@ -190,11 +190,11 @@ mod tests {
         LYON = { CERN = 2, LYON = 0 }
     "#;
 
-    fn table(settings: &str, query: Option<&str>) -> Result<String, Refused> {
+    fn table(settings: &str, query: Option<&str>) -> Result<String, RucioError> {
         let network_state = NetworkState::of([&AgentState::parse(FACTS).unwrap()]).unwrap();
         let (directory, _) = Directory::of(&network_state);
         let rucio = Rucio::of(&toml::from_str(settings).unwrap(), Configuration::default()).unwrap().unwrap();
-        rucio.table(Source { network_state: &network_state, directory: &directory, delegate: &Nobody }, query)
+        rucio.table(Source { network_state: &network_state, directory: &directory, delegate: &NoDelegate }, query)
     }
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn the_statement_is_that_of_the_request_then_that_of_the_settings() {
         let storages = "rses = { HERE = '137.138.0.1' }\n";
-        assert!(matches!(table(storages, None), Err(Refused::NoStatement)));
+        assert!(matches!(table(storages, None), Err(RucioError::NoStatement)));
         assert!(table(&format!("{storages}statement = 'BY routingcost'"), Some("other=1")).is_ok());
         for (query, expected) in
             [("stmt=BY%20", "column"), ("stmt=BY%20nothing_such", "nothing_such"), ("stmt=%ff", "UTF-8")]
@@ -227,11 +227,14 @@ mod tests {
         let network_state = NetworkState::of([&AgentState::parse(FACTS).unwrap()]).unwrap();
         let config = toml::from_str("rses = { A = 'LYON', B = 'se.invalid' }\nsites = { C = 'ui.invalid' }").unwrap();
         let (directory, _) = Directory::of(&network_state);
-        let source = Source { network_state: &network_state, directory: &directory, delegate: &Nobody };
+        let source = Source { network_state: &network_state, directory: &directory, delegate: &NoDelegate };
         let lost = Rucio::of(&config, Configuration::default()).unwrap().unwrap().problems(source);
         let config = toml::from_str("rses = { A = 'LYON' }\nstatement = 'BY nothing_such'").unwrap();
         let problems = Rucio::of(&config, Configuration::default()).unwrap().unwrap().problems(source);
-        assert!(problems.len() == 1 && problems[0].contains("there is no table"), "{problems:?}");
-        assert!(lost.len() == 2 && lost[0].contains("B is nowhere") && lost[1].contains("C is nowhere"), "{lost:?}");
+        assert!(problems.len() == 1 && problems[0].contains("cannot generate the table"), "{problems:?}");
+        assert!(
+            lost.len() == 2 && lost[0].contains("B has no location") && lost[1].contains("C has no location"),
+            "{lost:?}"
+        );
     }
 }

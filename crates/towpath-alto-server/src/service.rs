@@ -7,20 +7,20 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::updates::{self, EVENT_STREAM, Present, UPDATE_STREAM_PARAMS};
+use crate::updates::{self, CurrentNetwork, EVENT_STREAM, UPDATE_STREAM_PARAMS};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use serde_json::Value;
 use tokio::time::sleep;
 use towpath_alto::{
     agent_state::AgentState,
-    delegation::{Delegate, Nobody},
-    directory::{DIRECTORY, Directory, Lack, LinkFault, TIPS, UPDATES},
+    delegation::{Delegate, NoDelegate},
+    directory::{DIRECTORY, Directory, DirectoryViolation, LinkFault, TIPS, UPDATES},
     fields, media,
     network_state::{NetworkState, NetworkStateFault},
     problem::Problem,
-    resource::{Answer, Caller, Resource},
+    resource::{AltoResponse, Caller, Resource},
 };
-use towpath_alto_sources::{Consumer, Stale};
+use towpath_alto_sources::{Consumer, StaleAgent};
 use towpath_proto::{http::media_type, url::decode_href};
 use towpath_server::application::{Application, Body, Reply};
 use towpath_store::sys::clock;
@@ -28,9 +28,9 @@ use towpath_store::sys::clock;
 use super::{
     delegates::{Delegates, RequestContext},
     rucio::{self, Rucio, Source},
-    settings::Offer,
+    settings::DirectoryOptions,
     streams::Streams,
-    views::{Change, Views},
+    views::{EdgeResult, Views},
 };
 
 /// Minimum lifetime of a network state, in seconds, however short the calendar intervals: each new one is compared with
@@ -46,14 +46,14 @@ const LOOK_AT_DATE_EVERY_S: u64 = 60;
 pub(super) struct Snapshot {
     network_state: NetworkState,
     directory: Directory,
-    lacks: Vec<Lack>,
+    violations: Vec<DirectoryViolation>,
     /// When its costs expire, in seconds since 1970; `None` if they never do.
     over_s: Option<i64>,
 }
 
 /// Why no network state can be served.
 #[derive(Debug, thiserror::Error)]
-pub enum Unservable {
+pub enum SnapshotError {
     /// The facts of the agents are inconsistent.
     #[error(transparent)]
     NetworkState(#[from] NetworkStateFault),
@@ -66,25 +66,25 @@ impl Snapshot {
     /// Builds the network state from facts, as of now, and the additional offer.
     pub(super) fn of<'a>(
         facts: impl Iterator<Item = &'a AgentState>,
-        stale: impl Iterator<Item = Stale<'a>>,
-        offer: &Offer,
-    ) -> Result<Self, Unservable> {
+        stale: impl Iterator<Item = StaleAgent<'a>>,
+        directory_options: &DirectoryOptions,
+    ) -> Result<Self, SnapshotError> {
         let since = |at: Duration| humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + at).to_string();
         let mut network_state =
             NetworkState::of(facts)?.with_stale(stale.map(|(agent, at)| (agent.to_owned(), since(at))));
-        if let Some(profile) = &offer.profile {
+        if let Some(profile) = &directory_options.profile {
             network_state = network_state.compatible(profile.clone())?;
         }
         let (directory, _) = Directory::of(&network_state);
-        Ok(Self::at(clock::unix_s(), network_state, directory.with_linked(offer.linked.clone())?))
+        Ok(Self::at(clock::unix_s(), network_state, directory.with_linked(directory_options.linked.clone())?))
     }
 
     /// Sets the time of a network state, in seconds since 1970.
     fn at(unix_s: i64, network_state: NetworkState, directory: Directory) -> Self {
         let network_state = network_state.at(unix_s);
-        let (_, lacks) = Directory::of(&network_state);
+        let (_, violations) = Directory::of(&network_state);
         let over_s = network_state.next_interval_s().map(|next_s| next_s.max(unix_s.saturating_add(MIN_SNAPSHOT_S)));
-        Self { network_state, directory, lacks, over_s }
+        Self { network_state, directory, violations, over_s }
     }
 
     /// Returns whether its costs have expired.
@@ -98,8 +98,8 @@ impl Snapshot {
     }
 
     /// Returns the network state for followers.
-    pub(super) fn present(&self) -> Present<'_> {
-        Present { network_state: &self.network_state, directory: &self.directory }
+    pub(super) fn present(&self) -> CurrentNetwork<'_> {
+        CurrentNetwork { network_state: &self.network_state, directory: &self.directory }
     }
 }
 
@@ -107,7 +107,7 @@ impl Snapshot {
 #[derive(Debug)]
 pub struct AltoService {
     snapshot: RwLock<Arc<Snapshot>>,
-    offer: Offer,
+    directory_options: DirectoryOptions,
     rucio: Option<Rucio>,
     delegates: Delegates,
     streams: Arc<Streams>,
@@ -121,14 +121,14 @@ impl AltoService {
     /// If that makes no network state.
     pub fn of<'a>(
         facts: impl Iterator<Item = &'a AgentState>,
-        stale: impl Iterator<Item = Stale<'a>>,
-        offer: Offer,
-    ) -> Result<Self, Unservable> {
-        let snapshot = RwLock::new(Arc::new(Snapshot::of(facts, stale, &offer)?));
+        stale: impl Iterator<Item = StaleAgent<'a>>,
+        directory_options: DirectoryOptions,
+    ) -> Result<Self, SnapshotError> {
+        let snapshot = RwLock::new(Arc::new(Snapshot::of(facts, stale, &directory_options)?));
         let streams = Streams::new();
         let views = Views::new(Arc::clone(&streams));
         let delegates = Delegates::new(Vec::new());
-        Ok(Self { snapshot, offer, rucio: None, delegates, streams, views })
+        Ok(Self { snapshot, directory_options, rucio: None, delegates, streams, views })
     }
 
     /// Adds Rucio's distance table.
@@ -143,7 +143,7 @@ impl AltoService {
 
     fn serve(&self, snapshot: Snapshot) {
         let before = self.snapshot();
-        let new = snapshot.lacks.iter().filter(|lack| !before.lacks.contains(lack));
+        let new = snapshot.violations.iter().filter(|lack| !before.violations.contains(lack));
         new.for_each(|lack| tracing::warn!("{lack}"));
         let snapshot = Arc::new(snapshot);
         self.views.forget_idle();
@@ -153,8 +153,8 @@ impl AltoService {
     }
 
     /// Returns what the directory lacks.
-    pub fn lacks(&self) -> Vec<Lack> {
-        self.snapshot().lacks.clone()
+    pub fn violations(&self) -> Vec<DirectoryViolation> {
+        self.snapshot().violations.clone()
     }
 
     fn snapshot(&self) -> Arc<Snapshot> {
@@ -187,12 +187,12 @@ impl AltoService {
     /// Returns the problems of Rucio's table.
     pub fn table_problems(&self) -> Vec<String> {
         let snapshot = self.snapshot();
-        self.rucio.as_ref().map_or_else(Vec::new, |rucio| rucio.problems(snapshot.source(&Nobody)))
+        self.rucio.as_ref().map_or_else(Vec::new, |rucio| rucio.problems(snapshot.source(&NoDelegate)))
     }
 }
 
 impl Consumer for AltoService {
-    type Fault = Unservable;
+    type Fault = SnapshotError;
 
     /// Replaces the network state by one built from these facts. May block.
     ///
@@ -201,9 +201,9 @@ impl Consumer for AltoService {
     fn renew<'a>(
         &self,
         facts: impl Iterator<Item = &'a AgentState>,
-        stale: impl Iterator<Item = Stale<'a>>,
-    ) -> Result<(), Unservable> {
-        self.serve(Snapshot::of(facts, stale, &self.offer)?);
+        stale: impl Iterator<Item = StaleAgent<'a>>,
+    ) -> Result<(), SnapshotError> {
+        self.serve(Snapshot::of(facts, stale, &self.directory_options)?);
         tracing::info!("facts changed: network state updated");
         Ok(())
     }
@@ -212,8 +212,8 @@ impl Consumer for AltoService {
     ///
     /// # Errors
     /// Returns an error if they are inconsistent.
-    fn check_facts<'a>(&self, facts: impl Iterator<Item = &'a AgentState>) -> Result<(), Unservable> {
-        Snapshot::of(facts, std::iter::empty(), &self.offer).map(drop)
+    fn check_facts<'a>(&self, facts: impl Iterator<Item = &'a AgentState>) -> Result<(), SnapshotError> {
+        Snapshot::of(facts, std::iter::empty(), &self.directory_options).map(drop)
     }
 
     /// Waits until costs change because time passes; never returns if they do not.
@@ -241,7 +241,7 @@ impl Application for AltoService {
                 Some(view) => self.view(view, request),
                 None => self.try_respond(path, request, client, is_again),
             },
-            None => Err(Refusal::NotFound),
+            None => Err(RequestError::NotFound),
         };
         reply.unwrap_or_else(|refusal| refusal.into_response().into())
     }
@@ -258,7 +258,7 @@ impl AltoService {
         request: &Request<Vec<u8>>,
         client: IpAddr,
         is_again: bool,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<Reply, RequestError> {
         let context = self.delegates.context(!is_again);
         let document = self.document(path, request, client, &context)?;
         Ok(context.pending().map_or(Reply::Now(document), Reply::Later))
@@ -270,7 +270,7 @@ impl AltoService {
         request: &Request<Vec<u8>>,
         client: IpAddr,
         context: &RequestContext<'_>,
-    ) -> Result<Response<Body>, Refusal> {
+    ) -> Result<Response<Body>, RequestError> {
         let snapshot = self.snapshot();
         match (path, request.uri().query()) {
             ("" | DIRECTORY, _) => directory(&snapshot, request),
@@ -279,7 +279,7 @@ impl AltoService {
             (TIPS, _) => self.open(request, client),
             (rucio::PATH, query) => self.distances(&snapshot, query, request, context),
             (id, _) => {
-                let resource = snapshot.directory.find(id).ok_or(Refusal::NotFound)?;
+                let resource = snapshot.directory.find(id).ok_or(RequestError::NotFound)?;
                 let caller = Caller { address: client, delegate: context };
                 resource_answer(&snapshot, resource, request, caller)
             }
@@ -293,31 +293,37 @@ impl AltoService {
         query: Option<&str>,
         request: &Request<Vec<u8>>,
         delegate: &dyn Delegate,
-    ) -> Result<Response<Body>, Refusal> {
-        let rucio = self.rucio.as_ref().ok_or(Refusal::NotFound)?;
+    ) -> Result<Response<Body>, RequestError> {
+        let rucio = self.rucio.as_ref().ok_or(RequestError::NotFound)?;
         if request.method() != Method::GET {
-            return Err(Refusal::Method(BY_GET));
+            return Err(RequestError::Method(BY_GET));
         }
         let table = rucio.table(snapshot.source(delegate), query)?;
         Ok(response(StatusCode::OK, rucio::CSV, table.into_bytes()))
     }
 
     /// Opens a TIPS view.
-    fn open(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Result<Response<Body>, Refusal> {
+    fn open(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Result<Response<Body>, RequestError> {
         let input = read_posted(request, updates::TIPS_PARAMS)?;
         check_accept(request.headers(), updates::TIPS)?;
         let requested = || {
             let (scheme, authority) = request.uri().scheme().zip(request.uri().authority())?;
             Some(format!("{scheme}://{authority}"))
         };
-        let above = self.offer.url.as_ref().map(ToString::to_string).or_else(requested).ok_or(Refusal::Nowhere)?;
+        let above = self
+            .directory_options
+            .url
+            .as_ref()
+            .map(ToString::to_string)
+            .or_else(requested)
+            .ok_or(RequestError::Nowhere)?;
         let uri = |key: &str| format!("{above}/{VIEW}{key}");
         let answer = self.views.open(&input, client, || self.snapshot(), uri)?;
         Ok(no_store_response(updates::TIPS, answer.to_string().into_bytes()))
     }
 
     /// Handles a request to the view at `path`: `KEY`, `KEY/ug` or `KEY/ug/I/J`.
-    fn view(&self, path: &str, request: &Request<Vec<u8>>) -> Result<Reply, Refusal> {
+    fn view(&self, path: &str, request: &Request<Vec<u8>>) -> Result<Reply, RequestError> {
         let (key, within) = path.split_once('/').unwrap_or((path, ""));
         let takes = |kind: &str| is_taken(request.headers(), kind);
         match (within, request.method()) {
@@ -325,27 +331,27 @@ impl AltoService {
                 self.views.close(key)?;
                 Ok(no_content().into())
             }
-            ("", _) => Err(Refusal::Method("DELETE")),
+            ("", _) => Err(RequestError::Method("DELETE")),
             ("ug", _) => {
                 let content = self.views.recommend(key, &read_posted(request, updates::TIPS_PARAMS)?)?;
                 match takes(content.media_type) {
                     true => Ok(no_store_response(content.media_type, content.body.to_vec()).into()),
-                    false => Err(updates::Refusal::NotAccepted(content.media_type).into()),
+                    false => Err(updates::UpdateError::NotAccepted(content.media_type).into()),
                 }
             }
             (_, &Method::GET) => {
-                let edge = updates::edge_numbers(within).ok_or(Refusal::NotFound)?;
+                let edge = updates::edge_numbers(within).ok_or(RequestError::NotFound)?;
                 Ok(match self.views.edge(key, edge, takes)? {
-                    Change::Now(content) => no_store_response(content.media_type, content.body.to_vec()).into(),
-                    Change::Later(waiting) => Reply::Later(waiting),
+                    EdgeResult::Now(content) => no_store_response(content.media_type, content.body.to_vec()).into(),
+                    EdgeResult::Later(waiting) => Reply::Later(waiting),
                 })
             }
-            (_, _) => Err(Refusal::Method(BY_GET)),
+            (_, _) => Err(RequestError::Method(BY_GET)),
         }
     }
 
     /// Opens an update stream.
-    fn follow(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Result<Response<Body>, Refusal> {
+    fn follow(&self, request: &Request<Vec<u8>>, client: IpAddr) -> Result<Response<Body>, RequestError> {
         let input = read_posted(request, UPDATE_STREAM_PARAMS)?;
         check_accept(request.headers(), EVENT_STREAM)?;
         self.views.forget_idle();
@@ -356,7 +362,7 @@ impl AltoService {
     }
 
     /// Adds or removes resources of an update stream.
-    fn control(&self, key: &str, request: &Request<Vec<u8>>) -> Result<Response<Body>, Refusal> {
+    fn control(&self, key: &str, request: &Request<Vec<u8>>) -> Result<Response<Body>, RequestError> {
         let input = read_posted(request, UPDATE_STREAM_PARAMS)?;
         self.streams.control(key, &input, || self.snapshot())?;
         Ok(no_content())
@@ -379,7 +385,7 @@ fn no_store_response(media_type: &'static str, body: Vec<u8>) -> Response<Body> 
 
 /// Why there is no document.
 #[derive(Debug)]
-enum Refusal {
+enum RequestError {
     NotFound,
     /// Only this method is allowed.
     Method(&'static str),
@@ -391,51 +397,55 @@ enum Refusal {
     /// The request lacks the host that the URI of a view would refer to.
     Nowhere,
     /// An update stream or view was refused.
-    Update(updates::Refusal),
+    Update(updates::UpdateError),
     /// No distance table for this request.
-    Table(rucio::Refused),
+    Table(rucio::RucioError),
 }
 
-impl From<rucio::Refused> for Refusal {
-    fn from(refused: rucio::Refused) -> Self {
+impl From<rucio::RucioError> for RequestError {
+    fn from(refused: rucio::RucioError) -> Self {
         Self::Table(refused)
     }
 }
 
-impl From<updates::Refusal> for Refusal {
-    fn from(refusal: updates::Refusal) -> Self {
+impl From<updates::UpdateError> for RequestError {
+    fn from(refusal: updates::UpdateError) -> Self {
         match refusal {
-            updates::Refusal::Problem(problem) => Self::Problem(problem),
+            updates::UpdateError::Problem(problem) => Self::Problem(problem),
             other => Self::Update(other),
         }
     }
 }
 
-impl Refusal {
+impl RequestError {
     fn into_response(self) -> Response<Body> {
         let (status, message) = match &self {
-            Refusal::NotFound => {
+            RequestError::NotFound => {
                 (StatusCode::NOT_FOUND, "there is no such resource; the directory lists them".to_owned())
             }
-            Refusal::Method(allowed) => (StatusCode::METHOD_NOT_ALLOWED, format!("this resource supports {allowed}")),
-            Refusal::Content(media_type) => (
+            RequestError::Method(allowed) => {
+                (StatusCode::METHOD_NOT_ALLOWED, format!("this resource supports {allowed}"))
+            }
+            RequestError::Content(media_type) => (
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 format!("this resource requires a body of media type {media_type}"),
             ),
-            Refusal::Accept(offered) => (StatusCode::NOT_ACCEPTABLE, format!("this resource has media type {offered}")),
-            Refusal::Nowhere => {
+            RequestError::Accept(offered) => {
+                (StatusCode::NOT_ACCEPTABLE, format!("this resource has media type {offered}"))
+            }
+            RequestError::Nowhere => {
                 (StatusCode::BAD_REQUEST, "`Host` is required: a view has an absolute address".to_owned())
             }
-            Refusal::Table(refused @ rucio::Refused::Table(_)) => {
+            RequestError::Table(refused @ rucio::RucioError::Table(_)) => {
                 tracing::error!("rucio: {refused}");
                 (StatusCode::INTERNAL_SERVER_ERROR, refused.to_string())
             }
-            Refusal::Table(refused) => (StatusCode::BAD_REQUEST, refused.to_string()),
-            Refusal::Update(refusal) => {
+            RequestError::Table(refused) => (StatusCode::BAD_REQUEST, refused.to_string()),
+            RequestError::Update(refusal) => {
                 let status = StatusCode::from_u16(refusal.status());
                 (status.expect("statuses of refusals are valid"), refusal.to_string())
             }
-            Refusal::Problem(problem) => {
+            RequestError::Problem(problem) => {
                 tracing::debug!("{problem}");
                 let document = problem.document().to_string();
                 return response(StatusCode::BAD_REQUEST, media::ERROR, document.into_bytes());
@@ -446,7 +456,7 @@ impl Refusal {
         if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("10"));
         }
-        if let Refusal::Method(allowed) = self {
+        if let RequestError::Method(allowed) = self {
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
         }
         response
@@ -464,9 +474,9 @@ const BY_GET: &str = "GET, HEAD";
 const BY_POST: &str = "POST";
 
 /// Responds to a GET of the directory.
-fn directory(snapshot: &Snapshot, request: &Request<Vec<u8>>) -> Result<Response<Body>, Refusal> {
+fn directory(snapshot: &Snapshot, request: &Request<Vec<u8>>) -> Result<Response<Body>, RequestError> {
     if request.method() != Method::GET {
-        return Err(Refusal::Method(BY_GET));
+        return Err(RequestError::Method(BY_GET));
     }
     check_accept(request.headers(), media::DIRECTORY)?;
     // Relative, so that they work behind a proxy; with a leading dot, because IDs may contain colons.
@@ -479,27 +489,27 @@ fn resource_answer(
     resource: &Resource,
     request: &Request<Vec<u8>>,
     caller: Caller<'_>,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<Response<Body>, RequestError> {
     let input = match (resource.accepts(), request.method()) {
         (None, &Method::GET) => Value::Null,
-        (None, _) => return Err(Refusal::Method(BY_GET)),
+        (None, _) => return Err(RequestError::Method(BY_GET)),
         (Some(media_type), _) => read_posted(request, media_type)?,
     };
     check_accept(request.headers(), resource.media_type())?;
-    resource.answer_with(&snapshot.network_state, &input, caller).map(with_etag).map_err(Refusal::Problem)
+    resource.answer_with(&snapshot.network_state, &input, caller).map(with_etag).map_err(RequestError::Problem)
 }
 
 /// Returns the posted document, which must have this media type.
-fn read_posted(request: &Request<Vec<u8>>, required: &'static str) -> Result<Value, Refusal> {
+fn read_posted(request: &Request<Vec<u8>>, required: &'static str) -> Result<Value, RequestError> {
     match *request.method() {
-        Method::POST if !is_of(request.headers(), required) => Err(Refusal::Content(required)),
-        Method::POST => fields::parse(request.body()).map_err(Refusal::Problem),
-        _ => Err(Refusal::Method(BY_POST)),
+        Method::POST if !is_of(request.headers(), required) => Err(RequestError::Content(required)),
+        Method::POST => fields::parse(request.body()).map_err(RequestError::Problem),
+        _ => Err(RequestError::Method(BY_POST)),
     }
 }
 
 /// Returns a response with an entity tag.
-fn with_etag(answer: Answer) -> Response<Body> {
+fn with_etag(answer: AltoResponse) -> Response<Body> {
     let tag = HeaderValue::try_from(format!("\"{}\"", answer.tag)).expect("hex digits form a valid header value");
     let mut response = response(StatusCode::OK, answer.media_type, answer.body);
     response.headers_mut().insert(header::ETAG, tag);
@@ -513,8 +523,8 @@ fn is_of(headers: &HeaderMap, required: &str) -> bool {
 }
 
 /// Checks that the client accepts the media type.
-fn check_accept(headers: &HeaderMap, offered: &'static str) -> Result<(), Refusal> {
-    if is_taken(headers, offered) { Ok(()) } else { Err(Refusal::Accept(media_type::essence(offered))) }
+fn check_accept(headers: &HeaderMap, offered: &'static str) -> Result<(), RequestError> {
+    if is_taken(headers, offered) { Ok(()) } else { Err(RequestError::Accept(media_type::essence(offered))) }
 }
 
 /// Returns whether the client accepts a media type (RFC 9110 §12.5.1). A missing `Accept` header matches any media
@@ -553,8 +563,11 @@ mod tests {
         let facts = format!(
             "{calendar}repeated = 4000000000\n[network-map.m]\nP = ['0.0.0.0/0']\n[cost-map.m.tput.P]\nP = [1, 2]"
         );
-        let service =
-            AltoService::of([AgentState::parse(&facts).unwrap()].iter(), std::iter::empty(), Offer::default());
+        let service = AltoService::of(
+            [AgentState::parse(&facts).unwrap()].iter(),
+            std::iter::empty(),
+            DirectoryOptions::default(),
+        );
         let service = service.unwrap();
         let snapshot = service.snapshot();
         assert!(snapshot.over_s.unwrap() - clock::unix_s() > MIN_SNAPSHOT_S / 2, "not each half a second");

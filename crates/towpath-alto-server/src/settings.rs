@@ -11,12 +11,12 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use towpath_alto::{compatibility::Profile, directory::Linked, names::ResourceId};
+use towpath_alto::{compatibility::Profile, directory::LinkedDirectory, names::ResourceId};
 use towpath_alto_sources::settings::agent::AgentConfig;
 use towpath_server::{
     ServeConfig,
     config::{AccessConfig, AccessLogConfig, Limits, TlsConfig},
-    units::Span,
+    units::HumanDuration,
 };
 
 use self::{public_url::PublicUrl, rucio::RucioConfig};
@@ -35,7 +35,7 @@ pub struct AltoConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<PublicUrl>,
     /// How long requests in flight may continue after a stop signal.
-    pub drain: Span,
+    pub drain: HumanDuration,
     /// TLS.
     pub tls: TlsConfig,
     /// Access control.
@@ -52,7 +52,7 @@ pub struct AltoConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compatibility: Option<Profile>,
     /// Directories of other servers linked from this one, by name.
-    pub linked: BTreeMap<ResourceId, Linked>,
+    pub linked: BTreeMap<ResourceId, LinkedDirectory>,
     /// Rucio's distance table.
     pub rucio: RucioConfig,
     /// File for the facts of servers, programs and routers, but not of local files. After a restart they are used until
@@ -65,11 +65,11 @@ pub struct AltoConfig {
 
 /// Offer in addition to the facts of agents.
 #[derive(Debug, Clone, Default)]
-pub struct Offer {
+pub struct DirectoryOptions {
     /// Format of another program.
     pub profile: Option<Profile>,
     /// Directories of other servers.
-    pub linked: BTreeMap<ResourceId, Linked>,
+    pub linked: BTreeMap<ResourceId, LinkedDirectory>,
     /// Public URL; `None` to use that of the request.
     pub url: Option<PublicUrl>,
 }
@@ -99,8 +99,8 @@ impl Default for AltoConfig {
 
 impl AltoConfig {
     /// Returns the offer in addition to the facts of agents.
-    pub fn offer(&self) -> Offer {
-        Offer { profile: self.compatibility.clone(), linked: self.linked.clone(), url: self.url.clone() }
+    pub fn directory_options(&self) -> DirectoryOptions {
+        DirectoryOptions { profile: self.compatibility.clone(), linked: self.linked.clone(), url: self.url.clone() }
     }
 
     /// Returns the settings of the underlying server.

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use crate::updates::{Event, Followed, KEEP_ALIVE, KEEP_ALIVE_INTERVAL, Piece, Refusal, Stream};
+use crate::updates::{Event, EventChunk, FollowedResponses, KEEP_ALIVE, KEEP_ALIVE_INTERVAL, Stream, UpdateError};
 use bytes::Bytes;
 use futures::{
     StreamExt as _,
@@ -46,8 +46,8 @@ const PIECE_BYTES: usize = 256 << 10;
 pub(super) struct Streams {
     /// Followed responses. Locked while responses are computed, so that only threads that may block wait for it. Must
     /// be locked before a stream.
-    followed: RwLock<Followed>,
-    open: Mutex<HashMap<Key, Arc<Opened>>>,
+    followed: RwLock<FollowedResponses>,
+    open: Mutex<HashMap<Key, Arc<StreamState>>>,
     /// Whether a new network state is being processed, which may take long.
     is_renewing: AtomicBool,
     /// Whether a stream found `followed` locked and must be woken when it is released.
@@ -61,7 +61,7 @@ pub(super) type Key = String;
 
 /// The stream of one client.
 #[derive(Debug)]
-struct Opened {
+struct StreamState {
     client: IpAddr,
     stream: Mutex<Stream>,
     /// Wakes this stream.
@@ -69,10 +69,10 @@ struct Opened {
 }
 
 /// The consumer of a stream, which writes to the client.
-struct Tail {
+struct EventWriter {
     streams: Arc<Streams>,
     key: Key,
-    opened: Arc<Opened>,
+    opened: Arc<StreamState>,
     news: watch::Receiver<()>,
     /// Remaining pieces of the current event.
     pieces: VecDeque<Bytes>,
@@ -85,7 +85,7 @@ impl Streams {
     pub(super) fn new() -> Arc<Self> {
         let (news, _) = watch::channel(());
         Arc::new(Self {
-            followed: RwLock::new(Followed::default().with_clock(uptime)),
+            followed: RwLock::new(FollowedResponses::default().with_clock(uptime)),
             open: Mutex::default(),
             is_renewing: AtomicBool::new(false),
             is_waited_for: Mutex::default(),
@@ -95,7 +95,7 @@ impl Streams {
 
     /// Processes a new network state. `swap` makes it current; no stream is opened meanwhile. May block.
     pub(super) fn renew(&self, snapshot: &Snapshot, swap: impl FnOnce()) {
-        let renewing = Renewing::begin(&self.is_renewing);
+        let renewing = RenewalGuard::begin(&self.is_renewing);
         let is_news = self.work(|followed| {
             // Reset before streams are woken, whose clients may then send requests.
             let _renewing = renewing;
@@ -111,14 +111,14 @@ impl Streams {
     /// read. `snapshot` returns the current network state, and `control_uri` the control URI for a key. May block.
     ///
     /// # Errors
-    /// As [`Stream::open`]; [`Refusal::TooMany`], and [`Refusal::Busy`] while a new network state is processed.
+    /// As [`Stream::open`]; [`UpdateError::TooMany`], and [`UpdateError::Busy`] while a new network state is processed.
     pub(super) fn open(
         self: &Arc<Self>,
         request: &Value,
         client: IpAddr,
         snapshot: impl FnOnce() -> Arc<Snapshot>,
         control_uri: impl FnOnce(&str) -> String,
-    ) -> Result<BoxStream<'static, Bytes>, Refusal> {
+    ) -> Result<BoxStream<'static, Bytes>, UpdateError> {
         let tail = self.begin(request, client, snapshot, control_uri)?;
         let bytes = stream::unfold(tail, |mut tail| async move {
             let piece = tail.next(KEEP_ALIVE_INTERVAL).await?;
@@ -133,34 +133,34 @@ impl Streams {
         client: IpAddr,
         snapshot: impl FnOnce() -> Arc<Snapshot>,
         control_uri: impl FnOnce(&str) -> String,
-    ) -> Result<Tail, Refusal> {
+    ) -> Result<EventWriter, UpdateError> {
         let key = random::key();
         let control_uri = control_uri(&key);
         self.check_time()?;
         self.work(|followed| {
             if !has_room_for(client, self.all().values().map(|opened| opened.client)) {
-                return Err(Refusal::TooMany);
+                return Err(UpdateError::TooMany);
             }
             let stream = Stream::open(request, Some(&control_uri), client, snapshot().present(), followed)?;
-            let opened = Arc::new(Opened { client, stream: Mutex::new(stream), news: Notify::new() });
+            let opened = Arc::new(StreamState { client, stream: Mutex::new(stream), news: Notify::new() });
             self.all().insert(key.clone(), Arc::clone(&opened));
             let (streams, news) = (Arc::clone(self), self.news.subscribe());
-            Ok(Tail { streams, key, opened, news, pieces: VecDeque::new(), is_over: false })
+            Ok(EventWriter { streams, key, opened, news, pieces: VecDeque::new(), is_over: false })
         })
     }
 
     /// Processes a control request for the stream with this key (RFC 8895 §7). May block.
     ///
     /// # Errors
-    /// As [`Stream::control`]; [`Refusal::Unknown`] if there is no such stream, [`Refusal::Busy`] while a new network
-    /// state is processed.
+    /// As [`Stream::control`]; [`UpdateError::Unknown`] if there is no such stream, [`UpdateError::Busy`] while a new
+    /// network state is processed.
     pub(super) fn control(
         &self,
         key: &str,
         request: &Value,
         snapshot: impl FnOnce() -> Arc<Snapshot>,
-    ) -> Result<(), Refusal> {
-        let opened = self.all().get(key).map(Arc::clone).ok_or(Refusal::Unknown)?;
+    ) -> Result<(), UpdateError> {
+        let opened = self.all().get(key).map(Arc::clone).ok_or(UpdateError::Unknown)?;
         self.check_time()?;
         self.work(|followed| lock(&opened.stream).control(request, snapshot().present(), followed))?;
         opened.news.notify_one();
@@ -168,12 +168,12 @@ impl Streams {
     }
 
     /// Fails while a new network state is processed, because a waiting request would block other responses.
-    pub(super) fn check_time(&self) -> Result<(), Refusal> {
-        if self.is_renewing.load(Ordering::Relaxed) { Err(Refusal::Busy) } else { Ok(()) }
+    pub(super) fn check_time(&self) -> Result<(), UpdateError> {
+        if self.is_renewing.load(Ordering::Relaxed) { Err(UpdateError::Busy) } else { Ok(()) }
     }
 
     /// Runs `work` on the followed responses, and afterwards wakes all streams if any found them locked.
-    pub(super) fn work<T>(&self, work: impl FnOnce(&mut Followed) -> T) -> T {
+    pub(super) fn work<T>(&self, work: impl FnOnce(&mut FollowedResponses) -> T) -> T {
         let mut followed = self.followed.blocking_write();
         let outcome = work(&mut followed);
         drop(followed);
@@ -185,7 +185,7 @@ impl Streams {
 
     /// Returns the followed responses unless locked; then all streams are woken when the lock is released. Never
     /// blocks.
-    fn look(&self) -> Option<RwLockReadGuard<'_, Followed>> {
+    fn look(&self) -> Option<RwLockReadGuard<'_, FollowedResponses>> {
         if let Ok(followed) = self.followed.try_read() {
             return Some(followed);
         }
@@ -197,7 +197,7 @@ impl Streams {
     }
 
     /// Returns the followed responses.
-    pub(super) fn followed(&self) -> &RwLock<Followed> {
+    pub(super) fn followed(&self) -> &RwLock<FollowedResponses> {
         &self.followed
     }
 
@@ -206,12 +206,12 @@ impl Streams {
         self.news.subscribe()
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<Key, Arc<Opened>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<Key, Arc<StreamState>>> {
         lock(&self.open)
     }
 }
 
-impl Tail {
+impl EventWriter {
     /// Returns the next bytes: an event, a piece of one, or a keep-alive comment after `silence`. Returns `None` at the
     /// end of the stream.
     async fn next(&mut self, silence: Duration) -> Option<Bytes> {
@@ -252,22 +252,22 @@ impl Tail {
 }
 
 /// Marks that a new network state is being processed.
-struct Renewing<'a>(&'a AtomicBool);
+struct RenewalGuard<'a>(&'a AtomicBool);
 
-impl<'a> Renewing<'a> {
+impl<'a> RenewalGuard<'a> {
     fn begin(is_renewing: &'a AtomicBool) -> Self {
         is_renewing.store(true, Ordering::Relaxed);
         Self(is_renewing)
     }
 }
 
-impl Drop for Renewing<'_> {
+impl Drop for RenewalGuard<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
     }
 }
 
-impl Drop for Tail {
+impl Drop for EventWriter {
     fn drop(&mut self) {
         self.streams.all().remove(&self.key);
     }
@@ -280,8 +280,8 @@ fn serialize(event: &Event) -> VecDeque<Bytes> {
     let mut pieces: VecDeque<Bytes> = VecDeque::new();
     for piece in event.pieces() {
         let mut piece = match piece {
-            Piece::Words(words) => words.into(),
-            Piece::Document(range) => document.slice(range),
+            EventChunk::Words(words) => words.into(),
+            EventChunk::Document(range) => document.slice(range),
         };
         while piece.len() > PIECE_BYTES {
             pieces.push_back(piece.split_to(PIECE_BYTES));
@@ -321,7 +321,7 @@ pub(super) mod tests {
     use towpath_alto::agent_state::AgentState;
 
     use super::*;
-    use crate::settings::Offer;
+    use crate::settings::DirectoryOptions;
 
     const SHORT: Duration = Duration::from_millis(10);
     const LONG: Duration = Duration::from_secs(60);
@@ -332,20 +332,20 @@ pub(super) mod tests {
             "[network-map.default]\nPID1 = [\"0.0.0.0/0\"]\n[cost-map.default.routingcost.PID1]\nPID1 = {cost}\n"
         );
         let facts = [AgentState::parse(&facts).unwrap()];
-        Arc::new(Snapshot::of(facts.iter(), std::iter::empty(), &Offer::default()).unwrap())
+        Arc::new(Snapshot::of(facts.iter(), std::iter::empty(), &DirectoryOptions::default()).unwrap())
     }
 
     /// Opens a stream of the costs.
-    fn begin(streams: &Arc<Streams>) -> Result<Tail, Refusal> {
+    fn begin(streams: &Arc<Streams>) -> Result<EventWriter, UpdateError> {
         begin_at(streams, [192, 0, 2, 1].into())
     }
 
-    fn begin_at(streams: &Arc<Streams>, client: IpAddr) -> Result<Tail, Refusal> {
+    fn begin_at(streams: &Arc<Streams>, client: IpAddr) -> Result<EventWriter, UpdateError> {
         let request = json!({ "add": { "costs": { "resource-id": "default-routingcost" } } });
         streams.begin(&request, client, || network_state(1), str::to_owned)
     }
 
-    async fn next(tail: &mut Tail) -> String {
+    async fn next(tail: &mut EventWriter) -> String {
         String::from_utf8(tail.next(LONG).await.unwrap().to_vec()).unwrap()
     }
 
@@ -417,19 +417,19 @@ pub(super) mod tests {
         assert_eq!(control(json!({ "add": { "map": { "resource-id": "default" } } })), Ok(()));
         let events = iter::from_fn(|| tail.look()).map(|event| event.pieces()[0].clone());
         let names = events.map(|piece| match piece {
-            Piece::Words(words) => words.rsplit([',', ' ']).next().unwrap_or_default().to_owned(),
-            Piece::Document(_) => panic!("a name comes first"),
+            EventChunk::Words(words) => words.rsplit([',', ' ']).next().unwrap_or_default().to_owned(),
+            EventChunk::Document(_) => panic!("a name comes first"),
         });
         let control_type = "application/alto-updatestreamcontrol+json";
         assert_eq!(names.collect::<Vec<_>>(), [control_type, control_type, "map", "costs"]);
         drop(tail);
-        assert_eq!(control(json!({ "remove": [] })), Err(Refusal::Unknown));
+        assert_eq!(control(json!({ "remove": [] })), Err(UpdateError::Unknown));
     }
 
     #[test]
     fn who_comes_while_a_world_is_looked_at_is_told_to_come_again() {
         let streams = Streams::new();
-        let refused = || assert_eq!(begin(&streams).err(), Some(Refusal::Busy));
+        let refused = || assert_eq!(begin(&streams).err(), Some(UpdateError::Busy));
         streams.renew(&network_state(1), refused);
         assert!(begin(&streams).is_ok());
     }
@@ -440,7 +440,7 @@ pub(super) mod tests {
             (0..30_000).map(|number| format!("10.{}.{}.0/24", number >> 8, number & 255)).collect();
         let facts = json!({ "network-map": { "default": { "PID1": ["0.0.0.0/0"], "PID2": prefixes } } });
         let facts = [AgentState::parse(&facts.to_string()).unwrap()];
-        let snapshot = Snapshot::of(facts.iter(), std::iter::empty(), &Offer::default()).unwrap();
+        let snapshot = Snapshot::of(facts.iter(), std::iter::empty(), &DirectoryOptions::default()).unwrap();
         let request = json!({ "add": { "map": { "resource-id": "default" } } });
         let streams = Streams::new();
         let mut tail = streams.begin(&request, [192, 0, 2, 1].into(), || Arc::new(snapshot), str::to_owned).unwrap();
@@ -454,10 +454,10 @@ pub(super) mod tests {
         assert_eq!(counts.collect::<Vec<_>>(), [1, 5], "the map has more than 256 KiB, and less than 512");
     }
 
-    fn shown(event: &Event, piece: &Piece) -> String {
+    fn shown(event: &Event, piece: &EventChunk) -> String {
         match piece {
-            Piece::Words(words) => words.clone(),
-            Piece::Document(range) => String::from_utf8(event.document()[range.clone()].to_vec()).unwrap(),
+            EventChunk::Words(words) => words.clone(),
+            EventChunk::Document(range) => String::from_utf8(event.document()[range.clone()].to_vec()).unwrap(),
         }
     }
 
@@ -465,10 +465,10 @@ pub(super) mod tests {
     fn so_many_may_follow_at_once() {
         let streams = Streams::new();
         let client = |number: usize| IpAddr::from([192, 0, 2, u8::try_from(number / MAX_OF_ONE).unwrap()]);
-        let mut tails: Vec<Tail> = (0..MOST).map(|number| begin_at(&streams, client(number)).unwrap()).collect();
-        assert_eq!(begin_at(&streams, client(MOST)).err(), Some(Refusal::TooMany));
+        let mut tails: Vec<EventWriter> = (0..MOST).map(|number| begin_at(&streams, client(number)).unwrap()).collect();
+        assert_eq!(begin_at(&streams, client(MOST)).err(), Some(UpdateError::TooMany));
         drop(tails.pop());
-        assert_eq!(begin_at(&streams, client(0)).err(), Some(Refusal::TooMany), "it has what one may have");
+        assert_eq!(begin_at(&streams, client(0)).err(), Some(UpdateError::TooMany), "it has what one may have");
         assert!(begin_at(&streams, client(MOST)).is_ok());
         drop(tails);
         assert!(streams.all().is_empty());

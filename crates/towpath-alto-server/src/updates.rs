@@ -1,9 +1,10 @@
 //! Change notifications for clients that follow resources: update streams (RFC 8895) and TIPS views (RFC 9569).
 //!
-//! [`Followed`] holds, for each followed resource and input, the versions of its response and the changes between them.
-//! It receives each new network state once ([`Followed::advance`]); changes are computed once, whatever the number of
-//! followers. A [`Stream`] pushes updates to its client as [`Event`]s. A [`View`] serves the edges of the version graph
-//! on request. Both keep their resources alive: when the last follower is dropped, the versions are dropped too.
+// [`FollowedResponses`] holds, for each followed resource and input, the versions of its response and the changes
+// between them. It receives each new network state once ([`FollowedResponses::advance`]); changes are computed once,
+// whatever the number of followers. A [`Stream`] pushes updates to its client as [`Event`]s. A [`View`] serves the
+// edges of the version graph on request. Both keep their resources alive: when the last follower is dropped, the
+// versions are dropped too.
 //!
 //! The life of a stream: after [`Stream::open`], and after each new network state, [`Stream::next`] returns one event
 //! after another; [`Stream::control`] adds and removes resources. A slow client receives the changes it missed, or the
@@ -12,13 +13,13 @@
 //! Memory and time are bounded for all followed resources together, whatever the number of followers ([`MAX_BYTES`],
 //! [`MAX_TIME`]); content being sent takes additional memory.
 //!
-//! Connections, waiting, stream and view addresses, and limits on their number are handled elsewhere. [`Refusal`] maps
-//! each failure to a status.
+// Connections, waiting, stream and view addresses, and limits on their number are handled elsewhere. [`UpdateError`]
+// maps each failure to a status.
 
 mod body;
 mod document;
 mod event;
-mod followed;
+mod followed_responses;
 mod graph;
 mod item;
 mod request;
@@ -29,8 +30,8 @@ use towpath_alto::{directory::Directory, network_state::NetworkState, problem::P
 
 pub use self::{
     body::Body,
-    event::{Event, KEEP_ALIVE, KEEP_ALIVE_INTERVAL, Piece},
-    followed::{Followed, MAX_BYTES, MAX_TIME},
+    event::{Event, EventChunk, KEEP_ALIVE, KEEP_ALIVE_INTERVAL},
+    followed_responses::{FollowedResponses, MAX_BYTES, MAX_TIME},
     graph::{Edge, Limits},
     stream::{MAX_NAMES, MAX_SUBSTREAMS, Stream},
     view::{View, edge_numbers},
@@ -42,7 +43,7 @@ pub use towpath_alto::update_services::{
 
 /// The current network state and its directory.
 #[derive(Debug, Clone, Copy)]
-pub struct Present<'a> {
+pub struct CurrentNetwork<'a> {
     /// Network state.
     pub network_state: &'a NetworkState,
     /// Its directory.
@@ -60,7 +61,7 @@ pub struct Content {
 
 /// Why a request cannot be satisfied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum UpdateError {
     /// The client's request is invalid.
     #[error(transparent)]
     Problem(#[from] Problem),
@@ -84,24 +85,24 @@ pub enum Refusal {
     TooMany,
 }
 
-impl Refusal {
+impl UpdateError {
     /// Returns the HTTP status (RFC 9569 §7.2).
     pub fn status(&self) -> u16 {
         match self {
-            Refusal::Problem(_) => 400,
-            Refusal::Unknown => 404,
-            Refusal::Gone => 410,
-            Refusal::NotAccepted(_) => 415,
-            Refusal::TooEarly => 425,
-            Refusal::TooMany => 429,
-            Refusal::Busy => 503,
+            UpdateError::Problem(_) => 400,
+            UpdateError::Unknown => 404,
+            UpdateError::Gone => 410,
+            UpdateError::NotAccepted(_) => 415,
+            UpdateError::TooEarly => 425,
+            UpdateError::TooMany => 429,
+            UpdateError::Busy => 503,
         }
     }
 
     /// Prefixes the field path of a problem with `parent`.
     fn within(self, parent: &str) -> Self {
         match self {
-            Refusal::Problem(problem) => Refusal::Problem(problem.within(parent)),
+            UpdateError::Problem(problem) => UpdateError::Problem(problem.within(parent)),
             other => other,
         }
     }

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use crate::updates::{Content, Edge, Refusal, View};
+use crate::updates::{Content, Edge, UpdateError, View};
 use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -35,13 +35,13 @@ const IDLE: Duration = Duration::from_secs(60 * 60);
 #[derive(Debug)]
 pub(super) struct Views {
     streams: Arc<Streams>,
-    open: Mutex<HashMap<Key, Arc<Opened>>>,
+    open: Mutex<HashMap<Key, Arc<ViewState>>>,
     waiting: Arc<Semaphore>,
 }
 
 /// One view.
 #[derive(Debug)]
-struct Opened {
+struct ViewState {
     view: View,
     client: IpAddr,
     used: Mutex<Instant>,
@@ -50,7 +50,7 @@ struct Opened {
 }
 
 /// Result of looking up an edge in the version graph of a response.
-pub(super) enum Change {
+pub(super) enum EdgeResult {
     /// Content of the edge.
     Now(Content),
     /// Not available yet; retry when this future completes.
@@ -58,18 +58,18 @@ pub(super) enum Change {
 }
 
 /// A request waiting for a change of a view, which keeps the view in use.
-struct Waiting {
-    opened: Arc<Opened>,
+struct PendingRequest {
+    opened: Arc<ViewState>,
     _place: OwnedSemaphorePermit,
 }
 
-impl Drop for Waiting {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         self.opened.touch();
     }
 }
 
-impl Opened {
+impl ViewState {
     fn touch(&self) {
         *lock(&self.used) = clock::now();
     }
@@ -85,14 +85,14 @@ impl Views {
     /// current network state, and `uri` the URI of the view with a key. May block.
     ///
     /// # Errors
-    /// As [`View::open`]; [`Refusal::TooMany`], and [`Refusal::Busy`] while a new network state is processed.
+    /// As [`View::open`]; [`UpdateError::TooMany`], and [`UpdateError::Busy`] while a new network state is processed.
     pub(super) fn open(
         &self,
         request: &Value,
         client: IpAddr,
         snapshot: impl FnOnce() -> Arc<Snapshot>,
         uri: impl FnOnce(&str) -> String,
-    ) -> Result<Value, Refusal> {
+    ) -> Result<Value, UpdateError> {
         let key = random::key();
         let uri = uri(&key);
         self.streams.check_time()?;
@@ -100,12 +100,12 @@ impl Views {
         self.streams.work(|followed| {
             self.forget_idle();
             if !has_room_for(client, self.all().values().map(|opened| opened.client)) {
-                return Err(Refusal::TooMany);
+                return Err(UpdateError::TooMany);
             }
             let (view, answer) = View::open(request, &uri, client, snapshot().present(), followed)?;
             self.all().insert(
                 key,
-                Arc::new(Opened { view, client, used: Mutex::new(clock::now()), closed: CancellationToken::new() }),
+                Arc::new(ViewState { view, client, used: Mutex::new(clock::now()), closed: CancellationToken::new() }),
             );
             Ok(answer)
         })
@@ -118,7 +118,7 @@ impl Views {
 
     fn close_idle(&self, idle: Duration) {
         let now = clock::now();
-        let is_used = |opened: &Arc<Opened>| {
+        let is_used = |opened: &Arc<ViewState>| {
             Arc::strong_count(opened) > 1 || now.saturating_duration_since(*lock(&opened.used)) < idle
         };
         self.all().retain(|_, opened| is_used(opened));
@@ -127,57 +127,62 @@ impl Views {
     /// Returns the edge between two versions in the view with this key, if `accepts` accepts its media type.
     ///
     /// # Errors
-    /// As [`View::edge`]; [`Refusal::Unknown`] if there is no such view, [`Refusal::TooMany`] if too many requests
-    /// wait.
-    pub(super) fn edge(&self, key: &str, edge: (u64, u64), accepts: impl Fn(&str) -> bool) -> Result<Change, Refusal> {
+    /// As [`View::edge`]; [`UpdateError::Unknown`] if there is no such view, [`UpdateError::TooMany`] if too many
+    /// requests wait.
+    pub(super) fn edge(
+        &self,
+        key: &str,
+        edge: (u64, u64),
+        accepts: impl Fn(&str) -> bool,
+    ) -> Result<EdgeResult, UpdateError> {
         let opened = self.find_open(key)?;
         let streams = Arc::clone(&self.streams);
         let Ok(followed) = self.streams.followed().try_read() else {
             // The lock may be held for long, but is always released, so that this needs no permit for waiting requests.
-            return Ok(Change::Later(async move { drop(streams.followed().read().await) }.boxed()));
+            return Ok(EdgeResult::Later(async move { drop(streams.followed().read().await) }.boxed()));
         };
         if let Edge::Document(content) = opened.view.edge(edge.0, edge.1, accepts, &followed)? {
-            return Ok(Change::Now(content));
+            return Ok(EdgeResult::Now(content));
         }
-        let place = Arc::clone(&self.waiting).try_acquire_owned().map_err(|_| Refusal::TooMany)?;
-        let waiting = Waiting { opened, _place: place };
-        Ok(Change::Later(wait(streams, waiting, edge).boxed()))
+        let place = Arc::clone(&self.waiting).try_acquire_owned().map_err(|_| UpdateError::TooMany)?;
+        let waiting = PendingRequest { opened, _place: place };
+        Ok(EdgeResult::Later(wait(streams, waiting, edge).boxed()))
     }
 
     /// Returns the recommended next edge in response to a POST of `request` (RFC 9569 §7.4).
     ///
     /// # Errors
-    /// As [`View::recommend`]; [`Refusal::Unknown`] if there is no such view, [`Refusal::Busy`] while the followed
-    /// responses are locked.
-    pub(super) fn recommend(&self, key: &str, request: &Value) -> Result<Content, Refusal> {
+    /// As [`View::recommend`]; [`UpdateError::Unknown`] if there is no such view, [`UpdateError::Busy`] while the
+    /// followed responses are locked.
+    pub(super) fn recommend(&self, key: &str, request: &Value) -> Result<Content, UpdateError> {
         let opened = self.find_open(key)?;
-        let followed = self.streams.followed().try_read().map_err(|_| Refusal::Busy)?;
+        let followed = self.streams.followed().try_read().map_err(|_| UpdateError::Busy)?;
         opened.view.recommend(request, &followed)
     }
 
     /// Closes the view with this key and cancels its waiting requests (RFC 9569 §4.1).
     ///
     /// # Errors
-    /// [`Refusal::Unknown`] if there is no such view.
-    pub(super) fn close(&self, key: &str) -> Result<(), Refusal> {
-        let opened = self.all().remove(key).ok_or(Refusal::Unknown)?;
+    /// [`UpdateError::Unknown`] if there is no such view.
+    pub(super) fn close(&self, key: &str) -> Result<(), UpdateError> {
+        let opened = self.all().remove(key).ok_or(UpdateError::Unknown)?;
         opened.closed.cancel();
         Ok(())
     }
 
-    fn find_open(&self, key: &str) -> Result<Arc<Opened>, Refusal> {
-        let opened = self.all().get(key).map(Arc::clone).ok_or(Refusal::Unknown)?;
+    fn find_open(&self, key: &str) -> Result<Arc<ViewState>, UpdateError> {
+        let opened = self.all().get(key).map(Arc::clone).ok_or(UpdateError::Unknown)?;
         opened.touch();
         Ok(opened)
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<Key, Arc<Opened>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<Key, Arc<ViewState>>> {
         lock(&self.open)
     }
 }
 
 /// Waits until an edge has content or can never have any.
-async fn wait(streams: Arc<Streams>, waiting: Waiting, (from, to): (u64, u64)) {
+async fn wait(streams: Arc<Streams>, waiting: PendingRequest, (from, to): (u64, u64)) {
     // Subscribe before the first look, so that no change is missed.
     let mut news = streams.news();
     loop {
@@ -207,7 +212,7 @@ mod tests {
     }
 
     /// Opens a view of the costs and returns its key.
-    fn open(views: &Views, client: IpAddr) -> Result<Key, Refusal> {
+    fn open(views: &Views, client: IpAddr) -> Result<Key, UpdateError> {
         let request = json!({ "resource-id": "default-routingcost" });
         let answer = views.open(&request, client, || network_state(1), str::to_owned)?;
         Ok(answer["tips-view-uri"].as_str().unwrap().to_owned())
@@ -215,8 +220,8 @@ mod tests {
 
     fn later(views: &Views, key: &str) -> BoxFuture<'static, ()> {
         match views.edge(key, (1, 2), |_| true) {
-            Ok(Change::Later(waiting)) => waiting,
-            Ok(Change::Now(content)) => panic!("{content:?}"),
+            Ok(EdgeResult::Later(waiting)) => waiting,
+            Ok(EdgeResult::Now(content)) => panic!("{content:?}"),
             Err(refusal) => panic!("{refusal}"),
         }
     }
@@ -231,7 +236,7 @@ mod tests {
         assert!((&mut waiting).now_or_never().is_none(), "the same costs are no change");
         block_in_place(|| views.streams.renew(&network_state(2), || ()));
         waiting.await;
-        let Ok(Change::Now(content)) = views.edge(&key, (1, 2), |_| true) else { panic!("it was waited for") };
+        let Ok(EdgeResult::Now(content)) = views.edge(&key, (1, 2), |_| true) else { panic!("it was waited for") };
         assert_eq!(&*content.body, br#"{"cost-map":{"PID1":{"PID1":2}}}"#);
         assert_eq!(views.waiting.available_permits(), MAX_WAITING);
     }
@@ -244,7 +249,7 @@ mod tests {
         assert!((&mut waiting).now_or_never().is_none());
         views.close(&key).unwrap();
         waiting.await;
-        assert_eq!(views.edge(&key, (1, 2), |_| true).err(), Some(Refusal::Unknown));
+        assert_eq!(views.edge(&key, (1, 2), |_| true).err(), Some(UpdateError::Unknown));
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -252,12 +257,12 @@ mod tests {
         let views = views();
         let key = block_in_place(|| open(&views, CLIENT)).unwrap();
         let _waiting: Vec<_> = (0..MAX_WAITING).map(|_| later(&views, &key)).collect();
-        assert_eq!(views.edge(&key, (1, 2), |_| true).err(), Some(Refusal::TooMany));
+        assert_eq!(views.edge(&key, (1, 2), |_| true).err(), Some(UpdateError::TooMany));
         let making = views.streams.followed().write().await;
-        let Ok(Change::Later(made)) = views.edge(&key, (0, 1), |_| true) else { panic!("it is not looked at now") };
+        let Ok(EdgeResult::Later(made)) = views.edge(&key, (0, 1), |_| true) else { panic!("it is not looked at now") };
         drop(making);
         made.await;
-        assert!(matches!(views.edge(&key, (0, 1), |_| true), Ok(Change::Now(_))));
+        assert!(matches!(views.edge(&key, (0, 1), |_| true), Ok(EdgeResult::Now(_))));
     }
 
     #[test]
@@ -266,12 +271,12 @@ mod tests {
         let [waited_for, idle] = [open(&views, CLIENT).unwrap(), open(&views, CLIENT).unwrap()];
         let waiting = later(&views, &waited_for);
         views.close_idle(Duration::ZERO);
-        assert_eq!(views.recommend(&idle, &json!({})).err(), Some(Refusal::Unknown));
+        assert_eq!(views.recommend(&idle, &json!({})).err(), Some(UpdateError::Unknown));
         drop(waiting);
         views.forget_idle();
         assert!(views.find_open(&waited_for).is_ok(), "its client has an hour from now");
         views.close_idle(Duration::ZERO);
-        assert_eq!(views.close(&waited_for), Err(Refusal::Unknown));
+        assert_eq!(views.close(&waited_for), Err(UpdateError::Unknown));
     }
 
     #[test]
@@ -280,7 +285,7 @@ mod tests {
         for _ in 0..MAX_OF_ONE {
             open(&views, CLIENT).unwrap();
         }
-        assert_eq!(open(&views, CLIENT).err(), Some(Refusal::TooMany));
+        assert_eq!(open(&views, CLIENT).err(), Some(UpdateError::TooMany));
         assert!(open(&views, [192, 0, 2, 2].into()).is_ok());
     }
 }

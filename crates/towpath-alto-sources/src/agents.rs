@@ -45,15 +45,15 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use towpath_alto::{agent_state::AgentState, names::Tag};
 use towpath_store::sys::clock;
 
-use self::{bmp::Collector, delegate::Delegated, news::FactReport, polled::PolledAgent};
+use self::{bmp::Collector, delegate::DelegateAgent, news::FactReport, polled::PolledAgent};
 use super::{
     query_batcher::QueryBatcher,
     settings::agent::AgentConfig,
-    snapshot::{self, AgentRecord, Remembered, SnapshotWriter},
-    sources::{Knowledge, Pids},
+    snapshot::{self, AgentRecord, SnapshotWriter, StoredFacts},
+    sources::{AgentData, Pids},
 };
 /// Name of an agent whose facts may be out of date, and since when, from the Unix epoch.
-pub type Stale<'a> = (&'a str, Duration);
+pub type StaleAgent<'a> = (&'a str, Duration);
 
 /// Receives the facts of all agents.
 pub trait Consumer: Send + Sync + 'static {
@@ -67,7 +67,7 @@ pub trait Consumer: Send + Sync + 'static {
     fn renew<'a>(
         &self,
         facts: impl Iterator<Item = &'a AgentState>,
-        stale: impl Iterator<Item = Stale<'a>>,
+        stale: impl Iterator<Item = StaleAgent<'a>>,
     ) -> Result<(), Self::Fault>;
 
     /// Checks facts without using them.
@@ -123,7 +123,7 @@ struct Report {
     /// Index of the agent.
     agent: usize,
     /// All its facts; `None` if they are unchanged.
-    knowledge: Option<Knowledge>,
+    agent_data: Option<AgentData>,
     /// Its current problem; `None` if its facts are up to date.
     trouble: Option<String>,
 }
@@ -138,8 +138,8 @@ struct AgentHandle {
 
 impl AgentHandle {
     /// Waits for room in the queue. The receiver is gone only when the server stops, which agents can ignore.
-    async fn report(&self, knowledge: Option<Knowledge>, trouble: Option<String>) {
-        let _ = self.reports.send(Report { agent: self.agent, knowledge, trouble }).await;
+    async fn report(&self, agent_data: Option<AgentData>, trouble: Option<String>) {
+        let _ = self.reports.send(Report { agent: self.agent, agent_data, trouble }).await;
     }
 }
 
@@ -231,7 +231,7 @@ impl Agents {
                     let query_batcher = Arc::new(QueryBatcher::new(config.wait.0, config.keep.0));
                     query_batchers.push(Arc::clone(&query_batcher));
                     let (config, client) = (config.clone(), Arc::clone(&client));
-                    let delegated = Delegated { config, query_batcher, client, purpose };
+                    let delegated = DelegateAgent { config, query_batcher, client, purpose };
                     (UpdateMode::Reporting, delegated.run(handle, reload.clone()).boxed())
                 }
                 config => {
@@ -291,7 +291,7 @@ impl Agents {
     }
 
     /// Returns the agents whose facts may be out of date.
-    pub fn stale(&self) -> impl Iterator<Item = Stale<'_>> {
+    pub fn stale(&self) -> impl Iterator<Item = StaleAgent<'_>> {
         let since = |agent: &Agent| u64::try_from(agent.stale_since_s?).ok().map(Duration::from_secs);
         self.agents.iter().filter_map(move |agent| Some((&*agent.name, since(agent)?)))
     }
@@ -319,7 +319,7 @@ impl Agents {
 
     /// Applies reports and updates the responses if facts changed or costs changed over time.
     fn attend(&mut self, reports: Vec<Report>, answers: &impl Consumer) {
-        self.take(reports).iter().for_each(|trouble| tracing::error!("{trouble}; what it knew before holds"));
+        self.take(reports).iter().for_each(|trouble| tracing::error!("{trouble}; keeping its previous facts"));
         if self.renew(answers) {
             self.snapshot.iter_mut().for_each(SnapshotWriter::note_news);
         }
@@ -357,10 +357,10 @@ impl Agents {
     /// Stores reports and returns the problems that are new.
     fn take(&mut self, reports: Vec<Report>) -> Vec<String> {
         let mut troubles = Vec::new();
-        for Report { agent, knowledge, trouble } in reports {
+        for Report { agent, agent_data, trouble } in reports {
             let agent = &mut self.agents[agent];
             agent.has_reported = true;
-            self.has_news |= knowledge.is_some_and(|knowledge| agent.learn(knowledge));
+            self.has_news |= agent_data.is_some_and(|agent_data| agent.learn(agent_data));
             troubles.extend(agent.note(trouble));
         }
         troubles
@@ -385,8 +385,8 @@ impl Agent {
     }
 
     /// Adds the facts from the snapshot, if any.
-    fn with_snapshot(self, remembered: Option<Remembered>) -> Self {
-        let Some(Remembered { facts, since_s }) = remembered else { return self };
+    fn with_snapshot(self, remembered: Option<StoredFacts>) -> Self {
+        let Some(StoredFacts { facts, since_s }) = remembered else { return self };
         tracing::info!("agent {}: using the facts in the snapshot until it reports", self.name);
         Self { reported: FactReport::from(facts), stale_since_s: Some(since_s), is_remembered: true, ..self }
     }

@@ -7,7 +7,7 @@
 //!
 //! `bgpkit-parser` also parses updates, but guesses whether prefixes carry path identifiers: of `0.0.0.0/0
 //! 10.0.0.0/16 11.0.0.0/8` it returns only the last prefix and takes the preceding bytes for an identifier. Here
-//! `Session` states whether identifiers are present. It also allocates memory for every attribute, including
+//! `SessionParameters` states whether identifiers are present. It also allocates memory for every attribute, including
 //! communities.
 //!
 //! Only unicast prefixes of IPv4 and IPv6 are decoded. This module does no I/O, and no input makes it panic.
@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use self::attributes::Attributes;
-pub(crate) use self::wire::{AddPath, AsWidth, Damage, Family, Session, Wire, network};
+pub(crate) use self::wire::{AddPath, AsWidth, BgpDecodeError, Family, SessionParameters, Wire, network};
 use towpath_alto::{
     address::AddressType,
     route::{AsPath, Route},
@@ -126,14 +126,14 @@ impl Event {
 pub(crate) struct Update {
     pub(crate) events: Vec<Event>,
     /// Reason why the announced prefixes are withdrawn, if they are.
-    pub(crate) damage: Option<Damage>,
+    pub(crate) damage: Option<BgpDecodeError>,
 }
 
 /// Decodes a complete BGP message from `router`. Messages other than updates have no events.
 ///
 /// # Errors
 /// If the message is damaged; then it has no events.
-pub(crate) fn events(message: &[u8], router: Peer, session: Session) -> Result<Update, Damage> {
+pub(crate) fn events(message: &[u8], router: Peer, session: SessionParameters) -> Result<Update, BgpDecodeError> {
     const HEADER_BYTES: usize = 19;
     const UPDATE: u8 = 2;
     let mut wire = Wire(message);
@@ -142,14 +142,22 @@ pub(crate) fn events(message: &[u8], router: Peer, session: Session) -> Result<U
     let kind = wire.u8("BGP header")?;
     let length = length.checked_sub(HEADER_BYTES).ok_or("its BGP message is shorter than a header")?;
     let body = wire.take(length, "BGP message")?;
-    if kind == UPDATE { Telling { router, session, events: Vec::new() }.update(body) } else { Ok(Update::default()) }
+    if kind == UPDATE {
+        UpdateConverter { router, session, events: Vec::new() }.update(body)
+    } else {
+        Ok(Update::default())
+    }
 }
 
 /// Decodes the route and preference from the attributes of a RIB entry.
 ///
 /// # Errors
 /// If the attributes are damaged or contain no AS path.
-pub(crate) fn entry_route(attributes: &[u8], prefix: IpNet, width: AsWidth) -> Result<(Route, Preference), Damage> {
+pub(crate) fn entry_route(
+    attributes: &[u8],
+    prefix: IpNet,
+    width: AsWidth,
+) -> Result<(Route, Preference), BgpDecodeError> {
     let attributes = Attributes::read(attributes)?;
     let next_hop = match prefix {
         IpNet::V4(_) => attributes.next_hop().or_else(|| attributes.entry_next_hop()),
@@ -160,14 +168,14 @@ pub(crate) fn entry_route(attributes: &[u8], prefix: IpNet, width: AsWidth) -> R
 }
 
 /// Converts one update to events.
-struct Telling {
+struct UpdateConverter {
     router: Peer,
-    session: Session,
+    session: SessionParameters,
     events: Vec<Event>,
 }
 
-impl Telling {
-    fn update(mut self, body: &[u8]) -> Result<Update, Damage> {
+impl UpdateConverter {
+    fn update(mut self, body: &[u8]) -> Result<Update, BgpDecodeError> {
         let mut wire = Wire(body);
         let withdrawn = wire.length_prefixed("withdrawn routes")?;
         let raw_attributes = wire.length_prefixed("path attributes")?;
@@ -202,7 +210,7 @@ impl Telling {
         }
     }
 
-    fn withdraw(&mut self, family: Family, prefixes: &[u8]) -> Result<(), Damage> {
+    fn withdraw(&mut self, family: Family, prefixes: &[u8]) -> Result<(), BgpDecodeError> {
         let router = self.router;
         self.each(family, prefixes, |path_id, prefix| Event::Withdraw { router, path_id, prefix })
     }
@@ -214,7 +222,7 @@ impl Telling {
         prefixes: &[u8],
         next_hop: Option<IpAddr>,
         path: Option<&(AsPath, Preference)>,
-    ) -> Result<(), Damage> {
+    ) -> Result<(), BgpDecodeError> {
         let Some((as_path, preference)) = path else { return self.withdraw(family, prefixes) };
         let (router, preference) = (self.router, *preference);
         self.each(family, prefixes, |path_id, prefix| {
@@ -228,7 +236,7 @@ impl Telling {
         family: Family,
         prefixes: &[u8],
         event: impl Fn(Option<u32>, IpNet) -> Event,
-    ) -> Result<(), Damage> {
+    ) -> Result<(), BgpDecodeError> {
         let mut wire = Wire(prefixes);
         while !wire.is_empty() {
             let path_id = if self.session.has_path_ids(family) { Some(wire.u32("path identifier")?) } else { None };

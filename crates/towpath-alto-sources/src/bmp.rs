@@ -80,7 +80,7 @@ pub enum BmpError {
 /// update (at most 65,536).
 #[derive(Debug, Default)]
 pub struct Stream {
-    inlet: Inlet,
+    inlet: MessageSplitter,
     decoder: Decoder,
 }
 
@@ -130,13 +130,13 @@ struct Message<'a> {
 
 /// Splits received bytes into messages.
 #[derive(Debug, Default)]
-struct Inlet {
+struct MessageSplitter {
     buffer: Vec<u8>,
     /// Number of bytes already consumed.
     read_bytes: usize,
 }
 
-impl Inlet {
+impl MessageSplitter {
     fn feed(&mut self, bytes: &[u8]) {
         if self.read_bytes > 0 {
             self.buffer.drain(..self.read_bytes);

@@ -23,6 +23,6 @@ mod snapshot;
 mod sources;
 
 pub use self::{
-    agents::{Agents, AgentsError, Consumer, Purpose, Stale, run_agents},
-    query_batcher::{Found, QueryBatcher},
+    agents::{Agents, AgentsError, Consumer, Purpose, StaleAgent, run_agents},
+    query_batcher::{ItemLookup, QueryBatcher},
 };

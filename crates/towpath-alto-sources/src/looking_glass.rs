@@ -1,10 +1,10 @@
 //! Parses routes from the human-readable output of routers and looking glasses.
 //!
-//! [`parse`] detects the router's dialect and parses the text into a [`Table`]; [`Dialect::parse`] uses a given
+//! [`parse`] detects the router's dialect and parses the text into a [`ParsedTable`]; [`Dialect::parse`] uses a given
 //! dialect. [`first_block`] extracts the text from an HTML page. Lines are passed to the reader of the dialect, which
 //! keeps the current prefix and route and adds completed routes to the table. Lines that cannot be parsed are
-//! reported in [`Table::skipped`] with their line numbers, and never guessed. An unrecognized line ends the current
-//! entry, so that no route is assigned to another prefix.
+// reported in [`ParsedTable::skipped`] with their line numbers, and never guessed. An unrecognized line ends the
+// current entry, so that no route is assigned to another prefix.
 //!
 //! Rules common to all dialects:
 //! - One route per prefix, the active one. Of several next hops with equal cost, the one that the router marks as
@@ -15,7 +15,7 @@
 //!   Parentheses are confederation segments and are dropped, since they are inside one AS.
 //! - Routes of other protocols than BGP have an empty path.
 //! - Tables of several routing instances are merged: the first route to a prefix is kept, the others are reported as
-//!   [`Why::Repeated`]. To get one instance, query the router for its table alone.
+//!   [`SkipReason::Repeated`]. To get one instance, query the router for its table alone.
 //!
 //! This module does not query routers, keeps no state between texts, and does not verify routes. Time grows with the
 //! length of the text, memory with its routes and skipped lines. No input panics.
@@ -23,18 +23,18 @@
 mod bird;
 mod entry;
 mod frr;
-mod harvest;
 mod junos;
 mod page;
 mod path;
+mod table_builder;
 #[cfg(test)]
 mod tests;
 mod words;
 
 use std::fmt;
 
-use self::harvest::Harvest;
 pub use self::page::first_block;
+use self::table_builder::TableBuilder;
 use towpath_alto::route::Route;
 
 /// Maximum length of a line in bytes. A path of 255 ten-digit numbers needs 2805.
@@ -90,21 +90,21 @@ impl Dialect {
     /// # Errors
     /// If the text has no active route that can be parsed. This includes an empty table, which cannot be
     /// distinguished from truncated output.
-    pub fn parse(self, text: &str) -> Result<Table, Unreadable> {
-        let harvest = match self {
+    pub fn parse(self, text: &str) -> Result<ParsedTable, LookingGlassError> {
+        let builder = match self {
             Self::JunosTable => gather(text, junos::TableReader::default()),
             Self::JunosDetail => gather(text, junos::DetailReader::default()),
             Self::Frr => gather(text, frr::RowReader::default()),
             Self::FrrEntry => gather(text, entry::EntryReader::default()),
             Self::Bird => gather(text, bird::RouteReader::default()),
         };
-        let table = harvest.into_table();
+        let table = builder.into_table();
         if !table.routes.is_empty() {
             return Ok(table);
         }
         Err(match table.skipped.first() {
-            Some(first) => Unreadable::Refused { dialect: self, first: *first },
-            None => Unreadable::NoRoute { dialect: self },
+            Some(first) => LookingGlassError::Refused { dialect: self, first: *first },
+            None => LookingGlassError::NoRoute { dialect: self },
         })
     }
 }
@@ -125,42 +125,42 @@ impl fmt::Display for Dialect {
 ///
 /// # Errors
 /// If no dialect is detected, and as for [`Dialect::parse`].
-pub fn parse(text: &str) -> Result<Table, Unreadable> {
+pub fn parse(text: &str) -> Result<ParsedTable, LookingGlassError> {
     match Dialect::detect(text) {
         Some(dialect) => dialect.parse(text),
-        None if text.trim().is_empty() => Err(Unreadable::Nothing),
-        None if is_absence(text) => Err(Unreadable::Absent),
-        None => Err(Unreadable::Unknown),
+        None if text.trim().is_empty() => Err(LookingGlassError::Nothing),
+        None if is_absence(text) => Err(LookingGlassError::Absent),
+        None => Err(LookingGlassError::Unknown),
     }
 }
 
 /// The result of parsing one text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Table {
+pub struct ParsedTable {
     /// The active routes, one per prefix, in text order.
     pub routes: Vec<Route>,
     /// Skipped lines and routes, in text order; at most a few per line.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedLine>,
 }
 
 /// A line that was skipped, or the first line of a skipped route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedLine {
     /// The line number, from 1.
     pub line: usize,
     /// The reason.
-    pub why: Why,
+    pub reason: SkipReason,
 }
 
-impl fmt::Display for Skipped {
+impl fmt::Display for SkippedLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.why)
+        write!(f, "line {}: {}", self.line, self.reason)
     }
 }
 
 /// Reason why a line or a route was skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Why {
+pub enum SkipReason {
     /// The line is longer than 4 KiB.
     #[error("the line is longer than 4 KiB")]
     LineTooLong,
@@ -180,7 +180,7 @@ pub enum Why {
     #[error("the AS path has more than 255 hops")]
     PathTooLong,
     /// BIRD's short form omits AS paths.
-    #[error("the short form of BIRD has no AS paths: ask for `show route all`")]
+    #[error("the short form of BIRD has no AS paths: use `show route all`")]
     PathNotShown,
     /// The row does not match the columns of the header, or was truncated.
     #[error("the row does not match the columns of the header")]
@@ -201,10 +201,10 @@ pub enum Why {
 
 /// A text without any valid route. The looking glass or the query is at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
+pub enum LookingGlassError {
     /// No dialect was detected.
     #[error(
-        "this is not the output of a router that is known here; tried Junos `show route`, Junos `show route detail`, \
+        "unknown router output; tried Junos `show route`, Junos `show route detail`, \
          FRR or IOS `show ip bgp`, FRR or IOS `show ip bgp PREFIX`, BIRD `show route all`"
     )]
     Unknown,
@@ -227,11 +227,11 @@ pub enum Unreadable {
         /// The dialect used.
         dialect: Dialect,
         /// The first skipped line.
-        first: Skipped,
+        first: SkippedLine,
     },
 }
 
-impl Unreadable {
+impl LookingGlassError {
     /// Returns whether the router answered that it has no route.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(self, Self::Absent | Self::NoRoute { .. })
@@ -249,28 +249,28 @@ fn is_absence(text: &str) -> bool {
 /// Parses the lines of one dialect in order.
 trait Reader {
     /// Parses the next line, without its line ending.
-    fn read(&mut self, line: &str, harvest: &mut Harvest);
+    fn read(&mut self, line: &str, builder: &mut TableBuilder);
 
     /// Ends the current entry, at the end of the text or after a lost line.
-    fn finish(&mut self, harvest: &mut Harvest);
+    fn finish(&mut self, builder: &mut TableBuilder);
 }
 
 /// Runs `reader` over `text`.
-fn gather(text: &str, mut reader: impl Reader) -> Harvest {
-    let mut harvest = Harvest::with_room(MAX_ROUTES);
+fn gather(text: &str, mut reader: impl Reader) -> TableBuilder {
+    let mut builder = TableBuilder::with_room(MAX_ROUTES);
     for line in text.lines() {
-        harvest.next_line();
+        builder.next_line();
         if line.len() > MAX_LINE_BYTES {
             // It may have been a prefix line: later routes must not be assigned to the previous prefix.
-            reader.finish(&mut harvest);
-            harvest.skip(Why::LineTooLong);
+            reader.finish(&mut builder);
+            builder.skip(SkipReason::LineTooLong);
         } else {
-            reader.read(line, &mut harvest);
+            reader.read(line, &mut builder);
         }
-        if harvest.is_full() {
+        if builder.is_full() {
             break;
         }
     }
-    reader.finish(&mut harvest);
-    harvest
+    reader.finish(&mut builder);
+    builder
 }

@@ -5,9 +5,9 @@
 //! the unit that RFC 9439 defines for its metric. [`Measurements::facts`] aggregates the samples: for several samples
 //! of the same ends and metric it computes the statistics of RFC 9439 §3.3, each under its own name.
 //!
-//! An invalid sample is skipped and counted in [`Doubts`]; the others are still used. A document of several lines is
-//! parsed line by line if its first line is a complete JSON value, so that a truncated line counts as one invalid
-//! sample.
+// An invalid sample is skipped and counted in [`SkippedSamples`]; the others are still used. A document of several
+// lines is parsed line by line if its first line is a complete JSON value, so that a truncated line counts as one
+// invalid sample.
 //!
 //! This module neither measures nor fetches anything, and keeps no state between documents. It does not resolve host
 //! names: a name that is not an address is the name of a PID.
@@ -57,7 +57,8 @@ pub enum Format {
     /// Objects with `source`, `destination`, `event_type` or `event-type`, also nested in `meta` or `headers`, and
     /// `value`: a number, a histogram (an object that maps each value to its count), or a list of `{ts, val}` with such
     /// values. Messages have `datapoints` instead, an object that maps each time to such a value. The value pages of an
-    /// archive (at its `base-uri`) are bare lists of `{ts, val}`; [`Beside`] supplies their ends and event type.
+    /// archive (at its `base-uri`) are bare lists of `{ts, val}`; [`MeasurementContext`] supplies their ends and event
+    /// type.
     Perfsonar,
     /// Output of `towpath probe --json`, one or several runs.
     Probe,
@@ -65,7 +66,7 @@ pub enum Format {
 
 /// Facts known to the caller but absent from the document.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Beside<'a> {
+pub struct MeasurementContext<'a> {
     /// The measuring end of measurements that name only the remote end: an address, a prefix, or a PID name.
     pub here: Option<&'a str>,
     /// Source of perfSONAR values that carry no metadata, in the same forms.
@@ -83,19 +84,19 @@ pub struct Measurements {
     metrics: Vec<CostMetric>,
     /// Grouped by pair and metric; samples of one series keep the order of the document.
     samples: Vec<Sample>,
-    doubts: Doubts,
+    skipped_samples: SkippedSamples,
 }
 
 /// Samples that were skipped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Doubts {
+pub struct SkippedSamples {
     /// Number of skipped samples. A record or line without any usable sample counts as one.
     pub skipped: u64,
     /// Why the first sample was skipped, with its line or record number.
     pub first: Option<String>,
 }
 
-impl Doubts {
+impl SkippedSamples {
     fn add(&mut self, count: usize, reason: impl FnOnce() -> String) {
         self.skipped += count as u64;
         self.first.get_or_insert_with(reason);
@@ -149,12 +150,12 @@ impl Measurements {
     ///   (UDP); with `-R` from the server to the client. The reverse direction of `--bidir` is ignored.
     /// - perfSONAR: `throughput` becomes `tput`, `packet-loss-rate` `lossrate`, `histogram-owdelay` `delay-ow`,
     ///   `histogram-rtt` `delay-rt`, and `packet-retransmits` `priv:retransmits` (segments of one test).
-    /// - towpath probe: see [`Self::parse_beside`].
+    /// - towpath probe: see [`Self::parse_in_context`].
     ///
     /// # Errors
-    /// Returns [`MeasurementError`]. A document without usable samples is not an error; see [`Self::doubts`].
+    /// Returns [`MeasurementError`]. A document without usable samples is not an error; see [`Self::skipped_samples`].
     pub fn parse(document: &[u8], format: Option<Format>) -> Result<Self, MeasurementError> {
-        Self::parse_beside(document, format, Beside::default())
+        Self::parse_in_context(document, format, MeasurementContext::default())
     }
 
     /// Like [`Self::parse`], with facts that the document lacks.
@@ -164,13 +165,13 @@ impl Measurements {
     ///
     /// # Errors
     /// As [`Self::parse`].
-    pub(crate) fn parse_beside(
+    pub(crate) fn parse_in_context(
         document: &[u8],
         format: Option<Format>,
-        beside: Beside<'_>,
+        context: MeasurementContext<'_>,
     ) -> Result<Self, MeasurementError> {
         let limits = Limits { bytes: MAX_BYTES, samples: MAX_SAMPLES };
-        Self::parse_within(document, RecordOptions { format, beside }, limits)
+        Self::parse_within(document, RecordOptions { format, context }, limits)
     }
 
     fn parse_within(document: &[u8], options: RecordOptions<'_>, limits: Limits) -> Result<Self, MeasurementError> {
@@ -202,8 +203,8 @@ impl Measurements {
     }
 
     /// Returns the skipped samples.
-    pub(crate) fn doubts(&self) -> &Doubts {
-        &self.doubts
+    pub(crate) fn skipped_samples(&self) -> &SkippedSamples {
+        &self.skipped_samples
     }
 
     /// Returns the resulting costs between prefixes, and between PIDs of `map`. `map` must have all named PIDs, or
@@ -218,30 +219,34 @@ impl Measurements {
     /// and no `:stddev`, the lower of them. The 95th percentile uses the nearest rank: the smallest sample not below 95
     /// % of all. The deviation is the population deviation (divided by the number of samples). A histogram value has
     /// the weight of its count; the newest sample of a histogram is its median.
-    pub fn facts(&self, map: &ResourceId) -> (AgentState, Doubts) {
+    pub fn facts(&self, map: &ResourceId) -> (AgentState, SkippedSamples) {
         self.facts_among(map, |_| true)
     }
 
     /// Like [`Self::facts`], but skips samples whose PIDs do not exist.
-    pub(crate) fn facts_among(&self, map: &ResourceId, is_pid: impl Fn(&PidName) -> bool) -> (AgentState, Doubts) {
+    pub(crate) fn facts_among(
+        &self,
+        map: &ResourceId,
+        is_pid: impl Fn(&PidName) -> bool,
+    ) -> (AgentState, SkippedSamples) {
         let names: Vec<_> = self.metrics.iter().map(statistics::names).collect();
-        let (mut facts, mut doubts) = (AgentState::default(), self.doubts.clone());
+        let (mut facts, mut skipped_samples) = (AgentState::default(), self.skipped_samples.clone());
         for samples in self.samples.chunk_by(|one, other| one.series.pair == other.series.pair) {
             let values = values(samples, &names);
             match &self.pairs[samples[0].series.pair as usize] {
                 Pair::Prefixes(src, dst) => facts.costs.push(Costs { src: Prefix(*src), dst: Prefix(*dst), values }),
                 Pair::Pids(src, dst) => match [src, dst].into_iter().find(|pid| !is_pid(pid)) {
-                    Some(pid) => doubts.add(samples.len(), || format!("network map {map} has no PID {pid}")),
+                    Some(pid) => skipped_samples.add(samples.len(), || format!("network map {map} has no PID {pid}")),
                     None => insert(&mut facts, map, [src, dst], values),
                 },
             }
         }
-        (facts, doubts)
+        (facts, skipped_samples)
     }
 }
 
 /// Returns the costs computed from the samples of one pair. `names` holds the names for each metric.
-fn values(samples: &[Sample], names: &[statistics::Names]) -> BTreeMap<CostMetric, Cost> {
+fn values(samples: &[Sample], names: &[statistics::StatisticNames]) -> BTreeMap<CostMetric, Cost> {
     let series = samples.chunk_by(|one, other| one.series == other.series);
     let costs = series.flat_map(|series| statistics::costs(series, &names[series[0].series.metric as usize]));
     costs.collect()

@@ -27,9 +27,9 @@ use std::{
 
 use bgpkit_parser::{RawMrtRecord, models::EntryType};
 
-use crate::bgp_update::Damage;
+use crate::bgp_update::BgpDecodeError;
 pub use crate::bgp_update::{Event, Peer, Preference, Rib};
-use records::{Next, Records};
+use records::{NextRecord, Records};
 use towpath_alto::address::AddressType;
 
 /// Event read from a dump.
@@ -80,7 +80,7 @@ pub struct Summary {
 #[derive(Debug, thiserror::Error)]
 pub enum MrtError {
     /// The file is not an MRT dump.
-    #[error("this is no MRT dump: {0}")]
+    #[error("this is not an MRT dump: {0}")]
     NotMrt(&'static str),
     /// The file is compressed by bzip2.
     #[error("bzip2 compression is not supported: decompress it first with `bzcat FILE > DUMP`")]
@@ -103,14 +103,14 @@ pub fn read(source: impl Read, take: impl FnMut(MrtEvent)) -> Result<Summary, Mr
     loop {
         dump.number += 1;
         match records.next()? {
-            Next::Record(record) => dump.record(&record),
-            Next::Damaged(damage) => dump.skip(&damage),
-            Next::Unbounded(damage) => {
+            NextRecord::Record(record) => dump.record(&record),
+            NextRecord::Damaged(damage) => dump.skip(&damage),
+            NextRecord::Unbounded(damage) => {
                 dump.skip(&damage);
                 return Ok(dump.truncated_summary());
             }
-            Next::Truncated => return Ok(dump.truncated_summary()),
-            Next::End => {
+            NextRecord::Truncated => return Ok(dump.truncated_summary()),
+            NextRecord::End => {
                 dump.end_tables();
                 return Ok(dump.summary);
             }
@@ -216,7 +216,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
         self.summary.ignored += 1;
     }
 
-    fn skip(&mut self, damage: &Damage) {
+    fn skip(&mut self, damage: &BgpDecodeError) {
         self.summary.skipped += 1;
         let number = self.number;
         self.summary.first_skipped.get_or_insert_with(|| format!("record {number}: {damage}"));

@@ -1,18 +1,17 @@
 //! Network facts printed by a program as lines of JSON.
 //!
 //! ```json
-//! {"route": {"router": "ex2j.cern.ch", "prefix": "134.158.84.0/24", "next-hop": "192.65.184.145", "as-path": "20965 2091 789"}}
-//! {"property": {"entity": "ipv4:134.158.84.0/24", "name": "priv:country", "value": "FR"}}
-//! {"metric": {"src": "137.138.0.0/16", "dst": "134.158.84.23", "metric": "delay-ow", "value": 5300}}
-//! {"metric": {"map": "default", "src": "CERN", "dst": "IN2P3", "metric": "routingcost", "value": 2}}
-//! {"link": {"topology": "site", "from": "edge", "to": "storage", "capacity": 100e9, "attach": {"storage": ["192.0.2.0/28"]}}}
-//! {"withdraw": {"route": {"router": "ex2j.cern.ch", "prefix": "134.158.84.0/24"}}}
-//! {"commit": {}}
+// {"route": {"router": "ex2j.cern.ch", "prefix": "134.158.84.0/24", "next-hop": "192.65.184.145", "as-path": "20965
+// 2091 789"}} {"property": {"entity": "ipv4:134.158.84.0/24", "name": "priv:country", "value": "FR"}} {"metric":
+// {"src": "137.138.0.0/16", "dst": "134.158.84.23", "metric": "delay-ow", "value": 5300}} {"metric": {"map": "default",
+// "src": "CERN", "dst": "IN2P3", "metric": "routingcost", "value": 2}} {"link": {"topology": "site", "from": "edge",
+// "to": "storage", "capacity": 100e9, "attach": {"storage": ["192.0.2.0/28"]}}} {"withdraw": {"route": {"router":
+// "ex2j.cern.ch", "prefix": "134.158.84.0/24"}}} {"commit": {}}
 //! ```
 //!
-//! A line sets a fact, or withdraws it by its key; the last line for a key wins. [`Lines`] keeps the facts and
-//! applies changes only at a commit, all since the last one together. [`Cutter`] splits the output of a program into
-//! lines.
+//! A line sets a fact, or withdraws it by its key; the last line for a key wins. [`ProgramFacts`] keeps the facts and
+// applies changes only at a commit, all since the last one together. [`LineSplitter`] splits the output of a program
+// into lines.
 //!
 //! Units are those of [`towpath_alto::agent_state`]. With a `map`, both ends of a metric are PIDs, otherwise addresses
 //! or prefixes; between prefixes no metric can be named `src` or `dst`. `next-hop` and `as-path` are optional, as for a
@@ -24,22 +23,22 @@
 //! A link has the fields of a link in a fact file, and `attach`: the prefixes attached to its ends. It is withdrawn,
 //! with its attachments, by its topology and its ends in the same order. A topology consists of its links.
 
-mod cutter;
 mod fact_table;
+mod line_splitter;
 mod networks;
 mod reply;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-pub use self::{cutter::Cutter, reply::Reply};
 use self::{
     fact_table::FactTable,
-    wire::{Change, Line},
+    wire::{Change, ProgramLine},
 };
+pub use self::{line_splitter::LineSplitter, reply::Reply};
 use towpath_alto::{
     agent_state::AgentState,
-    names::{CostMetric, Malformed, NodeName, TopologyName},
+    names::{CostMetric, NodeName, ParseError, TopologyName},
     network_state::NetworkStateFault,
     topology::TopologyError,
 };
@@ -83,7 +82,7 @@ pub enum LineFault {
     },
     /// A field is malformed.
     #[error("{0}")]
-    Field(#[from] Malformed),
+    Field(#[from] ParseError),
     /// The fact is not valid in any resource.
     #[error(transparent)]
     NetworkState(#[from] NetworkStateFault),
@@ -94,16 +93,16 @@ pub enum LineFault {
     #[error("the value has more than {MAX_VALUE_BYTES} bytes: use a smaller one")]
     ValueTooLong,
     /// A metric between prefixes has the name of one of its ends in facts.
-    #[error("between prefixes no metric can be called '{0}', which facts call an end: call it 'priv:{0}'")]
+    #[error("'{0}' is a reserved field name and cannot be a metric between prefixes: rename it to 'priv:{0}'")]
     MetricName(CostMetric),
     /// A prefix is attached to a node that is not an end of the link.
-    #[error("'{0}' is no end of the link: attach to it with a link that it has")]
+    #[error("'{0}' is not an end of the link: attach the prefix in a link of that node")]
     NoEnd(NodeName),
     /// A queried program printed a fact of a kind that cannot be requested.
     #[error("only metrics between addresses, properties of addresses and commits are valid in a response")]
     NoAnswer,
     /// The commit would create an invalid topology. Nothing is committed; pending changes remain for the next commit.
-    #[error("nothing is committed, because of '{topology}': {error}; withdraw links, and commit again")]
+    #[error("cannot commit topology '{topology}': {error}; withdraw links and commit again")]
     Topology {
         /// The topology.
         topology: TopologyName,
@@ -117,7 +116,7 @@ pub enum LineFault {
 
 /// The facts set by one program. Memory grows with facts and pending lines, together at most [`MAX_FACTS`].
 #[derive(Debug)]
-pub struct Lines {
+pub struct ProgramFacts {
     known: FactTable,
     /// Changes since the last commit.
     pending: Vec<Change>,
@@ -129,14 +128,14 @@ pub struct Lines {
     room: usize,
 }
 
-impl Default for Lines {
+impl Default for ProgramFacts {
     /// Returns an empty set.
     fn default() -> Self {
         Self::with_room(MAX_FACTS)
     }
 }
 
-impl Lines {
+impl ProgramFacts {
     /// Creates it with the given capacity.
     fn with_room(room: usize) -> Self {
         Self { known: FactTable::default(), pending: Vec::new(), pending_facts: 0, count: 0, room }
@@ -176,7 +175,7 @@ impl Lines {
 }
 
 /// Parses a line; `None` if it is blank.
-fn parse(line: &[u8]) -> Result<Option<Line>, LineFault> {
+fn parse(line: &[u8]) -> Result<Option<ProgramLine>, LineFault> {
     if line.len() > MAX_LINE_BYTES {
         return Err(LineFault::TooLong);
     }

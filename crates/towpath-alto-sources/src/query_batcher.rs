@@ -12,7 +12,7 @@ use tokio::{
     sync::{Notify, watch},
     time::timeout,
 };
-use towpath_alto::delegation::{Askable, DelegateRequest, Item, requests};
+use towpath_alto::delegation::{DelegateRequest, Item, OnDemandItems, requests};
 use towpath_store::sys::clock::{self, Instant};
 
 use super::recent::Recent;
@@ -48,7 +48,7 @@ pub struct QueryBatcher {
 #[derive(Debug, Default)]
 struct State {
     /// Items that may be requested; none while the delegate is unreachable.
-    askable: Askable,
+    on_demand: OnDemandItems,
     recent: Recent,
     /// Waiting items, oldest first, and since when.
     waiting: VecDeque<(Item, Instant)>,
@@ -66,7 +66,7 @@ struct State {
 
 /// Result of looking up an item.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Found {
+pub enum ItemLookup {
     /// Its value, or `None` if the delegate has none.
     Known(Option<Value>),
     /// It will be known once all up to this number is settled.
@@ -85,14 +85,14 @@ impl QueryBatcher {
     /// Opens the batcher for these items. Waiting items keep their numbers. Unsettled items of an interrupted round are
     /// requested again only if it started recently, so that a request the delegate cannot handle does not harm the
     /// others.
-    pub fn open(&self, askable: Askable) {
+    pub fn open(&self, on_demand: OnDemandItems) {
         let mut state = self.state();
         let state = &mut *state;
-        state.askable = askable;
-        let State { askable, waiting, needed, requested, .. } = state;
-        waiting.retain(|(item, _)| askable.has(item));
-        needed.retain(|item, _| askable.has(item));
-        requested.retain(|item| askable.has(item));
+        state.on_demand = on_demand;
+        let State { on_demand, waiting, needed, requested, .. } = state;
+        waiting.retain(|(item, _)| on_demand.has(item));
+        needed.retain(|item, _| on_demand.has(item));
+        requested.retain(|item| on_demand.has(item));
         let (now, left) = (clock::now(), mem::take(requested));
         if state.began.take().is_some_and(|began| !self.is_over(began, now)) {
             for item in left {
@@ -105,7 +105,7 @@ impl QueryBatcher {
     /// Closes the batcher while the delegate is unreachable: nothing waits. Learned values stay valid.
     pub fn close(&self) {
         let mut state = self.state();
-        state.askable = Askable::default();
+        state.on_demand = OnDemandItems::default();
         state.waiting.clear();
         state.needed.clear();
         self.settled.send_replace(state.last);
@@ -117,18 +117,18 @@ impl QueryBatcher {
     }
 
     /// Looks up `item`. If it `may_wait` and the item is unknown, the item is requested.
-    pub fn look_up(&self, item: &Item, may_wait: bool, now: Instant) -> Found {
+    pub fn look_up(&self, item: &Item, may_wait: bool, now: Instant) -> ItemLookup {
         let mut state = self.state();
         if let Some(value) = state.recent.get(item, now) {
-            return Found::Known(value.cloned());
+            return ItemLookup::Known(value.cloned());
         }
-        if !may_wait || !state.askable.has(item) {
-            return Found::Unknown;
+        if !may_wait || !state.on_demand.has(item) {
+            return ItemLookup::Unknown;
         }
         let number = match state.needed.get(item) {
             _ if state.requested.contains(item) => state.last_requested,
             Some(number) => *number,
-            None if state.waiting.len() >= MAX_WAITING => return Found::Unknown,
+            None if state.waiting.len() >= MAX_WAITING => return ItemLookup::Unknown,
             None => {
                 self.needs.notify_one();
                 state.need(item.clone(), now)
@@ -137,8 +137,8 @@ impl QueryBatcher {
         // Requests that have been waiting since then were answered without it.
         let oldest = state.waiting.front().map(|(_, since)| *since);
         match state.began.into_iter().chain(oldest).any(|since| self.is_over(since, now)) {
-            true => Found::Unknown,
-            false => Found::Needed(number),
+            true => ItemLookup::Unknown,
+            false => ItemLookup::Needed(number),
         }
     }
 
@@ -259,19 +259,19 @@ mod tests {
 
     fn query_batcher() -> QueryBatcher {
         let query_batcher = QueryBatcher::new(WAIT, Duration::from_secs(60));
-        query_batcher.open(askable());
+        query_batcher.open(on_demand());
         query_batcher
     }
 
-    fn askable() -> Askable {
-        Askable { properties: ["x".parse().unwrap()].into(), ..Askable::default() }
+    fn on_demand() -> OnDemandItems {
+        OnDemandItems { properties: ["x".parse().unwrap()].into(), ..OnDemandItems::default() }
     }
 
     fn item(number: u8) -> Item {
         Item::Property("x".parse().unwrap(), [192, 0, 2, number].into())
     }
 
-    fn look_up(query_batcher: &QueryBatcher, number: u8) -> Found {
+    fn look_up(query_batcher: &QueryBatcher, number: u8) -> ItemLookup {
         query_batcher.look_up(&item(number), true, clock::now())
     }
 
@@ -285,7 +285,7 @@ mod tests {
     /// A batcher for delays.
     fn desk_of_delays() -> QueryBatcher {
         let query_batcher = query_batcher();
-        query_batcher.open(Askable { metrics: ["delay-ow".parse().unwrap()].into(), ..Askable::default() });
+        query_batcher.open(OnDemandItems { metrics: ["delay-ow".parse().unwrap()].into(), ..OnDemandItems::default() });
         query_batcher
     }
 
@@ -302,38 +302,50 @@ mod tests {
     #[test]
     fn what_is_needed_while_one_round_is_asked_comes_with_the_next() {
         let query_batcher = query_batcher();
-        assert_eq!((look_up(&query_batcher, 1), look_up(&query_batcher, 1)), (Found::Needed(1), Found::Needed(1)));
+        assert_eq!(
+            (look_up(&query_batcher, 1), look_up(&query_batcher, 1)),
+            (ItemLookup::Needed(1), ItemLookup::Needed(1))
+        );
         assert_eq!(begin(&query_batcher), Some(vec![item(1)]));
-        assert_eq!((look_up(&query_batcher, 1), look_up(&query_batcher, 2)), (Found::Needed(1), Found::Needed(2)));
+        assert_eq!(
+            (look_up(&query_batcher, 1), look_up(&query_batcher, 2)),
+            (ItemLookup::Needed(1), ItemLookup::Needed(2))
+        );
         query_batcher.record_answer(&request([1]), [(item(1), 7.into()), (item(3), 8.into())], clock::now());
         assert_eq!(
             (look_up(&query_batcher, 1), look_up(&query_batcher, 2)),
-            (Found::Known(Some(7.into())), Found::Needed(2))
+            (ItemLookup::Known(Some(7.into())), ItemLookup::Needed(2))
         );
         assert_eq!(begin(&query_batcher), Some(vec![item(2)]), "what was told and not asked for is not known");
         query_batcher.record_answer(&request([2]), [], clock::now());
-        assert_eq!((look_up(&query_batcher, 2), look_up(&query_batcher, 3)), (Found::Known(None), Found::Needed(3)));
+        assert_eq!(
+            (look_up(&query_batcher, 2), look_up(&query_batcher, 3)),
+            (ItemLookup::Known(None), ItemLookup::Needed(3))
+        );
     }
 
     #[test]
     fn each_question_is_settled_for_itself() {
         let query_batcher = query_batcher();
-        let numbers: Vec<Found> = (1..=3).map(|number| look_up(&query_batcher, number)).collect();
-        assert_eq!(numbers, [Found::Needed(1), Found::Needed(2), Found::Needed(3)]);
+        let numbers: Vec<ItemLookup> = (1..=3).map(|number| look_up(&query_batcher, number)).collect();
+        assert_eq!(numbers, [ItemLookup::Needed(1), ItemLookup::Needed(2), ItemLookup::Needed(3)]);
         query_batcher.begin();
         query_batcher.record_answer(&request([2]), [(item(2), 7.into())], clock::now());
         assert_eq!(
             (look_up(&query_batcher, 2), look_up(&query_batcher, 1)),
-            (Found::Known(Some(7.into())), Found::Needed(3))
+            (ItemLookup::Known(Some(7.into())), ItemLookup::Needed(3))
         );
         query_batcher.give_up(&request([1]));
         assert_eq!(*query_batcher.settled.borrow(), 0, "one is still asked for");
         query_batcher.close();
         assert_eq!(*query_batcher.settled.borrow(), 3);
-        query_batcher.open(askable());
+        query_batcher.open(on_demand());
         assert_eq!(begin(&query_batcher), Some(vec![item(3)]), "what was not settled is asked for again");
         query_batcher.record_answer(&request([3]), [], clock::now());
-        assert_eq!((look_up(&query_batcher, 3), look_up(&query_batcher, 1)), (Found::Known(None), Found::Needed(5)));
+        assert_eq!(
+            (look_up(&query_batcher, 3), look_up(&query_batcher, 1)),
+            (ItemLookup::Known(None), ItemLookup::Needed(5))
+        );
     }
 
     #[test]
@@ -341,13 +353,13 @@ mod tests {
         let query_batcher = desk_of_delays();
         let look_up = |from, to| query_batcher.look_up(&delay(from, to), true, clock::now());
         let most = u16::try_from(MAX_REQUESTS).unwrap();
-        (0..=most).for_each(|number| assert_eq!(look_up(number, number), Found::Needed(u64::from(number) + 1)));
-        assert_eq!(look_up(0, 1), Found::Needed(66));
+        (0..=most).for_each(|number| assert_eq!(look_up(number, number), ItemLookup::Needed(u64::from(number) + 1)));
+        assert_eq!(look_up(0, 1), ItemLookup::Needed(66));
         let first = query_batcher.begin().unwrap();
         let mut items: Vec<Item> = first.iter().flat_map(DelegateRequest::each).collect();
         items.sort();
         assert_eq!(items, (0..most).map(|number| delay(number, number)).collect::<Vec<_>>());
-        assert_eq!((look_up(0, 0), look_up(most, most)), (Found::Needed(64), Found::Needed(65)));
+        assert_eq!((look_up(0, 0), look_up(most, most)), (ItemLookup::Needed(64), ItemLookup::Needed(65)));
         first.iter().for_each(|request| query_batcher.record_answer(request, [], clock::now()));
         assert_eq!(begin(&query_batcher).map(|items| items.len()), Some(2));
     }
@@ -366,8 +378,8 @@ mod tests {
     fn what_cannot_be_asked_for_is_not_asked() {
         let query_batcher = query_batcher();
         let other = Item::Property("y".parse().unwrap(), [192, 0, 2, 1].into());
-        assert_eq!(query_batcher.look_up(&other, true, clock::now()), Found::Unknown);
-        assert_eq!(query_batcher.look_up(&item(1), false, clock::now()), Found::Unknown);
+        assert_eq!(query_batcher.look_up(&other, true, clock::now()), ItemLookup::Unknown);
+        assert_eq!(query_batcher.look_up(&item(1), false, clock::now()), ItemLookup::Unknown);
         assert_eq!(query_batcher.begin(), None);
     }
 
@@ -377,9 +389,12 @@ mod tests {
         look_up(&query_batcher, 1);
         query_batcher.begin();
         tokio::time::advance(WAIT).await;
-        assert_eq!((look_up(&query_batcher, 1), look_up(&query_batcher, 2)), (Found::Unknown, Found::Unknown));
+        assert_eq!(
+            (look_up(&query_batcher, 1), look_up(&query_batcher, 2)),
+            (ItemLookup::Unknown, ItemLookup::Unknown)
+        );
         query_batcher.record_answer(&request([1]), [(item(1), 7.into())], clock::now());
-        assert_eq!(look_up(&query_batcher, 1), Found::Known(Some(7.into())));
+        assert_eq!(look_up(&query_batcher, 1), ItemLookup::Known(Some(7.into())));
         assert_eq!(begin(&query_batcher), Some(vec![item(2)]), "it was noted all the same");
     }
 
@@ -392,21 +407,24 @@ mod tests {
         let first = query_batcher.begin().unwrap();
         tokio::time::advance(WAIT).await;
         first.iter().for_each(|request| query_batcher.record_answer(request, [], clock::now()));
-        assert_eq!(look_up(3 * most), Found::Unknown, "before the next round too");
+        assert_eq!(look_up(3 * most), ItemLookup::Unknown, "before the next round too");
         query_batcher.begin();
-        assert_eq!(look_up(3 * most), Found::Unknown);
+        assert_eq!(look_up(3 * most), ItemLookup::Unknown);
     }
 
     #[test]
     fn what_waits_keeps_its_number_when_it_turns_out_what_can_be_asked_for() {
         let query_batcher = query_batcher();
         (1..=3).for_each(|number| drop(look_up(&query_batcher, number)));
-        query_batcher.open(askable());
-        assert_eq!((look_up(&query_batcher, 1), look_up(&query_batcher, 3)), (Found::Needed(1), Found::Needed(3)));
-        query_batcher.open(Askable::default());
-        query_batcher.open(askable());
+        query_batcher.open(on_demand());
+        assert_eq!(
+            (look_up(&query_batcher, 1), look_up(&query_batcher, 3)),
+            (ItemLookup::Needed(1), ItemLookup::Needed(3))
+        );
+        query_batcher.open(OnDemandItems::default());
+        query_batcher.open(on_demand());
         assert_eq!(begin(&query_batcher), None, "in between it could not be asked for");
-        assert_eq!(look_up(&query_batcher, 1), Found::Needed(4));
+        assert_eq!(look_up(&query_batcher, 1), ItemLookup::Needed(4));
     }
 
     #[tokio::test(start_paused = true)]
@@ -414,7 +432,8 @@ mod tests {
         let query_batcher = Arc::new(query_batcher());
         look_up(&query_batcher, 1);
         query_batcher.begin();
-        let (Found::Needed(this), Found::Needed(next)) = (look_up(&query_batcher, 1), look_up(&query_batcher, 2))
+        let (ItemLookup::Needed(this), ItemLookup::Needed(next)) =
+            (look_up(&query_batcher, 1), look_up(&query_batcher, 2))
         else {
             panic!()
         };
@@ -423,14 +442,14 @@ mod tests {
         query_batcher.close();
         futures::future::join_all(waiting).await;
         assert_eq!(clock::now(), began);
-        assert_eq!(look_up(&query_batcher, 1), Found::Unknown);
-        query_batcher.open(askable());
+        assert_eq!(look_up(&query_batcher, 1), ItemLookup::Unknown);
+        query_batcher.open(on_demand());
         assert_eq!(begin(&query_batcher), Some(vec![item(1)]), "what it was asked for is, but not what waited");
         query_batcher.close();
         tokio::time::advance(WAIT).await;
-        query_batcher.open(askable());
+        query_batcher.open(on_demand());
         assert_eq!(begin(&query_batcher), None, "that is long ago");
-        assert!(matches!(look_up(&query_batcher, 1), Found::Needed(_)));
+        assert!(matches!(look_up(&query_batcher, 1), ItemLookup::Needed(_)));
     }
 
     #[test]
@@ -441,8 +460,8 @@ mod tests {
         query_batcher.record_answer(&request([1]), [(item(1), 7.into())], now);
         query_batcher.close();
         let after = |seconds| query_batcher.look_up(&item(1), true, now + Duration::from_secs(seconds));
-        assert_eq!((after(59), after(60)), (Found::Known(Some(7.into())), Found::Unknown));
+        assert_eq!((after(59), after(60)), (ItemLookup::Known(Some(7.into())), ItemLookup::Unknown));
         query_batcher.forget();
-        assert_eq!(after(0), Found::Unknown);
+        assert_eq!(after(0), ItemLookup::Unknown);
     }
 }

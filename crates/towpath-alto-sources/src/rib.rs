@@ -6,10 +6,10 @@
 //!
 //! When a session or the connection restarts, a router does not lose its routes: stale ones stay valid until the
 //! router has resent a complete family (RFC 4724), or until [`RouteTables::expire`] decides that the hold time is over;
-//! routes not resent by then are removed. The same applies to the routes of an [`Earlier`] collector. There is no
+//! routes not resent by then are removed. The same applies to the routes of an [`EarlierRoutes`] collector. There is no
 //! clock here: callers pass the time.
 
-mod earlier;
+mod earlier_routes;
 mod paths;
 mod refresh;
 #[cfg(test)]
@@ -23,7 +23,7 @@ use std::{
 
 use ipnet::IpNet;
 
-pub(crate) use self::earlier::Earlier;
+pub(crate) use self::earlier_routes::EarlierRoutes;
 use self::{
     paths::{Path, Paths},
     refresh::{Refresh, ResentRoutes},
@@ -37,7 +37,7 @@ use towpath_alto::{
     agent_state::{Prefix, Router},
     names::RouterName,
     route::{Hop, Route},
-    routes::{Table, Way},
+    routes::{PathAttributes, RouteTable},
 };
 
 /// The routes of the routers in a feed.
@@ -176,7 +176,7 @@ impl RouteTables {
     fn plant(&mut self, router: Peer, earlier: &Router, began: Instant) {
         let table = earlier.routes.clone().unwrap_or_default();
         // Originated prefixes are removed with their routes, so each must have one.
-        let own = earlier.serves.iter().copied().filter(|prefix| table.way_to(prefix.0).is_some()).collect();
+        let own = earlier.serves.iter().copied().filter(|prefix| table.attributes_of(prefix.0).is_some()).collect();
         let mut state = RouterState { table, own, ..RouterState::of(router) };
         state.anew.begin(began);
         self.routes += state.len();
@@ -254,7 +254,7 @@ fn name(peer: &Peer) -> RouterName {
 #[derive(Debug, Clone)]
 struct RouterState {
     peer: Peer,
-    table: Arc<Table>,
+    table: Arc<RouteTable>,
     /// The prefixes that it originates.
     own: BTreeSet<Prefix>,
     /// All paths to prefixes with path identifiers (RFC 7911); the best of each is in the table.
@@ -287,18 +287,18 @@ impl RouterState {
     fn add(&mut self, path_id: Option<u32>, preference: Preference, route: Route) {
         let Route { prefix, next_hop, as_path } = route;
         // A next hop that is the router itself is not a link.
-        let way = Way { next_hop: next_hop.filter(|next| *next != self.peer.address), as_path };
+        let attributes = PathAttributes { next_hop: next_hop.filter(|next| *next != self.peer.address), as_path };
         let Some(id) = path_id else {
             self.forget_paths(prefix);
             self.anew.note(prefix, None);
-            self.put(prefix, way);
+            self.put(prefix, attributes);
             return;
         };
         self.anew.note(prefix, path_id);
         let paths = self.paths.entry(prefix).or_default();
         let before = paths.len();
         // Stale paths only fill the remaining capacity: the new session may assign different identifiers.
-        let dropped = paths.insert(Path { id, preference, way }, |id| self.anew.awaits(prefix, Some(id)));
+        let dropped = paths.insert(Path { id, preference, attributes }, |id| self.anew.awaits(prefix, Some(id)));
         if let Some(dropped) = dropped {
             self.anew.forget(prefix, Some(dropped));
         }
@@ -323,9 +323,9 @@ impl RouterState {
 
     /// Updates the table with the best path to a prefix.
     fn choose(&mut self, prefix: IpNet) {
-        let best = self.paths.get(&prefix).and_then(Paths::best).map(|path| path.way.clone());
+        let best = self.paths.get(&prefix).and_then(Paths::best).map(|path| path.attributes.clone());
         match best {
-            Some(way) => self.put(prefix, way),
+            Some(attributes) => self.put(prefix, attributes),
             None => {
                 self.paths.remove(&prefix);
                 self.take_out(prefix);
@@ -340,12 +340,12 @@ impl RouterState {
         }
     }
 
-    fn put(&mut self, prefix: IpNet, way: Way) {
+    fn put(&mut self, prefix: IpNet, attributes: PathAttributes) {
         // Avoids copying a shared table for an unchanged route, as happens when all routes are resent.
-        if Arc::strong_count(&self.table) > 1 && self.table.way_to(prefix) == Some(&way) {
+        if Arc::strong_count(&self.table) > 1 && self.table.attributes_of(prefix) == Some(&attributes) {
             return;
         }
-        let Way { next_hop, as_path } = way;
+        let PathAttributes { next_hop, as_path } = attributes;
         match as_path.hops() {
             [Hop::As(origin)] if *origin == self.peer.as_number => self.own.insert(Prefix(prefix)),
             [] => self.own.insert(Prefix(prefix)),
@@ -355,7 +355,7 @@ impl RouterState {
     }
 
     fn take_out(&mut self, prefix: IpNet) {
-        if self.table.way_to(prefix).is_some() {
+        if self.table.attributes_of(prefix).is_some() {
             self.own.remove(&Prefix(prefix));
             Arc::make_mut(&mut self.table).remove(prefix);
         }

@@ -16,12 +16,12 @@
 //!
 //! [`Sites::parse`] reads the known fields and ignores the rest: unknown fields, `null`, values of another type.
 //! [`Sites::facts`] converts the sites to [`AgentState`], which always form a valid network state, however bad the
-//! list: invalid items are omitted and reported as a [`Doubt`].
+//! list: invalid items are omitted and reported as a [`SiteWarning`].
 //!
 //! This module fetches nothing and does not geolocate addresses.
 
+mod builder;
 mod distance;
-mod draft;
 mod pids;
 mod read;
 #[cfg(test)]
@@ -32,7 +32,7 @@ use serde::de::DeserializeSeed as _;
 
 pub use self::pids::ELSEWHERE;
 pub(crate) use self::pids::pid_name;
-use self::{draft::Draft, read::Site};
+use self::{builder::SiteListBuilder, read::Site};
 use towpath_alto::{
     agent_state::AgentState,
     lenient::PartialJsonSeed,
@@ -84,7 +84,7 @@ impl Default for SiteOptions {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SitesError {
     /// The list is longer than [`MAX_BYTES`].
-    #[error("the list of sites has {0} bytes, and at most {MAX_BYTES} are read: split it by sites")]
+    #[error("the list of sites has {0} bytes, more than the limit of {MAX_BYTES}: split it by sites")]
     TooLarge(usize),
     /// The list has more than [`MAX_SITES`].
     #[error("the list has more than {MAX_SITES} sites: split it")]
@@ -93,16 +93,16 @@ pub enum SitesError {
     #[error("the sites have more than {MAX_PREFIXES} prefixes: split the list by sites")]
     TooManyPrefixes,
     /// The list is not valid JSON.
-    #[error("the list of sites is no JSON: {0}")]
+    #[error("the list of sites is not valid JSON: {0}")]
     Invalid(String),
     /// The document contains no site, which more likely means a wrong document than an empty registry.
-    #[error("there is no site in this: it must be an object with sites by their names, or an array of them")]
+    #[error("the list has no sites: it must be an object with sites by name, or an array of sites")]
     NoSite,
 }
 
 /// An item of a list of sites that was omitted or changed. Site names are truncated to 64 characters.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Doubt {
+pub enum SiteWarning {
     /// Sites without a name were omitted.
     #[error("{count} sites have no name and are left out")]
     Unnamed {
@@ -118,7 +118,7 @@ pub enum Doubt {
         pid: PidName,
     },
     /// A text that is not a prefix was omitted.
-    #[error("site {site}: '{text}' is no prefix")]
+    #[error("site {site}: '{text}' is not a prefix")]
     Prefix {
         /// The site.
         site: String,
@@ -126,7 +126,7 @@ pub enum Doubt {
         text: String,
     },
     /// The host bits of a prefix were cleared.
-    #[error("site {site}: a prefix with bits behind its length is taken for {prefix}")]
+    #[error("site {site}: a prefix with host bits is read as {prefix}")]
     HostBits {
         /// The site.
         site: String,
@@ -144,7 +144,7 @@ pub enum Doubt {
         first: PidName,
     },
     /// A field with an invalid value was omitted.
-    #[error("site {site}: '{text}' is no {field}")]
+    #[error("site {site}: '{text}' is not a valid {field}")]
     Field {
         /// The site.
         site: String,
@@ -154,7 +154,9 @@ pub enum Doubt {
         text: String,
     },
     /// There are more sites with coordinates than [`MAX_PLACES`]; distances were omitted.
-    #[error("{count} sites have coordinates, and distances are told between at most {MAX_PLACES}: none are")]
+    #[error(
+        "{count} sites have coordinates, but distances are computed between at most {MAX_PLACES}: none are computed"
+    )]
     TooManyPlaces {
         /// Number of them.
         count: usize,
@@ -234,13 +236,13 @@ impl Sites {
     ///   sites with coordinates.
     ///
     /// Each prefix takes about 1 KiB, each pair of sites with coordinates 70 bytes.
-    pub fn facts(&self, options: &SiteOptions) -> (AgentState, Vec<Doubt>) {
+    pub fn facts(&self, options: &SiteOptions) -> (AgentState, Vec<SiteWarning>) {
         let names: Vec<&str> = self.sites.iter().map(|site| site.name.as_str()).collect();
-        let mut draft = Draft::new(options);
-        draft.note_unnamed(self.unnamed);
+        let mut builder = SiteListBuilder::new(options);
+        builder.note_unnamed(self.unnamed);
         for (site, pid) in self.sites.iter().zip(pids::assign(&names)) {
-            draft.add(site, &pid);
+            builder.add(site, &pid);
         }
-        draft.finish()
+        builder.finish()
     }
 }

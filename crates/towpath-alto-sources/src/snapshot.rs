@@ -32,7 +32,7 @@ use towpath_alto::{agent_state::AgentState, names::Tag};
 use towpath_proto::http::date;
 use towpath_store::sys::{
     clock::{self, Instant},
-    disk::{self, Maker},
+    disk::{self, RequiredOwner},
 };
 
 use super::settings::agent::AgentConfig;
@@ -63,7 +63,7 @@ struct Header {
 /// The line of an agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Line<F> {
+struct SnapshotLine<F> {
     agent: String,
     settings: Tag,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ struct Line<F> {
 
 /// Facts reported to an earlier run of the server.
 #[derive(Debug, PartialEq)]
-pub(super) struct Remembered {
+pub(super) struct StoredFacts {
     pub(super) facts: AgentState,
     /// Since when they may be out of date, in seconds since the Unix epoch.
     pub(super) since_s: i64,
@@ -97,7 +97,7 @@ pub(super) fn settings(config: &AgentConfig) -> Option<Tag> {
 }
 
 /// Returns the facts that agents with these settings reported to an earlier run, by name. May block.
-pub(super) fn read(path: &Path, agents: &BTreeMap<String, AgentConfig>) -> BTreeMap<String, Remembered> {
+pub(super) fn read(path: &Path, agents: &BTreeMap<String, AgentConfig>) -> BTreeMap<String, StoredFacts> {
     match read_facts(path, agents) {
         Ok(remembered) => remembered,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -111,8 +111,8 @@ pub(super) fn read(path: &Path, agents: &BTreeMap<String, AgentConfig>) -> BTree
     }
 }
 
-fn read_facts(path: &Path, agents: &BTreeMap<String, AgentConfig>) -> io::Result<BTreeMap<String, Remembered>> {
-    let file = disk::open_regular(path, Maker::Oneself)?;
+fn read_facts(path: &Path, agents: &BTreeMap<String, AgentConfig>) -> io::Result<BTreeMap<String, StoredFacts>> {
+    let file = disk::open_regular(path, RequiredOwner::CurrentUser)?;
     if file.metadata()?.len() > MAX_BYTES {
         return Err(io::Error::other(format!("it has more than {MAX_BYTES} bytes")));
     }
@@ -126,11 +126,11 @@ fn read_facts(path: &Path, agents: &BTreeMap<String, AgentConfig>) -> io::Result
         if file.read_until(b'\n', &mut bytes)? == 0 {
             break;
         }
-        match serde_json::from_slice::<Line<AgentState>>(&bytes) {
+        match serde_json::from_slice::<SnapshotLine<AgentState>>(&bytes) {
             Ok(line) if agents.get(&line.agent).and_then(settings).as_ref() == Some(&line.settings) => {
                 let since = line.stale_since.as_deref().and_then(date::parse_rfc3339);
                 let since_s = since.map_or(written_s, |since| since.min(written_s));
-                remembered.insert(line.agent, Remembered { facts: line.facts, since_s });
+                remembered.insert(line.agent, StoredFacts { facts: line.facts, since_s });
             }
             Ok(line) => {
                 tracing::info!(
@@ -173,12 +173,12 @@ pub(super) struct SnapshotWriter {
     has_news: bool,
     /// Why the last write failed.
     trouble: Option<String>,
-    writing: Option<Writing>,
+    writing: Option<WriteTask>,
 }
 
 /// The task writing the snapshot.
 #[derive(Debug)]
-struct Writing {
+struct WriteTask {
     began: Instant,
     task: JoinHandle<io::Result<()>>,
 }
@@ -213,7 +213,7 @@ impl SnapshotWriter {
     pub(super) fn begin(&mut self, records: Vec<AgentRecord>) {
         let path = self.path.clone();
         let task = spawn_blocking(move || write(&path, records));
-        self.writing = Some(Writing { began: clock::now(), task });
+        self.writing = Some(WriteTask { began: clock::now(), task });
         self.has_news = false;
     }
 
@@ -226,7 +226,7 @@ impl SnapshotWriter {
 
     /// Waits for a write in progress and records its outcome. Cancel-safe.
     async fn until_written(&mut self) {
-        let Some(Writing { began, task }) = &mut self.writing else { return };
+        let Some(WriteTask { began, task }) = &mut self.writing else { return };
         let written = task.await.unwrap_or_else(|error| Err(error.into()));
         let now = clock::now();
         // However long a write takes, most of the time none is in progress.
@@ -243,7 +243,7 @@ impl SnapshotWriter {
 
 fn write(path: &Path, records: Vec<AgentRecord>) -> io::Result<()> {
     disk::replace(path, |file| {
-        write_lines(BufWriter::with_capacity(WRITE_BYTES, Bounded { sink: file, left_bytes: MAX_BYTES }), records)
+        write_lines(BufWriter::with_capacity(WRITE_BYTES, LimitedWriter { sink: file, left_bytes: MAX_BYTES }), records)
     })
 }
 
@@ -252,7 +252,7 @@ fn write_lines(mut sink: impl Write, records: Vec<AgentRecord>) -> io::Result<()
     write_line(&mut sink, &Header { version: VERSION, written })?;
     for AgentRecord { agent, settings, stale_since_s, facts } in records {
         let stale_since = stale_since_s.map(date::format_rfc3339);
-        write_line(&mut sink, &Line { agent: agent.to_string(), settings, stale_since, facts })?;
+        write_line(&mut sink, &SnapshotLine { agent: agent.to_string(), settings, stale_since, facts })?;
     }
     sink.flush()
 }
@@ -263,12 +263,12 @@ fn write_line(sink: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
 }
 
 /// Writer that limits the size to the maximum for reading.
-struct Bounded<W> {
+struct LimitedWriter<W> {
     sink: W,
     left_bytes: u64,
 }
 
-impl<W: Write> Write for Bounded<W> {
+impl<W: Write> Write for LimitedWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.len() as u64 > self.left_bytes {
             return Err(io::Error::other(format!("the facts of agents have more than {MAX_BYTES} bytes")));

@@ -12,8 +12,8 @@ use std::{
 };
 
 use crate::{
-    looking_glass::{self, Dialect, Unreadable},
-    measurements::{Beside, Doubts, Measurements},
+    looking_glass::{self, Dialect, LookingGlassError},
+    measurements::{MeasurementContext, Measurements, SkippedSamples},
     mrt,
     rib::RouteTables,
     sites::{SiteOptions, Sites},
@@ -22,7 +22,7 @@ use towpath_alto::{
     agent_state::{AgentState, PidCosts, Prefix, Router},
     geo::Locations,
     names::{CostMetric, NodeName, PidName, ResourceId, RouterName, TopologyName},
-    routes::Table,
+    routes::RouteTable,
 };
 use towpath_store::sys::{clock, disk};
 
@@ -36,7 +36,7 @@ pub(super) type Pids = BTreeMap<ResourceId, BTreeSet<PidName>>;
 
 /// Response to one request of an agent.
 #[derive(Debug)]
-pub(super) struct Material {
+pub(super) struct SourceResponse {
     /// Where it comes from, for messages.
     pub source: String,
     /// The content.
@@ -56,14 +56,14 @@ pub(super) enum Content {
 
 /// What an agent knows.
 #[derive(Debug)]
-pub(super) enum Knowledge {
+pub(super) enum AgentData {
     /// Facts.
     AgentState(Box<AgentState>),
     /// Measurements, which become facts once the PIDs are known.
     Results(Results),
 }
 
-impl Knowledge {
+impl AgentData {
     /// Wraps facts.
     pub(super) fn of(facts: AgentState) -> Self {
         Self::AgentState(Box::new(facts))
@@ -81,7 +81,7 @@ pub(super) struct Results {
 
 /// What an agent knew before a reading.
 #[derive(Debug)]
-pub(super) enum Before {
+pub(super) enum PreviousData {
     /// Nothing.
     Nothing,
     /// Something.
@@ -92,39 +92,39 @@ pub(super) enum Before {
 
 /// Outcome of reading an agent's documents.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct ReadOutcome {
     /// The agent's current knowledge.
-    pub knowledge: Knowledge,
+    pub agent_data: AgentData,
     /// Problem of the first document replaced by its previous version.
     pub trouble: Option<String>,
 }
 
 impl AgentConfig {
-    /// Reads the `materials` of an agent, one per request. Reads files and parses text, so that it may block.
-    pub(super) fn read(&self, materials: Vec<Material>, before: &Before) -> Result<Reading, String> {
-        let is_first = matches!(before, Before::Nothing);
-        let knowledge = match self {
-            AgentConfig::Static { .. } => read_single(materials, facts),
+    /// Reads the `responses` of an agent, one per request. Reads files and parses text, so that it may block.
+    pub(super) fn read(&self, responses: Vec<SourceResponse>, before: &PreviousData) -> Result<ReadOutcome, String> {
+        let is_first = matches!(before, PreviousData::Nothing);
+        let agent_data = match self {
+            AgentConfig::Static { .. } => read_single(responses, facts),
             AgentConfig::Mrt { files, .. } => routes_of_dumps(files, is_first),
-            AgentConfig::LookingGlass { router, serves, .. } => routes_of_pages(materials, router, serves, is_first),
-            AgentConfig::Sites { map, .. } => read_single(materials, |material| sites(material, map)),
+            AgentConfig::LookingGlass { router, serves, .. } => routes_of_pages(responses, router, serves, is_first),
+            AgentConfig::Sites { map, .. } => read_single(responses, |response| sites(response, map)),
             AgentConfig::Topology { name, attach, .. } => {
-                read_single(materials, |material| links(material, name, attach))
+                read_single(responses, |response| links(response, name, attach))
             }
-            AgentConfig::GeoIp { .. } => read_single(materials, locations),
+            AgentConfig::GeoIp { .. } => read_single(responses, locations),
             AgentConfig::Measurements { here, source, destination, event, map, .. } => {
                 let [here, source, destination, event] = [here, source, destination, event].map(Option::as_deref);
-                return measurements(materials, Beside { here, source, destination, event }, map, before);
+                return measurements(responses, MeasurementContext { here, source, destination, event }, map, before);
             }
             AgentConfig::Program { .. } | AgentConfig::Bmp { .. } | AgentConfig::Delegate(_) => {
                 Err("internal error: this kind of agent is not polled".into())
             }
         };
-        knowledge.map(|knowledge| Reading { knowledge, trouble: None })
+        agent_data.map(|agent_data| ReadOutcome { agent_data, trouble: None })
     }
 }
 
-impl Material {
+impl SourceResponse {
     /// Returns the complete content.
     fn into_bytes(self) -> Result<(String, Vec<u8>), String> {
         let bytes = match self.content {
@@ -149,43 +149,43 @@ fn source_error(source: &str, error: &dyn Display) -> String {
 
 /// Returns the facts of an agent with a single document.
 fn read_single(
-    materials: Vec<Material>,
-    read: impl Fn(Material) -> Result<AgentState, String>,
-) -> Result<Knowledge, String> {
-    let material = materials.into_iter().next().ok_or("internal error: the agent has no request")?;
-    read(material).map(Knowledge::of)
+    responses: Vec<SourceResponse>,
+    read: impl Fn(SourceResponse) -> Result<AgentState, String>,
+) -> Result<AgentData, String> {
+    let response = responses.into_iter().next().ok_or("internal error: the agent has no request")?;
+    read(response).map(AgentData::of)
 }
 
-fn facts(material: Material) -> Result<AgentState, String> {
-    let (source, text) = material.into_text()?;
+fn facts(response: SourceResponse) -> Result<AgentState, String> {
+    let (source, text) = response.into_text()?;
     AgentState::parse(&text).map_err(|error| source_error(&source, &error))
 }
 
 /// Reads a topology with its attached prefixes.
 fn links(
-    material: Material,
+    response: SourceResponse,
     name: &TopologyName,
     attach: &BTreeMap<NodeName, BTreeSet<Prefix>>,
 ) -> Result<AgentState, String> {
-    let (source, text) = material.into_text()?;
+    let (source, text) = response.into_text()?;
     AgentState::of_topology(&text, name.clone(), attach.clone()).map_err(|error| source_error(&source, &error))
 }
 
 /// Reads a geolocation database.
-fn locations(material: Material) -> Result<AgentState, String> {
-    let (source, bytes) = material.into_bytes()?;
+fn locations(response: SourceResponse) -> Result<AgentState, String> {
+    let (source, bytes) = response.into_bytes()?;
     let locations = Locations::read(bytes).map_err(|error| source_error(&source, &error))?;
     Ok(AgentState { locations: Some(Arc::new(locations)), ..AgentState::default() })
 }
 
 /// Reads dumps in chronological order: a table and subsequent updates. A truncated table is accepted only if nothing is
 /// known yet.
-fn routes_of_dumps(files: &[PathBuf], may_be_partial: bool) -> Result<Knowledge, String> {
+fn routes_of_dumps(files: &[PathBuf], may_be_partial: bool) -> Result<AgentData, String> {
     let mut feed = RouteTables::default();
     for file in files {
         read_dump(file, may_be_partial, &mut feed).map_err(|error| format!("{}: {error}", file.display()))?;
     }
-    Ok(Knowledge::of(AgentState { routers: feed.routers(), ..AgentState::default() }))
+    Ok(AgentData::of(AgentState { routers: feed.routers(), ..AgentState::default() }))
 }
 
 fn read_dump(file: &Path, may_be_partial: bool, feed: &mut RouteTables) -> Result<(), String> {
@@ -197,7 +197,7 @@ fn read_dump(file: &Path, may_be_partial: bool, feed: &mut RouteTables) -> Resul
         tracing::warn!("{}: {} records were skipped, the first: {reason}", file.display(), summary.skipped);
     }
     if summary.is_table_truncated && !may_be_partial {
-        return Err("it is cut off within a table, perhaps because it is still being written".into());
+        return Err("it is truncated within a table, perhaps because it is still being written".into());
     }
     if summary.is_truncated {
         tracing::warn!("{}: truncated; using the records before", file.display());
@@ -210,20 +210,20 @@ fn read_dump(file: &Path, may_be_partial: bool, feed: &mut RouteTables) -> Resul
 /// while the looking glass is busy. An empty page counts as no routes only if another page shows that the router prints
 /// nothing in that case.
 fn routes_of_pages(
-    materials: Vec<Material>,
+    responses: Vec<SourceResponse>,
     router: &RouterName,
     serves: &[Prefix],
     may_be_partial: bool,
-) -> Result<Knowledge, String> {
-    let (mut routes, mut failures) = (Table::default(), Vec::new());
+) -> Result<AgentData, String> {
+    let (mut routes, mut failures) = (RouteTable::default(), Vec::new());
     let (mut is_silent, mut first_empty) = (false, None);
-    for material in materials {
-        let (source, bytes) = material.into_bytes()?;
+    for response in responses {
+        let (source, bytes) = response.into_bytes()?;
         match read_page(&source, &bytes, &mut routes) {
             Ok(dialect) => is_silent |= dialect.is_some_and(Dialect::is_silent),
             Err(error) if may_be_partial || error.is_answer() => failures.push(source_error(&source, &error)),
-            Err(Unreadable::Nothing) => {
-                let empty = source_error(&source, &Unreadable::Nothing);
+            Err(LookingGlassError::Nothing) => {
+                let empty = source_error(&source, &LookingGlassError::Nothing);
                 first_empty.get_or_insert_with(|| empty.clone());
                 failures.push(empty);
             }
@@ -234,7 +234,7 @@ fn routes_of_pages(
         return Err(first);
     }
     if routes.is_empty() {
-        return Err(failures.into_iter().next().unwrap_or("there is no route".into()));
+        return Err(failures.into_iter().next().unwrap_or("no route".into()));
     }
     if let Some(first) = failures.first() {
         tracing::warn!("{} queries returned no route, the first: {first}", failures.len());
@@ -245,11 +245,11 @@ fn routes_of_pages(
         routes: Some(Arc::new(routes)),
         ..Router::default()
     };
-    Ok(Knowledge::of(AgentState { routers: BTreeMap::from([(router.clone(), reported)]), ..AgentState::default() }))
+    Ok(AgentData::of(AgentState { routers: BTreeMap::from([(router.clone(), reported)]), ..AgentState::default() }))
 }
 
 /// Adds the routes of one page and returns its dialect.
-fn read_page(source: &str, bytes: &[u8], routes: &mut Table) -> Result<Option<Dialect>, Unreadable> {
+fn read_page(source: &str, bytes: &[u8], routes: &mut RouteTable) -> Result<Option<Dialect>, LookingGlassError> {
     // Router output is ASCII; the surrounding page may have any encoding.
     let page = String::from_utf8_lossy(bytes);
     let block = looking_glass::first_block(&page);
@@ -263,12 +263,12 @@ fn read_page(source: &str, bytes: &[u8], routes: &mut Table) -> Result<Option<Di
 }
 
 /// Reads a registry of sites.
-fn sites(material: Material, map: &ResourceId) -> Result<AgentState, String> {
-    let (source, bytes) = material.into_bytes()?;
+fn sites(response: SourceResponse, map: &ResourceId) -> Result<AgentState, String> {
+    let (source, bytes) = response.into_bytes()?;
     let sites = Sites::parse(&bytes).map_err(|error| source_error(&source, &error))?;
-    let (facts, doubts) = sites.facts(&SiteOptions { map: map.clone(), ..SiteOptions::default() });
-    if let Some(first) = doubts.first() {
-        tracing::warn!("{source}: {} doubts, the first: {first}", doubts.len());
+    let (facts, warnings) = sites.facts(&SiteOptions { map: map.clone(), ..SiteOptions::default() });
+    if let Some(first) = warnings.first() {
+        tracing::warn!("{source}: {} warnings, the first: {first}", warnings.len());
     }
     Ok(facts)
 }
@@ -276,17 +276,17 @@ fn sites(material: Material, map: &ResourceId) -> Result<AgentState, String> {
 /// Reads measurements, one document after another. A document that cannot be read is replaced by its previous version
 /// if there is one and others can be read.
 fn measurements(
-    materials: Vec<Material>,
-    beside: Beside<'_>,
+    responses: Vec<SourceResponse>,
+    context: MeasurementContext<'_>,
     map: &ResourceId,
-    before: &Before,
-) -> Result<Reading, String> {
-    let may_be_empty = matches!(before, Before::Nothing);
+    before: &PreviousData,
+) -> Result<ReadOutcome, String> {
+    let may_be_empty = matches!(before, PreviousData::Nothing);
     let (mut documents, mut troubles) = (Vec::new(), Vec::new());
-    for (number, material) in materials.into_iter().enumerate() {
-        match (results(material, beside, may_be_empty), before) {
+    for (number, response) in responses.into_iter().enumerate() {
+        match (results(response, context, may_be_empty), before) {
             (Ok(document), _) => documents.push(document),
-            (Err(trouble), Before::Results(earlier)) => {
+            (Err(trouble), PreviousData::Results(earlier)) => {
                 documents.extend(earlier.documents.get(number).cloned());
                 troubles.push(trouble);
             }
@@ -296,16 +296,21 @@ fn measurements(
     let is_all = troubles.len() == documents.len();
     match troubles.into_iter().next() {
         Some(first) if is_all => Err(first),
-        trouble => Ok(Reading { knowledge: Knowledge::Results(Results { map: map.clone(), documents }), trouble }),
+        trouble => Ok(ReadOutcome { agent_data: AgentData::Results(Results { map: map.clone(), documents }), trouble }),
     }
 }
 
 /// Reads the measurements of one document. A document with only invalid samples does not replace a previous one,
 /// because its producer may have failed.
-fn results(material: Material, beside: Beside<'_>, may_be_empty: bool) -> Result<(String, Arc<Measurements>), String> {
-    let (source, bytes) = material.into_bytes()?;
-    let results = Measurements::parse_beside(&bytes, None, beside).map_err(|error| source_error(&source, &error))?;
-    match &results.doubts().first {
+fn results(
+    response: SourceResponse,
+    context: MeasurementContext<'_>,
+    may_be_empty: bool,
+) -> Result<(String, Arc<Measurements>), String> {
+    let (source, bytes) = response.into_bytes()?;
+    let results =
+        Measurements::parse_in_context(&bytes, None, context).map_err(|error| source_error(&source, &error))?;
+    match &results.skipped_samples().first {
         Some(first) if results.is_empty() && !may_be_empty => Err(source_error(&source, first)),
         _ => Ok((source, Arc::new(results))),
     }
@@ -317,8 +322,9 @@ impl Results {
         let names = pids.get(&self.map);
         let mut all = AgentState::default();
         for (source, results) in &self.documents {
-            let (facts, doubts) = results.facts_among(&self.map, |pid| names.is_some_and(|names| names.contains(pid)));
-            if let Doubts { skipped, first: Some(first) } = doubts {
+            let (facts, skipped_samples) =
+                results.facts_among(&self.map, |pid| names.is_some_and(|names| names.contains(pid)));
+            if let SkippedSamples { skipped, first: Some(first) } = skipped_samples {
                 tracing::warn!("{source}: {skipped} results were skipped, the first: {first}");
             }
             all.costs.extend(facts.costs);

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use prefix_trie::joint::JointPrefixMap;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::names::Malformed;
+use crate::names::ParseError;
 
 /// A map from prefixes to values. Lookups use the longest prefix that covers an address.
 pub type PrefixMap<T> = JointPrefixMap<IpNet, T>;
@@ -65,8 +65,8 @@ impl Endpoint {
     ///
     /// # Errors
     /// If the text is malformed, or the type does not match the address.
-    pub fn parse(text: &str) -> Result<Self, Malformed> {
-        let malformed = || Malformed::new("endpoint address", text, "ipv4:192.0.2.1 or ipv6:2001:db8::1");
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        let malformed = || ParseError::new("endpoint address", text, "ipv4:192.0.2.1 or ipv6:2001:db8::1");
         let (kind, address) = text.split_once(':').ok_or_else(malformed)?;
         let address: IpAddr = address.parse().map_err(|_| malformed())?;
         if AddressType::from_name(kind) != Some(AddressType::of(address)) {
@@ -92,8 +92,8 @@ impl fmt::Display for Endpoint {
 /// # Errors
 /// If the text is malformed or has host bits set. RFC 7285 §10.4.3 does not use host bits, so they are probably a
 /// mistake.
-pub fn prefix(text: &str) -> Result<IpNet, Malformed> {
-    let malformed = || Malformed::new("prefix", text, "192.0.2.0/24 or 2001:db8::/32, without host bits");
+pub fn prefix(text: &str) -> Result<IpNet, ParseError> {
+    let malformed = || ParseError::new("prefix", text, "192.0.2.0/24 or 2001:db8::/32, without host bits");
     let prefix = match text.parse::<IpAddr>() {
         Ok(address) => address.into(),
         Err(_) => text.parse::<IpNet>().map_err(|_| malformed())?,

@@ -51,13 +51,13 @@ pub use crate::address::Prefix;
 use crate::{
     calendar::{Calendar, MAX_INTERVALS},
     cost::{CostContext, is_whole},
-    delegation::Askable,
+    delegation::OnDemandItems,
     entity::Entity,
     geo::Locations,
     names::{CostMetric, NodeName, PidName, PropertyName, ResourceId, RouterName, TopologyName},
     nested,
     route::{AsPath, Route},
-    routes::Table,
+    routes::RouteTable,
     topology::{Topology, TopologyError, TopologyFacts},
 };
 
@@ -90,7 +90,7 @@ pub struct AgentState {
     pub locations: Option<Arc<Locations>>,
     /// Values that the agent can provide on demand. Not part of fact files.
     #[serde(skip)]
-    pub askable: Askable,
+    pub on_demand: OnDemandItems,
 }
 
 /// A router.
@@ -105,21 +105,21 @@ pub struct Router {
     pub default: bool,
     /// Its routes; `None` if another agent provides them.
     #[serde(serialize_with = "write_table", deserialize_with = "table", skip_serializing_if = "Option::is_none")]
-    pub routes: Option<Arc<Table>>,
+    pub routes: Option<Arc<RouteTable>>,
 }
 
-fn table<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Arc<Table>>, D::Error> {
+fn table<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Arc<RouteTable>>, D::Error> {
     let written = Vec::<RouteInFile>::deserialize(deserializer)?;
     let route = |RouteInFile { prefix, next_hop, as_path }: RouteInFile| Route { prefix: prefix.0, next_hop, as_path };
     Ok(Some(Arc::new(written.into_iter().map(route).collect())))
 }
 
 /// Serializes the routes one by one, without copying a large table.
-fn write_table<S: Serializer>(table: &Option<Arc<Table>>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(table.iter().flat_map(|table| table.routes()).map(|(prefix, way)| RouteInFile {
+fn write_table<S: Serializer>(table: &Option<Arc<RouteTable>>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(table.iter().flat_map(|table| table.routes()).map(|(prefix, attributes)| RouteInFile {
         prefix: Prefix(prefix),
-        next_hop: way.next_hop,
-        as_path: way.as_path.clone(),
+        next_hop: attributes.next_hop,
+        as_path: attributes.as_path.clone(),
     }))
 }
 
@@ -154,10 +154,10 @@ impl Costs {
 /// A cost: finite and non-negative (RFC 7285 §6.1.2.1). Serialized as a number, or as a list with one number per
 /// interval of the metric's calendar.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cost(Course);
+pub struct Cost(CostValues);
 
 #[derive(Debug, Clone, PartialEq)]
-enum Course {
+enum CostValues {
     Steady(f64),
     /// Between 1 and [`MAX_INTERVALS`] values.
     Intervals(Arc<[f64]>),
@@ -166,22 +166,22 @@ enum Course {
 impl Cost {
     /// Returns a constant cost; `None` if the value is negative or not finite.
     pub fn new(value: f64) -> Option<Self> {
-        (value.is_finite() && value >= 0.0).then_some(Self(Course::Steady(value)))
+        (value.is_finite() && value >= 0.0).then_some(Self(CostValues::Steady(value)))
     }
 
     /// Returns the value in the unit of the metric; the mean if there are several intervals.
     pub fn value(&self) -> f64 {
         match &self.0 {
-            Course::Steady(value) => *value,
-            Course::Intervals(values) => mean(values),
+            CostValues::Steady(value) => *value,
+            CostValues::Intervals(values) => mean(values),
         }
     }
 
     /// Returns the values per calendar interval, if the cost has them.
     pub fn intervals(&self) -> Option<&Arc<[f64]>> {
         match &self.0 {
-            Course::Steady(_) => None,
-            Course::Intervals(values) => Some(values),
+            CostValues::Steady(_) => None,
+            CostValues::Intervals(values) => Some(values),
         }
     }
 
@@ -190,8 +190,8 @@ impl Cost {
         let is_suitable = |value: &f64| value.fract() == 0.0;
         !is_whole(metric.as_str())
             || match &self.0 {
-                Course::Steady(value) => is_suitable(value),
-                Course::Intervals(values) => values.iter().all(is_suitable),
+                CostValues::Steady(value) => is_suitable(value),
+                CostValues::Intervals(values) => values.iter().all(is_suitable),
             }
     }
 
@@ -200,7 +200,7 @@ impl Cost {
     /// # Errors
     /// If it is no number, or no cost.
     pub fn steady<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        validate_cost(f64::deserialize(deserializer)?).map(|value| Self(Course::Steady(value)))
+        validate_cost(f64::deserialize(deserializer)?).map(|value| Self(CostValues::Steady(value)))
     }
 }
 
@@ -211,55 +211,63 @@ pub(crate) fn mean(costs: &[f64]) -> f64 {
 
 /// Validates the value of a cost.
 fn validate_cost<E: de::Error>(value: f64) -> Result<f64, E> {
-    if Cost::new(value).is_some() { Ok(value) } else { Err(E::custom(format!("{value} is no cost: 0 or more"))) }
+    if Cost::new(value).is_some() {
+        Ok(value)
+    } else {
+        Err(E::custom(format!("{value} is not a cost: expected 0 or more")))
+    }
 }
 
 impl<'de> Deserialize<'de> for Cost {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyCourse).map(Self)
+        deserializer.deserialize_any(CostValuesVisitor).map(Self)
     }
 }
 
 impl Serialize for Cost {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0 {
-            Course::Steady(value) => serializer.serialize_f64(*value),
-            Course::Intervals(values) => serializer.collect_seq(values.iter()),
+            CostValues::Steady(value) => serializer.serialize_f64(*value),
+            CostValues::Intervals(values) => serializer.collect_seq(values.iter()),
         }
     }
 }
 
 /// Deserializes a number or a list of numbers.
-struct AnyCourse;
+struct CostValuesVisitor;
 
-impl<'de> Visitor<'de> for AnyCourse {
-    type Value = Course;
+impl<'de> Visitor<'de> for CostValuesVisitor {
+    type Value = CostValues;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a number, or a list with one for each interval")
+        f.write_str("a number, or a list with one number per interval")
     }
 
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Course, E> {
-        validate_cost(value).map(Course::Steady)
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<CostValues, E> {
+        validate_cost(value).map(CostValues::Steady)
     }
 
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Course, E> {
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<CostValues, E> {
         self.visit_f64(value as f64)
     }
 
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Course, E> {
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<CostValues, E> {
         self.visit_f64(value as f64)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Course, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<CostValues, A::Error> {
         let mut values = Vec::new();
         while let Some(value) = elements.next_element::<f64>()? {
             if values.len() == MAX_INTERVALS {
-                return Err(de::Error::custom(format!("a list of costs has at most {MAX_INTERVALS}")));
+                return Err(de::Error::custom(format!("a list of costs has at most {MAX_INTERVALS} values")));
             }
             values.push(validate_cost::<A::Error>(value)?);
         }
-        if values.is_empty() { Err(de::Error::invalid_length(0, &self)) } else { Ok(Course::Intervals(values.into())) }
+        if values.is_empty() {
+            Err(de::Error::invalid_length(0, &self))
+        } else {
+            Ok(CostValues::Intervals(values.into()))
+        }
     }
 }
 
@@ -397,7 +405,7 @@ mod tests {
 
     #[test]
     fn k1_a_mean_is_a_number() {
-        let mean = |values: &[f64]| Cost(Course::Intervals(values.into())).value();
+        let mean = |values: &[f64]| Cost(CostValues::Intervals(values.into())).value();
         assert_eq!((mean(&[0.1; 24]) * 1e9).round(), 1e8);
         assert_eq!(mean(&[f64::MAX; 3]), f64::MAX);
     }
@@ -462,7 +470,7 @@ mod tests {
                 1..5,
             ),
         ) {
-            let cost = Cost(Course::Intervals(values.into()));
+            let cost = Cost(CostValues::Intervals(values.into()));
             let text = serde_json::to_string(&cost).unwrap();
             prop_assert_eq!(serde_json::from_str::<Cost>(&text).unwrap(), cost);
         }
@@ -492,7 +500,7 @@ mod tests {
                 let path = [Hop::As(numbers[0]), set, Hop::As(numbers[2])].into_iter().take(hops);
                 Route { prefix, next_hop, as_path: AsPath::new(path) }
             };
-            let table: Table = routes.into_iter().map(route).collect();
+            let table: RouteTable = routes.into_iter().map(route).collect();
             let router = Router { routes: Some(Arc::new(table)), ..Router::default() };
             let text = serde_json::to_string(&router).unwrap();
             prop_assert_eq!(serde_json::from_str::<Router>(&text).unwrap(), router);
@@ -506,12 +514,12 @@ mod tests {
             ("[network-map.x]\nP = [\"192.0.2.1/24\"]", "line 2"),
             ("[cost-map.x.routingcost.a]\nb = -1", "0 or more"),
             ("[cost-map.x.routingcost.a]\nb = [1, -1]", "0 or more"),
-            ("[cost-map.x.routingcost.a]\nb = []", "one for each interval"),
+            ("[cost-map.x.routingcost.a]\nb = []", "one number per interval"),
             ("[cost-map.x.routingcost.a]\nb = \"1\"", "line 2"),
             ("{\"cost-map\": {\"x\": {\"tput\": {\"a\": {\"b\": [1, null]}}}}}", "invalid type: null"),
             ("[calendars.tput]\nstart = \"noon\"\ntime-interval-size = 1\nnumber-of-intervals = 2", "no start"),
             ("[[costs]]\nsrc = \"192.0.2.1\"", "dst"),
-            ("{\"properties\": {\"x\": {}}}", "'x' is no entity"),
+            ("{\"properties\": {\"x\": {}}}", "'x' is not a valid entity"),
         ] {
             let error = AgentState::parse(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");

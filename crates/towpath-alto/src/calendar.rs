@@ -1,8 +1,8 @@
 //! Cost calendars (RFC 8896): cost values per time interval, and the requests for them.
 //!
 //! [`Calendar`] defines the time intervals of a metric; agents publish it together with the costs
-//! ([`crate::agent_state`]). [`Calendared`](crate::calendared::Calendared) is the calendar part of a request. Only
-//! numerical cost types have calendars: ordinal costs are ranks, which would differ in each interval.
+// ([`crate::agent_state`]). [`RequestedCalendars`](crate::requested_calendars::RequestedCalendars) is the calendar part
+// of a request. Only numerical cost types have calendars: ordinal costs are ranks, which would differ in each interval.
 //!
 //! Clients that do not request a calendar receive a single cost: that of the interval that contains the current time
 //! ([`NetworkState::at`](crate::network_state::NetworkState::at)), "the current value of the metric" (RFC 8896 §3.3.2).
@@ -13,17 +13,17 @@
 use serde::{Deserialize, Serialize};
 use towpath_proto::http::date;
 
-use crate::names::Malformed;
+use crate::names::ParseError;
 
 /// Maximum number of intervals in a calendar: six weeks of hours.
 pub(crate) const MAX_INTERVALS: usize = 1024;
 
 /// Time intervals of the costs of a metric, and how often they repeat.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "Written")]
+#[serde(try_from = "CalendarInFile", into = "CalendarInFile")]
 pub struct Calendar {
     /// Start of the first interval, in seconds since 1970. Agents are responsible for it not being in the future
-    /// ([`crate::directory::Lack`]).
+    /// ([`crate::directory::DirectoryViolation`]).
     pub(crate) start_s: i64,
     /// Greater than 0.
     pub(crate) interval_s: f64,
@@ -36,7 +36,7 @@ pub struct Calendar {
 /// A calendar in the notation of agents.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct Written {
+struct CalendarInFile {
     start: String,
     time_interval_size: f64,
     number_of_intervals: usize,
@@ -44,29 +44,30 @@ struct Written {
     repeated: Option<u32>,
 }
 
-impl TryFrom<Written> for Calendar {
-    type Error = Malformed;
+impl TryFrom<CalendarInFile> for Calendar {
+    type Error = ParseError;
 
-    fn try_from(written: Written) -> Result<Self, Malformed> {
-        let Written { start, time_interval_size: interval_s, number_of_intervals: intervals, repeated } = written;
+    fn try_from(written: CalendarInFile) -> Result<Self, ParseError> {
+        let CalendarInFile { start, time_interval_size: interval_s, number_of_intervals: intervals, repeated } =
+            written;
         let start_s = date::parse_rfc3339(&start).or_else(|| date::parse(&start));
         let start_s = start_s.ok_or_else(|| {
-            Malformed::new("start", &start, "a time since 1970: 2026-01-05T00:00:00Z or Mon, 05 Jan 2026 00:00:00 GMT")
+            ParseError::new("start", &start, "a time since 1970: 2026-01-05T00:00:00Z or Mon, 05 Jan 2026 00:00:00 GMT")
         })?;
         if !interval_s.is_finite() || interval_s <= 0.0 {
-            return Err(Malformed::new("time-interval-size", &interval_s.to_string(), "seconds, greater than 0"));
+            return Err(ParseError::new("time-interval-size", &interval_s.to_string(), "seconds, greater than 0"));
         }
         if !(1..=MAX_INTERVALS).contains(&intervals) {
-            return Err(Malformed::new("number-of-intervals", &intervals.to_string(), "1 to 1024"));
+            return Err(ParseError::new("number-of-intervals", &intervals.to_string(), "1 to 1024"));
         }
         if repeated == Some(0) {
-            return Err(Malformed::new("repeated", "0", "1 or more"));
+            return Err(ParseError::new("repeated", "0", "1 or more"));
         }
         Ok(Self { start_s, interval_s, intervals, repeated })
     }
 }
 
-impl From<Calendar> for Written {
+impl From<Calendar> for CalendarInFile {
     fn from(calendar: Calendar) -> Self {
         let Calendar { start_s, interval_s, intervals, repeated } = calendar;
         let start = date::format_rfc3339(start_s);
@@ -156,14 +157,17 @@ pub(crate) mod tests {
     #[test]
     fn k1_what_is_no_calendar_is_told() {
         for (changes, expected) in [
-            (json!({ "start": "noon" }), "'noon' is no start"),
+            (json!({ "start": "noon" }), "'noon' is not a valid start"),
             (json!({ "start": "1960-01-01T00:00:00Z" }), "since 1970"),
-            (json!({ "time-interval-size": 0 }), "'0' is no time-interval-size"),
-            (json!({ "time-interval-size": -1.5 }), "'-1.5' is no time-interval-size"),
-            (json!({ "number-of-intervals": 0 }), "'0' is no number-of-intervals"),
-            (json!({ "number-of-intervals": MAX_INTERVALS + 1 }), "'1025' is no number-of-intervals: 1 to 1024"),
+            (json!({ "time-interval-size": 0 }), "'0' is not a valid time-interval-size"),
+            (json!({ "time-interval-size": -1.5 }), "'-1.5' is not a valid time-interval-size"),
+            (json!({ "number-of-intervals": 0 }), "'0' is not a valid number-of-intervals"),
+            (
+                json!({ "number-of-intervals": MAX_INTERVALS + 1 }),
+                "'1025' is not a valid number-of-intervals: expected 1 to 1024",
+            ),
             (json!({ "number-of-intervals": 1.5 }), "invalid type"),
-            (json!({ "repeated": 0 }), "'0' is no repeated"),
+            (json!({ "repeated": 0 }), "'0' is not a valid repeated"),
             (json!({ "end": "noon" }), "unknown field `end`"),
         ] {
             let error = read(&changes).unwrap_err();

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     fields::Fields,
-    names::{CostMetric, Malformed},
+    names::{CostMetric, ParseError},
     problem::Problem,
 };
 
@@ -183,12 +183,12 @@ impl Constraint {
     ///
     /// # Errors
     /// If the constraint is malformed, or the index is out of range.
-    pub fn parse(text: &str, types: usize, may_index: bool) -> Result<Self, Malformed> {
+    pub fn parse(text: &str, types: usize, may_index: bool) -> Result<Self, ParseError> {
         let malformed = || {
-            Malformed::new(
+            ParseError::new(
                 "constraint",
                 text,
-                "gt, lt, ge, le or eq, a blank, and a number; of several types with [index] before it",
+                "gt, lt, ge, le or eq, a space, and a number; for several types with [index] before it",
             )
         };
         let (index, rest) = match text.trim().strip_prefix('[') {
@@ -261,7 +261,7 @@ impl CostQuery {
             Some(testable) => testable,
             None => types.clone(),
         };
-        let tests = Tests { fields, can, testable: &testable }.read()?;
+        let tests = ConstraintReader { fields, can, testable: &testable }.read()?;
         Ok(Self { types, is_multi, testable, tests })
     }
 
@@ -329,13 +329,13 @@ fn type_list(fields: Fields<'_>, field: &str, offered: &[CostType]) -> Result<Op
 const MAX_TESTS: usize = 64;
 
 /// Reads the constraints of a request.
-struct Tests<'a> {
+struct ConstraintReader<'a> {
     fields: Fields<'a>,
     can: &'a CostCapabilities,
     testable: &'a [CostType],
 }
 
-impl Tests<'_> {
+impl ConstraintReader<'_> {
     fn read(&self) -> Result<Vec<Vec<Constraint>>, Problem> {
         let all = self.fields.texts("constraints", |text| self.parse(text))?;
         let alternatives = self.fields.list("or-constraints", |element| self.parse_all(element))?;
@@ -370,7 +370,7 @@ impl Tests<'_> {
         }
     }
 
-    fn parse(&self, text: &str) -> Result<Constraint, Malformed> {
+    fn parse(&self, text: &str) -> Result<Constraint, ParseError> {
         Constraint::parse(text, self.testable.len(), self.can.max_cost_types > 1)
     }
 

@@ -1,6 +1,6 @@
 //! Delegation: queries agents on demand for values that the network state lacks.
 //!
-//! An agent announces the metrics and properties that it can provide on demand ([`Askable`], part of its
+//! An agent announces the metrics and properties that it can provide on demand ([`OnDemandItems`], part of its
 //! [facts](crate::agent_state)), and the directory offers them. A response about addresses looks up missing values
 //! ([`Delegate`]), each an [`Item`]. The server has fetched them before, or fetches them and builds the response
 //! again. Items are combined into few [`DelegateRequest`]s.
@@ -25,14 +25,14 @@ const MAX_ADDRESSES: usize = 256;
 
 /// Values that can be requested on demand.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Askable {
+pub struct OnDemandItems {
     /// Metrics of costs between addresses.
     pub metrics: BTreeSet<CostMetric>,
     /// Properties of addresses.
     pub properties: BTreeSet<PropertyName>,
 }
 
-impl Askable {
+impl OnDemandItems {
     /// Returns whether nothing can be requested.
     pub fn is_empty(&self) -> bool {
         self.metrics.is_empty() && self.properties.is_empty()
@@ -70,9 +70,9 @@ pub trait Delegate {
 
 /// A delegate that provides no values.
 #[derive(Debug, Clone, Copy)]
-pub struct Nobody;
+pub struct NoDelegate;
 
-impl Delegate for Nobody {
+impl Delegate for NoDelegate {
     fn look_up(&self, _: Item) -> Option<Value> {
         None
     }

@@ -6,7 +6,7 @@
 //! content; `updates` and `tips` always exist. A compatibility profile adds its own resource if there are routes. The
 //! operator can add links to directories of other servers.
 
-mod linked;
+mod linked_directory;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,11 +20,11 @@ use crate::{
     reserved::{
         COSTS, ENDPOINT_COSTS, ENDPOINT_PROPERTIES, FILTERED, ORDINAL, PATH_VECTOR, PROPERTIES, PROPERTIES_FILTERED,
     },
-    resource::{Answer, Kind, MAX_PAIRS, Resource, endpoints, property_map},
+    resource::{AltoResponse, Kind, MAX_PAIRS, Resource, endpoints, property_map},
     update_services,
 };
 
-pub use self::linked::{DirectoryUri, LinkFault, Linked};
+pub use self::linked_directory::{DirectoryUri, LinkFault, LinkedDirectory};
 pub use crate::reserved::{DIRECTORY, TIPS, UPDATES};
 
 /// The metric for which each network map must have a cost map (RFC 7285 §11.2.3).
@@ -35,72 +35,74 @@ const ROUTING_COST: &str = "routingcost";
 pub struct Directory {
     resources: BTreeMap<ResourceId, Resource>,
     /// Directories of other servers. Their ids differ from those of the resources.
-    linked: BTreeMap<ResourceId, Linked>,
+    linked: BTreeMap<ResourceId, LinkedDirectory>,
 }
 
 /// A requirement of RFC 7285 that a directory violates; reported by `check`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Lack {
+pub enum DirectoryViolation {
     /// There is no network map (§9.2).
     #[error("there is no network map: configure an agent that assigns addresses to PIDs")]
     NetworkMap,
     /// A network map has no cost map for `routingcost` (§11.2.3).
-    #[error("network map {0} has no costs by routingcost: let an agent tell some")]
+    #[error("network map {0} has no routingcost costs: configure an agent that reports them")]
     RoutingCost(ResourceId),
     /// A network map has too many PIDs for unfiltered cost maps.
     #[error("network map {0} has too many PIDs for the unfiltered cost map that RFC 7285 requires: merge some")]
     TooLarge(ResourceId),
     /// A metric is neither registered nor private (§10.6), or has an unknown statistic (RFC 9439 §3.2).
     #[error(
-        "metric {0} is none that clients know: begin it with priv:, without dots; statistics are cur, min, max, median, mean, stddev, stdvar, and p with a number"
+        "metric {0} is unknown to clients: start its name with priv:, without dots; statistics are cur, min, max, median, mean, stddev, stdvar, and p with a number"
     )]
     Metric(CostMetric),
     /// A calendar begins in the future, but clients count from its start (RFC 8896 §5.1).
-    #[error("calendars.{0} is still to begin, and until then its costs are their mean: set its start to a past time")]
+    #[error("calendars.{0} has not started; until then, the mean of its costs is used: set its start to a past time")]
     CalendarToCome(CostMetric),
     /// A calendar has ended.
-    #[error("calendars.{0} is over, and its costs are their mean: set a later start, or a greater number for repeated")]
+    #[error(
+        "calendars.{0} has ended; the mean of its costs is used: set a later start, or a greater number for repeated"
+    )]
     CalendarOver(CostMetric),
 }
 
 impl Directory {
     /// Returns the directory of `network_state` and the requirements it violates.
-    pub fn of(network_state: &NetworkState) -> (Self, Vec<Lack>) {
-        let mut draft = Draft::default();
+    pub fn of(network_state: &NetworkState) -> (Self, Vec<DirectoryViolation>) {
+        let mut builder = DirectoryBuilder::default();
         for region in network_state.regions() {
-            draft.add_map(region, network_state.has_ways());
+            builder.add_map(region, network_state.has_paths());
         }
-        if draft.directory.resources.is_empty() {
-            draft.lacks.push(Lack::NetworkMap);
+        if builder.directory.resources.is_empty() {
+            builder.violations.push(DirectoryViolation::NetworkMap);
         }
         let of_regions = network_state.regions().flat_map(|region| region.costs.keys());
         let metrics: BTreeSet<&CostMetric> = network_state.metrics().into_iter().chain(of_regions).collect();
         let unknown = metrics.into_iter().filter(|metric| !is_registered(metric.as_str()));
-        draft.lacks.extend(unknown.cloned().map(Lack::Metric));
-        draft.lacks.extend(network_state.silent_calendars().map(|(metric, is_to_come)| match is_to_come {
-            true => Lack::CalendarToCome(metric.clone()),
-            false => Lack::CalendarOver(metric.clone()),
+        builder.violations.extend(unknown.cloned().map(DirectoryViolation::Metric));
+        builder.violations.extend(network_state.silent_calendars().map(|(metric, is_to_come)| match is_to_come {
+            true => DirectoryViolation::CalendarToCome(metric.clone()),
+            false => DirectoryViolation::CalendarOver(metric.clone()),
         }));
         let has_properties = !network_state.domains.is_empty() || network_state.default_region().is_some();
-        let can_ask = has_properties || !network_state.askable.properties.is_empty();
+        let can_ask = has_properties || !network_state.on_demand.properties.is_empty();
         // It must offer at least one endpoint property (RFC 7285 §11.4.1.4).
         let have_endpoints_properties = !endpoints::endpoint_properties(network_state).is_empty();
         let has_costs = !network_state.metrics().is_empty();
         for (name, kind, is_there) in [
             (ENDPOINT_PROPERTIES, Kind::EndpointProperties, have_endpoints_properties),
             (ENDPOINT_COSTS, Kind::EndpointCosts, has_costs),
-            (PATH_VECTOR, Kind::PathVector, network_state.has_ways()),
+            (PATH_VECTOR, Kind::PathVector, network_state.has_paths()),
             (PROPERTIES, Kind::PropertyMap, has_properties),
             (PROPERTIES_FILTERED, Kind::FilteredPropertyMap, can_ask),
         ] {
             if is_there {
-                draft.add(name, kind);
+                builder.add(name, kind);
             }
         }
         if let Some(profile) = network_state.profile().filter(|_| network_state.has_routes()) {
-            draft.add(profile.resource().as_str(), Kind::OpenAlto);
+            builder.add(profile.resource().as_str(), Kind::OpenAlto);
         }
-        (draft.directory, draft.lacks)
+        (builder.directory, builder.violations)
     }
 
     /// Returns the resource with the given id.
@@ -114,7 +116,7 @@ impl Directory {
     }
 
     /// Returns the response to a GET of the directory. `uri` returns the URI of a resource.
-    pub fn answer(&self, network_state: &NetworkState, uri: impl Fn(&ResourceId) -> String) -> Answer {
+    pub fn answer(&self, network_state: &NetworkState, uri: impl Fn(&ResourceId) -> String) -> AltoResponse {
         let types: BTreeSet<CostType> =
             self.resources().flat_map(|resource| resource.cost_types(network_state)).collect();
         let types: Map<String, Value> =
@@ -135,7 +137,7 @@ impl Directory {
             entries.insert(name.into(), entry);
         }
         let document = json!({ "meta": meta, "resources": entries });
-        Answer::of(media::DIRECTORY, &document)
+        AltoResponse::of(media::DIRECTORY, &document)
     }
 
     /// Returns the entry of the update stream service (RFC 8895 §6).
@@ -180,26 +182,26 @@ fn entry(resource: &Resource, network_state: &NetworkState, uri: String) -> Valu
 
 /// A directory under construction.
 #[derive(Default)]
-struct Draft {
+struct DirectoryBuilder {
     property_map: property_map::Cache,
     directory: Directory,
-    lacks: Vec<Lack>,
+    violations: Vec<DirectoryViolation>,
 }
 
-impl Draft {
-    fn add_map(&mut self, region: &Region, has_ways: bool) {
+impl DirectoryBuilder {
+    fn add_map(&mut self, region: &Region, has_paths: bool) {
         let map = region.map.id();
         self.add(map.as_str(), Kind::NetworkMap(map.clone()));
         self.add(&format!("{map}-{FILTERED}"), Kind::FilteredNetworkMap(map.clone()));
         if !region.costs.is_empty() {
             self.add(&format!("{map}-{COSTS}"), Kind::FilteredCostMap(map.clone()));
         }
-        if has_ways {
+        if has_paths {
             self.add(&format!("{map}-{PATH_VECTOR}"), Kind::PidPathVector(map.clone()));
         }
         let is_told_whole = region.map.len() * region.map.len() <= MAX_PAIRS;
         if !is_told_whole {
-            self.lacks.push(Lack::TooLarge(map.clone()));
+            self.violations.push(DirectoryViolation::TooLarge(map.clone()));
         }
         for metric in region.costs.keys().filter(|_| is_told_whole) {
             for (suffix, cost_mode) in [("", CostMode::Numerical), (ORDINAL, CostMode::Ordinal)] {
@@ -208,7 +210,7 @@ impl Draft {
             }
         }
         if !region.costs.contains_key(ROUTING_COST) {
-            self.lacks.push(Lack::RoutingCost(map.clone()));
+            self.violations.push(DirectoryViolation::RoutingCost(map.clone()));
         }
     }
 
@@ -329,8 +331,8 @@ mod tests {
     #[test]
     fn i4_what_must_be_there_is_there() {
         let network_state = example();
-        let (directory, lacks) = Directory::of(&network_state);
-        assert_eq!(lacks, []);
+        let (directory, violations) = Directory::of(&network_state);
+        assert_eq!(violations, []);
         assert!(directory.find("default-routingcost").is_some());
         let offered = directory.find("endpoint-properties").unwrap().capabilities(&network_state);
         assert_eq!(offered, json!({ "prop-types": ["default.pid", "country"] }));
@@ -338,14 +340,16 @@ mod tests {
 
     #[test]
     fn what_is_lacking_is_told() {
-        let lacks = |text: &str| {
-            let (_, lacks) = Directory::of(&NetworkState::of([&AgentState::parse(text).unwrap()]).unwrap());
-            lacks.iter().map(Lack::to_string).collect::<Vec<_>>().join("; ")
+        let violations = |text: &str| {
+            let (_, violations) = Directory::of(&NetworkState::of([&AgentState::parse(text).unwrap()]).unwrap());
+            violations.iter().map(DirectoryViolation::to_string).collect::<Vec<_>>().join("; ")
         };
         let metrics = "routingcost = { P = { P = 1 } }\n'delay-ow:foo' = { P = { P = 1 } }";
-        let unknown = lacks(&format!("[network-map.m]\nP = [\"0.0.0.0/0\"]\n[cost-map.m]\n{metrics}"));
-        assert!(unknown.starts_with("metric delay-ow:foo is none that clients know"), "{unknown}");
-        assert!(lacks("").starts_with("there is no network map"));
-        assert!(lacks("[network-map.m]\nP = [\"0.0.0.0/0\"]").starts_with("network map m has no costs by routingcost"));
+        let unknown = violations(&format!("[network-map.m]\nP = [\"0.0.0.0/0\"]\n[cost-map.m]\n{metrics}"));
+        assert!(unknown.starts_with("metric delay-ow:foo is unknown to clients"), "{unknown}");
+        assert!(violations("").starts_with("there is no network map"));
+        assert!(
+            violations("[network-map.m]\nP = [\"0.0.0.0/0\"]").starts_with("network map m has no routingcost costs")
+        );
     }
 }

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use crate::{
     address::{self, AddressType},
-    names::{AneName, Malformed, PidName, PropertyName, ResourceId},
+    names::{AneName, ParseError, PidName, PropertyName, ResourceId},
 };
 
 /// An entity domain: entities of one type (RFC 9240 §5.1.2).
@@ -31,8 +31,8 @@ impl Domain {
     ///
     /// # Errors
     /// If the type is unknown, or a resource id is missing or not allowed.
-    pub fn parse(text: &str) -> Result<Self, Malformed> {
-        let malformed = || Malformed::new("entity domain", text, "ipv4, ipv6, RESOURCE.pid, RESOURCE.ane or .ane");
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        let malformed = || ParseError::new("entity domain", text, "ipv4, ipv6, RESOURCE.pid, RESOURCE.ane or .ane");
         let Some((resource, kind)) = text.rsplit_once('.') else {
             return AddressType::from_name(text).map(Domain::Address).ok_or_else(malformed);
         };
@@ -79,20 +79,20 @@ impl Entity {
     ///
     /// # Errors
     /// If the domain or the name is malformed.
-    pub fn parse(text: &str) -> Result<Self, Malformed> {
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
         let form = "DOMAIN:NAME, such as ipv4:192.0.2.0/24, MAP.pid:PID or .ane:ANE";
-        let malformed = |_| Malformed::new("entity", text, form);
+        let malformed = |_| ParseError::new("entity", text, form);
         if text.len() > LONGEST {
-            return Err(Malformed::new("entity", text, form));
+            return Err(ParseError::new("entity", text, form));
         }
         // Resource ids can also contain colons, but not between the last dot and the name.
         let split = |end: usize| Some((Domain::parse(text.get(..end)?).ok()?, text.get(end + 1..)?));
         let mut ends = text.match_indices(':').map(|(end, _)| end);
-        let (domain, name) = ends.find_map(split).ok_or_else(|| Malformed::new("entity", text, form))?;
+        let (domain, name) = ends.find_map(split).ok_or_else(|| ParseError::new("entity", text, form))?;
         match domain {
             Domain::Address(kind) => match address::prefix(name) {
                 Ok(prefix) if AddressType::of_prefix(prefix) == kind => Ok(Entity::Address(prefix)),
-                _ => Err(Malformed::new("entity", text, form)),
+                _ => Err(ParseError::new("entity", text, form)),
             },
             Domain::Pid(map) => PidName::new(name).map(|pid| Entity::Pid(map, pid)).map_err(malformed),
             Domain::Ane(resource) => AneName::new(name).map(|ane| Entity::Ane(resource, ane)).map_err(malformed),
@@ -163,7 +163,7 @@ impl Property {
     ///
     /// # Errors
     /// If the name, or the resource id before its last dot, is malformed.
-    pub fn parse(text: &str) -> Result<Self, Malformed> {
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
         match text.rsplit_once('.') {
             None => Ok(Self { resource: None, name: PropertyName::new(text)? }),
             Some((resource, name)) => {

@@ -14,9 +14,7 @@
 
 pub mod address;
 pub mod agent_state;
-pub mod answer;
 pub mod calendar;
-pub mod calendared;
 pub mod compatibility;
 pub mod cost;
 pub mod delegation;
@@ -38,8 +36,10 @@ pub mod path;
 pub mod problem;
 pub mod properties;
 pub mod replicas;
+pub mod requested_calendars;
 mod reserved;
 pub mod resource;
+pub mod response;
 pub mod route;
 pub mod routes;
 pub mod topology;

@@ -10,9 +10,9 @@ use std::{
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::{
-    calendared::Calendared,
     cost::{CostMode, CostQuery, CostType, Number, is_more_better, sort_distinct},
     names::{AneName, CostMetric},
+    requested_calendars::RequestedCalendars,
 };
 
 /// Costs between a list of sources and a list of destinations.
@@ -69,35 +69,35 @@ enum Column<'a> {
 #[serde(untagged)]
 enum Cell<'a> {
     Cost(Number),
-    Course(Course<'a>),
+    Intervals(IntervalCosts<'a>),
     Path(&'a [AneName]),
 }
 
 /// Costs of one pair over all calendar intervals.
 #[derive(Debug)]
-enum Course<'a> {
+enum IntervalCosts<'a> {
     Varying(&'a [f64]),
     Steady(f64, usize),
 }
 
-impl Serialize for Course<'_> {
+impl Serialize for IntervalCosts<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match *self {
-            Course::Varying(costs) => serializer.collect_seq(costs.iter().copied().map(Number)),
-            Course::Steady(cost, intervals) => serializer.collect_seq(iter::repeat_n(Number(cost), intervals)),
+            IntervalCosts::Varying(costs) => serializer.collect_seq(costs.iter().copied().map(Number)),
+            IntervalCosts::Steady(cost, intervals) => serializer.collect_seq(iter::repeat_n(Number(cost), intervals)),
         }
     }
 }
 
 /// The requested pairs of a grid, in row order, and whether each passes the tests of a query.
 #[derive(Debug)]
-pub(crate) struct Passing {
+pub(crate) struct FilteredPairs {
     /// Indices of source and destination.
     pairs: Vec<(usize, usize)>,
     passes: Vec<bool>,
 }
 
-impl Passing {
+impl FilteredPairs {
     /// Evaluates the tests of `query` for all pairs.
     pub(crate) fn of(grid: &dyn Grid, query: &CostQuery) -> Self {
         let mesh = || (0..grid.sources()).flat_map(|from| (0..grid.destinations()).map(move |to| (from, to))).collect();
@@ -127,19 +127,19 @@ pub(crate) struct Matrix<'a> {
     /// One column per requested cost type.
     columns: Vec<Column<'a>>,
     paths: PathColumn,
-    passing: Passing,
+    passing: FilteredPairs,
     is_multi: bool,
 }
 
 impl<'a> Matrix<'a> {
     /// Looks up all costs that `query` requests. The query must not request paths.
     pub(crate) fn of(grid: &dyn Grid, query: &CostQuery) -> Self {
-        Self::with_paths(grid, query, Passing::of(grid, query), PathColumn::default())
+        Self::with_paths(grid, query, FilteredPairs::of(grid, query), PathColumn::default())
     }
 
     /// Like [`Self::of`], with the pairs already tested. If `query` requests paths, `paths` must hold those of all
     /// these pairs.
-    pub(crate) fn with_paths(grid: &dyn Grid, query: &CostQuery, passing: Passing, paths: PathColumn) -> Self {
+    pub(crate) fn with_paths(grid: &dyn Grid, query: &CostQuery, passing: FilteredPairs, paths: PathColumn) -> Self {
         let path_vector = CostType::path_vector();
         let columns = query.types.iter().map(|kind| match kind == &path_vector {
             true => Column::Paths,
@@ -158,7 +158,12 @@ impl<'a> Matrix<'a> {
     /// Replaces single costs by calendars where `calendared` has them. `grid` and `query` must be those that `self` was
     /// built from.
     #[must_use]
-    pub(crate) fn over_time(mut self, grid: &'a dyn Grid, query: &CostQuery, calendared: &Calendared<'_>) -> Self {
+    pub(crate) fn over_time(
+        mut self,
+        grid: &'a dyn Grid,
+        query: &CostQuery,
+        calendared: &RequestedCalendars<'_>,
+    ) -> Self {
         for (position, (column, kind)) in self.columns.iter_mut().zip(&query.types).enumerate() {
             if let (Some(calendar), Column::Costs(costs)) = (calendared.of(position), &mut *column) {
                 let (costs, series_of) = (mem::take(costs), grid.series(&kind.cost_metric));
@@ -174,7 +179,9 @@ impl<'a> Matrix<'a> {
             Column::Costs(costs) => costs[pair].map(|cost| Cell::Cost(Number(cost))),
             Column::Series { costs, series, intervals } => {
                 let cost = costs[pair]?;
-                Some(Cell::Course(series[pair].map_or(Course::Steady(cost, *intervals), Course::Varying)))
+                Some(Cell::Intervals(
+                    series[pair].map_or(IntervalCosts::Steady(cost, *intervals), IntervalCosts::Varying),
+                ))
             }
             Column::Paths => {
                 let path = self.paths.of_pairs.get(pair).copied().flatten()?;
@@ -396,7 +403,7 @@ mod tests {
         let can = CostCapabilities { testable: cost_types.clone(), cost_types, max_cost_types: 1 };
         let query = CostQuery::read(Fields::of(&request).unwrap(), &can).unwrap();
         let grid = CountingGrid::default();
-        assert_eq!(Passing::of(&grid, &query).pairs().filter(|(_, passes)| *passes).count(), 8);
+        assert_eq!(FilteredPairs::of(&grid, &query).pairs().filter(|(_, passes)| *passes).count(), 8);
         assert_eq!(grid.columns.get(), 1);
     }
 

@@ -7,8 +7,8 @@ use sha2::{Digest as _, Sha256};
 
 /// Text that does not match the required syntax.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}' is no {what}: {form}")]
-pub struct Malformed {
+#[error("'{text}' is not a valid {what}: expected {form}")]
+pub struct ParseError {
     /// Kind of name that was expected.
     pub what: &'static str,
     /// The text, truncated to 64 characters.
@@ -17,7 +17,7 @@ pub struct Malformed {
     pub form: &'static str,
 }
 
-impl Malformed {
+impl ParseError {
     /// Creates the error for `text`, which does not match `form`.
     pub fn new(what: &'static str, text: &str, form: &'static str) -> Self {
         Self { what, text: text.chars().take(64).collect(), form }
@@ -34,10 +34,10 @@ macro_rules! names {
             /// Parses a name.
             ///
             /// # Errors
-            /// Returns [`Malformed`] if `text` does not match the syntax.
-            pub fn new(text: &str) -> Result<Self, Malformed> {
+            /// Returns [`ParseError`] if `text` does not match the syntax.
+            pub fn new(text: &str) -> Result<Self, ParseError> {
                 let is_valid: fn(&str) -> bool = $is_valid;
-                if is_valid(text) { Ok(Self(text.into())) } else { Err(Malformed::new($what, text, $form)) }
+                if is_valid(text) { Ok(Self(text.into())) } else { Err(ParseError::new($what, text, $form)) }
             }
 
             /// Returns the name as text.
@@ -47,9 +47,9 @@ macro_rules! names {
         }
 
         impl FromStr for $name {
-            type Err = Malformed;
+            type Err = ParseError;
 
-            fn from_str(text: &str) -> Result<Self, Malformed> {
+            fn from_str(text: &str) -> Result<Self, ParseError> {
                 Self::new(text)
             }
         }
@@ -95,10 +95,10 @@ names! {
     /// Name of an abstract network element (RFC 9275 §6.1, with the syntax of a PID name).
     AneName = "ANE name", "1 to 64 of A-Z a-z 0-9 : @ _ - .", is_identifier;
     /// Distinguishes versions of a resource (RFC 7285 §10.3).
-    Tag = "tag", "1 to 64 printable ASCII characters without blanks",
+    Tag = "tag", "1 to 64 printable ASCII characters without spaces",
         |text| (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     /// Quantity measured by a cost, with its statistic (RFC 7285 §10.6, RFC 9439 §3.3).
-    CostMetric = "cost metric", "1 to 32 of A-Z a-z 0-9 : _ - ., and something behind `priv:`", is_short_name;
+    CostMetric = "cost metric", "1 to 32 of A-Z a-z 0-9 : _ - ., and a name after `priv:`", is_short_name;
     /// Name of a router as used by agents; often its address.
     RouterName = "router name", "1 to 64 of A-Z a-z 0-9 : @ _ - .", is_identifier;
     /// Name of a topology, assigned by its agent.
@@ -107,7 +107,7 @@ names! {
     NodeName = "node name", "1 to 256 bytes without control characters",
         |text| (1..=256).contains(&text.len()) && !text.chars().any(char::is_control);
     /// Name of a property, without its resource prefix (RFC 7285 §10.8, RFC 9240 §5.2).
-    PropertyName = "property name", "1 to 32 of A-Z a-z 0-9 : _ -, and something behind `priv:`",
+    PropertyName = "property name", "1 to 32 of A-Z a-z 0-9 : _ -, and a name after `priv:`",
         |text| is_short_name(text) && !text.contains('.');
 }
 
@@ -172,6 +172,6 @@ mod tests {
     #[test]
     fn a_refusal_says_what_is_asked_for() {
         let refusal = PidName::new("a b").unwrap_err().to_string();
-        assert_eq!(refusal, "'a b' is no PID name: 1 to 64 of A-Z a-z 0-9 : @ _ - .");
+        assert_eq!(refusal, "'a b' is not a valid PID name: expected 1 to 64 of A-Z a-z 0-9 : @ _ - .");
     }
 }

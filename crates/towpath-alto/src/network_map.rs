@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MapFault {
     /// A prefix is in two PIDs, so that the PID of its addresses is ambiguous.
-    #[error("network map {map}: {prefix} is in {first} and in {second}; take it out of one of them")]
+    #[error("network map {map}: {prefix} is in {first} and in {second}; remove it from one of them")]
     Twice {
         /// The map.
         map: ResourceId,
@@ -32,7 +32,7 @@ pub enum MapFault {
         second: PidName,
     },
     /// Some addresses are in no PID.
-    #[error("network map {map}: nothing covers {everything}; put it in some PID, for addresses that no other has")]
+    #[error("network map {map}: no PID covers {everything}; add it to a PID, as the default for other addresses")]
     Uncovered {
         /// The map.
         map: ResourceId,
@@ -240,7 +240,7 @@ mod tests {
         let fault = build(&twice).unwrap_err();
         assert_eq!(
             fault.to_string(),
-            "network map map: 192.0.2.0/24 is in PID2 and in PID3; take it out of one of them"
+            "network map map: 192.0.2.0/24 is in PID2 and in PID3; remove it from one of them"
         );
         assert!(build(&EXAMPLE[1..]).is_ok(), "a map without IPv6 need not cover it");
         assert!(matches!(build(&EXAMPLE[2..]), Err(MapFault::Uncovered { .. })));

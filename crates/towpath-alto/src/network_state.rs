@@ -1,8 +1,8 @@
 //! The network state: the facts of all agents, merged, validated and immutable. Changes produce a new state that
 //! replaces it.
 
+mod builder;
 pub mod check;
-mod draft;
 mod fault;
 
 use std::{
@@ -14,7 +14,7 @@ use std::{
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
-use self::draft::Draft;
+use self::builder::NetworkStateBuilder;
 pub use self::fault::NetworkStateFault;
 use crate::{
     address::{AddressType, PrefixMap},
@@ -22,22 +22,22 @@ use crate::{
     calendar::Calendar,
     compatibility::Profile,
     cost::{CostContext, CostMode, CostType, is_whole, sort_distinct},
-    delegation::{Askable, Delegate, Item},
+    delegation::{Delegate, Item, OnDemandItems},
     entity::{Domain, Entity},
     geo::{self, Location, Locations, Position},
     names::{CostMetric, PropertyName, ResourceId, RouterName, TopologyName},
     network_map::NetworkMap,
     properties::Properties,
     reserved, routes,
-    topology::{Attached, Topology},
+    topology::{AttachedTopology, Topology},
 };
 
 /// Costs between numbered ends, in the unit of the metric.
-pub type Table = HashMap<(u32, u32), f64>;
+pub type CostTable = HashMap<(u32, u32), f64>;
 
-/// Calendars of costs between numbered ends that vary over time. The [`Table`] holds the values at the time of the
+/// Calendars of costs between numbered ends that vary over time. The [`CostTable`] holds the values at the time of the
 /// state.
-pub type Series = HashMap<(u32, u32), Arc<[f64]>>;
+pub type CostSeries = HashMap<(u32, u32), Arc<[f64]>>;
 
 /// A network map with the costs between its PIDs.
 #[derive(Debug, Clone)]
@@ -45,26 +45,26 @@ pub struct Region {
     /// The map.
     pub map: NetworkMap,
     /// Costs by metric, between PID indices.
-    pub costs: BTreeMap<CostMetric, Table>,
+    pub costs: BTreeMap<CostMetric, CostTable>,
     /// Calendars of these costs by metric.
-    pub series: BTreeMap<CostMetric, Series>,
+    pub series: BTreeMap<CostMetric, CostSeries>,
     /// Sorted costs by metric, computed when first needed for ranks.
     universes: BTreeMap<CostMetric, OnceLock<Vec<f64>>>,
 }
 
 /// Costs between prefixes.
 #[derive(Debug, Clone, Default)]
-struct Mesh {
+struct PrefixCosts {
     ends: PrefixMap<u32>,
-    costs: BTreeMap<CostMetric, Table>,
-    series: BTreeMap<CostMetric, Series>,
+    costs: BTreeMap<CostMetric, CostTable>,
+    series: BTreeMap<CostMetric, CostSeries>,
 }
 
 /// All facts about the network at one time.
 #[derive(Debug, Clone, Default)]
 pub struct NetworkState {
     regions: BTreeMap<ResourceId, Region>,
-    mesh: Mesh,
+    mesh: PrefixCosts,
     /// Properties of entities.
     pub properties: Properties,
     /// Domains of these entities, with the names of their properties.
@@ -79,7 +79,7 @@ pub struct NetworkState {
     /// Metric for the distance between endpoints, if any positions are known.
     geo_distance: Option<CostMetric>,
     /// Facts that a delegate can supply on request.
-    pub askable: Askable,
+    pub on_demand: OnDemandItems,
     profile: Option<Profile>,
     /// Stale agents, and since when (RFC 3339).
     stale: BTreeMap<String, String>,
@@ -88,12 +88,12 @@ pub struct NetworkState {
 /// Routes and topologies.
 #[derive(Debug, Clone, Default)]
 struct Routing {
-    tables: BTreeMap<RouterName, Arc<routes::Table>>,
+    tables: BTreeMap<RouterName, Arc<routes::RouteTable>>,
     /// Routers by their addresses.
     at: BTreeMap<IpAddr, RouterName>,
     /// Routers that serve each prefix.
     ingress: PrefixMap<RouterName>,
-    topologies: BTreeMap<TopologyName, Attached>,
+    topologies: BTreeMap<TopologyName, AttachedTopology>,
 }
 
 /// Position of an address in the cost tables.
@@ -107,11 +107,11 @@ pub struct CostPosition {
 
 /// Cost tables of one metric.
 #[derive(Debug, Clone, Copy)]
-pub struct Scale<'a> {
-    between_ends: Option<&'a Table>,
-    between_pids: Option<&'a Table>,
-    series_of_ends: Option<&'a Series>,
-    series_of_pids: Option<&'a Series>,
+pub struct MetricCosts<'a> {
+    between_ends: Option<&'a CostTable>,
+    between_pids: Option<&'a CostTable>,
+    series_of_ends: Option<&'a CostSeries>,
+    series_of_pids: Option<&'a CostSeries>,
 }
 
 impl NetworkState {
@@ -121,12 +121,12 @@ impl NetworkState {
     /// Returns an error if a network map is invalid, facts refer to unknown objects, or facts cannot be represented by
     /// any resource.
     pub fn of<'a>(facts: impl IntoIterator<Item = &'a AgentState>) -> Result<Self, NetworkStateFault> {
-        let mut draft = Draft::default();
+        let mut builder = NetworkStateBuilder::default();
         for facts in facts {
             check::facts(facts)?;
-            draft.add(facts);
+            builder.add(facts);
         }
-        draft.finish()
+        builder.finish()
     }
 
     /// Also offers the state in the format of `profile`.
@@ -230,7 +230,7 @@ impl NetworkState {
     /// Returns the metrics for which costs between addresses exist.
     pub fn metrics(&self) -> BTreeSet<&CostMetric> {
         let of_pids = self.default_region().into_iter().flat_map(|region| region.costs.keys());
-        self.mesh.costs.keys().chain(of_pids).chain(&self.geo_distance).chain(&self.askable.metrics).collect()
+        self.mesh.costs.keys().chain(of_pids).chain(&self.geo_distance).chain(&self.on_demand.metrics).collect()
     }
 
     /// Returns whether `metric` defaults to the distance between endpoints ([`geo::DISTANCE`]).
@@ -247,7 +247,7 @@ impl NetworkState {
     /// value it queries `delegate`.
     pub(crate) fn property_value(&self, entity: &Entity, name: &str, delegate: &dyn Delegate) -> Option<Value> {
         let delegated = || {
-            let name = self.askable.properties.get(name)?;
+            let name = self.on_demand.properties.get(name)?;
             delegate.look_up(Item::Property(name.clone(), entity.single_address()?))
         };
         self.properties.get(entity, name).cloned().or_else(delegated)
@@ -278,7 +278,7 @@ impl NetworkState {
     }
 
     /// Returns whether paths between addresses may be known: from routes, or topologies with attached prefixes.
-    pub(crate) fn has_ways(&self) -> bool {
+    pub(crate) fn has_paths(&self) -> bool {
         self.has_routes() || self.routing.topologies.values().any(|topology| !topology.is_empty())
     }
 
@@ -295,18 +295,18 @@ impl NetworkState {
     }
 
     /// Returns the routes of a router.
-    pub fn table(&self, router: &RouterName) -> Option<&routes::Table> {
+    pub fn table(&self, router: &RouterName) -> Option<&routes::RouteTable> {
         self.routing.tables.get(router).map(|routes| &**routes)
     }
 
     /// Returns a topology.
     pub fn topology(&self, name: &TopologyName) -> Option<&Topology> {
-        self.routing.topologies.get(name).map(Attached::topology)
+        self.routing.topologies.get(name).map(AttachedTopology::topology)
     }
 
     /// Returns the topologies in the order of their names.
     pub(crate) fn topologies(&self) -> impl Iterator<Item = &Topology> {
-        self.routing.topologies.values().map(Attached::topology)
+        self.routing.topologies.values().map(AttachedTopology::topology)
     }
 
     /// Returns the topologies that `address` is attached to, in the order of their names, with the index of its node in
@@ -317,9 +317,9 @@ impl NetworkState {
     }
 
     /// Returns the cost tables of `metric`.
-    pub fn scale(&self, metric: &CostMetric) -> Scale<'_> {
+    pub fn scale(&self, metric: &CostMetric) -> MetricCosts<'_> {
         let region = self.default_region();
-        Scale {
+        MetricCosts {
             between_ends: self.mesh.costs.get(metric),
             between_pids: region.and_then(|region| region.costs.get(metric)),
             series_of_ends: self.mesh.series.get(metric),
@@ -341,7 +341,7 @@ impl Region {
     }
 }
 
-impl<'a> Scale<'a> {
+impl<'a> MetricCosts<'a> {
     /// Returns the cost between two places: that of the longest prefixes with a cost, else that of their PIDs.
     pub fn cost(self, from: &CostPosition, to: &CostPosition) -> Option<f64> {
         let between_pids = || self.between_pids?.get(&(from.pid?, to.pid?)).copied();
@@ -378,7 +378,7 @@ impl Routing {
     }
 }
 
-impl Mesh {
+impl PrefixCosts {
     /// Returns the index of a prefix, adding it if needed.
     fn end(&mut self, prefix: IpNet) -> u32 {
         if let Some(number) = self.ends.get(&prefix) {
@@ -425,8 +425,8 @@ impl Mesh {
 /// Sets costs that vary over time to the value of the current interval, or to the mean if there is none.
 fn take_costs_of(
     interval: impl Fn(&CostMetric) -> Option<usize>,
-    costs: &mut BTreeMap<CostMetric, Table>,
-    series: &BTreeMap<CostMetric, Series>,
+    costs: &mut BTreeMap<CostMetric, CostTable>,
+    series: &BTreeMap<CostMetric, CostSeries>,
 ) {
     for (metric, series) in series {
         let interval = interval(metric);
@@ -523,7 +523,7 @@ pub(crate) mod tests {
         for names in [&["directory"][..], &["endpoint-costs"], &["a", "a-b"], &["x23456789012345678901"]] {
             let maps = names.iter().map(|name| format!("[network-map.{name}]\nP = [\"0.0.0.0/0\"]\n"));
             let fault = NetworkState::of([&AgentState::parse(&maps.collect::<String>()).unwrap()]).unwrap_err();
-            assert!(fault.to_string().contains("call it otherwise"), "{fault}");
+            assert!(fault.to_string().contains("rename it"), "{fault}");
         }
     }
 
@@ -576,7 +576,7 @@ pub(crate) mod tests {
             let fault = network_state(value).unwrap_err().to_string();
             assert_eq!(
                 fault,
-                "properties of .ane:L1: max-reservable-bandwidth is a number of bits per second, 0 or more"
+                "properties of .ane:L1: max-reservable-bandwidth must be a number of bits per second, 0 or more"
             );
         }
         assert!(network_state("0").is_ok() && network_state("1.5e11").is_ok());
@@ -616,7 +616,7 @@ pub(crate) mod tests {
             ("[properties.\"x.pid:P\"]\na = 1", "properties of x.pid:P: there is no such PID"),
             (
                 "[properties.\"x.ane:L1\"]\na = 1",
-                "properties of x.ane:L1: no resource of that name tells of elements; begin it with .ane",
+                "properties of x.ane:L1: no resource of that name has elements; start the name with .ane",
             ),
         ] {
             assert_eq!(NetworkState::of([&AgentState::parse(text).unwrap()]).unwrap_err().to_string(), expected);

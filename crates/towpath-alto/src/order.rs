@@ -1,8 +1,8 @@
 //! Ordering expression for replicas: `BY as_hopcount, delay_ow WHERE continent = "EU"`.
 //!
 //! A [`Statement`] is parsed once, lists the names that it needs ([`Statement::names`]), and orders candidates
-//! ([`Statement::order`]), whose values it looks up through [`Look`]. [`Pipeline`] and [`Aggregate`] reduce the
-//! properties along a path to one [`Value`].
+// ([`Statement::order`]), whose values it looks up through [`CandidateValues`]. [`Pipeline`] and [`Aggregate`] reduce
+// the properties along a path to one [`Value`].
 //!
 //! ```text
 //! statement := BY key {"," key} [WHERE condition]                      also BY=
@@ -42,8 +42,8 @@ use condition::Condition;
 
 pub use error::SyntaxError;
 pub use pipeline::{Aggregate, Pipeline};
-pub use rank::{Direction, Ranked, Where};
-pub use value::{Look, Value};
+pub use rank::{Direction, FilterMode, RankedCandidate};
+pub use value::{CandidateValues, Value};
 
 /// The order for trying replicas. Its `Display` output is the canonical form, which parses to the same statement if it
 /// has at most 4096 bytes.
@@ -105,31 +105,32 @@ impl Statement {
     }
 
     /// Sorts `candidates`, best first. `directions` supplies the direction of keys for which the statement has none;
-    /// `where_` selects the handling of candidates that do not satisfy the condition. Allocates memory per candidate
-    /// and key.
-    pub fn order<L: Look>(
+    /// `filter_mode` selects the handling of candidates that do not satisfy the condition. Allocates memory per
+    /// candidate and key.
+    pub fn order<L: CandidateValues>(
         &self,
         candidates: &[L],
         directions: &dyn Fn(&str) -> Direction,
-        where_: Where,
-    ) -> Vec<Ranked> {
+        filter_mode: FilterMode,
+    ) -> Vec<RankedCandidate> {
         let direction = |key: &Key| key.direction.unwrap_or_else(|| directions(&key.name));
         let of_backup = self.backup().map(directions);
         let directions: Vec<Direction> = self.keys.iter().map(direction).chain(of_backup).collect();
         let ranked = candidates.iter().enumerate().map(|(index, candidate)| self.rank(index, candidate));
-        let mut ranked: Vec<Ranked> = ranked.filter(|ranked| where_ == Where::Demote || ranked.is_wanted()).collect();
+        let mut ranked: Vec<RankedCandidate> =
+            ranked.filter(|ranked| filter_mode == FilterMode::Demote || ranked.is_wanted()).collect();
         ranked.sort_by(|one, other| one.compare(other, &directions));
         ranked
     }
 
-    fn rank<L: Look>(&self, index: usize, candidate: &L) -> Ranked {
+    fn rank<L: CandidateValues>(&self, index: usize, candidate: &L) -> RankedCandidate {
         let mut keys: Vec<_> = self.keys.iter().map(|key| value::look_up(candidate, &key.name)).collect();
         if let Some(backup) = &self.backup {
             let is_unknown = keys.iter().all(Option::is_none);
             keys.push(value::look_up(candidate, backup).filter(|_| is_unknown));
         }
         let holds = self.condition.as_ref().map_or(Some(true), |condition| condition.holds(candidate));
-        Ranked { index, keys, holds }
+        RankedCandidate { index, keys, holds }
     }
 }
 

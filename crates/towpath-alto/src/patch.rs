@@ -74,20 +74,20 @@ impl Change {
 
 /// Kinds of changes that may be sent, from `incremental-change-media-types` (RFC 8895 §6.3). None by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Allowed {
+pub struct AllowedChanges {
     /// Merge patches.
     pub merge: bool,
     /// JSON patches.
     pub json: bool,
 }
 
-impl Allowed {
+impl AllowedChanges {
     /// Both kinds.
     pub const BOTH: Self = Self { merge: true, json: true };
 }
 
 /// Writes the media types as a comma-separated list.
-impl fmt::Display for Allowed {
+impl fmt::Display for AllowedChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match (self.merge, self.json) {
             (true, true) => "application/merge-patch+json,application/json-patch+json",
@@ -137,7 +137,7 @@ fn is_mergeable(value: &Value) -> bool {
 
 /// Returns the allowed change with the shortest JSON; on a tie the merge patch. Returns `None` if `new` itself is not
 /// longer. For equal documents it is a change without effect.
-pub fn smallest(old: &Value, new: &Value, allowed: Allowed) -> Option<Change> {
+pub fn smallest(old: &Value, new: &Value, allowed: AllowedChanges) -> Option<Change> {
     let merge = allowed.merge.then(|| merge_patch(old, new)).flatten().map(Change::Merge);
     let json = allowed.json.then(|| Change::Json(json_patch(old, new)));
     let changes = [merge, json].into_iter().flatten();
@@ -148,15 +148,15 @@ pub fn smallest(old: &Value, new: &Value, allowed: Allowed) -> Option<Change> {
 
 /// Returns the length of `value` as compact JSON.
 fn serialized_bytes(value: &Value) -> usize {
-    let mut counted = Counted(0);
+    let mut counted = CountingWriter(0);
     serde_json::to_writer(&mut counted, value).expect("keys are strings, and counting does not fail");
     counted.0
 }
 
 /// Counts written bytes and discards them.
-struct Counted(usize);
+struct CountingWriter(usize);
 
-impl io::Write for Counted {
+impl io::Write for CountingWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 += bytes.len();
         Ok(bytes.len())

@@ -14,7 +14,7 @@ use crate::{
     names::{AneName, NodeName, RouterName, Tag, TopologyName},
     network_state::NetworkState,
     route::Hop,
-    routes::Way,
+    routes::PathAttributes,
 };
 
 /// An abstract network element.
@@ -112,7 +112,7 @@ const MAX_ROUTERS: usize = 64;
 
 /// One end of paths with its router and attachments, looked up once however many pairs include it.
 #[derive(Debug, Clone)]
-pub struct End<'a> {
+pub struct PathEndpoint<'a> {
     address: IpAddr,
     /// The router whose routes traffic from this address takes.
     router: Option<&'a RouterName>,
@@ -120,7 +120,7 @@ pub struct End<'a> {
     nodes: Vec<(&'a TopologyName, u32)>,
 }
 
-impl<'a> End<'a> {
+impl<'a> PathEndpoint<'a> {
     /// Looks up `address`.
     pub fn of(network_state: &'a NetworkState, address: IpAddr) -> Self {
         Self { address, router: network_state.router_of(address), nodes: network_state.attachments(address).collect() }
@@ -167,7 +167,7 @@ impl<'a> Paths<'a> {
     /// Returns the index of the path between two ends. It uses the first topology, by name, that both are attached to
     /// and that connects them, else the routes of the source's router. Returns `None` if there is neither, if the
     /// routes form a loop, and between address families, because packets are not translated.
-    pub fn between(&mut self, from: &End<'a>, to: &End<'a>) -> Option<u32> {
+    pub fn between(&mut self, from: &PathEndpoint<'a>, to: &PathEndpoint<'a>) -> Option<u32> {
         if from.address.is_ipv4() != to.address.is_ipv4() {
             return None;
         }
@@ -196,9 +196,9 @@ impl<'a> Paths<'a> {
         if let Some(path) = self.found.get(&(router, number)) {
             return Some(*path);
         }
-        let way = table.way(number);
-        let is_last = way.next_hop.and_then(|next| network_state.router_at(next)).is_none();
-        let elements = along(network_state, router, way, destination)?;
+        let attributes = table.attributes(number);
+        let is_last = attributes.next_hop.and_then(|next| network_state.router_at(next)).is_none();
+        let elements = along(network_state, router, attributes, destination)?;
         let path = self.path(elements);
         // Behind another router, addresses of the same route here may diverge.
         if is_last {
@@ -250,7 +250,7 @@ fn across(network_state: &NetworkState, (name, from, to): NodePair<'_>) -> Optio
     let topology = network_state.topology(name)?;
     let mut elements = Vec::new();
     let mut last: Option<&NodeName> = None;
-    for number in topology.way(from, to)? {
+    for number in topology.shortest_path(from, to)? {
         let node = &topology.nodes()[number as usize];
         if let Some(last) = last {
             elements.push(Element::Span { topology: name.clone(), from: last.clone(), to: node.name.clone() });
@@ -268,22 +268,22 @@ fn across(network_state: &NetworkState, (name, from, to): NodePair<'_>) -> Optio
 fn along<'a>(
     network_state: &'a NetworkState,
     mut router: &'a RouterName,
-    mut way: &'a Way,
+    mut attributes: &'a PathAttributes,
     destination: IpAddr,
 ) -> Option<Vec<Element>> {
     let mut elements = Vec::new();
     for _ in 0..MAX_ROUTERS {
-        if let Some(next_hop) = way.next_hop {
+        if let Some(next_hop) = attributes.next_hop {
             elements.push(Element::Link { router: router.clone(), next_hop });
         }
-        let Some(next) = way.next_hop.and_then(|next| network_state.router_at(next)) else {
-            let pairs = way.as_path.hops().windows(2);
+        let Some(next) = attributes.next_hop.and_then(|next| network_state.router_at(next)) else {
+            let pairs = attributes.as_path.hops().windows(2);
             elements.extend(pairs.map(|pair| Element::Adjacency(pair[0].clone(), pair[1].clone())));
             return Some(elements);
         };
         let Some(table) = network_state.table(next) else { return Some(elements) };
         let Some(number) = table.find(destination) else { return Some(elements) };
-        (router, way) = (next, table.way(number));
+        (router, attributes) = (next, table.attributes(number));
     }
     None
 }

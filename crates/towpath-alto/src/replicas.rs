@@ -63,13 +63,13 @@ pub struct Replica {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplicaError {
     /// The list is longer than [`MAX_BYTES`].
-    #[error("the list of replicas has {0} bytes, and at most {MAX_BYTES} are read: split it")]
+    #[error("the list of replicas has {0} bytes, more than the limit of {MAX_BYTES}: split it")]
     TooLarge(usize),
     /// The list has more than [`MAX_REPLICAS`].
     #[error("the list has more than {MAX_REPLICAS} replicas: split it")]
     TooMany,
     /// The list is malformed or of unknown format.
-    #[error("the list of replicas is wrong in line {line}: {problem}")]
+    #[error("the list of replicas is invalid in line {line}: {problem}")]
     Invalid {
         /// Line, from 1.
         line: usize,

@@ -15,17 +15,17 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-pub use crate::answer::Answer;
+pub use crate::response::AltoResponse;
 use crate::{
-    calendared,
     cost::{CostCapabilities, CostMode, CostType, MAX_TYPES},
-    delegation::{Delegate, Nobody},
+    delegation::{Delegate, NoDelegate},
     entity::Property,
     fields::Fields,
     media,
     names::{CostMetric, ResourceId, VersionTag},
     network_state::{NetworkState, Region},
     problem::Problem,
+    requested_calendars,
 };
 
 /// Kind of a resource.
@@ -164,7 +164,7 @@ impl Resource {
                     "cost-constraints": true,
                     "max-cost-types": can.max_cost_types,
                 });
-                let calendars = calendared::capabilities(network_state, &can.cost_types);
+                let calendars = requested_calendars::capabilities(network_state, &can.cost_types);
                 if !calendars.is_empty() {
                     capabilities["calendar-attributes"] = calendars.into();
                 }
@@ -179,10 +179,10 @@ impl Resource {
                 json!({ "prop-types": properties })
             }
             Kind::PropertyMap => {
-                json!({ "mappings": property_map::mappings(network_state, property_map::Offer::Reported) })
+                json!({ "mappings": property_map::mappings(network_state, property_map::PropertyScope::Reported) })
             }
             Kind::FilteredPropertyMap => {
-                json!({ "mappings": property_map::mappings(network_state, property_map::Offer::Askable) })
+                json!({ "mappings": property_map::mappings(network_state, property_map::PropertyScope::OnDemand) })
             }
         }
     }
@@ -192,8 +192,13 @@ impl Resource {
     ///
     /// # Errors
     /// Returns [`Problem`] if the request is malformed or needs something that is not offered.
-    pub fn answer(&self, network_state: &NetworkState, request: &Value, caller: IpAddr) -> Result<Answer, Problem> {
-        self.answer_with(network_state, request, Caller { address: caller, delegate: &Nobody })
+    pub fn answer(
+        &self,
+        network_state: &NetworkState,
+        request: &Value,
+        caller: IpAddr,
+    ) -> Result<AltoResponse, Problem> {
+        self.answer_with(network_state, request, Caller { address: caller, delegate: &NoDelegate })
     }
 
     /// Like [`Self::answer`], with a delegate for facts about addresses missing from the network state
@@ -206,7 +211,7 @@ impl Resource {
         network_state: &NetworkState,
         request: &Value,
         caller: Caller<'_>,
-    ) -> Result<Answer, Problem> {
+    ) -> Result<AltoResponse, Problem> {
         let region = |map: &ResourceId| {
             network_state.region(map.as_str()).expect("the directory was built from this network state")
         };

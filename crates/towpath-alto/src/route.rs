@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr, str::FromStr, sync::Arc};
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::names::Malformed;
+use crate::names::ParseError;
 
 /// One element of an AS path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -72,10 +72,10 @@ impl fmt::Display for AsPath {
 
 /// Parses numbers, and sets in braces whose members are separated by commas or blanks: `20965 2091 {789,790}`.
 impl FromStr for AsPath {
-    type Err = Malformed;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, Malformed> {
-        let malformed = || Malformed::new("AS path", text, "numbers, sets of them in braces");
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let malformed = || ParseError::new("AS path", text, "numbers, sets of them in braces");
         let mut hops = Vec::new();
         let mut rest = text.trim_start();
         while !rest.is_empty() {

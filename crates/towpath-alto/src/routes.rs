@@ -1,7 +1,8 @@
-//! Routing tables: the way each router sends packets to a prefix.
+//! Routing tables: the next hop and AS path of each router for a prefix.
 //!
-//! A [`Table`] belongs to one router. It stores each distinct way once: a million routes have some ten thousand ways.
-//! The agent that maintains a table shares it with the network states built from it; changing a shared table copies it.
+//! A [`RouteTable`] belongs to one router. It stores distinct path attributes once: a million routes have some ten
+//! thousand of them. The agent that maintains a table shares it with the network states built from it; changing a
+//! shared table copies it.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -14,7 +15,7 @@ use crate::{
 
 /// Next hop and AS path of routes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Way {
+pub struct PathAttributes {
     /// Next router, if known.
     pub next_hop: Option<IpAddr>,
     /// Path after the next hop; empty within the router's own AS.
@@ -23,27 +24,27 @@ pub struct Way {
 
 /// The routes of one router.
 #[derive(Debug, Clone, Default)]
-pub struct Table {
-    /// Index of the way for each prefix.
+pub struct RouteTable {
+    /// Index of the attributes for each prefix.
     prefixes: PrefixMap<u32>,
-    ways: Vec<Way>,
-    numbers: HashMap<Way, u32>,
+    attributes: Vec<PathAttributes>,
+    numbers: HashMap<PathAttributes, u32>,
 }
 
-impl PartialEq for Table {
+impl PartialEq for RouteTable {
     fn eq(&self, other: &Self) -> bool {
         self.prefixes.len() == other.prefixes.len() && self.routes().eq(other.routes())
     }
 }
 
 /// Allows a table to compare equal to itself without being traversed.
-impl Eq for Table {}
+impl Eq for RouteTable {}
 
-impl Table {
+impl RouteTable {
     /// Inserts a route, replacing an earlier one to the same prefix.
     pub fn insert(&mut self, route: Route) {
         let Route { prefix, next_hop, as_path } = route;
-        let number = self.number(Way { next_hop, as_path });
+        let number = self.number(PathAttributes { next_hop, as_path });
         self.prefixes.insert(prefix, number);
         self.tidy();
     }
@@ -54,13 +55,14 @@ impl Table {
         self.tidy();
     }
 
-    /// Rebuilds the table if there are more than twice as many ways as prefixes, so that most ways are unused.
+    /// Rebuilds the table if there are more than twice as many attributes as prefixes, so that most are unused.
     fn tidy(&mut self) {
-        if self.prefixes.len() < self.ways.len() / 2 {
-            let routes: Vec<(IpNet, Way)> = self.routes().map(|(prefix, way)| (prefix, way.clone())).collect();
+        if self.prefixes.len() < self.attributes.len() / 2 {
+            let routes: Vec<(IpNet, PathAttributes)> =
+                self.routes().map(|(prefix, attributes)| (prefix, attributes.clone())).collect();
             *self = Self::default();
-            for (prefix, way) in routes {
-                let number = self.number(way);
+            for (prefix, attributes) in routes {
+                let number = self.number(attributes);
                 self.prefixes.insert(prefix, number);
             }
         }
@@ -76,38 +78,38 @@ impl Table {
         self.prefixes.is_empty()
     }
 
-    /// Returns the index of the way to `address`, by longest prefix match.
+    /// Returns the index of the attributes of the route to `address`, by longest prefix match.
     pub fn find(&self, address: IpAddr) -> Option<u32> {
         self.prefixes.get_lpm(&address.into()).map(|(_, number)| *number)
     }
 
-    /// Returns the way with this index.
-    pub fn way(&self, number: u32) -> &Way {
-        &self.ways[number as usize]
+    /// Returns the attributes with this index.
+    pub fn attributes(&self, number: u32) -> &PathAttributes {
+        &self.attributes[number as usize]
     }
 
-    /// Returns the way to exactly this prefix.
-    pub fn way_to(&self, prefix: IpNet) -> Option<&Way> {
-        self.prefixes.get(&prefix).map(|number| self.way(*number))
+    /// Returns the attributes of the route to exactly this prefix.
+    pub fn attributes_of(&self, prefix: IpNet) -> Option<&PathAttributes> {
+        self.prefixes.get(&prefix).map(|number| self.attributes(*number))
     }
 
     /// Returns all routes, ordered by prefix.
-    pub fn routes(&self) -> impl Iterator<Item = (IpNet, &Way)> {
-        self.prefixes.iter().map(|(prefix, number)| (prefix, self.way(*number)))
+    pub fn routes(&self) -> impl Iterator<Item = (IpNet, &PathAttributes)> {
+        self.prefixes.iter().map(|(prefix, number)| (prefix, self.attributes(*number)))
     }
 
-    fn number(&mut self, way: Way) -> u32 {
-        if let Some(number) = self.numbers.get(&way) {
+    fn number(&mut self, attributes: PathAttributes) -> u32 {
+        if let Some(number) = self.numbers.get(&attributes) {
             return *number;
         }
-        let number = u32::try_from(self.ways.len()).expect("memory ends before numbers do");
-        self.ways.push(way.clone());
-        self.numbers.insert(way, number);
+        let number = u32::try_from(self.attributes.len()).expect("memory ends before numbers do");
+        self.attributes.push(attributes.clone());
+        self.numbers.insert(attributes, number);
         number
     }
 }
 
-impl FromIterator<Route> for Table {
+impl FromIterator<Route> for RouteTable {
     fn from_iter<I: IntoIterator<Item = Route>>(routes: I) -> Self {
         let mut table = Self::default();
         routes.into_iter().for_each(|route| table.insert(route));
@@ -129,16 +131,16 @@ mod tests {
 
     #[test]
     fn the_longest_prefix_tells_the_way() {
-        let mut table: Table = [
+        let mut table: RouteTable = [
             route("0.0.0.0/0", "192.0.2.1", ""),
             route("198.51.100.0/24", "192.0.2.2", "64500 64501"),
             route("2001:db8::/32", "2001:db8::1", "64502"),
         ]
         .into_iter()
         .collect();
-        let next = |table: &Table, address: &str| {
+        let next = |table: &RouteTable, address: &str| {
             let number = table.find(address.parse().unwrap())?;
-            table.way(number).next_hop.map(|next| next.to_string())
+            table.attributes(number).next_hop.map(|next| next.to_string())
         };
         assert_eq!(next(&table, "198.51.100.7").as_deref(), Some("192.0.2.2"));
         assert_eq!(next(&table, "203.0.113.7").as_deref(), Some("192.0.2.1"));
@@ -152,22 +154,22 @@ mod tests {
 
     #[test]
     fn a_way_is_kept_once_and_not_for_ever() {
-        let mut table = Table::default();
+        let mut table = RouteTable::default();
         for third in 0..=255u8 {
             table.insert(route(&format!("10.0.{third}.0/24"), "192.0.2.1", "64500"));
         }
-        assert_eq!((table.len(), table.ways.len()), (256, 1));
+        assert_eq!((table.len(), table.attributes.len()), (256, 1));
         for third in 0..=255u8 {
             table.insert(route(&format!("10.0.{third}.0/24"), "192.0.2.1", &format!("64500 {third}")));
         }
-        assert_eq!(table.ways.len(), 257);
+        assert_eq!(table.attributes.len(), 257);
         for third in 0..=253u8 {
             table.remove(format!("10.0.{third}.0/24").parse().unwrap());
         }
-        assert!(table.ways.len() <= 2 * table.len() + 1, "{} ways", table.ways.len());
+        assert!(table.attributes.len() <= 2 * table.len() + 1, "{} ways", table.attributes.len());
         for path in 0..10_000 {
             table.insert(route("10.0.254.0/24", "192.0.2.1", &format!("64500 {path}")));
-            assert!(table.ways.len() <= 2 * table.len() + 1, "{} ways", table.ways.len());
+            assert!(table.attributes.len() <= 2 * table.len() + 1, "{} ways", table.attributes.len());
         }
         table.insert(route("10.0.254.0/24", "192.0.2.1", "64500 254"));
         let left = [route("10.0.254.0/24", "192.0.2.1", "64500 254"), route("10.0.255.0/24", "192.0.2.1", "64500 255")];

@@ -1,13 +1,13 @@
 //! Topologies: nodes and links of a network, and the prefixes attached to the nodes.
 //!
 //! [`Topology::parse`] reads the known fields of GraphML and node-link JSON and ignores the rest; static fact files
-//! have a format of their own ([`TopologyFacts`]). Between two addresses that are [`Attached`] to one topology, traffic
-//! takes the shortest path by weight, whose elements [`crate::path`] derives.
+// have a format of their own ([`TopologyFacts`]). Between two addresses that are [`AttachedTopology`] to one topology,
+// traffic takes the shortest path by weight, whose elements [`crate::path`] derives.
 //!
 //! There is one path per pair: if a network balances load over equal paths, always the same one of them is reported.
 
-mod attached;
-mod draft;
+mod attached_topology;
+mod builder;
 mod facts;
 mod graphml;
 mod node_link;
@@ -16,11 +16,11 @@ mod shortest;
 mod tests;
 
 pub use self::{
-    attached::{AttachFault, Attached},
+    attached_topology::{AttachFault, AttachedTopology},
     facts::{Amount, LinkFacts, TopologyFacts},
 };
-use self::{draft::Draft, shortest::Trees};
-use crate::names::{Malformed, NodeName};
+use self::{builder::TopologyBuilder, shortest::Trees};
+use crate::names::{NodeName, ParseError};
 
 /// Maximum size of a file, in bytes.
 pub const MAX_BYTES: usize = 64 << 20;
@@ -86,19 +86,17 @@ pub enum TopologyError {
     #[error("the topology is neither GraphML nor node-link JSON: {0}")]
     Invalid(String),
     /// The document contains no node, which more likely means a wrong document than an empty network.
-    #[error("there is no node in this: it must be GraphML, or JSON with `nodes` and `links` or `edges`")]
+    #[error("the topology has no nodes: it must be GraphML, or JSON with `nodes` and `links` or `edges`")]
     NoNode,
     /// Two nodes have this ID (truncated to 64 characters).
-    #[error("two nodes of the topology have the id '{0}': give each its own")]
+    #[error("two nodes of the topology have the id '{0}': give each a unique id")]
     Twice(String),
     /// A link refers to this ID (truncated to 64 characters), which no node has.
-    #[error(
-        "a link of the topology leads from or to '{0}', which no node has for its id: list that node, or leave out the link"
-    )]
+    #[error("a link of the topology refers to '{0}', which is not the id of any node: add the node or remove the link")]
     Dangling(String),
     /// A node has no valid name.
     #[error("the topology has a node without a name: {0}")]
-    Name(Malformed),
+    Name(ParseError),
 }
 
 impl Topology {
@@ -116,20 +114,20 @@ impl Topology {
     /// # Errors
     /// Returns [`TopologyError`].
     pub fn parse(text: &str) -> Result<Self, TopologyError> {
-        Self::parse_within(text, Draft::with_room(MAX_NODES, MAX_LINKS))
+        Self::parse_within(text, TopologyBuilder::with_room(MAX_NODES, MAX_LINKS))
     }
 
-    fn parse_within(text: &str, mut draft: Draft) -> Result<Self, TopologyError> {
+    fn parse_within(text: &str, mut builder: TopologyBuilder) -> Result<Self, TopologyError> {
         if text.len() > MAX_BYTES {
             return Err(TopologyError::TooLarge(text.len()));
         }
         let text = text.trim_start_matches('\u{feff}');
         if text.trim_start().starts_with('{') {
-            node_link::read(text, &mut draft)?;
+            node_link::read(text, &mut builder)?;
         } else {
-            graphml::read(text, &mut draft)?;
+            graphml::read(text, &mut builder)?;
         }
-        draft.finish()
+        builder.finish()
     }
 
     /// Creates a topology from nodes sorted by name and links.

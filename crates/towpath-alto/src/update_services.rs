@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::{media, names::ResourceId, patch::Allowed, resource::Resource};
+use crate::{media, names::ResourceId, patch::AllowedChanges, resource::Resource};
 
 /// Media type of an update stream (RFC 8895 §6.1).
 pub const EVENT_STREAM: &str = "text/event-stream";
@@ -20,10 +20,10 @@ pub const TIPS_PARAMS: &str = "application/alto-tipsparams+json";
 
 /// Returns the kinds of changes sent for a resource. For costs merge patches are shorter, and their clients need not
 /// support JSON patches; but a merge patch cannot set a property to `null`, and repeats whole lists of prefixes.
-pub fn allowed_changes(resource: &Resource) -> Allowed {
+pub fn allowed_changes(resource: &Resource) -> AllowedChanges {
     match resource.media_type() {
-        media::COST_MAP | media::ENDPOINT_COST => Allowed { merge: true, json: false },
-        _ => Allowed::BOTH,
+        media::COST_MAP | media::ENDPOINT_COST => AllowedChanges { merge: true, json: false },
+        _ => AllowedChanges::BOTH,
     }
 }
 

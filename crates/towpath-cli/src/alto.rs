@@ -107,15 +107,15 @@ async fn start(
             return Err(Failure::InvalidFacts(fatal.join("\n")));
         }
         others.iter().for_each(|trouble| tracing::warn!("{trouble}; starting without the facts of this agent"));
-        match AltoService::of(agents.facts(), agents.stale(), settings.offer()) {
+        match AltoService::of(agents.facts(), agents.stale(), settings.directory_options()) {
             Ok(made) => break made,
             // The facts of the snapshot may contradict the facts that agents report now.
-            Err(fault) if agents.forget_snapshot_facts() => tracing::warn!("{fault}; the snapshot is left aside"),
+            Err(fault) if agents.forget_snapshot_facts() => tracing::warn!("{fault}; ignoring the snapshot"),
             Err(fault) => return Err(Failure::InvalidFacts(fault.to_string())),
         }
     };
     let service = service.with_rucio(rucio).with_delegates(Delegates::new(agents.query_batchers()));
-    service.lacks().iter().for_each(|lack| tracing::warn!("{lack}"));
+    service.violations().iter().for_each(|lack| tracing::warn!("{lack}"));
     service.look_up().await;
     service.table_problems().iter().for_each(|lost| tracing::warn!("{lost}"));
     let service = Arc::new(service);
@@ -141,10 +141,10 @@ async fn validate(agents: &mut Agents, settings: &AltoConfig, rucio: Option<Ruci
     agents.gather(Purpose::Check).await;
     let (mut faults, others) = agents.troubles();
     faults.extend(others);
-    match AltoService::of(agents.facts(), agents.stale(), settings.offer()) {
+    match AltoService::of(agents.facts(), agents.stale(), settings.directory_options()) {
         Ok(service) => {
             let service = service.with_rucio(rucio);
-            faults.extend(service.lacks().iter().map(ToString::to_string));
+            faults.extend(service.violations().iter().map(ToString::to_string));
             service.look_up().await;
             faults.extend(service.table_problems());
             let mut stdout = std::io::stdout().lock();

@@ -207,6 +207,6 @@ mod tests {
     #[test]
     fn a_wrong_value_names_its_layer() {
         let error = load_with(&[("TOWPATH_SERVE_LIMITS_IDLE", "soon")], "").unwrap_err().to_string();
-        assert!(error.starts_with("environment TOWPATH_SERVE_LIMITS_IDLE: `soon` is no duration"), "{error}");
+        assert!(error.starts_with("environment TOWPATH_SERVE_LIMITS_IDLE: `soon` is not a duration"), "{error}");
     }
 }

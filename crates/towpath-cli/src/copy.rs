@@ -28,6 +28,7 @@ use crate::{
     failure::{Failure, complain, is_out_of_reach},
     failures::{FailureList, once_more},
     location::StoreResolver,
+    output::count_text,
     reporter::Reporter,
     umask,
 };
@@ -164,11 +165,11 @@ fn report(options: &CopyOptions, total: &Total, seconds: f64) -> Result<(), Fail
         writeln!(std::io::stdout(), "{}", summary(total, seconds))?;
     } else if !options.quiet && total.files + total.skipped > 0 {
         let rate = size_text((total.bytes as f64 / seconds.max(1e-9)) as u64);
-        let skipped = if total.skipped > 0 { format!("; {} were there already", total.skipped) } else { String::new() };
-        let (files, bytes) = (total.files, size_text(total.bytes));
+        let skipped = if total.skipped > 0 { format!("; {} already present", total.skipped) } else { String::new() };
+        let (files, bytes) = (count_text(total.files, "file", "files"), size_text(total.bytes));
         // Write errors are ignored.
         let verified = total.verified.text(total.files);
-        let _ = writeln!(std::io::stderr(), "{files} files, {bytes} in {seconds:.2} s, {rate}/s{verified}{skipped}");
+        let _ = writeln!(std::io::stderr(), "{files}, {bytes} in {seconds:.2} s, {rate}/s{verified}{skipped}");
     }
     if let Some(account) = &total.account {
         explain::print(account, options.explain, options.quiet || options.json);

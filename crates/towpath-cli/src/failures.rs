@@ -169,7 +169,7 @@ impl FailureList {
             complain(format_args!("{path} is not complete: it omits the files that were not examined"));
         }
         if count > 0 && (self.may_succeed || self.is_cut_off) && (list.is_some() || count as u64 + others > 1) {
-            complain(format_args!("to try them again: {}", retry(list.as_deref())));
+            complain(format_args!("to retry them: {}", retry(list.as_deref())));
         }
         self.tally.outcome().and(self.unwritten.outcome())
     }

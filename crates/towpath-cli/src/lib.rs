@@ -127,7 +127,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     outcome.unwrap_or_else(|signal| {
         let consequence = match resumed_by {
             Some(_) if !is_clean => "; the destination does not respond: incomplete files may remain there".into(),
-            Some(Resumed::ByCopy) => format!("; what is missing is copied by {}", resumption.command()),
+            Some(Resumed::ByCopy) => format!("; to copy the rest, run {}", resumption.command()),
             Some(Resumed::Message(message)) => message.into(),
             None => String::new(),
         };

@@ -23,7 +23,7 @@ use crate::{
 
 /// One end of a copy.
 #[derive(Debug, Clone)]
-pub(crate) enum End {
+pub(crate) enum CopyEndpoint {
     /// A path in a store.
     Location(StoreLocation),
     /// The standard input or output.
@@ -75,28 +75,30 @@ impl StoreResolver {
 
     /// Returns the location named by `text`.
     pub(crate) fn location(&self, text: &OsStr) -> Result<StoreLocation, Failure> {
-        match self.end(text)? {
-            End::Location(location) | End::Stream(location) => Ok(location),
-            End::Standard => Err(Failure::Usage("`-` (a standard stream) is not supported here".into())),
+        match self.endpoint(text)? {
+            CopyEndpoint::Location(location) | CopyEndpoint::Stream(location) => Ok(location),
+            CopyEndpoint::Standard => Err(Failure::Usage("`-` (a standard stream) is not supported here".into())),
         }
     }
 
-    /// Like [`Self::end`], for a copy of single files: checks whether a local path is a stream.
-    pub(crate) async fn end_of_copy(&self, text: &OsStr) -> Result<End, Failure> {
-        Ok(match self.end(text)? {
-            End::Location(location) if is_standard(&location) => End::Standard,
-            End::Location(location) if !location.is_remote() && is_stream(&location).await => End::Stream(location),
+    /// Like [`Self::endpoint`], for a copy of single files: checks whether a local path is a stream.
+    pub(crate) async fn copy_endpoint(&self, text: &OsStr) -> Result<CopyEndpoint, Failure> {
+        Ok(match self.endpoint(text)? {
+            CopyEndpoint::Location(location) if is_standard(&location) => CopyEndpoint::Standard,
+            CopyEndpoint::Location(location) if !location.is_remote() && is_stream(&location).await => {
+                CopyEndpoint::Stream(location)
+            }
             end => end,
         })
     }
 
     /// Returns the location or standard stream named by `text`.
-    pub(crate) fn end(&self, text: &OsStr) -> Result<End, Failure> {
+    pub(crate) fn endpoint(&self, text: &OsStr) -> Result<CopyEndpoint, Failure> {
         let location = Location::from_argument(text);
         match location.map_err(|error| Failure::Usage(format!("{}: {error}", shown(text))))? {
-            Location::Standard => Ok(End::Standard),
-            Location::Local(path) => self.local(&path).map(End::Location),
-            Location::Remote(url) => self.remote(&url).map(End::Location),
+            Location::Standard => Ok(CopyEndpoint::Standard),
+            Location::Local(path) => self.local(&path).map(CopyEndpoint::Location),
+            Location::Remote(url) => self.remote(&url).map(CopyEndpoint::Location),
         }
     }
 

@@ -12,13 +12,13 @@ use std::{ffi::OsStr, io::Write as _, path::Path};
 
 use tokio::io::AsyncReadExt as _;
 use towpath_alto::{
-    order::{Ranked, Statement},
+    order::{RankedCandidate, Statement},
     replicas::{MAX_BYTES, Replicas},
 };
 use towpath_alto_client::{
-    ClientError, Configuration, Ends, MAX_CONFIGURATION_BYTES, QueryPlan,
+    ClientError, Configuration, MAX_CONFIGURATION_BYTES, QueryPlan, TransferEndpoints,
     net::{
-        AltoClient, AltoTrouble, PATIENCE, ReplicaRanker, Search,
+        AltoClient, AltoError, DiscoveryOptions, PATIENCE, ReplicaRanker,
         hosts::{Hosts, PATIENCE_FOR_ALL},
     },
 };
@@ -80,27 +80,27 @@ async fn query_plan(
     hosts: &Hosts,
     arguments: &Order,
     resolver: &StoreResolver,
-) -> Result<(QueryPlan, Statement), AltoTrouble> {
+) -> Result<(QueryPlan, Statement), AltoError> {
     if hosts.are_all_unknown() {
-        return Err(AltoTrouble::no_addresses());
+        return Err(AltoError::no_addresses());
     }
     let client = match directory {
         Some(directory) => AltoClient::open(resolver.client(), directory, PATIENCE).await?,
         None => discover(arguments, resolver).await?,
     };
-    let ends = Ends { client: arguments.client, replicas: hosts.addresses() };
+    let ends = TransferEndpoints { client: arguments.client, replicas: hosts.addresses() };
     let statement = client.directory().complete(statement);
     let query_plan = client.query_plan(configuration, &statement, ends).await?;
     Ok((query_plan, statement))
 }
 
 /// Discovers a server in the DNS, and prints its URL, because the user did not name it.
-async fn discover(arguments: &Order, resolver: &StoreResolver) -> Result<AltoClient, AltoTrouble> {
+async fn discover(arguments: &Order, resolver: &StoreResolver) -> Result<AltoClient, AltoError> {
     let Order { domain, client: address, dns, .. } = arguments;
-    let search = Search { domain: domain.clone(), address: *address, dns: *dns };
+    let search = DiscoveryOptions { domain: domain.clone(), address: *address, dns: *dns };
     let found = AltoClient::discover(resolver.client(), &search, PATIENCE).await;
     let (client, name) = found.map_err(|trouble| match trouble {
-        AltoTrouble::Unfound(problem) => AltoTrouble::Unfound(format!(
+        AltoError::Unfound(problem) => AltoError::Unfound(format!(
             "name the directory of an ALTO server: --ird URL, or default-ird in the file of --config; {problem}"
         )),
         other => other,
@@ -155,7 +155,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
 }
 
 /// Prints a message if no value determines the order, or no replica remains.
-fn report_unranked(ranks: &[Vec<Ranked>], strict: bool) {
+fn report_unranked(ranks: &[Vec<RankedCandidate>], strict: bool) {
     let count = ranks.iter().flatten().count();
     let met = ranks.iter().flatten().filter(|ranked| ranked.holds == Some(true)).count();
     let is_unknown = ranks.iter().flatten().all(|ranked| ranked.keys.iter().all(Option::is_none));
@@ -164,8 +164,11 @@ fn report_unranked(ranks: &[Vec<Ranked>], strict: bool) {
     } else if strict && met == 0 {
         complain("no replica meets the condition: all are left out");
     } else if is_unknown && (met == 0 || met == count) {
-        let ways = format!("the ways to any of {count} replicas");
-        complain(format_args!("nothing is known of {ways}; they are in their old order"));
+        let ways = match count {
+            1 => "the path to 1 replica".to_owned(),
+            _ => format!("the paths to any of {count} replicas"),
+        };
+        complain(format_args!("no values are known for {ways}; keeping the old order"));
     }
 }
 
@@ -175,21 +178,24 @@ fn report_unknown_hosts(hosts: &Hosts) {
     if !unknown.is_empty() {
         let named = unknown.iter().take(MAX_NAMED).copied().collect::<Vec<_>>().join(", ");
         let more = if unknown.len() > MAX_NAMED { ", .." } else { "" };
-        complain(format_args!("nothing is known of hosts without an address, {} in all: {named}{more}", unknown.len()));
+        complain(format_args!(
+            "no values are known for hosts without an address, {} in total: {named}{more}",
+            unknown.len()
+        ));
     }
 }
 
-impl From<AltoTrouble> for Failure {
-    fn from(trouble: AltoTrouble) -> Self {
+impl From<AltoError> for Failure {
+    fn from(trouble: AltoError) -> Self {
         match trouble {
-            AltoTrouble::Unanswered(error) => Failure::Store(error),
-            AltoTrouble::Useless(error @ ClientError::NeedsClient { .. }) => {
+            AltoError::Unanswered(error) => Failure::Store(error),
+            AltoError::Useless(error @ ClientError::NeedsClient { .. }) => {
                 Failure::Usage(format!("{error}: --client ADDRESS"))
             }
-            AltoTrouble::Useless(error) if error.is_caller_error() => Failure::Usage(error.to_string()),
-            AltoTrouble::Useless(error) => Failure::InvalidFacts(error.to_string()),
-            AltoTrouble::Unusable(problem) => Failure::InvalidFacts(problem),
-            AltoTrouble::Unfound(problem) => Failure::Usage(problem),
+            AltoError::Useless(error) if error.is_caller_error() => Failure::Usage(error.to_string()),
+            AltoError::Useless(error) => Failure::InvalidFacts(error.to_string()),
+            AltoError::Unusable(problem) => Failure::InvalidFacts(problem),
+            AltoError::Unfound(problem) => Failure::Usage(problem),
         }
     }
 }

@@ -85,6 +85,11 @@ fn rfc3339(ns: i64) -> humantime::Rfc3339Timestamp {
     humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + since)
 }
 
+/// Returns a number with its noun: `1 file`, `2 files`.
+pub(crate) fn count_text(count: u64, singular: &str, plural: &str) -> String {
+    format!("{count} {}", if count == 1 { singular } else { plural })
+}
+
 /// Quotes a word for a shell if necessary.
 pub(crate) fn quoted(word: &OsStr) -> String {
     let text = word.to_string_lossy();

@@ -22,7 +22,7 @@ use crate::{
     failure::{Failure, complain},
     failures::{FailureList, once_more},
     location::StoreResolver,
-    output::relative,
+    output::{count_text, relative},
     reporter::Reporter,
     screen, umask,
 };
@@ -239,15 +239,16 @@ impl StepOutput {
             return Ok(writeln!(io::stdout(), "{}", self.summary(total, seconds))?);
         }
         let [same, touched, directories, deleted] = self.counts();
-        let Total { files, bytes, .. } = total;
         if !is_quiet {
-            let size = size_text(*bytes);
+            let (files, size) = (count_text(total.files, "file", "files"), size_text(total.bytes));
             let how = if self.is_dry { " to be" } else { "" };
             let rest = format!(
-                "{directories} directories made, {touched} files touched, {deleted} deleted, {same} are the same"
+                "{} made, {} touched, {deleted} deleted, {same} are the same",
+                count_text(directories, "directory", "directories"),
+                count_text(touched, "file", "files")
             );
-            let verified = if self.is_dry { String::new() } else { total.verified.text(*files) };
-            let _ = writeln!(io::stderr(), "{files} files{how} copied, {size}{verified}; {rest}; {seconds:.2} s");
+            let verified = if self.is_dry { String::new() } else { total.verified.text(total.files) };
+            let _ = writeln!(io::stderr(), "{files}{how} copied, {size}{verified}; {rest}; {seconds:.2} s");
         }
         Ok(())
     }

@@ -16,7 +16,9 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use towpath_wan::{Answer, Control, LinkName, LinkSettings, Report, Request, Stopped, Wan, ask, exec_in};
+use towpath_wan::{
+    Control, ControlResponse, LinkName, LinkSettings, Report, Request, StopConfirmation, Wan, ask, exec_in,
+};
 
 use crate::{failure::Failure, interrupt::Interrupts};
 use args::{Action, Exec, Network, Run, Set, Stats, Up};
@@ -60,7 +62,7 @@ fn build(network: &Network) -> Result<Wan, towpath_wan::Error> {
 struct Held {
     name: String,
     wan: Arc<Wan>,
-    server: thread::JoinHandle<Result<(Stopped, Control), towpath_wan::Error>>,
+    server: thread::JoinHandle<Result<(StopConfirmation, Control), towpath_wan::Error>>,
     /// Signals the end of the server, for instance after a stop request.
     ended: oneshot::Receiver<()>,
 }
@@ -185,8 +187,10 @@ fn links(arguments: &Set, report: &Report) -> Vec<LinkName> {
 
 fn report(name: &str) -> Result<Report, Failure> {
     match ask(name, &Request::Report)? {
-        Answer::Report(report) => Ok(*report),
-        Answer::Done | Answer::Refused(_) => Err(Failure::internal("the emulator returned an unexpected response")),
+        ControlResponse::Report(report) => Ok(*report),
+        ControlResponse::Done | ControlResponse::Refused(_) => {
+            Err(Failure::internal("the emulator returned an unexpected response"))
+        }
     }
 }
 

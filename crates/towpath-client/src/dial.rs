@@ -60,7 +60,7 @@ pub(crate) struct Tap {
 
 /// The state of the path of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum PathState {
     /// No problem is known.
     Good,
     /// Sent data are not acknowledged.
@@ -120,9 +120,9 @@ impl Dialer {
         self.asks_for_far_ends.store(true, Ordering::Relaxed);
     }
 
-    /// Connects to the first address of `host` that responds. [`ClientOptions::reach`] checks each address, so that a
-    /// name whose address has changed cannot lead to a forbidden one. The tap must be dropped when the connection ends;
-    /// its owner counts in `underway` the bytes of file data assigned to the connection.
+    /// Connects to the first address of `host` that responds. [`ClientOptions::destinations`] checks each address, so
+    /// that a name whose address has changed cannot lead to a forbidden one. The tap must be dropped when the
+    /// connection ends; its owner counts in `underway` the bytes of file data assigned to the connection.
     ///
     /// # Errors
     /// `PermissionDenied` if the host has addresses but none is permitted; a retry is useless. The addresses are only
@@ -183,21 +183,21 @@ impl Tap {
 
     /// Determines whether sent data no longer arrive although a new connection works. If new connections fail too, the
     /// network is down and this connection may recover with it: it is given up only after two more retransmissions.
-    pub(crate) async fn way(&self) -> Way {
+    pub(crate) async fn way(&self) -> PathState {
         let resends = net::vain_resends(&self.socket).unwrap_or(0);
         let compared = self.compared.load(Ordering::Relaxed);
         match resends {
             ..DOUBTED_RESENDS => {
                 self.compared.store(0, Ordering::Relaxed);
-                Way::Good
+                PathState::Good
             }
-            _ if compared > 0 && resends >= compared.saturating_add(CUT_RESENDS) => Way::Cut,
+            _ if compared > 0 && resends >= compared.saturating_add(CUT_RESENDS) => PathState::Cut,
             _ => {
                 if compared == 0 && connect(&self.host, self.port, &self.options).await.is_ok() {
                     let resends = net::vain_resends(&self.socket).unwrap_or(0);
                     self.compared.store(resends, Ordering::Relaxed);
                 }
-                Way::Doubtful
+                PathState::Doubtful
             }
         }
     }
@@ -215,7 +215,7 @@ impl Tap {
 }
 
 async fn connect(host: &str, port: u16, options: &ClientOptions) -> Result<TcpStream> {
-    let (limit, reach) = (options.connect_timeout, &options.reach);
+    let (limit, destinations) = (options.connect_timeout, &options.destinations);
     let name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let unreachable = |why: String| {
         Error::new(Fault::Unavailable, format!("cannot connect to {name}: {why}")).blamed_on(Blame::Network)
@@ -223,12 +223,12 @@ async fn connect(host: &str, port: u16, options: &ClientOptions) -> Result<TcpSt
     let resolved = timeout(limit, net::resolve(host, port)).await;
     let addresses =
         resolved.map_err(|_| timed_out(&name, "DNS lookup"))?.map_err(|error| unreachable(error.to_string()))?;
-    let mut last = unreachable("it has no address".into());
+    let mut last = unreachable("no address found".into());
     let mut forbidden = false;
     let mut tried = false;
     for address in addresses {
-        if !reach.permits(host, address.ip()) {
-            tracing::info!(host, %address, "not connected to: the address is neither public nor allowed");
+        if !destinations.permits(host, address.ip()) {
+            tracing::info!(host, %address, "skipping an address that is neither public nor allowed");
             forbidden = true;
             continue;
         }
@@ -241,7 +241,7 @@ async fn connect(host: &str, port: u16, options: &ClientOptions) -> Result<TcpSt
         }
     }
     if forbidden && !tried {
-        let message = format!("{host} has no public address, nor one that is allowed");
+        let message = format!("{host} has no public or allowed address");
         return Err(Error::new(Fault::PermissionDenied, message));
     }
     Err(last)
@@ -257,13 +257,13 @@ mod tests {
     use std::time::Duration;
 
     use tokio::{io::AsyncWriteExt as _, net::TcpListener};
-    use towpath_proto::reach::Reach;
+    use towpath_proto::destination_policy::DestinationPolicy;
     use towpath_testkit::socket::deafen;
 
     use super::*;
 
-    fn within(reach: Reach) -> ClientOptions {
-        ClientOptions { reach: Arc::new(reach), ..ClientOptions::default() }
+    fn within(destinations: DestinationPolicy) -> ClientOptions {
+        ClientOptions { destinations: Arc::new(destinations), ..ClientOptions::default() }
     }
 
     #[tokio::test]
@@ -293,7 +293,7 @@ mod tests {
         let (_listener, mut stream, tap, far) = connected().await;
         stream.write_all(b"it arrives").await.unwrap();
         far.readable().await.unwrap();
-        assert_eq!(tap.way().await, Way::Good);
+        assert_eq!(tap.way().await, PathState::Good);
         deafen(&far);
         stream.write_all(b"it does not").await.unwrap();
         let becomes = async |way| {
@@ -301,8 +301,8 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        timeout(Duration::from_secs(60), becomes(Way::Doubtful)).await.expect("it is noticed");
-        timeout(Duration::from_secs(60), becomes(Way::Cut)).await.expect("it is told from a slow one");
+        timeout(Duration::from_secs(60), becomes(PathState::Doubtful)).await.expect("it is noticed");
+        timeout(Duration::from_secs(60), becomes(PathState::Cut)).await.expect("it is told from a slow one");
     }
 
     #[tokio::test]
@@ -313,12 +313,12 @@ mod tests {
         stream.write_all(b"it does not arrive").await.unwrap();
         let unheard = async || {
             while net::vain_resends(&stream).unwrap() < DOUBTED_RESENDS + CUT_RESENDS {
-                assert_ne!(tap.way().await, Way::Cut);
+                assert_ne!(tap.way().await, PathState::Cut);
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
         timeout(Duration::from_secs(60), unheard()).await.expect("it is sent again");
-        assert_eq!(tap.way().await, Way::Doubtful, "a new one would not arrive either");
+        assert_eq!(tap.way().await, PathState::Doubtful, "a new one would not arrive either");
     }
 
     #[tokio::test]
@@ -326,13 +326,13 @@ mod tests {
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let port = listener.local_addr().unwrap().port();
         for host in ["127.0.0.1", "localhost", "::ffff:127.0.0.1", "0x7f.1", "2130706433", "0177.0.0.1", "0"] {
-            let refused = connect(host, port, &within(Reach::public())).await.unwrap_err();
+            let refused = connect(host, port, &within(DestinationPolicy::public())).await.unwrap_err();
             assert_eq!(refused.fault(), Fault::PermissionDenied, "{host}");
             let told = refused.to_string().replace(host, "");
             assert!(!told.contains("127.0.0.1") && !told.contains("::"), "{host}: {refused}");
         }
-        let reach = Reach::beyond_public(&["127.0.0.1"]).unwrap();
-        let stream = connect("localhost", port, &within(reach)).await.unwrap();
+        let destinations = DestinationPolicy::beyond_public(&["127.0.0.1"]).unwrap();
+        let stream = connect("localhost", port, &within(destinations)).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), listener.local_addr().unwrap());
     }
 }

@@ -28,7 +28,7 @@ pub(crate) async fn compute(
     };
     let size = metadata.size;
     if first.len() as u64 > size {
-        let message = format!("it has more than the {size} bytes that its server says it has");
+        let message = format!("the server sent more than the reported size of {size} bytes");
         return Err(Error::new(Fault::Changed, message).blamed_on(Blame::Storage));
     }
     let pieces = (first.len() as u64..size).step_by(PIECE_BYTES as usize).map(|offset| {
@@ -44,7 +44,7 @@ pub(crate) async fn compute(
         progress(hasher.bytes());
     }
     if hasher.bytes() != size {
-        let message = format!("{} bytes came of a file of {size}", hasher.bytes());
+        let message = format!("received {} of {size} bytes", hasher.bytes());
         return Err(Error::new(Fault::Truncated, message).blamed_on(Blame::Storage));
     }
     finish(hasher, algorithm)
@@ -61,7 +61,7 @@ async fn of_stream(
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Digest> {
     if !stream.has_proven_end() {
-        let message = "the server ends the file by closing the connection, so that a part may be missing: no digest is computed of that";
+        let message = "the server ends the response by closing the connection, so the data may be truncated: cannot compute a digest";
         return Err(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage));
     }
     let ContentStream { mut pieces, digests, .. } = stream;
@@ -77,5 +77,5 @@ async fn of_stream(
 
 fn finish(hasher: Hasher, algorithm: Algorithm) -> Result<Digest> {
     let digest = hasher.finish().get(algorithm);
-    digest.ok_or_else(|| Error::new(Fault::Internal, format!("no {algorithm} came out of its computation")))
+    digest.ok_or_else(|| Error::new(Fault::Internal, format!("computing the {algorithm} gave no result")))
 }

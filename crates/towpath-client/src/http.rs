@@ -51,7 +51,7 @@ mod upload;
 mod vector;
 
 pub use inquiry::{Inquiry, Outcome, Reply, Subscription, form};
-pub use probe::{End, Probe, Probed, Trace};
+pub use probe::{Probe, Probed, Side, Trace};
 pub use site::Sites;
 pub use store::HttpStore;
-pub(crate) use third_party::Other;
+pub(crate) use third_party::PeerSite;

@@ -36,7 +36,7 @@ use towpath_store::{Backoff, Caller, Error, Fault, Result, Store, StorePath};
 use dial::Dialer;
 pub use dial::{Connection, MAX_CONNECTIONS};
 pub use http::s3;
-pub use http::{End, Inquiry, Outcome, Probe, Probed, Reply, Subscription, Trace, form};
+pub use http::{Inquiry, Outcome, Probe, Probed, Reply, Side, Subscription, Trace, form};
 pub use options::ClientOptions;
 pub use token::TokenSource;
 use token::Tokens;
@@ -191,7 +191,7 @@ fn split_member(url: &Url) -> Result<(Url, Option<Vec<u8>>)> {
     for (key, value) in pairs {
         if key != "xrdcl.unzip" || value.is_empty() || member.is_some() {
             let message =
-                format!("{}: `{key}` in the URL is not supported here, except one xrdcl.unzip=NAME", url.endpoint());
+                format!("{}: `{key}` in the URL is not supported; only one xrdcl.unzip=NAME is", url.endpoint());
             return Err(Error::new(Fault::InvalidArgument, message));
         }
         member = Some(value);

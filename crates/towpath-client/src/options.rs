@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use http::HeaderMap;
-use towpath_proto::reach::Reach;
+use towpath_proto::destination_policy::DestinationPolicy;
 use towpath_store::sys::processor;
 
 use crate::{TokenSource, Waits, s3::S3Options};
@@ -18,7 +18,7 @@ pub struct ClientOptions {
     /// The location of `s3://` buckets.
     pub s3: S3Options,
     /// Permitted addresses. Checked for each connection, whether the user or a redirect named the host.
-    pub reach: Arc<Reach>,
+    pub destinations: Arc<DestinationPolicy>,
     /// Header fields for each HTTP request to the site of a URL, but not to redirect targets. The client's own fields
     /// take precedence. `Authorization` replaces a token, and is sent like one.
     pub headers: HeaderMap,
@@ -56,7 +56,7 @@ impl Default for ClientOptions {
             token: TokenSource::Discover,
             ca_file: None,
             s3: S3Options::default(),
-            reach: Arc::new(Reach::everywhere()),
+            destinations: Arc::new(DestinationPolicy::everywhere()),
             headers: HeaderMap::new(),
             connect_timeout: Duration::from_secs(10),
             stall: Duration::from_secs(30),

@@ -10,18 +10,18 @@ use crate::{Client, http, xrootd};
 
 /// The site that carries out the copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum TransferMode {
     /// The destination fetches the file.
     Pull,
     /// The source sends the file.
     Push,
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for TransferMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Way::Pull => "pull",
-            Way::Push => "push",
+            TransferMode::Pull => "pull",
+            TransferMode::Push => "push",
         })
     }
 }
@@ -34,13 +34,13 @@ pub struct SiteCopy<'a> {
     /// The destination file.
     pub to: &'a Url,
     /// The site that carries out the copy.
-    pub way: Way,
+    pub way: TransferMode,
     /// What to do if the destination exists.
     pub overwrite: Overwrite,
 }
 
 /// Called periodically with the number of bytes written at the destination.
-pub type Written<'a> = &'a (dyn Fn(u64) + Send + Sync);
+pub type OnProgress<'a> = &'a (dyn Fn(u64) + Send + Sync);
 
 impl Client {
     /// Requests a copy between two sites. On return the destination has confirmed the file. Dropping the future
@@ -52,9 +52,9 @@ impl Client {
     /// # Errors
     /// `Unsupported` if the sites do not support the copy, or not in this direction; errors of the site that carries
     /// out the copy.
-    pub async fn copy_between(&self, caller: &Caller, copy: SiteCopy<'_>, written: Written<'_>) -> Result<()> {
+    pub async fn copy_between(&self, caller: &Caller, copy: SiteCopy<'_>, written: OnProgress<'_>) -> Result<()> {
         let SiteCopy { from, to, way, overwrite } = copy;
-        let (active, other) = if way == Way::Pull { (to, from) } else { (from, to) };
+        let (active, other) = if way == TransferMode::Pull { (to, from) } else { (from, to) };
         let path_of = |url: &Url| {
             StorePath::parse(url.path()).map_err(|error| Error::new(Fault::InvalidArgument, error.to_string()))
         };
@@ -63,17 +63,17 @@ impl Client {
                 http::HttpStore::new(&self.http, other).check_name(&path_of(other)?)?;
                 let store = http::HttpStore::new(&self.http, active);
                 let active = path_of(active)?;
-                store.copy_with(caller, &active, http::Other { url: other, way, overwrite }, written).await
+                store.copy_with(caller, &active, http::PeerSite { url: other, way, overwrite }, written).await
             }
-            (Family::Xrootd, Family::Xrootd, Way::Pull) => {
+            (Family::Xrootd, Family::Xrootd, TransferMode::Pull) => {
                 let ends = [(from, path_of(from)?), (to, path_of(to)?)]
                     .map(|(url, path)| (xrootd::XrootdStore::new(&self.xrootd, url), path));
                 xrootd::copy_between(caller, ends, overwrite, written).await
             }
-            (Family::Xrootd, Family::Xrootd, Way::Push) => {
-                Err(Error::new(Fault::Unsupported, "over xroot it is the destination that fetches"))
+            (Family::Xrootd, Family::Xrootd, TransferMode::Push) => {
+                Err(Error::new(Fault::Unsupported, "xroot third-party copies support only pull by the destination"))
             }
-            _ => Err(Error::new(Fault::Unsupported, "the two sites speak different protocols")),
+            _ => Err(Error::new(Fault::Unsupported, "the two servers use different protocols")),
         }
     }
 }

@@ -33,12 +33,12 @@ impl Tls {
     pub(crate) fn new(ca_file: Option<&Path>) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         let (system, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        tracing::debug!(system, "certificate authorities of the system");
+        tracing::debug!(system, "loaded certificate authorities of the system");
         if let Some(path) = ca_file {
             add_file(&mut roots, path)?;
         }
         if roots.is_empty() {
-            return Err(invalid("no certificate authority is known: install ca-certificates or name a CA file"));
+            return Err(invalid("no certificate authorities found: install ca-certificates or name a CA file"));
         }
         let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         Ok(Self { connector: TlsConnector::from(Arc::new(config)) })
@@ -50,7 +50,7 @@ impl Tls {
     /// `AuthenticationFailed` if the certificate is not trusted, `Unavailable` if the connection is lost.
     pub(crate) async fn start(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from(towpath_proto::url::without_zone(host).to_owned())
-            .map_err(|_| invalid(&format!("{host} is no name that a certificate can bear")))?;
+            .map_err(|_| invalid(&format!("{host} is not a valid certificate name")))?;
         self.connector.connect(name, stream).await.map_err(|error| {
             let rustls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
             match rustls {

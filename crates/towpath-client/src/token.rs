@@ -16,7 +16,7 @@ use towpath_store::{
     Error, Fault, Result, Secret,
     sys::{
         clock::{self, Instant},
-        disk::{self, Maker},
+        disk::{self, RequiredOwner},
     },
 };
 
@@ -113,18 +113,18 @@ fn discover(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Secret>>
     let directories = [variable("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()), Some("/tmp".to_owned())];
     for path in directories.into_iter().flatten().map(|directory| Path::new(&directory).join(&name)) {
         let shown = path.display().to_string();
-        match disk::read_regular(&path, MAX_TOKEN_BYTES, Maker::Oneself) {
+        match disk::read_regular(&path, MAX_TOKEN_BYTES, RequiredOwner::CurrentUser) {
             Ok(text) => return parse(&String::from_utf8_lossy(&text), &shown),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             // With an error, a file planted by another user could block all work.
-            Err(error) => tracing::warn!(path = shown, %error, "a bearer token is not used"),
+            Err(error) => tracing::warn!(path = shown, %error, "ignoring a bearer token file"),
         }
     }
     Ok(None)
 }
 
 fn read_file(path: &Path) -> Result<String> {
-    let text = disk::read_regular(path, MAX_TOKEN_BYTES, Maker::Anybody)
+    let text = disk::read_regular(path, MAX_TOKEN_BYTES, RequiredOwner::Any)
         .map_err(|error| unusable(&path.display().to_string(), &error.to_string()))?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
@@ -136,10 +136,10 @@ fn parse(text: &str, origin: &str) -> Result<Option<Secret>> {
         return Ok(None);
     }
     if token.len() as u64 > MAX_TOKEN_BYTES {
-        return Err(unusable(origin, "it is too long for a token"));
+        return Err(unusable(origin, "it is too long"));
     }
     if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(unusable(origin, "it holds characters that no token has"));
+        return Err(unusable(origin, "it has invalid characters"));
     }
     Ok(Some(Secret::new(token)))
 }

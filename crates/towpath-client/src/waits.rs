@@ -52,7 +52,7 @@ impl Waits {
     /// Reports a `pause` before a retry or a response, and its reason `why`, if the pause is long.
     pub(crate) fn pause(&self, server: &str, pause: Duration, why: impl fmt::Display) {
         if pause >= FIRST_NOTICE {
-            self.say(server, || format!("waiting {} s before the next attempt: {why}", pause.as_secs()));
+            self.say(server, || format!("retrying in {} s: {why}", pause.as_secs()));
         }
     }
 
@@ -125,6 +125,6 @@ mod tests {
         assert_eq!(*said.lock().unwrap(), ["2", "12", "32", "72", "152"]);
         waits.pause("b", Duration::from_secs(1), "busy");
         waits.pause("b", Duration::from_secs(30), "busy");
-        assert_eq!(said.lock().unwrap().last().unwrap(), "waiting 30 s before the next attempt: busy");
+        assert_eq!(said.lock().unwrap().last().unwrap(), "retrying in 30 s: busy");
     }
 }

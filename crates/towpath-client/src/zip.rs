@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use towpath_proto::{
     checksum::{Algorithm, Algorithms, Digest},
-    zip::{self, End, InvalidZip, Member},
+    zip::{self, DirectoryLocation, InvalidZip, Member},
 };
 use towpath_store::{
     Blame, Caller, Capabilities, Changes, CreateOptions, Entry, Error, Fault, ListOptions, Listing, Metadata,
@@ -58,8 +58,8 @@ impl ZipStore {
         let tail_bytes = size.min(zip::TAIL_BYTES);
         let tail = read_exactly(&*archive, size - tail_bytes, tail_bytes).await?;
         let range = match zip::find(&tail, size).map_err(|error| self.unusable(error))? {
-            End::Directory(range) => range,
-            End::Record64(offset) => {
+            DirectoryLocation::Directory(range) => range,
+            DirectoryLocation::Record64(offset) => {
                 let record = read_exactly(&*archive, offset, zip::END64_BYTES as u64).await?;
                 zip::directory64(&record, size).map_err(|error| self.unusable(error))?
             }
@@ -92,7 +92,7 @@ impl ZipStore {
     }
 
     fn read_only(&self) -> Error {
-        Error::new(Fault::Unsupported, "members of ZIP archives can only be read").at(&self.archive)
+        Error::new(Fault::Unsupported, "members of ZIP archives are read-only").at(&self.archive)
     }
 }
 
@@ -112,7 +112,7 @@ async fn read_exactly(file: &dyn ReadHandle, offset: u64, bytes: u64) -> Result<
     if read.len() == length {
         return Ok(read);
     }
-    Err(Error::new(Fault::Truncated, "the archive ended before its size").blamed_on(Blame::Storage))
+    Err(Error::new(Fault::Truncated, "the archive is shorter than its reported size").blamed_on(Blame::Storage))
 }
 
 #[async_trait]

@@ -12,7 +12,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use towpath_proto::tcp::Control;
+use towpath_proto::tcp::CongestionControl;
 
 use crate::stage::{Occupancy, Stage};
 
@@ -139,7 +139,7 @@ pub(crate) struct Carried {
     /// Retransmitted bytes as a fraction of all sent bytes.
     pub(crate) resent: f64,
     /// Congestion control of the senders.
-    pub(crate) control: Control,
+    pub(crate) control: CongestionControl,
     /// Maximum send buffer of the sender's kernel in bytes; zero if unknown.
     pub(crate) most_send_buffer: u64,
     /// Maximum receive buffer of the receiver's kernel in bytes; zero if unknown.
@@ -154,7 +154,7 @@ pub(crate) struct Stretch {
     /// Length of the interval.
     pub(crate) seconds: f64,
     /// Bytes written to the destination.
-    pub(crate) moved: u64,
+    pub(crate) transferred: u64,
     /// Byte-seconds in each stage.
     pub(crate) held: Occupancy,
     /// Whether the average file is small, so that the fixed cost per file dominates.
@@ -187,7 +187,7 @@ pub struct LegTotal {
     /// Retransmitted bytes.
     pub resent_bytes: f64,
     /// Congestion control of the senders.
-    pub control: Control,
+    pub control: CongestionControl,
     /// Maximum send buffer of the sender's kernel in bytes; zero if unknown.
     pub most_send_buffer: u64,
     /// Maximum receive buffer of the receiver's kernel in bytes; zero if unknown.
@@ -247,7 +247,7 @@ impl Account {
     pub(crate) fn add(&mut self, stretch: &Stretch) {
         let shares = causes(stretch, self);
         self.seconds += stretch.seconds;
-        self.bytes += stretch.moved;
+        self.bytes += stretch.transferred;
         for leg in [Leg::In, Leg::Out] {
             let (carried, total) = match leg {
                 Leg::In => (&stretch.inbound, &mut self.inbound),
@@ -275,7 +275,7 @@ impl LegTotal {
         self.at_full_rate.0 += carried.bytes as f64 * full;
         self.at_full_rate.1 += seconds * full;
         self.resent_bytes += carried.resent * carried.bytes as f64;
-        if carried.control != Control::Other {
+        if carried.control != CongestionControl::Other {
             self.control = carried.control;
         }
         self.most_send_buffer = self.most_send_buffer.max(carried.most_send_buffer);
@@ -350,7 +350,7 @@ fn network(carried: &Carried, leg: Leg, idle: Cause, storage: Cause) -> Vec<Shar
         (1.0 - carried.idle - carried.unasked - carried.by_window - carried.by_receiver - carried.by_buffer).max(0.0);
     let opening = carried.opening.min(busy);
     let slows_down = match carried.control {
-        Control::Bbr => carried.resent > BBR_LOSS,
+        CongestionControl::Bbr => carried.resent > BBR_LOSS,
         _ => carried.resent > LOSS && carried.stretch < QUEUE,
     };
     let full = if slows_down { Cause::Loss } else { Cause::Bandwidth };

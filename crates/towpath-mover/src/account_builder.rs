@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use towpath_client::Connection;
-use towpath_proto::tcp::{Control, TcpInfo};
+use towpath_proto::tcp::{CongestionControl, TcpInfo};
 use towpath_store::sys::{clock::Instant, processor};
 
 use crate::{
@@ -24,10 +24,10 @@ const TURNOVER: f64 = 0.5;
 
 /// A sample of a copy. Counters start at the beginning of the copy.
 #[derive(Debug, Clone)]
-pub(crate) struct Look {
+pub(crate) struct Sample {
     pub(crate) at: Instant,
     /// Bytes written to the destination.
-    pub(crate) moved: u64,
+    pub(crate) transferred: u64,
     /// Completed files, including failures.
     pub(crate) files: u64,
     pub(crate) held: Occupancy,
@@ -44,7 +44,7 @@ pub(crate) struct Look {
 /// Accumulates the account of a copy.
 #[derive(Debug)]
 pub(crate) struct AccountBuilder {
-    last: Look,
+    last: Sample,
     seen: HashMap<u64, Seen>,
     account: Account,
 }
@@ -73,7 +73,7 @@ struct Shares {
 
 impl AccountBuilder {
     /// Creates a ledger whose first interval starts at `first`.
-    pub(crate) fn new(first: Look) -> Self {
+    pub(crate) fn new(first: Sample) -> Self {
         Self { last: first, seen: HashMap::new(), account: Account::default() }
     }
 
@@ -83,48 +83,48 @@ impl AccountBuilder {
     }
 
     /// Adds the interval since the last sample.
-    pub(crate) fn add(&mut self, look: Look) {
-        let seconds = (look.at - self.last.at).as_secs_f64();
+    pub(crate) fn add(&mut self, sample: Sample) {
+        let seconds = (sample.at - self.last.at).as_secs_f64();
         if seconds <= 0.0 {
             return;
         }
-        let [inbound, outbound] = self.carried(&look);
+        let [inbound, outbound] = self.carried(&sample);
         let last = &self.last;
-        let (moved, files) = (look.moved - last.moved, look.files - last.files);
+        let (transferred, files) = (sample.transferred - last.transferred, sample.files - last.files);
         let stretch = Stretch {
             seconds,
-            moved,
-            held: look.held.since(&last.held),
-            is_of_small_files: moved < files * SMALL_BYTES,
-            processor: processor::share_wanted(&last.threads, &look.threads, seconds),
-            window: look.window,
-            is_limited: last.is_limited && look.is_limited,
+            transferred,
+            held: sample.held.since(&last.held),
+            is_of_small_files: transferred < files * SMALL_BYTES,
+            processor: processor::share_wanted(&last.threads, &sample.threads, seconds),
+            window: sample.window,
+            is_limited: last.is_limited && sample.is_limited,
             inbound,
             outbound,
         };
         self.account.add(&stretch);
-        self.last = look;
+        self.last = sample;
     }
 
     /// Returns the data carried on each leg since the last sample. A connection belongs to the leg in whose direction
     /// it carried more.
-    fn carried(&mut self, look: &Look) -> [Option<Carried>; 2] {
-        let mut legs = look.is_remote.map(|is_remote| is_remote.then(Sum::default));
+    fn carried(&mut self, sample: &Sample) -> [Option<Carried>; 2] {
+        let mut legs = sample.is_remote.map(|is_remote| is_remote.then(Sum::default));
         // A sample shows only whether a connection has work at that moment; averaged over samples and connections this
         // is a fraction of the time.
-        let mut seen = HashMap::with_capacity(look.connections.len());
-        for connection in &look.connections {
+        let mut seen = HashMap::with_capacity(sample.connections.len());
+        for connection in &sample.connections {
             let before = self.seen.get(&connection.number);
             let near = before.map_or_else(TcpInfo::default, |seen| seen.near);
             let received = connection.info.received.saturating_sub(near.received);
             let acknowledged = connection.info.acknowledged.saturating_sub(near.acknowledged);
-            let leg = match look.is_remote {
+            let leg = match sample.is_remote {
                 [true, false] => Leg::In,
                 [false, true] => Leg::Out,
                 _ if received > acknowledged => Leg::In,
                 _ => Leg::Out,
             };
-            let now = Seen::after(before, connection, leg, look.at);
+            let now = Seen::after(before, connection, leg, sample.at);
             let (bytes, sum) = match leg {
                 Leg::In => (received, &mut legs[0]),
                 Leg::Out => (acknowledged, &mut legs[1]),
@@ -223,7 +223,7 @@ struct Sum {
     round_trip: Option<Duration>,
     stretch: f64,
     shares: Shares,
-    control: Control,
+    control: CongestionControl,
     most_send_buffer: u64,
     most_receive_buffer: u64,
     /// Weighted like the shares.

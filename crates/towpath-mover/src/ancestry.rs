@@ -116,7 +116,7 @@ impl Ancestry {
 
 /// Returns the error for a directory that is its own ancestor.
 pub(crate) fn loops(path: &StorePath) -> Error {
-    let message = "it is not entered: it is a link that leads to a directory above";
+    let message = "it is skipped: it is a link to one of its parent directories";
     Error::new(Fault::InvalidArgument, message).at(path)
 }
 

@@ -54,13 +54,13 @@ async fn recompute(job: &Job, promised: &Digest) -> Result<Digest> {
     let to = &job.to;
     let found = to.store.digest(&to.caller, &to.path, promised.algorithm(), &|_| {}).await;
     let found = found.map_err(|error| {
-        let message = format!("it arrived, but could not be compared: {}", error.message());
+        let message = format!("it arrived, but could not be verified: {}", error.message());
         error.with_message(message).at(&to.path)
     })?;
     if found == *promised {
         return Ok(found);
     }
-    let error = Error::new(Fault::ChecksumMismatch, format!("it arrived with {found:#}, {promised:#} was promised"));
+    let error = Error::new(Fault::ChecksumMismatch, format!("it arrived with {found:#}, expected {promised:#}"));
     if let Err(error) = to.store.remove_file(&to.caller, &to.path).await {
         tracing::warn!(path = %to, %error, "a corrupted copy could not be removed");
     }

@@ -77,8 +77,8 @@ mod tests {
             prop_assert!(pieces.is_sorted_by(|a, b| a.end <= b.start));
             for byte in from..size {
                 let is_present = present.iter().any(|extent| extent.contains(&byte));
-                let moved = pieces.iter().filter(|piece| piece.contains(&byte)).count();
-                prop_assert_eq!(moved, usize::from(!is_present));
+                let copies = pieces.iter().filter(|piece| piece.contains(&byte)).count();
+                prop_assert_eq!(copies, usize::from(!is_present));
             }
             prop_assert!(pieces.iter().all(|piece| piece.start >= from && piece.end <= size));
         }

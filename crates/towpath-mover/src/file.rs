@@ -139,7 +139,7 @@ pub(crate) async fn copy(
     let Transfer { source, target, proof, .. } = transfer;
     let copied = commit(job, context, &*source.handle, promised, proof, &*target).await?;
     if let Some(permit) = held_permit {
-        part.moved(copied.bytes);
+        part.transferred(copied.bytes);
         permit.complete();
     }
     Ok(copied)
@@ -184,7 +184,7 @@ impl Transfer<'_> {
             if is_small {
                 return Ok(Some(permit));
             }
-            part.moved(first_length);
+            part.transferred(first_length);
             permit.complete();
             Ok(None)
         };
@@ -243,7 +243,7 @@ async fn move_pieces(
             let data = source.read_into(piece.start, length as usize, Vec::with_capacity(length as usize)).await?;
             stage.pass(Stage::Write);
             put(job, target, piece.start, data, length).await?;
-            part.moved(length);
+            part.transferred(length);
             permit.complete();
             drop(stage);
             Ok(())

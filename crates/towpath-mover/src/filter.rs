@@ -35,7 +35,7 @@ pub(crate) struct Selection {
 
 /// A malformed pattern, and the reason.
 #[derive(Debug, thiserror::Error)]
-#[error("the pattern {pattern:?} cannot be read: {reason}")]
+#[error("invalid pattern {pattern:?}: {reason}")]
 pub struct PatternError {
     pattern: String,
     reason: String,
@@ -57,7 +57,7 @@ impl Filter {
             None => format!("**/{rest}"),
         };
         if rest.trim_matches('/').is_empty() {
-            return Err(wrong("it names nothing".into()));
+            return Err(wrong("it is empty".into()));
         }
         let glob = GlobBuilder::new(&glob).literal_separator(true).backslash_escape(true).build();
         let glob = glob.map_err(|error| wrong(error.kind().to_string()))?.compile_matcher();

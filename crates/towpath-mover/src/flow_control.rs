@@ -58,7 +58,7 @@ pub(crate) struct FlowControl {
 struct Round {
     started: Instant,
     /// Bytes moved by the window at that time.
-    moved: u64,
+    transferred: u64,
     length: Duration,
     /// Rates of the last rounds in bytes per second.
     rates: VecDeque<f64>,
@@ -75,7 +75,7 @@ impl FlowControl {
         }
         let tuner = Tuner::new(client.as_ref().map_or(1, |client| client.connection_limit()), nice);
         let (started, rates) = (clock::now(), VecDeque::new());
-        let round = Round { started, moved: 0, length: MIN_ROUND, rates, tuner };
+        let round = Round { started, transferred: 0, length: MIN_ROUND, rates, tuner };
         Self { client, most, round: Mutex::new(round) }
     }
 
@@ -84,10 +84,10 @@ impl FlowControl {
     }
 
     /// Starts with the result of another copy over this path. Must be called before anything is moved.
-    pub(crate) fn begin_with(&self, lesson: Lesson) {
+    pub(crate) fn start_from(&self, lesson: Lesson) {
         let mut round = self.round();
         round.rates.push_back(lesson.bytes_per_s as f64);
-        round.tuner.begin_with(lesson.connections);
+        round.tuner.start_from(lesson.connections);
     }
 
     /// Returns the measured properties of the path; `None` if the copy was too short, or there was no number of
@@ -108,16 +108,16 @@ impl FlowControl {
         }
         let connections = self.client.as_ref().map(|client| client.connections()).unwrap_or_default();
         let round_trip = round_trip(&connections);
-        let moved = window.moved();
-        if let Some(bytes) = round.end(now, moved, round_trip) {
+        let transferred = window.transferred();
+        if let Some(bytes) = round.end(now, transferred, round_trip) {
             window.set_limit(bytes.min(self.most));
         }
         // Where the limit does not matter, the tuner would draw wrong conclusions.
         let Some(client) = self.client.as_ref().filter(|client| client.uses_connection_limit()) else { return };
-        round.tuner.suit_to(round_trip, least_buffer(connections.iter().map(|connection| &connection.info)));
+        round.tuner.set_path(round_trip, least_buffer(connections.iter().map(|connection| &connection.info)));
         let in_use = connections.iter().filter(|connection| connection.has_work);
-        in_use.for_each(|connection| round.tuner.look_at(&connection.info));
-        client.set_connection_limit(round.tuner.observe(now, moved, round_trip, ahead));
+        in_use.for_each(|connection| round.tuner.sample(&connection.info));
+        client.set_connection_limit(round.tuner.observe(now, transferred, round_trip, ahead));
     }
 }
 
@@ -128,14 +128,14 @@ impl Round {
     }
 
     /// Ends a round and begins the next one. Returns the new window size; `None` if nothing has been moved yet.
-    fn end(&mut self, now: Instant, moved: u64, round_trip: Duration) -> Option<u64> {
-        let bytes = moved.saturating_sub(self.moved);
+    fn end(&mut self, now: Instant, transferred: u64, round_trip: Duration) -> Option<u64> {
+        let bytes = transferred.saturating_sub(self.transferred);
         let rate = bytes as f64 / (now - self.started).as_secs_f64();
         if self.rates.len() == ROUNDS {
             self.rates.pop_front();
         }
         self.rates.push_back(rate);
-        (self.started, self.moved, self.length) = (now, moved, round_trip.max(MIN_ROUND));
+        (self.started, self.transferred, self.length) = (now, transferred, round_trip.max(MIN_ROUND));
         let best = self.best();
         let holds = best * round_trip.as_secs_f64();
         let least = if round_trip < LONG { MIN_BYTES } else { MIN_LONG_BYTES };
@@ -169,14 +169,14 @@ mod tests {
     /// Returns the windows after several rounds, each of which moves as much as the last window and the path's rate
     /// (in bytes per round) permit.
     fn windows(round_trip: Duration, rates: &[u64]) -> Vec<u64> {
-        let (mut now, mut moved, mut window) = (clock::now(), 0, MIN_BYTES);
+        let (mut now, mut transferred, mut window) = (clock::now(), 0, MIN_BYTES);
         let tuner = Tuner::new(1, false);
-        let mut round = Round { started: now, moved, length: RTT, rates: VecDeque::new(), tuner };
+        let mut round = Round { started: now, transferred, length: RTT, rates: VecDeque::new(), tuner };
         let mut windows = Vec::new();
         for rate in rates {
             now += RTT;
-            moved += window.min(*rate);
-            window = round.end(now, moved, round_trip).unwrap();
+            transferred += window.min(*rate);
+            window = round.end(now, transferred, round_trip).unwrap();
             windows.push(window);
         }
         windows

@@ -128,8 +128,8 @@ impl StoreLocation {
     /// `InvalidArgument` for a name that is not valid in a path.
     pub fn join(&self, name: &[u8]) -> Result<Self> {
         let path = self.path.join(name).map_err(|error| {
-            let why = if error == PathError::Relative { "it is no name".to_owned() } else { error.to_string() };
-            let message = format!("no path can have its entry `{}`: {why}", Printable(name));
+            let why = if error == PathError::Relative { "not a valid name".to_owned() } else { error.to_string() };
+            let message = format!("it has an entry with the invalid name `{}`: {why}", Printable(name));
             Error::new(Fault::InvalidArgument, message).at(&self.path)
         })?;
         Ok(self.with_path(path))

@@ -17,7 +17,7 @@ use towpath_store::{
 
 use crate::{
     Job, Jobs, Missed, Options,
-    account_builder::Look,
+    account_builder::Sample,
     context::{CopyContext, FILE_BYTES, FIRST_BYTES},
     copied::Copied,
     existing, paths,
@@ -202,7 +202,7 @@ impl Mover {
                 let read = move || paths::recall(&file, &name, clock::unix_s());
                 if let Ok(Some(lesson)) = spawn_blocking(read).await {
                     tracing::debug!(path = ends, ?lesson, "starting with the stored properties of the path");
-                    self.context.flow_control.begin_with(lesson);
+                    self.context.flow_control.start_from(lesson);
                 }
             }
             ends
@@ -225,10 +225,10 @@ impl Mover {
     }
 
     /// Returns a sample of the current state.
-    pub(crate) fn look(&self) -> Look {
-        Look {
+    pub(crate) fn sample(&self) -> Sample {
+        Sample {
             at: clock::now(),
-            moved: self.context.progress.moved(),
+            transferred: self.context.progress.transferred(),
             files: self.files.load(Relaxed),
             held: self.context.stages.area(),
             window: self.context.window.limit(),

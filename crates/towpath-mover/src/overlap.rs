@@ -54,7 +54,7 @@ impl EndIds {
     pub(crate) fn refuse_destination(&self, path: &StorePath, source: &EntrySummary) -> Result<()> {
         match source.directory_id.is_some_and(|id| self.destination.contains(&id)) {
             true => {
-                Err(invalid_argument("it is not entered: it is the destination, or a directory above it".into(), path))
+                Err(invalid_argument("it is skipped: it is the destination, or a parent directory of it".into(), path))
             }
             false => Ok(()),
         }
@@ -70,7 +70,7 @@ pub(super) fn refuse_clashes(pairs: &[Job]) -> Result<()> {
         }
         if from.is_beside(to) && to.path.is_within(&from.path) {
             return Err(invalid_argument(
-                format!("it cannot be copied to {to}, which is the same or lies in it"),
+                format!("it cannot be copied to {to}, which is the same or inside it"),
                 &from.path,
             ));
         }
@@ -87,7 +87,7 @@ pub(super) fn refuse_source_within(ends: &Job) -> Result<()> {
 }
 
 fn contains_source_error(ends: &Job) -> Error {
-    invalid_argument(format!("it cannot be made equal to {}, which lies in it", ends.from), &ends.to.path)
+    invalid_argument(format!("it cannot be synchronized with {}, which is inside it", ends.from), &ends.to.path)
 }
 
 /// Rejects a copy of the directory `source` into itself under any name, and a copy over `found`, a directory at the
@@ -95,7 +95,7 @@ fn contains_source_error(ends: &Job) -> Error {
 pub(super) async fn refuse_same_tree(ends: &Job, source: &Metadata, found: Option<&Metadata>) -> Result<EndIds> {
     let Job { from, to, .. } = ends;
     let into_itself =
-        || Err(invalid_argument(format!("it cannot be copied to {to}, which is the same or lies in it"), &from.path));
+        || Err(invalid_argument(format!("it cannot be copied to {to}, which is the same or inside it"), &from.path));
     let found_id = found.and_then(|found| found.directory_id);
     let (above_destination, above_source) = join!(ancestor_ids(to, source.directory_id), ancestor_ids(from, found_id));
     if source.directory_id.is_some_and(|id| above_destination.ids.contains(&id)) {
@@ -135,18 +135,18 @@ pub(super) async fn refuse_by_marker(ends: &Job, known: &EndIds) -> Result<()> {
     };
     let undecided = |what: &str, error: &Error| {
         let message = format!(
-            "nothing is deleted: whether the source lies in the destination is not known: {what}: {}",
+            "nothing is deleted: cannot determine whether the source is inside the destination: {what}: {}",
             error.message()
         );
         Error::new(error.fault(), message)
     };
     let seen = async {
-        made.await.map_err(|error| undecided("a file must be made there", &error).at(&marker.path))?;
+        made.await.map_err(|error| undecided("cannot create a marker file", &error).at(&marker.path))?;
         let locations =
             path_and_ancestors(from).await.into_iter().map(|path| from.with_path(path).join(name.as_bytes()));
         let mut seen = pin!(stream::iter(locations).map(exists).buffer_unordered(MAX_REQUESTS));
         while let Some(seen) = seen.next().await {
-            if seen.map_err(|error| undecided("the source does not answer", &error).at(&from.path))? {
+            if seen.map_err(|error| undecided("the source does not respond", &error).at(&from.path))? {
                 return Ok(true);
             }
         }

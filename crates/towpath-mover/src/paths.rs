@@ -7,7 +7,7 @@
 
 use std::{fs, io, path::Path, process};
 
-use towpath_store::sys::disk::{self, Maker};
+use towpath_store::sys::disk::{self, RequiredOwner};
 
 /// Time to live of an entry in seconds.
 const KEPT_S: i64 = 30 * 24 * 3600;
@@ -66,7 +66,7 @@ pub(crate) fn note(file: &Path, ends: &str, lesson: Lesson, now_s: i64) -> io::R
 
 /// Returns the entries of `file` that have not expired.
 fn lines(file: &Path, now_s: i64) -> Vec<Line> {
-    let bytes = disk::read_regular(file, MAX_BYTES, Maker::Anybody).unwrap_or_else(|error| {
+    let bytes = disk::read_regular(file, MAX_BYTES, RequiredOwner::Any).unwrap_or_else(|error| {
         if error.kind() != io::ErrorKind::NotFound {
             tracing::debug!(file = %file.display(), %error, "cannot read the stored properties of paths");
         }

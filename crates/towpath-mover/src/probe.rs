@@ -22,7 +22,7 @@ pub use storage::{Effort, Files, StorageLine, files, read, write};
 use crate::{
     Job,
     account::{Account, Leg},
-    account_builder::{AccountBuilder, Look},
+    account_builder::{AccountBuilder, Sample},
     paths,
     stage::{Occupancy, Stage},
 };
@@ -50,13 +50,13 @@ impl Keeper {
     /// without a network; `threads` is the CPU time that each thread of this process has used or waited for so far.
     fn new(began: Instant, leg: Option<Leg>, stage: Stage, threads: HashMap<u32, Duration>) -> Self {
         let is_remote = [leg == Some(Leg::In), leg == Some(Leg::Out)];
-        let first = look(began, began, stage, is_remote, 0, Vec::new(), threads);
+        let first = sample(began, began, stage, is_remote, 0, Vec::new(), threads);
         Self { account_builder: AccountBuilder::new(first), stage, began, is_remote }
     }
 
-    /// Adds a sample at `at` with `moved` bytes in total.
-    fn add(&mut self, at: Instant, moved: u64, connections: Vec<Connection>, threads: HashMap<u32, Duration>) {
-        self.account_builder.add(look(at, self.began, self.stage, self.is_remote, moved, connections, threads));
+    /// Adds a sample at `at` with `transferred` bytes in total.
+    fn add(&mut self, at: Instant, transferred: u64, connections: Vec<Connection>, threads: HashMap<u32, Duration>) {
+        self.account_builder.add(sample(at, self.began, self.stage, self.is_remote, transferred, connections, threads));
     }
 
     fn account(&self) -> Account {
@@ -64,15 +64,15 @@ impl Keeper {
     }
 }
 
-fn look(
+fn sample(
     at: Instant,
     began: Instant,
     stage: Stage,
     is_remote: [bool; 2],
-    moved: u64,
+    transferred: u64,
     connections: Vec<Connection>,
     threads: HashMap<u32, Duration>,
-) -> Look {
+) -> Sample {
     let held = Occupancy::default().with(stage, PLENTY * (at - began).as_secs_f64());
-    Look { at, moved, files: 0, held, window: u64::MAX, is_limited: false, threads, is_remote, connections }
+    Sample { at, transferred, files: 0, held, window: u64::MAX, is_limited: false, threads, is_remote, connections }
 }

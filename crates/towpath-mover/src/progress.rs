@@ -23,7 +23,7 @@ pub trait Observer: Send + Sync + fmt::Debug {
     fn expect(&self, _bytes: u64) {}
 
     /// `bytes` more have been written to the destination.
-    fn moved(&self, _bytes: u64) {}
+    fn transferred(&self, _bytes: u64) {}
 
     /// The destination reads back stored parts of an interrupted upload. [`Self::expect`] follows with the number of
     /// missing bytes.
@@ -183,7 +183,7 @@ impl Progress {
     }
 
     /// Returns the bytes written to the destination.
-    pub(crate) fn moved(&self) -> u64 {
+    pub(crate) fn transferred(&self) -> u64 {
         self.moved_bytes.load(Relaxed)
     }
 
@@ -235,9 +235,9 @@ impl Part {
     }
 
     /// Records that `bytes` have been written.
-    pub fn moved(&self, bytes: u64) {
+    pub fn transferred(&self, bytes: u64) {
         let Share { progress, left_bytes, active } = &*self.0;
-        progress.observer.moved(bytes);
+        progress.observer.transferred(bytes);
         progress.moved_bytes.fetch_add(bytes, Relaxed);
         progress.ahead_bytes.fetch_sub(bytes, Relaxed);
         left_bytes.fetch_sub(bytes, Relaxed);

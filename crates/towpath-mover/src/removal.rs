@@ -50,7 +50,7 @@ pub(crate) async fn remove_listed(location: &StoreLocation) -> Result<()> {
         };
         if batch.iter().any(|entry| *entry.name == *name) {
             let message =
-                format!("it is not deleted: its server lists it, but does not find it ({})", missing.message());
+                format!("it is not deleted: the server lists it, but does not find it ({})", missing.message());
             return Err(Error::new(Fault::Changed, message).at(path));
         }
     }
@@ -178,7 +178,7 @@ impl<'a, F: FnMut(Error) + Send> Removal<'a, F> {
 
     fn refuse_kept(&self, path: &StorePath, id: Option<DirectoryId>) -> Result<()> {
         match id.is_some_and(|id| self.kept.contains(&id)) {
-            true => Err(Error::new(Fault::InvalidArgument, "it is not removed: the source lies in it").at(path)),
+            true => Err(Error::new(Fault::InvalidArgument, "it is not removed: the source is inside it").at(path)),
             false => Ok(()),
         }
     }

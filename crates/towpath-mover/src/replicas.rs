@@ -169,7 +169,7 @@ pub(crate) fn with_givers(job: &Job, error: Error) -> Error {
 
 /// Returns the error of an unsupported operation.
 fn only_read(path: &StorePath) -> Error {
-    Error::new(Fault::Unsupported, "several sources of one file can only be read").at(path)
+    Error::new(Fault::Unsupported, "a file with several sources is read-only").at(path)
 }
 
 #[async_trait]

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use towpath_proto::checksum::Digests;
-use towpath_store::{Backoff, Error, Fault, Result};
+use towpath_store::{
+    Backoff, Error, Fault, Result,
+    sys::clock::{self, Instant},
+};
 
 use crate::{
     Job,
@@ -35,6 +38,8 @@ struct CopyRetry {
     source_changes: u32,
     /// Counts consecutive attempts that lost a connection without progress.
     backoff: Backoff,
+    /// When the first of these attempts began.
+    since: Instant,
     /// Bytes that were missing when the last attempt that lost a connection began to transfer.
     missing_bytes: Option<u64>,
     /// Restarts because the data arrived corrupted.
@@ -68,7 +73,14 @@ pub(crate) async fn copy(job: &Job, part: &Part, context: &CopyContext, mut perm
 
 impl Default for CopyRetry {
     fn default() -> Self {
-        Self { source_changes: 0, backoff: BACKOFF, missing_bytes: None, corruptions: 0, promised: Digests::default() }
+        Self {
+            source_changes: 0,
+            backoff: BACKOFF,
+            since: clock::now(),
+            missing_bytes: None,
+            corruptions: 0,
+            promised: Digests::default(),
+        }
     }
 }
 
@@ -86,6 +98,7 @@ impl CopyRetry {
             Failure::BrokenOff { error, missing_bytes } => {
                 if self.missing_bytes.is_none_or(|before| missing_bytes < before) {
                     self.backoff.reset();
+                    self.since = clock::now();
                 }
                 self.missing_bytes = Some(missing_bytes);
                 self.after_loss(error)
@@ -119,7 +132,7 @@ impl CopyRetry {
         if error.fault() != Fault::AlreadyExists || self.missing_bytes.is_none() {
             return error;
         }
-        let message = format!("{}: this copy may have made it when its connection was lost", error.message());
+        let message = format!("{}: this copy may have created it when its connection was lost", error.message());
         error.with_message(message)
     }
 
@@ -129,7 +142,7 @@ impl CopyRetry {
     /// `error` if there have been too many losses in a row.
     fn after_loss(&mut self, error: Error) -> Result<(Duration, Error)> {
         if self.backoff.failures() == MAX_LOSSES {
-            return Err(error);
+            return Err(error.after_attempts(MAX_LOSSES + 1, self.since.elapsed()));
         }
         Ok((self.backoff.fail(), error))
     }
@@ -183,7 +196,7 @@ mod tests {
         let mut retry = CopyRetry::default();
         assert_eq!(exists(&mut retry).message(), "as it was");
         backoff_after(&mut retry, broken_off(10));
-        assert!(exists(&mut retry).message().contains("this copy may have made it"));
+        assert!(exists(&mut retry).message().contains("this copy may have created it"));
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl Sampler {
     /// Starts watching `mover`. Its client requests statistics from towpath servers, four times a second per
     /// connection.
     pub fn begin(mover: &Arc<Mover>) -> Self {
-        let account_builder = Arc::new(Mutex::new(AccountBuilder::new(mover.look())));
+        let account_builder = Arc::new(Mutex::new(AccountBuilder::new(mover.sample())));
         let looking = tokio::spawn(keep_looking(Arc::clone(mover), Arc::clone(&account_builder)));
         Self { mover: Arc::clone(mover), account_builder, _looking: AbortOnDropHandle::new(looking) }
     }
@@ -35,7 +35,7 @@ impl Sampler {
     /// Returns the account up to now.
     pub fn account(&self) -> Account {
         let mut account_builder = self.account_builder.lock().unwrap_or_else(PoisonError::into_inner);
-        account_builder.add(self.mover.look());
+        account_builder.add(self.mover.sample());
         account_builder.account().clone()
     }
 }
@@ -57,7 +57,7 @@ async fn keep_looking(mover: Arc<Mover>, account_builder: Arc<Mutex<AccountBuild
         if query.as_ref().is_none_or(|query| query.is_finished()) {
             query = client.clone().map(|client| AbortOnDropHandle::new(tokio::spawn(query_far_ends(client))));
         }
-        account_builder.lock().unwrap_or_else(PoisonError::into_inner).add(mover.look());
+        account_builder.lock().unwrap_or_else(PoisonError::into_inner).add(mover.sample());
     }
 }
 

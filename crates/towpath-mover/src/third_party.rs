@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use towpath_client::third_party::{SiteCopy, Way};
+use towpath_client::third_party::{SiteCopy, TransferMode};
 use towpath_proto::checksum::{Agreement, Digest};
 use towpath_store::{Blame, Error, Fault, Metadata, Result};
 
@@ -59,19 +59,19 @@ pub(crate) async fn copy(job: &Job, part: &Part, context: &CopyContext) -> Resul
     let written = AtomicU64::new(0);
     let advance = |bytes: u64| advance(part, &written, bytes.min(source.size));
     let mut last = None;
-    for way in [Way::Pull, Way::Push] {
+    for way in [TransferMode::Pull, TransferMode::Push] {
         let copy = SiteCopy { from: &from, to: &to, way, overwrite: context.options.overwrite };
         match client.copy_between(&job.to.caller, copy, &advance).await {
             Ok(()) => {
                 advance(source.size);
-                let route = if way == Way::Pull { Route::Pulled } else { Route::Pushed };
+                let route = if way == TransferMode::Pull { Route::Pulled } else { Route::Pushed };
                 tracing::info!(from = %job.from, to = %job.to, %way, "third-party copy");
                 stage.pass(Stage::Check);
                 return verify(job, context, &source, route).await.map(Some);
             }
             Err(error) if is_final(&error) => return Err(error),
             Err(error) => {
-                tracing::info!(from = %job.from, to = %job.to, %way, %error, "no third-party copy");
+                tracing::info!(from = %job.from, to = %job.to, %way, %error, "third-party copy failed");
                 last.get_or_insert(error);
             }
         }
@@ -86,7 +86,7 @@ pub(crate) async fn copy(job: &Job, part: &Part, context: &CopyContext) -> Resul
 fn advance(part: &Part, written: &AtomicU64, bytes: u64) {
     let before = written.fetch_max(bytes, Relaxed);
     if bytes > before {
-        part.moved(bytes - before);
+        part.transferred(bytes - before);
     }
 }
 
@@ -113,8 +113,10 @@ async fn verify(job: &Job, context: &CopyContext, source: &Metadata, route: Rout
         pairs.1.insert(there);
     }
     let damage = match pairs.1.compare(&pairs.0) {
-        _ if arrived.size != source.size => Some(format!("{} bytes arrived of {}", arrived.size, source.size)),
-        Agreement::Different(algorithm) => Some(format!("it arrived with another {algorithm}")),
+        _ if arrived.size != source.size => {
+            Some(format!("the destination reports a size of {} bytes, expected {}", arrived.size, source.size))
+        }
+        Agreement::Different(algorithm) => Some(format!("it arrived with a different {algorithm}")),
         _ => None,
     };
     if let Some(message) = damage {
@@ -156,13 +158,13 @@ mod tests {
         put(&store, "/file", vec![7; 1000].into()).await;
         // Two protocols: neither site supports the copy.
         let job = Job::new(named(&store, "/file", "http://a/"), named(&store, "/copy", "root://b/"));
-        for (third_party, moved) in [(ThirdParty::Only, 0), (ThirdParty::Auto, 1000)] {
+        for (third_party, transferred) in [(ThirdParty::Only, 0), (ThirdParty::Auto, 1000)] {
             let client = Some(Arc::new(Client::new(Arc::new(ClientOptions::default()))));
             let mover = Mover::new(Options { third_party, client, ..options() }, Arc::new(Nobody));
             let copied = mover.copy(&job).await;
-            assert_eq!(copied.is_ok(), moved > 0, "{copied:?}");
+            assert_eq!(copied.is_ok(), transferred > 0, "{copied:?}");
             let now = mover.progress().now();
-            assert_eq!((now.moved_bytes, now.ahead_bytes), (moved, 0), "{third_party:?}");
+            assert_eq!((now.moved_bytes, now.ahead_bytes), (transferred, 0), "{third_party:?}");
         }
     }
 }

@@ -43,8 +43,8 @@ const OPENING: u32 = 10;
 const MIN_MEASURE: Duration = Duration::from_millis(500);
 const MEASURE: u32 = 5;
 
-/// Minimum ratio of the remaining time, at the present rate, to the duration of a trial.
-const WORTH: f64 = 3.0;
+/// Minimum remaining time for a trial to start, at the present rate, as a multiple of the duration of a trial.
+const MIN_REMAINING_TRIALS: f64 = 3.0;
 
 /// Pause after the first unsuccessful search; doubled after each further one.
 const FIRST_REST: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ const MAX_REST: Duration = Duration::from_secs(160);
 pub(crate) struct Tuner {
     connections: usize,
     /// Initial and minimum number of connections on a long path.
-    first: usize,
+    initial: usize,
     /// Initial number found by another copy, used instead.
     remembered: Option<usize>,
     nice: bool,
@@ -67,10 +67,9 @@ pub(crate) struct Tuner {
     base: Option<(usize, f64)>,
     /// Whether a search has ended.
     has_found: bool,
-    /// Number of samples of connections since the measurement began; `queues` is the number of those with a queue on
-    /// the path.
-    looks: u32,
-    queues: u32,
+    /// Number of samples of connections since the measurement began, and of those with a queue on the path.
+    samples: u32,
+    queued_samples: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +79,7 @@ enum Phase {
     /// The windows of new connections are growing.
     Opening { until: Instant },
     /// Measuring the rate: start of the measurement, and bytes moved by then.
-    Measuring { since: Instant, moved: u64 },
+    Measuring { since: Instant, transferred: u64 },
     /// The best number found is used.
     Resting { until: Instant },
 }
@@ -98,7 +97,7 @@ impl Tuner {
         let connections = if nice { 1 } else { connections };
         Self {
             connections,
-            first: connections,
+            initial: connections,
             remembered: None,
             nice,
             phase: Phase::Unknown,
@@ -106,29 +105,29 @@ impl Tuner {
             direction: Direction::More,
             base: None,
             has_found: false,
-            looks: 0,
-            queues: 0,
+            samples: 0,
+            queued_samples: 0,
         }
     }
 
     /// Starts with half of the number that another copy found best for the path; if it still is, the first trial shows
     /// it.
-    pub(crate) fn begin_with(&mut self, connections: usize) {
+    pub(crate) fn start_from(&mut self, connections: usize) {
         self.remembered = Some((connections / 2).clamp(1, MAX_CONNECTIONS));
     }
 
     /// Sets the round trip, and the maximum buffer of one connection at either end in bytes. To be called before
     /// [`Self::observe`].
-    pub(crate) fn suit_to(&mut self, round_trip: Duration, buffer: u64) {
+    pub(crate) fn set_path(&mut self, round_trip: Duration, buffer: u64) {
         if matches!(self.phase, Phase::Unknown) && !self.nice {
-            self.first = first_connections(round_trip, buffer, self.connections);
+            self.initial = first_connections(round_trip, buffer, self.connections);
         }
     }
 
     /// Samples one of the connections in use. Must be called before [`Self::observe`].
-    pub(crate) fn look_at(&mut self, info: &TcpInfo) {
-        self.looks += 1;
-        self.queues += u32::from(info.has_queue());
+    pub(crate) fn sample(&mut self, info: &TcpInfo) {
+        self.samples += 1;
+        self.queued_samples += u32::from(info.has_queue());
     }
 
     /// Returns the best number that a search found; `None` if no search has ended.
@@ -136,38 +135,45 @@ impl Tuner {
         self.has_found.then_some(self.base.map_or(self.connections, |(connections, _)| connections))
     }
 
-    /// Records that `moved` bytes in total were transferred by `now`, and returns the number of connections to use. To
+    /// Returns the number of connections to use, given that `transferred` bytes in total were transferred by `now`. To
     /// be called about once per round trip while more data are pending than fit into the window. If the remaining bytes
     /// are known (`ahead`), a trial starts only if they take long enough to benefit from it.
-    pub(crate) fn observe(&mut self, now: Instant, moved: u64, round_trip: Duration, ahead: Option<u64>) -> usize {
+    pub(crate) fn observe(
+        &mut self,
+        now: Instant,
+        transferred: u64,
+        round_trip: Duration,
+        ahead: Option<u64>,
+    ) -> usize {
         match self.phase {
             Phase::Unknown if round_trip < LONG => {}
-            Phase::Unknown => self.try_out(self.remembered.unwrap_or(0).max(self.first), now, round_trip),
+            Phase::Unknown => self.begin_trial(self.remembered.unwrap_or(0).max(self.initial), now, round_trip),
             Phase::Opening { until } if now < until => {}
-            Phase::Opening { .. } => self.measure(now, moved),
+            Phase::Opening { .. } => self.measure(now, transferred),
             Phase::Measuring { since, .. } if now - since < MIN_MEASURE.max(MEASURE * round_trip) => {}
-            Phase::Measuring { since, moved: before } => {
-                let rate = moved.saturating_sub(before) as f64 / (now - since).as_secs_f64();
+            Phase::Measuring { since, transferred: before } => {
+                let rate = transferred.saturating_sub(before) as f64 / (now - since).as_secs_f64();
                 let trial = OPENING * round_trip + MIN_MEASURE.max(MEASURE * round_trip);
-                let is_worth_it = ahead.is_none_or(|ahead| ahead as f64 > rate * WORTH * trial.as_secs_f64());
+                let is_worth_it =
+                    ahead.is_none_or(|ahead| ahead as f64 > rate * MIN_REMAINING_TRIALS * trial.as_secs_f64());
                 self.evaluate(rate, is_worth_it, now, round_trip);
             }
             Phase::Resting { until } if now < until => {}
             // The rate may have changed in the meantime: measure it again before a trial.
             Phase::Resting { .. } => {
                 self.base = None;
-                self.measure(now, moved);
+                self.measure(now, transferred);
             }
         }
         self.connections
     }
 
-    fn measure(&mut self, since: Instant, moved: u64) {
-        (self.looks, self.queues) = (0, 0);
-        self.phase = Phase::Measuring { since, moved };
+    fn measure(&mut self, since: Instant, transferred: u64) {
+        (self.samples, self.queued_samples) = (0, 0);
+        self.phase = Phase::Measuring { since, transferred };
     }
 
-    fn try_out(&mut self, connections: usize, now: Instant, round_trip: Duration) {
+    fn begin_trial(&mut self, connections: usize, now: Instant, round_trip: Duration) {
         self.connections = connections;
         self.phase = Phase::Opening { until: now + OPENING * round_trip };
     }
@@ -183,13 +189,13 @@ impl Tuner {
         let next = match self.direction {
             Direction::More if self.is_full() => self.connections,
             Direction::More => (self.connections * 2).min(MAX_CONNECTIONS),
-            Direction::Fewer => (self.connections / 2).max(self.first),
+            Direction::Fewer => (self.connections / 2).max(self.initial),
         };
         if is_accepted {
             self.base = Some(tried);
         }
         if is_accepted && next != self.connections && is_worth_it {
-            return self.try_out(next, now, round_trip);
+            return self.begin_trial(next, now, round_trip);
         }
         self.phase = Phase::Resting { until: now + self.rest };
         if is_accepted && next != self.connections {
@@ -200,31 +206,31 @@ impl Tuner {
         self.has_found = true;
         self.rest = (self.rest * 2).min(MAX_REST);
         self.direction = match self.direction {
-            Direction::More if self.connections > self.first => Direction::Fewer,
+            Direction::More if self.connections > self.initial => Direction::Fewer,
             _ => Direction::More,
         };
     }
 
     /// Returns whether there was a queue on the path most of the time.
     fn is_full(&self) -> bool {
-        self.queues * 2 > self.looks
+        self.queued_samples * 2 > self.samples
     }
 
     /// Returns whether the utility of `more` connections exceeds that of `fewer` by more than noise.
     fn is_better(&self, more: (usize, f64), fewer: (usize, f64)) -> bool {
         let price = if self.nice { NICE_PRICE } else { PRICE };
-        utility(more.1, more.0.saturating_sub(fewer.0), price) > fewer.1 * NOISE
+        utility_at_price(more.1, more.0.saturating_sub(fewer.0), price) > fewer.1 * NOISE
     }
 }
 
 /// Returns the utility of `rate` with `connections` connections, each at a `price`.
-fn utility(rate: f64, connections: usize, price: f64) -> f64 {
+fn utility_at_price(rate: f64, connections: usize, price: f64) -> f64 {
     rate / price.powi(i32::try_from(connections).unwrap_or(i32::MAX))
 }
 
-/// Returns the utility of `rate` with `connections` connections for a copy.
-pub(crate) fn worth(rate: f64, connections: usize) -> f64 {
-    utility(rate, connections, PRICE)
+/// Returns the utility of `rate` with `connections` connections at the usual price.
+pub(crate) fn utility(rate: f64, connections: usize) -> f64 {
+    utility_at_price(rate, connections, PRICE)
 }
 
 /// Returns the initial number of connections over a path with a known round trip and maximum buffer of one connection

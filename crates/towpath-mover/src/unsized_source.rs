@@ -98,7 +98,7 @@ pub(crate) async fn write_all(
             stage.pass(Stage::Write);
             target.write(offset, piece).await?;
             part.expect(length);
-            part.moved(length);
+            part.transferred(length);
             permit.complete();
             Ok(())
         }
@@ -133,7 +133,7 @@ pub(crate) fn warn_unless_proven(from: &StoreLocation, has_proven_end: bool) {
     if !has_proven_end {
         tracing::warn!(
             path = %from,
-            "the server gives no length and ends the file by closing the connection: whether it is complete cannot be verified"
+            "the server reports no size and ends the file by closing the connection: whether it is complete cannot be verified"
         );
     }
 }

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use towpath_proto::{
-    tcp::Control,
+    tcp::CongestionControl,
     units::{rate_text, size_text},
 };
 
@@ -57,43 +57,44 @@ fn words(cause: Cause, leg: Option<Leg>, total: &LegTotal) -> (String, Option<St
             Some("name the directories that matter".into()),
         ),
         Cause::FileOverhead => (
-            "files were being opened, made and shown: those are requests, whatever the size of the files".into(),
-            Some("pack small files together; look at how busy the servers' disks and name spaces are".into()),
+            "files were being opened, created and committed: requests that do not depend on the size of the files"
+                .into(),
+            Some("pack small files together; check the load of the servers' disks and name spaces".into()),
         ),
-        Cause::EarlierUpload => {
-            ("the destination held an earlier upload of a file until it noticed that its client was gone".into(), None)
+        Cause::EarlierUpload => (
+            "the destination held an earlier upload of a file until it detected that its client had disconnected"
+                .into(),
+            None,
+        ),
+        Cause::SourceRead => {
+            ("the storage of the source was slower than the network".into(), Some("check the source's disks".into()))
         }
-        Cause::SourceRead => (
-            "the storage of the source gave no more, while the network had room".into(),
-            Some("look at the source's disks".into()),
-        ),
         Cause::DestinationWrite => (
-            "the storage of the destination took no more, while the network had room".into(),
-            Some("look at the destination's disks".into()),
+            "the storage of the destination was slower than the network".into(),
+            Some("check the destination's disks".into()),
         ),
         Cause::Checksum => (
-            "a digest was computed by reading a file once more".into(),
-            Some("ask for a digest that both ends keep (`towpath sum` tells), or leave --checksum out".into()),
+            "a file was read again to compute a digest".into(),
+            Some("use a digest that both ends store (see `towpath sum`), or omit --checksum".into()),
         ),
         Cause::ThirdParty => (
-            "the sites copied between themselves; nothing of that crosses this machine".into(),
-            Some("look at their logs, or let the bytes come through this machine to see what holds them up".into()),
+            "the servers copied directly; no data crossed this machine".into(),
+            Some("check their logs, or copy through this machine to find the bottleneck".into()),
         ),
         Cause::Processor => (
-            "this program wanted more processor time than it could have".into(),
-            Some("look for other programs on this machine; TLS and slow digests (MD5, SHA-256) cost most".into()),
+            "this program needed more processor time than was available".into(),
+            Some("check for other programs on this machine; TLS and slow digests (MD5, SHA-256) cost most".into()),
         ),
         Cause::FarProcessor => {
             let server = if leg == Some(Leg::In) { sender } else { receiver };
             (
-                format!("{server} wanted more processor time than it could have"),
-                Some("look at what else it does; TLS and slow digests (MD5, SHA-256) cost most".into()),
+                format!("{server} needed more processor time than was available"),
+                Some("check what else it runs; TLS and slow digests (MD5, SHA-256) cost most".into()),
             )
         }
-        Cause::SlowStart => (
-            format!("the windows of {path} were opening"),
-            Some("copy more at once: the next seconds are faster".into()),
-        ),
+        Cause::SlowStart => {
+            (format!("slow start on {path}"), Some("copy more data at once: the rate rises after slow start".into()))
+        }
         Cause::SenderWindow => {
             let most = total.most_send_buffer;
             let cap = rate_text(most as f64 / total.round_trip.as_secs_f64().max(1e-6));
@@ -113,26 +114,29 @@ fn words(cause: Cause, leg: Option<Leg>, total: &LegTotal) -> (String, Option<St
             )),
         ),
         Cause::MoverWindow => (
-            format!("towpath did not ask for more; it has at most {} in flight", size_text(crate::MAX_BYTES)),
-            Some("several copies side by side go further; if the path holds less than that, please report it".into()),
+            format!("towpath requested no more: it has at most {} in flight", size_text(crate::MAX_BYTES)),
+            Some("run several copies in parallel; if the path holds less than that, please report it".into()),
         ),
         Cause::Loss => {
             let share = 100.0 * total.resent_bytes / (total.bytes as f64).max(1.0);
             let remedy = match total.control {
-                Control::Bbr => "have the path looked at".into(),
+                CongestionControl::Bbr => "have the path checked".into(),
                 _ => format!(
-                    "permit BBR at {sender} (net.ipv4.tcp_allowed_congestion_control), or have the path looked at"
+                    "enable BBR at {sender} (net.ipv4.tcp_allowed_congestion_control), or have the path checked"
                 ),
             };
-            (format!("{share:.2} % of the bytes on {path} had to be sent again"), Some(remedy))
+            (format!("{share:.2} % of the bytes on {path} were retransmitted"), Some(remedy))
         }
         Cause::Bandwidth => {
             let (bytes, seconds) = total.at_full_rate;
-            (format!("{path} carried {}, and no more", rate_text(bytes / seconds.max(1e-9))), None)
+            (format!("{path} carried at most {}", rate_text(bytes / seconds.max(1e-9))), None)
         }
         Cause::FarEnd => (
-            format!("{path}: the other end gave or took no more, and did not say why"),
-            Some("look at its load and at net.ipv4.tcp_wmem there; a towpath server says why with each answer".into()),
+            format!("{path}: the other end limited the rate and did not report why"),
+            Some(
+                "check its load and net.ipv4.tcp_wmem there; a towpath server reports the reason with each response"
+                    .into(),
+            ),
         ),
     }
 }
@@ -178,7 +182,7 @@ mod tests {
         assert!(remedy.unwrap().ends_with("at the source's server"));
         assert_eq!(
             words(Cause::Bandwidth, Some(Leg::Out), &total).0,
-            "3 connections over 100.0 ms carried 1.00 Gbit/s, and no more"
+            "3 connections over 100.0 ms carried at most 1.00 Gbit/s"
         );
         let (finding, remedy) = words(Cause::Loss, Some(Leg::Out), &total);
         assert!(finding.starts_with("0.10 %") && remedy.unwrap().contains("BBR at this machine"));

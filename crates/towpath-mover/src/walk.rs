@@ -35,7 +35,7 @@ pub(crate) fn waiting_bytes(path: &StorePath) -> usize {
 
 /// Returns the error for subdirectories of `directory` that are skipped for lack of memory.
 pub(crate) fn too_many_directories(directory: &StorePath) -> Error {
-    let message = "too many directories wait to be listed: some of its subdirectories are skipped";
+    let message = "too many directories are waiting to be listed: some of its subdirectories are skipped";
     Error::new(Fault::TooLarge, message).at(directory)
 }
 

@@ -31,7 +31,7 @@ struct State {
     limit: u64,
     used: u64,
     /// Bytes of completed permits.
-    moved: u64,
+    transferred: u64,
     pieces: VecDeque<Waiter>,
     files: VecDeque<Waiter>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Permit {
 impl Window {
     /// Creates a window of `limit` bytes.
     pub(crate) fn new(limit: u64) -> Self {
-        let state = State { limit, used: 0, moved: 0, pieces: VecDeque::new(), files: VecDeque::new() };
+        let state = State { limit, used: 0, transferred: 0, pieces: VecDeque::new(), files: VecDeque::new() };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -68,8 +68,8 @@ impl Window {
     }
 
     /// Returns the bytes of completed permits ([`Permit::complete`]).
-    pub(crate) fn moved(&self) -> u64 {
-        self.state().moved
+    pub(crate) fn transferred(&self) -> u64 {
+        self.state().transferred
     }
 
     /// Waits for a permit for `bytes`. A request larger than the window is granted when nothing else is in flight.
@@ -123,10 +123,10 @@ impl State {
 }
 
 impl Permit {
-    /// Releases the permit of bytes that have arrived. Only completed permits count in [`Window::moved`].
+    /// Releases the permit of bytes that have arrived. Only completed permits count in [`Window::transferred`].
     pub(crate) fn complete(self) {
         let mut state = self.window.state();
-        state.moved = state.moved.saturating_add(self.bytes);
+        state.transferred = state.transferred.saturating_add(self.bytes);
     }
 }
 
@@ -290,7 +290,7 @@ mod tests {
                 }
                 requests.check_grants(&window);
             }
-            prop_assert_eq!(window.moved(), completed_bytes);
+            prop_assert_eq!(window.transferred(), completed_bytes);
             while !requests.waiting.is_empty() {
                 prop_assert!(!requests.held.is_empty(), "no permit is held");
                 requests.held.clear();

@@ -24,7 +24,7 @@ use std::{fmt, str::FromStr};
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 
 pub use self::{
-    extent::{DEFAULT_EXTENT_LIMIT, Extent, ExtentDigests, Holes, Unknown},
+    extent::{CombineError, DEFAULT_EXTENT_LIMIT, Extent, ExtentDigests, Holes},
     hasher::Hasher,
 };
 
@@ -197,7 +197,7 @@ pub enum InvalidDigest {
         actual: usize,
     },
     /// The text contains a character that is not a hexadecimal digit.
-    #[error("a checksum has a character that is no hexadecimal digit")]
+    #[error("a checksum has a character that is not a hexadecimal digit")]
     Hex,
     /// The text is not base64 with padding.
     #[error("a checksum is not valid base64")]

@@ -1,11 +1,11 @@
 //! Encoding and decoding of all protocols that towpath supports, without I/O or clock.
 
 pub mod checksum;
+pub mod destination_policy;
 pub mod fault;
 pub mod http;
 pub mod metalink;
 pub mod probe;
-pub mod reach;
 pub mod s3;
 pub mod tcp;
 pub mod units;

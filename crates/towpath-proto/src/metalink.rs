@@ -21,7 +21,7 @@ pub(crate) const MAX_SOURCES: usize = 64;
 
 /// A file that a Metalink describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Described {
+pub struct MetalinkFile {
     /// Its name: a relative path without `.` and `..`, with single slashes.
     pub name: String,
     /// Its size in bytes.
@@ -36,28 +36,28 @@ pub struct Described {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidMetalink {
     /// The XML is invalid.
-    #[error("it is no Metalink: {0}")]
+    #[error("it is not a Metalink: {0}")]
     Xml(#[from] InvalidXml),
     /// The root element is not that of a Metalink 4; it may be of version 3.
-    #[error("it is no Metalink 4 (RFC 5854)")]
+    #[error("it is not a Metalink 4 document (RFC 5854)")]
     Namespace,
     /// The document describes no file.
     #[error("it describes no file")]
     Empty,
     /// A name is a path outside of the directory.
-    #[error("it names a file by a path that leads elsewhere, which is refused")]
+    #[error("the path of a file leads out of the destination directory")]
     Name,
     /// Two files have the same name.
-    #[error("two of its files have one name")]
+    #[error("two of its files have the same name")]
     Twice,
     /// A size is not a number.
-    #[error("the size of one of its files is no number")]
+    #[error("the size of one of its files is not a number")]
     Size,
     /// A digest is invalid.
     #[error("one of its digests has the wrong length or characters")]
     Digest,
     /// A file has no usable source.
-    #[error("a file has no source of a kind that is known (root, http, https, dav, davs, s3)")]
+    #[error("a file has no source with a supported scheme (root, http, https, dav, davs, s3)")]
     Sources,
 }
 
@@ -65,13 +65,13 @@ pub enum InvalidMetalink {
 ///
 /// # Errors
 /// [`InvalidMetalink`] if any part is invalid; then nothing of the document is used.
-pub fn parse(document: &[u8]) -> Result<Vec<Described>, InvalidMetalink> {
+pub fn parse(document: &[u8]) -> Result<Vec<MetalinkFile>, InvalidMetalink> {
     let root = Element::parse_with_attributes(document, LIMITS)?;
     if root.name.local != "metalink" || root.name.namespace != NAMESPACE {
         return Err(InvalidMetalink::Namespace);
     }
     let files = root.children.iter().filter(|child| is(child, "file"));
-    let files = files.map(Described::of).collect::<Result<Vec<_>, _>>()?;
+    let files = files.map(MetalinkFile::of).collect::<Result<Vec<_>, _>>()?;
     let mut names: Vec<_> = files.iter().map(|file| &file.name).collect();
     names.sort_unstable();
     match names.windows(2).any(|pair| pair[0] == pair[1]) {
@@ -85,7 +85,7 @@ fn is(element: &Element, local: &str) -> bool {
     element.name.local == local && element.name.namespace == NAMESPACE
 }
 
-impl Described {
+impl MetalinkFile {
     fn of(element: &Element) -> Result<Self, InvalidMetalink> {
         let children = |local: &'static str| element.children.iter().filter(move |child| is(child, local));
         let size = children("size").next().map(|size| size.text.trim().parse().map_err(|_| InvalidMetalink::Size));

@@ -1,9 +1,9 @@
 //! Requests and responses of network probes (docs/guides/probe.md).
 //!
 //! A probe is one HTTP request for `/.well-known/towpath/probe/PATH` with the field `Towpath-Probe`, which contains an
-//! [`Ask`]: with GET the server sends bytes from memory, with POST it discards the body. Both responses consist of
-//! frames, so that kernel statistics of the server's end of the connection can be interleaved with the data. A frame is
-//! one byte for its kind, four bytes for the length of its payload (big-endian), and the payload:
+// [`ProbeRequest`]: with GET the server sends bytes from memory, with POST it discards the body. Both responses consist
+// of frames, so that kernel statistics of the server's end of the connection can be interleaved with the data. A frame
+// is one byte for its kind, four bytes for the length of its payload (big-endian), and the payload:
 //!
 //! | kind | payload | maximum |
 //! | --- | --- | --- |
@@ -61,7 +61,7 @@ impl Direction {
 
 /// The parameters of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
+pub struct ProbeRequest {
     /// Direction of the data.
     pub direction: Direction,
     /// Duration of the probe, at most [`MAX_PROBE`].
@@ -73,33 +73,33 @@ pub struct Ask {
 /// An invalid probe request or frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct BadProbe(&'static str);
+pub struct InvalidProbe(&'static str);
 
-impl fmt::Display for Ask {
+impl fmt::Display for ProbeRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [duration, interval] = [self.duration, self.interval].map(|time| time.as_millis());
         write!(f, "direction={} duration_ms={duration} interval_ms={interval}", self.direction.name())
     }
 }
 
-impl FromStr for Ask {
-    type Err = BadProbe;
+impl FromStr for ProbeRequest {
+    type Err = InvalidProbe;
 
-    fn from_str(text: &str) -> Result<Self, BadProbe> {
+    fn from_str(text: &str) -> Result<Self, InvalidProbe> {
         let direction = match value(text, "direction") {
             Some("down") => Direction::Down,
             Some("up") => Direction::Up,
-            _ => return Err(BadProbe("a probe needs direction=down or direction=up")),
+            _ => return Err(InvalidProbe("a probe needs direction=down or direction=up")),
         };
         let duration = number(text, "duration_ms").map(Duration::from_millis);
         let duration = duration.filter(|duration| !duration.is_zero() && *duration <= MAX_PROBE);
         let interval = number(text, "interval_ms").map(Duration::from_millis);
         Ok(Self {
             direction,
-            duration: duration.ok_or(BadProbe("a probe needs duration_ms from 1 to 60000"))?,
+            duration: duration.ok_or(InvalidProbe("a probe needs duration_ms from 1 to 60000"))?,
             interval: interval
                 .filter(|interval| (SAMPLING[0]..=SAMPLING[1]).contains(interval))
-                .ok_or(BadProbe("a probe needs interval_ms from 10 to 1000"))?,
+                .ok_or(InvalidProbe("a probe needs interval_ms from 10 to 1000"))?,
         })
     }
 }
@@ -115,7 +115,7 @@ pub struct Sample {
 
 /// Result of a probe as seen by the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct End {
+pub struct ProbeSummary {
     /// Duration of the probe.
     pub at: Duration,
     /// Bytes of data sent or received.
@@ -129,29 +129,29 @@ impl fmt::Display for Sample {
 }
 
 impl FromStr for Sample {
-    type Err = BadProbe;
+    type Err = InvalidProbe;
 
-    fn from_str(text: &str) -> Result<Self, BadProbe> {
-        let at = number(text, "at_us").map(Duration::from_micros).ok_or(BadProbe("a sample needs at_us"))?;
-        let info = text.parse().map_err(|_| BadProbe("a sample tells nothing of the connection"))?;
+    fn from_str(text: &str) -> Result<Self, InvalidProbe> {
+        let at = number(text, "at_us").map(Duration::from_micros).ok_or(InvalidProbe("a sample needs at_us"))?;
+        let info = text.parse().map_err(|_| InvalidProbe("a sample has no statistics of the connection"))?;
         Ok(Self { at, info })
     }
 }
 
-impl fmt::Display for End {
+impl fmt::Display for ProbeSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "at_us={} bytes={}", self.at.as_micros(), self.bytes)
     }
 }
 
-impl FromStr for End {
-    type Err = BadProbe;
+impl FromStr for ProbeSummary {
+    type Err = InvalidProbe;
 
-    fn from_str(text: &str) -> Result<Self, BadProbe> {
+    fn from_str(text: &str) -> Result<Self, InvalidProbe> {
         let at = number(text, "at_us").map(Duration::from_micros);
         match (at, number(text, "bytes")) {
             (Some(at), Some(bytes)) => Ok(Self { at, bytes }),
-            _ => Err(BadProbe("the end of a probe needs at_us and bytes")),
+            _ => Err(InvalidProbe("the end of a probe needs at_us and bytes")),
         }
     }
 }
@@ -172,7 +172,7 @@ pub enum Event {
     /// A sample.
     Sample(Sample),
     /// The end.
-    End(End),
+    End(ProbeSummary),
 }
 
 /// Returns a frame of incompressible data.
@@ -205,7 +205,7 @@ impl Sample {
     }
 }
 
-impl End {
+impl ProbeSummary {
     /// Returns the encoded frame.
     pub fn frame(&self) -> Vec<u8> {
         text_frame(2, &self.to_string())
@@ -241,10 +241,10 @@ impl Frames {
     /// # Errors
     /// If a frame has an unknown kind, exceeds the maximum length of its kind, has an invalid text, or follows the end.
     /// The stream cannot continue after an error.
-    pub fn take(&mut self, mut bytes: &[u8], mut each: impl FnMut(Event)) -> Result<(), BadProbe> {
+    pub fn take(&mut self, mut bytes: &[u8], mut each: impl FnMut(Event)) -> Result<(), InvalidProbe> {
         while !bytes.is_empty() {
             if self.ended {
-                return Err(BadProbe("something follows the end of a probe"));
+                return Err(InvalidProbe("data after the end of a probe"));
             }
             if self.head.len() < HEAD_BYTES {
                 let (head, rest) = bytes.split_at(bytes.len().min(HEAD_BYTES - self.head.len()));
@@ -268,20 +268,21 @@ impl Frames {
     }
 
     /// Parses the head of a frame, if it is complete.
-    fn begin(&mut self) -> Result<(), BadProbe> {
+    fn begin(&mut self) -> Result<(), InvalidProbe> {
         let Ok([kind, length @ ..]) = <[u8; HEAD_BYTES]>::try_from(self.head.as_slice()) else { return Ok(()) };
         let most = match kind {
             0 => MAX_DATA_BYTES,
             1 | 2 => MAX_TEXT_BYTES,
-            _ => return Err(BadProbe("a frame of a probe is of no known kind")),
+            _ => return Err(InvalidProbe("a frame of a probe has an unknown type")),
         };
         self.left = u32::from_be_bytes(length) as usize;
-        if self.left > most { Err(BadProbe("a frame of a probe is too long")) } else { Ok(()) }
+        if self.left > most { Err(InvalidProbe("a frame of a probe is too long")) } else { Ok(()) }
     }
 
     /// Processes a complete frame.
-    fn finish(&mut self, each: &mut impl FnMut(Event)) -> Result<(), BadProbe> {
-        let text = std::str::from_utf8(&self.text).map_err(|_| BadProbe("a frame of a probe is no text"))?;
+    fn finish(&mut self, each: &mut impl FnMut(Event)) -> Result<(), InvalidProbe> {
+        let text =
+            std::str::from_utf8(&self.text).map_err(|_| InvalidProbe("a frame of a probe is not valid UTF-8"))?;
         match self.head[0] {
             1 => each(Event::Sample(text.parse()?)),
             2 => {

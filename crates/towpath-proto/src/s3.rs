@@ -69,7 +69,7 @@ impl Page {
     pub fn parse(body: &[u8]) -> Result<Self, InvalidXml> {
         let root = Element::parse(body, PAGE)?;
         if root.name.local != "ListBucketResult" {
-            return Err(InvalidXml::Unexpected("a listing was asked for"));
+            return Err(InvalidXml::Unexpected("expected a listing"));
         }
         let is_encoded = text(&root, "EncodingType").is_some_and(|encoding| encoding.eq_ignore_ascii_case("url"));
         let mut page = Page::default();
@@ -89,7 +89,8 @@ impl Page {
             None => token.is_some(),
         };
         if is_truncated {
-            page.next = Some(token.ok_or(InvalidXml::Unexpected("a page does not tell the next one"))?.to_owned());
+            page.next =
+                Some(token.ok_or(InvalidXml::Unexpected("a page lacks the token of the next page"))?.to_owned());
         }
         Ok(page)
     }
@@ -166,13 +167,13 @@ pub fn parse_copied(body: &[u8]) -> Result<String, InvalidXml> {
 ///
 /// # Errors
 /// As [`Element::parse`]; `Unexpected` if it is neither.
-pub fn parse_completed(body: &[u8]) -> Result<Result<Option<String>, Refusal>, InvalidXml> {
-    if let Some(refusal) = Refusal::parse(body) {
+pub fn parse_completed(body: &[u8]) -> Result<Result<Option<String>, S3Error>, InvalidXml> {
+    if let Some(refusal) = S3Error::parse(body) {
         return Ok(Err(refusal));
     }
     let root = Element::parse(body.trim_ascii_start(), ANSWER)?;
     if root.name.local != "CompleteMultipartUploadResult" {
-        return Err(InvalidXml::Unexpected("an upload in parts was completed"));
+        return Err(InvalidXml::Unexpected("expected the result of a multipart upload"));
     }
     Ok(Ok(text(&root, "ETag").filter(|etag| !etag.is_empty()).map(str::to_owned)))
 }
@@ -227,7 +228,7 @@ pub fn digests<'a>(field: impl Fn(&str) -> Option<&'a str>) -> Digests {
 
 /// An error response of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct S3Error {
     /// Error code.
     pub code: String,
     /// Description for people; may be empty.
@@ -236,7 +237,7 @@ pub struct Refusal {
     pub region: Option<String>,
 }
 
-impl Refusal {
+impl S3Error {
     /// Parses an `Error` document; `None` if the body is something else.
     pub fn parse(body: &[u8]) -> Option<Self> {
         let root = Element::parse(body.trim_ascii_start(), ANSWER).ok().filter(|root| root.name.local == "Error")?;

@@ -58,7 +58,7 @@ pub struct TcpInfo {
     /// together, or of the one available to its busiest thread.
     pub processor_percent: u64,
     /// Congestion control.
-    pub control: Control,
+    pub control: CongestionControl,
     /// Maximum automatic send buffer of a connection in bytes (third value of `net.ipv4.tcp_wmem`).
     pub most_send_buffer: u64,
     /// Maximum automatic receive buffer of a connection in bytes (third value of `net.ipv4.tcp_rmem`).
@@ -73,7 +73,7 @@ const MIN_QUEUE: Duration = Duration::from_millis(1);
 
 /// A congestion control, distinguished by its reaction to losses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Control {
+pub enum CongestionControl {
     /// CUBIC (RFC 9438): treats a loss as congestion.
     Cubic,
     /// BBR (draft-ietf-ccwg-bbr): tolerates losses of up to some per cent.
@@ -83,7 +83,7 @@ pub enum Control {
     Other,
 }
 
-impl Control {
+impl CongestionControl {
     /// Returns the congestion control with the Linux name `name`.
     pub fn of_name(name: &str) -> Self {
         match name {
@@ -137,7 +137,7 @@ impl fmt::Display for TcpInfo {
 
 /// Error for a line without connection statistics.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("it tells nothing of a TCP connection")]
+#[error("it has no statistics of a TCP connection")]
 pub struct NoTcpInfo;
 
 impl FromStr for TcpInfo {
@@ -151,7 +151,7 @@ impl FromStr for TcpInfo {
         }
         for (key, value) in line.split_ascii_whitespace().filter_map(|pair| pair.split_once('=')) {
             if key == "control" {
-                info.control = Control::of_name(value);
+                info.control = CongestionControl::of_name(value);
             } else if let Ok(number) = value.parse() {
                 info.take(key, number);
             }
@@ -203,7 +203,8 @@ mod tests {
 
     fn info() -> impl Strategy<Value = TcpInfo> {
         let micros = || (0..1_u64 << 60).prop_map(Duration::from_micros);
-        let control = prop_oneof![Just(Control::Cubic), Just(Control::Bbr), Just(Control::Other)];
+        let control =
+            prop_oneof![Just(CongestionControl::Cubic), Just(CongestionControl::Bbr), Just(CongestionControl::Other)];
         (prop::array::uniform12(any::<u64>()), prop::array::uniform5(micros()), any::<[bool; 3]>(), control).prop_map(
             |(
                 numbers,

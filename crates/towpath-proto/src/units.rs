@@ -11,11 +11,11 @@ pub struct ByteSize(pub u64);
 
 /// A duration, written with a unit: `250ms`, `30s`, `5m`, `2h`, `1d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span(pub Duration);
+pub struct HumanDuration(pub Duration);
 
 /// Error for text that is not a valid size or duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no {what}: write a number and a unit, as in {example}")]
+#[error("`{text}` is not a {what}: write a number and a unit, as in {example}")]
 pub struct UnitError {
     text: String,
     what: &'static str,
@@ -59,7 +59,7 @@ impl FromStr for ByteSize {
     }
 }
 
-impl FromStr for Span {
+impl FromStr for HumanDuration {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let error = || UnitError { text: text.into(), what: "duration", example: "30s" };
@@ -73,7 +73,7 @@ impl fmt::Display for ByteSize {
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         print(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX), &TIME_UNITS, f)
     }
@@ -116,7 +116,7 @@ macro_rules! as_text {
 }
 
 as_text!(ByteSize);
-as_text!(Span);
+as_text!(HumanDuration);
 
 #[cfg(test)]
 mod tests {
@@ -128,13 +128,13 @@ mod tests {
         assert_eq!("64MiB".parse(), Ok(ByteSize(64 << 20)));
         assert_eq!("10 GB".parse(), Ok(ByteSize(10_000_000_000)));
         assert_eq!("0".parse(), Ok(ByteSize(0)));
-        assert_eq!("30s".parse(), Ok(Span(Duration::from_secs(30))));
-        assert_eq!("250ms".parse(), Ok(Span(Duration::from_millis(250))));
+        assert_eq!("30s".parse(), Ok(HumanDuration(Duration::from_secs(30))));
+        assert_eq!("250ms".parse(), Ok(HumanDuration(Duration::from_millis(250))));
         assert_eq!(
             "64mib".parse::<ByteSize>().unwrap_err().to_string(),
-            "`64mib` is no size: write a number and a unit, as in 64MiB"
+            "`64mib` is not a size: write a number and a unit, as in 64MiB"
         );
-        assert!("s".parse::<Span>().is_err());
+        assert!("s".parse::<HumanDuration>().is_err());
         assert!("99999999999TiB".parse::<ByteSize>().is_err());
     }
 
@@ -153,7 +153,7 @@ mod tests {
 
         #[test]
         fn spans_round_trip(ms in 0..u64::MAX / 2) {
-            let span = Span(Duration::from_millis(ms));
+            let span = HumanDuration(Duration::from_millis(ms));
             prop_assert_eq!(span.to_string().parse(), Ok(span));
         }
     }

@@ -481,8 +481,8 @@ impl Url {
     /// Returns the value of an HTTP `Host` header: `host`, or `host:port` if the port is not the default.
     pub fn authority(&self) -> String {
         match self.port.filter(|port| *port != self.scheme.default_port()) {
-            Some(port) => format!("{}:{port}", Bracketed(&self.host)),
-            None => Bracketed(&self.host).to_string(),
+            Some(port) => format!("{}:{port}", BracketedHost(&self.host)),
+            None => BracketedHost(&self.host).to_string(),
         }
     }
 
@@ -506,7 +506,7 @@ impl Url {
     }
 
     fn written(&self, query: Option<&str>) -> String {
-        let (name, host) = (self.scheme.name(), Bracketed(&self.host));
+        let (name, host) = (self.scheme.name(), BracketedHost(&self.host));
         let user = self.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
         let port = self.port.map(|port| format!(":{port}")).unwrap_or_default();
         let path = match self.scheme.family() {
@@ -534,14 +534,14 @@ impl fmt::Debug for Url {
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", Bracketed(&self.host), self.port)
+        write!(f, "{}:{}", BracketedHost(&self.host), self.port)
     }
 }
 
 /// A host in the form that precedes a port: IPv6 addresses in brackets.
-struct Bracketed<'a>(&'a str);
+struct BracketedHost<'a>(&'a str);
 
-impl fmt::Display for Bracketed<'_> {
+impl fmt::Display for BracketedHost<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.split_once('%') {
             Some((address, zone)) => write!(f, "[{address}%25{zone}]"),

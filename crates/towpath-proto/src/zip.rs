@@ -35,12 +35,12 @@ const EXTRA64: u16 = 1;
 
 /// Error for bytes that are not a supported ZIP archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it is no ZIP archive that can be read: {0}")]
+#[error("not a readable ZIP archive: {0}")]
 pub struct InvalidZip(pub &'static str);
 
 /// Location of the directory, or of the record that contains it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum DirectoryLocation {
     /// Range of the directory.
     Directory(Range<u64>),
     /// Offset of a 64-bit end record of [`END64_BYTES`], for [`directory64`].
@@ -75,7 +75,7 @@ pub struct Member {
 ///
 /// # Errors
 /// If `tail` has no end record, or that of an archive split into several files.
-pub fn find(tail: &[u8], archive_bytes: u64) -> Result<End, InvalidZip> {
+pub fn find(tail: &[u8], archive_bytes: u64) -> Result<DirectoryLocation, InvalidZip> {
     let is_end = |at: &usize| {
         let comment = u16_at(tail, at + 20).map(usize::from);
         u32_at(tail, *at) == Some(END) && comment.is_some_and(|bytes| at + END_BYTES + bytes == tail.len())
@@ -87,12 +87,12 @@ pub fn find(tail: &[u8], archive_bytes: u64) -> Result<End, InvalidZip> {
     let is_64 = entries == u16::MAX || bytes == u32::MAX || offset == u32::MAX;
     if is_64 && let Some(locator) = at.checked_sub(LOCATOR_BYTES).filter(|at| u32_at(tail, *at) == Some(LOCATOR)) {
         let offset = u64_at(tail, locator + 8).unwrap_or(u64::MAX);
-        return within(offset, END64_BYTES as u64, archive_bytes).map(|range| End::Record64(range.start));
+        return within(offset, END64_BYTES as u64, archive_bytes).map(|range| DirectoryLocation::Record64(range.start));
     }
     if disk != 0 {
-        return Err(InvalidZip("it lies in several files"));
+        return Err(InvalidZip("it is split into several files"));
     }
-    within(offset.into(), bytes.into(), archive_bytes).map(End::Directory)
+    within(offset.into(), bytes.into(), archive_bytes).map(DirectoryLocation::Directory)
 }
 
 /// Returns the location of the directory from the 64-bit end record of an archive of `archive_bytes`.
@@ -113,7 +113,7 @@ pub fn directory64(record: &[u8], archive_bytes: u64) -> Result<Range<u64>, Inva
 /// # Errors
 /// If the directory is truncated, or the member is encrypted or uses an unsupported compression method.
 pub fn member(directory: &[u8], name: &[u8]) -> Result<Option<Member>, InvalidZip> {
-    const TORN: InvalidZip = InvalidZip("its directory is torn");
+    const TORN: InvalidZip = InvalidZip("its directory is damaged");
     let mut found = None;
     let mut rest = directory;
     while u32_at(rest, 0) == Some(ENTRY) {
@@ -144,7 +144,7 @@ fn describe(entry: &[u8], extra: &[u8]) -> Result<Member, InvalidZip> {
     let method = match method {
         0 => Method::Stored,
         8 => Method::Deflated,
-        _ => return Err(InvalidZip("the member is compressed in a way that is not known here")),
+        _ => return Err(InvalidZip("the compression method of the member is not supported")),
     };
     let mut long = long_values(extra);
     let mut value = |short: u32| match short {
@@ -154,7 +154,7 @@ fn describe(entry: &[u8], extra: &[u8]) -> Result<Member, InvalidZip> {
     // The values are in this order (§4.5.3).
     let (bytes, stored_bytes, header_offset) = (value(bytes)?, value(stored)?, value(offset)?);
     if method == Method::Stored && bytes != stored_bytes {
-        return Err(InvalidZip("a member that is not compressed has two sizes"));
+        return Err(InvalidZip("an uncompressed member has two different sizes"));
     }
     Ok(Member { method, stored_bytes, bytes, crc32, header_offset })
 }
@@ -187,7 +187,7 @@ pub fn content_offset(header: &[u8]) -> Result<u64, InvalidZip> {
 
 fn within(offset: u64, bytes: u64, archive_bytes: u64) -> Result<Range<u64>, InvalidZip> {
     let end = offset.checked_add(bytes).filter(|end| *end <= archive_bytes);
-    Ok(offset..end.ok_or(InvalidZip("its directory would lie behind its end"))?)
+    Ok(offset..end.ok_or(InvalidZip("its directory would extend past its end"))?)
 }
 
 fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
@@ -216,7 +216,9 @@ mod tests {
     const ARCHIVE: &[u8] = include_bytes!("zip/two-members.zip");
 
     fn directory(archive: &[u8]) -> &[u8] {
-        let End::Directory(range) = find(archive, archive.len() as u64).unwrap() else { panic!("it is small") };
+        let DirectoryLocation::Directory(range) = find(archive, archive.len() as u64).unwrap() else {
+            panic!("it is small")
+        };
         &archive[range.start as usize..range.end as usize]
     }
 
@@ -249,7 +251,7 @@ mod tests {
         tail.extend_from_slice(&[0; 4]);
         tail.extend_from_slice(&[0xff; 12]);
         tail.extend_from_slice(&[0; 2]);
-        assert_eq!(find(&tail, 6_000_000_000), Ok(End::Record64(5_000_000_000)));
+        assert_eq!(find(&tail, 6_000_000_000), Ok(DirectoryLocation::Record64(5_000_000_000)));
         assert!(find(&tail, 5_000_000_000).is_err());
         let mut record = END64.to_le_bytes().to_vec();
         record.resize(40, 0);

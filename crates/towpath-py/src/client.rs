@@ -13,10 +13,10 @@ use tokio::{
     sync::{Mutex, watch},
     time::timeout,
 };
-use towpath_alto::{names::Malformed, order::Value};
+use towpath_alto::{names::ParseError, order::Value};
 use towpath_alto_client::net::{
-    self, AltoClient, AltoTrouble, Configuration, Document, Entry, FollowTarget, Means, RankedReplica, Search,
-    configuration,
+    self, AltoClient, AltoError, Configuration, DiscoveryOptions, Document, Entry, FollowMethod, FollowTarget,
+    RankedReplica, configuration,
 };
 use towpath_client::{ClientOptions, TokenSource};
 use towpath_store::{Error, Fault, Secret};
@@ -49,10 +49,10 @@ struct Resource {
 }
 
 /// The response of a resource: resource, media type, tag, and for each part its id, media type and document.
-type Answer = (String, String, Option<String>, Vec<(Option<String>, String, String)>);
+type ResponseTuple = (String, String, Option<String>, Vec<(Option<String>, String, String)>);
 
 /// A replica in its place: URL, values by name, and whether the condition holds.
-type Placed<'py> = (String, Bound<'py, PyDict>, Option<bool>);
+type RankedTuple<'py> = (String, Bound<'py, PyDict>, Option<bool>);
 
 #[pymethods]
 impl Client {
@@ -68,7 +68,7 @@ impl Client {
     ) -> PyResult<Self> {
         let configuration = read(py, config)?;
         let none =
-            "name the directory of an ALTO server: ird, or default-ird in the file of config, or have it discovered";
+            "name the directory of an ALTO server: ird, or default-ird in the file of config, or use Client.discover";
         let ird = ird.or_else(|| configuration.default_ird.clone()).ok_or_else(|| PyValueError::new_err(none))?;
         let runtime = runtime(py)?;
         let client = client(&runtime, token, ca_file);
@@ -88,9 +88,9 @@ impl Client {
         limit: f64,
     ) -> PyResult<Self> {
         let invalid = |what: &str| PyValueError::new_err(what.to_owned());
-        let domain = domain.map(|domain| domain.parse().map_err(|error: Malformed| invalid(&error.to_string())));
-        let dns = dns.map(|dns| dns.parse().map_err(|_| invalid(&format!("dns: '{dns}' is no ADDRESS:PORT"))));
-        let search = Search { domain: domain.transpose()?, address, dns: dns.transpose()? };
+        let domain = domain.map(|domain| domain.parse().map_err(|error: ParseError| invalid(&error.to_string())));
+        let dns = dns.map(|dns| dns.parse().map_err(|_| invalid(&format!("dns: '{dns}' is not ADDRESS:PORT"))));
+        let search = DiscoveryOptions { domain: domain.transpose()?, address, dns: dns.transpose()? };
         let configuration = read(py, config)?;
         let runtime = runtime(py)?;
         let client = client(&runtime, None, ca_file);
@@ -116,7 +116,7 @@ impl Client {
     }
 
     /// What `resource` answers: by GET, or by POST of `input`, a JSON text.
-    fn ask(&self, py: Python<'_>, resource: &str, input: Option<&str>) -> PyResult<Answer> {
+    fn ask(&self, py: Python<'_>, resource: &str, input: Option<&str>) -> PyResult<ResponseTuple> {
         let input = input.map(json).transpose()?;
         self.wait(py, async { self.alto.request(resource, input.as_ref()).await.map(|document| answer(&document)) })
     }
@@ -136,7 +136,7 @@ impl Client {
         urls: Vec<String>,
         by: &str,
         client: Option<IpAddr>,
-    ) -> PyResult<Vec<Placed<'py>>> {
+    ) -> PyResult<Vec<RankedTuple<'py>>> {
         let by = statement(by)?;
         let places =
             self.wait(py, async move { net::rank(&self.alto, &urls, &by, &self.configuration, client).await })?;
@@ -150,14 +150,14 @@ impl Client {
         wanted: Vec<(String, String, Option<String>)>,
         means: Option<&str>,
         every: f64,
-    ) -> PyResult<Followed> {
+    ) -> PyResult<ChangeStream> {
         let every = duration(every)?;
         let means = match means {
-            None => Means::Offered { every },
-            Some("stream") => Means::Stream,
-            Some("views") => Means::Views,
-            Some("asking") => Means::Polling { every },
-            Some(_) => return Err(PyValueError::new_err("means: one of 'stream', 'views' and 'asking'")),
+            None => FollowMethod::Offered { every },
+            Some("stream") => FollowMethod::Stream,
+            Some("views") => FollowMethod::Views,
+            Some("asking") => FollowMethod::Polling { every },
+            Some(_) => return Err(PyValueError::new_err("means: expected 'stream', 'views' or 'asking'")),
         };
         let wanted = wanted.into_iter().map(|(name, resource, input)| {
             let input = input.as_deref().map(json).transpose()?;
@@ -166,7 +166,7 @@ impl Client {
         let wanted = wanted.collect::<PyResult<BTreeMap<_, _>>>()?;
         let changes = self.wait(py, self.alto.follow(wanted, means))?;
         let (is_closed, _) = watch::channel(false);
-        Ok(Followed { changes: Mutex::new(Some(changes)), is_closed, runtime: Arc::clone(&self.runtime) })
+        Ok(ChangeStream { changes: Mutex::new(Some(changes)), is_closed, runtime: Arc::clone(&self.runtime) })
     }
 }
 
@@ -177,7 +177,7 @@ impl Client {
         runtime: Arc<Runtime>,
         configuration: Configuration,
         limit: Duration,
-        opening: impl Future<Output = Result<AltoClient, AltoTrouble>> + Send,
+        opening: impl Future<Output = Result<AltoClient, AltoError>> + Send,
     ) -> PyResult<Self> {
         let opened = runtime.wait(py, within(limit, opening))?;
         let alto = opened.map_err(|trouble| error::trouble(py, &trouble))?;
@@ -185,11 +185,7 @@ impl Client {
     }
 
     /// Waits for what the server answers.
-    fn wait<T: Send>(
-        &self,
-        py: Python<'_>,
-        asking: impl Future<Output = Result<T, AltoTrouble>> + Send,
-    ) -> PyResult<T> {
+    fn wait<T: Send>(&self, py: Python<'_>, asking: impl Future<Output = Result<T, AltoError>> + Send) -> PyResult<T> {
         let answered = self.runtime.wait(py, within(self.limit, asking))?;
         answered.map_err(|trouble| error::trouble(py, &trouble))
     }
@@ -212,18 +208,18 @@ fn client(runtime: &Runtime, token: Option<String>, ca_file: Option<PathBuf>) ->
 
 /// A subscription; any thread may close it.
 #[pyclass(frozen, module = "towpath._towpath")]
-pub(crate) struct Followed {
+pub(crate) struct ChangeStream {
     /// `None` once closed. Locked by the thread that waits for a change.
-    changes: Mutex<Option<net::Followed>>,
+    changes: Mutex<Option<net::ChangeStream>>,
     is_closed: watch::Sender<bool>,
     runtime: Arc<Runtime>,
 }
 
 #[pymethods]
-impl Followed {
+impl ChangeStream {
     /// Waits for the next change and returns its name and the new document; `None` if the subscription is or becomes
     /// closed.
-    fn next(&self, py: Python<'_>) -> PyResult<Option<(String, Answer)>> {
+    fn next(&self, py: Python<'_>) -> PyResult<Option<(String, ResponseTuple)>> {
         let mut is_closed = self.is_closed.subscribe();
         let change = async {
             let change = async {
@@ -253,7 +249,7 @@ impl Followed {
     }
 }
 
-impl Followed {
+impl ChangeStream {
     /// Drops the subscription, unless a thread still waits for a change; that thread then drops it.
     fn release(&self) {
         if let Ok(mut changes) = self.changes.try_lock() {
@@ -261,7 +257,7 @@ impl Followed {
         }
     }
 
-    fn forget(&self, changes: Option<net::Followed>) {
+    fn forget(&self, changes: Option<net::ChangeStream>) {
         if !self.runtime.is_of_this_process() {
             // The tasks belong to the parent of this fork, and one of its threads, which do not exist here, may have
             // held their locks.
@@ -272,7 +268,7 @@ impl Followed {
     }
 }
 
-impl Drop for Followed {
+impl Drop for ChangeStream {
     fn drop(&mut self) {
         let changes = self.changes.get_mut().take();
         self.forget(changes);
@@ -294,13 +290,13 @@ impl Resource {
     }
 }
 
-fn answer(document: &Document) -> Answer {
+fn answer(document: &Document) -> ResponseTuple {
     let parts = document.parts.iter().map(|part| (part.id.clone(), part.media_type.clone(), part.content.to_string()));
     let tag = document.tag().map(str::to_owned);
     (document.resource.clone(), document.media_type.clone(), tag, parts.collect())
 }
 
-fn placed<'py>(py: Python<'py>, place: RankedReplica) -> PyResult<Placed<'py>> {
+fn placed<'py>(py: Python<'py>, place: RankedReplica) -> PyResult<RankedTuple<'py>> {
     let values = PyDict::new(py);
     for (name, value) in &place.values {
         values.set_item(name, value.as_ref().map(|value| told(py, value)).transpose()?)?;
@@ -330,13 +326,13 @@ fn json(text: &str) -> PyResult<Json> {
 
 fn duration(seconds: f64) -> PyResult<Duration> {
     let duration = Duration::try_from_secs_f64(seconds).ok().filter(|duration| !duration.is_zero());
-    duration.ok_or_else(|| PyValueError::new_err(format!("{seconds}: a number of seconds above 0")))
+    duration.ok_or_else(|| PyValueError::new_err(format!("{seconds}: expected a number of seconds above 0")))
 }
 
 /// Runs `asking` with a deadline of `limit`.
-async fn within<T>(limit: Duration, asking: impl Future<Output = Result<T, AltoTrouble>>) -> Result<T, AltoTrouble> {
+async fn within<T>(limit: Duration, asking: impl Future<Output = Result<T, AltoError>>) -> Result<T, AltoError> {
     timeout(limit, asking).await.unwrap_or_else(|_| {
-        let message = format!("no answer within {} s", limit.as_secs_f64());
-        Err(AltoTrouble::Unanswered(Error::new(Fault::TimedOut, message)))
+        let message = format!("no response within {} s", limit.as_secs_f64());
+        Err(AltoError::Unanswered(Error::new(Fault::TimedOut, message)))
     })
 }

@@ -1,7 +1,7 @@
 //! Errors as exceptions: one class of the package for each kind.
 
 use pyo3::{prelude::*, types::PyType};
-use towpath_alto_client::{ClientError, net::AltoTrouble};
+use towpath_alto_client::{ClientError, net::AltoError};
 use towpath_store::Kind;
 
 /// What the class of a kind is called in the package.
@@ -27,10 +27,10 @@ pub(crate) fn exception(py: Python<'_>, kind: Kind, message: String) -> PyErr {
 }
 
 /// Why there is no answer, with whose fault that is.
-pub(crate) fn trouble(py: Python<'_>, trouble: &AltoTrouble) -> PyErr {
+pub(crate) fn trouble(py: Python<'_>, trouble: &AltoError) -> PyErr {
     let message = match trouble {
-        AltoTrouble::Unanswered(error) => error.describe().to_string(),
-        AltoTrouble::Useless(error @ ClientError::NeedsClient { .. }) => format!("{error}: client=ADDRESS"),
+        AltoError::Unanswered(error) => error.describe().to_string(),
+        AltoError::Useless(error @ ClientError::NeedsClient { .. }) => format!("{error}: client=ADDRESS"),
         other => other.to_string(),
     };
     exception(py, trouble.kind(), message)

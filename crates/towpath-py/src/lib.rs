@@ -20,7 +20,7 @@ mod statement;
 mod _towpath {
     #[pymodule_export]
     use super::{
-        client::{Client, Followed},
+        client::{ChangeStream, Client},
         statement::Statement,
     };
 }

@@ -79,7 +79,7 @@ impl Runtime {
         F::Output: Send,
     {
         if !self.is_of_this_process() {
-            let message = "it was made before this process was forked: make another one here";
+            let message = "it was created before this process was forked: create a new one";
             return Err(error::exception(py, Kind::Invalid, message.into()));
         }
         // Values dropped with the future may need the runtime.

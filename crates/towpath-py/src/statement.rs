@@ -7,7 +7,7 @@ use pyo3::{
     prelude::*,
     types::{PyBool, PyList, PyTuple},
 };
-use towpath_alto::order::{self, Look, Value, Where};
+use towpath_alto::order::{self, CandidateValues, FilterMode, Value};
 use towpath_alto_client::Configuration;
 
 /// How deep lists in lists are read: as deep as `serde_json` reads them.
@@ -49,7 +49,7 @@ impl Statement {
         let candidates = candidates.collect::<PyResult<Vec<_>>>()?;
         let usual = Configuration::default();
         let direction = |name: &str| usual.direction(name);
-        let where_ = if strict { Where::Drop } else { Where::Demote };
+        let where_ = if strict { FilterMode::Drop } else { FilterMode::Demote };
         let ranked = self.0.order(&candidates, &direction, where_);
         Ok(ranked.into_iter().map(|ranked| ranked.index).collect())
     }
@@ -71,8 +71,8 @@ impl Statement {
 /// What Python says of something, as far as the statement looks at it.
 struct Candidate(BTreeMap<String, Value>);
 
-impl Look for Candidate {
-    fn look(&self, name: &str) -> Option<Value> {
+impl CandidateValues for Candidate {
+    fn value(&self, name: &str) -> Option<Value> {
         self.0.get(name).cloned()
     }
 }
@@ -90,8 +90,9 @@ fn value(told: &Bound<'_, PyAny>, name: &str, depth: usize) -> PyResult<Option<V
         return Ok(Some(Value::Text(text.into())));
     }
     if told.is_instance_of::<PyList>() || told.is_instance_of::<PyTuple>() {
-        let depth =
-            depth.checked_sub(1).ok_or_else(|| PyValueError::new_err(format!("`{name}`: lists too deep in lists")))?;
+        let depth = depth
+            .checked_sub(1)
+            .ok_or_else(|| PyValueError::new_err(format!("`{name}`: lists are nested too deeply")))?;
         let elements = told.try_iter()?.map(|element| value(&element?, name, depth));
         return Ok(elements.collect::<PyResult<Option<Vec<_>>>>()?.map(Value::List));
     }
@@ -99,7 +100,9 @@ fn value(told: &Bound<'_, PyAny>, name: &str, depth: usize) -> PyResult<Option<V
         Ok(number) => Ok(Some(Value::Number(number))),
         Err(_) => {
             let kind = told.get_type().name()?;
-            Err(PyTypeError::new_err(format!("`{name}`: a number, a text, a truth or a list of these, not {kind}")))
+            Err(PyTypeError::new_err(format!(
+                "`{name}`: expected a number, a string, a boolean or a list of these, not {kind}"
+            )))
         }
     }
 }

@@ -47,7 +47,7 @@ pub struct Record<'a> {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct LogEntry<'a> {
     unix_ms: i64,
     face: &'static str,
     peer: SocketAddr,
@@ -59,9 +59,9 @@ struct Line<'a> {
     took_us: u64,
 }
 
-impl Line<'_> {
+impl LogEntry<'_> {
     fn text(&self) -> String {
-        let Line { unix_ms, face, peer, verb, outcome, bytes, took_us, path, .. } = self;
+        let LogEntry { unix_ms, face, peer, verb, outcome, bytes, took_us, path, .. } = self;
         let (seconds, ms) = (unix_ms.div_euclid(1000), unix_ms.rem_euclid(1000));
         let subject = self.subject.unwrap_or("-").escape_debug();
         let path = path.to_string();
@@ -113,7 +113,7 @@ impl AccessLog {
     /// Queues one line if the log is enabled.
     pub fn record(&self, record: &Record<'_>) {
         let Some((sender, format)) = &self.lines else { return };
-        let line = Line {
+        let line = LogEntry {
             unix_ms: clock::unix_ns().div_euclid(1_000_000),
             face: record.face.name(),
             peer: record.peer,

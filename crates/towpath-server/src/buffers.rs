@@ -1,4 +1,4 @@
-//! Memory limits: [`Memory`] for all connections, in fair shares, and [`Buffers`] for one connection.
+//! Memory limits: [`MemoryPool`] for all connections, in fair shares, and [`Buffers`] for one connection.
 
 use std::sync::{
     Arc,
@@ -21,9 +21,9 @@ const SMALL_BYTES: usize = 128 << 10;
 
 /// The memory for requests and responses of all connections.
 #[derive(Debug, Clone)]
-pub struct Memory(FairPool);
+pub struct MemoryPool(FairPool);
 
-impl Memory {
+impl MemoryPool {
     /// Creates a pool of `bytes`.
     pub fn new(bytes: u64) -> Self {
         Self(FairPool::new(bytes, UNIT_BYTES as u64, 1))

@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use towpath_proto::probe::MAX_PROBE;
 
-use crate::units::{ByteSize, Span};
+use crate::units::{ByteSize, HumanDuration};
 
 /// Default port of XRootD servers.
 pub const DEFAULT_PORT: u16 = 1094;
@@ -28,7 +28,7 @@ pub struct ServeConfig {
     /// `file-and-directory` (once the file name is on disk too).
     pub durability: Durability,
     /// Maximum time that requests in flight may take to finish after the server begins to stop.
-    pub drain: Span,
+    pub drain: HumanDuration,
     /// TLS.
     pub tls: TlsConfig,
     /// Access rules.
@@ -181,9 +181,9 @@ pub struct ThirdPartyConfig {
     /// Maximum number of concurrent copies. Further copies are rejected with a temporary error.
     pub copies: usize,
     /// Maximum time that a copy may make no progress.
-    pub idle: Span,
+    pub idle: HumanDuration,
     /// Interval between two HTTP performance markers, at most 30 s.
-    pub markers: Span,
+    pub markers: HumanDuration,
     /// PEM file with CA certificates to trust, in addition to the system's, when the other server uses TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
@@ -199,7 +199,7 @@ pub struct ProbeConfig {
     /// Maximum number of concurrent probe connections. Further ones are rejected with a temporary error.
     pub connections: usize,
     /// Maximum duration of a probe, at most 60 s.
-    pub longest: Span,
+    pub longest: HumanDuration,
 }
 
 /// Limits of one connection and of all connections. A client beyond them waits or is rejected; memory use stays
@@ -227,12 +227,12 @@ pub struct Limits {
     /// Maximum size of a request header (HTTP) or text argument (XRootD).
     pub header_bytes: ByteSize,
     /// Timeout of a client's handshake (also for TLS and login).
-    pub handshake: Span,
+    pub handshake: HumanDuration,
     /// Maximum time that a connection may be idle.
-    pub idle: Span,
+    pub idle: HumanDuration,
     /// Maximum time that a client may stall before it is disconnected: receive nothing of a response, hold buffered
     /// response data while others wait for memory, or send nothing of its own request.
-    pub stall: Span,
+    pub stall: HumanDuration,
 }
 
 /// The access log: one line per request.
@@ -262,7 +262,7 @@ impl Default for ServeConfig {
             listen: vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT)],
             site: "towpath".into(),
             durability: Durability::File,
-            drain: Span(Duration::from_secs(30)),
+            drain: HumanDuration(Duration::from_secs(30)),
             tls: TlsConfig::default(),
             access: AccessConfig::default(),
             http: HttpConfig::default(),
@@ -295,8 +295,8 @@ impl Default for ThirdPartyConfig {
             anonymous: false,
             allow: Vec::new(),
             copies: 32,
-            idle: Span(Duration::from_secs(120)),
-            markers: Span(Duration::from_secs(5)),
+            idle: HumanDuration(Duration::from_secs(120)),
+            markers: HumanDuration(Duration::from_secs(5)),
             ca: None,
         }
     }
@@ -304,7 +304,7 @@ impl Default for ThirdPartyConfig {
 
 impl Default for ProbeConfig {
     fn default() -> Self {
-        Self { enabled: true, connections: 32, longest: Span(MAX_PROBE) }
+        Self { enabled: true, connections: 32, longest: HumanDuration(MAX_PROBE) }
     }
 }
 
@@ -319,9 +319,9 @@ impl Default for Limits {
             files: 65_536,
             files_per_connection: 4_096,
             header_bytes: ByteSize(64 << 10),
-            handshake: Span(Duration::from_secs(20)),
-            idle: Span(Duration::from_secs(3600)),
-            stall: Span(Duration::from_secs(60)),
+            handshake: HumanDuration(Duration::from_secs(20)),
+            idle: HumanDuration(Duration::from_secs(3600)),
+            stall: HumanDuration(Duration::from_secs(60)),
         }
     }
 }

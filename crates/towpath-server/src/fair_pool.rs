@@ -29,7 +29,7 @@ use towpath_store::sys::clock::{self, Instant};
 
 pub use lease_holder::LeaseHolder;
 use peer_progress::Slowness;
-pub use peer_progress::{AwaitsPeer, PeerProgress};
+pub use peer_progress::{PeerProgress, PeerWaitGuard};
 
 /// The reserve is this fraction of the pool: one sixteenth.
 const RESERVE_PART: u64 = 16;

@@ -1,20 +1,21 @@
 //! HTTP and WebDAV as a face of a store.
 //!
-//! The life of a request: hyper reads it from the [`wire`]; [`routes`] determines its [`target`] and the caller's
-//! [`identity`], and calls the function of its method ([`get`], [`put`], [`namespace`], [`copying`], [`propfind`],
-//! [`third_party`], [`proppatch`], [`locking`], [`probe`]) with an [`exchange::Exchange`]. That function checks
-//! access and locks, calls the store, and returns a response or a [`refusal`]. Bodies ([`body`]) are produced as the
-//! client reads them; files are sent by `sendfile` where possible. After the last byte, the request's [`account`] is
-//! written to log and metrics.
+// The life of a request: hyper reads it from the [`connection_io`]; [`routes`] determines its [`target`] and the
+// caller's [`identity`], and calls the function of its method ([`get`], [`put`], [`namespace`], [`copying`],
+// [`propfind`], [`third_party`], [`proppatch`], [`locking`], [`probe`]) with an [`exchange::Exchange`]. That function
+// checks access and locks, calls the store, and returns a response or a [`refusal`]. Bodies ([`body`]) are produced as
+// the client reads them; files are sent by `sendfile` where possible. After the last byte, the request's
+// [`request_tracker`] is written to log and metrics.
 //!
 //! A client's resource use is bounded: headers by size, time and number, requests per connection, memory per
-//! connection and in total ([`link`]), and time without progress ([`watchdog`]).
+//! connection and in total ([`connection_state`]), and time without progress ([`watchdog`]).
 //!
 //! Not here: the syntax of HTTP values (`towpath_proto::http`), TLS (the listener).
 
-mod account;
 mod application;
 mod body;
+mod connection_io;
+mod connection_state;
 mod copying;
 mod cors;
 mod digests;
@@ -24,7 +25,6 @@ mod framing;
 mod get;
 mod http10;
 mod identity;
-mod link;
 mod listing_page;
 mod locking;
 mod locks;
@@ -36,6 +36,7 @@ mod propfind;
 mod proppatch;
 mod put;
 mod refusal;
+mod request_tracker;
 mod respond;
 mod routes;
 mod service_pages;
@@ -45,7 +46,6 @@ mod upload;
 mod uploads;
 mod verb;
 mod watchdog;
-mod wire;
 
 use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc};
 
@@ -55,7 +55,7 @@ use hyper_util::{
     server::conn::auto::Builder,
 };
 
-use self::{link::Link, watchdog::TimeoutKind, wire::Wire};
+use self::{connection_io::ConnectionIo, connection_state::ConnectionState, watchdog::TimeoutKind};
 use crate::{
     Service, Socket,
     config::{HttpConfig, Limits, ProbeConfig},
@@ -94,18 +94,18 @@ impl State {
 
 /// Serves one connection until it ends. Records the client's progress in `activity`.
 pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, activity: &Arc<PeerProgress>) {
-    let link = Arc::new(Link::new(&service, &socket, peer, activity));
-    let wire = Wire::new(socket, &link, service.limits.header_bytes.0);
+    let connection_state = Arc::new(ConnectionState::new(&service, &socket, peer, activity));
+    let io = ConnectionIo::new(socket, &connection_state, service.limits.header_bytes.0);
     let builder = builder(&service);
     let answer = {
-        let (service, link) = (Arc::clone(&service), Arc::clone(&link));
+        let (service, connection_state) = (Arc::clone(&service), Arc::clone(&connection_state));
         service_fn(move |request: Request<Incoming>| {
-            let (service, link) = (Arc::clone(&service), Arc::clone(&link));
-            async move { Ok::<_, Infallible>(routes::answer(service, link, request).await) }
+            let (service, connection_state) = (Arc::clone(&service), Arc::clone(&connection_state));
+            async move { Ok::<_, Infallible>(routes::answer(service, connection_state, request).await) }
         })
     };
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(wire), answer));
-    let mut timed_out = pin!(watch(&link, &service.limits));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(io), answer));
+    let mut timed_out = pin!(watch(&connection_state, &service.limits));
     let mut stopping = pin!(service.stopping.cancelled());
     let mut is_draining = false;
     loop {
@@ -119,7 +119,7 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, acti
             kind = &mut timed_out => {
                 return service.record_disconnect(peer, kind.describe());
             }
-            () = link.revoked.cancelled() => {
+            () = connection_state.revoked.cancelled() => {
                 return service.record_disconnect(peer, "stalled while other clients needed its memory");
             }
             () = &mut stopping, if !is_draining => {
@@ -158,9 +158,9 @@ fn builder(service: &Service) -> Builder<TokioExecutor> {
 }
 
 /// Returns when the client exceeds a timeout.
-async fn watch(link: &Link, limits: &Limits) -> TimeoutKind {
+async fn watch(connection_state: &ConnectionState, limits: &Limits) -> TimeoutKind {
     loop {
-        match link.watchdog.check(limits) {
+        match connection_state.watchdog.check(limits) {
             Ok(next_check) => tokio::time::sleep(next_check).await,
             Err(kind) => return kind,
         }

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use towpath_store::{Fault, Store};
 
 use buffers::Buffers;
-pub use buffers::Memory;
+pub use buffers::MemoryPool;
 pub use config::ServeConfig;
 use fair_pool::FairPool;
 pub use listener::Server;
@@ -83,7 +83,7 @@ pub struct Service {
     /// Third-party copies.
     pub third_party: third_party::State,
     /// Memory pool for responses in flight and incoming requests, in bytes.
-    pub memory: Memory,
+    pub memory: MemoryPool,
     /// Pool of connections.
     pub connections: FairPool,
     /// Pool of open files, listings in progress and uploads of all connections.

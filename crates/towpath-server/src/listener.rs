@@ -24,7 +24,7 @@ use tokio_util::{
 use towpath_store::{Store, memory::MemoryStore, sys::net};
 
 use crate::{
-    Memory, ServeConfig, Service, Socket, StartError,
+    MemoryPool, ServeConfig, Service, Socket, StartError,
     access::Access,
     access_log::AccessLog,
     application::{Application, HostedApplication},
@@ -113,7 +113,7 @@ impl Server {
             .collect::<Result<Vec<_>, _>>()?;
         let (access, tls) = (Access::new(&config.access)?, Tls::new(&config.tls)?);
         if access.passwords().is_some() && tls.is_none() {
-            let why = "passwords are taken over TLS only: name a certificate in [tls]";
+            let why = "passwords are accepted over TLS only: configure a certificate in [tls]";
             return Err(StartError::Access(why.into()));
         }
         let metrics = Metrics::default();
@@ -125,7 +125,7 @@ impl Server {
             limits: config.limits.clone(),
             http: http::State::new(config.http.clone(), config.probe.clone()),
             third_party: third_party::State::new(config.third_party.clone(), transfers)?,
-            memory: Memory::new(config.limits.bytes.0),
+            memory: MemoryPool::new(config.limits.bytes.0),
             connections: FairPool::new(connections, 1, CONNECTIONS_ALPHA),
             files: FairPool::new(files, 1, 1),
             file_senders: Arc::new(Semaphore::new(config.limits.disk_threads.max(1))),
@@ -225,7 +225,7 @@ fn descriptors(limits: &Limits) -> (u64, u64) {
 
 async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr, activity: &Arc<PeerProgress>) {
     service.metrics.accepted.inc();
-    let _counted = Counted::new(service);
+    let _count_guard = ConnectionCountGuard::new(service);
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "failed to set TCP_NODELAY");
     }
@@ -249,16 +249,16 @@ async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr, acti
 }
 
 /// Counts a connection while it is served.
-struct Counted<'a>(&'a Service);
+struct ConnectionCountGuard<'a>(&'a Service);
 
-impl<'a> Counted<'a> {
+impl<'a> ConnectionCountGuard<'a> {
     fn new(service: &'a Service) -> Self {
         service.metrics.connections.inc();
         Self(service)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for ConnectionCountGuard<'_> {
     fn drop(&mut self) {
         self.0.metrics.connections.dec();
     }

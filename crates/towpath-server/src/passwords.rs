@@ -85,7 +85,7 @@ pub(crate) enum LoginError {
     #[error("the credentials are malformed: `{0}` is missing")]
     Missing(&'static str),
     /// The credentials are well-formed but not for this server.
-    #[error("the credentials do not answer this server's challenge: {0}")]
+    #[error("the credentials do not match this server's challenge: {0}")]
     Unsuited(&'static str),
     /// Unknown user or wrong password; the message does not distinguish them.
     #[error("the name or the password is wrong")]

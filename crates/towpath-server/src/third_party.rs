@@ -2,7 +2,7 @@
 //! part in the data transfer.
 //!
 //! The faces ([`crate::http`], [`crate::xrootd`]) parse the request and check the caller's rights to the local path.
-//! Then [`State::begin`] checks the limits and the destination. [`Running`] is the copy itself, in a separate task,
+//! Then [`State::begin`] checks the limits and the destination. [`CopyTask`] is the copy itself, in a separate task,
 //! so that a client that reads progress slowly does not slow the copy down. Dropping it aborts the copy and nothing
 //! becomes visible; received parts of a large file may stay for the next attempt.
 //!
@@ -26,7 +26,7 @@ use futures::FutureExt as _;
 use http::HeaderMap;
 use tokio::{sync::Semaphore, task::JoinError, time::timeout};
 use tokio_util::task::AbortOnDropHandle;
-use towpath_proto::{checksum::Algorithm, reach::Reach, url::Url};
+use towpath_proto::{checksum::Algorithm, destination_policy::DestinationPolicy, url::Url};
 use towpath_store::{Blame, Caller, Error, Fault, Overwrite, Result, Secret, Store, StorePath, sys::net::Resolver};
 
 use self::rendezvous::Rendezvous;
@@ -43,12 +43,12 @@ pub trait Transfers: Send + Sync + fmt::Debug {
     /// by size and by the digests that both ends know. Dropping the future aborts the copy: nothing of it is visible,
     /// but the destination may keep received parts so that a later copy of the same file can resume.
     ///
-    /// Every connection, also after a redirect, is checked against `reach`.
+    /// Every connection, also after a redirect, is checked against `destinations`.
     async fn copy(
         &self,
         store: &Arc<dyn Store>,
         copy: &ThirdPartyCopy,
-        reach: &Arc<Reach>,
+        destinations: &Arc<DestinationPolicy>,
         progress: &Arc<Progress>,
     ) -> Result<()>;
 }
@@ -146,7 +146,7 @@ impl Progress {
 pub struct State {
     pub(crate) settings: ThirdPartyConfig,
     transfers: Option<Arc<dyn Transfers>>,
-    reach: Arc<Reach>,
+    destinations: Arc<DestinationPolicy>,
     permits: Arc<Semaphore>,
     pub(crate) rendezvous: Rendezvous,
 }
@@ -157,10 +157,11 @@ impl State {
     /// # Errors
     /// [`StartError::ThirdParty`] for an invalid entry of `allow`.
     pub fn new(settings: ThirdPartyConfig, transfers: Option<Arc<dyn Transfers>>) -> Result<Self, StartError> {
-        let reach = Reach::beyond_public(&settings.allow).map_err(|error| StartError::ThirdParty(error.to_string()))?;
+        let destinations = DestinationPolicy::beyond_public(&settings.allow)
+            .map_err(|error| StartError::ThirdParty(error.to_string()))?;
         Ok(Self {
             transfers: transfers.filter(|_| settings.enabled),
-            reach: Arc::new(reach),
+            destinations: Arc::new(destinations),
             permits: Arc::new(Semaphore::new(settings.copies.max(1))),
             rendezvous: Rendezvous::default(),
             settings,
@@ -196,7 +197,7 @@ impl State {
     /// # Errors
     /// `Unsupported` if copies are disabled, `PermissionDenied` for a host without a permitted address, `Overloaded`
     /// if too many copies are in flight, or the error of the host lookup.
-    pub(crate) async fn begin(service: &Arc<Service>, copy: ThirdPartyCopy) -> Result<Running> {
+    pub(crate) async fn begin(service: &Arc<Service>, copy: ThirdPartyCopy) -> Result<CopyTask> {
         let state = &service.third_party;
         let transfers = state.transfers.clone().ok_or_else(not_served)?;
         let permit = Arc::clone(&state.permits).try_acquire_owned().map_err(|_| {
@@ -205,25 +206,25 @@ impl State {
         })?;
         state.check(&copy.remote).await?;
         let progress = Arc::new(Progress::default());
-        let (idle, reach) = (state.settings.idle.0, Arc::clone(&state.reach));
+        let (idle, destinations) = (state.settings.idle.0, Arc::clone(&state.destinations));
         let record = CopyRecord { service: Arc::clone(service), copy, progress: Arc::clone(&progress), outcome: None };
         let task = async move {
             let _permit = permit;
             let mut record = record;
-            let copying = transfers.copy(&record.service.store, &record.copy, &reach, &record.progress);
+            let copying = transfers.copy(&record.service.store, &record.copy, &destinations, &record.progress);
             let outcome = unless_idle(copying, &record.progress, idle).await;
             record.outcome = Some(outcome.clone());
             outcome
         };
         let task = AbortOnDropHandle::new(tokio::spawn(task));
-        Ok(Running { task, progress })
+        Ok(CopyTask { task, progress })
     }
 
     /// Rejects a host without a permitted address, for an early error message. Each connection checks its address
     /// again.
     async fn check(&self, url: &Url) -> Result<()> {
         let addresses = addresses(url).await?;
-        if addresses.is_empty() || addresses.iter().any(|address| self.reach.permits(url.host(), *address)) {
+        if addresses.is_empty() || addresses.iter().any(|address| self.destinations.permits(url.host(), *address)) {
             return Ok(());
         }
         let message = format!("copies from and to {} are not allowed: it has no public address", url.host());
@@ -255,12 +256,12 @@ pub(crate) fn not_served() -> Error {
 
 /// A copy in flight. Dropping it aborts the copy.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct CopyTask {
     task: AbortOnDropHandle<Result<()>>,
     pub(crate) progress: Arc<Progress>,
 }
 
-impl Running {
+impl CopyTask {
     /// Waits for the copy to finish. Cancel safe until it has returned once.
     pub(crate) async fn finished(&mut self) -> Result<()> {
         (&mut self.task).map(|ended| ended.unwrap_or_else(|error| Err(broken(&error)))).await
@@ -300,8 +301,8 @@ struct CopyRecord {
 impl Drop for CopyRecord {
     fn drop(&mut self) {
         let unfinished = || match () {
-            () if std::thread::panicking() => Error::new(Fault::Internal, "it ended by a defect"),
-            () if self.service.stopping.is_cancelled() => Error::new(Fault::Cancelled, "the server stops"),
+            () if std::thread::panicking() => Error::new(Fault::Internal, "the copy panicked"),
+            () if self.service.stopping.is_cancelled() => Error::new(Fault::Cancelled, "the server is stopping"),
             () => Error::new(Fault::Cancelled, "the client disconnected or cancelled it"),
         };
         let outcome = self.outcome.take().unwrap_or_else(|| Err(unfinished()));

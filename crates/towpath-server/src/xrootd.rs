@@ -2,9 +2,9 @@
 //!
 //! The life of a connection: [`login`] creates its session (handshake, `protocol`, TLS, `login`, `auth`) or joins it
 //! to an existing one (`bind`). Then [`connection`] reads requests; those that need no waiting are answered
-//! immediately ([`immediate`]), the others become a [`job`] at their position in the [`order`] of requests or, if data
-//! follow, a [`write`]. Responses are sent through the [`response_writer`]. [`bound`] serves connections that carry
-//! data for another one.
+// immediately ([`immediate`]), the others become a [`job`] at their position in the [`request_queue`] of requests or,
+// if data follow, a [`write`]. Responses are sent through the [`response_writer`]. [`bound`] serves connections that
+// carry data for another one.
 //!
 //! | module | content |
 //! | --- | --- |
@@ -30,9 +30,9 @@ mod login;
 mod metadata;
 mod names;
 mod open;
-mod order;
 mod query;
 mod read;
+mod request_queue;
 mod response_writer;
 mod session;
 mod staging;
@@ -49,9 +49,9 @@ use tokio::{task::JoinSet, time::timeout};
 use towpath_store::sys::clock;
 
 use crate::{Service, Socket, fair_pool::PeerProgress};
-use connection::{Connection, Receiving};
-use login::{Admitted, ConnectionRole};
-use response_writer::{ResponseWriter, Sending};
+use connection::{Connection, SocketReader};
+use login::{AuthenticatedConnection, ConnectionRole};
+use response_writer::{ResponseWriter, SocketWriter};
 use session::Session;
 
 pub use session::Sessions;
@@ -60,15 +60,15 @@ pub use session::Sessions;
 pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, activity: &Arc<PeerProgress>) {
     let local = socket.local_address().unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
     let admission = timeout(service.limits.handshake.0, login::admit(&service, socket, peer, local));
-    let admitted = tokio::select! {
-        admitted = admission => admitted,
+    let authenticated = tokio::select! {
+        authenticated = admission => authenticated,
         () = service.stopping.cancelled() => return,
     };
-    match admitted {
-        Ok(Ok(Some(admitted))) => match admitted.role {
-            ConnectionRole::Main(ref session) => serve_session(Arc::clone(session), admitted, activity).await,
+    match authenticated {
+        Ok(Ok(Some(authenticated))) => match authenticated.role {
+            ConnectionRole::Main(ref session) => serve_session(Arc::clone(session), authenticated, activity).await,
             ConnectionRole::Bound(ref session, stream_id) => {
-                bound::serve(Arc::clone(session), stream_id, admitted, activity).await;
+                bound::serve(Arc::clone(session), stream_id, authenticated, activity).await;
             }
         },
         Ok(Ok(None)) => {}
@@ -80,9 +80,9 @@ pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, acti
     }
 }
 
-async fn serve_session(session: Arc<Session>, admitted: Admitted, activity: &Arc<PeerProgress>) {
-    let socket = admitted.socket.as_raw_fd();
-    let (receiving, sending) = split(admitted.socket);
+async fn serve_session(session: Arc<Session>, authenticated: AuthenticatedConnection, activity: &Arc<PeerProgress>) {
+    let socket = authenticated.socket.as_raw_fd();
+    let (receiving, sending) = split(authenticated.socket);
     let response_writer = ResponseWriter::new(
         sending,
         &session.service,
@@ -93,10 +93,10 @@ async fn serve_session(session: Arc<Session>, admitted: Admitted, activity: &Arc
         session,
         receiving,
         socket,
-        framer: admitted.framer,
+        framer: authenticated.framer,
         response_writer: Arc::new(response_writer),
         tasks: JoinSet::new(),
-        out: admitted.unsent.to_vec(),
+        out: authenticated.unsent.to_vec(),
         long_request: None,
         scratch: Vec::new(),
         since: clock::now(),
@@ -105,15 +105,15 @@ async fn serve_session(session: Arc<Session>, admitted: Admitted, activity: &Arc
     connection.run().await;
 }
 
-fn split(socket: Socket) -> (Receiving, Sending) {
+fn split(socket: Socket) -> (SocketReader, SocketWriter) {
     match socket {
         Socket::Plain(stream) => {
             let (receiving, sending) = stream.into_split();
-            (Receiving::Plain(receiving), Sending::Plain(sending))
+            (SocketReader::Plain(receiving), SocketWriter::Plain(sending))
         }
         tls => {
             let (receiving, sending) = tokio::io::split(tls);
-            (Receiving::Tls(receiving), Sending::Tls(sending))
+            (SocketReader::Tls(receiving), SocketWriter::Tls(sending))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The error type of all stores: the fault, the party to blame, and the path.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use towpath_proto::fault::Retry;
 pub use towpath_proto::fault::{Fault, Kind};
@@ -58,6 +58,14 @@ struct Inner {
     /// URL of the remote store up to the path.
     origin: Option<String>,
     code: Option<u32>,
+    attempts: Option<Attempts>,
+}
+
+/// Failed attempts of an operation.
+#[derive(Debug, Clone, Copy)]
+struct Attempts {
+    count: u32,
+    elapsed: Duration,
 }
 
 impl Error {
@@ -71,6 +79,7 @@ impl Error {
             path: None,
             origin: None,
             code: None,
+            attempts: None,
         }))
     }
 
@@ -105,6 +114,13 @@ impl Error {
     #[must_use]
     pub fn with_code(self, code: u32) -> Self {
         self.change(|inner| inner.code = Some(code))
+    }
+
+    /// Records that this error ended a series of `count` attempts, which took `elapsed`; single attempts are not
+    /// recorded. The last call counts, because the outermost series includes the others.
+    #[must_use]
+    pub fn after_attempts(self, count: u32, elapsed: Duration) -> Self {
+        if count < 2 { self } else { self.change(|inner| inner.attempts = Some(Attempts { count, elapsed })) }
     }
 
     /// Sets the party to blame.
@@ -175,8 +191,8 @@ impl Error {
     }
 }
 
-/// An error in one line for people: `OBJECT: WHAT HAPPENED (CODE): DETAILS; at fault: WHO; a retry may succeed`. The
-/// caller is not named as the party at fault.
+/// An error in one line for people: `OBJECT: WHAT HAPPENED (CODE): DETAILS; tried 6 times in 12 s; at fault: WHO; a
+/// retry may succeed`. The caller is not named as the party at fault.
 #[derive(Debug)]
 pub struct Description<'a>(&'a Error);
 
@@ -196,6 +212,9 @@ impl fmt::Display for Description<'_> {
             // The message says which argument and why.
             Fault::InvalidArgument => write!(f, "{message}{code}")?,
             _ => write!(f, "{phrase}{code}: {message}")?,
+        }
+        if let Some(attempts) = error.0.attempts {
+            write!(f, "; {attempts}")?;
         }
         if error.blame() != Blame::Caller {
             write!(f, "; at fault: {}", error.blame())?;
@@ -234,12 +253,43 @@ impl fmt::Display for Error {
             write!(f, "{object}: ")?;
         }
         f.write_str(&self.0.message)?;
-        self.0.code.map_or(Ok(()), |code| write!(f, " ({code})"))
+        if let Some(code) = self.0.code {
+            write!(f, " ({code})")?;
+        }
+        self.0.attempts.map_or(Ok(()), |attempts| write!(f, " ({attempts})"))
+    }
+}
+
+impl fmt::Display for Attempts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tried {} times", self.count)?;
+        match self.elapsed.as_secs() {
+            0 => Ok(()),
+            seconds => write!(f, " in {seconds} s"),
+        }
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} ({:?}): {self}", self.0.fault, self.0.blame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_reports_the_attempts_of_its_outermost_series() {
+        let error = Error::new(Fault::Unavailable, "connection refused").with_code(503);
+        let once = error.clone().after_attempts(1, Duration::from_secs(5));
+        assert_eq!(once.to_string(), "connection refused (503)");
+        let quick = error.after_attempts(6, Duration::from_millis(999));
+        assert_eq!(quick.to_string(), "connection refused (503) (tried 6 times)");
+        let slow = quick.after_attempts(7, Duration::from_secs(63)).at(&StorePath::parse(b"/a").unwrap());
+        assert_eq!(slow.to_string(), "/a: connection refused (503) (tried 7 times in 63 s)");
+        let described = slow.describe().to_string();
+        assert!(described.contains("connection refused; tried 7 times in 63 s; at fault: "), "{described}");
     }
 }

@@ -5,10 +5,10 @@
 //! only cached paths and cached pages are read on the calling thread, which covers most requests to a busy server.
 //!
 //! Modules: `root` (resolution of paths), `inode` (status and attributes of one file), `read`, `vector` and
-//! `vector_now` (reads), `staging`, `write`, `sums` and `in_order` (uploads, invisible until the commit), `journal` and
-//! `partial_upload` (resumable uploads), `copy`, `holes` (sparse files), `list`, `digests` and `attributes` (stored as
-//! extended attributes in XRootD's layout; `digest_cache` caches them, `digest_flights` shares their computation),
-//! `pool` (threads).
+// `vector_now` (reads), `staging`, `write`, `upload_digests` and `sequential_hasher` (uploads, invisible until the
+// commit), `journal` and `partial_upload` (resumable uploads), `copy`, `holes` (sparse files), `list`, `digests` and
+// `attributes` (stored as extended attributes in XRootD's layout; `digest_cache` caches them, `digest_flights` shares
+// their computation), `pool` (threads).
 //!
 //! Not included: authorization (the permissions of the process apply), and quotas beyond those of the file system.
 
@@ -19,7 +19,6 @@ mod digest_flights;
 mod digests;
 mod errno;
 mod holes;
-mod in_order;
 mod inode;
 mod journal;
 mod list;
@@ -27,8 +26,9 @@ mod partial_upload;
 mod pool;
 mod read;
 mod root;
+mod sequential_hasher;
 mod staging;
-mod sums;
+mod upload_digests;
 mod vector;
 mod vector_now;
 mod write;
@@ -53,14 +53,14 @@ use towpath_proto::checksum::{Algorithm, Digest, Digests};
 use self::{
     digest_cache::DigestCache,
     digest_flights::{DigestFlights, Flight},
-    errno::Doing as _,
-    in_order::EarlyRoom,
+    errno::ErrnoContext as _,
     inode::Inode,
     pool::DiskPool,
     read::LocalFile,
     root::{Parent, Root},
-    staging::{Staged, Staging},
-    write::{Begun, Held, LocalWriter},
+    sequential_hasher::ReorderMemory,
+    staging::{Staging, StagingFile},
+    write::{LocalWriter, SmallFileMemory, UploadStart},
 };
 use crate::{
     Caller, Capabilities, Changes, CreateOptions, Error, Fault, FileKind, ListOptions, Listing, Metadata, OpenOptions,
@@ -119,8 +119,8 @@ struct Local {
     staging: Staging,
     digest_cache: DigestCache,
     digest_flights: DigestFlights,
-    early_room: EarlyRoom,
-    held: Held,
+    reorder_memory: ReorderMemory,
+    small_file_memory: SmallFileMemory,
     pool: DiskPool,
     options: LocalOptions,
     capabilities: Capabilities,
@@ -158,8 +158,8 @@ impl LocalStore {
             staging,
             digest_cache: DigestCache::default(),
             digest_flights: DigestFlights::default(),
-            early_room: EarlyRoom::default(),
-            held: Held::default(),
+            reorder_memory: ReorderMemory::default(),
+            small_file_memory: SmallFileMemory::default(),
             pool,
             options,
             capabilities,
@@ -231,8 +231,8 @@ impl Store for LocalStore {
         let caller = caller.clone();
         let begun = self.at(path, move |local, path| LocalWriter::create(local, &caller, path, &options)).await?;
         Ok(Arc::new(match begun {
-            Begun::Ready(writer) => writer,
-            Begun::MustRead(found) => {
+            UploadStart::Ready(writer) => writer,
+            UploadStart::NeedsVerification(found) => {
                 let read = self.0.pool.run_long(move |cancelled| found.read(cancelled)).await;
                 read.map_err(|error| error.at(path))?
             }
@@ -383,7 +383,7 @@ impl Local {
         let parent = self.root.parent(path)?;
         let names = self.names_to_sync(&parent)?;
         let initial = Mode::from_raw_mode(mode.unwrap_or(0o777) & 0o7777);
-        fs::mkdirat(&parent.directory, parent.name, initial).doing("making the directory")?;
+        fs::mkdirat(&parent.directory, parent.name, initial).context("creating the directory")?;
         if let Some(mode) = mode {
             // Set the bits that the umask of the process has cleared.
             Inode::open(&self.root, path)?.set_mode(mode)?;
@@ -419,7 +419,7 @@ impl Local {
             }
             outcome => outcome,
         }
-        .doing("removing")?;
+        .context("removing")?;
         sync_names(names)
     }
 
@@ -446,7 +446,7 @@ impl Local {
             let inode = Inode::of(file.as_fd())?;
             inode::expect_regular(inode.status())?;
             digests::forget(&inode)?;
-            fs::ftruncate(&file, size).doing("setting the size")?;
+            fs::ftruncate(&file, size).context("setting the size")?;
         }
         let mut inode = Inode::open(&self.root, path)?;
         if let Some(mtime_ns) = changes.mtime_ns {
@@ -467,11 +467,11 @@ impl Local {
     }
 
     /// Makes a staging file durable, with its attributes, mode and time, and renames it to its target.
-    fn publish(&self, staged: &Staged, target: &Parent<'_>, overwrite: Overwrite) -> Result<()> {
+    fn publish(&self, staging_file: &StagingFile, target: &Parent<'_>, overwrite: Overwrite) -> Result<()> {
         let names = self.names_to_sync(target)?;
         // Data that the disk rejected may still be readable until the kernel drops them from its cache.
-        self.sync_file(staged.file()).inspect_err(|_| staged.discard())?;
-        staged.publish(target, overwrite)?;
+        self.sync_file(staging_file.file()).inspect_err(|_| staging_file.discard())?;
+        staging_file.publish(target, overwrite)?;
         sync_names(names)
     }
 
@@ -479,7 +479,7 @@ impl Local {
     fn sync_file(&self, file: &File) -> Result<()> {
         match self.options.durability {
             Durability::None => Ok(()),
-            Durability::File | Durability::FileAndDirectory => fs::fsync(file).doing("syncing the file"),
+            Durability::File | Durability::FileAndDirectory => fs::fsync(file).context("syncing the file"),
         }
     }
 
@@ -503,12 +503,12 @@ impl Local {
 
 /// Syncs the entries of a directory.
 fn sync_names(directory: Option<OwnedFd>) -> Result<()> {
-    directory.map_or(Ok(()), |directory| fs::fsync(directory).doing("syncing the directory"))
+    directory.map_or(Ok(()), |directory| fs::fsync(directory).context("syncing the directory"))
 }
 
 fn capabilities(root: &Root) -> Result<Capabilities> {
     let directory = root.directory()?;
-    let mount = fs::fstatvfs(&directory).doing("asking for the file system")?;
+    let mount = fs::fstatvfs(&directory).context("querying the file system")?;
     let write = !mount.f_flag.contains(StatVfsMountFlags::RDONLY);
     Ok(Capabilities {
         write,
@@ -529,7 +529,7 @@ fn capabilities(root: &Root) -> Result<Capabilities> {
 
 /// Returns the space of the file system that contains `directory`, or any file.
 fn space_of(descriptor: &OwnedFd) -> Result<Space> {
-    let mount = fs::fstatvfs(descriptor).doing("asking for free space")?;
+    let mount = fs::fstatvfs(descriptor).context("querying free space")?;
     let bytes = |blocks: u64| blocks.saturating_mul(mount.f_frsize);
     Ok(Space { total: bytes(mount.f_blocks), free: bytes(mount.f_bavail) })
 }

@@ -39,10 +39,10 @@ const FILE_MODE: u32 = 0o644;
 
 /// An in-memory store. Clones share their content.
 #[derive(Debug, Clone)]
-pub struct MemoryStore(Arc<Shared>);
+pub struct MemoryStore(Arc<Inner>);
 
 #[derive(Debug)]
-struct Shared {
+struct Inner {
     capacity_bytes: u64,
     next_id: AtomicU64,
     tree: Mutex<Tree>,
@@ -67,19 +67,19 @@ struct Inode {
 impl MemoryStore {
     /// Creates an empty store for at most `capacity_bytes` of content.
     pub fn new(capacity_bytes: u64) -> Self {
-        let shared = Shared { capacity_bytes, next_id: AtomicU64::new(1), tree: Mutex::default() };
-        let root = shared.inode(None, DIRECTORY_MODE);
-        shared.lock().insert(StorePath::root(), root);
-        Self(Arc::new(shared))
+        let inner = Inner { capacity_bytes, next_id: AtomicU64::new(1), tree: Mutex::default() };
+        let root = inner.inode(None, DIRECTORY_MODE);
+        inner.lock().insert(StorePath::root(), root);
+        Self(Arc::new(inner))
     }
 
     /// Runs `job` on the tree.
-    fn at<T>(&self, path: &StorePath, job: impl FnOnce(&Shared, &mut Tree) -> Result<T>) -> Result<T> {
+    fn at<T>(&self, path: &StorePath, job: impl FnOnce(&Inner, &mut Tree) -> Result<T>) -> Result<T> {
         job(&self.0, &mut self.0.lock()).map_err(|error| error.at(path))
     }
 }
 
-impl Shared {
+impl Inner {
     fn lock(&self) -> MutexGuard<'_, Tree> {
         lock(&self.tree)
     }
@@ -204,13 +204,15 @@ impl Store for MemoryStore {
     }
 
     async fn create(&self, _: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
-        self.at(path, |shared, tree| {
+        self.at(path, |inner, tree| {
             if let Some(above) = path.parent().filter(|_| options.parents) {
-                shared.make_directories(tree, &above)?;
+                inner.make_directories(tree, &above)?;
             }
             expect_replaceable(tree, path, options.overwrite)?;
             match options.size_hint {
-                Some(size) if size > shared.free_bytes(tree) => Err(Error::new(Fault::NoSpace, "it does not fit")),
+                Some(size) if size > inner.free_bytes(tree) => {
+                    Err(Error::new(Fault::NoSpace, "it exceeds the free space"))
+                }
                 _ => Ok(()),
             }
         })?;
@@ -227,11 +229,11 @@ impl Store for MemoryStore {
     }
 
     async fn make_directory(&self, _: &Caller, path: &StorePath, parents: bool, mode: Option<u32>) -> Result<()> {
-        self.at(path, |shared, tree| {
+        self.at(path, |inner, tree| {
             if let Some(above) = path.parent().filter(|_| parents) {
-                shared.make_directories(tree, &above)?;
+                inner.make_directories(tree, &above)?;
             }
-            match shared.make_directory(tree, path, mode) {
+            match inner.make_directory(tree, path, mode) {
                 Err(error) if parents => expect_directory(tree, path).map_err(|_| error),
                 outcome => outcome,
             }
@@ -264,21 +266,21 @@ impl Store for MemoryStore {
     }
 
     async fn copy(&self, _: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
-        self.at(from, |shared, tree| {
+        self.at(from, |inner, tree| {
             let copy = {
                 let source = lock(find(tree, from)?);
-                let copy = shared.inode(Some(source.expect_file()?.clone()), source.mode);
+                let copy = inner.inode(Some(source.expect_file()?.clone()), source.mode);
                 lock(&copy).digests = source.digests.clone();
                 lock(&copy).attributes = source.attributes.clone();
                 copy
             };
-            shared.publish(tree, to, copy, overwrite)
+            inner.publish(tree, to, copy, overwrite)
         })
     }
 
     async fn change(&self, _: &Caller, path: &StorePath, changes: Changes) -> Result<()> {
-        self.at(path, |shared, tree| {
-            let free = shared.free_bytes(tree);
+        self.at(path, |inner, tree| {
+            let free = inner.free_bytes(tree);
             let mut inode = lock(find(tree, path)?);
             if let Some(size) = changes.size {
                 let mut content = Vec::from(inode.expect_file()?.clone());
@@ -342,9 +344,9 @@ impl Store for MemoryStore {
     }
 
     async fn space(&self, _: &Caller, path: &StorePath) -> Result<Space> {
-        self.at(path, |shared, tree| {
+        self.at(path, |inner, tree| {
             find(tree, path)?;
-            Ok(Space { total: shared.capacity_bytes, free: shared.free_bytes(tree) })
+            Ok(Space { total: inner.capacity_bytes, free: inner.free_bytes(tree) })
         })
     }
 }
@@ -356,7 +358,7 @@ fn find<'a>(tree: &'a Tree, path: &StorePath) -> Result<&'a Arc<Mutex<Inode>>> {
     }
     let above = std::iter::successors(path.parent(), StorePath::parent).find_map(|above| tree.get(&above));
     Err(match above {
-        Some(above) if lock(above).content.is_some() => Error::new(Fault::NotDirectory, "a file is in the way"),
+        Some(above) if lock(above).content.is_some() => Error::new(Fault::NotDirectory, "a parent is not a directory"),
         _ => Error::new(Fault::NotFound, "there is no such file or directory"),
     })
 }

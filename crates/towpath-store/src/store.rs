@@ -325,7 +325,7 @@ impl Expectation {
     pub fn check_digests(&self, digests: &Digests) -> Result<()> {
         for promised in self.digests.iter() {
             if let Some(actual) = digests.get(promised.algorithm()).filter(|actual| actual != promised) {
-                let message = format!("the data have {actual:#}, but {promised:#} was promised");
+                let message = format!("the data have {actual:#}, but {promised:#} was expected");
                 return Err(Error::new(Fault::ChecksumMismatch, message));
             }
         }

@@ -48,18 +48,18 @@ fn serve(path: &str, address: &str) -> io::Result<()> {
 
 /// How data get from the socket into the file.
 #[derive(Clone, Copy)]
-struct How {
+struct ReceiveOptions {
     spliced: bool,
     checked: bool,
 }
 
-fn check(how: How, hasher: &mut Hasher, data: &[u8]) {
+fn check(how: ReceiveOptions, hasher: &mut Hasher, data: &[u8]) {
     if how.checked {
         hasher.update(data);
     }
 }
 
-fn fetch_range(address: &str, target: &File, range: std::ops::Range<u64>, how: How) -> io::Result<()> {
+fn fetch_range(address: &str, target: &File, range: std::ops::Range<u64>, how: ReceiveOptions) -> io::Result<()> {
     let mut hasher = Hasher::new(Algorithms::of(&[Algorithm::Crc32c]));
     let mut stream = TcpStream::connect(address)?;
     stream.write_all(&[range.start.to_be_bytes(), range.end.to_be_bytes()].concat())?;
@@ -101,7 +101,7 @@ fn fetch_range(address: &str, target: &File, range: std::ops::Range<u64>, how: H
     Ok(())
 }
 
-fn fetch(address: &str, bytes: u64, target: &str, connections: u64, how: How) -> io::Result<()> {
+fn fetch(address: &str, bytes: u64, target: &str, connections: u64, how: ReceiveOptions) -> io::Result<()> {
     let target = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(target)?;
     let share = bytes.div_ceil(connections.max(1));
     thread::scope(|scope| {
@@ -118,7 +118,7 @@ fn main() -> ExitCode {
         ["serve", path, address] => serve(path, address),
         ["fetch", address, bytes, target, connections, way, check @ ..] => match (bytes.parse(), connections.parse()) {
             (Ok(bytes), Ok(connections)) => {
-                let how = How { spliced: *way == "splice", checked: check == ["crc32c"] };
+                let how = ReceiveOptions { spliced: *way == "splice", checked: check == ["crc32c"] };
                 fetch(address, bytes, target, connections, how)
             }
             _ => Err(io::ErrorKind::InvalidInput.into()),

@@ -6,7 +6,6 @@
 //! protocol has fewer error codes; the fixture maps them.
 
 mod attributes;
-mod bench;
 mod copying;
 mod digests;
 mod listing;
@@ -14,6 +13,7 @@ mod metadata;
 mod naming;
 mod reading;
 mod resuming;
+mod test_context;
 mod updating;
 mod uploading;
 
@@ -22,7 +22,7 @@ use std::{fmt, sync::Arc};
 use futures::{FutureExt as _, future::BoxFuture};
 use towpath_store::{Caller, Capabilities, Fault, Store, StorePath};
 
-use self::bench::Bench;
+use self::test_context::TestContext;
 
 /// A store to be checked.
 #[derive(Debug, Clone)]
@@ -52,7 +52,7 @@ pub struct Check {
     /// Name of the promise: `module::function` below `conformance`.
     pub name: &'static str,
     needs: fn(&Capabilities) -> bool,
-    run: fn(Bench) -> BoxFuture<'static, ()>,
+    run: fn(TestContext) -> BoxFuture<'static, ()>,
 }
 
 impl fmt::Debug for Check {
@@ -69,7 +69,7 @@ macro_rules! checks {
             Check {
                 name: concat!(stringify!($module), "::", stringify!($function)),
                 needs: $needs,
-                run: |bench| $module::$function(bench).boxed(),
+                run: |context| $module::$function(context).boxed(),
             },
         )+)+)+];
     };
@@ -175,8 +175,8 @@ pub async fn check_except(fixture: &Fixture, exceptions: &[&str]) {
 
 /// Runs one check in a task of its own, so that a panic ends nothing else.
 async fn passes(check: &Check, fixture: &Fixture) -> bool {
-    let bench = Bench::set_up(fixture, check.name).await;
-    tokio::spawn((check.run)(bench)).await.is_ok()
+    let context = TestContext::set_up(fixture, check.name).await;
+    tokio::spawn((check.run)(context)).await.is_ok()
 }
 
 #[cfg(test)]

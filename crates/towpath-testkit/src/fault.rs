@@ -9,7 +9,7 @@
 
 mod gate;
 mod handle;
-mod lies;
+mod read_faults;
 
 use std::{
     fmt,
@@ -26,13 +26,13 @@ use towpath_store::{
     Overwrite, ReadHandle, Result, Space, Store, StorePath, WriteHandle,
 };
 
+pub use self::{
+    gate::GateGuard,
+    read_faults::{DigestAvailability, ReadFaults},
+};
 use self::{
     gate::Gates,
     handle::{FaultFile, FaultWriter},
-};
-pub use self::{
-    gate::Held,
-    lies::{Lies, Told},
 };
 use crate::random::Random;
 
@@ -60,7 +60,7 @@ pub struct Faults {
 
 /// One fault that was injected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Injected {
+pub struct InjectedFault {
     /// The number of the call, from 0.
     pub call: u64,
     /// Its name.
@@ -89,7 +89,7 @@ pub enum Injection {
 pub struct FaultStore {
     inner: Arc<dyn Store>,
     injector: Arc<Injector>,
-    lies: Lies,
+    read_faults: ReadFaults,
 }
 
 impl fmt::Debug for FaultStore {
@@ -103,28 +103,28 @@ impl FaultStore {
     pub fn new(inner: Arc<dyn Store>, faults: Faults) -> Self {
         let state = State { random: Random::new(faults.seed), calls: 0, record: Vec::new(), planned: Vec::new() };
         let injector = Arc::new(Injector { faults, state: Mutex::new(state), gates: Gates::default() });
-        Self { inner, injector, lies: Lies::default() }
+        Self { inner, injector, read_faults: ReadFaults::default() }
     }
 
-    /// Adds `lies` about the files for readers.
+    /// Adds `read_faults` about the files for readers.
     #[must_use]
-    pub fn lying(self, lies: Lies) -> Self {
-        Self { lies, ..self }
+    pub fn with_read_faults(self, read_faults: ReadFaults) -> Self {
+        Self { read_faults, ..self }
     }
 
     /// From here on calls of this name wait until what this gives is dropped. Only calls that may wait can be held:
     /// `read_now` cannot be, and finds nothing while `read_into` is held.
-    pub fn hold(&self, name: &'static str) -> Held {
+    pub fn hold(&self, name: &'static str) -> GateGuard {
         self.injector.gates.close(name)
     }
 
     /// Makes one call of this name fail after the given number of further calls of that name.
     pub fn fail(&self, name: &'static str, after: u64, fault: Fault) {
-        self.injector.lock().planned.push(Planned { name, after, fault });
+        self.injector.lock().planned.push(PlannedFault { name, after, fault });
     }
 
     /// Returns the faults injected so far, in the order of the calls.
-    pub fn record(&self) -> Vec<Injected> {
+    pub fn record(&self) -> Vec<InjectedFault> {
         self.injector.lock().record.clone()
     }
 
@@ -146,13 +146,13 @@ struct Injector {
 struct State {
     random: Random,
     calls: u64,
-    record: Vec<Injected>,
-    planned: Vec<Planned>,
+    record: Vec<InjectedFault>,
+    planned: Vec<PlannedFault>,
 }
 
 /// A call that is to fail.
 #[derive(Debug)]
-struct Planned {
+struct PlannedFault {
     name: &'static str,
     /// Others of that name that come before it.
     after: u64,
@@ -190,7 +190,7 @@ impl Injector {
         state.calls += 1;
         let planned = state.take_planned(name);
         let what = planned.or_else(|| self.draw(call, &mut state.random, transfer))?;
-        state.record.push(Injected { call, name, what });
+        state.record.push(InjectedFault { call, name, what });
         Some(what)
     }
 
@@ -251,7 +251,7 @@ impl Store for FaultStore {
 
     async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {
         self.injector.before("stat").await?;
-        self.inner.stat(caller, path).await.map(|metadata| self.lies.metadata(metadata))
+        self.inner.stat(caller, path).await.map(|metadata| self.read_faults.metadata(metadata))
     }
 
     fn list(&self, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing {
@@ -269,7 +269,7 @@ impl Store for FaultStore {
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
         self.injector.before("open").await?;
         let inner = self.inner.open(caller, path, options).await?;
-        Ok(Arc::new(FaultFile { inner, injector: Arc::clone(&self.injector), lies: self.lies.clone() }))
+        Ok(Arc::new(FaultFile { inner, injector: Arc::clone(&self.injector), read_faults: self.read_faults.clone() }))
     }
 
     async fn create(&self, caller: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
@@ -327,7 +327,7 @@ impl Store for FaultStore {
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<Digest> {
         self.injector.before("digest").await?;
-        if self.lies.digests == Told::Nothing {
+        if self.read_faults.digests == DigestAvailability::Nothing {
             return Err(Error::new(Fault::Unsupported, "it computes no digests").at(path));
         }
         self.inner.digest(caller, path, algorithm, progress).await

@@ -14,17 +14,17 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use towpath_store::sys::clock;
 
-pub use site::{Answer, Site};
+pub use site::{CannedResponse, DocumentServer};
 
 /// A private key with its identifier.
 #[derive(Debug)]
 pub struct SigningKey {
     id: String,
-    pair: Pair,
+    pair: KeyPair,
 }
 
 #[derive(Debug)]
-enum Pair {
+enum KeyPair {
     Es256(EcdsaKeyPair),
     Rs256(Box<RsaKeyPair>),
 }
@@ -36,7 +36,7 @@ impl SigningKey {
     /// If the system's generator of random numbers fails.
     pub fn es256(id: &str) -> Self {
         let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("randomness");
-        Self { id: id.into(), pair: Pair::Es256(pair) }
+        Self { id: id.into(), pair: KeyPair::Es256(pair) }
     }
 
     /// A new RSA key of 2048 bits. It takes a tenth of a second to make.
@@ -45,22 +45,22 @@ impl SigningKey {
     /// If the system's generator of random numbers fails.
     pub fn rs256(id: &str) -> Self {
         let pair = RsaKeyPair::generate(KeySize::Rsa2048).expect("randomness");
-        Self { id: id.into(), pair: Pair::Rs256(Box::new(pair)) }
+        Self { id: id.into(), pair: KeyPair::Rs256(Box::new(pair)) }
     }
 
     /// The key's name for its algorithm, `ES256` or `RS256`.
     pub fn algorithm(&self) -> &'static str {
         match self.pair {
-            Pair::Es256(_) => "ES256",
-            Pair::Rs256(_) => "RS256",
+            KeyPair::Es256(_) => "ES256",
+            KeyPair::Rs256(_) => "RS256",
         }
     }
 
     /// The public key as its algorithm writes it: a point, or an `RSAPublicKey` in DER.
     pub fn public_bytes(&self) -> &[u8] {
         match &self.pair {
-            Pair::Es256(pair) => pair.public_key().as_ref(),
-            Pair::Rs256(pair) => pair.public_key().as_ref(),
+            KeyPair::Es256(pair) => pair.public_key().as_ref(),
+            KeyPair::Rs256(pair) => pair.public_key().as_ref(),
         }
     }
 
@@ -70,12 +70,12 @@ impl SigningKey {
     /// Never: a P-256 point has 65 bytes.
     pub fn jwk(&self) -> Value {
         match &self.pair {
-            Pair::Es256(pair) => {
+            KeyPair::Es256(pair) => {
                 let (x, y) = pair.public_key().as_ref()[1..].split_at(32);
                 json!({"kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": self.id,
                     "x": base64url(x), "y": base64url(y)})
             }
-            Pair::Rs256(pair) => {
+            KeyPair::Rs256(pair) => {
                 let public = pair.public_key();
                 json!({"kty": "RSA", "alg": "RS256", "use": "sig", "kid": self.id,
                     "n": base64url(public.modulus().big_endian_without_leading_zero()),
@@ -102,8 +102,8 @@ impl SigningKey {
         let signed = format!("{}.{}", base64url(header.to_string().as_bytes()), base64url(claims.as_bytes()));
         let random = SystemRandom::new();
         let signature = match &self.pair {
-            Pair::Es256(pair) => pair.sign(&random, signed.as_bytes()).expect("randomness").as_ref().to_vec(),
-            Pair::Rs256(pair) => {
+            KeyPair::Es256(pair) => pair.sign(&random, signed.as_bytes()).expect("randomness").as_ref().to_vec(),
+            KeyPair::Rs256(pair) => {
                 let mut signature = vec![0; pair.public_modulus_len()];
                 pair.sign(&RSA_PKCS1_SHA256, &random, signed.as_bytes(), &mut signature).expect("randomness");
                 signature

@@ -49,7 +49,7 @@ pub enum Request {
 /// The response of an emulator.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum ControlResponse {
     /// Response to [`Request::Report`].
     Report(Box<Report>),
     /// The request was carried out.
@@ -88,19 +88,19 @@ impl Control {
         Ok(Self { listener, path, _lock: lock })
     }
 
-    /// Serves requests until a stop request, whose client waits for [`Stopped::confirm`]. Call that when the emulator
-    /// is gone.
+    /// Serves requests until a stop request, whose client waits for [`StopConfirmation::confirm`]. Call that when the
+    /// emulator is gone.
     ///
     /// # Errors
     /// [`Error::Kernel`] if the socket fails. Errors of a single client do not end the service.
-    pub fn serve(&self, wan: &Wan) -> Result<Stopped, Error> {
+    pub fn serve(&self, wan: &Wan) -> Result<StopConfirmation, Error> {
         loop {
             let (stream, _) = self.listener.accept().map_err(Error::kernel("accept on the control socket"))?;
             let request = set_patience(&stream).and_then(|()| read_line(&stream));
             let answer = match request {
-                Ok(Request::Stop) => return Ok(Stopped(stream)),
+                Ok(Request::Stop) => return Ok(StopConfirmation(stream)),
                 Ok(request) => answer(wan, request),
-                Err(error) => Answer::Refused(format!("cannot read the request: {error}")),
+                Err(error) => ControlResponse::Refused(format!("cannot read the request: {error}")),
             };
             // The client may be gone.
             let _ = write_line(&stream, &answer);
@@ -171,37 +171,39 @@ fn lock_path(socket: &Path) -> PathBuf {
 /// The client of the stop request, which waits for the confirmation.
 #[derive(Debug)]
 #[must_use]
-pub struct Stopped(UnixStream);
+pub struct StopConfirmation(UnixStream);
 
-impl Stopped {
+impl StopConfirmation {
     /// Confirms that everything is gone.
     pub fn confirm(self) {
         // The client may not have waited.
-        let _ = write_line(&self.0, &Answer::Done);
+        let _ = write_line(&self.0, &ControlResponse::Done);
     }
 }
 
-fn answer(wan: &Wan, request: Request) -> Answer {
+fn answer(wan: &Wan, request: Request) -> ControlResponse {
     let done = match request {
         Request::Report => {
-            return wan.report().map_or_else(|error| refused(&error), |report| Answer::Report(Box::new(report)));
+            return wan
+                .report()
+                .map_or_else(|error| refused(&error), |report| ControlResponse::Report(Box::new(report)));
         }
         Request::Set(link, settings) => wan.set(link, settings),
         Request::Outage(link, length) => wan.outage(link, length),
         Request::Stop => Ok(()),
     };
-    done.map_or_else(|error| refused(&error), |()| Answer::Done)
+    done.map_or_else(|error| refused(&error), |()| ControlResponse::Done)
 }
 
-fn refused(error: &Error) -> Answer {
-    Answer::Refused(error.to_string())
+fn refused(error: &Error) -> ControlResponse {
+    ControlResponse::Refused(error.to_string())
 }
 
 /// Sends a request to the emulator with that name.
 ///
 /// # Errors
 /// [`Error::Invalid`] if there is none, or it refuses the request; [`Error::Kernel`] if it cannot be reached.
-pub fn ask(name: &str, request: &Request) -> Result<Answer, Error> {
+pub fn ask(name: &str, request: &Request) -> Result<ControlResponse, Error> {
     let stream = UnixStream::connect(path(name)?).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             Error::Invalid(format!("no WAN named `{name}` is running; `towpath wan up` starts one"))
@@ -215,7 +217,7 @@ pub fn ask(name: &str, request: &Request) -> Result<Answer, Error> {
         read_line(&stream)
     };
     match exchange().map_err(Error::kernel(format!("ask the WAN `{name}`")))? {
-        Answer::Refused(why) => Err(Error::Invalid(why)),
+        ControlResponse::Refused(why) => Err(Error::Invalid(why)),
         answer => Ok(answer),
     }
 }

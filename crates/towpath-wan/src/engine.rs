@@ -110,7 +110,7 @@ impl Engine {
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(Error::kernel("make an eventfd"))?;
         let wake = Arc::new(wake);
         let (requests, asked) = mpsc::channel();
-        let carrier = Carrier {
+        let event_loop = EventLoop {
             network,
             devices: devices.into_iter().map(Some).collect(),
             wake: Arc::clone(&wake),
@@ -121,7 +121,7 @@ impl Engine {
             waking_ns: 0,
             counters: EngineCounters::default(),
         };
-        let thread = thread::Builder::new().name("wan-engine".to_owned()).spawn(move || carrier.run());
+        let thread = thread::Builder::new().name("wan-engine".to_owned()).spawn(move || event_loop.run());
         let thread = thread.map_err(Error::kernel("start the engine's thread"))?;
         Ok(Self { requests: Some(requests), wake, thread: Some(thread) })
     }
@@ -175,7 +175,7 @@ fn take_out(room: &mut Vec<u8>) -> Vec<u8> {
 }
 
 /// State of the engine thread.
-struct Carrier {
+struct EventLoop {
     network: Network,
     /// One per host in order; `None` for a deleted device.
     devices: Vec<Option<OwnedFd>>,
@@ -193,7 +193,7 @@ struct Carrier {
     counters: EngineCounters,
 }
 
-impl Carrier {
+impl EventLoop {
     fn run(mut self) {
         // Both may fail in a container; packets are then slightly late, which the counters report.
         let _ = set_current_timer_slack(NonZeroU64::new(1));

@@ -12,7 +12,6 @@
 //!
 //! The design is explained in `docs/rfcs/0002-wan-emulator.md`. This crate depends on no other towpath crate.
 
-mod chance;
 mod clock;
 mod control;
 mod engine;
@@ -21,12 +20,13 @@ mod host;
 mod kernel;
 mod link;
 mod network;
+mod random;
 mod segment;
 mod units;
 
 use std::time::Duration;
 
-pub use control::{Answer, Control, Request, Stopped, ask, own_name};
+pub use control::{Control, ControlResponse, Request, StopConfirmation, ask, own_name};
 pub use engine::{EngineCounters, LinkReport, NetworkReport};
 pub use error::Error;
 pub use host::{Host, exec_in};

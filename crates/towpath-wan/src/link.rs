@@ -9,7 +9,7 @@ use std::{ops::Range, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    chance::{Chance, Loss},
+    random::{GilbertModel, SplitMix64},
     segment::Train,
     units::{Queue, Rate},
 };
@@ -117,14 +117,14 @@ pub struct LinkCounters {
 
 /// Segments of one train that arrive together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct SegmentRun {
     pub(crate) segments: Range<u32>,
     /// Arrival time of the last bit of the last segment.
     pub(crate) at_ns: u64,
 }
 
 /// The decision about one segment.
-enum Fate {
+enum SegmentOutcome {
     Dropped,
     /// Left the link at this time.
     Passed(u64),
@@ -135,8 +135,8 @@ enum Fate {
 #[derive(Debug)]
 pub(crate) struct Link {
     settings: LinkSettings,
-    loss: Loss,
-    chance: Chance,
+    loss: GilbertModel,
+    random: SplitMix64,
     clock: SerialClock,
     queue_bytes: u64,
     outages: Vec<Range<u64>>,
@@ -152,8 +152,8 @@ impl Link {
     pub(crate) fn new(settings: LinkSettings, seed: u64) -> Self {
         let mut link = Self {
             settings: LinkSettings::default(),
-            loss: Loss::default(),
-            chance: Chance::new(seed),
+            loss: GilbertModel::default(),
+            random: SplitMix64::new(seed),
             clock: SerialClock::default(),
             queue_bytes: 0,
             outages: Vec::new(),
@@ -168,7 +168,7 @@ impl Link {
 
     /// Changes the settings for later packets.
     pub(crate) fn set(&mut self, settings: LinkSettings) {
-        self.loss = Loss::new(settings.loss, settings.loss_burst);
+        self.loss = GilbertModel::new(settings.loss, settings.loss_burst);
         self.clock.set_rate(settings.rate);
         self.queue_bytes = settings.queue_bytes();
         // A shorter delay applies immediately, although packets in flight then arrive after later ones.
@@ -196,15 +196,15 @@ impl Link {
 
     /// Processes a train that arrives at `now_ns`; appends the runs that pass to `runs`, in the order of their
     /// segments.
-    pub(crate) fn offer(&mut self, now_ns: u64, train: &Train, runs: &mut Vec<Run>) {
+    pub(crate) fn offer(&mut self, now_ns: u64, train: &Train, runs: &mut Vec<SegmentRun>) {
         self.outages.retain(|outage| outage.end > now_ns);
         let is_down = self.outages.iter().any(|outage| outage.contains(&now_ns));
         // The current run, and the time at which the link began to send it.
-        let mut open: Option<(Run, u64)> = None;
+        let mut open: Option<(SegmentRun, u64)> = None;
         for segment in 0..train.segments {
             let began_ns = self.clock.free_at_ns.max(now_ns);
-            let fate = self.fate(is_down, now_ns, train.wire_bytes(segment));
-            if let Fate::Passed(left_ns) = fate
+            let outcome = self.outcome(is_down, now_ns, train.wire_bytes(segment));
+            if let SegmentOutcome::Passed(left_ns) = outcome
                 && let Some((run, run_began_ns)) = &mut open
                 && left_ns.saturating_sub(*run_began_ns) <= MAX_RUN_NS
             {
@@ -215,12 +215,14 @@ impl Link {
             if let Some((run, _)) = open.take() {
                 runs.push(self.in_order(run));
             }
-            match fate {
-                Fate::Dropped => {}
-                Fate::Passed(at_ns) => open = Some((Run { segments: segment..segment + 1, at_ns }, began_ns)),
-                Fate::Late(left_ns) => {
+            match outcome {
+                SegmentOutcome::Dropped => {}
+                SegmentOutcome::Passed(at_ns) => {
+                    open = Some((SegmentRun { segments: segment..segment + 1, at_ns }, began_ns));
+                }
+                SegmentOutcome::Late(left_ns) => {
                     let at_ns = left_ns + nanoseconds(self.settings.delay) + nanoseconds(self.settings.reorder_by);
-                    runs.push(Run { segments: segment..segment + 1, at_ns });
+                    runs.push(SegmentRun { segments: segment..segment + 1, at_ns });
                 }
             }
         }
@@ -229,36 +231,36 @@ impl Link {
         }
     }
 
-    fn fate(&mut self, is_down: bool, now_ns: u64, wire_bytes: u64) -> Fate {
+    fn outcome(&mut self, is_down: bool, now_ns: u64, wire_bytes: u64) -> SegmentOutcome {
         let counters = &mut self.counters;
         counters.offered_segments += 1;
         if is_down {
             counters.outage_segments += 1;
-            return Fate::Dropped;
+            return SegmentOutcome::Dropped;
         }
         let queued_bytes = self.clock.queued_bytes(now_ns);
         // An idle link accepts a segment whatever the queue size, because it need not wait.
         if queued_bytes > 0 && queued_bytes + wire_bytes > self.queue_bytes {
             counters.queue_dropped_segments += 1;
-            return Fate::Dropped;
+            return SegmentOutcome::Dropped;
         }
         let left_ns = self.clock.send(now_ns, wire_bytes);
         counters.most_queued_bytes = counters.most_queued_bytes.max(self.clock.queued_bytes(now_ns));
-        if self.loss.strikes(&mut self.chance) {
+        if self.loss.strikes(&mut self.random) {
             counters.lost_segments += 1;
-            return Fate::Dropped;
+            return SegmentOutcome::Dropped;
         }
         counters.passed_segments += 1;
         counters.passed_wire_bytes += wire_bytes;
-        if self.chance.strikes(self.settings.reorder) {
+        if self.random.strikes(self.settings.reorder) {
             counters.reordered_segments += 1;
-            return Fate::Late(left_ns);
+            return SegmentOutcome::Late(left_ns);
         }
-        Fate::Passed(left_ns)
+        SegmentOutcome::Passed(left_ns)
     }
 
     /// Adds delay and jitter to the departure time of a run.
-    fn in_order(&mut self, mut run: Run) -> Run {
+    fn in_order(&mut self, mut run: SegmentRun) -> SegmentRun {
         self.draw_jitter(run.at_ns);
         run.at_ns = (run.at_ns + nanoseconds(self.settings.delay) + self.jitter_ns).max(self.in_order_ns);
         self.in_order_ns = run.at_ns;
@@ -270,7 +272,7 @@ impl Link {
     fn draw_jitter(&mut self, left_ns: u64) {
         let most_ns = nanoseconds(self.settings.jitter);
         if left_ns >= self.jitter_until_ns {
-            self.jitter_ns = self.chance.up_to(most_ns);
+            self.jitter_ns = self.random.up_to(most_ns);
             self.jitter_until_ns = left_ns + most_ns;
         }
     }

@@ -16,7 +16,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    link::{Link, LinkCounters, LinkSettings, Run},
+    link::{Link, LinkCounters, LinkSettings, SegmentRun},
     segment::Packet,
 };
 
@@ -113,12 +113,12 @@ pub(crate) struct Network {
     down: Vec<Link>,
     /// Indexed by sender, then receiver. A host's link to itself is never used.
     pairs: Vec<Link>,
-    under_way: BinaryHeap<UnderWay>,
+    in_flight: BinaryHeap<PacketInFlight>,
     entered: u64,
     held_bytes: usize,
     counters: NetworkCounters,
     /// Reused to avoid allocation.
-    runs: Vec<Run>,
+    runs: Vec<SegmentRun>,
 }
 
 impl Network {
@@ -136,7 +136,7 @@ impl Network {
             down: links(&LinkSettings::default(), count, count),
             pairs: links(pair, 2 * count, count * count),
             hosts,
-            under_way: BinaryHeap::new(),
+            in_flight: BinaryHeap::new(),
             entered: 0,
             held_bytes: 0,
             counters: NetworkCounters::default(),
@@ -184,18 +184,18 @@ impl Network {
             self.counters.unroutable_packets += 1;
             return;
         };
-        self.enter(UnderWay { at_ns: now_ns, order: 0, next: Hop::Up, from, to, packet });
+        self.enter(PacketInFlight { at_ns: now_ns, order: 0, next: Hop::Up, from, to, packet });
     }
 
     /// Returns the time of the next event, if a packet is in flight.
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        self.under_way.peek().map(|packet| packet.at_ns)
+        self.in_flight.peek().map(|packet| packet.at_ns)
     }
 
     /// Returns the next packet that has arrived at its host by `now_ns`.
     pub(crate) fn next_due(&mut self, now_ns: u64) -> Option<Delivery> {
         while self.next_ns()? <= now_ns {
-            let packet = self.under_way.pop()?;
+            let packet = self.in_flight.pop()?;
             self.held_bytes -= packet.packet.bytes().len();
             match packet.next {
                 Hop::Host => return Some(Delivery { host: packet.to, packet: packet.packet, at_ns: packet.at_ns }),
@@ -216,7 +216,7 @@ impl Network {
     }
 
     /// Passes a packet to its next link, skipping transparent ones.
-    fn enter(&mut self, mut packet: UnderWay) {
+    fn enter(&mut self, mut packet: PacketInFlight) {
         let name = loop {
             let (name, after) = match packet.next {
                 Hop::Up => (LinkName::Up(packet.from), Hop::Pair),
@@ -242,22 +242,29 @@ impl Network {
     }
 
     /// Passes the runs of a packet to its next hop, and clears the list.
-    fn go_on(&mut self, packet: UnderWay, runs: &mut Vec<Run>) {
+    fn go_on(&mut self, packet: PacketInFlight, runs: &mut Vec<SegmentRun>) {
         let whole = 0..packet.packet.train().segments;
         if let [run] = runs.as_slice()
             && run.segments == whole
         {
             let at_ns = run.at_ns;
             runs.clear();
-            return self.hold(UnderWay { at_ns, ..packet });
+            return self.hold(PacketInFlight { at_ns, ..packet });
         }
-        let UnderWay { next, from, to, packet, .. } = packet;
+        let PacketInFlight { next, from, to, packet, .. } = packet;
         for run in runs.drain(..) {
-            self.hold(UnderWay { at_ns: run.at_ns, order: 0, next, from, to, packet: packet.take(&run.segments) });
+            self.hold(PacketInFlight {
+                at_ns: run.at_ns,
+                order: 0,
+                next,
+                from,
+                to,
+                packet: packet.take(&run.segments),
+            });
         }
     }
 
-    fn hold(&mut self, mut packet: UnderWay) {
+    fn hold(&mut self, mut packet: PacketInFlight) {
         let bytes = packet.packet.bytes().len();
         if self.held_bytes + bytes > MAX_HELD_BYTES {
             self.counters.overflow_packets += 1;
@@ -266,7 +273,7 @@ impl Network {
         self.held_bytes += bytes;
         packet.order = self.entered;
         self.entered += 1;
-        self.under_way.push(packet);
+        self.in_flight.push(packet);
     }
 }
 
@@ -282,7 +289,7 @@ enum Hop {
 /// A packet with its arrival time at the next hop. The heap returns the earliest; at equal times the first that was
 /// added.
 #[derive(Debug)]
-struct UnderWay {
+struct PacketInFlight {
     at_ns: u64,
     order: u64,
     next: Hop,
@@ -291,26 +298,26 @@ struct UnderWay {
     packet: Packet,
 }
 
-impl Ord for UnderWay {
+impl Ord for PacketInFlight {
     fn cmp(&self, other: &Self) -> Ordering {
         // Reversed, because the heap returns the greatest.
         (other.at_ns, other.order).cmp(&(self.at_ns, self.order))
     }
 }
 
-impl PartialOrd for UnderWay {
+impl PartialOrd for PacketInFlight {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for UnderWay {
+impl PartialEq for PacketInFlight {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for UnderWay {}
+impl Eq for PacketInFlight {}
 
 #[cfg(test)]
 mod tests;

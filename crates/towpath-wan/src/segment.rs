@@ -78,7 +78,7 @@ impl Train {
 
 /// Why a packet is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Malformed {
+pub(crate) enum PacketError {
     /// Shorter than its headers, or of an unknown IP version.
     Truncated,
     /// Segmentation offload that was not offered to the kernel.
@@ -99,25 +99,26 @@ pub(crate) struct Packet {
 
 impl Packet {
     /// Parses a packet read from a TUN device.
-    pub(crate) fn parse(bytes: Vec<u8>) -> Result<Self, Malformed> {
-        let (vnet, ip) = bytes.split_at_checked(VNET_BYTES).ok_or(Malformed::Truncated)?;
-        let destination = destination(ip).ok_or(Malformed::Truncated)?;
+    pub(crate) fn parse(bytes: Vec<u8>) -> Result<Self, PacketError> {
+        let (vnet, ip) = bytes.split_at_checked(VNET_BYTES).ok_or(PacketError::Truncated)?;
+        let destination = destination(ip).ok_or(PacketError::Truncated)?;
         let kind = vnet[1];
         if kind == GSO_NONE {
-            let payload_bytes = u32::try_from(ip.len()).map_err(|_| Malformed::Headers)?;
+            let payload_bytes = u32::try_from(ip.len()).map_err(|_| PacketError::Headers)?;
             let train = Train { segments: 1, header_bytes: 0, segment_bytes: payload_bytes, payload_bytes };
             return Ok(Self { bytes, train, ip_header_bytes: 0, destination });
         }
         let version = if destination.is_ipv4() { GSO_TCP4 } else { GSO_TCP6 };
         if kind != version || vnet[0] & NEEDS_CHECKSUM == 0 {
-            return Err(Malformed::Segmentation);
+            return Err(PacketError::Segmentation);
         }
-        let (ip_header_bytes, header_bytes) = tcp_headers(ip, native_u16(vnet, 6).into()).ok_or(Malformed::Headers)?;
+        let (ip_header_bytes, header_bytes) =
+            tcp_headers(ip, native_u16(vnet, 6).into()).ok_or(PacketError::Headers)?;
         let segment_bytes = u32::from(native_u16(vnet, 4));
         let payload_bytes = ip.len().checked_sub(header_bytes).and_then(|bytes| u32::try_from(bytes).ok());
-        let payload_bytes = payload_bytes.ok_or(Malformed::Headers)?;
+        let payload_bytes = payload_bytes.ok_or(PacketError::Headers)?;
         if segment_bytes == 0 {
-            return Err(Malformed::Segmentation);
+            return Err(PacketError::Segmentation);
         }
         let segments = payload_bytes.div_ceil(segment_bytes).max(1);
         // The headers are within the packet, whose length was checked to fit.

@@ -49,7 +49,7 @@ def duration(text: str) -> float:
     found = re.fullmatch(r"(\d{1,7})(s|min|m|h|d)", text)
     seconds = int(found[1]) * SECONDS[found[2]] if found else 0
     if not 1 <= seconds <= MAX_EVERY_S:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration from 1s to 7d, such as 10min or 1h")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration from 1s to 7d, such as 10min or 1h")
     return float(seconds)
 
 
@@ -65,7 +65,7 @@ def statement(text: str) -> str:
 def address(text: str) -> str:
     """Returns `text`; raises `argparse.ArgumentTypeError` if it is no IP address."""
     if not judgement.is_address(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no address")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an IP address")
     return text
 
 

@@ -212,7 +212,7 @@ class Run:
                 self.summary.surveys_failed += 1
                 failed_in_a_row += 1
                 if failed_in_a_row == MAX_SURVEYS_FAILED:
-                    raise GivenUp("the ALTO server tells nothing: the other destinations were not tried") from error
+                    raise GivenUp("the ALTO server returned no costs: the other destinations were not tried") from error
                 continue
             failed_in_a_row = 0
             for source in sources:
@@ -254,7 +254,7 @@ class Run:
             self.summary.failed += 1
             self._failed_in_a_row += 1
             if self._failed_in_a_row == MAX_PAIRS_FAILED:
-                raise GivenUp("Rucio takes no distances: the other pairs were not tried") from error
+                raise GivenUp("Rucio accepts no distances: the other pairs were not tried") from error
 
     def write(self, source: str, destination: str, distance: int, present: int | None) -> None:
         """Writes a distance to Rucio, or reports it in a dry run. `present` is the current distance; None if there is none."""

@@ -320,4 +320,4 @@ class Sorter:
         """Logs a warning, at most one per `WARNINGS_APART_S`."""
         if not self._warned.get(None):
             self._warned.keep(None, True)
-            LOG.warning("replicas are in the order that Rucio has by default: %s", reason)
+            LOG.warning("using Rucio's default order of the replicas: %s", reason)

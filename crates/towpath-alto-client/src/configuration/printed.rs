@@ -14,7 +14,7 @@
 
 use serde_json::{Deserializer, Map, Value as Json};
 
-use super::{Configuration, ConfigurationError, Spelled};
+use super::{Configuration, ConfigurationError, LenientMetric};
 
 const SECTION: &str = "[client]";
 
@@ -56,7 +56,7 @@ pub(super) fn read(text: &str) -> Result<Configuration, ConfigurationError> {
                 let (metrics, length) = json_object(value).map_err(&invalid)?;
                 for (name, metric) in metrics {
                     let read = serde_json::from_value(metric);
-                    let Spelled(metric) = read.map_err(|error| invalid(format!("metric {name}: {error}")))?;
+                    let LenientMetric(metric) = read.map_err(|error| invalid(format!("metric {name}: {error}")))?;
                     configuration.metrics.insert(name, metric);
                 }
                 rest = &value[length..];
@@ -80,7 +80,7 @@ fn json_object(text: &str) -> Result<(Map<String, Json>, usize), String> {
     let mut values = Deserializer::from_str(text).into_iter::<Map<String, Json>>();
     match values.next() {
         Some(Ok(object)) => Ok((object, values.byte_offset())),
-        Some(Err(error)) => Err(format!("`metrics` is no JSON object: {error}")),
+        Some(Err(error)) => Err(format!("`metrics` is not a JSON object: {error}")),
         None => Err("`metrics` has no value".to_owned()),
     }
 }
@@ -141,7 +141,7 @@ metrics = {
         for (text, expected) in [
             ("[client]\nird = x", "line 2: unknown key `ird`"),
             ("[client]\n\nmetrics", "line 3: expected `key = value`"),
-            ("[client]\nmetrics = []", "line 2: `metrics` is no JSON object"),
+            ("[client]\nmetrics = []", "line 2: `metrics` is not a JSON object"),
             ("[client]\nmetrics = {\"x\": {\"resource_type\": \"map\"}}", "line 2: metric x: unknown variant `map`"),
             ("[client]\nmetrics = {\"x\": 1}", "line 2: metric x: "),
         ] {

@@ -130,12 +130,12 @@ fn a_chain_has_an_end() {
     assert_eq!(found(&end(&chain(MAX_HOPS))), [FIRST]);
     let discovery = end(&chain(MAX_HOPS + 1));
     assert_eq!((found(&discovery).len(), discovery.queried().len()), (0, MAX_HOPS + 1));
-    let astray = PassedOver::Astray { name: name("n5.net"), to: name("n6.net") };
-    assert_eq!(discovery.passed_over(), [astray]);
+    let astray = IgnoredRecord::Astray { name: name("n5.net"), to: name("n6.net") };
+    assert_eq!(discovery.ignored_records(), [astray]);
     let circle = zone([("n0.net", vec![delegation(1, "n1.net")]), ("n1.net", vec![delegation(1, "N0.net.")])]);
     let discovery = end(&circle);
     assert_eq!(queried(&discovery), ["n0.net", "n1.net"]);
-    assert!(discovery.passed_over()[0].to_string().contains("was asked before"));
+    assert!(discovery.ignored_records()[0].to_string().contains("was already queried"));
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn what_is_not_https_is_told_and_not_taken() {
         let zone = zone([("a.net", vec![insecure.clone(), terminal(2, 1, FIRST)])]);
         let discovery = searched(Discovery::of_domains([name("a.net")]), &zone);
         assert_eq!(found(&discovery), [FIRST], "{insecure:?}");
-        assert!(discovery.passed_over()[0].to_string().contains("://alto.example.net/"), "{insecure:?}");
+        assert!(discovery.ignored_records()[0].to_string().contains("://alto.example.net/"), "{insecure:?}");
     }
     for services in ["alto:http:https", "ALTO:http"] {
         let zone = zone([("a.net", vec![http(services, FIRST)])]);
@@ -177,7 +177,7 @@ fn rules_that_are_none_of_u_naptr_are_told() {
         let zone = zone([("a.net", vec![malformed.clone()])]);
         let discovery = searched(Discovery::of_domains([name("a.net")]), &zone);
         assert_eq!(discovery.outcome(), None, "{malformed:?}");
-        let [PassedOver::Malformed { text, .. }] = discovery.passed_over() else { panic!("{malformed:?}") };
+        let [IgnoredRecord::Malformed { text, .. }] = discovery.ignored_records() else { panic!("{malformed:?}") };
         assert!(text.is_ascii() && !text.contains('\x1b'), "{text}");
     }
 }
@@ -195,7 +195,7 @@ fn records_of_others_are_no_concern_of_ours() {
         let zone = zone([("a.net", vec![other.clone()])]);
         let discovery = searched(Discovery::of_domains([name("a.net")]), &zone);
         assert_eq!(
-            (discovery.outcome(), discovery.passed_over(), discovery.queried().len()),
+            (discovery.outcome(), discovery.ignored_records(), discovery.queried().len()),
             (None, &[][..], 1),
             "{other:?}"
         );
@@ -250,6 +250,6 @@ proptest! {
             prop_assert!(!found.directories.is_empty() && found.directories.iter().all(DirectoryUri::is_secure));
             prop_assert!(discovery.queried().contains(&found.name));
         }
-        prop_assert!(discovery.passed_over().len() <= MAX_PASSED_OVER);
+        prop_assert!(discovery.ignored_records().len() <= MAX_IGNORED_RECORDS);
     }
 }

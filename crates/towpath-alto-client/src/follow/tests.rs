@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use towpath_alto::{agent_state::AgentState, directory, network_state::NetworkState, resource::Answer};
+use towpath_alto::{agent_state::AgentState, directory, network_state::NetworkState, resource::AltoResponse};
 
-use towpath_alto_server::updates::{self, Followed, Piece, Present};
+use towpath_alto_server::updates::{self, CurrentNetwork, EventChunk, FollowedResponses};
 
 use super::*;
 use crate::{Directory, EventReader};
@@ -35,8 +35,8 @@ impl Site {
         Self { network_state, directory }
     }
 
-    pub(crate) fn present(&self) -> Present<'_> {
-        Present { network_state: &self.network_state, directory: &self.directory }
+    pub(crate) fn present(&self) -> CurrentNetwork<'_> {
+        CurrentNetwork { network_state: &self.network_state, directory: &self.directory }
     }
 
     /// Returns the directory as parsed by a client.
@@ -49,7 +49,7 @@ impl Site {
     pub(crate) fn answer(&self, target: &FollowTarget) -> Vec<super::super::Part> {
         let resource = self.directory.find(&target.resource).unwrap();
         let input = target.input.clone().unwrap_or_default();
-        let Answer { media_type, body, .. } = resource.answer(&self.network_state, &input, client()).unwrap();
+        let AltoResponse { media_type, body, .. } = resource.answer(&self.network_state, &input, client()).unwrap();
         Document::parse(&target.resource, "http://h/", media_type, &body).unwrap().parts
     }
 }
@@ -77,14 +77,14 @@ fn read(events: &[updates::Event]) -> Vec<Event> {
     let mut reader = EventReader::default();
     let pieces = events.iter().flat_map(|event| event.pieces().into_iter().map(move |piece| (event, piece)));
     let bytes = pieces.flat_map(|(event, piece)| match piece {
-        Piece::Words(words) => words.into_bytes(),
-        Piece::Document(range) => event.document()[range].to_vec(),
+        EventChunk::Words(words) => words.into_bytes(),
+        EventChunk::Document(range) => event.document()[range].to_vec(),
     });
     reader.read(&bytes.collect::<Vec<u8>>()).unwrap()
 }
 
 /// Opens a stream with the request of `following`.
-fn open(following: &Following, site: &Site, followed: &mut Followed) -> (updates::Stream, Vec<Event>) {
+fn open(following: &StreamFollower, site: &Site, followed: &mut FollowedResponses) -> (updates::Stream, Vec<Event>) {
     let request = following.request().unwrap();
     let mut stream = updates::Stream::open(&request, Some("x"), client(), site.present(), followed).unwrap();
     let events = news(&mut stream, followed);
@@ -92,22 +92,22 @@ fn open(following: &Following, site: &Site, followed: &mut Followed) -> (updates
 }
 
 /// Returns the pending events of a stream.
-fn news(stream: &mut updates::Stream, followed: &Followed) -> Vec<Event> {
+fn news(stream: &mut updates::Stream, followed: &FollowedResponses) -> Vec<Event> {
     read(&std::iter::from_fn(|| stream.next(followed)).collect::<Vec<_>>())
 }
 
 /// Returns the names of the responses that changed.
-fn take(following: &mut Following, events: &[Event]) -> Vec<String> {
+fn take(following: &mut StreamFollower, events: &[Event]) -> Vec<String> {
     let news = events.iter().flat_map(|event| following.take(event).unwrap());
     let names = news.map(|news| match news {
-        News::Changed { name, .. } => name,
-        News::Stopped { name, reason } => format!("-{name}: {reason}"),
+        FollowEvent::Changed { name, .. } => name,
+        FollowEvent::Stopped { name, reason } => format!("-{name}: {reason}"),
     });
     names.collect()
 }
 
 #[track_caller]
-fn expect_answers(following: &Following, site: &Site) {
+fn expect_answers(following: &StreamFollower, site: &Site) {
     for substream in &following.substreams {
         let held = substream.held.document().expect("it was told");
         assert_eq!(held.parts, site.answer(&substream.target), "{}", substream.name);
@@ -118,7 +118,7 @@ fn expect_answers(following: &Following, site: &Site) {
 fn s4_who_follows_a_stream_has_what_who_asks_gets() {
     let site = Site::with(5, "64500 64501");
     let mut following = site.client_directory().stream(targets()).unwrap();
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let (mut stream, events) = open(&following, &site, &mut followed);
     assert_eq!(take(&mut following, &events), ["a map", "ways", "a.b"], "what others depend on comes first");
     expect_answers(&following, &site);
@@ -141,7 +141,7 @@ fn s4_who_follows_a_stream_has_what_who_asks_gets() {
 fn s3_after_a_lost_connection_nothing_is_missed() {
     let before = Site::with(5, "64500 64501");
     let mut following = before.client_directory().stream(targets()).unwrap();
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let (_, events) = open(&following, &before, &mut followed);
     take(&mut following, &events);
     let after = Site::with(6, "64500 64501");
@@ -157,7 +157,7 @@ fn event(name: &str, data: &str) -> Event {
 }
 
 /// Follows a cost map that has been received.
-fn costs() -> Following {
+fn costs() -> StreamFollower {
     let targets =
         BTreeMap::from([("a.b".to_owned(), FollowTarget { resource: "default-routingcost".into(), input: None })]);
     let mut following = Site::with(5, "64500").client_directory().stream(targets).unwrap();
@@ -189,7 +189,7 @@ fn a_part_may_be_told_whole() {
     let targets = BTreeMap::from([("ways".to_owned(), targets()["ways"].clone())]);
     let site = Site::with(5, "64500 64501");
     let mut following = site.client_directory().stream(targets).unwrap();
-    let (_, events) = open(&following, &site, &mut Followed::default());
+    let (_, events) = open(&following, &site, &mut FollowedResponses::default());
     take(&mut following, &events);
     let part = following.substreams[0].held.document().unwrap().parts[1].id.clone().unwrap();
     let update = event(&format!("application/alto-propmap+json,0.{part}"), r#"{"property-map": {}}"#);
@@ -209,8 +209,8 @@ fn an_answer_that_grows_too_long_is_told_and_followed_no_longer() {
 fn s2_what_the_server_refuses_of_one_answer_leaves_the_others() {
     let mut following = Site::with(5, "64500").client_directory().stream(targets()).unwrap();
     let refusal =
-        |field: &str| Refusal::parse(json!({ "meta": { "code": "x", "field": field } }).to_string().as_bytes());
-    let requests_of = |following: &Following| {
+        |field: &str| ErrorResponse::parse(json!({ "meta": { "code": "x", "field": field } }).to_string().as_bytes());
+    let requests_of = |following: &StreamFollower| {
         let request = following.request().unwrap();
         let add = request["add"].as_object().unwrap().iter();
         add.map(|(number, entry)| format!("{number} {}", entry["resource-id"].as_str().unwrap())).collect::<Vec<_>>()

@@ -35,10 +35,10 @@ impl Key {
 
 /// Responses by their requests. The least recently used one is evicted.
 #[derive(Debug)]
-pub(super) struct Cache(CLruCache<Key, Cached, RandomState, SentBytes>);
+pub(super) struct Cache(CLruCache<Key, CachedResponse, RandomState, SentBytes>);
 
 #[derive(Debug)]
-struct Cached {
+struct CachedResponse {
     document: Arc<Document>,
     /// Size of the response as sent.
     bytes: usize,
@@ -47,8 +47,8 @@ struct Cached {
 #[derive(Debug)]
 struct SentBytes;
 
-impl WeightScale<Key, Cached> for SentBytes {
-    fn weight(&self, key: &Key, cached: &Cached) -> usize {
+impl WeightScale<Key, CachedResponse> for SentBytes {
+    fn weight(&self, key: &Key, cached: &CachedResponse) -> usize {
         key.bytes() + cached.bytes
     }
 }
@@ -71,7 +71,7 @@ impl Cache {
     /// that exceed the capacity, are not stored.
     pub(super) fn put(&mut self, key: Key, document: Arc<Document>, bytes: usize) {
         self.0.pop(&key);
-        if document.etag.is_some() && self.0.put_with_weight(key, Cached { document, bytes }).is_ok() {
+        if document.etag.is_some() && self.0.put_with_weight(key, CachedResponse { document, bytes }).is_ok() {
             while self.0.len() > MAX_RESPONSES || self.0.weight() > MAX_BYTES {
                 self.0.pop_back();
             }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{Discovered, Discovery, DomainName, Naptr};
+use crate::{Discovery, DiscoveryResult, DomainName, Naptr};
 use hickory_resolver::{
     TokioResolver,
     config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts},
@@ -17,7 +17,7 @@ use hickory_resolver::{
 use tokio::time::timeout;
 use towpath_store::{Error, Fault, sys::disk};
 
-use super::AltoTrouble;
+use super::AltoError;
 
 /// The system's resolver configuration.
 const SYSTEM: &str = "/etc/resolv.conf";
@@ -35,7 +35,7 @@ const MAX_DOMAINS: usize = 6;
 
 /// How to search for a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Search {
+pub struct DiscoveryOptions {
     /// Domain whose server is wanted. Without it, the server for the network around `address`, else that of a domain of
     /// this machine.
     pub domain: Option<DomainName>,
@@ -50,7 +50,7 @@ pub struct Search {
 ///
 /// # Errors
 /// Returns an error if none is found or DNS does not respond.
-pub(super) async fn directories(search: &Search) -> Result<Discovered, AltoTrouble> {
+pub(super) async fn directories(search: &DiscoveryOptions) -> Result<DiscoveryResult, AltoError> {
     let system = system();
     let mut discovery = match (&search.domain, search.address) {
         (Some(domain), _) => Discovery::of_domains([domain.clone()]),
@@ -60,7 +60,7 @@ pub(super) async fn directories(search: &Search) -> Result<Discovered, AltoTroub
     let silence = match resolver(search.dns, system) {
         Ok(resolver) => {
             let queries = timeout(PATIENCE, run_queries(&mut discovery, &resolver));
-            queries.await.unwrap_or_else(|_| Some("the name servers take too long".to_owned()))
+            queries.await.unwrap_or_else(|_| Some("the name servers did not respond in time".to_owned()))
         }
         Err(problem) => Some(problem),
     };
@@ -70,7 +70,7 @@ pub(super) async fn directories(search: &Search) -> Result<Discovered, AltoTroub
         None if search.domain.is_some() && silence.is_some() => {
             Err(Error::new(Fault::Unavailable, describe_attempts(&discovery, silence.as_deref())).into())
         }
-        None => Err(AltoTrouble::Unfound(describe_attempts(&discovery, silence.as_deref()))),
+        None => Err(AltoError::Unfound(describe_attempts(&discovery, silence.as_deref()))),
     }
 }
 
@@ -78,11 +78,11 @@ pub(super) async fn directories(search: &Search) -> Result<Discovered, AltoTroub
 fn describe_attempts(discovery: &Discovery, silence: Option<&str>) -> String {
     let names = discovery.queried().iter().chain(discovery.next_name()).map(DomainName::as_str).collect::<Vec<_>>();
     let tried = match names.is_empty() {
-        true => "this machine has no domain for which the DNS could name one".to_owned(),
-        false => format!("the DNS names none at {}", names.join(", ")),
+        true => "this machine has no domain to look up in the DNS".to_owned(),
+        false => format!("the DNS names no ALTO server at {}", names.join(", ")),
     };
-    let passed_over = discovery.passed_over().iter().map(ToString::to_string);
-    [tried].into_iter().chain(passed_over).chain(silence.map(str::to_owned)).collect::<Vec<_>>().join("; ")
+    let ignored_records = discovery.ignored_records().iter().map(ToString::to_string);
+    [tried].into_iter().chain(ignored_records).chain(silence.map(str::to_owned)).collect::<Vec<_>>().join("; ")
 }
 
 /// Performs all queries of the search. Returns the last DNS error, if any, since other names may be served by other
@@ -154,7 +154,7 @@ fn domains(config: &ResolverConfig) -> Vec<DomainName> {
 /// Creates a resolver for the given name server, else for those of the system.
 fn resolver(dns: Option<SocketAddr>, system: Option<(ResolverConfig, ResolverOpts)>) -> Result<TokioResolver, String> {
     let named = dns.map(|address| (ResolverConfig::from_name_servers(vec![at(address)]), ResolverOpts::default()));
-    let none = || format!("{SYSTEM} names no name server to ask");
+    let none = || format!("{SYSTEM} has no name server");
     let (config, options) = named.or(system).ok_or_else(none)?;
     let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
     *builder.options_mut() = options;
@@ -211,10 +211,10 @@ mod tests {
         answer
     }
 
-    async fn found(domain: Option<&str>, address: Option<&str>, dns: SocketAddr) -> Result<Discovered, AltoTrouble> {
+    async fn found(domain: Option<&str>, address: Option<&str>, dns: SocketAddr) -> Result<DiscoveryResult, AltoError> {
         let domain = domain.map(|domain| domain.parse().unwrap());
         let address = address.map(|address| address.parse().unwrap());
-        directories(&Search { domain, address, dns: Some(dns) }).await
+        directories(&DiscoveryOptions { domain, address, dns: Some(dns) }).await
     }
 
     /// Order 100, preference 10, empty replacement.
@@ -228,8 +228,8 @@ mod tests {
         assert_eq!(there.directories[0].as_str(), "https://alto.example.net/secure");
         assert_eq!(there.name.as_str(), "grid.example.net");
         let missing = found(Some("other.example.net"), None, dns).await.unwrap_err();
-        assert!(matches!(missing, AltoTrouble::Unfound(_)), "{missing}");
-        assert!(missing.to_string().contains("the DNS names none at other.example.net"), "{missing}");
+        assert!(matches!(missing, AltoError::Unfound(_)), "{missing}");
+        assert!(missing.to_string().contains("the DNS names no ALTO server at other.example.net"), "{missing}");
     }
 
     #[tokio::test]
@@ -244,10 +244,10 @@ mod tests {
     #[tokio::test]
     async fn a_server_without_tls_is_told_and_not_asked() {
         let dns = name_server("example.net", INSECURE).await;
-        let passed_over = found(Some("example.net"), None, dns).await.unwrap_err().to_string();
+        let ignored_records = found(Some("example.net"), None, dns).await.unwrap_err().to_string();
         assert!(
-            passed_over.contains("example.net names http://alto.example.net/, which is not asked"),
-            "{passed_over}"
+            ignored_records.contains("example.net names http://alto.example.net/, which is ignored"),
+            "{ignored_records}"
         );
     }
 

@@ -4,19 +4,19 @@ use std::net::IpAddr;
 
 use serde_json::json;
 use towpath_alto::{
-    order::{Look as _, Ranked, Statement, Value, Where},
+    order::{CandidateValues as _, FilterMode, RankedCandidate, Statement, Value},
     replicas::{Replicas, ReplicatedFile},
 };
 
-use super::{AltoClient, AltoTrouble, hosts::Hosts};
-use crate::{Candidate, Configuration, Ends, ReplicaValues};
+use super::{AltoClient, AltoError, hosts::Hosts};
+use crate::{Candidate, Configuration, ReplicaValues, TransferEndpoints};
 
 /// Fraction of a call's time limit for resolving hosts, so that an unresponsive name server cannot use it up.
 const SHARE_OF_HOSTS: u32 = 3;
 
 /// A list of replicas in its new order.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ordered {
+pub struct OrderedList {
     /// The list, unchanged except for the order.
     pub bytes: Vec<u8>,
     /// Its files, in list order.
@@ -58,10 +58,10 @@ pub async fn order(
     configuration: &Configuration,
     from: Option<IpAddr>,
     strict: bool,
-) -> Result<Ordered, AltoTrouble> {
+) -> Result<OrderedList, AltoError> {
     let (replicas, hosts) = read(client, list, from).await?;
     if hosts.are_all_unknown() {
-        return Err(AltoTrouble::no_addresses());
+        return Err(AltoError::no_addresses());
     }
     rank_replicas(client, &replicas, &hosts, statement, configuration, from, strict).await
 }
@@ -76,7 +76,7 @@ pub async fn rank(
     statement: &Statement,
     configuration: &Configuration,
     from: Option<IpAddr>,
-) -> Result<Vec<RankedReplica>, AltoTrouble> {
+) -> Result<Vec<RankedReplica>, AltoError> {
     if urls.is_empty() {
         return Ok(Vec::new());
     }
@@ -86,10 +86,10 @@ pub async fn rank(
 }
 
 /// Parses a list and resolves its hosts.
-async fn read(client: &AltoClient, list: Vec<u8>, from: Option<IpAddr>) -> Result<(Replicas, Hosts), AltoTrouble> {
-    let replicas = Replicas::read(list).map_err(|error| AltoTrouble::Unusable(error.to_string()))?;
+async fn read(client: &AltoClient, list: Vec<u8>, from: Option<IpAddr>) -> Result<(Replicas, Hosts), AltoError> {
+    let replicas = Replicas::read(list).map_err(|error| AltoError::Unusable(error.to_string()))?;
     let limit = client.0.limit / SHARE_OF_HOSTS;
-    let hosts = Hosts::find(&replicas, from, limit).await.map_err(AltoTrouble::Unusable)?;
+    let hosts = Hosts::find(&replicas, from, limit).await.map_err(AltoError::Unusable)?;
     Ok((replicas, hosts))
 }
 
@@ -101,15 +101,15 @@ async fn rank_replicas(
     configuration: &Configuration,
     from: Option<IpAddr>,
     strict: bool,
-) -> Result<Ordered, AltoTrouble> {
-    let ends = Ends { client: from, replicas: hosts.addresses() };
+) -> Result<OrderedList, AltoError> {
+    let ends = TransferEndpoints { client: from, replicas: hosts.addresses() };
     let statement = &client.directory().complete(statement);
     let query_plan = client.query_plan(configuration, statement, ends).await?;
     let ranker = ReplicaRanker { statement, configuration, replica_values: query_plan.replica_values(), hosts, strict };
     let ranks = ranker.ranks(replicas);
     let files = replicas.files().iter().zip(&ranks);
     let files = files.map(|(file, ranks)| OrderedFile { name: file.name.clone(), places: ranker.places(file, ranks) });
-    Ok(Ordered { files: files.collect(), bytes: ranker.write(replicas, &ranks) })
+    Ok(OrderedList { files: files.collect(), bytes: ranker.write(replicas, &ranks) })
 }
 
 /// Ranks the replicas of one file after another.
@@ -128,45 +128,45 @@ pub struct ReplicaRanker<'a> {
 
 impl ReplicaRanker<'_> {
     /// Returns the ranked replicas of each file, with dropped ones last.
-    pub fn ranks(&self, replicas: &Replicas) -> Vec<Vec<Ranked>> {
+    pub fn ranks(&self, replicas: &Replicas) -> Vec<Vec<RankedCandidate>> {
         replicas.files().iter().map(|file| self.ranks_of(file)).collect()
     }
 
     /// Writes the list in that order.
-    pub fn write(&self, replicas: &Replicas, ranks: &[Vec<Ranked>]) -> Vec<u8> {
+    pub fn write(&self, replicas: &Replicas, ranks: &[Vec<RankedCandidate>]) -> Vec<u8> {
         let indices = ranks.iter().map(|ranks| self.split_dropped(ranks).0.iter().map(|ranked| ranked.index).collect());
         replicas.write(&indices.collect::<Vec<Vec<usize>>>())
     }
 
     /// Returns the replicas of a file with their values; dropped ones in list order.
-    pub fn places(&self, file: &ReplicatedFile, ranks: &[Ranked]) -> Vec<RankedReplica> {
+    pub fn places(&self, file: &ReplicatedFile, ranks: &[RankedCandidate]) -> Vec<RankedReplica> {
         let (kept, left_out) = self.split_dropped(ranks);
-        let mut left_out: Vec<&Ranked> = left_out.iter().collect();
+        let mut left_out: Vec<&RankedCandidate> = left_out.iter().collect();
         left_out.sort_by_key(|ranked| ranked.index);
         let kept = kept.iter().map(|ranked| (ranked, false));
         let all = kept.chain(left_out.into_iter().map(|ranked| (ranked, true)));
-        let place = |(ranked, is_left_out): (&Ranked, bool)| {
+        let place = |(ranked, is_left_out): (&RankedCandidate, bool)| {
             let candidate = self.candidate(file, ranked.index);
-            let values = self.statement.names().map(|name| (name.to_owned(), candidate.look(name))).collect();
+            let values = self.statement.names().map(|name| (name.to_owned(), candidate.value(name))).collect();
             RankedReplica { url: file.replicas[ranked.index].url.clone(), values, holds: ranked.holds, is_left_out }
         };
         all.map(place).collect()
     }
 
     /// Splits the ranks into kept and dropped replicas.
-    fn split_dropped<'r>(&self, ranks: &'r [Ranked]) -> (&'r [Ranked], &'r [Ranked]) {
+    fn split_dropped<'r>(&self, ranks: &'r [RankedCandidate]) -> (&'r [RankedCandidate], &'r [RankedCandidate]) {
         // Those that satisfy the condition come first.
         let satisfying = ranks.partition_point(|ranked| ranked.holds == Some(true));
         ranks.split_at(if self.strict { satisfying } else { ranks.len() })
     }
 
     /// Ranks the replicas of a file. Ties keep the order of their priorities, then that of the list.
-    fn ranks_of(&self, file: &ReplicatedFile) -> Vec<Ranked> {
+    fn ranks_of(&self, file: &ReplicatedFile) -> Vec<RankedCandidate> {
         let mut given: Vec<usize> = (0..file.replicas.len()).collect();
         given.sort_by_key(|index| file.replicas[*index].priority.unwrap_or(u32::MAX));
         let candidates: Vec<_> = given.iter().map(|index| self.candidate(file, *index)).collect();
         let direction = |name: &str| self.replica_values.direction(name, self.configuration);
-        let mut ranks = self.statement.order(&candidates, &direction, Where::Demote);
+        let mut ranks = self.statement.order(&candidates, &direction, FilterMode::Demote);
         for ranked in &mut ranks {
             ranked.index = given[ranked.index];
         }

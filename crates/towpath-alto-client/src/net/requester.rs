@@ -8,7 +8,7 @@ use towpath_client::{Client, Inquiry, Outcome, Reply, Subscription};
 use towpath_proto::{http::media_type, url::Url};
 use towpath_store::{Caller, sys::clock};
 
-use super::AltoTrouble;
+use super::AltoError;
 use crate::{ClientError, Directory, MAX_ANSWER_BYTES, Request};
 
 /// Maximum time for one response, and default time limit of a call. Ordering replicas delays reading them.
@@ -50,7 +50,7 @@ impl Requester {
 
     /// Reads the directory within `limit`, and those linked from it, each once, as far as they arrive within their
     /// share of it.
-    pub(super) async fn directories(&self, limit: Duration) -> Result<Directory, AltoTrouble> {
+    pub(super) async fn directories(&self, limit: Duration) -> Result<Directory, AltoError> {
         let limit = limit.min(PATIENCE);
         let mut directory = self.directory(&self.ird, MAX_ANSWER_BYTES, limit).await?;
         let end = clock::now() + limit / SHARE_OF_LINKED;
@@ -78,7 +78,7 @@ impl Requester {
         uri: &str,
         limit_bytes: usize,
         patience: Duration,
-    ) -> Result<Directory, AltoTrouble> {
+    ) -> Result<Directory, AltoError> {
         let accept = format!("{}, {}", media::DIRECTORY, media::ERROR);
         let request = Request { uri: uri.to_owned(), accept, document: None };
         let inquiry = Inquiry { limit_bytes, ..inquiry(&request, None, patience) };
@@ -92,14 +92,14 @@ impl Requester {
         request: &Request,
         etag: Option<&str>,
         patience: Duration,
-    ) -> Result<Reply, AltoTrouble> {
+    ) -> Result<Reply, AltoError> {
         let inquiry = inquiry(request, etag, patience);
         check_outcome(self.client.inquire(&request.uri, &self.caller(&request.uri), inquiry).await?)
     }
 
     /// Sends a request whose response may be delayed, outside of the concurrency limit for normal requests. `patience`
     /// limits each period of silence.
-    pub(super) async fn await_answer(&self, request: &Request, patience: Duration) -> Result<Reply, AltoTrouble> {
+    pub(super) async fn await_answer(&self, request: &Request, patience: Duration) -> Result<Reply, AltoError> {
         let inquiry = inquiry(request, None, patience);
         let begun = self.client.subscribe(&request.uri, &self.caller(&request.uri), inquiry).await?;
         let (url, outcome, media_type) = (begun.url.clone(), begun.outcome, begun.media_type.clone());
@@ -108,7 +108,7 @@ impl Requester {
     }
 
     /// Sends a request with an endless response.
-    pub(super) async fn subscribe(&self, request: &Request) -> Result<Subscription, AltoTrouble> {
+    pub(super) async fn subscribe(&self, request: &Request) -> Result<Subscription, AltoError> {
         let inquiry = inquiry(request, None, SILENCE);
         let subscription = self.client.subscribe(&request.uri, &self.caller(&request.uri), inquiry).await?;
         if subscription.outcome == Outcome::Refused {
@@ -137,7 +137,7 @@ impl Requester {
 }
 
 /// Returns an error for a refusal.
-fn check_outcome(reply: Reply) -> Result<Reply, AltoTrouble> {
+fn check_outcome(reply: Reply) -> Result<Reply, AltoError> {
     match reply.outcome {
         Outcome::Refused => Err(ClientError::refused(&reply.url, &reply.body).into()),
         Outcome::Content | Outcome::Unchanged => Ok(reply),
@@ -145,7 +145,7 @@ fn check_outcome(reply: Reply) -> Result<Reply, AltoTrouble> {
 }
 
 /// Adds a linked directory, if it was read.
-fn add(directory: &mut Directory, linked: Result<Directory, AltoTrouble>) {
+fn add(directory: &mut Directory, linked: Result<Directory, AltoError>) {
     match linked {
         Ok(linked) => {
             let taken = directory.add(linked);

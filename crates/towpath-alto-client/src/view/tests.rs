@@ -4,20 +4,20 @@ use serde_json::json;
 
 use super::*;
 use crate::follow::tests::{Site, client, targets};
-use towpath_alto_server::updates::{Edge, Followed, Refusal, View, edge_numbers};
+use towpath_alto_server::updates::{Edge, FollowedResponses, UpdateError, View, edge_numbers};
 
 const VIEW: &str = "http://h/tips/1";
 
 /// A server with at most one view.
 struct Server {
     site: Site,
-    followed: Followed,
+    followed: FollowedResponses,
     view: Option<View>,
 }
 
 impl Server {
     fn new() -> Self {
-        Self { site: Site::with(5, "64500 64501"), followed: Followed::default(), view: None }
+        Self { site: Site::with(5, "64500 64501"), followed: FollowedResponses::default(), view: None }
     }
 
     fn renew(&mut self, site: Site) {
@@ -26,7 +26,7 @@ impl Server {
     }
 
     /// Returns its response, or `None` while it waits for a change.
-    fn answer(&mut self, request: &Request) -> Result<Option<(String, Vec<u8>)>, Refusal> {
+    fn answer(&mut self, request: &Request) -> Result<Option<(String, Vec<u8>)>, UpdateError> {
         let input = request.document.as_ref().map(|(_, document)| serde_json::from_slice::<Json>(document).unwrap());
         match (request.uri.strip_prefix(VIEW), input) {
             (None, Some(input)) => {
@@ -36,12 +36,12 @@ impl Server {
                 Ok(Some((TIPS.into(), answer.to_string().into_bytes())))
             }
             (Some("/ug"), Some(input)) => {
-                let view = self.view.as_ref().ok_or(Refusal::Unknown)?;
+                let view = self.view.as_ref().ok_or(UpdateError::Unknown)?;
                 let content = view.recommend(&input, &self.followed)?;
                 Ok(Some((content.media_type.into(), content.body.to_vec())))
             }
             (Some(path), None) => {
-                let view = self.view.as_ref().ok_or(Refusal::Unknown)?;
+                let view = self.view.as_ref().ok_or(UpdateError::Unknown)?;
                 let (from, to) = edge_numbers(path.trim_start_matches('/')).unwrap();
                 let accepts = |media_type: &str| {
                     let essence = media_type.split(';').next().unwrap();
@@ -57,7 +57,7 @@ impl Server {
     }
 
     /// Sends requests until the server waits for a change; returns the number of changes received.
-    fn follow(&mut self, viewing: &mut Viewing) -> usize {
+    fn follow(&mut self, viewing: &mut ViewFollower) -> usize {
         let mut changes = 0;
         for _ in 0..100 {
             match self.answer(&viewing.next_request()) {
@@ -75,12 +75,12 @@ impl Server {
     }
 }
 
-fn viewing(name: &str) -> Viewing {
+fn viewing(name: &str) -> ViewFollower {
     Site::with(5, "64500 64501").client_directory().view(name, targets()[name].clone()).unwrap()
 }
 
 #[track_caller]
-fn expect_answer(viewing: &Viewing, server: &Server) {
+fn expect_answer(viewing: &ViewFollower, server: &Server) {
     assert_eq!(viewing.held.document().unwrap().parts, server.site.answer(&viewing.target), "{}", viewing.name);
 }
 
@@ -105,7 +105,7 @@ fn t4_who_was_away_takes_the_edge_that_there_is() {
     for cost in 6..200 {
         server.renew(Site::with(cost, "64500"));
     }
-    assert!(matches!(server.answer(&viewing.next_request()), Err(Refusal::Gone)), "else this proves nothing");
+    assert!(matches!(server.answer(&viewing.next_request()), Err(UpdateError::Gone)), "else this proves nothing");
     assert_eq!(server.follow(&mut viewing), 1);
     expect_answer(&viewing, &server);
 }
@@ -119,7 +119,7 @@ fn t6_a_view_that_was_closed_is_opened_anew() {
     server.renew(Site::with(6, "64500"));
     assert_eq!(server.follow(&mut viewing), 1);
     expect_answer(&viewing, &server);
-    viewing.step = Step::Open;
+    viewing.step = NextRequest::Open;
     assert!(!viewing.note_refusal(), "nothing else can be asked");
 }
 
@@ -144,7 +144,7 @@ fn what_a_careless_server_says_leads_on_and_never_round_in_silence() {
     viewing.take("http://h/a/tips", TIPS, answer.to_string().as_bytes()).unwrap();
     assert_eq!(viewing.next_request().uri, "http://h/a/v/ug/0/1");
     for (media_type, body) in [(MERGE_PATCH, "{}"), (media::COST_MAP, "<html>")] {
-        viewing.step = Step::Edge("http://h/v".into(), 0, 1);
+        viewing.step = NextRequest::Edge("http://h/v".into(), 0, 1);
         assert!(viewing.take("http://h/v/ug/0/1", media_type, body.as_bytes()).is_err());
         assert_eq!(viewing.next_request().uri, "http://h/v/ug", "it asks where to go on");
     }

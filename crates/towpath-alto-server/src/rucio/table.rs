@@ -12,10 +12,10 @@ use towpath_alto::{
     directory::Directory,
     fields,
     network_state::NetworkState,
-    order::{Ranked, Statement, Where},
-    resource::{Answer, Caller, MAX_PAIRS},
+    order::{FilterMode, RankedCandidate, Statement},
+    resource::{AltoResponse, Caller, MAX_PAIRS},
 };
-use towpath_alto_client::{Candidate, ClientError, Configuration, Ends, QueryPlan, Request};
+use towpath_alto_client::{Candidate, ClientError, Configuration, QueryPlan, Request, TransferEndpoints};
 
 /// Base URI of the resources, for requests that never leave the process (RFC 6761 §6.4).
 const BASE: &str = "http://towpath.invalid/";
@@ -94,7 +94,10 @@ pub(crate) fn table(
             far(&mut table, site, storages.keys());
             continue;
         };
-        let ends = Ends { client: Some(*client), replicas: located.iter().map(|(_, address)| *address).collect() };
+        let ends = TransferEndpoints {
+            client: Some(*client),
+            replicas: located.iter().map(|(_, address)| *address).collect(),
+        };
         let mut query_plan = QueryPlan::new(configuration, Arc::clone(&offered), statement, ends)?;
         if let Some(before) = &before {
             query_plan = query_plan.with_maps_of(before);
@@ -106,7 +109,7 @@ pub(crate) fn table(
         let candidates: Vec<Candidate<'_>> =
             located.iter().map(|(_, address)| query_plan.replica_values().at(Some(*address))).collect();
         let direction = |name: &str| query_plan.replica_values().direction(name, configuration);
-        let ranks = statement.order(&candidates, &direction, Where::Demote);
+        let ranks = statement.order(&candidates, &direction, FilterMode::Demote);
         for (ranked, distance) in ranks.iter().zip(distances(&ranks)) {
             let _ = writeln!(table, "{site},{},{distance:.6}", located[ranked.index].0);
         }
@@ -124,7 +127,7 @@ fn far<'a>(table: &mut String, site: &str, storages: impl Iterator<Item = &'a St
 }
 
 /// Answers a request locally.
-fn answer(source: Source<'_>, request: &Request, address: IpAddr) -> Result<Answer, ClientError> {
+fn answer(source: Source<'_>, request: &Request, address: IpAddr) -> Result<AltoResponse, ClientError> {
     let id = request.uri.strip_prefix(BASE).unwrap_or_default();
     let resource = source.directory.find(id).expect("the directory contains the resources it lists");
     let document = request.document.as_ref().map_or(Ok(serde_json::Value::Null), |(_, body)| fields::parse(body));
@@ -134,12 +137,13 @@ fn answer(source: Source<'_>, request: &Request, address: IpAddr) -> Result<Answ
 }
 
 /// Returns for each candidate the fraction of all that rank strictly before it.
-fn distances(ranks: &[Ranked]) -> Vec<f64> {
+fn distances(ranks: &[RankedCandidate]) -> Vec<f64> {
     let mut before = 0;
-    let place = |(index, ranked): (usize, &Ranked)| {
+    let place = |(index, ranked): (usize, &RankedCandidate)| {
         // A false and an unknown condition are equivalent.
-        let is_as_good =
-            |other: &Ranked| (&other.keys, other.holds == Some(true)) == (&ranked.keys, ranked.holds == Some(true));
+        let is_as_good = |other: &RankedCandidate| {
+            (&other.keys, other.holds == Some(true)) == (&ranked.keys, ranked.holds == Some(true))
+        };
         if index > 0 && !is_as_good(&ranks[index - 1]) {
             before = index;
         }
@@ -151,7 +155,7 @@ fn distances(ranks: &[Ranked]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use towpath_alto::{agent_state::AgentState, delegation::Nobody};
+    use towpath_alto::{agent_state::AgentState, delegation::NoDelegate};
 
     const FACTS: &str = r#"
         [network-map.default]
@@ -179,7 +183,7 @@ mod tests {
             ("LYON", "134.158.84.1"),
         ]);
         let statement = statement.parse().unwrap();
-        let source = Source { network_state: &network_state, directory: &directory, delegate: &Nobody };
+        let source = Source { network_state: &network_state, directory: &directory, delegate: &NoDelegate };
         table(source, &Configuration::default(), &statement, sites, &storages)
     }
 
@@ -198,7 +202,7 @@ mod tests {
         let (directory, _) = Directory::of(&network_state);
         let storages = addresses(&[("LOST", "nowhere"), ("LYON", "134.158.84.1"), ("NEAR", "137.138.0.1")]);
         let sites = addresses(&[("CERN", "137.138.7.7"), ("GONE", "nowhere")]);
-        let source = Source { network_state: &network_state, directory: &directory, delegate: &Nobody };
+        let source = Source { network_state: &network_state, directory: &directory, delegate: &NoDelegate };
         let statement = "BY routingcost".parse().unwrap();
         let rows = table(source, &Configuration::default(), &statement, &sites, &storages).unwrap();
         let expected = "\
@@ -232,7 +236,7 @@ mod tests {
         let storages = addresses(&[("A", "192.0.2.1"), ("B", "192.0.2.2"), ("C", "192.0.2.3"), ("D", "192.0.2.4")]);
         let sites = addresses(&[("S", "192.0.2.9")]);
         let statement = "BY delay_ow WHERE continent = 'EU'".parse().unwrap();
-        let source = Source { network_state: &network_state, directory: &directory, delegate: &Nobody };
+        let source = Source { network_state: &network_state, directory: &directory, delegate: &NoDelegate };
         let rows = table(source, &Configuration::default(), &statement, &sites, &storages).unwrap();
         assert_eq!(rows, "S,A,0.000000\nS,B,0.000000\nS,C,0.000000\nS,D,0.000000\n");
     }

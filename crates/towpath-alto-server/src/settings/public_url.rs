@@ -23,7 +23,7 @@ impl TryFrom<String> for PublicUrl {
             return wrong("it must have no query and no fragment");
         }
         let (Ok(uri), Ok(_)) = (text.parse::<Uri>(), text.parse::<Url>()) else {
-            return wrong("it is no address such as https://alto.example.org/path");
+            return wrong("it is not a URL such as https://alto.example.org/path");
         };
         match (uri.scheme_str(), uri.authority()) {
             (Some("http" | "https"), Some(authority)) if authority.as_str().contains('@') => {

@@ -10,10 +10,10 @@ use towpath_alto::names::PidName;
 #[serde(default, deny_unknown_fields)]
 pub struct RucioConfig {
     /// Storages by RSE name: each an address, a PID of the default map, or a host.
-    pub rses: BTreeMap<Name, Spot>,
+    pub rses: BTreeMap<Name, SiteLocation>,
     /// Sites by the names that Rucio's clients report (`SITE_NAME`), in the same form; by default each PID of the
     /// default map.
-    pub sites: BTreeMap<Name, Spot>,
+    pub sites: BTreeMap<Name, SiteLocation>,
     /// Default statement for requests without one (`stmt`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statement: Option<String>,
@@ -44,7 +44,7 @@ impl TryFrom<String> for Name {
         match (1..=99).contains(&name.len()) && name.bytes().all(is_plain) {
             true => Ok(Self(name)),
             false => Err(format!(
-                "{name:?} cannot be in the table: up to 99 printable ASCII characters without spaces, commas and quotes"
+                "{name:?} is not a valid name: expected up to 99 printable ASCII characters without spaces, commas and quotes"
             )),
         }
     }
@@ -59,14 +59,14 @@ impl From<Name> for String {
 /// Location of a site or storage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum Spot {
+pub enum SiteLocation {
     /// At this address.
     Address(IpAddr),
     /// The PID of this name if it is in the default map, else the host.
     Named(String),
 }
 
-impl FromStr for Spot {
+impl FromStr for SiteLocation {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -75,12 +75,12 @@ impl FromStr for Spot {
         match text.parse() {
             Ok(address) => Ok(Self::Address(address)),
             Err(_) if is_host || PidName::new(text).is_ok() => Ok(Self::Named(text.to_owned())),
-            Err(_) => Err(format!("{text:?} is no address, and no name of a PID or of a host")),
+            Err(_) => Err(format!("{text:?} is not an address, nor the name of a PID or host")),
         }
     }
 }
 
-impl TryFrom<String> for Spot {
+impl TryFrom<String> for SiteLocation {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -88,13 +88,13 @@ impl TryFrom<String> for Spot {
     }
 }
 
-impl From<Spot> for String {
-    fn from(spot: Spot) -> Self {
+impl From<SiteLocation> for String {
+    fn from(spot: SiteLocation) -> Self {
         spot.to_string()
     }
 }
 
-impl fmt::Display for Spot {
+impl fmt::Display for SiteLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
@@ -117,11 +117,14 @@ mod tests {
         config_is_wrong("[rses]\n'A,B' = '192.0.2.1'", "without spaces, commas");
         config_is_wrong("[rses]\n'é' = '192.0.2.1'", "ASCII");
         config_is_wrong(&format!("[rses]\n{} = '192.0.2.1'", "A".repeat(100)), "up to 99");
-        config_is_wrong("[rses]\nA = 'not a host'", "no address");
-        config_is_wrong("[rses]\nA = ''", "no address");
+        config_is_wrong("[rses]\nA = 'not a host'", "is not an address");
+        config_is_wrong("[rses]\nA = ''", "is not an address");
         config_is_wrong("[storages]", "unknown field `storages`");
         let config = config("[rses]\nA = '2001:db8::1'\nB = 'CERN'\nC = 'se.example.org'").unwrap();
-        let spots: Vec<&Spot> = config.rses.values().collect();
-        assert!(matches!(spots[..], [Spot::Address(_), Spot::Named(_), Spot::Named(_)]), "{spots:?}");
+        let spots: Vec<&SiteLocation> = config.rses.values().collect();
+        assert!(
+            matches!(spots[..], [SiteLocation::Address(_), SiteLocation::Named(_), SiteLocation::Named(_)]),
+            "{spots:?}"
+        );
     }
 }

@@ -10,23 +10,23 @@ use std::{
 
 /// Content to send. Clones share the bytes.
 #[derive(Debug, Clone)]
-pub struct Body(Arc<Counted>);
+pub struct Body(Arc<CountedBytes>);
 
 #[derive(Debug)]
-struct Counted {
+struct CountedBytes {
     bytes: Box<[u8]>,
-    tally: Tally,
+    byte_counter: ByteCounter,
 }
 
 /// Counts the bytes of the bodies it created, each until its last clone is dropped. Clones share the count.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tally(Arc<AtomicUsize>);
+pub(super) struct ByteCounter(Arc<AtomicUsize>);
 
-impl Tally {
+impl ByteCounter {
     /// Creates a body that is counted.
     pub(super) fn body(&self, bytes: Vec<u8>) -> Body {
         self.0.fetch_add(bytes.len(), Ordering::Relaxed);
-        Body(Arc::new(Counted { bytes: bytes.into(), tally: self.clone() }))
+        Body(Arc::new(CountedBytes { bytes: bytes.into(), byte_counter: self.clone() }))
     }
 
     /// Returns the current number of bytes.
@@ -35,16 +35,16 @@ impl Tally {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
-        self.tally.0.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+        self.byte_counter.0.fetch_sub(self.bytes.len(), Ordering::Relaxed);
     }
 }
 
 /// For short bodies, which are not counted.
 impl From<Vec<u8>> for Body {
     fn from(bytes: Vec<u8>) -> Self {
-        Tally::default().body(bytes)
+        ByteCounter::default().body(bytes)
     }
 }
 
@@ -76,13 +76,13 @@ mod tests {
 
     #[test]
     fn bytes_count_until_nobody_has_them() {
-        let tally = Tally::default();
-        let (one, other) = (tally.body(vec![0; 7]), tally.body(vec![0; 100]));
+        let byte_counter = ByteCounter::default();
+        let (one, other) = (byte_counter.body(vec![0; 7]), byte_counter.body(vec![0; 100]));
         let copy = one.clone();
-        assert_eq!(tally.bytes(), 107);
+        assert_eq!(byte_counter.bytes(), 107);
         drop((one, other));
-        assert_eq!(tally.bytes(), 7);
+        assert_eq!(byte_counter.bytes(), 7);
         drop(copy);
-        assert_eq!(tally.bytes(), 0);
+        assert_eq!(byte_counter.bytes(), 0);
     }
 }

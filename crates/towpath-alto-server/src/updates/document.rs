@@ -4,10 +4,10 @@ use std::str;
 
 use serde_json::Value;
 
-use super::{Content, body::Tally};
+use super::{Content, body::ByteCounter};
 use towpath_alto::{
     multipart,
-    patch::{Allowed, Change, smallest},
+    patch::{AllowedChanges, Change, smallest},
 };
 use towpath_proto::http::media_type::MediaType;
 
@@ -30,8 +30,8 @@ pub(super) struct Patch {
 }
 
 impl Patch {
-    fn of(part: &Part, change: &Change, tally: &Tally) -> Self {
-        let body = tally.body(change.value().to_string().into_bytes());
+    fn of(part: &Part, change: &Change, byte_counter: &ByteCounter) -> Self {
+        let body = byte_counter.body(change.value().to_string().into_bytes());
         Self { part: part.id.clone(), content: Content { media_type: change.media_type(), body } }
     }
 }
@@ -57,12 +57,18 @@ impl Part {
 
 /// Returns the changes from the documents `old` to `new`, one per changed document. Returns `None` if nothing changed,
 /// or if the response should be sent whole because the parts differ or a full document is smaller.
-pub(super) fn patches(old: &[Part], new: &[Part], allowed: Allowed, tally: &Tally) -> Option<Vec<Patch>> {
+pub(super) fn patches(
+    old: &[Part],
+    new: &[Part],
+    allowed: AllowedChanges,
+    byte_counter: &ByteCounter,
+) -> Option<Vec<Patch>> {
     if !old.iter().map(|part| &part.id).eq(new.iter().map(|part| &part.id)) {
         return None;
     }
     let changed = old.iter().zip(new).filter(|(old, new)| old.value != new.value);
-    let patches = changed.map(|(old, new)| Some(Patch::of(new, &smallest(&old.value, &new.value, allowed)?, tally)));
+    let patches =
+        changed.map(|(old, new)| Some(Patch::of(new, &smallest(&old.value, &new.value, allowed)?, byte_counter)));
     let patches: Vec<Patch> = patches.collect::<Option<_>>()?;
     (!patches.is_empty()).then_some(patches)
 }

@@ -48,25 +48,25 @@ impl Event {
 
     /// Returns the text of the event: `event: MEDIA-TYPE,DATA-ID`, a `data:` line per line of the document, and an
     /// empty line. Line ends become `\n` and the last one is dropped, because the format has no others.
-    pub fn pieces(&self) -> Vec<Piece> {
+    pub fn pieces(&self) -> Vec<EventChunk> {
         let data_id = self.data_id.as_ref().map(|data_id| format!(",{data_id}")).unwrap_or_default();
-        let mut pieces = vec![Piece::Words(format!("event: {}{data_id}", self.content.media_type))];
+        let mut pieces = vec![EventChunk::Words(format!("event: {}{data_id}", self.content.media_type))];
         let body: &[u8] = self.document();
         let mut at = 0;
         for line in body.strip_suffix(b"\r\n").unwrap_or(body).split(|byte| *byte == b'\n') {
             let shown = line.strip_suffix(b"\r").unwrap_or(line);
-            pieces.push(Piece::Words("\ndata: ".into()));
-            pieces.push(Piece::Document(at..at + shown.len()));
+            pieces.push(EventChunk::Words("\ndata: ".into()));
+            pieces.push(EventChunk::Document(at..at + shown.len()));
             at += line.len() + 1;
         }
-        pieces.push(Piece::Words("\n\n".into()));
+        pieces.push(EventChunk::Words("\n\n".into()));
         pieces
     }
 }
 
 /// A piece of an event's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
+pub enum EventChunk {
     /// Text around the document.
     Words(String),
     /// A range of the document.

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 
-use super::{Content, Refusal, body::Tally, document::Patch};
-use towpath_alto::{names::Tag, resource::Answer};
+use super::{Content, UpdateError, body::ByteCounter, document::Patch};
+use towpath_alto::{names::Tag, resource::AltoResponse};
 
 /// Limits on the history of a response. The latest version is always kept, whatever its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum Edge {
 
 /// How much a client has of the last version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Held {
+pub(super) enum ClientVersion {
     /// All of its bytes.
     Bytes,
     /// The same content, but possibly different metadata, so that changes need not apply.
@@ -60,8 +60,13 @@ pub(super) struct Version {
 }
 
 impl Version {
-    pub(super) fn new(answer: Answer, version_tag: Option<String>, patches: Option<Vec<Patch>>, tally: &Tally) -> Self {
-        let whole = Some(Content { media_type: answer.media_type, body: tally.body(answer.body) });
+    pub(super) fn new(
+        answer: AltoResponse,
+        version_tag: Option<String>,
+        patches: Option<Vec<Patch>>,
+        byte_counter: &ByteCounter,
+    ) -> Self {
+        let whole = Some(Content { media_type: answer.media_type, body: byte_counter.body(answer.body) });
         Self { tag: answer.tag, version_tag, whole, patches }
     }
 
@@ -176,12 +181,12 @@ impl Graph {
 
     /// Returns how much of the last version a client has that holds the version with this tag, of the bytes or in the
     /// `meta`.
-    pub(super) fn held(&self, tag: &str) -> Held {
+    pub(super) fn held(&self, tag: &str) -> ClientVersion {
         let last = self.last();
         match last.version_tag.as_deref() {
-            _ if last.tag.as_str() == tag => Held::Bytes,
-            Some(version_tag) if version_tag == tag => Held::Content,
-            _ => Held::Nothing,
+            _ if last.tag.as_str() == tag => ClientVersion::Bytes,
+            Some(version_tag) if version_tag == tag => ClientVersion::Content,
+            _ => ClientVersion::Nothing,
         }
     }
 
@@ -202,18 +207,18 @@ impl Graph {
     /// Returns the content of an edge; an edge from 0 has a full version (RFC 9569 §7.2).
     ///
     /// # Errors
-    /// Returns [`Refusal::Unknown`] for an edge that these graphs never have, [`Refusal::Gone`], or
-    /// [`Refusal::TooEarly`].
-    pub(super) fn edge(&self, from: u64, to: u64) -> Result<Edge, Refusal> {
+    /// Returns [`UpdateError::Unknown`] for an edge that these graphs never have, [`UpdateError::Gone`], or
+    /// [`UpdateError::TooEarly`].
+    pub(super) fn edge(&self, from: u64, to: u64) -> Result<Edge, UpdateError> {
         let end = self.end();
         let whole = |number| self.get(number).and_then(|version| version.whole.clone());
         match from {
-            _ if to <= from => Err(Refusal::Unknown),
-            0 if to > end => Err(Refusal::TooEarly),
-            0 => whole(to).map(Edge::Document).ok_or(Refusal::Gone),
-            _ if from < self.start => Err(Refusal::Gone),
-            _ if to - from > 1 => Err(Refusal::Unknown),
-            _ if from > end => Err(Refusal::TooEarly),
+            _ if to <= from => Err(UpdateError::Unknown),
+            0 if to > end => Err(UpdateError::TooEarly),
+            0 => whole(to).map(Edge::Document).ok_or(UpdateError::Gone),
+            _ if from < self.start => Err(UpdateError::Gone),
+            _ if to - from > 1 => Err(UpdateError::Unknown),
+            _ if from > end => Err(UpdateError::TooEarly),
             _ if from == end => Ok(Edge::NotYet),
             _ => {
                 let content = self.get(to).and_then(Version::content);
@@ -258,7 +263,7 @@ mod tests {
         let tag = Tag::new(&format!("tag{number}")).unwrap();
         let content = |bytes| Content { media_type: "application/merge-patch+json", body: vec![b' '; bytes].into() };
         let patches = change_bytes.map(|bytes| vec![Patch { part: None, content: content(bytes) }]);
-        Version::new(Answer { media_type: "application/json", tag, body }, None, patches, &Tally::default())
+        Version::new(AltoResponse { media_type: "application/json", tag, body }, None, patches, &ByteCounter::default())
     }
 
     fn limits(versions: usize) -> Limits {

@@ -9,17 +9,17 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    Present,
-    body::Tally,
+    CurrentNetwork,
+    body::ByteCounter,
     document::{Part, parts, patches},
     graph::{Graph, Limits, Version},
 };
 use towpath_alto::{
     media,
     names::ResourceId,
-    patch::Allowed,
+    patch::AllowedChanges,
     problem::Problem,
-    resource::{Answer, Resource},
+    resource::{AltoResponse, Resource},
 };
 
 /// Identifies a response: requests with equal keys have equal responses in each network state.
@@ -57,7 +57,7 @@ impl Key {
         self.input.as_ref().map_or(0, |input| input.len())
     }
 
-    fn answer(&self, resource: &Resource, present: Present<'_>) -> Result<Answer, Problem> {
+    fn answer(&self, resource: &Resource, present: CurrentNetwork<'_>) -> Result<AltoResponse, Problem> {
         let read = |input: &str| serde_json::from_str(input).expect("it was written from a value that was read");
         let input = self.input.as_deref().map_or(Value::Null, read);
         // A response without a client in its key does not depend on the client.
@@ -107,13 +107,13 @@ impl Item {
     pub(super) fn new(
         key: &Key,
         resource: &Resource,
-        present: Present<'_>,
+        present: CurrentNetwork<'_>,
         limits: Limits,
-        tally: &Tally,
+        byte_counter: &ByteCounter,
     ) -> Result<Self, Problem> {
         let answer = key.answer(resource, present)?;
         let version_tag = key.version_tag(&parts(answer.media_type, &answer.body));
-        let version = Version::new(answer, version_tag, None, tally);
+        let version = Version::new(answer, version_tag, None, byte_counter);
         Ok(Self { depth: depth(resource, present), took: Duration::ZERO, graph: Graph::new(1, version, limits) })
     }
 
@@ -125,9 +125,9 @@ impl Item {
         &mut self,
         key: &Key,
         resource: &Resource,
-        present: Present<'_>,
-        allowed: Allowed,
-        tally: &Tally,
+        present: CurrentNetwork<'_>,
+        allowed: AllowedChanges,
+        byte_counter: &ByteCounter,
     ) -> Result<bool, Problem> {
         let answer = key.answer(resource, present)?;
         self.depth = depth(resource, present);
@@ -138,14 +138,14 @@ impl Item {
         let latest = self.graph.latest();
         let old = parts(latest.media_type, &latest.body);
         let new = parts(answer.media_type, &answer.body);
-        let patches = patches(&old, &new, allowed, tally);
-        self.graph.push(Version::new(answer, key.version_tag(&new), patches, tally));
+        let patches = patches(&old, &new, allowed, byte_counter);
+        self.graph.push(Version::new(answer, key.version_tag(&new), patches, byte_counter));
         Ok(true)
     }
 }
 
 /// Returns the depth of a resource in the dependency graph, which is acyclic.
-fn depth(resource: &Resource, present: Present<'_>) -> usize {
+fn depth(resource: &Resource, present: CurrentNetwork<'_>) -> usize {
     let uses = resource.uses(present.network_state);
     let used = uses.iter().filter_map(|id| present.directory.find(id.as_str()));
     used.map(|used| 1 + depth(used, present)).max().unwrap_or(0)

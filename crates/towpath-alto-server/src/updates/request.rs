@@ -65,14 +65,14 @@ impl SubstreamId {
 
 /// An `UpdateStreamReq` (RFC 8895 §6.5).
 #[derive(Debug)]
-pub(super) struct Updates {
+pub(super) struct UpdateRequest {
     /// Responses to follow; at most [`MAX_SUBSTREAMS`].
     pub(super) add: BTreeMap<SubstreamId, FollowRequest>,
     /// Responses to stop following. An empty set stands for all.
     pub(super) remove: Option<BTreeSet<SubstreamId>>,
 }
 
-impl Updates {
+impl UpdateRequest {
     /// Parses a request.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ impl Updates {
         let added = request.get("add").and_then(Value::as_object);
         let count = added.map_or(0, |added| added.len());
         if count > MAX_SUBSTREAMS {
-            let most = format!("a stream follows at most {MAX_SUBSTREAMS} answers: open another for the rest");
+            let most = format!("a stream follows at most {MAX_SUBSTREAMS} responses: open another for the rest");
             return Err(fields.refuse_present("add", &most));
         }
         let add = added.into_iter().flatten().map(|(name, value)| {

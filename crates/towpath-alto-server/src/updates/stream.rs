@@ -10,10 +10,10 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    Event, Followed, Present, Refusal,
-    graph::{Graph, Held},
+    CurrentNetwork, Event, FollowedResponses, UpdateError,
+    graph::{ClientVersion, Graph},
     item::Key,
-    request::{FollowRequest, SubstreamId, Updates},
+    request::{FollowRequest, SubstreamId, UpdateRequest},
 };
 use towpath_alto::problem::Problem;
 
@@ -55,15 +55,15 @@ impl Stream {
     ///
     /// # Errors
     /// Returns an error if the request is malformed, follows nothing or more than [`MAX_SUBSTREAMS`], or a resource
-    /// rejects its input; [`Refusal::TooMany`].
+    /// rejects its input; [`UpdateError::TooMany`].
     pub fn open(
         request: &Value,
         control_uri: Option<&str>,
         client: IpAddr,
-        present: Present<'_>,
-        followed: &mut Followed,
-    ) -> Result<Self, Refusal> {
-        let updates = Updates::read(request)?;
+        present: CurrentNetwork<'_>,
+        followed: &mut FollowedResponses,
+    ) -> Result<Self, UpdateError> {
+        let updates = UpdateRequest::read(request)?;
         if updates.add.is_empty() {
             return Err(Problem::missing("add").into());
         }
@@ -77,7 +77,7 @@ impl Stream {
     /// Returns the next event, or `None` until something changes. Dependencies come first. Ended substreams are
     /// reported as stopped, and the stream ends with the last of them. To retain little content, a stream queues only
     /// the events of one version of one response.
-    pub fn next(&mut self, followed: &Followed) -> Option<Event> {
+    pub fn next(&mut self, followed: &FollowedResponses) -> Option<Event> {
         while self.due.is_empty() {
             if self.turns.is_empty() {
                 self.look(followed);
@@ -94,7 +94,7 @@ impl Stream {
     }
 
     /// Finds substreams with updates, and those that ended.
-    fn look(&mut self, followed: &Followed) {
+    fn look(&mut self, followed: &FollowedResponses) {
         let (mut ended, mut behind) = (Vec::new(), Vec::new());
         for (id, slot) in &mut self.substreams {
             let Some(substream) = slot else { continue };
@@ -120,15 +120,20 @@ impl Stream {
     /// report it.
     ///
     /// # Errors
-    /// Returns [`Refusal::Problem`] as [`Self::open`], or if a substream to remove was not added by an earlier request,
-    /// a name is reused, or everything is removed while something is added; [`Refusal::TooMany`]. On error nothing
-    /// changes. Returns [`Refusal::Unknown`] if the stream is closed, which happens when all its substreams are
-    /// removed.
-    pub fn control(&mut self, request: &Value, present: Present<'_>, followed: &mut Followed) -> Result<(), Refusal> {
+    /// Returns [`UpdateError::Problem`] as [`Self::open`], or if a substream to remove was not added by an earlier
+    /// request, a name is reused, or everything is removed while something is added; [`UpdateError::TooMany`]. On error
+    /// nothing changes. Returns [`UpdateError::Unknown`] if the stream is closed, which happens when all its substreams
+    /// are removed.
+    pub fn control(
+        &mut self,
+        request: &Value,
+        present: CurrentNetwork<'_>,
+        followed: &mut FollowedResponses,
+    ) -> Result<(), UpdateError> {
         if self.is_closed {
-            return Err(Refusal::Unknown);
+            return Err(UpdateError::Unknown);
         }
-        let updates = Updates::read(request)?;
+        let updates = UpdateRequest::read(request)?;
         self.check_removal(&updates)?;
         let added = self.follow(&updates.add, present, followed)?;
         if !added.is_empty() {
@@ -158,7 +163,7 @@ impl Stream {
         self.is_closed = self.substreams.values().all(Option::is_none);
     }
 
-    fn check_removal(&self, updates: &Updates) -> Result<(), Problem> {
+    fn check_removal(&self, updates: &UpdateRequest) -> Result<(), Problem> {
         let Some(remove) = &updates.remove else {
             let is_empty = updates.add.is_empty();
             return if is_empty { Err(Problem::missing("add")) } else { Ok(()) };
@@ -184,15 +189,17 @@ impl Stream {
     fn follow(
         &self,
         add: &BTreeMap<SubstreamId, FollowRequest>,
-        present: Present<'_>,
-        followed: &mut Followed,
-    ) -> Result<BTreeMap<SubstreamId, Option<Substream>>, Refusal> {
+        present: CurrentNetwork<'_>,
+        followed: &mut FollowedResponses,
+    ) -> Result<BTreeMap<SubstreamId, Option<Substream>>, UpdateError> {
         if let Some(used) = add.keys().find(|id| self.substreams.contains_key(*id)) {
-            return Err(Problem::bad_value("add", &used.to_string(), "this name was used before: take another").into());
+            return Err(
+                Problem::bad_value("add", &used.to_string(), "this name was used before: choose another").into()
+            );
         }
         let running = self.substreams.values().flatten().count();
         if running + add.len() > MAX_SUBSTREAMS || self.substreams.len() + add.len() > MAX_NAMES {
-            let most = format!("a stream follows at most {MAX_SUBSTREAMS} answers, and {MAX_NAMES} in its life");
+            let most = format!("a stream follows at most {MAX_SUBSTREAMS} responses, and {MAX_NAMES} in its lifetime");
             return Err(Problem::bad_value("add", &add.len().to_string(), &most).into());
         }
         let added = add.iter().map(|(id, request)| {
@@ -208,15 +215,15 @@ impl Substream {
     fn new(
         request: &FollowRequest,
         client: IpAddr,
-        present: Present<'_>,
-        followed: &mut Followed,
-    ) -> Result<Self, Refusal> {
+        present: CurrentNetwork<'_>,
+        followed: &mut FollowedResponses,
+    ) -> Result<Self, UpdateError> {
         let key = followed.follow(request, client, present)?;
         let graph = &followed.item(&key).expect("it is followed by this key").graph;
         // A client with an older version first receives the full response (RFC 8895 §6.5).
-        let held = request.tag.as_deref().map_or(Held::Nothing, |tag| graph.held(tag));
-        let seen = (held != Held::Nothing).then(|| graph.end());
-        Ok(Self { key, takes_changes: request.takes_changes, seen, has_bytes: held == Held::Bytes })
+        let held = request.tag.as_deref().map_or(ClientVersion::Nothing, |tag| graph.held(tag));
+        let seen = (held != ClientVersion::Nothing).then(|| graph.end());
+        Ok(Self { key, takes_changes: request.takes_changes, seen, has_bytes: held == ClientVersion::Bytes })
     }
 
     /// Returns the events that lead from the client's version, which is not the last, to the next or the last version.

@@ -13,7 +13,7 @@ use super::*;
 use towpath_alto::{
     agent_state::AgentState,
     media,
-    patch::{Allowed, Change},
+    patch::{AllowedChanges, Change},
     problem::Code,
     resource::Resource,
 };
@@ -31,8 +31,8 @@ impl Site {
         Self { network_state, directory }
     }
 
-    fn present(&self) -> Present<'_> {
-        Present { network_state: &self.network_state, directory: &self.directory }
+    fn present(&self) -> CurrentNetwork<'_> {
+        CurrentNetwork { network_state: &self.network_state, directory: &self.directory }
     }
 
     /// Returns the documents of the response to a request.
@@ -113,7 +113,7 @@ fn take_over(held: &mut Parts, media_type: &str, part: &str, body: &str) {
 }
 
 /// Returns all pending events of a stream.
-fn all(stream: &mut Stream, followed: &Followed) -> Vec<Event> {
+fn all(stream: &mut Stream, followed: &FollowedResponses) -> Vec<Event> {
     std::iter::from_fn(|| stream.next(followed)).collect()
 }
 
@@ -123,8 +123,8 @@ fn text(events: &[Event]) -> String {
     for event in events {
         for piece in event.pieces() {
             match piece {
-                Piece::Words(words) => text.extend_from_slice(words.as_bytes()),
-                Piece::Document(range) => text.extend_from_slice(&event.document()[range]),
+                EventChunk::Words(words) => text.extend_from_slice(words.as_bytes()),
+                EventChunk::Document(range) => text.extend_from_slice(&event.document()[range]),
             }
         }
     }
@@ -182,14 +182,14 @@ struct Reader {
 }
 
 impl Reader {
-    fn open(request: &Value, site: &Site, followed: &mut Followed) -> Self {
+    fn open(request: &Value, site: &Site, followed: &mut FollowedResponses) -> Self {
         let stream = Stream::open(request, None, client(), site.present(), followed).unwrap();
         let mut reader = Self { stream, held: BTreeMap::new() };
         reader.advance(followed);
         reader
     }
 
-    fn advance(&mut self, followed: &Followed) {
+    fn advance(&mut self, followed: &FollowedResponses) {
         let events = all(&mut self.stream, followed);
         self.read(&events);
     }
@@ -203,7 +203,7 @@ impl Reader {
         }
     }
 
-    fn check(&mut self, site: &Site, followed: &Followed) {
+    fn check(&mut self, site: &Site, followed: &FollowedResponses) {
         self.advance(followed);
         for (name, resource, input) in everything() {
             assert_eq!(self.held[name], site.answer(resource, &input), "{name}");
@@ -212,7 +212,7 @@ impl Reader {
 }
 
 /// Checks that every walk through the graph of a view ends at the current document.
-fn check_walks(view: &View, expected: &Parts, followed: &Followed) {
+fn check_walks(view: &View, expected: &Parts, followed: &FollowedResponses) {
     let answer = view.recommend(&json!({ "resource-id": view.resource() }), followed).unwrap();
     let answer: Value = serde_json::from_slice(&answer.body).unwrap();
     let graph = &answer["tips-view-summary"]["updates-graph-summary"];
@@ -268,18 +268,18 @@ fn drawn((owners, costs, property, way): &Draw) -> Value {
 }
 
 /// Returns the code, field and value of a problem.
-fn wrong(refusal: Refusal) -> (Code, String, String) {
-    let Refusal::Problem(problem) = refusal else { panic!("no request is wrong because of that") };
+fn wrong(refusal: UpdateError) -> (Code, String, String) {
+    let UpdateError::Problem(problem) = refusal else { panic!("no request is wrong because of that") };
     (problem.code, problem.field.unwrap_or_default(), problem.value.unwrap_or_default())
 }
 
 /// Every set of kinds of changes.
-const KINDS: [fn(&Resource) -> Allowed; 5] = [
+const KINDS: [fn(&Resource) -> AllowedChanges; 5] = [
     allowed_changes,
-    |_| Allowed::BOTH,
-    |_| Allowed { merge: true, json: false },
-    |_| Allowed { merge: false, json: true },
-    |_| Allowed { merge: false, json: false },
+    |_| AllowedChanges::BOTH,
+    |_| AllowedChanges { merge: true, json: false },
+    |_| AllowedChanges { merge: false, json: true },
+    |_| AllowedChanges { merge: false, json: false },
 ];
 
 proptest! {
@@ -291,7 +291,7 @@ proptest! {
         kind in 0..5_usize,
         versions in 1..6_usize,
     ) {
-        let mut followed = Followed::new(Limits { versions, ..Limits::default() });
+        let mut followed = FollowedResponses::new(Limits { versions, ..Limits::default() });
         followed.allowed = KINDS[kind];
         let site = Site::of(&drawn(&draws[0]));
         let mut readers = [true, false].map(|takes| Reader::open(&for_everything(takes), &site, &mut followed));
@@ -314,7 +314,7 @@ proptest! {
         versions in 1..6_usize,
         snapshots_apart in 1..4_u64,
     ) {
-        let mut followed = Followed::new(Limits { versions, snapshots_apart, ..Limits::default() });
+        let mut followed = FollowedResponses::new(Limits { versions, snapshots_apart, ..Limits::default() });
         followed.allowed = KINDS[kind];
         let site = Site::of(&drawn(&draws[0]));
         let open = |(_, resource, input): (&str, &str, Value)| {
@@ -338,10 +338,11 @@ proptest! {
 
 #[test]
 fn what_ended_is_dropped_and_so_is_what_nobody_follows() {
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let site = Site::of(&example());
     let request = json!({ "resource-id": "default-routingcost" });
-    let open = |followed: &mut Followed| View::open(&request, "/view", client(), site.present(), followed).unwrap().0;
+    let open =
+        |followed: &mut FollowedResponses| View::open(&request, "/view", client(), site.present(), followed).unwrap().0;
     let (one, other) = (open(&mut followed), open(&mut followed));
     assert_eq!(followed.len(), 1);
     drop(one);
@@ -354,21 +355,21 @@ fn what_ended_is_dropped_and_so_is_what_nobody_follows() {
     followed.advance(Site::of(&json!({})).present());
     assert_eq!(followed.len(), 0);
     let again = open(&mut followed);
-    assert_eq!(ended.edge(0, 1, |_| true, &followed), Err(Refusal::Unknown), "another one has taken its place");
+    assert_eq!(ended.edge(0, 1, |_| true, &followed), Err(UpdateError::Unknown), "another one has taken its place");
     assert!(again.edge(0, 1, |_| true, &followed).is_ok());
 }
 
 #[test]
 fn what_is_followed_has_an_end() {
     let site = Site::of(&example());
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     followed.most_bytes = 1;
-    let open = |resource: &str, followed: &mut Followed| {
+    let open = |resource: &str, followed: &mut FollowedResponses| {
         View::open(&json!({ "resource-id": resource }), "/view", client(), site.present(), followed)
     };
     let (map, _) = open("default", &mut followed).unwrap();
     assert!(open("default", &mut followed).is_ok(), "what is followed already takes nothing more");
-    assert_eq!(open("properties", &mut followed).unwrap_err(), Refusal::TooMany);
+    assert_eq!(open("properties", &mut followed).unwrap_err(), UpdateError::TooMany);
     let add = json!({ "add": { "x": { "resource-id": "properties" } } });
     let refused = Stream::open(&add, None, client(), site.present(), &mut followed).unwrap_err();
     assert_eq!(refused.status(), 429);
@@ -384,13 +385,13 @@ fn what_takes_long_to_make_has_an_end() {
     // Makes each response take one second.
     let clock = || Duration::from_secs(LOOKS.replace(LOOKS.get() + 1));
     let site = Site::of(&example());
-    let mut followed = Followed::default().with_clock(clock);
+    let mut followed = FollowedResponses::default().with_clock(clock);
     let mut open = |number: u64| {
         let request = json!({ "resource-id": "default-filtered", "input": { "pids": [], "number": number } });
         View::open(&request, "/view", client(), site.present(), &mut followed)
     };
     let mut views: Vec<_> = (0..MAX_TIME.as_secs()).map(|number| open(number).unwrap()).collect();
-    assert_eq!(open(MAX_TIME.as_secs()).unwrap_err(), Refusal::TooMany);
+    assert_eq!(open(MAX_TIME.as_secs()).unwrap_err(), UpdateError::TooMany);
     assert!(open(0).is_ok(), "what is followed already takes no more time");
     views.pop();
     assert!(open(MAX_TIME.as_secs()).is_ok());
@@ -399,7 +400,7 @@ fn what_takes_long_to_make_has_an_end() {
 #[test]
 fn what_is_being_sent_counts_until_it_is_sent() {
     let site = Site::of(&example());
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let bytes = site.answer("default", &Value::Null)[""].to_string().len();
     followed.most_bytes = bytes;
     let request = json!({ "add": { "x": { "resource-id": "default" } } });
@@ -407,16 +408,16 @@ fn what_is_being_sent_counts_until_it_is_sent() {
         let mut stream = Stream::open(&request, None, client(), site.present(), &mut followed)?;
         Ok(all(&mut stream, &followed))
     };
-    let (one, other): (Result<_, Refusal>, _) = (begin(), begin());
+    let (one, other): (Result<_, UpdateError>, _) = (begin(), begin());
     assert!(one.is_ok() && other.is_ok());
-    assert_eq!(begin().unwrap_err(), Refusal::TooMany, "nobody follows it, but it is twice in memory");
+    assert_eq!(begin().unwrap_err(), UpdateError::TooMany, "nobody follows it, but it is twice in memory");
     drop(one);
     assert!(begin().is_ok());
 }
 
 #[test]
 fn earlier_versions_share_what_there_is() {
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let site = Site::of(&example());
     let request = json!({ "resource-id": "default-routingcost" });
     let (view, _) = View::open(&request, "/view", client(), site.present(), &mut followed).unwrap();
@@ -424,14 +425,14 @@ fn earlier_versions_share_what_there_is() {
     assert!(view.edge(1, 2, |_| true, &followed).is_ok());
     followed.most_bytes = 1;
     followed.advance(Site::of(&with_other_costs(example())).present());
-    assert_eq!(view.edge(1, 2, |_| true, &followed), Err(Refusal::Gone));
+    assert_eq!(view.edge(1, 2, |_| true, &followed), Err(UpdateError::Gone));
     assert!(view.edge(0, 2, |_| true, &followed).is_ok());
 }
 
 #[test]
 fn fields_of_an_input_have_no_order() {
     let site = Site::of(&example());
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let views = [r#"{"pids": [], "address-types": []}"#, r#"{"address-types":[],"pids":[]}"#].map(|input| {
         let input: Value = serde_json::from_str(input).unwrap();
         let request = json!({ "resource-id": "default-filtered", "input": input });

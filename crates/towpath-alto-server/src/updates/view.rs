@@ -4,7 +4,9 @@ use std::{net::IpAddr, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::{Content, Edge, Followed, Present, Refusal, graph::Graph, item::Key, request::FollowRequest};
+use super::{
+    Content, CurrentNetwork, Edge, FollowedResponses, UpdateError, graph::Graph, item::Key, request::FollowRequest,
+};
 use towpath_alto::{names::ResourceId, patch::MERGE_PATCH, problem::Problem};
 
 /// One client's view of the updates graph of a response. Views of the same response share the graph and its numbers.
@@ -27,14 +29,14 @@ impl View {
     /// authorizes access to the view.
     ///
     /// # Errors
-    /// Returns an error if the request is malformed or the resource rejects its input; [`Refusal::TooMany`].
+    /// Returns an error if the request is malformed or the resource rejects its input; [`UpdateError::TooMany`].
     pub fn open(
         request: &Value,
         uri: &str,
         client: IpAddr,
-        present: Present<'_>,
-        followed: &mut Followed,
-    ) -> Result<(Self, Value), Refusal> {
+        present: CurrentNetwork<'_>,
+        followed: &mut FollowedResponses,
+    ) -> Result<(Self, Value), UpdateError> {
         let follow_request = FollowRequest::read(request)?;
         let key = followed.follow(&follow_request, client, present)?;
         let graph = &followed.item(&key).expect("it is followed by this key").graph;
@@ -50,16 +52,18 @@ impl View {
     /// Returns the content of an edge between two versions, if `accepts` accepts its media type (RFC 9569 §7.2).
     ///
     /// # Errors
-    /// Returns [`Refusal`]; [`Refusal::Unknown`] also if the response can no longer be computed.
+    /// Returns [`UpdateError`]; [`UpdateError::Unknown`] also if the response can no longer be computed.
     pub fn edge(
         &self,
         from: u64,
         to: u64,
         accepts: impl Fn(&str) -> bool,
-        followed: &Followed,
-    ) -> Result<Edge, Refusal> {
+        followed: &FollowedResponses,
+    ) -> Result<Edge, UpdateError> {
         match self.graph(followed)?.edge(from, to)? {
-            Edge::Document(content) if !accepts(content.media_type) => Err(Refusal::NotAccepted(content.media_type)),
+            Edge::Document(content) if !accepts(content.media_type) => {
+                Err(UpdateError::NotAccepted(content.media_type))
+            }
             edge => Ok(edge),
         }
     }
@@ -68,9 +72,9 @@ impl View {
     /// of the document returned by [`Self::open`].
     ///
     /// # Errors
-    /// Returns [`Refusal::Problem`] if the request is malformed, names another resource or has an input;
-    /// [`Refusal::Unknown`] if the response can no longer be computed.
-    pub fn recommend(&self, request: &Value, followed: &Followed) -> Result<Content, Refusal> {
+    /// Returns [`UpdateError::Problem`] if the request is malformed, names another resource or has an input;
+    /// [`UpdateError::Unknown`] if the response can no longer be computed.
+    pub fn recommend(&self, request: &Value, followed: &FollowedResponses) -> Result<Content, UpdateError> {
         let follow_request = FollowRequest::read(request)?;
         if follow_request.resource != self.resource().as_str() {
             let reason = format!("this view is of {}", self.resource());
@@ -84,7 +88,7 @@ impl View {
         Ok(Content { media_type: MERGE_PATCH, body })
     }
 
-    fn graph<'a>(&self, followed: &'a Followed) -> Result<&'a Graph, Refusal> {
-        followed.item(&self.key).map(|item| &item.graph).ok_or(Refusal::Unknown)
+    fn graph<'a>(&self, followed: &'a FollowedResponses) -> Result<&'a Graph, UpdateError> {
+        followed.item(&self.key).map(|item| &item.graph).ok_or(UpdateError::Unknown)
     }
 }

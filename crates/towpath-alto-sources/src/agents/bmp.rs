@@ -29,7 +29,7 @@ use towpath_store::sys::{clock, net};
 
 use self::sessions::Sessions;
 use super::AgentHandle;
-use crate::sources::Knowledge;
+use crate::sources::AgentData;
 
 /// Size of the read buffer of a connection.
 const READ_BYTES: usize = 64 << 10;
@@ -44,12 +44,12 @@ pub(super) struct Collector {
     from: Vec<Prefix>,
     settle: Duration,
     hold: Duration,
-    heard: Arc<Heard>,
+    heard: Arc<CollectorState>,
 }
 
 /// State shared by all connections.
 #[derive(Debug)]
-struct Heard {
+struct CollectorState {
     name: Arc<str>,
     sessions: Mutex<Sessions>,
     changed: Notify,
@@ -72,7 +72,7 @@ impl Collector {
         let listener = net::listen(listen)?;
         tracing::info!("agent {name}: routers connect to {}", listener.local_addr()?);
         let sessions = Mutex::new(Sessions::with_earlier(earlier, clock::now()));
-        let heard = Heard { name: Arc::clone(name), sessions, changed: Notify::new() };
+        let heard = CollectorState { name: Arc::clone(name), sessions, changed: Notify::new() };
         Ok(Self { listener, from: from.to_vec(), settle, hold, heard: Arc::new(heard) })
     }
 
@@ -92,7 +92,10 @@ impl Collector {
             while connections.try_join_next().is_some() {}
             let address = peer.ip().to_canonical();
             if !self.from.iter().any(|prefix| prefix.0.contains(&address)) {
-                tracing::warn!("agent {}: {address} may not connect; `from` says who may", self.heard.name);
+                tracing::warn!(
+                    "agent {}: rejecting connection from {address}: `from` lists the allowed addresses",
+                    self.heard.name
+                );
                 continue;
             }
             match self.heard.sessions().begin(address) {
@@ -128,7 +131,7 @@ impl Collector {
                 }
             }
             let (facts, trouble) = block_in_place(|| self.gather());
-            handle.report(Some(Knowledge::of(facts)), trouble).await;
+            handle.report(Some(AgentData::of(facts)), trouble).await;
         }
     }
 
@@ -143,7 +146,7 @@ impl Collector {
     }
 }
 
-impl Heard {
+impl CollectorState {
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,7 +185,7 @@ impl Heard {
 }
 
 /// Reads one connection to its end.
-async fn listen(mut connection: TcpStream, address: IpAddr, number: u64, heard: Arc<Heard>) {
+async fn listen(mut connection: TcpStream, address: IpAddr, number: u64, heard: Arc<CollectorState>) {
     let name = &heard.name;
     tracing::info!("agent {name}: connection from {address}");
     let mut stream = Stream::default();

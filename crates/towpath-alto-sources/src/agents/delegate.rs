@@ -3,7 +3,7 @@
 //! The [`QueryBatcher`] supplies the needed items in rounds of a few requests, each settled separately. A delegate that
 //! does not answer is left alone for a while, longer each time; meanwhile clients are answered without it.
 
-mod dialogue;
+mod program;
 #[cfg(test)]
 mod tests;
 
@@ -22,23 +22,23 @@ use serde_json::Value;
 use tokio::{sync::watch, time::sleep};
 use towpath_alto::{
     agent_state::AgentState,
-    delegation::{Askable, DelegateRequest, Item},
+    delegation::{DelegateRequest, Item, OnDemandItems},
     names::{CostMetric, PropertyName},
 };
 use towpath_alto_client::{
-    Posting,
+    ResourceRequest,
     net::{AltoClient, PATIENCE},
 };
 use towpath_client::Client;
-use towpath_proto::units::Span;
+use towpath_proto::units::HumanDuration;
 use towpath_store::sys::clock;
 
-use self::dialogue::Dialogue;
-use super::{AgentHandle, Purpose, pauses::Restarts};
+use self::program::DelegateProgram;
+use super::{AgentHandle, Purpose, pauses::RestartBackoff};
 use crate::{
     query_batcher::QueryBatcher,
-    settings::delegate::{DelegateConfig, Whom},
-    sources::Knowledge,
+    settings::delegate::{DelegateBackend, DelegateConfig},
+    sources::AgentData,
 };
 
 /// Maximum number of concurrent requests to a server within a round.
@@ -57,17 +57,17 @@ enum QueryFailure {
 }
 
 /// A delegate and the items needed from it.
-pub(super) struct Delegated {
+pub(super) struct DelegateAgent {
     pub(super) config: DelegateConfig,
     pub(super) query_batcher: Arc<QueryBatcher>,
     pub(super) client: Arc<Client>,
     pub(super) purpose: Purpose,
 }
 
-impl Delegated {
+impl DelegateAgent {
     /// Answers the batcher's requests indefinitely. A reload signal drops learned values.
     pub(super) async fn run(self, handle: AgentHandle, mut anew: watch::Receiver<()>) {
-        let mut restarts = Restarts::default();
+        let mut restarts = RestartBackoff::default();
         loop {
             let trouble = match self.open(&handle.name).await {
                 Ok(mut source) => self.serve(&mut source, &handle, &mut anew, &mut restarts).await,
@@ -79,7 +79,7 @@ impl Delegated {
             };
             self.query_batcher.close();
             let pause = restarts.pause();
-            handle.report(None, Some(format!("{trouble}; it is asked again in {}", Span(pause)))).await;
+            handle.report(None, Some(format!("{trouble}; retrying in {}", HumanDuration(pause)))).await;
             tokio::select! {
                 () = sleep(pause) => {}
                 signal = anew.changed() => match signal {
@@ -96,14 +96,14 @@ impl Delegated {
         source: &mut Source,
         handle: &AgentHandle,
         anew: &mut watch::Receiver<()>,
-        restarts: &mut Restarts,
+        restarts: &mut RestartBackoff,
     ) -> Option<String> {
-        let askable = match self.items_to_request(source) {
-            Ok(askable) => askable,
+        let on_demand = match self.items_to_request(source) {
+            Ok(on_demand) => on_demand,
             Err(trouble) => return Some(trouble),
         };
-        self.query_batcher.open(askable.clone());
-        handle.report(Some(Knowledge::of(AgentState { askable, ..AgentState::default() })), None).await;
+        self.query_batcher.open(on_demand.clone());
+        handle.report(Some(AgentData::of(AgentState { on_demand, ..AgentState::default() })), None).await;
         let mut is_due = pin!(sleep(self.config.refresh()));
         loop {
             let requests = tokio::select! {
@@ -132,7 +132,7 @@ impl Delegated {
         requests: Vec<DelegateRequest>,
         source: &mut Source,
         handle: &AgentHandle,
-        restarts: &mut Restarts,
+        restarts: &mut RestartBackoff,
     ) -> Option<String> {
         match source {
             Source::Server(server) => {
@@ -144,9 +144,9 @@ impl Delegated {
                 )
                 .await
             }
-            Source::Program(dialogue) => {
+            Source::Program(program) => {
                 for request in requests {
-                    let answer = dialogue.request(&request).await;
+                    let answer = program.request(&request).await;
                     if let Some(trouble) = self.record_answer(&request, answer, restarts) {
                         return Some(trouble);
                     }
@@ -163,7 +163,7 @@ impl Delegated {
         &self,
         requests: Vec<DelegateRequest>,
         send: impl Fn(DelegateRequest) -> F,
-        restarts: &mut Restarts,
+        restarts: &mut RestartBackoff,
     ) -> Option<String> {
         let is_troubled = AtomicBool::new(false);
         let left = stream::iter(requests).take_while(|_| ready(!is_troubled.load(Ordering::Relaxed)));
@@ -182,7 +182,7 @@ impl Delegated {
         &self,
         request: &DelegateRequest,
         answer: Result<ReportedValues, QueryFailure>,
-        restarts: &mut Restarts,
+        restarts: &mut RestartBackoff,
     ) -> Option<String> {
         match answer {
             Ok(values) => {
@@ -203,40 +203,40 @@ impl Delegated {
 
     async fn open(&self, name: &Arc<str>) -> Result<Source, String> {
         match self.config.whom()? {
-            Whom::Server(url) => {
+            DelegateBackend::Server(url) => {
                 let opened = AltoClient::open(Arc::clone(&self.client), url, PATIENCE).await;
                 opened.map(Source::Server).map_err(|trouble| trouble.to_string())
             }
-            Whom::Program(command) => {
-                let mut dialogue = Dialogue::open(command, name)?;
+            DelegateBackend::Program(command) => {
+                let mut program = DelegateProgram::open(command, name)?;
                 if self.purpose == Purpose::Check {
-                    self.check_program(&mut dialogue).await?;
+                    self.check_program(&mut program).await?;
                 }
-                Ok(Source::Program(Box::new(dialogue)))
+                Ok(Source::Program(Box::new(program)))
             }
         }
     }
 
     /// Sends a program an empty request, which it must still answer.
-    async fn check_program(&self, dialogue: &mut Dialogue) -> Result<(), String> {
-        let Askable { metrics, properties } = self.config.askable();
+    async fn check_program(&self, program: &mut DelegateProgram) -> Result<(), String> {
+        let OnDemandItems { metrics, properties } = self.config.on_demand();
         let request = match metrics.into_iter().next() {
             Some(metric) => DelegateRequest::Costs { metric, sources: Vec::new(), destinations: Vec::new() },
             None => DelegateRequest::Properties { names: properties.into_iter().collect(), addresses: Vec::new() },
         };
-        match dialogue.request(&request).await {
+        match program.request(&request).await {
             Ok(_) => Ok(()),
             Err(QueryFailure::Partial(_, trouble) | QueryFailure::Unreachable(trouble)) => Err(trouble),
         }
     }
 
     /// Returns the items to request from the delegate: as configured, else all that it offers.
-    fn items_to_request(&self, source: &Source) -> Result<Askable, String> {
-        let wanted = self.config.askable();
+    fn items_to_request(&self, source: &Source) -> Result<OnDemandItems, String> {
+        let wanted = self.config.on_demand();
         let Source::Server(server) = source else { return Ok(wanted) };
-        let offered = server.directory().askable();
+        let offered = server.directory().on_demand();
         if wanted.is_empty() && offered.is_empty() {
-            return Err("the server has neither costs between endpoints nor properties of them".into());
+            return Err("the server has neither costs between endpoints nor endpoint properties".into());
         }
         let metrics = wanted.metrics.difference(&offered.metrics).map(CostMetric::as_str);
         let properties = wanted.properties.difference(&offered.properties).map(PropertyName::as_str);
@@ -244,7 +244,10 @@ impl Delegated {
         match lacks[..] {
             [] if wanted.is_empty() => Ok(offered),
             [] => Ok(wanted),
-            _ => Err(format!("the server has no {}: name what its directory offers of endpoints", lacks.join(", "))),
+            _ => Err(format!(
+                "the server has no {}: name costs or properties of endpoints that its directory lists",
+                lacks.join(", ")
+            )),
         }
     }
 }
@@ -252,7 +255,7 @@ impl Delegated {
 /// The delegate's backend.
 enum Source {
     Server(AltoClient),
-    Program(Box<Dialogue>),
+    Program(Box<DelegateProgram>),
     #[cfg(test)]
     Scripted(tests::Script),
 }
@@ -267,7 +270,7 @@ impl Source {
     async fn has_ended(&mut self) -> String {
         match self {
             Self::Server(_) => pending().await,
-            Self::Program(dialogue) => dialogue.has_ended().await,
+            Self::Program(program) => program.has_ended().await,
             #[cfg(test)]
             Self::Scripted(_) => pending().await,
         }
@@ -281,11 +284,11 @@ async fn request_from_server(
     name: &str,
 ) -> (DelegateRequest, Result<ReportedValues, QueryFailure>) {
     let mut values = ReportedValues::new();
-    for Posting { resource, part, input } in server.directory().postings(&request) {
+    for ResourceRequest { resource, part, input } in server.directory().resource_requests(&request) {
         match server.request_uncached(resource, Some(&input)).await {
             Ok(document) => values.extend(document.values_for(&part).into_iter().filter(|(_, value)| is_short(value))),
             Err(trouble) if trouble.is_refusal() => {
-                tracing::warn!("agent {name}: {trouble}; nothing is learnt by this question");
+                tracing::warn!("agent {name}: {trouble}; this request yields no values");
             }
             // Distinguish a slow answer from an unreachable server.
             Err(trouble) if trouble.is_late() && server.is_there().await => {

@@ -10,7 +10,7 @@ use towpath_alto::agent_state::AgentState;
 use towpath_store::sys::clock;
 
 use super::{Agent, Agents, Consumer};
-use crate::sources::{Knowledge, Pids, Results};
+use crate::sources::{AgentData, Pids, Results};
 
 /// Facts reported by an agent.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub(super) struct FactReport {
 }
 
 /// State of an agent before its news was applied.
-pub(super) struct Earlier {
+pub(super) struct PreviousState {
     reported: FactReport,
     is_remembered: bool,
     stale_since_s: Option<i64>,
@@ -35,21 +35,21 @@ impl From<AgentState> for FactReport {
     }
 }
 
-impl From<Knowledge> for FactReport {
-    fn from(knowledge: Knowledge) -> Self {
-        match knowledge {
-            Knowledge::AgentState(facts) => Self::from(*facts),
-            Knowledge::Results(results) => Self { results: Some(results), ..Self::default() },
+impl From<AgentData> for FactReport {
+    fn from(agent_data: AgentData) -> Self {
+        match agent_data {
+            AgentData::AgentState(facts) => Self::from(*facts),
+            AgentData::Results(results) => Self { results: Some(results), ..Self::default() },
         }
     }
 }
 
 impl FactReport {
-    /// Returns whether the facts equal `knowledge`.
-    fn is(&self, knowledge: &Knowledge) -> bool {
-        match knowledge {
-            Knowledge::AgentState(facts) => self.results.is_none() && **facts == self.facts,
-            Knowledge::Results(results) => self.results.as_ref() == Some(results),
+    /// Returns whether the facts equal `agent_data`.
+    fn is(&self, agent_data: &AgentData) -> bool {
+        match agent_data {
+            AgentData::AgentState(facts) => self.results.is_none() && **facts == self.facts,
+            AgentData::Results(results) => self.results.as_ref() == Some(results),
         }
     }
 
@@ -95,7 +95,7 @@ impl Agents {
     }
 
     /// Applies the news of these agents and returns their previous state.
-    pub(super) fn take_news(&mut self, whose: &[usize]) -> Vec<(usize, Earlier)> {
+    pub(super) fn take_news(&mut self, whose: &[usize]) -> Vec<(usize, PreviousState)> {
         let take = |number: &usize| Some((*number, self.agents[*number].take_news()?));
         let earlier = whose.iter().filter_map(take).collect();
         self.note_stale();
@@ -104,7 +104,7 @@ impl Agents {
     }
 
     /// Restores the previous state of these agents and sets their news aside.
-    fn set_news_aside(&mut self, earlier: Vec<(usize, Earlier)>) {
+    fn set_news_aside(&mut self, earlier: Vec<(usize, PreviousState)>) {
         for (number, earlier) in earlier {
             self.agents[number].set_news_aside(earlier);
         }
@@ -190,26 +190,26 @@ fn attempts(waiting: &[usize]) -> impl Iterator<Item = Vec<usize>> {
 
 impl Agent {
     /// Stores the agent's latest facts. Returns whether they differ from its last report.
-    pub(super) fn learn(&mut self, knowledge: Knowledge) -> bool {
-        let is_new = !self.news.as_ref().unwrap_or(&self.reported).is(&knowledge);
-        if self.reported.is(&knowledge) {
+    pub(super) fn learn(&mut self, agent_data: AgentData) -> bool {
+        let is_new = !self.news.as_ref().unwrap_or(&self.reported).is(&agent_data);
+        if self.reported.is(&agent_data) {
             (self.news, self.misfit, self.is_remembered) = (None, None, false);
         } else if is_new {
-            self.news = Some(knowledge.into());
+            self.news = Some(agent_data.into());
         }
         is_new
     }
 
     /// Applies the agent's news, if any, and returns the previous state.
-    fn take_news(&mut self) -> Option<Earlier> {
+    fn take_news(&mut self) -> Option<PreviousState> {
         let reported = mem::replace(&mut self.reported, self.news.take()?);
         self.reported.is_understood = false;
         let is_remembered = mem::take(&mut self.is_remembered);
-        Some(Earlier { reported, is_remembered, stale_since_s: self.stale_since_s })
+        Some(PreviousState { reported, is_remembered, stale_since_s: self.stale_since_s })
     }
 
     /// Restores the previous state and sets the news aside.
-    fn set_news_aside(&mut self, earlier: Earlier) {
+    fn set_news_aside(&mut self, earlier: PreviousState) {
         self.news = Some(mem::replace(&mut self.reported, earlier.reported));
         self.reported.is_understood = false;
         (self.is_remembered, self.stale_since_s) = (earlier.is_remembered, earlier.stale_since_s);
@@ -218,7 +218,7 @@ impl Agent {
     /// Stores the conflict of its news, and logs it if new.
     fn note_misfit(&mut self, fault: String) {
         if self.misfit.as_ref() != Some(&fault) {
-            tracing::error!("agent {}: with what it tells, {fault}; what it knew before holds", self.name);
+            tracing::error!("agent {}: its latest facts are invalid: {fault}; keeping its previous facts", self.name);
         }
         self.misfit = Some(fault);
     }

@@ -25,15 +25,15 @@ pub(super) fn until_next_poll(refresh: Duration, failures: u32) -> Duration {
 
 /// Restart backoff of one program or delegate.
 #[derive(Debug)]
-pub(super) struct Restarts(Backoff);
+pub(super) struct RestartBackoff(Backoff);
 
-impl Default for Restarts {
+impl Default for RestartBackoff {
     fn default() -> Self {
         Self(Backoff::new(FIRST, LONGEST))
     }
 }
 
-impl Restarts {
+impl RestartBackoff {
     /// Resets the backoff after success.
     pub(super) fn note_work(&mut self) {
         self.0.reset();
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_program_that_worked_starts_again_soon() {
-        let mut restarts = Restarts::default();
+        let mut restarts = RestartBackoff::default();
         let mut pause = |ran| {
             restarts.note_run(Duration::from_secs(ran));
             restarts.pause().as_secs()

@@ -17,7 +17,7 @@ use towpath_store::{Caller, sys::disk};
 use super::{AgentHandle, pauses};
 use crate::{
     settings::agent::{AgentConfig, PollRequest, Source},
-    sources::{Before, Content, Knowledge, Material, Reading, Results},
+    sources::{AgentData, Content, PreviousData, ReadOutcome, Results, SourceResponse},
 };
 
 /// Maximum time for a server's response, including redirects and retries.
@@ -34,7 +34,7 @@ pub(super) struct PolledAgent {
     requests: Vec<PollRequest>,
     client: Arc<Client>,
     /// Version of each response last read; `None` if it has none or was not read.
-    marks: Vec<Option<Mark>>,
+    marks: Vec<Option<DocumentVersion>>,
     /// Whether facts are already known. Those from the snapshot may be dropped at any time.
     knows: Arc<AtomicBool>,
     /// The last results of each document, if the agent reads measurements.
@@ -43,7 +43,7 @@ pub(super) struct PolledAgent {
 
 /// Version of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Mark {
+enum DocumentVersion {
     /// Inode number, length and modification time: a copy may preserve the time, but not the inode number.
     File(u64, u64, Option<SystemTime>),
     /// An entity tag.
@@ -51,7 +51,7 @@ enum Mark {
 }
 
 /// A response and its version, unless unchanged.
-type Look = Option<(Content, Option<Mark>)>;
+type PollResponse = Option<(Content, Option<DocumentVersion>)>;
 
 /// Creates an HTTP client without a token, since the servers are third parties.
 pub(super) fn client() -> Client {
@@ -75,9 +75,9 @@ impl PolledAgent {
             match self.poll().await {
                 // It was rejected relative to facts that have been dropped since.
                 Err(_) if knew && !self.knows() => continue,
-                Ok((knowledge, trouble)) => {
+                Ok((agent_data, trouble)) => {
                     failures = 0;
-                    handle.report(knowledge, trouble).await;
+                    handle.report(agent_data, trouble).await;
                 }
                 Err(trouble) => {
                     failures = failures.saturating_add(1);
@@ -95,7 +95,7 @@ impl PolledAgent {
     }
 
     /// Returns the agent's facts, or `None` if unchanged, and the problem with a part of them.
-    async fn poll(&mut self) -> Result<(Option<Knowledge>, Option<String>), String> {
+    async fn poll(&mut self) -> Result<(Option<AgentData>, Option<String>), String> {
         let mut looks = Vec::new();
         for (request, mark) in self.requests.iter().zip(&self.marks) {
             looks.push(self.look_or_miss(request, mark.as_ref()).await?);
@@ -103,38 +103,38 @@ impl PolledAgent {
         if looks.iter().all(Option::is_none) {
             return Ok((None, None));
         }
-        let (mut materials, mut marks) = (Vec::new(), Vec::new());
+        let (mut responses, mut marks) = (Vec::new(), Vec::new());
         for (request, look) in self.requests.iter().zip(looks) {
             let (content, mark) = match look {
                 Some(look) => look,
                 // Unchanged, but needed together with the changed ones.
                 None => self.look_or_miss(request, None).await?.expect("a request without a version returns content"),
             };
-            materials.push(Material { source: request.source.to_string(), content });
+            responses.push(SourceResponse { source: request.source.to_string(), content });
             marks.push(mark);
         }
         let (config, before) = (Arc::clone(&self.config), self.before());
-        let read = spawn_blocking(move || config.read(materials, &before)).await;
-        let Reading { knowledge, trouble } =
+        let read = spawn_blocking(move || config.read(responses, &before)).await;
+        let ReadOutcome { agent_data, trouble } =
             read.map_err(|error| format!("internal error while reading: {error}"))??;
         self.marks = match trouble {
             None => marks,
             // Parts that could not be read must be checked again.
             Some(_) => vec![None; marks.len()],
         };
-        if let Knowledge::Results(results) = &knowledge {
+        if let AgentData::Results(results) = &agent_data {
             self.results = Some(results.clone());
         }
         self.knows.store(true, Ordering::Relaxed);
-        Ok((Some(knowledge), trouble))
+        Ok((Some(agent_data), trouble))
     }
 
     /// Returns the previous knowledge.
-    fn before(&self) -> Before {
+    fn before(&self) -> PreviousData {
         match &self.results {
-            Some(results) => Before::Results(results.clone()),
-            None if self.knows() => Before::Something,
-            None => Before::Nothing,
+            Some(results) => PreviousData::Results(results.clone()),
+            None if self.knows() => PreviousData::Something,
+            None => PreviousData::Nothing,
         }
     }
 
@@ -143,7 +143,11 @@ impl PolledAgent {
     }
 
     /// Like [`Self::look`], but a missing response is not an error if an earlier one can replace it.
-    async fn look_or_miss(&self, request: &PollRequest, mark: Option<&Mark>) -> Result<Look, String> {
+    async fn look_or_miss(
+        &self,
+        request: &PollRequest,
+        mark: Option<&DocumentVersion>,
+    ) -> Result<PollResponse, String> {
         let looked = self.look(request, mark).await;
         looked.or_else(|trouble| match &self.results {
             Some(_) => Ok(Some((Content::Missing(trouble), None))),
@@ -151,7 +155,7 @@ impl PolledAgent {
         })
     }
 
-    async fn look(&self, request: &PollRequest, mark: Option<&Mark>) -> Result<Look, String> {
+    async fn look(&self, request: &PollRequest, mark: Option<&DocumentVersion>) -> Result<PollResponse, String> {
         let PollRequest { source, form } = request;
         let looked = match source {
             Source::File(path) => look_at_file(path.clone(), mark).await,
@@ -164,10 +168,10 @@ impl PolledAgent {
         &self,
         url: &str,
         form: Option<&[(String, String)]>,
-        mark: Option<&Mark>,
-    ) -> Result<Look, String> {
+        mark: Option<&DocumentVersion>,
+    ) -> Result<PollResponse, String> {
         let etag = match mark {
-            Some(Mark::Page(etag)) => Some(&**etag),
+            Some(DocumentVersion::Page(etag)) => Some(&**etag),
             _ => None,
         };
         let form = form.map(towpath_client::form);
@@ -181,12 +185,12 @@ impl PolledAgent {
             patience: ANSWER_TIME,
         };
         let reply = self.client.inquire(url, &Caller::nobody(), inquiry).await.map_err(|error| error.to_string())?;
-        let content = || (Content::Bytes(reply.body), reply.etag.map(Mark::Page));
+        let content = || (Content::Bytes(reply.body), reply.etag.map(DocumentVersion::Page));
         Ok((reply.outcome != Outcome::Unchanged).then(content))
     }
 }
 
-async fn look_at_file(path: PathBuf, mark: Option<&Mark>) -> Result<Look, String> {
+async fn look_at_file(path: PathBuf, mark: Option<&DocumentVersion>) -> Result<PollResponse, String> {
     let looking = spawn_blocking(move || (mark_of_file(&path), path));
     let (found, path) = looking.await.map_err(|error| format!("internal error while checking the file: {error}"))?;
     // A write between now and reading the file changes this mark.
@@ -194,7 +198,7 @@ async fn look_at_file(path: PathBuf, mark: Option<&Mark>) -> Result<Look, String
     Ok((mark != Some(&found)).then_some((Content::File(path), Some(found))))
 }
 
-fn mark_of_file(path: &Path) -> std::io::Result<Mark> {
+fn mark_of_file(path: &Path) -> std::io::Result<DocumentVersion> {
     let metadata = disk::open(path)?.metadata()?;
-    Ok(Mark::File(metadata.ino(), metadata.len(), metadata.modified().ok()))
+    Ok(DocumentVersion::File(metadata.ino(), metadata.len(), metadata.modified().ok()))
 }

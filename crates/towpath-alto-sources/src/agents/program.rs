@@ -2,7 +2,7 @@
 
 use std::{io, pin::pin, process::Stdio, sync::Arc, time::Duration};
 
-use crate::program_protocol::{Cutter, Lines, MAX_LINE_BYTES};
+use crate::program_protocol::{LineSplitter, MAX_LINE_BYTES, ProgramFacts};
 use futures::future::{Either, select};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::{
@@ -13,11 +13,11 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 use towpath_alto::agent_state::AgentState;
-use towpath_proto::units::Span;
+use towpath_proto::units::HumanDuration;
 use towpath_store::sys::clock;
 
-use super::{AgentHandle, pauses::Restarts};
-use crate::sources::Knowledge;
+use super::{AgentHandle, pauses::RestartBackoff};
+use crate::sources::AgentData;
 
 /// Size of the read buffer for a program's output.
 pub(super) const READ_BYTES: usize = 64 << 10;
@@ -34,20 +34,20 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Runs a program indefinitely, restarting it with increasing backoff. Dropping the future kills the program's process
 /// group.
 pub(super) async fn run(command: Vec<String>, handle: AgentHandle) {
-    let mut restarts = Restarts::default();
+    let mut restarts = RestartBackoff::default();
     loop {
         let began = clock::now();
         let end = run_once(&command, &handle).await;
         restarts.note_run(clock::now() - began);
         let pause = restarts.pause();
-        handle.report(None, Some(format!("{end}; it is started again in {}", Span(pause)))).await;
+        handle.report(None, Some(format!("{end}; restarting in {}", HumanDuration(pause)))).await;
         sleep(pause).await;
     }
 }
 
 /// Runs it until it ends or closes its output, and returns how it ended.
 async fn run_once(command: &[String], handle: &AgentHandle) -> String {
-    let mut program = match Running::start(command, Stdio::null()) {
+    let mut program = match ChildProcess::start(command, Stdio::null()) {
         Ok(program) => program,
         Err(error) => return format!("{} cannot be started: {error}", command.first().map_or("", String::as_str)),
     };
@@ -68,11 +68,11 @@ async fn run_once(command: &[String], handle: &AgentHandle) -> String {
 }
 
 /// A running program in a process group of its own, which is killed on drop.
-pub(super) struct Running {
+pub(super) struct ChildProcess {
     pub(super) child: Child,
 }
 
-impl Running {
+impl ChildProcess {
     /// Starts the program with piped output and error streams.
     pub(super) fn start(command: &[String], input: Stdio) -> io::Result<Self> {
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
@@ -112,7 +112,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.kill();
     }
@@ -120,8 +120,8 @@ impl Drop for Running {
 
 /// Processes a program's output until it is closed.
 async fn follow(mut output: impl AsyncRead + Unpin, handle: &AgentHandle) {
-    let cutter = Cutter::new(MAX_LINE_BYTES);
-    let mut reader = Reader { name: &handle.name, cutter, lines: Lines::default(), skipped: 0 };
+    let splitter = LineSplitter::new(MAX_LINE_BYTES);
+    let mut reader = Reader { name: &handle.name, splitter, lines: ProgramFacts::default(), skipped: 0 };
     let mut buffer = vec![0; READ_BYTES];
     loop {
         let length = match output.read(&mut buffer).await {
@@ -130,7 +130,7 @@ async fn follow(mut output: impl AsyncRead + Unpin, handle: &AgentHandle) {
         };
         // Changing a large table copies it if it is in use, which may block.
         if let Some(facts) = block_in_place(|| reader.take(&buffer[..length])) {
-            handle.report(Some(Knowledge::of(facts)), None).await;
+            handle.report(Some(AgentData::of(facts)), None).await;
         }
     }
 }
@@ -138,8 +138,8 @@ async fn follow(mut output: impl AsyncRead + Unpin, handle: &AgentHandle) {
 /// State of one run of a program.
 struct Reader<'a> {
     name: &'a str,
-    cutter: Cutter,
-    lines: Lines,
+    splitter: LineSplitter,
+    lines: ProgramFacts,
     /// Number of invalid lines since the last commit.
     skipped: u64,
 }
@@ -147,9 +147,9 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Processes output. Returns the current facts if the program committed.
     fn take(&mut self, bytes: &[u8]) -> Option<AgentState> {
-        let Self { name, cutter, lines, skipped } = self;
+        let Self { name, splitter, lines, skipped } = self;
         let mut is_committed = false;
-        cutter.feed(bytes, |line| match lines.take(line) {
+        splitter.feed(bytes, |line| match lines.take(line) {
             Ok(is_commit) => is_committed |= is_commit,
             Err(error) => {
                 if *skipped == 0 {
@@ -175,16 +175,16 @@ impl Reader<'_> {
 
 /// Copies a program's standard error to the log until it is closed.
 pub(super) async fn log(mut errors: impl AsyncRead + Unpin, name: Arc<str>) {
-    let mut cutter = Cutter::new(LOGGED_BYTES);
+    let mut splitter = LineSplitter::new(LOGGED_BYTES);
     let mut buffer = vec![0; LOGGED_BYTES];
     loop {
         let length = match errors.read(&mut buffer).await {
             Ok(0) | Err(_) => return,
             Ok(length) => length,
         };
-        cutter.feed(&buffer[..length], |line| {
+        splitter.feed(&buffer[..length], |line| {
             let line: String = String::from_utf8_lossy(line).chars().filter(|letter| !letter.is_control()).collect();
-            tracing::warn!("agent {name} says: {line}");
+            tracing::warn!("agent {name} (stderr): {line}");
         });
     }
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::{
     Preference,
-    wire::{AsWidth, Damage, Family, Wire},
+    wire::{AsWidth, BgpDecodeError, Family, Wire},
 };
 use towpath_alto::route::{AsPath, Hop};
 
@@ -28,14 +28,14 @@ pub(super) struct Attributes<'a> {
 }
 
 /// The prefixes announced by `MP_REACH_NLRI`.
-pub(super) struct Reach<'a> {
+pub(super) struct MpReach<'a> {
     pub(super) family: Family,
     pub(super) next_hop: Option<IpAddr>,
     pub(super) prefixes: &'a [u8],
 }
 
 impl<'a> Attributes<'a> {
-    pub(super) fn read(attributes: &'a [u8]) -> Result<Self, Damage> {
+    pub(super) fn read(attributes: &'a [u8]) -> Result<Self, BgpDecodeError> {
         const WHAT: &str = "path attributes";
         const EXTENDED_LENGTH: u8 = 0x10;
         let mut wire = Wire(attributes);
@@ -78,7 +78,7 @@ impl<'a> Attributes<'a> {
         next_hop(rest.get(..usize::from(*length))?)
     }
 
-    pub(super) fn reach(&self) -> Result<Option<Reach<'a>>, Damage> {
+    pub(super) fn reach(&self) -> Result<Option<MpReach<'a>>, BgpDecodeError> {
         const WHAT: &str = "MP_REACH_NLRI";
         let Some(value) = self.reach else { return Ok(None) };
         let mut wire = Wire(value);
@@ -86,10 +86,10 @@ impl<'a> Attributes<'a> {
         let length = wire.u8(WHAT)?;
         let next_hop = next_hop(wire.take(length.into(), WHAT)?);
         wire.u8(WHAT)?; // Reserved.
-        Ok(family.map(|family| Reach { family, next_hop, prefixes: wire.rest() }))
+        Ok(family.map(|family| MpReach { family, next_hop, prefixes: wire.rest() }))
     }
 
-    pub(super) fn unreach(&self) -> Result<Option<(Family, &'a [u8])>, Damage> {
+    pub(super) fn unreach(&self) -> Result<Option<(Family, &'a [u8])>, BgpDecodeError> {
         let Some(value) = self.unreach else { return Ok(None) };
         let mut wire = Wire(value);
         let family = unicast(&mut wire, "MP_UNREACH_NLRI")?;
@@ -97,7 +97,7 @@ impl<'a> Attributes<'a> {
     }
 
     /// Returns the path, including AS numbers that do not fit in two octets (RFC 6793 §4.2.3), and the preference.
-    pub(super) fn path(&self, width: AsWidth) -> Result<(AsPath, Preference), Damage> {
+    pub(super) fn path(&self, width: AsWidth) -> Result<(AsPath, Preference), BgpDecodeError> {
         let mut path = hops(self.as_path.ok_or("it has no AS_PATH")?, width)?;
         // Only speakers with two-octet AS numbers send AS4_PATH; a malformed one is ignored (RFC 6793 §6).
         if let (AsWidth::Two, Some(as4_path)) = (width, self.as4_path)
@@ -142,7 +142,7 @@ impl<'a> Attributes<'a> {
 }
 
 /// Reads the family and subsequent family, and returns the family if it is unicast and supported.
-fn unicast(wire: &mut Wire<'_>, what: &'static str) -> Result<Option<Family>, Damage> {
+fn unicast(wire: &mut Wire<'_>, what: &'static str) -> Result<Option<Family>, BgpDecodeError> {
     const UNICAST: u8 = 1;
     let family = Family::of_afi(wire.u16(what)?);
     Ok(if wire.u8(what)? == UNICAST { family } else { None })
@@ -166,7 +166,7 @@ fn number(octets: &[u8]) -> u32 {
 
 /// Decodes the hops of an AS path, including repeated ones. Confederation segments lie inside one AS and are left
 /// out.
-fn hops(path: &[u8], width: AsWidth) -> Result<Vec<Hop>, Damage> {
+fn hops(path: &[u8], width: AsWidth) -> Result<Vec<Hop>, BgpDecodeError> {
     const WHAT: &str = "AS path";
     const SET: u8 = 1;
     const SEQUENCE: u8 = 2;

@@ -13,15 +13,15 @@ use towpath_alto::address::AddressType;
 /// Reason why a message cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Damage(Cow<'static, str>);
+pub(crate) struct BgpDecodeError(Cow<'static, str>);
 
-impl From<&'static str> for Damage {
+impl From<&'static str> for BgpDecodeError {
     fn from(reason: &'static str) -> Self {
         Self(reason.into())
     }
 }
 
-impl From<String> for Damage {
+impl From<String> for BgpDecodeError {
     fn from(reason: String) -> Self {
         Self(reason.into())
     }
@@ -96,12 +96,12 @@ pub(crate) struct AddPath {
 
 /// Session parameters negotiated by the speakers, needed to decode their updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Session {
+pub(crate) struct SessionParameters {
     pub(crate) as_width: AsWidth,
     pub(crate) add_path: AddPath,
 }
 
-impl Session {
+impl SessionParameters {
     pub(super) fn has_path_ids(self, family: Family) -> bool {
         match family {
             Family::Ipv4 => self.add_path.ipv4,
@@ -110,7 +110,7 @@ impl Session {
     }
 }
 
-/// A byte slice read from the front. The `what` argument of each method names the field in [`Damage`].
+/// A byte slice read from the front. The `what` argument of each method names the field in [`BgpDecodeError`].
 #[derive(Debug)]
 pub(crate) struct Wire<'a>(pub(crate) &'a [u8]);
 
@@ -129,64 +129,64 @@ impl<'a> Wire<'a> {
         self.0
     }
 
-    pub(crate) fn take(&mut self, length: usize, what: &'static str) -> Result<&'a [u8], Damage> {
+    pub(crate) fn take(&mut self, length: usize, what: &'static str) -> Result<&'a [u8], BgpDecodeError> {
         let Some((taken, rest)) = self.0.split_at_checked(length) else { return Err(cut(what)) };
         self.0 = rest;
         Ok(taken)
     }
 
-    pub(crate) fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], Damage> {
+    pub(crate) fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], BgpDecodeError> {
         let Some((taken, rest)) = self.0.split_first_chunk::<N>() else { return Err(cut(what)) };
         self.0 = rest;
         Ok(*taken)
     }
 
-    pub(crate) fn u8(&mut self, what: &'static str) -> Result<u8, Damage> {
+    pub(crate) fn u8(&mut self, what: &'static str) -> Result<u8, BgpDecodeError> {
         self.array(what).map(u8::from_be_bytes)
     }
 
-    pub(crate) fn u16(&mut self, what: &'static str) -> Result<u16, Damage> {
+    pub(crate) fn u16(&mut self, what: &'static str) -> Result<u16, BgpDecodeError> {
         self.array(what).map(u16::from_be_bytes)
     }
 
-    pub(crate) fn u32(&mut self, what: &'static str) -> Result<u32, Damage> {
+    pub(crate) fn u32(&mut self, what: &'static str) -> Result<u32, BgpDecodeError> {
         self.array(what).map(u32::from_be_bytes)
     }
 
     /// Reads a two-octet length and returns that many bytes.
-    pub(crate) fn length_prefixed(&mut self, what: &'static str) -> Result<&'a [u8], Damage> {
+    pub(crate) fn length_prefixed(&mut self, what: &'static str) -> Result<&'a [u8], BgpDecodeError> {
         let length = self.u16(what)?;
         self.take(length.into(), what)
     }
 
-    pub(crate) fn as_number(&mut self, width: AsWidth, what: &'static str) -> Result<u32, Damage> {
+    pub(crate) fn as_number(&mut self, width: AsWidth, what: &'static str) -> Result<u32, BgpDecodeError> {
         match width {
             AsWidth::Two => self.u16(what).map(u32::from),
             AsWidth::Four => self.u32(what),
         }
     }
 
-    pub(crate) fn address(&mut self, family: Family, what: &'static str) -> Result<IpAddr, Damage> {
+    pub(crate) fn address(&mut self, family: Family, what: &'static str) -> Result<IpAddr, BgpDecodeError> {
         self.take(family.octets(), what).map(|octets| family.address(octets))
     }
 
     /// Reads a prefix in update encoding: its length in bits, then as many octets as needed.
-    pub(crate) fn prefix(&mut self, family: Family) -> Result<IpNet, Damage> {
+    pub(crate) fn prefix(&mut self, family: Family) -> Result<IpNet, BgpDecodeError> {
         let length = self.u8("prefix")?;
         let octets = self.take(usize::from(length).div_ceil(8), "prefix")?;
         network(family.address(octets), length)
     }
 }
 
-fn cut(what: &'static str) -> Damage {
-    format!("it ends within its {what}").into()
+fn cut(what: &'static str) -> BgpDecodeError {
+    format!("it is truncated within its {what}").into()
 }
 
 /// Returns the prefix of the given length that contains `address`.
 ///
 /// # Errors
 /// If the length exceeds that of the address.
-pub(crate) fn network(address: IpAddr, length: u8) -> Result<IpNet, Damage> {
+pub(crate) fn network(address: IpAddr, length: u8) -> Result<IpNet, BgpDecodeError> {
     match IpNet::new(address, length) {
         Ok(prefix) => Ok(prefix.trunc()),
         Err(_) => Err(format!("a prefix of {length} bits is longer than an address").into()),

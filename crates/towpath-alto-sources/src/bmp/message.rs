@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{BmpEvent, Event, Message, Peer, Rib, open::negotiate};
-use crate::bgp_update::{AddPath, AsWidth, Damage, Family, Session, Wire, events};
+use crate::bgp_update::{AddPath, AsWidth, BgpDecodeError, Family, SessionParameters, Wire, events};
 
 /// State of one router, and events not yet taken.
 #[derive(Debug, Default)]
@@ -52,17 +52,17 @@ impl Decoder {
         }
     }
 
-    fn route_monitoring(&mut self, mut wire: Wire<'_>) -> Result<(), Damage> {
+    fn route_monitoring(&mut self, mut wire: Wire<'_>) -> Result<(), BgpDecodeError> {
         let Some(PeerHeader { peer, as_width, is_adj_rib_out: false }) = PeerHeader::read(&mut wire)? else {
             return Ok(());
         };
         let add_path = self.add_path.get(&session_of(peer)).copied().unwrap_or_default();
-        let update = events(wire.rest(), peer, Session { as_width, add_path })?;
+        let update = events(wire.rest(), peer, SessionParameters { as_width, add_path })?;
         self.events.extend(update.events.into_iter().map(BmpEvent::Change));
         update.damage.map_or(Ok(()), Err)
     }
 
-    fn peer_up(&mut self, mut wire: Wire<'_>) -> Result<(), Damage> {
+    fn peer_up(&mut self, mut wire: Wire<'_>) -> Result<(), BgpDecodeError> {
         let Some(PeerHeader { peer, .. }) = PeerHeader::read(&mut wire)? else { return Ok(()) };
         self.add_path.remove(&session_of(peer));
         wire.take(20, "local address and ports")?;
@@ -74,14 +74,14 @@ impl Decoder {
         Ok(())
     }
 
-    fn peer_down(&mut self, mut wire: Wire<'_>) -> Result<(), Damage> {
+    fn peer_down(&mut self, mut wire: Wire<'_>) -> Result<(), BgpDecodeError> {
         let Some(PeerHeader { peer, .. }) = PeerHeader::read(&mut wire)? else { return Ok(()) };
         self.add_path.remove(&session_of(peer));
         self.events.extend(tables_of(peer).map(|router| BmpEvent::Change(Event::Lost { router })));
         Ok(())
     }
 
-    fn initiation(&mut self, mut wire: Wire<'_>) -> Result<(), Damage> {
+    fn initiation(&mut self, mut wire: Wire<'_>) -> Result<(), BgpDecodeError> {
         const DESCRIPTION: u16 = 1;
         const NAME: u16 = 2;
         let [mut name, mut description] = [None, None];
@@ -96,7 +96,7 @@ impl Decoder {
         Ok(())
     }
 
-    fn termination(&mut self, mut wire: Wire<'_>) -> Result<(), Damage> {
+    fn termination(&mut self, mut wire: Wire<'_>) -> Result<(), BgpDecodeError> {
         const TEXT: u16 = 0;
         const REASON: u16 = 1;
         let [mut reason, mut detail] = [None, None];
@@ -134,7 +134,7 @@ fn tables_of(peer: Peer) -> impl Iterator<Item = Peer> {
 }
 
 /// Reads the next information TLV (RFC 7854 §4.4).
-fn information<'a>(wire: &mut Wire<'a>) -> Result<Option<(u16, &'a [u8])>, Damage> {
+fn information<'a>(wire: &mut Wire<'a>) -> Result<Option<(u16, &'a [u8])>, BgpDecodeError> {
     if wire.is_empty() {
         return Ok(None);
     }
@@ -167,7 +167,7 @@ struct PeerHeader {
 
 impl PeerHeader {
     /// Reads the header; returns `None` for an unknown peer type.
-    fn read(wire: &mut Wire<'_>) -> Result<Option<Self>, Damage> {
+    fn read(wire: &mut Wire<'_>) -> Result<Option<Self>, BgpDecodeError> {
         const WHAT: &str = "per-peer header";
         const LOC_RIB: u8 = 3;
         let [kind, flags] = wire.array::<2>(WHAT)?;

@@ -2,14 +2,14 @@
 //! §4).
 
 use super::Rib;
-use crate::bgp_update::{AddPath, Damage, Family, Wire};
+use crate::bgp_update::{AddPath, BgpDecodeError, Family, Wire};
 
 /// The `OPEN` messages carried by a peer up notification (RFC 7854 §4.10).
 const WHAT: &str = "OPEN message";
 
 /// Reads both `OPEN` messages, the router's own first, and returns the ADD-PATH state negotiated for routes in `rib`.
-pub(super) fn negotiate(wire: &mut Wire<'_>, rib: Rib) -> Result<AddPath, Damage> {
-    let [sent, received] = [Offer::read(wire)?, Offer::read(wire)?];
+pub(super) fn negotiate(wire: &mut Wire<'_>, rib: Rib) -> Result<AddPath, BgpDecodeError> {
+    let [sent, received] = [AddPathCapability::read(wire)?, AddPathCapability::read(wire)?];
     Ok(AddPath {
         ipv4: is_negotiated(sent.ipv4, received.ipv4, rib),
         ipv6: is_negotiated(sent.ipv6, received.ipv6, rib),
@@ -29,14 +29,14 @@ fn is_negotiated(sent: u8, received: u8, rib: Rib) -> bool {
 
 /// The Send/Receive field of a speaker's ADD-PATH capability; zero if absent.
 #[derive(Default)]
-struct Offer {
+struct AddPathCapability {
     ipv4: u8,
     ipv6: u8,
 }
 
-impl Offer {
+impl AddPathCapability {
     /// Reads one `OPEN` message.
-    fn read(wire: &mut Wire<'_>) -> Result<Self, Damage> {
+    fn read(wire: &mut Wire<'_>) -> Result<Self, BgpDecodeError> {
         const HEADER_BYTES: usize = 19;
         wire.take(16, WHAT)?; // The marker.
         let length = usize::from(wire.u16(WHAT)?);
@@ -49,7 +49,7 @@ impl Offer {
         Ok(offer)
     }
 
-    fn parameters(&mut self, mut wire: Wire<'_>) -> Result<(), Damage> {
+    fn parameters(&mut self, mut wire: Wire<'_>) -> Result<(), BgpDecodeError> {
         const CAPABILITIES: u8 = 2;
         /// A marker rather than a parameter type: the lengths that follow have two octets (RFC 9072 §2).
         const EXTENDED: u8 = 255;
@@ -69,7 +69,7 @@ impl Offer {
         Ok(())
     }
 
-    fn capabilities(&mut self, mut wire: Wire<'_>) -> Result<(), Damage> {
+    fn capabilities(&mut self, mut wire: Wire<'_>) -> Result<(), BgpDecodeError> {
         const ADD_PATH: u8 = 69;
         while !wire.is_empty() {
             let [code, length] = wire.array::<2>(WHAT)?;
@@ -81,7 +81,7 @@ impl Offer {
         Ok(())
     }
 
-    fn add_path(&mut self, mut wire: Wire<'_>) -> Result<(), Damage> {
+    fn add_path(&mut self, mut wire: Wire<'_>) -> Result<(), BgpDecodeError> {
         const UNICAST: u8 = 1;
         while !wire.is_empty() {
             let family = Family::of_afi(wire.u16(WHAT)?);

@@ -385,17 +385,17 @@ fn damaged_messages_are_passed_over() {
     let damage = |reason: &str| (reason.to_owned(), 2);
 
     let bytes = announcement();
-    let cut = damage("route monitoring: it ends within its BGP message");
+    let cut = damage("route monitoring: it is truncated within its BGP message");
     assert_eq!(damaged(monitoring(&bytes[..bytes.len() - 1])), cut);
     let long = update(&[33, 1, 2, 3, 4, 5], &[], &[]);
     assert_eq!(damaged(monitoring(&long)), damage("route monitoring: a prefix of 33 bits is longer than an address"));
     let pathless = update(&[16, 10, 1], &[&attribute(3, &[192, 0, 2, 7])], &[16, 10, 1]);
     let (reason, count) = damaged(monitoring(&pathless));
     assert_eq!((&*reason, count), ("route monitoring: it has no AS_PATH", 4), "what it announces is withdrawn");
-    assert_eq!(damaged(message(PEER_DOWN, &[0; 41])), damage("peer down: it ends within its per-peer header"));
+    assert_eq!(damaged(message(PEER_DOWN, &[0; 41])), damage("peer down: it is truncated within its per-peer header"));
     let open = peer_up(&peer, &[8, 2, 6, 69], &[0]);
-    assert_eq!(damaged(open), damage("peer up: it ends within its OPEN message"));
-    assert_eq!(damaged(message(INITIATION, &[0, 1, 0])), damage("initiation: it ends within its information"));
+    assert_eq!(damaged(open), damage("peer up: it is truncated within its OPEN message"));
+    assert_eq!(damaged(message(INITIATION, &[0, 1, 0])), damage("initiation: it is truncated within its information"));
 }
 
 #[test]

@@ -9,9 +9,9 @@
 //! has no neighbors on the path and shows its routes as unreachable; then the BGP next hop is used.
 
 use super::{
-    Reader, Why,
-    harvest::{Entry, Harvest},
-    path::{End, as_path},
+    Reader, SkipReason,
+    path::{PathTerminator, as_path},
+    table_builder::{Entry, TableBuilder},
     words::{first_word, next_hop, prefix},
 };
 use towpath_alto::route::AsPath;
@@ -28,48 +28,48 @@ pub(super) struct RouteReader {
 }
 
 impl Reader for RouteReader {
-    fn read(&mut self, line: &str, harvest: &mut Harvest) {
+    fn read(&mut self, line: &str, builder: &mut TableBuilder) {
         let text = line.trim();
         if let Some(head) = Head::read(text) {
-            self.begin_route(&head, harvest);
+            self.begin_route(&head, builder);
         } else if is_further_line(line) {
             self.read_attribute(text);
         } else {
             // A route of another type, such as Flowspec, or not a route.
-            self.finish(harvest);
+            self.finish(builder);
             if text.contains(" [") {
-                harvest.skip(Why::Prefix);
+                builder.skip(SkipReason::Prefix);
             }
         }
     }
 
-    fn finish(&mut self, harvest: &mut Harvest) {
-        self.entry.end(harvest);
+    fn finish(&mut self, builder: &mut TableBuilder) {
+        self.entry.end(builder);
     }
 }
 
 impl RouteReader {
-    fn begin_route(&mut self, head: &Head<'_>, harvest: &mut Harvest) {
+    fn begin_route(&mut self, head: &Head<'_>, builder: &mut TableBuilder) {
         if let Some(word) = head.prefix {
-            self.entry.begin(prefix(word), harvest);
+            self.entry.begin(prefix(word), builder);
         }
-        let path = if head.is_bgp { Err(Why::PathNotShown) } else { Ok(AsPath::default()) };
-        self.entry.route(head.is_best, path, harvest);
-        if let (Some(draft), true) = (self.entry.draft(), head.kind.ends_the_way()) {
-            draft.offer_next_hop(head.via.and_then(next_hop), true);
+        let path = if head.is_bgp { Err(SkipReason::PathNotShown) } else { Ok(AsPath::default()) };
+        self.entry.route(head.is_best, path, builder);
+        if let (Some(route_builder), true) = (self.entry.route_builder(), head.kind.ends_the_way()) {
+            route_builder.offer_next_hop(head.via.and_then(next_hop), true);
         }
     }
 
     fn read_attribute(&mut self, text: &str) {
-        let Some(draft) = self.entry.draft() else { return };
+        let Some(route_builder) = self.entry.route_builder() else { return };
         if let Some(path) = attribute(text, "BGP.as_path:", "bgp_path:") {
-            draft.note_path(as_path(path, End::Line));
+            route_builder.note_path(as_path(path, PathTerminator::Line));
         } else if let Some(hops) = attribute(text, "BGP.next_hop:", "bgp_next_hop:") {
-            draft.offer_next_hop(first_word(hops).and_then(next_hop), false);
+            route_builder.offer_next_hop(first_word(hops).and_then(next_hop), false);
         } else if let Some(hop) = text.strip_prefix("via ") {
-            draft.offer_next_hop(first_word(hop).and_then(next_hop), true);
+            route_builder.offer_next_hop(first_word(hop).and_then(next_hop), true);
         } else if text.starts_with("dev ") {
-            draft.offer_next_hop(None, true);
+            route_builder.offer_next_hop(None, true);
         }
     }
 }

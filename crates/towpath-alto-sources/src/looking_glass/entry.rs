@@ -15,9 +15,9 @@
 use std::net::IpAddr;
 
 use super::{
-    Reader, Why,
-    harvest::{Entry, Harvest},
-    path::{End, as_path},
+    Reader, SkipReason,
+    path::{PathTerminator, as_path},
+    table_builder::{Entry, TableBuilder},
     words::{first_word, next_hop, prefix},
 };
 use towpath_alto::route::AsPath;
@@ -41,25 +41,25 @@ fn heading(line: &str) -> Option<&str> {
 pub(super) struct EntryReader {
     entry: Entry,
     /// The AS path on the previous line, if any.
-    above: Option<Result<AsPath, Why>>,
+    above: Option<Result<AsPath, SkipReason>>,
     /// A route whose next hop was read, but not its origin line.
-    way: Option<(Result<AsPath, Why>, Option<IpAddr>)>,
+    way: Option<(Result<AsPath, SkipReason>, Option<IpAddr>)>,
 }
 
 impl Reader for EntryReader {
-    fn read(&mut self, line: &str, harvest: &mut Harvest) {
+    fn read(&mut self, line: &str, builder: &mut TableBuilder) {
         let text = line.trim();
         let above = self.above.take();
         if let Some(network) = heading(text) {
             self.way = None;
-            self.entry.begin(prefix(network), harvest);
+            self.entry.begin(prefix(network), builder);
         } else if let Some(hop) = hop_of(text) {
-            self.way = Some((above.unwrap_or(Err(Why::PathMissing)), hop));
+            self.way = Some((above.unwrap_or(Err(SkipReason::PathMissing)), hop));
         } else if let Some(origin) = text.strip_prefix("Origin ") {
             if let Some((path, hop)) = self.way.take().filter(|_| is_best(origin)) {
-                self.entry.route(true, path, harvest);
-                if let Some(draft) = self.entry.draft() {
-                    draft.offer_next_hop(hop, true);
+                self.entry.route(true, path, builder);
+                if let Some(route_builder) = self.entry.route_builder() {
+                    route_builder.offer_next_hop(hop, true);
                 }
             }
         } else {
@@ -67,9 +67,9 @@ impl Reader for EntryReader {
         }
     }
 
-    fn finish(&mut self, harvest: &mut Harvest) {
+    fn finish(&mut self, builder: &mut TableBuilder) {
         (self.above, self.way) = (None, None);
-        self.entry.end(harvest);
+        self.entry.end(builder);
     }
 }
 
@@ -83,11 +83,11 @@ fn hop_of(text: &str) -> Option<Option<IpAddr>> {
 }
 
 /// Parses an AS path line: numbers or `Local`, optionally followed by a comma and further details in parentheses.
-fn path_of(text: &str) -> Result<AsPath, Why> {
+fn path_of(text: &str) -> Result<AsPath, SkipReason> {
     match text.split(", (").next().unwrap_or(text) {
         "Local" => Ok(AsPath::default()),
-        "" => Err(Why::PathMissing),
-        path => as_path(path, End::Line),
+        "" => Err(SkipReason::PathMissing),
+        path => as_path(path, PathTerminator::Line),
     }
 }
 

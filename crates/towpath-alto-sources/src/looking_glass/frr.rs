@@ -10,9 +10,9 @@
 //! Only the best route (`>`) is used, not those that share its traffic (`=`). This table contains only BGP routes.
 
 use super::{
-    Reader, Why,
-    harvest::{Entry, Harvest},
-    path::{End, as_path},
+    Reader, SkipReason,
+    path::{PathTerminator, as_path},
+    table_builder::{Entry, TableBuilder},
     words::{classful_prefix, next_hop},
 };
 
@@ -39,41 +39,41 @@ pub(super) struct RowReader {
 }
 
 impl Reader for RowReader {
-    fn read(&mut self, line: &str, harvest: &mut Harvest) {
+    fn read(&mut self, line: &str, builder: &mut TableBuilder) {
         if let Some(columns) = Columns::of_header(line) {
-            self.finish(harvest);
+            self.finish(builder);
             self.columns = Some(columns);
         } else if let Some(columns) = self.columns {
-            self.read_row(columns, line, harvest);
+            self.read_row(columns, line, builder);
         } else if line.trim_start().starts_with("*>") {
-            harvest.skip(Why::Columns);
+            builder.skip(SkipReason::Columns);
         }
     }
 
-    fn finish(&mut self, harvest: &mut Harvest) {
-        self.entry.end(harvest);
+    fn finish(&mut self, builder: &mut TableBuilder) {
+        self.entry.end(builder);
     }
 }
 
 impl RowReader {
-    fn read_row(&mut self, columns: Columns, line: &str, harvest: &mut Harvest) {
+    fn read_row(&mut self, columns: Columns, line: &str, builder: &mut TableBuilder) {
         if line.trim().is_empty() {
             return;
         }
         let status = line.get(..columns.network).filter(|status| status.bytes().all(is_status_code));
         let Some(status) = status else {
             // Another kind of line, such as a route count or a route distinguisher.
-            self.finish(harvest);
+            self.finish(builder);
             return;
         };
         let mut cells = columns.network;
         let network = next_word(line, cells).filter(|word| word.start <= columns.network + MAX_SHIFT);
         if let Some(word) = &network {
-            self.entry.begin(classful_prefix(word.text), harvest);
+            self.entry.begin(classful_prefix(word.text), builder);
             cells = word.end();
         }
         if network.is_some() || !status.trim().is_empty() {
-            self.entry.route(is_active(status, harvest), Err(Why::Columns), harvest);
+            self.entry.route(is_active(status, builder), Err(SkipReason::Columns), builder);
             self.awaits_next_hop = true;
         }
         self.read_cells(columns, line, cells);
@@ -81,26 +81,26 @@ impl RowReader {
 
     /// Parses the cells of `line` from column `start`; they may be part of a continued row.
     fn read_cells(&mut self, columns: Columns, line: &str, mut start: usize) {
-        let Some(draft) = self.entry.draft() else { return };
+        let Some(route_builder) = self.entry.route_builder() else { return };
         if self.awaits_next_hop {
             let Some(word) = next_word(line, start) else { return };
-            draft.offer_next_hop(next_hop(word.text), true);
+            route_builder.offer_next_hop(next_hop(word.text), true);
             self.awaits_next_hop = false;
             start = word.end();
         }
         if let Some(path) = columns.path(line, start) {
-            draft.note_path(as_path(path, End::Origin));
+            route_builder.note_path(as_path(path, PathTerminator::Origin));
         }
     }
 }
 
 /// Returns whether a row with this `status` is the installed best route.
-fn is_active(status: &str, harvest: &mut Harvest) -> bool {
+fn is_active(status: &str, builder: &mut TableBuilder) -> bool {
     let is_best = status.contains('>');
     // NX-OS prints an `r` after `*>` for redistributed routes.
     let is_elsewhere = is_best && status.contains('r') && !status.contains('*');
     if is_elsewhere {
-        harvest.skip(Why::NotInstalled);
+        builder.skip(SkipReason::NotInstalled);
     }
     is_best && !is_elsewhere
 }

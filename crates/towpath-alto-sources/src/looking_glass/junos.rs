@@ -6,9 +6,9 @@
 //! routes and has no path, so `@` counts as active and `#` does not.
 
 use super::{
-    Reader, Why,
-    harvest::{Entry, Harvest},
-    path::{End, as_path},
+    Reader, SkipReason,
+    path::{PathTerminator, as_path},
+    table_builder::{Entry, TableBuilder},
     words::{first_word, next_hop, prefix},
 };
 use towpath_alto::route::AsPath;
@@ -30,9 +30,9 @@ pub(super) fn is_detail_line(line: &str) -> bool {
 pub(super) struct TableReader(Instance);
 
 impl Reader for TableReader {
-    fn read(&mut self, line: &str, harvest: &mut Harvest) {
+    fn read(&mut self, line: &str, builder: &mut TableBuilder) {
         let text = line.trim();
-        if self.0.passes_over(text, harvest) {
+        if self.0.passes_over(text, builder) {
             return;
         }
         if let Some(path) = text.strip_prefix("AS path:") {
@@ -40,29 +40,29 @@ impl Reader for TableReader {
         } else if let Some((is_chosen, hop)) = hop_line(text) {
             self.0.offer_next_hop(hop, is_chosen);
         } else {
-            self.read_route(line, harvest);
+            self.read_route(line, builder);
         }
     }
 
-    fn finish(&mut self, harvest: &mut Harvest) {
-        self.0.entry.end(harvest);
+    fn finish(&mut self, builder: &mut TableBuilder) {
+        self.0.entry.end(builder);
     }
 }
 
 impl TableReader {
     /// Parses a prefix, a route, or both.
-    fn read_route(&mut self, line: &str, harvest: &mut Harvest) {
+    fn read_route(&mut self, line: &str, builder: &mut TableBuilder) {
         let text = line.trim();
         let split = split_prefix(text);
         if let Some((word, _)) = split {
-            self.0.entry.begin(prefix(word), harvest);
+            self.0.entry.begin(prefix(word), builder);
         }
         if let Some(head) = table_head(split.map_or(text, |(_, rest)| rest)) {
-            self.0.begin_route(head, harvest);
+            self.0.begin_route(head, builder);
         } else if split.is_none() && line.starts_with(|c: char| !c.is_whitespace()) {
             // Only prefixes are not indented. This one is malformed: its routes must not be assigned to the previous
             // prefix.
-            self.0.entry.end(harvest);
+            self.0.entry.end(builder);
         }
     }
 }
@@ -72,15 +72,15 @@ impl TableReader {
 pub(super) struct DetailReader(Instance);
 
 impl Reader for DetailReader {
-    fn read(&mut self, line: &str, harvest: &mut Harvest) {
+    fn read(&mut self, line: &str, builder: &mut TableBuilder) {
         let text = line.trim();
-        if self.0.passes_over(text, harvest) {
+        if self.0.passes_over(text, builder) {
             return;
         }
         if let Some(word) = entry_head(text) {
-            self.0.entry.begin(prefix(word), harvest);
+            self.0.entry.begin(prefix(word), builder);
         } else if let Some(head) = detail_head(text) {
-            self.0.begin_route(head, harvest);
+            self.0.begin_route(head, builder);
         } else if let Some(path) = text.strip_prefix("AS path:") {
             self.0.note_path(path);
         } else if let Some(hop) = text.strip_prefix("Next hop:") {
@@ -88,8 +88,8 @@ impl Reader for DetailReader {
         }
     }
 
-    fn finish(&mut self, harvest: &mut Harvest) {
-        self.0.entry.end(harvest);
+    fn finish(&mut self, builder: &mut TableBuilder) {
+        self.0.entry.end(builder);
     }
 }
 
@@ -102,30 +102,30 @@ struct Instance {
 
 impl Instance {
     /// Returns whether `text` is not part of a route: it starts a table, or is in a skipped one.
-    fn passes_over(&mut self, text: &str, harvest: &mut Harvest) -> bool {
+    fn passes_over(&mut self, text: &str, builder: &mut TableBuilder) -> bool {
         let Some(name) = table_name(text) else { return self.is_passed_over };
-        self.entry.end(harvest);
+        self.entry.end(builder);
         self.is_passed_over = !is_forwarding(name);
         if self.is_passed_over {
-            harvest.skip(Why::OtherTable);
+            builder.skip(SkipReason::OtherTable);
         }
         true
     }
 
-    fn begin_route(&mut self, head: Head<'_>, harvest: &mut Harvest) {
-        let path = if head.protocol == "BGP" { Err(Why::PathMissing) } else { Ok(AsPath::default()) };
-        self.entry.route(head.is_active, path, harvest);
+    fn begin_route(&mut self, head: Head<'_>, builder: &mut TableBuilder) {
+        let path = if head.protocol == "BGP" { Err(SkipReason::PathMissing) } else { Ok(AsPath::default()) };
+        self.entry.route(head.is_active, path, builder);
     }
 
     fn note_path(&mut self, text: &str) {
-        if let Some(draft) = self.entry.draft() {
-            draft.note_path(as_path(text, End::Origin));
+        if let Some(route_builder) = self.entry.route_builder() {
+            route_builder.note_path(as_path(text, PathTerminator::Origin));
         }
     }
 
     fn offer_next_hop(&mut self, word: Option<&str>, is_chosen: bool) {
-        if let Some(draft) = self.entry.draft() {
-            draft.offer_next_hop(word.and_then(next_hop), is_chosen);
+        if let Some(route_builder) = self.entry.route_builder() {
+            route_builder.offer_next_hop(word.and_then(next_hop), is_chosen);
         }
     }
 }

@@ -33,8 +33,8 @@ fn text_of(html: &str) -> String {
         text.push_str(before);
         let piece = if special.starts_with('<') { tag(special) } else { reference(special) };
         match piece {
-            Some(Piece::End) => return text,
-            Some(Piece::Text { written, length }) => {
+            Some(HtmlElement::End) => return text,
+            Some(HtmlElement::Text { written, length }) => {
                 text.extend(written);
                 rest = &special[length..];
             }
@@ -50,7 +50,7 @@ fn text_of(html: &str) -> String {
 }
 
 /// An element that starts with `<` or `&`.
-enum Piece {
+enum HtmlElement {
     /// The end of the PRE element.
     End,
     /// A replacement for the next `length` bytes.
@@ -58,17 +58,17 @@ enum Piece {
 }
 
 /// Parses the tag at the start of `html`. Only `<br>` is replaced by a character.
-fn tag(html: &str) -> Option<Piece> {
+fn tag(html: &str) -> Option<HtmlElement> {
     let inside = html.strip_prefix('<')?;
     if !inside.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '!') {
         return None;
     }
     let length = tag_length(html)?;
     if is_named(inside, "/pre") {
-        return Some(Piece::End);
+        return Some(HtmlElement::End);
     }
     let written = is_named(inside, "br").then_some('\n');
-    Some(Piece::Text { written, length })
+    Some(HtmlElement::Text { written, length })
 }
 
 /// Returns whether the tag whose content starts with `inside` has this name.
@@ -97,7 +97,7 @@ fn tag_length(html: &str) -> Option<usize> {
 }
 
 /// Decodes the character reference at the start of `html`.
-fn reference(html: &str) -> Option<Piece> {
+fn reference(html: &str) -> Option<HtmlElement> {
     let end = html.bytes().take(MAX_REFERENCE_BYTES).position(|byte| byte == b';')?;
     let name = html.get(1..end)?;
     let written = match name.strip_prefix('#') {
@@ -105,7 +105,7 @@ fn reference(html: &str) -> Option<Piece> {
         None => character_by_name(name)?,
     };
     let written = if written == '\u{a0}' { ' ' } else { written };
-    Some(Piece::Text { written: Some(written), length: end + 1 })
+    Some(HtmlElement::Text { written: Some(written), length: end + 1 })
 }
 
 fn character_by_number(number: &str) -> Option<char> {

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::Why;
+use super::SkipReason;
 use towpath_alto::route::{AsPath, Hop};
 
 /// Maximum number of hops, counting repetitions: the capacity of one path segment (RFC 4271 §4.3).
@@ -10,7 +10,7 @@ const MAX_HOPS: usize = 255;
 
 /// How a path ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum PathTerminator {
     /// With its origin code.
     Origin,
     /// With its line.
@@ -18,7 +18,7 @@ pub(super) enum End {
 }
 
 /// A part of a path.
-enum Part<'a> {
+enum PathSegment<'a> {
     Number(&'a str),
     Set(&'a str),
     Brackets,
@@ -29,64 +29,64 @@ enum Part<'a> {
 /// Parses the path at the start of `text`. Numbers are decimal, or two halves with a dot (RFC 5396).
 ///
 /// # Errors
-/// [`Why::PathMalformed`] if the path has invalid parts or lacks its `end`; [`Why::PathTooLong`] for more than 255
-/// hops.
-pub(super) fn as_path(text: &str, end: End) -> Result<AsPath, Why> {
+/// [`SkipReason::PathMalformed`] if the path has invalid parts or lacks its `end`; [`SkipReason::PathTooLong`] for more
+/// than 255 hops.
+pub(super) fn as_path(text: &str, end: PathTerminator) -> Result<AsPath, SkipReason> {
     let mut hops = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
-        let (part, after) = split_part(rest).ok_or(Why::PathMalformed)?;
+        let (part, after) = split_part(rest).ok_or(SkipReason::PathMalformed)?;
         match part {
-            Part::Origin => return Ok(AsPath::new(hops)),
-            Part::Number(word) => hops.push(Hop::As(number(word)?)),
-            Part::Set(members) => hops.push(set(members)?),
-            Part::Brackets if hops.is_empty() => {}
-            Part::Brackets => return Err(Why::PathMalformed),
-            Part::Confederation => {}
+            PathSegment::Origin => return Ok(AsPath::new(hops)),
+            PathSegment::Number(word) => hops.push(Hop::As(number(word)?)),
+            PathSegment::Set(members) => hops.push(set(members)?),
+            PathSegment::Brackets if hops.is_empty() => {}
+            PathSegment::Brackets => return Err(SkipReason::PathMalformed),
+            PathSegment::Confederation => {}
         }
         if hops.len() > MAX_HOPS {
-            return Err(Why::PathTooLong);
+            return Err(SkipReason::PathTooLong);
         }
         rest = after.trim_start();
     }
     match end {
-        End::Origin => Err(Why::PathMalformed),
-        End::Line => Ok(AsPath::new(hops)),
+        PathTerminator::Origin => Err(SkipReason::PathMalformed),
+        PathTerminator::Line => Ok(AsPath::new(hops)),
     }
 }
 
 /// Splits the first part from `rest`, which must not start with a space. Returns `None` if the part is not closed.
-fn split_part(rest: &str) -> Option<(Part<'_>, &str)> {
+fn split_part(rest: &str) -> Option<(PathSegment<'_>, &str)> {
     if let Some(inside) = rest.strip_prefix('{') {
-        return inside.split_once('}').map(|(members, after)| (Part::Set(members), after));
+        return inside.split_once('}').map(|(members, after)| (PathSegment::Set(members), after));
     }
     if let Some(inside) = rest.strip_prefix('[') {
-        return inside.split_once(']').map(|(_, after)| (Part::Brackets, after));
+        return inside.split_once(']').map(|(_, after)| (PathSegment::Brackets, after));
     }
     // A confederation set, `([1 2])` or `({1 2})`, also ends with the parenthesis.
     if let Some(inside) = rest.strip_prefix('(') {
-        return inside.split_once(')').map(|(_, after)| (Part::Confederation, after));
+        return inside.split_once(')').map(|(_, after)| (PathSegment::Confederation, after));
     }
     let end = rest.find(|c: char| c.is_whitespace() || "{[(,".contains(c)).unwrap_or(rest.len());
     let (word, after) = rest.split_at(end);
     let is_origin = matches!(word, "I" | "E" | "?" | "i" | "e");
-    Some((if is_origin { Part::Origin } else { Part::Number(word) }, after))
+    Some((if is_origin { PathSegment::Origin } else { PathSegment::Number(word) }, after))
 }
 
 /// Parses an AS set.
-fn set(members: &str) -> Result<Hop, Why> {
+fn set(members: &str) -> Result<Hop, SkipReason> {
     let words = members.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
     let numbers: Box<[u32]> = words.map(number).collect::<Result<_, _>>()?;
-    if numbers.is_empty() { Err(Why::PathMalformed) } else { Ok(Hop::Set(numbers)) }
+    if numbers.is_empty() { Err(SkipReason::PathMalformed) } else { Ok(Hop::Set(numbers)) }
 }
 
 /// Parses an AS number. 0 is invalid (RFC 7607): it is a weight from a row with shifted columns.
-fn number(word: &str) -> Result<u32, Why> {
+fn number(word: &str) -> Result<u32, SkipReason> {
     let number = match word.split_once('.') {
         Some((high, low)) => digits::<u16>(high).zip(digits::<u16>(low)).map(|(high, low)| asdot(high, low)),
         None => digits(word),
     };
-    number.filter(|number| *number != 0).ok_or(Why::PathMalformed)
+    number.filter(|number| *number != 0).ok_or(SkipReason::PathMalformed)
 }
 
 fn asdot(high: u16, low: u16) -> u32 {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> String {
-        as_path(text, End::Origin).unwrap().to_string()
+        as_path(text, PathTerminator::Origin).unwrap().to_string()
     }
 
     #[test]
@@ -114,8 +114,8 @@ mod tests {
             assert_eq!(read(&format!("20965 {code} Aggregator: 64500 192.0.2.1")), "20965");
             assert_eq!(read(code), "");
         }
-        assert_eq!(as_path("20965 2091", End::Line).unwrap().to_string(), "20965 2091");
-        assert_eq!(as_path(" ", End::Line).unwrap().to_string(), "");
+        assert_eq!(as_path("20965 2091", PathTerminator::Line).unwrap().to_string(), "20965 2091");
+        assert_eq!(as_path(" ", PathTerminator::Line).unwrap().to_string(), "");
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
             "1 ... I",
             "é I",
         ] {
-            assert_eq!(as_path(text, End::Origin), Err(Why::PathMalformed), "{text}");
+            assert_eq!(as_path(text, PathTerminator::Origin), Err(SkipReason::PathMalformed), "{text}");
         }
     }
 
@@ -160,6 +160,6 @@ mod tests {
     fn a_path_has_at_most_255_hops() {
         let path = |hops: usize| format!("{}I", "7 ".repeat(hops));
         assert_eq!(read(&path(255)), "7");
-        assert_eq!(as_path(&path(256), End::Origin), Err(Why::PathTooLong));
+        assert_eq!(as_path(&path(256), PathTerminator::Origin), Err(SkipReason::PathTooLong));
     }
 }

@@ -18,7 +18,7 @@ const BIRD_SHORT: &str = include_str!("golden/bird_short.txt");
 const PAGE: &str = include_str!("golden/page.txt");
 
 /// Formats each route as prefix, next hop and path.
-fn routes(table: &Table) -> Vec<String> {
+fn routes(table: &ParsedTable) -> Vec<String> {
     let line = |route: &Route| {
         let hop = route.next_hop.map_or("-".to_owned(), |hop| hop.to_string());
         format!("{} {hop} {}", route.prefix, route.as_path).trim_end().to_owned()
@@ -27,8 +27,8 @@ fn routes(table: &Table) -> Vec<String> {
 }
 
 /// Returns the skipped lines of `text`.
-fn skipped<'a>(text: &'a str, table: &Table) -> Vec<(&'a str, Why)> {
-    table.skipped.iter().map(|skipped| (text.lines().nth(skipped.line - 1).unwrap().trim(), skipped.why)).collect()
+fn skipped<'a>(text: &'a str, table: &ParsedTable) -> Vec<(&'a str, SkipReason)> {
+    table.skipped.iter().map(|skipped| (text.lines().nth(skipped.line - 1).unwrap().trim(), skipped.reason)).collect()
 }
 
 #[test]
@@ -58,8 +58,8 @@ fn junos_tables() {
     assert_eq!(
         skipped(JUNOS_TABLE, &table),
         [
-            ("198.51.100.0/24    *[BGP/170] 3d 02:53:31, localpref 150", Why::Repeated),
-            ("mpls.0: 2 destinations, 2 routes (2 active, 0 holddown, 0 hidden)", Why::OtherTable),
+            ("198.51.100.0/24    *[BGP/170] 3d 02:53:31, localpref 150", SkipReason::Repeated),
+            ("mpls.0: 2 destinations, 2 routes (2 active, 0 holddown, 0 hidden)", SkipReason::OtherTable),
         ]
     );
 }
@@ -130,7 +130,7 @@ fn ios_leaves_the_length_of_a_class_out() {
         ]
     );
     let row = "r>   198.51.100.0     192.0.2.1                              0 64500 i";
-    assert_eq!(skipped(IOS, &table), [(row, Why::NotInstalled)]);
+    assert_eq!(skipped(IOS, &table), [(row, SkipReason::NotInstalled)]);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn bird_with_all_attributes() {
         ]
     );
     let flow = "flow4 { dst 198.51.100.7/32; } [peer1 2026-01-01] * (100) [AS64500i]";
-    assert_eq!(skipped(BIRD_ALL, &table), [(flow, Why::Prefix)]);
+    assert_eq!(skipped(BIRD_ALL, &table), [(flow, SkipReason::Prefix)]);
 }
 
 #[test]
@@ -176,12 +176,12 @@ fn the_short_form_of_bird_has_no_paths() {
         ["0.0.0.0/0 -", "192.0.2.0/24 -", "192.0.2.128/25 192.0.2.30", "203.0.113.0/24 192.0.2.5"]
     );
     let route = "198.51.100.0/24    via 192.0.2.1 on eth0 [peer1 20:16:25] * (100) [AS789i]";
-    assert_eq!(skipped(BIRD_SHORT, &table), [(route, Why::PathNotShown)]);
+    assert_eq!(skipped(BIRD_SHORT, &table), [(route, SkipReason::PathNotShown)]);
 
     let refusal = parse(route).unwrap_err();
-    let first = Skipped { line: 1, why: Why::PathNotShown };
-    assert_eq!(refusal, Unreadable::Refused { dialect: Dialect::Bird, first });
-    assert!(refusal.to_string().ends_with("line 1: the short form of BIRD has no AS paths: ask for `show route all`"));
+    let first = SkippedLine { line: 1, reason: SkipReason::PathNotShown };
+    assert_eq!(refusal, LookingGlassError::Refused { dialect: Dialect::Bird, first });
+    assert!(refusal.to_string().ends_with("line 1: the short form of BIRD has no AS paths: use `show route all`"));
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn routes_below_an_unknown_prefix_are_not_those_of_the_last() {
         let text = format!("11.0.0.0/8\n [BGP/170] 1d\n  AS path: 1 I\n{unknown}\n *[BGP/170] 1d\n  AS path: 2 I\n");
         let table = Dialect::JunosTable.parse(&format!("{text}12.0.0.0/8 *[Direct/0] 1d\n")).unwrap();
         assert_eq!(routes(&table), ["12.0.0.0/8 -"]);
-        assert_eq!(table.skipped.last(), Some(&Skipped { line: 5, why: Why::NoPrefix }));
+        assert_eq!(table.skipped.last(), Some(&SkippedLine { line: 5, reason: SkipReason::NoPrefix }));
     }
 }
 
@@ -222,31 +222,31 @@ fn what_is_too_long_is_skipped() {
     let route = |path: &str| format!("11.0.0.0/8 *[BGP/170] 1d\n  AS path: {path} I\n");
     assert_eq!(routes(&parse(&route(&"1 2 ".repeat(127))).unwrap())[0].split(' ').count(), 2 + 254);
     for (path, first) in [
-        ("1 2 ".repeat(128), Skipped { line: 1, why: Why::PathTooLong }),
-        ("1 ".repeat(2048), Skipped { line: 1, why: Why::PathMissing }),
+        ("1 2 ".repeat(128), SkippedLine { line: 1, reason: SkipReason::PathTooLong }),
+        ("1 ".repeat(2048), SkippedLine { line: 1, reason: SkipReason::PathMissing }),
     ] {
-        assert_eq!(parse(&route(&path)), Err(Unreadable::Refused { dialect: Dialect::JunosTable, first }));
+        assert_eq!(parse(&route(&path)), Err(LookingGlassError::Refused { dialect: Dialect::JunosTable, first }));
     }
 }
 
 #[test]
 fn a_text_without_routes_is_an_error() {
-    assert_eq!(parse("<html>502 Bad Gateway</html>"), Err(Unreadable::Unknown));
+    assert_eq!(parse("<html>502 Bad Gateway</html>"), Err(LookingGlassError::Unknown));
     for dialect in Dialect::ALL {
-        assert_eq!(dialect.parse(""), Err(Unreadable::NoRoute { dialect }));
-        assert!(Unreadable::Unknown.to_string().contains(&dialect.to_string()), "{dialect}");
+        assert_eq!(dialect.parse(""), Err(LookingGlassError::NoRoute { dialect }));
+        assert!(LookingGlassError::Unknown.to_string().contains(&dialect.to_string()), "{dialect}");
     }
     let header = "inet.0: 0 destinations, 0 routes (0 active, 0 holddown, 0 hidden)\n";
     let dialect = Dialect::JunosTable;
-    assert_eq!(dialect.parse(header), Err(Unreadable::NoRoute { dialect }));
+    assert_eq!(dialect.parse(header), Err(LookingGlassError::NoRoute { dialect }));
 }
 
 #[test]
 fn a_router_that_has_no_route_says_so() {
     for text in ["% Network not in table\n", "Network not found", "BIRD 1.6.8 ready.\nNetwork not in table\n"] {
-        assert_eq!(parse(text), Err(Unreadable::Absent), "{text}");
+        assert_eq!(parse(text), Err(LookingGlassError::Absent), "{text}");
     }
-    assert_eq!(parse(" \n\n"), Err(Unreadable::Nothing));
+    assert_eq!(parse(" \n\n"), Err(LookingGlassError::Nothing));
     for text in ["Too many queries, come back later", "<html>Network is unreachable</html>", "\n"] {
         assert!(!parse(text).unwrap_err().is_answer(), "{text}");
     }
@@ -279,7 +279,10 @@ fn read_in_all_ways(text: &str) {
         assert!(table.skipped.is_sorted_by_key(|skipped| skipped.line));
     }
     if Dialect::detect(text).is_none() {
-        assert!(matches!(parse(text), Err(Unreadable::Unknown | Unreadable::Nothing | Unreadable::Absent)));
+        assert!(matches!(
+            parse(text),
+            Err(LookingGlassError::Unknown | LookingGlassError::Nothing | LookingGlassError::Absent)
+        ));
     }
     first_block(text);
 }

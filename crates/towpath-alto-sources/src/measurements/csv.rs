@@ -4,7 +4,7 @@ use std::{borrow::Cow, str};
 
 use super::{
     MeasurementError, lines,
-    samples::{SamplePosition, Samples, Why, cut},
+    samples::{SampleError, SamplePosition, Samples, cut},
     time,
 };
 use towpath_alto::lenient::Scalar;
@@ -36,13 +36,13 @@ impl Columns {
     }
 
     /// Reads the sample of a line.
-    fn read(&self, line: &[u8], samples: &mut Samples) -> Result<(), Why> {
-        let fields = str::from_utf8(line).ok().and_then(fields).ok_or(Why::Columns)?;
-        let field = |column: usize| fields.get(column).map(|field| &**field).ok_or(Why::Columns);
+    fn read(&self, line: &[u8], samples: &mut Samples) -> Result<(), SampleError> {
+        let fields = str::from_utf8(line).ok().and_then(fields).ok_or(SampleError::Columns)?;
+        let field = |column: usize| fields.get(column).map(|field| &**field).ok_or(SampleError::Columns);
         let series = samples.series(field(self.src)?, field(self.dst)?, field(self.metric)?)?;
         let value = match field(self.value)? {
-            "" => return Err(Why::NoValue),
-            text => text.parse::<f64>().map_err(|_| Why::NoNumber(cut(text)))?,
+            "" => return Err(SampleError::NoValue),
+            text => text.parse::<f64>().map_err(|_| SampleError::NoNumber(cut(text)))?,
         };
         let time = self.time.and_then(|column| fields.get(column));
         let time = time.and_then(|text| time::seconds(&Scalar::Text(text.to_string())));
@@ -67,7 +67,7 @@ pub(super) fn read(document: &[u8], samples: &mut Samples) -> Result<(), Measure
     for (number, line) in lines {
         samples.place = SamplePosition::Line(number);
         if let Err(why) = columns.read(line, samples) {
-            samples.doubt(&why);
+            samples.skip(&why);
         }
     }
     Ok(())

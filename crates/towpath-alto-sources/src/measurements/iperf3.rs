@@ -2,14 +2,14 @@
 
 use super::{
     leaves::Leaves,
-    samples::{Samples, Why, cut},
+    samples::{SampleError, Samples, cut},
 };
 
 /// Reads the samples of one run. A UDP run yields no throughput, and a TCP run no loss.
 ///
 /// # Errors
 /// Returns an error if nothing was measured, or the run does not name its ends.
-pub(super) fn add_samples(run: &Leaves, samples: &mut Samples) -> Result<(), Why> {
+pub(super) fn add_samples(run: &Leaves, samples: &mut Samples) -> Result<(), SampleError> {
     let protocol = run.text_at("start/test_start/protocol");
     let is_udp = protocol.eq_ignore_ascii_case("udp") || run.has("end/sum/jitter_ms");
     let bits_per_s = run.number_at("end/sum_sent/bits_per_second").filter(|_| !is_udp);
@@ -23,7 +23,7 @@ pub(super) fn add_samples(run: &Leaves, samples: &mut Samples) -> Result<(), Why
     ];
     if metrics.iter().all(|(_, value)| value.is_none()) {
         let reason = run.get("error").as_text();
-        return Err(reason.map_or(Why::NoValue, |reason| Why::Failed(cut(&reason))));
+        return Err(reason.map_or(SampleError::NoValue, |reason| SampleError::Failed(cut(&reason))));
     }
     let ends = [run.text_at("start/connected/0/local_host"), run.text_at("start/connected/0/remote_host")];
     let [local, remote] = &ends;

@@ -4,10 +4,10 @@ use serde::de::{DeserializeSeed as _, IgnoredAny, MapAccess, SeqAccess};
 use serde_json::Deserializer;
 
 use super::{
-    Beside, Format, MeasurementError, iperf3,
+    Format, MeasurementContext, MeasurementError, iperf3,
     leaves::Leaves,
     lines, perfsonar, probe,
-    samples::{SamplePosition, Samples, Why},
+    samples::{SampleError, SamplePosition, Samples},
     time,
     values::{Datapoints, Values},
 };
@@ -50,7 +50,7 @@ pub(super) struct RecordOptions<'a> {
     /// Format of the records; `None` to detect it for each record.
     pub(super) format: Option<Format>,
     /// Facts that the records lack.
-    pub(super) beside: Beside<'a>,
+    pub(super) context: MeasurementContext<'a>,
 }
 
 /// Reads all records of a document.
@@ -68,7 +68,7 @@ pub(super) fn read(document: &[u8], options: RecordOptions<'_>, samples: &mut Sa
         let read = Records { options, line: Some(number), number: 0, open, samples: &mut *samples }.read(line);
         if let Err(error) = read {
             samples.place = SamplePosition::Line(number);
-            samples.doubt(&Why::Syntax(without_line(&error)));
+            samples.skip(&SampleError::Syntax(without_line(&error)));
         }
     }
     Ok(())
@@ -123,20 +123,20 @@ impl Record {
     }
 
     /// Adds the samples of the record.
-    fn add_samples(self, options: RecordOptions<'_>, samples: &mut Samples) -> Result<(), Why> {
+    fn add_samples(self, options: RecordOptions<'_>, samples: &mut Samples) -> Result<(), SampleError> {
         // A bare value is perfSONAR's if the caller supplied its event type.
-        let alone = options.beside.event.map(|_| Format::Perfsonar);
+        let alone = options.context.event.map(|_| Format::Perfsonar);
         match options.format.or_else(|| self.format()).or(alone) {
             Some(Format::Json) => self.add_plain_samples(samples),
-            Some(Format::Perfsonar) => perfsonar::add_samples(self, options.beside, samples),
+            Some(Format::Perfsonar) => perfsonar::add_samples(self, options.context, samples),
             Some(Format::Iperf3) => iperf3::add_samples(&self.leaves, samples),
-            Some(Format::Probe) => probe::add_samples(&self, options.beside.here, samples),
-            Some(Format::Csv) | None => Err(Why::Unknown),
+            Some(Format::Probe) => probe::add_samples(&self, options.context.here, samples),
+            Some(Format::Csv) | None => Err(SampleError::Unknown),
         }
     }
 
     /// Adds the samples of a record in the terms of RFC 9439.
-    fn add_plain_samples(self, samples: &mut Samples) -> Result<(), Why> {
+    fn add_plain_samples(self, samples: &mut Samples) -> Result<(), SampleError> {
         let [src, dst, metric] = ["src", "dst", "metric"].map(|field| self.leaves.text_at(field));
         let series = samples.series(&src, &dst, &metric)?;
         let time = ["time", "ts"].iter().find_map(|field| time::seconds(self.leaves.get(field)));
@@ -192,9 +192,10 @@ impl Records<'_> {
     fn take_record(&mut self, record: Record) {
         self.number += 1;
         self.samples.place = self.line.map_or(SamplePosition::Record(self.number), SamplePosition::Line);
-        let outcome = if record.is_object { record.add_samples(self.options, self.samples) } else { Err(Why::Unknown) };
+        let outcome =
+            if record.is_object { record.add_samples(self.options, self.samples) } else { Err(SampleError::Unknown) };
         if let Err(why) = outcome {
-            self.samples.doubt(&why);
+            self.samples.skip(&why);
         }
     }
 }

@@ -5,7 +5,7 @@ use serde::de::SeqAccess;
 use super::{
     json::Record,
     leaves::Leaves,
-    samples::{Samples, Why},
+    samples::{SampleError, Samples},
 };
 use towpath_alto::lenient::{PartialJson, PartialJsonSeed};
 
@@ -37,19 +37,19 @@ impl PartialJson for Legs {
 ///
 /// # Errors
 /// Returns an error if the remote end or `here` is missing, or if no network leg was measured.
-pub(super) fn add_samples(record: &Record, here: Option<&str>, samples: &mut Samples) -> Result<(), Why> {
+pub(super) fn add_samples(record: &Record, here: Option<&str>, samples: &mut Samples) -> Result<(), SampleError> {
     let url = record.leaves.text_at("url");
-    let far = host(&url).ok_or(Why::NoEnd)?;
-    let here = here.ok_or(Why::NoHere)?;
+    let far = host(&url).ok_or(SampleError::NoEnd)?;
+    let here = here.ok_or(SampleError::NoHere)?;
     if record.legs.0.is_empty() {
-        return Err(Why::NoValue);
+        return Err(SampleError::NoValue);
     }
     for leg in &record.legs.0 {
         let (src, dst) = match &*leg.text_at("direction") {
             "down" => (far, here),
             "up" => (here, far),
             _ => {
-                samples.doubt(&Why::NoEnd);
+                samples.skip(&SampleError::NoEnd);
                 continue;
             }
         };

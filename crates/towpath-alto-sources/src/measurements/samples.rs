@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt, hash::Hash, net::IpAddr};
 
 use ipnet::IpNet;
 
-use super::{Doubts, Measurements, values::Values};
+use super::{Measurements, SkippedSamples, values::Values};
 use crate::sites::pid_name;
 use towpath_alto::{
     cost::is_whole,
@@ -17,26 +17,28 @@ const METRICS: [&str; 8] =
 
 /// Why a sample was skipped.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub(super) enum Why {
-    #[error("an end is missing")]
+pub(super) enum SampleError {
+    #[error("an endpoint is missing")]
     NoEnd,
-    #[error("'{0}' is no address, no prefix without bits behind its length, and no name")]
+    #[error("'{0}' is neither an address, nor a prefix without host bits, nor a name")]
     End(String),
     #[error("one end is an address and the other a name")]
     MixedEnds,
-    #[error("'{0}' is no metric of RFC 9439 without a statistic, and does not start with `priv:`")]
+    #[error("'{0}' is not a metric of RFC 9439 without a statistic, and does not start with `priv:`")]
     Metric(String),
     #[error("there is no value")]
     NoValue,
-    #[error("'{0}' is no number")]
+    #[error("'{0}' is not a number")]
     NoNumber(String),
-    #[error("{0} is no value: a number of 0 or more, for `lossrate` at most 100, for `hopcount` a whole one")]
+    #[error(
+        "{0} is not a valid value: expected a number of 0 or more, for `lossrate` at most 100, for `hopcount` an integer"
+    )]
     Value(f64),
-    #[error("{0} is no number of times that a value was seen")]
+    #[error("{0} is not a valid count of a value")]
     Count(f64),
     #[error("this line does not fit the header")]
     Columns,
-    #[error("this is no JSON: {0}")]
+    #[error("this is not valid JSON: {0}")]
     Syntax(String),
     #[error("this is neither an object with src, dst, metric and value, nor of iperf3, perfSONAR or towpath probe")]
     Unknown,
@@ -44,11 +46,11 @@ pub(super) enum Why {
     NoEvent,
     #[error("this is the index of a perfSONAR archive, without values: name the pages at its base-uri")]
     Listing,
-    #[error("perfSONAR's '{0}' is not read")]
+    #[error("perfSONAR's '{0}' is not supported")]
     Event(String),
     #[error("nothing was measured: {0}")]
     Failed(String),
-    #[error("the output of towpath probe does not name its own end: set it by `here`")]
+    #[error("the output of towpath probe does not name its local end: set it with `here`")]
     NoHere,
 }
 
@@ -81,31 +83,31 @@ pub(super) enum Pair {
 }
 
 impl Pair {
-    fn new(src: &str, dst: &str) -> Result<Self, Why> {
-        match (End::new(src)?, End::new(dst)?) {
-            (End::Prefix(src), End::Prefix(dst)) => Ok(Pair::Prefixes(src, dst)),
-            (End::Pid(src), End::Pid(dst)) => Ok(Pair::Pids(src, dst)),
-            _ => Err(Why::MixedEnds),
+    fn new(src: &str, dst: &str) -> Result<Self, SampleError> {
+        match (SampleEndpoint::new(src)?, SampleEndpoint::new(dst)?) {
+            (SampleEndpoint::Prefix(src), SampleEndpoint::Prefix(dst)) => Ok(Pair::Prefixes(src, dst)),
+            (SampleEndpoint::Pid(src), SampleEndpoint::Pid(dst)) => Ok(Pair::Pids(src, dst)),
+            _ => Err(SampleError::MixedEnds),
         }
     }
 }
 
-enum End {
+enum SampleEndpoint {
     Prefix(IpNet),
     Pid(PidName),
 }
 
-impl End {
-    fn new(text: &str) -> Result<Self, Why> {
+impl SampleEndpoint {
+    fn new(text: &str) -> Result<Self, SampleError> {
         let text = text.trim();
         if let Ok(address) = text.parse::<IpAddr>() {
             // IPv6 sockets print IPv4 addresses as ::ffff:192.0.2.1.
-            return Ok(End::Prefix(address.to_canonical().into()));
+            return Ok(SampleEndpoint::Prefix(address.to_canonical().into()));
         }
         match text.parse::<IpNet>() {
-            Ok(prefix) if prefix.trunc() == prefix => Ok(End::Prefix(prefix)),
-            Err(_) if !is_like_address(text) => pid_name(text).map(End::Pid).ok_or(Why::NoEnd),
-            _ => Err(Why::End(cut(text))),
+            Ok(prefix) if prefix.trunc() == prefix => Ok(SampleEndpoint::Prefix(prefix)),
+            Err(_) if !is_like_address(text) => pid_name(text).map(SampleEndpoint::Pid).ok_or(SampleError::NoEnd),
+            _ => Err(SampleError::End(cut(text))),
         }
     }
 }
@@ -147,7 +149,7 @@ pub(super) struct Samples {
     metrics: Numbered<CostMetric>,
     list: Vec<Sample>,
     readings: u32,
-    doubts: Doubts,
+    skipped_samples: SkippedSamples,
     room: usize,
     is_full: bool,
     /// Position currently being read.
@@ -162,7 +164,7 @@ impl Samples {
             metrics: Numbered::default(),
             list: Vec::new(),
             readings: 0,
-            doubts: Doubts::default(),
+            skipped_samples: SkippedSamples::default(),
             room,
             is_full: false,
             place: SamplePosition::Record(1),
@@ -175,15 +177,15 @@ impl Samples {
     }
 
     /// Records a skipped sample.
-    pub(super) fn doubt(&mut self, why: &Why) {
+    pub(super) fn skip(&mut self, why: &SampleError) {
         let place = self.place;
-        self.doubts.add(1, || format!("{place}: {why}"));
+        self.skipped_samples.add(1, || format!("{place}: {why}"));
     }
 
     /// Returns the series of `metric` between these ends.
-    pub(super) fn series(&mut self, src: &str, dst: &str, metric: &str) -> Result<Series, Why> {
+    pub(super) fn series(&mut self, src: &str, dst: &str, metric: &str) -> Result<Series, SampleError> {
         let pair = Pair::new(src, dst)?;
-        let unknown = || Why::Metric(cut(metric));
+        let unknown = || SampleError::Metric(cut(metric));
         if !METRICS.contains(&metric) && !metric.starts_with("priv:") {
             return Err(unknown());
         }
@@ -199,7 +201,7 @@ impl Samples {
             match self.weight(series, value, count) {
                 Ok(0) => {}
                 Ok(weight) => self.push(Sample { series, weight, reading: self.readings, time, value }),
-                Err(why) => self.doubt(&why),
+                Err(why) => self.skip(&why),
             }
         }
     }
@@ -211,10 +213,10 @@ impl Samples {
         time: Option<f64>,
         values: Values,
         factor: f64,
-    ) -> Result<(), Why> {
+    ) -> Result<(), SampleError> {
         let buckets = values.into_buckets();
         if buckets.is_empty() {
-            return Err(Why::NoValue);
+            return Err(SampleError::NoValue);
         }
         for point in buckets.chunk_by(|one, other| one.point == other.point) {
             let scaled = point.iter().map(|bucket| (bucket.value * factor, bucket.count));
@@ -224,14 +226,14 @@ impl Samples {
     }
 
     /// Returns the weight of a value, or an error if the value or its count is invalid.
-    fn weight(&self, series: Series, value: f64, count: f64) -> Result<u32, Why> {
+    fn weight(&self, series: Series, value: f64, count: f64) -> Result<u32, SampleError> {
         let metric = self.metrics.list[series.metric as usize].as_str();
         let most = if metric == "lossrate" { 100.0 } else { f64::MAX };
         if !(0.0..=most).contains(&value) || is_whole(metric) && value.fract() != 0.0 {
-            return Err(Why::Value(value));
+            return Err(SampleError::Value(value));
         }
         let is_count = count.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&count);
-        if is_count { Ok(count as u32) } else { Err(Why::Count(count)) }
+        if is_count { Ok(count as u32) } else { Err(SampleError::Count(count)) }
     }
 
     fn push(&mut self, sample: Sample) {
@@ -246,7 +248,12 @@ impl Samples {
     pub(super) fn finish(mut self) -> Measurements {
         // A stable sort keeps the order within a series.
         self.list.sort_by_key(|sample| sample.series);
-        Measurements { pairs: self.pairs.list, metrics: self.metrics.list, samples: self.list, doubts: self.doubts }
+        Measurements {
+            pairs: self.pairs.list,
+            metrics: self.metrics.list,
+            samples: self.list,
+            skipped_samples: self.skipped_samples,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use towpath_alto::{agent_state::Cost, cost::is_whole, names::CostMetric};
 const SUFFIXES: [&str; 8] = ["", ":cur", ":min", ":max", ":median", ":mean", ":stddev", ":p95"];
 
 /// Names of the statistics of one metric; `None` for a name that would be too long.
-pub(super) struct Names {
+pub(super) struct StatisticNames {
     names: [Option<CostMetric>; 8],
     /// Whether the plain name holds the newest sample instead of the median (RFC 9439).
     is_current: bool,
@@ -20,18 +20,18 @@ pub(super) struct Names {
 const WITH_FRACTIONS: [usize; 2] = [5, 6];
 
 /// Returns the names of the statistics of `metric`.
-pub(super) fn names(metric: &CostMetric) -> Names {
+pub(super) fn names(metric: &CostMetric) -> StatisticNames {
     let name = |suffix: &str| CostMetric::new(&format!("{metric}{suffix}")).ok();
     let (is_current, is_whole) = (metric.as_str().starts_with("bw-"), is_whole(metric.as_str()));
     let mut names = SUFFIXES.map(name);
     if is_whole {
         WITH_FRACTIONS.iter().for_each(|place| names[*place] = None);
     }
-    Names { names, is_current, is_whole }
+    StatisticNames { names, is_current, is_whole }
 }
 
 /// Returns the statistics of one series, which must have at least one sample.
-pub(super) fn costs(series: &[Sample], names: &Names) -> Vec<(CostMetric, Cost)> {
+pub(super) fn costs(series: &[Sample], names: &StatisticNames) -> Vec<(CostMetric, Cost)> {
     let figures = figures(series, names.is_current, names.is_whole);
     let pairs = names.names.iter().zip(figures);
     pairs.filter_map(|(name, figure)| Some((name.clone()?, Cost::new(figure?)?))).collect()

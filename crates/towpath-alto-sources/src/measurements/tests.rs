@@ -95,9 +95,9 @@ fn costs_in(document: &str) -> Value {
 }
 
 /// Returns the number of skipped samples and the reason for the first.
-fn doubts(document: &str) -> (u64, String) {
-    let doubts = parse(document).doubts().clone();
-    (doubts.skipped, doubts.first.unwrap_or_default())
+fn skipped_samples(document: &str) -> (u64, String) {
+    let skipped_samples = parse(document).skipped_samples().clone();
+    (skipped_samples.skipped, skipped_samples.first.unwrap_or_default())
 }
 
 /// The costs described by [`CSV`] and [`LINES`].
@@ -115,7 +115,7 @@ fn noon() -> Value {
 #[test]
 fn tables_are_read() {
     assert_eq!(costs_in(CSV), noon());
-    assert_eq!(parse(CSV).doubts(), &Doubts::default());
+    assert_eq!(parse(CSV).skipped_samples(), &SkippedSamples::default());
     let hops = json!({ "192.0.2.1/32 192.0.2.2/32": { "hopcount": 1.0, "hopcount:cur": 1.0 } });
     assert_eq!(costs_in("value,METRIC,dst,src\n1,hopcount,192.0.2.2,192.0.2.1"), hops);
 }
@@ -123,7 +123,7 @@ fn tables_are_read() {
 #[test]
 fn objects_are_read_in_lines_and_arrays() {
     assert_eq!(costs_in(LINES), noon());
-    assert_eq!(parse(LINES).doubts(), &Doubts::default());
+    assert_eq!(parse(LINES).skipped_samples(), &SkippedSamples::default());
     let objects: Vec<&str> = LINES.lines().filter(|line| line.starts_with('{')).collect();
     assert_eq!(costs_in(&format!("[{}]", objects.join(",\n"))), noon());
     assert_eq!(costs_in(&objects.join(" ")), noon());
@@ -147,7 +147,7 @@ fn q1_iperf3_over_tcp_tells_throughput_and_delay() {
         "tput": 1.175e9, "tput:cur": 1.175e9, "delay-rt": 15300.0, "delay-rt:cur": 15300.0,
     } });
     assert_eq!(costs_in(IPERF3), expected);
-    assert_eq!(doubts(IPERF3), (0, String::new()));
+    assert_eq!(skipped_samples(IPERF3), (0, String::new()));
     let reverse = costs_in(&IPERF3.replace("\"reverse\": 0", "\"reverse\": 1").replace("15300", "0"));
     assert_eq!(reverse, json!({ "198.51.100.7/32 192.0.2.1/32": { "tput": 1.175e9, "tput:cur": 1.175e9 } }));
 }
@@ -177,7 +177,7 @@ fn a_run_of_iperf3_that_failed_is_skipped() {
     let failed = r#"{ "start": { "connected": [], "version": "iperf 3.9" }, "intervals": [], "end": {},
         "error": "error - unable to connect to server: Connection refused" }"#;
     let reason = "record 1: nothing was measured: error - unable to connect to server: Connection refused";
-    assert_eq!(doubts(failed), (1, reason.into()));
+    assert_eq!(skipped_samples(failed), (1, reason.into()));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn q1_archives_of_perfsonar_are_converted() {
     let deviation = result["192.0.2.1/32 198.51.100.7/32"].as_object_mut().unwrap().remove("delay-ow:stddev");
     assert!((deviation.unwrap().as_f64().unwrap() - 829.1562).abs() < 1e-3);
     assert_eq!(result, expected);
-    assert_eq!(doubts(PERFSONAR), (1, "record 6: perfSONAR's 'packet-trace' is not read".into()));
+    assert_eq!(skipped_samples(PERFSONAR), (1, "record 6: perfSONAR's 'packet-trace' is not supported".into()));
 }
 
 /// Messages that perfSONAR publishes to a queue.
@@ -212,28 +212,38 @@ fn q1_messages_of_perfsonar_are_read() {
     assert_eq!(costs_in(&loss), expected);
     let result = &costs_in(&delay)["192.0.2.1/32 198.51.100.7/32"];
     assert_eq!([&result["delay-ow:cur"], &result["delay-ow:max"]], [13500.0, 14500.0]);
-    assert_eq!(doubts(&delay).0, 1);
+    assert_eq!(skipped_samples(&delay).0, 1);
 }
 
 #[test]
 fn q1_pages_of_an_archive_of_perfsonar_are_read_if_it_is_known_of_what() {
     let page = r#"[{ "ts": 1769860800, "val": 8e9 }, { "ts": 1769871600, "val": 1.6e10 }]"#;
-    let ends = Beside { source: Some("192.0.2.1"), destination: Some("198.51.100.7"), ..Beside::default() };
-    let read = |document: &str, beside| Measurements::parse_beside(document.as_bytes(), None, beside).unwrap();
-    let page = read(page, Beside { event: Some("throughput"), ..ends });
+    let ends = MeasurementContext {
+        source: Some("192.0.2.1"),
+        destination: Some("198.51.100.7"),
+        ..MeasurementContext::default()
+    };
+    let read = |document: &str, context| Measurements::parse_in_context(document.as_bytes(), None, context).unwrap();
+    let page = read(page, MeasurementContext { event: Some("throughput"), ..ends });
     assert_eq!(costs(&page)["192.0.2.1/32 198.51.100.7/32"]["tput:cur"], 2e9);
-    assert_eq!(page.doubts(), &Doubts::default());
-    let other = read(PERFSONAR, Beside { source: Some("192.0.2.9"), event: Some("throughput"), ..ends });
+    assert_eq!(page.skipped_samples(), &SkippedSamples::default());
+    let other = read(PERFSONAR, MeasurementContext { source: Some("192.0.2.9"), event: Some("throughput"), ..ends });
     assert_eq!(costs(&other), costs_in(PERFSONAR), "what the document says holds");
     let listing = r#"[{ "source": "192.0.2.1", "destination": "198.51.100.7", "event-types": [
         { "base-uri": "/esmond/perfsonar/archive/f6b7/throughput/base", "event-type": "throughput", "summaries": [] }] }]"#;
-    assert!(doubts(listing).1.contains("name the pages at its base-uri"));
+    assert!(skipped_samples(listing).1.contains("name the pages at its base-uri"));
 }
 
 #[test]
 fn a_probe_is_of_the_place_where_it_was_made() {
-    let probe =
-        |here| Measurements::parse_beside(PROBE.as_bytes(), None, Beside { here, ..Beside::default() }).unwrap();
+    let probe = |here| {
+        Measurements::parse_in_context(
+            PROBE.as_bytes(),
+            None,
+            MeasurementContext { here, ..MeasurementContext::default() },
+        )
+        .unwrap()
+    };
     let expected = json!({
         "198.51.100.7/32 192.0.2.1/32": {
             "tput": 93e6, "tput:cur": 93e6, "delay-rt": 250_000.0, "delay-rt:cur": 250_000.0,
@@ -241,10 +251,10 @@ fn a_probe_is_of_the_place_where_it_was_made() {
         "192.0.2.1/32 198.51.100.7/32": { "tput": 91e6, "tput:cur": 91e6 },
     });
     assert_eq!(costs(&probe(Some("192.0.2.1"))), expected);
-    let reason = |here| probe(here).doubts().first.clone().unwrap_or_default();
-    assert_eq!(reason(None), "record 1: the output of towpath probe does not name its own end: set it by `here`");
+    let reason = |here| probe(here).skipped_samples().first.clone().unwrap_or_default();
+    assert_eq!(reason(None), "record 1: the output of towpath probe does not name its local end: set it with `here`");
     assert_eq!(reason(Some("CERN-PROD")), "record 1: one end is an address and the other a name");
-    let unmeasured = doubts(r#"{"url": "root://h//f", "network": [], "storage": []}"#);
+    let unmeasured = skipped_samples(r#"{"url": "root://h//f", "network": [], "storage": []}"#);
     assert_eq!(unmeasured.0, 1);
 }
 
@@ -260,26 +270,26 @@ fn q2_bandwidth_is_told_by_its_newest_sample() {
 #[test]
 fn samples_that_do_not_fit_are_skipped() {
     for (line, reason) in [
-        ("192.0.2.1,192.0.2.2,delay-ow,-1", "-1 is no value: a number of 0 or more"),
+        ("192.0.2.1,192.0.2.2,delay-ow,-1", "-1 is not a valid value: expected a number of 0 or more"),
         ("192.0.2.1,192.0.2.2,delay-ow,NaN", "NaN is no value"),
         ("192.0.2.1,192.0.2.2,delay-ow,inf", "inf is no value"),
         ("192.0.2.1,192.0.2.2,lossrate,101", "101 is no value"),
         ("192.0.2.1,192.0.2.2,delay-ow,", "there is no value"),
-        ("192.0.2.1,192.0.2.2,delay-ow,5 ms", "'5 ms' is no number"),
-        ("192.0.2.1,192.0.2.2,delay,1", "'delay' is no metric of RFC 9439"),
-        ("192.0.2.1,192.0.2.2,priv:,1", "'priv:' is no metric of RFC 9439"),
-        ("192.0.2.1,192.0.2.2,delay-ow:p95,1", "'delay-ow:p95' is no metric of RFC 9439 without a statistic"),
-        (",192.0.2.2,delay-ow,1", "an end is missing"),
+        ("192.0.2.1,192.0.2.2,delay-ow,5 ms", "'5 ms' is not a number"),
+        ("192.0.2.1,192.0.2.2,delay,1", "'delay' is not a metric of RFC 9439"),
+        ("192.0.2.1,192.0.2.2,priv:,1", "'priv:' is not a metric of RFC 9439"),
+        ("192.0.2.1,192.0.2.2,delay-ow:p95,1", "'delay-ow:p95' is not a metric of RFC 9439 without a statistic"),
+        (",192.0.2.2,delay-ow,1", "an endpoint is missing"),
         ("192.0.2.1,CERN-PROD,delay-ow,1", "one end is an address and the other a name"),
-        ("192.0.2.1/24,192.0.2.2,delay-ow,1", "'192.0.2.1/24' is no address, no prefix without bits"),
-        ("192.0.2.256,a,delay-ow,1", "'192.0.2.256' is no address"),
+        ("192.0.2.1/24,192.0.2.2,delay-ow,1", "'192.0.2.1/24' is neither an address, nor a prefix without host bits"),
+        ("192.0.2.256,a,delay-ow,1", "'192.0.2.256' is neither an address"),
         ("192.0.2.1,192.0.2.2,delay-ow", "this line does not fit the header"),
         ("\"192.0.2.1,192.0.2.2,delay-ow,1", "this line does not fit the header"),
     ] {
         let table = format!("src,dst,metric,value\n192.0.2.1,192.0.2.2,delay-ow,7\n{line}\n{line}\n");
         let one = json!({ "192.0.2.1/32 192.0.2.2/32": { "delay-ow": 7.0, "delay-ow:cur": 7.0 } });
         assert_eq!(costs_in(&table), one, "{line}");
-        let (skipped, first) = doubts(&table);
+        let (skipped, first) = skipped_samples(&table);
         assert!(skipped == 2 && first.starts_with(&format!("line 3: {reason}")), "{line}: {skipped}, {first}");
     }
 }
@@ -293,13 +303,13 @@ fn records_that_do_not_fit_are_skipped() {
         (r#"{"src": "a", "dst": "b", "metric": "hopcount"}"#, "there is no value"),
         (r#"{"src": "a", "dst": "b", "metric": "hopcount", "value": null}"#, "there is no value"),
         (r#"{"src": "a", "dst": "b", "metric": "hopcount", "value": [true]}"#, "NaN is no value"),
-        (r#"{"src": "a", "dst": "b", "metric": "hopcount", "value": {"1": 0.5}}"#, "0.5 is no number of times"),
+        (r#"{"src": "a", "dst": "b", "metric": "hopcount", "value": {"1": 0.5}}"#, "0.5 is not a valid count"),
         (r#"{"source": "a", "destination": "b", "value": 1}"#, "it has no event type"),
-        (r#"{"src": "a", "metric": "hopcount", "value": 1}"#, "an end is missing"),
+        (r#"{"src": "a", "metric": "hopcount", "value": 1}"#, "an endpoint is missing"),
     ] {
-        let (skipped, first) = doubts(&format!("[{good}, {record}]"));
+        let (skipped, first) = skipped_samples(&format!("[{good}, {record}]"));
         assert!(skipped == 1 && first.starts_with(&format!("record 2: {reason}")), "{record}: {skipped}, {first}");
-        let (skipped, first) = doubts(&format!("{good}\n{record}\n"));
+        let (skipped, first) = skipped_samples(&format!("{good}\n{record}\n"));
         assert!(skipped == 1 && first.starts_with(&format!("line 2: {reason}")), "{record}: {skipped}, {first}");
     }
 }
@@ -309,15 +319,18 @@ fn a_line_that_is_cut_off_takes_nothing_else_away() {
     let cut = &LINES.trim_end()[..LINES.trim_end().len() - 20];
     let measurements = parse(cut);
     assert_eq!(measurements.len(), 3);
-    assert_eq!(doubts(cut), (1, "line 6: this is no JSON: EOF while parsing a string".into()));
+    assert_eq!(skipped_samples(cut), (1, "line 6: this is not valid JSON: EOF while parsing a string".into()));
 }
 
 #[test]
 fn pids_that_there_are_not_are_skipped() {
     let map = ResourceId::new("default").unwrap();
     let table = "src,dst,metric,value\na,b,hopcount,1\na,b,hopcount,2\na,c,hopcount,3\n";
-    let (facts, doubts) = parse(table).facts_among(&map, |pid| pid.as_str() != "b");
-    assert_eq!((doubts.skipped, doubts.first.as_deref()), (2, Some("network map default has no PID b")));
+    let (facts, skipped_samples) = parse(table).facts_among(&map, |pid| pid.as_str() != "b");
+    assert_eq!(
+        (skipped_samples.skipped, skipped_samples.first.as_deref()),
+        (2, Some("network map default has no PID b"))
+    );
     assert_eq!(facts.cost_map["default"]["hopcount"]["a"].len(), 1);
     let (facts, _) = parse(table).facts_among(&map, |_| false);
     assert_eq!(facts, AgentState::default());
@@ -334,13 +347,13 @@ fn other_documents_are_refused() {
     assert!(matches!(refusal("{\"src\": 1,\n", None), MeasurementError::Invalid(_)));
     assert!(matches!(refusal("[1, 2", None), MeasurementError::Invalid(_)));
     let none = Measurements::parse(b" \n", Some(Format::Json)).unwrap();
-    assert!(none.is_empty() && none.doubts() == &Doubts::default());
+    assert!(none.is_empty() && none.skipped_samples() == &SkippedSamples::default());
 }
 
 #[test]
 fn a_format_that_is_named_holds() {
     let perfsonar = Measurements::parse(LINES.as_bytes(), Some(Format::Perfsonar)).unwrap();
-    assert_eq!((perfsonar.len(), perfsonar.doubts().skipped), (0, 4));
+    assert_eq!((perfsonar.len(), perfsonar.skipped_samples().skipped), (0, 4));
     let iperf3 = Measurements::parse(IPERF3.as_bytes(), Some(Format::Iperf3)).unwrap();
     assert_eq!(iperf3.len(), 2);
 }
@@ -349,7 +362,7 @@ fn a_format_that_is_named_holds() {
 fn limits_hold() {
     let limits = Limits { bytes: 200, samples: 3 };
     let within = |document: &str| {
-        let options = RecordOptions { format: None, beside: Beside::default() };
+        let options = RecordOptions { format: None, context: MeasurementContext::default() };
         Measurements::parse_within(document.as_bytes(), options, limits).map(|measurements| measurements.len())
     };
     let table = |count: usize| format!("src,dst,metric,value\n{}", "a,b,hopcount,1\n".repeat(count));
@@ -376,7 +389,7 @@ proptest! {
             bytes[place] = byte;
         }
         for format in [None, Some(Format::Csv), Some(Format::Json), Some(Format::Perfsonar)] {
-            if let Ok(measurements) = Measurements::parse_beside(&bytes, format, Beside { here: Some("192.0.2.1"), ..Beside::default() }) {
+            if let Ok(measurements) = Measurements::parse_in_context(&bytes, format, MeasurementContext { here: Some("192.0.2.1"), ..MeasurementContext::default() }) {
                 let map = ResourceId::new("default").unwrap();
                 let (facts, _) = measurements.facts_among(&map, |_| false);
                 prop_assert!(NetworkState::of([&facts]).is_ok());

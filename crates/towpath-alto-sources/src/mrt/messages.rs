@@ -3,10 +3,10 @@
 use bgpkit_parser::models::Bgp4MpType;
 
 use super::{Dump, Event, MrtEvent, Peer};
-use crate::bgp_update::{AddPath, AsWidth, Damage, Family, Session, Wire, events};
+use crate::bgp_update::{AddPath, AsWidth, BgpDecodeError, Family, SessionParameters, Wire, events};
 
 impl<F: FnMut(MrtEvent)> Dump<F> {
-    pub(super) fn bgp4mp(&mut self, subtype: u16, body: &[u8]) -> Result<(), Damage> {
+    pub(super) fn bgp4mp(&mut self, subtype: u16, body: &[u8]) -> Result<(), BgpDecodeError> {
         let wire = Wire(body);
         match Bgp4MpType::try_from(subtype) {
             Ok(Bgp4MpType::StateChange) => self.state_change(AsWidth::Two, wire),
@@ -23,15 +23,15 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
         }
     }
 
-    fn message(&mut self, as_width: AsWidth, has_path_ids: bool, mut wire: Wire<'_>) -> Result<(), Damage> {
+    fn message(&mut self, as_width: AsWidth, has_path_ids: bool, mut wire: Wire<'_>) -> Result<(), BgpDecodeError> {
         let router = envelope(as_width, &mut wire)?;
-        let session = Session { as_width, add_path: AddPath { ipv4: has_path_ids, ipv6: has_path_ids } };
+        let session = SessionParameters { as_width, add_path: AddPath { ipv4: has_path_ids, ipv6: has_path_ids } };
         let update = events(wire.rest(), router, session)?;
         update.events.into_iter().for_each(|event| self.emit(event));
         update.damage.map_or(Ok(()), Err)
     }
 
-    fn state_change(&mut self, as_width: AsWidth, mut wire: Wire<'_>) -> Result<(), Damage> {
+    fn state_change(&mut self, as_width: AsWidth, mut wire: Wire<'_>) -> Result<(), BgpDecodeError> {
         /// The session state for exchanging routes (RFC 4271 §8.2.2).
         const ESTABLISHED: u16 = 6;
         let router = envelope(as_width, &mut wire)?;
@@ -44,7 +44,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
 }
 
 /// Reads the header of a message and returns the peer that sent it.
-fn envelope(as_width: AsWidth, wire: &mut Wire<'_>) -> Result<Peer, Damage> {
+fn envelope(as_width: AsWidth, wire: &mut Wire<'_>) -> Result<Peer, BgpDecodeError> {
     let peer_as = wire.as_number(as_width, "peer AS")?;
     wire.as_number(as_width, "local AS")?;
     wire.u16("interface index")?;

@@ -7,7 +7,7 @@ use bgpkit_parser::{ParserError, RawMrtRecord, chunk_mrt_record};
 use flate2::read::MultiGzDecoder;
 
 use super::MrtError;
-use crate::bgp_update::Damage;
+use crate::bgp_update::BgpDecodeError;
 
 /// Maximum length of a record body. `bgpkit-parser` has the same limit and checks it before it allocates.
 const MAX_RECORD_BYTES: u32 = 16 << 20;
@@ -32,13 +32,13 @@ pub(super) struct Records<'a> {
 }
 
 /// Result of reading the next record.
-pub(super) enum Next {
+pub(super) enum NextRecord {
     /// A record.
     Record(RawMrtRecord),
     /// A record with a damaged header but an intact length.
-    Damaged(Damage),
+    Damaged(BgpDecodeError),
     /// A record with a damaged length, so that the start of the next one is unknown.
-    Unbounded(Damage),
+    Unbounded(BgpDecodeError),
     /// A partial record at the end of the file.
     Truncated,
     /// The end of the file.
@@ -52,7 +52,7 @@ impl<'a> Records<'a> {
         let (head, source) = peek(source)?;
         // The timestamp that a record begins with can equal the magic number of a compressed file.
         if head.starts_with(&GZIP) && !is_header(&head) {
-            let unpacked = Bounded { source: MultiGzDecoder::new(source), left_bytes: MAX_UNPACKED_BYTES };
+            let unpacked = LimitedReader { source: MultiGzDecoder::new(source), left_bytes: MAX_UNPACKED_BYTES };
             let (head, unpacked) = peek(unpacked)?;
             return Self::new(&head, Box::new(unpacked));
         }
@@ -66,33 +66,33 @@ impl<'a> Records<'a> {
         Err(match head {
             [] => MrtError::NotMrt("it is empty"),
             [b'B', b'Z', b'h', ..] => MrtError::Bzip2,
-            _ => MrtError::NotMrt("it does not begin with the header of a record"),
+            _ => MrtError::NotMrt("it does not start with a record header"),
         })
     }
 
     /// Returns the next record, or why there is none.
-    pub(super) fn next(&mut self) -> Result<Next, MrtError> {
+    pub(super) fn next(&mut self) -> Result<NextRecord, MrtError> {
         match self.is_at_end() {
             Ok(false) => {}
-            Ok(true) => return Ok(Next::End),
+            Ok(true) => return Ok(NextRecord::End),
             // The decompressor reports a truncated file this way, even if it is cut at a record boundary.
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Next::Truncated),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(NextRecord::Truncated),
             Err(error) => return Err(error.into()),
         }
         let error = match chunk_mrt_record(&mut self.source) {
-            Ok(record) => return Ok(Next::Record(record)),
+            Ok(record) => return Ok(NextRecord::Record(record)),
             Err(failure) => failure.error,
         };
         match error {
             ParserError::IoError(error) | ParserError::EofError(error) => match error.kind() {
-                ErrorKind::UnexpectedEof => Ok(Next::Truncated),
+                ErrorKind::UnexpectedEof => Ok(NextRecord::Truncated),
                 _ => Err(error.into()),
             },
-            ParserError::EofExpected => Ok(Next::End),
-            ParserError::OversizedRecord { length } => Ok(Next::Unbounded(
+            ParserError::EofExpected => Ok(NextRecord::End),
+            ParserError::OversizedRecord { length } => Ok(NextRecord::Unbounded(
                 format!("its length of {length} bytes exceeds the limit of {MAX_RECORD_BYTES}").into(),
             )),
-            error => Ok(Next::Damaged(error.to_string().trim_start_matches("Error: ").to_owned().into())),
+            error => Ok(NextRecord::Damaged(error.to_string().trim_start_matches("Error: ").to_owned().into())),
         }
     }
 
@@ -121,12 +121,12 @@ fn is_header(head: &[u8]) -> bool {
 }
 
 /// A reader that fails when its limit is exceeded.
-struct Bounded<R> {
+struct LimitedReader<R> {
     source: R,
     left_bytes: u64,
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.source.read(buffer)?;
         let left = self.left_bytes.checked_sub(count as u64);
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_unpacks_to_too_much_fails() {
-        let mut source = Bounded { source: io::repeat(0), left_bytes: 10 };
+        let mut source = LimitedReader { source: io::repeat(0), left_bytes: 10 };
         let mut bytes = [0; 4];
         assert_eq!([source.read(&mut bytes).unwrap(), source.read(&mut bytes).unwrap()], [4, 4]);
         assert_eq!(source.read(&mut bytes).unwrap_err().to_string(), "it unpacks to more than 64 GiB");

@@ -3,10 +3,10 @@
 use bgpkit_parser::models::TableDumpV2Type;
 
 use super::{Dump, Event, MrtEvent, Peer};
-use crate::bgp_update::{AsWidth, Damage, Family, Wire, entry_route, network};
+use crate::bgp_update::{AsWidth, BgpDecodeError, Family, Wire, entry_route, network};
 
 impl<F: FnMut(MrtEvent)> Dump<F> {
-    pub(super) fn table_dump_v2(&mut self, subtype: u16, body: &[u8]) -> Result<(), Damage> {
+    pub(super) fn table_dump_v2(&mut self, subtype: u16, body: &[u8]) -> Result<(), BgpDecodeError> {
         match TableDumpV2Type::try_from(subtype) {
             Ok(TableDumpV2Type::PeerIndexTable) => self.peer_index_table(Wire(body))?,
             Ok(TableDumpV2Type::RibIpv4Unicast) => self.rib(Family::Ipv4, false, Wire(body))?,
@@ -19,7 +19,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
     }
 
     /// Reads the peers to which the entries of the following records refer by index.
-    fn peer_index_table(&mut self, mut wire: Wire<'_>) -> Result<(), Damage> {
+    fn peer_index_table(&mut self, mut wire: Wire<'_>) -> Result<(), BgpDecodeError> {
         const WHAT: &str = "peer index table";
         // Earlier tables have other indices.
         self.peers.clear();
@@ -32,7 +32,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
     }
 
     /// Reads the routes of all peers to one prefix.
-    fn rib(&mut self, family: Family, has_path_ids: bool, mut wire: Wire<'_>) -> Result<(), Damage> {
+    fn rib(&mut self, family: Family, has_path_ids: bool, mut wire: Wire<'_>) -> Result<(), BgpDecodeError> {
         wire.u32("sequence number")?;
         let prefix = wire.prefix(family)?;
         self.tables.families.insert(family.address_type());
@@ -54,7 +54,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
     }
 
     /// Reads one record, which has several entries if an early writer produced it.
-    pub(super) fn table_dump(&mut self, subtype: u16, body: &[u8]) -> Result<(), Damage> {
+    pub(super) fn table_dump(&mut self, subtype: u16, body: &[u8]) -> Result<(), BgpDecodeError> {
         let Some(family) = Family::of_afi(subtype) else {
             self.ignore();
             return Ok(());
@@ -78,7 +78,7 @@ impl<F: FnMut(MrtEvent)> Dump<F> {
     }
 }
 
-fn peer_entry(wire: &mut Wire<'_>, what: &'static str) -> Result<Peer, Damage> {
+fn peer_entry(wire: &mut Wire<'_>, what: &'static str) -> Result<Peer, BgpDecodeError> {
     const IS_IPV6: u8 = 1;
     const HAS_FOUR_OCTET_AS: u8 = 2;
     let kind = wire.u8(what)?;

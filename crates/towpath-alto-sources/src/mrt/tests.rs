@@ -183,7 +183,7 @@ fn damaged_entries_are_passed_over_alone() {
         summary.first_skipped.unwrap()
     };
     assert_eq!(first_skipped(vec![]), "record 2: it has no AS_PATH");
-    assert_eq!(first_skipped(vec![raw_path(&[2, 1, 0])]), "record 2: it ends within its AS path");
+    assert_eq!(first_skipped(vec![raw_path(&[2, 1, 0])]), "record 2: it is truncated within its AS path");
     assert_eq!(first_skipped(vec![raw_path(&[5, 0])]), "record 2: its AS path has a segment of unknown type 5");
 
     let (events, summary) = events(&entries(vec![good(), good(), good()]));
@@ -353,12 +353,12 @@ fn a_compressed_file_that_is_corrupt_is_an_error() {
 #[test]
 fn other_files_are_refused() {
     let refusal = |bytes: &[u8]| read(bytes, drop).unwrap_err().to_string();
-    assert_eq!(refusal(b""), "this is no MRT dump: it is empty");
+    assert_eq!(refusal(b""), "this is not an MRT dump: it is empty");
     for other in [&b"10.0.0.0/8 by 192.0.2.1, as everybody knows"[..], &[0; 64], &sample()[..11]] {
-        assert_eq!(refusal(other), "this is no MRT dump: it does not begin with the header of a record");
+        assert_eq!(refusal(other), "this is not an MRT dump: it does not start with a record header");
     }
     assert!(refusal(b"BZh91AY&SY and so on").contains("bzcat"));
-    assert_eq!(refusal(&gzip(b"")), "this is no MRT dump: it is empty");
+    assert_eq!(refusal(&gzip(b"")), "this is not an MRT dump: it is empty");
 }
 
 #[test]

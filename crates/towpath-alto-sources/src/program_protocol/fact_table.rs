@@ -8,20 +8,20 @@ use serde_json::Value;
 use super::{
     LineFault,
     networks::Network,
-    wire::{Change, CostKey, Ends, PropertyKey},
+    wire::{Change, CostEndpoints, CostKey, PropertyKey},
 };
 use towpath_alto::{
     agent_state::{AgentState, Cost, Costs, Router},
     names::{RouterName, TopologyName},
     route::Route,
-    routes::Table,
+    routes::RouteTable,
 };
 
 /// Facts by key. Withdrawn facts leave no trace: the result is the same as if they had never been set.
 #[derive(Debug, Default)]
 pub(super) struct FactTable {
     /// No table is empty.
-    tables: BTreeMap<RouterName, Arc<Table>>,
+    tables: BTreeMap<RouterName, Arc<RouteTable>>,
     properties: BTreeMap<PropertyKey, Value>,
     costs: BTreeMap<CostKey, Cost>,
     /// No network is empty.
@@ -127,14 +127,14 @@ impl FactTable {
 /// Adds a cost. Costs with the same ends must be added consecutively.
 fn add_cost(facts: &mut AgentState, (ends, metric): &CostKey, cost: Cost) {
     match ends {
-        Ends::Prefixes(src, dst) => {
+        CostEndpoints::Prefixes(src, dst) => {
             if facts.costs.last().is_none_or(|last| (last.src, last.dst) != (*src, *dst)) {
                 facts.costs.push(Costs { src: *src, dst: *dst, values: BTreeMap::new() });
             }
             let last = facts.costs.last_mut().expect("one of these ends is the last");
             last.values.insert(metric.clone(), cost);
         }
-        Ends::Pids(map, src, dst) => {
+        CostEndpoints::Pids(map, src, dst) => {
             let metrics = facts.cost_map.entry(map.clone()).or_default();
             let row = metrics.entry(metric.clone()).or_default().entry(src.clone()).or_default();
             row.insert(dst.clone(), cost);

@@ -16,12 +16,12 @@ pub(super) type LinkKey = (TopologyName, NodeName, NodeName);
 
 /// A link and the prefixes attached to its ends.
 #[derive(Debug)]
-pub(super) struct Tie {
+pub(super) struct AttachedLink {
     pub(super) link: LinkFacts,
     pub(super) attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
 }
 
-impl Tie {
+impl AttachedLink {
     /// Returns the number of facts: the link and each attached prefix.
     pub(super) fn facts(&self) -> usize {
         1 + self.attach.values().map(BTreeSet::len).sum::<usize>()
@@ -31,7 +31,7 @@ impl Tie {
 /// The links of one topology, and the topology built from them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Network {
-    ties: BTreeMap<LinkKey, Arc<Tie>>,
+    ties: BTreeMap<LinkKey, Arc<AttachedLink>>,
     topology: TopologyFacts,
 }
 
@@ -47,7 +47,7 @@ impl Network {
     }
 
     /// Sets or removes a link; takes effect with [`Self::build`].
-    pub(super) fn note(&mut self, key: &LinkKey, tie: Option<&Arc<Tie>>) {
+    pub(super) fn note(&mut self, key: &LinkKey, tie: Option<&Arc<AttachedLink>>) {
         match tie {
             Some(tie) => self.ties.insert(key.clone(), Arc::clone(tie)),
             None => self.ties.remove(key),

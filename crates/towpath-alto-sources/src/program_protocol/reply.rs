@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     LineFault, parse,
-    wire::{Change, Ends},
+    wire::{Change, CostEndpoints},
 };
 use towpath_alto::{delegation::Item, entity::Entity};
 
@@ -26,7 +26,7 @@ impl Reply {
         let Some(line) = parse(line)? else { return Ok(None) };
         let reply = match line.into_change()? {
             None => return Ok(Some(Self::Done)),
-            Some(Change::Cost((Ends::Prefixes(from, to), metric), cost)) => {
+            Some(Change::Cost((CostEndpoints::Prefixes(from, to), metric), cost)) => {
                 let ends = Entity::Address(from.0).single_address().zip(Entity::Address(to.0).single_address());
                 ends.map(|(from, to)| (Item::Cost(metric, from, to), cost.value().into()))
             }

@@ -12,7 +12,7 @@ const COMMIT: &str = r#"{"commit": {}}"#;
 
 /// Returns the facts after these valid lines.
 fn facts(lines: &[&str]) -> AgentState {
-    let mut taken = Lines::default();
+    let mut taken = ProgramFacts::default();
     for line in lines {
         taken.take(line.as_bytes()).unwrap();
     }
@@ -20,7 +20,7 @@ fn facts(lines: &[&str]) -> AgentState {
 }
 
 fn fault(line: &str) -> String {
-    Lines::default().take(line.as_bytes()).unwrap_err().to_string()
+    ProgramFacts::default().take(line.as_bytes()).unwrap_err().to_string()
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn c4_what_no_resource_may_tell_is_one_line_that_is_skipped() {
     let message = fault(r#"{"property": {"entity": ".ane:L1", "name": "max-reservable-bandwidth", "value": null}}"#);
     assert!(message.contains("a number of bits per second, 0 or more"), "{message}");
     let message = fault(r#"{"metric": {"src": "::1", "dst": "::2", "metric": "hopcount", "value": 1.5}}"#);
-    assert!(message.contains("costs by hopcount, ::1 to ::2: RFC 9439 has whole numbers only"), "{message}");
+    assert!(message.contains("costs by hopcount, ::1 to ::2: RFC 9439 allows whole numbers only"), "{message}");
     let message = fault(r#"{"property": {"entity": ".ane:L.1", "name": "priv:x", "value": 1}}"#);
     assert!(message.contains("element L.1: call it otherwise"), "{message}");
 }
@@ -76,7 +76,7 @@ fn each_line_tells_a_fact() {
 
 #[test]
 fn nothing_is_told_before_a_commit() {
-    let mut lines = Lines::default();
+    let mut lines = ProgramFacts::default();
     assert_eq!(lines.take(ROUTE.as_bytes()), Ok(false));
     assert_eq!(lines.facts(), AgentState::default());
     assert_eq!(lines.take(COMMIT.as_bytes()), Ok(true));
@@ -90,7 +90,7 @@ fn nothing_is_told_before_a_commit() {
 
 #[test]
 fn what_was_given_away_does_not_change() {
-    let mut lines = Lines::default();
+    let mut lines = ProgramFacts::default();
     for line in [ROUTE, COMMIT] {
         lines.take(line.as_bytes()).unwrap();
     }
@@ -104,26 +104,35 @@ fn what_was_given_away_does_not_change() {
 
 #[test]
 fn what_is_wrong_with_a_line_is_told_with_its_number() {
-    let mut lines = Lines::default();
+    let mut lines = ProgramFacts::default();
     assert_eq!(lines.take(b""), Ok(false));
     let error = lines.take(b"{").unwrap_err();
     assert!(error.to_string().starts_with("line 2: EOF while parsing an object (column "), "{error}");
     for (line, expected) in [
         (r#"{"routes": {}}"#, "unknown variant `routes`"),
-        (r#"{"route": {"router": "x", "prefix": "10.1.0.0/8"}}"#, "'10.1.0.0/8' is no prefix"),
+        (r#"{"route": {"router": "x", "prefix": "10.1.0.0/8"}}"#, "'10.1.0.0/8' is not a valid prefix"),
         (r#"{"route": {"router": "x", "prefix": "10.0.0.0/8", "nexthop": "10.1.1.1"}}"#, "unknown field `nexthop`"),
-        (r#"{"route": {"router": "x", "prefix": "10.0.0.0/8", "as-path": "1 x"}}"#, "'1 x' is no AS path"),
+        (r#"{"route": {"router": "x", "prefix": "10.0.0.0/8", "as-path": "1 x"}}"#, "'1 x' is not a valid AS path"),
         (r#"{"property": {"entity": "ipv4:10.0.0.1", "name": "a"}}"#, "missing field `value`"),
-        (r#"{"metric": {"src": "A", "dst": "10.0.0.1", "metric": "hopcount", "value": 1}}"#, "'A' is no prefix"),
-        (r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "hopcount", "value": -1}}"#, "is no cost"),
+        (
+            r#"{"metric": {"src": "A", "dst": "10.0.0.1", "metric": "hopcount", "value": 1}}"#,
+            "'A' is not a valid prefix",
+        ),
+        (r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "hopcount", "value": -1}}"#, "is not a cost"),
         (r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "src", "value": 1}}"#, "call it 'priv:src'"),
         (r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "dst", "value": 1}}"#, "call it 'priv:dst'"),
         (r#"{"link": {"topology": "t", "from": "a"}}"#, "missing field `to`"),
         (r#"{"link": {"topology": "t", "from": "a", "to": "b", "speed": 1}}"#, "unknown field `speed`"),
-        (r#"{"link": {"topology": "t", "from": "a", "to": "b", "capacity": -1}}"#, "-1 cannot be: 0 or more"),
-        (r#"{"link": {"topology": "t", "from": "a", "to": ""}}"#, "'' is no node name"),
-        (r#"{"link": {"topology": "t", "from": "a", "to": "b", "attach": {"c": []}}}"#, "'c' is no end of the link"),
-        (r#"{"link": {"topology": "t", "from": "a", "to": "b", "attach": {"a": ["x"]}}}"#, "'x' is no prefix"),
+        (
+            r#"{"link": {"topology": "t", "from": "a", "to": "b", "capacity": -1}}"#,
+            "-1 is out of range: expected 0 or more",
+        ),
+        (r#"{"link": {"topology": "t", "from": "a", "to": ""}}"#, "'' is not a valid node name"),
+        (
+            r#"{"link": {"topology": "t", "from": "a", "to": "b", "attach": {"c": []}}}"#,
+            "'c' is not an end of the link",
+        ),
+        (r#"{"link": {"topology": "t", "from": "a", "to": "b", "attach": {"a": ["x"]}}}"#, "'x' is not a valid prefix"),
         (r#"{"withdraw": {"link": {"topology": "t", "from": "a"}}}"#, "missing field `to`"),
         (r#"{"withdraw": {"route": {"router": "x"}}}"#, "missing field `prefix`"),
         (r#"{"commit": {}} {}"#, "trailing characters"),
@@ -154,7 +163,7 @@ fn a_link_is_taken_back_with_what_is_attached() {
 
 #[test]
 fn a_topology_that_is_too_large_is_not_committed() {
-    let mut lines = Lines::default();
+    let mut lines = ProgramFacts::default();
     let ends = |number: usize| format!(r#""topology": "star", "from": "hub", "to": "{number}""#);
     for number in 0..MAX_NODES - 1 {
         assert_eq!(lines.take(format!(r#"{{"link": {{{}}}}}"#, ends(number)).as_bytes()), Ok(false));
@@ -166,7 +175,7 @@ fn a_topology_that_is_too_large_is_not_committed() {
         assert_eq!(lines.take(line.as_bytes()), Ok(false));
     }
     let error = lines.take(COMMIT.as_bytes()).unwrap_err().to_string();
-    assert!(error.contains("line 5003: nothing is committed, because of 'star'"), "{error}");
+    assert!(error.contains("line 5003: cannot commit topology 'star'"), "{error}");
     assert!(error.contains("more than 5000 nodes"), "{error}");
     assert_eq!(lines.facts(), before);
     let withdrawal = format!(r#"{{"withdraw": {{"link": {{{}}}}}}}"#, ends(0));
@@ -180,7 +189,7 @@ fn what_is_attached_takes_room() {
     let link = |prefixes: &str| {
         format!(r#"{{"link": {{"topology": "t", "from": "a", "to": "b", "attach": {{"a": [{prefixes}]}}}}}}"#)
     };
-    let mut lines = Lines::with_room(3);
+    let mut lines = ProgramFacts::with_room(3);
     let mut take = |line: &str| lines.take(line.as_bytes()).map_err(|error| error.fault);
     assert_eq!(take(&link(r#""10.0.0.0/8", "11.0.0.0/8", "12.0.0.0/8""#)), Err(LineFault::Full));
     assert_eq!(take(&link(r#""10.0.0.0/8", "11.0.0.0/8""#)), Ok(false));
@@ -191,7 +200,7 @@ fn what_is_attached_takes_room() {
 
 #[test]
 fn a_bad_line_takes_nothing_away() {
-    let mut lines = Lines::default();
+    let mut lines = ProgramFacts::default();
     for line in [ROUTE, "{", COMMIT] {
         let _ = lines.take(line.as_bytes());
     }
@@ -223,25 +232,25 @@ fn lines_have_bounds() {
         format!(r#"{{"property": {{"entity": "ipv4:10.0.0.1", "name": "a", "value": "{value}"}}}}"#)
     };
     // The quotation marks take two bytes.
-    assert_eq!(Lines::default().take(property(MAX_VALUE_BYTES - 2).as_bytes()), Ok(false));
+    assert_eq!(ProgramFacts::default().take(property(MAX_VALUE_BYTES - 2).as_bytes()), Ok(false));
     assert!(fault(&property(MAX_VALUE_BYTES - 1)).contains("4096 bytes"));
     for bracket in BRACKETS {
-        assert_eq!(Lines::default().take(nested(MAX_LEVELS, bracket).as_bytes()), Ok(false));
+        assert_eq!(ProgramFacts::default().take(nested(MAX_LEVELS, bracket).as_bytes()), Ok(false));
         assert!(fault(&nested(MAX_LEVELS + 1, bracket)).contains("64 levels"));
     }
-    assert_eq!(Lines::default().take(&[b' '; MAX_LINE_BYTES]), Ok(false));
+    assert_eq!(ProgramFacts::default().take(&[b' '; MAX_LINE_BYTES]), Ok(false));
     assert!(fault(&" ".repeat(MAX_LINE_BYTES + 1)).contains("1048576 bytes"));
     let route = |hops: usize| {
         let path: Vec<String> = (1..=hops).map(|number| number.to_string()).collect();
         format!(r#"{{"route": {{"router": "x", "prefix": "10.0.0.0/8", "as-path": "{}"}}}}"#, path.join(" "))
     };
-    assert_eq!(Lines::default().take(route(MAX_HOPS).as_bytes()), Ok(false));
+    assert_eq!(ProgramFacts::default().take(route(MAX_HOPS).as_bytes()), Ok(false));
     assert!(fault(&route(MAX_HOPS + 1)).contains("255 hops"));
 }
 
 #[test]
 fn who_told_too_much_can_still_take_it_back() {
-    let mut lines = Lines::with_room(2);
+    let mut lines = ProgramFacts::with_room(2);
     let line_pair = |number: u8| {
         let key = format!(r#""src": "10.0.0.{number}", "dst": "10.0.0.9", "metric": "hopcount""#);
         (format!(r#"{{"metric": {{{key}, "value": 1}}}}"#), format!(r#"{{"withdraw": {{"metric": {{{key}}}}}}}"#))
@@ -259,10 +268,10 @@ fn who_told_too_much_can_still_take_it_back() {
 }
 
 fn cut(pieces: &[&[u8]], longest_bytes: usize) -> Vec<Vec<u8>> {
-    let mut cutter = Cutter::new(longest_bytes);
+    let mut splitter = LineSplitter::new(longest_bytes);
     let mut lines = Vec::new();
     for piece in pieces {
-        cutter.feed(piece, |line| lines.push(line.to_vec()));
+        splitter.feed(piece, |line| lines.push(line.to_vec()));
     }
     lines
 }
@@ -332,7 +341,7 @@ proptest! {
     /// After any sequence of changes, the facts equal those of a program that prints only the final state.
     #[test]
     fn the_last_word_before_a_commit_holds(steps in prop::collection::vec(step(), 0..60)) {
-        let mut lines = Lines::default();
+        let mut lines = ProgramFacts::default();
         let (mut model, mut committed) = (BTreeMap::new(), BTreeMap::new());
         for step in steps {
             let line = match step {
@@ -378,6 +387,6 @@ proptest! {
 
     #[test]
     fn no_line_makes_it_panic(line in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = Lines::default().take(&line);
+        let _ = ProgramFacts::default().take(&line);
     }
 }

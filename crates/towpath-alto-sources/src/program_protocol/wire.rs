@@ -12,13 +12,13 @@ use serde_json::Value;
 
 use super::{
     LineFault, MAX_HOPS, MAX_VALUE_BYTES,
-    networks::{LinkKey, Tie},
+    networks::{AttachedLink, LinkKey},
 };
 use towpath_alto::{
     address,
     agent_state::{Cost, Costs, Prefix},
     entity::Entity,
-    names::{CostMetric, Malformed, NodeName, PidName, PropertyName, ResourceId, RouterName, TopologyName},
+    names::{CostMetric, NodeName, ParseError, PidName, PropertyName, ResourceId, RouterName, TopologyName},
     nested,
     network_state::check,
     route::{AsPath, Route},
@@ -28,7 +28,7 @@ use towpath_alto::{
 /// The JSON form of a line.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
-pub(super) enum Line {
+pub(super) enum ProgramLine {
     Route {
         router: RouterName,
         prefix: Prefix,
@@ -62,14 +62,14 @@ pub(super) enum Line {
         #[serde(default)]
         attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
     },
-    Withdraw(Withdrawn),
+    Withdraw(Withdrawal),
     Commit {},
 }
 
 /// A withdrawal.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) enum Withdrawn {
+pub(super) enum Withdrawal {
     Route { router: RouterName, prefix: Prefix },
     Property { entity: Entity, name: PropertyName },
     Metric { map: Option<ResourceId>, src: String, dst: String, metric: CostMetric },
@@ -82,7 +82,7 @@ pub(super) enum Change {
     Route(RouterName, Route),
     Property(PropertyKey, Value),
     Cost(CostKey, Cost),
-    Link(LinkKey, Arc<Tie>),
+    Link(LinkKey, Arc<AttachedLink>),
     NoRoute(RouterName, IpNet),
     NoProperty(PropertyKey),
     NoCost(CostKey),
@@ -93,20 +93,20 @@ pub(super) enum Change {
 pub(super) type PropertyKey = (Entity, PropertyName);
 
 /// The ends and the metric of a cost.
-pub(super) type CostKey = (Ends, CostMetric);
+pub(super) type CostKey = (CostEndpoints, CostMetric);
 
 /// The ends of a cost.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Ends {
+pub(super) enum CostEndpoints {
     Prefixes(Prefix, Prefix),
     Pids(ResourceId, PidName, PidName),
 }
 
-impl Ends {
-    fn parse(map: Option<ResourceId>, src: &str, dst: &str) -> Result<Self, Malformed> {
+impl CostEndpoints {
+    fn parse(map: Option<ResourceId>, src: &str, dst: &str) -> Result<Self, ParseError> {
         match map {
-            Some(map) => Ok(Ends::Pids(map, PidName::new(src)?, PidName::new(dst)?)),
-            None => Ok(Ends::Prefixes(Prefix(address::prefix(src)?), Prefix(address::prefix(dst)?))),
+            Some(map) => Ok(CostEndpoints::Pids(map, PidName::new(src)?, PidName::new(dst)?)),
+            None => Ok(CostEndpoints::Prefixes(Prefix(address::prefix(src)?), Prefix(address::prefix(dst)?))),
         }
     }
 }
@@ -126,46 +126,48 @@ impl Change {
     }
 }
 
-impl Line {
+impl ProgramLine {
     /// Converts the line to a change; `None` for a commit.
     pub(super) fn into_change(self) -> Result<Option<Change>, LineFault> {
         Ok(Some(match self {
-            Line::Route { router, prefix, next_hop, as_path } => {
+            ProgramLine::Route { router, prefix, next_hop, as_path } => {
                 Change::Route(router, Route { prefix: prefix.0, next_hop, as_path: path(&as_path)? })
             }
-            Line::Property { entity, name, value } => {
+            ProgramLine::Property { entity, name, value } => {
                 check::property(&entity, &name, &value)?;
                 Change::Property((entity, name), check_length(value)?)
             }
-            Line::Metric { map, src, dst, metric, value } => {
-                let ends = Ends::parse(map, &src, &dst)?;
-                if matches!(ends, Ends::Prefixes(..)) && Costs::ENDS.contains(&metric.as_str()) {
+            ProgramLine::Metric { map, src, dst, metric, value } => {
+                let ends = CostEndpoints::parse(map, &src, &dst)?;
+                if matches!(ends, CostEndpoints::Prefixes(..)) && Costs::ENDS.contains(&metric.as_str()) {
                     return Err(LineFault::MetricName(metric));
                 }
                 check::cost(&metric, &value, || format!("{src} to {dst}"))?;
                 Change::Cost((ends, metric), value)
             }
-            Line::Link { topology, from, to, capacity, length, weight, directed, attach } => {
+            ProgramLine::Link { topology, from, to, capacity, length, weight, directed, attach } => {
                 if let Some(node) = attach.keys().find(|node| ![&from, &to].contains(node)) {
                     return Err(LineFault::NoEnd(node.clone()));
                 }
                 let key = (topology, from.clone(), to.clone());
                 let link = LinkFacts { from, to, capacity, length, weight, directed };
-                Change::Link(key, Arc::new(Tie { link, attach }))
+                Change::Link(key, Arc::new(AttachedLink { link, attach }))
             }
-            Line::Withdraw(withdrawn) => withdrawn.into_change()?,
-            Line::Commit {} => return Ok(None),
+            ProgramLine::Withdraw(withdrawn) => withdrawn.into_change()?,
+            ProgramLine::Commit {} => return Ok(None),
         }))
     }
 }
 
-impl Withdrawn {
-    fn into_change(self) -> Result<Change, Malformed> {
+impl Withdrawal {
+    fn into_change(self) -> Result<Change, ParseError> {
         Ok(match self {
-            Withdrawn::Route { router, prefix } => Change::NoRoute(router, prefix.0),
-            Withdrawn::Property { entity, name } => Change::NoProperty((entity, name)),
-            Withdrawn::Metric { map, src, dst, metric } => Change::NoCost((Ends::parse(map, &src, &dst)?, metric)),
-            Withdrawn::Link { topology, from, to } => Change::NoLink((topology, from, to)),
+            Withdrawal::Route { router, prefix } => Change::NoRoute(router, prefix.0),
+            Withdrawal::Property { entity, name } => Change::NoProperty((entity, name)),
+            Withdrawal::Metric { map, src, dst, metric } => {
+                Change::NoCost((CostEndpoints::parse(map, &src, &dst)?, metric))
+            }
+            Withdrawal::Link { topology, from, to } => Change::NoLink((topology, from, to)),
         })
     }
 }

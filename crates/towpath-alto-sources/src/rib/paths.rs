@@ -8,7 +8,7 @@
 use std::{cmp::Reverse, net::IpAddr};
 
 use crate::bgp_update::Preference;
-use towpath_alto::{route::Hop, routes::Way};
+use towpath_alto::{route::Hop, routes::PathAttributes};
 
 /// Maximum number of paths kept per prefix; the best are kept. Routers send a handful, or one per peer.
 pub(super) const MAX_PATHS: usize = 256;
@@ -18,7 +18,7 @@ pub(super) const MAX_PATHS: usize = 256;
 pub(super) struct Path {
     pub(super) id: u32,
     pub(super) preference: Preference,
-    pub(super) way: Way,
+    pub(super) attributes: PathAttributes,
 }
 
 /// All paths, best first except for the next hop: paths from the same neighboring system are adjacent, its best path
@@ -35,7 +35,7 @@ impl Path {
 
     /// Returns the neighboring system that sent the path, if known.
     fn neighbour(&self) -> Option<u32> {
-        match self.way.as_path.hops().first() {
+        match self.attributes.as_path.hops().first() {
             Some(Hop::As(number)) => Some(*number),
             _ => None,
         }
@@ -43,7 +43,7 @@ impl Path {
 
     /// Returns the final tie-breaker. Paths without a next hop come first.
     fn tie_break(&self) -> (Option<IpAddr>, u32) {
-        (self.way.next_hop, self.id)
+        (self.attributes.next_hop, self.id)
     }
 
     /// Returns the sort key.

@@ -170,7 +170,7 @@ fn of_several_ways_the_one_is_told_that_routers_would_take() {
             let mut feed = RouteTables::default();
             order.into_iter().for_each(|event| feed.take(event.clone()));
             let found = feed.routers()["192.0.2.1"].routes.clone().unwrap();
-            let found = found.way_to(route.prefix).unwrap().clone();
+            let found = found.attributes_of(route.prefix).unwrap().clone();
             assert_eq!((&found.as_path, found.next_hop), (&route.as_path, route.next_hop), "{what}");
         }
     }
@@ -404,16 +404,16 @@ fn facts(feed: &RouteTables) -> AgentState {
 }
 
 /// A previous collector with one router: a route of each family, and one originated by the router.
-fn earlier(began: Instant) -> Earlier {
+fn earlier(began: Instant) -> EarlierRoutes {
     let mut feed = RouteTables::default();
     let router = peer(1, Rib::PrePolicy);
     for (prefix, as_path) in [("10.1.0.0/16", "64501"), ("10.2.0.0/16", "7"), ("2001:db8::/32", "7")] {
         feed.take(route(router, None, prefix, as_path));
     }
-    Earlier::new(feed.routers(), began)
+    EarlierRoutes::new(feed.routers(), began)
 }
 
-fn hear(earlier: &mut Earlier, feed: &mut RouteTables, event: Event) {
+fn hear(earlier: &mut EarlierRoutes, feed: &mut RouteTables, event: Event) {
     earlier.hear(&event, feed);
     feed.take(event);
 }

@@ -15,7 +15,7 @@ use towpath_alto::{
     agent_state::Prefix,
     names::{NodeName, ResourceId, RouterName, TopologyName},
 };
-use towpath_proto::units::Span;
+use towpath_proto::units::HumanDuration;
 use towpath_proto::url::{Family, Location};
 
 use super::delegate::DelegateConfig;
@@ -45,7 +45,7 @@ pub enum AgentConfig {
         file: Source,
         /// Polling interval: by default `5s` for files, `5m` for URLs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        refresh: Option<Span>,
+        refresh: Option<HumanDuration>,
     },
     /// Dumps of routing tables and of updates (MRT, RFC 6396; plain or gzip). Each peer of the collector is a router
     /// that serves the prefixes it originates.
@@ -54,7 +54,7 @@ pub enum AgentConfig {
         files: Vec<PathBuf>,
         /// Polling interval.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        refresh: Option<Span>,
+        refresh: Option<HumanDuration>,
     },
     /// Sites with their prefixes, in the JSON of WLCG's registry (CRIC): a network map with a PID per site, their
     /// properties, and their distances as costs.
@@ -67,7 +67,7 @@ pub enum AgentConfig {
         map: ResourceId,
         /// Polling interval.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        refresh: Option<Span>,
+        refresh: Option<HumanDuration>,
     },
     /// Measurements between addresses or prefixes, or between PIDs of other agents: CSV, JSON, iperf3, perfSONAR,
     /// `towpath probe --json`.
@@ -91,7 +91,7 @@ pub enum AgentConfig {
         map: ResourceId,
         /// Polling interval.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        refresh: Option<Span>,
+        refresh: Option<HumanDuration>,
     },
     /// A topology of nodes and links: GraphML, or node-link JSON. Paths between prefixes attached to its nodes are
     /// shortest paths.
@@ -106,7 +106,7 @@ pub enum AgentConfig {
         attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
         /// Polling interval.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        refresh: Option<Span>,
+        refresh: Option<HumanDuration>,
     },
     /// Geolocation databases in MaxMind's format (GeoLite2, DB-IP): countries, cities and coordinates of endpoints, and
     /// the distances between them.
@@ -116,7 +116,7 @@ pub enum AgentConfig {
         file: PathBuf,
         /// Polling interval.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        refresh: Option<Span>,
+        refresh: Option<HumanDuration>,
     },
     /// Routes of one router as printed by a looking glass (Junos, FRR, IOS, BIRD): text, or the page with it.
     LookingGlass {
@@ -137,7 +137,7 @@ pub enum AgentConfig {
         serves: Vec<Prefix>,
         /// Polling interval.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        refresh: Option<Span>,
+        refresh: Option<HumanDuration>,
     },
     /// A program that prints facts as lines of JSON. It runs as long as the server, and is restarted when it ends.
     Program {
@@ -154,10 +154,10 @@ pub enum AgentConfig {
         from: Vec<Prefix>,
         /// How long changes are collected before they are applied.
         #[serde(default = "settle")]
-        settle: Span,
+        settle: HumanDuration,
         /// How long routes stay valid without being sent again.
         #[serde(default = "hold")]
-        hold: Span,
+        hold: HumanDuration,
     },
     /// An agent queried on demand.
     Delegate(DelegateConfig),
@@ -232,13 +232,13 @@ impl AgentConfig {
             AgentConfig::LookingGlass { file: Source::File(_), form, queries, .. }
                 if !form.is_empty() || !queries.is_empty() =>
             {
-                Err("`form` and `queries` are for a looking glass that is asked: name its `url`".into())
+                Err("`form` and `queries` require a looking glass with a `url`".into())
             }
             AgentConfig::LookingGlass { queries, .. } if queries.len() > MAX_QUERIES => {
-                Err(format!("there are more than {MAX_QUERIES} `queries`: ask for larger prefixes"))
+                Err(format!("there are more than {MAX_QUERIES} `queries`: use larger prefixes"))
             }
             AgentConfig::Bmp { hold, .. } if hold.0 > MAX_HOLD => {
-                Err(format!("`hold` is {hold}, and {} at most", Span(MAX_HOLD)))
+                Err(format!("`hold` is {hold}, but must be at most {}", HumanDuration(MAX_HOLD)))
             }
             AgentConfig::Delegate(config) => config.check(),
             _ => Ok(()),
@@ -265,7 +265,7 @@ impl FromStr for Source {
         match text.parse::<Location>().map_err(|error| error.to_string())? {
             Location::Local(path) => Ok(Source::File(path)),
             Location::Remote(url) if url.scheme().family() == Family::Http => Ok(Source::Page(text.to_owned())),
-            Location::Remote(_) | Location::Standard => Err("this is no file, nor an http or https URL".into()),
+            Location::Remote(_) | Location::Standard => Err("this is neither a file nor an http or https URL".into()),
         }
     }
 }
@@ -300,12 +300,12 @@ fn loopback() -> Vec<Prefix> {
     ["127.0.0.0/8", "::1/128"].map(|prefix| Prefix(prefix.parse().expect("a valid prefix"))).into()
 }
 
-fn settle() -> Span {
-    Span(Duration::from_secs(1))
+fn settle() -> HumanDuration {
+    HumanDuration(Duration::from_secs(1))
 }
 
-fn hold() -> Span {
-    Span(Duration::from_secs(10 * 60))
+fn hold() -> HumanDuration {
+    HumanDuration(Duration::from_secs(10 * 60))
 }
 
 #[cfg(test)]
@@ -332,7 +332,7 @@ mod tests {
             ("kind = 'static'", "missing field `file`"),
             ("kind = 'static'\nfile = 'a'\nurl = 'http://b/'", "duplicate field"),
             ("kind = 'static'\nurl = 'root://b//c'", "nor an http or https URL"),
-            ("kind = 'static'\nfile = '-'", "this is no file"),
+            ("kind = 'static'\nfile = '-'", "this is neither a file"),
         ] {
             let error = config(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
@@ -356,8 +356,8 @@ mod tests {
     fn settings_that_contradict_themselves_are_told() {
         for (text, expected) in [
             ("kind = 'program'\ncommand = []", "names no program"),
-            ("kind = 'looking-glass'\nrouter = 'r'\nfile = 'f'\nqueries = ['x']", "name its `url`"),
-            ("kind = 'bmp'\nlisten = '127.0.0.1:11019'\nhold = '31d'", "30d at most"),
+            ("kind = 'looking-glass'\nrouter = 'r'\nfile = 'f'\nqueries = ['x']", "require a looking glass"),
+            ("kind = 'bmp'\nlisten = '127.0.0.1:11019'\nhold = '31d'", "at most 30d"),
         ] {
             let error = config(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");

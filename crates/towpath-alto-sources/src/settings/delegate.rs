@@ -4,10 +4,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use towpath_alto::{
-    delegation::Askable,
+    delegation::OnDemandItems,
     names::{CostMetric, PropertyName},
 };
-use towpath_proto::units::Span;
+use towpath_proto::units::HumanDuration;
 
 use super::agent::{REFRESH_OF_PAGES, Source};
 
@@ -42,18 +42,18 @@ pub struct DelegateConfig {
     properties: BTreeSet<PropertyName>,
     /// How long a request waits for it.
     #[serde(default = "wait")]
-    pub wait: Span,
+    pub wait: HumanDuration,
     /// How long its answers are valid, including negative ones.
     #[serde(default = "keep")]
-    pub keep: Span,
+    pub keep: HumanDuration,
     /// Interval at which a server's directory is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    refresh: Option<Span>,
+    refresh: Option<HumanDuration>,
 }
 
 /// The delegate's backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whom<'a> {
+pub enum DelegateBackend<'a> {
     /// The server with this directory.
     Server(&'a str),
     /// A program with its arguments.
@@ -65,18 +65,18 @@ impl DelegateConfig {
     ///
     /// # Errors
     /// Returns an error unless exactly one is configured.
-    pub(crate) fn whom(&self) -> Result<Whom<'_>, String> {
+    pub(crate) fn whom(&self) -> Result<DelegateBackend<'_>, String> {
         match (&self.url, &self.command[..]) {
-            (Some(Source::Page(url)), []) => Ok(Whom::Server(url)),
-            (None, command @ [_, ..]) => Ok(Whom::Program(command)),
-            (Some(Source::File(_)), _) => Err("`url` is no http or https URL of a directory".into()),
+            (Some(Source::Page(url)), []) => Ok(DelegateBackend::Server(url)),
+            (None, command @ [_, ..]) => Ok(DelegateBackend::Program(command)),
+            (Some(Source::File(_)), _) => Err("`url` is not an http or https URL of a directory".into()),
             _ => Err("name either the `url` of a directory or a `command`".into()),
         }
     }
 
     /// Returns the configured items; empty for all that it offers.
-    pub fn askable(&self) -> Askable {
-        Askable { metrics: self.metrics.clone(), properties: self.properties.clone() }
+    pub fn on_demand(&self) -> OnDemandItems {
+        OnDemandItems { metrics: self.metrics.clone(), properties: self.properties.clone() }
     }
 
     /// Returns the interval for reading the directory, at least one second.
@@ -89,25 +89,31 @@ impl DelegateConfig {
     /// # Errors
     /// Returns a message with the problem and its remedy.
     pub fn check(&self) -> Result<(), String> {
-        let is_program = matches!(self.whom()?, Whom::Program(_));
+        let is_program = matches!(self.whom()?, DelegateBackend::Program(_));
         match () {
-            () if is_program && self.askable().is_empty() => {
-                Err("say what the program can be asked for: `metrics` or `properties`".into())
+            () if is_program && self.on_demand().is_empty() => {
+                Err("name what the program provides: `metrics` or `properties`".into())
             }
-            () if self.wait.0 > MAX_WAIT => Err(format!("`wait` is {}, and {} at most", self.wait, Span(MAX_WAIT))),
-            () if self.keep.0 < MIN_KEEP => Err(format!("`keep` is {}, and {} at least", self.keep, Span(MIN_KEEP))),
-            () if self.keep.0 > MAX_KEEP => Err(format!("`keep` is {}, and {} at most", self.keep, Span(MAX_KEEP))),
+            () if self.wait.0 > MAX_WAIT => {
+                Err(format!("`wait` is {}, but must be at most {}", self.wait, HumanDuration(MAX_WAIT)))
+            }
+            () if self.keep.0 < MIN_KEEP => {
+                Err(format!("`keep` is {}, but must be at least {}", self.keep, HumanDuration(MIN_KEEP)))
+            }
+            () if self.keep.0 > MAX_KEEP => {
+                Err(format!("`keep` is {}, but must be at most {}", self.keep, HumanDuration(MAX_KEEP)))
+            }
             () => Ok(()),
         }
     }
 }
 
-fn wait() -> Span {
-    Span(Duration::from_secs(2))
+fn wait() -> HumanDuration {
+    HumanDuration(Duration::from_secs(2))
 }
 
-fn keep() -> Span {
-    Span(Duration::from_secs(5 * 60))
+fn keep() -> HumanDuration {
+    HumanDuration(Duration::from_secs(5 * 60))
 }
 
 #[cfg(test)]
@@ -124,13 +130,13 @@ mod tests {
     #[test]
     fn who_is_asked_is_a_server_or_a_program() {
         let server = config("url = 'https://alto.example/directory'").unwrap();
-        assert_eq!(server.whom(), Ok(Whom::Server("https://alto.example/directory")));
-        assert!(server.askable().is_empty());
+        assert_eq!(server.whom(), Ok(DelegateBackend::Server("https://alto.example/directory")));
+        assert!(server.on_demand().is_empty());
         assert_eq!(config("url = 'http://h/'\nrefresh = '0s'").unwrap().refresh(), MIN_REFRESH);
         assert_eq!((server.wait.0.as_secs(), server.keep.0.as_secs()), (2, 300));
         let program = config("command = ['ask', 'it']\nmetrics = ['delay-ow']\nwait = '500ms'").unwrap();
-        assert_eq!(program.whom(), Ok(Whom::Program(&["ask".into(), "it".into()])));
-        assert_eq!(program.askable().metrics.len(), 1);
+        assert_eq!(program.whom(), Ok(DelegateBackend::Program(&["ask".into(), "it".into()])));
+        assert_eq!(program.on_demand().metrics.len(), 1);
     }
 
     #[test]
@@ -138,12 +144,12 @@ mod tests {
         for (text, expected) in [
             ("", "name either the `url`"),
             ("url = 'http://h/'\ncommand = ['x']", "name either the `url`"),
-            ("url = 'directory.json'", "no http or https URL"),
-            ("command = ['x']", "say what the program can be asked for"),
+            ("url = 'directory.json'", "is not an http or https URL"),
+            ("command = ['x']", "name what the program provides"),
             ("url = 'http://h/'\nwait = '2m'", "`wait` is 2m, and 1m at most"),
             ("url = 'http://h/'\nkeep = '5s'", "`keep` is 5s, and 30s at least"),
             ("url = 'http://h/'\nkeep = '31d'", "and 30d at most"),
-            ("url = 'http://h/'\nmetrics = ['a b']", "'a b' is no cost metric"),
+            ("url = 'http://h/'\nmetrics = ['a b']", "'a b' is not a valid cost metric"),
             ("url = 'http://h/'\nwhat = 1", "unknown field `what`"),
         ] {
             let error = config(text).unwrap_err();

@@ -35,9 +35,9 @@ fn parse(text: &str) -> Sites {
 
 /// Returns the facts of a list, after building a network state from them, and the omitted items.
 fn facts(text: &str) -> (AgentState, Vec<String>) {
-    let (facts, doubts) = parse(text).facts(&SiteOptions::default());
+    let (facts, warnings) = parse(text).facts(&SiteOptions::default());
     assert_eq!(NetworkState::of([&facts]).map(drop), Ok(()));
-    (facts, doubts.iter().map(Doubt::to_string).collect())
+    (facts, warnings.iter().map(SiteWarning::to_string).collect())
 }
 
 /// Returns the prefixes of each PID.
@@ -61,7 +61,7 @@ fn site_of(name: &str, prefix: &str) -> String {
 
 #[test]
 fn a_list_of_cric_becomes_a_map() {
-    let (facts, doubts) = facts(CRIC);
+    let (facts, warnings) = facts(CRIC);
     let expected = json!({
         "CERN-PROD": ["128.142.0.0/16", "137.138.0.0/16", "188.184.128.0/17", "2001:1458:301::/48"],
         "IN2P3_CC": ["134.158.84.0/24"],
@@ -69,7 +69,7 @@ fn a_list_of_cric_becomes_a_map() {
         "elsewhere": ["0.0.0.0/0", "::/0"],
     });
     assert_eq!(pids(&facts), expected);
-    assert!(doubts.is_empty(), "{doubts:?}");
+    assert!(warnings.is_empty(), "{warnings:?}");
     let network_state = NetworkState::of([&facts]).unwrap();
     let map = &network_state.region("default").unwrap().map;
     let pid = |address: &str| map.name(map.locate(address.parse().unwrap()).unwrap()).as_str().to_owned();
@@ -128,14 +128,14 @@ fn sites_with_coordinates_have_distances() {
 #[test]
 fn a_prefix_stays_with_the_first_site() {
     let list = [site_of("B", "192.0.2.0/24"), site_of("A", "192.0.2.0/24"), site_of("C", "0.0.0.0/0")];
-    let (facts, doubts) = facts(&format!("[{}]", list.join(",")));
+    let (facts, warnings) = facts(&format!("[{}]", list.join(",")));
     let expected = json!({ "A": ["192.0.2.0/24"], "B": [], "C": [], "elsewhere": ["0.0.0.0/0", "::/0"] });
     assert_eq!(pids(&facts), expected);
     let expected = [
         "site B: 192.0.2.0/24 is left out, because PID A has it",
         "site C: 0.0.0.0/0 is left out, because PID elsewhere has it",
     ];
-    assert_eq!(doubts, expected);
+    assert_eq!(warnings, expected);
     assert_eq!(properties_of(&facts, "ipv4:192.0.2.0/24")["priv:site"], "A");
 }
 
@@ -145,8 +145,8 @@ fn a_site_may_list_a_prefix_twice() {
         { "asn": 1, "networks": ["10.0.0.0/8"] },
         { "asn": 2, "networks": ["10.0.0.0/8", "10.1.0.0/16"] }
     ]"#;
-    let (facts, doubts) = facts(&format!(r#"{{ "A": {{ "netroutes": {routes} }} }}"#));
-    assert!(doubts.is_empty(), "{doubts:?}");
+    let (facts, warnings) = facts(&format!(r#"{{ "A": {{ "netroutes": {routes} }} }}"#));
+    assert!(warnings.is_empty(), "{warnings:?}");
     assert_eq!(properties_of(&facts, "ipv4:10.0.0.0/8")["priv:asn"], 1);
     assert_eq!(properties_of(&facts, "ipv4:10.1.0.0/16")["priv:asn"], 2);
 }
@@ -160,19 +160,19 @@ fn what_does_not_fit_is_left_out_and_told() {
         { "country": "X" }, null, 7, {}, "A",
         { "name": "a/b" }, { "name": "a b" }, { "name": "elsewhere" }, { "name": "Z", "latitude": 0, "longitude": 0 }
     ]"#;
-    let (facts, doubts) = facts(list);
+    let (facts, warnings) = facts(list);
     let expected = [
         "1 sites have no name and are left out",
-        "site A: '91, x' is no place",
-        "site A: 'none' is no AS number",
-        "site A: 'much' is no bandwidth",
-        "site A: '192.0.2' is no prefix",
-        "site A: a prefix with bits behind its length is taken for 192.0.2.0/24",
-        "site Z: '0, 0' is no place",
+        "site A: '91, x' is not a valid place",
+        "site A: 'none' is not a valid AS number",
+        "site A: 'much' is not a valid bandwidth",
+        "site A: '192.0.2' is not a prefix",
+        "site A: a prefix with host bits is read as 192.0.2.0/24",
+        "site Z: '0, 0' is not a valid place",
         "site a/b becomes PID a_b-2, because another PID has its name",
         "site elsewhere becomes PID elsewhere-2, because another PID has its name",
     ];
-    assert_eq!(doubts, expected);
+    assert_eq!(warnings, expected);
     assert_eq!(pids(&facts)["A"], json!(["127.0.0.1/32", "192.0.2.0/24"]));
     assert!(facts.cost_map.is_empty());
 }
@@ -196,16 +196,16 @@ fn bandwidths_have_units() {
         let list = format!(
             r#"{{ "A": {{ "netroutes": [{{ "networks": ["10.0.0.0/8"], "lhcone_bandwidth_limit": {limit} }}] }} }}"#
         );
-        let (facts, doubts) = facts(&list);
+        let (facts, warnings) = facts(&list);
         assert_eq!(properties_of(&facts, "default.pid:A")["priv:lhcone-bandwidth-limit"], expected, "{limit}");
-        assert_eq!(doubts.len(), usize::from(limit.contains("GB")), "{limit}");
+        assert_eq!(warnings.len(), usize::from(limit.contains("GB")), "{limit}");
     }
 }
 
 #[test]
 fn what_is_no_list_is_refused() {
     let refusal = |text: &str| Sites::parse(text.as_bytes()).unwrap_err().to_string();
-    assert!(refusal("").starts_with("the list of sites is no JSON: EOF while parsing a value at line 1"));
+    assert!(refusal("").starts_with("the list of sites is not valid JSON: EOF while parsing a value at line 1"));
     assert!(refusal("{} x").contains("trailing characters"));
     assert!(refusal("<html>").contains("no JSON"));
     for text in ["{}", "[]", "null", "7", "\"x\"", r#"{"error": "try again later"}"#, "[[{}]]"] {
@@ -243,8 +243,8 @@ fn six_hundred_sites_make_a_world() {
         })
     };
     let list: serde_json::Map<_, _> = (0..600).map(|number| (format!("SITE {number}"), site(number))).collect();
-    let (facts, doubts) = facts(&Value::Object(list).to_string());
-    assert!(doubts.is_empty(), "{doubts:?}");
+    let (facts, warnings) = facts(&Value::Object(list).to_string());
+    assert!(warnings.is_empty(), "{warnings:?}");
     assert_eq!(facts.properties.len(), 3 * 600);
     for costs in facts.cost_map.values().flat_map(|metrics| metrics.values()) {
         assert_eq!(costs.values().map(|row| row.len()).sum::<usize>(), 360_000);
@@ -263,9 +263,12 @@ fn six_hundred_sites_make_a_world() {
 fn too_many_places_have_no_distances() {
     let site = |number: usize| format!(r#""{number}": {{ "latitude": 1, "longitude": 2 }}"#);
     let sites: Vec<_> = (0..=MAX_PLACES).map(site).collect();
-    let (facts, doubts) = facts(&format!("{{{}}}", sites.join(",")));
+    let (facts, warnings) = facts(&format!("{{{}}}", sites.join(",")));
     assert!(facts.cost_map.is_empty());
-    assert_eq!(doubts, ["2001 sites have coordinates, and distances are told between at most 2000: none are"]);
+    assert_eq!(
+        warnings,
+        ["2001 sites have coordinates, but distances are computed between at most 2000: none are computed"]
+    );
 }
 
 proptest! {

@@ -48,7 +48,7 @@ async fn what_is_written_is_remembered() {
     let mut remembered = read(&written(&directory).await, &agents());
     assert_eq!(remembered.keys().collect::<Vec<_>>(), ["one", "two"], "files are not in it");
     let facts = AgentState::parse(FACTS).unwrap();
-    assert_eq!(remembered.remove("two"), Some(Remembered { facts, since_s: 1_000_000 }), "it was stale before");
+    assert_eq!(remembered.remove("two"), Some(StoredFacts { facts, since_s: 1_000_000 }), "it was stale before");
     assert!((before_s..=clock::unix_s()).contains(&remembered["one"].since_s));
 }
 
@@ -98,7 +98,7 @@ fn a_file_that_cannot_be_one_is_not_read() {
 
 #[test]
 fn nothing_is_written_that_could_not_be_read() {
-    let mut sink = Bounded { sink: Vec::new(), left_bytes: 3 };
+    let mut sink = LimitedWriter { sink: Vec::new(), left_bytes: 3 };
     sink.write_all(b"abc").unwrap();
     assert!(sink.write_all(b"d").unwrap_err().to_string().contains("more than"));
     assert_eq!(sink.sink, b"abc");

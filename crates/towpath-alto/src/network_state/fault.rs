@@ -19,14 +19,14 @@ pub enum NetworkStateFault {
     Map(#[from] MapFault),
     /// The name of a network map collides with derived names.
     #[error(
-        "network map {map}: call it otherwise: at most {MAP_NAME_LENGTH} characters, not as another resource, nor as another map with a dash behind it"
+        "network map {map}: rename it: at most {MAP_NAME_LENGTH} characters, not the name of another resource, nor that of another map followed by a dash"
     )]
     MapName {
         /// The name.
         map: ResourceId,
     },
     /// A cost map has a metric whose resource would have the name of another one.
-    #[error("cost map {map}: call metric {metric} otherwise: its resource would have the name of another one")]
+    #[error("cost map {map}: rename metric {metric}: the name of its resource is already in use")]
     MetricName {
         /// The map.
         map: ResourceId,
@@ -34,7 +34,7 @@ pub enum NetworkStateFault {
         metric: CostMetric,
     },
     /// A name contains a dot.
-    #[error("{what} {name}: call it otherwise: RFC 7285 keeps dots for other uses")]
+    #[error("{what} {name}: rename it: RFC 7285 reserves dots")]
     Dot {
         /// Kind of the named object.
         what: &'static str,
@@ -48,13 +48,13 @@ pub enum NetworkStateFault {
         entity: Entity,
     },
     /// Properties refer to an element of a resource that has no elements.
-    #[error("properties of {entity}: no resource of that name tells of elements; begin it with .ane")]
+    #[error("properties of {entity}: no resource of that name has elements; start the name with .ane")]
     NoDomain {
         /// The entity.
         entity: Entity,
     },
     /// The reservable bandwidth of an element is not a valid number.
-    #[error("properties of {entity}: max-reservable-bandwidth is a number of bits per second, 0 or more")]
+    #[error("properties of {entity}: max-reservable-bandwidth must be a number of bits per second, 0 or more")]
     Bandwidth {
         /// The element.
         entity: Entity,
@@ -76,7 +76,9 @@ pub enum NetworkStateFault {
         pid: PidName,
     },
     /// A cost of an integer metric has a fraction.
-    #[error("costs by {metric}, {pair}: RFC 9439 has whole numbers only; call what has fractions priv:{metric}")]
+    #[error(
+        "costs by {metric}, {pair}: RFC 9439 allows whole numbers only; rename a metric with fractions to priv:{metric}"
+    )]
     Fraction {
         /// The metric.
         metric: CostMetric,
@@ -84,9 +86,7 @@ pub enum NetworkStateFault {
         pair: String,
     },
     /// Costs are given per interval, but no agent defines the calendar.
-    #[error(
-        "costs by {metric}, {pair}: these are a list, so let an agent tell when its intervals are: [calendars.{metric}]"
-    )]
+    #[error("costs by {metric}, {pair}: a list of costs requires a calendar from an agent: [calendars.{metric}]")]
     NoCalendar {
         /// The metric.
         metric: CostMetric,
@@ -109,7 +109,9 @@ pub enum NetworkStateFault {
     #[error(transparent)]
     Attach(#[from] AttachFault),
     /// The resource of the compatibility profile collides with the name of another resource.
-    #[error("compatibility profile: call {name} otherwise: not like a resource, nor like a map with a dash behind it")]
+    #[error(
+        "compatibility profile: rename {name}: it must not be the name of a resource, nor that of a map followed by a dash"
+    )]
     ProfileName {
         /// The name.
         name: ResourceId,

@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, fmt};
 
-use super::value::{Look, Value, look_up};
+use super::value::{CandidateValues, Value, look_up};
 
 /// A condition. The parser limits its depth, so that recursion over it is safe.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,7 +68,7 @@ impl Condition {
     }
 
     /// Evaluates the condition for `candidate`.
-    pub(super) fn holds<L: Look>(&self, candidate: &L) -> Option<bool> {
+    pub(super) fn holds<L: CandidateValues>(&self, candidate: &L) -> Option<bool> {
         match self {
             Self::All(terms) => all(terms.iter().map(|term| term.holds(candidate))),
             Self::Any(terms) => any(terms.iter().map(|term| term.holds(candidate))),
@@ -105,7 +105,7 @@ impl Operand {
         }
     }
 
-    fn value<L: Look>(&self, candidate: &L) -> Option<Value> {
+    fn value<L: CandidateValues>(&self, candidate: &L) -> Option<Value> {
         match self {
             Self::Name(name) => look_up(candidate, name),
             Self::Value(value) => Some(value.clone()),

@@ -8,7 +8,7 @@ use super::value::Value;
 
 /// A candidate in the result order, with the values that determined its rank.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ranked {
+pub struct RankedCandidate {
     /// Index of the candidate, from 0.
     pub index: usize,
     /// Its value for each key of the statement and for the backup; `None` where it is unknown, and for the backup if a
@@ -31,7 +31,7 @@ pub enum Direction {
 
 /// Handling of candidates that do not satisfy the condition, because it is false or unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Where {
+pub enum FilterMode {
     /// They follow all others, ordered among themselves by the keys.
     #[default]
     Demote,
@@ -39,7 +39,7 @@ pub enum Where {
     Drop,
 }
 
-impl Ranked {
+impl RankedCandidate {
     /// Returns whether the candidate satisfies the condition.
     pub(super) fn is_wanted(&self) -> bool {
         self.holds == Some(true)

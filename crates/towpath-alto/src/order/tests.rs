@@ -11,8 +11,8 @@ use super::{
 /// A candidate whose values are the members of a JSON object.
 struct Candidate(serde_json::Value);
 
-impl Look for Candidate {
-    fn look(&self, name: &str) -> Option<Value> {
+impl CandidateValues for Candidate {
+    fn value(&self, name: &str) -> Option<Value> {
         Value::from_json(self.0.get(name)?)
     }
 }
@@ -20,8 +20,8 @@ impl Look for Candidate {
 /// A candidate with one value.
 struct One(Option<Value>);
 
-impl Look for One {
-    fn look(&self, _: &str) -> Option<Value> {
+impl CandidateValues for One {
+    fn value(&self, _: &str) -> Option<Value> {
         self.0.clone()
     }
 }
@@ -31,7 +31,7 @@ fn statement(text: &str) -> Statement {
 }
 
 /// Returns the order of the candidates. Smaller is better unless the name begins with `max`.
-fn order(text: &str, candidates: impl IntoIterator<Item = serde_json::Value>, where_: Where) -> Vec<usize> {
+fn order(text: &str, candidates: impl IntoIterator<Item = serde_json::Value>, where_: FilterMode) -> Vec<usize> {
     let candidates: Vec<Candidate> = candidates.into_iter().map(Candidate).collect();
     let direction = |name: &str| if name.starts_with("max") { Direction::Max } else { Direction::Min };
     let ranked = statement(text).order(&candidates, &direction, where_);
@@ -41,7 +41,7 @@ fn order(text: &str, candidates: impl IntoIterator<Item = serde_json::Value>, wh
 /// Evaluates a condition for a candidate with these values.
 fn holds(condition: &str, values: serde_json::Value) -> Option<bool> {
     let statement = statement(&format!("BY k WHERE {condition}"));
-    statement.order(&[Candidate(values)], &|_| Direction::Min, Where::Demote)[0].holds
+    statement.order(&[Candidate(values)], &|_| Direction::Min, FilterMode::Demote)[0].holds
 }
 
 #[test]
@@ -54,24 +54,27 @@ fn the_statements_of_the_talk_order() {
         ]
     };
     for text in ["BY as_hopcount,delay_ow", "BY=as_hopcount,delay_ow", "by = as_hopcount , delay_ow"] {
-        assert_eq!(order(text, replicas(), Where::Demote), [1, 2, 0], "{text}");
+        assert_eq!(order(text, replicas(), FilterMode::Demote), [1, 2, 0], "{text}");
     }
     for text in ["BY as_hopcount WHERE continent=\"EU\"", "BY=as_hopcount WHERE continent=\"EU\""] {
-        assert_eq!(order(text, replicas(), Where::Demote), [0, 2, 1], "{text}");
-        assert_eq!(order(text, replicas(), Where::Drop), [0, 2], "{text}");
+        assert_eq!(order(text, replicas(), FilterMode::Demote), [0, 2, 1], "{text}");
+        assert_eq!(order(text, replicas(), FilterMode::Drop), [0, 2], "{text}");
     }
     let text = "BY=as_hopcount,delay_ow WHERE continent=\"EU\"";
-    assert_eq!(order(text, replicas(), Where::Demote), [2, 0, 1]);
+    assert_eq!(order(text, replicas(), FilterMode::Demote), [2, 0, 1]);
 }
 
 #[test]
 fn a_rank_tells_what_put_it_there() {
     let replicas = [Candidate(json!({"hops": 3})), Candidate(json!({"hops": 2, "is_near": false}))];
-    let ranked = statement("BY hops, delay WHERE is_near").order(&replicas, &|_| Direction::Min, Where::Demote);
+    let ranked = statement("BY hops, delay WHERE is_near").order(&replicas, &|_| Direction::Min, FilterMode::Demote);
     let hops = |number| vec![Some(Value::Number(number)), None];
     assert_eq!(
         ranked,
-        [Ranked { index: 1, keys: hops(2.0), holds: Some(false) }, Ranked { index: 0, keys: hops(3.0), holds: None }]
+        [
+            RankedCandidate { index: 1, keys: hops(2.0), holds: Some(false) },
+            RankedCandidate { index: 0, keys: hops(3.0), holds: None }
+        ]
     );
 }
 
@@ -93,39 +96,39 @@ fn the_statement_has_the_last_word_on_directions() {
         ("BY max_rate asc", [0, 1]),
         ("BY max_rate desc", [1, 0]),
     ] {
-        assert_eq!(order(text, replicas(), Where::Demote), expected, "{text}");
+        assert_eq!(order(text, replicas(), FilterMode::Demote), expected, "{text}");
     }
 }
 
 #[test]
 fn the_missing_come_last_in_both_directions() {
     let replicas = || [json!({}), json!({"a": null}), json!({"a": 1}), json!({"a": [0]}), json!({"a": 2})];
-    assert_eq!(order("BY a ASC", replicas(), Where::Drop), [2, 4, 0, 1, 3]);
-    assert_eq!(order("BY a DESC", replicas(), Where::Drop), [4, 2, 0, 1, 3]);
+    assert_eq!(order("BY a ASC", replicas(), FilterMode::Drop), [2, 4, 0, 1, 3]);
+    assert_eq!(order("BY a DESC", replicas(), FilterMode::Drop), [4, 2, 0, 1, 3]);
 }
 
 #[test]
 fn nan_is_missing() {
     let numbers = [Some(f64::NAN), Some(f64::INFINITY), None, Some(1.0)];
     let candidates = numbers.map(|number| One(number.map(Value::Number)));
-    let ranked = statement("BY a WHERE NOT a IS NULL").order(&candidates, &|_| Direction::Max, Where::Demote);
+    let ranked = statement("BY a WHERE NOT a IS NULL").order(&candidates, &|_| Direction::Max, FilterMode::Demote);
     assert_eq!(ranked.iter().map(|ranked| ranked.index).collect::<Vec<_>>(), [1, 3, 0, 2]);
-    assert_eq!(ranked[2], Ranked { index: 0, keys: vec![None], holds: Some(false) });
+    assert_eq!(ranked[2], RankedCandidate { index: 0, keys: vec![None], holds: Some(false) });
 }
 
 #[test]
 fn texts_come_behind_numbers_in_both_directions() {
     let replicas = || [json!({"a": "x"}), json!({"a": "10"}), json!({"a": 9}), json!({"a": "X"}), json!({"a": true})];
-    assert_eq!(order("BY a ASC", replicas(), Where::Demote), [4, 2, 1, 3, 0]);
-    assert_eq!(order("BY a DESC", replicas(), Where::Demote), [1, 2, 4, 0, 3]);
+    assert_eq!(order("BY a ASC", replicas(), FilterMode::Demote), [4, 2, 1, 3, 0]);
+    assert_eq!(order("BY a DESC", replicas(), FilterMode::Demote), [1, 2, 4, 0, 3]);
 }
 
 #[test]
 fn ties_stay_as_they_were_given() {
     let replicas = || (0..40).map(|index| json!({"a": index % 2, "b": index % 3}));
     let expected: Vec<usize> = (0..40).step_by(2).chain((1..40).step_by(2)).collect();
-    assert_eq!(order("BY a", replicas(), Where::Demote), expected);
-    assert_eq!(order("BY c DESC", replicas(), Where::Demote), (0..40).collect::<Vec<usize>>());
+    assert_eq!(order("BY a", replicas(), FilterMode::Demote), expected);
+    assert_eq!(order("BY c DESC", replicas(), FilterMode::Demote), (0..40).collect::<Vec<usize>>());
 }
 
 #[test]
@@ -140,7 +143,7 @@ fn those_of_which_no_key_is_known_are_ordered_by_the_backup() {
     ];
     let statement = statement("BY hops, delay").with_backup("km");
     assert_eq!(statement.names().collect::<Vec<_>>(), ["hops", "delay", "km"]);
-    let ranked = statement.order(&replicas.map(Candidate), &|_| Direction::Min, Where::Demote);
+    let ranked = statement.order(&replicas.map(Candidate), &|_| Direction::Min, FilterMode::Demote);
     let order: Vec<usize> = ranked.iter().map(|ranked| ranked.index).collect();
     assert_eq!(order, [1, 4, 5, 2, 0, 3], "the backup breaks no ties of what is known");
 }
@@ -150,10 +153,10 @@ fn what_is_not_true_is_demoted_or_dropped() {
     let replicas = || {
         [json!({"a": 1}), json!({"a": 4, "c": "EU"}), json!({"a": 0, "c": "NA"}), json!({"a": 3, "c": "EU"}), json!({})]
     };
-    assert_eq!(order("BY a WHERE c = 'EU'", replicas(), Where::Demote), [3, 1, 2, 0, 4]);
-    assert_eq!(order("BY a WHERE c = 'EU'", replicas(), Where::Drop), [3, 1]);
-    assert_eq!(order("BY a WHERE NOT c = 'EU'", replicas(), Where::Drop), [2]);
-    assert_eq!(order("BY a", replicas(), Where::Drop), [2, 0, 3, 1, 4]);
+    assert_eq!(order("BY a WHERE c = 'EU'", replicas(), FilterMode::Demote), [3, 1, 2, 0, 4]);
+    assert_eq!(order("BY a WHERE c = 'EU'", replicas(), FilterMode::Drop), [3, 1]);
+    assert_eq!(order("BY a WHERE NOT c = 'EU'", replicas(), FilterMode::Drop), [2]);
+    assert_eq!(order("BY a", replicas(), FilterMode::Drop), [2, 0, 3, 1, 4]);
 }
 
 #[test]
@@ -380,7 +383,7 @@ proptest! {
     #[test]
     fn any_values_have_an_order(values in prop::collection::vec(prop::option::of(any_literal()), 0..50)) {
         let candidates: Vec<One> = values.into_iter().map(One).collect();
-        let ranked = statement("BY a, b DESC WHERE a > '5'").order(&candidates, &|_| Direction::Min, Where::Demote);
+        let ranked = statement("BY a, b DESC WHERE a > '5'").order(&candidates, &|_| Direction::Min, FilterMode::Demote);
         let mut indices: Vec<_> = ranked.iter().map(|ranked| ranked.index).collect();
         indices.sort_unstable();
         prop_assert_eq!(indices, (0..candidates.len()).collect::<Vec<_>>());

@@ -16,15 +16,15 @@ pub enum Value {
 }
 
 /// Source of values for one candidate.
-pub trait Look {
+pub trait CandidateValues {
     /// Returns the value of `name`, which includes the prefix used in the statement, or `None` if unknown. May be
     /// called repeatedly.
-    fn look(&self, name: &str) -> Option<Value>;
+    fn value(&self, name: &str) -> Option<Value>;
 }
 
 /// Returns the value of a candidate unless it is missing.
-pub(super) fn look_up<L: Look>(candidate: &L, name: &str) -> Option<Value> {
-    candidate.look(name).filter(|value| !value.is_missing())
+pub(super) fn look_up<L: CandidateValues>(candidate: &L, name: &str) -> Option<Value> {
+    candidate.value(name).filter(|value| !value.is_missing())
 }
 
 impl Value {

@@ -19,7 +19,7 @@ const MAX_COPIED_BYTES: usize = 16 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// The patch is not an array of RFC 6902 operations.
-    #[error("the server's patch is no JSON patch (RFC 6902): {0}")]
+    #[error("the server's patch is not a JSON Patch (RFC 6902): {0}")]
     Malformed(String),
     /// An operation does not match the document, or a `test` failed.
     #[error("operation {position} of the server's patch, at '{path}', does not fit the document: {problem}")]

@@ -19,7 +19,7 @@ fn a_cost_map_is_patched_as_in_rfc_8895() {
     let patch = json!({ "cost-map": { "PID1": { "PID2": 9 }, "PID3": { "PID1": null, "PID3": 1 } } });
     assert_eq!(merge_patch(&old, &new), Some(patch.clone()));
     assert_eq!(apply_merge(old.clone(), &patch), new);
-    assert_eq!(smallest(&old, &new, Allowed::BOTH), Some(Change::Merge(patch)));
+    assert_eq!(smallest(&old, &new, AllowedChanges::BOTH), Some(Change::Merge(patch)));
     let operations = json!([
         { "op": "replace", "path": "/cost-map/PID1/PID2", "value": 9 },
         { "op": "remove", "path": "/cost-map/PID3/PID1" },
@@ -59,15 +59,15 @@ fn a_network_map_is_patched_as_in_rfc_8895() {
 #[test]
 fn the_smallest_allowed_change_is_sent() {
     let (old, new) = network_maps();
-    let kind = |merge, json| smallest(&old, &new, Allowed { merge, json }).map(|change| change.media_type());
+    let kind = |merge, json| smallest(&old, &new, AllowedChanges { merge, json }).map(|change| change.media_type());
     assert_eq!(kind(false, true), Some(JSON_PATCH));
     assert_eq!(kind(true, false), Some(MERGE_PATCH));
     assert_eq!(kind(false, false), None);
     let prefixes = |count: u32| -> Value { (0..count).map(|n| format!("10.{}.{}.0/24", n / 256, n % 256)).collect() };
     let (few, many) = (json!({ "ipv4": prefixes(999) }), json!({ "ipv4": prefixes(1000) }));
-    assert_eq!(smallest(&few, &many, Allowed::BOTH).map(|change| change.media_type()), Some(JSON_PATCH));
-    assert_eq!(smallest(&json!({ "a": 1 }), &json!({ "b": 1 }), Allowed::BOTH), None);
-    assert_eq!(smallest(&many, &many, Allowed::BOTH), Some(Change::Merge(json!({}))));
+    assert_eq!(smallest(&few, &many, AllowedChanges::BOTH).map(|change| change.media_type()), Some(JSON_PATCH));
+    assert_eq!(smallest(&json!({ "a": 1 }), &json!({ "b": 1 }), AllowedChanges::BOTH), None);
+    assert_eq!(smallest(&many, &many, AllowedChanges::BOTH), Some(Change::Merge(json!({}))));
 }
 
 #[test]
@@ -170,10 +170,10 @@ fn copies_are_bounded() {
 #[test]
 fn kinds_are_named_by_media_type() {
     for (list, allowed) in [
-        ("", Allowed::default()),
-        (MERGE_PATCH, Allowed { merge: true, json: false }),
-        (JSON_PATCH, Allowed { merge: false, json: true }),
-        ("application/merge-patch+json,application/json-patch+json", Allowed::BOTH),
+        ("", AllowedChanges::default()),
+        (MERGE_PATCH, AllowedChanges { merge: true, json: false }),
+        (JSON_PATCH, AllowedChanges { merge: false, json: true }),
+        ("application/merge-patch+json,application/json-patch+json", AllowedChanges::BOTH),
     ] {
         assert_eq!(allowed.to_string(), list);
     }
@@ -227,7 +227,7 @@ proptest! {
 
     #[test]
     fn the_smallest_change_is_a_change(old in document(), new in document()) {
-        if let Some(change) = smallest(&old, &new, Allowed::BOTH) {
+        if let Some(change) = smallest(&old, &new, AllowedChanges::BOTH) {
             prop_assert!(change.value().to_string().len() < new.to_string().len());
             prop_assert_eq!(change.apply(old), Ok(new));
         }

@@ -27,7 +27,10 @@ fn between(from: &str, to: &str) -> Option<Vec<String>> {
 fn way(facts: &str, from: &str, to: &str) -> Option<Vec<String>> {
     let network_state = NetworkState::of([&AgentState::parse(facts).unwrap()]).unwrap();
     let mut paths = Paths::of(&network_state);
-    let (from, to) = (End::of(&network_state, from.parse().unwrap()), End::of(&network_state, to.parse().unwrap()));
+    let (from, to) = (
+        PathEndpoint::of(&network_state, from.parse().unwrap()),
+        PathEndpoint::of(&network_state, to.parse().unwrap()),
+    );
     let number = paths.between(&from, &to)?;
     assert_eq!(paths.between(&from, &to), Some(number));
     let path = paths.paths().nth(number as usize).unwrap();
@@ -92,7 +95,7 @@ fn a_topology_goes_before_routes_where_it_has_both_ends() {
 fn capacities_are_those_of_the_topology() {
     let network_state = NetworkState::of([&AgentState::parse(TOPOLOGIES).unwrap()]).unwrap();
     let mut paths = Paths::of(&network_state);
-    let [from, to] = ["10.0.1.1", "10.0.2.1"].map(|address| End::of(&network_state, address.parse().unwrap()));
+    let [from, to] = ["10.0.1.1", "10.0.2.1"].map(|address| PathEndpoint::of(&network_state, address.parse().unwrap()));
     paths.between(&from, &to).unwrap();
     let capacities: Vec<_> =
         paths.elements().iter().map(|element| element.capacity_bits_per_s(&network_state)).collect();

@@ -41,7 +41,7 @@ pub(super) fn read(text: &str, listing: &mut Listing) -> Result<(), ReplicaError
 /// Reads an array of replicas of one file, or of files.
 fn read_array(text: &str, array: &Range<usize>, listing: &mut Listing) -> Result<(), ReplicaError> {
     let mut holds_files = None;
-    for element in Inside::of(text, array) {
+    for element in JsonElements::of(text, array) {
         let element = element?;
         let object = Object::read(text, &element)?;
         let is_file = object.pfns.is_some();
@@ -66,10 +66,10 @@ fn read_array(text: &str, array: &Range<usize>, listing: &mut Listing) -> Result
 fn read_file(text: &str, mut object: Object, listing: &mut Listing) -> Result<(), ReplicaError> {
     let pfns = object.pfns.take().unwrap_or_default();
     if !text[pfns.clone()].starts_with('{') {
-        return Err(ReplicaError::invalid(text, pfns.start, "`pfns` is no object"));
+        return Err(ReplicaError::invalid(text, pfns.start, "`pfns` is not an object"));
     }
     listing.begin(object.title());
-    let mut members = Inside::of(text, &pfns);
+    let mut members = JsonElements::of(text, &pfns);
     while let Some(member) = members.next_member()? {
         let is_object = text[member.value.clone()].starts_with('{');
         let object = if is_object { Object::read(text, &member.value)? } else { Object::default() };
@@ -105,7 +105,7 @@ impl Object {
             return Err(ReplicaError::invalid(text, span.start, "it is neither a URL nor an object"));
         }
         let mut object = Self::default();
-        let mut members = Inside::of(text, span);
+        let mut members = JsonElements::of(text, span);
         while let Some(member) = members.next_member()? {
             object.set(text, member)?;
         }
@@ -156,7 +156,7 @@ impl Object {
 }
 
 /// Iterates over the elements of an array, or alternately the names and values of an object, in validated JSON.
-struct Inside<'a> {
+struct JsonElements<'a> {
     text: &'a str,
     /// End of the last value.
     at: usize,
@@ -170,7 +170,7 @@ struct Member<'a> {
     span: Range<usize>,
 }
 
-impl<'a> Inside<'a> {
+impl<'a> JsonElements<'a> {
     fn of(text: &'a str, container: &Range<usize>) -> Self {
         Self { text, at: container.start + 1 }
     }
@@ -182,7 +182,7 @@ impl<'a> Inside<'a> {
     }
 }
 
-impl Iterator for Inside<'_> {
+impl Iterator for JsonElements<'_> {
     type Item = Result<Range<usize>, ReplicaError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -214,7 +214,7 @@ fn not_json(text: &str, start: usize, error: &serde_json::Error) -> ReplicaError
     let reason = reason.split(" at line ").next().unwrap_or_default();
     let mut line_starts = text[start..].match_indices('\n').map(|(at, _)| start + at + 1);
     let line = error.line().checked_sub(2).and_then(|skipped| line_starts.nth(skipped)).unwrap_or(start);
-    ReplicaError::invalid(text, line, format!("it is no JSON: {reason}"))
+    ReplicaError::invalid(text, line, format!("it is not valid JSON: {reason}"))
 }
 
 /// Returns the string at `span`, or `None` if the value is not a string.

@@ -16,7 +16,7 @@ pub(super) fn read(text: &str, listing: &mut Listing) -> Result<(), ReplicaError
         let url = line.trim();
         if !url.is_empty() && !url.starts_with('#') {
             if !is_url(url) {
-                return Err(ReplicaError::invalid(text, start, "it is no URL, and neither JSON nor XML"));
+                return Err(ReplicaError::invalid(text, start, "it is not a URL, JSON or XML"));
             }
             if listing.files.is_empty() {
                 listing.begin(None);

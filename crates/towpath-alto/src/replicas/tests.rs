@@ -165,11 +165,11 @@ fn what_is_no_metalink_is_refused_with_its_line() {
         (within("<url location=1>a:b</url>"), 3),
         (within(&"<a>".repeat(63)), 3),
     ] {
-        assert!(refused.starts_with(&format!("the list of replicas is wrong in line {line}: ")), "{line}: {refused}");
+        assert!(refused.starts_with(&format!("the list of replicas is invalid in line {line}: ")), "{line}: {refused}");
     }
     assert_eq!(
         within("<url>&e;</url>"),
-        "the list of replicas is wrong in line 3: '&e;' is neither a character nor one of the five entities of XML"
+        "the list of replicas is invalid in line 3: '&e;' is neither a character nor one of the five entities of XML"
     );
 }
 
@@ -218,17 +218,17 @@ fn arrays_are_read_and_written() {
 #[test]
 fn what_is_no_list_in_json_is_refused_with_its_line() {
     for (text, expected) in [
-        ("[\"a:b\",\n \"c:d\"", "line 2: it is no JSON: EOF while parsing a list"),
-        ("[\"a:b\"]\n\n{\n\"a\" 1}", "line 4: it is no JSON: expected `:`"),
+        ("[\"a:b\",\n \"c:d\"", "line 2: it is not valid JSON: EOF while parsing a list"),
+        ("[\"a:b\"]\n\n{\n\"a\" 1}", "line 4: it is not valid JSON: expected `:`"),
         ("[\"a:b\"]\n7", "line 2: it is neither a URL nor an object"),
         ("{\"url\": \"a:b\"}", "line 1: it is neither an array nor an object with `pfns`"),
-        ("{\"pfns\": []}", "line 1: `pfns` is no object"),
+        ("{\"pfns\": []}", "line 1: `pfns` is not an object"),
         ("[{\"pfns\": {}},\n\"a:b\"]", "line 2: an array has either replicas or objects with `pfns`, not both"),
         ("[{\"rse\": \"a\"}]", "line 1: an object has none of `url`, `pfn` and `name`"),
         ("[[\"a:b\"]]", "line 1: it is neither a URL nor an object"),
-        ("[\"\\ud800\"]", "line 1: it is no JSON: unexpected end of hex escape"),
+        ("[\"\\ud800\"]", "line 1: it is not valid JSON: unexpected end of hex escape"),
     ] {
-        assert_eq!(refusal(text), format!("the list of replicas is wrong in {expected}"), "{text}");
+        assert_eq!(refusal(text), format!("the list of replicas is invalid in {expected}"), "{text}");
     }
 }
 
@@ -244,7 +244,7 @@ fn lines_are_read_and_written() {
         assert_eq!(written(nothing, &[vec![0]]), nothing);
     }
     for (text, line) in [("a:b\nab", 2), ("/a:b", 1), ("\na: b", 2), ("a:", 1), ("1a:b", 1), ("url,rse\n", 1)] {
-        let expected = format!("the list of replicas is wrong in line {line}: it is no URL, and neither JSON nor XML");
+        let expected = format!("the list of replicas is invalid in line {line}: it is not a URL, JSON or XML");
         assert_eq!(refusal(text), expected, "{text}");
     }
 }
@@ -258,7 +258,7 @@ fn what_is_too_large_or_no_text_is_refused() {
     assert_eq!(within(&format!("{METALINK}<file/></metalink>")), Ok(1));
     assert_eq!(within(&"\n".repeat(101)), Err(ReplicaError::TooLarge(101)));
     let refused = Replicas::read(b"a:b\n\xff".to_vec()).unwrap_err();
-    assert_eq!(refused.to_string(), "the list of replicas is wrong in line 2: it is not UTF-8");
+    assert_eq!(refused.to_string(), "the list of replicas is invalid in line 2: it is not UTF-8");
 }
 
 /// Fragments of lists, separated by `|`.

@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Answer, Caller, MAX_PAIRS, flows::Flows, maps::cost_meta, too_many_pairs, vtags};
+use super::{AltoResponse, Caller, MAX_PAIRS, flows::Flows, maps::cost_meta, too_many_pairs, vtags};
 use crate::{
     address::Endpoint,
-    calendared::Calendared,
     cost::{CostCapabilities, CostQuery},
     delegation::{Delegate, Item},
     entity::{Domain, Entity, Property},
@@ -19,6 +18,7 @@ use crate::{
     names::{CostMetric, PropertyName},
     network_state::{CostPosition, NetworkState},
     problem::Problem,
+    requested_calendars::RequestedCalendars,
 };
 
 /// Returns the properties that endpoints may have.
@@ -26,7 +26,7 @@ pub(crate) fn endpoint_properties(network_state: &NetworkState) -> Vec<Property>
     let pids = network_state.regions().map(|region| Property::pid_of(region.map.id()));
     let of_addresses = network_state.domains.iter().filter(|(domain, _)| matches!(domain, Domain::Address(_)));
     let names: BTreeSet<&PropertyName> =
-        of_addresses.flat_map(|(_, names)| names).chain(&network_state.askable.properties).collect();
+        of_addresses.flat_map(|(_, names)| names).chain(&network_state.on_demand.properties).collect();
     pids.chain(names.into_iter().map(|name| Property { resource: None, name: name.clone() })).collect()
 }
 
@@ -57,7 +57,7 @@ pub(super) fn properties(
     network_state: &NetworkState,
     request: &Value,
     delegate: &dyn Delegate,
-) -> Result<Answer, Problem> {
+) -> Result<AltoResponse, Problem> {
     let fields = Fields::of(request)?;
     let offered = endpoint_properties(network_state);
     let read = |text: &str| match Property::parse(text) {
@@ -91,7 +91,7 @@ pub(super) fn properties(
         "meta": meta,
         "endpoint-properties": endpoints.iter().map(of).collect::<BTreeMap<_, _>>(),
     });
-    Ok(Answer::of(media::ENDPOINT_PROPERTIES, &document))
+    Ok(AltoResponse::of(media::ENDPOINT_PROPERTIES, &document))
 }
 
 /// `InfoResourceEndpointCostMap` (RFC 7285 §11.5.1.6).
@@ -108,17 +108,17 @@ pub(super) fn costs(
     request: &Value,
     can: &CostCapabilities,
     caller: Caller<'_>,
-) -> Result<Answer, Problem> {
+) -> Result<AltoResponse, Problem> {
     let fields = Fields::of(request)?;
     let query = CostQuery::read(fields, can)?;
     let endpoints = Endpoints::read(network_state, fields, caller)?;
     let pairs = endpoints.sources.len() * endpoints.destinations.len();
     query.check_limit(fields, pairs)?;
-    let calendared = Calendared::read(fields, &query, network_state, pairs)?;
+    let calendared = RequestedCalendars::read(fields, &query, network_state, pairs)?;
     let endpoint_cost_map = Matrix::of(&endpoints, &query).over_time(&endpoints, &query, &calendared);
     let mut meta = cost_meta(network_state, &query);
     meta.extend(calendared.meta(&query));
-    Ok(Answer::of(media::ENDPOINT_COST, &EndpointCostDocument { meta, endpoint_cost_map }))
+    Ok(AltoResponse::of(media::ENDPOINT_COST, &EndpointCostDocument { meta, endpoint_cost_map }))
 }
 
 /// Field for pairs that do not form a full mesh.
@@ -205,7 +205,7 @@ impl Grid for Endpoints<'_> {
     fn column<'a>(&'a self, metric: &CostMetric) -> Box<dyn Fn(usize, usize) -> Option<f64> + 'a> {
         let (scale, is_geo_distance) = (self.network_state.scale(metric), self.network_state.is_geo_distance(metric));
         let reported_cost = move |from: usize, to: usize| scale.cost(&self.sources[from].1, &self.destinations[to].1);
-        let is_askable = self.network_state.askable.metrics.contains(metric);
+        let is_askable = self.network_state.on_demand.metrics.contains(metric);
         let metric = metric.clone();
         let delegated_cost = move |from: usize, to: usize| {
             let (from, to) = (self.sources[from].0.0, self.destinations[to].0.0);

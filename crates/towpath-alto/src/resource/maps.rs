@@ -3,9 +3,8 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Answer, MAX_PAIRS, flows::Flows, too_many_pairs, vtags};
+use super::{AltoResponse, MAX_PAIRS, flows::Flows, too_many_pairs, vtags};
 use crate::{
-    calendared::Calendared,
     cost::{CostCapabilities, CostQuery, CostType},
     fields::Fields,
     matrix::{Grid, Matrix},
@@ -14,6 +13,7 @@ use crate::{
     network_map::Selection,
     network_state::{NetworkState, Region},
     problem::Problem,
+    requested_calendars::RequestedCalendars,
 };
 
 /// `InfoResourceNetworkMap` (RFC 7285 §11.2.1.6).
@@ -25,10 +25,10 @@ struct NetworkMapDocument<'a> {
 }
 
 /// Returns a complete or filtered network map.
-pub(super) fn network_map(network_state: &NetworkState, region: &Region, network_map: Selection<'_>) -> Answer {
+pub(super) fn network_map(network_state: &NetworkState, region: &Region, network_map: Selection<'_>) -> AltoResponse {
     let mut meta = network_state.meta();
     meta.insert("vtag".into(), json!(region.map.vtag()));
-    Answer::of(media::NETWORK_MAP, &NetworkMapDocument { meta, network_map })
+    AltoResponse::of(media::NETWORK_MAP, &NetworkMapDocument { meta, network_map })
 }
 
 /// `InfoResourceCostMap` (RFC 7285 §11.2.3.6).
@@ -40,10 +40,10 @@ struct CostMapDocument<'a> {
 }
 
 /// Returns the costs of one type between all PIDs.
-pub(super) fn cost_map(network_state: &NetworkState, region: &Region, kind: &CostType) -> Answer {
+pub(super) fn cost_map(network_state: &NetworkState, region: &Region, kind: &CostType) -> AltoResponse {
     let types = vec![kind.clone()];
     let query = CostQuery { testable: types.clone(), types, is_multi: false, tests: Vec::new() };
-    document(network_state, region, &Pids::all(region), &query, &Calendared::default())
+    document(network_state, region, &Pids::all(region), &query, &RequestedCalendars::default())
 }
 
 /// Returns the costs selected by a request (RFC 7285 §11.3.2.3, RFC 8896 §5.1).
@@ -52,13 +52,13 @@ pub(super) fn filtered_cost_map(
     region: &Region,
     request: &Value,
     can: &CostCapabilities,
-) -> Result<Answer, Problem> {
+) -> Result<AltoResponse, Problem> {
     let fields = Fields::of(request)?;
     let query = CostQuery::read(fields, can)?;
     let pids = Pids::read(region, fields)?;
     let pairs = pids.sources.len() * pids.destinations.len();
     query.check_limit(fields, pairs)?;
-    let calendared = Calendared::read(fields, &query, network_state, pairs)?;
+    let calendared = RequestedCalendars::read(fields, &query, network_state, pairs)?;
     Ok(document(network_state, region, &pids, &query, &calendared))
 }
 
@@ -67,13 +67,13 @@ fn document(
     region: &Region,
     pids: &Pids<'_>,
     query: &CostQuery,
-    calendared: &Calendared<'_>,
-) -> Answer {
+    calendared: &RequestedCalendars<'_>,
+) -> AltoResponse {
     let mut meta = cost_meta(network_state, query);
     meta.extend(calendared.meta(query));
     meta.insert("dependent-vtags".into(), json!(vtags([region])));
     let cost_map = Matrix::of(pids, query).over_time(pids, query, calendared);
-    Answer::of(media::COST_MAP, &CostMapDocument { meta, cost_map })
+    AltoResponse::of(media::COST_MAP, &CostMapDocument { meta, cost_map })
 }
 
 /// Returns the `meta` of a response with costs (RFC 8189 §4.1.3), including the members common to all responses.

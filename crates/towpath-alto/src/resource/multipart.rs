@@ -6,7 +6,7 @@ use std::io::Write as _;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Answer, Resource};
+use super::{AltoResponse, Resource};
 use crate::{
     media,
     names::{ResourceId, Tag, VersionTag},
@@ -19,7 +19,7 @@ const DOMAIN: &str = "towpath.alto";
 
 /// Format of such responses.
 #[derive(Debug)]
-pub(super) struct Form {
+pub(super) struct MultipartFormat {
     /// Media type of the response. (A slash requires quotes, RFC 2045 §5.1, even where RFC 9275 omits them.)
     pub(super) media_type: &'static str,
     /// Boundary as in `media_type`. Documents are a single line, which no boundary begins.
@@ -32,7 +32,7 @@ pub(super) struct Form {
     pub(super) member: &'static str,
 }
 
-impl Form {
+impl MultipartFormat {
     /// Returns the response of `resource` with the serialized `paths` and their `meta`. `properties` builds the second
     /// part, which must depend on the version tag of the first.
     pub(super) fn answer(
@@ -41,7 +41,7 @@ impl Form {
         mut meta: Map<String, Value>,
         paths: &[u8],
         properties: impl FnOnce(&VersionTag) -> Value,
-    ) -> Answer {
+    ) -> AltoResponse {
         let part_id = format!("{}.{}", resource.id, self.part);
         let vtag = VersionTag {
             resource_id: ResourceId::new(&part_id).expect("resource IDs leave room for part names"),
@@ -57,7 +57,7 @@ impl Form {
         self.begin(&mut body, media::PROPERTY_MAP, PROPERTIES_PART);
         body.extend_from_slice(&properties);
         write!(body, "\r\n--{}--\r\n", self.boundary).expect("memory takes all");
-        Answer { media_type: self.media_type, tag: Tag::of(&body), body }
+        AltoResponse { media_type: self.media_type, tag: Tag::of(&body), body }
     }
 
     fn begin(&self, body: &mut Vec<u8>, media_type: &str, part: &str) {

@@ -9,22 +9,22 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    Answer, Caller, Resource,
+    AltoResponse, Caller, Resource,
     endpoints::{Endpoints, FLOWS},
-    multipart::{Form, json_bytes},
+    multipart::{MultipartFormat, json_bytes},
 };
 use crate::{
     compatibility,
     cost::{CostCapabilities, CostQuery, CostType},
     entity::Entity,
     fields::Fields,
-    matrix::{Grid, Matrix, Passing, PathColumn},
+    matrix::{FilteredPairs, Grid, Matrix, PathColumn},
     media,
     names::{AneName, CostMetric, RouterName},
     network_state::NetworkState,
     problem::Problem,
     route::AsPath,
-    routes::Way,
+    routes::PathAttributes,
 };
 
 /// Prefixes of element names, followed by a number.
@@ -35,13 +35,13 @@ const NEXT_HOP: &str = "next_hop";
 /// Path property: its autonomous systems, nearest first.
 const AS_PATH: &str = "as_path";
 
-const FORM: Form = Form {
+const FORM: MultipartFormat = MultipartFormat {
     media_type: "multipart/related;boundary=d41d8cd98f00b204e9800998ecf8427e;type=\"application/alto-endpointcost+json\"",
     ..CLIENT_FORM
 };
 
 /// The same format for OpenALTO's client, which does not accept quotes.
-const CLIENT_FORM: Form = Form {
+const CLIENT_FORM: MultipartFormat = MultipartFormat {
     media_type: "multipart/related;boundary=d41d8cd98f00b204e9800998ecf8427e;type=application/alto-endpointcost+json",
     boundary: "d41d8cd98f00b204e9800998ecf8427e",
     part: "ecs",
@@ -72,22 +72,23 @@ pub(super) fn endpoints(
     resource: &Resource,
     request: &Value,
     caller: Caller<'_>,
-) -> Result<Answer, Problem> {
+) -> Result<AltoResponse, Problem> {
     let fields = Fields::of(request)?;
     let query = CostQuery::read(fields, &costs())?;
     let property = |text: &str| {
         [NEXT_HOP, AS_PATH].into_iter().find(|name| *name == text).ok_or("this property is not offered for elements")
     };
     let properties = fields.texts("ane-property-names", property)?.unwrap_or_else(|| vec![NEXT_HOP, AS_PATH]);
-    let is_typed = network_state.profile().is_some_and(|profile| profile.form() == compatibility::Form::Client);
-    let grid = Keyed { endpoints: Endpoints::read_flows(network_state, fields, caller)?, is_typed };
-    let passing = Passing::of(&grid, &query);
-    let mut ways = Ways::of(network_state);
+    let is_typed =
+        network_state.profile().is_some_and(|profile| profile.form() == compatibility::ResponseFormat::Client);
+    let grid = EndpointGrid { endpoints: Endpoints::read_flows(network_state, fields, caller)?, is_typed };
+    let passing = FilteredPairs::of(&grid, &query);
+    let mut routes = RouteCache::of(network_state);
     let pairs =
         passing.pairs().map(|((from, to), _)| (grid.endpoints.sources[from].0.0, grid.endpoints.destinations[to].0.0));
-    let of_pairs = pairs.map(|(source, destination)| ways.between(source, destination)).collect();
-    let numbering = Numbering::of(&ways.ways);
-    let paths = ways.ways.iter().map(|way| numbering.elements(*way)).collect();
+    let of_pairs = pairs.map(|(source, destination)| routes.between(source, destination)).collect();
+    let numbering = Numbering::of(&routes.routes);
+    let paths = routes.routes.iter().map(|route| numbering.elements(*route)).collect();
     let first = json_bytes(&Matrix::with_paths(&grid, &query, passing, PathColumn { paths, of_pairs }));
     let form = if is_typed { CLIENT_FORM } else { FORM };
     Ok(form.answer(
@@ -99,12 +100,12 @@ pub(super) fn endpoints(
 }
 
 /// Endpoints whose addresses are written with or without their type.
-struct Keyed<'a> {
+struct EndpointGrid<'a> {
     endpoints: Endpoints<'a>,
     is_typed: bool,
 }
 
-impl Grid for Keyed<'_> {
+impl Grid for EndpointGrid<'_> {
     fn sources(&self) -> usize {
         self.endpoints.sources()
     }
@@ -139,19 +140,19 @@ impl Grid for Keyed<'_> {
 }
 
 /// A router and one of its routes.
-type RouterWay<'a> = (&'a RouterName, &'a Way);
+type RouterRoute<'a> = (&'a RouterName, &'a PathAttributes);
 
 /// Looks up and caches the requested routes.
-struct Ways<'a> {
+struct RouteCache<'a> {
     network_state: &'a NetworkState,
-    ways: Vec<RouterWay<'a>>,
+    routes: Vec<RouterRoute<'a>>,
     /// Indices by router and route index.
     numbers: HashMap<(&'a RouterName, u32), u32>,
 }
 
-impl<'a> Ways<'a> {
+impl<'a> RouteCache<'a> {
     fn of(network_state: &'a NetworkState) -> Self {
-        Self { network_state, ways: Vec::new(), numbers: HashMap::new() }
+        Self { network_state, routes: Vec::new(), numbers: HashMap::new() }
     }
 
     /// Returns the index of the route from the router of `source` to `destination`, or `None` if either is unknown.
@@ -162,8 +163,8 @@ impl<'a> Ways<'a> {
         let table = network_state.table(router)?;
         let found = table.find(destination)?;
         let number = self.numbers.entry((router, found)).or_insert_with(|| {
-            self.ways.push((router, table.way(found)));
-            u32::try_from(self.ways.len() - 1).expect("there are at most as many ways as pairs")
+            self.routes.push((router, table.attributes(found)));
+            u32::try_from(self.routes.len() - 1).expect("there are at most as many ways as pairs")
         });
         Some(*number)
     }
@@ -177,16 +178,16 @@ struct Numbering<'a> {
 }
 
 impl<'a> Numbering<'a> {
-    fn of(ways: &[RouterWay<'a>]) -> Self {
-        let links: BTreeSet<_> = ways.iter().filter_map(|way| link(*way)).collect();
-        let as_paths: BTreeSet<_> = ways.iter().filter_map(|way| as_path(*way)).collect();
+    fn of(routes: &[RouterRoute<'a>]) -> Self {
+        let links: BTreeSet<_> = routes.iter().filter_map(|route| link(*route)).collect();
+        let as_paths: BTreeSet<_> = routes.iter().filter_map(|route| as_path(*route)).collect();
         Self { links: links.into_iter().collect(), as_paths: as_paths.into_iter().collect() }
     }
 
     /// Returns the elements of a route: its link and its AS path, as far as known.
-    fn elements(&self, way: RouterWay<'a>) -> Vec<AneName> {
-        let link = link(way).and_then(|link| self.links.binary_search(&link).ok());
-        let as_path = as_path(way).and_then(|as_path| self.as_paths.binary_search(&as_path).ok());
+    fn elements(&self, route: RouterRoute<'a>) -> Vec<AneName> {
+        let link = link(route).and_then(|link| self.links.binary_search(&link).ok());
+        let as_path = as_path(route).and_then(|as_path| self.as_paths.binary_search(&as_path).ok());
         let names = [(LINK, link), (PATH, as_path)];
         names.into_iter().filter_map(|(kind, position)| Some(name(kind, position?))).collect()
     }
@@ -205,13 +206,13 @@ impl<'a> Numbering<'a> {
     }
 }
 
-fn link((router, way): RouterWay<'_>) -> Option<(IpAddr, &RouterName)> {
-    Some((way.next_hop?, router))
+fn link((router, route): RouterRoute<'_>) -> Option<(IpAddr, &RouterName)> {
+    Some((route.next_hop?, router))
 }
 
-fn as_path((_, way): RouterWay<'_>) -> Option<(Reverse<usize>, &AsPath)> {
-    let length = way.as_path.hops().len();
-    (length > 0).then_some((Reverse(length), &way.as_path))
+fn as_path((_, route): RouterRoute<'_>) -> Option<(Reverse<usize>, &AsPath)> {
+    let length = route.as_path.hops().len();
+    (length > 0).then_some((Reverse(length), &route.as_path))
 }
 
 /// Returns the name of the element at `position`, counted from 0; names count from 1.

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Answer, Caller, Resource,
+    AltoResponse, Caller, Resource,
     endpoints::Endpoints,
     maps::{Pids, cost_meta},
-    multipart::{Form, json_bytes},
+    multipart::{MultipartFormat, json_bytes},
     property_map, vtags,
 };
 use crate::{
@@ -19,11 +19,11 @@ use crate::{
     cost::{CostCapabilities, CostQuery, CostType},
     entity::{Domain, Entity},
     fields::Fields,
-    matrix::{Grid, Matrix, Passing, PathColumn},
+    matrix::{FilteredPairs, Grid, Matrix, PathColumn},
     media,
     names::{AneName, PropertyName, ResourceId, VersionTag},
     network_state::{CostPosition, NetworkState, Region},
-    path::{Element, End, Paths, system},
+    path::{Element, PathEndpoint, Paths, system},
     problem::Problem,
     reserved::{BANDWIDTH, PROPERTIES},
     topology::Topology,
@@ -40,7 +40,7 @@ const HOP: &str = "priv:hop";
 const MAX_ELEMENTS: usize = 5_000_000;
 
 /// Format for paths between endpoints.
-pub(super) const ENDPOINTS: Form = Form {
+pub(super) const ENDPOINTS: MultipartFormat = MultipartFormat {
     media_type: "multipart/related;boundary=towpath-alto-part;type=\"application/alto-endpointcost+json\"",
     boundary: "towpath-alto-part",
     part: "ecs",
@@ -49,7 +49,7 @@ pub(super) const ENDPOINTS: Form = Form {
 };
 
 /// Format for paths between PIDs.
-pub(super) const PIDS: Form = Form {
+pub(super) const PIDS: MultipartFormat = MultipartFormat {
     media_type: "multipart/related;boundary=towpath-alto-part;type=\"application/alto-costmap+json\"",
     boundary: "towpath-alto-part",
     part: "costmap",
@@ -110,7 +110,7 @@ pub(super) fn endpoints(
     request: &Value,
     costs: CostCapabilities,
     caller: Caller<'_>,
-) -> Result<Answer, Problem> {
+) -> Result<AltoResponse, Problem> {
     let fields = Fields::of(request)?;
     let query = PathVectorQuery::read(network_state, resource, &ENDPOINTS, fields, costs)?;
     let grid = match network_state.profile() {
@@ -118,7 +118,7 @@ pub(super) fn endpoints(
         None => Endpoints::read(network_state, fields, caller)?,
     };
     let ends = |side: &[(Endpoint, CostPosition)]| {
-        side.iter().map(|(endpoint, _)| End::of(network_state, endpoint.0)).collect::<Vec<_>>()
+        side.iter().map(|(endpoint, _)| PathEndpoint::of(network_state, endpoint.0)).collect::<Vec<_>>()
     };
     let (sources, destinations) = (ends(&grid.sources), ends(&grid.destinations));
     let way = |from: usize, to: usize| Some((&sources[from], &destinations[to]));
@@ -134,15 +134,16 @@ pub(super) fn pids(
     region: &Region,
     request: &Value,
     costs: CostCapabilities,
-) -> Result<Answer, Problem> {
+) -> Result<AltoResponse, Problem> {
     let fields = Fields::of(request)?;
     let query = PathVectorQuery::read(network_state, resource, &PIDS, fields, costs)?;
     let grid = match network_state.profile() {
         Some(_) => Pids::read_flows(region, fields)?,
         None => Pids::read(region, fields)?,
     };
-    let of_both =
-        |pid: &u32| [true, false].map(|is_ipv4| Some(End::of(network_state, region.map.first_address(*pid, is_ipv4)?)));
+    let of_both = |pid: &u32| {
+        [true, false].map(|is_ipv4| Some(PathEndpoint::of(network_state, region.map.first_address(*pid, is_ipv4)?)))
+    };
     let sources: Vec<_> = grid.sources.iter().map(of_both).collect();
     let destinations: Vec<_> = grid.destinations.iter().map(of_both).collect();
     let way = |from: usize, to: usize| {
@@ -154,13 +155,13 @@ pub(super) fn pids(
 }
 
 /// Looks up the ends of the path for a pair.
-type Way<'a> = dyn Fn(usize, usize) -> Option<(&'a End<'a>, &'a End<'a>)> + 'a;
+type EndpointLookup<'a> = dyn Fn(usize, usize) -> Option<(&'a PathEndpoint<'a>, &'a PathEndpoint<'a>)> + 'a;
 
 /// A parsed request.
 struct PathVectorQuery<'a> {
     network_state: &'a NetworkState,
     resource: &'a Resource,
-    form: &'static Form,
+    form: &'static MultipartFormat,
     fields: Fields<'a>,
     query: CostQuery,
     properties: BTreeSet<PropertyName>,
@@ -170,7 +171,7 @@ impl<'a> PathVectorQuery<'a> {
     fn read(
         network_state: &'a NetworkState,
         resource: &'a Resource,
-        form: &'static Form,
+        form: &'static MultipartFormat,
         fields: Fields<'a>,
         costs: CostCapabilities,
     ) -> Result<Self, Problem> {
@@ -186,11 +187,17 @@ impl<'a> PathVectorQuery<'a> {
     }
 
     /// Returns the response for the pairs named by `field`.
-    fn answer(&self, field: &str, grid: &dyn Grid, way: &Way<'_>, regions: &[&Region]) -> Result<Answer, Problem> {
+    fn answer(
+        &self,
+        field: &str,
+        grid: &dyn Grid,
+        way: &EndpointLookup<'_>,
+        regions: &[&Region],
+    ) -> Result<AltoResponse, Problem> {
         let mut paths = Paths::of(self.network_state);
         let pairs = grid.pairs().map_or(grid.sources() * grid.destinations(), <[_]>::len);
         self.query.check_limit(self.fields, pairs)?;
-        let passing = Passing::of(grid, &self.query);
+        let passing = FilteredPairs::of(grid, &self.query);
         let path_vector = CostType::path_vector();
         let times = self.query.types.iter().filter(|kind| **kind == path_vector).count();
         let (mut of_pairs, mut room) = (Vec::new(), MAX_ELEMENTS);

@@ -8,7 +8,7 @@ use std::{
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
-use super::{Answer, endpoints::property_of, vtags};
+use super::{AltoResponse, endpoints::property_of, vtags};
 use crate::{
     address::AddressType,
     delegation::Delegate,
@@ -22,16 +22,16 @@ use crate::{
 };
 
 /// The property map of everything, with its version.
-type Whole = Arc<(Answer, VersionTag)>;
+type Whole = Arc<(AltoResponse, VersionTag)>;
 
 /// Property map of a network state with its version, made on first use. All resources of one directory share it. It is
 /// kept with the `meta` that it begins with, which changes when agents become stale; all else follows from the
 /// directory's network state.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Cache(Arc<Mutex<Option<Cached>>>);
+pub(crate) struct Cache(Arc<Mutex<Option<CachedMap>>>);
 
 #[derive(Debug)]
-struct Cached {
+struct CachedMap {
     meta: Map<String, Value>,
     whole: Whole,
 }
@@ -47,16 +47,16 @@ impl Eq for Cache {}
 
 /// Scope of the offered properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Offer {
+pub(super) enum PropertyScope {
     /// Properties in the network state.
     Reported,
     /// Also properties that a delegate can supply.
-    Askable,
+    OnDemand,
 }
 
 /// Returns the domains with the properties of their entities (RFC 9240 §7.4).
-pub(super) fn mappings(network_state: &NetworkState, offer: Offer) -> BTreeMap<String, Vec<String>> {
-    offered_properties(network_state, offer)
+pub(super) fn mappings(network_state: &NetworkState, scope: PropertyScope) -> BTreeMap<String, Vec<String>> {
+    offered_properties(network_state, scope)
         .into_iter()
         .map(|(domain, names)| (domain.to_string(), texts(&names)))
         .collect()
@@ -67,7 +67,7 @@ fn texts(properties: &BTreeSet<Property>) -> Vec<String> {
 }
 
 /// Returns the domains with properties. Addresses also have PIDs.
-fn offered_properties(network_state: &NetworkState, offer: Offer) -> BTreeMap<Domain, BTreeSet<Property>> {
+fn offered_properties(network_state: &NetworkState, scope: PropertyScope) -> BTreeMap<Domain, BTreeSet<Property>> {
     let own = |name: &PropertyName| Property { resource: None, name: name.clone() };
     let domains = network_state.domains.iter();
     let mut offered: BTreeMap<Domain, BTreeSet<Property>> =
@@ -78,10 +78,10 @@ fn offered_properties(network_state: &NetworkState, offer: Offer) -> BTreeMap<Do
             offered.entry(Domain::Address(kind)).or_default().insert(Property::pid_of(region.map.id()));
         }
     }
-    let askable = &network_state.askable.properties;
-    if offer == Offer::Askable && !askable.is_empty() {
+    let on_demand = &network_state.on_demand.properties;
+    if scope == PropertyScope::OnDemand && !on_demand.is_empty() {
         for kind in AddressType::ALL {
-            offered.entry(Domain::Address(kind)).or_default().extend(askable.iter().map(own));
+            offered.entry(Domain::Address(kind)).or_default().extend(on_demand.iter().map(own));
         }
     }
     offered
@@ -94,13 +94,13 @@ pub(super) fn whole(network_state: &NetworkState, cache: &Cache) -> Whole {
     let mut cached = cache.0.lock().unwrap_or_else(PoisonError::into_inner);
     match &*cached {
         Some(cached) if cached.meta == meta => Arc::clone(&cached.whole),
-        _ => Arc::clone(&cached.insert(Cached { meta, whole: Arc::new(build(network_state)) }).whole),
+        _ => Arc::clone(&cached.insert(CachedMap { meta, whole: Arc::new(build(network_state)) }).whole),
     }
 }
 
-fn build(network_state: &NetworkState) -> (Answer, VersionTag) {
+fn build(network_state: &NetworkState) -> (AltoResponse, VersionTag) {
     let mut map = Map::new();
-    for (domain, properties) in &offered_properties(network_state, Offer::Reported) {
+    for (domain, properties) in &offered_properties(network_state, PropertyScope::Reported) {
         let properties = index_by_name(properties);
         for entity in entities(network_state, domain) {
             map.insert(entity.to_string(), describe(&entity, &properties, &own_values(network_state)));
@@ -119,10 +119,10 @@ fn entities(network_state: &NetworkState, domain: &Domain) -> BTreeSet<Entity> {
 
 /// Properties by their name in the response, which repeats that of the request: `.country`, or `country` (RFC 9240
 /// §10.5).
-type Names = BTreeMap<String, Property>;
+type PropertiesByName = BTreeMap<String, Property>;
 
 /// Indexes properties by their canonical names.
-fn index_by_name(properties: &BTreeSet<Property>) -> Names {
+fn index_by_name(properties: &BTreeSet<Property>) -> PropertiesByName {
     properties.iter().map(|property| (property.to_string(), property.clone())).collect()
 }
 
@@ -147,7 +147,7 @@ fn own_value(network_state: &NetworkState, entity: &Entity, property: &Property)
 }
 
 /// Returns the object of an entity's properties.
-fn describe(entity: &Entity, properties: &Names, look_up: &LookUp<'_>) -> Value {
+fn describe(entity: &Entity, properties: &PropertiesByName, look_up: &LookUp<'_>) -> Value {
     let values = properties.iter().filter_map(|(name, property)| Some((name.clone(), look_up(entity, property)?)));
     Value::Object(values.collect())
 }
@@ -162,9 +162,9 @@ pub(super) fn filtered_property_map(
     network_state: &NetworkState,
     request: &Value,
     delegate: &dyn Delegate,
-) -> Result<Answer, Problem> {
+) -> Result<AltoResponse, Problem> {
     let fields = Fields::of(request)?;
-    let offered = offered_properties(network_state, Offer::Askable);
+    let offered = offered_properties(network_state, PropertyScope::OnDemand);
     let entity = |text: &str| match Entity::parse(text) {
         Ok(entity) if offered.contains_key(&entity.within(PROPERTIES).domain()) => Ok(entity),
         Ok(_) => Err("this domain is not offered".to_owned()),
@@ -177,7 +177,7 @@ pub(super) fn filtered_property_map(
         Err(error) => Err(error.to_string()),
     };
     let properties = fields.texts("properties", property)?;
-    let names: Names = match &properties {
+    let names: PropertiesByName = match &properties {
         Some(names) if !names.is_empty() => names.iter().cloned().collect(),
         _ => offered.values().flat_map(index_by_name).collect(),
     };
@@ -226,9 +226,9 @@ fn with_beneath<'a>(
     entities
 }
 
-fn document(network_state: &NetworkState, vtag: Option<&VersionTag>, map: &Map<String, Value>) -> Answer {
+fn document(network_state: &NetworkState, vtag: Option<&VersionTag>, map: &Map<String, Value>) -> AltoResponse {
     let mut meta = network_state.meta();
     meta.extend(vtag.map(|vtag| ("vtag".to_owned(), json!(vtag))));
     meta.insert("dependent-vtags".into(), json!(vtags(network_state.regions())));
-    Answer::of(media::PROPERTY_MAP, &json!({ "meta": meta, "property-map": map }))
+    AltoResponse::of(media::PROPERTY_MAP, &json!({ "meta": meta, "property-map": map }))
 }

@@ -15,8 +15,8 @@ use std::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
-    AttachFault, Attached, Link, MAX_LINKS, MAX_NODES, Topology, TopologyError,
-    draft::{Draft, WrittenLink, WrittenNode},
+    AttachFault, AttachedTopology, Link, MAX_LINKS, MAX_NODES, Topology, TopologyError,
+    builder::{TopologyBuilder, WrittenLink, WrittenNode},
 };
 use crate::{
     address::Prefix,
@@ -52,16 +52,16 @@ impl TopologyFacts {
         if nodes.is_empty() && links.is_empty() {
             return Ok(Self { topology: None, attach });
         }
-        let mut draft = Draft::with_room(MAX_NODES, MAX_LINKS);
+        let mut builder = TopologyBuilder::with_room(MAX_NODES, MAX_LINKS);
         let ends = links.iter().flat_map(|link| [&link.from, &link.to]);
         for name in nodes.keys().chain(ends).collect::<BTreeSet<_>>() {
             let capacity = nodes.get(name).and_then(|node| node.capacity);
             let mut node = WrittenNode::new(name.to_string());
             node.capacity_bits_per_s = capacity.map(|Amount(bits_per_s)| bits_per_s);
-            draft.add_node(node);
+            builder.add_node(node);
         }
-        links.iter().for_each(|link| draft.add_link(link.written()));
-        Ok(Self { topology: Some(Arc::new(draft.finish()?)), attach })
+        links.iter().for_each(|link| builder.add_link(link.written()));
+        Ok(Self { topology: Some(Arc::new(builder.finish()?)), attach })
     }
 
     /// Merges the facts of a later agent: its nodes and links replace earlier ones, and attached prefixes are combined.
@@ -78,8 +78,8 @@ impl TopologyFacts {
     ///
     /// # Errors
     /// Returns [`AttachFault`].
-    pub(crate) fn resolve_attachments(&self, name: &TopologyName) -> Result<Attached, AttachFault> {
-        Attached::of(name, self.topology.clone().unwrap_or_default(), &self.attach)
+    pub(crate) fn resolve_attachments(&self, name: &TopologyName) -> Result<AttachedTopology, AttachFault> {
+        AttachedTopology::of(name, self.topology.clone().unwrap_or_default(), &self.attach)
     }
 }
 
@@ -142,7 +142,9 @@ impl<'de> Deserialize<'de> for Amount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = f64::deserialize(deserializer)?;
         let is_amount = value.is_finite() && value >= 0.0;
-        is_amount.then_some(Self(value)).ok_or_else(|| de::Error::custom(format!("{value} cannot be: 0 or more")))
+        is_amount
+            .then_some(Self(value))
+            .ok_or_else(|| de::Error::custom(format!("{value} is out of range: expected 0 or more")))
     }
 }
 

@@ -14,7 +14,7 @@ use quick_xml::{
 
 use super::{
     TopologyError,
-    draft::{Draft, WrittenLink, WrittenNode},
+    builder::{TopologyBuilder, WrittenLink, WrittenNode},
 };
 use crate::lenient::{PartialJson as _, Scalar};
 
@@ -22,10 +22,11 @@ use crate::lenient::{PartialJson as _, Scalar};
 ///
 /// # Errors
 /// Returns an error if the document is not well-formed XML.
-pub(super) fn read(text: &str, draft: &mut Draft) -> Result<(), TopologyError> {
+pub(super) fn read(text: &str, builder: &mut TopologyBuilder) -> Result<(), TopologyError> {
     let mut reader = Reader::from_str(text);
     reader.config_mut().allow_dangling_amp = true;
-    let mut document = Document { draft, fields: HashMap::new(), open: Open::Nothing, data: None, depth: 0 };
+    let mut document =
+        Document { builder, fields: HashMap::new(), open: CurrentElement::Nothing, data: None, depth: 0 };
     loop {
         match reader.read_event() {
             Ok(Event::Start(tag)) => document.start(&tag),
@@ -54,7 +55,7 @@ fn invalid(text: &str, at: usize, problem: &dyn Display) -> TopologyError {
 }
 
 /// The node or link being read.
-enum Open {
+enum CurrentElement {
     Nothing,
     Node(WrittenNode),
     Link(WrittenLink),
@@ -62,10 +63,10 @@ enum Open {
 
 /// State of a document being parsed.
 struct Document<'a> {
-    draft: &'a mut Draft,
+    builder: &'a mut TopologyBuilder,
     /// Field names by key ID.
     fields: HashMap<String, String>,
-    open: Open,
+    open: CurrentElement,
     /// The field being read and its text so far.
     data: Option<(String, String)>,
     /// Number of open elements.
@@ -82,13 +83,13 @@ impl Document<'_> {
                     self.fields.insert(text("id"), field);
                 }
             }
-            "graph" => self.draft.is_directed = text("edgedefault") == "directed",
+            "graph" => self.builder.is_directed = text("edgedefault") == "directed",
             // A node may contain a nested graph, whose nodes are treated like all others.
-            "node" => self.open(Open::Node(WrittenNode::new(text("id")))),
+            "node" => self.open(CurrentElement::Node(WrittenNode::new(text("id")))),
             "edge" => {
                 let is_directed = attribute(tag, "directed").map(|value| value == "true");
                 let (from, to) = (text("source"), text("target"));
-                self.open(Open::Link(WrittenLink { from, to, is_directed, ..WrittenLink::default() }));
+                self.open(CurrentElement::Link(WrittenLink { from, to, is_directed, ..WrittenLink::default() }));
             }
             "data" => {
                 let key = text("key");
@@ -101,18 +102,18 @@ impl Document<'_> {
     fn end(&mut self, name: &str) {
         self.depth -= 1;
         match name {
-            "node" | "edge" => self.open(Open::Nothing),
+            "node" | "edge" => self.open(CurrentElement::Nothing),
             "data" => self.note(),
             _ => {}
         }
     }
 
     /// Finishes the open node or link and starts another.
-    fn open(&mut self, next: Open) {
+    fn open(&mut self, next: CurrentElement) {
         match mem::replace(&mut self.open, next) {
-            Open::Nothing => {}
-            Open::Node(node) => self.draft.add_node(node),
-            Open::Link(link) => self.draft.add_link(link),
+            CurrentElement::Nothing => {}
+            CurrentElement::Node(node) => self.builder.add_node(node),
+            CurrentElement::Link(link) => self.builder.add_link(link),
         }
     }
 
@@ -122,9 +123,9 @@ impl Document<'_> {
         let mut value = Scalar::default();
         value.text(&text);
         match &mut self.open {
-            Open::Nothing => {}
-            Open::Node(node) => node.note(&field, &value),
-            Open::Link(link) => link.note(&field, &value),
+            CurrentElement::Nothing => {}
+            CurrentElement::Node(node) => node.note(&field, &value),
+            CurrentElement::Link(link) => link.note(&field, &value),
         }
     }
 

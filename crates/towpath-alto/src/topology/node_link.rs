@@ -14,7 +14,7 @@ use serde::de::{DeserializeSeed as _, MapAccess, SeqAccess};
 
 use super::{
     TopologyError,
-    draft::{Draft, WrittenLink, WrittenNode},
+    builder::{TopologyBuilder, WrittenLink, WrittenNode},
 };
 use crate::lenient::{self, PartialJson, PartialJsonSeed, Scalar};
 
@@ -22,13 +22,13 @@ use crate::lenient::{self, PartialJson, PartialJsonSeed, Scalar};
 ///
 /// # Errors
 /// Returns an error if the document is not valid JSON, or `directed` is not a boolean.
-pub(super) fn read(text: &str, draft: &mut Draft) -> Result<(), TopologyError> {
+pub(super) fn read(text: &str, builder: &mut TopologyBuilder) -> Result<(), TopologyError> {
     let mut json = serde_json::Deserializer::from_str(text);
-    let read = PartialJsonSeed(&mut Document(draft)).deserialize(&mut json);
+    let read = PartialJsonSeed(&mut Document(builder)).deserialize(&mut json);
     read.and_then(|()| json.end()).map_err(|error| TopologyError::Invalid(error.to_string()))
 }
 
-struct Document<'a>(&'a mut Draft);
+struct Document<'a>(&'a mut TopologyBuilder);
 
 impl PartialJson for Document<'_> {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, members: &mut A) -> Result<(), A::Error> {
@@ -42,7 +42,7 @@ impl PartialJson for Document<'_> {
     }
 }
 
-struct Nodes<'a>(&'a mut Draft);
+struct Nodes<'a>(&'a mut TopologyBuilder);
 
 impl PartialJson for Nodes<'_> {
     fn elements<'de, A: SeqAccess<'de>>(&mut self, elements: &mut A) -> Result<(), A::Error> {
@@ -89,7 +89,7 @@ impl PartialJson for Position {
     }
 }
 
-struct Links<'a>(&'a mut Draft);
+struct Links<'a>(&'a mut TopologyBuilder);
 
 impl PartialJson for Links<'_> {
     fn elements<'de, A: SeqAccess<'de>>(&mut self, elements: &mut A) -> Result<(), A::Error> {

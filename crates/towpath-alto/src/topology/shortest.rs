@@ -10,10 +10,10 @@ use super::Topology;
 
 /// Rank of a path to a node: bits of the weight, number of links, previous node; the smallest is best. The bits of
 /// non-negative floats sort like the numbers.
-type Reach = (u64, u32, u32);
+type PathRank = (u64, u32, u32);
 
 /// Greater than the rank of any path.
-const UNREACHED: Reach = (u64::MAX, u32::MAX, u32::MAX);
+const UNREACHED: PathRank = (u64::MAX, u32::MAX, u32::MAX);
 
 /// Maximum number of links of a path: the maximum lifetime of packets (RFC 791 §3.2, RFC 8200 §3).
 const MAX_LINKS: usize = 255;
@@ -39,8 +39,8 @@ impl Trees {
 
 impl Topology {
     /// Returns the node indices on the shortest path between two nodes, both included, or `None` if there is no path.
-    pub fn way(&self, from: u32, to: u32) -> Option<Vec<u32>> {
-        self.trees.0[from as usize].get_or_init(|| Tree::of(self, from)).way_to(to)
+    pub fn shortest_path(&self, from: u32, to: u32) -> Option<Vec<u32>> {
+        self.trees.0[from as usize].get_or_init(|| Tree::of(self, from)).path_to(to)
     }
 }
 
@@ -79,7 +79,7 @@ impl Tree {
     }
 
     /// Returns the nodes on the path to `node`, source and target included, or `None` if there is no path.
-    fn way_to(&self, node: u32) -> Option<Vec<u32>> {
+    fn path_to(&self, node: u32) -> Option<Vec<u32>> {
         let before = |node: &u32| self.before.get(*node as usize).copied().filter(|_| *node != self.source);
         let mut way: Vec<u32> = iter::successors(Some(node), before).take(MAX_LINKS + 2).collect();
         if way.len() > MAX_LINKS + 1 || way.contains(&u32::MAX) {

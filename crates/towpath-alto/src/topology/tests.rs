@@ -123,15 +123,15 @@ fn of_parallel_links_the_best_is_taken() {
 #[test]
 fn what_is_no_topology_is_told() {
     for (text, expected) in [
-        ("", "there is no node"),
-        ("<graphml/>", "there is no node"),
-        ("{}", "there is no node"),
+        ("", "the topology has no nodes"),
+        ("<graphml/>", "the topology has no nodes"),
+        ("{}", "the topology has no nodes"),
         ("<graphml>\n<graph>", "line 2: the XML ends"),
         ("<graphml>\n</graph>", "line 2"),
         ("{ \"nodes\": [", "EOF"),
         ("{ \"directed\": 1 }", "expected a boolean"),
         (r#"{ "nodes": [{ "id": 1 }, { "id": "1" }] }"#, "have the id '1'"),
-        (r#"{ "nodes": [{ "id": 1 }], "links": [{ "source": 1, "target": 2 }] }"#, "from or to '2'"),
+        (r#"{ "nodes": [{ "id": 1 }], "links": [{ "source": 1, "target": 2 }] }"#, "refers to '2'"),
         (r#"{ "nodes": [{ "id": "a\u0000" }] }"#, "node without a name"),
     ] {
         let error = Topology::parse(text).unwrap_err().to_string();
@@ -156,7 +156,7 @@ fn what_static_files_say_is_taken_by_its_word() {
 fn there_is_room_for_so_many() {
     let links = json!([{ "source": 0, "target": 1 }, { "source": 1, "target": 2 }]);
     let document = json!({ "nodes": [{}, {}, {}], "links": links });
-    let within = |nodes, links| Topology::parse_within(&document.to_string(), Draft::with_room(nodes, links));
+    let within = |nodes, links| Topology::parse_within(&document.to_string(), TopologyBuilder::with_room(nodes, links));
     assert_eq!(within(3, 2).unwrap().links().len(), 4);
     assert_eq!(within(2, 2), Err(TopologyError::TooManyNodes));
     assert_eq!(within(3, 1), Err(TopologyError::TooManyLinks));
@@ -168,15 +168,15 @@ fn a_way_is_as_long_as_packets_live() {
     let link = |node: u32| json!({ "source": format!("{node:03}"), "target": format!("{:03}", node + 1) });
     let links: Vec<Value> = (0..256).map(link).collect();
     let topology = Topology::parse(&json!({ "nodes": nodes, "links": links }).to_string()).unwrap();
-    assert_eq!(topology.way(0, 255).unwrap(), (0..256).collect::<Vec<_>>());
-    assert_eq!(topology.way(0, 256), None);
-    assert_eq!(topology.way(7, 7).unwrap(), [7]);
+    assert_eq!(topology.shortest_path(0, 255).unwrap(), (0..256).collect::<Vec<_>>());
+    assert_eq!(topology.shortest_path(0, 256), None);
+    assert_eq!(topology.shortest_path(7, 7).unwrap(), [7]);
 }
 
 #[test]
 fn what_was_asked_makes_no_other_topology() {
     let queried = Topology::parse(ZOO).unwrap();
-    assert_eq!(queried.way(0, 2), Some(vec![0, 2]));
+    assert_eq!(queried.shortest_path(0, 2), Some(vec![0, 2]));
     assert_eq!(queried, Topology::parse(ZOO).unwrap());
 }
 
@@ -282,7 +282,7 @@ proptest! {
         let topology = Topology::parse(&document(0..graph.0, &graph.1)).unwrap();
         for (from, row) in lightest(&graph).iter().enumerate() {
             for (to, best) in row.iter().enumerate() {
-                let way = topology.way(u32::try_from(from).unwrap(), u32::try_from(to).unwrap());
+                let way = topology.shortest_path(u32::try_from(from).unwrap(), u32::try_from(to).unwrap());
                 let weight = |way: &[u32]| {
                     let links = way.windows(2).map(|pair| topology.link(pair[0], pair[1]).unwrap().weight);
                     links.sum::<f64>()

@@ -204,10 +204,10 @@ fn k1_who_does_not_ask_is_told_the_cost_of_now() {
         let tested = site.post("default-costs", &tested).unwrap();
         assert_eq!(tested["cost-map"].get("PID2").is_some(), response["cost-map"]["PID2"]["PID1"].as_f64() < Some(3.0));
         assert_eq!(site.network_state.next_interval_s(), next.map(|next| START_S + 3600 * next), "{hours} hours later");
-        let (_, lacks) = Directory::of(&site.network_state);
-        changes.push(lacks.first().map(|lack| lack.to_string().chars().take(29).collect::<String>()));
+        let (_, violations) = Directory::of(&site.network_state);
+        changes.push(violations.first().map(|lack| lack.to_string().chars().take(29).collect::<String>()));
     }
-    let (to_come, over) = ("calendars.tput is still to be", "calendars.tput is over, and i");
+    let (to_come, over) = ("calendars.tput has not starte", "calendars.tput has ended; the");
     assert_eq!(changes, [Some(to_come), None, None, None, None, Some(over)].map(|time| time.map(str::to_owned)));
 }
 
@@ -329,12 +329,12 @@ fn k1_lists_need_a_calendar_of_their_length() {
     let fault =
         |facts: &str| NetworkState::of([&AgentState::parse(&format!("{{{facts}}}")).unwrap()]).unwrap_err().to_string();
     for (facts, expected) in [
-        (of_pids.clone(), "costs by tput, cost map m, A to B: these are a list"),
+        (of_pids.clone(), "costs by tput, cost map m, A to B: a list of costs requires a calendar"),
         (
             format!("{of_pids}, {calendar}"),
             "costs by tput, cost map m, A to B: there are 3, but calendars.tput has 2 intervals",
         ),
-        (of_ends.to_owned(), "costs by tput, ::1/128 to ::2/128: these are a list"),
+        (of_ends.to_owned(), "costs by tput, ::1/128 to ::2/128: a list of costs requires a calendar"),
         (
             format!("{of_ends}, {calendar}"),
             "costs by tput, ::1/128 to ::2/128: there are 1, but calendars.tput has 2 intervals",

@@ -11,7 +11,7 @@ use crate::{
     commands::refuse_slash_of_file,
     failure::Failure,
     failures,
-    location::{End, StoreResolver},
+    location::{CopyEndpoint, StoreResolver},
 };
 
 /// The request of a `cp` command.
@@ -59,13 +59,17 @@ pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<R
         from.push(end(arguments, resolver, source).await?);
     }
     let to = match (to, from.as_slice()) {
-        (End::Location(to), sources) if sources.iter().all(|source| matches!(source, End::Location(_))) => to,
-        (End::Standard, _) if arguments.options.json => {
+        (CopyEndpoint::Location(to), sources)
+            if sources.iter().all(|source| matches!(source, CopyEndpoint::Location(_))) =>
+        {
+            to
+        }
+        (CopyEndpoint::Standard, _) if arguments.options.json => {
             return Err(Failure::Usage(
                 "--json conflicts with the destination `-`: both write to the standard output".into(),
             ));
         }
-        (End::Standard, _) if arguments.options.prints_events() => {
+        (CopyEndpoint::Standard, _) if arguments.options.prints_events() => {
             return Err(Failure::Usage("--events - conflicts with the destination `-`: use --events FILE".into()));
         }
         _ if needs_two_files(arguments) => {
@@ -75,11 +79,13 @@ pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<R
                     .into(),
             ));
         }
-        (End::Standard, [End::Location(from)]) => return Ok(Request::ToStream(from.clone(), Stream::Standard)),
-        (End::Stream(to), [End::Location(from)]) => {
+        (CopyEndpoint::Standard, [CopyEndpoint::Location(from)]) => {
+            return Ok(Request::ToStream(from.clone(), Stream::Standard));
+        }
+        (CopyEndpoint::Stream(to), [CopyEndpoint::Location(from)]) => {
             return Ok(Request::ToStream(from.clone(), Stream::Special(to)));
         }
-        (End::Location(to), [End::Standard]) if to.is_directory => {
+        (CopyEndpoint::Location(to), [CopyEndpoint::Standard]) if to.is_directory => {
             return Err(Error::new(
                 Fault::IsDirectory,
                 "its name ends in a slash: a copy of the standard input needs the name of a file",
@@ -87,12 +93,12 @@ pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<R
             .at(&to.path)
             .into());
         }
-        (End::Location(to), [End::Standard]) => return Ok(Request::FromStream(Stream::Standard, to)),
-        (End::Location(to), [End::Stream(from)]) => {
+        (CopyEndpoint::Location(to), [CopyEndpoint::Standard]) => return Ok(Request::FromStream(Stream::Standard, to)),
+        (CopyEndpoint::Location(to), [CopyEndpoint::Stream(from)]) => {
             let to = target(from, &to, is_directory(&to).await?)?;
             return Ok(Request::FromStream(Stream::Special(from.clone()), to));
         }
-        (End::Standard | End::Stream(_), [End::Standard | End::Stream(_)]) => {
+        (CopyEndpoint::Standard | CopyEndpoint::Stream(_), [CopyEndpoint::Standard | CopyEndpoint::Stream(_)]) => {
             return Err(Failure::Usage("one of source and destination must be a file or URL".into()));
         }
         _ => {
@@ -102,7 +108,7 @@ pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<R
     };
     let from: Vec<StoreLocation> = from
         .into_iter()
-        .filter_map(|end| if let End::Location(location) = end { Some(location) } else { None })
+        .filter_map(|end| if let CopyEndpoint::Location(location) = end { Some(location) } else { None })
         .collect();
     for location in &from {
         refuse_slash_of_file(location).await?;
@@ -134,10 +140,10 @@ pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<R
 
 /// Resolves the end `typed`. A device or pipe is a stream, except in copies of trees and of several sources, which
 /// refuse special files.
-async fn end(arguments: &Copy, resolver: &StoreResolver, typed: &OsStr) -> Result<End, Failure> {
+async fn end(arguments: &Copy, resolver: &StoreResolver, typed: &OsStr) -> Result<CopyEndpoint, Failure> {
     match arguments.recursive || !arguments.sources.is_empty() {
-        true => resolver.end(typed),
-        false => resolver.end_of_copy(typed).await,
+        true => resolver.endpoint(typed),
+        false => resolver.copy_endpoint(typed).await,
     }
 }
 

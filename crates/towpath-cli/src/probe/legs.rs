@@ -77,7 +77,7 @@ impl Legs {
     /// measured.
     pub(super) fn best(&self, direction: Direction) -> Option<&Line> {
         let lines = self.network.iter().filter(|line| line.probe.direction == direction);
-        lines.max_by(|a, b| a.worth().total_cmp(&b.worth()))
+        lines.max_by(|a, b| a.utility().total_cmp(&b.utility()))
     }
 
     /// Returns the slower of the two storages of a direction, with its name; `None` if neither was measured.

@@ -14,7 +14,7 @@ use towpath_proto::{
 };
 
 use super::legs::Legs;
-use crate::{explain, failure::Failure};
+use crate::{explain, failure::Failure, output::count_text};
 
 /// Files, and the predictions of the duration of their copy in each direction.
 pub(super) type Predictions = (FileSet, Vec<(Direction, Prediction)>);
@@ -89,9 +89,9 @@ fn text(url: &Url, legs: &Legs, (set, predictions): &Predictions) -> String {
         let Prediction { seconds, assumptions, .. } = prediction;
         let _ = writeln!(
             text,
-            "prediction, {}: {} files, {} take about {}, most of it for {}; if {}",
+            "prediction, {}: {}, {} take about {}, most of it for {}; if {}",
             direction.name(),
-            set.files,
+            count_text(set.files, "file", "files"),
             size_text(set.bytes),
             time(*seconds),
             prediction.bound(),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use towpath_client::{End, Trace};
+use towpath_client::{Side, Trace};
 use towpath_mover::probe::Line;
 use towpath_proto::{probe::Direction, url::Url};
 use towpath_store::sys::{clock, disk};
@@ -67,9 +67,9 @@ fn leg(number: usize, line: &Line) -> Value {
 
 fn sample(leg: usize, direction: Direction, trace: &Trace) -> Value {
     let info = &trace.info;
-    let (end, is_sender) = match trace.end {
-        End::Client => ("client", direction == Direction::Up),
-        End::Server => ("server", direction == Direction::Down),
+    let (end, is_sender) = match trace.side {
+        Side::Client => ("client", direction == Direction::Up),
+        Side::Server => ("server", direction == Direction::Down),
     };
     json!({
         "type": "sample",
@@ -120,7 +120,8 @@ mod tests {
         let probed =
             Probed { server: "towpath".into(), connected: Duration::ZERO, began: clock::now(), traces: Vec::new() };
         let line = Line::new(probe, probed);
-        let trace = Trace { connection: 0, end: End::Server, at: Duration::from_millis(200), info: TcpInfo::default() };
+        let trace =
+            Trace { connection: 0, side: Side::Server, at: Duration::from_millis(200), info: TcpInfo::default() };
         let url = "root://far.example.org//run7".parse().unwrap();
         [begin(&url, Some("towpath")), leg(0, &line), sample(0, Direction::Down, &trace)]
     }
@@ -151,10 +152,10 @@ mod tests {
     #[test]
     fn bytes_are_those_of_the_legs_direction() {
         let info = TcpInfo { acknowledged: 7, received: 9, ..TcpInfo::default() };
-        let at = |direction, end| {
-            sample(0, direction, &Trace { connection: 0, end, at: Duration::ZERO, info })["bytes"].clone()
+        let at = |direction, side| {
+            sample(0, direction, &Trace { connection: 0, side, at: Duration::ZERO, info })["bytes"].clone()
         };
-        assert_eq!([at(Direction::Down, End::Server), at(Direction::Down, End::Client)], [7, 9]);
-        assert_eq!([at(Direction::Up, End::Server), at(Direction::Up, End::Client)], [9, 7]);
+        assert_eq!([at(Direction::Down, Side::Server), at(Direction::Down, Side::Client)], [7, 9]);
+        assert_eq!([at(Direction::Up, Side::Server), at(Direction::Up, Side::Client)], [9, 7]);
     }
 }

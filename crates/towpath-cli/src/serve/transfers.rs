@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use async_trait::async_trait;
 use towpath_client::{Client, ClientOptions, TokenSource};
 use towpath_mover::{Job, Mover, Observer, Options, RemoteStores, StoreLocation, ThirdParty};
-use towpath_proto::reach::Reach;
+use towpath_proto::destination_policy::DestinationPolicy;
 use towpath_server::third_party::{Direction, Progress, ThirdPartyCopy, Transfers};
 use towpath_store::{Caller, Result, Store};
 
@@ -30,10 +30,10 @@ impl Transfers for Engine {
         &self,
         store: &Arc<dyn Store>,
         copy: &ThirdPartyCopy,
-        reach: &Arc<Reach>,
+        destinations: &Arc<DestinationPolicy>,
         progress: &Arc<Progress>,
     ) -> Result<()> {
-        let client = Arc::new(Client::new(Arc::new(self.options(copy, reach))));
+        let client = Arc::new(Client::new(Arc::new(self.options(copy, destinations))));
         let caller = Caller { token: copy.token.clone(), ..Caller::local() };
         let there = RemoteStores::new(Arc::clone(&client)).locate(&copy.remote, caller)?;
         let here = StoreLocation::local(Arc::clone(store), copy.caller.clone(), copy.local.clone());
@@ -60,13 +60,13 @@ impl Transfers for Engine {
 }
 
 impl Engine {
-    fn options(&self, copy: &ThirdPartyCopy, reach: &Arc<Reach>) -> ClientOptions {
+    fn options(&self, copy: &ThirdPartyCopy, destinations: &Arc<DestinationPolicy>) -> ClientOptions {
         let usual = ClientOptions::default();
         ClientOptions {
             // A token in the environment of the server must not be used on behalf of its clients.
             token: TokenSource::Nothing,
             ca_file: self.ca.clone(),
-            reach: Arc::clone(reach),
+            destinations: Arc::clone(destinations),
             headers: copy.headers.clone(),
             window_bytes: WINDOW_BYTES,
             connections: if copy.opens_once { 1 } else { usual.connections },
@@ -89,7 +89,7 @@ impl Observer for Watcher {
         self.0.expect(bytes);
     }
 
-    fn moved(&self, bytes: u64) {
+    fn transferred(&self, bytes: u64) {
         self.0.wrote(bytes);
     }
 }

@@ -209,7 +209,9 @@ async fn a_changed_file_is_taken_and_a_broken_one_is_not() {
         tokio::task::yield_now().await;
     }
     let twice = FACTS.replace("PID2 = [", "PID2 = [\"192.0.2.0/24\", ");
-    for (broken, told) in [("[network-map", "what it knew before holds"), (&*twice, ": with what it tells, ")] {
+    for (broken, told) in
+        [("[network-map", "keeping its previous facts"), (&*twice, ": its latest facts are invalid: ")]
+    {
         directory.put("facts.toml", broken);
         served.signal(Signal::HUP);
         while !directory.get("log").contains(told) {
@@ -274,7 +276,7 @@ fn a_configuration_is_proved() {
     assert!(outcome.stdout.contains("default-filtered  application/alto-networkmap+json"), "{outcome:?}");
     for (facts, told) in [
         (&*FACTS.replace("PID2 = [", "PID2 = [\"192.0.2.0/24\", "), "192.0.2.0/24 is in PID1 and in PID2"),
-        ("[network-map.m]\nP = [\"0.0.0.0/0\"]", "network map m has no costs by routingcost"),
+        ("[network-map.m]\nP = [\"0.0.0.0/0\"]", "network map m has no routingcost costs"),
         ("[network-maps]", "agent sites: facts.toml: TOML parse error at line 1"),
     ] {
         directory.put("facts.toml", facts);

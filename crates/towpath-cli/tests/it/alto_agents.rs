@@ -90,7 +90,7 @@ async fn what_a_program_commits_is_answered() {
     let served = serve(&directory, PROGRAM);
     expect(&hops(&served).await, &["200 OK", r#""ipv4:192.0.2.7":3"#]);
     until_logged(&directory, "agent hops: line 2: expected").await;
-    until_logged(&directory, "agent hops says: for people").await;
+    until_logged(&directory, "agent hops (stderr): for people").await;
     expect(&hops(&served).await, &[r#""ipv4:192.0.2.7":3"#]);
 }
 
@@ -101,8 +101,8 @@ async fn a_program_that_ends_is_started_again_and_what_it_knew_holds() {
     let served = serve(&directory, PROGRAM);
     let first = r#""ipv4:192.0.2.7":1}"#;
     expect(&hops(&served).await, &[first]);
-    until_logged(&directory, "agent hops: the program ended (exit status: 3); it is started again in 1s").await;
-    until_logged(&directory, "it is started again in 2s; what it knew before holds").await;
+    until_logged(&directory, "agent hops: the program ended (exit status: 3); restarting in 1s").await;
+    until_logged(&directory, "restarting in 2s; keeping its previous facts").await;
     expect(&hops(&served).await, &[first]);
     directory.put("go", "");
     until("it is told anew", async || !hops(&served).await.contains(first)).await;
@@ -132,7 +132,7 @@ async fn a_program_that_ends_is_missed_also_while_what_it_started_lives() {
     let directory = directory();
     directory.put("agent.sh", "sleep 1000 &\necho $! >> started\necho '{\"commit\": {}}'\nexit 3\n");
     let _served = serve(&directory, PROGRAM);
-    until_logged(&directory, "agent hops: the program ended (exit status: 3); it is started again in 1s").await;
+    until_logged(&directory, "agent hops: the program ended (exit status: 3); restarting in 1s").await;
     let started = directory.get("started").lines().next().unwrap().to_owned();
     until("what it started ends too", async || has_ended(&started)).await;
 }
@@ -252,7 +252,7 @@ async fn a_looking_glass_is_asked_and_what_it_said_holds_when_it_fails() {
     }
     is_broken.store(true, Ordering::Relaxed);
     until_logged(&directory, "out of order").await;
-    assert!(directory.get("log").contains("what it knew before holds"));
+    assert!(directory.get("log").contains("keeping its previous facts"));
     let stale = "\"meta\":{\"stale-agents\":{\"glass\":\"20";
     until("answers say that it is stale", async || way(&served, "134.158.84.23").await.contains("stale-agents")).await;
     expect(&way(&served, "134.158.84.23").await, &["200 OK", path]);
@@ -347,7 +347,7 @@ async fn routers_tell_their_routes_and_they_go_some_time_after_them() {
     let path = r#"["link:192_0_2_1-192_0_2_7","as:7-8"]"#;
     until("the route is told", async || way(&served, "10.1.2.3").await.contains(path)).await;
     drop(router);
-    until_logged(&directory, "the connection of 127.0.0.1 ended; what it knew before holds").await;
+    until_logged(&directory, "the connection of 127.0.0.1 ended; keeping its previous facts").await;
     until("the route is gone", async || !way(&served, "10.1.2.3").await.contains(path)).await;
     let is_stale = async || ask(&served, "GET /default", &[], "").await.contains(r#""stale-agents":{"routers":"#);
     assert!(is_stale().await);
@@ -388,7 +388,7 @@ async fn who_contradicts_others_is_stale_and_they_go_on() {
     directory.put("pids.toml", &pids("Q"));
     until_logged(
         &directory,
-        "agent pids: with what it tells, cost map default, hopcount: the network map has no PID P",
+        "agent pids: its latest facts are invalid: cost map default, hopcount: the network map has no PID P",
     )
     .await;
     until("answers say so", async || hopcount().await.contains(r#""stale-agents":{"pids":"#)).await;

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::time::timeout;
 use towpath_alto::order::Value;
 use towpath_alto_client::net::{
-    AltoClient, AltoTrouble, Document, FollowTarget, Followed, Means, PATIENCE, configuration, order, rank,
+    AltoClient, AltoError, ChangeStream, Document, FollowMethod, FollowTarget, PATIENCE, configuration, order, rank,
 };
 use towpath_client::{Client, ClientOptions, TokenSource};
 use towpath_store::{Kind, sys::net};
@@ -17,7 +17,7 @@ use super::{
     program::{Directory, Served},
 };
 
-async fn open(ird: &str) -> Result<AltoClient, AltoTrouble> {
+async fn open(ird: &str) -> Result<AltoClient, AltoError> {
     let options = ClientOptions { token: TokenSource::Nothing, retries: 1, ..ClientOptions::default() };
     AltoClient::open(Arc::new(Client::new(Arc::new(options))), ird, PATIENCE).await
 }
@@ -33,12 +33,12 @@ async fn in_time<T>(future: impl Future<Output = T>) -> T {
 /// The state of a subscriber, and its subscription.
 struct Reader {
     client: AltoClient,
-    followed: Followed,
+    followed: ChangeStream,
     held: BTreeMap<String, Arc<Document>>,
 }
 
 impl Reader {
-    async fn follow(client: AltoClient, means: Means) -> Self {
+    async fn follow(client: AltoClient, means: FollowMethod) -> Self {
         let wanted = [("the map", "default"), ("costs.now", "default-routingcost")];
         let wanted = wanted.map(|(name, id)| (name.to_owned(), FollowTarget { resource: id.to_owned(), input: None }));
         let followed = client.follow(wanted.into(), means).await.unwrap();
@@ -68,7 +68,7 @@ impl Reader {
     }
 }
 
-async fn three_changes_come(means: Means) {
+async fn three_changes_come(means: FollowMethod) {
     let directory = directory();
     let served = serve(&directory);
     let mut reader = Reader::follow(client_of(&served).await, means).await;
@@ -85,18 +85,18 @@ async fn three_changes_come(means: Means) {
 
 #[tokio::test]
 async fn s4_who_follows_by_a_stream_has_what_who_asks_gets() {
-    three_changes_come(Means::Stream).await;
-    three_changes_come(Means::default()).await;
+    three_changes_come(FollowMethod::Stream).await;
+    three_changes_come(FollowMethod::default()).await;
 }
 
 #[tokio::test]
 async fn t3_who_follows_by_views_has_what_who_asks_gets() {
-    three_changes_come(Means::Views).await;
+    three_changes_come(FollowMethod::Views).await;
 }
 
 #[tokio::test]
 async fn who_asks_again_and_again_has_what_there_is() {
-    three_changes_come(Means::Polling { every: Duration::ZERO }).await;
+    three_changes_come(FollowMethod::Polling { every: Duration::ZERO }).await;
 }
 
 /// Starts a server at this address that polls its file continuously.
@@ -107,7 +107,7 @@ fn serve_at(directory: &Directory, address: &str) -> Served {
 
 #[tokio::test]
 async fn a_server_that_starts_anew_is_followed_on() {
-    for means in [Means::Stream, Means::Views] {
+    for means in [FollowMethod::Stream, FollowMethod::Views] {
         let directory = directory();
         let served = serve_at(&directory, "127.0.0.1:0");
         let address = served.address.to_string();
@@ -126,14 +126,19 @@ async fn what_is_not_there_cannot_be_followed_or_asked() {
     let served = serve(&directory);
     let client = client_of(&served).await;
     let wanted = |id: &str| BTreeMap::from([("x".to_owned(), FollowTarget { resource: id.to_owned(), input: None })]);
-    for means in [Means::default(), Means::Stream, Means::Views, Means::Polling { every: Duration::ZERO }] {
+    for means in [
+        FollowMethod::default(),
+        FollowMethod::Stream,
+        FollowMethod::Views,
+        FollowMethod::Polling { every: Duration::ZERO },
+    ] {
         let kind = async |id: &str| client.follow(wanted(id), means).await.unwrap_err().kind();
         assert_eq!(kind("nothing").await, Kind::NotFound, "{means:?}");
         assert_eq!(kind("endpoint-costs").await, Kind::Invalid, "{means:?}");
     }
-    assert_eq!(client.follow(BTreeMap::new(), Means::default()).await.unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(client.follow(BTreeMap::new(), FollowMethod::default()).await.unwrap_err().kind(), Kind::Invalid);
     let empty = FollowTarget { resource: "endpoint-costs".into(), input: Some(json!({})) };
-    for means in [Means::Stream, Means::Views, Means::Polling { every: Duration::ZERO }] {
+    for means in [FollowMethod::Stream, FollowMethod::Views, FollowMethod::Polling { every: Duration::ZERO }] {
         let wanted = BTreeMap::from([("x".to_owned(), empty.clone())]);
         let mut followed = client.follow(wanted, means).await.unwrap();
         let refused = in_time(followed.next()).await.unwrap_err();
@@ -141,7 +146,7 @@ async fn what_is_not_there_cannot_be_followed_or_asked() {
         assert!(in_time(followed.next()).await.is_err(), "nothing is left");
     }
     let wanted_two = wanted("default").into_iter().chain([("y".to_owned(), empty)]).collect();
-    let mut followed = client.follow(wanted_two, Means::Stream).await.unwrap();
+    let mut followed = client.follow(wanted_two, FollowMethod::Stream).await.unwrap();
     // In any order: each has a separate stream.
     let told = [in_time(followed.next()).await, in_time(followed.next()).await];
     let refused: Vec<Kind> = told.iter().filter_map(|told| Some(told.as_ref().err()?.kind())).collect();
@@ -151,7 +156,7 @@ async fn what_is_not_there_cannot_be_followed_or_asked() {
     drop(served);
     let gone = open(&format!("http://{address}/directory")).await.unwrap_err();
     assert_eq!(gone.kind(), Kind::Unavailable);
-    let mut followed = client.follow(wanted("default"), Means::default()).await.unwrap();
+    let mut followed = client.follow(wanted("default"), FollowMethod::default()).await.unwrap();
     assert_eq!(in_time(followed.next()).await.unwrap_err().kind(), Kind::Unavailable);
 }
 

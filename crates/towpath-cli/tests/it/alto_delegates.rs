@@ -99,7 +99,7 @@ async fn a_program_that_ends_is_started_again_and_answers_do_without_it() {
     let (directory, served) = serve_program(&format!("[ -e go ] || {{ {ends}; }}\n{ASKED}"), "");
     expect(&hops(&served).await, &["200 OK", r#""endpoint-cost-map":{}"#]);
     until_logged(&directory, "agent rack: missing field `src`").await;
-    until_logged(&directory, "agent rack: the program ended (exit status: 3); it is asked again in 1s").await;
+    until_logged(&directory, "agent rack: the program ended (exit status: 3); retrying in 1s").await;
     directory.put("go", "");
     until("it is asked again", async || hops(&served).await.contains(r#""ipv4:192.0.2.7":4"#)).await;
 }
@@ -147,7 +147,11 @@ async fn of_another_server_only_that_is_asked_for_that_is_named() {
     expect(&listed, &[r#""delay-ow-numerical":{"#]);
     assert!(!listed.contains("routingcost"), "{listed}");
     let (near, _server, _asking) = serve_two("metrics = ['no-such']\n");
-    until_logged(&near, "agent far: the server has no no-such: name what its directory offers of endpoints").await;
+    until_logged(
+        &near,
+        "agent far: the server has no no-such: name costs or properties of endpoints that its directory lists",
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -223,7 +227,7 @@ async fn a_question_that_a_server_refuses_hurts_only_itself() {
     });
     let (near, served) = asks(&web, "");
     expect(&delay(&served, "192.0.2.8").await, &["200 OK", r#""endpoint-cost-map":{}"#]);
-    until_logged(&near, "nothing is learnt by this question").await;
+    until_logged(&near, "this request yields no values").await;
     let next = delay(&served, "192.0.2.7").await;
     expect(&next, &[r#""ipv4:192.0.2.7":11"#]);
     assert!(!next.contains("stale-agents"), "{next}");
@@ -243,7 +247,7 @@ async fn a_server_that_forbids_all_for_a_while_is_asked_again() {
     });
     let (near, served) = asks(&web, "");
     expect(&delay(&served, "192.0.2.7").await, &["200 OK", r#""endpoint-cost-map":{}"#]);
-    until_logged(&near, "it is asked again in 1s").await;
+    until_logged(&near, "retrying in 1s").await;
     is_open.store(true, Ordering::Relaxed);
     until("it is asked again", async || delay(&served, "192.0.2.7").await.contains(r#""ipv4:192.0.2.7":11"#)).await;
 }

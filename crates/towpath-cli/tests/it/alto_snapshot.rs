@@ -104,7 +104,7 @@ fn page(directory: &Directory) -> (Web, Arc<AtomicUsize>, String) {
     let state = Arc::new(AtomicUsize::new(0));
     let log = directory.host("log");
     let is_left_aside = move || {
-        String::from_utf8_lossy(&disk::read(&log, 1 << 20).unwrap_or_default()).contains("the snapshot is left aside")
+        String::from_utf8_lossy(&disk::read(&log, 1 << 20).unwrap_or_default()).contains("ignoring the snapshot")
     };
     let told = Arc::clone(&state);
     let costs = "[[costs]]\nsrc = \"127.0.0.0/8\"\ndst = \"192.0.2.0/24\"\nhopcount = 3\n";
@@ -147,7 +147,7 @@ async fn a_snapshot_that_contradicts_files_is_left_aside() {
     let facts = directory.get("facts.toml");
     directory.put("facts.toml", &facts.replace("PID2 = [", "PID4 = [\"203.0.113.0/24\"]\nPID2 = ["));
     let served = serve(&directory, &agents);
-    until_logged(&directory, "the snapshot is left aside").await;
+    until_logged(&directory, "ignoring the snapshot").await;
     expect(&hops(&served).await, &["200 OK", r#""ipv4:192.0.2.7":3}"#]);
     expect(&ask(&served, "GET /default", &[], "").await, &["200 OK", "PID4"]);
 }
@@ -171,7 +171,7 @@ async fn what_says_less_than_a_snapshot_that_is_left_aside_is_taken() {
     directory.put("facts.toml", &facts.replace("PID2 = [", "PID4 = [\"203.0.113.0/24\"]\nPID2 = ["));
     let served = serve(&directory, &agents);
     expect(&ask(&served, "GET /default", &[], "").await, &["200 OK", "PID4"]);
-    until_logged(&directory, "the snapshot is left aside").await;
+    until_logged(&directory, "ignoring the snapshot").await;
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use serde_json::Value;
 use towpath_proto::checksum::{Algorithm, Hasher};
 use towpath_store::sys::disk;
 use towpath_testkit::{
-    liar::{Liar, Lie},
+    misbehaving_server::{MisbehavingServer, Misbehavior},
     pattern::Pattern,
 };
 
@@ -70,8 +70,8 @@ fn two_files_of_one_size_are_not_mixed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_contradicts_its_digest_is_not_shown_as_right() {
     let directory = Directory::new();
-    for (lie, code) in [(None, 0), (Some(Lie::OtherByte), 7)] {
-        let server = Liar::start(lie, HONEST.bytes(0, SIZE));
+    for (misbehavior, code) in [(None, 0), (Some(Misbehavior::OtherByte), 7)] {
+        let server = MisbehavingServer::start(misbehavior, HONEST.bytes(0, SIZE));
         let url = format!("http://127.0.0.1:{}/file", server.port());
         for line in [format!("cat {url}"), format!("cp {url} -"), format!("cp -f {url} copy")] {
             let mut command = directory.command(line.split(' '));

@@ -14,7 +14,7 @@ use super::program::{Directory, Outcome};
 
 /// Runs the retry command in the last lines of `outcome` in a shell.
 fn again(directory: &Directory, outcome: &Outcome) -> Outcome {
-    let (_, command) = outcome.stderr.split_once("to try them again: towpath").expect("it says how");
+    let (_, command) = outcome.stderr.split_once("to retry them: towpath").expect("it says how");
     in_shell(directory, "", command.lines().next().unwrap())
 }
 
@@ -102,14 +102,14 @@ fn without_a_list_the_command_that_is_told_copies_what_was_missing() {
     ] {
         directory.put("t/s'/one/in", "the way");
         let outcome = directory.run(line).expect(5);
-        assert!(outcome.stderr.contains(&format!("to try them again: {told}\n")), "{outcome:?}");
+        assert!(outcome.stderr.contains(&format!("to retry them: {told}\n")), "{outcome:?}");
         directory.run("rm -r t/s'/one").expect(0);
         again(&directory, &outcome).expect(0);
         assert_eq!(directory.get("t/s'/one"), "content", "{line}");
         directory.run("rm -r t").expect(0);
     }
     let outcome = directory.run("cp s'/three t").expect(3);
-    assert!(!outcome.stderr.contains("to try them again"), "of one file all is said: {outcome:?}");
+    assert!(!outcome.stderr.contains("to retry them"), "of one file all is said: {outcome:?}");
 }
 
 /// The earlier list may be the one being read.
@@ -128,7 +128,7 @@ fn an_interrupted_copy_leaves_an_earlier_list_as_it_was() {
     kill_process(Pid::from_child(&process), Signal::INT).unwrap();
     let outcome = Outcome::from(process.wait_with_output().unwrap()).expect(130);
     assert!(outcome.stderr.contains("lost was not written"), "{outcome:?}");
-    assert!(outcome.stderr.contains("interrupted; what is missing is copied"), "{outcome:?}");
+    assert!(outcome.stderr.contains("interrupted; to copy the rest, run"), "{outcome:?}");
     assert_eq!(directory.get("lost"), "earlier");
     assert!(!directory.names("").iter().any(|name| name.starts_with("lost.")));
 }
@@ -148,7 +148,7 @@ fn a_list_that_cannot_be_written_hides_nothing() {
     assert!(outcome.stderr.contains("lost: the list cannot be written: File too large"), "{outcome:?}");
     assert_eq!(directory.get("lost.part"), "the user's");
     directory.run("rm lost.part").expect(0);
-    let command = "to try them again: towpath cp --skip-existing -r --failed-to lost s t";
+    let command = "to retry them: towpath cp --skip-existing -r --failed-to lost s t";
     assert!(outcome.stderr.contains(command), "{outcome:?}");
     assert_eq!(directory.names(""), ["s", "t"]);
 
@@ -182,7 +182,7 @@ fn a_directory_that_could_not_be_listed_is_tried_again_with_what_is_in_it() {
     let outcome = directory.run("cp -r --failed-to lost s t").expect(6);
     directory.run("rm t/s/d/up").expect(0);
     let outcome = again(&directory, &outcome).expect(0);
-    assert!(outcome.stderr.contains("1 files"), "{outcome:?}");
+    assert!(outcome.stderr.contains("1 file, "), "{outcome:?}");
     assert_eq!(directory.get("t/s/d/up/file"), "content");
 }
 
@@ -255,7 +255,7 @@ fn a_directory_that_filters_leave_out_is_not_made_when_it_is_tried_again() {
     directory.put("s/file.root", "content");
     directory.link("s/up", "..");
     let outcome = directory.run("cp -r --include *.root --failed-to lost s t").expect(5);
-    assert!(!outcome.stderr.contains("to try them again"), "as long as the link is there: {outcome:?}");
+    assert!(!outcome.stderr.contains("to retry them"), "as long as the link is there: {outcome:?}");
     directory.run("rm s/up").expect(0);
     directory.put("s/up/other", "content");
     directory.run("cp -r --include *.root --retry-from lost --failed-to lost").expect(0);
@@ -313,6 +313,6 @@ fn of_trees_it_is_said_that_the_list_is_not_complete() {
     let sources: Vec<_> = (0..40).map(|number| format!("root://127.0.0.1:1//{number}")).collect();
     let outcome = directory.run(&format!("cp -r --files 2 --failed-to lost {} t", sources.join(" "))).expect(8);
     assert!(outcome.stderr.contains("lost is not complete"), "{outcome:?}");
-    let command = "to try them again: towpath cp --skip-existing -r --files 2 --failed-to lost root://";
+    let command = "to retry them: towpath cp --skip-existing -r --files 2 --failed-to lost root://";
     assert!(outcome.stderr.contains(command), "{outcome:?}");
 }

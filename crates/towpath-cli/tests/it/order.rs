@@ -222,7 +222,7 @@ fn what_makes_no_sense_is_told() {
     let (directory, served) = scene(&lines());
     for (arguments, code, told) in [
         (&["--by", "BY delay_ow WHER x"][..], 2, "--by: column 13: expected"),
-        (&["--by", "BY delai", "--fallback"], 2, "`delai` is no configured metric"),
+        (&["--by", "BY delai", "--fallback"], 2, "`delai` is neither a configured metric"),
         (&["--ird", "root://host//f"], 2, "neither http nor https"),
         (&["--config", "missing"], 3, "missing"),
         (&["--config", "facts.toml"], 2, "unknown field `cost-map`"),
@@ -248,7 +248,7 @@ fn what_makes_no_sense_is_told() {
 #[test]
 fn an_order_that_follows_from_nothing_is_told() {
     let (directory, served) = scene(&format!("{UNKNOWN}\n"));
-    let unknown = "nothing is known of the ways to any of 1 replicas; they are in their old order";
+    let unknown = "no values are known for the path to 1 replica; keeping the old order";
     for (arguments, told) in [
         (&["--by", "BY delay_ow"][..], unknown),
         (&["--by", TALK], unknown),
@@ -285,7 +285,7 @@ fn a_server_that_refuses_a_question_is_as_one_that_does_not_answer() {
         Outcome::from(command.args(more).output().unwrap())
     };
     let outcome = run(&[]).expect(8);
-    assert!(outcome.stdout.is_empty() && outcome.stderr.contains("refuses the question"), "{outcome:?}");
+    assert!(outcome.stdout.is_empty() && outcome.stderr.contains("rejected the request"), "{outcome:?}");
     assert_eq!(run(&["--fallback"]).expect(0).stdout, lines());
 }
 

@@ -141,7 +141,7 @@ fn where_there_is_no_terminal_only_the_end_is_told() {
     assert_eq!(outcome.stdout, "");
     assert!(!outcome.stderr.contains(|c: char| c.is_control() && c != '\n'), "{outcome:?}");
     let [line] = outcome.stderr.lines().collect::<Vec<_>>()[..] else { panic!("{outcome:?}") };
-    assert!(line.starts_with("1 files, 3.00 MiB in "), "{line}");
+    assert!(line.starts_with("1 file, 3.00 MiB in "), "{line}");
 }
 
 #[test]

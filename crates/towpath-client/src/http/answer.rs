@@ -106,7 +106,7 @@ impl Answer {
             self.waited += took;
             if self.waited >= FIRST_NOTICE {
                 let (root, waited) = (self.target.root(), self.waited.as_secs());
-                self.waits.say(&root, || format!("waiting for {root}, which has sent next to nothing for {waited} s"));
+                self.waits.say(&root, || format!("waiting for {root}: almost no data for {waited} s"));
             }
             let Ok(frame) = frame else {
                 if self.patience.is_zero() {
@@ -140,7 +140,7 @@ impl Answer {
         let mut whole = Vec::new();
         while let Some(data) = self.next().await? {
             if whole.len() + data.len() > limit_bytes {
-                let message = format!("{} sent an answer of more than {limit_bytes} bytes", self.target.root());
+                let message = format!("the response from {} exceeds {limit_bytes} bytes", self.target.root());
                 return Err(Failure::Fatal(Error::new(Fault::TooLarge, message).blamed_on(Blame::Storage)));
             }
             whole.extend_from_slice(&data);
@@ -183,12 +183,12 @@ impl Answer {
     }
 
     fn stalled(&self) -> Failure {
-        let message = format!("{} has sent next to nothing for {} s", self.target.root(), self.stall.as_secs());
+        let message = format!("{} sent almost no data for {} s", self.target.root(), self.stall.as_secs());
         Failure::Lost(Error::new(Fault::TimedOut, message).blamed_on(Blame::Network))
     }
 
     fn broke_off(&self, error: &hyper::Error) -> Failure {
-        let message = format!("the answer of {} broke off: {error}", self.target.root());
+        let message = format!("the response from {} was interrupted: {error}", self.target.root());
         Failure::Lost(Error::new(Fault::Unavailable, message).blamed_on(Blame::Network))
     }
 }

@@ -100,13 +100,13 @@ impl Sites {
     pub(crate) async fn inquire(&self, url: &str, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
         let target = target_of(url)?;
         let asked = timeout(inquiry.patience, self.send_once(&target, caller, inquiry)).await;
-        asked.unwrap_or_else(|_| Err(timed_out(target.root(), "the answer")))
+        asked.unwrap_or_else(|_| Err(timed_out(target.root(), "the response")))
     }
 
     async fn send_once(&self, target: &Target, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
         let site = self.at(&target.endpoint);
         let request = request(&site, inquiry);
-        let mut retry_state = site.retry_state(target).for_at_most(inquiry.patience);
+        let mut retry_state = site.retry_state(target).with_patience(inquiry.patience);
         loop {
             let begun = begin(&site, caller, &mut retry_state, &request, inquiry).await?;
             let Subscription { url, outcome, media_type, etag, answer, .. } = begun;
@@ -123,9 +123,9 @@ impl Sites {
         let site = self.at(&target.endpoint);
         // The stream may never end, so it must not hold a permit meant for short responses.
         let request = Request { prompt: false, ..request(&site, inquiry) };
-        let mut retry_state = site.retry_state(&target).for_at_most(inquiry.patience);
+        let mut retry_state = site.retry_state(&target).with_patience(inquiry.patience);
         let begun = timeout(inquiry.patience, begin(&site, caller, &mut retry_state, &request, inquiry)).await;
-        begun.unwrap_or_else(|_| Err(timed_out(target.root(), "the answer")))
+        begun.unwrap_or_else(|_| Err(timed_out(target.root(), "the response")))
     }
 
     /// Implements [`crate::Client::withdraw`].
@@ -133,9 +133,9 @@ impl Sites {
         let target = target_of(url)?;
         let site = self.at(&target.endpoint);
         let request = Request::new(&site, Method::DELETE);
-        let mut retry_state = site.retry_state(&target).for_at_most(patience);
+        let mut retry_state = site.retry_state(&target).with_patience(patience);
         let asked = timeout(patience, site.send_request(caller, &mut retry_state, &request)).await;
-        let answer = asked.unwrap_or_else(|_| Err(timed_out(target.root(), "the answer")))?;
+        let answer = asked.unwrap_or_else(|_| Err(timed_out(target.root(), "the response")))?;
         if !answer.status.is_success() {
             return Err(refusal::of(answer, &request.method, &site.credentials(caller)?).await);
         }
@@ -206,7 +206,9 @@ async fn begin(
 fn error_of(failure: Failure) -> Error {
     match failure {
         Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) | Failure::Fatal(error) => error,
-        Failure::Redirect(target) => Error::new(Fault::Protocol, format!("redirected to {} halfway", target.root())),
+        Failure::Redirect(target) => {
+            Error::new(Fault::Protocol, format!("redirected to {} during the response", target.root()))
+        }
     }
 }
 
@@ -218,7 +220,7 @@ fn target_of(url: &str) -> Result<Target> {
         return Err(invalid(format!("{}:// is neither http nor https", parsed.scheme().name())));
     }
     let root = Target { endpoint: parsed.endpoint(), path_and_query: "/".to_owned() };
-    root.redirected(url.as_bytes()).map_err(|_| invalid("the URL has characters that cannot be part of it".to_owned()))
+    root.redirected(url.as_bytes()).map_err(|_| invalid("the URL has invalid characters".to_owned()))
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ impl Reader {
                     // If the server uses other paths, as behind a proxy that does not translate them, the directory
                     // must not appear empty.
                     if !self.is_found {
-                        return Err(unusable(&self.answer, "it does not describe this directory"));
+                        return Err(unusable(&self.answer, "no entry for the requested directory"));
                     }
                 }
             }
@@ -172,7 +172,7 @@ impl Reader {
                     continue;
                 }
                 let path = readable(&String::from_utf8_lossy(path));
-                return Err(unusable(&self.answer, &format!("it describes {path}, which is not in this directory")));
+                return Err(unusable(&self.answer, &format!("{path} is not in the requested directory")));
             };
             self.is_found = true;
             // Some servers list more than the direct members; a deeper one implies the directory on the path to it.
@@ -203,7 +203,7 @@ impl Reader {
             Some(false) => Ok(()),
             None => {
                 let name = readable(&String::from_utf8_lossy(name));
-                Err(unusable(&self.answer, &format!("it describes two entries of the name {name}")))
+                Err(unusable(&self.answer, &format!("duplicate entry {name}")))
             }
         }
     }
@@ -274,7 +274,7 @@ impl Found {
         if let Some(path) = unsized_at {
             let found = stat::head(site, caller, &Target::new(&site.endpoint, &path, query)).await;
             entry.metadata = found.unwrap_or_else(|error| {
-                tracing::warn!(%error, %path, "the size of a file cannot be had");
+                tracing::warn!(%error, %path, "cannot determine the size of a file");
                 Metadata::new(FileKind::Other, 0)
             });
         }
@@ -297,7 +297,7 @@ fn not_a_directory() -> Error {
 }
 
 fn unusable(answer: &Answer, why: &str) -> Error {
-    let message = format!("the answer of {} to PROPFIND cannot be used: {why}", answer.target.root());
+    let message = format!("invalid PROPFIND response from {}: {why}", answer.target.root());
     Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
 }
 

@@ -173,7 +173,7 @@ impl HttpStore {
             return Err(Error::new(Fault::IsDirectory, "it is a directory").at(from));
         }
         if from.is_root() || (to != from && to.is_within(from) && source.is_directory()) {
-            return Err(Error::new(Fault::InvalidArgument, "a directory cannot move into itself").at(from));
+            return Err(Error::new(Fault::InvalidArgument, "a directory cannot be moved into itself").at(from));
         }
         let existing = self.find(caller, to).await?;
         if let Some(existing) = &existing {
@@ -237,7 +237,7 @@ impl HttpStore {
         if Element::parse(&body, Limits::REQUEST).is_ok_and(|multistatus| is_changed(&multistatus)) {
             return Ok(());
         }
-        let message = format!("{root} does not let times be set");
+        let message = format!("{root} does not support setting modification times");
         Err(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage).at(path))
     }
 

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use http::{HeaderName, Method, StatusCode, header};
 use tokio::runtime::Handle;
 use towpath_proto::{
-    checksum::{Algorithm, Algorithms, Digest, Digests, Extent, ExtentDigests, Holes, Unknown},
+    checksum::{Algorithm, Algorithms, CombineError, Digest, Digests, Extent, ExtentDigests, Holes},
     http::digest::{write_digest, write_repr_digest},
 };
 use towpath_store::{Blame, Error, Expectation, Fault, FileKind, MAX_PRESENT_EXTENTS, Metadata, Result, WriteHandle};
@@ -47,7 +47,7 @@ const RESUME: HeaderName = HeaderName::from_static("towpath-resume");
 
 /// A large file being written in parts.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct PartUpload {
     put: Arc<Put>,
     size: u64,
     /// The server's id of the upload.
@@ -59,7 +59,7 @@ pub(super) struct Parts {
     finished: AtomicBool,
 }
 
-impl Parts {
+impl PartUpload {
     /// Begins an upload of a file of `size` bytes, or resumes one; returns `None` if the server does not support parts.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl Parts {
         let root = answer.target.root();
         let text = answer.whole(PRESENT_BYTES).await.map_err(error_of)?;
         let garbled = || {
-            Error::new(Fault::Protocol, format!("{root}: what it says is present cannot be")).blamed_on(Blame::Storage)
+            Error::new(Fault::Protocol, format!("{root}: invalid list of received extents")).blamed_on(Blame::Storage)
         };
         let present = extents(&text, size).ok_or_else(garbled)?;
         let mut written = ExtentDigests::new(Algorithms::DEFAULT);
@@ -133,8 +133,11 @@ impl Parts {
         if error.fault() != Fault::HandleNotOpen {
             return error;
         }
-        let rest =
-            if self.is_resumable { "what came stays, and it can be taken up again" } else { "it has to start again" };
+        let rest = if self.is_resumable {
+            "the received part is kept, and the upload can be resumed"
+        } else {
+            "the upload must be restarted"
+        };
         Error::new(Fault::Unavailable, format!("{}; {rest}", error.message())).blamed_on(Blame::Storage)
     }
 
@@ -193,7 +196,7 @@ impl Put {
     /// options permit it.
     async fn insist(&self, request: &Request, patience: Duration) -> Result<Answer> {
         let site = &self.store.site;
-        let mut retry_state = site.retry_state(&self.store.target(&self.path)).for_at_most(patience);
+        let mut retry_state = site.retry_state(&self.store.target(&self.path)).with_patience(patience);
         let answer = site.send_request(&self.caller, &mut retry_state, request).await?;
         match answer.status {
             StatusCode::CONFLICT | StatusCode::NOT_FOUND if self.options.parents => {
@@ -216,7 +219,7 @@ impl Put {
         }
         match options.size_hint {
             None if options.resume.is_some() => {
-                let message = "an upload with a resume key must say how large the file will be";
+                let message = "an upload with a resume key requires the file size";
                 Err(Error::new(Fault::InvalidArgument, message).at(&self.path))
             }
             size => Ok(size.filter(|size| {
@@ -234,11 +237,11 @@ impl Put {
 }
 
 #[async_trait]
-impl WriteHandle for Parts {
+impl WriteHandle for PartUpload {
     async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
         self.check_open()?;
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > self.size) {
-            let message = "the file is longer than was said when it was created";
+            let message = "the file is longer than the size declared at its creation";
             return Err(Error::new(Fault::InvalidArgument, message).at(&self.put.path));
         }
         let parts = (0..data.len())
@@ -260,8 +263,10 @@ impl WriteHandle for Parts {
         self.check_open()?;
         match size == self.size {
             true => Ok(()),
-            false => Err(Error::new(Fault::Unsupported, "HTTP uploads are as long as was said when they began")
-                .at(&self.put.path)),
+            false => {
+                Err(Error::new(Fault::Unsupported, "the size of an HTTP upload is fixed when it starts")
+                    .at(&self.put.path))
+            }
         }
     }
 
@@ -281,7 +286,7 @@ impl WriteHandle for Parts {
         let found = self.written().finish(self.size, Holes::Refuse);
         let checked = async {
             let digests = match found {
-                Err(Unknown::Hole { .. }) => {
+                Err(CombineError::Hole { .. }) => {
                     let message = format!("not all of {} bytes were written", self.size);
                     return Err(Error::new(Fault::Truncated, message));
                 }
@@ -313,7 +318,7 @@ impl WriteHandle for Parts {
     }
 }
 
-impl Drop for Parts {
+impl Drop for PartUpload {
     /// Informs the server. Without a runtime no request is possible, and the server detects the loss by itself.
     fn drop(&mut self) {
         if self.finished.swap(true, Ordering::AcqRel) {
@@ -327,7 +332,7 @@ impl Drop for Parts {
         let farewell = Arc::clone(&site.farewells).try_read_owned();
         let leaving = async move {
             if let Err(error) = put.leave(how, size, &id).await {
-                tracing::warn!(path = %put.path, %error, "the server could not be told that an upload ended");
+                tracing::warn!(path = %put.path, %error, "cannot notify the server that an upload ended");
             }
             drop(farewell);
         };

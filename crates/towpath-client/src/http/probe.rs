@@ -12,7 +12,10 @@ use http::{Method, StatusCode, header};
 use tokio::time::{MissedTickBehavior, interval, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use towpath_proto::{
-    probe::{Ask, Direction, Event, Frames, MAX_PROBE, PROBE_FIELD, PROBE_PREFIX, PROBE_TYPE, SAMPLING, Sample, noise},
+    probe::{
+        Direction, Event, Frames, MAX_PROBE, PROBE_FIELD, PROBE_PREFIX, PROBE_TYPE, ProbeRequest, SAMPLING, Sample,
+        noise,
+    },
     tcp::TcpInfo,
     url::{Endpoint, Family, Url},
 };
@@ -55,7 +58,7 @@ pub struct Probe {
 
 /// One end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum Side {
     /// This machine.
     Client,
     /// The server.
@@ -68,7 +71,7 @@ pub struct Trace {
     /// Index of the connection, from 0.
     pub connection: usize,
     /// The end of the connection.
-    pub end: End,
+    pub side: Side,
     /// Time since the connections were open and the probe was requested. A sample of the server is dated half a round
     /// trip later, when it would have been seen from this machine.
     pub at: Duration,
@@ -144,7 +147,7 @@ async fn look(taps: Vec<Weak<Tap>>, began: Instant, every: Duration, traces: Arc
         ticks.tick().await;
         let seen = taps.iter().enumerate().filter_map(|(connection, tap)| {
             let info = tap.upgrade()?.look()?.info;
-            Some(Trace { connection, end: End::Client, at: clock::now() - began, info })
+            Some(Trace { connection, side: Side::Client, at: clock::now() - began, info })
         });
         traces.lock().unwrap_or_else(PoisonError::into_inner).extend(seen);
     }
@@ -168,7 +171,7 @@ impl Line<'_> {
             Direction::Down => (Method::GET, Payload::Empty),
             Direction::Up => (Method::POST, Payload::Stream(Arc::clone(&body_channel))),
         };
-        let ask = Ask { direction, duration, interval };
+        let ask = ProbeRequest { direction, duration, interval };
         let request = Request { payload, ..Request::new(self.site, method.clone()) };
         let request = request.with(http::HeaderName::from_static(PROBE_FIELD), ask.to_string());
         let credentials = self.site.credentials(&Caller::local())?;
@@ -194,7 +197,7 @@ impl Line<'_> {
             None if body_channel.taken_bytes() > 0 => {
                 return Ok(ConnectionTraces { server: String::new(), traces: Vec::new() });
             }
-            None => return Err(self.lost("it is silent")),
+            None => return Err(self.lost("no data received")),
         };
         let arrived = clock::now() - self.began;
         let round_trip = self.connection.look().map(|seen| seen.info.min_rtt).unwrap_or_default();
@@ -221,12 +224,13 @@ impl Line<'_> {
         };
         let zero = zero.saturating_sub(round_trip / 2);
         let trace =
-            |sample: Sample| Trace { connection: index, end: End::Server, at: zero + sample.at, info: sample.info };
+            |sample: Sample| Trace { connection: index, side: Side::Server, at: zero + sample.at, info: sample.info };
         Ok(ConnectionTraces { server, traces: samples.into_iter().map(trace).collect() })
     }
 
     fn lost(&self, why: &str) -> Error {
-        let message = format!("{} does not answer a probe, which only towpath servers do: {why}", self.target.root());
+        let message =
+            format!("{} did not respond to a probe, which only towpath servers support: {why}", self.target.root());
         Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
     }
 }
@@ -264,7 +268,7 @@ async fn samples(mut answer: Answer, until: Instant, most: usize) -> Result<Vec<
         });
         let wrong = match taken {
             Err(error) => error.to_string(),
-            Ok(()) if samples.len() > most => format!("a probe was answered with more than {most} samples"),
+            Ok(()) if samples.len() > most => format!("the probe response has more than {most} samples"),
             Ok(()) => continue,
         };
         let message = format!("{}: {wrong}", answer.target.root());
@@ -276,7 +280,7 @@ async fn samples(mut answer: Answer, until: Instant, most: usize) -> Result<Vec<
 fn foreign(target: &Target, server: &str, status: StatusCode) -> Error {
     let who = if server.is_empty() { String::new() } else { format!(" ({server})") };
     let message = format!(
-        "{}{who} answered {}: it is no towpath server, or one that does not know probes",
+        "{}{who} answered {}: not a towpath server, or one without probe support",
         target.root(),
         status.as_u16()
     );

@@ -25,14 +25,14 @@ const LOOKS: [Duration; 4] =
 
 /// The state of the name before an upload.
 #[derive(Debug, Clone)]
-pub(super) enum Before {
+pub(super) enum InitialState {
     Nothing,
     Something(Metadata),
     /// Not known: a caller with permission to write may lack permission to read.
     Unknown,
 }
 
-impl Before {
+impl InitialState {
     /// Returns whether `now` is known to differ from the state before the upload.
     fn differs_from(&self, now: &Metadata) -> bool {
         match self {
@@ -50,7 +50,7 @@ pub(super) struct Put {
     pub(super) caller: Caller,
     pub(super) path: StorePath,
     pub(super) options: CreateOptions,
-    pub(super) before: Before,
+    pub(super) before: InitialState,
 }
 
 impl Put {
@@ -151,7 +151,7 @@ impl Put {
         if is_like && self.before.differs_from(&found) {
             return Ok(found);
         }
-        let unseen = is_like.then_some("what is there may have been there before");
+        let unseen = is_like.then_some("the file may have existed before");
         Err(refusal::not_done(&root, &Method::PUT, unseen))
     }
 
@@ -219,7 +219,7 @@ impl Put {
         let removed = timeout(self.store.site.options.stall, removal).await;
         let removed = removed.unwrap_or_else(|_| Err(timed_out(target.root(), "the removal")));
         if let Err(error) = &removed {
-            tracing::warn!(%error, path = %self.path, "what is left of a failed upload could not be removed");
+            tracing::warn!(%error, path = %self.path, "cannot remove the remains of a failed upload");
         }
         removed.is_ok()
     }
@@ -248,7 +248,7 @@ impl Put {
             Some(error) if !is_other => Err(error),
             Some(_) if matches!(reported.digests.compare(digests), Agreement::Same) => Ok(reported),
             Some(_) => {
-                let message = "another file stands under the name already, and whether this one arrived is not known";
+                let message = "the file was replaced in the meantime, and whether this upload arrived is unknown";
                 Err(Error::new(Fault::Changed, message))
             }
         }
@@ -278,7 +278,7 @@ impl Put {
                     return Ok(());
                 }
                 Ok(Some(found)) => {
-                    let message = format!("the storage has {found:#}, {promised:#} was promised");
+                    let message = format!("the storage reports {found:#}, expected {promised:#}");
                     return Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage));
                 }
                 Ok(None) => {}
@@ -295,7 +295,8 @@ impl Put {
         for promised in expected.digests.iter().filter(|promised| digests.get(promised.algorithm()).is_none()) {
             let found = self.store.digest_of(&self.caller, &self.path, promised.algorithm(), &|_| {}).await?;
             if found != *promised {
-                let message = format!("the {} of what was written is {found}, not {promised}", promised.algorithm());
+                let message =
+                    format!("the {} of the written file is {found}, expected {promised}", promised.algorithm());
                 return Err(Error::new(Fault::ChecksumMismatch, message));
             }
             found_right.insert(found);
@@ -307,7 +308,7 @@ impl Put {
     /// before and is not longer than the sent data: then this upload created it.
     pub(super) async fn clean_up(&self, sent_bytes: u64) {
         let features = &self.store.site.features;
-        if matches!(self.before, Before::Unknown) || features.is_towpath.certain() {
+        if matches!(self.before, InitialState::Unknown) || features.is_towpath.certain() {
             return;
         }
         // XRootD may create the file after the connection is closed; the other servers seen show nothing before it is
@@ -334,11 +335,11 @@ impl Put {
 /// Returns the error for a file that does not match `size` and `digests` of the sent data.
 fn damage(metadata: &Metadata, size: u64, digests: &Digests) -> Option<Error> {
     if metadata.kind != FileKind::File || metadata.size != size {
-        let message = format!("{} bytes arrived of {size}", metadata.size);
+        let message = format!("the storage reports a size of {} bytes, expected {size}", metadata.size);
         return Some(Error::new(Fault::Truncated, message).blamed_on(Blame::Storage));
     }
     let Agreement::Different(algorithm) = metadata.digests.compare(digests) else { return None };
-    let message = format!("the storage says that the file has another {algorithm} than what was sent");
+    let message = format!("the storage reports a different {algorithm} than that of the sent data");
     Some(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage))
 }
 

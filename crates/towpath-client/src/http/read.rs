@@ -59,19 +59,19 @@ pub(super) struct RemoteFile {
     wanted: Option<VersionTag>,
     /// Locked by the call that sends the first request.
     first: tokio::sync::Mutex<()>,
-    pinned: OnceLock<Pinned>,
+    pinned: OnceLock<PinnedMetadata>,
     /// The version in the first response to a GET. The pinned version may come from PROPFIND or HEAD, which may have
     /// no entity tag, or another one.
     answered: OnceLock<Option<Version>>,
     /// Metadata requested after the first response, because that was incomplete.
     completed: OnceLock<Metadata>,
     /// The target of the site's redirect.
-    moved: Mutex<Option<Target>>,
+    redirected_to: Mutex<Option<Target>>,
 }
 
 /// The metadata in the first response.
 #[derive(Debug)]
-pub(super) struct Pinned {
+pub(super) struct PinnedMetadata {
     pub(super) metadata: Metadata,
     version: Option<Version>,
 }
@@ -95,12 +95,12 @@ impl RemoteFile {
             pinned: OnceLock::new(),
             answered: OnceLock::new(),
             completed: OnceLock::new(),
-            moved: Mutex::default(),
+            redirected_to: Mutex::default(),
         }
     }
 
     /// Returns the pinned metadata; requests them if there are none yet.
-    pub(super) async fn pin(&self) -> Result<&Pinned> {
+    pub(super) async fn pin(&self) -> Result<&PinnedMetadata> {
         if let Some(pinned) = self.pinned.get() {
             return Ok(pinned);
         }
@@ -111,7 +111,7 @@ impl RemoteFile {
         }
     }
 
-    async fn pin_by_stat(&self) -> Result<&Pinned> {
+    async fn pin_by_stat(&self) -> Result<&PinnedMetadata> {
         let mut metadata = stat::stat(&self.site, &self.caller, &self.path, &self.target).await?;
         match metadata.kind {
             FileKind::File => {}
@@ -126,7 +126,7 @@ impl RemoteFile {
     }
 
     /// Pins the metadata of a response, or compares them with the pinned ones.
-    pub(super) fn settle(&self, metadata: Metadata, version: Option<Version>) -> Result<&Pinned> {
+    pub(super) fn settle(&self, metadata: Metadata, version: Option<Version>) -> Result<&PinnedMetadata> {
         let wanted = self.wanted.as_ref().map(Version::of_tag);
         let pinned = self.pinned.get().and_then(|pinned| pinned.version.as_ref());
         let known = [wanted.as_ref(), pinned, self.answered.get().and_then(Option::as_ref)];
@@ -136,7 +136,7 @@ impl RemoteFile {
         if is_other || self.pinned.get().is_some_and(|pinned| pinned.metadata.size != metadata.size) {
             return Err(changed());
         }
-        Ok(self.pinned.get_or_init(|| Pinned { metadata, version }))
+        Ok(self.pinned.get_or_init(|| PinnedMetadata { metadata, version }))
     }
 
     /// Like [`Self::settle`], for the response to a GET of a file of `size` bytes. If the condition was rejected by
@@ -190,8 +190,8 @@ impl RemoteFile {
 
     /// Returns the retry state of a request to the server that sent the last response.
     pub(super) fn retry_state(&self) -> RetryState {
-        let moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.site.retry_state(&self.target).starting_at(moved)
+        let redirected_to = self.redirected_to.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.site.retry_state(&self.target).with_first_target(redirected_to)
     }
 
     /// Reads `length` bytes of the file from `offset` on, or fewer at the end, and appends them to `buffer`.
@@ -269,17 +269,17 @@ impl RemoteFile {
             answer.status,
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND | StatusCode::GONE
         );
-        let starts_anew = gone && retry_state.gives_up_start();
+        let starts_anew = gone && retry_state.abandon_first_target();
         if starts_anew {
-            *self.moved.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *self.redirected_to.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
         starts_anew
     }
 
     /// Remembers the server that responded, so that the next request goes there directly.
     pub(super) fn answered_by(&self, target: &Target) {
-        let moved = (*target != self.target).then(|| target.clone());
-        *self.moved.lock().unwrap_or_else(PoisonError::into_inner) = moved;
+        let redirected_to = (*target != self.target).then(|| target.clone());
+        *self.redirected_to.lock().unwrap_or_else(PoisonError::into_inner) = redirected_to;
     }
 }
 
@@ -302,7 +302,7 @@ struct Fetch<'a> {
 }
 
 /// The use of a response.
-enum Use {
+enum ResponseAction {
     /// Its body is this part of the file.
     Part(Range<u64>),
     /// Retry with the new information.
@@ -331,9 +331,9 @@ impl Fetch<'_> {
             }
             let mut answer = self.file.site.send_request(&self.file.caller, &mut self.retry_state, &request).await?;
             let part = match self.check_response(&mut answer).await? {
-                Use::Part(part) => part,
-                Use::Again => continue,
-                Use::Refused => return Err(self.file.refused(answer).await),
+                ResponseAction::Part(part) => part,
+                ResponseAction::Again => continue,
+                ResponseAction::Refused => return Err(self.file.refused(answer).await),
             };
             if let Err(failure) = self.receive(answer, part).await {
                 self.file.site.handle_failure(&mut self.retry_state, failure, &request).await?;
@@ -343,11 +343,11 @@ impl Fetch<'_> {
 
     fn range(&self) -> Result<RangeRequest> {
         RangeRequest::of(self.next, self.end - self.next)
-            .ok_or_else(|| Error::new(Fault::InvalidArgument, "a range that no file can have"))
+            .ok_or_else(|| Error::new(Fault::InvalidArgument, "the range exceeds the maximum file size"))
     }
 
     /// Checks that the response has the requested range of the pinned version; pins the version if there is none.
-    async fn check_response(&mut self, answer: &mut Answer) -> Result<Use> {
+    async fn check_response(&mut self, answer: &mut Answer) -> Result<ResponseAction> {
         match answer.status {
             StatusCode::PARTIAL_CONTENT => self.check_part(answer).await,
             // A response of rclone's S3 server (seen with 1.75).
@@ -355,7 +355,7 @@ impl Fetch<'_> {
             StatusCode::OK => self.check_whole(answer).await,
             StatusCode::PRECONDITION_FAILED if self.is_conditional && self.file.may_be_another_tag() => {
                 self.is_conditional = false;
-                Ok(Use::Again)
+                Ok(ResponseAction::Again)
             }
             StatusCode::PRECONDITION_FAILED => Err(changed()),
             StatusCode::RANGE_NOT_SATISFIABLE => self.check_unsatisfied(answer).await,
@@ -365,59 +365,59 @@ impl Fetch<'_> {
 
     /// Handles a 416 response. Either the file ends before the range, or the server does not support ranges; then the
     /// whole file is requested. That response also detects a file that became shorter.
-    async fn check_unsatisfied(&mut self, answer: &mut Answer) -> Result<Use> {
+    async fn check_unsatisfied(&mut self, answer: &mut Answer) -> Result<ResponseAction> {
         let Some(pinned) = self.file.pinned.get() else {
             answer.release_permit();
-            return self.file.pin_by_stat().await.map(|_| Use::Again);
+            return self.file.pin_by_stat().await.map(|_| ResponseAction::Again);
         };
         let is_other = stat::size_without_range(answer).is_some_and(|size| size != pinned.metadata.size);
         if is_other || !self.is_ranged {
             return Err(changed());
         }
         self.is_ranged = false;
-        Ok(Use::Again)
+        Ok(ResponseAction::Again)
     }
 
-    async fn check_part(&mut self, answer: &mut Answer) -> Result<Use> {
+    async fn check_part(&mut self, answer: &mut Answer) -> Result<ResponseAction> {
         let field = answer.field(header::CONTENT_RANGE).unwrap_or_default();
         let root = answer.target.root();
         let Some(ContentRange::Part { first, last, size }) = ContentRange::parse(field) else {
             return self.check_impossible_part(answer, field);
         };
         if first != self.next || last >= self.end {
-            return Err(protocol(format!("{root} sent other bytes than it was asked for: {field}")));
+            return Err(protocol(format!("{root} sent a different range than requested: {field}")));
         }
         let size = match (size, self.file.pinned.get()) {
             (Some(size), _) => size,
             (None, Some(pinned)) => pinned.metadata.size,
             (None, None) => {
                 answer.release_permit();
-                return self.file.pin_by_stat().await.map(|_| Use::Again);
+                return self.file.pin_by_stat().await.map(|_| ResponseAction::Again);
             }
         };
         if answer.remaining_bytes().is_some_and(|bytes| bytes != last - first + 1) {
-            return Err(protocol(format!("{root} sent another number of bytes than it says: {field}")));
+            return Err(protocol(format!("{root} sent a Content-Length that contradicts its Content-Range: {field}")));
         }
         self.file.settle_answer(answer, size, self.is_conditional)?;
-        Ok(Use::Part(first..last + 1))
+        Ok(ResponseAction::Part(first..last + 1))
     }
 
     /// Handles an invalid range. XRootD (seen with 5.5.3) announces bytes beyond the end of a file, but a correct size.
-    fn check_impossible_part(&mut self, answer: &Answer, field: &str) -> Result<Use> {
+    fn check_impossible_part(&mut self, answer: &Answer, field: &str) -> Result<ResponseAction> {
         match range::complete_length(field).filter(|size| self.file.pinned.get().is_none() && *size < self.end) {
             Some(size) => {
                 let (metadata, version) = describe::of_headers(&answer.headers, size);
-                self.file.settle(metadata, version).map(|_| Use::Again)
+                self.file.settle(metadata, version).map(|_| ResponseAction::Again)
             }
             None => {
-                let message = format!("{} sent a part of the file with the range '{field}'", answer.target.root());
+                let message = format!("{} sent an invalid Content-Range: '{field}'", answer.target.root());
                 Err(protocol(message))
             }
         }
     }
 
     /// Handles a server that always sends the whole file.
-    async fn check_whole(&mut self, answer: &mut Answer) -> Result<Use> {
+    async fn check_whole(&mut self, answer: &mut Answer) -> Result<ResponseAction> {
         let root = answer.target.root();
         let features = &self.file.site.features;
         if self.first.is_some() && features.dav.possible() && !answer.headers.contains_key(header::ETAG) {
@@ -428,8 +428,7 @@ impl Fetch<'_> {
         let size = match (answer.remaining_bytes(), self.file.pinned.get()) {
             (Some(size), _) => size,
             (None, _) if let Some(coding) = stat::coding_of(answer) => {
-                let message =
-                    format!("{root} encodes the file as {coding} on its way, although that was not asked for");
+                let message = format!("{root} sent the file with the content coding {coding}, which was not requested");
                 return Err(protocol(message));
             }
             (None, Some(pinned)) => pinned.metadata.size,
@@ -440,21 +439,21 @@ impl Fetch<'_> {
         };
         self.file.settle_answer(answer, size, self.is_conditional)?;
         if self.next > SKIPPED_BYTES {
-            let message = format!("{root} sends files only whole, which is not done for what lies this far inside one");
+            let message = format!("{root} does not support range requests, and the range is too far into the file");
             return Err(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage));
         }
-        Ok(Use::Part(0..size))
+        Ok(ResponseAction::Part(0..size))
     }
 
-    fn check_refusal(&mut self, answer: &Answer) -> Use {
+    fn check_refusal(&mut self, answer: &Answer) -> ResponseAction {
         if self.file.is_gone(answer, &mut self.retry_state) {
-            return Use::Again;
+            return ResponseAction::Again;
         }
         if self.first.is_some() && self.wishes && stat::may_refuse_wishes(answer) {
             self.wishes = false;
-            return Use::Again;
+            return ResponseAction::Again;
         }
-        Use::Refused
+        ResponseAction::Refused
     }
 
     /// Receives the missing bytes from a body that is `part` of the file.
@@ -468,7 +467,7 @@ impl Fetch<'_> {
         self.buffer.reserve(usize::try_from(end.saturating_sub(self.next)).unwrap_or(0));
         while self.next < end {
             let Some(data) = answer.next().await? else {
-                let message = format!("the answer of {} ended too early", answer.target.root());
+                let message = format!("the response from {} ended early", answer.target.root());
                 return Err(Failure::Lost(Error::new(Fault::Truncated, message).blamed_on(Blame::Storage)));
             };
             let skipped = data.len().min(usize::try_from(self.next - at).unwrap_or(usize::MAX));
@@ -480,14 +479,14 @@ impl Fetch<'_> {
             gained += useful.len();
             if gained >= PROGRESS_BYTES {
                 gained = 0;
-                self.retry_state.progressed(clock::now());
+                self.retry_state.record_progress(clock::now());
             }
         }
         // Without a length, only the end of the body proves that it is not longer than the expected size of the file.
         let is_unbounded = answer.status == StatusCode::OK && answer.remaining_bytes().is_none();
         if is_unbounded && self.next == part.end && (at > part.end || answer.next().await?.is_some()) {
             let root = answer.target.root();
-            let message = format!("{root} sends more than the {} bytes that it says the file has", part.end);
+            let message = format!("{root} sent more than the reported file size of {} bytes", part.end);
             return Err(Failure::Fatal(protocol(message)));
         }
         // The connection can be reused only after the end of the body.
@@ -550,7 +549,7 @@ impl ReadHandle for RemoteFile {
 
 /// Returns the error for a file that is no longer the version that was opened.
 pub(super) fn changed() -> Error {
-    Error::new(Fault::Changed, "the file is no longer the version that was opened").blamed_on(Blame::Storage)
+    Error::new(Fault::Changed, "the file changed since it was opened").blamed_on(Blame::Storage)
 }
 
 fn is_directory() -> Error {

@@ -40,7 +40,7 @@ const MEANINGS: &[(&str, u16, Fault)] = &[
 pub(super) async fn of(answer: Answer, method: &Method, credentials: &Credentials) -> Error {
     let (status, root, headers) = (answer.status, answer.target.root(), answer.headers.clone());
     let text = if *method == Method::HEAD { Vec::new() } else { answer.beginning(TEXT_BYTES).await };
-    if let Some(refusal) = s3::Refusal::parse(&text).or_else(|| elsewhere(status, &headers)) {
+    if let Some(refusal) = s3::S3Error::parse(&text).or_else(|| elsewhere(status, &headers)) {
         return of_s3(&root, status, method, &refusal);
     }
     let mut message = words(&headers, &text);
@@ -51,10 +51,8 @@ pub(super) async fn of(answer: Answer, method: &Method, credentials: &Credential
     }
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         message.push_str(match credentials.withheld() {
-            Some(Withheld::Unencrypted) => {
-                " (a bearer token is at hand, but is not sent without encryption: use https://)"
-            }
-            Some(Withheld::Nobody) => " (it was shown nothing that proves who asks)",
+            Some(Withheld::Unencrypted) => " (the bearer token is not sent without encryption: use https://)",
+            Some(Withheld::Nobody) => " (no credentials were sent)",
             None => "",
         });
     }
@@ -70,9 +68,11 @@ pub(super) async fn of(answer: Answer, method: &Method, credentials: &Credential
 /// Returns the error for a response 202 whose effect has not happened, or cannot be observed because of `unseen`. The
 /// request is not retried: it could be carried out twice.
 pub(super) fn not_done(root: &str, method: &Method, unseen: Option<&str>) -> Error {
-    let state = unseen
-        .map_or_else(|| "it is not done yet".to_owned(), |why| format!("whether it is done cannot be seen ({why})"));
-    let message = format!("{root} accepted {method} (202), but {state}: look later whether it was carried out");
+    let state = unseen.map_or_else(
+        || "it is not complete yet".to_owned(),
+        |why| format!("its completion cannot be verified ({why})"),
+    );
+    let message = format!("{root} accepted {method} (202), but {state}: check later whether it was carried out");
     Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)
 }
 
@@ -91,10 +91,10 @@ fn fault_of_token(code: &str) -> Option<Fault> {
 }
 
 /// Detects from the header of any response that the bucket is in another region.
-fn elsewhere(status: StatusCode, headers: &HeaderMap) -> Option<s3::Refusal> {
+fn elsewhere(status: StatusCode, headers: &HeaderMap) -> Option<s3::S3Error> {
     let region = headers.get("x-amz-bucket-region")?.to_str().ok()?;
     let code = "PermanentRedirect".to_owned();
-    (status == StatusCode::MOVED_PERMANENTLY).then(|| s3::Refusal {
+    (status == StatusCode::MOVED_PERMANENTLY).then(|| s3::S3Error {
         code,
         message: String::new(),
         region: Some(region.into()),
@@ -102,8 +102,8 @@ fn elsewhere(status: StatusCode, headers: &HeaderMap) -> Option<s3::Refusal> {
 }
 
 /// Returns the error for an S3 error response, whose code is more specific than the status.
-pub(super) fn of_s3(root: &str, status: StatusCode, method: &Method, refusal: &s3::Refusal) -> Error {
-    let s3::Refusal { code, message, .. } = refusal;
+pub(super) fn of_s3(root: &str, status: StatusCode, method: &Method, refusal: &s3::S3Error) -> Error {
+    let s3::S3Error { code, message, .. } = refusal;
     let mut text = readable(&format!("{code}: {message}"));
     if let Some(advice) = refusal.advice() {
         text = format!("{text} ({})", readable(&advice));

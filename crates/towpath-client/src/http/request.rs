@@ -48,7 +48,7 @@ impl Request {
         match HeaderValue::try_from(value.as_ref()) {
             Ok(value) => drop(self.headers.insert(name, value)),
             Err(_) => {
-                let message = format!("what was to be sent as `{name}` has characters that no header can have");
+                let message = format!("the value of the header `{name}` has invalid characters");
                 self.flaw = Some(Error::new(Fault::InvalidArgument, message));
             }
         }

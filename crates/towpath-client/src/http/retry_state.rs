@@ -33,7 +33,7 @@ pub(super) enum Failure {
 pub(super) struct RetryState {
     origin: Target,
     target: Target,
-    starts_away: bool,
+    has_first_target: bool,
     started: Instant,
     retries: u32,
     retry_time: Duration,
@@ -49,7 +49,7 @@ impl RetryState {
         Self {
             target: origin.clone(),
             origin,
-            starts_away: false,
+            has_first_target: false,
             started: now,
             retries: options.retries,
             retry_time: options.retry_time,
@@ -61,7 +61,7 @@ impl RetryState {
     }
 
     /// Limits the total of waits requested by the server to `patience`.
-    pub(super) fn for_at_most(self, patience: Duration) -> Self {
+    pub(super) fn with_patience(self, patience: Duration) -> Self {
         Self { patience: self.patience.min(patience), ..self }
     }
 
@@ -72,23 +72,23 @@ impl RetryState {
 
     /// Sets the first target to `target`, to which an earlier request for the same file was redirected.
     #[must_use]
-    pub(super) fn starting_at(mut self, target: Option<Target>) -> Self {
-        self.starts_away = target.is_some();
+    pub(super) fn with_first_target(mut self, target: Option<Target>) -> Self {
+        self.has_first_target = target.is_some();
         self.target = target.unwrap_or(self.target);
         self
     }
 
     /// Returns to the origin, once, if the request started elsewhere. Returns whether it did.
-    pub(super) fn gives_up_start(&mut self) -> bool {
-        let starts_away = std::mem::take(&mut self.starts_away);
-        if starts_away {
+    pub(super) fn abandon_first_target(&mut self) -> bool {
+        let has_first_target = std::mem::take(&mut self.has_first_target);
+        if has_first_target {
             self.return_to_origin();
         }
-        starts_away
+        has_first_target
     }
 
     /// Records progress: resets the failure counters.
-    pub(super) fn progressed(&mut self, now: Instant) {
+    pub(super) fn record_progress(&mut self, now: Instant) {
         self.backoff.reset();
         self.waited = Duration::ZERO;
         self.started = now;
@@ -109,7 +109,7 @@ impl RetryState {
     ///
     /// # Errors
     /// The error to report, if a retry is useless or the retry budget is spent.
-    pub(super) fn next(
+    pub(super) fn after_failure(
         &mut self,
         failure: Failure,
         repeatable: bool,
@@ -121,7 +121,7 @@ impl RetryState {
             Failure::Fatal(error) => Err(error),
             Failure::Redirect(next) => self.follow_redirect(next),
             Failure::Lost(error) if !repeatable => {
-                let message = format!("{}; what was asked for may have been done", error.message());
+                let message = format!("{}; the request may have been carried out", error.message());
                 Err(error.with_message(message))
             }
             Failure::NotSent(error) if !known_good && self.target == self.origin => Err(error),
@@ -133,8 +133,8 @@ impl RetryState {
     fn follow_redirect(&mut self, next: Target) -> Result<Duration, Error> {
         self.visited.push(std::mem::replace(&mut self.target, next));
         let problem = match () {
-            () if self.visited.contains(&self.target) => "redirects in a circle",
-            () if self.visited.len() > MAX_REDIRECTS => "redirects without end",
+            () if self.visited.contains(&self.target) => "redirects in a loop",
+            () if self.visited.len() > MAX_REDIRECTS => "redirects too often",
             () => return Ok(Duration::ZERO),
         };
         Err(Error::new(Fault::Protocol, format!("{} {problem}", self.origin.root())).blamed_on(Blame::Storage))
@@ -144,7 +144,7 @@ impl RetryState {
         let delay = self.backoff.fail_jittered(chance);
         let spent = now - self.started;
         if self.backoff.failures() > self.retries || spent > self.retry_time {
-            return Err(with_attempts(error, self.backoff.failures()));
+            return Err(error.after_attempts(self.backoff.failures(), spent));
         }
         self.return_to_origin();
         Ok(delay)
@@ -166,16 +166,8 @@ impl RetryState {
             Some(_) => self.waited > self.patience,
             None => self.backoff.failures() > self.retries || now - self.started > self.retry_time,
         };
-        if enough { Err(with_attempts(error, self.backoff.failures())) } else { Ok(pause) }
+        if enough { Err(error.after_attempts(self.backoff.failures(), now - self.started)) } else { Ok(pause) }
     }
-}
-
-fn with_attempts(error: Error, attempts: u32) -> Error {
-    if attempts < 2 {
-        return error;
-    }
-    let message = format!("{} (tried {attempts} times)", error.message());
-    error.with_message(message)
 }
 
 #[cfg(test)]
@@ -196,7 +188,7 @@ mod tests {
     }
 
     fn next(retry_state: &mut RetryState, failure: Failure) -> Result<Duration, Error> {
-        retry_state.next(failure, true, true, clock::now(), 1023)
+        retry_state.after_failure(failure, true, true, clock::now(), 1023)
     }
 
     #[test]
@@ -205,23 +197,23 @@ mod tests {
         let pauses: Vec<_> = (0..5).map(|_| next(&mut retry_state, Failure::Lost(broken())).unwrap()).collect();
         assert!(pauses.is_sorted() && pauses[0] < FIRST_BACKOFF && pauses[4] > FIRST_BACKOFF * 15, "{pauses:?}");
         let error = next(&mut retry_state, Failure::Lost(broken())).unwrap_err();
-        assert_eq!((error.fault(), error.message()), (Fault::Unavailable, "broken (tried 6 times)"));
-        retry_state.progressed(clock::now());
+        assert_eq!((error.fault(), &*error.to_string()), (Fault::Unavailable, "broken (tried 6 times)"));
+        retry_state.record_progress(clock::now());
         assert!(next(&mut retry_state, Failure::Lost(broken())).is_ok());
     }
 
     #[test]
     fn what_may_have_been_done_is_not_done_again() {
-        let retry_lost = |failure| retry_state().next(failure, false, true, clock::now(), 0);
-        assert!(retry_lost(Failure::Lost(broken())).unwrap_err().message().contains("may have been done"));
+        let retry_lost = |failure| retry_state().after_failure(failure, false, true, clock::now(), 0);
+        assert!(retry_lost(Failure::Lost(broken())).unwrap_err().message().contains("may have been carried out"));
         assert!(retry_lost(Failure::NotSent(broken())).is_ok());
         assert!(retry_lost(Failure::Later(broken(), None)).is_ok());
     }
 
     #[test]
     fn a_server_that_never_answered_is_called_once() {
-        assert!(retry_state().next(Failure::NotSent(broken()), true, false, clock::now(), 0).is_err());
-        assert!(retry_state().next(Failure::Lost(broken()), true, false, clock::now(), 0).is_ok());
+        assert!(retry_state().after_failure(Failure::NotSent(broken()), true, false, clock::now(), 0).is_err());
+        assert!(retry_state().after_failure(Failure::Lost(broken()), true, false, clock::now(), 0).is_ok());
     }
 
     #[test]
@@ -256,9 +248,9 @@ mod tests {
         assert!(circle.target().path_and_query == "/b" && circle.return_to_origin() && !circle.return_to_origin());
         next(&mut circle, to("/b")).unwrap();
         let error = next(&mut circle, to("/a")).unwrap_err();
-        assert!(error.message().contains("circle"), "{error}");
+        assert!(error.message().contains("in a loop"), "{error}");
         let mut endless = retry_state();
         let error = (0..100).find_map(|n| next(&mut endless, to(&format!("/{n}"))).err()).unwrap();
-        assert!(error.message().contains("without end"), "{error}");
+        assert!(error.message().contains("too often"), "{error}");
     }
 }

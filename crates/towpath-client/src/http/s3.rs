@@ -47,14 +47,14 @@ pub struct Sites {
     options: Arc<ClientOptions>,
     http: Arc<HttpSites>,
     dialer: Arc<Dialer>,
-    ways: OnceLock<Result<Ways>>,
+    ways: OnceLock<Result<ResolvedSettings>>,
     sites: Mutex<HashMap<towpath_proto::url::Endpoint, Arc<Site>>>,
     budget: Arc<Budget>,
 }
 
 /// Settings and credentials, determined once and then cached.
 #[derive(Debug)]
-struct Ways {
+struct ResolvedSettings {
     settings: Settings,
     signer: Arc<Signer>,
 }
@@ -66,18 +66,18 @@ impl Sites {
         Arc::new(Self { options, http, dialer, ways: OnceLock::new(), sites: Mutex::default(), budget })
     }
 
-    fn ways(&self) -> Result<&Ways> {
+    fn ways(&self) -> Result<&ResolvedSettings> {
         let find = || {
             let settings = Settings::find(&self.options.s3)?;
             let signer = Arc::new(Signer::new(&settings, &self.options, &self.dialer)?);
-            Ok(Ways { settings, signer })
+            Ok(ResolvedSettings { settings, signer })
         };
         self.ways.get_or_init(find).as_ref().map_err(Clone::clone)
     }
 
     /// Returns the bucket with this name.
     fn bucket(&self, name: &str) -> Result<bucket::Bucket> {
-        let Ways { settings, signer } = self.ways()?;
+        let ResolvedSettings { settings, signer } = self.ways()?;
         let (endpoint, prefix) = settings.target_of(name);
         let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
         let site = sites

@@ -229,7 +229,7 @@ impl Site {
             Failure::Redirect(_) if !untouched => {
                 // The server did not send `100 Continue` in time; from now on the client waits for it.
                 self.features.says_continue.learn(true);
-                let message = "the server redirected an upload after it had taken a part of it";
+                let message = "the server redirected an upload after accepting part of it";
                 Failure::Fatal(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage))
             }
             failure => failure,
@@ -240,7 +240,7 @@ impl Site {
             Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) => error.to_string(),
             Failure::Redirect(_) | Failure::Fatal(_) => String::new(),
         };
-        let pause = retry_state.next(failure, repeatable, answers, clock::now(), random::number())?;
+        let pause = retry_state.after_failure(failure, repeatable, answers, clock::now(), random::number())?;
         if !pause.is_zero() {
             self.options.waits.pause(&retry_state.target().root(), pause, why);
             sleep(pause).await;
@@ -303,7 +303,7 @@ impl Site {
             return Err(flaw.clone());
         }
         let uri = Uri::try_from(&target.path_and_query)
-            .map_err(|_| Error::new(Fault::InvalidArgument, "the path or query of the URL cannot be sent"))?;
+            .map_err(|_| Error::new(Fault::InvalidArgument, "the path or query of the URL has invalid characters"))?;
         let mut message = http::Request::new(request.payload.clone());
         *message.method_mut() = request.method.clone();
         *message.uri_mut() = uri;
@@ -329,9 +329,8 @@ impl Site {
         }
         // Never sent to the target of a redirect: access there is granted by signed URLs.
         if let Some(token) = credentials.token.as_ref().filter(|_| target.endpoint == self.endpoint) {
-            let mut value = HeaderValue::try_from(format!("Bearer {}", token.expose())).map_err(|_| {
-                Error::new(Fault::AuthenticationFailed, "the bearer token has characters that no token has")
-            })?;
+            let mut value = HeaderValue::try_from(format!("Bearer {}", token.expose()))
+                .map_err(|_| Error::new(Fault::AuthenticationFailed, "the bearer token has invalid characters"))?;
             value.set_sensitive(true);
             headers.insert(header::AUTHORIZATION, value);
         }
@@ -351,12 +350,12 @@ impl Site {
         permit: Option<OwnedSemaphorePermit>,
     ) -> Result<Answer, Failure> {
         let lost = |error: hyper::Error| {
-            let message = format!("{} gave no answer: {error}", target.root());
+            let message = format!("no response from {}: {error}", target.root());
             Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
         };
         let root = target.root();
         let long = |waited: Duration| {
-            format!("waiting for {root}, which has not answered {} for {} s", request.method, waited.as_secs())
+            format!("waiting for {root}: no response to {} for {} s", request.method, waited.as_secs())
         };
         let sent = match &request.payload {
             Payload::Stream(body_channel) => {
@@ -383,7 +382,7 @@ impl Site {
                 Err(if unsent { Failure::NotSent(error) } else { Failure::Lost(error) })
             }
             None => {
-                let message = format!("{} gave no answer in time", target.root());
+                let message = format!("{} did not respond in time", target.root());
                 Err(Failure::Lost(Error::new(Fault::TimedOut, message).blamed_on(Blame::Network)))
             }
         }
@@ -460,10 +459,7 @@ fn check_coding(answer: &Answer) -> Result<(), Failure> {
     if is_known {
         return Ok(());
     }
-    let message = format!(
-        "{} sends its answer with a transfer coding that was not asked for, and not just chunked",
-        answer.target.root()
-    );
+    let message = format!("{} sent an unsupported Transfer-Encoding: only chunked is supported", answer.target.root());
     Err(Failure::Fatal(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)))
 }
 

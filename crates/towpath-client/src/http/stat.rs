@@ -63,7 +63,7 @@ pub(super) async fn entry(site: &Site, caller: &Caller, path: &StorePath, target
 
 /// Returns the error for a server without WebDAV.
 pub(super) fn no_dav(target: &Target) -> Error {
-    let message = format!("{} does not speak WebDAV, which this needs", target.root());
+    let message = format!("{} does not support WebDAV, which this requires", target.root());
     Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)
 }
 
@@ -167,15 +167,15 @@ impl Described {
             Ok([only]) if is_under_another_prefix(&only, &requested) => Ok(only),
             Ok([only]) => {
                 let other = readable(&String::from_utf8_lossy(&only.path));
-                Err(self.unusable(&format!("it describes {other} instead")))
+                Err(self.unusable(&format!("unexpected entry {other}")))
             }
-            Err(none) if none.is_empty() => Err(self.unusable("it describes nothing")),
-            Err(_) => Err(self.unusable("it describes other resources")),
+            Err(none) if none.is_empty() => Err(self.unusable("no entry")),
+            Err(_) => Err(self.unusable("unexpected entries")),
         }
     }
 
     fn unusable(&self, why: &str) -> Error {
-        let message = format!("the answer of {} to PROPFIND cannot be used: {why}", self.target.root());
+        let message = format!("invalid PROPFIND response from {}: {why}", self.target.root());
         Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
     }
 }
@@ -287,7 +287,7 @@ pub(super) fn coding_of(answer: &Answer) -> Option<&str> {
 /// Returns the error for a file of unknown length: it can only be read as a stream
 /// ([`towpath_store::ReadHandle::stream`]).
 pub(super) fn unknown_length(target: &Target) -> Error {
-    let message = format!("{} does not tell how long the file is: only `cp` and `cat` can read it", target.root());
+    let message = format!("{} does not report the file's size: only `cp` and `cat` can read it", target.root());
     Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)
 }
 
@@ -349,6 +349,6 @@ pub(super) fn may_refuse_wishes(answer: &Answer) -> bool {
 pub(super) fn error_of(failure: Failure) -> Error {
     match failure {
         Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) | Failure::Fatal(error) => error,
-        Failure::Redirect(_) => Error::new(Fault::Protocol, "a redirect where none can be"),
+        Failure::Redirect(_) => Error::new(Fault::Protocol, "unexpected redirect"),
     }
 }

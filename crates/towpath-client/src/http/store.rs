@@ -15,8 +15,8 @@ use towpath_store::{
 
 use super::{
     listing,
-    parts::Parts,
-    put::{Before, Put},
+    parts::PartUpload,
+    put::{InitialState, Put},
     read::{self, RemoteFile},
     site::{Site, Sites},
     stat,
@@ -81,7 +81,7 @@ impl HttpStore {
 
 /// Returns the error for an operation that HTTP does not have.
 fn unsupported(what: &str, path: &StorePath) -> Error {
-    Error::new(Fault::Unsupported, format!("HTTP has no way to {what}")).at(path)
+    Error::new(Fault::Unsupported, format!("HTTP cannot {what}")).at(path)
 }
 
 #[async_trait]
@@ -125,20 +125,20 @@ impl Store for HttpStore {
         self.check_room(caller, path, options.size_hint.unwrap_or(0)).await?;
         // A towpath server checks conditions itself, and never shows failed uploads; other servers may do neither.
         let before = match self.site.features.is_towpath.certain() {
-            true => Before::Unknown,
+            true => InitialState::Unknown,
             false => match self.stat_path(caller, path).await {
                 Ok(_) if options.overwrite == Overwrite::Refuse => {
                     return Err(Error::new(Fault::AlreadyExists, "it exists already").at(path));
                 }
-                Ok(metadata) => Before::Something(metadata),
-                Err(error) if error.fault() == Fault::NotFound => Before::Nothing,
+                Ok(metadata) => InitialState::Something(metadata),
+                Err(error) if error.fault() == Fault::NotFound => InitialState::Nothing,
                 Err(error) if error.fault() == Fault::NotDirectory => return Err(error),
-                Err(_) => Before::Unknown,
+                Err(_) => InitialState::Unknown,
             },
         };
         let put = Put { store: self.clone(), caller: caller.clone(), path: path.clone(), options, before };
         if let Some(size) = put.size_in_parts()?
-            && let Some(parts) = Parts::begin(&put, size).await.map_err(|error| error.at(path))?
+            && let Some(parts) = PartUpload::begin(&put, size).await.map_err(|error| error.at(path))?
         {
             return Ok(Arc::new(parts));
         }
@@ -212,7 +212,7 @@ impl Store for HttpStore {
         let entry = stat::entry(&self.site, caller, path, &self.target(path)).await?;
         self.site.features.quota.learn(entry.quota_available_bytes.is_some());
         let Some(free) = entry.quota_available_bytes else {
-            let message = "the site does not tell how much room there is";
+            let message = "the server does not report free space";
             return Err(Error::new(Fault::Unsupported, message).at(path));
         };
         Ok(Space { total: free.saturating_add(entry.quota_used_bytes.unwrap_or(0)), free })

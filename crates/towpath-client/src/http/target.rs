@@ -40,7 +40,7 @@ impl Target {
     pub(super) fn redirected(&self, location: &[u8]) -> Result<Self> {
         let absolute = location::resolve(&self.root(), &self.path_and_query, location);
         let unusable = || {
-            let message = format!("{} redirects to a place that is no http or https URL", self.root());
+            let message = format!("{} redirects to a location that is not an http or https URL", self.root());
             Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
         };
         let uri: Uri = absolute.parse().map_err(|_| unusable())?;
@@ -98,7 +98,7 @@ impl Target {
     pub(super) fn host_field(&self) -> Result<HeaderValue> {
         let host = without_zone(&self.endpoint.host).to_owned();
         HeaderValue::try_from(authority(&Endpoint { host, ..self.endpoint.clone() }))
-            .map_err(|_| Error::new(Fault::InvalidArgument, "the host name has characters that no header may have"))
+            .map_err(|_| Error::new(Fault::InvalidArgument, "the host name has invalid characters"))
     }
 
     fn scheme(&self) -> &'static str {

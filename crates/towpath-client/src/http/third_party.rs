@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use http::{HeaderName, StatusCode};
 use towpath_proto::{
-    http::tpc::{Event, Reader, Verdict},
+    http::tpc::{CopyOutcome, Event, Reader},
     url::{Url, without_secrets},
 };
 use towpath_store::{Blame, Caller, Error, Fault, Overwrite, Result, StorePath, sys::clock};
 
 use super::{answer::Answer, refusal, request::Request, stat, store::HttpStore, target::is_loopback};
-use crate::third_party::{Way, Written};
+use crate::third_party::{OnProgress, TransferMode};
 
 /// Maximum time without a message from a site: three times the limit of HTTP-TPC.
 const SILENCE: Duration = Duration::from_secs(90);
 
 /// The other end of a copy.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Other<'a> {
+pub(crate) struct PeerSite<'a> {
     pub(crate) url: &'a Url,
-    pub(crate) way: Way,
+    pub(crate) way: TransferMode,
     pub(crate) overwrite: Overwrite,
 }
 
@@ -37,8 +37,8 @@ impl HttpStore {
         &self,
         caller: &Caller,
         path: &StorePath,
-        other: Other<'_>,
-        written: Written<'_>,
+        other: PeerSite<'_>,
+        written: OnProgress<'_>,
     ) -> Result<()> {
         let site = &self.site;
         let request = self.request(caller, other)?;
@@ -50,20 +50,20 @@ impl HttpStore {
         if is_done && answer.status != StatusCode::ACCEPTED {
             return Ok(());
         }
-        verdict(&mut answer, site.options.patience, written).await.map_err(|error| error.at(path))
+        copy_outcome(&mut answer, site.options.patience, written).await.map_err(|error| error.at(path))
     }
 
-    fn request(&self, caller: &Caller, other: Other<'_>) -> Result<Request> {
-        let Other { url, way, overwrite } = other;
+    fn request(&self, caller: &Caller, other: PeerSite<'_>) -> Result<Request> {
+        let PeerSite { url, way, overwrite } = other;
         let endpoint = &self.site.endpoint;
         let may_hear_secrets = endpoint.tls || is_loopback(&endpoint.host);
         let has_secrets = url.query().is_some_and(|query| without_secrets(query) != query);
         if has_secrets && !may_hear_secrets {
-            let message = "the secret in the URL of the other site is told only over TLS";
+            let message = "the secret in the other server's URL is sent only over TLS";
             return Err(Error::new(Fault::Unsupported, message));
         }
         let overwrites = if overwrite == Overwrite::Replace { "T" } else { "F" };
-        let field = HeaderName::from_static(if way == Way::Pull { "source" } else { "destination" });
+        let field = HeaderName::from_static(if way == TransferMode::Pull { "source" } else { "destination" });
         let mut request = Request::new(&self.site, stat::method("COPY"))
             .with(field, url.expose())
             .with(HeaderName::from_static("overwrite"), overwrites)
@@ -85,10 +85,10 @@ impl HttpStore {
 
 /// Follows the markers to the result. They may report no new byte for `patience`, because a storage may have to recall
 /// or verify the file.
-async fn verdict(answer: &mut Answer, patience: Duration, written: Written<'_>) -> Result<()> {
+async fn copy_outcome(answer: &mut Answer, patience: Duration, written: OnProgress<'_>) -> Result<()> {
     let mut reader = Reader::default();
     let mut stripes: Vec<u64> = Vec::new();
-    let (mut moved, mut most) = (clock::now(), 0);
+    let (mut last_progress, mut most) = (clock::now(), 0);
     loop {
         answer.allow(SILENCE);
         let data = answer.next().await.map_err(stat::error_of)?;
@@ -102,24 +102,24 @@ async fn verdict(answer: &mut Answer, patience: Duration, written: Written<'_>) 
                     count(&mut stripes, marker.stripe, marker.bytes);
                     let sum = stripes.iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
                     if sum > most {
-                        (moved, most) = (clock::now(), sum);
+                        (last_progress, most) = (clock::now(), sum);
                     }
                     written(sum);
                 }
-                Event::Verdict(Verdict::Success) => return Ok(()),
-                Event::Verdict(Verdict::Failure(reason)) => {
-                    let message = format!("{} could not copy it: {reason}", answer.target.root());
+                Event::Outcome(CopyOutcome::Success) => return Ok(()),
+                Event::Outcome(CopyOutcome::Failure(reason)) => {
+                    let message = format!("{} could not copy the file: {reason}", answer.target.root());
                     return Err(Error::new(Fault::Unavailable, message).blamed_on(Blame::Storage));
                 }
             }
         }
-        if moved.elapsed() >= patience {
+        if last_progress.elapsed() >= patience {
             let waited = patience.as_secs();
-            let message = format!("{} says that it copies, but has moved no byte for {waited} s", answer.target.root());
+            let message = format!("{} reported no copy progress for {waited} s", answer.target.root());
             return Err(Error::new(Fault::TimedOut, message).blamed_on(Blame::Storage));
         }
         if is_end {
-            let message = format!("{} did not say how the copy ended", answer.target.root());
+            let message = format!("{} did not report the result of the copy", answer.target.root());
             return Err(Error::new(Fault::Unavailable, message).blamed_on(Blame::Storage));
         }
     }

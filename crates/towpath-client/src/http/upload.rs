@@ -95,7 +95,7 @@ impl Upload {
     }
 
     fn cannot_go_back(&self, now: u64, offset: u64) -> Error {
-        let message = format!("HTTP uploads are written in order: {now} bytes are sent, those at {offset} with them");
+        let message = format!("HTTP uploads are written in order: {now} bytes are sent, including those at {offset}");
         Error::new(Fault::InvalidArgument, message)
     }
 
@@ -113,11 +113,14 @@ impl Upload {
             return Err(self.cannot_go_back(*self.next.borrow(), offset));
         }
         let end = offset.checked_add(data.len() as u64).filter(|end| *end < u64::MAX);
-        let end = end.ok_or_else(|| Error::new(Fault::TooLarge, "no file can be that large"))?;
+        let end = end.ok_or_else(|| Error::new(Fault::TooLarge, "the maximum file size is exceeded"))?;
         if let Stage::Sending(sending) = &state.stage
             && sending.body_channel.length().is_some_and(|length| end > length)
         {
-            return Err(Error::new(Fault::InvalidArgument, "the file is longer than was said when it was created"));
+            return Err(Error::new(
+                Fault::InvalidArgument,
+                "the file is longer than the size declared at its creation",
+            ));
         }
         match &mut state.stage {
             Stage::Finished => return Err(finished()),
@@ -177,7 +180,10 @@ impl Upload {
                 if self.put.options.size_hint.is_some_and(|promised| promised != size)
                     && sending.body_channel.length().is_some()
                 {
-                    return Err(Error::new(Fault::Truncated, "the file is shorter than was said when it was created"));
+                    return Err(Error::new(
+                        Fault::Truncated,
+                        "the file is shorter than the size declared at its creation",
+                    ));
                 }
                 sending.body_channel.complete();
                 let outcome = sending.task.await;
@@ -196,13 +202,13 @@ fn finished() -> Error {
 
 /// Removes the remains of a failed upload, even if its future is dropped.
 #[derive(Debug)]
-struct CleanUp {
+struct CleanupGuard {
     put: Arc<Put>,
     /// Number of bytes that the server may have received; `None` if it received none, or is to keep them.
     sent_bytes: Option<u64>,
 }
 
-impl CleanUp {
+impl CleanupGuard {
     /// Ends the requests of an aborted upload.
     fn after(put: &Arc<Put>, stage: Stage) -> Self {
         let sent_bytes = match stage {
@@ -225,7 +231,7 @@ impl CleanUp {
     }
 }
 
-impl Drop for CleanUp {
+impl Drop for CleanupGuard {
     fn drop(&mut self) {
         let Some(bytes) = self.sent_bytes else { return };
         // Without a runtime no request is possible.
@@ -248,7 +254,7 @@ impl WriteHandle for Upload {
     async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
         let located = |error: Error| error.at(&self.put.path);
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > i64::MAX as u64) {
-            return Err(located(Error::new(Fault::TooLarge, "no file can be that large")));
+            return Err(located(Error::new(Fault::TooLarge, "the maximum file size is exceeded")));
         }
         if data.is_empty() {
             return if matches!(self.state().stage, Stage::Finished) { Err(located(finished())) } else { Ok(()) };
@@ -279,7 +285,7 @@ impl WriteHandle for Upload {
             () if size > i64::MAX as u64 => Fault::TooLarge,
             () => Fault::Unsupported,
         };
-        Err(Error::new(fault, "HTTP uploads are as long as what is written").at(&self.put.path))
+        Err(Error::new(fault, "the size of an HTTP upload cannot be set").at(&self.put.path))
     }
 
     async fn sync(&self) -> Result<()> {
@@ -298,10 +304,10 @@ impl WriteHandle for Upload {
         let Some((stage, hasher)) = self.finish() else { return Err(located(finished())) };
         let (size, digests) = (hasher.bytes(), hasher.finish());
         if let Err(error) = expected.check_size(size).and_then(|()| expected.check_digests(&digests)) {
-            CleanUp::after(&self.put, stage).run().await;
+            CleanupGuard::after(&self.put, stage).run().await;
             return Err(located(error));
         }
-        let clean_up = CleanUp { put: Arc::clone(&self.put), sent_bytes: Some(size) };
+        let clean_up = CleanupGuard { put: Arc::clone(&self.put), sent_bytes: Some(size) };
         let sent = self.send(stage, &digests, &expected, size).await;
         let (outcome, is_put) = match sent {
             Ok(reported) => (self.put.verify(reported, size, &digests, &expected).await, true),
@@ -322,7 +328,7 @@ impl WriteHandle for Upload {
 
     async fn abort(&self) -> Result<()> {
         if let Some((stage, _)) = self.finish() {
-            CleanUp::after(&self.put, stage).run().await;
+            CleanupGuard::after(&self.put, stage).run().await;
         }
         Ok(())
     }
@@ -331,7 +337,7 @@ impl WriteHandle for Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if let Some((stage, _)) = self.finish() {
-            drop(CleanUp::after(&self.put, stage));
+            drop(CleanupGuard::after(&self.put, stage));
         }
     }
 }

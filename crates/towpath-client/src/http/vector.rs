@@ -129,7 +129,7 @@ fn requests(spans: Vec<Span>) -> Vec<Vec<Span>> {
 }
 
 async fn read_request(file: &RemoteFile, spans: Vec<Span>) -> Vec<(usize, Result<Bytes>)> {
-    let mut filling = Filling::new(spans);
+    let mut filling = SpanBuffers::new(spans);
     if filling.spans.len() > 1
         && file.site.features.many_ranges.possible()
         && let Err(error) = read_together(file, &mut filling).await
@@ -163,12 +163,12 @@ fn failed(span: &Span, error: &Error) -> Vec<(usize, Result<Bytes>)> {
 }
 
 /// The received data of the spans of one request.
-struct Filling {
+struct SpanBuffers {
     spans: Arc<[Span]>,
     buffers: Vec<Vec<u8>>,
 }
 
-impl Filling {
+impl SpanBuffers {
     fn new(spans: Vec<Span>) -> Self {
         Self { buffers: vec![Vec::new(); spans.len()], spans: spans.into() }
     }
@@ -199,7 +199,7 @@ impl Filling {
 ///
 /// # Errors
 /// Errors that each separate request would cause too.
-async fn read_together(file: &RemoteFile, filling: &mut Filling) -> Result<()> {
+async fn read_together(file: &RemoteFile, filling: &mut SpanBuffers) -> Result<()> {
     let specs = filling.spans.iter().map(|span| RangeSpec::Between(span.start, span.end - 1)).collect();
     let Some(ranges) = RangeRequest::new(specs) else { return Ok(()) };
     let mut retry_state = file.retry_state();
@@ -227,37 +227,42 @@ async fn read_together(file: &RemoteFile, filling: &mut Filling) -> Result<()> {
     file.answered_by(&answer.target);
     match receive(answer, PartReader::new(&boundary), size, filling).await {
         Ok(()) => Ok(()),
-        Err(Broken::Changed) => Err(changed()),
-        Err(Broken::Garbled(why)) => {
-            tracing::debug!(%why, "an answer with several ranges cannot be used");
+        Err(VectorFailure::Changed) => Err(changed()),
+        Err(VectorFailure::Garbled(why)) => {
+            tracing::debug!(%why, "invalid multi-range response");
             file.site.features.many_ranges.learn(false);
             Ok(())
         }
-        Err(Broken::Lost(failure)) => {
-            tracing::debug!(?failure, "an answer with several ranges broke off");
+        Err(VectorFailure::Lost(failure)) => {
+            tracing::debug!(?failure, "a multi-range response was interrupted");
             Ok(())
         }
     }
 }
 
 /// The reason why a response with several ranges cannot be used further.
-enum Broken {
+enum VectorFailure {
     Changed,
     Garbled(String),
     Lost(Failure),
 }
 
-async fn receive(mut answer: Answer, mut parts: PartReader, size: u64, filling: &mut Filling) -> Result<(), Broken> {
-    let garbled = |error: &dyn std::fmt::Display| Broken::Garbled(error.to_string());
+async fn receive(
+    mut answer: Answer,
+    mut parts: PartReader,
+    size: u64,
+    filling: &mut SpanBuffers,
+) -> Result<(), VectorFailure> {
+    let garbled = |error: &dyn std::fmt::Display| VectorFailure::Garbled(error.to_string());
     let mut at = 0;
     let mut budget = filling.spans.iter().map(|span| span.end - span.start).sum::<u64>().saturating_mul(2);
-    while let Some(data) = answer.next().await.map_err(Broken::Lost)? {
+    while let Some(data) = answer.next().await.map_err(VectorFailure::Lost)? {
         parts.push(data);
         while let Some(item) = parts.next_item().map_err(|error| garbled(&error))? {
             match item {
                 Item::Part { offsets, size: reported } => {
                     if reported.is_some_and(|reported| reported != size) {
-                        return Err(Broken::Changed);
+                        return Err(VectorFailure::Changed);
                     }
                     at = offsets.start;
                 }
@@ -308,7 +313,7 @@ mod tests {
     fn parts_may_be_joined_and_reordered() {
         let content: Vec<u8> = (0..=255).collect();
         let spans = spans(vec![(0, range(10, 5)), (1, range(2000, 5)), (2, range(4000, 1))]);
-        let mut filling = Filling::new(spans);
+        let mut filling = SpanBuffers::new(spans);
         let at = |offset: u64, length: usize| {
             content.iter().copied().cycle().skip(offset as usize).take(length).collect::<Vec<_>>()
         };
@@ -317,7 +322,7 @@ mod tests {
         filling.put(12, &at(12, 100));
         assert_eq!(filling.buffers, [at(10, 5), at(2000, 5), at(4000, 1)]);
         // Data after a gap are not taken for data before it.
-        let mut filling = Filling::new(self::spans(vec![(0, range(10, 5))]));
+        let mut filling = SpanBuffers::new(self::spans(vec![(0, range(10, 5))]));
         filling.put(12, &at(12, 3));
         assert!(filling.buffers[0].is_empty());
     }

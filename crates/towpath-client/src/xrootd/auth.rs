@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use towpath_proto::xrootd::{
-    auth::{Offer, UnixCredentials, ZtnCredentials},
+    auth::{SecurityProtocol, UnixCredentials, ZtnCredentials},
     request::Auth,
 };
 use towpath_store::{Blame, Error, Fault, Result, Secret};
@@ -26,7 +26,7 @@ pub(super) struct Means {
 
 impl Means {
     /// Returns the credentials for `offer`, on a connection with or without TLS; `None` if the offer cannot be used.
-    pub(super) fn credentials(&self, offer: &Offer, tls: bool) -> Result<Option<Auth>> {
+    pub(super) fn credentials(&self, offer: &SecurityProtocol, tls: bool) -> Result<Option<Auth>> {
         let credentials = match &*offer.name {
             "ztn" if tls => match self.token.clone()? {
                 Some(token) => ZtnCredentials { token: Bytes::copy_from_slice(token.expose().as_bytes()) }.encode(),
@@ -41,26 +41,26 @@ impl Means {
 
     /// Returns the error when none of the offers of `host` led to a login; `refusal` is the last response of the
     /// server.
-    pub(super) fn exhausted(&self, host: &str, offers: &[Offer], tls: bool, refusal: Option<&str>) -> Error {
+    pub(super) fn exhausted(&self, host: &str, offers: &[SecurityProtocol], tls: bool, refusal: Option<&str>) -> Error {
         let names: Vec<&str> = offers.iter().map(|offer| &*offer.name).collect();
         let offered = readable(&names.join(", "));
         let has_token = matches!(self.token, Ok(Some(_)));
         let (why, remedy) = match refusal {
             Some(message) => (format!("refused the credentials: {}", readable(message)), ""),
-            None if !names.contains(&"ztn") => ("offers nothing that this client speaks".into(), ""),
+            None if !names.contains(&"ztn") => ("offers no supported authentication protocol".into(), ""),
             None if self.withheld == Some(Withheld::Unencrypted) => {
-                let why = "asks for a bearer token, which is not sent to servers that were named without encryption";
-                (why.into(), "; use roots:// in place of root://")
+                let why = "requires a bearer token, which is not sent to servers named without encryption";
+                (why.into(), "; use roots:// instead of root://")
             }
             None if self.withheld == Some(Withheld::Nobody) => {
-                ("asks for a bearer token, and was shown nothing that proves who asks".into(), "")
+                ("requires a bearer token, but no credentials were sent".into(), "")
             }
             None if !has_token => {
-                let remedy = "; put a bearer token into BEARER_TOKEN or into the file that BEARER_TOKEN_FILE names";
-                ("asks for a bearer token, and none was found".into(), remedy)
+                let remedy = "; set BEARER_TOKEN or BEARER_TOKEN_FILE";
+                ("requires a bearer token, but none was found".into(), remedy)
             }
-            None if !tls => ("takes bearer tokens only over TLS".into(), "; use roots:// in place of root://"),
-            None => ("did not take the credentials".into(), ""),
+            None if !tls => ("accepts bearer tokens only over TLS".into(), "; use roots:// instead of root://"),
+            None => ("did not accept the credentials".into(), ""),
         };
         let message = format!("{host} {why} (it offers: {offered}){remedy}");
         Error::new(Fault::AuthenticationFailed, message).blamed_on(Blame::Caller)
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_token_leaves_only_over_tls() {
-        let offer = Offer::ztn(4096);
+        let offer = SecurityProtocol::ztn(4096);
         assert_eq!(means(Some("t")).credentials(&offer, false).unwrap(), None);
         let auth = means(Some("t")).credentials(&offer, true).unwrap().unwrap();
         assert_eq!(auth.credential_type, *b"ztn\0");
@@ -86,17 +86,17 @@ mod tests {
 
     #[test]
     fn what_is_not_spoken_is_left_out() {
-        let gsi = Offer { name: "gsi".into(), arguments: "v:10400".into() };
+        let gsi = SecurityProtocol { name: "gsi".into(), arguments: "v:10400".into() };
         assert_eq!(means(Some("t")).credentials(&gsi, true).unwrap(), None);
-        assert!(means(None).credentials(&Offer::unix(), false).unwrap().is_some());
+        assert!(means(None).credentials(&SecurityProtocol::unix(), false).unwrap().is_some());
     }
 
     #[test]
     fn the_error_says_what_was_offered_and_what_to_do() {
-        let error = means(None).exhausted("se.example:1094", &[Offer::ztn(4096)], true, None);
+        let error = means(None).exhausted("se.example:1094", &[SecurityProtocol::ztn(4096)], true, None);
         assert_eq!(error.fault(), Fault::AuthenticationFailed);
         assert!(error.message().contains("ztn") && error.message().contains("BEARER_TOKEN"), "{error}");
-        let error = means(Some("t")).exhausted("se.example:1094", &[Offer::ztn(4096)], false, None);
+        let error = means(Some("t")).exhausted("se.example:1094", &[SecurityProtocol::ztn(4096)], false, None);
         assert!(error.message().contains("roots://"), "{error}");
     }
 }

@@ -331,7 +331,7 @@ impl Shared {
         }
         for waiting in expired {
             let message =
-                format!("{} did not answer a request within {} s", self.host, (now - waiting.since).as_secs());
+                format!("{} did not respond to a request within {} s", self.host, (now - waiting.since).as_secs());
             let error = Error::new(Fault::TimedOut, message);
             waiting.finish(Err(Failure::Fatal(error.blamed_on(Blame::Storage))));
         }
@@ -476,7 +476,7 @@ fn not_sent(failure: Failure) -> Failure {
 
 fn overloaded() -> Failure {
     Failure::Fatal(
-        Error::new(Fault::Overloaded, "too many requests are underway on one connection").blamed_on(Blame::Towpath),
+        Error::new(Fault::Overloaded, "too many requests in flight on one connection").blamed_on(Blame::Towpath),
     )
 }
 
@@ -486,7 +486,7 @@ fn closed() -> Error {
 
 /// Returns the error for a protocol violation by the peer.
 fn broken(host: &str, why: &impl std::fmt::Display) -> Error {
-    Error::new(Fault::Protocol, format!("{host} does not keep to the protocol: {why}")).blamed_on(Blame::Storage)
+    Error::new(Fault::Protocol, format!("{host} violated the protocol: {why}")).blamed_on(Blame::Storage)
 }
 
 /// Channel to the writer for bytes that are not a caller's request.

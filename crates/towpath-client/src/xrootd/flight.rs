@@ -19,7 +19,7 @@ use bytes::{Bytes, BytesMut};
 use towpath_proto::xrootd::{
     ErrorCode, Expect, LoginAbility, PROTOCOL_VERSION, ProtocolRequestFlags, Request, Response, ServerFlags, SessionId,
     StreamId,
-    auth::{Offer, parse_offers},
+    auth::{SecurityProtocol, parse_security_protocols},
     codes::PROTOCOL_VERSION_PGRW,
     handshake::{HANDSHAKE, HandshakeReply},
     request::{Endsess, Login, Protocol},
@@ -63,7 +63,7 @@ pub(super) struct Plan {
     /// Whether requests wait until the session is ready.
     pub patient: bool,
     /// The offer that led to the last successful login; `None` if the server required no credentials, or is unknown.
-    pub offer: Option<Offer>,
+    pub offer: Option<SecurityProtocol>,
     pub means: Means,
     /// Appended to the opaque information of the login, as requested by a redirect.
     pub login_cgi: Bytes,
@@ -78,7 +78,7 @@ pub(super) struct Established {
     pub version: u32,
     pub flags: ServerFlags,
     /// The offer accepted by the login; `None` if no credentials were required.
-    pub offer: Option<Offer>,
+    pub offer: Option<SecurityProtocol>,
 }
 
 impl Established {
@@ -134,7 +134,7 @@ pub(super) struct Flight {
     /// such as go-hep's, respond in any order.
     early_login: Option<Response>,
     session: Established,
-    offers: Vec<Offer>,
+    offers: Vec<SecurityProtocol>,
     /// Number of processed offers.
     tried: usize,
 }
@@ -214,7 +214,7 @@ impl Flight {
             }
             (Stage::Login, reserved::LOGIN) => self.logged_in(response),
             (Stage::Auth, reserved::AUTH) => self.authenticated(response),
-            _ => Err(self.broken("it answers out of turn")),
+            _ => Err(self.broken("unexpected response")),
         }
     }
 
@@ -234,7 +234,7 @@ impl Flight {
                 return Ok(Progress::StartTls);
             }
             TlsWish::Insist => {
-                let message = format!("{} does not speak TLS", self.plan.host);
+                let message = format!("{} does not support TLS", self.plan.host);
                 let error = Error::new(Fault::TlsRequired, message).blamed_on(Blame::Storage);
                 return Err(SetupFailure::Fatal(error));
             }
@@ -261,7 +261,7 @@ impl Flight {
         if reply.security.is_empty() {
             return Ok(self.ready());
         }
-        self.offers = parse_offers(&reply.security).map_err(|error| self.broken(&error.to_string()))?;
+        self.offers = parse_security_protocols(&reply.security).map_err(|error| self.broken(&error.to_string()))?;
         self.stage = Stage::Auth;
         match &self.session.offer {
             // The credentials were sent with the login; the response to them is next.
@@ -277,8 +277,8 @@ impl Flight {
         match response {
             Response::Ok(_) => Ok(self.ready()),
             Response::Error(error) => self.try_next_offer(Some(&error.message)),
-            Response::AuthMore(_) => self.try_next_offer(Some("it asks for another round")),
-            _ => Err(self.broken("unexpected answer to auth")),
+            Response::AuthMore(_) => self.try_next_offer(Some("another authentication round is not supported")),
+            _ => Err(self.broken("unexpected response to auth")),
         }
     }
 
@@ -294,7 +294,7 @@ impl Flight {
         Err(SetupFailure::Fatal(error))
     }
 
-    fn send_credentials(&mut self, offer: Offer) -> Result<bool, Error> {
+    fn send_credentials(&mut self, offer: SecurityProtocol) -> Result<bool, Error> {
         let Some(auth) = self.plan.means.credentials(&offer, self.encrypted)? else { return Ok(false) };
         Request::from(auth).encode(reserved::AUTH, &mut self.output);
         self.session.offer = Some(offer);
@@ -349,12 +349,12 @@ impl Flight {
                 let message = format!("{} refused the login: {}", self.plan.host, readable(&error.message));
                 Err(SetupFailure::Fatal(Error::new(error.fault(), message)))
             }
-            _ => Err(self.broken("unexpected answer before the login")),
+            _ => Err(self.broken("unexpected response before the login")),
         }
     }
 
     fn broken(&self, why: &str) -> SetupFailure {
-        let message = format!("{} does not keep to the protocol: {why}", self.plan.host);
+        let message = format!("{} violated the protocol: {why}", self.plan.host);
         SetupFailure::Broken(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage))
     }
 }

@@ -99,7 +99,7 @@ impl Answer {
             Failure::Lost(error) | Failure::EarlyLoss(error) | Failure::NotSent(error) | Failure::Fatal(error) => error,
             Failure::Refused(reply) => refusal(&self.site.server.root(), &reply),
             Failure::Redirect { .. } | Failure::Wait { .. } | Failure::TooEarly | Failure::Occupied => {
-                let message = format!("{} breaks its listing off", self.site.server.name());
+                let message = format!("{} interrupted its listing", self.site.server.name());
                 Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
             }
         }

@@ -62,9 +62,9 @@ pub(super) fn digest(answer: &[u8], algorithm: Algorithm) -> Result<Digest> {
     let (name, value) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     match name.parse::<Algorithm>() {
         Ok(found) if found == algorithm => Digest::from_hex(algorithm, value)
-            .map_err(|error| Error::new(Fault::Protocol, format!("the checksum that came cannot be read: {error}"))),
+            .map_err(|error| Error::new(Fault::Protocol, format!("invalid checksum in the response: {error}"))),
         _ => {
-            let message = format!("the server computes no {algorithm}: it answers with {}", readable(name));
+            let message = format!("the server does not compute {algorithm}: it returned {}", readable(name));
             Err(Error::new(Fault::Unsupported, message))
         }
     }

@@ -72,23 +72,23 @@ impl Origin {
     /// Waits before the next attempt after `failure`, as `retry_state` decides.
     ///
     /// # Errors
-    /// Those of [`RetryState::next`].
+    /// Those of [`RetryState::after_failure`].
     pub(super) async fn handle_failure(
         &self,
         retry_state: &mut RetryState,
         site: &Site,
         failure: Failure,
     ) -> Result<()> {
-        tracing::debug!(server = retry_state.server().name(), ?failure, "no answer");
+        tracing::debug!(server = retry_state.server().name(), ?failure, "no final response");
         let why = match &failure {
-            Failure::Wait { .. } => "asks to wait".to_owned(),
-            Failure::Refused(_) => "is too busy".to_owned(),
+            Failure::Wait { .. } => "requested a wait".to_owned(),
+            Failure::Refused(_) => "is overloaded".to_owned(),
             Failure::Lost(error) | Failure::NotSent(error) | Failure::EarlyLoss(error) => {
-                format!("gave no answer: {error}")
+                format!("did not respond: {error}")
             }
-            _ => "gave no answer".to_owned(),
+            _ => "did not respond".to_owned(),
         };
-        let pause = retry_state.next(failure, site.is_known_good(), clock::now(), random::number())?;
+        let pause = retry_state.after_failure(failure, site.is_known_good(), clock::now(), random::number())?;
         if pause > Duration::ZERO {
             let name = retry_state.server().name();
             self.sites.options.waits.pause(&name, pause, format_args!("{name} {why}"));

@@ -89,13 +89,13 @@ impl RemoteFile {
         if let Some(Some(stream)) = streams.get(number)
             && stream.file.is_usable()
         {
-            retry_state.arrive(stream.server.clone());
+            retry_state.set_server(stream.server.clone());
             return Ok(stream.clone());
         }
         // The other streams know the target of the redirect.
         let usable = streams.iter().flatten().find(|stream| stream.file.is_usable());
         if let Some(server) = usable.map(|stream| stream.server.clone()) {
-            retry_state.arrive(server);
+            retry_state.set_server(server);
         }
         let site = self.origin.sites.at(retry_state.server(), &self.identity);
         let open = Open {
@@ -150,7 +150,7 @@ impl RemoteFile {
     }
 
     fn changed(&self) -> Error {
-        let message = format!("{}: the file is no longer the one that was opened", self.origin.server.name());
+        let message = format!("{}: the file changed since it was opened", self.origin.server.name());
         Error::new(Fault::Changed, message)
     }
 
@@ -273,7 +273,7 @@ impl RemoteFile {
             let (attempt, looked) = futures::future::join(attempt, look).await;
             buffer = attempt.buffer;
             if buffer.len() < start {
-                let message = "the connection was lost, and with it what had been read before";
+                let message = "the connection was lost, and with it the data already read";
                 return Err(Error::new(Fault::Unavailable, message).blamed_on(Blame::Network));
             }
             let mended = self.mend(&stream, rest.offset, start + done, &mut buffer, attempt.bad_pages).await;
@@ -349,8 +349,7 @@ impl RemoteFile {
             Ordering::Less => "shorter",
             Ordering::Greater => "longer",
         };
-        let message =
-            format!("{}: the file has become {change} than it was when it was opened", stream.file.session.host);
+        let message = format!("{}: the file is {change} than when it was opened", stream.file.session.host);
         Err(Error::new(Fault::Changed, message))
     }
 }
@@ -388,7 +387,7 @@ impl ReadHandle for RemoteFile {
     async fn read_into(&self, offset: u64, length: usize, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
         let start = buffer.len();
         if i64::try_from(offset.saturating_add(length as u64)).is_err() {
-            return Err(Error::new(Fault::InvalidArgument, "the range ends beyond any file").at(&self.path));
+            return Err(Error::new(Fault::InvalidArgument, "the range exceeds the maximum file size").at(&self.path));
         }
         while buffer.len() - start < length {
             let done = buffer.len() - start;

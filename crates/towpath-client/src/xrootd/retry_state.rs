@@ -76,7 +76,7 @@ impl RetryState {
     }
 
     /// Directs the request to `server`, where an earlier request about the same file was redirected.
-    pub(super) fn arrive(&mut self, server: Server) {
+    pub(super) fn set_server(&mut self, server: Server) {
         self.server = server;
     }
 
@@ -92,7 +92,7 @@ impl RetryState {
     ///
     /// # Errors
     /// The error to report, if a retry is useless or the limits are exhausted.
-    pub(super) fn next(
+    pub(super) fn after_failure(
         &mut self,
         failure: Failure,
         known_good: bool,
@@ -100,7 +100,7 @@ impl RetryState {
         chance: u64,
     ) -> Result<Duration, Error> {
         match failure {
-            Failure::Refused(reply) => self.handle_refusal(&reply, chance),
+            Failure::Refused(reply) => self.handle_refusal(&reply, now, chance),
             Failure::Redirect { to, encrypted } => self.follow_redirect(to, encrypted),
             Failure::Wait { seconds } => self.wait_requested(seconds),
             Failure::Occupied => Ok(Duration::ZERO),
@@ -120,7 +120,7 @@ impl RetryState {
             Failure::Fatal(error) => Err(error),
             Failure::Lost(error) if !self.repeatable => {
                 let message =
-                    format!("{} before the answer came: what was asked for may have been done", error.message());
+                    format!("{} before the response arrived: the request may have been carried out", error.message());
                 Err(error.with_message(message).blamed_on(Blame::Network))
             }
             Failure::Lost(error) => self.retry_lost(error, now, chance),
@@ -132,17 +132,18 @@ impl RetryState {
     }
 
     fn retry_lost(&mut self, error: Error, now: Instant, chance: u64) -> Result<Duration, Error> {
-        let backoff = self.backoff.fail();
-        if self.backoff.failures() > self.retries || now - self.started > self.retry_time {
-            return Err(error);
+        let delay = self.backoff.fail_jittered(chance);
+        let spent = now - self.started;
+        if self.backoff.failures() > self.retries || spent > self.retry_time {
+            return Err(error.after_attempts(self.backoff.failures(), spent));
         }
         if self.is_redirected() {
             self.return_to_origin("ioerr");
         }
-        Ok(spread(backoff, chance))
+        Ok(delay)
     }
 
-    fn handle_refusal(&mut self, reply: &ErrorReply, chance: u64) -> Result<Duration, Error> {
+    fn handle_refusal(&mut self, reply: &ErrorReply, now: Instant, chance: u64) -> Result<Duration, Error> {
         let reason = match reply.code {
             ErrorCode::NotFound => "enoent",
             ErrorCode::IOError => "ioerr",
@@ -154,10 +155,15 @@ impl RetryState {
             self.return_to_origin(reason);
             return Ok(Duration::ZERO);
         }
-        if reply.code == ErrorCode::Overloaded && self.backoff.failures() < self.retries {
-            return Ok(spread(self.backoff.fail(), chance));
+        let error = refusal(&self.server.root(), reply);
+        if reply.code != ErrorCode::Overloaded {
+            return Err(error);
         }
-        Err(refusal(&self.server.root(), reply))
+        let delay = self.backoff.fail_jittered(chance);
+        if self.backoff.failures() > self.retries {
+            return Err(error.after_attempts(self.backoff.failures(), now - self.started));
+        }
+        Ok(delay)
     }
 
     fn return_to_origin(&mut self, reason: &'static str) {
@@ -173,8 +179,11 @@ impl RetryState {
         // A wait of 0 seconds means an immediate retry, but not a loop without pause.
         let wait = Duration::from_secs(u64::from(seconds)).max(FIRST_BACKOFF);
         if self.waited + wait > self.patience {
-            let message =
-                format!("{} asks to wait for {seconds} s, after {} s", self.server.name(), self.waited.as_secs());
+            let message = format!(
+                "{} requested a wait of {seconds} s after {} s of waiting",
+                self.server.name(),
+                self.waited.as_secs()
+            );
             return Err(Error::new(Fault::TimedOut, message).blamed_on(Blame::Storage));
         }
         self.waited += wait;
@@ -185,7 +194,7 @@ impl RetryState {
         let from = self.server.name();
         let wrong =
             |why: &str| Error::new(Fault::Protocol, format!("{from} redirects {why}")).blamed_on(Blame::Storage);
-        let named = self.named(to).map_err(|why| wrong(&why))?;
+        let named = self.redirect_target(to).map_err(|why| wrong(&why))?;
         let next = self.with_secrets(named, encrypted);
         self.visited.push(self.server.clone());
         if self.visited.len() > MAX_REDIRECTS {
@@ -199,21 +208,20 @@ impl RetryState {
     }
 
     /// Returns the server of a redirect, with its opaque information. Encryption is never dropped by a redirect.
-    fn named(&self, to: Redirect) -> Result<Server, String> {
+    fn redirect_target(&self, to: Redirect) -> Result<Server, String> {
         let tls = self.server.tls;
         match to {
             Redirect::Host { host, port, cgi, login_cgi } => {
-                let port = u16::try_from(port).map_err(|_| "to a port that does not exist")?;
+                let port = u16::try_from(port).map_err(|_| "to an invalid port")?;
                 let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
                 if !is_host(&host) {
-                    return Err("to a host whose name none can have".to_owned());
+                    return Err("to an invalid host name".to_owned());
                 }
                 Ok(Server { host, port, tls, path: self.server.path.clone(), cgi, login_cgi, trusted: false })
             }
             Redirect::Url { url, .. } => {
-                let url: Url = url.parse().map_err(|error| format!("to a URL that is not valid: {error}"))?;
-                let path =
-                    StorePath::parse(url.path()).map_err(|error| format!("to a path that is not valid: {error}"))?;
+                let url: Url = url.parse().map_err(|error| format!("to an invalid URL: {error}"))?;
+                let path = StorePath::parse(url.path()).map_err(|error| format!("to an invalid path: {error}"))?;
                 let path = Some(path).filter(|path| !path.is_root()).or_else(|| self.server.path.clone());
                 if url.endpoint().family != Family::Xrootd {
                     return Err(format!("to {}://, which is not followed", url.scheme().name()));
@@ -248,11 +256,6 @@ pub(super) fn refusal(root: &str, reply: &ErrorReply) -> Error {
     let error = Error::new(fault, words).in_store(root).with_code(reply.code.0);
     // An internal error is the fault of the server.
     if fault.kind() == Kind::Internal { error.blamed_on(Blame::Storage) } else { error }
-}
-
-/// Multiplies a backoff by a random factor from 0.5 to 1.5, so that clients do not retry in step.
-fn spread(backoff: Duration, chance: u64) -> Duration {
-    backoff.mul_f64(0.5 + (chance % 1024) as f64 / 1024.0)
 }
 
 #[cfg(test)]

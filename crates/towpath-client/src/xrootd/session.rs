@@ -19,7 +19,7 @@ use towpath_proto::{
     tcp::{MAX_TCP_INFO_BYTES, TCP_INFO_WORD},
     xrootd::{
         FileHandle, Request,
-        request::{Close, Ending, Open, Query},
+        request::{Close, CloseAction, Open, Query},
         response::{Body, OpenReply},
     },
 };
@@ -165,11 +165,11 @@ impl Session {
     }
 
     /// Sends a further open of a file that is being written. By default, the file is closed with `parting`.
-    pub(super) fn open_again(self: &Arc<Self>, open: Open, parting: Option<Ending>) -> Arc<OpenFile> {
+    pub(super) fn open_again(self: &Arc<Self>, open: Open, parting: Option<CloseAction>) -> Arc<OpenFile> {
         self.start_open(open, false, parting)
     }
 
-    fn start_open(self: &Arc<Self>, open: Open, guess: bool, parting: Option<Ending>) -> Arc<OpenFile> {
+    fn start_open(self: &Arc<Self>, open: Open, guess: bool, parting: Option<CloseAction>) -> Arc<OpenFile> {
         let mut exchange = Exchange::new(Request::from(open), OPEN_ANSWER_BYTES);
         // The file may have to be recalled from tape.
         exchange.patient = true;
@@ -193,7 +193,7 @@ impl Session {
     }
 
     /// Sends a close request.
-    fn close(self: &Arc<Self>, handle: FileHandle, ending: Option<Ending>) -> Closing {
+    fn close(self: &Arc<Self>, handle: FileHandle, ending: Option<CloseAction>) -> Closing {
         let exchange = Exchange {
             // The server may have to write out data, or compute checksums, before it can confirm the close.
             patient: true,
@@ -227,7 +227,7 @@ async fn settle(
     file: Weak<OpenFile>,
     pending: Pending,
     guess: Option<FileHandle>,
-    (answer, parting): (watch::Sender<Option<Result<OpenReply, Failure>>>, Option<Ending>),
+    (answer, parting): (watch::Sender<Option<Result<OpenReply, Failure>>>, Option<CloseAction>),
 ) {
     let finished = pending.finished().await;
     let reply = finished.outcome.and_then(|_| {
@@ -235,7 +235,7 @@ async fn settle(
     });
     let handle = reply.as_ref().ok().map(|reply| reply.handle);
     // A resumable upload must not become visible, complete or not.
-    let resumable = reply.as_ref().ok().and_then(|reply| reply.present.as_ref()).map(|_| Ending::Keep);
+    let resumable = reply.as_ref().ok().and_then(|reply| reply.present.as_ref()).map(|_| CloseAction::Keep);
     let ending = parting.or(resumable);
     session.slots().opened(guess, handle);
     match (file.upgrade(), handle) {
@@ -283,7 +283,7 @@ pub(super) struct OpenFile {
     answered: watch::Receiver<Option<Result<OpenReply, Failure>>>,
     closed: AtomicBool,
     /// How the file is closed by default.
-    parting: Option<Ending>,
+    parting: Option<CloseAction>,
 }
 
 /// The handle for a request that is sent now.
@@ -321,8 +321,8 @@ impl OpenFile {
     }
 
     /// Returns how the file is closed by default.
-    pub(super) fn parting(&self) -> Option<Ending> {
-        self.parting.clone().or_else(|| self.is_resumable().then_some(Ending::Keep))
+    pub(super) fn parting(&self) -> Option<CloseAction> {
+        self.parting.clone().or_else(|| self.is_resumable().then_some(CloseAction::Keep))
     }
 
     /// Returns the handle if the file is known to be open and no close has been sent.
@@ -334,7 +334,7 @@ impl OpenFile {
     }
 
     /// Sends the close if the file is open and not yet closed. Returns immediately.
-    pub(super) fn start_close(&self, ending: Option<Ending>) -> Option<Closing> {
+    pub(super) fn start_close(&self, ending: Option<CloseAction>) -> Option<Closing> {
         let handle = self.open_handle()?;
         if self.closed.swap(true, Ordering::AcqRel) {
             return None;
@@ -343,7 +343,7 @@ impl OpenFile {
     }
 
     /// Closes the file and waits for the response; returns immediately if it is closed already.
-    pub(super) async fn close(&self, ending: Option<Ending>) -> Result<Bytes, Failure> {
+    pub(super) async fn close(&self, ending: Option<CloseAction>) -> Result<Bytes, Failure> {
         self.opened().await?;
         match self.start_close(ending) {
             Some(closing) => closing.done().await,

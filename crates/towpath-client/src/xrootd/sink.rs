@@ -69,13 +69,13 @@ impl Outlet {
 /// A response that violates the protocol.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum BadAnswer {
-    #[error("it sends more data than were asked for")]
+    #[error("it sent more data than requested")]
     TooMuch,
-    #[error("it answers with pages at the wrong offset")]
+    #[error("it sent pages at the wrong offset")]
     WrongOffset,
-    #[error("it answers with another kind of data than was asked for")]
+    #[error("it sent a different kind of data than requested")]
     WrongKind,
-    #[error("it sends a page without data")]
+    #[error("it sent a page without data")]
     EmptyPage,
 }
 

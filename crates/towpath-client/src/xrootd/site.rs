@@ -15,7 +15,7 @@ use tokio::{
     runtime::Handle,
     sync::{OnceCell, OwnedSemaphorePermit, Semaphore},
 };
-use towpath_proto::xrootd::{PathAndCgi, ServerFlags, SessionId, auth::Offer, request::Query};
+use towpath_proto::xrootd::{PathAndCgi, ServerFlags, SessionId, auth::SecurityProtocol, request::Query};
 use towpath_store::{Blame, Error, Fault, Kind, Result, Secret, StorePath};
 
 use super::{
@@ -51,7 +51,7 @@ pub(super) struct Identity {
 #[derive(Debug, Default)]
 struct ServerTraits {
     tls: bool,
-    offer: Option<Offer>,
+    offer: Option<SecurityProtocol>,
     /// Number of sessions lost before they were ready.
     early_losses: u32,
     /// Whether a session has been ready before.
@@ -193,7 +193,7 @@ impl Site {
             slots.resize(number + 1, None);
         }
         let Some(slot) = slots.get_mut(number) else {
-            return Err(Error::new(Fault::Internal, "a site without sessions"));
+            return Err(Error::new(Fault::Internal, "the server has no session slot"));
         };
         match slot {
             Some(session) if session.is_alive() => Ok(Arc::clone(session)),
@@ -258,7 +258,8 @@ impl Site {
                 Ok(PathAndCgi::percent_encoded(path.as_bytes(), cgi))
             }
             true => {
-                let message = "the xroot protocol cannot carry a name with a question mark, and this server has no other way: use HTTP, or rename it";
+                let message =
+                    "the xroot protocol cannot send a name with a question mark to this server: use HTTP, or rename it";
                 Err(Error::new(Fault::InvalidArgument, message).at(path))
             }
         }

@@ -115,7 +115,7 @@ impl XrootdStore {
 
 /// Returns the error for an operation that the protocol lacks.
 fn unsupported(what: &str, path: &StorePath) -> Error {
-    Error::new(Fault::Unsupported, format!("the xroot protocol has no way to {what}")).at(path)
+    Error::new(Fault::Unsupported, format!("the xroot protocol cannot {what}")).at(path)
 }
 
 #[async_trait]

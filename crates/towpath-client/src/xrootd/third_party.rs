@@ -31,7 +31,7 @@ use super::{
     session::OpenFile,
     store::XrootdStore,
 };
-use crate::third_party::Written;
+use crate::third_party::OnProgress;
 
 /// Interval between queries of the progress at the destination.
 const LOOK: Duration = Duration::from_secs(2);
@@ -44,7 +44,7 @@ pub(crate) async fn copy_between(
     caller: &Caller,
     ends: [(XrootdStore, StorePath); 2],
     overwrite: Overwrite,
-    written: Written<'_>,
+    written: OnProgress<'_>,
 ) -> Result<()> {
     // The key is a secret and must not be sent before TLS has been negotiated.
     let [(source, from), (destination, to)] =
@@ -54,11 +54,10 @@ pub(crate) async fn copy_between(
     if found.is_directory() {
         return Err(Error::new(Fault::IsDirectory, "it is a directory").at(&from));
     }
-    let giver = file.server().ok_or_else(|| Error::new(Fault::Internal, "a file is open nowhere"))?;
+    let giver = file.server().ok_or_else(|| Error::new(Fault::Internal, "the file is not open on any server"))?;
     let key = random::key();
-    let name = std::str::from_utf8(from.as_bytes()).map_err(|_| {
-        Error::new(Fault::Unsupported, "the xroot protocol copies no names that are not UTF-8").at(&from)
-    })?;
+    let name = std::str::from_utf8(from.as_bytes())
+        .map_err(|_| Error::new(Fault::Unsupported, "xroot third-party copies require UTF-8 names").at(&from))?;
     let scheme = if giver.tls { "roots" } else { "root" };
     let ordered = format!(
         "tpc.key={key}&tpc.src={}&tpc.lfn={name}&tpc.spr={scheme}&tpc.stage=copy&oss.asize={}",
@@ -84,7 +83,7 @@ pub(crate) async fn copy_between(
         && !destination.is_ours(caller).await
         && let Err(error) = destination.clear_away(caller, &to).await
     {
-        tracing::warn!(path = %to, %error, "what came of a failed third-party copy could not be removed");
+        tracing::warn!(path = %to, %error, "cannot remove the remains of a failed third-party copy");
     }
     copied
 }
@@ -106,7 +105,7 @@ async fn open(
     let identity = origin.identity(caller);
     let mut retry_state = origin.retry_state(false);
     if let Some(server) = server {
-        retry_state.arrive(server);
+        retry_state.set_server(server);
     }
     loop {
         let site = origin.sites.at(retry_state.server(), &identity);
@@ -132,7 +131,7 @@ async fn sync(file: &OpenFile, handle: FileHandle) -> Result<()> {
 }
 
 /// Waits for the copy, and reports its progress.
-async fn watch(file: &OpenFile, handle: FileHandle, written: Written<'_>) -> Result<()> {
+async fn watch(file: &OpenFile, handle: FileHandle, written: OnProgress<'_>) -> Result<()> {
     let mut ended = std::pin::pin!(sync(file, handle));
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -160,12 +159,12 @@ fn error(file: &OpenFile, failure: Failure) -> Error {
     match failure {
         // The error response of an XRootD server without third-party copies.
         Failure::Refused(reply) if reply.message.contains("tpc not supported") => {
-            Error::new(Fault::Unsupported, format!("{host} makes no third-party copies"))
+            Error::new(Fault::Unsupported, format!("{host} does not support third-party copies"))
         }
         Failure::Refused(reply) => refusal(&file.session.root(), &reply),
         Failure::Fatal(error) | Failure::Lost(error) | Failure::EarlyLoss(error) | Failure::NotSent(error) => error,
         Failure::Redirect { .. } | Failure::Wait { .. } | Failure::TooEarly | Failure::Occupied => {
-            let message = format!("{host}: unexpected answer in a third-party copy");
+            let message = format!("{host}: unexpected response in a third-party copy");
             Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
         }
     }

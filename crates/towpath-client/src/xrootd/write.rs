@@ -28,7 +28,7 @@ use towpath_proto::{
     checksum::{Digest, Extent},
     xrootd::{
         FileHandle, Mode, OpenOptions as OpenFlags, Request, StatOptions, Target as Subject,
-        request::{Ending, Open, Promise, Stat, Sync, Truncate},
+        request::{CloseAction, FileExpectation, Open, Stat, Sync, Truncate},
         response::{Body, OpenReply, StatInfo},
     },
 };
@@ -188,7 +188,7 @@ impl Upload {
             settled: AtomicBool::new(false),
         };
         if !are_apart || upload.present.len() > MAX_PRESENT_EXTENTS {
-            return Err(upload.session().garbled(&"what it says is present cannot be"));
+            return Err(upload.session().garbled(&"invalid list of received extents"));
         }
         Ok(upload)
     }
@@ -223,14 +223,14 @@ impl Upload {
             Failure::Fatal(error) => error,
             Failure::Lost(error) | Failure::EarlyLoss(error) | Failure::NotSent(error) => {
                 let rest = match self.target.file.is_resumable() {
-                    true => "what came stays, and the upload can be taken up again",
-                    false => "the upload has to start again",
+                    true => "the received part is kept, and the upload can be resumed",
+                    false => "the upload must be restarted",
                 };
                 let message = format!("{}; {rest}", error.message());
                 Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
             }
             Failure::Redirect { .. } | Failure::Wait { .. } | Failure::TooEarly | Failure::Occupied => {
-                Error::new(Fault::Protocol, format!("{}: unexpected answer to a write", file.session.host))
+                Error::new(Fault::Protocol, format!("{}: unexpected response to a write", file.session.host))
             }
         }
     }
@@ -244,7 +244,11 @@ impl Upload {
         }
         if self.closes_with_promise() {
             return self
-                .close_with_promise(Promise { size, mtime_ns: expected.mtime_ns, digests: expected.digests.clone() })
+                .close_with_promise(FileExpectation {
+                    size,
+                    mtime_ns: expected.mtime_ns,
+                    digests: expected.digests.clone(),
+                })
                 .await;
         }
         let target = self.remaining();
@@ -266,9 +270,9 @@ impl Upload {
     }
 
     /// Closes the file with a promise; the server commits it only if it matches.
-    async fn close_with_promise(&self, promise: Promise) -> Result<Metadata> {
+    async fn close_with_promise(&self, promise: FileExpectation) -> Result<Metadata> {
         let target = self.remaining();
-        let ending = Ending::Commit(promise.clone());
+        let ending = CloseAction::Commit(promise.clone());
         let answer = match self.take_tail().await {
             Some(tail) => self.close_behind(&target, tail, ending).await,
             None => target.close(Some(ending)).await,
@@ -345,13 +349,13 @@ impl Drop for Opening {
 fn pairs(options: &CreateOptions) -> Result<Option<String>> {
     let size = options.size_hint.map(|size| format!("oss.asize={size}"));
     let Some(key) = options.resume else { return Ok(size) };
-    let message = "an upload with a resume key must say how large the file will be";
+    let message = "an upload with a resume key requires the file size";
     let size = size.ok_or_else(|| Error::new(Fault::InvalidArgument, message))?;
     Ok(Some(format!("{size}&{}={key}", OpenReply::RESUME_KEY)))
 }
 
 fn mismatch(promised: &Digest, found: &Digest) -> Error {
-    Error::new(Fault::ChecksumMismatch, format!("the upload has {found:#}, {promised:#} was promised"))
+    Error::new(Fault::ChecksumMismatch, format!("the upload has {found:#}, expected {promised:#}"))
         .blamed_on(Blame::Network)
 }
 
@@ -363,7 +367,9 @@ fn not_open() -> Error {
 impl WriteHandle for Upload {
     async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
         if i64::try_from(offset.saturating_add(data.len() as u64)).is_err() {
-            return Err(Error::new(Fault::InvalidArgument, "the range ends beyond any file").at(&self.target.path));
+            return Err(
+                Error::new(Fault::InvalidArgument, "the range exceeds the maximum file size").at(&self.target.path)
+            );
         }
         let end = offset + data.len() as u64;
         if self.finished.load(Ordering::Acquire) {
@@ -405,7 +411,9 @@ impl WriteHandle for Upload {
 
     async fn set_size(&self, size: u64) -> Result<()> {
         if i64::try_from(size).is_err() {
-            return Err(Error::new(Fault::InvalidArgument, "no file can have this size").at(&self.target.path));
+            return Err(
+                Error::new(Fault::InvalidArgument, "the size exceeds the maximum file size").at(&self.target.path)
+            );
         }
         self.send_tail().await.map_err(|error| error.at(&self.target.path))?;
         let request = |handle| Truncate { target: Subject::Handle(handle), size };

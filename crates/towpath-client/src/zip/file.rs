@@ -96,8 +96,7 @@ pub(super) struct DeflatedFile {
 }
 
 fn only_from_the_start() -> Error {
-    let message =
-        "the member is compressed, and can only be read from its start to its end, as `cp`, `cat` and `sum` do";
+    let message = "the member is compressed and can only be read sequentially, as `cp`, `cat` and `sum` do";
     Error::new(Fault::Unsupported, message)
 }
 
@@ -176,7 +175,7 @@ impl Inflating {
                 self.input = self.archive.read(self.next, length).await?;
                 self.next += self.input.len() as u64;
                 if self.input.is_empty() {
-                    return Err(torn("it ended too early"));
+                    return Err(torn("unexpected end of data"));
                 }
             }
             let piece = self.inflate()?;
@@ -185,7 +184,7 @@ impl Inflating {
             }
         }
         if self.missing_bytes > 0 {
-            return Err(torn("it is shorter than its directory says"));
+            return Err(torn("it is shorter than the size in the archive's directory"));
         }
         Ok(None)
     }
@@ -198,11 +197,11 @@ impl Inflating {
         let taken = usize::try_from(self.inflater.total_in() - before).unwrap_or(usize::MAX);
         self.input = self.input.split_off(taken.min(self.input.len()));
         let left = self.missing_bytes.checked_sub(piece.len() as u64);
-        self.missing_bytes = left.ok_or_else(|| torn("it is longer than its directory says"))?;
+        self.missing_bytes = left.ok_or_else(|| torn("it is longer than the size in the archive's directory"))?;
         self.has_ended = status == Status::StreamEnd;
         let is_stuck = piece.is_empty() && taken == 0 && !self.has_ended;
         if is_stuck && self.next >= self.end {
-            return Err(torn("it has no end"));
+            return Err(torn("its compressed data have no end"));
         }
         Ok(piece)
     }

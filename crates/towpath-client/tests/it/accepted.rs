@@ -127,7 +127,10 @@ async fn what_was_only_accepted_is_not_done() {
     for (name, server, outcome) in outcomes(false).await {
         let error = error(outcome);
         assert_eq!((error.fault(), error.blame()), (Fault::Unsupported, Blame::Storage), "{name}: {error}");
-        assert!(error.message().contains("accepted") && error.message().contains("not done yet"), "{name}: {error}");
+        assert!(
+            error.message().contains("accepted") && error.message().contains("not complete yet"),
+            "{name}: {error}"
+        );
         // Neither a retry nor a removal, which could hit the previous file.
         let changes =
             server.methods().into_iter().filter(|method| !["PROPFIND", "GET", "HEAD"].contains(&method.as_str()));
@@ -139,7 +142,7 @@ async fn what_was_only_accepted_is_not_done() {
 async fn an_accepted_file_like_the_one_before_is_not_known_to_be_new() {
     let server = promising(false);
     let error = error(put(&server.store(), "/old", "new content").await);
-    assert!(error.message().contains("cannot be seen"), "{error}");
+    assert!(error.message().contains("cannot be verified"), "{error}");
     assert!(!server.methods().contains(&"DELETE".to_owned()), "{:?}", server.methods());
 }
 

@@ -98,14 +98,14 @@ async fn a_deeper_entry_shows_the_directory_above_it() {
         assert_eq!(names(&entries), ["e", "a"], "{hrefs:?}");
         assert!(entries[0].metadata.is_directory(), "{hrefs:?}");
     }
-    is_unusable(&error(listed(&["/d/", "/d/e", "/d/e/f"]).await), "name e");
-    is_unusable(&error(listed(&["/d/", "/d/e/f", "/d/e"]).await), "name e");
+    is_unusable(&error(listed(&["/d/", "/d/e", "/d/e/f"]).await), "entry e");
+    is_unusable(&error(listed(&["/d/", "/d/e/f", "/d/e"]).await), "entry e");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_entries_of_one_name_are_refused() {
-    is_unusable(&error(listed(&["/d/", "/d/A", "/d/%41"]).await), "name A");
-    is_unusable(&error(listed(&["/d/", "/d/a", "/d/a/"]).await), "name a");
+    is_unusable(&error(listed(&["/d/", "/d/A", "/d/%41"]).await), "entry A");
+    is_unusable(&error(listed(&["/d/", "/d/a", "/d/a/"]).await), "entry a");
     // The directory itself may be described twice.
     assert_eq!(names(&listed(&["/d/", "/d/", "/d/a"]).await.unwrap()), ["a"]);
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use towpath_client::{Client, ClientOptions, End, Probe, Trace};
+use towpath_client::{Client, ClientOptions, Probe, Side, Trace};
 use towpath_proto::{
     probe::{Direction, PROBE_TYPE, Sample},
     tcp::TcpInfo,
@@ -99,9 +99,9 @@ async fn our_server_is_probed_whatever_the_url_speaks() {
         for direction in [Direction::Down, Direction::Up] {
             let probed = client.probe(&url, &probe(direction)).await.unwrap();
             assert!(probed.server.starts_with("towpath/"), "{probed:?}");
-            for (connection, end) in [(0, End::Client), (1, End::Client), (0, End::Server), (1, End::Server)] {
-                let of = |trace: &&Trace| (trace.connection, trace.end) == (connection, end);
-                assert!(probed.traces.iter().any(|trace| of(&trace)), "{scheme} {direction:?} {connection} {end:?}");
+            for (connection, side) in [(0, Side::Client), (1, Side::Client), (0, Side::Server), (1, Side::Server)] {
+                let of = |trace: &&Trace| (trace.connection, trace.side) == (connection, side);
+                assert!(probed.traces.iter().any(|trace| of(&trace)), "{scheme} {direction:?} {connection} {side:?}");
             }
             assert!(probed.traces.is_sorted_by_key(|trace| trace.at));
         }
@@ -130,7 +130,9 @@ async fn a_server_that_says_more_than_it_was_asked_for_is_given_up() {
         let client = Client::new(Arc::new(options()));
         let probed = client.probe(&url, &Probe { connections: 1, ..probe(Direction::Down) }).await;
         match is_taken {
-            true => assert_eq!(probed.unwrap().traces.iter().filter(|trace| trace.end == End::Server).count(), samples),
+            true => {
+                assert_eq!(probed.unwrap().traces.iter().filter(|trace| trace.side == Side::Server).count(), samples);
+            }
             false => assert_eq!(probed.unwrap_err().fault(), Fault::Protocol),
         }
     }

@@ -291,7 +291,7 @@ async fn a_small_upload_is_sent_again_if_that_does_no_harm() {
     let file = create(&server, CreateOptions::default()).await;
     file.write(0, "content".into()).await.unwrap();
     let error = error(file.commit(Expectation::default()).await);
-    assert!(error.message().contains("may have been done"), "{error}");
+    assert!(error.message().contains("may have been carried out"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -229,7 +229,7 @@ async fn tokens_follow_a_redirect_without_encryption_only_to_the_same_host() {
             Ok(metadata) => assert!(gets_it && metadata.is_directory()),
             Err(error) => {
                 assert!(!gets_it && error.fault() == Fault::AuthenticationFailed, "{error:?}");
-                assert!(error.message().contains("not sent to servers that were named without encryption"), "{error}");
+                assert!(error.message().contains("not sent to servers named without encryption"), "{error}");
             }
         }
     }

@@ -65,7 +65,7 @@ async fn an_upload_goes_on_when_its_connection_was_lost() {
         }
     };
     assert_eq!(error.fault(), Fault::Unavailable);
-    assert!(error.message().ends_with("what came stays, and the upload can be taken up again"), "{error}");
+    assert!(error.message().ends_with("the received part is kept, and the upload can be resumed"), "{error}");
     assert!((1..SIZE).contains(&written), "{written} bytes were written");
     drop(file);
     let file = store.create(&caller(), &path("/f"), resuming()).await.unwrap();

@@ -7,7 +7,7 @@ use std::sync::{
 
 use towpath_client::{
     Client, ClientOptions, TokenSource,
-    third_party::{SiteCopy, Way},
+    third_party::{SiteCopy, TransferMode},
 };
 use towpath_proto::url::Url;
 use towpath_store::{Caller, Fault, Overwrite, Result, Secret};
@@ -22,10 +22,10 @@ fn answering(answer: impl Fn() -> Reply + Send + Sync + 'static) -> Web {
 }
 
 /// Has `site` copy with `other`; the outcome, and how many bytes it said were written.
-async fn copy(site: &Web, other: &str, way: Way, options: ClientOptions) -> (Result<()>, u64) {
+async fn copy(site: &Web, other: &str, way: TransferMode, options: ClientOptions) -> (Result<()>, u64) {
     let active: Url = format!("http://{}/here", site.address).parse().unwrap();
     let other: Url = other.parse().unwrap();
-    let (from, to) = if way == Way::Pull { (&other, &active) } else { (&active, &other) };
+    let (from, to) = if way == TransferMode::Pull { (&other, &active) } else { (&active, &other) };
     let told = AtomicU64::new(0);
     let copy = SiteCopy { from, to, way, overwrite: Overwrite::Refuse };
     let client = Client::new(Arc::new(options));
@@ -39,14 +39,14 @@ fn options() -> ClientOptions {
 
 #[tokio::test]
 async fn the_site_is_asked_and_followed_to_its_verdict() {
-    for (status, way) in [(202, Way::Pull), (201, Way::Push)] {
+    for (status, way) in [(202, TransferMode::Pull), (201, TransferMode::Push)] {
         let site = answering(move || reply(status).body(format!("{MARKERS}success: Created")).chunked());
         let (outcome, told) = copy(&site, "https://other.example.org/f%20g?x=1", way, options()).await;
         outcome.unwrap();
         assert_eq!(told, 12);
         let asked = site.asked().pop().unwrap();
         assert_eq!((asked.method.as_str(), asked.target.as_str()), ("COPY", "/here"));
-        let field = if way == Way::Pull { "source" } else { "destination" };
+        let field = if way == TransferMode::Pull { "source" } else { "destination" };
         assert_eq!(asked.field(field), "https://other.example.org/f%20g?x=1");
         assert_eq!((asked.field("overwrite"), asked.field("credential")), ("F", "none"));
     }
@@ -60,13 +60,13 @@ async fn only_a_verdict_counts() {
         (String::new(), Fault::Unavailable),
     ] {
         let site = answering(move || reply(202).body(answer.clone()).chunked());
-        let (outcome, _) = copy(&site, "http://other.example.org/f", Way::Pull, options()).await;
+        let (outcome, _) = copy(&site, "http://other.example.org/f", TransferMode::Pull, options()).await;
         assert_eq!(outcome.unwrap_err().fault(), fault);
     }
     let torn = format!("{MARKERS}success: Created\n");
     let cut = MARKERS.len() + 3;
     let site = answering(move || reply(202).body(torn.clone()).broken_after(cut));
-    assert!(copy(&site, "http://other.example.org/f", Way::Pull, options()).await.0.is_err());
+    assert!(copy(&site, "http://other.example.org/f", TransferMode::Pull, options()).await.0.is_err());
     for (status, fault) in [
         (501, Fault::Unsupported),
         (405, Fault::Unsupported),
@@ -74,7 +74,7 @@ async fn only_a_verdict_counts() {
         (403, Fault::PermissionDenied),
     ] {
         let site = answering(move || reply(status));
-        let (outcome, _) = copy(&site, "http://other.example.org/f", Way::Pull, options()).await;
+        let (outcome, _) = copy(&site, "http://other.example.org/f", TransferMode::Pull, options()).await;
         assert_eq!(outcome.unwrap_err().fault(), fault, "{status}");
         assert_eq!(site.asked().len(), 1, "{status}: it is not asked twice");
     }
@@ -90,7 +90,7 @@ async fn a_token_is_handed_on_only_for_where_it_would_be_sent() {
     ] {
         let site = answering(|| reply(202).body("success\n").chunked());
         let with_token = ClientOptions { token: TokenSource::Fixed(Secret::new("t0ken")), ..options() };
-        copy(&site, other, Way::Pull, with_token).await.0.unwrap();
+        copy(&site, other, TransferMode::Pull, with_token).await.0.unwrap();
         let asked = site.asked().pop().unwrap();
         let expected = if is_handed_on { "Bearer t0ken" } else { "" };
         assert_eq!(asked.field("transferheaderauthorization"), expected, "{other}");
@@ -100,7 +100,7 @@ async fn a_token_is_handed_on_only_for_where_it_would_be_sent() {
 #[tokio::test]
 async fn what_sites_cannot_do_between_them_is_not_asked() {
     let site = answering(|| reply(202));
-    let (outcome, _) = copy(&site, "root://other.example.org//f", Way::Pull, options()).await;
+    let (outcome, _) = copy(&site, "root://other.example.org//f", TransferMode::Pull, options()).await;
     assert_eq!(outcome.unwrap_err().fault(), Fault::Unsupported);
     assert!(site.asked().is_empty());
 }
@@ -116,8 +116,8 @@ async fn xrootd_is_not_named_a_file_with_a_question_mark() {
     let (store, _) = client.connect(&other).unwrap();
     let root = towpath_store::StorePath::root();
     store.stat(&Caller::local(), &root).await.unwrap_err();
-    for way in [Way::Pull, Way::Push] {
-        let (from, to) = if way == Way::Pull { (&other, &active) } else { (&active, &other) };
+    for way in [TransferMode::Pull, TransferMode::Push] {
+        let (from, to) = if way == TransferMode::Pull { (&other, &active) } else { (&active, &other) };
         let copy = SiteCopy { from, to, way, overwrite: Overwrite::Refuse };
         let refused = client.copy_between(&Caller::local(), copy, &|_| ()).await.unwrap_err();
         assert_eq!(refused.fault(), Fault::InvalidArgument, "{refused}");

@@ -19,7 +19,7 @@ fn leg() -> Carried {
         by_buffer: 0.0,
         opening: 0.0,
         resent: 0.0,
-        control: Control::Cubic,
+        control: CongestionControl::Cubic,
         most_send_buffer: 4 << 20,
         most_receive_buffer: 6 << 20,
         far_processor: 0.5,
@@ -30,7 +30,7 @@ fn leg() -> Carried {
 fn stretch(stage: Stage) -> Stretch {
     Stretch {
         seconds: 1.0,
-        moved: 10_000_000,
+        transferred: 10_000_000,
         held: Occupancy::default().with(stage, 16e6),
         is_of_small_files: false,
         processor: 0.5,
@@ -91,8 +91,8 @@ fn the_sender_says_what_held_it_up() {
         (|leg| leg.resent = 0.01, Cause::Loss),
         (|leg| (leg.resent, leg.stretch) = (0.02, 1.15), Cause::Loss),
         (|leg| (leg.resent, leg.stretch) = (0.01, 1.6), Cause::Bandwidth),
-        (|leg| (leg.resent, leg.control) = (0.02, Control::Bbr), Cause::Bandwidth),
-        (|leg| (leg.resent, leg.control) = (0.3, Control::Bbr), Cause::Loss),
+        (|leg| (leg.resent, leg.control) = (0.02, CongestionControl::Bbr), Cause::Bandwidth),
+        (|leg| (leg.resent, leg.control) = (0.3, CongestionControl::Bbr), Cause::Loss),
     ];
     for (change, expected) in table {
         let mut carried = leg();

@@ -16,7 +16,7 @@ fn sender(seconds: u64) -> TcpInfo {
         busy: Duration::from_millis(1000 * seconds),
         limited_by_buffer: Duration::from_millis(500 * seconds),
         peer_window: 6 << 20,
-        control: Control::Cubic,
+        control: CongestionControl::Cubic,
         most_send_buffer: 4 << 20,
         ..TcpInfo::default()
     }
@@ -38,10 +38,10 @@ fn connection(info: TcpInfo, far: Option<TcpInfo>) -> Connection {
 }
 
 /// A sample after `seconds`, with 16 MB in one stage at all times.
-fn look(start: Instant, seconds: u64, stage: Stage, is_remote: [bool; 2], connections: Vec<Connection>) -> Look {
-    Look {
+fn sample(start: Instant, seconds: u64, stage: Stage, is_remote: [bool; 2], connections: Vec<Connection>) -> Sample {
+    Sample {
         at: start + Duration::from_secs(seconds),
-        moved: 40_000_000 * seconds,
+        transferred: 40_000_000 * seconds,
         files: 0,
         held: Occupancy::default().with(stage, 16e6 * seconds as f64),
         window: 64 << 20,
@@ -55,9 +55,9 @@ fn look(start: Instant, seconds: u64, stage: Stage, is_remote: [bool; 2], connec
 /// Returns the seconds attributed to `cause` after several samples at intervals of one second.
 fn seconds(cause: Cause, stage: Stage, is_remote: [bool; 2], connection_at: impl Fn(u64) -> Connection) -> f64 {
     let start = clock::now();
-    let mut account_builder = AccountBuilder::new(look(start, 0, stage, is_remote, Vec::new()));
+    let mut account_builder = AccountBuilder::new(sample(start, 0, stage, is_remote, Vec::new()));
     for second in 1..=10 {
-        account_builder.add(look(start, second, stage, is_remote, vec![connection_at(second)]));
+        account_builder.add(sample(start, second, stage, is_remote, vec![connection_at(second)]));
     }
     assert!((account_builder.account().seconds - 10.0).abs() < 1e-9);
     assert_eq!(account_builder.account().bytes, 400_000_000);

@@ -72,7 +72,7 @@ fn refuse_unproved(job: &Job, proof: Option<Digest>, digests: &Digests) -> Resul
     if is_proved || (proof.is_none() && givers < 2) {
         return Ok(());
     }
-    let message = "its parts came from several sources, and no digest is left to prove that they are of one file";
+    let message = "its parts came from several sources, and no digest proves that they belong to one file";
     let error = Error::new(Fault::Changed, message).blamed_on(Blame::Storage).at(&job.from.path);
     Err(Failure::Unlike { error, promised: Digests::default() })
 }

@@ -77,7 +77,7 @@ pub(super) async fn explain_no_space(job: &Job, bytes: u64, error: Error) -> Err
     while let Some(path) = directory {
         match to.store.space(&to.caller, &path).await {
             Ok(Space { free, .. }) if free < bytes => {
-                let message = format!("{}: {} bytes more are needed there", error.message(), bytes - free);
+                let message = format!("{}: {} more bytes are needed", error.message(), bytes - free);
                 return error.with_message(message).at(&to.path);
             }
             Err(error) if error.fault() == Fault::NotFound => directory = path.parent(),

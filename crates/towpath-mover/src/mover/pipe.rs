@@ -126,7 +126,7 @@ impl Mover {
                 let length = data.len() as u64;
                 passed.update(&data);
                 put(data).await?;
-                part.moved(length);
+                part.transferred(length);
                 permit.complete();
             }
             Ok::<_, E>(())
@@ -163,7 +163,7 @@ impl Mover {
             self.context.limit.pass(piece.len() as u64).await;
             passed.update(&piece);
             part.expect(piece.len() as u64);
-            part.moved(piece.len() as u64);
+            part.transferred(piece.len() as u64);
             put(piece).await?;
         }
         let (bytes, computed) = (passed.bytes(), passed.finish());

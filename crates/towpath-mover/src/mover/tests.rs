@@ -17,7 +17,7 @@ use towpath_store::{
 };
 use towpath_testkit::{
     fault::{FaultStore, Faults},
-    liar::Liar,
+    misbehaving_server::MisbehavingServer,
     pattern::Pattern,
 };
 
@@ -28,7 +28,7 @@ use crate::{Nobody, StoreLocation, ThirdParty, Trees, file, flow_control, jobs};
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) expected: watch::Sender<u64>,
-    pub(crate) moved: watch::Sender<u64>,
+    pub(crate) transferred: watch::Sender<u64>,
     proofs: AtomicU64,
 }
 
@@ -41,8 +41,8 @@ impl Observer for Counted {
         self.expected.send_modify(|expected| *expected += bytes);
     }
 
-    fn moved(&self, bytes: u64) {
-        self.moved.send_modify(|moved| *moved += bytes);
+    fn transferred(&self, bytes: u64) {
+        self.transferred.send_modify(|transferred| *transferred += bytes);
     }
 }
 
@@ -85,10 +85,10 @@ pub(crate) async fn get(store: &Arc<dyn Store>, path: &str) -> Result<Bytes> {
 }
 
 /// A file on a server that sends wrong metadata or data.
-pub(crate) fn lied(liar: &Liar) -> StoreLocation {
-    let url = format!("http://127.0.0.1:{}/file", liar.port()).parse().unwrap();
+pub(crate) fn served_by(server: &MisbehavingServer) -> StoreLocation {
+    let url = format!("http://127.0.0.1:{}/file", server.port()).parse().unwrap();
     let (store, path) = Client::new(Arc::default()).connect(&url).unwrap();
-    StoreLocation::remote(store, Caller::local(), path, ("127.0.0.1".into(), liar.port()), "http://127.0.0.1")
+    StoreLocation::remote(store, Caller::local(), path, ("127.0.0.1".into(), server.port()), "http://127.0.0.1")
 }
 
 /// The sizes of a tree with empty and small files, files of the size of the first read, and files of several pieces.
@@ -119,7 +119,7 @@ async fn a_tree_arrives_whole_and_each_byte_is_counted_once() {
         Pattern::new(seed as u64).check(0, &data);
     }
     let total = sizes.values().sum::<usize>() as u64;
-    assert_eq!((*counted.expected.borrow(), *counted.moved.borrow()), (total, total));
+    assert_eq!((*counted.expected.borrow(), *counted.transferred.borrow()), (total, total));
     assert_eq!(counted.proofs.load(Relaxed), 0, "of small files nothing was left");
 }
 
@@ -288,11 +288,11 @@ async fn a_large_file_goes_on_where_its_copy_was_lost() {
     let job = Job::new(location(&from, "/large"), location(&to, "/copy"));
 
     let counted = Arc::new(Counted::default());
-    let mut moved = counted.moved.subscribe();
+    let mut transferred = counted.transferred.subscribe();
     let mover = Mover::new(options(), counted);
     tokio::select! {
         copied = mover.copy(&job) => panic!("{copied:?}"),
-        moved = moved.wait_for(|moved| *moved >= SIZE as u64 / 2) => drop(moved),
+        transferred = transferred.wait_for(|transferred| *transferred >= SIZE as u64 / 2) => drop(transferred),
     }
     assert_eq!(get(&to, "/copy").await.unwrap_err().fault(), Fault::NotFound);
 
@@ -301,7 +301,7 @@ async fn a_large_file_goes_on_where_its_copy_was_lost() {
     // The dropped handle may not be closed yet; the copy waits for it.
     let copied = mover.copy(&job).await.unwrap().unwrap();
     assert_eq!(copied.bytes, SIZE as u64);
-    let again = *counted.moved.borrow();
+    let again = *counted.transferred.borrow();
     assert!(again > 0 && again <= SIZE as u64 / 2, "{again} bytes were copied again");
     assert_eq!((again, 1), (*counted.expected.borrow(), counted.proofs.load(Relaxed)));
     Pattern::new(1).check(0, &get(&to, "/copy").await.unwrap());

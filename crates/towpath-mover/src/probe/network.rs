@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use towpath_client::{Client, Connection, End, Probe, Probed, Trace};
+use towpath_client::{Client, Connection, Probe, Probed, Side, Trace};
 use towpath_proto::{probe::Direction, tcp::TcpInfo, url::Url};
 use towpath_store::{
     Result,
@@ -75,9 +75,9 @@ impl Line {
     pub fn new(probe: Probe, probed: Probed) -> Self {
         let mut series = vec![Series::default(); probe.connections];
         for (index, trace) in probed.traces.iter().enumerate() {
-            match (series.get_mut(trace.connection), trace.end) {
-                (Some(series), End::Client) => series.client.push(index),
-                (Some(series), End::Server) => series.server.push(index),
+            match (series.get_mut(trace.connection), trace.side) {
+                (Some(series), Side::Client) => series.client.push(index),
+                (Some(series), Side::Server) => series.server.push(index),
                 (None, _) => {}
             }
         }
@@ -100,8 +100,9 @@ impl Line {
         for (at, threads) in during.into_iter().filter(|(at, _)| *at <= ends) {
             let connections: Vec<_> =
                 (0..self.series.len()).filter_map(|number| self.seen(number, at - began)).collect();
-            let moved = connections.iter().map(|connection| carried(self.probe.direction, &connection.info)).sum();
-            keeper.add(at, moved, connections, threads);
+            let transferred =
+                connections.iter().map(|connection| carried(self.probe.direction, &connection.info)).sum();
+            keeper.add(at, transferred, connections, threads);
         }
         keeper.account()
     }
@@ -159,13 +160,13 @@ impl Line {
 
     /// Returns the initial number of connections of a copy over this path, if `connections` are in use.
     pub fn first_connections(&self, connections: usize) -> usize {
-        let here = self.probed.traces.iter().filter(|trace| trace.end == End::Client).map(|trace| &trace.info);
+        let here = self.probed.traces.iter().filter(|trace| trace.side == Side::Client).map(|trace| &trace.info);
         tuner::first_connections(self.round_trip().unwrap_or_default(), tuner::least_buffer(here), connections)
     }
 
     /// Returns the utility of the rate with this number of connections, which a copy maximizes.
-    pub fn worth(&self) -> f64 {
-        tuner::worth(self.settled_rate(), self.probe.connections)
+    pub fn utility(&self) -> f64 {
+        tuner::utility(self.settled_rate(), self.probe.connections)
     }
 
     /// Returns pairs of seconds since the start of the probe and bytes carried; both are increasing.
@@ -209,12 +210,10 @@ impl Line {
         let verdict = Verdict::on(&self.account)?;
         let (finding, remedy) = match verdict.cause {
             Cause::SourceRead | Cause::DestinationWrite => (
-                "the programs at both ends gave and took no more, while the network had room",
-                "look at the processors of both ends, and at what else runs there",
+                "the programs at both ends were slower than the network",
+                "check the processor load and the other programs at both ends",
             ),
-            Cause::SlowStart => {
-                ("the windows of connections were opening for most of the time", "probe for longer (--seconds)")
-            }
+            Cause::SlowStart => ("the connections were in slow start most of the time", "probe for longer (--seconds)"),
             _ => return Some(verdict),
         };
         let cause = if verdict.cause == Cause::SlowStart { Cause::SlowStart } else { Cause::Processor };
@@ -256,10 +255,10 @@ mod tests {
             let near = TcpInfo { received: 1000 + carried, peer_window: 1 << 20, ..common };
             let far = TcpInfo { received: 1, sent: carried, acknowledged: carried, busy: at, ..info(at) };
             for connection in 0..2 {
-                traces.push(Trace { connection, end: End::Client, at, info: near });
+                traces.push(Trace { connection, side: Side::Client, at, info: near });
                 traces.push(Trace {
                     connection,
-                    end: End::Server,
+                    side: Side::Server,
                     at,
                     info: TcpInfo { min_rtt: RTT, rtt: RTT, ..far },
                 });
@@ -269,9 +268,9 @@ mod tests {
         let probed = Probed { server: String::new(), connected: RTT, began, traces };
         // Earlier work of this process, an hour of it, must not affect the probe.
         let threads = HashMap::from([(1, Duration::from_secs(3600))]);
-        let looks = (0..=10).map(|step| (began + EVERY * step, threads.clone())).collect();
+        let samples = (0..=10).map(|step| (began + EVERY * step, threads.clone())).collect();
         let mut line = Line::new(probe, probed);
-        line.account = line.explain(looks);
+        line.account = line.explain(samples);
         line
     }
 

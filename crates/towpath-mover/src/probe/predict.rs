@@ -70,16 +70,16 @@ impl FileSet {
 impl Prediction {
     /// Predicts a copy of `set`. Network, storages and files overlap, so the slowest of them determines the duration.
     pub fn new(path: &Path, set: FileSet) -> Self {
-        let mut assumptions = vec!["nothing else is on the path, and it stays as it was"];
+        let mut assumptions = vec!["the path carries no other traffic and does not change"];
         let setup_s = (path.connect + path.round_trip * (SETUP_ROUND_TRIPS + CLOSING_ROUND_TRIPS)).as_secs_f64();
         let network_s = path.seconds(set.bytes.saturating_add(set.files.saturating_mul(REQUEST_BYTES)) as f64);
         let storage_s = path.storage_rate.map(|rate| set.bytes as f64 / rate.max(1.0));
         if storage_s.is_none() {
-            assumptions.push("the storages keep up with the network: they were not measured");
+            assumptions.push("the storages keep up with the network (not measured)");
         }
         let seconds_a_file = path.seconds_a_file.unwrap_or(SECONDS_A_FILE);
         if path.seconds_a_file.is_none() && set.files > 1 {
-            assumptions.push("a file costs 0.25 ms beside its bytes: it was not measured");
+            assumptions.push("each file adds 0.25 ms (not measured)");
         }
         let files_s = set.files as f64 * seconds_a_file;
         let seconds = setup_s + network_s.max(files_s).max(storage_s.unwrap_or(0.0));

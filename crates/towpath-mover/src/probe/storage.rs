@@ -106,21 +106,21 @@ pub async fn read(client: &Client, file: &StoreLocation, effort: Effort) -> Resu
         disk::forget(&local);
     }
     let ends = clock::now() + effort.duration;
-    let moved = AtomicU64::new(0);
+    let transferred = AtomicU64::new(0);
     let pieces = (0..size).step_by(PIECE_BYTES).take_while(|_| clock::now() < ends);
     let reading = stream::iter(pieces)
         .map(|offset| {
             let length = usize::try_from(size - offset).unwrap_or(usize::MAX).min(PIECE_BYTES);
-            let (handle, moved) = (&handle, &moved);
+            let (handle, transferred) = (&handle, &transferred);
             async move {
                 let data = handle.read(offset, length).await?;
-                moved.fetch_add(data.len() as u64, Relaxed);
+                transferred.fetch_add(data.len() as u64, Relaxed);
                 if data.len() == length { Ok(()) } else { Err(Error::new(Fault::Truncated, "the file became shorter")) }
             }
         })
         .buffer_unordered(effort.pieces())
         .try_collect::<()>();
-    match run_sampled(client, file, Stage::Read, &moved, effort, reading).await? {
+    match run_sampled(client, file, Stage::Read, &transferred, effort, reading).await? {
         Ended::TooEarly(line) => {
             Err(Error::new(Fault::InvalidArgument, too_little(&line, "name a larger file")).at(&file.path))
         }
@@ -142,13 +142,13 @@ pub async fn write(client: &Client, scratch: &Scratch, effort: Effort) -> Result
     let room = scratch.room().await;
     let handle = file.store.create(&file.caller, &file.path, CreateOptions::default()).await?;
     let ends = clock::now() + effort.duration;
-    let moved = AtomicU64::new(0);
+    let transferred = AtomicU64::new(0);
     let piece = Bytes::from(noise(PIECE_BYTES));
     let mut offsets = (0..room).step_by(PIECE_BYTES).take_while(|_| clock::now() < ends).peekable();
     let side_by_side = if file.store.capabilities().write_any_order { effort.pieces() } else { 1 };
     let put = async |offset| {
         handle.write(offset, piece.clone()).await?;
-        moved.fetch_add(PIECE_BYTES as u64, Relaxed);
+        transferred.fetch_add(PIECE_BYTES as u64, Relaxed);
         Ok::<_, Error>(())
     };
     let writing = async {
@@ -159,16 +159,17 @@ pub async fn write(client: &Client, scratch: &Scratch, effort: Effort) -> Result
                 handle.sync().await?;
             }
         }
-        handle.commit(Expectation { size: Some(moved.load(Relaxed)), ..Expectation::default() }).await.map(drop)
+        handle.commit(Expectation { size: Some(transferred.load(Relaxed)), ..Expectation::default() }).await.map(drop)
     };
-    let error = match run_sampled(client, &file, Stage::Write, &moved, effort, writing).await? {
+    let error = match run_sampled(client, &file, Stage::Write, &transferred, effort, writing).await? {
         Ended::Done(line) => return Ok((line, file)),
         Ended::TooEarly(line) => {
             Error::new(Fault::NoSpace, too_little(&line, "the probe uses only part of the free space"))
         }
-        Ended::TooLate(StorageLine { bytes, seconds, .. }) => {
-            Error::new(Fault::TimedOut, format!("{bytes} bytes were written, and were not safe within {seconds:.0} s"))
-        }
+        Ended::TooLate(StorageLine { bytes, seconds, .. }) => Error::new(
+            Fault::TimedOut,
+            format!("{bytes} bytes were written, but were not durable within {seconds:.0} s"),
+        ),
     };
     Err(error.at(&file.path))
 }
@@ -221,7 +222,7 @@ async fn run_sampled(
     client: &Client,
     location: &StoreLocation,
     stage: Stage,
-    moved: &AtomicU64,
+    transferred: &AtomicU64,
     effort: Effort,
     work: impl Future<Output = Result<()>>,
 ) -> Result<Ended> {
@@ -232,14 +233,14 @@ async fn run_sampled(
     let began = clock::now();
     let mut keeper = Keeper::new(began, location.is_remote().then_some(leg), stage, processor::time_wanted());
     let connections = || if location.is_remote() { client.connections() } else { Vec::new() };
-    let look = |keeper: &mut Keeper| {
-        keeper.add(clock::now(), moved.load(Relaxed), connections(), processor::time_wanted());
+    let sample = |keeper: &mut Keeper| {
+        keeper.add(clock::now(), transferred.load(Relaxed), connections(), processor::time_wanted());
     };
     let watching = async {
         let mut ticks = sampler::ticks();
         loop {
             ticks.tick().await;
-            look(&mut keeper);
+            sample(&mut keeper);
             client.ask_far_ends().await;
         }
     };
@@ -248,11 +249,11 @@ async fn run_sampled(
         () = sleep(effort.duration * 2) => false,
         () = watching => unreachable!("it looks until it is dropped"),
     };
-    let (bytes, took) = (moved.load(Relaxed), began.elapsed());
-    look(&mut keeper);
+    let (bytes, took) = (transferred.load(Relaxed), began.elapsed());
+    sample(&mut keeper);
     let seconds = took.as_secs_f64();
     if bytes == 0 && !is_done {
-        let message = format!("not even {PIECE_BYTES} bytes in {seconds:.0} s");
+        let message = format!("less than {PIECE_BYTES} bytes in {seconds:.0} s");
         return Err(Error::new(Fault::TimedOut, message).at(&location.path));
     }
     let round_trips = connections().into_iter().map(|connection| connection.info.min_rtt);

@@ -32,7 +32,7 @@ fn a_file_counts_from_when_it_is_found_until_it_ends() {
     first.begin(&job("/a"), 110, 30);
     second.begin(&job("/b"), 7, 0);
     assert_eq!(progress.now().ahead_bytes, 87);
-    first.moved(50);
+    first.transferred(50);
     assert_eq!((progress.now().moved_bytes, progress.now().ahead_bytes), (50, 37));
     let clone = first.clone();
     drop(first);
@@ -51,7 +51,7 @@ fn files_under_way_are_those_that_began_and_did_not_end() {
     assert_eq!(progress.active(9).1, 0);
     for (part, job) in &parts {
         part.begin(job, 10, 4);
-        part.moved(3);
+        part.transferred(3);
     }
     let (oldest, count) = progress.active(2);
     let seen: Vec<_> = oldest.iter().map(|file| (file.to.to_string(), file.bytes, file.arrived_bytes())).collect();

@@ -89,7 +89,7 @@ impl Replicas {
         let mut history = self.history();
         let (suspect, right) = (std::mem::take(&mut history.suspect), sharing.evidence());
         for given in suspect.unlike(&right) {
-            let message = format!("its {} bytes at {} were not those of the promised file", given.bytes, given.offset);
+            let message = format!("its {} bytes at {} do not match the expected file", given.bytes, given.offset);
             let error = Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage);
             history.out[given.source].get_or_insert(error);
         }
@@ -99,6 +99,6 @@ impl Replicas {
 /// Returns the error of a source that delivered the whole file, which does not match the promised digest.
 fn unlike(promised: &Digests, error: &Error) -> Error {
     let promised: Vec<_> = promised.iter().map(|digest| format!("{digest:#}")).collect();
-    let message = format!("its data are not the promised file, which has {}", promised.join(", "));
+    let message = format!("its data do not match the expected file, which has {}", promised.join(", "));
     Error::new(Fault::ChecksumMismatch, message).blamed_on(error.blame())
 }

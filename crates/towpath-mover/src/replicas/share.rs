@@ -398,6 +398,6 @@ impl Source {
 
 /// Returns the error of a source that has a different file.
 fn differs(what: &str) -> Error {
-    let message = format!("its {what} is not that of the other sources, or not the expected one");
+    let message = format!("its {what} differs from that of the other sources or from the expected one");
     Error::new(Fault::Changed, message).blamed_on(Blame::Storage)
 }

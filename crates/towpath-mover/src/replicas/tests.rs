@@ -2,7 +2,7 @@ use futures::FutureExt as _;
 use proptest::prelude::*;
 use towpath_store::{CreateOptions, memory::MemoryStore};
 use towpath_testkit::{
-    fault::{FaultStore, Faults, Lies, Told},
+    fault::{DigestAvailability, FaultStore, Faults, ReadFaults},
     pattern::Pattern,
 };
 
@@ -80,7 +80,7 @@ async fn it_fails_when_no_source_is_left() {
     let stores = [source(&data, dying(3)).await, source(&data, dying(4)).await];
     let replicas = of(&stores, FileProperties::default());
     let error = copied(&replicas).await.unwrap_err();
-    assert!(error.message().contains("none of 2 sources is left"), "{error:?}");
+    assert!(error.message().contains("all 2 sources failed"), "{error:?}");
     assert!(replicas.shares().iter().all(|share| share.error.is_some()));
 }
 
@@ -139,16 +139,18 @@ async fn digests_that_are_told_late_count_too() {
     let data = pattern(SIZE);
     let longest_delay = std::time::Duration::from_secs(1);
     let slow = Faults { delays_per_mille: 1000, longest_delay, ..Faults::default() };
-    let without = source(&data, slow).await.lying(Lies { digests: Told::OnRequest, ..Lies::default() });
+    let without = source(&data, slow)
+        .await
+        .with_read_faults(ReadFaults { digests: DigestAvailability::OnRequest, ..ReadFaults::default() });
     let other = source(&Pattern::new(4).bytes(0, SIZE), Faults::default()).await;
     let (computes, words) = (without.hold("digest"), other.hold("metadata"));
     let replicas = of(&[without, other], FileProperties::default());
     let counted = Arc::new(Counted::default());
-    let mut moved = counted.moved.subscribe();
+    let mut transferred = counted.transferred.subscribe();
     let job = Job::new(replicas.location().unwrap(), location(&memory(), "/copy"));
     let mover = Mover::new(Options { window_bytes: 2 << 20, ..options() }, counted);
     let in_turn = async {
-        moved.wait_for(|bytes| *bytes > 0).await.unwrap();
+        transferred.wait_for(|bytes| *bytes > 0).await.unwrap();
         drop(words);
         drop(computes);
     };

@@ -11,7 +11,7 @@ use towpath_store::{Changes, DirectoryId, Error, Fault, Metadata, Result, StoreP
 
 use super::{
     Extra, Pass, Purpose, Step, Sync,
-    names::{Chunks, LISTED, Look, Names, READ_AHEAD, SMALL},
+    names::{Chunks, LISTED, ListingMode, Names, READ_AHEAD, SMALL},
     task::{Below, Task, is_tree},
 };
 use crate::{
@@ -38,7 +38,7 @@ const QUESTIONS: usize = 64;
 
 /// The error if a listing of the destination may be incomplete.
 const HIDDEN: &str =
-    "the destination has it, perhaps under another spelling, but does not list it: nothing beside it is deleted";
+    "the destination has it, perhaps under another spelling, but does not list it: its siblings are not deleted";
 
 /// The state of one pass over both trees.
 pub(super) struct Descent {
@@ -186,14 +186,14 @@ impl Descent {
         let known = EntrySummary::of(&source);
         if !source.is_directory() {
             if [from, to].into_iter().any(|end| end.is_directory) {
-                let message = "the source is a file, but the path of an end has a trailing slash";
+                let message = "the source is a file, but the source or destination path has a trailing slash";
                 return Err(Error::new(Fault::NotDirectory, message).at(&from.path));
             }
             self.sync.entries.fetch_add(1, Relaxed);
             let task = match &found {
                 _ if self.pass == Pass::Deleting => None,
                 Some(_) if is_directory == Some(true) => {
-                    let message = "the source is a file and this is a directory";
+                    let message = "the source is a file, but this is a directory";
                     return Err(Error::new(Fault::IsDirectory, message).at(&to.path));
                 }
                 Some(found) => Some(self.file(ends.clone(), &known, &EntrySummary::of(found))),
@@ -204,7 +204,7 @@ impl Descent {
             return Ok(None);
         }
         if is_directory == Some(false) {
-            return Err(Error::new(Fault::NotDirectory, "the source is a directory and this is a file").at(&to.path));
+            return Err(Error::new(Fault::NotDirectory, "the source is a directory, but this is a file").at(&to.path));
         }
         let alike = found.as_ref().filter(|_| *purpose == Purpose::Alike);
         let mut known_ends = overlap::refuse_same_tree(ends, &source, alike).await?;
@@ -289,9 +289,10 @@ impl Descent {
             let (chunk, has_more) = directory.chunks.get_or_insert_with(begin).next().await?;
             (Names::of_source(chunk), has_more)
         } else {
-            // A file that [`Look::Cheap`] does not find is checked again before it is copied.
-            let look = if self.sync.purpose == Purpose::CopyMissing { Look::Cheap } else { Look::Whole };
-            (Names::list(&job, look, &self.large).await?, false)
+            // A file that [`ListingMode::Cheap`] does not find is checked again before it is copied.
+            let mode =
+                if self.sync.purpose == Purpose::CopyMissing { ListingMode::Cheap } else { ListingMode::Complete };
+            (Names::list(&job, mode, &self.large).await?, false)
         };
         if !is_begun {
             directory.ancestry.refuse_loop(&job.from, names.listing, LISTED).await?;

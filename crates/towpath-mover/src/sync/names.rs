@@ -25,9 +25,9 @@ type Entries = Vec<(Box<[u8]>, EntrySummary)>;
 
 /// How to list the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum ListingMode {
     /// Completely.
-    Whole,
+    Complete,
     /// As far as this is cheaper than a request per file of the source. A directory that cannot be listed, or is much
     /// larger than the source, is treated as empty.
     Cheap,
@@ -69,11 +69,11 @@ impl<'a> Names<'a> {
     ///
     /// # Errors
     /// Errors of the listings; `TooLarge` for more than [`MAX_COMPARED`] entries.
-    pub(super) async fn list(ends: &Job, look: Look, large: &'a Semaphore) -> Result<Self> {
+    pub(super) async fn list(ends: &Job, mode: ListingMode, large: &'a Semaphore) -> Result<Self> {
         let found = |most| async move {
-            match look {
-                Look::Whole => entries(&ends.to, most).await,
-                Look::Cheap => Ok(Some(entries(&ends.to, most).await.ok().flatten().unwrap_or_default())),
+            match mode {
+                ListingMode::Complete => entries(&ends.to, most).await,
+                ListingMode::Cheap => Ok(Some(entries(&ends.to, most).await.ok().flatten().unwrap_or_default())),
             }
         };
         let list = |most| async move {
@@ -87,15 +87,15 @@ impl<'a> Names<'a> {
         }
         // One permit for both ends: with one per end, two directories could each hold one and deadlock. The listings
         // are restarted, so that no server waits with a half-read response.
-        let given_up = |_| Error::new(Fault::Cancelled, "the listing was given up");
+        let given_up = |_| Error::new(Fault::Cancelled, "the listing was cancelled");
         let turn = large.acquire().await.map_err(given_up)?;
-        let (source, found) = match look {
-            Look::Cheap => {
+        let (source, found) = match mode {
+            ListingMode::Cheap => {
                 let source = entries(&ends.from, MAX_COMPARED).await?.ok_or_else(|| too_large(&ends.from))?;
                 let found = found(CHEAP * source.entries.len()).await?.unwrap_or_default();
                 (source, found)
             }
-            Look::Whole => list(MAX_COMPARED).await?.ok_or_else(|| too_large(&ends.from))?,
+            ListingMode::Complete => list(MAX_COMPARED).await?.ok_or_else(|| too_large(&ends.from))?,
         };
         Ok(Self { source: source.entries, found: found.entries, listing: source.listing, _turn: Some(turn) })
     }

@@ -9,22 +9,22 @@ const BUFFER: u64 = 4 << 20;
 
 fn tuner(nice: bool) -> Tuner {
     let mut tuner = Tuner::new(1, nice);
-    tuner.suit_to(RTT, BUFFER);
+    tuner.set_path(RTT, BUFFER);
     tuner
 }
 
 /// Returns the numbers of connections over 60 s on a path where `n` established connections reach `rate(n)` bytes per
 /// second.
 fn connections_over_time(round_trip: Duration, rate: impl Fn(usize) -> f64) -> Vec<usize> {
-    let (mut now, mut moved) = (clock::now(), 0.0);
+    let (mut now, mut transferred) = (clock::now(), 0.0);
     let mut tuner = Tuner::new(1, false);
-    tuner.suit_to(round_trip, BUFFER);
+    tuner.set_path(round_trip, BUFFER);
     let mut connections = 1;
     let step = round_trip.max(Duration::from_millis(20));
     let each = |_| {
-        moved += rate(connections) * step.as_secs_f64();
+        transferred += rate(connections) * step.as_secs_f64();
         now += step;
-        connections = tuner.observe(now, moved as u64, round_trip, None);
+        connections = tuner.observe(now, transferred as u64, round_trip, None);
         connections
     };
     (0..60_000 / step.as_millis()).map(each).collect()
@@ -60,9 +60,9 @@ fn more_connections_are_not_kept_if_they_bring_nothing() {
 fn none_are_tried_while_something_waits_on_the_path() {
     let (start, mut tuner) = (clock::now(), tuner(false));
     let connections = (0..600).map(|step: u32| {
-        tuner.look_at(&TcpInfo { min_rtt: RTT, rtt: RTT * 3 / 2, ..TcpInfo::default() });
-        let moved = u64::from(step) * u64::from(step) * 1_000_000;
-        tuner.observe(start + step * RTT, moved, RTT, None)
+        tuner.sample(&TcpInfo { min_rtt: RTT, rtt: RTT * 3 / 2, ..TcpInfo::default() });
+        let transferred = u64::from(step) * u64::from(step) * 1_000_000;
+        tuner.observe(start + step * RTT, transferred, RTT, None)
     });
     assert_eq!(connections.max(), Some(FIRST_CONNECTIONS));
     assert_eq!(tuner.found(), Some(FIRST_CONNECTIONS));
@@ -83,10 +83,10 @@ fn found_together(tuners: usize, filling: usize, seed: u64) -> Vec<usize> {
         let begun = tuners.min(1 + step as usize / 90);
         let connections: usize = copies[..begun].iter().map(|(tuner, _)| tuner.connections).sum();
         let rate_of_each = 4e6 * (filling as f64 / connections as f64).min(1.0);
-        for (tuner, moved) in &mut copies[..begun] {
+        for (tuner, transferred) in &mut copies[..begun] {
             let noise = 0.9 + random.below(2001) as f64 / 10_000.0;
-            *moved += tuner.connections as f64 * rate_of_each * noise * RTT.as_secs_f64();
-            tuner.observe(start + step * RTT, *moved as u64, RTT, None);
+            *transferred += tuner.connections as f64 * rate_of_each * noise * RTT.as_secs_f64();
+            tuner.observe(start + step * RTT, *transferred as u64, RTT, None);
         }
     }
     copies.iter().filter_map(|(tuner, _)| tuner.found()).collect()
@@ -100,11 +100,11 @@ fn noise_does_not_lead_far_astray() {
     let powers = [1, 2, 4, 8, 16, 32, 64].map(|filling| (filling, 0.9));
     let others = [3, 5, 6, 10, 12, 20, 24, 40, 48].map(|filling| (filling, 0.7));
     for (filling, bound) in powers.into_iter().chain(others) {
-        let worth = |connections: usize| worth(connections.min(filling) as f64, connections);
-        let best = (1..=MAX_CONNECTIONS).map(worth).fold(0.0, f64::max);
+        let utility = |connections: usize| utility(connections.min(filling) as f64, connections);
+        let best = (1..=MAX_CONNECTIONS).map(utility).fold(0.0, f64::max);
         for seed in 0..10 {
             let found = found_together(1, filling, seed);
-            let share = worth(found[0]) / best;
+            let share = utility(found[0]) / best;
             assert!(share >= bound, "seed {seed}: {found:?} where {filling} fill the link: {share}");
         }
     }
@@ -126,8 +126,8 @@ fn two_on_one_link_share_it() {
 fn nothing_is_tried_out_for_a_short_rest() {
     let (start, mut tuner) = (clock::now(), tuner(false));
     let connections = (0..100).map(|step| {
-        let moved = u64::from(step) * 10_000_000;
-        tuner.observe(start + step * RTT, moved, RTT, Some(200_000_000))
+        let transferred = u64::from(step) * 10_000_000;
+        tuner.observe(start + step * RTT, transferred, RTT, Some(200_000_000))
     });
     assert_eq!(connections.max(), Some(FIRST_CONNECTIONS));
 }
@@ -137,10 +137,10 @@ fn a_nice_copy_takes_no_connection_that_brings_little() {
     let rate = |connections: usize| 100e6 * (connections as f64).powf(0.2);
     let most = |nice| {
         let (start, mut tuner) = (clock::now(), tuner(nice));
-        let mut moved = 0.0;
+        let mut transferred = 0.0;
         let each = |step: u32| {
-            moved += rate(tuner.connections) * RTT.as_secs_f64();
-            tuner.observe(start + step * RTT, moved as u64, RTT, None)
+            transferred += rate(tuner.connections) * RTT.as_secs_f64();
+            tuner.observe(start + step * RTT, transferred as u64, RTT, None)
         };
         (0..600).map(each).max().unwrap()
     };
@@ -151,10 +151,10 @@ fn a_nice_copy_takes_no_connection_that_brings_little() {
 fn what_a_search_found_is_where_the_next_one_begins() {
     let rate = |connections: usize| (connections as f64 * 4e6 / 0.4).min(117e6);
     let search = |tuner: &mut Tuner| {
-        let (start, mut moved) = (clock::now(), 0.0);
+        let (start, mut transferred) = (clock::now(), 0.0);
         for step in 0..200 {
-            moved += rate(tuner.connections) * RTT.as_secs_f64();
-            tuner.observe(start + step * RTT, moved as u64, RTT, None);
+            transferred += rate(tuner.connections) * RTT.as_secs_f64();
+            tuner.observe(start + step * RTT, transferred as u64, RTT, None);
         }
     };
     let mut first = tuner(false);
@@ -162,7 +162,7 @@ fn what_a_search_found_is_where_the_next_one_begins() {
     search(&mut first);
     assert_eq!(first.found(), Some(16));
     let mut second = tuner(false);
-    second.begin_with(16);
+    second.start_from(16);
     assert_eq!(second.observe(clock::now(), 0, RTT, None), 8, "and the first trial shows whether 16 are still better");
     search(&mut second);
     assert_eq!(second.found(), Some(16));
@@ -171,12 +171,12 @@ fn what_a_search_found_is_where_the_next_one_begins() {
 #[test]
 fn what_was_needed_on_a_bad_day_does_not_stay() {
     let mut tuner = tuner(false);
-    tuner.begin_with(64);
-    let (start, mut moved) = (clock::now(), 0.0);
+    tuner.start_from(64);
+    let (start, mut transferred) = (clock::now(), 0.0);
     let connections: Vec<_> = (0..1200)
         .map(|step| {
-            moved += 117e6 * RTT.as_secs_f64();
-            tuner.observe(start + step * RTT, moved as u64, RTT, None)
+            transferred += 117e6 * RTT.as_secs_f64();
+            tuner.observe(start + step * RTT, transferred as u64, RTT, None)
         })
         .collect();
     assert_eq!((connections[0], connections.last()), (32, Some(&FIRST_CONNECTIONS)), "{connections:?}");

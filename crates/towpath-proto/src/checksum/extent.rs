@@ -5,7 +5,7 @@
 //! When the extents have merged into one that covers the file, its checksums are those of the file.
 //!
 //! The result is exact or absent: if a byte was written twice, or there are too many pieces, the collection returns
-//! [`Unknown`] with the reason; the caller then reads the file once more, or leaves the digest unknown.
+//! [`CombineError`] with the reason; the caller then reads the file once more, or leaves the digest unknown.
 
 use std::collections::BTreeMap;
 
@@ -113,7 +113,7 @@ impl Sums {
 
 /// Reason why the checksum of the whole file is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unknown {
+pub enum CombineError {
     /// Bytes at this offset were written more than once, and only the file system knows the final content.
     #[error("bytes at offset {offset} were written more than once")]
     Rewritten {
@@ -147,7 +147,7 @@ pub enum Unknown {
 /// Treatment of ranges that were never written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holes {
-    /// They are an error: the digest is [`Unknown::Hole`].
+    /// They are an error: the digest is [`CombineError::Hole`].
     Refuse,
     /// They are zeros, as in a sparse file; each hole costs a few multiplications, regardless of its length.
     AreZeros,
@@ -167,7 +167,7 @@ pub struct ExtentDigests {
     /// Extents by offset; adjacent extents are joined, so there is a gap between any two.
     extents: BTreeMap<u64, Extent>,
     /// Once this is set, `extents` remains empty.
-    unknown: Option<Unknown>,
+    unknown: Option<CombineError>,
 }
 
 impl ExtentDigests {
@@ -190,7 +190,7 @@ impl ExtentDigests {
     pub fn add(&mut self, offset: u64, data: &[u8]) {
         match Extent::of(self.algorithms, offset, data) {
             Some(extent) => self.insert(extent),
-            None => self.give_up(Unknown::BeyondEnd { end: u64::MAX, size: u64::MAX }),
+            None => self.give_up(CombineError::BeyondEnd { end: u64::MAX, size: u64::MAX }),
         }
     }
 
@@ -203,7 +203,7 @@ impl ExtentDigests {
             return;
         }
         if let Some(offset) = self.overlap(&extent) {
-            return self.give_up(Unknown::Rewritten { offset });
+            return self.give_up(CombineError::Rewritten { offset });
         }
         if let Some(next) = self.extents.remove(&extent.end()) {
             extent = extent.join(&next);
@@ -216,12 +216,12 @@ impl ExtentDigests {
         }
         self.extents.insert(extent.offset, extent);
         if self.extents.len() > self.limit {
-            self.give_up(Unknown::TooFragmented { limit: self.limit });
+            self.give_up(CombineError::TooFragmented { limit: self.limit });
         }
     }
 
     /// Makes the digest unknown after a change to the file that bypassed this collection, such as a truncation.
-    pub fn give_up(&mut self, reason: Unknown) {
+    pub fn give_up(&mut self, reason: CombineError) {
         self.extents = BTreeMap::new();
         self.unknown = Some(reason);
     }
@@ -232,14 +232,14 @@ impl ExtentDigests {
     }
 
     /// Returns the digests of the whole file, if the extents cover `0..size` exactly.
-    pub fn finish(&self, size: u64, holes: Holes) -> Result<Digests, Unknown> {
+    pub fn finish(&self, size: u64, holes: Holes) -> Result<Digests, CombineError> {
         if let Some(reason) = self.unknown {
             return Err(reason);
         }
         let mut whole = Extent::of_zeros(self.algorithms, 0, 0);
         for extent in self.extents() {
             if extent.end() > size {
-                return Err(Unknown::BeyondEnd { end: extent.end(), size });
+                return Err(CombineError::BeyondEnd { end: extent.end(), size });
             }
             whole = fill(&whole, extent.offset, holes)?.join(extent);
         }
@@ -258,11 +258,11 @@ impl ExtentDigests {
 }
 
 /// Extends `whole` up to `end` with the missing bytes.
-fn fill(whole: &Extent, end: u64, holes: Holes) -> Result<Extent, Unknown> {
+fn fill(whole: &Extent, end: u64, holes: Holes) -> Result<Extent, CombineError> {
     let (offset, bytes) = (whole.end(), end - whole.end());
     match holes {
         _ if bytes == 0 => Ok(*whole),
-        Holes::Refuse => Err(Unknown::Hole { offset, bytes }),
+        Holes::Refuse => Err(CombineError::Hole { offset, bytes }),
         Holes::AreZeros => Ok(whole.join(&Extent::of_zeros(whole.algorithms, offset, bytes))),
     }
 }

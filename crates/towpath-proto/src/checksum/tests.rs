@@ -104,10 +104,10 @@ fn rewriting_makes_the_whole_unknown() {
     for (offset, data, shared) in [(9, "x", 9), (5, "abcdefgh", 5), (15, "abcdef", 20), (0, "0123456789", 0)] {
         let mut rewritten = file.clone();
         rewritten.add(offset, data.as_bytes());
-        assert_eq!(rewritten.finish(30, Holes::AreZeros), Err(Unknown::Rewritten { offset: shared }));
+        assert_eq!(rewritten.finish(30, Holes::AreZeros), Err(CombineError::Rewritten { offset: shared }));
         assert_eq!(rewritten.extents().count(), 0, "memory is given back");
         rewritten.add(100, b"more");
-        assert_eq!(rewritten.finish(30, Holes::AreZeros), Err(Unknown::Rewritten { offset: shared }));
+        assert_eq!(rewritten.finish(30, Holes::AreZeros), Err(CombineError::Rewritten { offset: shared }));
     }
 }
 
@@ -115,13 +115,13 @@ fn rewriting_makes_the_whole_unknown() {
 fn what_was_not_written_is_a_hole() {
     let mut file = ExtentDigests::new(Algorithms::DEFAULT);
     assert_eq!(file.finish(0, Holes::Refuse).unwrap(), Hasher::digest(Algorithms::DEFAULT, b""));
-    assert_eq!(file.finish(5, Holes::Refuse), Err(Unknown::Hole { offset: 0, bytes: 5 }));
+    assert_eq!(file.finish(5, Holes::Refuse), Err(CombineError::Hole { offset: 0, bytes: 5 }));
     file.add(2, b"ab");
-    assert_eq!(file.finish(4, Holes::Refuse), Err(Unknown::Hole { offset: 0, bytes: 2 }));
-    assert_eq!(file.finish(3, Holes::AreZeros), Err(Unknown::BeyondEnd { end: 4, size: 3 }));
+    assert_eq!(file.finish(4, Holes::Refuse), Err(CombineError::Hole { offset: 0, bytes: 2 }));
+    assert_eq!(file.finish(3, Holes::AreZeros), Err(CombineError::BeyondEnd { end: 4, size: 3 }));
     assert_eq!(file.finish(6, Holes::AreZeros).unwrap(), Hasher::digest(Algorithms::DEFAULT, b"\0\0ab\0\0"));
     file.add(0, b"xy");
-    assert_eq!(file.finish(5, Holes::Refuse), Err(Unknown::Hole { offset: 4, bytes: 1 }));
+    assert_eq!(file.finish(5, Holes::Refuse), Err(CombineError::Hole { offset: 4, bytes: 1 }));
     assert_eq!(file.finish(4, Holes::Refuse).unwrap(), Hasher::digest(Algorithms::DEFAULT, b"xyab"));
 }
 
@@ -143,7 +143,7 @@ fn memory_is_bounded_by_the_limit() {
     file.add(4, b"e");
     assert_eq!(file.extents().count(), 2);
     file.add(6, b"g");
-    assert_eq!(file.finish(7, Holes::AreZeros), Err(Unknown::TooFragmented { limit: 2 }));
+    assert_eq!(file.finish(7, Holes::AreZeros), Err(CombineError::TooFragmented { limit: 2 }));
 }
 
 #[test]

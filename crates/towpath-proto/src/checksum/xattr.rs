@@ -52,7 +52,7 @@ pub enum InvalidAttribute {
     #[error("a stored checksum has {ENCODED_BYTES} bytes, not {0}")]
     Length(usize),
     /// The algorithm in the value differs from that in the attribute's name.
-    #[error("the stored checksum is of another algorithm than its name says")]
+    #[error("the algorithm of the stored checksum does not match its name")]
     Algorithm,
     /// The value does not fit the algorithm.
     #[error(transparent)]

@@ -18,7 +18,7 @@ mod request;
 mod xml;
 
 pub use self::{
-    entry::{Entries, Entry, InvalidAnswer, propfind_body},
+    entry::{Entries, Entry, InvalidMultistatus, propfind_body},
     fields::{Depth, IfCondition, IfHeader, IfList, parse_coded_url, parse_timeout},
     multistatus::{Multistatus, error_body, lock_body},
     property::{ActiveLock, LockScope, Property, ResourceType},

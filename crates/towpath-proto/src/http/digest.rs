@@ -83,7 +83,7 @@ fn find(matches: impl Fn(&Name) -> bool) -> Option<&'static Name> {
 
 /// Error for a field with a known algorithm whose value is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the {algorithm} value in a digest field cannot be read")]
+#[error("the {algorithm} value in a digest field is malformed")]
 pub struct InvalidField {
     /// The algorithm.
     pub algorithm: Algorithm,
@@ -189,12 +189,12 @@ fn parse_decimal(algorithm: Algorithm, value: &str) -> Result<Digest, InvalidDig
 
 /// The value of `Want-Digest` or `Want-Repr-Digest`: algorithms with their weights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted(Vec<(Algorithm, u16)>);
+pub struct DigestPreferences(Vec<(Algorithm, u16)>);
 
 /// RFC 9530 §4: integers from 0 (not acceptable) to 10.
 const PREFERENCES: RangeInclusive<u16> = 0..=10;
 
-impl Wanted {
+impl DigestPreferences {
     /// Parses a `Want-Digest` field: names with quality values from 0 (not acceptable) to 1 (RFC 9110 §12.4.2).
     ///
     /// Unknown names, and names with an invalid quality, are omitted.

@@ -95,16 +95,16 @@ pub enum Item {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidMultipart {
     /// A part has no valid `Content-Range`.
-    #[error("a part of the answer has no valid Content-Range")]
+    #[error("a part of the response has no valid Content-Range")]
     ContentRange,
     /// A part is not followed by the boundary.
-    #[error("a part of the answer does not have the length that it says")]
+    #[error("a part of the response does not have its declared length")]
     Length,
     /// A header line is too long, or there are too many of them.
-    #[error("the headers of a part of the answer are too long")]
+    #[error("the headers of a part of the response are too long")]
     TooLong,
     /// The response ended before its closing boundary.
-    #[error("the answer with several ranges is incomplete")]
+    #[error("the response with several ranges is incomplete")]
     Incomplete,
 }
 

@@ -35,7 +35,7 @@ pub struct Marker {
 
 /// Outcome of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CopyOutcome {
     /// The destination has the complete file.
     Success,
     /// The copy failed; with the reason as text.
@@ -48,7 +48,7 @@ pub enum Event {
     /// A marker.
     Marker(Marker),
     /// The outcome.
-    Verdict(Verdict),
+    Outcome(CopyOutcome),
 }
 
 impl fmt::Display for Marker {
@@ -62,7 +62,7 @@ impl fmt::Display for Marker {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for CopyOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Success => f.write_str("success: Created\n"),
@@ -113,7 +113,7 @@ impl Reader {
             "stripe bytes transferred" => set(&mut self.marker.bytes, value),
             "total stripe count" => set(&mut self.marker.stripes, value),
             "end" => return Some(Event::Marker(mem::take(&mut self.marker))),
-            _ => return verdict(line),
+            _ => return outcome(line),
         }
         None
     }
@@ -126,15 +126,15 @@ fn set<T: std::str::FromStr>(place: &mut T, value: &str) {
 }
 
 /// davix accepts any line with this beginning.
-fn verdict(line: &str) -> Option<Event> {
+fn outcome(line: &str) -> Option<Event> {
     let begins = |word: &str| line.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
     let failure = || {
         let text = line.split_once(':').map_or(line, |(_, text)| text).trim();
-        Verdict::Failure(if text.is_empty() { line.to_owned() } else { text.to_owned() })
+        CopyOutcome::Failure(if text.is_empty() { line.to_owned() } else { text.to_owned() })
     };
     match () {
-        () if begins("success") => Some(Event::Verdict(Verdict::Success)),
-        () if ["failure", "failed", "aborted"].into_iter().any(begins) => Some(Event::Verdict(failure())),
+        () if begins("success") => Some(Event::Outcome(CopyOutcome::Success)),
+        () if ["failure", "failed", "aborted"].into_iter().any(begins) => Some(Event::Outcome(failure())),
         () => None,
     }
 }
@@ -167,23 +167,23 @@ mod tests {
                     Total Stripe Count: 2\n    RemoteConnections: tcp:129.93.3.4:1234,tcp:[2600::1]:2345\nEnd\r\n\
                     nonsense\nPERF MARKER\nStripe Bytes Transferred: x\nEnd\nsuccess: Created";
         let markers = [Marker { timestamp_s: 7, stripe: 1, bytes: 5, stripes: 2 }, Marker::default()];
-        let expected = [Event::Marker(markers[0]), Event::Marker(markers[1]), Event::Verdict(Verdict::Success)];
+        let expected = [Event::Marker(markers[0]), Event::Marker(markers[1]), Event::Outcome(CopyOutcome::Success)];
         assert_eq!(read(text), expected);
         for (text, reason) in [
             ("failure: no space: left\n", "no space: left"),
             ("Failed\n", "Failed"),
             ("aborted: by the client", "by the client"),
         ] {
-            assert_eq!(read(text), [Event::Verdict(Verdict::Failure(reason.into()))]);
+            assert_eq!(read(text), [Event::Outcome(CopyOutcome::Failure(reason.into()))]);
         }
-        assert_eq!(read("successor\nfail\n\n"), [Event::Verdict(Verdict::Success)]);
+        assert_eq!(read("successor\nfail\n\n"), [Event::Outcome(CopyOutcome::Success)]);
     }
 
     #[test]
     fn a_reason_stays_on_its_line() {
-        let text = Verdict::Failure(format!("a\nsuccess: Created\r\n{}", "é".repeat(1000))).to_string();
+        let text = CopyOutcome::Failure(format!("a\nsuccess: Created\r\n{}", "é".repeat(1000))).to_string();
         assert_eq!((text.matches('\n').count(), text.len() < 1000), (1, true));
-        assert!(matches!(read(&text)[..], [Event::Verdict(Verdict::Failure(_))]));
+        assert!(matches!(read(&text)[..], [Event::Outcome(CopyOutcome::Failure(_))]));
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
             assert_eq!(reader.take(&[b'x'; 1000]), []);
         }
         assert_eq!(reader.line.len(), MAX_LINE_BYTES);
-        assert_eq!(reader.take(b"\nsuccess\n"), [Event::Verdict(Verdict::Success)]);
+        assert_eq!(reader.take(b"\nsuccess\n"), [Event::Outcome(CopyOutcome::Success)]);
     }
 
     proptest! {

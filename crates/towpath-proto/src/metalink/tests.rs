@@ -38,7 +38,7 @@ fn the_best_source_comes_first_and_unknown_ones_not_at_all() {
     assert_eq!(file.digests.iter().count(), 2);
 }
 
-fn of(files: &str) -> Result<Vec<Described>, InvalidMetalink> {
+fn of(files: &str) -> Result<Vec<MetalinkFile>, InvalidMetalink> {
     parse(format!("<metalink xmlns=\"{NAMESPACE}\">{files}</metalink>").as_bytes())
 }
 

@@ -22,7 +22,7 @@ fn frame(event: &Event) -> Vec<u8> {
 }
 
 /// Returns the events of `bytes` that arrive in pieces of `size`, with adjacent data joined.
-fn taken(bytes: &[u8], size: usize) -> Result<Vec<Event>, BadProbe> {
+fn taken(bytes: &[u8], size: usize) -> Result<Vec<Event>, InvalidProbe> {
     let (mut frames, mut events) = (Frames::default(), Vec::new());
     for piece in bytes.chunks(size) {
         frames.take(piece, |event| match (events.last_mut(), event) {
@@ -41,7 +41,7 @@ proptest! {
         (at, bytes) in (micros(), any::<u64>()),
         size in 1..3000_usize,
     ) {
-        events.push(Event::End(End { at, bytes }));
+        events.push(Event::End(ProbeSummary { at, bytes }));
         let wire: Vec<u8> = events.iter().flat_map(frame).collect();
         let mut joined: Vec<Event> = Vec::new();
         for event in events {
@@ -64,7 +64,7 @@ proptest! {
     fn an_ask_is_understood(up: bool, duration_ms in 1..=60_000_u64, interval_ms in 10..=1000_u64) {
         let direction = if up { Direction::Up } else { Direction::Down };
         let [duration, interval] = [duration_ms, interval_ms].map(Duration::from_millis);
-        let ask = Ask { direction, duration, interval };
+        let ask = ProbeRequest { direction, duration, interval };
         prop_assert_eq!(ask.to_string().parse(), Ok(ask));
     }
 }
@@ -81,7 +81,7 @@ fn an_ask_has_bounds() {
         "direction=up duration_ms=1000",
         "direction=up duration_ms=-1 interval_ms=10",
     ] {
-        assert!(text.parse::<Ask>().is_err(), "{text}");
+        assert!(text.parse::<ProbeRequest>().is_err(), "{text}");
     }
 }
 

@@ -90,15 +90,15 @@ fn an_upload_in_parts_is_begun_and_completed() {
 fn refusals_say_what_happened_and_what_to_do() {
     let body =
         b"<Error><Code>AuthorizationHeaderMalformed</Code><Message>wrong</Message><Region>eu-west-1</Region></Error>";
-    let refusal = Refusal::parse(body).unwrap();
+    let refusal = S3Error::parse(body).unwrap();
     assert_eq!(refusal.fault(), Some(Fault::InvalidArgument));
     assert!(refusal.advice().unwrap().contains("AWS_REGION=eu-west-1"));
-    let of = |code: &str| Refusal { code: code.into(), message: String::new(), region: None }.fault();
+    let of = |code: &str| S3Error { code: code.into(), message: String::new(), region: None }.fault();
     assert_eq!(of("InvalidAccessKeyId"), Some(Fault::AuthenticationFailed));
     assert_eq!(of("NoSuchBucket"), Some(Fault::NotFound));
     assert_eq!(of("BadDigest"), Some(Fault::ChecksumMismatch));
     assert_eq!(of("InternalError"), None);
-    assert_eq!(Refusal::parse(b"<html>no</html>"), None);
+    assert_eq!(S3Error::parse(b"<html>no</html>"), None);
 }
 
 #[test]
@@ -119,6 +119,6 @@ fn digests_of_digests_are_left_out() {
 proptest! {
     #[test]
     fn no_body_panics(body in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let _ = (Page::parse(&body), parse_upload_id(&body), Refusal::parse(&body), parse_completed(&body), parse_copied(&body));
+        let _ = (Page::parse(&body), parse_upload_id(&body), S3Error::parse(&body), parse_completed(&body), parse_copied(&body));
     }
 }

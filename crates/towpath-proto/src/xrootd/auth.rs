@@ -11,14 +11,14 @@ use super::wire::{Reader, text};
 
 /// One protocol of the list `&P=name,args&P=name,args`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer {
+pub struct SecurityProtocol {
     /// `ztn`, `unix`, `sss`, `gsi`, ...: one to four characters without `,` and `&`.
     pub name: String,
     /// Text after the name, such as `0:4096:` for ztn; may be empty.
     pub arguments: String,
 }
 
-impl Offer {
+impl SecurityProtocol {
     /// Returns the offer of `ztn` for tokens of at most `max_token_bytes`.
     #[must_use]
     pub fn ztn(max_token_bytes: usize) -> Self {
@@ -50,9 +50,9 @@ impl Offer {
 /// Returns the text of `offers`, in order of preference; empty if there are none. It is the value of
 /// [`LoginReply::security`](super::response::LoginReply::security).
 #[must_use]
-pub fn write_offers(offers: &[Offer]) -> Bytes {
+pub fn write_security_protocols(offers: &[SecurityProtocol]) -> Bytes {
     let mut out = BytesMut::new();
-    for Offer { name, arguments } in offers {
+    for SecurityProtocol { name, arguments } in offers {
         out.put_slice(b"&P=");
         out.put_slice(name.as_bytes());
         if !arguments.is_empty() {
@@ -67,9 +67,13 @@ pub fn write_offers(offers: &[Offer]) -> Bytes {
 ///
 /// # Errors
 /// [`DecodeError::Invalid`] if the text is not UTF-8 or a name does not fit into `auth`.
-pub fn parse_offers(list: &[u8]) -> Result<Vec<Offer>, DecodeError> {
+pub fn parse_security_protocols(list: &[u8]) -> Result<Vec<SecurityProtocol>, DecodeError> {
     let list = std::str::from_utf8(list).map_err(|_| DecodeError::Invalid { what: "security list" })?;
-    list.trim_matches('\0').split('&').filter_map(|element| element.strip_prefix("P=")).map(Offer::parse).collect()
+    list.trim_matches('\0')
+        .split('&')
+        .filter_map(|element| element.strip_prefix("P="))
+        .map(SecurityProtocol::parse)
+        .collect()
 }
 
 /// Credentials of `ztn`: a bearer token. `Debug` hides it.

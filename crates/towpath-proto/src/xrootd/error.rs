@@ -9,7 +9,7 @@ use super::codes::{ErrorCode, RequestCode};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The message ends before the field does.
-    #[error("{what} is cut short: {needed} bytes needed, {available} there")]
+    #[error("{what} is truncated: {needed} bytes needed, {available} available")]
     Truncated {
         /// Name of the field.
         what: &'static str,

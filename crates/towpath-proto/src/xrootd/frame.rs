@@ -24,14 +24,14 @@ const GROWTH_BYTES: usize = 64 << 10;
 
 /// Buffered bytes, and the number of following bytes that do not belong to a header.
 #[derive(Debug, Default)]
-struct Inlet {
+struct ReceiveBuffer {
     buffer: BytesMut,
     bulk_remaining: u64,
     /// Length of an incomplete message.
     awaited_bytes: usize,
 }
 
-impl Inlet {
+impl ReceiveBuffer {
     /// Returns the first `N` bytes without consuming them.
     fn head<const N: usize>(&self) -> Option<&[u8; N]> {
         self.buffer.first_chunk()
@@ -81,7 +81,7 @@ pub struct IncomingRequest {
 /// Server side: splits received bytes into requests.
 #[derive(Debug)]
 pub struct RequestFramer {
-    inlet: Inlet,
+    input: ReceiveBuffer,
     limits: Limits,
     handshaken: bool,
 }
@@ -90,7 +90,7 @@ impl RequestFramer {
     /// Creates a framer for the start of a connection.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { inlet: Inlet::default(), limits, handshaken: false }
+        Self { input: ReceiveBuffer::default(), limits, handshaken: false }
     }
 
     /// Sets the limit for lists to `bytes` from the next request on, for a client that is now authenticated.
@@ -100,7 +100,7 @@ impl RequestFramer {
 
     /// Returns the buffer to append received bytes to. Do not remove bytes from it.
     pub fn buffer(&mut self) -> &mut BytesMut {
-        &mut self.inlet.buffer
+        &mut self.input.buffer
     }
 
     /// Consumes the handshake: `true` once it is complete, `false` while bytes are missing.
@@ -111,11 +111,11 @@ impl RequestFramer {
         if self.handshaken {
             return Ok(true);
         }
-        match sniff(&self.inlet.buffer) {
+        match sniff(&self.input.buffer) {
             Sniff::NeedMore => Ok(false),
             Sniff::Other => Err(DecodeError::Invalid { what: "handshake" }),
             Sniff::Handshake => {
-                self.inlet.buffer.advance(HANDSHAKE.len());
+                self.input.buffer.advance(HANDSHAKE.len());
                 self.handshaken = true;
                 Ok(true)
             }
@@ -130,10 +130,10 @@ impl RequestFramer {
     /// exceeds the limits. The caller may respond and must close the connection.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end at the first `None`")]
     pub fn next(&mut self) -> Result<Option<IncomingRequest>, DecodeError> {
-        if !self.handshake()? || self.inlet.bulk_remaining > 0 {
+        if !self.handshake()? || self.input.bulk_remaining > 0 {
             return Ok(None);
         }
-        let Some(head) = self.inlet.head::<{ RequestHeader::LEN }>() else {
+        let Some(head) = self.input.head::<{ RequestHeader::LEN }>() else {
             return Ok(None);
         };
         let header = RequestHeader::decode(head)?;
@@ -141,17 +141,17 @@ impl RequestFramer {
             Ok(length) => length,
             // The argument is skipped; its length is known.
             Err(error) if !matches!(header.code, RequestCode::writev | RequestCode::chkpoint) => {
-                self.inlet.buffer.advance(RequestHeader::LEN);
-                self.inlet.bulk_remaining = header.own_bulk_len();
+                self.input.buffer.advance(RequestHeader::LEN);
+                self.input.bulk_remaining = header.own_bulk_len();
                 return Ok(Some(IncomingRequest { header, request: Err(error) }));
             }
             Err(error) => return Err(error),
         };
-        let Some(payload) = self.inlet.take_message(RequestHeader::LEN, length) else {
+        let Some(payload) = self.input.take_message(RequestHeader::LEN, length) else {
             return Ok(None);
         };
         let request = Request::decode(&header, payload);
-        self.inlet.bulk_remaining = self.data_after(&header, &request)?;
+        self.input.bulk_remaining = self.data_after(&header, &request)?;
         Ok(Some(IncomingRequest { header, request }))
     }
 
@@ -179,23 +179,23 @@ impl RequestFramer {
     /// if it is not known yet.
     #[must_use]
     pub fn awaited_bytes(&self) -> usize {
-        self.inlet.awaited_bytes
+        self.input.awaited_bytes
     }
 
     /// Returns the number of bytes of the last request's data that were neither taken nor reported.
     #[must_use]
     pub fn bulk_remaining(&self) -> u64 {
-        self.inlet.bulk_remaining
+        self.input.bulk_remaining
     }
 
     /// Takes at most `limit` buffered bytes of the last request's data; empty if none are buffered.
     pub fn take_bulk(&mut self, limit: usize) -> Bytes {
-        self.inlet.take_bulk(limit)
+        self.input.take_bulk(limit)
     }
 
     /// Records that the caller received the next `length` bytes of data directly, while the framer's buffer was empty.
     pub fn bulk_received(&mut self, length: u64) {
-        self.inlet.bulk_received(length);
+        self.input.bulk_received(length);
     }
 }
 
@@ -215,7 +215,7 @@ pub struct ResponseHead {
 /// [`body`](Self::body) or takes file data as they arrive.
 #[derive(Debug)]
 pub struct ResponseFramer {
-    inlet: Inlet,
+    input: ReceiveBuffer,
     body_limit: usize,
 }
 
@@ -228,12 +228,12 @@ impl ResponseFramer {
     /// response to the handshake is framed like any other.
     #[must_use]
     pub fn new(body_limit: usize) -> Self {
-        Self { inlet: Inlet::default(), body_limit }
+        Self { input: ReceiveBuffer::default(), body_limit }
     }
 
     /// Returns the buffer to append received bytes to. Do not remove bytes from it.
     pub fn buffer(&mut self) -> &mut BytesMut {
-        &mut self.inlet.buffer
+        &mut self.input.buffer
     }
 
     /// Returns the head of the next response, or `None` if bytes are missing: those of the head, or of the previous
@@ -243,34 +243,34 @@ impl ResponseFramer {
     /// The stream cannot be parsed any further; the caller must close the connection.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end at the first `None`")]
     pub fn next(&mut self) -> Result<Option<ResponseHead>, DecodeError> {
-        if self.inlet.bulk_remaining > 0 {
+        if self.input.bulk_remaining > 0 {
             return Ok(None);
         }
-        let Some(head) = self.inlet.head::<{ ResponseHeader::LEN }>() else {
+        let Some(head) = self.input.head::<{ ResponseHeader::LEN }>() else {
             return Ok(None);
         };
         let header = ResponseHeader::decode(head)?;
         if header.status != Status::status {
-            self.inlet.buffer.advance(ResponseHeader::LEN);
-            self.inlet.bulk_remaining = u64::from(header.dlen);
+            self.input.buffer.advance(ResponseHeader::LEN);
+            self.input.bulk_remaining = u64::from(header.dlen);
             return Ok(Some(ResponseHead { header, status: None }));
         }
         if header.dlen > Self::STATUS_LIMIT {
             let (bytes, limit) = (u64::from(header.dlen), u64::from(Self::STATUS_LIMIT));
             return Err(DecodeError::TooLong { what: "status response", bytes, limit });
         }
-        let Some(body) = self.inlet.take_message(ResponseHeader::LEN, header.dlen as usize) else {
+        let Some(body) = self.input.take_message(ResponseHeader::LEN, header.dlen as usize) else {
             return Ok(None);
         };
         let status = StatusBody::decode(header.stream_id, body)?;
-        self.inlet.bulk_remaining = u64::from(status.data_len);
+        self.input.bulk_remaining = u64::from(status.data_len);
         Ok(Some(ResponseHead { header, status: Some(status) }))
     }
 
     /// Returns the number of bytes of the last response that were neither taken nor reported.
     #[must_use]
     pub fn remaining(&self) -> u64 {
-        self.inlet.bulk_remaining
+        self.input.bulk_remaining
     }
 
     /// Returns the rest of the last response once it is complete.
@@ -278,25 +278,25 @@ impl ResponseFramer {
     /// # Errors
     /// [`DecodeError::TooLong`] if the rest is longer than this framer collects; [`take`](Self::take) it in parts.
     pub fn body(&mut self) -> Result<Option<Bytes>, DecodeError> {
-        let remaining = self.inlet.bulk_remaining;
+        let remaining = self.input.bulk_remaining;
         let length = usize::try_from(remaining).unwrap_or(usize::MAX);
         if length > self.body_limit {
             return Err(DecodeError::TooLong { what: "response", bytes: remaining, limit: self.body_limit as u64 });
         }
-        let body = self.inlet.take_message(0, length);
+        let body = self.input.take_message(0, length);
         if body.is_some() {
-            self.inlet.bulk_remaining = 0;
+            self.input.bulk_remaining = 0;
         }
         Ok(body)
     }
 
     /// Takes at most `limit` buffered bytes of the last response; empty if none are buffered.
     pub fn take(&mut self, limit: usize) -> Bytes {
-        self.inlet.take_bulk(limit)
+        self.input.take_bulk(limit)
     }
 
     /// Records that the caller received the next `length` bytes directly, while the framer's buffer was empty.
     pub fn received(&mut self, length: u64) {
-        self.inlet.bulk_received(length);
+        self.input.bulk_received(length);
     }
 }

@@ -24,7 +24,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 pub use attributes::{Fattr, FattrOperation};
 pub use bulk::{PgRead, PgWrite, Read, ReadElement, Readv, VectorElement, Write, Writev, vector_bytes};
 pub use extensions::{Checkpoint, Chkpoint, CloneElement, CloneRanges, Gpfile};
-pub use file::{Close, Ending, Open, Promise, Shared, Sync, Truncate};
+pub use file::{Close, CloseAction, FileExpectation, Open, SharedHandle, Sync, Truncate};
 pub use namespace::{Chmod, Dirlist, Locate, Mkdir, Mv, Prepare, Rm, Rmdir, Stat, Statx};
 pub use query::{Query, config_words};
 pub use session::{Auth, Bind, Endsess, Login, Ping, Protocol, Set, Sigver};

@@ -33,11 +33,11 @@ use bytes::{BufMut, Bytes, BytesMut};
 pub use attributes::{FattrEntry, FattrList, FattrResult, FattrResults};
 pub use control::{Attn, ErrorReply, Redirect, Wait, WaitResp};
 pub use dirlist::{DirlistEntry, DirlistParser, DirlistWriter, EntryChecksum};
-pub use locate::{Location, Locations};
+pub use locate::{LocationInfo, Locations};
 pub use metadata::{NodeInfo, OpenReply, StatExtended, StatInfo, StatxReply, VfsInfo};
 pub use session::{LoginReply, ProtocolReply, SecurityLevel, SecurityRequirements};
 pub use status::{PgReadStatus, PgWriteStatus, StatusBody, StatusKind};
-pub use vector::{ReadvParser, ReadvPiece};
+pub use vector::{ReadvChunk, ReadvParser};
 
 use super::wire::{non_negative_i32, until_nul};
 use super::{DecodeError, ErrorCode, PathId, Status, StreamId};

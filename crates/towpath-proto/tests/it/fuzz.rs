@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use towpath_proto::xrootd::auth::{UnixCredentials, ZtnCredentials, parse_offers};
+use towpath_proto::xrootd::auth::{UnixCredentials, ZtnCredentials, parse_security_protocols};
 use towpath_proto::xrootd::handshake::{HANDSHAKE, HandshakeReply, sniff};
 use towpath_proto::xrootd::page;
 use towpath_proto::xrootd::response::*;
@@ -123,7 +123,7 @@ fn decode_bodies(body: &Bytes) {
     let _ = FattrResults::from_body(body.clone());
     let _ = FattrList::from_body(body.clone(), true);
     let _ = FattrList::from_body(body.clone(), false);
-    let _ = parse_offers(body);
+    let _ = parse_security_protocols(body);
     decode_listing(body);
     decode_vector(body);
 }

@@ -22,16 +22,16 @@ pub(super) fn offset() -> impl Strategy<Value = u64> {
     prop_oneof![0..10_000u64, 0..=i64::MAX as u64, Just(i64::MAX as u64)]
 }
 
-fn promise() -> impl Strategy<Value = Promise> {
+fn promise() -> impl Strategy<Value = FileExpectation> {
     let digests = vec((prop::sample::select(&[Algorithm::Crc32c, Algorithm::Adler32]), any::<u32>()), 0..3);
     (offset(), any::<Option<i64>>(), digests).prop_map(|(size, mtime_ns, digests)| {
         let digest = |(algorithm, value): (Algorithm, u32)| Digest::new(algorithm, &value.to_be_bytes()).unwrap();
-        Promise { size, mtime_ns, digests: digests.into_iter().map(digest).collect() }
+        FileExpectation { size, mtime_ns, digests: digests.into_iter().map(digest).collect() }
     })
 }
 
-fn ending() -> impl Strategy<Value = Ending> {
-    prop_oneof![promise().prop_map(Ending::Commit), Just(Ending::Keep), Just(Ending::Abandon)]
+fn ending() -> impl Strategy<Value = CloseAction> {
+    prop_oneof![promise().prop_map(CloseAction::Commit), Just(CloseAction::Keep), Just(CloseAction::Abandon)]
 }
 
 /// Any extents; whether they make sense is for who gets them to say.
@@ -248,7 +248,7 @@ pub(super) fn protocol_reply() -> impl Strategy<Value = ProtocolReply> {
 
 /// The answer to a `locate` request.
 pub(super) fn locations() -> impl Strategy<Value = Locations> {
-    let location = (any::<[bool; 3]>(), word()).prop_map(|([manager, pending, writable], address)| Location {
+    let location = (any::<[bool; 3]>(), word()).prop_map(|([manager, pending, writable], address)| LocationInfo {
         manager,
         pending,
         writable,

@@ -64,7 +64,7 @@ pub(super) fn all_streams() -> Vec<(bool, Vec<u8>)> {
 
 /// What a request was, and the data that came with it.
 #[derive(Debug, Clone)]
-struct Seen {
+struct CapturedRequest {
     stream_id: StreamId,
     request: Request,
     data: Bytes,
@@ -72,14 +72,14 @@ struct Seen {
 
 /// One response: final or not, with the data of a status response.
 #[derive(Debug, Clone)]
-struct Answer {
+struct CapturedResponse {
     stream_id: StreamId,
     response: Response,
     data: Bytes,
 }
 
 /// Replays one connection and returns its requests, and its answers without that to the handshake.
-fn replay(conversation: &Conversation) -> (Vec<Seen>, Vec<Answer>) {
+fn replay(conversation: &Conversation) -> (Vec<CapturedRequest>, Vec<CapturedResponse>) {
     let mut server = RequestFramer::new(Limits::default());
     let mut client = ResponseFramer::new(1 << 20);
     let (mut requests, mut answers) = (Vec::new(), Vec::new());
@@ -93,7 +93,7 @@ fn replay(conversation: &Conversation) -> (Vec<Seen>, Vec<Answer>) {
                     let data = server.take_bulk(usize::MAX);
                     assert_eq!(server.bulk_remaining(), 0, "recordings hold whole messages");
                     let request = incoming.request.unwrap();
-                    requests.push(Seen { stream_id: incoming.header.stream_id, request, data });
+                    requests.push(CapturedRequest { stream_id: incoming.header.stream_id, request, data });
                 }
             }
             Sender::Server => {
@@ -112,20 +112,20 @@ fn replay(conversation: &Conversation) -> (Vec<Seen>, Vec<Answer>) {
     (requests, answers)
 }
 
-fn answer(client: &mut ResponseFramer, head: ResponseHead) -> Answer {
+fn answer(client: &mut ResponseFramer, head: ResponseHead) -> CapturedResponse {
     let body = client.body().unwrap().unwrap();
     let stream_id = head.header.stream_id;
     let (response, data) = match head.status {
         Some(status) => (Response::Status(status), body),
         None => (Response::decode(&head.header, body).unwrap(), Bytes::new()),
     };
-    Answer { stream_id, response, data }
+    CapturedResponse { stream_id, response, data }
 }
 
 /// Encodes `requests` and compares with what the client sent.
-fn same_bytes(from_client: &[u8], requests: &[Seen]) {
+fn same_bytes(from_client: &[u8], requests: &[CapturedRequest]) {
     let mut original = from_client.strip_prefix(&HANDSHAKE).unwrap();
-    for Seen { stream_id, request, data } in requests {
+    for CapturedRequest { stream_id, request, data } in requests {
         let header = RequestHeader::decode(original.first_chunk().unwrap()).unwrap();
         let beyond = if header.payload_class() == PayloadClass::Bulk { 0 } else { data.len() };
         let (sent, rest) = original.split_at(RequestHeader::LEN + header.dlen as usize + beyond);
@@ -157,7 +157,7 @@ fn normal_form(code: RequestCode, message: &[u8]) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// Decodes the whole body of every answer with the type that belongs to its request, encodes it, and compares.
-fn typed_bodies(requests: &[Seen], answers: &[Answer]) {
+fn typed_bodies(requests: &[CapturedRequest], answers: &[CapturedResponse]) {
     let mut pending: HashMap<StreamId, (Request, BytesMut)> = HashMap::new();
     let mut order = requests.iter();
     for answer in answers {
@@ -227,7 +227,7 @@ fn same_listing(options: DirlistOptions, body: &Bytes) {
 }
 
 /// Replays a recording with one connection.
-fn conversation(name: &str) -> (Vec<Seen>, Vec<Answer>) {
+fn conversation(name: &str) -> (Vec<CapturedRequest>, Vec<CapturedResponse>) {
     let connections = recording(name);
     assert_eq!(connections.len(), 1);
     let (requests, answers) = replay(&connections[0]);
@@ -240,7 +240,7 @@ fn content(offset: usize, length: usize) -> Vec<u8> {
     (offset..offset + length).map(|at| ((at * 7 + at / 256) % 251) as u8).collect()
 }
 
-fn codes(requests: &[Seen]) -> Vec<RequestCode> {
+fn codes(requests: &[CapturedRequest]) -> Vec<RequestCode> {
     requests.iter().map(|seen| seen.request.code()).collect()
 }
 
@@ -281,7 +281,7 @@ fn xrdfs_conversations() {
 #[test]
 fn a_text_ends_at_its_first_nul() {
     let (_, answers) = conversation("xrdfs-query-xattr");
-    let Some(Answer { response: Response::Ok(body), .. }) = answers.last() else { panic!() };
+    let Some(CapturedResponse { response: Response::Ok(body), .. }) = answers.last() else { panic!() };
     assert_ne!(body.last(), Some(&0), "the server sent bytes without meaning after the NUL");
     assert!(Text::decode(body.clone()).unwrap().0.ends_with(b"&ofs.ap=a"));
 }
@@ -289,9 +289,9 @@ fn a_text_ends_at_its_first_nul() {
 #[test]
 fn listing_with_checksums() {
     let (requests, answers) = conversation("xrdfs-ls-checksum");
-    let Some(Seen { request: Request::Dirlist(dirlist), .. }) = requests.last() else { panic!() };
+    let Some(CapturedRequest { request: Request::Dirlist(dirlist), .. }) = requests.last() else { panic!() };
     assert_eq!(dirlist.options, DirlistOptions::dstat | DirlistOptions::dcksm);
-    let Some(Answer { response: Response::Ok(body), .. }) = answers.last() else { panic!() };
+    let Some(CapturedResponse { response: Response::Ok(body), .. }) = answers.last() else { panic!() };
     let mut parser = DirlistParser::new(dirlist.options);
     parser.push(body);
     parser.finish();
@@ -381,7 +381,7 @@ fn xrdcp_binds_more_connections() {
 #[test]
 fn an_error_has_code_and_message() {
     let (_, answers) = conversation("xrdcp-missing");
-    let Some(Answer { response: Response::Error(error), .. }) = answers.last() else { panic!() };
+    let Some(CapturedResponse { response: Response::Error(error), .. }) = answers.last() else { panic!() };
     assert_eq!(error.code, ErrorCode::NotFound);
     assert_eq!(error.message, "Unable to open /data/missing.bin; no such file or directory");
 }
@@ -420,7 +420,12 @@ fn plain_reads_writes_and_vectors() {
 }
 
 /// The last response to the first request with this code after `skip` others.
-fn answers_to(requests: &[Seen], answers: &[Answer], code: RequestCode, skip: usize) -> Answer {
+fn answers_to(
+    requests: &[CapturedRequest],
+    answers: &[CapturedResponse],
+    code: RequestCode,
+    skip: usize,
+) -> CapturedResponse {
     let asked = requests.iter().filter(|seen| seen.request.code() == code).nth(skip).unwrap();
     answers.iter().rfind(|answer| answer.stream_id == asked.stream_id).unwrap().clone()
 }
@@ -430,7 +435,7 @@ fn answers_to(requests: &[Seen], answers: &[Answer], code: RequestCode, skip: us
 fn damaged_pages() {
     let (requests, answers) = conversation("raw-calls");
     let pgwrite = |index| {
-        let Answer { response: Response::Status(body), data, stream_id } =
+        let CapturedResponse { response: Response::Status(body), data, stream_id } =
             answers_to(&requests, &answers, RequestCode::pgwrite, index)
         else {
             panic!()

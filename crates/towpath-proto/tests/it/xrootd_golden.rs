@@ -96,18 +96,21 @@ fn file_requests() {
         "0007 0bc2 0180 0410 0000 000000000000 00000000 00000006 2f613f623d63",
     );
     golden(Close { handle: HANDLE, ending: None }, "0007 0bbb 01020304 000000000000000000000000 00000000");
-    let promise =
-        Promise { size: 9, mtime_ns: None, digests: Digest::from_hex(Algorithm::Crc32c, "e3069283").unwrap().into() };
+    let promise = FileExpectation {
+        size: 9,
+        mtime_ns: None,
+        digests: Digest::from_hex(Algorithm::Crc32c, "e3069283").unwrap().into(),
+    };
     golden(
-        Close { handle: HANDLE, ending: Some(Ending::Commit(promise)) },
+        Close { handle: HANDLE, ending: Some(CloseAction::Commit(promise)) },
         "0007 0bbb 01020304 000000000000000000000000 00000016 73697a653d3926637263333263 3d6533303639323833",
     );
-    let promise = Promise { size: 9, mtime_ns: Some(-1_500_000_000), ..Promise::default() };
+    let promise = FileExpectation { size: 9, mtime_ns: Some(-1_500_000_000), ..FileExpectation::default() };
     golden(
-        Close { handle: HANDLE, ending: Some(Ending::Commit(promise)) },
+        Close { handle: HANDLE, ending: Some(CloseAction::Commit(promise)) },
         "0007 0bbb 01020304 000000000000000000000000 00000018 73697a653d39266d74696d653d2d31353030303030303030",
     );
-    let (keep, abandon) = (Some(Ending::Keep), Some(Ending::Abandon));
+    let (keep, abandon) = (Some(CloseAction::Keep), Some(CloseAction::Abandon));
     golden(Close { handle: HANDLE, ending: keep }, "0007 0bbb 01020304 000000000000000000000000 00000004 6b656570");
     golden(
         Close { handle: HANDLE, ending: abandon },
@@ -125,7 +128,7 @@ fn file_requests() {
         let mut wire = hex("0007 0bbb 01020304 000000000000000000000000");
         wire.extend((text.len() as u32).to_be_bytes());
         wire.extend(text.bytes());
-        assert_eq!(decode(&wire), Err(DecodeError::Invalid { what: "ending of a close" }), "{text}");
+        assert_eq!(decode(&wire), Err(DecodeError::Invalid { what: "end of a close" }), "{text}");
     }
     golden(
         Read { handle: HANDLE, offset: 0x1_0000_0000, length: 10, path_id: PathId(0) },
@@ -328,10 +331,16 @@ fn session_answers() {
     );
     let session_id = SessionId(*b"0123456789abcdef");
     golden_body(LoginReply { session_id, security: Bytes::new() }, b"0123456789abcdef");
-    let offers = [Offer::ztn(4096), Offer::unix()];
-    golden_body(LoginReply { session_id, security: write_offers(&offers) }, b"0123456789abcdef&P=ztn,0:4096:&P=unix\0");
-    assert_eq!(parse_offers(b"&P=ztn,0:4096:&P=unix"), Ok(offers.to_vec()));
-    assert_eq!(parse_offers(b"&P=much-too-long"), Err(DecodeError::Invalid { what: "name of a security protocol" }));
+    let offers = [SecurityProtocol::ztn(4096), SecurityProtocol::unix()];
+    golden_body(
+        LoginReply { session_id, security: write_security_protocols(&offers) },
+        b"0123456789abcdef&P=ztn,0:4096:&P=unix\0",
+    );
+    assert_eq!(parse_security_protocols(b"&P=ztn,0:4096:&P=unix"), Ok(offers.to_vec()));
+    assert_eq!(
+        parse_security_protocols(b"&P=much-too-long"),
+        Err(DecodeError::Invalid { what: "name of a security protocol" })
+    );
     golden_body(PathId(3), &[3]);
     let ztn = ZtnCredentials { token: "tok".into() };
     assert_eq!(ztn.encode().unwrap(), hex("7a746e00 00 54 0000 0004 746f6b 00"));
@@ -470,7 +479,8 @@ fn stat_texts() {
 
 #[test]
 fn locate_answer() {
-    let location = Location { manager: false, pending: false, writable: true, address: "[::127.0.0.1]:1094".into() };
+    let location =
+        LocationInfo { manager: false, pending: false, writable: true, address: "[::127.0.0.1]:1094".into() };
     golden_body(Locations(vec![location]), b"Sw[::127.0.0.1]:1094\0");
 }
 

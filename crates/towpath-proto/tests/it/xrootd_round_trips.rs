@@ -224,8 +224,8 @@ proptest! {
 
     #[test]
     fn security(offers in vec(("[a-z]{1,4}", "[a-z0-9:.+]{0,12}"), 0..5), token in "[!-~]{1,100}", group in "[a-z]{0,8}") {
-        let offers: Vec<_> = offers.into_iter().map(|(name, arguments)| Offer { name, arguments }).collect();
-        prop_assert_eq!(parse_offers(&write_offers(&offers)), Ok(offers));
+        let offers: Vec<_> = offers.into_iter().map(|(name, arguments)| SecurityProtocol { name, arguments }).collect();
+        prop_assert_eq!(parse_security_protocols(&write_security_protocols(&offers)), Ok(offers));
         let ztn = ZtnCredentials { token: token.clone().into() };
         let wire = ztn.encode().unwrap();
         prop_assert_eq!(ZtnCredentials::decode(wire.clone(), token.len()), Ok(ztn));

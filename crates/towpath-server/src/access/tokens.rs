@@ -5,7 +5,7 @@
 //! token is parsed ([`jwt`]), its issuer is looked up among the configured ones, its signature is verified with the
 //! issuer's [`keys`] (kept fresh by a [`key_ring`], which loads them from a file or by [`discovery`]), its [`claims`]
 //! are checked against the clock and this server's audiences, and its [`scope`]s become grants. A failure is a
-//! [`Refusal`] with the reason.
+//! [`TokenError`] with the reason.
 //!
 //! Not here: groups (`wlcg.groups`) grant no rights, tokens are not introspected at the issuer (RFC 7662), and keys
 //! and certificates inside a token are ignored.
@@ -17,10 +17,10 @@ mod fetch;
 mod jwt;
 mod key_ring;
 mod keys;
-mod refusal;
 mod scope;
 #[cfg(test)]
 mod tests;
+mod token_error;
 
 use std::{collections::HashMap, net::IpAddr, path::PathBuf, sync::Arc};
 
@@ -35,7 +35,7 @@ use self::{
     jwt::Jwt,
     key_ring::KeyRing,
     keys::{KeyFile, KeysError},
-    refusal::Refusal,
+    token_error::TokenError,
 };
 use super::{Grant, Identity};
 use crate::{
@@ -133,11 +133,11 @@ impl Verifier {
         })
     }
 
-    fn issuer(&self, name: &str) -> Result<&Issuer, Refusal> {
+    fn issuer(&self, name: &str) -> Result<&Issuer, TokenError> {
         self.issuers.get(name).ok_or_else(|| {
             let bare = name.trim_end_matches('/');
             let twin = self.issuers.keys().find(|known| known.trim_end_matches('/') == bare);
-            Refusal::UnknownIssuer { name: refusal::clip(name), twin: twin.cloned() }
+            TokenError::UnknownIssuer { name: token_error::clip(name), twin: twin.cloned() }
         })
     }
 }

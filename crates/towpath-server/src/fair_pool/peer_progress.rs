@@ -70,13 +70,13 @@ impl PeerProgress {
     }
 
     /// Records that something waits for the peer, until the guard is dropped.
-    pub(crate) fn await_peer(self: &Arc<Self>) -> AwaitsPeer {
+    pub(crate) fn await_peer(self: &Arc<Self>) -> PeerWaitGuard {
         if self.waits.fetch_add(1, Relaxed) == 0 {
             let now = self.ms(clock::now());
             self.moved_ms.store(now, Relaxed);
             self.last_ms.store(now, Relaxed);
         }
-        AwaitsPeer(Arc::clone(self))
+        PeerWaitGuard(Arc::clone(self))
     }
 
     /// Records that the peer has received or sent `bytes`.
@@ -110,16 +110,16 @@ impl PeerProgress {
 
 /// Guard for something that waits for the peer.
 #[derive(Debug)]
-pub struct AwaitsPeer(Arc<PeerProgress>);
+pub struct PeerWaitGuard(Arc<PeerProgress>);
 
-impl AwaitsPeer {
+impl PeerWaitGuard {
     /// See [`PeerProgress::record_progress`].
     pub(crate) fn record_progress(&self, bytes: usize) {
         self.0.record_progress(bytes);
     }
 }
 
-impl Drop for AwaitsPeer {
+impl Drop for PeerWaitGuard {
     fn drop(&mut self) {
         self.0.waits.fetch_sub(1, Relaxed);
     }

@@ -26,8 +26,8 @@ use towpath_store::Error;
 
 use super::{
     body::{Chunk, Content},
+    connection_state::ResponseMemoryPermit,
     exchange::Exchange,
-    link::Advance,
     refusal::Refusal,
     respond, service_pages, upload,
     verb::Verb,
@@ -74,7 +74,7 @@ async fn ask(exchange: &Exchange, hosted: &HostedApplication, body: Incoming) ->
     let mut is_again = false;
     loop {
         // Taken before the permit: a client that leaves responses unread waits here without blocking others.
-        let advance = exchange.link.advance().await;
+        let advance = exchange.connection.advance().await;
         let busy = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many concurrent requests: try again later");
         let permit = hosted.acquire_permit().await.ok_or_else(busy)?;
         let shared = Arc::clone(&request);
@@ -97,7 +97,7 @@ async fn wait(exchange: &Exchange, waiting: BoxFuture<'static, ()>) -> Result<()
     tokio::select! {
         () = waiting => Ok(()),
         () = exchange.service.stopping.cancelled() => {
-            Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server stops: ask again later"))
+            Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping: try again later"))
         }
     }
 }
@@ -161,14 +161,14 @@ fn absolute(exchange: &Exchange) -> Uri {
     let said = said.filter(|said| !said.as_str().contains('@'));
     let mut parts = exchange.uri.clone().into_parts();
     parts.authority = parts.authority.or(said);
-    let scheme = if exchange.link.encrypted { Scheme::HTTPS } else { Scheme::HTTP };
+    let scheme = if exchange.connection.encrypted { Scheme::HTTPS } else { Scheme::HTTP };
     parts.scheme = parts.authority.as_ref().map(|_| scheme);
     Uri::from_parts(parts).unwrap_or_else(|_| exchange.uri.clone())
 }
 
 /// Returns the client's address; IPv4-mapped addresses become IPv4.
 fn address_of(exchange: &Exchange) -> IpAddr {
-    exchange.link.peer.ip().to_canonical()
+    exchange.connection.peer.ip().to_canonical()
 }
 
 fn tag_of(headers: &HeaderMap) -> Option<EntityTag> {
@@ -180,7 +180,7 @@ fn tag_of(headers: &HeaderMap) -> Option<EntityTag> {
 async fn reserve_and_respond(
     exchange: &Exchange,
     answer: Response<Body>,
-    advance: Advance,
+    advance: ResponseMemoryPermit,
     permit: OwnedSemaphorePermit,
 ) -> Response<Content> {
     let (parts, body) = answer.into_parts();
@@ -196,7 +196,7 @@ async fn reserve_and_respond(
 }
 
 /// Returns a complete body that now waits for the client.
-async fn whole(exchange: &Exchange, body: Vec<u8>, advance: Advance) -> Content {
+async fn whole(exchange: &Exchange, body: Vec<u8>, advance: ResponseMemoryPermit) -> Content {
     let (claim, length) = (exchange.claim(), body.len());
     let reserved = claim.await_client(claim.reserve_advanced(advance, length).await);
     let chunk = future::ready(Ok(Chunk::Bytes(body.into(), Some(reserved))));

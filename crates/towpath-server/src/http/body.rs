@@ -1,5 +1,5 @@
-//! Response bodies: the source of their bytes ([`Content`]), and how they reach the connection ([`Reply`],
-//! [`Piece`]).
+//! Response bodies: the source of their bytes ([`Content`]), and how they reach the connection ([`ResponseBody`],
+//! [`DataFrame`]).
 
 use std::{
     pin::Pin,
@@ -13,27 +13,27 @@ use hyper::body::{Body, Frame, SizeHint};
 use towpath_store::{Error, Fault, Result};
 
 use super::{
-    account::Account,
-    link::{Link, Reserved},
-    watchdog::QueuedPiece,
-    wire::{FileSpan, PLACEHOLDER, SpanQueue},
+    connection_io::{FileSpan, PLACEHOLDER, SpanQueue},
+    connection_state::{ChunkMemoryPermit, ConnectionState},
+    request_tracker::RequestTracker,
+    watchdog::QueuedFrame,
 };
 
 /// Bytes of a response, as produced by their source.
 #[derive(Debug)]
 pub(super) enum Chunk {
     /// In memory; the reservation is released when they are sent.
-    Bytes(Bytes, Option<Reserved>),
+    Bytes(Bytes, Option<ChunkMemoryPermit>),
     /// The last bytes of a response whose status was sent before its outcome was known, and the fault if it failed.
-    Verdict(Bytes, Option<Fault>),
-    /// In a file, to be sent by `sendfile`. Only for connections that [`Link::can_send_files`].
+    Outcome(Bytes, Option<Fault>),
+    /// In a file, to be sent by `sendfile`. Only for connections that [`ConnectionState::can_send_files`].
     File(FileSpan),
 }
 
 impl Chunk {
     fn length(&self) -> u64 {
         match self {
-            Chunk::Bytes(bytes, _) | Chunk::Verdict(bytes, _) => bytes.len() as u64,
+            Chunk::Bytes(bytes, _) | Chunk::Outcome(bytes, _) => bytes.len() as u64,
             Chunk::File(span) => span.length,
         }
     }
@@ -71,22 +71,22 @@ impl Content {
     }
 }
 
-/// A body being sent: splits content into pieces for the connection. The last piece carries the request's account,
+/// A body being sent: splits content into pieces for the connection. The last piece carries the request's tracker,
 /// which closes when it has been written. (If the length is unknown, it closes when the connection has accepted
 /// everything.)
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct ResponseBody {
     content: Content,
     left: Option<u64>,
-    link: Arc<Link>,
-    account: Option<Account>,
+    connection: Arc<ConnectionState>,
+    tracker: Option<RequestTracker>,
 }
 
-impl Reply {
-    /// Creates the body of the response of `account`.
-    pub(super) fn new(content: Content, link: Arc<Link>, account: Account) -> Self {
+impl ResponseBody {
+    /// Creates the body of the response of `tracker`.
+    pub(super) fn new(content: Content, connection: Arc<ConnectionState>, tracker: RequestTracker) -> Self {
         let left = content.length();
-        let mut reply = Self { content, left, link, account: Some(account) };
+        let mut reply = Self { content, left, connection, tracker: Some(tracker) };
         if left == Some(0) {
             reply.finish();
         }
@@ -95,8 +95,8 @@ impl Reply {
 
     fn finish(&mut self) {
         self.content = Content::Empty;
-        if let Some(account) = self.account.take() {
-            account.finish();
+        if let Some(tracker) = self.tracker.take() {
+            tracker.finish();
         }
     }
 
@@ -109,33 +109,33 @@ impl Reply {
     }
 }
 
-impl Body for Reply {
-    type Data = Piece;
+impl Body for ResponseBody {
+    type Data = DataFrame;
     type Error = Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<DataFrame>>>> {
         let reply = self.as_mut().get_mut();
         match ready!(reply.poll_chunk(cx)) {
             Some(Ok(chunk)) => {
                 let length = chunk.length();
-                if let Some(account) = &mut reply.account {
-                    account.sent(length);
-                    if let Chunk::Verdict(_, Some(fault)) = &chunk {
-                        account.set_fault(*fault);
+                if let Some(tracker) = &mut reply.tracker {
+                    tracker.sent(length);
+                    if let Chunk::Outcome(_, Some(fault)) = &chunk {
+                        tracker.set_fault(*fault);
                     }
                 }
-                let mut piece = Piece::new(chunk, &reply.link);
+                let mut piece = DataFrame::new(chunk, &reply.connection);
                 reply.left = reply.left.map(|left| left.saturating_sub(length));
                 if reply.left == Some(0) {
                     reply.content = Content::Empty;
-                    piece.account = reply.account.take();
+                    piece.tracker = reply.tracker.take();
                 }
                 Poll::Ready(Some(Ok(Frame::data(piece))))
             }
             Some(Err(error)) => {
                 tracing::warn!(%error, "response aborted: reading its content failed");
-                if let Some(account) = reply.account.take() {
-                    account.fail(error.fault());
+                if let Some(tracker) = reply.tracker.take() {
+                    tracker.fail(error.fault());
                 }
                 reply.content = Content::Empty;
                 Poll::Ready(Some(Err(error)))
@@ -158,12 +158,12 @@ impl Body for Reply {
 
 /// Bytes for hyper to write.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct DataFrame {
     data: Data,
-    /// The account of the response, in its last piece.
-    account: Option<Account>,
-    queued: QueuedPiece,
-    reserved: Option<Reserved>,
+    /// The tracker of the request, in the last frame of its response.
+    tracker: Option<RequestTracker>,
+    queued: QueuedFrame,
+    reserved: Option<ChunkMemoryPermit>,
 }
 
 #[derive(Debug)]
@@ -173,23 +173,23 @@ enum Data {
     Span(usize, Arc<SpanQueue>),
 }
 
-impl Piece {
-    fn new(chunk: Chunk, link: &Link) -> Self {
-        let queued = link.watchdog.queue_piece();
+impl DataFrame {
+    fn new(chunk: Chunk, connection: &ConnectionState) -> Self {
+        let queued = connection.watchdog.queue_frame();
         let (data, reserved) = match chunk {
             Chunk::Bytes(bytes, reserved) => (Data::Bytes(bytes), reserved),
-            Chunk::Verdict(bytes, _) => (Data::Bytes(bytes), None),
+            Chunk::Outcome(bytes, _) => (Data::Bytes(bytes), None),
             Chunk::File(span) => {
                 let length = usize::try_from(span.length).unwrap_or(usize::MAX);
-                link.span_queue.push(span);
-                (Data::Span(length, Arc::clone(&link.span_queue)), None)
+                connection.span_queue.push(span);
+                (Data::Span(length, Arc::clone(&connection.span_queue)), None)
             }
         };
-        Self { data, account: None, queued, reserved }
+        Self { data, tracker: None, queued, reserved }
     }
 }
 
-impl Buf for Piece {
+impl Buf for DataFrame {
     fn remaining(&self) -> usize {
         match &self.data {
             Data::Bytes(bytes) => bytes.len(),
@@ -213,9 +213,9 @@ impl Buf for Piece {
             }
         }
         if self.remaining() == 0
-            && let Some(account) = self.account.take()
+            && let Some(tracker) = self.tracker.take()
         {
-            account.finish();
+            tracker.finish();
         }
         self.queued.record_progress();
         if let Some(reserved) = &self.reserved {
@@ -224,7 +224,7 @@ impl Buf for Piece {
     }
 }
 
-impl Drop for Piece {
+impl Drop for DataFrame {
     fn drop(&mut self) {
         if let Data::Span(1.., span_queue) = &self.data {
             span_queue.record_dropped();

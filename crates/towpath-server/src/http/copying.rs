@@ -17,7 +17,7 @@ use crate::access::Activity;
 
 /// Handles a COPY.
 pub(super) async fn copy(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
-    if let Some(other) = namespace::other_end(exchange)? {
+    if let Some(other) = namespace::remote_endpoint(exchange)? {
         return third_party::copy(exchange, &other).await;
     }
     let path = exchange.path();

@@ -3,7 +3,7 @@
 use http::{HeaderName, HeaderValue, StatusCode};
 use towpath_proto::{
     checksum::{Algorithm, Digest, Digests},
-    http::digest::{self, InvalidField, Wanted},
+    http::digest::{self, DigestPreferences, InvalidField},
 };
 use towpath_store::{FileKind, Metadata, Result};
 
@@ -20,8 +20,8 @@ const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 /// Returns the wanted digest of the file with this `metadata` as a header field. Returns `None` if none is wanted, or
 /// if none is known and the file is large.
 pub(super) async fn wanted(exchange: &Exchange, metadata: &Metadata) -> Option<(HeaderName, HeaderValue)> {
-    let old = exchange.custom_field("want-digest").map(|text| Wanted::parse_want_digest(&text));
-    let new = exchange.custom_field("want-repr-digest").map(|text| Wanted::parse_want_repr_digest(&text));
+    let old = exchange.custom_field("want-digest").map(|text| DigestPreferences::parse_want_digest(&text));
+    let new = exchange.custom_field("want-repr-digest").map(|text| DigestPreferences::parse_want_repr_digest(&text));
     // A request with both fields is from an old client with a new library, so the old form is safe.
     let (wanted, is_old) = match (old, new) {
         (Some(old), _) => (old, true),
@@ -36,7 +36,7 @@ pub(super) async fn wanted(exchange: &Exchange, metadata: &Metadata) -> Option<(
     Some((name, value(text?)))
 }
 
-async fn find(exchange: &Exchange, metadata: &Metadata, wanted: &Wanted) -> Option<Digest> {
+async fn find(exchange: &Exchange, metadata: &Metadata, wanted: &DigestPreferences) -> Option<Digest> {
     if let Some(known) = wanted.best(metadata.digests.algorithms()) {
         return metadata.digests.get(known);
     }

@@ -13,9 +13,9 @@ use towpath_proto::http::{
 use towpath_store::{Caller, Error, Fault, Metadata, Result, Store, StorePath};
 
 use super::{
-    account::Account,
-    link::{Claim, Link},
+    connection_state::{Claim, ConnectionState},
     refusal::Refusal,
+    request_tracker::RequestTracker,
     respond::{self, field},
     target::Target,
     verb::Verb,
@@ -30,7 +30,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) service: Arc<Service>,
-    pub(super) link: Arc<Link>,
+    pub(super) connection: Arc<ConnectionState>,
     pub(super) identity: Identity,
     /// The holder whose shares of memory, files, locks and uploads it uses.
     pub(super) holder: Arc<LeaseHolder>,
@@ -40,7 +40,7 @@ pub(super) struct Exchange {
     pub(super) uri: Uri,
     pub(super) headers: HeaderMap,
     /// Accounts for the request.
-    pub(super) account: Mutex<Account>,
+    pub(super) tracker: Mutex<RequestTracker>,
     /// Whether the identity lacked a required right.
     pub(super) lacks_right: AtomicBool,
 }
@@ -152,7 +152,7 @@ impl Exchange {
 
     /// Returns a claim on memory for the body of this request or its response.
     pub(super) fn claim(&self) -> Claim {
-        Claim::new(&self.link, &self.holder)
+        Claim::new(&self.connection, &self.holder)
     }
 
     /// Takes a lease for an open file from the holder's share, for the duration of the response.
@@ -160,12 +160,12 @@ impl Exchange {
     /// # Errors
     /// 503 if the holder's share of open files is exhausted.
     pub(super) async fn open_file(&self) -> Result<Lease, Refusal> {
-        let (files, activity) = (&self.service.files, &self.link.activity);
+        let (files, activity) = (&self.service.files, &self.connection.activity);
         files.take_soon(&self.holder, Class::Small, activity, FILE_LEASE_TIMEOUT).await.ok_or_else(too_many_files)
     }
 
     /// Counts received bytes of an upload.
     pub(super) fn received(&self, bytes: u64) {
-        self.account.lock().unwrap_or_else(PoisonError::into_inner).received(bytes);
+        self.tracker.lock().unwrap_or_else(PoisonError::into_inner).received(bytes);
     }
 }

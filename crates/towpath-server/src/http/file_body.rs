@@ -15,8 +15,8 @@ use towpath_store::{Error, Fault, ReadHandle, Result};
 
 use super::{
     body::Chunk,
-    link::{Claim, Reserved},
-    wire::FileSpan,
+    connection_io::FileSpan,
+    connection_state::{ChunkMemoryPermit, Claim},
 };
 use crate::fair_pool::Lease;
 
@@ -53,10 +53,10 @@ pub(super) struct FileBody {
     claim: Claim,
     segments: VecDeque<Segment>,
     by_sendfile: bool,
-    pieces: VecDeque<Pending>,
+    pieces: VecDeque<ChunkRead>,
 }
 
-enum Pending {
+enum ChunkRead {
     Reading(BoxFuture<'static, Result<Chunk>>),
     Done(Result<Chunk>),
 }
@@ -70,28 +70,28 @@ impl FileBody {
         version: http::Version,
         segments: Vec<Segment>,
     ) -> Self {
-        let by_sendfile = claim.link().can_send_files(version) && handle.local_file().is_some();
+        let by_sendfile = claim.connection().can_send_files(version) && handle.local_file().is_some();
         Self { handle, lease, claim, segments: segments.into(), by_sendfile, pieces: VecDeque::new() }
     }
 
     /// Starts the next piece; `None` at the end.
-    fn next_piece(&mut self) -> Option<Pending> {
+    fn next_piece(&mut self) -> Option<ChunkRead> {
         match self.segments.front_mut()? {
             Segment::Text(text) => {
                 let text = std::mem::take(text);
                 self.segments.pop_front();
-                Some(Pending::Done(Ok(Chunk::Bytes(Bytes::from(text), None))))
+                Some(ChunkRead::Done(Ok(Chunk::Bytes(Bytes::from(text), None))))
             }
             Segment::Part(rest) => {
                 let whole = rest.clone();
                 if let Some(span) = self.by_sendfile.then(|| span(&self.handle, &self.lease, &whole)).flatten() {
                     self.skip(span.length);
-                    return Some(Pending::Done(Ok(Chunk::File(span))));
+                    return Some(ChunkRead::Done(Ok(Chunk::File(span))));
                 }
                 let length = READ_BYTES.min(whole.end - whole.start);
                 self.skip(length);
                 let (handle, claim) = (Arc::clone(&self.handle), self.claim.clone());
-                Some(Pending::Reading(read(handle, claim, whole.start, length as usize).boxed()))
+                Some(ChunkRead::Reading(read(handle, claim, whole.start, length as usize).boxed()))
             }
         }
     }
@@ -130,7 +130,7 @@ fn span(handle: &Arc<dyn ReadHandle>, lease: &Arc<Lease>, range: &Range<u64>) ->
 pub(super) async fn read_all(
     handle: &dyn ReadHandle,
     claim: &Claim,
-    reserved: Reserved,
+    reserved: ChunkMemoryPermit,
     segments: Vec<Segment>,
     length: usize,
 ) -> Result<Chunk> {
@@ -180,12 +180,12 @@ async fn read_local(handle: &dyn ReadHandle, offset: u64, length: usize) -> Resu
     Ok(buffer.into())
 }
 
-impl Pending {
+impl ChunkRead {
     fn poll(&mut self, cx: &mut Context<'_>) {
-        if let Pending::Reading(read) = self
+        if let ChunkRead::Reading(read) = self
             && let Poll::Ready(outcome) = read.poll_unpin(cx)
         {
-            *self = Pending::Done(outcome);
+            *self = ChunkRead::Done(outcome);
         }
     }
 }
@@ -196,7 +196,7 @@ impl Stream for FileBody {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         while self.pieces.len() < MAX_PIECES_AHEAD
             // Data at hand needs no readahead.
-            && !matches!(self.pieces.back(), Some(Pending::Done(_)))
+            && !matches!(self.pieces.back(), Some(ChunkRead::Done(_)))
             && let Some(piece) = self.next_piece()
         {
             self.pieces.push_back(piece);
@@ -204,7 +204,7 @@ impl Stream for FileBody {
         self.pieces.iter_mut().for_each(|piece| piece.poll(cx));
         match self.pieces.pop_front() {
             None => Poll::Ready(None),
-            Some(Pending::Done(outcome)) => Poll::Ready(Some(outcome)),
+            Some(ChunkRead::Done(outcome)) => Poll::Ready(Some(outcome)),
             Some(reading) => {
                 self.pieces.push_front(reading);
                 Poll::Pending

@@ -4,7 +4,7 @@ use http::{HeaderValue, StatusCode, header, request::Parts};
 use towpath_proto::http::challenge::{BearerError, quotable};
 use towpath_store::{Error, Fault, Secret};
 
-use super::{link::Link, refusal::Refusal, respond::value, target::Target};
+use super::{connection_state::ConnectionState, refusal::Refusal, respond::value, target::Target};
 use crate::{
     Service,
     access::{Identity, bearer},
@@ -28,21 +28,21 @@ fn token_of(service: &Service, request: &Parts, target: &Target) -> Option<Secre
 /// of [`crate::access::Access::identify`].
 pub(super) async fn identify(
     service: &Service,
-    link: &Link,
+    connection: &ConnectionState,
     request: &Parts,
     target: &Target,
 ) -> Result<Identity, Refusal> {
-    if !link.encrypted && service.tls.as_ref().is_some_and(|tls| tls.required) {
+    if !connection.encrypted && service.tls.as_ref().is_some_and(|tls| tls.required) {
         return Err(Error::new(Fault::TlsRequired, "this server requires TLS: use https://").into());
     }
     let authorization = request.headers.get(header::AUTHORIZATION);
     if let Some(passwords) = service.access.passwords()
         && let Some(authorization) = authorization.and_then(|value| Authorization::of(value.as_bytes()))
     {
-        return log_in(service, passwords, link, request, &authorization).await;
+        return log_in(service, passwords, connection, request, &authorization).await;
     }
     let token = token_of(service, request, target);
-    let identified = service.access.identify(token.as_ref(), link.peer.ip()).await;
+    let identified = service.access.identify(token.as_ref(), connection.peer.ip()).await;
     identified.map_err(|error| match error.fault() {
         Fault::AuthenticationFailed if token.is_some() => Refusal::from(error).of_token(BearerError::INVALID_TOKEN),
         _ => error.into(),
@@ -52,15 +52,15 @@ pub(super) async fn identify(
 async fn log_in(
     service: &Service,
     passwords: &Passwords,
-    link: &Link,
+    connection: &ConnectionState,
     request: &Parts,
     authorization: &Authorization<'_>,
 ) -> Result<Identity, Refusal> {
-    if !link.encrypted {
-        let why = "passwords are taken over TLS only: use https://, and change one that was sent without";
+    if !connection.encrypted {
+        let why = "passwords are accepted over TLS only: use https://, and change a password sent without TLS";
         return Err(Error::new(Fault::TlsRequired, why).into());
     }
-    let address = link.peer.ip();
+    let address = connection.peer.ip();
     let login = LoginRequest { method: request.method.as_str(), uri: &request.uri, address };
     match passwords.verify(authorization, login).await {
         Ok(name) => Ok(service.access.user(name, address)),
@@ -74,9 +74,9 @@ async fn log_in(
 
 /// Returns the challenges of a refusal (RFC 9110 §11.6.1): on 401 the supported schemes, by token or by password over
 /// TLS, and the error of the request's token (RFC 6750 §3). Empty for other refusals.
-pub(super) fn challenges(service: &Service, link: &Link, refusal: &Refusal) -> Vec<HeaderValue> {
+pub(super) fn challenges(service: &Service, connection: &ConnectionState, refusal: &Refusal) -> Vec<HeaderValue> {
     let is_unauthorized = refusal.status() == StatusCode::UNAUTHORIZED;
-    let passwords = service.access.passwords().filter(|_| is_unauthorized && link.encrypted);
+    let passwords = service.access.passwords().filter(|_| is_unauthorized && connection.encrypted);
     let takes_bearer = is_unauthorized && (passwords.is_none() || service.access.takes_tokens());
     let mut challenges = Vec::new();
     match refusal.token_error() {

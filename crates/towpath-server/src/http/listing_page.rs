@@ -14,8 +14,8 @@ use towpath_store::{Entry, FileKind, ListOptions, Listing, Metadata, Result, Sto
 
 use super::{
     body::{Chunk, Content},
+    connection_state::Claim,
     exchange::{Exchange, too_many_files},
-    link::Claim,
     propfind::{ENTRY_BYTES, MAX_RESERVE_ENTRIES},
     refusal::Refusal,
     respond, target,
@@ -28,21 +28,25 @@ const STYLE: &str = "body{font:14px/1.5 system-ui,sans-serif;margin:2em}table{bo
 
 /// The format of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum ListingFormat {
     Html,
     Json,
 }
 
-impl Form {
+impl ListingFormat {
     fn wanted(exchange: &Exchange) -> Self {
         let accept = exchange.field(header::ACCEPT).unwrap_or_default();
-        if accept.contains("application/json") && !accept.contains("text/html") { Form::Json } else { Form::Html }
+        if accept.contains("application/json") && !accept.contains("text/html") {
+            ListingFormat::Json
+        } else {
+            ListingFormat::Html
+        }
     }
 
     fn media_type(self) -> HeaderValue {
         HeaderValue::from_static(match self {
-            Form::Html => "text/html; charset=utf-8",
-            Form::Json => "application/json",
+            ListingFormat::Html => "text/html; charset=utf-8",
+            ListingFormat::Json => "application/json",
         })
     }
 }
@@ -54,7 +58,7 @@ pub(super) fn fields(exchange: &Exchange, metadata: &Metadata) -> Response<Conte
     }
     let mut response = Response::new(Content::Empty);
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, Form::wanted(exchange).media_type());
+    headers.insert(header::CONTENT_TYPE, ListingFormat::wanted(exchange).media_type());
     headers.insert(header::VARY, HeaderValue::from_static("Accept"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(
@@ -96,7 +100,7 @@ pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Ref
         return Err(too_many_files());
     }
     let page = Page {
-        form: Form::wanted(exchange),
+        format: ListingFormat::wanted(exchange),
         directory: exchange.path().clone(),
         site: exchange.service.site.clone(),
         entries: 0,
@@ -111,7 +115,7 @@ pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Ref
 
 /// A listing being sent.
 struct Page {
-    form: Form,
+    format: ListingFormat,
     directory: StorePath,
     site: String,
     /// Number of entries written so far.
@@ -125,7 +129,7 @@ struct Page {
 
 /// An entry in JSON.
 #[derive(Serialize)]
-struct Line<'a> {
+struct JsonEntry<'a> {
     /// With replacement characters if it is not UTF-8; `href` is exact.
     name: &'a str,
     href: &'a str,
@@ -161,12 +165,12 @@ impl Page {
 
     fn beginning(&mut self) -> String {
         let path = self.directory.to_string();
-        match self.form {
-            Form::Json => {
+        match self.format {
+            ListingFormat::Json => {
                 let path = serde_json::to_string(&path).unwrap_or_default();
                 format!("{{\"path\":{path},\"entries\":[")
             }
-            Form::Html => {
+            ListingFormat::Html => {
                 let (path, site) = (escape(&path), escape(&self.site));
                 let mut html = format!(
                     "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{path} – {site}</title>\
@@ -183,9 +187,9 @@ impl Page {
     }
 
     fn ending(&self) -> &'static str {
-        match self.form {
-            Form::Json => "\n]}\n",
-            Form::Html => "</table></body></html>\n",
+        match self.format {
+            ListingFormat::Json => "\n]}\n",
+            ListingFormat::Html => "</table></body></html>\n",
         }
     }
 
@@ -194,9 +198,9 @@ impl Page {
         for entry in &entries {
             let Ok(path) = self.directory.join(&entry.name) else { continue };
             let href = target::encode(&path, entry.metadata.is_directory());
-            match self.form {
-                Form::Html => write_row(text, &href, entry),
-                Form::Json => {
+            match self.format {
+                ListingFormat::Html => write_row(text, &href, entry),
+                ListingFormat::Json => {
                     text.push_str(if self.entries == 0 { "\n" } else { ",\n" });
                     write_object(text, &href, entry);
                 }
@@ -223,7 +227,7 @@ fn write_object(text: &mut String, href: &str, entry: &Entry) {
         FileKind::File => "file",
         FileKind::Other => "other",
     };
-    let line = Line {
+    let line = JsonEntry {
         name: &String::from_utf8_lossy(&entry.name),
         href,
         kind,

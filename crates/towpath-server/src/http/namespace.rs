@@ -257,12 +257,12 @@ pub(super) fn overwrite(exchange: &Exchange) -> Result<Overwrite, Refusal> {
 }
 
 /// Returns the remote end of a COPY to or from another server; `None` for a local copy.
-pub(super) fn other_end(exchange: &Exchange) -> Result<Option<third_party::Other>, Refusal> {
+pub(super) fn remote_endpoint(exchange: &Exchange) -> Result<Option<third_party::RemoteEndpoint>, Refusal> {
     match (exchange.custom_field("source"), exchange.custom_field("destination")) {
         (Some(_), Some(_)) => Err(Refusal::bad_request("Source and Destination exclude each other")),
-        (Some(url), None) => Ok(Some(third_party::Other::Source(url))),
+        (Some(url), None) => Ok(Some(third_party::RemoteEndpoint::Source(url))),
         (None, Some(url)) => {
-            Ok(is_elsewhere(exchange, &destination(exchange)?).then_some(third_party::Other::Destination(url)))
+            Ok(is_elsewhere(exchange, &destination(exchange)?).then_some(third_party::RemoteEndpoint::Destination(url)))
         }
         (None, None) => Err(Refusal::bad_request("neither Source nor Destination is given")),
     }

@@ -28,7 +28,7 @@ use towpath_store::Fault;
 use super::{
     body::Content,
     exchange::Exchange,
-    put::Put,
+    put::PutRequest,
     refusal::Refusal,
     respond::{self, value},
     upload,
@@ -37,7 +37,7 @@ use super::{
 
 /// The step that a request performs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum UploadAction {
     Begin,
     /// A part, or the commit if the request has no range.
     Part(UploadId),
@@ -45,11 +45,11 @@ pub(super) enum Step {
     Abandon(UploadId),
 }
 
-impl Step {
+impl UploadAction {
     /// Parses `Towpath-Upload`; `None` if it is absent.
     pub(super) fn of(exchange: &Exchange) -> Result<Option<Self>, Refusal> {
         let Some(text) = exchange.custom_field("towpath-upload") else { return Ok(None) };
-        let step = match text.trim() {
+        let action = match text.trim() {
             "begin" => Some(Self::Begin),
             text => match text.split_once(' ') {
                 None => UploadId::parse(text).map(Self::Part),
@@ -58,39 +58,40 @@ impl Step {
                 Some(_) => None,
             },
         };
-        step.map(Some)
+        action
+            .map(Some)
             .ok_or_else(|| Refusal::bad_request("Towpath-Upload is `begin`, an id, or `keep` or `abandon` and an id"))
     }
 }
 
-impl Put<'_> {
+impl PutRequest<'_> {
     /// Performs the step.
     pub(super) async fn take_step(
         self,
         body: Incoming,
         piece: ContentRange,
-        step: Step,
+        action: UploadAction,
     ) -> Result<Response<Content>, Refusal> {
         let size = piece.size().unwrap_or(0);
-        match (step, piece.offsets()) {
-            (Step::Begin, _) => {
+        match (action, piece.offsets()) {
+            (UploadAction::Begin, _) => {
                 upload::text(self.exchange, body).await?;
                 self.begin_upload(size).await
             }
-            (Step::Part(id), Some(range)) => {
+            (UploadAction::Part(id), Some(range)) => {
                 let (uploads, key) = (&self.exchange.service.http.uploads, self.key(size, id));
                 let upload = uploads.get(&key).ok_or_else(not_open)?;
                 self.take(body, range, &upload, || uploads.close(&key)).await?;
                 Ok(respond::empty(StatusCode::ACCEPTED))
             }
-            (Step::Part(id), None) => {
+            (UploadAction::Part(id), None) => {
                 upload::text(self.exchange, body).await?;
                 self.end_upload(size, id).await
             }
-            (Step::Keep(id) | Step::Abandon(id), _) => {
+            (UploadAction::Keep(id) | UploadAction::Abandon(id), _) => {
                 upload::text(self.exchange, body).await?;
                 let upload = self.exchange.service.http.uploads.close(&self.key(size, id)).ok_or_else(not_open)?;
-                if matches!(step, Step::Abandon(_)) {
+                if matches!(action, UploadAction::Abandon(_)) {
                     upload.handle.abort().await?;
                 }
                 // Dropped before the response, so that the client may begin again.

@@ -21,7 +21,9 @@ use tokio::{
     time::{MissedTickBehavior, interval, timeout_at},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use towpath_proto::probe::{Ask, Direction, End, PROBE_FIELD, PROBE_PREFIX, PROBE_TYPE, Sample, data_frame};
+use towpath_proto::probe::{
+    Direction, PROBE_FIELD, PROBE_PREFIX, PROBE_TYPE, ProbeRequest, ProbeSummary, Sample, data_frame,
+};
 use towpath_store::{
     StorePath,
     sys::{
@@ -112,13 +114,13 @@ pub(super) async fn answer(
 }
 
 /// Checks that this caller may run the probe now.
-fn admit(exchange: &Exchange, path: &StorePath) -> Result<(Ask, OwnedSemaphorePermit), Refusal> {
+fn admit(exchange: &Exchange, path: &StorePath) -> Result<(ProbeRequest, OwnedSemaphorePermit), Refusal> {
     let probes = &exchange.service.http.probes;
     if !probes.settings.enabled {
         return Err(Refusal::new(StatusCode::FORBIDDEN, "probes are disabled on this server (probe.enabled)"));
     }
     let ask = exchange.custom_field(PROBE_FIELD).unwrap_or_default();
-    let ask: Ask = ask.parse().map_err(|error| Refusal::bad_request(format!("{error}")))?;
+    let ask: ProbeRequest = ask.parse().map_err(|error| Refusal::bad_request(format!("{error}")))?;
     let activity = match (ask.direction, exchange.verb) {
         (Direction::Down, Verb::Get) => Activity::Read,
         (Direction::Up, Verb::Post) => Activity::Create,
@@ -150,10 +152,10 @@ struct Download {
 
 fn down(
     exchange: &Exchange,
-    ask: &Ask,
+    ask: &ProbeRequest,
     permit: OwnedSemaphorePermit,
 ) -> impl futures::Stream<Item = towpath_store::Result<Chunk>> + use<> {
-    let (began, socket, waiting) = (clock::now(), exchange.link.socket, Arc::<SampleQueue>::default());
+    let (began, socket, waiting) = (clock::now(), exchange.connection.socket, Arc::<SampleQueue>::default());
     let ends = began + ask.duration;
     let sampler = Sampler { socket, began, every: ask.interval, waiting: Arc::clone(&waiting), _permit: permit };
     let probe = Download {
@@ -250,14 +252,14 @@ impl Sampler {
 
 fn last_frames(socket: RawFd, began: Instant, bytes: u64) -> Vec<Vec<u8>> {
     let sample = sample(socket, began).map(|sample| sample.frame());
-    let end = End { at: clock::now() - began, bytes }.frame();
+    let end = ProbeSummary { at: clock::now() - began, bytes }.frame();
     sample.into_iter().chain([end]).collect()
 }
 
 /// Reads and discards a body until it ends or the time is up; if the client then still sends, the connection closes.
 async fn up(
     exchange: &Exchange,
-    ask: &Ask,
+    ask: &ProbeRequest,
     _permit: OwnedSemaphorePermit,
     mut body: Incoming,
 ) -> Result<Content, Refusal> {
@@ -274,7 +276,7 @@ async fn up(
     if let Some(Ok(broken)) = service.stopping.run_until_cancelled(in_time).await {
         broken?;
     }
-    Ok(Content::Whole(last_frames(exchange.link.socket, began, bytes).concat().into()))
+    Ok(Content::Whole(last_frames(exchange.connection.socket, began, bytes).concat().into()))
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ use towpath_store::{
 
 use super::{
     body::{Chunk, Content},
+    connection_state::Claim,
     exchange::{Exchange, too_many_files},
-    link::Claim,
     locks::Locks,
     media_type, namespace, proppatch,
     refusal::Refusal,
@@ -67,7 +67,7 @@ pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Respon
     if lease.is_of_reserve() && first.len() > MAX_RESERVE_ENTRIES {
         return Err(too_many_files());
     }
-    let members = Members {
+    let members = PropfindStream {
         reader,
         multistatus,
         directory: exchange.path().clone(),
@@ -175,7 +175,7 @@ fn live(path: &StorePath, metadata: &Metadata, locks: &Locks) -> Vec<Property> {
 }
 
 /// The response for a directory and its members, being sent.
-struct Members {
+struct PropfindStream {
     reader: PropertyReader,
     multistatus: Multistatus,
     directory: StorePath,
@@ -189,7 +189,7 @@ struct Members {
     _lease: Lease,
 }
 
-impl Members {
+impl PropfindStream {
     fn stream(self) -> impl Stream<Item = Result<Chunk>> + Send {
         stream::try_unfold(Some(self), |members| async move {
             let Some(mut members) = members else { return Ok(None) };

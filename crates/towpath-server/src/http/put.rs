@@ -16,17 +16,17 @@ use super::{
     digests,
     exchange::Exchange,
     locking,
-    parts::Step,
+    parts::UploadAction,
     refusal::Refusal,
     respond::{self, value},
-    upload::{self, Intake, Promise},
+    upload::{self, BodyExpectation, BodyReceiver},
     uploads::{Key, Name, Upload, Uploads},
 };
 use crate::access::Activity;
 
 /// Handles a PUT.
 pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Response<Content>, Refusal> {
-    match Put::begin(exchange, &body).await {
+    match PutRequest::begin(exchange, &body).await {
         Ok(put) => put.carry_out(body).await,
         Err(refusal) => {
             upload::discard(&exchange.headers, body, &exchange.service.limits).await;
@@ -36,7 +36,7 @@ pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Respon
 }
 
 /// A PUT that passed all initial checks.
-pub(super) struct Put<'a> {
+pub(super) struct PutRequest<'a> {
     pub(super) exchange: &'a Exchange,
     existing: Option<Metadata>,
     piece: Option<ContentRange>,
@@ -45,10 +45,10 @@ pub(super) struct Put<'a> {
     promised_of_content: Digests,
     mtime_ns: Option<i64>,
     pub(super) resume: Option<ResumeKey>,
-    step: Option<Step>,
+    action: Option<UploadAction>,
 }
 
-impl<'a> Put<'a> {
+impl<'a> PutRequest<'a> {
     /// Makes all checks that are possible before the body arrives.
     async fn begin(exchange: &'a Exchange, body: &Incoming) -> Result<Self, Refusal> {
         if exchange.target.slash {
@@ -83,16 +83,16 @@ impl<'a> Put<'a> {
             promised_of_content: digests::promised_of_content(exchange)?,
             mtime_ns: mtime(exchange)?,
             resume: resume_key(exchange)?,
-            step: Step::of(exchange)?,
+            action: UploadAction::of(exchange)?,
             exchange,
         })
     }
 
     async fn carry_out(self, body: Incoming) -> Result<Response<Content>, Refusal> {
-        match (self.piece, self.step) {
+        match (self.piece, self.action) {
             (None, None) => self.whole(body).await,
             (Some(piece), None) => self.piece(body, piece).await,
-            (Some(piece), Some(step)) => self.take_step(body, piece, step).await,
+            (Some(piece), Some(action)) => self.take_step(body, piece, action).await,
             (None, Some(_)) => Err(Refusal::bad_request("Towpath-Upload needs a Content-Range")),
         }
     }
@@ -102,8 +102,8 @@ impl<'a> Put<'a> {
         self.promised_of_content.iter().for_each(|digest| self.promised.insert(*digest));
         let _lease = self.exchange.open_file().await?;
         let handle = self.create(self.length, None).await?;
-        let promise = Promise::default();
-        let size = Intake::new(self.exchange, &*handle, 0, &promise).take(body, &promise).await?;
+        let expectation = BodyExpectation::default();
+        let size = BodyReceiver::new(self.exchange, &*handle, 0, &expectation).take(body, &expectation).await?;
         self.commit(&*handle, size, self.promised.clone()).await
     }
 
@@ -192,15 +192,16 @@ impl<'a> Put<'a> {
         upload: &Upload,
         close: impl FnOnce() -> Option<Arc<Upload>>,
     ) -> Result<(), Refusal> {
-        let promise = Promise { length: Some(range.end - range.start), digests: self.promised_of_content.clone() };
-        if !promise.digests.is_empty() {
+        let expectation =
+            BodyExpectation { length: Some(range.end - range.start), digests: self.promised_of_content.clone() };
+        if !expectation.digests.is_empty() {
             upload.forget(&range);
         }
-        let mut intake = Intake::new(self.exchange, &*upload.handle, range.start, &promise);
-        let outcome = intake.take(body, &promise).await;
+        let mut receiver = BodyReceiver::new(self.exchange, &*upload.handle, range.start, &expectation);
+        let outcome = receiver.take(body, &expectation).await;
         let damaged = matches!(&outcome, Err(refusal) if refusal.fault() == Fault::ChecksumMismatch);
         if !damaged {
-            upload.record_written(range.start..range.start + intake.written())?;
+            upload.record_written(range.start..range.start + receiver.written())?;
         } else if upload.resume.is_some() && close().is_some() {
             // The partially written data would otherwise be found and taken as valid.
             upload.handle.abort().await?;

@@ -8,15 +8,14 @@ use towpath_proto::tcp::{TCP_INFO_FIELD, TcpInfo};
 use towpath_store::sys::{net, processor};
 
 use super::{
-    account::Account,
     application,
-    body::{Content, Reply},
+    body::{Content, ResponseBody},
+    connection_state::ConnectionState,
     copying, cors,
     exchange::Exchange,
-    framing, get, http10, identity,
-    link::Link,
-    locking, namespace, probe, propfind, proppatch, put,
+    framing, get, http10, identity, locking, namespace, probe, propfind, proppatch, put,
     refusal::Refusal,
+    request_tracker::RequestTracker,
     respond, service_pages,
     target::Target,
     upload,
@@ -28,20 +27,24 @@ use crate::{Service, fair_pool::LeaseHolder, log_server_fault};
 const SERVER: HeaderValue = HeaderValue::from_static(concat!("towpath/", env!("CARGO_PKG_VERSION")));
 
 /// Answers a request; errors become responses.
-pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Request<Incoming>) -> Response<Reply> {
+pub(super) async fn answer(
+    service: Arc<Service>,
+    connection: Arc<ConnectionState>,
+    request: Request<Incoming>,
+) -> Response<ResponseBody> {
     let verb = Verb::of(request.method());
     let path = request.uri().path().to_owned();
-    let account = Account::open(&service, &link, verb.name(), path, request.version() == Version::HTTP_2);
+    let tracker = RequestTracker::open(&service, &connection, verb.name(), path, request.version() == Version::HTTP_2);
     let origin = request.headers().get(header::ORIGIN).cloned();
     let http10 = (request.version() == Version::HTTP_10).then(|| http10::keeps_alive(request.headers()));
     if http10.is_some() {
-        link.status_line.raise();
+        connection.status_line.raise();
     }
-    let (outcome, mut account) = carry_out(Arc::clone(&service), &link, verb, request, account).await;
+    let (outcome, mut tracker) = carry_out(Arc::clone(&service), &connection, verb, request, tracker).await;
     let mut response = outcome.unwrap_or_else(|refusal| {
-        log_server_fault(link.peer, refusal.fault(), refusal.text());
-        account.set_fault(refusal.fault());
-        let challenges = identity::challenges(&service, &link, &refusal);
+        log_server_fault(connection.peer, refusal.fault(), refusal.text());
+        tracker.set_fault(refusal.fault());
+        let challenges = identity::challenges(&service, &connection, &refusal);
         let mut response = refusal.into_response();
         challenges.into_iter().for_each(|challenge| {
             response.headers_mut().append(header::WWW_AUTHENTICATE, challenge);
@@ -57,7 +60,7 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
         // A response without a length ends with its connection: HTTP/1.0 has no chunked coding.
         http10::announce_close(response.headers_mut());
     }
-    response.map(|content| Reply::new(content, link, account))
+    response.map(|content| ResponseBody::new(content, connection, tracker))
 }
 
 /// Adds TCP and processor statistics to the response of a successful request with that field whose caller has
@@ -65,7 +68,7 @@ pub(super) async fn answer(service: Arc<Service>, link: Arc<Link>, request: Requ
 fn insert_tcp_info(exchange: &Exchange, headers: &mut HeaderMap) {
     if exchange.headers.contains_key(TCP_INFO_FIELD)
         && exchange.identity.has_rights()
-        && let Ok(info) = net::tcp_info(&exchange.link.socket)
+        && let Ok(info) = net::tcp_info(&exchange.connection.socket)
         // Between two responses an empty send queue is normal.
         && let info = (TcpInfo { is_starved: false, processor_percent: processor::percent_wanted_lately(), ..info })
         && let Ok(value) = HeaderValue::try_from(info.to_string())
@@ -76,16 +79,16 @@ fn insert_tcp_info(exchange: &Exchange, headers: &mut HeaderMap) {
 
 async fn carry_out(
     service: Arc<Service>,
-    link: &Arc<Link>,
+    connection: &Arc<ConnectionState>,
     verb: Verb,
     request: Request<Incoming>,
-    mut account: Account,
-) -> (Result<Response<Content>, Refusal>, Account) {
+    mut tracker: RequestTracker,
+) -> (Result<Response<Content>, Refusal>, RequestTracker) {
     let (parts, body) = request.into_parts();
     let begun = match check_head(&service, &parts) {
         Ok(()) => match service_pages::health(&service, &parts.method, parts.uri.path()) {
-            Some(page) => return (Ok(page), account),
-            None => begin(&service, link, &parts).await,
+            Some(page) => return (Ok(page), tracker),
+            None => begin(&service, connection, &parts).await,
         },
         Err(refusal) => Err(refusal),
     };
@@ -93,28 +96,28 @@ async fn carry_out(
         Ok(begun) => begun,
         Err(refusal) => {
             upload::discard(&parts.headers, body, &service.limits).await;
-            return (Err(refusal), account);
+            return (Err(refusal), tracker);
         }
     };
-    account.set_subject(identity.caller.subject.clone());
+    tracker.set_subject(identity.caller.subject.clone());
     let exchange = Exchange {
         holder: LeaseHolder::of(&identity.caller),
         service,
-        link: Arc::clone(link),
+        connection: Arc::clone(connection),
         identity,
         verb,
         version: parts.version,
         target,
         uri: parts.uri,
         headers: parts.headers,
-        account: Mutex::new(account),
+        tracker: Mutex::new(tracker),
         lacks_right: AtomicBool::new(false),
     };
     let mut outcome = dispatch(&exchange, body).await.map_err(|refusal| exchange.explain(refusal));
     if let Ok(response) = &mut outcome {
         insert_tcp_info(&exchange, response.headers_mut());
     }
-    (outcome, exchange.account.into_inner().unwrap_or_else(PoisonError::into_inner))
+    (outcome, exchange.tracker.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Checks the framing and the header size of every request.
@@ -128,11 +131,11 @@ fn check_head(service: &Service, parts: &http::request::Parts) -> Result<(), Ref
 
 async fn begin(
     service: &Service,
-    link: &Link,
+    connection: &ConnectionState,
     parts: &http::request::Parts,
 ) -> Result<(Target, crate::access::Identity), Refusal> {
     let target = Target::of(&parts.uri)?;
-    let identity = identity::identify(service, link, parts, &target).await?;
+    let identity = identity::identify(service, connection, parts, &target).await?;
     Ok((target, identity))
 }
 

@@ -22,7 +22,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use tokio::time::{Instant, timeout_at};
 use towpath_proto::{
     checksum::Algorithm,
-    http::tpc::{Marker, Verdict},
+    http::tpc::{CopyOutcome, Marker},
     url::{Family, Url},
 };
 use towpath_store::{Error, Fault, FileKind, Metadata, Overwrite, Secret, sys::clock};
@@ -36,7 +36,7 @@ use super::{
 };
 use crate::{
     access::{Activity, bearer},
-    third_party::{Direction, Running, State, ThirdPartyCopy},
+    third_party::{CopyTask, Direction, State, ThirdPartyCopy},
 };
 
 /// Maximum interval between two markers; clients time out after 30 s.
@@ -69,7 +69,7 @@ const NOT_FORWARDED: [&str; 15] = [
 
 /// The remote end of a COPY.
 #[derive(Debug)]
-pub(super) enum Other {
+pub(super) enum RemoteEndpoint {
     /// Copies from that URL to this server.
     Source(String),
     /// Copies from this server to that URL.
@@ -77,17 +77,20 @@ pub(super) enum Other {
 }
 
 /// Handles a COPY between this server and another.
-pub(super) async fn copy(exchange: &Exchange, other: &Other) -> Result<Response<Content>, Refusal> {
+pub(super) async fn copy(exchange: &Exchange, endpoint: &RemoteEndpoint) -> Result<Response<Content>, Refusal> {
     if !exchange.service.third_party.is_served() {
         // WebDAV defines a status for a Destination on another server (RFC 4918 §9.8.5).
-        let status =
-            if matches!(other, Other::Source(_)) { StatusCode::NOT_IMPLEMENTED } else { StatusCode::BAD_GATEWAY };
+        let status = if matches!(endpoint, RemoteEndpoint::Source(_)) {
+            StatusCode::NOT_IMPLEMENTED
+        } else {
+            StatusCode::BAD_GATEWAY
+        };
         return Err(Refusal::new(status, "this server makes no third-party copies"));
     }
     exchange.service.third_party.admit(exchange.caller())?;
-    let (direction, url) = match other {
-        Other::Source(url) => (Direction::Pull, url),
-        Other::Destination(url) => (Direction::Push, url),
+    let (direction, url) = match endpoint {
+        RemoteEndpoint::Source(url) => (Direction::Pull, url),
+        RemoteEndpoint::Destination(url) => (Direction::Push, url),
     };
     let remote = remote(url)?;
     refuse_delegation(exchange)?;
@@ -111,8 +114,8 @@ pub(super) async fn copy(exchange: &Exchange, other: &Other) -> Result<Response<
         checksum: required_checksum(exchange)?,
         opens_once: false,
     };
-    let running = State::begin(&exchange.service, copy).await.map_err(Refusal::from)?;
-    Ok(answer(exchange, running))
+    let copy_task = State::begin(&exchange.service, copy).await.map_err(Refusal::from)?;
+    Ok(answer(exchange, copy_task))
 }
 
 /// Parses the URL of the remote file.
@@ -152,7 +155,7 @@ async fn may_pull(exchange: &Exchange, overwrite: Overwrite) -> Result<Overwrite
     let existing = exchange.metadata().await?;
     match &existing {
         Some(existing) if existing.is_directory() => {
-            return Err(Refusal::method_not_allowed("a directory stands in the way"));
+            return Err(Refusal::method_not_allowed("a directory of that name exists"));
         }
         Some(_) => {
             exchange.may(Activity::Modify)?;
@@ -223,27 +226,27 @@ fn take_token(headers: &mut HeaderMap) -> Option<Secret> {
 }
 
 /// Returns 202 with a body that lasts as long as the copy.
-fn answer(exchange: &Exchange, running: Running) -> Response<Content> {
+fn answer(exchange: &Exchange, copy_task: CopyTask) -> Response<Content> {
     let pause = exchange.service.third_party.settings.markers.0.min(MAX_MARKER_INTERVAL);
-    let begun = Some(Report { running, next: clock::now(), pause });
-    let body = stream::unfold(begun, |report| async move { Some(report?.next().await) });
+    let begun = Some(MarkerStream { copy_task, next: clock::now(), pause });
+    let body = stream::unfold(begun, |marker_stream| async move { Some(marker_stream?.next().await) });
     let mut response = respond::with_status(StatusCode::ACCEPTED, Content::Stream(Box::pin(body), None));
     response.headers_mut().insert(header::CONTENT_TYPE, TEXT);
     response
 }
 
 /// Progress reports to the client.
-struct Report {
-    running: Running,
+struct MarkerStream {
+    copy_task: CopyTask,
     /// Time of the next marker.
     next: Instant,
     pause: Duration,
 }
 
-impl Report {
+impl MarkerStream {
     /// Returns the next part of the body: a marker when due, or the last marker with the outcome.
     async fn next(mut self) -> (towpath_store::Result<Chunk>, Option<Self>) {
-        let ended = timeout_at(self.next, self.running.finished()).await;
+        let ended = timeout_at(self.next, self.copy_task.finished()).await;
         let marker = self.marker();
         match ended {
             Err(_) => {
@@ -251,17 +254,17 @@ impl Report {
                 (Ok(Chunk::Bytes(marker.to_string().into(), None)), Some(self))
             }
             Ok(outcome) => {
-                let (verdict, fault) = match outcome {
-                    Ok(()) => (Verdict::Success, None),
-                    Err(error) => (Verdict::Failure(describe(&error)), Some(error.fault())),
+                let (copy_outcome, fault) = match outcome {
+                    Ok(()) => (CopyOutcome::Success, None),
+                    Err(error) => (CopyOutcome::Failure(describe(&error)), Some(error.fault())),
                 };
-                (Ok(Chunk::Verdict(Bytes::from(format!("{marker}{verdict}")), fault)), None)
+                (Ok(Chunk::Outcome(Bytes::from(format!("{marker}{copy_outcome}")), fault)), None)
             }
         }
     }
 
     fn marker(&self) -> Marker {
-        let bytes = self.running.progress.written();
+        let bytes = self.copy_task.progress.written();
         Marker { timestamp_s: clock::unix_s(), stripe: 0, bytes, stripes: 1 }
     }
 }

@@ -12,8 +12,8 @@ use towpath_proto::checksum::{Agreement, Algorithms, Digests, Hasher};
 use towpath_store::{Fault, Result, WriteHandle};
 
 use super::{
+    connection_state::{ChunkMemoryPermit, Claim},
     exchange::Exchange,
-    link::{Claim, Reserved},
     refusal::Refusal,
 };
 use crate::config::Limits;
@@ -41,9 +41,8 @@ pub(super) async fn next(body: &mut Incoming, limits: &Limits) -> Result<Option<
         match frame {
             None => return Ok(None),
             Some(Err(error)) => {
-                return Err(
-                    Refusal::new(StatusCode::BAD_REQUEST, format!("the body broke off: {error}")).of(Fault::Truncated)
-                );
+                return Err(Refusal::new(StatusCode::BAD_REQUEST, format!("the body ended early: {error}"))
+                    .of(Fault::Truncated));
             }
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(bytes) if !bytes.is_empty() => return Ok(Some(bytes)),
@@ -70,7 +69,7 @@ pub(super) async fn text(exchange: &Exchange, mut body: Incoming) -> Result<Vec<
     let claim = exchange.claim();
     let receiving = async {
         // Reserves memory for the received bytes, doubling each time; the client holds it until it has sent the rest.
-        let mut reserved: Vec<Reserved> = Vec::new();
+        let mut reserved: Vec<ChunkMemoryPermit> = Vec::new();
         let mut reserved_bytes = 0;
         while let Some(bytes) = next(&mut body, limits).await? {
             if text.len() + bytes.len() > MAX_TEXT_BYTES {
@@ -111,7 +110,7 @@ pub(super) async fn discard(headers: &HeaderMap, mut body: Incoming, limits: &Li
 
 /// The promised properties of a body.
 #[derive(Debug, Default)]
-pub(super) struct Promise {
+pub(super) struct BodyExpectation {
     /// The exact length.
     pub(super) length: Option<u64>,
     /// The digests.
@@ -119,23 +118,23 @@ pub(super) struct Promise {
 }
 
 /// Receives a body into a write handle.
-pub(super) struct Intake<'a> {
+pub(super) struct BodyReceiver<'a> {
     exchange: &'a Exchange,
     claim: Claim,
     handle: &'a dyn WriteHandle,
     start: u64,
     received: u64,
-    waiting: VecDeque<(Bytes, Reserved)>,
+    waiting: VecDeque<(Bytes, ChunkMemoryPermit)>,
     waiting_bytes: usize,
     written: u64,
     hasher: Hasher,
 }
 
 /// A body being read: returns the body and its next bytes with their reserved memory.
-type Receiving<'a> = BoxFuture<'a, (Incoming, Result<Option<(Bytes, Reserved)>, Refusal>)>;
+type ReceiveFuture<'a> = BoxFuture<'a, (Incoming, Result<Option<(Bytes, ChunkMemoryPermit)>, Refusal>)>;
 
 /// Bytes being written: their number and the outcome.
-type Writing<'a> = BoxFuture<'a, (u64, Result<()>)>;
+type WriteFuture<'a> = BoxFuture<'a, (u64, Result<()>)>;
 
 /// Waits for the operation in flight; returns `None` immediately if there is none.
 async fn await_optional<T>(future: Option<&mut BoxFuture<'_, T>>) -> Option<T> {
@@ -145,9 +144,14 @@ async fn await_optional<T>(future: Option<&mut BoxFuture<'_, T>>) -> Option<T> {
     }
 }
 
-impl<'a> Intake<'a> {
+impl<'a> BodyReceiver<'a> {
     /// Creates an intake that writes from offset `start`.
-    pub(super) fn new(exchange: &'a Exchange, handle: &'a dyn WriteHandle, start: u64, promise: &Promise) -> Self {
+    pub(super) fn new(
+        exchange: &'a Exchange,
+        handle: &'a dyn WriteHandle,
+        start: u64,
+        expectation: &BodyExpectation,
+    ) -> Self {
         Self {
             exchange,
             claim: exchange.claim(),
@@ -157,7 +161,7 @@ impl<'a> Intake<'a> {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             written: 0,
-            hasher: Hasher::new(promise.digests.algorithms()),
+            hasher: Hasher::new(expectation.digests.algorithms()),
         }
     }
 
@@ -167,10 +171,10 @@ impl<'a> Intake<'a> {
     }
 
     /// Receives the whole body, verifies it, and returns its length.
-    pub(super) async fn take(&mut self, body: Incoming, promise: &Promise) -> Result<u64, Refusal> {
+    pub(super) async fn take(&mut self, body: Incoming, expectation: &BodyExpectation) -> Result<u64, Refusal> {
         let mut body = Some(body);
-        let mut receiving: Option<Receiving<'a>> = None;
-        let mut writing: Option<Writing<'a>> = None;
+        let mut receiving: Option<ReceiveFuture<'a>> = None;
+        let mut writing: Option<WriteFuture<'a>> = None;
         let mut broken = None;
         loop {
             if receiving.is_none() && self.waiting_bytes < MAX_WAITING_BYTES {
@@ -188,7 +192,7 @@ impl<'a> Intake<'a> {
                     receiving = None;
                     match bytes {
                         Ok(Some((bytes, reserved))) => {
-                            self.received(bytes, reserved, promise)?;
+                            self.received(bytes, reserved, expectation)?;
                             body = Some(rest);
                         }
                         Ok(None) => {}
@@ -206,11 +210,11 @@ impl<'a> Intake<'a> {
         if let Some(refusal) = broken {
             return Err(refusal);
         }
-        self.check(promise)?;
+        self.check(expectation)?;
         Ok(self.received)
     }
 
-    fn receive(&self, mut body: Incoming) -> Receiving<'a> {
+    fn receive(&self, mut body: Incoming) -> ReceiveFuture<'a> {
         let (exchange, claim) = (self.exchange, self.claim.clone());
         Box::pin(async move {
             let bytes = match next(&mut body, &exchange.service.limits).await {
@@ -225,10 +229,15 @@ impl<'a> Intake<'a> {
         })
     }
 
-    fn received(&mut self, bytes: Bytes, reserved: Reserved, promise: &Promise) -> Result<(), Refusal> {
+    fn received(
+        &mut self,
+        bytes: Bytes,
+        reserved: ChunkMemoryPermit,
+        expectation: &BodyExpectation,
+    ) -> Result<(), Refusal> {
         self.received += bytes.len() as u64;
         self.exchange.received(bytes.len() as u64);
-        if promise.length.is_some_and(|length| self.received > length) {
+        if expectation.length.is_some_and(|length| self.received > length) {
             return Err(Refusal::bad_request("the body is longer than its Content-Range"));
         }
         self.hasher.update(&bytes);
@@ -238,7 +247,7 @@ impl<'a> Intake<'a> {
     }
 
     /// Starts writing the queued bytes, or the first long piece of them.
-    fn write_next(&mut self) -> Writing<'a> {
+    fn write_next(&mut self) -> WriteFuture<'a> {
         let mut pieces = Vec::new();
         let mut length = 0;
         while let Some((bytes, _)) = self.waiting.front()
@@ -257,13 +266,13 @@ impl<'a> Intake<'a> {
         })
     }
 
-    fn check(&mut self, promise: &Promise) -> Result<(), Refusal> {
-        if promise.length.is_some_and(|length| self.received < length) {
+    fn check(&mut self, expectation: &BodyExpectation) -> Result<(), Refusal> {
+        if expectation.length.is_some_and(|length| self.received < length) {
             return Err(Refusal::bad_request("the body is shorter than its Content-Range").of(Fault::Truncated));
         }
         let hasher = std::mem::replace(&mut self.hasher, Hasher::new(Algorithms::NONE));
-        if let Agreement::Different(algorithm) = hasher.finish().compare(&promise.digests) {
-            let text = format!("the {algorithm} of the body is not what its header says: it was damaged on the way");
+        if let Agreement::Different(algorithm) = hasher.finish().compare(&expectation.digests) {
+            let text = format!("the {algorithm} of the body does not match its header: it was damaged in transit");
             return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, text).of(Fault::ChecksumMismatch));
         }
         Ok(())
@@ -271,8 +280,8 @@ impl<'a> Intake<'a> {
 }
 
 /// Joins the pieces, with their reserved memory.
-fn join(pieces: Vec<(Bytes, Reserved)>, length: usize) -> (Bytes, Vec<Reserved>) {
-    let (mut bytes, reserved): (Vec<Bytes>, Vec<Reserved>) = pieces.into_iter().unzip();
+fn join(pieces: Vec<(Bytes, ChunkMemoryPermit)>, length: usize) -> (Bytes, Vec<ChunkMemoryPermit>) {
+    let (mut bytes, reserved): (Vec<Bytes>, Vec<ChunkMemoryPermit>) = pieces.into_iter().unzip();
     if bytes.len() == 1 {
         return (bytes.remove(0), reserved);
     }

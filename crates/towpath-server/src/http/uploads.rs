@@ -196,7 +196,7 @@ impl Uploads {
         if uploads.iter().any(|(other, upload)| is_same(other, upload) && is_in_use(upload)) {
             return Err(Error::new(
                 Fault::Overloaded,
-                "an upload of this file is under way: try again in some seconds",
+                "an upload of this file is in progress: try again in a few seconds",
             ));
         }
         uploads.retain(|other, upload| !is_same(other, upload));

@@ -1,10 +1,10 @@
 //! Detects slow clients that stall: what a connection waits for, and since when.
 //!
-//! Each connection has one [`ConnectionWatchdog`]. The wire reports received bytes and a full socket; responses
-//! report their start, the progress of each piece, and their end. (Revoking memory that a client holds while others
-//! wait is the job of [`crate::fair_pool`].) The connection calls [`ConnectionWatchdog::check`] periodically, which
-//! compares the state with the limits, and ends when a timeout has expired. This needs no timer per request, and
-//! works for HTTP/1.1 and HTTP/2 alike.
+//! Each connection has one [`ConnectionWatchdog`]. The [`ConnectionIo`](super::connection_io::ConnectionIo) reports
+//! received bytes and a full socket; responses report their start, the progress of each piece, and their end. (Revoking
+// memory that a client holds while others wait is the job of [`crate::fair_pool`].) The connection calls
+// [`ConnectionWatchdog::check`] periodically, which compares the state with the limits, and ends when a timeout has
+// expired. This needs no timer per request, and works for HTTP/1.1 and HTTP/2 alike.
 
 use std::{
     sync::{
@@ -50,9 +50,9 @@ pub(super) struct ConnectionWatchdog {
     /// Number of requests being processed.
     requests: AtomicUsize,
     /// Number of response pieces passed to the connection and not yet sent.
-    queued_pieces: AtomicUsize,
+    queued_frames: AtomicUsize,
     /// Time when a piece was last queued or made progress.
-    moved: AtomicU64,
+    last_progress: AtomicU64,
     /// Time since the socket has been full.
     full: AtomicU64,
     /// Time since a request header has been incomplete.
@@ -71,8 +71,8 @@ impl ConnectionWatchdog {
         Self {
             began: clock::now(),
             requests: AtomicUsize::new(0),
-            queued_pieces: AtomicUsize::new(0),
-            moved: AtomicU64::new(0),
+            queued_frames: AtomicUsize::new(0),
+            last_progress: AtomicU64::new(0),
             full: AtomicU64::new(NEVER),
             header: AtomicU64::new(NEVER),
             header_bytes: AtomicU64::new(0),
@@ -111,7 +111,7 @@ impl ConnectionWatchdog {
 
     /// Records progress of a response piece.
     pub(super) fn record_progress(&self) {
-        self.moved.store(self.now(), Relaxed);
+        self.last_progress.store(self.now(), Relaxed);
     }
 
     /// Records a new request, which is processed until the guard is dropped.
@@ -123,10 +123,10 @@ impl ConnectionWatchdog {
     }
 
     /// Records a response piece queued for the connection until the guard is dropped.
-    pub(super) fn queue_piece(self: &Arc<Self>) -> QueuedPiece {
+    pub(super) fn queue_frame(self: &Arc<Self>) -> QueuedFrame {
         self.record_progress();
-        self.queued_pieces.fetch_add(1, Relaxed);
-        QueuedPiece(Arc::clone(self))
+        self.queued_frames.fetch_add(1, Relaxed);
+        QueuedFrame(Arc::clone(self))
     }
 
     /// Returns the time until the next check.
@@ -136,11 +136,11 @@ impl ConnectionWatchdog {
     pub(super) fn check(&self, limits: &Limits) -> Result<Duration, TimeoutKind> {
         let now = self.now();
         let idle = if self.requests.load(Relaxed) == 0 { self.idle.load(Relaxed) } else { NEVER };
-        let queued_pieces = if self.queued_pieces.load(Relaxed) > 0 { self.moved.load(Relaxed) } else { NEVER };
+        let queued_frames = if self.queued_frames.load(Relaxed) > 0 { self.last_progress.load(Relaxed) } else { NEVER };
         let waits = [
             (self.header.load(Relaxed), limits.handshake.0, TimeoutKind::Header),
             (idle, limits.idle.0, TimeoutKind::Idle),
-            (queued_pieces.min(self.full.load(Relaxed)), limits.stall.0, TimeoutKind::Stalled),
+            (queued_frames.min(self.full.load(Relaxed)), limits.stall.0, TimeoutKind::Stalled),
         ];
         let mut next_check = limits.handshake.0.min(limits.idle.0).min(limits.stall.0);
         for (since, limit, kind) in waits.into_iter().filter(|(since, ..)| *since != NEVER) {
@@ -165,18 +165,18 @@ impl Drop for RequestGuard {
 
 /// Guard for a queued response piece.
 #[derive(Debug)]
-pub(super) struct QueuedPiece(Arc<ConnectionWatchdog>);
+pub(super) struct QueuedFrame(Arc<ConnectionWatchdog>);
 
-impl QueuedPiece {
+impl QueuedFrame {
     /// Records that a part of it was sent.
     pub(super) fn record_progress(&self) {
         self.0.record_progress();
     }
 }
 
-impl Drop for QueuedPiece {
+impl Drop for QueuedFrame {
     fn drop(&mut self) {
-        self.0.queued_pieces.fetch_sub(1, Relaxed);
+        self.0.queued_frames.fetch_sub(1, Relaxed);
         self.0.record_progress();
     }
 }
@@ -196,8 +196,8 @@ mod tests {
         ConnectionWatchdog {
             began: watchdog.began,
             requests: AtomicUsize::new(watchdog.requests.load(Relaxed)),
-            queued_pieces: AtomicUsize::new(watchdog.queued_pieces.load(Relaxed)),
-            moved: word(&watchdog.moved),
+            queued_frames: AtomicUsize::new(watchdog.queued_frames.load(Relaxed)),
+            last_progress: word(&watchdog.last_progress),
             full: word(&watchdog.full),
             header: word(&watchdog.header),
             header_bytes: word(&watchdog.header_bytes),
@@ -229,7 +229,7 @@ mod tests {
     fn a_response_must_make_progress() {
         let watchdog = Arc::new(ConnectionWatchdog::new());
         let _guard = watchdog.begin_request(false);
-        let piece = watchdog.queue_piece();
+        let piece = watchdog.queue_frame();
         assert_eq!(check_after(61, &watchdog), Err(TimeoutKind::Stalled));
         drop(piece);
         assert!(check_after(61, &watchdog).is_ok());

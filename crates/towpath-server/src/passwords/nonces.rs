@@ -34,7 +34,7 @@ pub(super) struct Nonces {
     key: hmac::Key,
     born: Instant,
     next: AtomicU64,
-    used: Mutex<Used>,
+    used: Mutex<UsedNonces>,
 }
 
 /// Unique identifier of a nonce, ordered by creation.
@@ -46,21 +46,21 @@ struct Id {
 }
 
 #[derive(Debug, Default)]
-struct Used {
-    counts: BTreeMap<Id, Counts>,
+struct UsedNonces {
+    counts: BTreeMap<Id, ReplayWindow>,
     /// The last nonce evicted before its expiry; older ones may have been used too.
     forgotten: Option<Id>,
 }
 
 /// The counts that a nonce was used with.
 #[derive(Debug, Default)]
-struct Counts {
+struct ReplayWindow {
     highest: u32,
     /// Bit `1 << n` is set if `highest - n` was used. Counts below the window are treated as used.
     seen: u128,
 }
 
-impl Counts {
+impl ReplayWindow {
     /// Records a count. Returns whether it is new.
     fn take(&mut self, count: u32) -> bool {
         if let Some(ahead) = count.checked_sub(self.highest).filter(|ahead| *ahead > 0) {
@@ -129,7 +129,7 @@ fn is_fresh(id: Id, now_ms: u64) -> bool {
     Duration::from_millis(now_ms.saturating_sub(id.made_ms)) < LIFETIME
 }
 
-impl Used {
+impl UsedNonces {
     fn take(&mut self, id: Id, count: u32, now_ms: u64) -> bool {
         if let Some(counts) = self.counts.get_mut(&id) {
             return counts.take(count);
@@ -222,7 +222,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_count_is_taken_twice(counts in proptest::collection::vec(1_u32..300, 0..400)) {
-            let (mut window, mut taken) = (Counts::default(), BTreeSet::new());
+            let (mut window, mut taken) = (ReplayWindow::default(), BTreeSet::new());
             for count in counts {
                 let highest = taken.last().copied().unwrap_or(0);
                 let is_due = !taken.contains(&count) && highest.saturating_sub(count) < 128;

@@ -17,7 +17,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{Error, Fault, StorePath};
 
 use super::{
-    exchange::{Exchange, Refusal, ServeResult},
+    exchange::{ErrorResponse, Exchange, ServeResult},
     files::{FileAccess, OpenFile},
     session::Session,
 };
@@ -41,7 +41,7 @@ enum AttributeTarget<'a> {
 /// Handles `fattr` of a path.
 pub(super) async fn on_path(exchange: &Exchange, request: &Fattr) -> ServeResult {
     let Target::Path(path) = &request.target else {
-        return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is given").into());
+        return Err(ErrorResponse::new(Fault::InvalidArgument, "neither a path nor a handle is given").into());
     };
     let (identity, path) = exchange.subject(path).await?;
     on_named(exchange, &identity, &path, &request.operation).await
@@ -73,7 +73,7 @@ async fn on_named(
 
 async fn serve(exchange: &Exchange, target: &AttributeTarget<'_>, operation: &FattrOperation) -> ServeResult {
     if !exchange.session.service.store.capabilities().attributes {
-        return Err(Refusal::new(Fault::Unsupported, "this storage does not support attributes").into());
+        return Err(ErrorResponse::new(Fault::Unsupported, "this storage does not support attributes").into());
     }
     let results = match operation {
         FattrOperation::List { values } => {

@@ -2,8 +2,8 @@
 //!
 //! All requests come on the connection that logged in. A read with a path id is answered on the bound connection with
 //! that id. The data of a write with a path id arrive there without a header, in the order of the requests: the main
-//! connection's reader queues a [`Delivery`] for each, and the reader of the bound connection receives them in turn.
-//! Data may arrive before their request; at most [`MAX_AHEAD_BYTES`] are buffered, then TCP applies backpressure.
+// connection's reader queues a [`ExpectedData`] for each, and the reader of the bound connection receives them in turn.
+// Data may arrive before their request; at most [`MAX_AHEAD_BYTES`] are buffered, then TCP applies backpressure.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use tokio::{io::AsyncReadExt as _, sync::mpsc};
 use towpath_proto::xrootd::StreamId;
 
 use super::{
-    connection::{DataSource, End, Receiving, ending},
-    login::{self, Admitted},
+    connection::{CloseReason, DataSource, SocketReader, ending},
+    login::{self, AuthenticatedConnection},
     response_writer::ResponseWriter,
     session::Session,
     split,
-    write::Delivery,
+    write::ExpectedData,
 };
 use crate::fair_pool::PeerProgress;
 
@@ -30,21 +30,21 @@ pub(super) struct BoundPath {
     /// Sends responses.
     pub(super) response_writer: Arc<ResponseWriter>,
     /// Bounded by the number of requests in flight, `limits.requests_per_connection`.
-    deliveries: mpsc::UnboundedSender<Delivery>,
+    expected_data_sender: mpsc::UnboundedSender<ExpectedData>,
 }
 
 impl BoundPath {
-    /// Queues the receipt of a request's data. If the connection has ended, dropping `delivery` notifies its
+    /// Queues the receipt of a request's data. If the connection has ended, dropping `expected_data` notifies its
     /// receiver.
-    pub(super) fn expect(&self, delivery: Delivery) {
-        let _ = self.deliveries.send(delivery);
+    pub(super) fn expect(&self, expected_data: ExpectedData) {
+        let _ = self.expected_data_sender.send(expected_data);
     }
 }
 
 /// The reader of a bound connection.
 struct BoundReader {
     session: Arc<Session>,
-    receiving: Receiving,
+    receiving: SocketReader,
     /// Data that arrived before their request.
     ahead: BytesMut,
     activity: Arc<PeerProgress>,
@@ -54,10 +54,10 @@ struct BoundReader {
 pub(super) async fn serve(
     session: Arc<Session>,
     stream_id: StreamId,
-    admitted: Admitted,
+    authenticated: AuthenticatedConnection,
     activity: &Arc<PeerProgress>,
 ) {
-    let Admitted { socket, mut framer, unsent: mut answer, .. } = admitted;
+    let AuthenticatedConnection { socket, mut framer, unsent: mut answer, .. } = authenticated;
     let (receiving, sending) = split(socket);
     let response_writer = Arc::new(ResponseWriter::new(
         sending,
@@ -65,24 +65,24 @@ pub(super) async fn serve(
         session.ended.child_token(),
         [&session.sending, activity].map(Arc::clone),
     ));
-    let (deliveries, queue) = mpsc::unbounded_channel();
-    let bound = session.bind(BoundPath { response_writer: Arc::clone(&response_writer), deliveries });
+    let (expected_data_sender, queue) = mpsc::unbounded_channel();
+    let bound = session.bind(BoundPath { response_writer: Arc::clone(&response_writer), expected_data_sender });
     answer.extend_from_slice(&login::bound(stream_id, &bound));
     let sent = response_writer.send(&answer).await;
     let Ok(id) = bound else { return response_writer.shut_down().await };
     let mut reader = BoundReader { session, receiving, ahead: framer.buffer().split(), activity: Arc::clone(activity) };
-    let end = if sent.is_ok() { reader.receive(queue).await } else { End::Broken };
+    let end = if sent.is_ok() { reader.receive(queue).await } else { CloseReason::Broken };
     let session = reader.session;
     session.unbind(id);
     let stalled = response_writer.has_stalled().then_some("stalled while receiving a response");
-    if let Some(why) = stalled.or(if let End::Disconnected(why) = end { Some(why) } else { None }) {
+    if let Some(why) = stalled.or(if let CloseReason::Disconnected(why) = end { Some(why) } else { None }) {
         session.service.record_disconnect(session.peer, why);
     }
 }
 
 impl BoundReader {
     /// Receives the data of one request after the other until the connection or its session ends.
-    async fn receive(&mut self, mut queue: mpsc::UnboundedReceiver<Delivery>) -> End {
+    async fn receive(&mut self, mut queue: mpsc::UnboundedReceiver<ExpectedData>) -> CloseReason {
         let session = Arc::clone(&self.session);
         let ended = session.ended.child_token();
         loop {
@@ -91,16 +91,16 @@ impl BoundReader {
             tokio::select! {
                 biased;
                 () = ended.cancelled() => return ending(&session),
-                delivery = queue.recv() => {
-                    let Some(delivery) = delivery else { return End::Finished };
-                    if let Err(end) = delivery.receive(self).await {
+                expected_data = queue.recv() => {
+                    let Some(expected_data) = expected_data else { return CloseReason::Finished };
+                    if let Err(end) = expected_data.receive(self).await {
                         return end;
                     }
                 }
                 received = self.receiving.read_buf(&mut ahead), if room > 0 => match received {
                     Ok(1..) => {}
-                    Ok(0) => return End::Finished,
-                    Err(_) => return End::Broken,
+                    Ok(0) => return CloseReason::Finished,
+                    Err(_) => return CloseReason::Broken,
                 },
             }
         }
@@ -112,7 +112,7 @@ impl DataSource for BoundReader {
         &self.session
     }
 
-    async fn receive_data(&mut self, length: usize, buffer: &mut Vec<u8>) -> Result<(), End> {
+    async fn receive_data(&mut self, length: usize, buffer: &mut Vec<u8>) -> Result<(), CloseReason> {
         let buffered = self.ahead.len().min(length);
         buffer.put_slice(self.ahead.get(..buffered).unwrap_or_default());
         self.ahead.advance(buffered);

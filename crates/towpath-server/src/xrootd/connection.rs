@@ -19,15 +19,15 @@ use towpath_proto::xrootd::{IncomingRequest, Request, RequestFramer, RequestHead
 use towpath_store::sys::clock;
 
 use super::{
-    exchange::{Exchange, Outcome, Refusal, verb},
+    exchange::{ErrorResponse, Exchange, Outcome, verb},
     job::{Job, path_id},
     response_writer::ResponseWriter,
-    session::{Memory, Session},
+    session::{RequestMemoryPermit, Session},
     write,
 };
 use crate::{
     Socket,
-    fair_pool::{AwaitsPeer, PeerProgress},
+    fair_pool::{PeerProgress, PeerWaitGuard},
 };
 
 /// Maximum size of one receive, in bytes: two vectors of 1,024 elements.
@@ -41,7 +41,7 @@ const IDLE_DELAY: Duration = Duration::from_secs(1);
 
 /// The receiving half of a socket.
 #[derive(Debug)]
-pub(super) enum Receiving {
+pub(super) enum SocketReader {
     /// Without TLS.
     Plain(OwnedReadHalf),
     /// In TLS.
@@ -57,10 +57,10 @@ pub(super) trait DataSource {
     ///
     /// # Errors
     /// How the connection ends if they do not arrive in time.
-    async fn receive_data(&mut self, length: usize, buffer: &mut Vec<u8>) -> Result<(), End>;
+    async fn receive_data(&mut self, length: usize, buffer: &mut Vec<u8>) -> Result<(), CloseReason>;
 }
 
-impl Receiving {
+impl SocketReader {
     /// Receives exactly `missing` bytes, appended to `buffer`.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl Receiving {
         (session, activity): (&Session, &PeerProgress),
         missing: usize,
         buffer: &mut Vec<u8>,
-    ) -> Result<(), End> {
+    ) -> Result<(), CloseReason> {
         let end = buffer.len() + missing;
         let _awaits = (missing > 0).then(|| session.receiving.await_peer());
         while buffer.len() < end {
@@ -82,12 +82,12 @@ impl Receiving {
                 () = session.ended.cancelled() => return Err(ending(session)),
             };
             match received {
-                Ok(Ok(0)) | Ok(Err(_)) => return Err(End::Broken),
+                Ok(Ok(0)) | Ok(Err(_)) => return Err(CloseReason::Broken),
                 Ok(Ok(received)) => {
                     session.receiving.record_progress(received);
                     activity.record_progress(received);
                 }
-                Err(_) => return Err(End::Disconnected("stalled while sending data")),
+                Err(_) => return Err(CloseReason::Disconnected("stalled while sending data")),
             }
         }
         Ok(())
@@ -96,7 +96,7 @@ impl Receiving {
 
 /// Why a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum CloseReason {
     /// Gracefully: requests in flight are finished first.
     Finished,
     /// Immediately.
@@ -109,18 +109,18 @@ pub(super) enum End {
 #[derive(Debug)]
 pub(super) struct LongRequest {
     /// Memory for twice the received bytes.
-    memory: Vec<Memory>,
+    memory: Vec<RequestMemoryPermit>,
     bytes: usize,
     /// Deadline for the whole request.
     deadline: clock::Instant,
-    _awaits: AwaitsPeer,
+    _awaits: PeerWaitGuard,
 }
 
 /// A connection with a session.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) session: Arc<Session>,
-    pub(super) receiving: Receiving,
+    pub(super) receiving: SocketReader,
     /// File descriptor of the socket shared with the response writer, for kernel statistics.
     pub(super) socket: RawFd,
     pub(super) framer: RequestFramer,
@@ -142,12 +142,12 @@ impl Connection {
     /// Serves requests until the connection ends.
     pub(super) async fn run(mut self) {
         let end = match self.serve().await {
-            End::Broken if self.response_writer.has_stalled() => {
-                End::Disconnected("stalled while receiving a response")
+            CloseReason::Broken if self.response_writer.has_stalled() => {
+                CloseReason::Disconnected("stalled while receiving a response")
             }
             end => end,
         };
-        if end == End::Finished {
+        if end == CloseReason::Finished {
             // They would read a file to its end for a client that is probably gone.
             self.session.cancel_all_checksums();
             // Long enough for a client that still reads; a disconnected one is noticed at the first response.
@@ -157,21 +157,21 @@ impl Connection {
             self.response_writer.shut_down().await;
         }
         self.reap();
-        if let End::Disconnected(why) = end {
+        if let CloseReason::Disconnected(why) = end {
             self.session.service.record_disconnect(self.session.peer, why);
         }
         self.tasks.shutdown().await;
     }
 
-    async fn serve(&mut self) -> End {
+    async fn serve(&mut self) -> CloseReason {
         let revoked = self.session.revoked.clone();
         match revoked.run_until_cancelled(self.requests()).await {
             Some(Ok(end) | Err(end)) => end,
-            None => End::Disconnected("stalled while other clients needed its memory"),
+            None => CloseReason::Disconnected("stalled while other clients needed its memory"),
         }
     }
 
-    async fn requests(&mut self) -> Result<End, End> {
+    async fn requests(&mut self) -> Result<CloseReason, CloseReason> {
         let session = Arc::clone(&self.session);
         let mut ended = std::pin::pin!(session.ended.cancelled());
         let mut idle_timer = IdleTimer::new(session.service.limits.idle.0, session.service.limits.stall.0);
@@ -195,9 +195,9 @@ impl Connection {
                 biased;
                 () = &mut ended => return Ok(ending(&self.session)),
                 received = self.receiving.read_buf(self.framer.buffer()) => {
-                    let received = received.map_err(|_| End::Broken)?;
+                    let received = received.map_err(|_| CloseReason::Broken)?;
                     if received == 0 {
-                        return Ok(End::Finished);
+                        return Ok(CloseReason::Finished);
                     }
                     self.session.receiving.record_progress(received);
                     idle_timer.record_activity();
@@ -205,14 +205,14 @@ impl Connection {
                     self.activity.touch(self.since);
                 }
                 () = sleep_until(deadline.unwrap_or(self.since)), if deadline.is_some() => {
-                    return Ok(End::Disconnected("did not send its whole request in time"));
+                    return Ok(CloseReason::Disconnected("did not send its whole request in time"));
                 }
                 () = &mut idle_timer.timer => {
                     let in_request = !self.framer.buffer().is_empty();
                     self.reap();
                     self.release_buffers();
                     if idle_timer.is_too_long(in_request) && (in_request || self.tasks.is_empty()) {
-                        return Ok(End::Disconnected("was idle for too long"));
+                        return Ok(CloseReason::Disconnected("was idle for too long"));
                     }
                 }
             }
@@ -221,7 +221,7 @@ impl Connection {
 
     /// Makes room in the receive buffer. For a long request, reserves memory for twice the received bytes: it follows
     /// the received bytes, not the announced length.
-    async fn make_room(&mut self) -> Result<(), End> {
+    async fn make_room(&mut self) -> Result<(), CloseReason> {
         if self.framer.awaited_bytes() > MAX_RECEIVE_BYTES && self.long_request.is_none() {
             self.long_request = Some(LongRequest {
                 memory: Vec::new(),
@@ -250,7 +250,7 @@ impl Connection {
     }
 
     /// Returns the next complete request in the buffer.
-    async fn next_request(&mut self) -> Result<Option<IncomingRequest>, End> {
+    async fn next_request(&mut self) -> Result<Option<IncomingRequest>, CloseReason> {
         match self.framer.next() {
             Ok(incoming) => Ok(incoming),
             Err(error) => {
@@ -259,7 +259,7 @@ impl Connection {
                 self.refuse(StreamId::ZERO, &error.into());
                 self.flush().await?;
                 self.response_writer.shut_down().await;
-                Err(End::Disconnected("violated the protocol"))
+                Err(CloseReason::Disconnected("violated the protocol"))
             }
         }
     }
@@ -274,7 +274,7 @@ impl Connection {
     }
 
     /// Answers a request, or starts a task for it.
-    async fn handle(&mut self, incoming: IncomingRequest) -> Result<(), End> {
+    async fn handle(&mut self, incoming: IncomingRequest) -> Result<(), CloseReason> {
         let IncomingRequest { header, request } = incoming;
         let request = match request {
             Ok(request) => request,
@@ -294,7 +294,7 @@ impl Connection {
         }
     }
 
-    async fn start(&mut self, header: &RequestHeader, request: Request) -> Result<(), End> {
+    async fn start(&mut self, header: &RequestHeader, request: Request) -> Result<(), CloseReason> {
         let permit = self.acquire_request_permit().await?;
         let response_writer = match self.session.path(path_id(&request)) {
             Ok(path) => path.map_or_else(|| Arc::clone(&self.response_writer), |bound| bound.response_writer),
@@ -319,7 +319,7 @@ impl Connection {
     }
 
     /// Waits for a permit for one more request in flight.
-    pub(super) async fn acquire_request_permit(&mut self) -> Result<OwnedSemaphorePermit, End> {
+    pub(super) async fn acquire_request_permit(&mut self) -> Result<OwnedSemaphorePermit, CloseReason> {
         self.reap();
         if let Ok(permit) = Arc::clone(&self.session.request_permits).try_acquire_owned() {
             return Ok(permit);
@@ -327,7 +327,7 @@ impl Connection {
         self.flush().await?;
         let request_permits = Arc::clone(&self.session.request_permits);
         tokio::select! {
-            permit = request_permits.acquire_owned() => permit.map_err(|_| End::Broken),
+            permit = request_permits.acquire_owned() => permit.map_err(|_| CloseReason::Broken),
             () = self.session.ended.cancelled() => Err(ending(&self.session)),
         }
     }
@@ -342,7 +342,7 @@ impl Connection {
     }
 
     /// Answers a request that failed before it was started.
-    pub(super) fn reject(&mut self, header: &RequestHeader, refusal: &Refusal) {
+    pub(super) fn reject(&mut self, header: &RequestHeader, refusal: &ErrorResponse) {
         self.refuse(header.stream_id, refusal);
         self.session.record(&Outcome {
             verb: verb(header.code),
@@ -354,24 +354,24 @@ impl Connection {
         });
     }
 
-    pub(super) fn refuse(&mut self, stream_id: StreamId, refusal: &Refusal) {
+    pub(super) fn refuse(&mut self, stream_id: StreamId, refusal: &ErrorResponse) {
         let mut frame = BytesMut::new();
         response::fault(stream_id, (refusal.code, refusal.fault), &refusal.message, &mut frame);
         self.out.put_slice(&frame);
     }
 
     /// Sends the collected responses.
-    pub(super) async fn flush(&mut self) -> Result<(), End> {
+    pub(super) async fn flush(&mut self) -> Result<(), CloseReason> {
         if self.out.is_empty() {
             return Ok(());
         }
         let sent = self.response_writer.send(&self.out).await;
         self.out.clear();
-        sent.map_err(|_| End::Broken)
+        sent.map_err(|_| CloseReason::Broken)
     }
 
     /// Receives and discards unwanted data, up to the next request.
-    async fn discard_data(&mut self) -> Result<(), End> {
+    async fn discard_data(&mut self) -> Result<(), CloseReason> {
         if self.framer.bulk_remaining() == 0 {
             return Ok(());
         }
@@ -391,7 +391,7 @@ impl DataSource for Connection {
         &self.session
     }
 
-    async fn receive_data(&mut self, length: usize, buffer: &mut Vec<u8>) -> Result<(), End> {
+    async fn receive_data(&mut self, length: usize, buffer: &mut Vec<u8>) -> Result<(), CloseReason> {
         let buffered = self.framer.take_bulk(length);
         buffer.put_slice(&buffered);
         let missing = length.saturating_sub(buffered.len());
@@ -402,12 +402,12 @@ impl DataSource for Connection {
 }
 
 /// Returns how a connection ends whose session has ended: gracefully if the server stops.
-pub(super) fn ending(session: &Session) -> End {
-    if session.service.stopping.is_cancelled() { End::Finished } else { End::Broken }
+pub(super) fn ending(session: &Session) -> CloseReason {
+    if session.service.stopping.is_cancelled() { CloseReason::Finished } else { CloseReason::Broken }
 }
 
 /// Waits for memory to receive `bytes`, or until the session ends.
-pub(super) async fn memory_to_receive(session: &Session, bytes: usize) -> Result<Memory, End> {
+pub(super) async fn memory_to_receive(session: &Session, bytes: usize) -> Result<RequestMemoryPermit, CloseReason> {
     let memory = session.ended.run_until_cancelled(session.memory_to_receive(bytes)).await;
     memory.ok_or_else(|| ending(session))
 }
@@ -461,7 +461,7 @@ impl IdleTimer {
     }
 }
 
-impl AsyncRead for Receiving {
+impl AsyncRead for SocketReader {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut std::task::Context<'_>,

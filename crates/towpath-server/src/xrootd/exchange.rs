@@ -37,14 +37,14 @@ pub(super) fn is_written_as_directory(path: &PathAndCgi) -> bool {
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The client receives an error response.
-    Refused(Refusal),
+    Refused(ErrorResponse),
     /// The connection is gone.
     Gone,
 }
 
 /// The error response to a failed request.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct ErrorResponse {
     /// The protocol's error code.
     pub(super) code: ErrorCode,
     /// The fault for counters and logs.
@@ -53,7 +53,7 @@ pub(super) struct Refusal {
     pub(super) message: String,
 }
 
-impl Refusal {
+impl ErrorResponse {
     /// Creates a refusal with the code for `fault`.
     pub(super) fn new(fault: Fault, message: impl Into<String>) -> Self {
         Self { code: ErrorCode(fault.xrootd_code()), fault, message: message.into() }
@@ -65,7 +65,7 @@ impl Refusal {
     }
 }
 
-impl From<Error> for Refusal {
+impl From<Error> for ErrorResponse {
     fn from(error: Error) -> Self {
         let message = match error.blame() {
             Blame::Caller => error.to_string(),
@@ -75,20 +75,20 @@ impl From<Error> for Refusal {
     }
 }
 
-impl From<DecodeError> for Refusal {
+impl From<DecodeError> for ErrorResponse {
     fn from(error: DecodeError) -> Self {
         Self::with_code(error.code(), error.to_string())
     }
 }
 
-impl From<PathError> for Refusal {
+impl From<PathError> for ErrorResponse {
     fn from(error: PathError) -> Self {
         let fault = if error == PathError::TooLong { Fault::NameTooLong } else { Fault::InvalidArgument };
         Self::new(fault, error.to_string())
     }
 }
 
-impl<R: Into<Refusal>> From<R> for Failure {
+impl<R: Into<ErrorResponse>> From<R> for Failure {
     fn from(refusal: R) -> Self {
         Self::Refused(refusal.into())
     }
@@ -102,17 +102,17 @@ impl From<io::Error> for Failure {
 }
 
 /// The outcome of serving a request.
-pub(super) type ServeResult<T = Answer> = Result<T, Failure>;
+pub(super) type ServeResult<T = FinalFrame> = Result<T, Failure>;
 
 /// The last frame of a response, unsent; empty if everything was sent.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct FinalFrame {
     frame: BytesMut,
     /// Bytes of file data moved by the whole response.
     moved_bytes: u64,
 }
 
-impl Answer {
+impl FinalFrame {
     /// Creates a completely sent response with `moved_bytes` of file data.
     pub(super) fn sent(moved_bytes: u64) -> Self {
         Self { frame: BytesMut::new(), moved_bytes }
@@ -204,7 +204,7 @@ impl Exchange {
     pub(super) fn ok(&self, body: &impl Body) -> ServeResult {
         let mut frame = BytesMut::new();
         response::ok(self.stream_id, body, &mut frame);
-        Ok(Answer::frame(frame))
+        Ok(FinalFrame::frame(frame))
     }
 
     /// Returns the final response without a body.
@@ -343,7 +343,7 @@ mod tests {
     use crate::{
         ServeConfig, Server,
         fair_pool::PeerProgress,
-        xrootd::{response_writer::Sending, session::SessionParameters},
+        xrootd::{response_writer::SocketWriter, session::SessionParameters},
     };
 
     /// Returns the server's end of a session and the client's end of its connection.
@@ -356,7 +356,7 @@ mod tests {
         let (_, sending) = connected.unwrap().into_split();
         let end = CancellationToken::new();
         let trackers = [PeerProgress::new(end.clone()), PeerProgress::new(end.clone())];
-        let response_writer = Arc::new(ResponseWriter::new(Sending::Plain(sending), &service, end, trackers));
+        let response_writer = Arc::new(ResponseWriter::new(SocketWriter::Plain(sending), &service, end, trackers));
         let session = Session::begin(
             &service,
             SessionParameters {

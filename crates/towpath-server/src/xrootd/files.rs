@@ -2,7 +2,7 @@
 //!
 //! A handle on the wire is a small number, the lowest free one. The connection's reader assigns it when `open`
 //! arrives, before the file is opened, so a client that predicts its handle can pipeline reads behind the `open`;
-//! they wait in the file's [`Order`].
+//! they wait in the file's [`RequestQueue`].
 
 use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -12,7 +12,7 @@ use std::sync::{
 use towpath_proto::xrootd::{FileHandle, page::Page};
 use towpath_store::{Error, Fault, Metadata, ReadHandle, StorePath, WriteHandle, sys::clock::Instant};
 
-use super::{attributes::PendingAttributes, exchange::Refusal, order::Order, third_party::Pull};
+use super::{attributes::PendingAttributes, exchange::ErrorResponse, request_queue::RequestQueue, third_party::Pull};
 use crate::{
     access::{Activity, Identity},
     fair_pool::{Lease, PeerProgress},
@@ -28,8 +28,8 @@ pub(super) struct Files {
 /// An assigned handle.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    /// The order of the requests for it.
-    pub(super) order: Order,
+    /// The queue of the requests for it.
+    pub(super) queue: RequestQueue,
     file: OnceLock<OpenFile>,
     number: u32,
     /// The client's lease of one open file, and its progress.
@@ -54,14 +54,14 @@ pub(super) enum FileAccess {
     /// For reading.
     Read(Arc<dyn ReadHandle>),
     /// For writing; may be shared by other handles.
-    Write(Arc<Writing>),
+    Write(Arc<WritableFile>),
     /// For fetching from another server.
     Pull(Box<Pull>),
 }
 
 /// A file that is open for writing.
 #[derive(Debug)]
-pub(super) struct Writing {
+pub(super) struct WritableFile {
     pub(super) handle: Arc<dyn WriteHandle>,
     /// Whether it is invisible until it is closed.
     is_new: bool,
@@ -99,12 +99,12 @@ impl Files {
     ///
     /// # Errors
     /// `Overloaded` if the session has reached its limit of open files.
-    pub(super) fn reserve(&self, lease: Lease, progress: Arc<PeerProgress>) -> Result<Arc<Slot>, Refusal> {
+    pub(super) fn reserve(&self, lease: Lease, progress: Arc<PeerProgress>) -> Result<Arc<Slot>, ErrorResponse> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let index = slots.iter().position(Option::is_none).unwrap_or(slots.len());
         if index >= self.limit {
             let message = format!("the session has {} open files: close some", self.limit);
-            return Err(Refusal::new(Fault::Overloaded, message));
+            return Err(ErrorResponse::new(Fault::Overloaded, message));
         }
         let number = u32::try_from(index).unwrap_or(u32::MAX);
         let slot = Arc::new(Slot { number, _lease: Some(lease), progress: Some(progress), ..Slot::default() });
@@ -121,13 +121,13 @@ impl Files {
     ///
     /// # Errors
     /// `HandleNotOpen` if it was never assigned, or closed.
-    pub(super) fn find(&self, handle: FileHandle) -> Result<Arc<Slot>, Refusal> {
+    pub(super) fn find(&self, handle: FileHandle) -> Result<Arc<Slot>, ErrorResponse> {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.get(index(handle)).and_then(Option::clone).ok_or_else(not_open)
     }
 
     /// Releases the handle, so that later requests do not find it.
-    pub(super) fn release(&self, handle: FileHandle) -> Result<Arc<Slot>, Refusal> {
+    pub(super) fn release(&self, handle: FileHandle) -> Result<Arc<Slot>, ErrorResponse> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.get_mut(index(handle)).and_then(Option::take).ok_or_else(not_open)
     }
@@ -146,8 +146,8 @@ impl Files {
     }
 }
 
-fn not_open() -> Refusal {
-    Refusal::new(Fault::HandleNotOpen, "the handle does not belong to an open file")
+fn not_open() -> ErrorResponse {
+    ErrorResponse::new(Fault::HandleNotOpen, "the handle does not belong to an open file")
 }
 
 /// Little-endian, like the reference server on common hosts: the bytes of handle 1 are 1, 0, 0, 0.
@@ -178,7 +178,7 @@ impl Slot {
     ///
     /// # Errors
     /// `HandleNotOpen` if opening it failed.
-    pub(super) fn file(&self) -> Result<&OpenFile, Refusal> {
+    pub(super) fn file(&self) -> Result<&OpenFile, ErrorResponse> {
         self.file.get().ok_or_else(not_open)
     }
 }
@@ -226,11 +226,11 @@ impl OpenFile {
     ///
     /// # Errors
     /// `HandleNotOpen` if it is open for reading.
-    pub(super) fn writing(&self) -> Result<&Arc<Writing>, Refusal> {
+    pub(super) fn writing(&self) -> Result<&Arc<WritableFile>, ErrorResponse> {
         match &self.access {
             FileAccess::Write(writing) => Ok(writing),
             FileAccess::Read(_) | FileAccess::Pull(_) => {
-                Err(Refusal::new(Fault::HandleNotOpen, "the file is not open for writing"))
+                Err(ErrorResponse::new(Fault::HandleNotOpen, "the file is not open for writing"))
             }
         }
     }
@@ -239,15 +239,15 @@ impl OpenFile {
     ///
     /// # Errors
     /// `InvalidArgument` if it is not one.
-    pub(super) fn pull(&self) -> Result<&Pull, Refusal> {
+    pub(super) fn pull(&self) -> Result<&Pull, ErrorResponse> {
         match &self.access {
             FileAccess::Pull(pull) => Ok(pull),
-            _ => Err(Refusal::new(Fault::InvalidArgument, "no third-party copy was requested")),
+            _ => Err(ErrorResponse::new(Fault::InvalidArgument, "no third-party copy was requested")),
         }
     }
 }
 
-impl Writing {
+impl WritableFile {
     /// Creates the state of a new file, which will have `announced_bytes`.
     pub(super) fn create(handle: Arc<dyn WriteHandle>, announced_bytes: Option<u64>, is_resumable: bool) -> Self {
         Self { is_new: true, is_resumable, announced_bytes, ..Self::update(handle) }
@@ -281,7 +281,7 @@ impl Writing {
         match (self.is_new, self.is_resumable) {
             (false, _) => "the file lacks them",
             (true, false) => "the file is discarded",
-            (true, true) => "the upload can go on",
+            (true, true) => "the upload can be resumed",
         }
     }
 

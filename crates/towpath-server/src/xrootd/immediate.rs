@@ -12,13 +12,13 @@ use towpath_store::StorePath;
 
 use super::{
     connection::Connection,
-    exchange::{Outcome, Refusal, verb},
+    exchange::{ErrorResponse, Outcome, verb},
     metadata, query,
 };
 use crate::{log_server_fault, metrics::Face};
 
 /// The outcome with the number of bytes of file data moved; `None` if the request has to wait.
-pub(super) type ImmediateOutcome = Option<Result<u64, Refusal>>;
+pub(super) type ImmediateOutcome = Option<Result<u64, ErrorResponse>>;
 
 impl Connection {
     /// Answers the request if that needs no waiting. Returns whether it did.
@@ -74,7 +74,7 @@ impl Connection {
     fn conclude(
         &mut self,
         header: &RequestHeader,
-        outcome: Result<u64, Refusal>,
+        outcome: Result<u64, ErrorResponse>,
         mark: usize,
         path: Option<&StorePath>,
     ) {
@@ -97,7 +97,7 @@ impl Connection {
             Ok(slot) => slot,
             Err(refusal) => return Some(Err(refusal)),
         };
-        let _turn = slot.order.try_shared()?;
+        let _turn = slot.queue.try_shared()?;
         let file = slot.file().ok()?;
         Some(match file.metadata().now_or_never()? {
             Ok(found) => Ok(self.ok(stream_id, &metadata::stat_info(&file.identity, &file.path, &found))),
@@ -110,7 +110,7 @@ impl Connection {
             Ok(slot) => slot,
             Err(refusal) => return Some(Err(refusal)),
         };
-        let _turn = slot.order.try_exclusive()?;
+        let _turn = slot.queue.try_exclusive()?;
         slot.file().ok()?.reader()?;
         let released = self.session.files.release(handle);
         Some(released.map(|_| self.ok(stream_id, &())))

@@ -20,26 +20,25 @@ use towpath_store::sys::clock;
 
 use super::{
     attributes,
-    exchange::{Exchange, Refusal, ServeResult},
+    exchange::{ErrorResponse, Exchange, ServeResult},
     files::{FileAccess, Slot},
-    listing, login, metadata, names, open,
-    order::{Hold, QueuePosition},
-    query,
+    listing, login, metadata, names, open, query,
     read::{self, pages, vector},
+    request_queue::{LockMode, QueuePosition},
     session::Session,
     staging,
 };
 
 /// A request ready to run.
 pub(super) struct Job {
-    subject: Subject,
+    target: RequestTarget,
     turns: Vec<QueuePosition>,
     /// Whether the order only applies to the start: a request that may take long does not delay later ones.
     brief: bool,
 }
 
 /// The target of a request.
-enum Subject {
+enum RequestTarget {
     Open(Open, Arc<Slot>),
     File(Request, Arc<Slot>),
     Vector(Readv, HashMap<FileHandle, Arc<Slot>>),
@@ -51,18 +50,18 @@ impl Job {
     ///
     /// # Errors
     /// A handle without an open file, a vector beyond its limits, or too many open files.
-    pub(super) async fn new(session: &Session, request: Request) -> Result<Self, Refusal> {
+    pub(super) async fn new(session: &Session, request: Request) -> Result<Self, ErrorResponse> {
         let mut turns = Vec::new();
         let mut brief = false;
-        if let Some((hold, is_brief)) = hold_on_names(&request) {
+        if let Some((hold, is_brief)) = lock_mode_of_names(&request) {
             turns.push(session.names.enqueue(hold).await);
             brief = is_brief;
         }
-        let subject = match request {
+        let target = match request {
             Request::Open(request) => {
                 let slot = session.reserve_slot().await?;
-                turns.push(slot.order.enqueue(Hold::Exclusive).await);
-                Subject::Open(request, slot)
+                turns.push(slot.queue.enqueue(LockMode::Exclusive).await);
+                RequestTarget::Open(request, slot)
             }
             Request::Readv(request) => {
                 vector::check(&request)?;
@@ -71,24 +70,24 @@ impl Job {
                     if let Entry::Vacant(entry) = slots.entry(element.handle) {
                         let slot = session.files.find(element.handle)?;
                         slot.touch(clock::now());
-                        turns.push(slot.order.enqueue(Hold::Shared).await);
+                        turns.push(slot.queue.enqueue(LockMode::Shared).await);
                         entry.insert(slot);
                     }
                 }
-                Subject::Vector(request, slots)
+                RequestTarget::Vector(request, slots)
             }
-            request => match hold_on_file(&request) {
+            request => match lock_mode_of_file(&request) {
                 Some((handle, hold)) => {
                     let closes = matches!(request, Request::Close(_));
                     let slot = if closes { session.files.release(handle) } else { session.files.find(handle) }?;
                     slot.touch(clock::now());
-                    turns.push(slot.order.enqueue(hold).await);
-                    Subject::File(request, slot)
+                    turns.push(slot.queue.enqueue(hold).await);
+                    RequestTarget::File(request, slot)
                 }
-                None => Subject::Other(request),
+                None => RequestTarget::Other(request),
             },
         };
-        Ok(Self { subject, turns, brief })
+        Ok(Self { target, turns, brief })
     }
 
     /// Waits for earlier requests, then serves this one.
@@ -99,14 +98,14 @@ impl Job {
         }
         // The `sync` of a third-party copy is answered at its end; meanwhile its client queries the progress.
         let fetches = |slot: &Slot| slot.file().is_ok_and(|file| matches!(file.access, FileAccess::Pull(_)));
-        if self.brief || matches!(&self.subject, Subject::File(Request::Sync(_), slot) if fetches(slot)) {
+        if self.brief || matches!(&self.target, RequestTarget::File(Request::Sync(_), slot) if fetches(slot)) {
             turns.clear();
         }
-        match self.subject {
-            Subject::Open(request, slot) => open::open(exchange, &slot, &request).await,
-            Subject::Vector(request, slots) => vector::readv(exchange, &slots, &request).await,
-            Subject::File(request, slot) => on_file(exchange, &slot, &request).await,
-            Subject::Other(request) => on_names(exchange, request).await,
+        match self.target {
+            RequestTarget::Open(request, slot) => open::open(exchange, &slot, &request).await,
+            RequestTarget::Vector(request, slots) => vector::readv(exchange, &slots, &request).await,
+            RequestTarget::File(request, slot) => on_file(exchange, &slot, &request).await,
+            RequestTarget::Other(request) => on_names(exchange, request).await,
         }
     }
 }
@@ -124,40 +123,40 @@ pub(super) fn path_id(request: &Request) -> PathId {
 
 /// Returns how the request is ordered among those that use paths, and whether it only waits for earlier ones; `None`
 /// if it uses no path.
-fn hold_on_names(request: &Request) -> Option<(Hold, bool)> {
+fn lock_mode_of_names(request: &Request) -> Option<(LockMode, bool)> {
     match request {
         Request::Mkdir(_) | Request::Rm(_) | Request::Rmdir(_) | Request::Mv(_) | Request::Chmod(_) => {
-            Some((Hold::Exclusive, false))
+            Some((LockMode::Exclusive, false))
         }
-        Request::Truncate(request) if matches!(request.target, Target::Path(_)) => Some((Hold::Exclusive, false)),
+        Request::Truncate(request) if matches!(request.target, Target::Path(_)) => Some((LockMode::Exclusive, false)),
         Request::Fattr(request) => match request.operation {
-            FattrOperation::Get(_) | FattrOperation::List { .. } => Some((Hold::Shared, false)),
-            FattrOperation::Set { .. } | FattrOperation::Del(_) => Some((Hold::Exclusive, false)),
+            FattrOperation::Get(_) | FattrOperation::List { .. } => Some((LockMode::Shared, false)),
+            FattrOperation::Set { .. } | FattrOperation::Del(_) => Some((LockMode::Exclusive, false)),
         },
-        Request::Dirlist(_) | Request::Query(Query::Checksum(_)) => Some((Hold::Shared, true)),
+        Request::Dirlist(_) | Request::Query(Query::Checksum(_)) => Some((LockMode::Shared, true)),
         Request::Open(_) | Request::Close(_) | Request::Statx(_) | Request::Locate(_) | Request::Prepare(_) => {
-            Some((Hold::Shared, false))
+            Some((LockMode::Shared, false))
         }
-        Request::Stat(request) if matches!(request.target, Target::Path(_)) => Some((Hold::Shared, false)),
-        Request::Query(_) => Some((Hold::Shared, false)),
+        Request::Stat(request) if matches!(request.target, Target::Path(_)) => Some((LockMode::Shared, false)),
+        Request::Query(_) => Some((LockMode::Shared, false)),
         _ => None,
     }
 }
 
 /// Returns the request's open file and how the request is ordered among those for it.
-fn hold_on_file(request: &Request) -> Option<(FileHandle, Hold)> {
+fn lock_mode_of_file(request: &Request) -> Option<(FileHandle, LockMode)> {
     let on_target = |target: &Target, hold| match target {
         Target::Handle(handle) => Some((*handle, hold)),
         Target::Path(_) => None,
     };
     match request {
-        Request::Read(request) => Some((request.handle, Hold::Shared)),
-        Request::PgRead(request) => Some((request.handle, Hold::Shared)),
-        Request::Stat(request) => on_target(&request.target, Hold::Shared),
-        Request::Fattr(request) => on_target(&request.target, Hold::Shared),
-        Request::Sync(request) => Some((request.handle, Hold::Exclusive)),
-        Request::Close(request) => Some((request.handle, Hold::Exclusive)),
-        Request::Truncate(request) => on_target(&request.target, Hold::Exclusive),
+        Request::Read(request) => Some((request.handle, LockMode::Shared)),
+        Request::PgRead(request) => Some((request.handle, LockMode::Shared)),
+        Request::Stat(request) => on_target(&request.target, LockMode::Shared),
+        Request::Fattr(request) => on_target(&request.target, LockMode::Shared),
+        Request::Sync(request) => Some((request.handle, LockMode::Exclusive)),
+        Request::Close(request) => Some((request.handle, LockMode::Exclusive)),
+        Request::Truncate(request) => on_target(&request.target, LockMode::Exclusive),
         _ => None,
     }
 }
@@ -208,12 +207,12 @@ async fn on_names(exchange: &Exchange, request: Request) -> ServeResult {
         Request::Protocol(_) => exchange.ok(&login::protocol_reply(&exchange.session.service, exchange.session.peer)),
         Request::Login(_) | Request::Auth(_) | Request::Bind(_) => {
             let code = towpath_proto::xrootd::ErrorCode::InvalidRequest;
-            Err(Refusal::with_code(code, "this connection is logged in already").into())
+            Err(ErrorResponse::with_code(code, "this connection is already logged in").into())
         }
         _ => Err(unsupported().into()),
     }
 }
 
-fn unsupported() -> Refusal {
-    Refusal::new(towpath_store::Fault::Unsupported, "this server does not support this request")
+fn unsupported() -> ErrorResponse {
+    ErrorResponse::new(towpath_store::Fault::Unsupported, "this server does not support this request")
 }

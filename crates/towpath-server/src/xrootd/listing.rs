@@ -9,13 +9,13 @@ use towpath_proto::{
     xrootd::{
         DirlistOptions,
         request::{Dirlist, Locate},
-        response::{DirlistEntry, DirlistWriter, Location, Locations},
+        response::{DirlistEntry, DirlistWriter, LocationInfo, Locations},
     },
 };
 use towpath_store::{Entry, ListOptions, Printable, Residency, StorePath};
 
 use super::{
-    exchange::{Answer, Exchange, ServeResult},
+    exchange::{Exchange, FinalFrame, ServeResult},
     metadata, query,
 };
 use crate::{
@@ -58,7 +58,7 @@ pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> ServeResu
         }
     }
     writer.finish(&mut frames);
-    Ok(Answer::frame(frames))
+    Ok(FinalFrame::frame(frames))
 }
 
 fn line(
@@ -88,7 +88,7 @@ pub(super) async fn locate(exchange: &Exchange, request: &Locate) -> ServeResult
         writable = identity.check(change, &path).is_ok();
     }
     let address = in_brackets(exchange.session.local);
-    exchange.ok(&Locations(vec![Location { manager: false, pending: false, writable, address }]))
+    exchange.ok(&Locations(vec![LocationInfo { manager: false, pending: false, writable, address }]))
 }
 
 /// Formats an address like the reference server: `[::127.0.0.1]:1094`.

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use towpath_proto::xrootd::{
     ErrorCode, Expect, Limits, PROTOCOL_VERSION, ProtocolRequestFlags, Request, RequestFramer, RequestHeader,
     ServerFlags, SessionId, StreamId,
-    auth::{Offer, UnixCredentials, ZtnCredentials, write_offers},
+    auth::{SecurityProtocol, UnixCredentials, ZtnCredentials, write_security_protocols},
     handshake::HandshakeReply,
     request::{Auth, Bind, Login, Protocol},
     response::{self, LoginReply, ProtocolReply},
@@ -19,7 +19,7 @@ use towpath_proto::xrootd::{
 use towpath_store::Fault;
 
 use super::{
-    exchange::Refusal,
+    exchange::ErrorResponse,
     session::{Session, SessionParameters},
 };
 use crate::{
@@ -35,7 +35,7 @@ pub(super) const MAX_LIST_BYTES: u32 = 2 << 20;
 const MAX_WRITE_BYTES: u64 = i32::MAX as u64;
 
 /// A connection that completed its login.
-pub(super) struct Admitted {
+pub(super) struct AuthenticatedConnection {
     pub(super) socket: Socket,
     /// Holds the bytes received after the last request.
     pub(super) framer: RequestFramer,
@@ -61,7 +61,7 @@ pub(super) async fn admit(
     socket: Socket,
     peer: SocketAddr,
     local: SocketAddr,
-) -> io::Result<Option<Admitted>> {
+) -> io::Result<Option<AuthenticatedConnection>> {
     let argument_bytes = u32::try_from(service.limits.header_bytes.0).unwrap_or(u32::MAX).min(MAX_LIST_BYTES);
     // No list is sent before the session.
     let limits = Limits { argument_bytes, list_bytes: argument_bytes, bulk_bytes: MAX_WRITE_BYTES };
@@ -80,18 +80,18 @@ struct LoginSequence<'a> {
     out: BytesMut,
     greeted: bool,
     /// Set between `login` and the end of the authentication.
-    login: Option<Pending>,
+    login: Option<PendingLogin>,
 }
 
 /// A login that waits for its credentials.
-struct Pending {
+struct PendingLogin {
     id: SessionId,
     login: String,
     asynresp: bool,
 }
 
 /// The consequence of a request.
-enum Step {
+enum LoginAction {
     Next,
     StartTls,
     Admit(ConnectionRole),
@@ -99,7 +99,7 @@ enum Step {
 }
 
 impl LoginSequence<'_> {
-    async fn run(&mut self, mut socket: Socket) -> io::Result<Option<Admitted>> {
+    async fn run(&mut self, mut socket: Socket) -> io::Result<Option<AuthenticatedConnection>> {
         loop {
             match self.step(socket.is_encrypted()).await? {
                 None => {
@@ -108,17 +108,17 @@ impl LoginSequence<'_> {
                         return Ok(None);
                     }
                 }
-                Some(Step::Next) => {}
-                Some(Step::StartTls) => {
+                Some(LoginAction::Next) => {}
+                Some(LoginAction::StartTls) => {
                     self.send(&mut socket).await?;
                     socket = self.start_tls(socket).await?;
                 }
-                Some(Step::Admit(role)) => {
+                Some(LoginAction::Admit(role)) => {
                     let mut framer = std::mem::replace(&mut self.framer, RequestFramer::new(Limits::default()));
                     framer.allow_lists(MAX_LIST_BYTES);
-                    return Ok(Some(Admitted { socket, framer, unsent: self.out.split(), role }));
+                    return Ok(Some(AuthenticatedConnection { socket, framer, unsent: self.out.split(), role }));
                 }
-                Some(Step::Close) => {
+                Some(LoginAction::Close) => {
                     self.send(&mut socket).await?;
                     socket.shutdown().await?;
                     return Ok(None);
@@ -144,7 +144,7 @@ impl LoginSequence<'_> {
     }
 
     /// Handles the next request in the buffer; `None` if it is incomplete.
-    async fn step(&mut self, encrypted: bool) -> io::Result<Option<Step>> {
+    async fn step(&mut self, encrypted: bool) -> io::Result<Option<LoginAction>> {
         if !self.greeted {
             if !self.framer.handshake().map_err(io::Error::other)? {
                 return Ok(None);
@@ -162,7 +162,7 @@ impl LoginSequence<'_> {
             Ok(Request::Auth(request)) if self.login.is_some() => self.auth(stream_id, request, encrypted).await,
             Ok(Request::Ping(_)) if self.login.is_some() => {
                 response::ok(stream_id, &(), &mut self.out);
-                Ok(Step::Next)
+                Ok(LoginAction::Next)
             }
             Ok(_) => Ok(self.reject_early(&incoming.header)),
             Err(_) if self.login.is_none() => Ok(self.reject_early(&incoming.header)),
@@ -170,22 +170,22 @@ impl LoginSequence<'_> {
         };
         let step = step.unwrap_or_else(|refusal| {
             response::fault(stream_id, (refusal.code, refusal.fault), &refusal.message, &mut self.out);
-            Step::Next
+            LoginAction::Next
         });
         // The data of a write would follow. They are not worth receiving, and later requests cannot be found without
         // them.
-        Ok(Some(if self.framer.bulk_remaining() > 0 { Step::Close } else { step }))
+        Ok(Some(if self.framer.bulk_remaining() > 0 { LoginAction::Close } else { step }))
     }
 
-    fn protocol(&mut self, stream_id: StreamId, request: &Protocol, encrypted: bool) -> Step {
+    fn protocol(&mut self, stream_id: StreamId, request: &Protocol, encrypted: bool) -> LoginAction {
         let wants = request.flags.contains(ProtocolRequestFlags::wantTLS);
         let able = request.flags.intersects(ProtocolRequestFlags::ableTLS | ProtocolRequestFlags::wantTLS);
         let mut reply = protocol_reply(self.service, self.peer);
         let now = wants || (able && self.needs_tls() && request.expect != Expect::ExpNone);
-        let mut step = Step::Next;
+        let mut step = LoginAction::Next;
         if now && !encrypted && self.service.tls.is_some() {
             reply.flags |= ServerFlags::gotoTLS;
-            step = Step::StartTls;
+            step = LoginAction::StartTls;
         }
         response::ok(stream_id, &reply, &mut self.out);
         step
@@ -199,64 +199,69 @@ impl LoginSequence<'_> {
         anonymous_is_welcome(self.service, self.peer)
     }
 
-    fn login(&mut self, stream_id: StreamId, request: &Login, encrypted: bool) -> Result<Step, Refusal> {
+    fn login(&mut self, stream_id: StreamId, request: &Login, encrypted: bool) -> Result<LoginAction, ErrorResponse> {
         if self.login.is_some() {
-            return Err(Refusal::with_code(ErrorCode::InvalidRequest, "this connection is logged in already"));
+            return Err(ErrorResponse::with_code(ErrorCode::InvalidRequest, "this connection is already logged in"));
         }
         if self.needs_tls() && !encrypted {
-            return Err(Refusal::new(Fault::TlsRequired, "this server requires TLS: use roots://"));
+            return Err(ErrorResponse::new(Fault::TlsRequired, "this server requires TLS: use roots://"));
         }
         let login = format!("{}.{}", String::from_utf8_lossy(request.user_name()), request.pid);
-        let pending = Pending { id: Session::new_id(), login, asynresp: request.understands_asynresp() };
+        let pending = PendingLogin { id: Session::new_id(), login, asynresp: request.understands_asynresp() };
         let offers = self.offers(encrypted);
-        let reply = LoginReply { session_id: pending.id, security: write_offers(&offers) };
+        let reply = LoginReply { session_id: pending.id, security: write_security_protocols(&offers) };
         response::ok(stream_id, &reply, &mut self.out);
         if offers.is_empty() {
             let identity = self.service.access.anonymous(self.peer.ip());
-            return Ok(Step::Admit(self.begin(&pending, identity, encrypted)));
+            return Ok(LoginAction::Admit(self.begin(&pending, identity, encrypted)));
         }
         self.login = Some(pending);
-        Ok(Step::Next)
+        Ok(LoginAction::Next)
     }
 
     /// Returns the authentication methods offered to the client; empty if none is required.
-    fn offers(&self, encrypted: bool) -> Vec<Offer> {
+    fn offers(&self, encrypted: bool) -> Vec<SecurityProtocol> {
         let mut offers = Vec::new();
         if self.service.access.takes_tokens() && encrypted {
-            offers.push(Offer::ztn(MAX_TOKEN_BYTES));
+            offers.push(SecurityProtocol::ztn(MAX_TOKEN_BYTES));
             if self.anonymous_is_welcome() {
-                offers.push(Offer::unix());
+                offers.push(SecurityProtocol::unix());
             }
         }
         offers
     }
 
-    async fn auth(&mut self, stream_id: StreamId, request: Auth, encrypted: bool) -> Result<Step, Refusal> {
+    async fn auth(
+        &mut self,
+        stream_id: StreamId,
+        request: Auth,
+        encrypted: bool,
+    ) -> Result<LoginAction, ErrorResponse> {
         let identity = self.identify(request).await?;
         response::ok(stream_id, &(), &mut self.out);
-        let step = self.login.take().map(|pending| Step::Admit(self.begin(&pending, identity, encrypted)));
-        Ok(step.unwrap_or(Step::Close))
+        let step = self.login.take().map(|pending| LoginAction::Admit(self.begin(&pending, identity, encrypted)));
+        Ok(step.unwrap_or(LoginAction::Close))
     }
 
-    async fn identify(&self, request: Auth) -> Result<Identity, Refusal> {
+    async fn identify(&self, request: Auth) -> Result<Identity, ErrorResponse> {
         let access = &self.service.access;
         match request.credential_type {
             ZtnCredentials::TYPE => {
                 let token = ZtnCredentials::decode(request.credentials, MAX_TOKEN_BYTES)?.token;
                 let token = std::str::from_utf8(&token)
-                    .map_err(|_| Refusal::new(Fault::AuthenticationFailed, "the token is not valid text"))?;
+                    .map_err(|_| ErrorResponse::new(Fault::AuthenticationFailed, "the token is not valid text"))?;
                 Ok(access.bearer(token, self.peer.ip()).await?)
             }
             UnixCredentials::TYPE if self.anonymous_is_welcome() => Ok(access.anonymous(self.peer.ip())),
             other => {
                 let name = other.escape_ascii();
                 let message = format!("the security protocol `{name}` was not offered");
-                Err(Refusal::new(Fault::AuthenticationFailed, message))
+                Err(ErrorResponse::new(Fault::AuthenticationFailed, message))
             }
         }
     }
 
-    fn begin(&self, pending: &Pending, identity: Identity, encrypted: bool) -> ConnectionRole {
+    fn begin(&self, pending: &PendingLogin, identity: Identity, encrypted: bool) -> ConnectionRole {
         let parameters = SessionParameters {
             id: pending.id,
             peer: self.peer,
@@ -269,24 +274,25 @@ impl LoginSequence<'_> {
         ConnectionRole::Main(Session::begin(self.service, parameters))
     }
 
-    fn bind(&mut self, stream_id: StreamId, request: &Bind, encrypted: bool) -> Result<Step, Refusal> {
+    fn bind(&mut self, stream_id: StreamId, request: &Bind, encrypted: bool) -> Result<LoginAction, ErrorResponse> {
         if self.login.is_some() {
-            return Err(Refusal::with_code(ErrorCode::InvalidRequest, "this connection already has a session"));
+            return Err(ErrorResponse::with_code(ErrorCode::InvalidRequest, "this connection already has a session"));
         }
         let session = self.service.sessions.find(request.session_id, self.peer);
-        let session = session.ok_or_else(|| Refusal::new(Fault::NotFound, "there is no such session to bind to"))?;
+        let session =
+            session.ok_or_else(|| ErrorResponse::new(Fault::NotFound, "there is no such session to bind to"))?;
         if session.encrypted && !encrypted {
-            return Err(Refusal::new(Fault::TlsRequired, "the session uses TLS, so its connections must too"));
+            return Err(ErrorResponse::new(Fault::TlsRequired, "the session uses TLS, so its connections must too"));
         }
-        Ok(Step::Admit(ConnectionRole::Bound(session, stream_id)))
+        Ok(LoginAction::Admit(ConnectionRole::Bound(session, stream_id)))
     }
 
     /// Rejects requests before the login is complete: before `login` they end the connection, as with the reference
     /// server; before `auth` they get an error.
-    fn reject_early(&mut self, header: &RequestHeader) -> Step {
+    fn reject_early(&mut self, header: &RequestHeader) -> LoginAction {
         let (code, message, step) = match self.login {
-            None => (ErrorCode::InvalidRequest, "log in first", Step::Close),
-            Some(_) => (ErrorCode::NotAuthorized, "authenticate first", Step::Next),
+            None => (ErrorCode::InvalidRequest, "log in first", LoginAction::Close),
+            Some(_) => (ErrorCode::NotAuthorized, "authenticate first", LoginAction::Next),
         };
         response::error(header.stream_id, code, message, &mut self.out);
         step
@@ -317,7 +323,7 @@ fn anonymous_is_welcome(service: &Service, peer: SocketAddr) -> bool {
 }
 
 /// Encodes the response to `bind`: the path id of the connection, or the refusal.
-pub(super) fn bound(stream_id: StreamId, outcome: &Result<towpath_proto::xrootd::PathId, Refusal>) -> Bytes {
+pub(super) fn bound(stream_id: StreamId, outcome: &Result<towpath_proto::xrootd::PathId, ErrorResponse>) -> Bytes {
     let mut frame = BytesMut::new();
     match outcome {
         Ok(id) => response::ok(stream_id, id, &mut frame),

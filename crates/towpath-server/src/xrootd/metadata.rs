@@ -13,7 +13,7 @@ use towpath_proto::{
 use towpath_store::{DirectoryId, Fault, FileKind, Metadata, Residency, StorePath};
 
 use super::{
-    exchange::{Exchange, Refusal, ServeResult},
+    exchange::{ErrorResponse, Exchange, ServeResult},
     files::OpenFile,
 };
 use crate::access::{Activity, Identity};
@@ -99,7 +99,7 @@ pub(super) async fn stat_file(exchange: &Exchange, file: &OpenFile, request: &St
 /// Handles `stat` of a path.
 pub(super) async fn stat_path(exchange: &Exchange, request: &Stat) -> ServeResult {
     let Target::Path(path) = &request.target else {
-        return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is given").into());
+        return Err(ErrorResponse::new(Fault::InvalidArgument, "neither a path nor a handle is given").into());
     };
     let (identity, path) = exchange.subject(path).await?;
     identity.check(Activity::Stat, &path)?;
@@ -140,7 +140,9 @@ pub(super) async fn statx(exchange: &Exchange, request: &Statx) -> ServeResult {
     let mut flags_of_all = Vec::new();
     for path in request.paths() {
         if flags_of_all.len() >= MAX_PATHS {
-            return Err(Refusal::new(Fault::NameTooLong, format!("more than {MAX_PATHS} paths in one request")).into());
+            return Err(
+                ErrorResponse::new(Fault::NameTooLong, format!("more than {MAX_PATHS} paths in one request")).into()
+            );
         }
         let (identity, path) = exchange.subject(&path).await?;
         identity.check(Activity::Stat, &path)?;

@@ -6,7 +6,7 @@ use towpath_proto::xrootd::{
 };
 use towpath_store::{Changes, Error, Fault, Overwrite};
 
-use super::exchange::{Exchange, Refusal, ServeResult, is_written_as_directory};
+use super::exchange::{ErrorResponse, Exchange, ServeResult, is_written_as_directory};
 use crate::access::Activity;
 
 /// Returns the permission bits of a mode, the only ones in the protocol. Others would allow the remote creation of
@@ -49,7 +49,9 @@ pub(super) async fn mv(exchange: &Exchange, request: &Mv) -> ServeResult {
     let store = &exchange.session.service.store;
     let is_directory = store.stat(&identity.caller, &from).await.is_ok_and(|found| found.is_directory());
     if !is_directory && is_written_as_directory(&request.to) {
-        return Err(Refusal::new(Fault::NotDirectory, "a trailing slash in the new name means a directory").into());
+        return Err(
+            ErrorResponse::new(Fault::NotDirectory, "a trailing slash in the new name means a directory").into()
+        );
     }
     identity.check(if is_directory { Activity::Modify } else { Activity::Rename }, &from)?;
     let replaces = identity.check(Activity::Modify, &to);
@@ -79,7 +81,7 @@ pub(super) async fn chmod(exchange: &Exchange, request: &Chmod) -> ServeResult {
         Some(text) => {
             let time = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
             let message = || format!("{} is not a number of nanoseconds", Chmod::MTIME_KEY);
-            Some(time.ok_or_else(|| Refusal::new(Fault::InvalidArgument, message()))?)
+            Some(time.ok_or_else(|| ErrorResponse::new(Fault::InvalidArgument, message()))?)
         }
     };
     let mode = Some(permissions(request.mode)).filter(|mode| *mode != 0 || mtime_ns.is_none());
@@ -91,7 +93,7 @@ pub(super) async fn chmod(exchange: &Exchange, request: &Chmod) -> ServeResult {
 /// Handles `truncate` of a path.
 pub(super) async fn truncate(exchange: &Exchange, request: &Truncate) -> ServeResult {
     let Target::Path(path) = &request.target else {
-        return Err(Refusal::new(Fault::InvalidArgument, "neither a path nor a handle is given").into());
+        return Err(ErrorResponse::new(Fault::InvalidArgument, "neither a path nor a handle is given").into());
     };
     let (identity, path) = exchange.subject(path).await?;
     identity.check(Activity::Modify, &path)?;

@@ -19,15 +19,15 @@ use std::sync::Arc;
 
 use towpath_proto::xrootd::{
     OpenOptions, PathAndCgi,
-    request::{Ending, Open, Shared},
+    request::{CloseAction, Open, SharedHandle},
     response::OpenReply,
 };
 use towpath_store::{CreateOptions, Expectation, Fault, OpenOptions as StoreOptions, Overwrite, ResumeKey, StorePath};
 
 use super::{
     attributes,
-    exchange::{Exchange, Refusal, ServeResult, is_written_as_directory},
-    files::{FileAccess, OpenFile, Slot, Writing},
+    exchange::{ErrorResponse, Exchange, ServeResult, is_written_as_directory},
+    files::{FileAccess, OpenFile, Slot, WritableFile},
     metadata, names, third_party,
 };
 use crate::access::{Activity, Identity, Person};
@@ -60,7 +60,7 @@ pub(super) async fn open(exchange: &Exchange, slot: &Arc<Slot>, request: &Open) 
 async fn open_file(exchange: &Exchange, request: &Open) -> ServeResult<OpenFile> {
     let (mut identity, path) = exchange.subject(&request.path).await?;
     if request.options.creates() && is_written_as_directory(&request.path) {
-        return Err(Refusal::new(Fault::IsDirectory, "a trailing slash means a directory").into());
+        return Err(ErrorResponse::new(Fault::IsDirectory, "a trailing slash means a directory").into());
     }
     let store = &exchange.session.service.store;
     let is_part_of_copy = third_party::is_part_of_copy(request);
@@ -72,7 +72,7 @@ async fn open_file(exchange: &Exchange, request: &Open) -> ServeResult<OpenFile>
         FileAccess::Write(Arc::new(create(exchange, &identity, &path, request).await?))
     } else if request.options.writes() {
         identity.check(Activity::Modify, &path)?;
-        FileAccess::Write(Arc::new(Writing::update(store.update(&identity.caller, &path).await?)))
+        FileAccess::Write(Arc::new(WritableFile::update(store.update(&identity.caller, &path).await?)))
     } else {
         if is_part_of_copy {
             identity = third_party::reader(exchange, request, identity, &path).await?;
@@ -87,7 +87,12 @@ async fn open_file(exchange: &Exchange, request: &Open) -> ServeResult<OpenFile>
 }
 
 /// Starts an upload. For a caller with `Create` but not `Modify`, the store rejects replacing a file.
-async fn create(exchange: &Exchange, identity: &Identity, path: &StorePath, request: &Open) -> ServeResult<Writing> {
+async fn create(
+    exchange: &Exchange,
+    identity: &Identity,
+    path: &StorePath,
+    request: &Open,
+) -> ServeResult<WritableFile> {
     let replaces = request.options.contains(OpenOptions::delete);
     let modifies = identity.check(Activity::Modify, path);
     if modifies.is_err() {
@@ -108,7 +113,7 @@ async fn create(exchange: &Exchange, identity: &Identity, path: &StorePath, requ
     let created =
         exchange.with_wait_notices(exchange.session.service.store.create(&identity.caller, path, options)).await?;
     match created {
-        Ok(handle) => Ok(Writing::create(handle, size_hint, resume.is_some())),
+        Ok(handle) => Ok(WritableFile::create(handle, size_hint, resume.is_some())),
         Err(error) if replaces && error.fault() == Fault::AlreadyExists => Err(modifies.err().unwrap_or(error).into()),
         Err(error) => Err(error.into()),
     }
@@ -121,14 +126,19 @@ pub(super) fn makes_parents(options: OpenOptions) -> bool {
 }
 
 /// Parses the shared handle of another session.
-fn shared(path: &PathAndCgi) -> Result<Option<Shared>, Refusal> {
-    let Some(value) = path.cgi_value(Shared::KEY) else { return Ok(None) };
-    let message = || format!("{} is not 40 hexadecimal digits", Shared::KEY);
-    Shared::decode(value).map(Some).ok_or_else(|| Refusal::new(Fault::InvalidArgument, message()))
+fn shared(path: &PathAndCgi) -> Result<Option<SharedHandle>, ErrorResponse> {
+    let Some(value) = path.cgi_value(SharedHandle::KEY) else { return Ok(None) };
+    let message = || format!("{} is not 40 hexadecimal digits", SharedHandle::KEY);
+    SharedHandle::decode(value).map(Some).ok_or_else(|| ErrorResponse::new(Fault::InvalidArgument, message()))
 }
 
 /// Returns the file being written for another handle, if the caller is its owner and knows the session's id.
-fn share(exchange: &Exchange, identity: &Identity, path: &StorePath, shared: Shared) -> Result<Arc<Writing>, Refusal> {
+fn share(
+    exchange: &Exchange,
+    identity: &Identity,
+    path: &StorePath,
+    shared: SharedHandle,
+) -> Result<Arc<WritableFile>, ErrorResponse> {
     let asking = &exchange.session;
     let session = asking.service.sessions.find(shared.session_id, asking.peer);
     let slot = session.and_then(|session| session.files.find(shared.handle).ok());
@@ -136,7 +146,7 @@ fn share(exchange: &Exchange, identity: &Identity, path: &StorePath, shared: Sha
     let is_same =
         |file: &&OpenFile| file.path == *path && Person::of(&file.identity.caller) == Person::of(&identity.caller);
     let writing = file.filter(is_same).and_then(|file| file.writing().ok());
-    writing.cloned().ok_or_else(|| Refusal::new(Fault::HandleNotOpen, "no such file is open for writing"))
+    writing.cloned().ok_or_else(|| ErrorResponse::new(Fault::HandleNotOpen, "no such file is open for writing"))
 }
 
 /// Returns the file size announced by the client.
@@ -145,15 +155,15 @@ fn announced_size(path: &PathAndCgi) -> Option<u64> {
 }
 
 /// Parses the key under which the client wants to resume the upload.
-fn resume_key(path: &PathAndCgi) -> Result<Option<ResumeKey>, Refusal> {
+fn resume_key(path: &PathAndCgi) -> Result<Option<ResumeKey>, ErrorResponse> {
     let Some(text) = path.cgi_value(OpenReply::RESUME_KEY) else { return Ok(None) };
     let key = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     let message = || format!("{} is not 32 hexadecimal digits", OpenReply::RESUME_KEY);
-    key.map(Some).ok_or_else(|| Refusal::new(Fault::InvalidArgument, message()))
+    key.map(Some).ok_or_else(|| ErrorResponse::new(Fault::InvalidArgument, message()))
 }
 
 /// Handles `close`, whose handle has already been released.
-pub(super) async fn close(exchange: &Exchange, file: &OpenFile, ending: Option<&Ending>) -> ServeResult {
+pub(super) async fn close(exchange: &Exchange, file: &OpenFile, ending: Option<&CloseAction>) -> ServeResult {
     let writing = match &file.access {
         FileAccess::Read(_) => return exchange.done(),
         FileAccess::Pull(pull) => return pull.close(exchange).await,
@@ -161,10 +171,10 @@ pub(super) async fn close(exchange: &Exchange, file: &OpenFile, ending: Option<&
     };
     let promise = match ending {
         None => None,
-        Some(Ending::Commit(promise)) => Some(promise),
+        Some(CloseAction::Commit(promise)) => Some(promise),
         // Dropping the file releases it.
-        Some(Ending::Keep) => return exchange.done(),
-        Some(Ending::Abandon) => {
+        Some(CloseAction::Keep) => return exchange.done(),
+        Some(CloseAction::Abandon) => {
             writing.handle.abort().await?;
             return exchange.done();
         }
@@ -189,20 +199,23 @@ pub(super) async fn close(exchange: &Exchange, file: &OpenFile, ending: Option<&
 }
 
 /// Checks that all data have arrived intact.
-async fn sound(writing: &Writing) -> Result<(), Refusal> {
+async fn sound(writing: &WritableFile) -> Result<(), ErrorResponse> {
     let bad = writing.bad_pages().len();
     if bad > 0 {
-        let message = format!("{bad} pages came damaged and were not sent again: {}", writing.describe_fate());
-        return Err(Refusal::new(Fault::ChecksumMismatch, message));
+        let message = format!("{bad} pages arrived damaged and were not retransmitted: {}", writing.describe_fate());
+        return Err(ErrorResponse::new(Fault::ChecksumMismatch, message));
     }
     if writing.is_spoiled() {
-        return Err(Refusal::new(Fault::Truncated, format!("an earlier write failed: {}", writing.describe_fate())));
+        return Err(ErrorResponse::new(
+            Fault::Truncated,
+            format!("an earlier write failed: {}", writing.describe_fate()),
+        ));
     }
     let Some(announced) = writing.announced_bytes else { return Ok(()) };
     let size = writing.handle.metadata().await?.size;
     if size < announced {
-        let message = format!("{announced} bytes were announced, {size} came: {}", writing.describe_fate());
-        return Err(Refusal::new(Fault::Truncated, message));
+        let message = format!("{announced} bytes were announced, but {size} arrived: {}", writing.describe_fate());
+        return Err(ErrorResponse::new(Fault::Truncated, message));
     }
     Ok(())
 }

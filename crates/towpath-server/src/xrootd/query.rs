@@ -9,7 +9,7 @@ use towpath_proto::{
     tcp::{TCP_INFO_WORD, TcpInfo},
     xrootd::{
         PathAndCgi,
-        request::{Fattr, Query, Shared, config_words},
+        request::{Fattr, Query, SharedHandle, config_words},
         response::{NodeInfo, Text},
     },
 };
@@ -19,7 +19,7 @@ use towpath_store::{
 };
 
 use super::{
-    exchange::{Exchange, Refusal, ServeResult},
+    exchange::{ErrorResponse, Exchange, ServeResult},
     read::vector,
     session::{BIND_MAX, Session},
     staging, third_party,
@@ -61,7 +61,7 @@ pub(super) async fn query(exchange: &Exchange, request: Query) -> ServeResult {
         }
         other => {
             let message = format!("this server does not support query {}", other.kind());
-            Err(Refusal::new(Fault::Unsupported, message).into())
+            Err(ErrorResponse::new(Fault::Unsupported, message).into())
         }
     }
 }
@@ -72,11 +72,11 @@ pub(super) async fn query(exchange: &Exchange, request: Query) -> ServeResult {
 ///
 /// # Errors
 /// More than [`MAX_WORDS`].
-pub(super) fn config(session: &Session, words: &[u8], socket: (RawFd, bool)) -> Result<Bytes, Refusal> {
+pub(super) fn config(session: &Session, words: &[u8], socket: (RawFd, bool)) -> Result<Bytes, ErrorResponse> {
     let mut text = BytesMut::new();
     for (number, word) in config_words(words).enumerate() {
         if number >= MAX_WORDS {
-            return Err(Refusal::new(Fault::NameTooLong, format!("more than {MAX_WORDS} words in one request")));
+            return Err(ErrorResponse::new(Fault::NameTooLong, format!("more than {MAX_WORDS} words in one request")));
         }
         match config_value(session, word, socket) {
             Some(value) => text.extend_from_slice(value.as_bytes()),
@@ -103,7 +103,7 @@ fn config_value(session: &Session, word: &[u8], (socket, is_unasked): (RawFd, bo
         // Extension: `stat` and `dirlist` with this key identify directories and carry any name.
         word if word == NodeInfo::KEY.as_bytes() => "1".into(),
         // Extension: another handle of a file open for writing can be opened with `towpath.share=…`.
-        word if word == Shared::KEY.as_bytes() => "1".into(),
+        word if word == SharedHandle::KEY.as_bytes() => "1".into(),
         // Extension: the sender's TCP statistics. Not available to callers who have no rights here.
         TCP_INFO_WORD if session.identity.has_rights() || session.files.has_open() => {
             let processor_percent = processor::percent_wanted_lately();
@@ -127,7 +127,7 @@ fn checksum_list(session: &Session) -> Option<String> {
 }
 
 /// Returns the checksum requested by `cks.type` in the opaque part, or the default.
-pub(super) fn wanted_algorithm(exchange: &Exchange, path: &PathAndCgi) -> Result<Algorithm, Refusal> {
+pub(super) fn wanted_algorithm(exchange: &Exchange, path: &PathAndCgi) -> Result<Algorithm, ErrorResponse> {
     let known = exchange.session.service.store.capabilities().digests;
     let Some(name) = path.cgi_value("cks.type") else {
         let first = ALGORITHMS.into_iter().find(|algorithm| known.contains(*algorithm));
@@ -135,7 +135,10 @@ pub(super) fn wanted_algorithm(exchange: &Exchange, path: &PathAndCgi) -> Result
     };
     let algorithm = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
     algorithm.filter(|algorithm| known.contains(*algorithm)).ok_or_else(|| {
-        Refusal::new(Fault::Unsupported, format!("checksums of type `{}` are not computed here", name.escape_ascii()))
+        ErrorResponse::new(
+            Fault::Unsupported,
+            format!("checksums of type `{}` are not computed here", name.escape_ascii()),
+        )
     })
 }
 

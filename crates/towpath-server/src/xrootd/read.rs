@@ -15,7 +15,7 @@ use towpath_proto::xrootd::{ResponseHeader, Status, page, request::Read};
 use towpath_store::{Error, Fault, ReadHandle, StorePath};
 
 use super::{
-    exchange::{Answer, Exchange, ServeResult, seal},
+    exchange::{Exchange, FinalFrame, ServeResult, seal},
     files::OpenFile,
 };
 use crate::metrics::Face;
@@ -72,7 +72,7 @@ async fn send_pieces(exchange: &Exchange, file: &OpenFile, request: &Read) -> Se
         exchange.session.service.metrics.record_sent(Face::Xrootd, got as u64);
         offset += got as u64;
         if last {
-            return Ok(Answer::sent(offset - request.offset));
+            return Ok(FinalFrame::sent(offset - request.offset));
         }
     }
 }

@@ -35,7 +35,7 @@ use towpath_store::sys::clock;
 
 use crate::{
     Service, Socket,
-    fair_pool::{AwaitsPeer, PeerProgress},
+    fair_pool::{PeerProgress, PeerWaitGuard},
     socket::is_of_connection,
 };
 
@@ -51,7 +51,7 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// The sending half of a socket.
 #[derive(Debug)]
-pub(super) enum Sending {
+pub(super) enum SocketWriter {
     /// Without TLS: `sendfile` is possible.
     Plain(OwnedWriteHalf),
     /// In TLS.
@@ -61,7 +61,7 @@ pub(super) enum Sending {
 /// The sending half of a connection.
 #[derive(Debug)]
 pub(super) struct ResponseWriter {
-    half: Arc<Mutex<Sending>>,
+    half: Arc<Mutex<SocketWriter>>,
     plain: bool,
     stall: Duration,
     /// Limits the threads of all connections that [`Self::send_file`] may block on disks and clients.
@@ -79,8 +79,8 @@ pub(super) struct ResponseWriter {
 struct ShortFrames {
     frames: BytesMut,
     /// Total number of responses queued here, and of those sent.
-    come: u64,
-    left: u64,
+    queued: u64,
+    sent: u64,
 }
 
 /// Whether frames can still be sent.
@@ -97,13 +97,13 @@ impl ResponseWriter {
     /// Creates a writer that sends on `half` and cancels `end` on failure. Records the client's progress for the
     /// memory of responses and for the connection.
     pub(super) fn new(
-        half: Sending,
+        half: SocketWriter,
         service: &Service,
         end: CancellationToken,
         [progress, activity]: [Arc<PeerProgress>; 2],
     ) -> Self {
         let (stall, threads) = (service.limits.stall.0, Arc::clone(&service.file_senders));
-        let plain = matches!(half, Sending::Plain(_));
+        let plain = matches!(half, SocketWriter::Plain(_));
         let state = State { broken_off: AtomicBool::new(false), stalled: AtomicBool::new(false), end };
         let (half, short) = (Arc::new(Mutex::new(half)), std::sync::Mutex::default());
         Self { half, plain, stall, threads, short, progress, activity, state }
@@ -135,11 +135,11 @@ impl ResponseWriter {
         let number = {
             let mut short = self.short();
             short.frames.extend_from_slice(frames);
-            short.come += 1;
-            short.come
+            short.queued += 1;
+            short.queued
         };
         tokio::task::yield_now().await;
-        if self.short().left < number { self.lock_in_order().await.map(drop) } else { Ok(()) }
+        if self.short().sent < number { self.lock_in_order().await.map(drop) } else { Ok(()) }
     }
 
     fn short(&self) -> std::sync::MutexGuard<'_, ShortFrames> {
@@ -152,7 +152,7 @@ impl ResponseWriter {
         self.send_on(&mut half, frames).await
     }
 
-    async fn send_on(&self, half: &mut Sending, mut frames: &[u8]) -> io::Result<()> {
+    async fn send_on(&self, half: &mut SocketWriter, mut frames: &[u8]) -> io::Result<()> {
         let mut broken_off = PartialFrameGuard::new(&self.state);
         let mut awaits = None;
         while !frames.is_empty() {
@@ -236,9 +236,9 @@ impl ResponseWriter {
     /// Sends the head of a frame so that it shares a segment with the data that follow.
     async fn send_head(
         &self,
-        half: &OwnedMutexGuard<Sending>,
+        half: &OwnedMutexGuard<SocketWriter>,
         mut head: &[u8],
-        awaits: &mut Option<AwaitsPeer>,
+        awaits: &mut Option<PeerWaitGuard>,
     ) -> io::Result<()> {
         let socket = plain(half)?;
         while !head.is_empty() {
@@ -265,14 +265,14 @@ impl ResponseWriter {
     }
 
     /// Acquires the right to send after flushing earlier short responses, which preserves the order.
-    async fn lock_in_order(&self) -> io::Result<OwnedMutexGuard<Sending>> {
+    async fn lock_in_order(&self) -> io::Result<OwnedMutexGuard<SocketWriter>> {
         let mut half = Arc::clone(&self.half).lock_owned().await;
         if self.state.broken_off.load(Ordering::Acquire) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let frames = {
             let mut short = self.short();
-            short.left = short.come;
+            short.sent = short.queued;
             short.frames.split()
         };
         if !frames.is_empty() {
@@ -285,7 +285,7 @@ impl ResponseWriter {
     /// waiting for the client.
     async fn with_stall_timeout<T>(
         &self,
-        awaits: &mut Option<AwaitsPeer>,
+        awaits: &mut Option<PeerWaitGuard>,
         step: impl Future<Output = io::Result<T>>,
     ) -> io::Result<T> {
         let mut step = std::pin::pin!(step);
@@ -305,10 +305,10 @@ impl ResponseWriter {
     }
 }
 
-fn plain(half: &Sending) -> io::Result<&OwnedWriteHalf> {
+fn plain(half: &SocketWriter) -> io::Result<&OwnedWriteHalf> {
     match half {
-        Sending::Plain(half) => Ok(half),
-        Sending::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
+        SocketWriter::Plain(half) => Ok(half),
+        SocketWriter::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
@@ -338,7 +338,7 @@ impl Drop for PartialFrameGuard<'_> {
 
 /// A transfer of a part of a file into a socket.
 struct SendFile {
-    half: OwnedMutexGuard<Sending>,
+    half: OwnedMutexGuard<SocketWriter>,
     file: Arc<File>,
     offset: u64,
     length: u64,
@@ -355,7 +355,7 @@ enum SendProgress {
 
 impl SendFile {
     /// Sends until all is sent, the file ends, or the client has been slow for [`LINGER`]. May block on the disk.
-    fn run(self) -> (OwnedMutexGuard<Sending>, io::Result<SendProgress>) {
+    fn run(self) -> (OwnedMutexGuard<SocketWriter>, io::Result<SendProgress>) {
         let outcome = plain(&self.half).and_then(|socket| self.send(socket));
         (self.half, outcome)
     }
@@ -402,7 +402,7 @@ fn has_room_soon(socket: &impl AsFd) -> io::Result<bool> {
     }
 }
 
-impl AsyncWrite for Sending {
+impl AsyncWrite for SocketWriter {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(half) => Pin::new(half).poll_write(cx, bytes),
@@ -456,7 +456,7 @@ mod tests {
         let (_, sending) = listener.accept().await.unwrap().0.into_split();
         let end = CancellationToken::new();
         let trackers = [PeerProgress::new(end.clone()), PeerProgress::new(end.clone())];
-        (client, ResponseWriter::new(Sending::Plain(sending), &service, end, trackers))
+        (client, ResponseWriter::new(SocketWriter::Plain(sending), &service, end, trackers))
     }
 
     #[tokio::test]
@@ -465,7 +465,7 @@ mod tests {
         let answers = ["first", "second", "third"].map(|answer| response_writer.send_together(answer.as_bytes()));
         let sent = futures::future::join_all(answers);
         assert!(sent.await.into_iter().all(|sent| sent.is_ok()));
-        assert_eq!(response_writer.short().left, 3);
+        assert_eq!(response_writer.short().sent, 3);
         let mut got = [0; 16];
         client.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"firstsecondthird");

@@ -18,9 +18,9 @@ use towpath_store::{Fault, StorePath, sys::random};
 
 use super::{
     bound::BoundPath,
-    exchange::{Outcome, Refusal, ServeResult},
+    exchange::{ErrorResponse, Outcome, ServeResult},
     files::{Files, Slot},
-    order::Order,
+    request_queue::RequestQueue,
 };
 use crate::{
     Buffers, Service,
@@ -66,8 +66,8 @@ pub(super) struct Session {
     pub(super) asynresp: bool,
     /// Whether it uses TLS.
     pub(super) encrypted: bool,
-    /// The order of requests that use names.
-    pub(super) names: Order,
+    /// The queue of requests that use names.
+    pub(super) names: RequestQueue,
     pub(super) files: Files,
     /// Permits for requests in flight.
     pub(super) request_permits: Arc<Semaphore>,
@@ -102,7 +102,7 @@ pub(super) struct SessionParameters {
 
 /// A permit for memory, within the limits of the connection and of the server.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct RequestMemoryPermit {
     _own: Option<MemoryPermit>,
     _all: Lease,
 }
@@ -126,7 +126,7 @@ impl Session {
             login: parameters.login,
             asynresp: parameters.asynresp,
             encrypted: parameters.encrypted,
-            names: Order::default(),
+            names: RequestQueue::default(),
             files: Files::new(limits.files_per_connection),
             request_permits: Arc::new(Semaphore::new(limits.requests_per_connection.max(1))),
             ended: service.stopping.child_token(),
@@ -155,22 +155,28 @@ impl Session {
     }
 
     /// Reserves memory for a response.
-    pub(super) async fn memory_to_answer(&self, bytes: usize) -> Memory {
+    pub(super) async fn memory_to_answer(&self, bytes: usize) -> RequestMemoryPermit {
         let own = self.answers.acquire(bytes).await;
-        Memory { _own: Some(own), _all: self.service.memory.take(&self.holder, bytes, &self.sending).await }
+        RequestMemoryPermit {
+            _own: Some(own),
+            _all: self.service.memory.take(&self.holder, bytes, &self.sending).await,
+        }
     }
 
     /// Reserves memory for received data. Its limit is separate from that for responses, so that a client that sends
     /// before it reads makes progress.
-    pub(super) async fn memory_to_receive(&self, bytes: usize) -> Memory {
+    pub(super) async fn memory_to_receive(&self, bytes: usize) -> RequestMemoryPermit {
         let own = self.uploads.acquire(bytes).await;
-        Memory { _own: Some(own), _all: self.service.memory.take(&self.holder, bytes, &self.receiving).await }
+        RequestMemoryPermit {
+            _own: Some(own),
+            _all: self.service.memory.take(&self.holder, bytes, &self.receiving).await,
+        }
     }
 
     /// Reserves memory for a part of an argument. Limited by the client's share only: earlier parts are held until
     /// all have arrived, and must not block later ones.
-    pub(super) async fn memory_for_argument(&self, bytes: usize) -> Memory {
-        Memory { _own: None, _all: self.service.memory.take(&self.holder, bytes, &self.receiving).await }
+    pub(super) async fn memory_for_argument(&self, bytes: usize) -> RequestMemoryPermit {
+        RequestMemoryPermit { _own: None, _all: self.service.memory.take(&self.holder, bytes, &self.receiving).await }
     }
 
     /// Returns how much data to reserve memory for and receive at once; it grows with the data that the client has
@@ -188,17 +194,17 @@ impl Session {
     ///
     /// # Errors
     /// `Overloaded` if the share does not permit one more.
-    pub(super) async fn lease_file(&self, class: Class, progress: &Arc<PeerProgress>) -> Result<Lease, Refusal> {
+    pub(super) async fn lease_file(&self, class: Class, progress: &Arc<PeerProgress>) -> Result<Lease, ErrorResponse> {
         let lease = self.service.files.take_soon(&self.holder, class, progress, FILE_LEASE_TIMEOUT).await;
         let message = "your share of open files is exhausted: close some, or try again later";
-        lease.ok_or_else(|| Refusal::new(Fault::Overloaded, message))
+        lease.ok_or_else(|| ErrorResponse::new(Fault::Overloaded, message))
     }
 
     /// Assigns a handle for a file to open.
     ///
     /// # Errors
     /// `Overloaded` if the session's limit or the client's share of open files is exhausted.
-    pub(super) async fn reserve_slot(&self) -> Result<Arc<Slot>, Refusal> {
+    pub(super) async fn reserve_slot(&self) -> Result<Arc<Slot>, ErrorResponse> {
         let class = if self.files.has_fewer_than(MAX_RESERVE_FILES) { Class::Small } else { Class::Large };
         let progress = PeerProgress::watching(self.revoked.clone());
         self.files.reserve(self.lease_file(class, &progress).await?, progress)
@@ -208,11 +214,14 @@ impl Session {
     ///
     /// # Errors
     /// `Overloaded` if there are already [`BIND_MAX`].
-    pub(super) fn bind(&self, bound: BoundPath) -> Result<PathId, Refusal> {
+    pub(super) fn bind(&self, bound: BoundPath) -> Result<PathId, ErrorResponse> {
         let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
         let free = paths.iter_mut().enumerate().find(|(_, path)| path.is_none());
         let Some((index, path)) = free else {
-            return Err(Refusal::with_code(ErrorCode::Overloaded, "the session has reached its limit of connections"));
+            return Err(ErrorResponse::with_code(
+                ErrorCode::Overloaded,
+                "the session has reached its limit of connections",
+            ));
         };
         *path = Some(bound);
         Ok(PathId(u8::try_from(index + 1).unwrap_or(u8::MAX)))
@@ -230,14 +239,14 @@ impl Session {
     ///
     /// # Errors
     /// `ArgInvalid` if no connection with that id is bound.
-    pub(super) fn path(&self, id: PathId) -> Result<Option<BoundPath>, Refusal> {
+    pub(super) fn path(&self, id: PathId) -> Result<Option<BoundPath>, ErrorResponse> {
         if id == PathId::MAIN {
             return Ok(None);
         }
         let paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
         let path = paths.get(usize::from(id.0).wrapping_sub(1)).and_then(Option::clone);
         path.map(Some)
-            .ok_or_else(|| Refusal::with_code(ErrorCode::ArgInvalid, "no connection with this path id is bound"))
+            .ok_or_else(|| ErrorResponse::with_code(ErrorCode::ArgInvalid, "no connection with this path id is bound"))
     }
 
     /// Counts and logs a completed request.
@@ -295,7 +304,9 @@ impl Sessions {
     pub(super) fn end(&self, id: SessionId, asking: &Session) -> ServeResult<()> {
         let Some(session) = self.find(id, asking.peer) else { return Ok(()) };
         if Person::of(&session.identity.caller) != Person::of(&asking.identity.caller) {
-            return Err(Refusal::with_code(ErrorCode::NotAuthorized, "the session belongs to somebody else").into());
+            return Err(
+                ErrorResponse::with_code(ErrorCode::NotAuthorized, "the session belongs to another user").into()
+            );
         }
         session.end();
         Ok(())

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use towpath_proto::xrootd::{PrepareOptions, PrepareOptionsX, request::Prepare};
 use towpath_store::{Fault, sys::random};
 
-use super::exchange::{Exchange, Refusal, ServeResult};
+use super::exchange::{ErrorResponse, Exchange, ServeResult};
 use crate::access::Activity;
 
 /// Maximum number of files in one request; each costs a store call.
@@ -21,7 +21,9 @@ pub(super) async fn prepare(exchange: &Exchange, request: &Prepare) -> ServeResu
     }
     for (number, path) in request.paths().enumerate() {
         if number >= MAX_FILES {
-            return Err(Refusal::new(Fault::NameTooLong, format!("more than {MAX_FILES} files in one request")).into());
+            return Err(
+                ErrorResponse::new(Fault::NameTooLong, format!("more than {MAX_FILES} files in one request")).into()
+            );
         }
         let (identity, path) = exchange.subject(&path).await?;
         identity.check(Activity::Stage, &path)?;
@@ -33,6 +35,6 @@ pub(super) async fn prepare(exchange: &Exchange, request: &Prepare) -> ServeResu
 }
 
 /// Handles `query prepare`: requests complete immediately and are not tracked.
-pub(super) fn status() -> Refusal {
-    Refusal::new(Fault::Unsupported, "staging requests complete at once and are not tracked: use `stat`")
+pub(super) fn status() -> ErrorResponse {
+    ErrorResponse::new(Fault::Unsupported, "staging requests complete at once and are not tracked: use `stat`")
 }

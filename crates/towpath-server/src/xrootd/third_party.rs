@@ -29,7 +29,7 @@ use towpath_proto::{
 use towpath_store::{Error, Fault, FileKind, Metadata, Overwrite, Result, StorePath};
 
 use super::{
-    exchange::{Exchange, Refusal, ServeResult},
+    exchange::{ErrorResponse, Exchange, ServeResult},
     open,
 };
 use crate::{
@@ -153,13 +153,13 @@ async fn may_write(
 }
 
 /// Builds the URL of the file at the source, with the opaque part that opens it there.
-fn source(request: &PathAndCgi, path: &StorePath, origin: &str) -> Result<Url, Refusal> {
+fn source(request: &PathAndCgi, path: &StorePath, origin: &str) -> Result<Url, ErrorResponse> {
     let host = request.cgi_value("tpc.src").ok_or_else(|| invalid("tpc source not specified"))?;
     let host = text(host, "tpc.src")?;
     let scheme = match request.cgi_value("tpc.spr") {
         None | Some(b"root" | b"xroot") => "root",
         Some(b"roots" | b"xroots") => "roots",
-        Some(_) => return Err(Refusal::new(Fault::Unsupported, "the source of a copy must be root or roots")),
+        Some(_) => return Err(ErrorResponse::new(Fault::Unsupported, "the source of a copy must be root or roots")),
     };
     let name = match request.cgi_value("tpc.lfn") {
         Some(name) => text(name, "tpc.lfn")?,
@@ -178,41 +178,42 @@ fn source(request: &PathAndCgi, path: &StorePath, origin: &str) -> Result<Url, R
 }
 
 /// Parses `tpc.cks`: the digest to compare. Its value, if given, is ignored, because the source provides it.
-fn checksum(request: &PathAndCgi) -> Result<Option<Algorithm>, Refusal> {
+fn checksum(request: &PathAndCgi) -> Result<Option<Algorithm>, ErrorResponse> {
     let Some(value) = request.cgi_value("tpc.cks") else { return Ok(None) };
     let name = text(value, "tpc.cks")?.split(':').next().unwrap_or_default();
-    let unknown = |_| Refusal::new(Fault::Unsupported, format!("checksums of type `{name}` are not computed here"));
+    let unknown =
+        |_| ErrorResponse::new(Fault::Unsupported, format!("checksums of type `{name}` are not computed here"));
     name.parse().map(Some).map_err(unknown)
 }
 
-fn key(request: &PathAndCgi) -> Result<Key, Refusal> {
+fn key(request: &PathAndCgi) -> Result<Key, ErrorResponse> {
     Ok(Key::new(request.cgi_value("tpc.key").unwrap_or_default())?)
 }
 
-fn text<'a>(value: &'a [u8], name: &str) -> Result<&'a str, Refusal> {
+fn text<'a>(value: &'a [u8], name: &str) -> Result<&'a str, ErrorResponse> {
     std::str::from_utf8(value).map_err(|_| invalid(&format!("{name} is not UTF-8")))
 }
 
-fn number(request: &PathAndCgi, name: &str) -> Result<Option<u64>, Refusal> {
+fn number(request: &PathAndCgi, name: &str) -> Result<Option<u64>, ErrorResponse> {
     let Some(value) = request.cgi_value(name) else { return Ok(None) };
     text(value, name)?.parse().map(Some).map_err(|_| invalid(&format!("{name} is not a number")))
 }
 
 /// Resolves the addresses of `host`, which may have a user name and a port.
-async fn addresses(host: &str) -> Result<Vec<IpAddr>, Refusal> {
+async fn addresses(host: &str) -> Result<Vec<IpAddr>, ErrorResponse> {
     let url: Url = format!("root://{host}/").parse().map_err(|error| invalid(&format!("tpc.dst: {error}")))?;
     let mut found = third_party::addresses(&url).await?;
     found.truncate(MAX_ADDRESSES);
     Ok(found)
 }
 
-fn invalid(message: &str) -> Refusal {
-    Refusal::new(Fault::InvalidArgument, message)
+fn invalid(message: &str) -> ErrorResponse {
+    ErrorResponse::new(Fault::InvalidArgument, message)
 }
 
 /// Returns the message and the code that XRootD's client expects.
-fn not_supported() -> Refusal {
-    Refusal::with_code(ErrorCode::FSError, "tpc not supported")
+fn not_supported() -> ErrorResponse {
+    ErrorResponse::with_code(ErrorCode::FSError, "tpc not supported")
 }
 
 /// A file that is being fetched for a client that has it open.

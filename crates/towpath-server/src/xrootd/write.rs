@@ -19,11 +19,11 @@ use towpath_proto::xrootd::{
 use towpath_store::{Fault, WriteHandle};
 
 use super::{
-    connection::{Connection, DataSource, End, ending, memory_to_receive},
-    exchange::{Answer, Exchange, Failure, Refusal, ServeResult},
-    files::{Slot, Writing},
-    order::{Hold, QueuePosition},
-    session::Memory,
+    connection::{CloseReason, Connection, DataSource, ending, memory_to_receive},
+    exchange::{ErrorResponse, Exchange, Failure, FinalFrame, ServeResult},
+    files::{Slot, WritableFile},
+    request_queue::{LockMode, QueuePosition},
+    session::RequestMemoryPermit,
 };
 use crate::metrics::Face;
 
@@ -37,7 +37,7 @@ const MAX_PIECES_AHEAD: usize = 4;
 const MAX_BAD_PAGES_OF_FILE: usize = 256;
 
 /// A request whose data follow.
-struct Incoming {
+struct WriteRequest {
     extents: Vec<Extent>,
     /// The request, if the data are pages with checksums.
     pages: Option<PgWrite>,
@@ -45,7 +45,7 @@ struct Incoming {
     sync: bool,
 }
 
-impl Incoming {
+impl WriteRequest {
     /// Returns the number of data bytes on the wire.
     fn wire_bytes(&self) -> u64 {
         self.extents.iter().map(|extent| extent.wire_bytes).sum()
@@ -61,18 +61,22 @@ struct Extent {
 
 /// Received data.
 #[derive(Debug)]
-struct Piece {
+struct WriteChunk {
     /// Index of the extent in the request.
     extent: usize,
     offset: u64,
     data: Vec<u8>,
-    memory: Memory,
+    memory: RequestMemoryPermit,
 }
 
 /// Starts the task that writes the data of a request, and receives them: here, or on the bound connection of its path
 /// id. The response is then sent on that connection too, as by the reference server; a refusal before the data is
 /// sent on this one.
-pub(super) async fn receive(connection: &mut Connection, header: &RequestHeader, request: Request) -> Result<(), End> {
+pub(super) async fn receive(
+    connection: &mut Connection,
+    header: &RequestHeader,
+    request: Request,
+) -> Result<(), CloseReason> {
     let path = match connection.session.path(header.data_path()) {
         Ok(path) => path,
         Err(refusal) => {
@@ -80,33 +84,33 @@ pub(super) async fn receive(connection: &mut Connection, header: &RequestHeader,
             return Ok(());
         }
     };
-    let incoming = match parse(connection, request) {
-        Ok(incoming) => incoming,
+    let write_request = match parse(connection, request) {
+        Ok(write_request) => write_request,
         Err(refusal) => {
             connection.reject(header, &refusal);
             return discard_bound_data(connection, header).await;
         }
     };
-    let extents = incoming.extents.iter().map(|extent| (extent.offset, extent.wire_bytes)).collect();
+    let extents = write_request.extents.iter().map(|extent| (extent.offset, extent.wire_bytes)).collect();
     let permit = connection.acquire_request_permit().await?;
     connection.flush().await?;
     let response_writer = path.as_ref().map_or(&connection.response_writer, |bound| &bound.response_writer);
     let exchange = Exchange::new(&connection.session, response_writer, header.code, header.stream_id);
     let mut turns = Vec::new();
-    for extent in &incoming.extents {
-        turns.push(extent.slot.order.enqueue(Hold::Shared).await);
+    for extent in &write_request.extents {
+        turns.push(extent.slot.queue.enqueue(LockMode::Shared).await);
     }
     let (sender, pieces) = mpsc::channel(MAX_PIECES_AHEAD);
-    let delivery = Delivery { extents, is_paged: incoming.pages.is_some(), sink: Sink::Task(sender) };
+    let expected_data = ExpectedData { extents, is_paged: write_request.pages.is_some(), sink: Sink::Task(sender) };
     connection.tasks.spawn(async move {
-        let served = serve(&exchange, &incoming, turns, pieces).await;
+        let served = serve(&exchange, &write_request, turns, pieces).await;
         exchange.finish(served).await;
         drop(permit);
     });
     match path {
-        None => delivery.receive(connection).await,
+        None => expected_data.receive(connection).await,
         Some(bound) => {
-            bound.expect(delivery);
+            bound.expect(expected_data);
             Ok(())
         }
     }
@@ -114,17 +118,17 @@ pub(super) async fn receive(connection: &mut Connection, header: &RequestHeader,
 
 /// Discards the data of a refused request that arrive on a bound connection. (Those on the request's own connection
 /// are skipped by its reader.)
-pub(super) async fn discard_bound_data(connection: &mut Connection, header: &RequestHeader) -> Result<(), End> {
+pub(super) async fn discard_bound_data(connection: &mut Connection, header: &RequestHeader) -> Result<(), CloseReason> {
     if let Ok(Some(bound)) = connection.session.path(header.data_path()) {
         let sink = Sink::Discard { _permit: connection.acquire_request_permit().await? };
-        bound.expect(Delivery { extents: vec![(0, u64::from(header.dlen))], is_paged: false, sink });
+        bound.expect(ExpectedData { extents: vec![(0, u64::from(header.dlen))], is_paged: false, sink });
     }
     Ok(())
 }
 
 /// The data of one request, still to be received.
 #[derive(Debug)]
-pub(super) struct Delivery {
+pub(super) struct ExpectedData {
     /// Offset in the file, and number of bytes on the wire, of each extent.
     extents: Vec<(u64, u64)>,
     is_paged: bool,
@@ -135,17 +139,17 @@ pub(super) struct Delivery {
 #[derive(Debug)]
 enum Sink {
     /// The task that writes them.
-    Task(mpsc::Sender<Piece>),
+    Task(mpsc::Sender<WriteChunk>),
     /// Discarded, because the request was refused. It counts as in flight until they have arrived.
     Discard { _permit: OwnedSemaphorePermit },
 }
 
-impl Delivery {
+impl ExpectedData {
     /// Receives all data from `source` in pieces.
     ///
     /// # Errors
     /// How the connection with the data ends.
-    pub(super) async fn receive<S: DataSource>(self, source: &mut S) -> Result<(), End> {
+    pub(super) async fn receive<S: DataSource>(self, source: &mut S) -> Result<(), CloseReason> {
         for (extent, (offset, wire_bytes)) in self.extents.iter().copied().enumerate() {
             self.receive_extent(source, extent, offset, wire_bytes).await?;
         }
@@ -158,7 +162,7 @@ impl Delivery {
         extent: usize,
         mut offset: u64,
         mut left: u64,
-    ) -> Result<(), End> {
+    ) -> Result<(), CloseReason> {
         while left > 0 {
             let most = PIECE_BYTES.min(source.session().receive_bytes());
             let length = piece_length(offset, left, self.is_paged, most);
@@ -172,7 +176,7 @@ impl Delivery {
             left -= length as u64;
             let decoded_len = || page::decoded_len(offset, length as u64).unwrap_or(0);
             let file_bytes = if self.is_paged { decoded_len() } else { length as u64 };
-            let piece = Piece { extent, offset, data, memory };
+            let piece = WriteChunk { extent, offset, data, memory };
             offset += file_bytes;
             let Sink::Task(sender) = &self.sink else { continue };
             tokio::select! {
@@ -196,7 +200,7 @@ fn piece_length(offset: u64, left: u64, paged: bool, most: usize) -> usize {
 }
 
 /// Determines the destination of the request's data.
-fn parse(connection: &Connection, request: Request) -> Result<Incoming, Refusal> {
+fn parse(connection: &Connection, request: Request) -> Result<WriteRequest, ErrorResponse> {
     let find = |handle: FileHandle| {
         let slot = connection.session.files.find(handle);
         slot.inspect(|slot| slot.touch(connection.since))
@@ -204,88 +208,92 @@ fn parse(connection: &Connection, request: Request) -> Result<Incoming, Refusal>
     match request {
         Request::Write(Write { handle, offset, length, .. }) => {
             let extents = vec![Extent { slot: find(handle)?, offset, wire_bytes: u64::from(length) }];
-            Ok(Incoming { extents, pages: None, sync: false })
+            Ok(WriteRequest { extents, pages: None, sync: false })
         }
         Request::PgWrite(request) => {
             page::decoded_len(request.offset, u64::from(request.length))?;
             let (slot, wire_bytes) = (find(request.handle)?, u64::from(request.length));
             let extents = vec![Extent { slot, offset: request.offset, wire_bytes }];
-            Ok(Incoming { extents, pages: Some(request), sync: false })
+            Ok(WriteRequest { extents, pages: Some(request), sync: false })
         }
         Request::Writev(Writev { options, elements }) => {
             if elements.len() > super::read::vector::MAX_ELEMENTS {
                 let message = format!("more than {} elements in one vector", super::read::vector::MAX_ELEMENTS);
-                return Err(Refusal::new(Fault::NameTooLong, message));
+                return Err(ErrorResponse::new(Fault::NameTooLong, message));
             }
             let extents = elements.into_iter().map(|element| {
                 let (slot, wire_bytes) = (find(element.handle)?, u64::from(element.length));
                 Ok(Extent { slot, offset: element.offset, wire_bytes })
             });
             let sync = options.contains(WritevOptions::doSync);
-            Ok(Incoming { extents: extents.collect::<Result<_, Refusal>>()?, pages: None, sync })
+            Ok(WriteRequest { extents: extents.collect::<Result<_, ErrorResponse>>()?, pages: None, sync })
         }
-        _ => Err(Refusal::new(Fault::Internal, "the request has no data")),
+        _ => Err(ErrorResponse::new(Fault::Internal, "the request has no data")),
     }
 }
 
 /// Writes the pieces as they arrive, and responds.
 async fn serve(
     exchange: &Exchange,
-    incoming: &Incoming,
+    write_request: &WriteRequest,
     turns: Vec<QueuePosition>,
-    pieces: mpsc::Receiver<Piece>,
+    pieces: mpsc::Receiver<WriteChunk>,
 ) -> ServeResult {
     let mut turns_taken = Vec::with_capacity(turns.len());
     for turn in turns {
         turns_taken.push(turn.wait().await);
     }
-    let written = write_all(incoming, pieces).await;
+    let written = write_all(write_request, pieces).await;
     // Incomplete data are known to be missing by their sender: if other connections carry the upload too, they can be
     // sent again.
     if matches!(written, Err(Failure::Refused(_))) {
-        incoming.extents.iter().filter_map(|extent| writing(extent).ok()).for_each(|writing| writing.spoil());
+        write_request.extents.iter().filter_map(|extent| writing(extent).ok()).for_each(|writing| writing.spoil());
     }
     let bad_pages = written?;
-    if incoming.sync {
-        for extent in &incoming.extents {
+    if write_request.sync {
+        for extent in &write_request.extents {
             writing(extent)?.handle.sync().await?;
         }
     }
-    let answer = match &incoming.pages {
+    let answer = match &write_request.pages {
         None => exchange.done()?,
-        Some(request) => report_pages(exchange, incoming, request, bad_pages)?,
+        Some(request) => report_pages(exchange, write_request, request, bad_pages)?,
     };
-    Ok(answer.with_moved(incoming.wire_bytes()))
+    Ok(answer.with_moved(write_request.wire_bytes()))
 }
 
 /// Writes the pieces as they arrive. Returns the damaged pages.
-async fn write_all(incoming: &Incoming, mut pieces: mpsc::Receiver<Piece>) -> Result<Vec<Page>, Failure> {
+async fn write_all(write_request: &WriteRequest, mut pieces: mpsc::Receiver<WriteChunk>) -> Result<Vec<Page>, Failure> {
     let mut bad_pages = Vec::new();
     let mut outcome = Ok(());
     let mut wire_bytes = 0;
     while let Some(piece) = pieces.recv().await {
         wire_bytes += piece.data.len() as u64;
         if outcome.is_ok() {
-            outcome = write_piece(incoming, piece, &mut bad_pages).await;
+            outcome = write_piece(write_request, piece, &mut bad_pages).await;
         }
     }
     outcome?;
-    if wire_bytes < incoming.wire_bytes() {
+    if wire_bytes < write_request.wire_bytes() {
         // The reader stopped and the connection ends: the data are incomplete.
         return Err(Failure::Gone);
     }
     Ok(bad_pages)
 }
 
-fn writing(extent: &Extent) -> Result<&Writing, Refusal> {
+fn writing(extent: &Extent) -> Result<&WritableFile, ErrorResponse> {
     Ok(extent.slot.file()?.writing()?)
 }
 
-async fn write_piece(incoming: &Incoming, piece: Piece, bad_pages: &mut Vec<Page>) -> Result<(), Failure> {
-    let Some(extent) = incoming.extents.get(piece.extent) else { return Ok(()) };
+async fn write_piece(
+    write_request: &WriteRequest,
+    piece: WriteChunk,
+    bad_pages: &mut Vec<Page>,
+) -> Result<(), Failure> {
+    let Some(extent) = write_request.extents.get(piece.extent) else { return Ok(()) };
     let handle = &writing(extent)?.handle;
-    let Piece { offset, data, memory, .. } = piece;
-    let written = match incoming.pages {
+    let WriteChunk { offset, data, memory, .. } = piece;
+    let written = match write_request.pages {
         None => handle.write(offset, Bytes::from(data)).await,
         Some(_) => {
             let bad = page::verify(offset, &data)?;
@@ -336,8 +344,8 @@ fn strip_checksums(offset: u64, mut encoded: Vec<u8>) -> Vec<u8> {
 }
 
 /// Handles the end of `pgwrite`: reports the damaged pages, and tracks them until they are sent again.
-fn report_pages(exchange: &Exchange, incoming: &Incoming, request: &PgWrite, bad: Vec<Page>) -> ServeResult {
-    let Some(extent) = incoming.extents.first() else { return exchange.done() };
+fn report_pages(exchange: &Exchange, write_request: &WriteRequest, request: &PgWrite, bad: Vec<Page>) -> ServeResult {
+    let Some(extent) = write_request.extents.first() else { return exchange.done() };
     let writing = writing(extent)?;
     let mut known = writing.bad_pages();
     // Resent pages: one that is marked as such, or the whole range after the connection with the damaged ones was
@@ -350,7 +358,7 @@ fn report_pages(exchange: &Exchange, incoming: &Incoming, request: &PgWrite, bad
     }
     let mut frame = BytesMut::new();
     PgWriteStatus { offset: request.offset, bad_pages: bad }.encode(exchange.stream_id, &mut frame);
-    Ok(Answer::frame(frame))
+    Ok(FinalFrame::frame(frame))
 }
 
 /// Adds pages to the damaged ones; returns `false` without adding any if they would be too many.
@@ -363,9 +371,9 @@ fn add_bad_pages(known: &mut Vec<Page>, bad: &[Page]) -> bool {
     fits
 }
 
-fn too_many_damaged() -> Refusal {
+fn too_many_damaged() -> ErrorResponse {
     let message = "too many damaged pages: the network path to this server corrupts data";
-    Refusal::with_code(ErrorCode::TooManyErrs, message)
+    ErrorResponse::with_code(ErrorCode::TooManyErrs, message)
 }
 
 #[cfg(test)]
@@ -375,10 +383,10 @@ mod tests {
     #[tokio::test]
     async fn data_that_break_off_are_not_written() {
         let extents = vec![Extent { slot: Arc::default(), offset: 0, wire_bytes: 10 }];
-        let incoming = Incoming { extents, pages: None, sync: false };
+        let write_request = WriteRequest { extents, pages: None, sync: false };
         let (sender, pieces) = mpsc::channel(MAX_PIECES_AHEAD);
         drop(sender);
-        assert!(matches!(write_all(&incoming, pieces).await, Err(Failure::Gone)));
+        assert!(matches!(write_all(&write_request, pieces).await, Err(Failure::Gone)));
     }
 
     #[test]

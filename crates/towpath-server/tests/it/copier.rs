@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use towpath_client::{Client, ClientOptions, TokenSource};
-use towpath_proto::reach::Reach;
+use towpath_proto::destination_policy::DestinationPolicy;
 use towpath_server::third_party::{Direction, Progress, ThirdPartyCopy, Transfers};
 use towpath_store::{Caller, CreateOptions, Expectation, OpenOptions, Result, Store};
 
@@ -21,12 +21,12 @@ impl Transfers for Copier {
         &self,
         store: &Arc<dyn Store>,
         copy: &ThirdPartyCopy,
-        reach: &Arc<Reach>,
+        destinations: &Arc<DestinationPolicy>,
         progress: &Arc<Progress>,
     ) -> Result<()> {
         let options = ClientOptions {
             token: TokenSource::Nothing,
-            reach: Arc::clone(reach),
+            destinations: Arc::clone(destinations),
             headers: copy.headers.clone(),
             connections: 1,
             retries: 0,
@@ -71,7 +71,13 @@ pub(crate) struct Recorder(pub(crate) Mutex<Vec<ThirdPartyCopy>>);
 
 #[async_trait]
 impl Transfers for Recorder {
-    async fn copy(&self, _: &Arc<dyn Store>, copy: &ThirdPartyCopy, _: &Arc<Reach>, _: &Arc<Progress>) -> Result<()> {
+    async fn copy(
+        &self,
+        _: &Arc<dyn Store>,
+        copy: &ThirdPartyCopy,
+        _: &Arc<DestinationPolicy>,
+        _: &Arc<Progress>,
+    ) -> Result<()> {
         self.0.lock().unwrap().push(copy.clone());
         Ok(())
     }

@@ -88,7 +88,7 @@ impl Site {
     }
 
     /// Sends one request on a new connection. `what` is the method and the target.
-    async fn ask(&self, what: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
+    async fn ask(&self, what: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> HttpResponse {
         let stream = TokioIo::new(net::connect(self.address).await.unwrap());
         let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
         tokio::spawn(connection);
@@ -96,26 +96,26 @@ impl Site {
         let own = [("host", host.as_str())];
         let own = if headers.iter().any(|(name, _)| *name == "host") { &own[1..] } else { &own };
         let headers = [own, headers].concat();
-        Answer::of(sender.send_request(request(what, &headers, body.into())).await.unwrap()).await
+        HttpResponse::of(sender.send_request(request(what, &headers, body.into())).await.unwrap()).await
     }
 
-    async fn get(&self, target: &str) -> Answer {
+    async fn get(&self, target: &str) -> HttpResponse {
         self.ask(&format!("GET {target}"), &[], "").await
     }
 
-    async fn put(&self, target: &str, body: impl Into<Bytes>) -> Answer {
+    async fn put(&self, target: &str, body: impl Into<Bytes>) -> HttpResponse {
         self.ask(&format!("PUT {target}"), &[], body).await
     }
 
     /// Like [`Self::ask`], over HTTP/2.
-    async fn ask_http2(&self, what: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
+    async fn ask_http2(&self, what: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> HttpResponse {
         let stream = TokioIo::new(net::connect(self.address).await.unwrap());
         let (mut sender, connection) =
             hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
         tokio::spawn(connection);
         let (method, target) = what.split_once(' ').unwrap();
         let what = format!("{method} http://{}{target}", self.address);
-        Answer::of(sender.send_request(request(&what, headers, body.into())).await.unwrap()).await
+        HttpResponse::of(sender.send_request(request(&what, headers, body.into())).await.unwrap()).await
     }
 
     /// Sends these bytes and returns everything received until the server closes.
@@ -166,13 +166,13 @@ fn request(what: &str, headers: &[(&str, &str)], body: Bytes) -> Request<Full<By
 
 /// A complete response.
 #[derive(Debug)]
-struct Answer {
+struct HttpResponse {
     status: u16,
     headers: HeaderMap,
     body: Bytes,
 }
 
-impl Answer {
+impl HttpResponse {
     async fn of(response: Response<Incoming>) -> Self {
         let (parts, body) = response.into_parts();
         Self { status: parts.status.as_u16(), headers: parts.headers, body: body.collect().await.unwrap().to_bytes() }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use rustix::{fs::XattrFlags, io::Errno};
 
 use super::{
-    errno::{self, Doing as _},
+    errno::{self, ErrnoContext as _},
     inode::Inode,
 };
 use crate::{
@@ -39,7 +39,7 @@ pub(super) fn list<Fd: AsFd>(inode: &Inode<Fd>) -> Result<Vec<(Bytes, Bytes)>> {
 
 /// Iterates over the names and values of the user attributes.
 pub(super) fn each<Fd: AsFd>(inode: &Inode<Fd>) -> Result<impl Iterator<Item = Result<(Bytes, Bytes)>>> {
-    let names = inode.attribute_names(PREFIX).doing("listing the attributes")?;
+    let names = inode.attribute_names(PREFIX).context("listing the attributes")?;
     Ok(names.into_iter().filter_map(|name| match inode.attribute(&name, MAX_ATTRIBUTE_VALUE_BYTES) {
         Ok(value) => Some(Ok((Bytes::from(name).slice(PREFIX.len()..), Bytes::from(value)))),
         // It was removed in the meantime.
@@ -53,7 +53,7 @@ pub(super) fn set<Fd: AsFd>(inode: &Inode<Fd>, name: &[u8], value: Option<&[u8]>
     check_attribute(name, value)?;
     let name = [PREFIX, name].concat();
     match value {
-        Some(value) => inode.set_attribute(&name, value, flags).doing("setting an attribute"),
-        None => inode.remove_attribute(&name).doing("removing an attribute"),
+        Some(value) => inode.set_attribute(&name, value, flags).context("setting an attribute"),
+        None => inode.remove_attribute(&name).context("removing an attribute"),
     }
 }

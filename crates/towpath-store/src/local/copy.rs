@@ -13,10 +13,10 @@ use rustix::{
 
 use super::{
     Local, attributes, digests,
-    errno::Doing as _,
+    errno::ErrnoContext as _,
     holes,
     inode::{self, Inode, Stamp},
-    pool::Cancelled,
+    pool::CancellationCheck,
     read, root, write,
 };
 use crate::{Error, Fault, Overwrite, Result, StorePath, sys::clock};
@@ -33,7 +33,7 @@ pub(super) fn copy(
     from: &StorePath,
     to: &StorePath,
     overwrite: Overwrite,
-    cancelled: &Cancelled,
+    cancelled: &CancellationCheck,
 ) -> Result<()> {
     let source = File::from(local.root.open_at(from, root::READ)?);
     let source_inode = Inode::of(source.as_fd())?;
@@ -41,8 +41,8 @@ pub(super) fn copy(
     read::expect_length(&source, &source_inode, root::file_system_of(&source)?)?;
     let stamp = Stamp::of(source_inode.status());
     let parent = write::parent_of(local, to, overwrite)?;
-    let staged = local.staging.create(&local.root, &parent.directory)?;
-    let copy = Arc::clone(staged.file());
+    let staging_file = local.staging.create(&local.root, &parent.directory)?;
+    let copy = Arc::clone(staging_file.file());
     copy_data(&source, &copy, stamp.size, cancelled)?;
     let known = digests::known(&source_inode);
     stamp.check(&source)?;
@@ -55,21 +55,21 @@ pub(super) fn copy(
     }
     digests::keep(&copy_inode, &known);
     // Last, because some modes prevent setting attributes.
-    fs::fchmod(&*copy, Mode::from_raw_mode(source_inode.status().st_mode & 0o7777)).doing("setting the mode")?;
-    local.publish(&staged, &parent, overwrite)
+    fs::fchmod(&*copy, Mode::from_raw_mode(source_inode.status().st_mode & 0o7777)).context("setting the mode")?;
+    local.publish(&staging_file, &parent, overwrite)
 }
 
-fn copy_data(source: &File, copy: &File, size: u64, cancelled: &Cancelled) -> Result<()> {
+fn copy_data(source: &File, copy: &File, size: u64, cancelled: &CancellationCheck) -> Result<()> {
     if fs::ioctl_ficlone(copy, source).is_ok() {
         return Ok(());
     }
-    fs::ftruncate(copy, size).doing("setting the size")?;
+    fs::ftruncate(copy, size).context("setting the size")?;
     let mut offset = 0;
-    while let Some((start, end)) = holes::next_data(source, offset, size).doing("looking for holes")? {
+    while let Some((start, end)) = holes::next_data(source, offset, size).context("looking for holes")? {
         offset = start;
         while offset < end {
             cancelled.check()?;
-            match copy_some(source, copy, offset, (end - offset).min(STEP_BYTES)).doing("copying")? {
+            match copy_some(source, copy, offset, (end - offset).min(STEP_BYTES)).context("copying")? {
                 0 => return Err(Error::new(Fault::Changed, "the source was truncated during the copy")),
                 copied => offset += copied,
             }

@@ -26,9 +26,9 @@ use towpath_proto::checksum::{
 
 use super::{
     Local,
-    errno::Doing as _,
+    errno::ErrnoContext as _,
     inode::{self, Inode, Stamp},
-    pool::Cancelled,
+    pool::CancellationCheck,
 };
 use crate::{Error, Fault, Result, sys::clock};
 
@@ -85,7 +85,7 @@ pub(super) fn set_mtime<Fd: AsFd>(inode: &mut Inode<Fd>, mtime_ns: i64) -> Resul
 
 fn forget_all_but<Fd: AsFd>(inode: &Inode<Fd>, spared: Algorithms) -> Result<bool> {
     let mut is_any = false;
-    let names = inode.attribute_names(xattr::NAME_PREFIX.as_bytes()).doing("listing the kept digests")?;
+    let names = inode.attribute_names(xattr::NAME_PREFIX.as_bytes()).context("listing the stored digests")?;
     let is_spared = |name: &Vec<u8>| {
         let algorithm = std::str::from_utf8(name).ok().and_then(xattr::algorithm_of);
         algorithm.is_some_and(|algorithm| spared.contains(algorithm))
@@ -94,7 +94,7 @@ fn forget_all_but<Fd: AsFd>(inode: &Inode<Fd>, spared: Algorithms) -> Result<boo
         match inode.remove_attribute(&name) {
             Ok(()) => is_any = true,
             Err(Errno::NODATA) => {}
-            Err(errno) => return Err(errno).doing("dropping a kept digest"),
+            Err(errno) => return Err(errno).context("removing a stored digest"),
         }
     }
     Ok(is_any)
@@ -106,7 +106,7 @@ pub(super) fn compute_and_keep(
     local: &Local,
     file: &File,
     algorithm: Algorithm,
-    cancelled: &Cancelled,
+    cancelled: &CancellationCheck,
     progress: impl FnMut(u64),
 ) -> Result<Digest> {
     let inode = Inode::of(file.as_fd())?;
@@ -126,7 +126,7 @@ pub(super) fn compute_and_keep(
 pub(super) fn compute(
     file: &File,
     algorithms: Algorithms,
-    cancelled: &Cancelled,
+    cancelled: &CancellationCheck,
     mut progress: impl FnMut(u64),
 ) -> Result<Digests> {
     // Only advice: without it the kernel reads ahead less.
@@ -135,7 +135,8 @@ pub(super) fn compute(
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         cancelled.check()?;
-        let length = super::read::retry(|| rustix::io::pread(file, &mut piece[..], hasher.bytes())).doing("reading")?;
+        let length =
+            super::read::retry(|| rustix::io::pread(file, &mut piece[..], hasher.bytes())).context("reading")?;
         if length == 0 {
             return Ok(hasher.finish());
         }

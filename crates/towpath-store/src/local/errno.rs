@@ -5,13 +5,13 @@ use rustix::io::Errno;
 use crate::{Error, Fault, Result};
 
 /// Adds the attempted operation to the error of a failed system call.
-pub(super) trait Doing<T> {
+pub(super) trait ErrnoContext<T> {
     /// Converts the error; `what` is the operation, such as "opening the file".
-    fn doing(self, what: &str) -> Result<T>;
+    fn context(self, what: &str) -> Result<T>;
 }
 
-impl<T> Doing<T> for rustix::io::Result<T> {
-    fn doing(self, what: &str) -> Result<T> {
+impl<T> ErrnoContext<T> for rustix::io::Result<T> {
+    fn context(self, what: &str) -> Result<T> {
         self.map_err(|errno| error(errno, what))
     }
 }
@@ -25,7 +25,7 @@ pub(super) fn error(errno: Errno, what: &str) -> Error {
 /// caller can fall back.
 pub(super) fn across_devices(errno: Errno, what: &str) -> Error {
     match errno {
-        Errno::XDEV => Error::new(Fault::Unsupported, format!("{what}: the two lie on different file systems")),
+        Errno::XDEV => Error::new(Fault::Unsupported, format!("{what}: the two are on different file systems")),
         other => error(other, what),
     }
 }

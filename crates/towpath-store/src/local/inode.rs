@@ -11,7 +11,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{errno::Doing as _, root::Root};
+use super::{errno::ErrnoContext as _, root::Root};
 use crate::{
     Error, Fault, FileKind, Metadata, Result, StorePath, VersionTag,
     sys::{clock, host},
@@ -40,7 +40,7 @@ impl Inode {
 impl<Fd: AsFd> Inode<Fd> {
     /// Returns the inode of an open descriptor.
     pub(super) fn of(descriptor: Fd) -> Result<Self> {
-        let status = fs::fstat(&descriptor).doing("asking the status")?;
+        let status = fs::fstat(&descriptor).context("reading the status")?;
         Ok(Self { descriptor, status })
     }
 
@@ -51,13 +51,13 @@ impl<Fd: AsFd> Inode<Fd> {
 
     /// Reads the status again.
     pub(super) fn refresh(&mut self) -> Result<()> {
-        self.status = fs::fstat(&self.descriptor).doing("asking the status")?;
+        self.status = fs::fstat(&self.descriptor).context("reading the status")?;
         Ok(())
     }
 
     /// Sets the permission bits.
     pub(super) fn set_mode(&self, mode: u32) -> Result<()> {
-        fs::chmod(self.link(), Mode::from_raw_mode(mode & 0o7777)).doing("setting the mode")
+        fs::chmod(self.link(), Mode::from_raw_mode(mode & 0o7777)).context("setting the mode")
     }
 
     /// Sets the modification time and keeps the access time.
@@ -74,7 +74,7 @@ impl<Fd: AsFd> Inode<Fd> {
             Err(Errno::BADF) => fs::utimensat(fs::CWD, self.link(), &times, fs::AtFlags::empty()),
             set => set,
         };
-        set.doing("setting the time")
+        set.context("setting the time")
     }
 
     /// Returns the names of all extended attributes that start with `prefix`; none if the file system does not support
@@ -162,7 +162,7 @@ impl Stamp {
 
     /// Returns `Changed` unless the file behind `descriptor` still has this version.
     pub(super) fn check(self, descriptor: impl AsFd) -> Result<()> {
-        let now = fs::fstat(descriptor).doing("asking the status")?;
+        let now = fs::fstat(descriptor).context("reading the status")?;
         if Stamp::of(&now) != self {
             return Err(Error::new(Fault::Changed, "the file was changed while it was open"));
         }

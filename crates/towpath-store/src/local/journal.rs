@@ -20,7 +20,7 @@ use towpath_proto::checksum::{Algorithm, Algorithms, Extent, ExtentDigests};
 pub(super) use self::format::fuzz;
 use self::format::{HEADER_BYTES, RECORD_BYTES};
 pub(super) use self::format::{Header, Record};
-use super::{errno::Doing as _, inode, inode::Inode, read, write};
+use super::{errno::ErrnoContext as _, inode, inode::Inode, read, write};
 use crate::{Result, ResumeKey};
 
 /// Maximum number of blocks of a file; it determines the block length and keeps journals small.
@@ -75,7 +75,7 @@ pub(super) fn records(file: &File, header: &Header) -> Result<Vec<Record>> {
     let size = inode::size_of(Inode::of(file)?.status());
     let length = usize::try_from(size).unwrap_or(limit).min(limit);
     let mut journal = Vec::new();
-    read::append(file, 0, length, &mut journal).doing("reading the journal")?;
+    read::append(file, 0, length, &mut journal).context("reading the journal")?;
     Ok(format::read(&journal, header.key, header.size))
 }
 
@@ -145,7 +145,7 @@ impl Journal {
     fn append(&self, state: &mut State, extents: &[Extent]) -> Result<()> {
         let records = encode(extents, state.records);
         let offset = HEADER_BYTES + state.records as usize * RECORD_BYTES;
-        write::write_all(&self.file, offset as u64, &records).doing("writing the journal")?;
+        write::write_all(&self.file, offset as u64, &records).context("writing the journal")?;
         state.records += (records.len() / RECORD_BYTES) as u32;
         Ok(())
     }

@@ -14,7 +14,7 @@ use rustix::{
 
 use super::{
     Local,
-    errno::{self, Doing as _},
+    errno::{self, ErrnoContext as _},
     inode::{self, Inode},
     root::is_reserved,
 };
@@ -62,7 +62,7 @@ impl Lister {
             self.has_ended = true;
             while self.has_ended || !records.is_buffer_empty() {
                 let Some(record) = records.next() else { break };
-                let record = record.doing("reading the directory")?;
+                let record = record.context("reading the directory")?;
                 self.has_ended = false;
                 batch.extend(self.entry(&directory, record.file_name().to_bytes(), record.file_type())?);
             }
@@ -117,6 +117,6 @@ fn status(directory: &OwnedFd, name: &[u8]) -> Result<Option<Stat>> {
     match fs::statat(directory, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW) {
         Ok(status) => Ok(Some(status)),
         Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(errno::error(errno, "asking the status of an entry")),
+        Err(errno) => Err(errno::error(errno, "reading the status of an entry")),
     }
 }

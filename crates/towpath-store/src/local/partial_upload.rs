@@ -21,13 +21,13 @@ use towpath_proto::checksum::{Algorithm, Algorithms, Extent, Hasher};
 
 use super::{
     Local, digests,
-    errno::Doing as _,
+    errno::ErrnoContext as _,
     inode::{self, Inode},
     journal::{self, Header, Journal, Record},
-    pool::Cancelled,
+    pool::CancellationCheck,
     read,
     root::Parent,
-    staging::Staged,
+    staging::StagingFile,
 };
 use crate::{Caller, MAX_PRESENT_EXTENTS, Result, ResumeKey, sys::processor::processors};
 
@@ -43,16 +43,16 @@ const MAX_THREADS: usize = 4;
 /// The locked leftovers of a resumable upload, possibly none.
 #[derive(Debug)]
 pub(super) struct PartialUpload {
-    staged: Staged,
+    staging_file: StagingFile,
     header: Header,
     records: Vec<Record>,
 }
 
 /// A resumable upload that is ready to begin.
 #[derive(Debug)]
-pub(super) struct Resumed {
+pub(super) struct ResumedUpload {
     pub(super) journal: Journal,
-    pub(super) staged: Staged,
+    pub(super) staging_file: StagingFile,
     /// Extents that are already stored and verified; they may touch.
     pub(super) verified: Vec<Extent>,
 }
@@ -70,17 +70,18 @@ impl PartialUpload {
         key: ResumeKey,
         size: u64,
     ) -> Result<Option<Self>> {
-        let Some(staged) = local.staging.open_resumable(&local.root, &parent.directory, owned(caller, key))? else {
+        let Some(staging_file) = local.staging.open_resumable(&local.root, &parent.directory, owned(caller, key))?
+        else {
             return Ok(None);
         };
         // The limit on leftovers does not apply to uploads of this process itself.
         if caller.issuer.is_some() || caller.address.is_some() {
-            staged.bound_others()?;
+            staging_file.bound_others()?;
         }
         let header = Header::new(key, size);
-        let journal = staged.journal().doing("opening the journal")?;
+        let journal = staging_file.journal().context("opening the journal")?;
         let records = journal.map_or(Ok(Vec::new()), |journal| journal::records(&journal, &header))?;
-        Ok(Some(Self { staged, header, records }))
+        Ok(Some(Self { staging_file, header, records }))
     }
 
     /// Returns whether there are no data to verify.
@@ -90,13 +91,13 @@ impl PartialUpload {
 
     /// Returns the disk space that the file already takes in bytes.
     pub(super) fn allocated_bytes(&self) -> Result<u64> {
-        Ok(inode::allocated_bytes(Inode::of(&**self.staged.file())?.status()))
+        Ok(inode::allocated_bytes(Inode::of(&**self.staging_file.file())?.status()))
     }
 
     /// Returns the blocks that match the journal, with digests by `algorithms`; unreadable ones do not match. Large
     /// files are read by several threads, because the upload cannot begin before. Memory: the records of the journal,
     /// and one piece per thread.
-    pub(super) fn verify(&self, algorithms: Algorithms, cancelled: &Cancelled) -> Result<Vec<Extent>> {
+    pub(super) fn verify(&self, algorithms: Algorithms, cancelled: &CancellationCheck) -> Result<Vec<Extent>> {
         let bytes: u64 = self.records.iter().map(|record| u64::from(record.length)).sum();
         let threads =
             usize::try_from(bytes / THREAD_BYTES).unwrap_or(usize::MAX).clamp(1, processors().min(MAX_THREADS));
@@ -128,7 +129,7 @@ impl PartialUpload {
         &self,
         range: &[Record],
         algorithms: Algorithms,
-        cancelled: &Cancelled,
+        cancelled: &CancellationCheck,
         verified: &mut Vec<Extent>,
     ) -> Result<()> {
         let mut end = 0;
@@ -136,7 +137,7 @@ impl PartialUpload {
             if record.offset < end {
                 continue;
             }
-            if let Some(extent) = read_back(self.staged.file(), record, algorithms, cancelled)? {
+            if let Some(extent) = read_back(self.staging_file.file(), record, algorithms, cancelled)? {
                 end = extent.end();
                 verified.push(extent);
             }
@@ -145,14 +146,18 @@ impl PartialUpload {
     }
 
     /// Continues with the `verified` extents: the file then contains these, zeros between them, and nothing after.
-    pub(super) fn resume(self, mut verified: Vec<Extent>) -> Result<Resumed> {
-        let file = self.staged.file();
+    pub(super) fn resume(self, mut verified: Vec<Extent>) -> Result<ResumedUpload> {
+        let file = self.staging_file.file();
         // An interrupted commit may have stored digests.
         digests::forget(&Inode::of(&**file)?)?;
-        empty_the_rest(file, &mut verified).doing("clearing what is left of an upload")?;
+        empty_the_rest(file, &mut verified).context("removing the remains of an upload")?;
         let (content, records) = self.header.journal(&verified);
-        let file = self.staged.replace_journal(&content).doing("writing the journal")?;
-        Ok(Resumed { journal: Journal::new(file, self.header, records), staged: self.staged, verified })
+        let file = self.staging_file.replace_journal(&content).context("writing the journal")?;
+        Ok(ResumedUpload {
+            journal: Journal::new(file, self.header, records),
+            staging_file: self.staging_file,
+            verified,
+        })
     }
 }
 
@@ -173,7 +178,12 @@ fn owned(caller: &Caller, key: ResumeKey) -> ResumeKey {
 }
 
 /// Reads the bytes of `record`; returns them as an extent if they match.
-fn read_back(file: &File, record: &Record, algorithms: Algorithms, cancelled: &Cancelled) -> Result<Option<Extent>> {
+fn read_back(
+    file: &File,
+    record: &Record,
+    algorithms: Algorithms,
+    cancelled: &CancellationCheck,
+) -> Result<Option<Extent>> {
     let mut hasher = Hasher::new(algorithms.union(Algorithms::of(&[Algorithm::Crc32c])));
     let mut piece = vec![0; PIECE_BYTES.min(record.length as usize)];
     while record.offset + hasher.bytes() < record.end() {

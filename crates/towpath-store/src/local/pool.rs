@@ -41,16 +41,16 @@ const MEMORY: Duration = Duration::from_secs(1);
 /// A bounded set of threads for blocking calls.
 #[derive(Debug, Clone)]
 pub(super) struct DiskPool {
-    line: Arc<Line>,
+    queue: Arc<JobQueue>,
     long_jobs: Arc<Semaphore>,
 }
 
 /// Tells a long job whether its caller has gone.
 #[derive(Debug)]
-pub(super) struct Cancelled(Weak<()>);
+pub(super) struct CancellationCheck(Weak<()>);
 
-impl Cancelled {
-    /// Returns `Cancelled` once the future that waits for this job is dropped.
+impl CancellationCheck {
+    /// Returns `CancellationCheck` once the future that waits for this job is dropped.
     pub(super) fn check(&self) -> Result<()> {
         if self.0.strong_count() == 0 {
             return Err(Error::new(Fault::Cancelled, "the request was cancelled"));
@@ -66,7 +66,7 @@ impl DiskPool {
         let few = processors().min(most);
         let state = State { jobs: VecDeque::new(), taken: 0, threads: 0, needed: None, is_watched: false };
         Self {
-            line: Arc::new(Line { state: Mutex::new(state), few, most }),
+            queue: Arc::new(JobQueue { state: Mutex::new(state), few, most }),
             long_jobs: Arc::new(Semaphore::new(most.div_ceil(LONG_JOB_SHARE))),
         }
     }
@@ -75,18 +75,18 @@ impl DiskPool {
     /// is dropped.
     pub(super) async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
         let (job, outcome) = told(job);
-        self.line.join(Box::new(job));
+        self.queue.join(Box::new(job));
         outcome.await.unwrap_or_else(|_| Err(shutting_down()))
     }
 
     /// Like [`Self::run`], for a long job that periodically checks for cancellation.
     pub(super) async fn run_long<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&Cancelled) -> Result<T> + Send + 'static,
+        job: impl FnOnce(&CancellationCheck) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let _share = self.long_jobs.acquire().await.expect("the semaphore is never closed");
         let wanted = Arc::new(());
-        let cancelled = Cancelled(Arc::downgrade(&wanted));
+        let cancelled = CancellationCheck(Arc::downgrade(&wanted));
         let (job, outcome) = told(move || job(&cancelled));
         tokio::task::spawn_blocking(job);
         outcome.await.unwrap_or_else(|_| Err(shutting_down()))
@@ -111,7 +111,7 @@ fn shutting_down() -> Error {
 type Job = Box<dyn FnOnce() + Send>;
 
 /// The queue of jobs, and its threads.
-struct Line {
+struct JobQueue {
     state: Mutex<State>,
     /// Number of threads started as soon as there are jobs.
     few: usize,
@@ -131,12 +131,12 @@ struct State {
 
 /// A thread that runs queued jobs.
 struct Thread {
-    line: Arc<Line>,
+    queue: Arc<JobQueue>,
     /// Whether it is counted in [`State::threads`].
     is_counted: bool,
 }
 
-impl Line {
+impl JobQueue {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -154,7 +154,7 @@ impl Line {
 
     fn start_thread(self: &Arc<Self>, state: &mut State) {
         state.threads += 1;
-        let mut thread = Thread { line: Arc::clone(self), is_counted: true };
+        let mut thread = Thread { queue: Arc::clone(self), is_counted: true };
         tokio::task::spawn_blocking(move || {
             while let Some(job) = thread.next() {
                 job();
@@ -189,7 +189,7 @@ impl Line {
 impl Thread {
     /// Takes the next job. If the queue is empty, returns `None` and no longer counts the thread.
     fn next(&mut self) -> Option<Job> {
-        let mut state = self.line.state();
+        let mut state = self.queue.state();
         let Some(job) = state.jobs.pop_front() else {
             state.threads -= 1;
             self.is_counted = false;
@@ -204,14 +204,14 @@ impl Drop for Thread {
     fn drop(&mut self) {
         // The thread never ran, because the process is shutting down.
         if self.is_counted {
-            self.line.state().threads -= 1;
+            self.queue.state().threads -= 1;
         }
     }
 }
 
-impl std::fmt::Debug for Line {
+impl std::fmt::Debug for JobQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Line").field("few", &self.few).field("most", &self.most).finish_non_exhaustive()
+        f.debug_struct("JobQueue").field("few", &self.few).field("most", &self.most).finish_non_exhaustive()
     }
 }
 
@@ -277,7 +277,7 @@ mod tests {
         assert!(slow.await.into_iter().all(|outcome| outcome.unwrap()));
         let (mut slow, to_jobs) = slow_ones();
         assert!((&mut slow).now_or_never().is_none());
-        assert!(pool.line.state().threads > pool.line.few, "the next ones need not wait");
+        assert!(pool.queue.state().threads > pool.queue.few, "the next ones need not wait");
         drop(to_jobs);
         slow.await;
     }

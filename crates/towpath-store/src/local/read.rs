@@ -17,7 +17,7 @@ use rustix::{
 
 use super::{
     Local,
-    errno::Doing as _,
+    errno::ErrnoContext as _,
     holes,
     inode::{self, Inode, Stamp},
     root, vector, vector_now,
@@ -133,7 +133,7 @@ impl LocalFile {
             buffer.resize(before + length, 0);
             read_without_waiting(&self.file, self.in_memory, offset, buffer.get_mut(before..)?)
         };
-        let read = read.transpose()?.doing("reading");
+        let read = read.transpose()?.context("reading");
         let outcome = read.and_then(|got| self.view.check(&self.file).map(|()| got));
         match outcome {
             Ok(got) if got == length => Some(Ok(length)),
@@ -168,7 +168,7 @@ impl ReadHandle for LocalFile {
         let (file, view, is_sparse) = (Arc::clone(&self.file), self.view, self.is_sparse);
         let job = move || {
             let read = if is_sparse { holes::append } else { append };
-            let got = read(&file, offset, length, &mut buffer).doing("reading")?;
+            let got = read(&file, offset, length, &mut buffer).context("reading")?;
             view.check(&file)?;
             if got < length && matches!(view, View::Pinned(_)) {
                 return Err(Error::new(Fault::Io, "the file ended before its size"));
@@ -226,7 +226,7 @@ pub(super) fn expect_length<Fd: AsFd>(file: &File, inode: &Inode<Fd>, file_syste
     if inode::size_of(inode.status()) > 0 || root::is_local(file_system) {
         return Ok(());
     }
-    let got = retry(|| io::pread(file, &mut [0][..], 0)).doing("reading")?;
+    let got = retry(|| io::pread(file, &mut [0][..], 0)).context("reading")?;
     Stamp::of(inode.status()).check(file)?;
     if got > 0 {
         let message =

@@ -20,7 +20,7 @@ use rustix::{
 
 use super::{
     Scope,
-    errno::{self, Doing as _},
+    errno::{self, ErrnoContext as _},
 };
 use crate::{Error, Fault, Result, StorePath};
 
@@ -167,20 +167,20 @@ impl Parent<'_> {
         match fs::statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(status) if is_special(FileType::from_raw_mode(status.st_mode)) => Err(special()),
             Ok(_) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(errno::error(errno, "looking for the file")),
+            Err(errno) => Err(errno::error(errno, "looking up the file")),
         }
     }
 
     /// Opens the directory again, with a descriptor that can be synced.
     pub(super) fn open(&self) -> Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        fs::openat(&self.directory, ".", flags, Mode::empty()).doing("opening the directory to sync it")
+        fs::openat(&self.directory, ".", flags, Mode::empty()).context("opening the directory to sync it")
     }
 }
 
 /// Returns the type of the file system that contains an open file or directory.
 pub(super) fn file_system_of(descriptor: impl AsFd) -> Result<u64> {
-    Ok(fs::fstatfs(descriptor).doing("asking for the file system")?.f_type as u64)
+    Ok(fs::fstatfs(descriptor).context("querying the file system")?.f_type as u64)
 }
 
 /// Returns whether the metadata of a file system are authoritative: a reported size is correct.

@@ -16,7 +16,7 @@
 //! and is not writable by others is used; if the usual name is taken by another user, the area is called `.towpath-`
 //! followed by the user's number.
 
-mod staged;
+mod staging_file;
 mod stale;
 
 use std::{
@@ -32,11 +32,11 @@ use rustix::{
     process::geteuid,
 };
 
-pub(super) use self::staged::{Staged, rename_without_replacing};
-use self::{staged::Found, stale::remove_stale};
+pub(super) use self::staging_file::{StagingFile, rename_without_replacing};
+use self::{staging_file::StagingLookup, stale::remove_stale};
 use super::{
     Scope,
-    errno::{self, Doing as _},
+    errno::{self, ErrnoContext as _},
     root::{RESERVED_NAME, Root, is_reserved},
 };
 use crate::{
@@ -140,11 +140,11 @@ impl Staging {
 
     /// Creates a staging file from which a rename into `parent` works, with the group that a file created there would
     /// get.
-    pub(super) fn create(&self, root: &Root, parent: &OwnedFd) -> Result<Staged> {
+    pub(super) fn create(&self, root: &Root, parent: &OwnedFd) -> Result<StagingFile> {
         let (identity, group) = identity_and_group(parent)?;
-        let staged = self.stage(root, parent, identity, Staged::create)?;
-        staged.set_group(group)?;
-        Ok(staged)
+        let staging_file = self.stage(root, parent, identity, StagingFile::create)?;
+        staging_file.set_group(group)?;
+        Ok(staging_file)
     }
 
     /// Like [`Self::create`], for a resumable upload: opens the file that the last upload with `key` left, or creates
@@ -152,15 +152,15 @@ impl Staging {
     ///
     /// # Errors
     /// `Overloaded` if that upload is in flight.
-    pub(super) fn open_resumable(&self, root: &Root, parent: &OwnedFd, key: ResumeKey) -> Result<Option<Staged>> {
+    pub(super) fn open_resumable(&self, root: &Root, parent: &OwnedFd, key: ResumeKey) -> Result<Option<StagingFile>> {
         let (identity, group) = identity_and_group(parent)?;
-        match self.stage(root, parent, identity, |area| Staged::open_resumable(area, key))? {
-            Found::Staged(staged) => {
-                staged.set_group(group)?;
-                Ok(Some(staged))
+        match self.stage(root, parent, identity, |area| StagingFile::open_resumable(area, key))? {
+            StagingLookup::Opened(staging_file) => {
+                staging_file.set_group(group)?;
+                Ok(Some(staging_file))
             }
-            Found::Unlockable => Ok(None),
-            Found::InUse => {
+            StagingLookup::Unlockable => Ok(None),
+            StagingLookup::InUse => {
                 let message = "another upload with the same resume key is in flight: wait until it has ended";
                 Err(Error::new(Fault::Overloaded, message))
             }
@@ -184,7 +184,7 @@ impl Staging {
                     attempts += 1;
                     self.lock().remove(&self.key(identity));
                 }
-                outcome => return outcome.doing("creating a temporary file"),
+                outcome => return outcome.context("creating a temporary file"),
             }
         }
     }
@@ -216,9 +216,9 @@ impl Staging {
         match self.scope {
             Scope::Export => make_area(root, parent, identity),
             Scope::User => {
-                let (directory, name) = make_area_in(parent).doing("making the staging directory")?;
+                let (directory, name) = make_area_in(parent).context("creating the staging directory")?;
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                let parent = fs::openat(parent, ".", flags, Mode::empty()).doing("opening the directory")?;
+                let parent = fs::openat(parent, ".", flags, Mode::empty()).context("opening the directory")?;
                 Ok(Area { directory, name, parent: Some(parent) })
             }
         }
@@ -236,12 +236,12 @@ fn make_area(root: &Root, parent: &OwnedFd, identity: DirectoryIdentity) -> Resu
         match make_area_in(directory) {
             Err(errno @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => last = errno,
             outcome => {
-                let (directory, name) = outcome.doing("making the staging directory")?;
+                let (directory, name) = outcome.context("creating the staging directory")?;
                 return Ok(Area { directory, name, parent: None });
             }
         }
     }
-    Err(errno::error(last, "making the staging directory"))
+    Err(errno::error(last, "creating the staging directory"))
 }
 
 /// Opens or creates the area in `directory`; returns it with its name.
@@ -316,7 +316,7 @@ fn ancestors_on_mount(root: &Root, start: &OwnedFd, start_place: DirectoryIdenti
     let root_place = place_of(&root.directory()?)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = |from: &OwnedFd, name: &str| {
-        fs::openat(from, name, flags, Mode::empty()).doing("looking for the staging directory")
+        fs::openat(from, name, flags, Mode::empty()).context("looking up the staging directory")
     };
     let mut current = open(start, ".")?;
     let mut identity = start_place;
@@ -344,7 +344,7 @@ fn place_of(directory: &OwnedFd) -> Result<DirectoryIdentity> {
 /// Returns the identity of a directory, and the group that it passes on to new files (by its set-group-ID bit).
 fn identity_and_group(directory: &OwnedFd) -> Result<(DirectoryIdentity, Option<Gid>)> {
     let mask = StatxFlags::INO | StatxFlags::MNT_ID | StatxFlags::MODE | StatxFlags::GID;
-    let status = fs::statx(directory, "", AtFlags::EMPTY_PATH, mask).doing("asking for the mount")?;
+    let status = fs::statx(directory, "", AtFlags::EMPTY_PATH, mask).context("querying the mount")?;
     let device = (status.stx_dev_major, status.stx_dev_minor);
     let identity = DirectoryIdentity { mount: Mount { id: status.stx_mnt_id, device }, inode: status.stx_ino };
     let hands_on = Mode::from_raw_mode(status.stx_mode.into()).contains(Mode::SGID);

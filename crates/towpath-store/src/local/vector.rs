@@ -54,13 +54,13 @@ pub(super) fn read<'a>(file: &'a LocalFile, ranges: &[ByteRange], size: u64) -> 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Batch {
     bytes: usize,
-    runs: Vec<Run>,
-    pieces: Vec<Piece>,
+    runs: Vec<CoalescedRead>,
+    pieces: Vec<RequestedRange>,
 }
 
 /// One read call: `length` bytes at `offset` of the file, to `position` of the buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Run {
+struct CoalescedRead {
     offset: u64,
     length: usize,
     position: usize,
@@ -68,7 +68,7 @@ struct Run {
 
 /// One requested range: its position in the buffer, and the run that reads it.
 #[derive(Debug, PartialEq, Eq)]
-struct Piece {
+struct RequestedRange {
     index: usize,
     run: usize,
     position: usize,
@@ -111,15 +111,15 @@ impl Batch {
         self.bytes += joined - run.length;
         run.length = joined;
         let position = run.position + (range.offset - run.offset) as usize;
-        self.pieces.push(Piece { index, run: run_index, position, length: range.length });
+        self.pieces.push(RequestedRange { index, run: run_index, position, length: range.length });
         true
     }
 
     /// Starts a new run with `range`.
     fn begin(&mut self, index: usize, range: &ByteRange) {
         let position = self.bytes;
-        self.pieces.push(Piece { index, run: self.runs.len(), position, length: range.length });
-        self.runs.push(Run { offset: range.offset, length: range.length, position });
+        self.pieces.push(RequestedRange { index, run: self.runs.len(), position, length: range.length });
+        self.runs.push(CoalescedRead { offset: range.offset, length: range.length, position });
         self.bytes += range.length;
     }
 
@@ -145,7 +145,7 @@ async fn read_batch(file: &LocalFile, batch: Batch) -> Vec<(usize, Result<Bytes>
 
 /// Returns the buffer of a batch after reading it, and the result of each run.
 async fn fill_batch(file: &LocalFile, batch: Arc<Batch>) -> Result<(Bytes, Vec<Result<usize>>)> {
-    let mut reading = Reading::new(file, Arc::clone(&batch));
+    let mut reading = BatchRead::new(file, Arc::clone(&batch));
     let is_small = batch.cost_bytes() <= READ_NOW_BYTES;
     if is_small {
         reading.copy_what_is_cached();
@@ -158,7 +158,7 @@ async fn fill_batch(file: &LocalFile, batch: Arc<Batch>) -> Result<(Bytes, Vec<R
 }
 
 /// A batch that is being read.
-struct Reading {
+struct BatchRead {
     file: Arc<File>,
     in_memory: bool,
     batch: Arc<Batch>,
@@ -167,7 +167,7 @@ struct Reading {
     runs: Vec<Result<usize>>,
 }
 
-impl Reading {
+impl BatchRead {
     fn new(file: &LocalFile, batch: Arc<Batch>) -> Self {
         Self {
             file: Arc::clone(&file.file),
@@ -183,7 +183,7 @@ impl Reading {
     }
 
     /// Returns the incomplete runs that have not failed, with their index and the number of bytes they have.
-    fn missing(&self) -> impl Iterator<Item = (usize, &Run, usize)> {
+    fn missing(&self) -> impl Iterator<Item = (usize, &CoalescedRead, usize)> {
         let runs = self.batch.runs.iter().zip(&self.runs).enumerate();
         runs.filter_map(|(index, (run, state))| match state {
             Ok(filled) if *filled < run.length => Some((index, run, *filled)),

@@ -5,7 +5,7 @@
 //! keep their order, because fast clients send them in file order. The version is compared once, after the last read.
 
 use super::{
-    errno::Doing as _,
+    errno::ErrnoContext as _,
     read::{LocalFile, read_without_waiting},
     vector::GAP_BYTES,
 };
@@ -92,7 +92,7 @@ fn fill_run(
 /// Fills `buffer` completely; `None` if some of the data are not cached or were truncated.
 fn fill_whole(file: &LocalFile, offset: u64, buffer: &mut [u8]) -> Option<Result<()>> {
     let whole = buffer.len();
-    let read = read_without_waiting(&file.file, file.in_memory, offset, buffer).transpose()?.doing("reading");
+    let read = read_without_waiting(&file.file, file.in_memory, offset, buffer).transpose()?.context("reading");
     match read {
         Ok(got) if got < whole => None,
         read => Some(read.map(drop)),

@@ -29,16 +29,16 @@ use towpath_proto::checksum::{Algorithms, Digests, Extent};
 
 use super::{
     Local, digests,
-    errno::{self, Doing as _},
+    errno::{self, ErrnoContext as _},
     holes,
     inode::{self, Inode},
     journal::Journal,
-    partial_upload::{PartialUpload, Resumed},
-    pool::Cancelled,
+    partial_upload::{PartialUpload, ResumedUpload},
+    pool::CancellationCheck,
     read,
     root::{self, Parent},
-    staging::Staged,
-    sums::Sums,
+    staging::StagingFile,
+    upload_digests::UploadDigests,
 };
 use crate::{
     Caller, CreateOptions, Error, Expectation, Fault, Metadata, Overwrite, Result, StorePath, WriteHandle, sys::clock,
@@ -72,9 +72,9 @@ pub(super) struct LocalWriter {
 
 /// The result of starting an upload in a short job.
 #[derive(Debug)]
-pub(super) enum Begun {
+pub(super) enum UploadStart {
     Ready(LocalWriter),
-    MustRead(Box<UnverifiedUpload>),
+    NeedsVerification(Box<UnverifiedUpload>),
 }
 
 /// A resumed upload whose stored data have to be read first.
@@ -91,22 +91,22 @@ struct Body {
     local: Arc<Local>,
     path: StorePath,
     file: Arc<File>,
-    early: Mutex<Early>,
+    initial_data: Mutex<InitialData>,
     /// Bytes written since the last writeback was started.
     kept: AtomicU64,
-    end: End,
+    completion: Completion,
 }
 
 /// What happens to the file at the end.
 #[derive(Debug)]
-enum End {
+enum Completion {
     /// It is renamed to its target. The journal must be dropped before the lock on the staging file.
     Publish {
         journal: Option<Box<Journal>>,
-        staged: Staged,
+        staging_file: StagingFile,
         overwrite: Overwrite,
         mode: Option<u32>,
-        sums: Mutex<Sums>,
+        upload_digests: Mutex<UploadDigests>,
     },
     /// The file keeps its name. The flag is whether its known digests were removed.
     Stay { is_forgotten: Mutex<bool> },
@@ -114,7 +114,7 @@ enum End {
 
 /// A file that matches the expectation as far as it can be checked without reading it.
 #[derive(Debug)]
-struct Checked {
+struct CheckedUpload {
     body: Body,
     expected: Expectation,
     digests: Digests,
@@ -124,12 +124,12 @@ struct Checked {
 #[derive(Debug)]
 enum Commit {
     Done(Metadata),
-    MustRead(Box<Checked>),
+    NeedsVerification(Box<CheckedUpload>),
 }
 
 /// Data received before the staging file exists.
 #[derive(Debug)]
-enum Early {
+enum InitialData {
     /// No data; the first piece may be held.
     Nothing,
     /// The first piece, held in memory.
@@ -140,9 +140,9 @@ enum Early {
 
 /// The memory shared by the small files of one store.
 #[derive(Debug)]
-pub(super) struct Held(Arc<Semaphore>);
+pub(super) struct SmallFileMemory(Arc<Semaphore>);
 
-impl Default for Held {
+impl Default for SmallFileMemory {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(HELD_BYTES)))
     }
@@ -155,7 +155,7 @@ impl LocalWriter {
         caller: &Caller,
         path: &StorePath,
         options: &CreateOptions,
-    ) -> Result<Begun> {
+    ) -> Result<UploadStart> {
         let parent = match (parent_of(local, path, options.overwrite), path.parent()) {
             (Err(error), Some(above)) if options.parents && error.fault() == Fault::NotFound => {
                 local.make_directories(&above)?;
@@ -165,7 +165,7 @@ impl LocalWriter {
         };
         let partial = options.resume.map(|key| {
             let size = options.size_hint.ok_or_else(|| {
-                Error::new(Fault::InvalidArgument, "an upload with a resume key must say how large the file will be")
+                Error::new(Fault::InvalidArgument, "an upload with a resume key must announce the size of the file")
             })?;
             PartialUpload::find(local, &parent, caller, key, size)
         });
@@ -175,52 +175,68 @@ impl LocalWriter {
             expect_space(&parent.directory, size.saturating_sub(allocated_bytes))?;
         }
         Ok(match partial {
-            None => {
-                Begun::Ready(Self::start(local, path, options, local.staging.create(&local.root, &parent.directory)?))
-            }
+            None => UploadStart::Ready(Self::start(
+                local,
+                path,
+                options,
+                local.staging.create(&local.root, &parent.directory)?,
+            )),
             Some(partial) if partial.is_nothing() => {
-                Begun::Ready(Self::resume(local, path, options, partial.resume(Vec::new())?))
+                UploadStart::Ready(Self::resume(local, path, options, partial.resume(Vec::new())?))
             }
             Some(partial) => {
                 let (local, path, options) = (Arc::clone(local), path.clone(), options.clone());
-                Begun::MustRead(Box::new(UnverifiedUpload { local, path, options, partial }))
+                UploadStart::NeedsVerification(Box::new(UnverifiedUpload { local, path, options, partial }))
             }
         })
     }
 
-    /// Starts an upload to the new file `staged`.
-    fn start(local: &Arc<Local>, path: &StorePath, options: &CreateOptions, staged: Staged) -> Self {
-        let sums = Mutex::new(Sums::new(options.digests, &local.early_room));
-        let file = Arc::clone(staged.file());
+    /// Starts an upload to the new file `staging_file`.
+    fn start(local: &Arc<Local>, path: &StorePath, options: &CreateOptions, staging_file: StagingFile) -> Self {
+        let upload_digests = Mutex::new(UploadDigests::new(options.digests, &local.reorder_memory));
+        let file = Arc::clone(staging_file.file());
         let is_small = options.size_hint.is_some_and(|size| size <= SMALL_BYTES);
-        let early = if is_small { Early::Nothing } else { Early::Written };
-        let end = End::Publish { journal: None, staged, overwrite: options.overwrite, mode: options.mode, sums };
-        Self::new(local, path, file, early, end)
+        let initial_data = if is_small { InitialData::Nothing } else { InitialData::Written };
+        let completion = Completion::Publish {
+            journal: None,
+            staging_file,
+            overwrite: options.overwrite,
+            mode: options.mode,
+            upload_digests,
+        };
+        Self::new(local, path, file, initial_data, completion)
     }
 
     /// Continues an earlier upload.
-    fn resume(local: &Arc<Local>, path: &StorePath, options: &CreateOptions, resumed: Resumed) -> Self {
-        let Resumed { journal, staged, verified } = resumed;
-        let mut sums = Sums::new(options.digests, &local.early_room);
-        sums.found(&verified);
-        let present = sums.extents();
-        let file = Arc::clone(staged.file());
-        let (overwrite, mode, sums) = (options.overwrite, options.mode, Mutex::new(sums));
-        let end = End::Publish { journal: Some(Box::new(journal)), staged, overwrite, mode, sums };
-        Self { present, ..Self::new(local, path, file, Early::Written, end) }
+    fn resume(local: &Arc<Local>, path: &StorePath, options: &CreateOptions, resumed: ResumedUpload) -> Self {
+        let ResumedUpload { journal, staging_file, verified } = resumed;
+        let mut upload_digests = UploadDigests::new(options.digests, &local.reorder_memory);
+        upload_digests.found(&verified);
+        let present = upload_digests.extents();
+        let file = Arc::clone(staging_file.file());
+        let (overwrite, mode, upload_digests) = (options.overwrite, options.mode, Mutex::new(upload_digests));
+        let completion =
+            Completion::Publish { journal: Some(Box::new(journal)), staging_file, overwrite, mode, upload_digests };
+        Self { present, ..Self::new(local, path, file, InitialData::Written, completion) }
     }
 
     /// Opens an existing file for updates in place.
     pub(super) fn update(local: &Arc<Local>, path: &StorePath) -> Result<Self> {
         let file = File::from(local.root.open_at(path, root::CHANGE)?);
         inode::expect_regular(Inode::of(file.as_fd())?.status())?;
-        let end = End::Stay { is_forgotten: Mutex::new(false) };
-        Ok(Self::new(local, path, Arc::new(file), Early::Written, end))
+        let completion = Completion::Stay { is_forgotten: Mutex::new(false) };
+        Ok(Self::new(local, path, Arc::new(file), InitialData::Written, completion))
     }
 
-    fn new(local: &Arc<Local>, path: &StorePath, file: Arc<File>, early: Early, end: End) -> Self {
-        let (early, kept) = (Mutex::new(early), AtomicU64::new(0));
-        let body = Body { local: Arc::clone(local), path: path.clone(), file, early, kept, end };
+    fn new(
+        local: &Arc<Local>,
+        path: &StorePath,
+        file: Arc<File>,
+        initial_data: InitialData,
+        completion: Completion,
+    ) -> Self {
+        let (initial_data, kept) = (Mutex::new(initial_data), AtomicU64::new(0));
+        let body = Body { local: Arc::clone(local), path: path.clone(), file, initial_data, kept, completion };
         let body = Arc::new(RwLock::new(Some(body)));
         Self { local: Arc::clone(local), path: path.clone(), body, turn: Arc::default(), present: Vec::new() }
     }
@@ -263,10 +279,11 @@ impl WriteHandle for LocalWriter {
 
     async fn metadata(&self) -> Result<Metadata> {
         // `fstat` of an open file needs no disk access.
-        let now = self.body.read().await.as_ref().and_then(|body| body.metadata(&*body.early.try_lock().ok()?).ok());
+        let now =
+            self.body.read().await.as_ref().and_then(|body| body.metadata(&*body.initial_data.try_lock().ok()?).ok());
         match now {
             Some(metadata) => Ok(metadata),
-            None => self.with_body(|body| body.metadata(&lock(&body.early))).await,
+            None => self.with_body(|body| body.metadata(&lock(&body.initial_data))).await,
         }
     }
 
@@ -276,12 +293,12 @@ impl WriteHandle for LocalWriter {
             let checked = body.take().ok_or_else(finished)?.check(expected)?;
             match checked.missing().is_empty() {
                 true => checked.finish().map(Commit::Done),
-                false => Ok(Commit::MustRead(Box::new(checked))),
+                false => Ok(Commit::NeedsVerification(Box::new(checked))),
             }
         };
         let outcome = match self.local.pool.run(job).await {
             Ok(Commit::Done(metadata)) => Ok(metadata),
-            Ok(Commit::MustRead(checked)) => {
+            Ok(Commit::NeedsVerification(checked)) => {
                 self.local.pool.run_long(|cancelled| checked.read(cancelled)?.finish()).await
             }
             Err(error) => Err(error),
@@ -294,9 +311,9 @@ impl WriteHandle for LocalWriter {
         let job = move || match body.take() {
             // Truncated first, so that its space is free when this returns, although the descriptor is closed a little
             // later.
-            Some(Body { file, end: End::Publish { staged, .. }, .. }) => {
-                staged.discard();
-                fs::ftruncate(&*file, 0).doing("giving up the upload")
+            Some(Body { file, completion: Completion::Publish { staging_file, .. }, .. }) => {
+                staging_file.discard();
+                fs::ftruncate(&*file, 0).context("aborting the upload")
             }
             Some(_) | None => Ok(()),
         };
@@ -308,33 +325,34 @@ impl Body {
     /// Writes a piece. `turn` is released after the write, because checksums of pieces may be computed in parallel.
     fn write(&self, offset: u64, data: &Bytes, turn: OwnedMutexGuard<()>) -> Result<()> {
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > LARGEST_FILE_BYTES) {
-            return Err(Error::new(Fault::TooLarge, "the piece ends beyond the largest file"));
+            return Err(Error::new(Fault::TooLarge, "the write ends beyond the maximum file size"));
         }
         self.forget_digests()?;
         self.write_held()?;
-        let written = match &self.end {
+        let written = match &self.completion {
             // `turn` is held: nothing extends the file concurrently.
-            End::Publish { .. } => holes::write(&self.file, offset, data),
-            End::Stay { .. } => write_all(&self.file, offset, data),
+            Completion::Publish { .. } => holes::write(&self.file, offset, data),
+            Completion::Stay { .. } => write_all(&self.file, offset, data),
         };
-        let outcome = written.doing("writing");
+        let outcome = written.context("writing");
         drop(turn);
         if self.kept.fetch_add(data.len() as u64, Relaxed) + data.len() as u64 >= WRITEBACK_BYTES {
             self.kept.store(0, Relaxed);
             self.local.start_writeback(&self.file);
         }
-        if let End::Publish { sums, journal, .. } = &self.end {
+        if let Completion::Publish { upload_digests, journal, .. } = &self.completion {
             match (&outcome, journal) {
                 (Ok(()), None) => {
-                    Sums::add(sums, offset, data);
+                    UploadDigests::add(upload_digests, offset, data);
                 }
                 (Ok(()), Some(journal)) => {
                     let parts = journal.parts(offset, data);
-                    let mut extents = parts.filter_map(|(offset, part)| Sums::add(sums, offset, &part));
+                    let mut extents =
+                        parts.filter_map(|(offset, part)| UploadDigests::add(upload_digests, offset, &part));
                     extents.try_for_each(|extent| journal.wrote(&extent))?;
                 }
                 // It may have been written partially.
-                (Err(_), _) => lock(sums).give_up(offset),
+                (Err(_), _) => lock(upload_digests).give_up(offset),
             }
         }
         outcome
@@ -342,36 +360,38 @@ impl Body {
 
     /// Keeps the first piece of a small file in memory, if there is memory left; returns whether it did.
     fn hold(&self, offset: u64, data: &Bytes) -> bool {
-        let End::Publish { sums, .. } = &self.end else { return false };
+        let Completion::Publish { upload_digests, .. } = &self.completion else { return false };
         if data.is_empty() || offset.saturating_add(data.len() as u64) > SMALL_BYTES {
             return false;
         }
         // The holder of the lock may be writing to the disk.
-        let Ok(mut early) = self.early.try_lock() else { return false };
-        if !matches!(*early, Early::Nothing) {
+        let Ok(mut initial_data) = self.initial_data.try_lock() else { return false };
+        if !matches!(*initial_data, InitialData::Nothing) {
             return false;
         }
-        let Ok(_room) = Arc::clone(&self.local.held.0).try_acquire_many_owned(data.len() as u32) else { return false };
-        Sums::add(sums, offset, data);
-        *early = Early::Held { offset, data: data.clone(), _room };
+        let Ok(_room) = Arc::clone(&self.local.small_file_memory.0).try_acquire_many_owned(data.len() as u32) else {
+            return false;
+        };
+        UploadDigests::add(upload_digests, offset, data);
+        *initial_data = InitialData::Held { offset, data: data.clone(), _room };
         true
     }
 
     /// Writes the held piece. If that fails it is still held, so that a commit does not lose it.
     fn write_held(&self) -> Result<()> {
-        let mut early = lock(&self.early);
-        if let Early::Held { offset, data, .. } = &*early {
-            write_all(&self.file, *offset, data).doing("writing")?;
+        let mut initial_data = lock(&self.initial_data);
+        if let InitialData::Held { offset, data, .. } = &*initial_data {
+            write_all(&self.file, *offset, data).context("writing")?;
         }
-        *early = Early::Written;
+        *initial_data = InitialData::Written;
         Ok(())
     }
 
-    fn metadata(&self, early: &Early) -> Result<Metadata> {
+    fn metadata(&self, initial_data: &InitialData) -> Result<Metadata> {
         let metadata = inode::metadata(Inode::of(self.file.as_fd())?.status());
-        Ok(match early {
-            Early::Held { offset, data, .. } => Metadata { size: offset + data.len() as u64, ..metadata },
-            Early::Nothing | Early::Written => metadata,
+        Ok(match initial_data {
+            InitialData::Held { offset, data, .. } => Metadata { size: offset + data.len() as u64, ..metadata },
+            InitialData::Nothing | InitialData::Written => metadata,
         })
     }
 
@@ -380,19 +400,19 @@ impl Body {
         let size = inode::size_of(Inode::of(self.file.as_fd())?.status());
         let rest = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let mut buffer = Vec::new();
-        read::append(&self.file, offset, length.min(rest), &mut buffer).doing("reading")?;
+        read::append(&self.file, offset, length.min(rest), &mut buffer).context("reading")?;
         Ok(buffer.into())
     }
 
     fn set_size(&self, size: u64) -> Result<()> {
         if size > LARGEST_FILE_BYTES {
-            return Err(Error::new(Fault::TooLarge, "larger than the largest file"));
+            return Err(Error::new(Fault::TooLarge, "larger than the maximum file size"));
         }
         self.forget_digests()?;
         self.write_held()?;
-        fs::ftruncate(&self.file, size).doing("setting the size")?;
-        if let End::Publish { sums, journal, .. } = &self.end {
-            lock(sums).truncate(size);
+        fs::ftruncate(&self.file, size).context("setting the size")?;
+        if let Completion::Publish { upload_digests, journal, .. } = &self.completion {
+            lock(upload_digests).truncate(size);
             journal.iter().for_each(|journal| journal.forget_partial());
         }
         Ok(())
@@ -402,7 +422,7 @@ impl Body {
         self.write_held()?;
         // Data that the disk rejected may still be readable until the kernel drops them from its cache.
         self.local.sync_file(&self.file).inspect_err(|_| self.discard())?;
-        if let End::Publish { journal: Some(journal), .. } = &self.end {
+        if let Completion::Publish { journal: Some(journal), .. } = &self.completion {
             journal.flush()?;
             self.local.sync_file(journal.file())?;
         }
@@ -411,7 +431,7 @@ impl Body {
 
     /// Removes the known digests of a file before its first change in place.
     fn forget_digests(&self) -> Result<()> {
-        let End::Stay { is_forgotten } = &self.end else { return Ok(()) };
+        let Completion::Stay { is_forgotten } = &self.completion else { return Ok(()) };
         let mut is_forgotten = lock(is_forgotten);
         if !*is_forgotten {
             if digests::forget(&Inode::of(self.file.as_fd())?)? {
@@ -424,16 +444,16 @@ impl Body {
     }
 
     /// Compares everything that can be compared without reading the file.
-    fn check(self, expected: Expectation) -> Result<Checked> {
+    fn check(self, expected: Expectation) -> Result<CheckedUpload> {
         self.write_held()?;
         let size = inode::size_of(Inode::of(self.file.as_fd())?.status());
         expected.check_size(size)?;
-        let digests = match &self.end {
-            End::Publish { sums, .. } => lock(sums).finish(size),
-            End::Stay { .. } => Digests::new(),
+        let digests = match &self.completion {
+            Completion::Publish { upload_digests, .. } => lock(upload_digests).finish(size),
+            Completion::Stay { .. } => Digests::new(),
         };
         self.compare(&expected, &digests)?;
-        Ok(Checked { body: self, expected, digests })
+        Ok(CheckedUpload { body: self, expected, digests })
     }
 
     /// Compares digests with the expected ones. After a mismatch the data are discarded, so that no upload resumes from
@@ -444,22 +464,22 @@ impl Body {
 
     /// Discards the file when it is dropped, unless it is published.
     fn discard(&self) {
-        if let End::Publish { staged, .. } = &self.end {
-            staged.discard();
+        if let Completion::Publish { staging_file, .. } = &self.completion {
+            staging_file.discard();
         }
     }
 
     /// Makes a checked file durable and visible.
     fn finish(&self, expected: &Expectation, digests: Digests) -> Result<Metadata> {
         let mut inode = Inode::of(self.file.as_fd())?;
-        let digests = match &self.end {
-            End::Publish { staged, overwrite, mode, .. } => {
+        let digests = match &self.completion {
+            Completion::Publish { staging_file, overwrite, mode, .. } => {
                 let before = *inode.status();
-                let published = self.publish(&mut inode, staged, (*overwrite, *mode), expected, &digests);
+                let published = self.publish(&mut inode, staging_file, (*overwrite, *mode), expected, &digests);
                 published.inspect_err(|_| self.restore(&inode, &before))?;
                 digests
             }
-            End::Stay { is_forgotten } => {
+            Completion::Stay { is_forgotten } => {
                 // Digests that other readers stored between the changes.
                 if *lock(is_forgotten) {
                     digests::forget(&inode)?;
@@ -480,7 +500,7 @@ impl Body {
     fn publish(
         &self,
         inode: &mut Inode<BorrowedFd<'_>>,
-        staged: &Staged,
+        staging_file: &StagingFile,
         (overwrite, mode): (Overwrite, Option<u32>),
         expected: &Expectation,
         digests: &Digests,
@@ -489,37 +509,37 @@ impl Body {
         inode.refresh()?;
         digests::keep(inode, digests);
         if let Some(mode) = mode.filter(|mode| inode.status().st_mode & 0o7777 != mode & 0o7777) {
-            fs::fchmod(&*self.file, Mode::from_raw_mode(mode & 0o7777)).doing("setting the mode")?;
+            fs::fchmod(&*self.file, Mode::from_raw_mode(mode & 0o7777)).context("setting the mode")?;
         }
         // The parent is resolved again: the original directory may have been moved during the upload.
-        self.local.publish(staged, &self.local.root.parent(&self.path)?, overwrite)
+        self.local.publish(staging_file, &self.local.root.parent(&self.path)?, overwrite)
     }
 
     /// Restores mode and time of a file whose publication failed, because the next upload with its key may want others.
     /// Its digests are removed when it is resumed.
     fn restore(&self, inode: &Inode<BorrowedFd<'_>>, before: &fs::Stat) {
-        let End::Publish { staged, .. } = &self.end else { return };
-        if staged.is_published() {
+        let Completion::Publish { staging_file, .. } = &self.completion else { return };
+        if staging_file.is_published() {
             return;
         }
         let mode = fs::fchmod(&*self.file, Mode::from_raw_mode(before.st_mode & 0o7777));
-        let restored = mode.doing("setting the mode").and_then(|()| inode.set_mtime(inode::mtime_ns(before)));
+        let restored = mode.context("setting the mode").and_then(|()| inode.set_mtime(inode::mtime_ns(before)));
         if restored.is_err() {
-            staged.discard();
+            staging_file.discard();
         }
     }
 }
 
 impl UnverifiedUpload {
     /// Reads the stored data and continues with the verified part.
-    pub(super) fn read(self, cancelled: &Cancelled) -> Result<LocalWriter> {
+    pub(super) fn read(self, cancelled: &CancellationCheck) -> Result<LocalWriter> {
         let algorithms = self.options.digests.union(Algorithms::DEFAULT).combinable();
         let verified = self.partial.verify(algorithms, cancelled)?;
         Ok(LocalWriter::resume(&self.local, &self.path, &self.options, self.partial.resume(verified)?))
     }
 }
 
-impl Checked {
+impl CheckedUpload {
     /// Returns the expected digests that are not known yet.
     fn missing(&self) -> Algorithms {
         let promised = self.expected.digests.algorithms();
@@ -527,7 +547,7 @@ impl Checked {
     }
 
     /// Computes missing digests by reading the file.
-    fn read(mut self, cancelled: &Cancelled) -> Result<Self> {
+    fn read(mut self, cancelled: &CancellationCheck) -> Result<Self> {
         let computed = digests::compute(&self.body.file, self.missing(), cancelled, |_| {})?;
         computed.iter().for_each(|digest| self.digests.insert(*digest));
         self.body.compare(&self.expected, &self.digests)?;
@@ -552,7 +572,7 @@ pub(super) fn parent_of<'a>(local: &Local, path: &'a StorePath, overwrite: Overw
         Ok(_) if overwrite == Overwrite::Refuse => Err(Error::new(Fault::AlreadyExists, "it exists already")),
         Ok(file_type) if root::is_special(file_type) => Err(root::special()),
         Ok(_) | Err(io::Errno::NOENT) => Ok(parent),
-        Err(errno) => Err(errno::error(errno, "looking for the file")),
+        Err(errno) => Err(errno::error(errno, "looking up the file")),
     }
 }
 

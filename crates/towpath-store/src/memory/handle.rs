@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use towpath_proto::checksum::{Algorithms, Digests, Extent, Hasher};
 
-use super::{FILE_MODE, Inode, Shared, lock};
+use super::{FILE_MODE, Inner, Inode, lock};
 use crate::{
     ByteRange, ContentStream, CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, Overwrite, ReadBuffer,
     ReadHandle, Result, StorePath, VectorReads, WriteHandle, sys::clock,
@@ -117,7 +117,7 @@ impl ReadHandle for MemoryFile {
 /// A file being written.
 #[derive(Debug)]
 pub(super) struct MemoryWriter {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
     path: StorePath,
     /// `None` after commit or abort.
     body: Mutex<Option<Body>>,
@@ -130,15 +130,15 @@ enum Body {
 }
 
 impl MemoryWriter {
-    pub(super) fn create(shared: Arc<Shared>, path: &StorePath, options: &CreateOptions) -> Self {
+    pub(super) fn create(inner: Arc<Inner>, path: &StorePath, options: &CreateOptions) -> Self {
         let wanted = options.digests.union(Algorithms::DEFAULT);
         let mode = options.mode.unwrap_or(FILE_MODE) & 0o7777;
         let body = Body::New { content: Vec::new(), overwrite: options.overwrite, mode, wanted };
-        Self { shared, path: path.clone(), body: Mutex::new(Some(body)) }
+        Self { inner, path: path.clone(), body: Mutex::new(Some(body)) }
     }
 
-    pub(super) fn update(shared: Arc<Shared>, path: &StorePath, inode: Arc<Mutex<Inode>>) -> Self {
-        Self { shared, path: path.clone(), body: Mutex::new(Some(Body::Existing(inode))) }
+    pub(super) fn update(inner: Arc<Inner>, path: &StorePath, inode: Arc<Mutex<Inode>>) -> Self {
+        Self { inner, path: path.clone(), body: Mutex::new(Some(Body::Existing(inode))) }
     }
 
     fn with_body<T>(&self, job: impl FnOnce(&mut Body) -> Result<T>) -> Result<T> {
@@ -149,9 +149,9 @@ impl MemoryWriter {
     /// Changes the content. A new file may grow to the capacity of the store, and is counted when it is committed.
     fn edit(&self, change: impl FnOnce(&mut Vec<u8>, u64) -> Result<()>) -> Result<()> {
         self.with_body(|body| match body {
-            Body::New { content, .. } => change(content, self.shared.capacity_bytes),
+            Body::New { content, .. } => change(content, self.inner.capacity_bytes),
             Body::Existing(inode) => {
-                let free = self.shared.free_bytes(&self.shared.lock());
+                let free = self.inner.free_bytes(&self.inner.lock());
                 let mut inode = lock(inode);
                 let mut content = Vec::from(inode.expect_file()?.clone());
                 change(&mut content, free.saturating_add(inode.size()))?;
@@ -166,9 +166,9 @@ impl MemoryWriter {
         match lock(&self.body).take().ok_or_else(finished)? {
             Body::New { content, overwrite, mode, wanted } => {
                 let digests = verify(&content, expected, wanted)?;
-                let file = self.shared.inode(Some(content.into()), mode);
+                let file = self.inner.inode(Some(content.into()), mode);
                 let metadata = finish(&mut lock(&file), expected, &digests);
-                self.shared.publish(&mut self.shared.lock(), &self.path, file, overwrite)?;
+                self.inner.publish(&mut self.inner.lock(), &self.path, file, overwrite)?;
                 Ok(metadata)
             }
             Body::Existing(inode) => {
@@ -256,7 +256,7 @@ fn finish(inode: &mut Inode, expected: &Expectation, digests: &Digests) -> Metad
 /// Truncates or extends `content` with zeros, to at most `limit_bytes`.
 pub(super) fn resize(content: &mut Vec<u8>, size: u64, limit_bytes: u64) -> Result<()> {
     let length = usize::try_from(size).ok().filter(|_| size <= limit_bytes);
-    let length = length.ok_or_else(|| Error::new(Fault::NoSpace, "it does not fit into the store"))?;
+    let length = length.ok_or_else(|| Error::new(Fault::NoSpace, "it exceeds the free space of the store"))?;
     content.resize(length, 0);
     Ok(())
 }

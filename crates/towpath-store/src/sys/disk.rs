@@ -39,11 +39,11 @@ pub fn read(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
 
 /// The required owner of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Maker {
+pub enum RequiredOwner {
     /// Any user, because the user named the file.
-    Anybody,
+    Any,
     /// The user of this process, so that other users cannot change the file. Links are not followed.
-    Oneself,
+    CurrentUser,
 }
 
 /// Reads a small regular file; anything that could block the reader, such as a pipe, is rejected.
@@ -51,23 +51,25 @@ pub enum Maker {
 /// # Errors
 /// Errors of the system, `FileTooLarge` for a file of more than `limit_bytes`, and an explanation for a file that is
 /// not acceptable.
-pub fn read_regular(path: &Path, limit_bytes: u64, maker: Maker) -> io::Result<Vec<u8>> {
-    read_bounded(open_regular(path, maker)?, limit_bytes)
+pub fn read_regular(path: &Path, limit_bytes: u64, owner: RequiredOwner) -> io::Result<Vec<u8>> {
+    read_bounded(open_regular(path, owner)?, limit_bytes)
 }
 
 /// Opens a regular file for reading; anything that could block the reader, such as a pipe, is rejected.
 ///
 /// # Errors
 /// Errors of the system, and an explanation for a file that is not acceptable.
-pub fn open_regular(path: &Path, maker: Maker) -> io::Result<fs::File> {
-    let link = if maker == Maker::Oneself { OFlags::NOFOLLOW } else { OFlags::empty() };
+pub fn open_regular(path: &Path, owner: RequiredOwner) -> io::Result<fs::File> {
+    let link = if owner == RequiredOwner::CurrentUser { OFlags::NOFOLLOW } else { OFlags::empty() };
     let flags = (OFlags::NONBLOCK | link).bits().cast_signed();
     let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let metadata = file.metadata()?;
     let own = metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0;
-    match maker {
+    match owner {
         _ if !metadata.is_file() => Err(io::Error::other("it is not a regular file")),
-        Maker::Oneself if !own => Err(io::Error::other("it belongs to somebody else, or others can write it")),
+        RequiredOwner::CurrentUser if !own => {
+            Err(io::Error::other("it belongs to another user, or others can write it"))
+        }
         _ => Ok(file),
     }
 }
@@ -196,10 +198,10 @@ mod tests {
     #[test]
     fn what_could_make_a_reader_wait_is_not_opened() {
         let directory = tempfile::tempdir().unwrap();
-        let error = open_regular(directory.path(), Maker::Anybody).unwrap_err();
+        let error = open_regular(directory.path(), RequiredOwner::Any).unwrap_err();
         assert_eq!(error.to_string(), "it is not a regular file");
         let path = directory.path().join("file");
         replace(&path, |_| Ok(())).unwrap();
-        assert!(open_regular(&path, Maker::Oneself).is_ok());
+        assert!(open_regular(&path, RequiredOwner::CurrentUser).is_ok());
     }
 }

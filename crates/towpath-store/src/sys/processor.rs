@@ -44,13 +44,13 @@ pub fn share_wanted(before: &HashMap<u32, Duration>, now: &HashMap<u32, Duration
 /// Returns the same in per cent for the interval between the last two samples, at least a fifth of a second apart.
 /// Zero if the last sample is too old.
 pub fn percent_wanted_lately() -> u64 {
-    struct Last {
+    struct LastSample {
         at: Instant,
         threads: HashMap<u32, Duration>,
     }
-    static LAST: OnceLock<Mutex<Last>> = OnceLock::new();
+    static LAST: OnceLock<Mutex<LastSample>> = OnceLock::new();
     static PERCENT: AtomicU64 = AtomicU64::new(0);
-    let begin = || Mutex::new(Last { at: clock::now(), threads: time_wanted() });
+    let begin = || Mutex::new(LastSample { at: clock::now(), threads: time_wanted() });
     // While another thread takes a sample, the previous value is returned.
     let Ok(mut last) = LAST.get_or_init(begin).try_lock() else { return PERCENT.load(Relaxed) };
     let now = clock::now();
@@ -59,7 +59,7 @@ pub fn percent_wanted_lately() -> u64 {
         let threads = time_wanted();
         let share = share_wanted(&last.threads, &threads, passed.as_secs_f64());
         PERCENT.store(if passed > LONG_AGO { 0 } else { (100.0 * share) as u64 }, Relaxed);
-        *last = Last { at: now, threads };
+        *last = LastSample { at: now, threads };
     }
     PERCENT.load(Relaxed)
 }

@@ -2,58 +2,58 @@
 
 use towpath_store::{Fault, Overwrite, Result, StorePath};
 
-use super::bench::{Bench, ok};
+use super::test_context::{TestContext, ok};
 
-async fn copy(bench: &Bench, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
-    bench.store.copy(&bench.caller, from, to, overwrite).await
+async fn copy(context: &TestContext, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
+    context.store.copy(&context.caller, from, to, overwrite).await
 }
 
-pub(super) async fn a_copy_is_the_same(bench: Bench) {
+pub(super) async fn a_copy_is_the_same(context: TestContext) {
     for size in [0, 1, 100_003] {
-        let (from, pattern) = bench.put_pattern(&format!("from-{size}"), size).await;
-        let to = bench.at(&format!("to-{size}"));
-        ok(copy(&bench, &from, &to, Overwrite::Refuse).await);
+        let (from, pattern) = context.put_pattern(&format!("from-{size}"), size).await;
+        let to = context.at(&format!("to-{size}"));
+        ok(copy(&context, &from, &to, Overwrite::Refuse).await);
         for path in [&from, &to] {
-            let content = bench.get(path).await;
+            let content = context.get(path).await;
             assert_eq!(content.len(), size);
             pattern.check(0, &content);
         }
     }
 }
 
-pub(super) async fn a_copy_keeps_what_is_known_of_it(bench: Bench) {
-    let (from, _) = bench.put_pattern("from", 1000).await;
-    let to = bench.at("to");
-    if bench.can.attributes {
-        ok(bench.store.set_attribute(&bench.caller, &from, b"colour", Some(b"red"), false).await);
+pub(super) async fn a_copy_keeps_what_is_known_of_it(context: TestContext) {
+    let (from, _) = context.put_pattern("from", 1000).await;
+    let to = context.at("to");
+    if context.can.attributes {
+        ok(context.store.set_attribute(&context.caller, &from, b"colour", Some(b"red"), false).await);
     }
-    ok(copy(&bench, &from, &to, Overwrite::Refuse).await);
-    let (original, copied) = (ok(bench.stat(&from).await), ok(bench.stat(&to).await));
+    ok(copy(&context, &from, &to, Overwrite::Refuse).await);
+    let (original, copied) = (ok(context.stat(&from).await), ok(context.stat(&to).await));
     assert_eq!((copied.digests, copied.mode), (original.digests, original.mode));
-    if bench.can.attributes {
-        let attributes = ok(bench.store.attributes(&bench.caller, &to).await);
+    if context.can.attributes {
+        let attributes = ok(context.store.attributes(&context.caller, &to).await);
         assert_eq!(attributes, [("colour".into(), "red".into())]);
     }
 }
 
-pub(super) async fn existing_files_are_not_replaced_unasked(bench: Bench) {
-    let (from, to) = (bench.put("from", "new").await, bench.put("to", "old").await);
-    bench.expect(Fault::AlreadyExists, copy(&bench, &from, &to, Overwrite::Refuse).await);
-    assert_eq!(bench.get(&to).await, "old");
-    ok(copy(&bench, &from, &to, Overwrite::Replace).await);
-    assert_eq!(bench.get(&to).await, "new");
-    assert_eq!(bench.names().await.len(), 2);
+pub(super) async fn existing_files_are_not_replaced_unasked(context: TestContext) {
+    let (from, to) = (context.put("from", "new").await, context.put("to", "old").await);
+    context.expect(Fault::AlreadyExists, copy(&context, &from, &to, Overwrite::Refuse).await);
+    assert_eq!(context.get(&to).await, "old");
+    ok(copy(&context, &from, &to, Overwrite::Replace).await);
+    assert_eq!(context.get(&to).await, "new");
+    assert_eq!(context.names().await.len(), 2);
 }
 
-pub(super) async fn impossible_copies_are_refused(bench: Bench) {
-    let file = bench.put("file", "content").await;
-    let directory = bench.at("directory");
-    ok(bench.store.make_directory(&bench.caller, &directory, false, None).await);
-    let new = bench.at("new");
-    bench.expect(Fault::NotFound, copy(&bench, &bench.at("missing"), &new, Overwrite::Refuse).await);
-    bench.expect(Fault::IsDirectory, copy(&bench, &directory, &new, Overwrite::Refuse).await);
-    bench.expect(Fault::IsDirectory, copy(&bench, &file, &directory, Overwrite::Replace).await);
-    bench.expect(Fault::NotFound, copy(&bench, &file, &bench.at("missing/file"), Overwrite::Refuse).await);
-    bench.expect(Fault::NotDirectory, copy(&bench, &file, &bench.at("file/below"), Overwrite::Refuse).await);
-    assert_eq!(bench.names().await.len(), 2);
+pub(super) async fn impossible_copies_are_refused(context: TestContext) {
+    let file = context.put("file", "content").await;
+    let directory = context.at("directory");
+    ok(context.store.make_directory(&context.caller, &directory, false, None).await);
+    let new = context.at("new");
+    context.expect(Fault::NotFound, copy(&context, &context.at("missing"), &new, Overwrite::Refuse).await);
+    context.expect(Fault::IsDirectory, copy(&context, &directory, &new, Overwrite::Refuse).await);
+    context.expect(Fault::IsDirectory, copy(&context, &file, &directory, Overwrite::Replace).await);
+    context.expect(Fault::NotFound, copy(&context, &file, &context.at("missing/file"), Overwrite::Refuse).await);
+    context.expect(Fault::NotDirectory, copy(&context, &file, &context.at("file/below"), Overwrite::Refuse).await);
+    assert_eq!(context.names().await.len(), 2);
 }

@@ -5,22 +5,22 @@ use std::{io::Read as _, sync::Arc};
 use futures::future::join_all;
 use towpath_store::{ByteRange, Fault, OpenOptions, ReadBuffer, ReadHandle, Result};
 
-use super::bench::{Bench, ok};
+use super::test_context::{TestContext, ok};
 use crate::{pattern::Pattern, random::Random};
 
 /// Larger than what a store reads without waiting, and no multiple of anything.
 const SIZE: usize = 300_007;
 
-pub(super) async fn missing_files_are_not_found(bench: Bench) {
-    let path = bench.at("missing");
-    bench.expect(Fault::NotFound, bench.stat(&path).await);
-    bench.expect(Fault::NotFound, bench.open(&path).await);
-    bench.expect(Fault::NotFound, bench.open(&bench.at("missing/deeper")).await);
+pub(super) async fn missing_files_are_not_found(context: TestContext) {
+    let path = context.at("missing");
+    context.expect(Fault::NotFound, context.stat(&path).await);
+    context.expect(Fault::NotFound, context.open(&path).await);
+    context.expect(Fault::NotFound, context.open(&context.at("missing/deeper")).await);
 }
 
-pub(super) async fn every_range_is_what_was_written_there(bench: Bench) {
-    let (path, pattern) = bench.put_pattern("file", SIZE).await;
-    let file = ok(bench.open(&path).await);
+pub(super) async fn every_range_is_what_was_written_there(context: TestContext) {
+    let (path, pattern) = context.put_pattern("file", SIZE).await;
+    let file = ok(context.open(&path).await);
     let mut random = Random::new(1);
     for _ in 0..50 {
         let offset = random.below(SIZE as u64);
@@ -31,9 +31,9 @@ pub(super) async fn every_range_is_what_was_written_there(bench: Bench) {
     }
 }
 
-pub(super) async fn reads_are_short_only_at_the_end(bench: Bench) {
-    let (path, pattern) = bench.put_pattern("file", SIZE).await;
-    let file = ok(bench.open(&path).await);
+pub(super) async fn reads_are_short_only_at_the_end(context: TestContext) {
+    let (path, pattern) = context.put_pattern("file", SIZE).await;
+    let file = ok(context.open(&path).await);
     let size = SIZE as u64;
     for (offset, length, expected) in [
         (0, SIZE, SIZE),
@@ -51,16 +51,16 @@ pub(super) async fn reads_are_short_only_at_the_end(bench: Bench) {
     }
 }
 
-pub(super) async fn an_empty_file_is_read(bench: Bench) {
-    let path = bench.put("empty", "").await;
-    let file = ok(bench.open(&path).await);
+pub(super) async fn an_empty_file_is_read(context: TestContext) {
+    let path = context.put("empty", "").await;
+    let file = ok(context.open(&path).await);
     assert_eq!(ok(file.metadata().await).size, 0);
     assert_eq!(ok(file.read(0, 10).await).len(), 0);
 }
 
-pub(super) async fn read_into_appends(bench: Bench) {
-    let (path, pattern) = bench.put_pattern("file", SIZE).await;
-    let file = ok(bench.open(&path).await);
+pub(super) async fn read_into_appends(context: TestContext) {
+    let (path, pattern) = context.put_pattern("file", SIZE).await;
+    let file = ok(context.open(&path).await);
     for capacity in [0, 10, SIZE + 5, 2 * SIZE] {
         let mut buffer = Vec::with_capacity(capacity);
         buffer.extend_from_slice(b"before");
@@ -71,9 +71,9 @@ pub(super) async fn read_into_appends(bench: Bench) {
     }
 }
 
-pub(super) async fn read_now_appends_or_leaves_the_buffer(bench: Bench) {
-    let (path, pattern) = bench.put_pattern("file", SIZE).await;
-    let file = ok(bench.open(&path).await);
+pub(super) async fn read_now_appends_or_leaves_the_buffer(context: TestContext) {
+    let (path, pattern) = context.put_pattern("file", SIZE).await;
+    let file = ok(context.open(&path).await);
     for (offset, length) in [(0, 100), (SIZE as u64 - 50, 100), (SIZE as u64, 1), (1 << 62, 1), (0, SIZE)] {
         let mut buffer = b"before".to_vec();
         match file.read_now(offset, length, &mut buffer) {
@@ -87,9 +87,9 @@ pub(super) async fn read_now_appends_or_leaves_the_buffer(bench: Bench) {
     }
 }
 
-pub(super) async fn many_tasks_read_at_once(bench: Bench) {
-    let (path, pattern) = bench.put_pattern("file", SIZE).await;
-    let file = ok(bench.open(&path).await);
+pub(super) async fn many_tasks_read_at_once(context: TestContext) {
+    let (path, pattern) = context.put_pattern("file", SIZE).await;
+    let file = ok(context.open(&path).await);
     let read = |task: u64| {
         let file = Arc::clone(&file);
         async move {
@@ -100,9 +100,9 @@ pub(super) async fn many_tasks_read_at_once(bench: Bench) {
     join_all((0..100).map(read)).await;
 }
 
-pub(super) async fn a_dropped_read_leaves_the_handle_usable(bench: Bench) {
-    let (path, pattern) = bench.put_pattern("file", SIZE).await;
-    let file = ok(bench.open(&path).await);
+pub(super) async fn a_dropped_read_leaves_the_handle_usable(context: TestContext) {
+    let (path, pattern) = context.put_pattern("file", SIZE).await;
+    let file = ok(context.open(&path).await);
     for _ in 0..10 {
         // Polled once, so that it has begun, and dropped.
         let read = file.read(0, SIZE);
@@ -111,85 +111,85 @@ pub(super) async fn a_dropped_read_leaves_the_handle_usable(bench: Bench) {
     pattern.check(0, &ok(file.read(0, SIZE).await));
 }
 
-pub(super) async fn a_replaced_file_is_never_mixed(bench: Bench) {
-    let (path, old) = bench.put_pattern("file", SIZE).await;
-    let file = ok(bench.open(&path).await);
+pub(super) async fn a_replaced_file_is_never_mixed(context: TestContext) {
+    let (path, old) = context.put_pattern("file", SIZE).await;
+    let file = ok(context.open(&path).await);
     old.check(0, &ok(file.read(0, 1000).await));
-    bench.overwrite(&path, Pattern::new(99).bytes(0, SIZE)).await;
+    context.overwrite(&path, Pattern::new(99).bytes(0, SIZE)).await;
     match file.read(100_000, 100_000).await {
         Ok(data) => old.check(100_000, &data),
-        error => bench.expect(Fault::Changed, error),
+        error => context.expect(Fault::Changed, error),
     }
-    Pattern::new(99).check(0, &bench.get(&path).await);
+    Pattern::new(99).check(0, &context.get(&path).await);
 }
 
-pub(super) async fn only_the_version_asked_for_is_opened(bench: Bench) {
-    let path = bench.put("file", "one").await;
-    let Some(version) = ok(bench.stat(&path).await).version else { return };
+pub(super) async fn only_the_version_asked_for_is_opened(context: TestContext) {
+    let path = context.put("file", "one").await;
+    let Some(version) = ok(context.stat(&path).await).version else { return };
     let options = OpenOptions { version: Some(version), ..OpenOptions::default() };
-    ok(bench.open_version(&path, options.clone()).await);
-    bench.overwrite(&path, "another").await;
-    bench.expect(Fault::Changed, bench.open_version(&path, options).await);
+    ok(context.open_version(&path, options.clone()).await);
+    context.overwrite(&path, "another").await;
+    context.expect(Fault::Changed, context.open_version(&path, options).await);
 }
 
-pub(super) async fn a_directory_is_not_opened(bench: Bench) {
-    bench.expect(Fault::IsDirectory, bench.open(&bench.directory).await);
-    let file = bench.put("file", "content").await;
+pub(super) async fn a_directory_is_not_opened(context: TestContext) {
+    context.expect(Fault::IsDirectory, context.open(&context.directory).await);
+    let file = context.put("file", "content").await;
     let below = file.join(b"below").expect("a short name");
-    bench.expect_one_of(&[Fault::NotDirectory, Fault::NotFound], bench.open(&below).await);
-    bench.expect_one_of(&[Fault::NotDirectory, Fault::NotFound], bench.stat(&below).await);
+    context.expect_one_of(&[Fault::NotDirectory, Fault::NotFound], context.open(&below).await);
+    context.expect_one_of(&[Fault::NotDirectory, Fault::NotFound], context.stat(&below).await);
 }
 
-pub(super) async fn the_local_file_is_the_version_that_was_opened(bench: Bench) {
-    let (path, old) = bench.put_pattern("file", SIZE).await;
-    let file = ok(bench.open(&path).await);
+pub(super) async fn the_local_file_is_the_version_that_was_opened(context: TestContext) {
+    let (path, old) = context.put_pattern("file", SIZE).await;
+    let file = ok(context.open(&path).await);
     ok(file.check_version());
     let Some(local) = file.local_file() else { return };
-    bench.overwrite(&path, "another").await;
+    context.overwrite(&path, "another").await;
     let mut content = Vec::new();
     (&*local).read_to_end(&mut content).expect("a local file is readable");
     assert_eq!(content.len(), SIZE);
     old.check(0, &content);
 }
 
-pub(super) async fn a_vector_read_answers_each_range_once(bench: Bench) {
-    let (path, pattern) = bench.put_pattern("file", SIZE).await;
-    let file = ok(bench.open(&path).await);
-    check_vector(&bench, &file, pattern, &[]).await;
+pub(super) async fn a_vector_read_answers_each_range_once(context: TestContext) {
+    let (path, pattern) = context.put_pattern("file", SIZE).await;
+    let file = ok(context.open(&path).await);
+    check_vector(&context, &file, pattern, &[]).await;
     let ranges = [(299_000, 1007), (0, 10), (10, 10), (5000, 0), (200_000, 90_000), (30, 5), (SIZE as u64, 0)];
-    check_vector(&bench, &file, pattern, &ranges.map(range)).await;
+    check_vector(&context, &file, pattern, &ranges.map(range)).await;
 }
 
-pub(super) async fn ranges_of_a_vector_may_overlap(bench: Bench) {
-    let (path, pattern) = bench.put_pattern("file", SIZE).await;
-    let file = ok(bench.open(&path).await);
+pub(super) async fn ranges_of_a_vector_may_overlap(context: TestContext) {
+    let (path, pattern) = context.put_pattern("file", SIZE).await;
+    let file = ok(context.open(&path).await);
     let ranges = [(100, 1000), (100, 1000), (0, SIZE), (500, 100), (1050, 200), (0, 1)];
-    check_vector(&bench, &file, pattern, &ranges.map(range)).await;
+    check_vector(&context, &file, pattern, &ranges.map(range)).await;
 }
 
-pub(super) async fn a_vector_of_thousands_is_read(bench: Bench) {
-    let (path, pattern) = bench.put_pattern("file", SIZE).await;
-    let file = ok(bench.open(&path).await);
+pub(super) async fn a_vector_of_thousands_is_read(context: TestContext) {
+    let (path, pattern) = context.put_pattern("file", SIZE).await;
+    let file = ok(context.open(&path).await);
     let mut random = Random::new(2);
     let ranges: Vec<_> =
         (0..5000).map(|_| range((random.below(SIZE as u64 - 2000), random.below(2000) as usize))).collect();
-    check_vector(&bench, &file, pattern, &ranges).await;
+    check_vector(&context, &file, pattern, &ranges).await;
 }
 
-pub(super) async fn a_range_past_the_end_fails_alone(bench: Bench) {
-    let (path, pattern) = bench.put_pattern("file", SIZE).await;
-    let file = ok(bench.open(&path).await);
+pub(super) async fn a_range_past_the_end_fails_alone(context: TestContext) {
+    let (path, pattern) = context.put_pattern("file", SIZE).await;
+    let file = ok(context.open(&path).await);
     let ranges = [(0, 10), (SIZE as u64 - 5, 6), (100, 10), (SIZE as u64 + 1, 1)].map(range);
-    let results = bench.vector(&file, &ranges).await;
+    let results = context.vector(&file, &ranges).await;
     for (range, result) in ranges.iter().zip(results) {
         if range.end() <= SIZE as u64 {
             pattern.check(range.offset, &ok(result));
         } else {
-            bench.expect(Fault::InvalidArgument, result);
+            context.expect(Fault::InvalidArgument, result);
         }
     }
     if let Some(outcome) = read_vector_now(&file, &ranges, &mut [0; 27]) {
-        bench.expect(Fault::InvalidArgument, outcome);
+        context.expect(Fault::InvalidArgument, outcome);
     }
 }
 
@@ -197,8 +197,8 @@ fn range((offset, length): (u64, usize)) -> ByteRange {
     ByteRange { offset, length }
 }
 
-async fn check_vector(bench: &Bench, file: &Arc<dyn ReadHandle>, pattern: Pattern, ranges: &[ByteRange]) {
-    for (range, result) in ranges.iter().zip(bench.vector(file, ranges).await) {
+async fn check_vector(context: &TestContext, file: &Arc<dyn ReadHandle>, pattern: Pattern, ranges: &[ByteRange]) {
+    for (range, result) in ranges.iter().zip(context.vector(file, ranges).await) {
         let data = ok(result);
         assert_eq!(data.len(), range.length, "{range:?}");
         pattern.check(range.offset, &data);

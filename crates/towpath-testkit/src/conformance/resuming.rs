@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use towpath_proto::checksum::{Algorithms, Extent, ExtentDigests, Hasher, Holes};
 use towpath_store::{CreateOptions, Expectation, Fault, MAX_PRESENT_EXTENTS, ResumeKey, StorePath, WriteHandle};
 
-use super::bench::{Bench, ok};
+use super::test_context::{TestContext, ok};
 use crate::{pattern::Pattern, random::Random};
 
 /// Several blocks, however long these are in a store.
@@ -13,14 +13,14 @@ const SIZE: u64 = 5_000_003;
 
 const PATTERN: u64 = 11;
 
-fn options(bench: &Bench) -> CreateOptions {
+fn options(context: &TestContext) -> CreateOptions {
     // Each check has its own file, and so its own key.
-    let resume = Some(ResumeKey::of(&[b"source", bench.directory.as_bytes()]));
+    let resume = Some(ResumeKey::of(&[b"source", context.directory.as_bytes()]));
     CreateOptions { resume, size_hint: Some(SIZE), ..CreateOptions::default() }
 }
 
-async fn create(bench: &Bench, path: &StorePath) -> Arc<dyn WriteHandle> {
-    ok(bench.store.create(&bench.caller, path, options(bench)).await)
+async fn create(context: &TestContext, path: &StorePath) -> Arc<dyn WriteHandle> {
+    ok(context.store.create(&context.caller, path, options(context)).await)
 }
 
 async fn write(file: &dyn WriteHandle, range: Range<u64>) {
@@ -50,7 +50,7 @@ fn missing(present: &[Extent]) -> Vec<(u64, u64)> {
 }
 
 /// Writes the missing ranges and commits with digests combined from the stored and the written extents.
-async fn finish(bench: &Bench, file: &dyn WriteHandle, path: &StorePath) {
+async fn finish(context: &TestContext, file: &dyn WriteHandle, path: &StorePath) {
     let present = present(file).await;
     let mut digests = ExtentDigests::new(Algorithms::DEFAULT);
     present.iter().for_each(|extent| digests.insert(*extent));
@@ -64,51 +64,51 @@ async fn finish(bench: &Bench, file: &dyn WriteHandle, path: &StorePath) {
     let committed = ok(file.commit(Expectation { size: Some(SIZE), digests, mtime_ns: None }).await);
     let known = committed.digests;
     assert_eq!(known, Hasher::digest(known.algorithms(), &content));
-    assert!(bench.get(path).await == content);
-    assert_eq!(bench.names().await.len(), 1);
+    assert!(context.get(path).await == content);
+    assert_eq!(context.names().await.len(), 1);
 }
 
-pub(super) async fn a_new_upload_with_a_key_is_as_any_other(bench: Bench) {
-    let path = bench.at("file");
-    let file = create(&bench, &path).await;
+pub(super) async fn a_new_upload_with_a_key_is_as_any_other(context: TestContext) {
+    let path = context.at("file");
+    let file = create(&context, &path).await;
     assert_eq!(ok(file.present().await), []);
-    finish(&bench, &*file, &path).await;
+    finish(&context, &*file, &path).await;
 }
 
-pub(super) async fn a_key_keeps_nothing_where_nothing_can_be_kept(bench: Bench) {
-    let path = bench.at("file");
+pub(super) async fn a_key_keeps_nothing_where_nothing_can_be_kept(context: TestContext) {
+    let path = context.at("file");
     for _ in 0..2 {
-        let file = create(&bench, &path).await;
+        let file = create(&context, &path).await;
         assert_eq!(ok(file.present().await), []);
         write(&*file, 0..SIZE).await;
         drop(file);
-        bench.expect_nothing(&path).await;
+        context.expect_nothing(&path).await;
     }
 }
 
-pub(super) async fn an_upload_goes_on_where_it_broke_off(bench: Bench) {
-    let path = bench.at("file");
-    let file = create(&bench, &path).await;
+pub(super) async fn an_upload_goes_on_where_it_broke_off(context: TestContext) {
+    let path = context.at("file");
+    let file = create(&context, &path).await;
     write(&*file, 0..3_000_000).await;
     write(&*file, 4_000_000..4_000_005).await;
     assert_eq!(ok(file.present().await), [], "what it wrote itself it does not tell");
     drop(file);
-    bench.expect_nothing(&path).await;
-    let file = create(&bench, &path).await;
+    context.expect_nothing(&path).await;
+    let file = create(&context, &path).await;
     assert_eq!(missing(&present(&*file).await), [(3_000_000, 4_000_000), (4_000_005, SIZE)]);
     assert_eq!(ok(file.metadata().await).size, 4_000_005);
-    if bench.store.capabilities().write_any_order {
+    if context.store.capabilities().write_any_order {
         Pattern::new(PATTERN).check(2_999_990, &ok(file.read(2_999_990, 10).await));
         assert_eq!(ok(file.read(3_000_000, 10).await), [0; 10].as_slice(), "a gap reads as zeros");
     }
-    finish(&bench, &*file, &path).await;
+    finish(&context, &*file, &path).await;
 }
 
-pub(super) async fn an_upload_may_break_off_again_and_again(bench: Bench) {
-    let (path, mut random) = (bench.at("file"), Random::new(7));
+pub(super) async fn an_upload_may_break_off_again_and_again(context: TestContext) {
+    let (path, mut random) = (context.at("file"), Random::new(7));
     let mut there = 0;
     for _ in 0..10 {
-        let file = create(&bench, &path).await;
+        let file = create(&context, &path).await;
         let present = present(&*file).await;
         let now = present.iter().map(Extent::bytes).sum();
         assert!(now >= there, "{now} bytes are there, {there} were before");
@@ -120,89 +120,89 @@ pub(super) async fn an_upload_may_break_off_again_and_again(bench: Bench) {
             there += end - start;
         }
     }
-    finish(&bench, &*create(&bench, &path).await, &path).await;
+    finish(&context, &*create(&context, &path).await, &path).await;
 }
 
-pub(super) async fn another_key_or_size_finds_nothing(bench: Bench) {
-    let path = bench.at("file");
-    let file = create(&bench, &path).await;
+pub(super) async fn another_key_or_size_finds_nothing(context: TestContext) {
+    let path = context.at("file");
+    let file = create(&context, &path).await;
     write(&*file, 0..1_500_000).await;
     drop(file);
-    let other_key = CreateOptions { resume: Some(ResumeKey::of(&[b"another source"])), ..options(&bench) };
-    let file = ok(bench.store.create(&bench.caller, &path, other_key).await);
+    let other_key = CreateOptions { resume: Some(ResumeKey::of(&[b"another source"])), ..options(&context) };
+    let file = ok(context.store.create(&context.caller, &path, other_key).await);
     assert_eq!(ok(file.present().await), []);
     ok(file.abort().await);
-    let without = CreateOptions { resume: None, ..options(&bench) };
-    assert_eq!(ok(ok(bench.store.create(&bench.caller, &path, without).await).present().await), []);
-    let file = create(&bench, &path).await;
+    let without = CreateOptions { resume: None, ..options(&context) };
+    assert_eq!(ok(ok(context.store.create(&context.caller, &path, without).await).present().await), []);
+    let file = create(&context, &path).await;
     assert_eq!(missing(&present(&*file).await), [(1_500_000, SIZE)], "the others did no harm");
     drop(file);
-    let other_size = CreateOptions { size_hint: Some(SIZE + 1), ..options(&bench) };
-    let file = ok(bench.store.create(&bench.caller, &path, other_size).await);
+    let other_size = CreateOptions { size_hint: Some(SIZE + 1), ..options(&context) };
+    let file = ok(context.store.create(&context.caller, &path, other_size).await);
     assert_eq!(ok(file.present().await), []);
     assert_eq!(ok(file.metadata().await).size, 0);
 }
 
-pub(super) async fn one_upload_at_a_time_has_the_key(bench: Bench) {
-    let path = bench.at("file");
-    let file = create(&bench, &path).await;
+pub(super) async fn one_upload_at_a_time_has_the_key(context: TestContext) {
+    let path = context.at("file");
+    let file = create(&context, &path).await;
     write(&*file, 0..1_000_000).await;
-    bench.expect(Fault::Overloaded, bench.store.create(&bench.caller, &path, options(&bench)).await);
+    context.expect(Fault::Overloaded, context.store.create(&context.caller, &path, options(&context)).await);
     write(&*file, 1_000_000..2_000_000).await;
     drop(file);
-    finish(&bench, &*create(&bench, &path).await, &path).await;
+    finish(&context, &*create(&context, &path).await, &path).await;
 }
 
-pub(super) async fn what_is_aborted_or_committed_is_not_taken_up_again(bench: Bench) {
-    let path = bench.at("file");
-    let file = create(&bench, &path).await;
+pub(super) async fn what_is_aborted_or_committed_is_not_taken_up_again(context: TestContext) {
+    let path = context.at("file");
+    let file = create(&context, &path).await;
     write(&*file, 0..3_000_000).await;
     ok(file.abort().await);
-    let file = create(&bench, &path).await;
+    let file = create(&context, &path).await;
     assert_eq!(ok(file.present().await), []);
-    finish(&bench, &*file, &path).await;
-    ok(bench.store.remove_file(&bench.caller, &path).await);
-    assert_eq!(ok(create(&bench, &path).await.present().await), []);
+    finish(&context, &*file, &path).await;
+    ok(context.store.remove_file(&context.caller, &path).await);
+    assert_eq!(ok(create(&context, &path).await.present().await), []);
 }
 
-pub(super) async fn a_commit_that_comes_too_early_costs_nothing(bench: Bench) {
-    let path = bench.at("file");
-    let file = create(&bench, &path).await;
+pub(super) async fn a_commit_that_comes_too_early_costs_nothing(context: TestContext) {
+    let path = context.at("file");
+    let file = create(&context, &path).await;
     write(&*file, 0..3_000_000).await;
     let expected = Expectation { size: Some(SIZE), ..Expectation::default() };
-    bench.expect(Fault::Truncated, file.commit(expected).await);
+    context.expect(Fault::Truncated, file.commit(expected).await);
     drop(file);
-    let file = create(&bench, &path).await;
+    let file = create(&context, &path).await;
     assert_eq!(missing(&present(&*file).await), [(3_000_000, SIZE)]);
-    finish(&bench, &*file, &path).await;
+    finish(&context, &*file, &path).await;
 }
 
-pub(super) async fn a_commit_that_is_refused_costs_nothing(bench: Bench) {
-    let path = bench.at("file");
-    let file = create(&bench, &path).await;
+pub(super) async fn a_commit_that_is_refused_costs_nothing(context: TestContext) {
+    let path = context.at("file");
+    let file = create(&context, &path).await;
     write(&*file, 0..SIZE).await;
-    bench.put("file", "came meanwhile").await;
+    context.put("file", "came meanwhile").await;
     let expected = Expectation { size: Some(SIZE), ..Expectation::default() };
-    bench.expect(Fault::AlreadyExists, file.commit(expected).await);
+    context.expect(Fault::AlreadyExists, file.commit(expected).await);
     drop(file);
-    ok(bench.store.remove_file(&bench.caller, &path).await);
-    let file = create(&bench, &path).await;
+    ok(context.store.remove_file(&context.caller, &path).await);
+    let file = create(&context, &path).await;
     assert_eq!(missing(&present(&*file).await), []);
-    finish(&bench, &*file, &path).await;
+    finish(&context, &*file, &path).await;
 }
 
-pub(super) async fn nobody_goes_on_from_wrong_data(bench: Bench) {
-    let path = bench.at("file");
-    let file = create(&bench, &path).await;
+pub(super) async fn nobody_goes_on_from_wrong_data(context: TestContext) {
+    let path = context.at("file");
+    let file = create(&context, &path).await;
     write(&*file, 0..SIZE).await;
     let digests = Hasher::digest(Algorithms::DEFAULT, b"something else");
-    bench.expect(Fault::ChecksumMismatch, file.commit(Expectation { digests, ..Expectation::default() }).await);
-    bench.expect_nothing(&path).await;
-    assert_eq!(ok(create(&bench, &path).await.present().await), []);
+    context.expect(Fault::ChecksumMismatch, file.commit(Expectation { digests, ..Expectation::default() }).await);
+    context.expect_nothing(&path).await;
+    assert_eq!(ok(create(&context, &path).await.present().await), []);
 }
 
-pub(super) async fn an_upload_with_a_key_must_tell_its_size(bench: Bench) {
-    let path = bench.at("file");
-    let without = CreateOptions { size_hint: None, ..options(&bench) };
-    bench.expect(Fault::InvalidArgument, bench.store.create(&bench.caller, &path, without).await);
+pub(super) async fn an_upload_with_a_key_must_tell_its_size(context: TestContext) {
+    let path = context.at("file");
+    let without = CreateOptions { size_hint: None, ..options(&context) };
+    context.expect(Fault::InvalidArgument, context.store.create(&context.caller, &path, without).await);
 }

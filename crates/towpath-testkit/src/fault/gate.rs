@@ -19,26 +19,26 @@ struct Gate {
 
 /// Calls of one name are held while this lives.
 #[derive(Debug)]
-pub struct Held(Arc<Gate>);
+pub struct GateGuard(Arc<Gate>);
 
-impl Held {
+impl GateGuard {
     /// Waits until one more call is held.
     pub async fn reached(&self) {
         self.0.arrived.acquire().await.expect("it is never closed").forget();
     }
 }
 
-impl Drop for Held {
+impl Drop for GateGuard {
     fn drop(&mut self) {
         self.0.opened.close();
     }
 }
 
 impl Gates {
-    pub(super) fn close(&self, name: &'static str) -> Held {
+    pub(super) fn close(&self, name: &'static str) -> GateGuard {
         let gate = Arc::new(Gate { name, arrived: Semaphore::new(0), opened: Semaphore::new(0) });
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&gate));
-        Held(gate)
+        GateGuard(gate)
     }
 
     fn find(&self, name: &str) -> Option<Arc<Gate>> {

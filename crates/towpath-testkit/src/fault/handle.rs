@@ -11,14 +11,14 @@ use towpath_store::{
     WriteHandle,
 };
 
-use super::{Injection, Injector, Lies, Transfer};
+use super::{Injection, Injector, ReadFaults, Transfer};
 
 /// A file open for reading. It never hands out the local file: reads must not get past the faults.
 #[derive(Debug)]
 pub(super) struct FaultFile {
     pub(super) inner: Arc<dyn ReadHandle>,
     pub(super) injector: Arc<Injector>,
-    pub(super) lies: Lies,
+    pub(super) read_faults: ReadFaults,
 }
 
 impl FaultFile {
@@ -40,13 +40,13 @@ impl FaultFile {
 impl ReadHandle for FaultFile {
     async fn metadata(&self) -> Result<Metadata> {
         self.injector.before("metadata").await?;
-        self.inner.metadata().await.map(|metadata| self.lies.metadata(metadata))
+        self.inner.metadata().await.map(|metadata| self.read_faults.metadata(metadata))
     }
 
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
         let length = self.before_read("read", length).await?;
         let mut data = self.inner.read(offset, length).await?.to_vec();
-        self.lies.spoil(offset, &mut data);
+        self.read_faults.spoil(offset, &mut data);
         Ok(data.into())
     }
 
@@ -55,13 +55,13 @@ impl ReadHandle for FaultFile {
         let start = buffer.len();
         let mut data = self.inner.read_into(offset, length, buffer).await?;
         if let Some(read) = data.get_mut(start..) {
-            self.lies.spoil(offset, read);
+            self.read_faults.spoil(offset, read);
         }
         Ok(data)
     }
 
     fn read_now(&self, offset: u64, length: usize, buffer: &mut Vec<u8>) -> Option<Result<usize>> {
-        if self.injector.gates.is_closed("read_into") || self.lies.are_in_content() {
+        if self.injector.gates.is_closed("read_into") || self.read_faults.are_in_content() {
             return None;
         }
         match self.injector.next("read_now", Transfer::Read(length)) {
@@ -77,7 +77,7 @@ impl ReadHandle for FaultFile {
 
     fn read_vector_now(&self, places: &mut [ReadBuffer<'_>]) -> Option<Result<()>> {
         let gates = &self.injector.gates;
-        if gates.is_closed("read_into") || gates.is_closed("read_vector") || self.lies.are_in_content() {
+        if gates.is_closed("read_into") || gates.is_closed("read_vector") || self.read_faults.are_in_content() {
             return None;
         }
         let length = places.iter().map(|place| place.buffer.len()).sum();
@@ -98,7 +98,7 @@ impl ReadHandle for FaultFile {
             let Ok(data) = result else { return (index, result) };
             let length = self.before_read("read_vector", data.len()).await;
             let mut data = data.to_vec();
-            self.lies.spoil(offsets[index], &mut data);
+            self.read_faults.spoil(offsets[index], &mut data);
             (index, length.map(|length| Bytes::from(data).slice(..length)))
         });
         results.boxed()

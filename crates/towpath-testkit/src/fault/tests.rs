@@ -140,7 +140,7 @@ async fn after_a_crash_everything_fails_and_the_torso_is_hidden() {
             assert_eq!(store.stat(me, &at).await.unwrap_err().fault(), Fault::Unavailable);
             assert_eq!(
                 store.record()[0],
-                Injected { call: crash_after, name: NAMES[crash_after as usize], what: Injection::Crash }
+                InjectedFault { call: crash_after, name: NAMES[crash_after as usize], what: Injection::Crash }
             );
             assert_eq!(entries, []);
         } else {

@@ -22,7 +22,7 @@ use towpath_store::sys::net;
 
 /// What a site answers on one path.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct CannedResponse {
     /// The HTTP status.
     pub status: u16,
     /// Where to go instead.
@@ -31,7 +31,7 @@ pub struct Answer {
     pub body: String,
 }
 
-impl Answer {
+impl CannedResponse {
     /// A document.
     pub fn json(body: &Value) -> Self {
         Self { status: 200, location: None, body: body.to_string() }
@@ -50,20 +50,20 @@ impl Answer {
 
 /// A site that listens on loopback until it is dropped.
 #[derive(Debug)]
-pub struct Site {
+pub struct DocumentServer {
     url: String,
     ca_pem: Option<String>,
-    shared: Arc<Shared>,
+    shared: Arc<State>,
     accepting: JoinHandle<()>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    answers: Mutex<HashMap<String, Answer>>,
+struct State {
+    answers: Mutex<HashMap<String, CannedResponse>>,
     asked: Mutex<Vec<String>>,
 }
 
-impl Site {
+impl DocumentServer {
     /// A site without TLS, with nothing on it.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl Site {
         let port = listener.local_addr()?.port();
         let (tls, ca_pem) = tls.unzip();
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<State>::default();
         let accepting = tokio::spawn(accept(listener, tls, Arc::clone(&shared)));
         Ok(Self { url: format!("{scheme}://localhost:{port}"), ca_pem, shared, accepting })
     }
@@ -102,7 +102,7 @@ impl Site {
     }
 
     /// Answers `answer` on `path` from now on.
-    pub fn put(&self, path: &str, answer: Answer) {
+    pub fn put(&self, path: &str, answer: CannedResponse) {
         self.shared.answers.lock().unwrap_or_else(PoisonError::into_inner).insert(path.into(), answer);
     }
 
@@ -111,8 +111,8 @@ impl Site {
     pub fn publish(&self, path: &str, jwks: &Value) {
         let issuer = format!("{}{path}", self.url);
         let metadata = json!({"issuer": issuer, "jwks_uri": format!("{issuer}/jwks")});
-        self.put(&format!("{path}/.well-known/openid-configuration"), Answer::json(&metadata));
-        self.put(&format!("{path}/jwks"), Answer::json(jwks));
+        self.put(&format!("{path}/.well-known/openid-configuration"), CannedResponse::json(&metadata));
+        self.put(&format!("{path}/jwks"), CannedResponse::json(jwks));
     }
 
     /// Returns the paths requested so far.
@@ -121,7 +121,7 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for DocumentServer {
     fn drop(&mut self) {
         self.accepting.abort();
     }
@@ -140,7 +140,7 @@ fn certificate() -> Result<(TlsAcceptor, String), Box<dyn std::error::Error + Se
     Ok((TlsAcceptor::from(Arc::new(config)), authority.pem()))
 }
 
-async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<State>) {
     while let Ok((stream, _)) = listener.accept().await {
         let (tls, shared) = (tls.clone(), Arc::clone(&shared));
         tokio::spawn(async move {
@@ -156,7 +156,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Sha
     }
 }
 
-impl Shared {
+impl State {
     /// Answers one request of HTTP/1.1 and closes the connection.
     async fn answer(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
         let mut stream = BufReader::new(stream);
@@ -169,7 +169,7 @@ impl Shared {
         let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
         let answer = self.answers.lock().unwrap_or_else(PoisonError::into_inner).get(&path).cloned();
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(path);
-        let Answer { status, location, body } = answer.unwrap_or(Answer::status(404));
+        let CannedResponse { status, location, body } = answer.unwrap_or(CannedResponse::status(404));
         let location = location.map_or_else(String::new, |location| format!("Location: {location}\r\n"));
         let length = body.len();
         let answer =

@@ -27,7 +27,7 @@ fn arrivals() -> impl Strategy<Value = Vec<(u64, u32)>> {
 }
 
 /// Offers the trains to the link; returns for each its arrival time and its runs.
-fn offer_all(link: &mut Link, arrivals: &[(u64, u32)]) -> Vec<(u64, u32, Vec<Run>)> {
+fn offer_all(link: &mut Link, arrivals: &[(u64, u32)]) -> Vec<(u64, u32, Vec<SegmentRun>)> {
     let mut now_ns = 0;
     let offer = |(gap_ns, segments): &(u64, u32)| {
         now_ns += gap_ns;
@@ -66,7 +66,7 @@ proptest! {
     fn never_more_than_the_rate_in_any_span(settings in settings(), arrivals in arrivals()) {
         let bits_per_s = u128::from(settings.rate.unwrap().bits_per_s());
         let mut link = Link::new(settings, 1);
-        let runs: Vec<Run> = offer_all(&mut link, &arrivals).into_iter().flat_map(|(_, _, runs)| runs).collect();
+        let runs: Vec<SegmentRun> = offer_all(&mut link, &arrivals).into_iter().flat_map(|(_, _, runs)| runs).collect();
         // Starting at several runs; starting at each would take minutes.
         for first in (0..runs.len()).step_by(runs.len() / 16 + 1) {
             let mut wire_bytes = 0;
@@ -155,11 +155,11 @@ fn a_burst_is_cut_where_the_queue_is_full() {
     let mut link = Link::new(settings, 1);
     let mut runs = Vec::new();
     link.offer(0, &Train::of(40), &mut runs);
-    assert_eq!(runs, [Run { segments: 0..10, at_ns: 10 * 1538 * 8 }]);
+    assert_eq!(runs, [SegmentRun { segments: 0..10, at_ns: 10 * 1538 * 8 }]);
     // Five segments have left by then; five more fit.
     runs.clear();
     link.offer(5 * 1538 * 8, &Train::of(40), &mut runs);
-    assert_eq!(runs, [Run { segments: 0..5, at_ns: 15 * 1538 * 8 }]);
+    assert_eq!(runs, [SegmentRun { segments: 0..5, at_ns: 15 * 1538 * 8 }]);
     assert_eq!(link.counters().queue_dropped_segments, 65);
 }
 
@@ -233,7 +233,7 @@ fn jitter_adds_half_of_itself_to_a_busy_link_too() {
     let jitter = Duration::from_millis(5);
     let settings = LinkSettings { jitter, rate: rate(1000), ..LinkSettings::default() };
     let mut link = Link::new(settings, 1);
-    let added = |(now_ns, _, runs): &(u64, u32, Vec<Run>)| runs[0].at_ns - now_ns - 16 * 1538 * 8;
+    let added = |(now_ns, _, runs): &(u64, u32, Vec<SegmentRun>)| runs[0].at_ns - now_ns - 16 * 1538 * 8;
     let added: Vec<u64> = offer_all(&mut link, &vec![(MS / 4, 16); 40_000]).iter().map(added).collect();
     let mean_ms = added.iter().sum::<u64>() as f64 / added.len() as f64 / MS as f64;
     assert!((2.4..3.0).contains(&mean_ms), "{mean_ms} ms");

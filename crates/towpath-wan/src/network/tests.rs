@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    segment::{VNET_BYTES, tests::Sent},
+    segment::{VNET_BYTES, tests::SuperPacket},
     units::{Queue, Rate},
 };
 
@@ -133,12 +133,12 @@ fn links_that_are_not_there_have_no_settings() {
 
 /// A TCP stream with one byte value per segment, in super-packets of the given numbers of segments, sent every 100 µs
 /// from host 1 to host 2.
-fn stream(super_packets: &[u8]) -> Vec<Sent> {
+fn stream(super_packets: &[u8]) -> Vec<SuperPacket> {
     let mut segment = 0_u32;
     let packets = super_packets.iter().map(|segments| {
         let numbers = segment..segment + u32::from(*segments);
         segment = numbers.end;
-        Sent {
+        SuperPacket {
             is_v6: false,
             option_words: 3,
             flags: 0x10,
@@ -152,7 +152,7 @@ fn stream(super_packets: &[u8]) -> Vec<Sent> {
 }
 
 /// Sends the stream through the network; returns the numbers of its segments in order of arrival.
-fn arrived(network: &mut Network, stream: &[Sent]) -> Vec<u32> {
+fn arrived(network: &mut Network, stream: &[SuperPacket]) -> Vec<u32> {
     for (sent, index) in stream.iter().zip(0..) {
         network.arrive(index * MS / 10, host(1), sent.bytes());
     }

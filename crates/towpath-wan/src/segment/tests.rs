@@ -4,7 +4,7 @@ use super::*;
 
 /// A TCP super-packet as the kernel passes it.
 #[derive(Debug, Clone)]
-pub(crate) struct Sent {
+pub(crate) struct SuperPacket {
     pub(crate) is_v6: bool,
     pub(crate) option_words: u8,
     pub(crate) flags: u8,
@@ -14,7 +14,7 @@ pub(crate) struct Sent {
     pub(crate) payload: Vec<u8>,
 }
 
-impl Sent {
+impl SuperPacket {
     fn tcp_start(&self) -> usize {
         if self.is_v6 { IPV6_HEADER_BYTES } else { IPV4_HEADER_BYTES }
     }
@@ -65,10 +65,10 @@ impl Sent {
     }
 }
 
-fn sent() -> impl Strategy<Value = Sent> {
+fn sent() -> impl Strategy<Value = SuperPacket> {
     let payload = prop::collection::vec(any::<u8>(), 1..20_000);
     (any::<bool>(), 0..=10_u8, any::<u8>(), any::<u16>(), any::<u32>(), 500..1460_u16, payload).prop_map(
-        |(is_v6, option_words, flags, identification, sequence, segment_bytes, payload)| Sent {
+        |(is_v6, option_words, flags, identification, sequence, segment_bytes, payload)| SuperPacket {
             is_v6,
             option_words,
             flags,
@@ -81,7 +81,7 @@ fn sent() -> impl Strategy<Value = Sent> {
 }
 
 /// A super-packet, and its segments divided into runs that each survive or not.
-fn cuts() -> impl Strategy<Value = (Sent, Vec<(Range<u32>, bool)>)> {
+fn cuts() -> impl Strategy<Value = (SuperPacket, Vec<(Range<u32>, bool)>)> {
     (sent(), prop::collection::vec((1..6_u32, any::<bool>()), 40)).prop_map(|(sent, parts)| {
         let segments = sent.packet().train.segments;
         let (mut runs, mut start) = (Vec::new(), 0);
@@ -184,7 +184,7 @@ proptest! {
 
 #[test]
 fn a_segment_takes_what_ethernet_takes() {
-    let sent = Sent {
+    let sent = SuperPacket {
         is_v6: false,
         option_words: 3,
         flags: 0x10,
@@ -204,7 +204,7 @@ fn a_segment_takes_what_ethernet_takes() {
 
 #[test]
 fn segmentation_that_was_not_offered_is_refused() {
-    let sent = Sent {
+    let sent = SuperPacket {
         is_v6: false,
         option_words: 0,
         flags: 0x10,
@@ -219,10 +219,10 @@ fn segmentation_that_was_not_offered_is_refused() {
         Packet::parse(bytes).map(|packet| packet.train.segments)
     };
     assert_eq!(edited(1, GSO_TCP4), Ok(3));
-    assert_eq!(edited(1, GSO_TCP6), Err(Malformed::Segmentation));
-    assert_eq!(edited(1, 5), Err(Malformed::Segmentation));
-    assert_eq!(edited(0, 0), Err(Malformed::Segmentation));
-    assert_eq!(edited(6, 24), Err(Malformed::Headers));
-    assert_eq!(edited(VNET_BYTES, 0x95), Err(Malformed::Truncated));
-    assert_eq!(Packet::parse(vec![0; 12]).map(|_| ()), Err(Malformed::Truncated));
+    assert_eq!(edited(1, GSO_TCP6), Err(PacketError::Segmentation));
+    assert_eq!(edited(1, 5), Err(PacketError::Segmentation));
+    assert_eq!(edited(0, 0), Err(PacketError::Segmentation));
+    assert_eq!(edited(6, 24), Err(PacketError::Headers));
+    assert_eq!(edited(VNET_BYTES, 0x95), Err(PacketError::Truncated));
+    assert_eq!(Packet::parse(vec![0; 12]).map(|_| ()), Err(PacketError::Truncated));
 }

@@ -11,7 +11,7 @@ fn both() -> Value {
     json!({ "add": { "map": follow("default"), "a-costs": follow("default-routingcost") } })
 }
 
-fn open(request: &Value, site: &Site, followed: &mut Followed) -> (Stream, Vec<Event>) {
+fn open(request: &Value, site: &Site, followed: &mut FollowedResponses) -> (Stream, Vec<Event>) {
     let mut stream = Stream::open(request, Some("/control/1"), client(), site.present(), followed).unwrap();
     let events = all(&mut stream, followed);
     (stream, events)
@@ -32,7 +32,7 @@ fn control_messages(events: &[Event]) -> Vec<Value> {
 /// Returns the problem reported when opening a stream by `request`.
 fn refused(request: &Value) -> (Code, String, String) {
     let site = Site::of(&example());
-    wrong(Stream::open(request, None, client(), site.present(), &mut Followed::default()).unwrap_err())
+    wrong(Stream::open(request, None, client(), site.present(), &mut FollowedResponses::default()).unwrap_err())
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn s2_a_stream_follows_128_answers() {
     assert_eq!((code, &*field), (Code::InvalidFieldValue, "add"));
     assert!(value.starts_with("{\""), "{value}");
     let site = Site::of(&example());
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let (mut stream, events) = open(&many(128), &site, &mut followed);
     assert_eq!((events.len(), followed.len()), (129, 1));
     let one_more = json!({ "add": { "more": follow("default") } });
@@ -92,12 +92,12 @@ fn s2_a_stream_follows_128_answers() {
 #[test]
 fn s3_a_stream_tells_its_control_uri_and_then_all_answers() {
     let site = Site::of(&example());
-    let (_, events) = open(&both(), &site, &mut Followed::default());
+    let (_, events) = open(&both(), &site, &mut FollowedResponses::default());
     let first = "event: application/alto-updatestreamcontrol+json\ndata: {\"control-uri\":\"/control/1\"}\n\n";
     assert_eq!(text(&events[..1]), first);
     let expected = ["application/alto-networkmap+json,map", "application/alto-costmap+json,a-costs"];
     assert_eq!(names(&events[1..]), expected);
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let mut stream = Stream::open(&both(), None, client(), site.present(), &mut followed).unwrap();
     let events = all(&mut stream, &followed);
     assert_eq!(control_messages(&events), [json!({ "control-uri": null })]);
@@ -108,7 +108,7 @@ fn s3_who_has_the_current_version_is_not_told_it() {
     let site = Site::of(&example());
     for (tag, events) in [(site.vtag(), 1), (site.tag("default"), 1), ("other".to_owned(), 2)] {
         let request = json!({ "add": { "map": { "resource-id": "default", "tag": tag } } });
-        let mut followed = Followed::default();
+        let mut followed = FollowedResponses::default();
         let (mut stream, first) = open(&request, &site, &mut followed);
         assert_eq!(first.len(), events, "{tag}");
         followed.advance(Site::of(&with_another_prefix(example())).present());
@@ -124,7 +124,7 @@ fn s4_who_names_a_map_with_another_meta_has_what_who_asks_gets() {
     let site = Site::of(&example());
     assert_eq!(stale.vtag(), site.vtag());
     let request = json!({ "add": { "map": { "resource-id": "default", "tag": stale.vtag() } } });
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let mut reader = Reader::open(&request, &site, &mut followed);
     reader.held.insert("map".to_owned(), stale.answer("default", &Value::Null));
     let next = Site::of(&with_another_prefix(example()));
@@ -135,7 +135,7 @@ fn s4_who_names_a_map_with_another_meta_has_what_who_asks_gets() {
 
 #[test]
 fn s4_costs_are_changed_as_in_rfc_8895() {
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let (mut stream, _) = open(&both(), &Site::of(&example()), &mut followed);
     assert!(followed.advance(Site::of(&with_other_costs(example())).present()));
     let patch = r#"{"cost-map":{"PID1":{"PID2":9},"PID3":{"PID1":null,"PID3":1}}}"#;
@@ -147,8 +147,8 @@ fn s4_costs_are_changed_as_in_rfc_8895() {
 
 #[test]
 fn s4_a_map_is_changed_as_in_rfc_8895_and_before_its_costs() {
-    let mut followed = Followed::default();
-    followed.allowed = |_| Allowed { merge: false, json: true };
+    let mut followed = FollowedResponses::default();
+    followed.allowed = |_| AllowedChanges { merge: false, json: true };
     let (mut stream, _) = open(&both(), &Site::of(&example()), &mut followed);
     let site = Site::of(&with_another_prefix(example()));
     followed.advance(site.present());
@@ -164,7 +164,7 @@ fn s4_a_map_is_changed_as_in_rfc_8895_and_before_its_costs() {
 
 #[test]
 fn s4_who_takes_no_changes_gets_all() {
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let request = json!({ "resource-id": "default-routingcost", "incremental-changes": false });
     let (mut stream, _) = open(&json!({ "add": { "x": request } }), &Site::of(&example()), &mut followed);
     followed.advance(Site::of(&with_other_costs(example())).present());
@@ -174,10 +174,10 @@ fn s4_who_takes_no_changes_gets_all() {
 #[test]
 fn who_takes_nothing_keeps_no_more_than_one_answer_from_being_dropped() {
     let site = Site::of(&example());
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let request = json!({ "add": { "map": follow("default") } });
     let mut stream = Stream::open(&request, None, client(), site.present(), &mut followed).unwrap();
-    let bytes = followed.tally.bytes();
+    let bytes = followed.byte_counter.bytes();
     for number in 0..100 {
         let name = format!("n{number}");
         // The field is meaningless but makes each input distinct.
@@ -185,16 +185,16 @@ fn who_takes_nothing_keeps_no_more_than_one_answer_from_being_dropped() {
         let add = json!({ (name.as_str()): { "resource-id": "default-filtered", "input": input } });
         stream.control(&json!({ "add": add }), site.present(), &mut followed).unwrap();
         stream.control(&json!({ "remove": [name] }), site.present(), &mut followed).unwrap();
-        assert!(followed.tally.bytes() <= 2 * bytes, "{number}");
+        assert!(followed.byte_counter.bytes() <= 2 * bytes, "{number}");
     }
     followed.advance(site.present());
-    assert_eq!(followed.tally.bytes(), bytes);
+    assert_eq!(followed.byte_counter.bytes(), bytes);
     assert_eq!(control_messages(&all(&mut stream, &followed)).len(), 201, "what it says of itself waits, and is short");
 }
 
 #[test]
 fn s4_what_changes_all_the_time_keeps_nothing_else_from_being_told() {
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let answers = json!({ "costs": follow("default-routingcost"), "map": follow("default") });
     let (mut stream, _) = open(&json!({ "add": answers }), &Site::of(&example()), &mut followed);
     let sites = [with_another_prefix(example()), example()].map(|facts| Site::of(&facts));
@@ -209,7 +209,7 @@ fn s4_what_changes_all_the_time_keeps_nothing_else_from_being_told() {
 #[test]
 fn s4_streams_share_what_they_follow() {
     let site = Site::of(&example());
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let request = |endpoints: Value| {
         let kind = json!({ "cost-mode": "numerical", "cost-metric": "routingcost" });
         let input = json!({ "cost-type": kind, "endpoints": endpoints });
@@ -248,7 +248,7 @@ fn s5_a_change_touches_one_part() {
     let names_asked = ["max-reservable-bandwidth"];
     let input = json!({ "cost-type": kind, "endpoints": endpoints, "ane-property-names": names_asked });
     let request = json!({ "add": { "ways": { "resource-id": "path-vector", "input": input } } });
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let (mut stream, events) = open(&request, &Site::of(&with_capacity(1_000_000)), &mut followed);
     let whole = "event: multipart/related;boundary=towpath-alto-part;type=\"application/alto-endpointcost+json\",ways\n\
         data: --towpath-alto-part\n\
@@ -267,7 +267,7 @@ fn s5_a_change_touches_one_part() {
 #[test]
 fn s6_a_stream_is_told_to_start_and_to_stop() {
     let site = Site::of(&example());
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let (mut stream, _) = open(&both(), &site, &mut followed);
     let mut control = |request: Value| {
         stream.control(&request, site.present(), &mut followed).unwrap();
@@ -287,7 +287,7 @@ fn s6_a_stream_is_told_to_start_and_to_stop() {
 #[test]
 fn s6_a_wrong_control_request_changes_nothing() {
     let site = Site::of(&example());
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let (mut stream, _) = open(&both(), &site, &mut followed);
     stream.control(&json!({ "remove": ["map"] }), site.present(), &mut followed).unwrap();
     all(&mut stream, &followed);
@@ -301,7 +301,7 @@ fn s6_a_wrong_control_request_changes_nothing() {
         (json!({ "remove": [1] }), "remove", Some("1")),
         (json!({}), "add", None),
     ] {
-        let Err(Refusal::Problem(problem)) = stream.control(&request, site.present(), &mut followed) else {
+        let Err(UpdateError::Problem(problem)) = stream.control(&request, site.present(), &mut followed) else {
             panic!("{request} was taken");
         };
         assert_eq!((problem.field.as_deref(), problem.value.as_deref()), (Some(field), value), "{request}");
@@ -314,7 +314,7 @@ fn s6_a_wrong_control_request_changes_nothing() {
 #[test]
 fn s6_names_are_used_once_and_there_is_an_end_of_them() {
     let site = Site::of(&example());
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let (mut stream, _) = open(&both(), &site, &mut followed);
     let mut turn = |number: usize| {
         let name = format!("n{number}");
@@ -329,7 +329,7 @@ fn s6_names_are_used_once_and_there_is_an_end_of_them() {
 #[test]
 fn s6_who_removes_all_closes_the_stream() {
     let site = Site::of(&example());
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     for remove in [json!([]), json!(["a-costs", "map"])] {
         let (mut stream, _) = open(&both(), &site, &mut followed);
         stream.control(&json!({ "remove": remove }), site.present(), &mut followed).unwrap();
@@ -344,7 +344,7 @@ fn s6_who_removes_all_closes_the_stream() {
 #[test]
 fn s6_who_removes_all_and_adds_something_goes_on() {
     let site = Site::of(&example());
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let (mut stream, _) = open(&both(), &site, &mut followed);
     let request = json!({ "remove": ["a-costs", "map"], "add": { "b": follow("default") } });
     stream.control(&request, site.present(), &mut followed).unwrap();
@@ -353,7 +353,7 @@ fn s6_who_removes_all_and_adds_something_goes_on() {
 
 #[test]
 fn what_the_world_no_longer_has_stops() {
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let (mut stream, _) = open(&both(), &Site::of(&example()), &mut followed);
     let mut without_costs = example();
     without_costs["cost-map"] = json!({});

@@ -3,7 +3,7 @@
 use super::*;
 use towpath_alto::patch::MERGE_PATCH;
 
-fn open(request: &Value, site: &Site, followed: &mut Followed) -> (View, Value) {
+fn open(request: &Value, site: &Site, followed: &mut FollowedResponses) -> (View, Value) {
     View::open(request, "https://alto.example.com/tips/1", client(), site.present(), followed).unwrap()
 }
 
@@ -12,8 +12,8 @@ fn costs() -> Value {
 }
 
 /// A view of costs at their second version.
-fn changed() -> (View, Followed) {
-    let mut followed = Followed::default();
+fn changed() -> (View, FollowedResponses) {
+    let mut followed = FollowedResponses::default();
     let (view, _) = open(&costs(), &Site::of(&example()), &mut followed);
     followed.advance(Site::of(&with_other_costs(example())).present());
     (view, followed)
@@ -37,7 +37,7 @@ fn t1_a_directory_can_say_what_is_on_edges() {
 
 #[test]
 fn t2_a_view_is_opened() {
-    let (_, answer) = open(&costs(), &Site::of(&example()), &mut Followed::default());
+    let (_, answer) = open(&costs(), &Site::of(&example()), &mut FollowedResponses::default());
     let graph = json!({ "start-seq": 1, "end-seq": 1, "start-edge-rec": { "seq-i": 0, "seq-j": 1 } });
     let summary = json!({ "updates-graph-summary": graph });
     assert_eq!(answer, json!({ "tips-view-uri": "https://alto.example.com/tips/1", "tips-view-summary": summary }));
@@ -46,7 +46,7 @@ fn t2_a_view_is_opened() {
 #[test]
 fn t2_who_has_a_version_begins_there() {
     let site = Site::of(&example());
-    let mut followed = Followed::default();
+    let mut followed = FollowedResponses::default();
     let who_has = |tag: String| json!({ "resource-id": "default", "tag": tag });
     let old = who_has(site.tag("default"));
     let (view, answer) = open(&old, &site, &mut followed);
@@ -66,7 +66,8 @@ fn t2_who_has_a_version_begins_there() {
 fn t2_what_is_wrong_with_a_request_is_named() {
     let refused = |request: Value| {
         let site = Site::of(&example());
-        let refusal = View::open(&request, "/", client(), site.present(), &mut Followed::default()).unwrap_err();
+        let refusal =
+            View::open(&request, "/", client(), site.present(), &mut FollowedResponses::default()).unwrap_err();
         let (code, field, _) = wrong(refusal);
         (code, field)
     };
@@ -105,7 +106,9 @@ fn t4_the_next_edge_is_recommended_anew() {
         (json!({ "resource-id": "default" }), "resource-id"),
         (json!({ "resource-id": "default-routingcost", "input": {} }), "input"),
     ] {
-        let Err(Refusal::Problem(problem)) = view.recommend(&request, &followed) else { panic!("{request} was taken") };
+        let Err(UpdateError::Problem(problem)) = view.recommend(&request, &followed) else {
+            panic!("{request} was taken")
+        };
         assert_eq!(problem.field.as_deref(), Some(field));
     }
 }
@@ -113,22 +116,22 @@ fn t4_the_next_edge_is_recommended_anew() {
 #[test]
 fn t6_what_is_not_to_be_had_has_a_status() {
     let (view, mut followed) = changed();
-    let status = |from, to, followed: &Followed| {
+    let status = |from, to, followed: &FollowedResponses| {
         let refusal = view.edge(from, to, |media_type| media_type != media::COST_MAP, followed).unwrap_err();
         refusal.status()
     };
     assert_eq!(status(0, 2, &followed), 415);
     assert_eq!(status(3, 4, &followed), 425);
     assert_eq!(status(2, 2, &followed), 404);
-    assert_eq!(Refusal::TooMany.status(), 429);
+    assert_eq!(UpdateError::TooMany.status(), 429);
     followed.advance(Site::of(&json!({})).present());
     assert_eq!(status(0, 2, &followed), 404);
-    assert_eq!(view.recommend(&costs(), &followed), Err(Refusal::Unknown));
+    assert_eq!(view.recommend(&costs(), &followed), Err(UpdateError::Unknown));
 }
 
 #[test]
 fn t6_old_edges_are_gone() {
-    let mut followed = Followed::new(Limits { versions: 1, ..Limits::default() });
+    let mut followed = FollowedResponses::new(Limits { versions: 1, ..Limits::default() });
     let (view, _) = open(&costs(), &Site::of(&example()), &mut followed);
     followed.advance(Site::of(&with_other_costs(example())).present());
     for (from, to) in [(0, 1), (1, 2)] {

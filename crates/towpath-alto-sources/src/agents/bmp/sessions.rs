@@ -15,7 +15,7 @@ use std::{
 
 use crate::{
     bmp::{Event, Peer},
-    rib::{Earlier, RouteTables},
+    rib::{EarlierRoutes, RouteTables},
 };
 use towpath_alto::{agent_state::Router, names::RouterName};
 use towpath_store::sys::clock::Instant;
@@ -36,28 +36,28 @@ const MAX_PEERS: usize = 1 << 16;
 /// All connections in order of their start.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
-    sessions: BTreeMap<u64, Session>,
+    sessions: BTreeMap<u64, BmpSession>,
     /// Number of the next connection.
     next: u64,
     /// Routes from earlier runs.
-    earlier: Earlier,
+    earlier: EarlierRoutes,
     /// Disconnected addresses that had sent routes, even if these have expired.
     missed: BTreeSet<IpAddr>,
 }
 
 /// Routes of one connection and of its predecessors from the same address.
 #[derive(Debug)]
-struct Session {
+struct BmpSession {
     from: IpAddr,
     feed: RouteTables,
     /// A session that is not live must be needed ([`Self::is_needed`]), and is then the only one of its address.
     is_live: bool,
 }
 
-impl Session {
+impl BmpSession {
     /// Returns whether dropping it would change the reported routes: it has routes, or hides `earlier` ones that its
     /// peers withdrew.
-    fn is_needed(&self, earlier: &Earlier) -> bool {
+    fn is_needed(&self, earlier: &EarlierRoutes) -> bool {
         !self.feed.is_empty() || (earlier.began().is_some() && self.feed.peers() > 0)
     }
 }
@@ -65,7 +65,7 @@ impl Session {
 impl Sessions {
     /// Creates an empty set with these routers from earlier runs, as if they had disconnected at `now`.
     pub(super) fn with_earlier(earlier: BTreeMap<RouterName, Router>, now: Instant) -> Self {
-        Self { earlier: Earlier::new(earlier, now.into_std()), ..Self::default() }
+        Self { earlier: EarlierRoutes::new(earlier, now.into_std()), ..Self::default() }
     }
 
     /// Registers a connection, which continues the last one from the same address. Returns its number, or `None` at the
@@ -81,7 +81,7 @@ impl Sessions {
         let number = self.next;
         self.next += 1;
         let feed = ended.map(|session| session.feed).unwrap_or_default();
-        self.sessions.insert(number, Session { from, feed, is_live: true });
+        self.sessions.insert(number, BmpSession { from, feed, is_live: true });
         Some(number)
     }
 

@@ -11,45 +11,46 @@ use tokio::{
 use towpath_store::sys::net;
 
 use super::*;
-use crate::{agents::polled, query_batcher::Found};
+use crate::{agents::polled, query_batcher::ItemLookup};
 
 /// A request and its delayed answer.
-type Answer = BoxFuture<'static, (DelegateRequest, Result<ReportedValues, QueryFailure>)>;
+type ScriptedResponse = BoxFuture<'static, (DelegateRequest, Result<ReportedValues, QueryFailure>)>;
 
-pub(super) type Script = Box<dyn Fn(DelegateRequest) -> Answer + Send + Sync>;
+pub(super) type Script = Box<dyn Fn(DelegateRequest) -> ScriptedResponse + Send + Sync>;
 
 fn item(from: u8) -> Item {
     Item::Cost("delay-ow".parse().unwrap(), [192, 0, 2, from].into(), [198, 51, 100, from].into())
 }
 
 /// A delegate for delays.
-fn delegated() -> Delegated {
+fn delegated() -> DelegateAgent {
     let config = toml::from_str("command = ['none']\nmetrics = ['delay-ow']\nwait = '1m'").unwrap();
     let query_batcher = Arc::new(QueryBatcher::new(Duration::from_secs(60), Duration::from_secs(300)));
-    Delegated { config, query_batcher, client: Arc::new(polled::client()), purpose: Purpose::Serve }
+    DelegateAgent { config, query_batcher, client: Arc::new(polled::client()), purpose: Purpose::Serve }
 }
 
 /// Asks a source for items; returns their values, and the final problem if any.
 async fn request_items(
     source: &mut Source,
-    delegated: &Delegated,
+    delegated: &DelegateAgent,
     items: &[Item],
 ) -> (Vec<Option<Value>>, Option<String>) {
-    delegated.query_batcher.open(delegated.config.askable());
+    delegated.query_batcher.open(delegated.config.on_demand());
     items.iter().for_each(|item| drop(delegated.query_batcher.look_up(item, true, clock::now())));
     let (reports, _) = mpsc::channel(1);
     let handle = AgentHandle { agent: 0, name: "x".into(), reports };
-    let trouble =
-        delegated.request_all(delegated.query_batcher.next().await, source, &handle, &mut Restarts::default()).await;
+    let trouble = delegated
+        .request_all(delegated.query_batcher.next().await, source, &handle, &mut RestartBackoff::default())
+        .await;
     let values = items.iter().map(|item| match delegated.query_batcher.look_up(item, false, clock::now()) {
-        Found::Known(value) => value,
-        Found::Needed(_) | Found::Unknown => None,
+        ItemLookup::Known(value) => value,
+        ItemLookup::Needed(_) | ItemLookup::Unknown => None,
     });
     (values.collect(), trouble)
 }
 
 /// A server that answers each request with a cost of 7, except those from one address, for which it does `otherwise`.
-fn knows_all_but(from: u8, otherwise: impl Fn(DelegateRequest) -> Answer + Send + Sync + 'static) -> Source {
+fn knows_all_but(from: u8, otherwise: impl Fn(DelegateRequest) -> ScriptedResponse + Send + Sync + 'static) -> Source {
     Source::Scripted(Box::new(move |request| {
         let values: ReportedValues = request.each().map(|item| (item, 7.into())).collect();
         match values.iter().any(|(requested, _)| *requested == item(from)) {
@@ -74,7 +75,7 @@ async fn a_question_that_is_not_answered_hurts_only_itself() {
     assert_eq!(trouble.as_deref(), Some("it is late"));
     let known = |number: usize| (number != 2).then(|| Value::from(7));
     assert_eq!(values, (0..20).map(known).collect::<Vec<_>>());
-    delegated.query_batcher.open(delegated.config.askable());
+    delegated.query_batcher.open(delegated.config.on_demand());
     assert_eq!(delegated.query_batcher.next().now_or_never(), None, "it is not asked again soon");
 }
 
@@ -90,16 +91,16 @@ async fn what_was_not_asked_when_it_went_is_asked_when_it_is_back() {
         items.iter().zip(&values).filter(|(_, values)| values.is_none()).map(|(item, _)| item.clone()).collect();
     assert!(unknown.len() > 1 && unknown.len() < 20, "{unknown:?}");
     delegated.query_batcher.close();
-    delegated.query_batcher.open(delegated.config.askable());
+    delegated.query_batcher.open(delegated.config.on_demand());
     let mut again: Vec<Item> = delegated.query_batcher.next().await.iter().flat_map(DelegateRequest::each).collect();
     again.sort();
     assert_eq!(again, unknown[1..]);
 }
 
 /// A program.
-fn program(script: &str) -> Dialogue {
+fn program(script: &str) -> DelegateProgram {
     let command = ["sh", "-c", script].map(str::to_owned);
-    Dialogue::open(&command, &"x".into()).unwrap()
+    DelegateProgram::open(&command, &"x".into()).unwrap()
 }
 
 fn request(froms: impl IntoIterator<Item = u8>) -> DelegateRequest {
@@ -143,7 +144,7 @@ async fn what_a_program_told_before_it_was_silent_holds() {
     match answer {
         Err(QueryFailure::Partial(values, trouble)) => {
             assert_eq!(values, [(item(1), 7.0.into())]);
-            assert_eq!(trouble, "the program did not answer within 30s");
+            assert_eq!(trouble, "the program did not respond within 30s");
         }
         other => panic!("{other:?}"),
     }
@@ -189,13 +190,13 @@ async fn a_program_that_commits_once_too_often_is_told() {
         Ok(_) => program.has_ended().await,
         other => panic!("{other:?}"),
     };
-    assert!(trouble.starts_with("the program says something that nobody asked"), "{trouble}");
+    assert!(trouble.starts_with("the program wrote output that was not requested"), "{trouble}");
 }
 
 #[tokio::test]
 async fn a_program_that_says_something_unasked_or_closes_its_output_is_told() {
     for (script, expected) in [
-        ("echo hello; read x", "the program says something that nobody asked"),
+        ("echo hello; read x", "the program wrote output that was not requested"),
         ("exec >&-; read x", "the program ended"),
     ] {
         let trouble = program(script).has_ended().await;

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use towpath_server::{
     ServeConfig, Server,
     config::{AnonymousRule, Right},
-    units::Span,
+    units::HumanDuration,
 };
 use towpath_store::{
     CreateOptions, Expectation, StorePath,
@@ -34,7 +34,7 @@ fn serve(store: Arc<dyn Store>) -> SocketAddr {
     config.access.anonymous = vec![AnonymousRule { path: "/".into(), allow: everything }];
     config.third_party.anonymous = true;
     config.third_party.allow = vec!["127.0.0.1".into()];
-    config.third_party.markers = Span(MARKERS);
+    config.third_party.markers = HumanDuration(MARKERS);
     let server = Server::bind_with(store, Some(Arc::new(Engine { ca: None })), &config).unwrap();
     let address = server.addresses()[0];
     tokio::spawn(server.run());

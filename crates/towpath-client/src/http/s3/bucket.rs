@@ -57,10 +57,10 @@ pub(super) struct Bucket {
 pub(super) fn key_of(path: &StorePath) -> Result<&str> {
     let key = path.as_bytes().strip_prefix(b"/").unwrap_or(path.as_bytes());
     if key.len() > MAX_KEY_BYTES {
-        let message = format!("a key of S3 has at most {MAX_KEY_BYTES} bytes");
+        let message = format!("an S3 key has at most {MAX_KEY_BYTES} bytes");
         return Err(Error::new(Fault::NameTooLong, message).at(path));
     }
-    str::from_utf8(key).map_err(|_| Error::new(Fault::InvalidArgument, "a key of S3 is UTF-8").at(path))
+    str::from_utf8(key).map_err(|_| Error::new(Fault::InvalidArgument, "an S3 key must be UTF-8").at(path))
 }
 
 /// Returns the prefix of all keys in a directory; empty for the root.
@@ -118,7 +118,7 @@ impl Bucket {
     }
 
     fn unusable(&self, error: InvalidXml) -> Error {
-        let message = format!("the answer of {} cannot be used: {error}", self.target("", "").root());
+        let message = format!("invalid response from {}: {error}", self.target("", "").root());
         Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
     }
 
@@ -267,7 +267,7 @@ impl Bucket {
             Ok(answer) => answer.discard().await,
             Err(error) if error.fault() == Fault::NotFound => {}
             Err(error) if matches!(error.fault(), Fault::Changed | Fault::Locked) => {
-                tracing::warn!(key, "an object was replaced before it could be removed: the new one stays");
+                tracing::warn!(key, "an object was replaced before its removal: the new version is kept");
             }
             // The response of Amazon itself until 2025.
             Err(error) if error.fault() == Fault::Unsupported => return self.delete(caller, key).await,
@@ -344,9 +344,9 @@ impl Bucket {
         let etag = answer.field(header::ETAG).map(str::to_owned);
         let reported = s3::digests(|name| answer.headers.get(name)?.to_str().ok()).get(Algorithm::Crc32c);
         answer.discard().await;
-        let etag = etag.ok_or_else(|| self.unusable(InvalidXml::Unexpected("a part without a version")))?;
+        let etag = etag.ok_or_else(|| self.unusable(InvalidXml::Unexpected("a part without an ETag")))?;
         if reported.is_some_and(|reported| reported != crc32c) {
-            let message = "the storage says that a part has another crc32c than what was sent";
+            let message = "the storage reports a different crc32c than that of the sent part";
             return Err(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage));
         }
         // A server that does not return the checksum may not support the field.
@@ -424,7 +424,7 @@ fn source_changed(error: Error) -> Error {
     if error.fault() != Fault::AlreadyExists {
         return error;
     }
-    Error::new(Fault::Changed, "the object is another one than a moment ago").blamed_on(Blame::Storage)
+    Error::new(Fault::Changed, "the object was replaced before it was copied").blamed_on(Blame::Storage)
 }
 
 /// Returns the digest among `all` that an upload may send.

@@ -73,7 +73,7 @@ impl Budget {
     }
 
     /// Records progress, so that no waiting part is admitted beyond the limit.
-    pub(super) fn moved(&self) {
+    pub(super) fn record_progress(&self) {
         self.state().moves += 1;
     }
 

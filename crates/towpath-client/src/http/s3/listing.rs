@@ -159,7 +159,7 @@ impl Paging {
         let last_key = objects.last().map(|object| self.hasher.hash_one((false, object.key.as_slice())));
         let is_new = [token, last_key].into_iter().flatten().all(|mark| self.seen.insert(mark));
         if !is_new || self.fruitless > MAX_FRUITLESS {
-            let message = format!("{} lists pages without end", bucket.target("", "").root());
+            let message = format!("the listing from {} does not end", bucket.target("", "").root());
             return Err(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage));
         }
         self.target = next.map_or(PagePosition::End, PagePosition::Next);

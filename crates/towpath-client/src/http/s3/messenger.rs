@@ -40,7 +40,7 @@ impl Messenger {
     }
 
     async fn carry(&self, request: HttpRequest) -> Result<HttpResponse, Error> {
-        let broken = |why: &str| Error::new(Fault::InvalidArgument, format!("the service for credentials {why}"));
+        let broken = |why: &str| Error::new(Fault::InvalidArgument, format!("the credentials service {why}"));
         let host = request.uri().host().ok_or_else(|| broken("has no address"))?.to_owned();
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let is_encrypted = request.uri().scheme_str() == Some("https");
@@ -60,7 +60,7 @@ where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let lost = |error: &dyn std::fmt::Display| {
-        Error::new(Fault::Unavailable, format!("the service for credentials gave no answer: {error}"))
+        Error::new(Fault::Unavailable, format!("the credentials service did not respond: {error}"))
     };
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost(&error))?;
     let authority = request.uri().authority().map_or("", |authority| authority.as_str());

@@ -111,7 +111,7 @@ impl Bucket {
     /// Removes the marker of an empty directory.
     pub(super) async fn remove_directory(&self, caller: &Caller, path: &StorePath) -> Result<()> {
         if path.is_root() {
-            return Err(fault(Fault::PermissionDenied, "a bucket is not removed", path));
+            return Err(fault(Fault::PermissionDenied, "a bucket cannot be removed", path));
         }
         let marker = prefix_of(path)?;
         let page = self.page(caller, &marker, false, 2, None).await.map_err(|error| error.at(path))?;
@@ -130,7 +130,7 @@ impl Bucket {
     /// Removes all keys of a directory. On failure, the failed and the remaining keys are kept.
     pub(super) async fn remove_tree(&self, caller: &Caller, path: &StorePath) -> Result<()> {
         if path.is_root() {
-            return Err(fault(Fault::PermissionDenied, "a bucket is not emptied by one request", path));
+            return Err(fault(Fault::PermissionDenied, "a bucket cannot be emptied by one request", path));
         }
         let prefix = prefix_of(path)?;
         if !self.has_keys(caller, &prefix).await.map_err(|error| error.at(path))? {
@@ -176,7 +176,7 @@ impl Bucket {
     ) -> Result<()> {
         let metadata = self.stat(caller, from).await?;
         if from.is_root() || to.is_root() {
-            return Err(fault(Fault::PermissionDenied, "a bucket keeps its name", from));
+            return Err(fault(Fault::PermissionDenied, "a bucket cannot be renamed", from));
         }
         if from == to {
             return Ok(());
@@ -215,7 +215,7 @@ impl Bucket {
     async fn copy_one(&self, caller: &Caller, object: &Object, old: &str, new: &str) -> Result<()> {
         let key = text(&object.key)?;
         let Some(rest) = key.strip_prefix(old) else {
-            let message = "a listing has keys that were not asked for";
+            let message = "the listing has keys outside the requested prefix";
             return Err(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage));
         };
         let to = format!("{new}{rest}");
@@ -242,10 +242,7 @@ impl Bucket {
             removals.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         }
         if staying > 0 {
-            tracing::warn!(
-                prefix,
-                "{staying} objects came or were replaced while the others were moved: they keep the old name"
-            );
+            tracing::warn!(prefix, "{staying} objects were added or replaced during the move and keep their old names");
         }
         Ok(())
     }
@@ -282,5 +279,5 @@ fn is_marker(object: &Object) -> bool {
 }
 
 fn text(key: &[u8]) -> Result<&str> {
-    str::from_utf8(key).map_err(|_| Error::new(Fault::InvalidArgument, "a key of S3 is UTF-8"))
+    str::from_utf8(key).map_err(|_| Error::new(Fault::InvalidArgument, "an S3 key must be UTF-8"))
 }

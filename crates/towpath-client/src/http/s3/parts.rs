@@ -23,7 +23,7 @@ pub(super) struct UploadTarget {
 
 /// A multipart upload that has begun.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct MultipartUpload {
     target: UploadTarget,
     id: watch::Receiver<Option<Result<Arc<str>>>>,
     sending: JoinSet<Result<Part>>,
@@ -32,7 +32,7 @@ pub(super) struct Parts {
     failed: watch::Sender<Option<Error>>,
 }
 
-impl Parts {
+impl MultipartUpload {
     /// Requests an upload id. The request continues when this is dropped, because an upload with an unknown id could
     /// not be aborted.
     pub(super) fn begin(target: UploadTarget) -> Self {
@@ -106,7 +106,7 @@ impl Parts {
         let Ok(id) = wait(self.id.clone()).await else { return };
         let UploadTarget { bucket, caller, key, .. } = &self.target;
         if let Err(error) = bucket.abort(caller, key, &id).await {
-            tracing::warn!(%error, %key, "the parts of an upload that was given up could not be removed");
+            tracing::warn!(%error, %key, "cannot remove the parts of an aborted upload");
         }
     }
 }
@@ -114,7 +114,7 @@ impl Parts {
 async fn wait(mut id: watch::Receiver<Option<Result<Arc<str>>>>) -> Result<Arc<str>> {
     let found = id.wait_for(Option::is_some).await.map(|found| found.clone());
     found.ok().flatten().unwrap_or_else(|| {
-        Err(Error::new(Fault::Unavailable, "the upload could not be begun").blamed_on(Blame::Storage))
+        Err(Error::new(Fault::Unavailable, "the upload could not be started").blamed_on(Blame::Storage))
     })
 }
 

@@ -5,7 +5,7 @@ use std::{collections::HashMap, io, path::Path};
 
 use towpath_store::{
     Error, Fault, Result,
-    sys::disk::{self, Maker},
+    sys::disk::{self, RequiredOwner},
 };
 
 /// Maximum length of a profile file in bytes; real ones are shorter.
@@ -25,7 +25,7 @@ impl Profile {
         let mut profile = Self::default();
         let section = if name == "default" { name.to_owned() } else { format!("profile {name}") };
         for (path, section) in [(config, section.as_str()), (credentials, name)] {
-            match disk::read_regular(path, LIMIT_BYTES, Maker::Anybody) {
+            match disk::read_regular(path, LIMIT_BYTES, RequiredOwner::Any) {
                 Ok(text) => profile.add(&String::from_utf8_lossy(&text), section),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {

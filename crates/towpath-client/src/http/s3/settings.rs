@@ -86,7 +86,7 @@ impl Settings {
         });
         let region = region.unwrap_or_else(|| REGION.into());
         if !region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
-            return Err(invalid("the region of S3 has characters that no region has"));
+            return Err(invalid("the S3 region has invalid characters"));
         }
         let path_style = options.path_style.or_else(|| match profile.get("s3.addressing_style") {
             Some("path") => Some(true),
@@ -144,9 +144,9 @@ fn keys_of(profile: &Profile) -> Option<S3Keys> {
 }
 
 fn parse_endpoint(text: &str) -> Result<Endpoint> {
-    let url: Url = text.parse().map_err(|error| invalid(&format!("the endpoint of S3: {error}")))?;
+    let url: Url = text.parse().map_err(|error| invalid(&format!("the S3 endpoint: {error}")))?;
     if url.scheme().family() != Family::Http || url.path() != b"/" || url.query().is_some() || url.user().is_some() {
-        return Err(invalid("the endpoint of S3 is written https://host or https://host:port, or with http"));
+        return Err(invalid("the S3 endpoint must have the form http[s]://HOST[:PORT]"));
     }
     Ok(Endpoint { family: Family::S3, ..url.endpoint() })
 }

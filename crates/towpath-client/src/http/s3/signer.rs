@@ -71,7 +71,7 @@ impl Signer {
         *signed.method_mut() = request.method().clone();
         *signed.uri_mut() = format!("{}{}", target.root(), target.path_and_query)
             .parse()
-            .map_err(|_| Error::new(Fault::InvalidArgument, "the key has characters that cannot be sent"))?;
+            .map_err(|_| Error::new(Fault::InvalidArgument, "the key has invalid characters"))?;
         for (name, value) in request.headers().iter().filter(|(name, _)| is_signed(name)) {
             signed.headers_mut().insert(name, value.clone());
         }
@@ -114,10 +114,10 @@ impl Signer {
     fn without_credentials(&self) -> Error {
         let hint = match self.not_followed {
             Some(key) => format!(
-                "the profile gets them by {key}, which is not followed: run `eval $(aws configure export-credentials --format env)`"
+                "the profile uses {key}, which is not supported: run `eval $(aws configure export-credentials --format env)`"
             ),
             None => "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or a profile in ~/.aws/credentials, or AWS_SKIP_SIGNATURE=true for a \
-                     bucket that everybody may read"
+                     public bucket"
                 .to_owned(),
         };
         Error::new(Fault::AuthenticationFailed, format!("there are no credentials for S3: {hint}"))
@@ -146,10 +146,7 @@ fn provider(settings: &Settings, messenger: Messenger) -> Result<AwsCredentialPr
     }
     let built = builder.build();
     let store = built.map_err(|error| {
-        Error::new(
-            Fault::InvalidArgument,
-            format!("the settings for S3 in the environment (AWS_…) cannot be used: {error}"),
-        )
+        Error::new(Fault::InvalidArgument, format!("invalid S3 settings in the environment (AWS_…): {error}"))
     })?;
     Ok(Arc::clone(store.credentials()))
 }
@@ -163,7 +160,7 @@ impl object_store::CredentialProvider for Nothing {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
-        Err(object_store::Error::Generic { store: "S3", source: "nobody may be asked for them".into() })
+        Err(object_store::Error::Generic { store: "S3", source: "no source of credentials is enabled".into() })
     }
 }
 

@@ -78,7 +78,7 @@ impl S3Store {
 
 /// Returns the error for an operation that S3 does not have.
 fn unsupported(what: &str, path: &StorePath) -> Error {
-    Error::new(Fault::Unsupported, format!("S3 has no way to {what}")).at(path)
+    Error::new(Fault::Unsupported, format!("S3 cannot {what}")).at(path)
 }
 
 #[async_trait]
@@ -124,7 +124,7 @@ impl Store for S3Store {
             return Err(Error::new(Fault::IsDirectory, "it is a directory").at(path));
         }
         if options.size_hint.is_some_and(|size| size > MAX_OBJECT_BYTES) {
-            return Err(Error::new(Fault::TooLarge, "an object of S3 has at most 5 TiB").at(path));
+            return Err(Error::new(Fault::TooLarge, "an S3 object has at most 5 TiB").at(path));
         }
         self.check_new(caller, path, &options).await.map_err(|error| error.at(path))?;
         let (bucket, caller, key) = (self.bucket.clone(), caller.clone(), key_of(path)?.into());
@@ -202,6 +202,6 @@ impl Store for S3Store {
     }
 
     async fn space(&self, _caller: &Caller, path: &StorePath) -> Result<Space> {
-        Err(unsupported("tell how much room there is", path))
+        Err(unsupported("report free space", path))
     }
 }

@@ -21,7 +21,7 @@ use towpath_store::{
 use super::{
     bucket::crc32c_of,
     budget::Reserved,
-    parts::{Parts, UploadTarget, joined},
+    parts::{MultipartUpload, UploadTarget, joined},
 };
 use crate::digest::compute;
 
@@ -62,14 +62,14 @@ struct State {
     pieces: Vec<Bytes>,
     gathered: u64,
     reserved: Vec<Reserved>,
-    parts: Option<Parts>,
+    parts: Option<MultipartUpload>,
 }
 
 /// Aborts a multipart upload when dropped, unless disarmed.
 #[derive(Debug)]
-struct GivenUp(Option<Parts>);
+struct AbortGuard(Option<MultipartUpload>);
 
-impl Drop for GivenUp {
+impl Drop for AbortGuard {
     fn drop(&mut self) {
         if let Some(parts) = self.0.take() {
             drop(parts.abort());
@@ -138,7 +138,7 @@ impl Upload {
         if next != offset {
             return Err(cannot_go_back(next, offset));
         }
-        if let Some(error) = state.parts.as_ref().and_then(Parts::failure) {
+        if let Some(error) = state.parts.as_ref().and_then(MultipartUpload::failure) {
             return Err(error);
         }
         let end = offset + data.len() as u64;
@@ -164,7 +164,7 @@ impl Upload {
             }
         }
         drop(guard);
-        self.target.budget.moved();
+        self.target.budget.record_progress();
         self.next.send_replace(end);
         Ok(())
     }
@@ -172,7 +172,7 @@ impl Upload {
     fn send_part(&self, state: &mut State) {
         let (pieces, reserved) = (std::mem::take(&mut state.pieces), std::mem::take(&mut state.reserved));
         state.gathered = 0;
-        state.parts.get_or_insert_with(|| Parts::begin(self.target.clone())).send(pieces, reserved);
+        state.parts.get_or_insert_with(|| MultipartUpload::begin(self.target.clone())).send(pieces, reserved);
     }
 
     /// Takes the state, so that no more data can be written; returns `None` if that was done before.
@@ -193,7 +193,7 @@ impl Upload {
             self.send_part(&mut state);
         }
         let State { pieces, reserved, parts, .. } = state;
-        let mut given_up = GivenUp(parts);
+        let mut given_up = AbortGuard(parts);
         let outcome = match &mut given_up.0 {
             Some(parts) => parts.complete(crc32c_of(digests), self.only_new()).await,
             None => {
@@ -248,11 +248,12 @@ impl Upload {
         let flaw = match agreement {
             Agreement::Different(algorithm) => Some((
                 Fault::ChecksumMismatch,
-                format!("the storage says that the object has another {algorithm} than what was sent"),
+                format!("the storage reports a different {algorithm} than that of the sent data"),
             )),
-            _ if metadata.size != size => {
-                Some((Fault::Truncated, format!("{} bytes arrived of {size}", metadata.size)))
-            }
+            _ if metadata.size != size => Some((
+                Fault::Truncated,
+                format!("the storage reports a size of {} bytes, expected {size}", metadata.size),
+            )),
             _ => None,
         };
         if let Some((fault, message)) = flaw {
@@ -281,7 +282,8 @@ impl Upload {
             let file = super::file::ObjectFile::new(bucket.clone(), caller.clone(), self.path.clone(), options)?;
             let found = compute(&file, promised.algorithm(), &|_| {}).await?;
             if found != *promised {
-                let message = format!("the {} of what was written is {found}, not {promised}", promised.algorithm());
+                let message =
+                    format!("the {} of the written file is {found}, expected {promised}", promised.algorithm());
                 let error = Error::new(Fault::ChecksumMismatch, message);
                 return Err(self.refused(is_ours, metadata, error).await);
             }
@@ -294,13 +296,15 @@ impl Upload {
     /// is removed if it `is_ours`.
     async fn refused(&self, is_ours: bool, metadata: &Metadata, error: Error) -> Error {
         if !is_ours {
-            let message =
-                format!("{}; it has no version that was told, so it may be another's, and stays", error.message());
+            let message = format!(
+                "{}; its version is not that of this upload, so it may belong to another client and is kept",
+                error.message()
+            );
             return Error::new(Fault::Changed, message);
         }
         let UploadTarget { bucket, caller, key, .. } = &self.target;
         if let Err(error) = bucket.delete_version(caller, key, metadata.version.as_ref()).await {
-            tracing::warn!(%error, path = %self.path, "an object that is not what was sent could not be removed");
+            tracing::warn!(%error, path = %self.path, "cannot remove an object that does not match the sent data");
         }
         error
     }
@@ -311,7 +315,7 @@ fn finished() -> Error {
 }
 
 fn cannot_go_back(now: u64, offset: u64) -> Error {
-    let message = format!("uploads to S3 are written in order: {now} bytes are there, those at {offset} with them");
+    let message = format!("uploads to S3 are written in order: {now} bytes are written, including those at {offset}");
     Error::new(Fault::InvalidArgument, message)
 }
 
@@ -321,7 +325,7 @@ impl WriteHandle for Upload {
         let located = |error: Error| error.at(&self.path);
         let length = data.len() as u64;
         if offset.checked_add(length).is_none_or(|end| end > MAX_OBJECT_BYTES) {
-            return Err(located(Error::new(Fault::TooLarge, "an object of S3 has at most 5 TiB")));
+            return Err(located(Error::new(Fault::TooLarge, "an S3 object has at most 5 TiB")));
         }
         if data.is_empty() {
             return if self.state().is_none() { Err(located(finished())) } else { Ok(()) };
@@ -348,7 +352,7 @@ impl WriteHandle for Upload {
             () if size > MAX_OBJECT_BYTES => Fault::TooLarge,
             () => Fault::Unsupported,
         };
-        Err(Error::new(fault, "uploads to S3 are as long as what is written").at(&self.path))
+        Err(Error::new(fault, "the size of an S3 upload cannot be set").at(&self.path))
     }
 
     async fn sync(&self) -> Result<()> {
@@ -387,7 +391,7 @@ impl WriteHandle for Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        drop(GivenUp(self.finish().and_then(|state| state.parts)));
+        drop(AbortGuard(self.finish().and_then(|state| state.parts)));
     }
 }
 

@@ -85,12 +85,12 @@ async fn open(dial: Dial) -> Result<(Input, Output, Flight, Arc<Tap>), SetupFail
     }
     let starts_tls = timeout(dial.connect_timeout, negotiate(&host, &mut stream, &mut flight));
     let late = |what| SetupFailure::Broken(timed_out(&host, what));
-    if !starts_tls.await.map_err(|_| late("the answer to its first request"))?? {
+    if !starts_tls.await.map_err(|_| late("the response to the first request"))?? {
         let (input, output) = stream.into_split();
         return Ok((Box::new(input), Box::new(output), flight, tap));
     }
     let Some(tls) = &dial.tls else {
-        return Err(SetupFailure::Fatal(Error::new(Fault::Internal, "TLS was to start, but is not configured")));
+        return Err(SetupFailure::Fatal(Error::new(Fault::Internal, "TLS was requested, but is not configured")));
     };
     let encrypted = timeout(dial.connect_timeout, tls.start(&dial.host, stream));
     let encrypted = encrypted.await.map_err(|_| late("TLS"))?.map_err(|error| match error.fault() {

@@ -15,7 +15,7 @@ use towpath_proto::xrootd::{Request, request::Ping};
 use towpath_store::sys::clock::{self, Instant};
 
 use super::{Control, Shared};
-use crate::{dial::Way, options::MIN_PROGRESS_BYTES, waits::FIRST_NOTICE, xrootd::flight::reserved};
+use crate::{dial::PathState, options::MIN_PROGRESS_BYTES, waits::FIRST_NOTICE, xrootd::flight::reserved};
 
 /// Interval between checks for expired requests; each check covers all requests in flight.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -141,7 +141,7 @@ impl<I: AsyncRead + Unpin> Line<I> {
     }
 
     /// Records data that a request waits for.
-    pub(super) fn progressed(&mut self) {
+    pub(super) fn record_progress(&mut self) {
         self.progressed = clock::now();
     }
 
@@ -155,13 +155,11 @@ impl<I: AsyncRead + Unpin> Line<I> {
         let waited = now - self.progressed;
         if waited >= FIRST_NOTICE {
             let host = &self.shared.host;
-            self.shared
-                .waits
-                .say(host, || format!("waiting for {host}, which has not answered for {} s", waited.as_secs()));
+            self.shared.waits.say(host, || format!("waiting for {host}: no response for {} s", waited.as_secs()));
         }
         let limit = self.shared.stall * 2;
         if self.shared.established.get().is_none() && now - self.began >= limit {
-            return Err(format!("no end of the login for {} s", limit.as_secs()));
+            return Err(format!("login not completed within {} s", limit.as_secs()));
         }
         Ok(())
     }
@@ -182,17 +180,17 @@ impl<I: AsyncRead + Unpin> Line<I> {
             let tap = self.shared.tap.get().and_then(Weak::upgrade);
             let way = async || match &tap {
                 Some(tap) => tap.way().await,
-                None => Way::Good,
+                None => PathState::Good,
             };
             tokio::select! {
                 biased;
                 // Data may arrive while the state of the path is determined.
                 received = self.input.read_buf(&mut limited) => return self.heard(received),
                 way = way() => match way {
-                    Way::Good => {}
-                    Way::Doubtful => self.liveness.pause = FIRST_LOOK,
-                    Way::Cut => {
-                        return Err("it is cut off: what is sent over it does not arrive, though the server can be reached".into());
+                    PathState::Good => {}
+                    PathState::Doubtful => self.liveness.pause = FIRST_LOOK,
+                    PathState::Cut => {
+                        return Err("the path is cut: sent data do not arrive, although the server is reachable".into());
                     }
                 },
             }
@@ -207,10 +205,10 @@ impl<I: AsyncRead + Unpin> Line<I> {
                 self.liveness.heard(clock::now(), received);
                 let stall = self.shared.stall;
                 if self.within_answer && received >= SUBSTANCE_BYTES {
-                    self.progressed();
+                    self.record_progress();
                 }
                 if self.within_answer && self.liveness.trickles(stall) {
-                    return Err(format!("next to nothing of an answer for {} s", (stall * 2).as_secs()));
+                    return Err(format!("almost no response data for {} s", (stall * 2).as_secs()));
                 }
                 Ok(received)
             }
@@ -231,7 +229,7 @@ impl<I: AsyncRead + Unpin> Line<I> {
                 let _ = self.control.send(ping.freeze());
                 Ok(())
             }
-            Verdict::Dead => Err(format!("no answer for {} s", (clock::now() - self.liveness.answered).as_secs())),
+            Verdict::Dead => Err(format!("no response for {} s", (clock::now() - self.liveness.answered).as_secs())),
         }
     }
 }

@@ -40,19 +40,19 @@ const READ_AMID_BULK: usize = 512;
 const MAX_PROMISED_PATIENCES: u32 = 16;
 
 /// The reason why the connection cannot be used any more.
-enum End {
+enum ReadFailure {
     Failure(Failure),
     Broken(DecodeError),
     Bad(BadAnswer),
 }
 
-impl From<DecodeError> for End {
+impl From<DecodeError> for ReadFailure {
     fn from(error: DecodeError) -> Self {
         Self::Broken(error)
     }
 }
 
-impl From<BadAnswer> for End {
+impl From<BadAnswer> for ReadFailure {
     fn from(error: BadAnswer) -> Self {
         Self::Bad(error)
     }
@@ -95,19 +95,19 @@ impl<I: AsyncRead + Unpin> Reader<I> {
                     step
                 }
                 Ok(None) => self.fill().await,
-                Err(error) => Err(End::Broken(error)),
+                Err(error) => Err(ReadFailure::Broken(error)),
             };
             let error = match step {
                 Ok(()) => continue,
-                Err(End::Failure(failure)) => return failure,
-                Err(End::Broken(error)) => broken(&self.host, &error),
-                Err(End::Bad(error)) => broken(&self.host, &error),
+                Err(ReadFailure::Failure(failure)) => return failure,
+                Err(ReadFailure::Broken(error)) => broken(&self.host, &error),
+                Err(ReadFailure::Bad(error)) => broken(&self.host, &error),
             };
             return self.shared.loss(error);
         }
     }
 
-    async fn response(&mut self, head: ResponseHead) -> Result<(), End> {
+    async fn response(&mut self, head: ResponseHead) -> Result<(), ReadFailure> {
         let ResponseHeader { stream_id, status, .. } = head.header;
         if status == Status::attn {
             let body = self.body().await?;
@@ -134,7 +134,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
                 };
                 match poured {
                     Ok(_) if last => {
-                        self.line.progressed();
+                        self.line.record_progress();
                         self.shared.end(waiting, Ok(head.status.map_or(Answer::Ok, Answer::Status)));
                     }
                     Ok(bytes) => self.part_came(stream_id, waiting, bytes),
@@ -164,13 +164,12 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         let now = clock::now();
         if waiting.parts.came(bytes, now) {
             waiting.deadline = now + self.shared.patience;
-            self.line.progressed();
+            self.line.record_progress();
         }
         if waiting.given_up || !waiting.parts.trickle(now, self.shared.stall) {
             return self.shared.put_back(stream_id, waiting);
         }
-        let message =
-            format!("{} sends one part of an answer after the other, with next to nothing in them", self.host);
+        let message = format!("{} sends many response parts with almost no data", self.host);
         let error = Error::new(Fault::TimedOut, message).blamed_on(Blame::Storage);
         // Further parts may arrive, and must not be mistaken for the response to another request.
         self.shared.put_back(stream_id, Waiting::given_up(now));
@@ -178,7 +177,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
     }
 
     /// Processes a response without data.
-    fn verdict(&self, stream_id: StreamId, mut waiting: Waiting, response: Response) -> Result<(), End> {
+    fn verdict(&self, stream_id: StreamId, mut waiting: Waiting, response: Response) -> Result<(), ReadFailure> {
         let failure = match response {
             // Before the login, a server rejects a request without processing it. The failure is reported when a retry
             // can succeed.
@@ -210,12 +209,12 @@ impl<I: AsyncRead + Unpin> Reader<I> {
     }
 
     /// Processes the response to one of the connection's own requests.
-    fn own(&mut self, stream_id: StreamId, response: Response) -> Result<(), End> {
+    fn own(&mut self, stream_id: StreamId, response: Response) -> Result<(), ReadFailure> {
         if self.flight.is_done() {
             return Ok(());
         }
         let progress = self.flight.answer(stream_id, response);
-        let progress = progress.map_err(|failure| End::Failure(setup_failed(failure)))?;
+        let progress = progress.map_err(|failure| ReadFailure::Failure(setup_failed(failure)))?;
         // The writer outlives the reader.
         let _ = self.control.send(self.flight.take_output());
         match progress {
@@ -235,7 +234,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         }
     }
 
-    async fn unsolicited(&mut self, attn: Attn) -> Result<(), End> {
+    async fn unsolicited(&mut self, attn: Attn) -> Result<(), ReadFailure> {
         match attn {
             Attn::AsynResp { header, body } => self.late_answer(&header, body).await,
             Attn::AsyncMs(message) => {
@@ -247,7 +246,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
     }
 
     /// Processes the response promised by a `waitresp`.
-    async fn late_answer(&mut self, header: &ResponseHeader, body: Bytes) -> Result<(), End> {
+    async fn late_answer(&mut self, header: &ResponseHeader, body: Bytes) -> Result<(), ReadFailure> {
         let Some(mut waiting) = self.shared.take(header.stream_id) else { return Ok(()) };
         let poured = match Response::decode(header, body) {
             Ok(Response::Ok(body)) => pour_late(&mut waiting.sink, header, body).await,
@@ -263,7 +262,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
     }
 
     /// Receives the data of a response into its sink. Returns their length in bytes.
-    async fn pour(&mut self, sink: &mut Sink, head: &ResponseHead) -> Result<usize, End> {
+    async fn pour(&mut self, sink: &mut Sink, head: &ResponseHead) -> Result<usize, ReadFailure> {
         let length = self.framer.remaining();
         sink.begin(head, length)?;
         self.amid_bulk = length >= DIRECT_BYTES;
@@ -291,7 +290,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
     }
 
     /// Receives the whole body of the current response.
-    async fn body(&mut self) -> Result<Bytes, End> {
+    async fn body(&mut self) -> Result<Bytes, ReadFailure> {
         loop {
             if let Some(body) = self.framer.body()? {
                 return Ok(body);
@@ -301,21 +300,21 @@ impl<I: AsyncRead + Unpin> Reader<I> {
     }
 
     /// Receives more bytes into the framer's buffer.
-    async fn fill(&mut self) -> Result<(), End> {
+    async fn fill(&mut self) -> Result<(), ReadFailure> {
         let size = if self.amid_bulk { READ_AMID_BULK } else { SMALL_READ };
         self.framer.buffer().reserve(size);
         self.line.receive(self.framer.buffer(), size).await.map_err(|why| self.end(&why))?;
         Ok(())
     }
 
-    fn end(&self, why: &str) -> End {
+    fn end(&self, why: &str) -> ReadFailure {
         let message = format!("the connection to {} was lost: {why}", self.host);
-        End::Failure(self.shared.loss(Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)))
+        ReadFailure::Failure(self.shared.loss(Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)))
     }
 }
 
 /// Passes the data of a promised response to its sink.
-async fn pour_late(sink: &mut Sink, header: &ResponseHeader, body: Bytes) -> Result<(), End> {
+async fn pour_late(sink: &mut Sink, header: &ResponseHeader, body: Bytes) -> Result<(), ReadFailure> {
     sink.begin(&ResponseHead { header: *header, status: None }, body.len() as u64)?;
     sink.push(body, || false).await?;
     Ok(sink.end()?)

@@ -136,7 +136,7 @@ fn when_nothing_is_left_the_error_names_the_offers() {
 
 #[test]
 fn credentials_that_were_good_leave_with_the_login() {
-    let mut flight = encrypted(Plan { offer: Some(Offer::ztn(4096)), ..plan(TlsWish::Insist) });
+    let mut flight = encrypted(Plan { offer: Some(SecurityProtocol::ztn(4096)), ..plan(TlsWish::Insist) });
     assert_eq!(requests(&mut flight, false), ["kXR_protocol", "kXR_login", "kXR_auth"]);
     assert!(matches!(flight.answer(reserved::LOGIN, login("&P=ztn,0:4096:")), Ok(Progress::More)));
     assert!(requests(&mut flight, true).is_empty());

@@ -7,7 +7,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use towpath_proto::xrootd::{
     FileHandle, PageFlags,
     page::{self, Page},
-    request::{Ending, PgWrite, Write},
+    request::{CloseAction, PgWrite, Write},
     response::PgWriteStatus,
 };
 use towpath_store::{Blame, ByteRange, Error, Fault, Result};
@@ -33,7 +33,7 @@ impl Upload {
             };
             let other = failure.is_loss().then(|| self.streams.alive(Some(&stream.file))).flatten();
             let Some(other) = other else { return Err(self.error(&stream.file, failure)) };
-            tracing::debug!(path = %self.target.path, offset, ?failure, "a piece goes over another connection");
+            tracing::debug!(path = %self.target.path, offset, ?failure, "resending a block over another connection");
             stream = self.stream_of(other, data.len());
         }
     }
@@ -73,7 +73,7 @@ impl Upload {
         &self,
         target: &WriteTarget,
         (offset, data): (u64, Bytes),
-        ending: Ending,
+        ending: CloseAction,
     ) -> Result<Bytes, Failure> {
         let room = self.site.room(data.len()).await.map_err(Failure::Fatal)?;
         let stream = self.stream_of(Arc::clone(&target.file), data.len());
@@ -104,7 +104,7 @@ impl Upload {
         let start = page.offset.checked_sub(range.offset).and_then(|start| usize::try_from(start).ok());
         let end = start.map(|start| start.saturating_add(page.length)).filter(|end| *end <= data.len());
         let (Some(start), Some(end)) = (start, end) else {
-            return Err(Failure::Fatal(file.session.garbled(&"it asks for a page again that was not sent")));
+            return Err(Failure::Fatal(file.session.garbled(&"it requested a page again that was not sent")));
         };
         let range = ByteRange { offset: page.offset, length: page.length };
         let host = &file.session.host;

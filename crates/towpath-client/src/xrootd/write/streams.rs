@@ -15,7 +15,7 @@ use std::sync::{
 use tokio::sync::OwnedSemaphorePermit;
 use towpath_proto::xrootd::{
     FileHandle, OpenOptions as OpenFlags,
-    request::{Ending, Open, Shared},
+    request::{CloseAction, Open, SharedHandle},
     response::OpenReply,
 };
 
@@ -160,8 +160,8 @@ impl Upload {
         let (options, cgi, parting) = match self.site.sharing(&known.session)? {
             Sharing::ByHandle => {
                 let session_id = known.session.established()?.session_id;
-                let pair = Shared { session_id, handle: known.open_handle()? }.pair();
-                (OpenFlags::open_updt, with_pair(&server.cgi, &pair), Some(Ending::Keep))
+                let pair = SharedHandle { session_id, handle: known.open_handle()? }.pair();
+                (OpenFlags::open_updt, with_pair(&server.cgi, &pair), Some(CloseAction::Keep))
             }
             // Opaque information added by a redirector is valid for one open only.
             Sharing::ByName if server.cgi == self.target.store.origin.server.cgi => {

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use towpath_proto::xrootd::{
     FileHandle,
     page::{self, CRC_BYTES},
-    request::{Ending, PgWrite, Rm},
+    request::{CloseAction, PgWrite, Rm},
     response::PgWriteStatus,
 };
 use towpath_store::{Caller, Result, StorePath};
@@ -73,7 +73,7 @@ impl WriteTarget {
     /// Closes the file with success, which makes it visible under its name.
     ///
     /// Returns the body of the response, which is empty unless the server supports the promise.
-    pub(super) async fn close(&self, ending: Option<Ending>) -> Result<Bytes, Failure> {
+    pub(super) async fn close(&self, ending: Option<CloseAction>) -> Result<Bytes, Failure> {
         let answer = self.file.close(ending).await?;
         self.shown.store(true, Ordering::Release);
         Ok(answer)
@@ -90,7 +90,7 @@ impl WriteTarget {
         if let Some(handle) = self.file.open_handle().filter(|_| is_hidden) {
             drop(self.file.session.submit(spoiling(handle)));
         }
-        let closing = self.file.start_close(is_hidden.then_some(Ending::Abandon));
+        let closing = self.file.start_close(is_hidden.then_some(CloseAction::Abandon));
         // The path has been sent before, so it can be encoded.
         let path =
             self.site.path_now(self.server.path_of(&self.path), &self.server.cgi).ok().filter(|_| self.is_new && shown);
@@ -101,7 +101,7 @@ impl WriteTarget {
     /// Like [`Self::start_clear`], but resumable data are removed too.
     pub(super) fn start_abandon(&self) -> Clearing {
         if self.file.parting().is_some() {
-            return Clearing { closing: self.file.start_close(Some(Ending::Abandon)), removing: None };
+            return Clearing { closing: self.file.start_close(Some(CloseAction::Abandon)), removing: None };
         }
         self.start_clear()
     }

@@ -3,14 +3,14 @@ use std::{io, sync::Arc, time::Duration};
 use towpath_store::{Blame, Fault, Overwrite, Store, sys::clock};
 use towpath_testkit::{
     fault::{FaultStore, Faults},
-    liar::{Liar, Lie},
+    misbehaving_server::{MisbehavingServer, Misbehavior},
     pattern::Pattern,
 };
 
 use super::*;
 use crate::{
     Nobody, Options,
-    mover::tests::{get, lied, location, memory, options, put},
+    mover::tests::{get, location, memory, options, put, served_by},
 };
 
 const SIZES: [usize; 6] = [0, 1, FIRST_BYTES as usize, PIECE_BYTES as usize, PIECE_BYTES as usize + 1, 11 << 20];
@@ -131,13 +131,18 @@ async fn who_reads_no_more_ends_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pipe_learns_that_it_was_given_something_else() {
     let content = Pattern::new(3).bytes(0, 3 << 20);
-    let honest = Liar::start(None, content.clone());
-    let (copied, given) = drained(&mover(), &lied(&honest)).await;
+    let honest = MisbehavingServer::start(None, content.clone());
+    let (copied, given) = drained(&mover(), &served_by(&honest)).await;
     assert_eq!((copied.unwrap().verified.is_empty(), given.len()), (false, content.len()));
-    for lie in [Lie::OtherDigest, Lie::OtherByte] {
-        let (outcome, _) = drained(&mover(), &lied(&Liar::start(Some(lie), content.clone()))).await;
+    for misbehavior in [Misbehavior::OtherDigest, Misbehavior::OtherByte] {
+        let (outcome, _) =
+            drained(&mover(), &served_by(&MisbehavingServer::start(Some(misbehavior), content.clone()))).await;
         let error = outcome.unwrap_err();
-        assert_eq!((error.fault(), error.blame()), (Fault::ChecksumMismatch, Blame::Network), "{lie:?}: {error}");
+        assert_eq!(
+            (error.fault(), error.blame()),
+            (Fault::ChecksumMismatch, Blame::Network),
+            "{misbehavior:?}: {error}"
+        );
     }
 }
 

@@ -92,15 +92,15 @@ async fn copied_in_the_end(content: &Bytes, seed: u64) -> (u64, u64) {
         let counted = Arc::new(Counted::default());
         // After any number of pieces, each of which completes records of the journal.
         let stop_at = if attempt < ATTEMPTS { random.below(SIZE) } else { u64::MAX };
-        let mut moved = counted.moved.subscribe();
+        let mut transferred = counted.transferred.subscribe();
         let mover = Mover::new(options(), Arc::clone(&counted) as _);
         let job = Job::new(location(&from, "/large"), location(&to, "/copy"));
         let outcome = tokio::select! {
             biased;
-            _ = moved.wait_for(|moved| *moved >= stop_at) => None,
+            _ = transferred.wait_for(|transferred| *transferred >= stop_at) => None,
             outcome = mover.copy(&job) => Some(outcome),
         };
-        moved_bytes += *counted.moved.borrow();
+        moved_bytes += *counted.transferred.borrow();
         match get(&local, "/copy").await {
             Ok(found) => {
                 assert!(found == *content, "seed {seed}: something else is visible");
@@ -156,8 +156,8 @@ async fn killed_and_copied_again(
     Mover::new(replacing, Arc::clone(&counted) as _).copy(&job(&local)).await.unwrap();
     assert!(get(&local, "/copy").await.unwrap() == *content, "killed at {killed_at:?}");
     assert!(left(directory.path()).is_empty(), "killed at {killed_at:?}");
-    let moved = *counted.moved.borrow();
-    (dying.calls(), Some(moved))
+    let transferred = *counted.transferred.borrow();
+    (dying.calls(), Some(transferred))
 }
 
 #[tokio::test(start_paused = true)]

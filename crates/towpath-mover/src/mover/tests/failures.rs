@@ -1,7 +1,7 @@
 //! Copies whose ends change, fill up, or report wrong data.
 
 use towpath_store::{Blame, sys::disk};
-use towpath_testkit::liar::{Liar, Lie};
+use towpath_testkit::misbehaving_server::{MisbehavingServer, Misbehavior};
 
 use super::*;
 
@@ -77,9 +77,9 @@ async fn a_copy_whose_destination_is_lost_goes_on() {
     let mover = Mover::new(narrow, Arc::clone(&counted) as _);
     mover.copy(&Job::new(location(&from, "/large"), location(&to, "/copy"))).await.unwrap();
     assert_eq!(get(&to, "/copy").await.unwrap(), PATTERN.bytes(0, SIZE));
-    let moved = *counted.moved.borrow();
+    let transferred = *counted.transferred.borrow();
     // Data in flight at the end of an attempt may have arrived.
-    assert!(moved.abs_diff(SIZE as u64) < 32 << 20, "{moved} bytes were moved");
+    assert!(transferred.abs_diff(SIZE as u64) < 32 << 20, "{transferred} bytes were moved");
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,35 +138,35 @@ async fn a_full_destination_says_how_much_is_missing() {
     copy(location(&from, "/small"), location(&to, "/d/hog")).await.unwrap();
     let error = copy(location(&from, "/large"), location(&to, "/d/copy")).await.unwrap_err();
     assert_eq!(error.fault(), Fault::NoSpace);
-    assert!(error.message().ends_with(": 3145728 bytes more are needed there"), "{error}");
+    assert!(error.message().ends_with(": 3145728 more bytes are needed"), "{error}");
     assert_eq!(get(&to, "/d/copy").await.unwrap_err().fault(), Fault::NotFound);
     assert_eq!(get(&to, "/d/hog").await.unwrap().len(), 1 << 20);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_server_lies_about_does_not_arrive() {
-    let honest = Liar::start(None, PATTERN.bytes(0, 3 << 20));
+    let honest = MisbehavingServer::start(None, PATTERN.bytes(0, 3 << 20));
     let to = memory();
-    let copied = copy(lied(&honest), location(&to, "/copy")).await.unwrap().unwrap();
+    let copied = copy(served_by(&honest), location(&to, "/copy")).await.unwrap().unwrap();
     assert!(!copied.verified.is_empty());
-    for (lie, fault, blame) in [
+    for (misbehavior, fault, blame) in [
         // A network failure cannot be distinguished from a server failure.
-        (Lie::Longer, Fault::Unavailable, Blame::Network),
-        (Lie::CutOff, Fault::Unavailable, Blame::Network),
-        (Lie::OtherRange, Fault::Protocol, Blame::Storage),
-        (Lie::OtherDigest, Fault::ChecksumMismatch, Blame::Network),
-        (Lie::OtherByte, Fault::ChecksumMismatch, Blame::Network),
+        (Misbehavior::Longer, Fault::Unavailable, Blame::Network),
+        (Misbehavior::CutOff, Fault::Unavailable, Blame::Network),
+        (Misbehavior::OtherRange, Fault::Protocol, Blame::Storage),
+        (Misbehavior::OtherDigest, Fault::ChecksumMismatch, Blame::Network),
+        (Misbehavior::OtherByte, Fault::ChecksumMismatch, Blame::Network),
     ] {
-        let liar = Liar::start(Some(lie), PATTERN.bytes(0, 3 << 20));
+        let server = MisbehavingServer::start(Some(misbehavior), PATTERN.bytes(0, 3 << 20));
         let directory = tempfile::tempdir().unwrap();
         for to in [memory(), local(&directory)] {
-            let error = copy(lied(&liar), location(&to, "/copy")).await.unwrap_err();
-            assert_eq!((error.fault(), error.blame()), (fault, blame), "{lie:?}: {error}");
-            assert_eq!(error.path().map(ToString::to_string).as_deref(), Some("/file"), "{lie:?}: {error}");
-            assert_eq!(get(&to, "/copy").await.unwrap_err().fault(), Fault::NotFound, "{lie:?}");
+            let error = copy(served_by(&server), location(&to, "/copy")).await.unwrap_err();
+            assert_eq!((error.fault(), error.blame()), (fault, blame), "{misbehavior:?}: {error}");
+            assert_eq!(error.path().map(ToString::to_string).as_deref(), Some("/file"), "{misbehavior:?}: {error}");
+            assert_eq!(get(&to, "/copy").await.unwrap_err().fault(), Fault::NotFound, "{misbehavior:?}");
         }
         let staged = directory.path().join(".towpath").read_dir().map(Iterator::count);
-        assert_eq!(staged.unwrap_or(0), 0, "{lie:?} leaves something");
+        assert_eq!(staged.unwrap_or(0), 0, "{misbehavior:?} leaves something");
     }
 }
 
@@ -176,8 +176,8 @@ async fn a_size_of_zero_is_not_taken_for_an_empty_file() {
     let content = PATTERN.bytes(0, 300_000);
     let from = memory();
     put(&from, "/file", content.clone()).await;
-    let server = Liar::start(Some(Lie::EmptyHead), content.clone());
-    for (number, from) in [location(&from, "/file"), lied(&server)].into_iter().enumerate() {
+    let server = MisbehavingServer::start(Some(Misbehavior::EmptyHead), content.clone());
+    for (number, from) in [location(&from, "/file"), served_by(&server)].into_iter().enumerate() {
         // As listed before the file grew.
         let job = Job { size: Some(0), ..Job::new(from, location(&to, &format!("/{number}"))) };
         let copied = Mover::new(options(), Arc::new(Nobody)).copy(&job).await.unwrap().unwrap();

@@ -44,7 +44,7 @@ async fn copy_tree(from: StoreLocation, to: StoreLocation, files: usize) -> (u64
     let outcomes: Vec<_> = mover.run(jobs).collect().await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Copied(..))), "{outcomes:?}");
     assert_eq!(outcomes.len(), files);
-    (*counted.expected.borrow(), *counted.moved.borrow())
+    (*counted.expected.borrow(), *counted.transferred.borrow())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,10 +82,10 @@ async fn a_small_file_counts_when_it_is_shown() {
         let job = Job::new(location(&from, "/small"), at(&far, &format!("/copy{number}")));
         let copying = tokio::spawn(async move { mover.copy(&job).await });
         held.reached().await;
-        assert_eq!((*counted.expected.borrow(), *counted.moved.borrow()), (10_000, 0), "{far}");
+        assert_eq!((*counted.expected.borrow(), *counted.transferred.borrow()), (10_000, 0), "{far}");
         drop(held);
         let copied = copying.await.unwrap().unwrap().unwrap();
-        assert_eq!((copied.bytes, *counted.moved.borrow()), (10_000, 10_000), "{far}");
+        assert_eq!((copied.bytes, *counted.transferred.borrow()), (10_000, 10_000), "{far}");
     }
 }
 
@@ -108,7 +108,7 @@ async fn a_large_file_goes_on_when_its_server_has_room_again() {
 
     let counted = Arc::new(Counted::default());
     Mover::new(narrow(), Arc::clone(&counted) as _).copy(&job).await.unwrap();
-    let again = *counted.moved.borrow();
+    let again = *counted.transferred.borrow();
     assert!(again > 0 && again + (10 << 20) < SIZE as u64, "{again} bytes were copied again");
     assert_eq!(get(&local, "/copy").await.unwrap(), PATTERN.bytes(0, SIZE));
 }

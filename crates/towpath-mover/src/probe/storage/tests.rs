@@ -60,7 +60,7 @@ async fn what_is_written_counts_once_it_is_safe() {
     assert!((1.5..1.6).contains(&line.seconds), "{line:?}");
     assert!((3 << 20..=4 << 20).contains(&line.bytes), "a tenth of the free space: {line:?}");
     let error = written(EFFORT.duration * 3).await.unwrap_err();
-    assert!(error.fault() == Fault::TimedOut && error.message().contains("not safe within 2 s"), "{error}");
+    assert!(error.fault() == Fault::TimedOut && error.message().contains("not durable within 2 s"), "{error}");
     let error = written(Duration::from_millis(1)).await.unwrap_err();
     assert_eq!(error.fault(), Fault::NoSpace, "{error}");
 }

@@ -301,11 +301,11 @@ impl State {
         let is_lie = |error: &&&Error| error.fault() == Fault::ChecksumMismatch;
         let error =
             errors.iter().find(|error| Failure::is_loss(error)).or(errors.iter().find(is_lie)).or(errors.first());
-        let Some(error) = error else { return Err(Error::new(Fault::InvalidArgument, "there is no source")) };
+        let Some(error) = error else { return Err(Error::new(Fault::InvalidArgument, "no source is given")) };
         if let [only] = errors[..] {
             return Err(only.clone());
         }
-        let message = format!("none of {} sources is left; of one: {error}", errors.len());
+        let message = format!("all {} sources failed; one of them: {error}", errors.len());
         Err(Error::new(error.fault(), message).blamed_on(error.blame()))
     }
 
@@ -325,7 +325,7 @@ impl State {
         if error.fault() == Fault::Changed {
             return Err(error.clone());
         }
-        let message = format!("a source was lost, and nothing shows that the others have the same file: {error}");
+        let message = format!("a source was lost, and the others are not known to have the same file: {error}");
         Err(Error::new(Fault::Changed, message).blamed_on(Blame::Storage))
     }
 }

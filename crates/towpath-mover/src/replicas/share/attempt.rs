@@ -128,6 +128,6 @@ pub(super) async fn read_exactly(handle: &Handle, offset: u64, bytes: u64) -> Re
     if data.len() == length {
         return Ok(data);
     }
-    let message = format!("it gave {} bytes of {length} at {offset}", data.len());
+    let message = format!("it returned {} of {length} bytes at {offset}", data.len());
     Err(Error::new(Fault::Truncated, message).blamed_on(Blame::Storage))
 }

@@ -10,8 +10,8 @@ use crate::{Copied, DigestOrigin};
 /// Ranges of wrong bytes in a file of [`SIZE`] bytes: in its first piece, in the middle, and in its last byte.
 const PLACES: [std::ops::Range<u64>; 3] = [0..1, 9_000_000..9_000_100, SIZE as u64 - 1..SIZE as u64];
 
-fn silent() -> Lies {
-    Lies { digests: Told::Nothing, ..Lies::default() }
+fn silent() -> ReadFaults {
+    ReadFaults { digests: DigestAvailability::Nothing, ..ReadFaults::default() }
 }
 
 /// Creates a store with `data` as `/file`.
@@ -22,15 +22,15 @@ async fn store(data: &Bytes) -> Arc<dyn Store> {
 }
 
 /// Returns the same store with `lies`.
-fn lying(store: &Arc<dyn Store>, lies: Lies) -> FaultStore {
-    FaultStore::new(Arc::clone(store), Faults::default()).lying(lies)
+fn lying(store: &Arc<dyn Store>, lies: ReadFaults) -> FaultStore {
+    FaultStore::new(Arc::clone(store), Faults::default()).with_read_faults(lies)
 }
 
 /// Returns the same store with `lies` and delays, so that pieces are left when the other sources are admitted.
-fn lying_slowly(store: &Arc<dyn Store>, lies: Lies) -> FaultStore {
+fn lying_slowly(store: &Arc<dyn Store>, lies: ReadFaults) -> FaultStore {
     let longest_delay = std::time::Duration::from_millis(100);
     let faults = Faults { delays_per_mille: 1000, longest_delay, ..Faults::default() };
-    FaultStore::new(Arc::clone(store), faults).lying(lies)
+    FaultStore::new(Arc::clone(store), faults).with_read_faults(lies)
 }
 
 /// Returns the properties that a Metalink would contain for `data`.
@@ -81,7 +81,7 @@ async fn files_that_no_digest_tells_apart_are_not_mixed() {
 async fn a_digest_that_a_source_computes_lets_the_others_give_parts() {
     let data = pattern(3 * SIZE);
     let store = store(&data).await;
-    let on_request = Lies { digests: Told::OnRequest, ..Lies::default() };
+    let on_request = ReadFaults { digests: DigestAvailability::OnRequest, ..ReadFaults::default() };
     for (first, second) in [(on_request.clone(), silent()), (silent(), on_request)] {
         let replicas = of(&[lying_slowly(&store, first), lying_slowly(&store, second)], FileProperties::default());
         let (arrived, copied) = arrived(&replicas).await.unwrap();
@@ -95,7 +95,7 @@ async fn a_digest_that_a_source_computes_lets_the_others_give_parts() {
 #[tokio::test(start_paused = true)]
 async fn another_file_is_found_out_before_it_is_read() {
     let (one, other) = (pattern(SIZE), Pattern::new(4).bytes(0, SIZE));
-    let on_request = Lies { digests: Told::OnRequest, ..Lies::default() };
+    let on_request = ReadFaults { digests: DigestAvailability::OnRequest, ..ReadFaults::default() };
     let stores = [lying_slowly(&store(&one).await, on_request), lying_slowly(&store(&other).await, silent())];
     let replicas = of(&stores, FileProperties::default());
     let (data, copied) = arrived(&replicas).await.unwrap();
@@ -109,7 +109,7 @@ async fn one_liar_among_five_is_left_out_and_named() {
     let data = pattern(SIZE);
     let store = store(&data).await;
     for (liar, wrong) in [(0, PLACES[0].clone()), (2, PLACES[1].clone()), (4, PLACES[2].clone()), (1, 0..SIZE as u64)] {
-        let lies = |index| Lies { wrong: if index == liar { wrong.clone() } else { 0..0 }, ..silent() };
+        let lies = |index| ReadFaults { wrong: if index == liar { wrong.clone() } else { 0..0 }, ..silent() };
         let stores: Vec<_> = (0..5).map(|index| lying(&store, lies(index))).collect();
         let replicas = of(&stores, named(&data));
         let (arrived, copied) = arrived(&replicas).await.unwrap();
@@ -130,8 +130,10 @@ async fn one_liar_among_five_is_left_out_and_named() {
 async fn a_lead_that_lies_is_left_out() {
     let data = pattern(SIZE);
     let store = store(&data).await;
-    for (digests, wrong) in [(Told::Known, PLACES[0].clone()), (Told::OnRequest, PLACES[2].clone())] {
-        let liar = lying(&store, Lies { wrong: wrong.clone(), digests, size: None });
+    for (digests, wrong) in
+        [(DigestAvailability::Known, PLACES[0].clone()), (DigestAvailability::OnRequest, PLACES[2].clone())]
+    {
+        let liar = lying(&store, ReadFaults { wrong: wrong.clone(), digests, size: None });
         let replicas = of(&[liar, lying(&store, silent())], FileProperties::default());
         let (arrived, copied) = arrived(&replicas).await.unwrap();
         assert!(arrived == data && !copied.verified.is_empty(), "{wrong:?}");
@@ -143,11 +145,11 @@ async fn a_lead_that_lies_is_left_out() {
 async fn if_all_sources_lie_nothing_arrives() {
     let data = pattern(SIZE);
     let store = store(&data).await;
-    let stores = PLACES.map(|wrong| lying(&store, Lies { wrong, ..silent() }));
+    let stores = PLACES.map(|wrong| lying(&store, ReadFaults { wrong, ..silent() }));
     let replicas = of(&stores, named(&data));
     let error = arrived(&replicas).await.unwrap_err();
     assert_eq!(error.fault(), Fault::ChecksumMismatch);
-    assert!(error.message().contains("none of 3 sources"), "{error}");
+    assert!(error.message().contains("all 3 sources failed"), "{error}");
     let alone = of(&stores[..1], named(&data));
     assert_eq!(arrived(&alone).await.unwrap_err().fault(), Fault::ChecksumMismatch);
 }
@@ -158,7 +160,7 @@ async fn a_file_without_digest_starts_again_when_its_source_is_lost() {
     let (one, other) = (pattern(SIZE), Pattern::new(4).bytes(0, SIZE));
     let stores = [store(&one).await, store(&other).await];
     for after in [3, 5, 9] {
-        let dying = FaultStore::new(Arc::clone(&stores[0]), dying(after)).lying(silent());
+        let dying = FaultStore::new(Arc::clone(&stores[0]), dying(after)).with_read_faults(silent());
         let replicas = of(&[dying, lying(&stores[1], silent())], FileProperties::default());
         let (data, copied) = arrived(&replicas).await.unwrap();
         assert!(data == other && copied.verified.is_empty(), "after {after} calls");
@@ -172,7 +174,7 @@ async fn a_source_that_calls_the_file_empty_does_not_decide() {
     let data = pattern(SIZE);
     let store = store(&data).await;
     for empty in [0, 1] {
-        let lies = |index| Lies { size: (index == empty).then_some(0), ..silent() };
+        let lies = |index| ReadFaults { size: (index == empty).then_some(0), ..silent() };
         let replicas = of(&[lying(&store, lies(0)), lying(&store, lies(1))], FileProperties::default());
         assert!(arrived(&replicas).await.unwrap().0 == data);
         assert_eq!(left_out(&replicas)[empty], Some(Fault::Changed));
@@ -206,7 +208,8 @@ async fn the_digest_of_a_source_that_gave_a_part_stays_when_it_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_source_with_another_file_promises_nothing() {
     let (one, other) = (pattern(2 * SIZE), Pattern::new(4).bytes(0, 2 * SIZE));
-    let stores = [lying_slowly(&store(&one).await, silent()), lying_slowly(&store(&other).await, Lies::default())];
+    let stores =
+        [lying_slowly(&store(&one).await, silent()), lying_slowly(&store(&other).await, ReadFaults::default())];
     let replicas = of(&stores, FileProperties::default());
     let (data, copied) = arrived(&replicas).await.unwrap();
     assert!(data == one, "the first one named counts");
@@ -240,8 +243,8 @@ async fn parts_of_an_earlier_run_are_not_shown_without_the_digest_that_proves_th
             } => None,
         }
     };
-    assert!(copy(lying(&stores[1], Lies::default())).await.is_none(), "it is killed");
-    let lost = lying(&stores[1], Lies::default());
+    assert!(copy(lying(&stores[1], ReadFaults::default())).await.is_none(), "it is killed");
+    let lost = lying(&stores[1], ReadFaults::default());
     for name in ["read", "read_into"] {
         lost.fail(name, 0, Fault::NotFound);
     }
@@ -268,7 +271,7 @@ async fn an_upload_is_resumed_by_what_proves_it() {
     let Some(Identity::Proved(sources, digest)) = opened(&unknown, named(&data)).await else { panic!("it is named") };
     assert_eq!((sources.len(), digest.algorithm()), (2, Algorithm::Adler32));
     // While a digest is being computed, the identity is unknown.
-    let slow = lying(&store, Lies { digests: Told::OnRequest, ..Lies::default() });
+    let slow = lying(&store, ReadFaults { digests: DigestAvailability::OnRequest, ..ReadFaults::default() });
     let _held = slow.hold("digest");
     tokio::time::pause();
     assert!(opened(&[slow, unknown[1].clone()], FileProperties::default()).await.is_none());
@@ -297,11 +300,11 @@ proptest! {
             for (seed, told, lies, at, crash_after) in sources {
                 let first = (at * size as f64) as u64;
                 let wrong = if lies { first..first + 1 } else { 0..0 };
-                let digests = [Told::Known, Told::OnRequest, Told::Nothing][usize::from(told)];
+                let digests = [DigestAvailability::Known, DigestAvailability::OnRequest, DigestAvailability::Nothing][usize::from(told)];
                 let longest_delay = std::time::Duration::from_millis(100);
                 let faults = Faults { seed: first, crash_after, delays_per_mille, longest_delay, ..Faults::default() };
-                let lies = Lies { wrong: wrong.clone(), digests, size: None };
-                stores.push(FaultStore::new(Arc::clone(&inner[seed]), faults).lying(lies));
+                let lies = ReadFaults { wrong: wrong.clone(), digests, size: None };
+                stores.push(FaultStore::new(Arc::clone(&inner[seed]), faults).with_read_faults(lies));
                 let mut given = contents[seed].to_vec();
                 wrong.for_each(|at| given[at as usize] ^= 1);
                 files.push(Bytes::from(given));

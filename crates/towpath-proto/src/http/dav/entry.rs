@@ -56,12 +56,12 @@ impl Entry {
 
 /// Error for an unusable response. An `href` in it is unchanged: of any length and with any characters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidAnswer {
+pub enum InvalidMultistatus {
     /// The XML is invalid.
     #[error(transparent)]
     Xml(#[from] InvalidXml),
     /// A resource has no path, or a path outside of the tree.
-    #[error("the answer has a resource without a usable path")]
+    #[error("the response has a resource without a valid path")]
     Path,
     /// An `href` contains a `?` or `#`: either a query or fragment, or a name that is not percent-encoded, whose `%`
     /// cannot be decoded either.
@@ -87,8 +87,8 @@ pub fn propfind_body(with_node: bool) -> String {
 /// the response itself.
 ///
 /// Accepts any prefixes, several `propstat` with any status, unknown elements, and paths or whole URLs in `href`. An
-/// ambiguous `href`, which could identify another file, is an error ([`InvalidAnswer`]). The iterator ends after an
-/// error.
+/// ambiguous `href`, which could identify another file, is an error ([`InvalidMultistatus`]). The iterator ends after
+/// an error.
 pub struct Entries<'a> {
     source: Source<'a>,
     in_multistatus: bool,
@@ -98,7 +98,7 @@ pub struct Entries<'a> {
 
 impl<'a> Entries<'a> {
     /// Starts reading the body of a response.
-    pub fn new(body: &'a [u8]) -> Result<Self, InvalidAnswer> {
+    pub fn new(body: &'a [u8]) -> Result<Self, InvalidMultistatus> {
         let text = std::str::from_utf8(body).map_err(|_| InvalidXml::Malformed)?;
         Ok(Self { source: Source::new(text), in_multistatus: false, is_from_xrootd: false, done: false })
     }
@@ -113,12 +113,12 @@ impl<'a> Entries<'a> {
         Self { is_from_xrootd, ..self }
     }
 
-    fn read(&mut self) -> Result<Option<Entry>, InvalidAnswer> {
+    fn read(&mut self) -> Result<Option<Entry>, InvalidMultistatus> {
         loop {
             match self.source.next()? {
                 Token::Start(name) if !self.in_multistatus => {
                     if !name.is_dav("multistatus") {
-                        return Err(InvalidXml::Unexpected("a multistatus is needed").into());
+                        return Err(InvalidXml::Unexpected("expected a multistatus").into());
                     }
                     self.in_multistatus = true;
                 }
@@ -130,14 +130,14 @@ impl<'a> Entries<'a> {
                 }
                 Token::Text(_) | Token::End => {}
                 Token::Eof if self.in_multistatus => return Ok(None),
-                Token::Eof => return Err(InvalidXml::Unexpected("a multistatus is needed").into()),
+                Token::Eof => return Err(InvalidXml::Unexpected("expected a multistatus").into()),
             }
         }
     }
 }
 
 impl Iterator for Entries<'_> {
-    type Item = Result<Entry, InvalidAnswer>;
+    type Item = Result<Entry, InvalidMultistatus>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.done {
@@ -151,9 +151,9 @@ impl Iterator for Entries<'_> {
 
 impl FusedIterator for Entries<'_> {}
 
-fn entry(response: &Element, is_from_xrootd: bool) -> Result<Entry, InvalidAnswer> {
+fn entry(response: &Element, is_from_xrootd: bool) -> Result<Entry, InvalidMultistatus> {
     let propstats: Vec<_> = response.children.iter().filter(|child| child.name.is_dav("propstat")).collect();
-    let href = &response.dav_child("href").ok_or(InvalidAnswer::Path)?.text;
+    let href = &response.dav_child("href").ok_or(InvalidMultistatus::Path)?.text;
     let mut path = if is_from_xrootd && is_literal(&propstats) { literal_path(href)? } else { encoded_path(href)? };
     let slash_at_end = path.len() > 1 && path.ends_with(b"/");
     if slash_at_end {
@@ -179,23 +179,23 @@ fn is_literal(propstats: &[&Element]) -> bool {
 }
 
 /// Returns the path of an `href` that is the literal path.
-fn literal_path(href: &str) -> Result<Vec<u8>, InvalidAnswer> {
+fn literal_path(href: &str) -> Result<Vec<u8>, InvalidMultistatus> {
     if !href.starts_with('/') {
-        return Err(InvalidAnswer::Path);
+        return Err(InvalidMultistatus::Path);
     }
-    clean_bytes(href.as_bytes()).map_err(|_| InvalidAnswer::Path)
+    clean_bytes(href.as_bytes()).map_err(|_| InvalidMultistatus::Path)
 }
 
 /// Returns the path of an `href` that is a URL or its path.
-fn encoded_path(href: &str) -> Result<Vec<u8>, InvalidAnswer> {
+fn encoded_path(href: &str) -> Result<Vec<u8>, InvalidMultistatus> {
     let href = href.trim();
     if href.contains(['?', '#']) {
-        return Err(InvalidAnswer::Unencoded(href.to_owned()));
+        return Err(InvalidMultistatus::Unencoded(href.to_owned()));
     }
     if href.as_bytes().windows(3).any(|three| three.eq_ignore_ascii_case(b"%2f")) {
-        return Err(InvalidAnswer::SlashInName(href.to_owned()));
+        return Err(InvalidMultistatus::SlashInName(href.to_owned()));
     }
-    decode_href(href).map_err(|_| InvalidAnswer::Path)
+    decode_href(href).map_err(|_| InvalidMultistatus::Path)
 }
 
 /// Returns the status of a resource without properties.

@@ -127,5 +127,5 @@ impl LockRequest {
 /// Parses the root element, which must have that name.
 fn root(body: &[u8], local: &str) -> Result<Element, InvalidXml> {
     let root = Element::parse(body, Limits::REQUEST)?;
-    if root.name.is_dav(local) { Ok(root) } else { Err(InvalidXml::Unexpected("another root element is needed")) }
+    if root.name.is_dav(local) { Ok(root) } else { Err(InvalidXml::Unexpected("unexpected root element")) }
 }

@@ -6,7 +6,7 @@ use crate::{
     http::condition::EntityTag,
 };
 
-fn entries(body: &str) -> Result<Vec<Entry>, InvalidAnswer> {
+fn entries(body: &str) -> Result<Vec<Entry>, InvalidMultistatus> {
     Entries::new(body.as_bytes())?.collect()
 }
 
@@ -366,7 +366,7 @@ fn an_answer_of_xrootd_is_read() {
 }
 
 /// Parses one resource as written by XRootD, or by EOS, which sends the same `Server` field.
-fn from_server(href: &str, is_own: bool) -> Result<Vec<Entry>, InvalidAnswer> {
+fn from_server(href: &str, is_own: bool) -> Result<Vec<Entry>, InvalidMultistatus> {
     let executable = if is_own { "<lp1:executable>F</lp1:executable>" } else { "" };
     let body = format!(
         "<D:multistatus xmlns:D='DAV:'><D:response xmlns:lp1='DAV:'><D:href>{href}</D:href><D:propstat><D:prop>{executable}</D:prop>\
@@ -389,7 +389,7 @@ fn a_path_from_xrootd_is_literal() {
         assert_eq!(from_server(href, true).unwrap()[0].path, path.as_bytes(), "{href}");
     }
     for href in ["", "d", "http://h/d", "/d/../e"] {
-        assert_eq!(from_server(href, true), Err(InvalidAnswer::Path), "{href}");
+        assert_eq!(from_server(href, true), Err(InvalidMultistatus::Path), "{href}");
     }
     assert_eq!(from_server("/d/%41 ", false).unwrap()[0].path, b"/d/A", "a plug-in of XRootD encodes");
 }
@@ -397,10 +397,10 @@ fn a_path_from_xrootd_is_literal() {
 #[test]
 fn a_path_that_may_name_another_file_is_refused() {
     for href in ["/d/c?d", "/d/a#b", "http://h/d/?"] {
-        assert_eq!(from_server(href, false), Err(InvalidAnswer::Unencoded(href.into())));
+        assert_eq!(from_server(href, false), Err(InvalidMultistatus::Unencoded(href.into())));
     }
     for href in ["/d/x%2Fy", "/d%2fx"] {
-        assert_eq!(from_server(href, false), Err(InvalidAnswer::SlashInName(href.into())));
+        assert_eq!(from_server(href, false), Err(InvalidMultistatus::SlashInName(href.into())));
     }
 }
 
@@ -439,17 +439,17 @@ fn answers_that_lead_elsewhere_or_end_early_are_refused() {
         entries(&format!("<multistatus xmlns='DAV:'><response><href>{href}</href></response></multistatus>"))
     };
     for href in ["", "x", "/a/../b", "/%2e%2e/b", "/%00"] {
-        assert_eq!(with_href(href), Err(InvalidAnswer::Path), "{href}");
+        assert_eq!(with_href(href), Err(InvalidMultistatus::Path), "{href}");
     }
     assert_eq!(with_href("/%ff%0a"), Ok(vec![Entry { path: b"/\xff\n".to_vec(), ..Entry::default() }]));
     assert_eq!(with_href("/"), Ok(vec![Entry { path: "/".into(), ..Entry::default() }]));
-    assert_eq!(entries("<multistatus xmlns='DAV:'><response/></multistatus>"), Err(InvalidAnswer::Path));
-    assert_eq!(entries(&FROM_XROOTD[..900]), Err(InvalidAnswer::Xml(InvalidXml::Malformed)));
+    assert_eq!(entries("<multistatus xmlns='DAV:'><response/></multistatus>"), Err(InvalidMultistatus::Path));
+    assert_eq!(entries(&FROM_XROOTD[..900]), Err(InvalidMultistatus::Xml(InvalidXml::Malformed)));
     for other in ["", "<html></html>", "<multistatus/>"] {
-        assert!(matches!(entries(other), Err(InvalidAnswer::Xml(InvalidXml::Unexpected(_)))), "{other}");
+        assert!(matches!(entries(other), Err(InvalidMultistatus::Xml(InvalidXml::Unexpected(_)))), "{other}");
     }
     let deep = format!("<multistatus xmlns='DAV:'><response>{}", "<a>".repeat(100));
-    assert_eq!(entries(&deep), Err(InvalidAnswer::Xml(InvalidXml::TooLarge)));
+    assert_eq!(entries(&deep), Err(InvalidMultistatus::Xml(InvalidXml::TooLarge)));
 }
 
 fn any_element() -> impl Strategy<Value = Element> {

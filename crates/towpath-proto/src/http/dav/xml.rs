@@ -85,7 +85,7 @@ pub enum InvalidXml {
     #[error("the XML has a document type or an entity reference")]
     Entity,
     /// The XML is well-formed, but its content violates the protocol.
-    #[error("the XML is not what the protocol expects: {0}")]
+    #[error("the XML does not conform to the protocol: {0}")]
     Unexpected(&'static str),
 }
 

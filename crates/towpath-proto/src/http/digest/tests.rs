@@ -60,22 +60,22 @@ fn a_value_that_cannot_be_read_is_not_the_same_as_none() {
 
 #[test]
 fn wishes_are_ordered_by_preference() {
-    let digest = |value| Wanted::parse_want_digest(value).iter().collect::<Vec<_>>();
+    let digest = |value| DigestPreferences::parse_want_digest(value).iter().collect::<Vec<_>>();
     assert_eq!(digest("adler32"), [Algorithm::Adler32]);
     assert_eq!(digest("md5;q=0.3, adler32;q=1, sha;q=1"), [Algorithm::Adler32, Algorithm::Md5]);
     assert_eq!(digest("MD5, Adler32"), [Algorithm::Md5, Algorithm::Adler32]);
     assert_eq!(digest("md5;q=0, adler32;q=0.001"), [Algorithm::Adler32]);
     assert_eq!(digest("md5;q=2, md5;q=1.0000, md5;q=.5, md5;q=-1, md5;q=1.001"), []);
 
-    let repr = |value| Wanted::parse_want_repr_digest(value).iter().collect::<Vec<_>>();
+    let repr = |value| DigestPreferences::parse_want_repr_digest(value).iter().collect::<Vec<_>>();
     assert_eq!(repr("sha-256=9, adler=1"), [Algorithm::Sha256, Algorithm::Adler32]);
     assert_eq!(repr("adler=1,sha-256=9, md5=0, crc32c=11"), [Algorithm::Sha256, Algorithm::Adler32]);
     assert_eq!(repr("adler32=5, ADLER=5, adler, adler=x"), []);
 
-    let wanted = Wanted::parse_want_digest("md5, adler32;q=0.5");
+    let wanted = DigestPreferences::parse_want_digest("md5, adler32;q=0.5");
     assert_eq!(wanted.best(Algorithms::DEFAULT), Some(Algorithm::Adler32));
     assert_eq!(wanted.best(Algorithms::of(&[Algorithm::Crc32c])), None);
-    assert!(Wanted::parse_want_digest("sha").is_empty());
+    assert!(DigestPreferences::parse_want_digest("sha").is_empty());
 }
 
 #[test]
@@ -108,8 +108,8 @@ proptest! {
     #[test]
     fn wishes_round_trip(list in Just(NAMES.map(|name| name.algorithm).to_vec()).prop_shuffle(), keep in 0..=5_usize) {
         let list = &list[..keep];
-        prop_assert_eq!(&Wanted::parse_want_digest(&write_want_digest(list)).iter().collect::<Vec<_>>(), list);
-        prop_assert_eq!(&Wanted::parse_want_repr_digest(&write_want_repr_digest(list)).iter().collect::<Vec<_>>(), list);
+        prop_assert_eq!(&DigestPreferences::parse_want_digest(&write_want_digest(list)).iter().collect::<Vec<_>>(), list);
+        prop_assert_eq!(&DigestPreferences::parse_want_repr_digest(&write_want_repr_digest(list)).iter().collect::<Vec<_>>(), list);
     }
 
     #[test]
@@ -126,6 +126,6 @@ proptest! {
     #[test]
     fn no_text_panics(text in "(md5|adler|adler32)?[=:;]?\\PC{0,40}") {
         let _ = (parse_digest(&text), parse_repr_digest(&text), parse_owncloud(&text), parse_content_md5(&text));
-        let _ = (Wanted::parse_want_digest(&text), Wanted::parse_want_repr_digest(&text));
+        let _ = (DigestPreferences::parse_want_digest(&text), DigestPreferences::parse_want_repr_digest(&text));
     }
 }

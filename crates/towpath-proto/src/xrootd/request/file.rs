@@ -62,14 +62,14 @@ impl Layout for Open {
 /// of it, so that one file can be written over several connections. Towpath's own addition, for servers that advertise
 /// [`Self::KEY`] in `query config`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shared {
+pub struct SharedHandle {
     /// Session in which the file is open.
     pub session_id: SessionId,
     /// Its handle in that session.
     pub handle: FileHandle,
 }
 
-impl Shared {
+impl SharedHandle {
     /// Key in the opaque part of the `open`.
     pub const KEY: &str = "towpath.share";
 
@@ -101,22 +101,22 @@ pub struct Close {
     /// The file.
     pub handle: FileHandle,
     /// Commit or abort of a new file. Towpath's own addition; other servers ignore it.
-    pub ending: Option<Ending>,
+    pub ending: Option<CloseAction>,
 }
 
 /// Commit or abort of a new file on `close`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
+pub enum CloseAction {
     /// The server verifies the file against the promise before it becomes visible, and responds with its
     /// [`StatInfo`](crate::xrootd::response::StatInfo).
-    Commit(Promise),
+    Commit(FileExpectation),
     /// The file does not become visible; a resumable upload keeps its written data. On the wire `keep`.
     Keep,
     /// The file does not become visible, and its data are removed. On the wire `abandon`.
     Abandon,
 }
 
-impl Ending {
+impl CloseAction {
     const KEEP: &[u8] = b"keep";
     const ABANDON: &[u8] = b"abandon";
 
@@ -124,7 +124,7 @@ impl Ending {
         match text {
             Self::KEEP => Some(Self::Keep),
             Self::ABANDON => Some(Self::Abandon),
-            text => Promise::decode(text).map(Self::Commit),
+            text => FileExpectation::decode(text).map(Self::Commit),
         }
     }
 
@@ -140,7 +140,7 @@ impl Ending {
 /// Expected size, time and digests of a file in its `close`, such as
 /// `size=10000&mtime=1700000000000000000&crc32c=e3069283`, with this crate's names of algorithms.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Promise {
+pub struct FileExpectation {
     /// Size in bytes.
     pub size: u64,
     /// Modification time to set, in nanoseconds since the Unix epoch.
@@ -149,7 +149,7 @@ pub struct Promise {
     pub digests: Digests,
 }
 
-impl Promise {
+impl FileExpectation {
     fn decode(text: &[u8]) -> Option<Self> {
         let mut pairs = std::str::from_utf8(text).ok()?.split('&').map(|pair| pair.split_once('='));
         let (_, size) = pairs.next()?.filter(|(key, _)| *key == "size")?;
@@ -183,7 +183,7 @@ impl Layout for Close {
     fn decode(header: &RequestHeader, payload: Bytes) -> Result<Self, DecodeError> {
         let ending = match payload.is_empty() {
             true => None,
-            false => Some(Ending::decode(&payload).ok_or(DecodeError::Invalid { what: "ending of a close" })?),
+            false => Some(CloseAction::decode(&payload).ok_or(DecodeError::Invalid { what: "end of a close" })?),
         };
         Ok(Self { handle: header.parameters.handle(4), ending })
     }
@@ -244,11 +244,12 @@ mod tests {
 
     #[test]
     fn a_shared_file_is_read_as_it_is_written() {
-        let shared = Shared { session_id: SessionId(*b"0123456789abcdeX"), handle: FileHandle([0, 1, 0xa, 0xff]) };
+        let shared =
+            SharedHandle { session_id: SessionId(*b"0123456789abcdeX"), handle: FileHandle([0, 1, 0xa, 0xff]) };
         let pair = shared.pair();
         assert_eq!(pair, "towpath.share=3031323334353637383961626364655800010aff");
         let value = pair.split_once('=').unwrap().1.as_bytes();
-        assert_eq!(Shared::decode(value), Some(shared));
+        assert_eq!(SharedHandle::decode(value), Some(shared));
         let wrong = [
             &value[1..],
             &value[2..],
@@ -256,6 +257,6 @@ mod tests {
             &[value, b"00"].concat(),
             &[b"g", &value[1..]].concat(),
         ];
-        assert!(wrong.iter().all(|wrong| Shared::decode(wrong).is_none()));
+        assert!(wrong.iter().all(|wrong| SharedHandle::decode(wrong).is_none()));
     }
 }

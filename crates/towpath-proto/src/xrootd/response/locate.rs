@@ -8,7 +8,7 @@ use crate::xrootd::wire::until_nul;
 
 /// One server that has the path: `XYhost:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Location {
+pub struct LocationInfo {
     /// A manager, which must be queried itself, rather than a data server.
     pub manager: bool,
     /// The file is not online there yet.
@@ -21,9 +21,9 @@ pub struct Location {
 
 /// All servers that have the path; empty if there is none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Locations(pub Vec<Location>);
+pub struct Locations(pub Vec<LocationInfo>);
 
-impl Location {
+impl LocationInfo {
     fn letters(&self) -> [u8; 2] {
         let kind = match (self.manager, self.pending) {
             (false, false) => b'S',
@@ -71,6 +71,6 @@ impl Body for Locations {
     fn decode(body: Bytes) -> Result<Self, DecodeError> {
         let body = until_nul(body);
         let tokens = body.split(|&byte| byte == b' ').filter(|token| !token.is_empty());
-        tokens.map(Location::parse).collect::<Result<_, _>>().map(Self)
+        tokens.map(LocationInfo::parse).collect::<Result<_, _>>().map(Self)
     }
 }

@@ -287,7 +287,7 @@ impl Body for VfsInfo {
     }
 
     fn decode(body: Bytes) -> Result<Self, DecodeError> {
-        const INVALID: DecodeError = DecodeError::Invalid { what: "statvfs answer" };
+        const INVALID: DecodeError = DecodeError::Invalid { what: "statvfs response" };
         let body = until_nul(body);
         let mut fields = body.split(|&byte| byte == b' ').filter(|field| !field.is_empty());
         Ok(Self {

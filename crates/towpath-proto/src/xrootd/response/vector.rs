@@ -9,7 +9,7 @@ use crate::xrootd::{DecodeError, VectorElement};
 
 /// Some bytes of one element of a `readv`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReadvPiece {
+pub struct ReadvChunk {
     /// The element: its handle, offset and length, as in the response.
     pub element: VectorElement,
     /// Start of `data` within the element, in bytes.
@@ -18,7 +18,7 @@ pub struct ReadvPiece {
     pub data: Bytes,
 }
 
-impl ReadvPiece {
+impl ReadvChunk {
     /// Returns whether this is the last piece of its element.
     #[must_use]
     pub fn completes_element(&self) -> bool {
@@ -51,7 +51,7 @@ impl ReadvParser {
     ///
     /// # Errors
     /// [`DecodeError`] if an element has a negative length or offset.
-    pub fn pop(&mut self) -> Result<Option<ReadvPiece>, DecodeError> {
+    pub fn pop(&mut self) -> Result<Option<ReadvChunk>, DecodeError> {
         let (element, position) = match self.current {
             Some(current) => current,
             None => match self.next_element()? {
@@ -66,7 +66,7 @@ impl ReadvParser {
         if came == 0 && left > 0 {
             return Ok(None);
         }
-        Ok(Some(ReadvPiece { element, position, data }))
+        Ok(Some(ReadvChunk { element, position, data }))
     }
 
     /// Returns whether the response ended between two elements.

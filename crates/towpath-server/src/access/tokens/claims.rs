@@ -2,7 +2,7 @@
 
 use super::{
     jwt::{Claims, Jwt},
-    refusal::{Refusal, clip},
+    token_error::{TokenError, clip},
 };
 
 /// Tolerated clock skew, in seconds, as recommended by WLCG profile §4.3.1. Applies only to the start of a token's
@@ -45,51 +45,51 @@ impl Profile {
 /// A token without a version is a SciToken 1.0, in which unknown claims are not allowed (SciTokens "Verification").
 /// Unlike there, the audience is required: a token without an audience could be replayed by any server that receives
 /// it.
-pub(super) fn profile(jwt: &Jwt<'_>) -> Result<Profile, Refusal> {
+pub(super) fn profile(jwt: &Jwt<'_>) -> Result<Profile, TokenError> {
     let claims = &jwt.claims;
     let profile = match (&claims.wlcg_version, claims.version.as_deref()) {
         (Some(version), _) => wlcg(jwt, version)?,
         (None, Some("scitoken:2.0" | "scitokens:2.0")) => Profile::SciTokens,
         (None, Some("scitoken:1.0" | "scitokens:1.0") | None) => scitoken_1(claims)?,
-        (None, Some(other)) => return Err(Refusal::Version(clip(other))),
+        (None, Some(other)) => return Err(TokenError::Version(clip(other))),
     };
     if claims.audience.is_none() {
-        return Err(Refusal::Missing("aud"));
+        return Err(TokenError::Missing("aud"));
     }
     Ok(profile)
 }
 
-fn wlcg(jwt: &Jwt<'_>, version: &str) -> Result<Profile, Refusal> {
+fn wlcg(jwt: &Jwt<'_>, version: &str) -> Result<Profile, TokenError> {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     // Minor versions add nothing that must be understood (WLCG profile §4.3.3).
     if !matches!(version.split_once('.'), Some(("1", minor)) if digits(minor)) {
-        return Err(Refusal::Version(clip(version)));
+        return Err(TokenError::Version(clip(version)));
     }
     let claims = &jwt.claims;
     let required = [("sub", claims.subject.is_some()), ("iat", claims.issued.is_some()), ("jti", claims.id.is_some())];
     match required.iter().find(|(_, there)| !there) {
-        Some((name, _)) => Err(Refusal::Missing(name)),
-        None if jwt.key_id.is_none() => Err(Refusal::Missing("kid (in its header)")),
+        Some((name, _)) => Err(TokenError::Missing(name)),
+        None if jwt.key_id.is_none() => Err(TokenError::Missing("kid (in its header)")),
         None => Ok(Profile::Wlcg),
     }
 }
 
-fn scitoken_1(claims: &Claims) -> Result<Profile, Refusal> {
+fn scitoken_1(claims: &Claims) -> Result<Profile, TokenError> {
     match claims.others.keys().next() {
-        Some(unknown) => Err(Refusal::UnknownClaim(clip(unknown))),
+        Some(unknown) => Err(TokenError::UnknownClaim(clip(unknown))),
         None => Ok(Profile::SciTokens),
     }
 }
 
 /// Returns the token's expiry, in seconds since the Unix epoch, if the token is valid at `now_s`.
-pub(super) fn check_times(claims: &Claims, now_s: i64) -> Result<i64, Refusal> {
-    let at = claims.expires.ok_or(Refusal::Missing("exp"))?;
+pub(super) fn check_times(claims: &Claims, now_s: i64) -> Result<i64, TokenError> {
+    let at = claims.expires.ok_or(TokenError::Missing("exp"))?;
     if now_s >= at.seconds() {
-        return Err(Refusal::Expired { at, now_s });
+        return Err(TokenError::Expired { at, now_s });
     }
     // `nbf` may be before `iat` on purpose. Without `nbf` a token is not valid before it was issued.
     match claims.not_before.or(claims.issued) {
-        Some(start) if start.seconds() > now_s + CLOCK_SKEW_S => Err(Refusal::NotYetValid(start)),
+        Some(start) if start.seconds() > now_s + CLOCK_SKEW_S => Err(TokenError::NotYetValid(start)),
         _ => Ok(at.seconds()),
     }
 }
@@ -104,7 +104,7 @@ impl Audiences {
     }
 
     /// Checks that the token is for this server. Names are compared case-sensitively (RFC 7519 §4.1.3).
-    pub(super) fn check(&self, profile: Profile, claims: &Claims) -> Result<(), Refusal> {
+    pub(super) fn check(&self, profile: Profile, claims: &Claims) -> Result<(), TokenError> {
         let theirs = claims.audience.as_ref().map_or(&[][..], |audience| audience.names());
         let any = profile.any_audience();
         if theirs.iter().any(|name| name == any || self.0.contains(name)) {
@@ -116,7 +116,7 @@ impl Audiences {
         } else {
             format!("{}, `{any}`", quote(&self.0))
         };
-        Err(Refusal::Audience { theirs, ours })
+        Err(TokenError::Audience { theirs, ours })
     }
 }
 

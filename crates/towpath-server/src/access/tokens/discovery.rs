@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::{
     fetch::{Fetch, FetchError, Url},
     keys::{KeySet, KeySource, KeysError},
-    refusal::clip,
+    token_error::clip,
 };
 
 /// Path of an issuer's metadata below its URL (OpenID Connect Discovery §4).
@@ -29,13 +29,13 @@ pub(super) struct Discovery {
 pub(super) enum DiscoveryError {
     #[error("{url}: {source}")]
     Fetch { url: String, source: FetchError },
-    #[error("the issuer's metadata cannot be understood: {0}")]
+    #[error("the issuer's metadata is malformed: {0}")]
     Malformed(#[from] serde_json::Error),
-    #[error("the metadata at that URL are of another issuer, `{0}`")]
+    #[error("the metadata at that URL belongs to another issuer, `{0}`")]
     OtherIssuer(String),
-    #[error("the URL of the keys in the issuer's metadata is not allowed, `{0}`: it must be https")]
+    #[error("the URL of the keys in the issuer's metadata, `{0}`, is not allowed: it must be https")]
     KeysPlace(String),
-    #[error("the issuer did not answer within {} s", FETCH_TIMEOUT.as_secs())]
+    #[error("the issuer did not respond within {} s", FETCH_TIMEOUT.as_secs())]
     TimedOut,
 }
 

@@ -63,7 +63,7 @@ pub(super) enum FetchError {
 /// Why a text is not a valid document URL.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UrlError {
-    #[error("it is no URL")]
+    #[error("it is not a URL")]
     Malformed,
     #[error("it must be https (http is for this machine only)")]
     Scheme,

@@ -9,7 +9,7 @@ use serde::{
     de::{DeserializeOwned, Error as _, IgnoredAny},
 };
 
-use super::refusal::{Refusal, clip};
+use super::token_error::{TokenError, clip};
 
 /// Maximum length of a token, in bytes. HTTP servers rarely accept headers over 8 KiB; this leaves room for XRootD's.
 pub(crate) const MAX_TOKEN_BYTES: usize = 16 << 10;
@@ -109,13 +109,13 @@ impl<'de> Deserialize<'de> for NumericDate {
 }
 
 /// Returns `token` unless it is too long.
-pub(super) fn bounded(token: &str) -> Result<&str, Refusal> {
-    if token.len() > MAX_TOKEN_BYTES { Err(Refusal::TooLong) } else { Ok(token) }
+pub(super) fn bounded(token: &str) -> Result<&str, TokenError> {
+    if token.len() > MAX_TOKEN_BYTES { Err(TokenError::TooLong) } else { Ok(token) }
 }
 
 impl<'a> Jwt<'a> {
     /// Parses `token`.
-    pub(super) fn parse(token: &'a str) -> Result<Self, Refusal> {
+    pub(super) fn parse(token: &'a str) -> Result<Self, TokenError> {
         let not_three = || malformed("it does not have three parts separated by dots");
         let (signed, signature) = token.rsplit_once('.').ok_or_else(not_three)?;
         let (header, claims) = signed.split_once('.').ok_or_else(not_three)?;
@@ -131,11 +131,11 @@ impl<'a> Jwt<'a> {
 }
 
 impl Header {
-    fn check(&self) -> Result<Algorithm, Refusal> {
+    fn check(&self) -> Result<Algorithm, TokenError> {
         let algorithm = match self.alg.as_str() {
             "RS256" => Algorithm::RS256,
             "ES256" => Algorithm::ES256,
-            other => return Err(Refusal::Algorithm(clip(other))),
+            other => return Err(TokenError::Algorithm(clip(other))),
         };
         // RFC 7515 §4.1.11: a recipient must reject critical extensions that it does not understand.
         if self.crit.is_some() {
@@ -153,7 +153,7 @@ impl Header {
 
 /// Other kinds of JWT (logout tokens, proofs of possession) are signed with the same keys and must be rejected (RFC
 /// 8725 §3.11).
-fn check_type(typ: &str) -> Result<(), Refusal> {
+fn check_type(typ: &str) -> Result<(), TokenError> {
     let lower = typ.to_ascii_lowercase();
     match lower.strip_prefix("application/").unwrap_or(&lower) {
         "jwt" | "at+jwt" => Ok(()),
@@ -162,7 +162,7 @@ fn check_type(typ: &str) -> Result<(), Refusal> {
 }
 
 impl Claims {
-    fn check(&self) -> Result<(), Refusal> {
+    fn check(&self) -> Result<(), TokenError> {
         match &self.subject {
             Some(subject) if subject.len() > MAX_SUBJECT_BYTES => {
                 Err(malformed("its subject has more than 255 characters"))
@@ -176,12 +176,12 @@ impl Claims {
     }
 }
 
-fn decode<T: DeserializeOwned>(part: &str, name: &str) -> Result<T, Refusal> {
+fn decode<T: DeserializeOwned>(part: &str, name: &str) -> Result<T, TokenError> {
     let json = URL_SAFE_NO_PAD.decode(part).map_err(|_| malformed(format!("its {name} is not base64url")))?;
     serde_json::from_slice(&json)
         .map_err(|error| malformed(format!("its {name} cannot be parsed: {}", clip(&error.to_string()))))
 }
 
-pub(super) fn malformed(why: impl Into<String>) -> Refusal {
-    Refusal::Malformed(why.into())
+pub(super) fn malformed(why: impl Into<String>) -> TokenError {
+    TokenError::Malformed(why.into())
 }

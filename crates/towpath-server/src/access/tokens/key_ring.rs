@@ -28,7 +28,7 @@ use towpath_store::{
 use super::{
     jwt::Jwt,
     keys::{KeySet, KeySource, KeysError},
-    refusal::{Refusal, clip},
+    token_error::{TokenError, clip},
 };
 
 /// Age at which keys are refreshed: the minimum that WLCG profile §4.3.1 allows, because a revoked key stays usable
@@ -43,7 +43,7 @@ const FETCH_INTERVAL: Duration = Duration::from_secs(60);
 /// sooner.
 const EMPTY_FETCH_INTERVAL: Duration = Duration::from_secs(10);
 
-type Fetch = Shared<BoxFuture<'static, ()>>;
+type SharedFetch = Shared<BoxFuture<'static, ()>>;
 
 /// The keys of one issuer.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ struct State {
     /// The error of the last fetch, if it failed.
     failure: Option<String>,
     /// The fetch in flight.
-    fetch: Option<Fetch>,
+    fetch: Option<SharedFetch>,
 }
 
 #[derive(Debug)]
@@ -70,9 +70,9 @@ struct CachedKeys {
 }
 
 /// The next step in verifying a token.
-enum Step {
+enum KeyLookup {
     Use(Arc<KeySet>),
-    Wait(Fetch),
+    Wait(SharedFetch),
     Refuse(Error),
 }
 
@@ -95,22 +95,22 @@ impl KeyRing {
     /// unavailable.
     pub(super) async fn verify(self: &Arc<Self>, jwt: &Jwt<'_>, issuer: &str) -> Result<()> {
         let keys = match self.step(jwt, issuer, true) {
-            Step::Use(keys) => keys,
-            Step::Refuse(error) => return Err(error),
-            Step::Wait(fetch) => {
+            KeyLookup::Use(keys) => keys,
+            KeyLookup::Refuse(error) => return Err(error),
+            KeyLookup::Wait(fetch) => {
                 fetch.await;
                 match self.step(jwt, issuer, false) {
-                    Step::Use(keys) => keys,
-                    Step::Refuse(error) => return Err(error),
-                    Step::Wait(_) => return Err(unavailable(issuer, "they are being fetched")),
+                    KeyLookup::Use(keys) => keys,
+                    KeyLookup::Refuse(error) => return Err(error),
+                    KeyLookup::Wait(_) => return Err(unavailable(issuer, "they are being fetched")),
                 }
             }
         };
-        if keys.verifies(jwt) { Ok(()) } else { Err(Refusal::Forged(issuer.into()).into()) }
+        if keys.verifies(jwt) { Ok(()) } else { Err(TokenError::Forged(issuer.into()).into()) }
     }
 
     /// Returns the next step for `jwt`; starts or joins a fetch only if `may_fetch`.
-    fn step(self: &Arc<Self>, jwt: &Jwt<'_>, issuer: &str, may_fetch: bool) -> Step {
+    fn step(self: &Arc<Self>, jwt: &Jwt<'_>, issuer: &str, may_fetch: bool) -> KeyLookup {
         let now = clock::now();
         let mut state = self.state();
         let age = |cached: &CachedKeys| now.duration_since(cached.since);
@@ -124,14 +124,14 @@ impl KeyRing {
             // After a long idle time the keys may have been revoked, so wait for fresh ones, but not for an issuer
             // whose last fetch failed.
             let wait = may_fetch && age >= 2 * REFRESH_AGE && state.failure.is_none();
-            return fetch.filter(|_| wait).map_or(Step::Use(keys), Step::Wait);
+            return fetch.filter(|_| wait).map_or(KeyLookup::Use(keys), KeyLookup::Wait);
         }
         if may_fetch && let Some(fetch) = self.join_fetch(&mut state, now, interval) {
-            return Step::Wait(fetch);
+            return KeyLookup::Wait(fetch);
         }
-        Step::Refuse(match &state.failure {
+        KeyLookup::Refuse(match &state.failure {
             None if has_keys => {
-                Refusal::UnknownKey { id: jwt.key_id.as_deref().map(clip), issuer: issuer.into() }.into()
+                TokenError::UnknownKey { id: jwt.key_id.as_deref().map(clip), issuer: issuer.into() }.into()
             }
             None => unavailable(issuer, "they are being fetched"),
             Some(failure) => unavailable(issuer, failure),
@@ -139,7 +139,7 @@ impl KeyRing {
     }
 
     /// Returns the fetch in flight, or a new one if the last began more than `interval` ago.
-    fn join_fetch(self: &Arc<Self>, state: &mut State, now: Instant, interval: Duration) -> Option<Fetch> {
+    fn join_fetch(self: &Arc<Self>, state: &mut State, now: Instant, interval: Duration) -> Option<SharedFetch> {
         if let Some(fetch) = &state.fetch {
             return Some(fetch.clone());
         }

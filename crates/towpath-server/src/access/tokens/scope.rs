@@ -5,7 +5,7 @@ use towpath_store::{PathError, StorePath};
 
 use super::{
     claims::Profile,
-    refusal::{Refusal, clip},
+    token_error::{TokenError, clip},
 };
 use crate::{access::Grant, config::Right};
 
@@ -25,23 +25,23 @@ const RIGHTS: [(Profile, &str, Right); 7] = [
 ];
 
 /// Returns the grants of the space-separated `scopes` below `base`. Names outside the profile are ignored.
-pub(super) fn grants(profile: Profile, scopes: &str, base: &StorePath) -> Result<Vec<Grant>, Refusal> {
+pub(super) fn grants(profile: Profile, scopes: &str, base: &StorePath) -> Result<Vec<Grant>, TokenError> {
     let mut grants = Vec::new();
     for (count, scope) in scopes.split(' ').filter(|scope| !scope.is_empty()).enumerate() {
         if count == MAX_SCOPES {
-            return Err(Refusal::TooManyScopes(MAX_SCOPES));
+            return Err(TokenError::TooManyScopes(MAX_SCOPES));
         }
         let (name, path) = scope.split_once(':').unwrap_or((scope, ""));
         let Some((_, _, right)) = RIGHTS.iter().find(|(of, known, _)| *of == profile && *known == name) else {
             continue;
         };
         if path.is_empty() {
-            return Err(Refusal::Pathless(clip(scope)));
+            return Err(TokenError::Pathless(clip(scope)));
         }
-        let below = resolve(base, path.as_bytes()).map_err(|why| Refusal::ScopePath { scope: clip(scope), why })?;
+        let below = resolve(base, path.as_bytes()).map_err(|why| TokenError::ScopePath { scope: clip(scope), why })?;
         grants.push(Grant { right: *right, path: below, directory: path.ends_with('/') });
     }
-    if grants.is_empty() { Err(Refusal::NoCapability(profile)) } else { Ok(grants) }
+    if grants.is_empty() { Err(TokenError::NoCapability(profile)) } else { Ok(grants) }
 }
 
 /// Joins `path` to `base`. Each component is percent-decoded once after splitting at slashes, so that an encoded
@@ -69,7 +69,7 @@ fn decode(component: &[u8]) -> Result<Vec<u8>, &'static str> {
     while let Some(percent) = rest.iter().position(|b| *b == b'%') {
         rest = &rest[percent + 1..];
         if !matches!(rest, [high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit()) {
-            return Err("it has a % that encodes nothing");
+            return Err("it has an invalid percent-encoding");
         }
     }
     Ok(percent_decode(component).collect())

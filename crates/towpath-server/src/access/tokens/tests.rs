@@ -11,7 +11,9 @@ use std::{ops::Deref, path::Path, sync::OnceLock};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use towpath_store::{Fault, sys::disk};
-use towpath_testkit::issuer::{Answer, SigningKey, Site, base64url, jwks, scitoken_claims, wlcg_claims};
+use towpath_testkit::issuer::{
+    CannedResponse, DocumentServer, SigningKey, base64url, jwks, scitoken_claims, wlcg_claims,
+};
 
 use super::*;
 use crate::access::Activity;

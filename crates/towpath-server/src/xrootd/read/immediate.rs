@@ -11,7 +11,7 @@ use towpath_store::ReadHandle;
 use super::{
     super::{
         connection::Connection,
-        exchange::{Refusal, seal},
+        exchange::{ErrorResponse, seal},
         immediate::ImmediateOutcome,
     },
     vector,
@@ -38,7 +38,7 @@ impl Connection {
             let start = this.out.len();
             this.out.put_bytes(0, ResponseHeader::LEN);
             let read = file.read_now(request.offset, request.length as usize, &mut this.out)?;
-            Some(read.map(|_| seal(&mut this.out, start, stream_id, Status::ok)).map_err(Refusal::from))
+            Some(read.map(|_| seal(&mut this.out, start, stream_id, Status::ok)).map_err(ErrorResponse::from))
         })
     }
 
@@ -80,7 +80,7 @@ impl Connection {
     }
 
     /// Appends elements of one file to the response.
-    fn read_elements(&mut self, elements: &[VectorElement]) -> Option<Result<(), Refusal>> {
+    fn read_elements(&mut self, elements: &[VectorElement]) -> Option<Result<(), ErrorResponse>> {
         self.with_reader(elements.first()?.handle, |this, file| {
             let start = this.out.len();
             this.out.put_bytes(0, vector::answer_bytes(elements) as usize);
@@ -92,14 +92,14 @@ impl Connection {
     fn with_reader<T>(
         &mut self,
         handle: FileHandle,
-        read: impl FnOnce(&mut Self, &dyn ReadHandle) -> Option<Result<T, Refusal>>,
-    ) -> Option<Result<T, Refusal>> {
+        read: impl FnOnce(&mut Self, &dyn ReadHandle) -> Option<Result<T, ErrorResponse>>,
+    ) -> Option<Result<T, ErrorResponse>> {
         let slot = match self.session.files.find(handle) {
             Ok(slot) => slot,
             Err(refusal) => return Some(Err(refusal)),
         };
         slot.touch(self.since);
-        let _turn = slot.order.try_shared()?;
+        let _turn = slot.queue.try_shared()?;
         read(self, &**slot.file().ok()?.reader()?)
     }
 }

@@ -11,7 +11,7 @@ use towpath_proto::xrootd::{
 };
 
 use super::super::{
-    exchange::{Answer, Exchange, ServeResult},
+    exchange::{Exchange, FinalFrame, ServeResult},
     files::OpenFile,
 };
 use super::piece_bytes;
@@ -38,7 +38,7 @@ pub(in crate::xrootd) async fn pgread(exchange: &Exchange, file: &OpenFile, requ
         exchange.session.service.metrics.record_sent(Face::Xrootd, got as u64);
         offset += got as u64;
         if last {
-            return Ok(Answer::sent(offset - request.offset));
+            return Ok(FinalFrame::sent(offset - request.offset));
         }
     }
 }

@@ -17,7 +17,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{ByteRange, Error, Fault, ReadBuffer, ReadHandle};
 
 use super::super::{
-    exchange::{Answer, Exchange, Failure, Refusal, ServeResult, seal},
+    exchange::{ErrorResponse, Exchange, Failure, FinalFrame, ServeResult, seal},
     files::{FileAccess, Slot},
 };
 use crate::metrics::Face;
@@ -36,14 +36,14 @@ const CACHED_GROUP_BYTES: usize = 256 << 10;
 
 /// Rejects a vector beyond the limits. A vector at both limits, 2 GiB with its headers, is accepted and sent in
 /// groups.
-pub(in crate::xrootd) fn check(request: &Readv) -> Result<(), Refusal> {
+pub(in crate::xrootd) fn check(request: &Readv) -> Result<(), ErrorResponse> {
     if request.elements.len() > MAX_ELEMENTS {
         let message = format!("the read vector is too long: at most {MAX_ELEMENTS} elements are accepted");
-        return Err(Refusal::with_code(ErrorCode::ArgTooLong, message));
+        return Err(ErrorResponse::with_code(ErrorCode::ArgTooLong, message));
     }
     if request.elements.iter().any(|element| element.length > MAX_ELEMENT_BYTES) {
         let message = format!("an element of the read vector is too long: at most {MAX_ELEMENT_BYTES} bytes are read");
-        return Err(Refusal::with_code(ErrorCode::NoMemory, message));
+        return Err(ErrorResponse::with_code(ErrorCode::NoMemory, message));
     }
     Ok(())
 }
@@ -54,9 +54,9 @@ pub(in crate::xrootd) fn answer_bytes(elements: &[VectorElement]) -> u64 {
 }
 
 /// Returns the refusal for an element beyond the end of its file. Clients know this code; the fault is the client's.
-fn past_the_end() -> Refusal {
+fn past_the_end() -> ErrorResponse {
     let message = "an element of the read vector passes the end of its file";
-    Refusal { code: ErrorCode::FSError, ..Refusal::new(Fault::InvalidArgument, message) }
+    ErrorResponse { code: ErrorCode::FSError, ..ErrorResponse::new(Fault::InvalidArgument, message) }
 }
 
 /// Handles `readv`; `slots` are the files of the elements.
@@ -80,7 +80,7 @@ pub(in crate::xrootd) async fn readv(
         rest = behind;
         send_group(exchange, slots, group, status_before(rest)).await?;
     }
-    Ok(Answer::sent(vector_bytes(&request.elements)))
+    Ok(FinalFrame::sent(vector_bytes(&request.elements)))
 }
 
 /// Returns the status of a frame that is followed by `rest`.
@@ -130,7 +130,7 @@ fn read_cached(
     slots: &HashMap<FileHandle, Arc<Slot>>,
     group: &[VectorElement],
     frame: &mut [u8],
-) -> Option<Result<(), Refusal>> {
+) -> Option<Result<(), ErrorResponse>> {
     let mut body = frame.get_mut(ResponseHeader::LEN..)?;
     for elements in of_one_file(group) {
         let slot = slots.get(&elements.first()?.handle)?;
@@ -154,7 +154,7 @@ pub(in crate::xrootd) fn read_now(
     handle: &dyn ReadHandle,
     elements: &[VectorElement],
     mut body: &mut [u8],
-) -> Option<Result<(), Refusal>> {
+) -> Option<Result<(), ErrorResponse>> {
     let mut targets = Vec::with_capacity(elements.len());
     for element in elements {
         body.split_off_mut(..VectorElement::LEN)?.copy_from_slice(&element.to_bytes());

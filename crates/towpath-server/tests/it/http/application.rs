@@ -38,7 +38,7 @@ type Streams = mpsc::UnboundedReceiver<mpsc::Sender<Bytes>>;
 
 /// An application that answers by path only.
 #[derive(Debug)]
-struct Desk {
+struct TestApplication {
     /// Number of requests so far.
     asked: AtomicUsize,
     /// While locked, `/gate` blocks.
@@ -46,7 +46,7 @@ struct Desk {
     streams: mpsc::UnboundedSender<mpsc::Sender<Bytes>>,
 }
 
-impl Desk {
+impl TestApplication {
     fn events(&self) -> Body {
         let (sender, mut receiver) = mpsc::channel(1);
         self.streams.send(sender).unwrap();
@@ -64,7 +64,7 @@ impl Desk {
     }
 }
 
-impl Application for Desk {
+impl Application for TestApplication {
     fn answer(&self, request: &Request<Vec<u8>>, _: IpAddr, is_again: bool) -> Reply {
         self.asked.fetch_add(1, SeqCst);
         let whole = |length| Body::Whole(vec![b'a'; length]);
@@ -88,14 +88,14 @@ impl Application for Desk {
     }
 }
 
-fn start(config: &ServeConfig) -> (Site, Arc<Desk>, Streams) {
+fn start(config: &ServeConfig) -> (Site, Arc<TestApplication>, Streams) {
     start_for(Vec::new(), config)
 }
 
 /// Starts a server whose responses are readable by pages from these origins.
-fn start_for(origins: Vec<String>, config: &ServeConfig) -> (Site, Arc<Desk>, Streams) {
+fn start_for(origins: Vec<String>, config: &ServeConfig) -> (Site, Arc<TestApplication>, Streams) {
     let (sender, streams) = mpsc::unbounded_channel();
-    let desk = Arc::new(Desk { asked: AtomicUsize::new(0), gate: Mutex::new(()), streams: sender });
+    let desk = Arc::new(TestApplication { asked: AtomicUsize::new(0), gate: Mutex::new(()), streams: sender });
     let server = Server::bind_application(Arc::clone(&desk) as _, origins, config).unwrap();
     (Site::of(server), desk, streams)
 }

@@ -17,7 +17,7 @@ use towpath_server::{
 use towpath_store::{Caller, CreateOptions, Expectation, StorePath};
 use towpath_testkit::pattern::Pattern;
 
-use super::{Answer, Site, open_config, request};
+use super::{HttpResponse, Site, open_config, request};
 
 /// Differs from the default source address of clients.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -29,12 +29,12 @@ async fn connect_from(address: Ipv4Addr, site: &Site) -> TcpStream {
 }
 
 /// Sends one request from that address on a new connection.
-async fn ask_from(address: Ipv4Addr, site: &Site, what: &str, headers: &[(&str, &str)]) -> Answer {
+async fn ask_from(address: Ipv4Addr, site: &Site, what: &str, headers: &[(&str, &str)]) -> HttpResponse {
     let stream = TokioIo::new(connect_from(address, site).await);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
     tokio::spawn(connection);
     let headers = [&[("host", "x")], headers].concat();
-    Answer::of(sender.send_request(request(what, &headers, Bytes::new())).await.unwrap()).await
+    HttpResponse::of(sender.send_request(request(what, &headers, Bytes::new())).await.unwrap()).await
 }
 
 async fn put(site: &Site, path: &str, content: Bytes) {
@@ -290,7 +290,7 @@ async fn one_writer_does_not_take_all_locks() {
     let lock = request(&what, &[("depth", "0")], body.into());
     let mut held = 0;
     let refusal = loop {
-        let answer = Answer::of(sender.send_request(lock.clone()).await.unwrap()).await;
+        let answer = HttpResponse::of(sender.send_request(lock.clone()).await.unwrap()).await;
         if answer.status != 200 {
             break answer.expect(StatusCode::SERVICE_UNAVAILABLE);
         }
@@ -301,5 +301,5 @@ async fn one_writer_does_not_take_all_locks() {
     let stream = TokioIo::new(connect_from(ELSEWHERE, &site).await);
     let (mut other, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
     tokio::spawn(connection);
-    Answer::of(other.send_request(lock).await.unwrap()).await.expect(StatusCode::OK);
+    HttpResponse::of(other.send_request(lock).await.unwrap()).await.expect(StatusCode::OK);
 }

@@ -192,7 +192,7 @@ async fn head_says_what_get_says() {
         ];
         assert_eq!(head.status, get.status, "{target} {headers:?}");
         assert!(head.body.is_empty());
-        let told = |answer: &super::Answer| {
+        let told = |answer: &super::HttpResponse| {
             let mut fields = answer.headers.clone();
             // These fields vary with time and load; chunks are absent where nothing is sent.
             ["date", "content-length", "transfer-encoding"].into_iter().for_each(|name| {

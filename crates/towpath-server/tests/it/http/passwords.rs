@@ -18,10 +18,10 @@ use towpath_store::{
     sys::{disk, net},
 };
 
-use super::{Answer, Site, open_config, request, tls::certify};
+use super::{HttpResponse, Site, open_config, request, tls::certify};
 
 /// A server that requires the password of alice or bob, and its client.
-struct Guarded {
+struct PasswordSite {
     site: Site,
     client: ClientConfig,
     _directory: TempDir,
@@ -61,7 +61,7 @@ fn guarded_config(directory: &Path) -> ServeConfig {
     config
 }
 
-impl Guarded {
+impl PasswordSite {
     async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut config = guarded_config(directory.path());
@@ -73,7 +73,7 @@ impl Guarded {
     }
 
     /// Sends one request over TLS, by HTTP/2 or HTTP/1.1.
-    async fn ask(&self, is_http2: bool, what: &str, authorization: &str) -> Answer {
+    async fn ask(&self, is_http2: bool, what: &str, authorization: &str) -> HttpResponse {
         let mut client = self.client.clone();
         client.alpn_protocols = vec![if is_http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
         let stream = net::connect(self.site.address).await.unwrap();
@@ -88,24 +88,24 @@ impl Guarded {
                 hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
             tokio::spawn(connection);
             let what = format!("{method} https://localhost{target}");
-            Answer::of(sender.send_request(request(&what, credentials, body.into())).await.unwrap()).await
+            HttpResponse::of(sender.send_request(request(&what, credentials, body.into())).await.unwrap()).await
         } else {
             let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
             tokio::spawn(connection);
             let headers = [&[("host", "localhost")][..], credentials].concat();
-            Answer::of(sender.send_request(request(what, &headers, body.into())).await.unwrap()).await
+            HttpResponse::of(sender.send_request(request(what, &headers, body.into())).await.unwrap()).await
         }
     }
 }
 
 /// Returns all challenges of a 401 response.
-fn challenges(answer: &Answer) -> Vec<&str> {
+fn challenges(answer: &HttpResponse) -> Vec<&str> {
     assert_eq!(answer.status, 401, "{}", answer.text());
     answer.headers.get_all(header::WWW_AUTHENTICATE).iter().map(|value| value.to_str().unwrap()).collect()
 }
 
 impl Challenge {
-    fn of(answer: &Answer) -> Self {
+    fn of(answer: &HttpResponse) -> Self {
         let digest = challenges(answer)[0].strip_prefix("Digest ").unwrap();
         let field = |name: &str| digest.split_once(&format!("{name}=\"")).unwrap().1.split_once('"').unwrap().0.into();
         assert!(digest.contains("algorithm=SHA-256") && digest.contains(r#"qop="auth""#), "{digest}");
@@ -133,7 +133,7 @@ const ALICE: (&str, &str) = ("alice", "Alice's");
 
 #[tokio::test]
 async fn c6_a_digest_lets_in_once() {
-    let guarded = Guarded::start().await;
+    let guarded = PasswordSite::start().await;
     for is_http2 in [false, true] {
         let refused = guarded.ask(is_http2, "GET /file", "").await;
         let challenge = Challenge::of(&refused);
@@ -156,7 +156,7 @@ async fn c6_a_digest_lets_in_once() {
 
 #[tokio::test]
 async fn c6_basic_is_offered_after_digest_and_over_tls_only() {
-    let guarded = Guarded::start().await;
+    let guarded = PasswordSite::start().await;
     for is_http2 in [false, true] {
         let refused = guarded.ask(is_http2, "GET /file", "").await;
         let challenges = challenges(&refused);
@@ -177,7 +177,7 @@ async fn c6_basic_is_offered_after_digest_and_over_tls_only() {
 
 #[tokio::test]
 async fn users_may_do_what_the_rules_say() {
-    let guarded = Guarded::start().await;
+    let guarded = PasswordSite::start().await;
     for (what, pair, status) in [
         ("PUT /alice/file", "alice:Alice's", StatusCode::CREATED),
         ("PUT /alice/file", "bob:Bob's", StatusCode::FORBIDDEN),
@@ -191,7 +191,7 @@ async fn users_may_do_what_the_rules_say() {
 
 #[tokio::test]
 async fn who_guesses_is_told_to_wait() {
-    let guarded = Guarded::start().await;
+    let guarded = PasswordSite::start().await;
     for _ in 0..10 {
         guarded.ask(false, "GET /file", &basic("alice:guess")).await.expect(StatusCode::UNAUTHORIZED);
     }
@@ -209,7 +209,7 @@ async fn passwords_that_others_can_see_are_not_taken() {
         let started = Server::bind(Arc::new(MemoryStore::new(1 << 20)), config);
         started.err().map(|error| error.to_string()).unwrap_or_default()
     };
-    assert!(why(&config).contains("name a certificate"), "{}", why(&config));
+    assert!(why(&config).contains("configure a certificate"), "{}", why(&config));
     let (_certificate, _client) = certify(&mut config);
     assert_eq!(why(&config), "");
     write_passwords(config.access.passwords.as_ref().unwrap(), 0o640);

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use towpath_proto::probe::{End, Event, Frames, PROBE_TYPE, Sample};
+use towpath_proto::probe::{Event, Frames, PROBE_TYPE, ProbeSummary, Sample};
 use towpath_server::{
     ServeConfig,
     config::{AnonymousRule, Right},
 };
 
-use super::{Answer, Site, open_config};
+use super::{HttpResponse, Site, open_config};
 
 const PROBE: &str = "/.well-known/towpath/probe";
 
 /// Returns the number of data bytes, the samples, and the end frame.
-fn taken(answer: &Answer) -> (u64, Vec<Sample>, Option<End>) {
+fn taken(answer: &HttpResponse) -> (u64, Vec<Sample>, Option<ProbeSummary>) {
     assert_eq!(answer.field("content-type"), PROBE_TYPE);
     let (mut bytes, mut samples, mut end) = (0, Vec::new(), None);
     let each = |event| match event {
@@ -29,7 +29,7 @@ fn taken(answer: &Answer) -> (u64, Vec<Sample>, Option<End>) {
 
 impl Site {
     /// Sends a probe of `path` with the parameters `ask`.
-    async fn probe(&self, method: &str, path: &str, ask: &str) -> Answer {
+    async fn probe(&self, method: &str, path: &str, ask: &str) -> HttpResponse {
         self.ask(&format!("{method} {PROBE}{path}"), &[("towpath-probe", ask)], "").await
     }
 }

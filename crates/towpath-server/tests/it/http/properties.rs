@@ -3,9 +3,9 @@
 use http::StatusCode;
 use towpath_store::{Caller, CreateOptions, Expectation, StorePath};
 
-use super::{Answer, Site, open_config};
+use super::{HttpResponse, Site, open_config};
 
-async fn propfind(site: &Site, target: &str, depth: &str, body: &str) -> Answer {
+async fn propfind(site: &Site, target: &str, depth: &str, body: &str) -> HttpResponse {
     site.ask(&format!("PROPFIND {target}"), &[("depth", depth)], body.to_owned()).await
 }
 

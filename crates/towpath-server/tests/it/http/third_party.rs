@@ -8,12 +8,12 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
 };
-use towpath_proto::http::tpc::{Event, Marker, Reader, Verdict};
+use towpath_proto::http::tpc::{CopyOutcome, Event, Marker, Reader};
 use towpath_server::{
     ServeConfig, Server,
     config::{AnonymousRule, Right},
     third_party::{Direction, Transfers},
-    units::Span,
+    units::HumanDuration,
 };
 use towpath_store::{Overwrite, Secret, Store, memory::MemoryStore, sys::net};
 use towpath_testkit::{
@@ -21,7 +21,7 @@ use towpath_testkit::{
     pattern::Pattern,
 };
 
-use super::{Answer, Site, open_config};
+use super::{HttpResponse, Site, open_config};
 use crate::it::copier::{Copier, Recorder};
 
 /// Long enough for several pieces, and not a multiple of any.
@@ -32,7 +32,7 @@ fn config() -> ServeConfig {
     let mut config = open_config();
     config.third_party.anonymous = true;
     config.third_party.allow = vec!["127.0.0.1".into()];
-    config.third_party.markers = Span(Duration::from_millis(20));
+    config.third_party.markers = HumanDuration(Duration::from_millis(20));
     config
 }
 
@@ -60,12 +60,12 @@ impl Site {
         format!("http://{}{path}", self.address)
     }
 
-    async fn pull(&self, path: &str, source: &str) -> Answer {
+    async fn pull(&self, path: &str, source: &str) -> HttpResponse {
         self.ask(&format!("COPY {path}"), &[("source", source)], "").await
     }
 }
 
-impl Answer {
+impl HttpResponse {
     fn events(self) -> Vec<Event> {
         let mut reader = Reader::default();
         let mut events = reader.take(&self.expect(StatusCode::ACCEPTED).body);
@@ -74,17 +74,17 @@ impl Answer {
     }
 
     /// Returns the outcome, after at least one marker.
-    fn verdict(self) -> Verdict {
+    fn outcome(self) -> CopyOutcome {
         let mut events = self.events();
-        let Some(Event::Verdict(verdict)) = events.pop() else { panic!("no verdict: {events:?}") };
+        let Some(Event::Outcome(outcome)) = events.pop() else { panic!("no verdict: {events:?}") };
         assert!(matches!(events.last(), Some(Event::Marker(_))), "{events:?}");
-        verdict
+        outcome
     }
 
     fn failure(self) -> String {
-        match self.verdict() {
-            Verdict::Failure(reason) => reason,
-            Verdict::Success => panic!("it succeeded"),
+        match self.outcome() {
+            CopyOutcome::Failure(reason) => reason,
+            CopyOutcome::Success => panic!("it succeeded"),
         }
     }
 }
@@ -119,7 +119,7 @@ async fn a_file_is_fetched() {
     let answer = here.pull("/copy", &there.url("/file")).await;
     assert!(answer.field("content-type").starts_with("text/plain"));
     let events = answer.events();
-    let [Event::Marker(first), .., Event::Marker(last), Event::Verdict(Verdict::Success)] = events[..] else {
+    let [Event::Marker(first), .., Event::Marker(last), Event::Outcome(CopyOutcome::Success)] = events[..] else {
         panic!("{events:?}");
     };
     assert_eq!((first.stripes, last), (1, Marker { bytes: SIZE as u64, ..last }));
@@ -137,7 +137,7 @@ async fn a_file_is_sent() {
     let (here, there) = (site(), site());
     here.put("/file", content()).await.expect(StatusCode::CREATED);
     let sent = here.ask("COPY /file", &[("destination", &there.url("/copy"))], "").await;
-    assert_eq!(sent.verdict(), Verdict::Success);
+    assert_eq!(sent.outcome(), CopyOutcome::Success);
     assert_eq!(there.get("/copy").await.body, content());
 }
 
@@ -200,7 +200,7 @@ async fn what_is_asked_for_is_understood() {
         ("transferheaderif-match", "x"),
         ("transferheader", "x"),
     ];
-    assert_eq!(here.ask("COPY /new", &fields, "").await.verdict(), Verdict::Success);
+    assert_eq!(here.ask("COPY /new", &fields, "").await.outcome(), CopyOutcome::Success);
     here.pull("/old", "dav://127.0.0.1/f").await.expect(StatusCode::ACCEPTED);
     here.ask("COPY /old", &[("destination", "https://127.0.0.1/f")], "").await.expect(StatusCode::ACCEPTED);
     let copies = recorder.0.lock().unwrap();
@@ -323,11 +323,11 @@ async fn a_redirect_leads_to_no_forbidden_address() {
         let answer =
             format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         let source = canned(vec![answer; 9]).await;
-        let outcome = here.pull("/copy", &format!("{source}/file")).await.verdict();
+        let outcome = here.pull("/copy", &format!("{source}/file")).await.outcome();
         // `localhost.` is allowed because it resolves to 127.0.0.1.
         if forbidden != "localhost." {
             assert!(
-                matches!(&outcome, Verdict::Failure(reason) if reason.contains("no public address")),
+                matches!(&outcome, CopyOutcome::Failure(reason) if reason.contains("no public or allowed address")),
                 "{outcome:?}"
             );
             assert!(!here.exists("/copy").await);
@@ -389,7 +389,7 @@ async fn what_is_not_what_the_source_has_does_not_appear() {
         ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".into(), "404"),
         (
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nwrong\r\n0\r\n\r\n".into(),
-            "how long",
+            "does not report the file's size",
         ),
     ] {
         let here = site();
@@ -406,7 +406,7 @@ async fn a_digest_that_must_be_compared_is_compared() {
     there.put("/file", content()).await;
     let fields = [("source", there.url("/file")), ("requirechecksumverification", "true".into())];
     let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    assert_eq!(here.ask("COPY /copy", &fields, "").await.verdict(), Verdict::Success);
+    assert_eq!(here.ask("COPY /copy", &fields, "").await.outcome(), CopyOutcome::Success);
     assert_eq!(here.get("/copy").await.body, content());
 }
 
@@ -454,14 +454,14 @@ async fn only_so_many_copies_are_made_at_once() {
         assert_eq!((refused.status, refused.field("retry-after")), (429, "5"));
         drop(held);
     });
-    assert_eq!(first.verdict(), Verdict::Success);
-    assert_eq!(here.pull("/second", &source).await.verdict(), Verdict::Success);
+    assert_eq!(first.outcome(), CopyOutcome::Success);
+    assert_eq!(here.pull("/second", &source).await.outcome(), CopyOutcome::Success);
 }
 
 #[tokio::test]
 async fn a_copy_that_stands_still_is_given_up() {
     let mut config = config();
-    config.third_party.idle = Span(Duration::from_millis(50));
+    config.third_party.idle = HumanDuration(Duration::from_millis(50));
     let here = site_with(Arc::new(Copier), &config);
     let (there, store) = slow_site();
     there.put("/file", content()).await;

@@ -84,7 +84,7 @@ async fn a_body_that_breaks_off_leaves_nothing() {
         let _ = stream.read_to_end(&mut answer).await;
         let answer = String::from_utf8(answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
-        assert!(answer.ends_with("\r\n\r\nthe body broke off: error reading a body from connection\n"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\nthe body ended early: error reading a body from connection\n"), "{answer}");
         assert!(!site.exists("/file").await);
         assert_eq!(site.staged(), 0, "a temporary file is left");
     }
@@ -98,10 +98,10 @@ async fn an_upload_that_does_not_fit_leaves_nothing() {
     let body = "x".repeat(0x9000);
     let head = "PUT /file HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
     for (upload, why) in [
-        (format!("{head}content-length: 36864\r\n\r\n{body}"), "it does not fit"),
+        (format!("{head}content-length: 36864\r\n\r\n{body}"), "it exceeds the free space"),
         (
             format!("{head}transfer-encoding: chunked\r\n\r\n9000\r\n{body}\r\n0\r\n\r\n"),
-            "it does not fit into the store",
+            "it exceeds the free space of the store",
         ),
     ] {
         let answer = site.say(upload.as_bytes()).await;

@@ -10,7 +10,7 @@ use towpath_proto::xrootd::{
 };
 use towpath_store::{Caller, memory::MemoryStore};
 
-use super::peer::{Answer, Peer, Site, path};
+use super::peer::{Peer, Site, XrootdResponse, path};
 
 const NEW: OpenOptions = OpenOptions::new.union(OpenOptions::open_updt);
 
@@ -25,7 +25,7 @@ fn set(handle: FileHandle, new: bool, attributes: &[(&str, &str)]) -> Fattr {
 }
 
 /// Returns the outcome for each attribute of a request.
-fn outcomes(answer: Answer) -> Vec<Result<Bytes, ErrorCode>> {
+fn outcomes(answer: XrootdResponse) -> Vec<Result<Bytes, ErrorCode>> {
     FattrResults::from_body(answer.ok()).unwrap().0.into_iter().map(|result| result.outcome).collect()
 }
 

@@ -11,9 +11,9 @@ use towpath_proto::xrootd::{
 };
 use towpath_store::local::{LocalOptions, LocalStore};
 
-use super::peer::{Answer, Peer, Site, content, encode, protocol};
+use super::peer::{Peer, Site, XrootdResponse, content, encode, protocol};
 
-async fn bind(site: &Site, session_id: SessionId) -> (Peer, Answer) {
+async fn bind(site: &Site, session_id: SessionId) -> (Peer, XrootdResponse) {
     let mut peer = Peer::silent(site).await;
     let protocol = Protocol { expect: Expect::ExpBind, ..protocol() };
     peer.send(&[HANDSHAKE.to_vec(), encode(1, protocol), encode(2, Bind { session_id })].concat()).await;

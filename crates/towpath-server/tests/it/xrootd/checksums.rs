@@ -17,16 +17,16 @@ use towpath_proto::xrootd::{
     response::{Attn, ErrorReply, WaitResp},
 };
 use towpath_store::{memory::MemoryStore, sys::net};
-use towpath_testkit::fault::{FaultStore, Faults, Held};
+use towpath_testkit::fault::{FaultStore, Faults, GateGuard};
 
-use super::peer::{Answer, HANG, Peer, Site, encode, login};
+use super::peer::{HANG, Peer, Site, XrootdResponse, encode, login};
 
 /// Longer than the time before the notification.
 const LONG: Duration = Duration::from_secs(6);
 const MD5_OF_HELLO: &str = "5d41402abc4b2a76b9719d911017c592";
 
 /// A site with a file whose checksum is blocked by the test.
-async fn site_of_a_slow_store() -> (Site, Held) {
+async fn site_of_a_slow_store() -> (Site, GateGuard) {
     let store = FaultStore::new(Arc::new(MemoryStore::new(1 << 20)), Faults::default());
     let held = store.hold("digest");
     let site = Site::of(Arc::new(store));
@@ -46,7 +46,7 @@ fn md5() -> Query {
 }
 
 /// Connects a client that supports asynchronous responses and waits for the notification on stream 5.
-async fn promised(site: &Site, held: &Held) -> Peer {
+async fn promised(site: &Site, held: &GateGuard) -> Peer {
     let login = Login { capver: Login::VERSION_TLS | Login::ASYNCRESP, ..login() };
     let (mut peer, _) = Peer::with_login(site, login).await;
     peer.send(&encode(5, md5())).await;
@@ -111,7 +111,7 @@ async fn one_who_does_not_understand_promises_just_waits() {
     pass(LONG).await;
     peer.ask(Ping).await.ok();
     drop(held);
-    assert_eq!(peer.answer(5).await, Answer::Ok(format!("md5 {MD5_OF_HELLO}\0").into()));
+    assert_eq!(peer.answer(5).await, XrootdResponse::Ok(format!("md5 {MD5_OF_HELLO}\0").into()));
 }
 
 #[tokio::test]

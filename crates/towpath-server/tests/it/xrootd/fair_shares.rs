@@ -138,7 +138,7 @@ async fn idle_files_of_many_addresses_make_way_for_a_newcomer() {
     let mut peers = Vec::new();
     for octet in 10..40 {
         let mut peer = Peer::logged_in_from(Ipv4Addr::new(127, 0, 0, octet), &site).await;
-        while matches!(peer.ask(open_request("/f", OpenOptions::open_read)).await, super::peer::Answer::Ok(_)) {
+        while matches!(peer.ask(open_request("/f", OpenOptions::open_read)).await, super::peer::XrootdResponse::Ok(_)) {
             if site.service.files.free() == 0 {
                 break;
             }
@@ -161,7 +161,7 @@ async fn one_client_does_not_take_all_open_files() {
         let mut peer = Peer::logged_in(&site).await;
         for _ in 0..40 {
             let answer = peer.ask(open_request("/f", OpenOptions::open_read)).await;
-            if let super::peer::Answer::Error(code, message) = answer {
+            if let super::peer::XrootdResponse::Error(code, message) = answer {
                 assert_eq!(code, ErrorCode::Overloaded);
                 assert!(message.contains("share"), "{message}");
                 refused += 1;

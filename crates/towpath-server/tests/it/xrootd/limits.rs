@@ -6,12 +6,12 @@ use towpath_proto::xrootd::{
     ErrorCode, FileHandle, OpenOptions,
     request::{PgRead, Ping, Query, Read},
 };
-use towpath_server::units::{ByteSize, Span};
+use towpath_server::units::{ByteSize, HumanDuration};
 use towpath_store::{Store, local::LocalStore, memory::MemoryStore};
 
 use super::peer::{Peer, Site, content, encode};
 
-const SOON: Span = Span(Duration::from_millis(50));
+const SOON: HumanDuration = HumanDuration(Duration::from_millis(50));
 
 fn memory() -> Arc<dyn Store> {
     Arc::new(MemoryStore::new(1 << 30))
@@ -71,7 +71,7 @@ async fn a_client_that_takes_nothing_is_dropped() {
 
 #[tokio::test]
 async fn who_said_nothing_does_not_hold_up_the_end() {
-    let hour = Span(Duration::from_secs(3600));
+    let hour = HumanDuration(Duration::from_secs(3600));
     let site = Site::with(memory(), |config| {
         config.limits.handshake = hour;
         config.drain = hour;

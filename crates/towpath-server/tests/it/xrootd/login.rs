@@ -25,14 +25,14 @@ use super::peer::{Peer, Site, encode, login, open_request, protocol};
 const ISSUER: &str = "https://issuer.example";
 
 /// A site with TLS that accepts tokens, and the client's keys and certificates.
-struct Secure {
+struct TlsSite {
     site: Site,
     key: SigningKey,
     ca: rustls::pki_types::CertificateDer<'static>,
     _files: tempfile::TempDir,
 }
 
-fn secure(change: impl FnOnce(&mut ServeConfig)) -> Secure {
+fn secure(change: impl FnOnce(&mut ServeConfig)) -> TlsSite {
     let files = tempfile::tempdir().unwrap();
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = SigningKey::es256("key");
@@ -50,10 +50,10 @@ fn secure(change: impl FnOnce(&mut ServeConfig)) -> Secure {
         config.access.anonymous.clear();
         change(config);
     });
-    Secure { site, key, ca: certified.cert.der().clone(), _files: files }
+    TlsSite { site, key, ca: certified.cert.der().clone(), _files: files }
 }
 
-impl Secure {
+impl TlsSite {
     fn token(&self, scope: &str) -> String {
         self.token_of("alice", scope)
     }
@@ -153,7 +153,7 @@ async fn nobody_ends_the_session_of_somebody_else() {
     bob.ok(login()).await;
     bob.ok(ztn(&secure.token_of("bob", "storage.read:/"))).await;
     let Response::Error(refused) = bob.ask(Endsess { session_id }).await else { panic!("it was not refused") };
-    assert_eq!((refused.code, &*refused.message), (ErrorCode::NotAuthorized, "the session belongs to somebody else"));
+    assert_eq!((refused.code, &*refused.message), (ErrorCode::NotAuthorized, "the session belongs to another user"));
     alice.ok(Ping).await;
     let mut again = secure.client().await;
     again.ok(login()).await;

@@ -14,7 +14,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{Store, local::LocalStore, memory::MemoryStore};
 use towpath_testkit::random::Random;
 
-use super::peer::{Answer, Peer, Site, content, encode, open_request};
+use super::peer::{Peer, Site, XrootdResponse, content, encode, open_request};
 
 const FILE_BYTES: u64 = 1 << 20;
 /// A handle open for reading, one being written, and one that is opened and closed repeatedly.
@@ -23,29 +23,29 @@ const WRITING: FileHandle = FileHandle([1, 0, 0, 0]);
 const BRIEF: FileHandle = FileHandle([2, 0, 0, 0]);
 
 /// The expected response.
-enum Expected {
+enum ExpectedResponse {
     Anything,
     Data(Vec<u8>),
 }
 
 /// Returns some requests with their data and the expected responses.
-fn requests(random: &mut Random, data: &[u8], name: &str) -> Vec<(Request, Vec<u8>, Expected)> {
+fn requests(random: &mut Random, data: &[u8], name: &str) -> Vec<(Request, Vec<u8>, ExpectedResponse)> {
     let offset = random.below(FILE_BYTES);
     let length = random.below(100_000).min(FILE_BYTES - offset);
     let range = offset as usize..(offset + length) as usize;
-    let just = |request: Request| vec![(request, Vec::new(), Expected::Anything)];
+    let just = |request: Request| vec![(request, Vec::new(), ExpectedResponse::Anything)];
     let file = if random.chance(500) { READING } else { WRITING };
     match random.below(13) {
         0 | 1 => {
             let read = Read { handle: READING, offset, length: length as u32, ..Read::default() };
-            vec![(read.into(), Vec::new(), Expected::Data(data[range].to_vec()))]
+            vec![(read.into(), Vec::new(), ExpectedResponse::Data(data[range].to_vec()))]
         }
         2 => {
             let read = PgRead { handle: READING, offset, length: length as u32 + 1, ..PgRead::default() };
             let end = data.len().min(range.end + 1);
             let mut pages = BytesMut::new();
             page::encode(offset, &data[range.start..end], &mut pages);
-            vec![(read.into(), Vec::new(), Expected::Data(pages.to_vec()))]
+            vec![(read.into(), Vec::new(), ExpectedResponse::Data(pages.to_vec()))]
         }
         3 => {
             let elements: Vec<_> = (0..1 + random.below(40))
@@ -59,19 +59,19 @@ fn requests(random: &mut Random, data: &[u8], name: &str) -> Vec<(Request, Vec<u
                 let start = element.offset as usize;
                 [&element.to_bytes()[..], &data[start..start + element.length as usize]].concat()
             });
-            let expected = Expected::Data(parts.collect());
+            let expected = ExpectedResponse::Data(parts.collect());
             vec![(Readv { elements, ..Readv::default() }.into(), Vec::new(), expected)]
         }
         4 => {
             let bytes = &data[range];
             let write = Write { handle: WRITING, offset, length: bytes.len() as u32, ..Write::default() };
-            vec![(write.into(), bytes.to_vec(), Expected::Anything)]
+            vec![(write.into(), bytes.to_vec(), ExpectedResponse::Anything)]
         }
         5 => {
             let mut pages = BytesMut::new();
             page::encode(offset, &data[range], &mut pages);
             let write = PgWrite { handle: WRITING, offset, length: pages.len() as u32, ..PgWrite::default() };
-            vec![(write.into(), pages.to_vec(), Expected::Anything)]
+            vec![(write.into(), pages.to_vec(), ExpectedResponse::Anything)]
         }
         6 => just(Sync { handle: WRITING }.into()),
         7 => just(Truncate { target: Target::Handle(WRITING), size: FILE_BYTES }.into()),
@@ -89,7 +89,7 @@ fn requests(random: &mut Random, data: &[u8], name: &str) -> Vec<(Request, Vec<u
         _ => {
             let read = Read { handle: BRIEF, offset, length: length as u32, ..Read::default() };
             let mut three = just(open_request("/f", OpenOptions::open_read).into());
-            three.push((read.into(), Vec::new(), Expected::Data(data[range].to_vec())));
+            three.push((read.into(), Vec::new(), ExpectedResponse::Data(data[range].to_vec())));
             three.extend(just(Close { handle: BRIEF, ..Close::default() }.into()));
             three
         }
@@ -118,10 +118,10 @@ async fn client(site: Arc<Site>, seed: u64, data: Arc<Vec<u8>>) {
             let (stream_id, answer) = peer.any_answer().await.expect("the connection is open");
             let (request, wanted) = expected.remove(&stream_id.number()).expect("it is answered once");
             let got = match answer {
-                Answer::Ok(body) | Answer::Status(body) => body,
+                XrootdResponse::Ok(body) | XrootdResponse::Status(body) => body,
                 other => panic!("seed {seed}: {request:?} was answered {other:?}"),
             };
-            if let Expected::Data(data) = wanted {
+            if let ExpectedResponse::Data(data) = wanted {
                 assert!(got == data, "seed {seed}: {request:?} had {} bytes, {} expected", got.len(), data.len());
             }
         }

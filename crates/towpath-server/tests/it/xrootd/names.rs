@@ -11,7 +11,7 @@ use towpath_proto::xrootd::{
 use towpath_server::config::{AnonymousRule, Right};
 use towpath_store::{Caller, local::LocalStore, memory::MemoryStore};
 
-use super::peer::{Answer, Peer, Site, open_request, path};
+use super::peer::{Peer, Site, XrootdResponse, open_request, path};
 
 fn stat(path: &str) -> Stat {
     Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target: Target::Path(path.into()) }
@@ -104,7 +104,7 @@ async fn listings_of_any_length() {
     peer.ask(Mkdir { path: "/d".into(), ..Mkdir::default() }).await.ok();
     assert_eq!(
         peer.ask(Dirlist { options: DirlistOptions::NONE, wants_node: false, path: "/d".into() }).await,
-        Answer::Ok(Bytes::new())
+        XrootdResponse::Ok(Bytes::new())
     );
     for n in 0..3000 {
         site.put(&format!("/d/file-with-a-name-of-some-length-{n:05}"), b"123").await;
@@ -176,12 +176,12 @@ async fn a_file_is_no_directory_with_a_slash_at_its_end() {
     site.put("/a", b"a").await;
     let mut peer = Peer::logged_in(&site).await;
     let mv = |from: &str, to: &str| Mv { from: from.into(), to: to.into() };
-    assert!(matches!(peer.ask(Rm { path: "/a/".into() }).await, Answer::Error(..)));
-    assert!(matches!(peer.ask(stat("/a/")).await, Answer::Error(..)));
-    assert!(matches!(peer.ask(mv("/a/", "/b")).await, Answer::Error(..)));
-    assert!(matches!(peer.ask(mv("/a", "/b/")).await, Answer::Error(..)));
-    assert!(matches!(peer.ask(open_request("/a/", OpenOptions::open_read)).await, Answer::Error(..)));
-    assert!(matches!(peer.ask(open_request("/new/", OpenOptions::new)).await, Answer::Error(..)));
+    assert!(matches!(peer.ask(Rm { path: "/a/".into() }).await, XrootdResponse::Error(..)));
+    assert!(matches!(peer.ask(stat("/a/")).await, XrootdResponse::Error(..)));
+    assert!(matches!(peer.ask(mv("/a/", "/b")).await, XrootdResponse::Error(..)));
+    assert!(matches!(peer.ask(mv("/a", "/b/")).await, XrootdResponse::Error(..)));
+    assert!(matches!(peer.ask(open_request("/a/", OpenOptions::open_read)).await, XrootdResponse::Error(..)));
+    assert!(matches!(peer.ask(open_request("/new/", OpenOptions::new)).await, XrootdResponse::Error(..)));
     assert_eq!(site.get("/a").await.unwrap(), "a");
     peer.ask(Mkdir { path: "/d/".into(), ..Mkdir::default() }).await.ok();
     peer.ask(stat("/d/")).await.ok();

@@ -92,7 +92,7 @@ pub(super) fn path(text: &str) -> StorePath {
 
 /// A response, assembled from its frames.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum XrootdResponse {
     Ok(Bytes),
     Error(ErrorCode, String),
     /// A [`towpath_proto::xrootd::Status::status`] response: the data after all its bodies.
@@ -101,7 +101,7 @@ pub(super) enum Answer {
     Other(Response),
 }
 
-impl Answer {
+impl XrootdResponse {
     pub(super) fn ok(self) -> Bytes {
         match self {
             Self::Ok(body) => body,
@@ -187,12 +187,12 @@ impl Peer {
     }
 
     /// Sends a request and waits for the whole response.
-    pub(super) async fn ask(&mut self, request: impl Into<Request>) -> Answer {
+    pub(super) async fn ask(&mut self, request: impl Into<Request>) -> XrootdResponse {
         self.ask_with(request, &[]).await
     }
 
     /// Sends a request with its data and waits for the whole response.
-    pub(super) async fn ask_with(&mut self, request: impl Into<Request>, data: &[u8]) -> Answer {
+    pub(super) async fn ask_with(&mut self, request: impl Into<Request>, data: &[u8]) -> XrootdResponse {
         let mut bytes = encode(7, request);
         bytes.extend_from_slice(data);
         self.send(&bytes).await;
@@ -200,14 +200,14 @@ impl Peer {
     }
 
     /// Receives the whole response to `stream_id`, which must be the next one.
-    pub(super) async fn answer(&mut self, stream_id: u16) -> Answer {
+    pub(super) async fn answer(&mut self, stream_id: u16) -> XrootdResponse {
         let (got, answer) = self.any_answer().await.expect("the connection is open");
         assert_eq!(got, StreamId::from_number(stream_id), "{answer:?}");
         answer
     }
 
     /// Receives the next whole response on any stream; `None` if the connection ends.
-    pub(super) async fn any_answer(&mut self) -> Option<(StreamId, Answer)> {
+    pub(super) async fn any_answer(&mut self) -> Option<(StreamId, XrootdResponse)> {
         loop {
             let (stream_id, (response, data)) = self.response().await?;
             let pieces = self.pieces.entry(stream_id).or_default();
@@ -218,17 +218,17 @@ impl Peer {
                 }
                 Response::Ok(body) => {
                     pieces.extend_from_slice(&body);
-                    Answer::Ok(pieces.split().freeze())
+                    XrootdResponse::Ok(pieces.split().freeze())
                 }
                 Response::Status(status) => {
                     pieces.extend_from_slice(&data);
                     if status.kind == StatusKind::Partial {
                         continue;
                     }
-                    Answer::Status(pieces.split().freeze())
+                    XrootdResponse::Status(pieces.split().freeze())
                 }
-                Response::Error(error) => Answer::Error(error.code, error.message),
-                other => Answer::Other(other),
+                Response::Error(error) => XrootdResponse::Error(error.code, error.message),
+                other => XrootdResponse::Other(other),
             };
             self.pieces.remove(&stream_id);
             return Some((stream_id, answer));
@@ -284,7 +284,7 @@ impl Peer {
         OpenReply::decode(reply).unwrap().handle
     }
 
-    pub(super) async fn close(&mut self, handle: FileHandle) -> Answer {
+    pub(super) async fn close(&mut self, handle: FileHandle) -> XrootdResponse {
         self.ask(Close { handle, ending: None }).await
     }
 }

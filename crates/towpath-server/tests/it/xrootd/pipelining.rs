@@ -8,7 +8,7 @@ use towpath_proto::xrootd::{
     request::{Close, Mkdir, Query, Read, Rm, Stat},
 };
 
-use super::peer::{Answer, Peer, Site, content, encode, greeting, open_request};
+use super::peer::{Peer, Site, XrootdResponse, content, encode, greeting, open_request};
 
 fn read(offset: u64, length: u32) -> Read {
     Read { handle: FileHandle([0; 4]), offset, length, ..Read::default() }
@@ -84,7 +84,7 @@ async fn what_is_sent_behind_an_open_waits_for_it() {
     }
     let mut of = |number| answers.remove(&number).unwrap();
     assert_eq!(of(2).ok(), "hello");
-    assert_eq!(of(3), Answer::Ok("".into()));
+    assert_eq!(of(3), XrootdResponse::Ok("".into()));
     assert_eq!(of(4).code(), ErrorCode::FileNotOpen, "read behind the close");
     assert_eq!(of(5).code(), ErrorCode::NotFound);
     assert_eq!(of(6).code(), ErrorCode::FileNotOpen, "read of a file that could not be opened");

@@ -7,7 +7,7 @@ use towpath_proto::{
     checksum::{Algorithms, Extent},
     xrootd::{
         ErrorCode, FileHandle, OpenOptions, PathAndCgi,
-        request::{Close, Ending, Open, Promise, Write},
+        request::{Close, CloseAction, FileExpectation, Open, Write},
         response::{Body as _, OpenReply, StatInfo},
     },
 };
@@ -16,7 +16,7 @@ use towpath_store::{
     memory::MemoryStore,
 };
 
-use super::peer::{Answer, Peer, Site, content};
+use super::peer::{Peer, Site, XrootdResponse, content};
 
 const REPLACE: OpenOptions = OpenOptions::delete.union(OpenOptions::open_updt);
 const SIZE: usize = 3_000_000;
@@ -39,7 +39,9 @@ const KEY: &str = "000102030405060708090a0b0c0d0e0f";
 async fn take_up(peer: &mut Peer) -> (FileHandle, Vec<Extent>) {
     loop {
         match peer.ask(open(KEY)).await {
-            Answer::Error(ErrorCode::Overloaded, message) => assert!(message.contains("under way"), "{message}"),
+            XrootdResponse::Error(ErrorCode::Overloaded, message) => {
+                assert!(message.contains("in flight"), "{message}");
+            }
             answer => {
                 let reply = OpenReply::decode(answer.ok()).unwrap();
                 return (reply.handle, reply.present.expect("it can be taken up again"));
@@ -74,7 +76,7 @@ async fn an_upload_outlives_its_connection() {
     assert_eq!(site.get("/f").await, None);
     write(&mut peer, handle, 2_000_000, 2_500_000).await;
     let digests = extent(0, SIZE).digests();
-    let ending = Some(Ending::Commit(Promise { size: SIZE as u64, mtime_ns: None, digests }));
+    let ending = Some(CloseAction::Commit(FileExpectation { size: SIZE as u64, mtime_ns: None, digests }));
     let answer = peer.ask(Close { handle, ending }).await.ok();
     assert_eq!(StatInfo::decode(answer).unwrap().size, SIZE as u64);
     assert!(site.get("/f").await.unwrap() == content(SIZE));
@@ -89,16 +91,16 @@ async fn the_close_says_what_stays() {
     // Closing requires all announced bytes; closing too early keeps the upload.
     peer.close(handle)
         .await
-        .expect_error(ErrorCode::IOError, "3000000 bytes were announced, 100 came: the upload can go on");
+        .expect_error(ErrorCode::IOError, "3000000 bytes were announced, but 100 arrived: the upload can be resumed");
     let (handle, present) = take_up(&mut peer).await;
     assert_eq!(present, [extent(0, 100)]);
     write(&mut peer, handle, 100, SIZE).await;
     // Although it is complete.
-    peer.ask(Close { handle, ending: Some(Ending::Keep) }).await.ok();
+    peer.ask(Close { handle, ending: Some(CloseAction::Keep) }).await.ok();
     assert_eq!(site.get("/f").await, None);
     let (handle, present) = take_up(&mut peer).await;
     assert_eq!(present, [extent(0, SIZE)]);
-    peer.ask(Close { handle, ending: Some(Ending::Abandon) }).await.ok();
+    peer.ask(Close { handle, ending: Some(CloseAction::Abandon) }).await.ok();
     assert_eq!(site.get("/f").await, None);
     let (handle, present) = take_up(&mut peer).await;
     assert_eq!(present, []);
@@ -112,7 +114,7 @@ async fn the_close_says_what_stays() {
 async fn an_upload_can_be_given_up() {
     let (directory, site) = in_directory();
     let mut peer = Peer::logged_in(&site).await;
-    for ending in [Ending::Keep, Ending::Abandon] {
+    for ending in [CloseAction::Keep, CloseAction::Abandon] {
         let handle = peer.open("/f", REPLACE).await;
         write(&mut peer, handle, 0, 100).await;
         peer.ask(Close { handle, ending: Some(ending) }).await.ok();

@@ -7,13 +7,13 @@ use towpath_proto::{
     checksum::{Algorithms, Hasher},
     xrootd::{
         ErrorCode, FileHandle, OpenOptions, PathAndCgi, SessionId,
-        request::{Close, Ending, Open, Promise, Query, Shared, Write},
+        request::{Close, CloseAction, FileExpectation, Open, Query, SharedHandle, Write},
         response::{Body as _, OpenReply},
     },
 };
 use towpath_store::local::{LocalOptions, LocalStore};
 
-use super::peer::{Answer, Peer, Site, content, encode};
+use super::peer::{Peer, Site, XrootdResponse, content, encode};
 
 const REPLACE: OpenOptions = OpenOptions::delete.union(OpenOptions::open_updt);
 const SIZE: usize = 3_000_000;
@@ -25,7 +25,7 @@ fn in_directory() -> (TempDir, Site) {
 }
 
 fn request(at: &str, session_id: SessionId, handle: FileHandle) -> Open {
-    let cgi = Shared { session_id, handle }.pair();
+    let cgi = SharedHandle { session_id, handle }.pair();
     Open { options: OpenOptions::open_updt, path: PathAndCgi::from(at).with_cgi(cgi), ..Open::default() }
 }
 
@@ -39,16 +39,16 @@ async fn write(peer: &mut Peer, handle: FileHandle, start: usize, end: usize) {
     peer.ask_with(request, data).await.ok();
 }
 
-fn promise() -> Option<Ending> {
+fn promise() -> Option<CloseAction> {
     let digests = Hasher::digest(Algorithms::DEFAULT, &content(SIZE));
-    Some(Ending::Commit(Promise { size: SIZE as u64, mtime_ns: None, digests }))
+    Some(CloseAction::Commit(FileExpectation { size: SIZE as u64, mtime_ns: None, digests }))
 }
 
 #[tokio::test]
 async fn a_file_comes_over_several_connections() {
     let (_directory, site) = in_directory();
     let (mut first, login) = Peer::with_session(&site).await;
-    let words = first.ask(Query::Config(Shared::KEY.into())).await.ok();
+    let words = first.ask(Query::Config(SharedHandle::KEY.into())).await.ok();
     assert_eq!(words, "1\n");
     let handle = first.open("/f", REPLACE).await;
     let mut second = Peer::logged_in(&site).await;
@@ -59,7 +59,7 @@ async fn a_file_comes_over_several_connections() {
     write(&mut first, handle, 0, 1_000_000).await;
     write(&mut second, shared, 2_000_000, SIZE).await;
     write(&mut first, handle, 1_000_000, 2_000_000).await;
-    second.ask(Close { handle: shared, ending: Some(Ending::Keep) }).await.ok();
+    second.ask(Close { handle: shared, ending: Some(CloseAction::Keep) }).await.ok();
     assert_eq!(site.get("/f").await, None, "to leave it is not to end it");
     first.ask(Close { handle, ending: promise() }).await.ok();
     assert!(site.get("/f").await.unwrap() == content(SIZE));
@@ -89,9 +89,9 @@ async fn an_upload_ends_with_its_last_handle() {
     let handle = first.open("/f", REPLACE).await;
     let mut second = Peer::logged_in(&site).await;
     let shared = share(&mut second, login.session_id, handle).await;
-    first.ask(Close { handle, ending: Some(Ending::Keep) }).await.ok();
+    first.ask(Close { handle, ending: Some(CloseAction::Keep) }).await.ok();
     assert_eq!(directory.path().join(".towpath").read_dir().unwrap().count(), 1);
-    second.ask(Close { handle: shared, ending: Some(Ending::Keep) }).await.ok();
+    second.ask(Close { handle: shared, ending: Some(CloseAction::Keep) }).await.ok();
     assert_eq!(directory.path().join(".towpath").read_dir().unwrap().count(), 0);
 }
 
@@ -114,5 +114,5 @@ async fn nobody_finds_what_he_cannot_name() {
     }
     let path = PathAndCgi::from("/f").with_cgi("towpath.share=00");
     let garbled = Open { options: OpenOptions::open_updt, path, ..Open::default() };
-    assert!(matches!(second.ask(garbled).await, Answer::Error(ErrorCode::ArgInvalid, _)));
+    assert!(matches!(second.ask(garbled).await, XrootdResponse::Error(ErrorCode::ArgInvalid, _)));
 }

@@ -15,7 +15,7 @@ use towpath_testkit::{
     issuer::{SigningKey, jwks, wlcg_claims},
 };
 
-use super::peer::{Answer, Peer, Site, content, encode, open_request};
+use super::peer::{Peer, Site, XrootdResponse, content, encode, open_request};
 use crate::it::copier::Copier;
 
 const NEW: OpenOptions = OpenOptions::new.union(OpenOptions::open_updt);
@@ -34,7 +34,7 @@ fn site_of(store: Arc<dyn Store>) -> Site {
     })
 }
 
-fn size(answer: Answer) -> u64 {
+fn size(answer: XrootdResponse) -> u64 {
     StatInfo::decode(answer.ok()).unwrap().size
 }
 
@@ -58,15 +58,15 @@ impl Client {
         client
     }
 
-    async fn sync(&mut self) -> Answer {
+    async fn sync(&mut self) -> XrootdResponse {
         self.destination.ask(Sync { handle: self.handle }).await
     }
 
-    async fn grant(&mut self) -> Answer {
+    async fn grant(&mut self) -> XrootdResponse {
         self.source.ask(open_request("/file?tpc.key=k3y&tpc.dst=127.0.0.1&tpc.stage=copy", READ)).await
     }
 
-    async fn stat(&mut self) -> Answer {
+    async fn stat(&mut self) -> XrootdResponse {
         let target = Target::Handle(self.handle);
         self.destination.ask(Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target }).await
     }

@@ -26,12 +26,12 @@ use towpath_store::{
 use super::peer::{HANG, Site, encode, greeting};
 
 /// A connection that records the received bytes.
-struct Recording {
+struct RecordingStream {
     stream: TcpStream,
     received: Arc<Mutex<Vec<u8>>>,
 }
 
-impl AsyncRead for Recording {
+impl AsyncRead for RecordingStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
@@ -41,7 +41,7 @@ impl AsyncRead for Recording {
     }
 }
 
-impl AsyncWrite for Recording {
+impl AsyncWrite for RecordingStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
     }
@@ -56,7 +56,7 @@ impl AsyncWrite for Recording {
 }
 
 /// Opens a TLS connection to a new server; also returns the encrypted bytes it receives.
-async fn connected() -> (Site, TlsStream<Recording>, Arc<Mutex<Vec<u8>>>) {
+async fn connected() -> (Site, TlsStream<RecordingStream>, Arc<Mutex<Vec<u8>>>) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = (directory.path().join("certificate"), directory.path().join("key"));
@@ -69,13 +69,13 @@ async fn connected() -> (Site, TlsStream<Recording>, Arc<Mutex<Vec<u8>>>) {
     roots.add(made.cert.der().clone()).unwrap();
     let client = Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth());
     let received = Arc::new(Mutex::new(Vec::new()));
-    let stream = Recording { stream: net::connect(site.address).await.unwrap(), received: Arc::clone(&received) };
+    let stream = RecordingStream { stream: net::connect(site.address).await.unwrap(), received: Arc::clone(&received) };
     let name = ServerName::try_from("localhost").unwrap();
     (site, TlsConnector::from(client).connect(name, stream).await.unwrap(), received)
 }
 
 /// Returns the length of the next response, with its header.
-async fn answer_bytes(stream: &mut TlsStream<Recording>) -> usize {
+async fn answer_bytes(stream: &mut TlsStream<RecordingStream>) -> usize {
     let mut header = [0; 8];
     timeout(HANG, stream.read_exact(&mut header)).await.expect("no answer").unwrap();
     let length = u32::from_be_bytes(header[4..].try_into().unwrap()) as usize;

@@ -8,15 +8,15 @@ use towpath_proto::checksum::{Algorithm, Algorithms, Hasher};
 use towpath_proto::xrootd::{
     ErrorCode, FileHandle, OpenOptions, PageFlags, PathAndCgi, Request, Target, WritevOptions, page,
     request::{
-        Close, Ending, Open, PgRead, PgWrite, Ping, Promise, Read, Readv, Stat, Sync, Truncate, VectorElement, Write,
-        Writev,
+        Close, CloseAction, FileExpectation, Open, PgRead, PgWrite, Ping, Read, Readv, Stat, Sync, Truncate,
+        VectorElement, Write, Writev,
     },
     response::{Body as _, OpenReply, StatInfo},
 };
 use towpath_server::config::{AnonymousRule, Right};
 use towpath_store::{local::LocalStore, memory::MemoryStore, sys::disk};
 
-use super::peer::{Answer, HANG, Peer, Site, content, encode, open_request};
+use super::peer::{HANG, Peer, Site, XrootdResponse, content, encode, open_request};
 
 const NEW: OpenOptions = OpenOptions::new.union(OpenOptions::open_updt);
 const REPLACE: OpenOptions = OpenOptions::delete.union(OpenOptions::open_updt);
@@ -90,14 +90,14 @@ async fn what_is_promised_with_the_close_is_compared_before_the_file_is_visible(
     let mut peer = Peer::logged_in(&site).await;
     let digests = |text: &[u8]| Hasher::digest(Algorithms::of(&[Algorithm::Crc32c, Algorithm::Md5]), text);
     let cases = [
-        (Promise { size: 3, mtime_ns: None, digests: digests(b"nex") }, Err(ErrorCode::ChkSumErr)),
-        (Promise { size: 4, mtime_ns: None, digests: digests(b"new") }, Err(ErrorCode::IOError)),
-        (Promise { size: 3, mtime_ns: None, digests: digests(b"new") }, Ok(())),
+        (FileExpectation { size: 3, mtime_ns: None, digests: digests(b"nex") }, Err(ErrorCode::ChkSumErr)),
+        (FileExpectation { size: 4, mtime_ns: None, digests: digests(b"new") }, Err(ErrorCode::IOError)),
+        (FileExpectation { size: 3, mtime_ns: None, digests: digests(b"new") }, Ok(())),
     ];
     for (promise, outcome) in cases {
         let handle = peer.open("/f", REPLACE).await;
         peer.ask_with(write(handle, 0, b"new"), b"new").await.ok();
-        let answer = peer.ask(Close { handle, ending: Some(Ending::Commit(promise)) }).await;
+        let answer = peer.ask(Close { handle, ending: Some(CloseAction::Commit(promise)) }).await;
         match outcome {
             Ok(()) => assert_eq!(StatInfo::decode(answer.ok()).unwrap().size, 3),
             Err(code) => {
@@ -205,8 +205,8 @@ async fn a_file_with_damaged_pages_cannot_be_closed() {
     site.put("/g", b"old!").await;
     let handle = peer.open("/g", OpenOptions::open_updt).await;
     assert_ne!(peer.ask_with(pgwrite(handle, 0, &damaged), &damaged).await.pages(), "");
-    let message = "1 pages came damaged and were not sent again: the file lacks them".into();
-    assert_eq!(peer.close(handle).await, Answer::Error(ErrorCode::ChkSumErr, message));
+    let message = "1 pages arrived damaged and were not retransmitted: the file lacks them".into();
+    assert_eq!(peer.close(handle).await, XrootdResponse::Error(ErrorCode::ChkSumErr, message));
     assert_eq!(site.get("/g").await.unwrap(), "old!");
 }
 

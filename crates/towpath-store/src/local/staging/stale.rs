@@ -11,7 +11,7 @@ use super::{FILE_PREFIX, JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX, RESUME_PREFIX};
 use crate::{
     Result,
     local::{
-        errno::{self, Doing as _},
+        errno::{self, ErrnoContext as _},
         inode,
     },
     sys::clock,
@@ -47,7 +47,7 @@ const SPARED: Duration = Duration::from_secs(6 * 3600);
 
 /// The leftovers of a resumable upload.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct LeftOver {
+struct StaleUpload {
     written_ns: i64,
     bytes: u64,
     name: Vec<u8>,
@@ -64,11 +64,11 @@ pub(super) fn bound(area: &OwnedFd, prefix: &str) -> Result<()> {
         {
             let written_ns = written(area, name).map_or(0, |status| inode::mtime_ns(&status));
             let bytes = inode::allocated_bytes(&status);
-            left.push(LeftOver { written_ns, bytes, name: name.to_vec() });
+            left.push(StaleUpload { written_ns, bytes, name: name.to_vec() });
         }
         Ok(())
     })?;
-    let space = fs::fstatvfs(area).doing("asking for the size of the file system")?;
+    let space = fs::fstatvfs(area).context("querying the size of the file system")?;
     let largest = space.f_blocks.saturating_mul(space.f_frsize) / LARGEST_SHARE;
     let spared_ns = clock::unix_ns().saturating_sub(i64::try_from(SPARED.as_nanos()).unwrap_or(i64::MAX));
     for excess in too_many(left, largest, spared_ns) {
@@ -82,7 +82,7 @@ pub(super) fn bound(area: &OwnedFd, prefix: &str) -> Result<()> {
 
 /// Returns the entries of `left` to remove so that at most [`MOST_LEFT`] with at most `most_bytes` remain: the oldest,
 /// except those written since `spared_ns`.
-fn too_many(mut left: Vec<LeftOver>, most_bytes: u64, spared_ns: i64) -> Vec<LeftOver> {
+fn too_many(mut left: Vec<StaleUpload>, most_bytes: u64, spared_ns: i64) -> Vec<StaleUpload> {
     left.sort();
     let (mut number, mut bytes) = (left.len(), left.iter().map(|one| one.bytes).sum::<u64>());
     let mut excess = Vec::new();
@@ -98,8 +98,8 @@ fn too_many(mut left: Vec<LeftOver>, most_bytes: u64, spared_ns: i64) -> Vec<Lef
 
 /// Calls `job` with each name in `area`.
 fn each(area: &OwnedFd, mut job: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    for entry in Dir::read_from(area).doing("listing the staging directory")? {
-        job(entry.doing("listing the staging directory")?.file_name().to_bytes())?;
+    for entry in Dir::read_from(area).context("listing the staging directory")? {
+        job(entry.context("listing the staging directory")?.file_name().to_bytes())?;
     }
     Ok(())
 }
@@ -153,9 +153,9 @@ fn remove(area: &OwnedFd, name: &[u8]) -> Result<bool> {
 mod tests {
     use super::*;
 
-    fn left(sizes: &[u64]) -> Vec<LeftOver> {
+    fn left(sizes: &[u64]) -> Vec<StaleUpload> {
         let each =
-            |(number, bytes): (usize, &u64)| LeftOver { written_ns: number as i64, bytes: *bytes, name: vec![b'n'] };
+            |(number, bytes): (usize, &u64)| StaleUpload { written_ns: number as i64, bytes: *bytes, name: vec![b'n'] };
         sizes.iter().enumerate().map(each).collect()
     }
 

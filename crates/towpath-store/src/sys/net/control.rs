@@ -8,7 +8,7 @@
 use std::{os::fd::AsRawFd, time::Duration};
 
 use tokio::time::sleep;
-use towpath_proto::tcp::{Control, QUEUE, TcpInfo};
+use towpath_proto::tcp::{CongestionControl, QUEUE, TcpInfo};
 
 use super::info::{set_control, tcp_info};
 
@@ -34,13 +34,13 @@ const SMALL_WINDOW: f64 = 16384.0;
 pub async fn suit_to_path(socket: impl AsRawFd) {
     let Ok(mut before) = tcp_info(&socket) else { return };
     let mut pause = Duration::ZERO;
-    while before.min_rtt >= LONG && before.control != Control::Bbr {
+    while before.min_rtt >= LONG && before.control != CongestionControl::Bbr {
         let usual = (before.min_rtt * LOOK).clamp(MIN_LOOK, MAX_LOOK);
         sleep(pause.max(usual)).await;
         let Ok(now) = tcp_info(&socket) else { return };
         pause = if now.sent > before.sent { usual } else { (pause * 2).clamp(usual, IDLE_LOOK) };
         if lost_without_queue(&before, &now) {
-            match set_control(&socket, Control::Bbr) {
+            match set_control(&socket, CongestionControl::Bbr) {
                 Ok(()) => tracing::debug!(?now, "losses without a queue: switched to BBR"),
                 Err(error) => tracing::debug!(%error, "losses without a queue, but cannot switch to BBR"),
             }

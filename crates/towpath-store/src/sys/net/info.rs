@@ -4,7 +4,7 @@
 
 use std::{fs, io, mem::size_of, os::fd::AsRawFd, sync::OnceLock, time::Duration};
 
-use towpath_proto::tcp::{Control, TcpInfo};
+use towpath_proto::tcp::{CongestionControl, TcpInfo};
 
 /// Number of bytes of `struct tcp_info` that are read; older kernels fill in fewer, and the rest stays zero.
 const INFO_BYTES: usize = 232;
@@ -20,7 +20,7 @@ pub fn tcp_info(socket: &impl AsRawFd) -> io::Result<TcpInfo> {
     let bytes: [u8; INFO_BYTES] = option(socket, libc::TCP_INFO)?;
     let name: [u8; CONTROL_BYTES] = option(socket, libc::TCP_CONGESTION)?;
     let name = name.split(|byte| *byte == 0).next().and_then(|name| std::str::from_utf8(name).ok());
-    let control = name.map_or(Control::Other, Control::of_name);
+    let control = name.map_or(CongestionControl::Other, CongestionControl::of_name);
     let [most_send_buffer, most_receive_buffer] = most_buffers();
     Ok(TcpInfo { control, most_send_buffer, most_receive_buffer, ..from_bytes(&bytes) })
 }
@@ -40,7 +40,7 @@ pub fn vain_resends(socket: &impl AsRawFd) -> io::Result<u8> {
 ///
 /// # Errors
 /// Errors of the system: it is not available, or not permitted (`net.ipv4.tcp_allowed_congestion_control`).
-pub(super) fn set_control(socket: &impl AsRawFd, control: Control) -> io::Result<()> {
+pub(super) fn set_control(socket: &impl AsRawFd, control: CongestionControl) -> io::Result<()> {
     let name = control.name();
     let (from, length) = (name.as_ptr().cast(), name.len() as libc::socklen_t);
     // SAFETY: the kernel reads at most `length` bytes of `name`, which lives throughout the call.

@@ -74,7 +74,7 @@ impl Resolver {
             })?;
             answer.await.map_err(io::Error::other)?
         };
-        let late = || io::Error::new(io::ErrorKind::TimedOut, "the name server did not answer in time");
+        let late = || io::Error::new(io::ErrorKind::TimedOut, "the name server did not respond in time");
         timeout(DEADLINE, answer).await.unwrap_or_else(|_| Err(late()))
     }
 }

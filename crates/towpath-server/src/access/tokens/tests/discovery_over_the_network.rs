@@ -1,10 +1,10 @@
 use super::*;
 
-async fn verdict(site: &Site, verifier: &Verifier) -> Result<Identity, Error> {
+async fn verdict(site: &DocumentServer, verifier: &Verifier) -> Result<Identity, Error> {
     verifier.identify(&ec().token(&wlcg_claims(site.url(), "storage.read:/")), HERE).await
 }
 
-fn believing(site: &Site, ca: Option<&Path>) -> Verifier {
+fn believing(site: &DocumentServer, ca: Option<&Path>) -> Verifier {
     let mut settings = issuer(site.url(), "/", None);
     settings.ca = ca.map(Into::into);
     Verifier::new(&config(vec![settings])).unwrap()
@@ -12,7 +12,7 @@ fn believing(site: &Site, ca: Option<&Path>) -> Verifier {
 
 #[tokio::test]
 async fn finds_keys_and_asks_once() {
-    let site = Site::plain().unwrap();
+    let site = DocumentServer::plain().unwrap();
     site.publish("", &jwks([ec()]));
     let verifier = believing(&site, None);
     for _ in 0..3 {
@@ -23,11 +23,11 @@ async fn finds_keys_and_asks_once() {
 
 #[tokio::test]
 async fn of_an_issuer_below_a_path_or_with_a_slash() {
-    let site = Site::plain().unwrap();
+    let site = DocumentServer::plain().unwrap();
     site.publish("/vo", &jwks([ec()]));
     for url in [format!("{}/vo", site.url()), format!("{}/vo/", site.url())] {
         let metadata = json!({"issuer": url, "jwks_uri": format!("{}/vo/jwks", site.url())});
-        site.put("/vo/.well-known/openid-configuration", Answer::json(&metadata));
+        site.put("/vo/.well-known/openid-configuration", CannedResponse::json(&metadata));
         let verifier = Verifier::new(&config(vec![issuer(&url, "/", None)])).unwrap();
         verifier.identify(&ec().token(&wlcg_claims(&url, "storage.read:/")), HERE).await.unwrap();
     }
@@ -35,7 +35,7 @@ async fn of_an_issuer_below_a_path_or_with_a_slash() {
 
 #[tokio::test]
 async fn with_tls_of_a_trusted_authority_only() {
-    let site = Site::encrypted().unwrap();
+    let site = DocumentServer::encrypted().unwrap();
     site.publish("", &jwks([rsa(), ec()]));
     let ca = tempfile::NamedTempFile::new().unwrap();
     disk::write(ca.path(), site.ca_pem().unwrap().as_bytes()).unwrap();
@@ -47,8 +47,8 @@ async fn with_tls_of_a_trusted_authority_only() {
 
 #[tokio::test]
 async fn redirects_stay_with_one_origin() {
-    let site = Site::plain().unwrap();
-    let elsewhere = Site::plain().unwrap();
+    let site = DocumentServer::plain().unwrap();
+    let elsewhere = DocumentServer::plain().unwrap();
     elsewhere.publish("", &jwks([ec()]));
     site.publish("", &jwks([ec()]));
     for (location, good) in [
@@ -60,8 +60,8 @@ async fn redirects_stay_with_one_origin() {
         ("file:///etc/passwd".into(), false),
         ("/jwks".into(), false),
     ] {
-        site.put("/jwks", Answer::redirect(&location));
-        site.put("/moved", Answer::json(&jwks([ec()])));
+        site.put("/jwks", CannedResponse::redirect(&location));
+        site.put("/moved", CannedResponse::json(&jwks([ec()])));
         let verdict = verdict(&site, &believing(&site, None)).await;
         assert_eq!(
             verdict.map(drop).map_err(|error| error.fault()),
@@ -74,24 +74,24 @@ async fn redirects_stay_with_one_origin() {
 
 #[tokio::test]
 async fn bad_answers_make_it_unavailable_and_say_why() {
-    let site = Site::plain().unwrap();
-    let metadata = |issuer: &str, place: &str| Answer::json(&json!({"issuer": issuer, "jwks_uri": place}));
+    let site = DocumentServer::plain().unwrap();
+    let metadata = |issuer: &str, place: &str| CannedResponse::json(&json!({"issuer": issuer, "jwks_uri": place}));
     let keys = format!("{}/jwks", site.url());
-    let huge = Answer { status: 200, location: None, body: "x".repeat(300 << 10) };
+    let huge = CannedResponse { status: 200, location: None, body: "x".repeat(300 << 10) };
     for (document, jwks, says) in [
-        (Answer::status(404), Answer::status(404), "404"),
-        (Answer::json(&json!([1])), Answer::status(404), "cannot be understood"),
+        (CannedResponse::status(404), CannedResponse::status(404), "404"),
+        (CannedResponse::json(&json!([1])), CannedResponse::status(404), "is malformed"),
         (
             metadata("https://evil.example", &keys),
-            Answer::json(&jwks([ec()])),
+            CannedResponse::json(&jwks([ec()])),
             "of another issuer, `https://evil.example`",
         ),
-        (metadata(site.url(), "http://example.org/jwks"), Answer::status(404), "not allowed"),
-        (metadata(site.url(), "https://example.org/jwks"), Answer::status(404), "not allowed"),
-        (metadata(site.url(), "file:///etc/passwd"), Answer::status(404), "not allowed"),
-        (metadata(site.url(), &keys), Answer::status(500), "500"),
+        (metadata(site.url(), "http://example.org/jwks"), CannedResponse::status(404), "not allowed"),
+        (metadata(site.url(), "https://example.org/jwks"), CannedResponse::status(404), "not allowed"),
+        (metadata(site.url(), "file:///etc/passwd"), CannedResponse::status(404), "not allowed"),
+        (metadata(site.url(), &keys), CannedResponse::status(500), "500"),
         (metadata(site.url(), &keys), huge, "more than 262144 bytes"),
-        (metadata(site.url(), &keys), Answer::json(&json!({"keys": []})), "none of them"),
+        (metadata(site.url(), &keys), CannedResponse::json(&json!({"keys": []})), "none of them"),
     ] {
         site.put("/.well-known/openid-configuration", document);
         site.put("/jwks", jwks);
@@ -103,7 +103,7 @@ async fn bad_answers_make_it_unavailable_and_say_why() {
 
 #[tokio::test]
 async fn nobody_there() {
-    let site = Site::plain().unwrap();
+    let site = DocumentServer::plain().unwrap();
     let verifier = believing(&site, None);
     let token = ec().token(&wlcg_claims(site.url(), "storage.read:/"));
     drop(site);

@@ -12,7 +12,7 @@ async fn are_compared_exactly() {
     ] {
         let said = refusal(&wlcg(&json!({"iss": other}))).await;
         assert!(said.contains("is not trusted by this server"), "{said}");
-        assert_eq!(said.contains("the slash at the end counts"), other.ends_with('/'), "{said}");
+        assert_eq!(said.contains("the trailing slash is significant"), other.ends_with('/'), "{said}");
     }
     let long = format!("https://{}\u{202e}\n", "x".repeat(10_000));
     let said = refusal(&wlcg(&json!({"iss": long}))).await;

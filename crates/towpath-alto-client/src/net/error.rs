@@ -5,7 +5,7 @@ use towpath_store::{Error, Fault, Kind};
 
 /// Why there is no usable response.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum AltoTrouble {
+pub enum AltoError {
     /// The server does not respond, or lacks a resource that it lists.
     #[error(transparent)]
     Unanswered(#[from] Error),
@@ -20,7 +20,7 @@ pub enum AltoTrouble {
     Unfound(String),
 }
 
-impl AltoTrouble {
+impl AltoError {
     /// Creates the error that no host in the list has an address. More likely a fault of the name server than of all
     /// hosts.
     pub fn no_addresses() -> Self {

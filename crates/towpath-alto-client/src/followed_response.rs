@@ -7,14 +7,14 @@ use towpath_alto::patch::Change;
 
 /// Reason why a change was not applied.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Misfit {
+pub(super) enum ApplyError {
     /// It does not apply to the previous version, for the given reason.
     Other(String),
     /// The response would exceed [`MAX_ANSWER_BYTES`].
     TooLong,
 }
 
-impl Misfit {
+impl ApplyError {
     /// Converts to the error for the response with the given name.
     pub(super) fn of(self, name: &str) -> ClientError {
         match self {
@@ -24,7 +24,7 @@ impl Misfit {
     }
 }
 
-impl From<String> for Misfit {
+impl From<String> for ApplyError {
     fn from(problem: String) -> Self {
         Self::Other(problem)
     }
@@ -32,12 +32,12 @@ impl From<String> for Misfit {
 
 /// A followed response.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct FollowedResponse {
     document: Option<Arc<Document>>,
     bytes: usize,
 }
 
-impl Held {
+impl FollowedResponse {
     /// Returns the response; `None` until it is received, and after [`Self::forget`].
     pub(super) fn document(&self) -> Option<&Arc<Document>> {
         self.document.as_ref()
@@ -71,7 +71,7 @@ impl Held {
     ///
     /// # Errors
     /// The reason why the change was not applied.
-    pub(super) fn change(&mut self, part: Option<&str>, change: &Change) -> Result<(), Misfit> {
+    pub(super) fn change(&mut self, part: Option<&str>, change: &Change) -> Result<(), ApplyError> {
         self.edit(|document| document.change(part, change))
     }
 
@@ -79,11 +79,11 @@ impl Held {
     ///
     /// # Errors
     /// The reason why the part was not replaced.
-    pub(super) fn replace_part(&mut self, part: &str, content: serde_json::Value) -> Result<(), Misfit> {
+    pub(super) fn replace_part(&mut self, part: &str, content: serde_json::Value) -> Result<(), ApplyError> {
         self.edit(|document| document.replace(part, content))
     }
 
-    fn edit(&mut self, edit: impl FnOnce(&mut Document) -> Result<(), String>) -> Result<(), Misfit> {
+    fn edit(&mut self, edit: impl FnOnce(&mut Document) -> Result<(), String>) -> Result<(), ApplyError> {
         // Taken out, so that a partially applied change is not kept.
         let mut document =
             std::mem::take(self).document.ok_or_else(|| "no complete version was received".to_owned())?;
@@ -91,7 +91,7 @@ impl Held {
         // Many small changes can add up to a large response.
         let bytes = document.bytes();
         if bytes > MAX_ANSWER_BYTES {
-            return Err(Misfit::TooLong);
+            return Err(ApplyError::TooLong);
         }
         *self = Self { document: Some(document), bytes };
         Ok(())

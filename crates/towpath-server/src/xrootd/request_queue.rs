@@ -2,10 +2,10 @@
 //!
 //! The protocol lets a server answer in any order, and clients rely on little: reads and writes of one open file may
 //! overtake each other, but not the `open` before them (its handle is predictable: the first is 0) nor the `close`
-//! after them; and a request with a path must see the effects of earlier ones on names. So there is an [`Order`] for
-//! each open file and one for names. The connection's reader takes a [`QueuePosition`] for each request as it arrives;
-//! the task that serves it waits for that turn. Shared turns run concurrently; an exclusive one waits for all earlier
-//! ones and delays all later ones.
+// after them; and a request with a path must see the effects of earlier ones on names. So there is an [`RequestQueue`]
+// for each open file and one for names. The connection's reader takes a [`QueuePosition`] for each request as it
+// arrives; the task that serves it waits for that turn. Shared turns run concurrently; an exclusive one waits for all
+// earlier ones and delays all later ones.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -14,9 +14,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 /// More permits than requests that can be in flight on one connection.
 const ALL_PERMITS: u32 = 1 << 20;
 
-/// How a request is ordered relative to others of its [`Order`].
+/// How a request is ordered relative to others of its [`RequestQueue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hold {
+pub(super) enum LockMode {
     /// Runs concurrently with other shared ones.
     Shared,
     /// Runs alone.
@@ -25,11 +25,11 @@ pub(super) enum Hold {
 
 /// A FIFO queue of requests for one object.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(super) struct RequestQueue {
     permits: Arc<Semaphore>,
 }
 
-impl Default for Order {
+impl Default for RequestQueue {
     fn default() -> Self {
         Self { permits: Arc::new(Semaphore::new(ALL_PERMITS as usize)) }
     }
@@ -43,7 +43,7 @@ pub(super) enum QueuePosition {
     Later(Pin<Box<dyn Future<Output = OwnedSemaphorePermit> + Send>>),
 }
 
-impl Order {
+impl RequestQueue {
     /// Takes a shared turn if it is available immediately.
     pub(super) fn try_shared(&self) -> Option<SemaphorePermit<'_>> {
         self.permits.try_acquire().ok()
@@ -55,10 +55,10 @@ impl Order {
     }
 
     /// Enqueues a turn behind all earlier ones. Does not wait.
-    pub(super) async fn enqueue(&self, hold: Hold) -> QueuePosition {
+    pub(super) async fn enqueue(&self, hold: LockMode) -> QueuePosition {
         let wanted = match hold {
-            Hold::Shared => 1,
-            Hold::Exclusive => ALL_PERMITS,
+            LockMode::Shared => 1,
+            LockMode::Exclusive => ALL_PERMITS,
         };
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_many_owned(wanted) {
             return QueuePosition::Now { _until_dropped: permit };
@@ -91,16 +91,16 @@ mod tests {
 
     #[tokio::test]
     async fn shared_together_exclusive_alone_in_the_order_of_arrival() {
-        let order = Order::default();
-        let (first, second) = (order.enqueue(Hold::Shared).await, order.enqueue(Hold::Shared).await);
+        let queue = RequestQueue::default();
+        let (first, second) = (queue.enqueue(LockMode::Shared).await, queue.enqueue(LockMode::Shared).await);
         assert!(matches!((&first, &second), (QueuePosition::Now { .. }, QueuePosition::Now { .. })));
-        let alone = order.enqueue(Hold::Exclusive).await;
-        assert!(order.try_shared().is_none(), "nobody overtakes one who waits");
-        let behind = order.enqueue(Hold::Shared).await;
+        let alone = queue.enqueue(LockMode::Exclusive).await;
+        assert!(queue.try_shared().is_none(), "nobody overtakes one who waits");
+        let behind = queue.enqueue(LockMode::Shared).await;
         drop((first, second));
         let alone = alone.wait().await;
         assert!(futures::FutureExt::now_or_never(behind.wait()).is_none());
         drop(alone);
-        assert!(order.try_shared().is_some());
+        assert!(queue.try_shared().is_some());
     }
 }

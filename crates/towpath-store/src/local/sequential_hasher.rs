@@ -16,63 +16,63 @@ const PIECE_BYTES: usize = 128;
 
 /// Memory limit for pieces that arrive early. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct EarlyRoom(Arc<Semaphore>);
+pub(super) struct ReorderMemory(Arc<Semaphore>);
 
-impl Default for EarlyRoom {
+impl Default for ReorderMemory {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(EARLY_BYTES)))
     }
 }
 
-impl EarlyRoom {
+impl ReorderMemory {
     /// Copies `data`, which may be a slice of a larger buffer; `None` if the memory limit is reached.
-    fn keep(&self, data: &[u8]) -> Option<Early> {
+    fn keep(&self, data: &[u8]) -> Option<BufferedChunk> {
         let taken_bytes = u32::try_from(data.len().checked_add(PIECE_BYTES)?).ok()?;
         let room = Arc::clone(&self.0).try_acquire_many_owned(taken_bytes).ok()?;
-        Some(Early { data: data.to_vec(), _room: room })
+        Some(BufferedChunk { data: data.to_vec(), _room: room })
     }
 }
 
 /// A buffered early piece.
 #[derive(Debug)]
-struct Early {
+struct BufferedChunk {
     data: Vec<u8>,
     _room: OwnedSemaphorePermit,
 }
 
 /// Digests of a file that grows from its start.
 #[derive(Debug)]
-pub(super) struct InOrder {
+pub(super) struct SequentialHasher {
     hasher: Hasher,
-    early: BTreeMap<u64, Early>,
-    room: EarlyRoom,
+    early: BTreeMap<u64, BufferedChunk>,
+    room: ReorderMemory,
 }
 
 /// Pieces were missing or overlapped, or the memory limit was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct OutOfOrder;
+pub(super) struct ReorderError;
 
-impl InOrder {
-    pub(super) fn new(algorithms: Algorithms, room: &EarlyRoom) -> Self {
+impl SequentialHasher {
+    pub(super) fn new(algorithms: Algorithms, room: &ReorderMemory) -> Self {
         Self { hasher: Hasher::new(algorithms), early: BTreeMap::new(), room: room.clone() }
     }
 
     /// Adds the piece at `offset`.
-    pub(super) fn add(&mut self, offset: u64, data: &[u8]) -> Result<(), OutOfOrder> {
+    pub(super) fn add(&mut self, offset: u64, data: &[u8]) -> Result<(), ReorderError> {
         if data.is_empty() {
             return Ok(());
         }
         if offset < self.hasher.bytes() {
-            return Err(OutOfOrder);
+            return Err(ReorderError);
         }
         if offset > self.hasher.bytes() {
-            let early = self.room.keep(data).ok_or(OutOfOrder)?;
-            return self.early.insert(offset, early).map_or(Ok(()), |_| Err(OutOfOrder));
+            let early = self.room.keep(data).ok_or(ReorderError)?;
+            return self.early.insert(offset, early).map_or(Ok(()), |_| Err(ReorderError));
         }
         self.hasher.update(data);
         while let Some(first) = self.early.first_entry().filter(|first| *first.key() <= self.hasher.bytes()) {
             if *first.key() < self.hasher.bytes() {
-                return Err(OutOfOrder);
+                return Err(ReorderError);
             }
             self.hasher.update(&first.remove().data);
         }
@@ -99,10 +99,10 @@ mod tests {
 
     const MD5: Algorithms = Algorithms::of(&[Algorithm::Md5]);
 
-    fn of_pieces(pieces: &[(u64, &'static [u8])]) -> Result<Option<Digests>, OutOfOrder> {
-        let mut in_order = InOrder::new(MD5, &EarlyRoom::default());
-        pieces.iter().try_for_each(|(offset, data)| in_order.add(*offset, data))?;
-        Ok(in_order.finish(6))
+    fn of_pieces(pieces: &[(u64, &'static [u8])]) -> Result<Option<Digests>, ReorderError> {
+        let mut sequential_hasher = SequentialHasher::new(MD5, &ReorderMemory::default());
+        pieces.iter().try_for_each(|(offset, data)| sequential_hasher.add(*offset, data))?;
+        Ok(sequential_hasher.finish(6))
     }
 
     #[test]
@@ -121,21 +121,21 @@ mod tests {
             [(0, b"ab"), (0, b"ab")],
             [(1, b"bc"), (0, b"ab")],
         ] {
-            assert_eq!(of_pieces(&pieces), Err(OutOfOrder), "{pieces:?}");
+            assert_eq!(of_pieces(&pieces), Err(ReorderError), "{pieces:?}");
         }
     }
 
     #[test]
     fn what_waits_is_bounded_for_all_uploads_together() {
-        let room = EarlyRoom::default();
+        let room = ReorderMemory::default();
         let piece = vec![0; EARLY_BYTES / 4 - PIECE_BYTES];
-        let early = |upload: &mut InOrder, number: u64| upload.add(number * piece.len() as u64, &piece);
-        let (mut one, mut other) = (InOrder::new(MD5, &room), InOrder::new(MD5, &room));
+        let early = |upload: &mut SequentialHasher, number: u64| upload.add(number * piece.len() as u64, &piece);
+        let (mut one, mut other) = (SequentialHasher::new(MD5, &room), SequentialHasher::new(MD5, &room));
         for number in 1..4 {
             assert_eq!(early(&mut one, number), Ok(()));
         }
         assert_eq!(early(&mut other, 1), Ok(()));
-        assert_eq!(early(&mut other, 2), Err(OutOfOrder));
+        assert_eq!(early(&mut other, 2), Err(ReorderError));
         assert_eq!(early(&mut one, 0), Ok(()), "what comes in its turn needs no room, and makes some");
         assert_eq!(early(&mut other, 2), Ok(()));
         drop(one);

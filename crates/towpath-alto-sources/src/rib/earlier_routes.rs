@@ -3,8 +3,8 @@
 //!
 //! A peer with such a name starts with that table at its first event, as if it had sent the table on a connection
 //! that ended ([`RouteTables::begin`]): the routes stay valid until the peer has resent a complete family, or until
-//! [`Earlier::expire`] decides that the hold time is over. If a router has several tables (RFC 8671, RFC 9069), each
-//! starts with the earlier one, because the last of them is used.
+// [`EarlierRoutes::expire`] decides that the hold time is over. If a router has several tables (RFC 8671, RFC 9069),
+// each starts with the earlier one, because the last of them is used.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ use towpath_alto::{address::AddressType, agent_state::Router, names::RouterName}
 
 /// Routers of a previous collector; empty by default.
 #[derive(Debug, Default)]
-pub(crate) struct Earlier {
+pub(crate) struct EarlierRoutes {
     /// `None` if there are no routers.
     began: Option<Instant>,
     routers: BTreeMap<RouterName, Router>,
@@ -25,7 +25,7 @@ pub(crate) struct Earlier {
     untold: BTreeSet<(RouterName, AddressType)>,
 }
 
-impl Earlier {
+impl EarlierRoutes {
     /// Creates it from the [`RouteTables::routers`] of the previous collector; the hold time starts at `now`.
     pub(crate) fn new(routers: BTreeMap<RouterName, Router>, now: Instant) -> Self {
         let families = |(name, router): (&RouterName, &Router)| {

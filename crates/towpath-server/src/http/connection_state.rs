@@ -8,11 +8,11 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::{http10::StatusLine, watchdog::ConnectionWatchdog, wire::SpanQueue};
+use super::{connection_io::SpanQueue, http10::StatusLine, watchdog::ConnectionWatchdog};
 use crate::{
-    Buffers, Memory, Service, Socket,
+    Buffers, MemoryPool, Service, Socket,
     buffers::MemoryPermit,
-    fair_pool::{AwaitsPeer, Lease, LeaseHolder, PeerProgress},
+    fair_pool::{Lease, LeaseHolder, PeerProgress, PeerWaitGuard},
 };
 
 /// Number of concurrent responses of an application on one connection, each with an equal part of the connection's
@@ -21,7 +21,7 @@ const MAX_ADVANCES: u64 = 4;
 
 /// The state of one connection, with its memory limit in addition to the one for all connections.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct ConnectionState {
     /// Address of the client.
     pub(super) peer: SocketAddr,
     /// File descriptor of the socket, which stays open while requests are processed.
@@ -40,30 +40,30 @@ pub(super) struct Link {
     pub(super) revoked: CancellationToken,
     own: Buffers,
     advance_bytes: usize,
-    all: Memory,
+    all: MemoryPool,
 }
 
 /// A part of a connection's memory reserved for a response of unknown length.
 #[derive(Debug)]
-pub(super) struct Advance(MemoryPermit);
+pub(super) struct ResponseMemoryPermit(MemoryPermit);
 
 /// The memory of one request, for its body and its response, with the progress of its client.
 #[derive(Debug, Clone)]
 pub(super) struct Claim {
-    link: Arc<Link>,
+    connection: Arc<ConnectionState>,
     holder: Arc<LeaseHolder>,
     progress: Arc<PeerProgress>,
 }
 
 /// Memory for a piece of a response or of a body, released on drop.
 #[derive(Debug)]
-pub(super) struct Reserved {
+pub(super) struct ChunkMemoryPermit {
     _own: MemoryPermit,
     _all: Lease,
-    awaits: Option<AwaitsPeer>,
+    awaits: Option<PeerWaitGuard>,
 }
 
-impl Reserved {
+impl ChunkMemoryPermit {
     /// Records that the client has received or sent `bytes` of it.
     pub(super) fn record_progress(&self, bytes: usize) {
         if let Some(awaits) = &self.awaits {
@@ -73,45 +73,61 @@ impl Reserved {
 }
 
 impl Claim {
-    /// Creates the claim of a request on `link` that is counted for `holder`.
-    pub(super) fn new(link: &Arc<Link>, holder: &Arc<LeaseHolder>) -> Self {
-        Self { link: Arc::clone(link), holder: Arc::clone(holder), progress: PeerProgress::new(link.revoked.clone()) }
+    /// Creates the claim of a request on `connection` that is counted for `holder`.
+    pub(super) fn new(connection: &Arc<ConnectionState>, holder: &Arc<LeaseHolder>) -> Self {
+        Self {
+            connection: Arc::clone(connection),
+            holder: Arc::clone(holder),
+            progress: PeerProgress::new(connection.revoked.clone()),
+        }
     }
 
     /// Returns the connection.
-    pub(super) fn link(&self) -> &Arc<Link> {
-        &self.link
+    pub(super) fn connection(&self) -> &Arc<ConnectionState> {
+        &self.connection
     }
 
     /// Reserves `bytes` once this connection and the share of its holder have room.
-    pub(super) async fn reserve(&self, bytes: usize) -> Reserved {
+    pub(super) async fn reserve(&self, bytes: usize) -> ChunkMemoryPermit {
         // Connection memory first: a connection over its limit must not queue for the shared memory.
-        let own = self.link.own.acquire(bytes).await;
-        Reserved { _own: own, _all: self.link.all.take(&self.holder, bytes, &self.progress).await, awaits: None }
+        let own = self.connection.own.acquire(bytes).await;
+        ChunkMemoryPermit {
+            _own: own,
+            _all: self.connection.all.take(&self.holder, bytes, &self.progress).await,
+            awaits: None,
+        }
     }
 
     /// Like [`Self::reserve`], but returns `None` if the client must first read other responses on this connection.
-    pub(super) async fn try_reserve(&self, bytes: usize) -> Option<Reserved> {
-        let own = self.link.own.try_acquire(bytes)?;
-        Some(Reserved { _own: own, _all: self.link.all.take(&self.holder, bytes, &self.progress).await, awaits: None })
+    pub(super) async fn try_reserve(&self, bytes: usize) -> Option<ChunkMemoryPermit> {
+        let own = self.connection.own.try_acquire(bytes)?;
+        Some(ChunkMemoryPermit {
+            _own: own,
+            _all: self.connection.all.take(&self.holder, bytes, &self.progress).await,
+            awaits: None,
+        })
     }
 
     /// Converts an advance into memory for a response of `bytes`, once the holder's share permits it. Does not wait
     /// for the connection's own memory: if the response is longer than the advance and too little is free, the
     /// connection exceeds its limit by the difference.
-    pub(super) async fn reserve_advanced(&self, advance: Advance, bytes: usize) -> Reserved {
-        let own = self.link.own.resize(advance.0, bytes);
-        Reserved { _own: own, _all: self.link.all.take(&self.holder, bytes, &self.progress).await, awaits: None }
+    pub(super) async fn reserve_advanced(&self, advance: ResponseMemoryPermit, bytes: usize) -> ChunkMemoryPermit {
+        let own = self.connection.own.resize(advance.0, bytes);
+        ChunkMemoryPermit {
+            _own: own,
+            _all: self.connection.all.take(&self.holder, bytes, &self.progress).await,
+            awaits: None,
+        }
     }
 
     /// Marks memory as waiting for the client, which must receive its content or send the data for it.
-    pub(super) fn await_client(&self, reserved: Reserved) -> Reserved {
-        Reserved { awaits: Some(self.progress.await_peer()), ..reserved }
+    pub(super) fn await_client(&self, reserved: ChunkMemoryPermit) -> ChunkMemoryPermit {
+        ChunkMemoryPermit { awaits: Some(self.progress.await_peer()), ..reserved }
     }
 }
 
-impl Link {
-    /// Creates the link of a new connection.
+impl ConnectionState {
+    /// Creates the state of a new connection.
     pub(super) fn new(service: &Service, socket: &Socket, peer: SocketAddr, activity: &Arc<PeerProgress>) -> Self {
         let own_bytes = service.limits.memory_of_connection();
         // A response of an application is computed before its length is known, so its advance is a part of the
@@ -138,7 +154,7 @@ impl Link {
     }
 
     /// Waits for an advance for a response.
-    pub(super) async fn advance(&self) -> Advance {
-        Advance(self.own.acquire(self.advance_bytes).await)
+    pub(super) async fn advance(&self) -> ResponseMemoryPermit {
+        ResponseMemoryPermit(self.own.acquire(self.advance_bytes).await)
     }
 }

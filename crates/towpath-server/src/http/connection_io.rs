@@ -2,14 +2,14 @@
 //!
 //! hyper polls a body for buffers and writes them. The buffer of a file span is a slice of [`PLACEHOLDER`] of the
 //! same length, and the span itself is queued in the connection's [`SpanQueue`]. When hyper writes bytes of
-//! `PLACEHOLDER`, [`Wire`] sends the span at the head of the queue instead. hyper thus orders, counts and flushes
-//! spans like all bytes, and handles the rest of HTTP/1.1.
+// `PLACEHOLDER`, [`ConnectionIo`] sends the span at the head of the queue instead. hyper thus orders, counts and
+// flushes spans like all bytes, and handles the rest of HTTP/1.1.
 //!
 //! This depends on how hyper writes buffers, so `Cargo.toml` pins its version exactly. Three guards:
 //!
-//! - Bytes of `PLACEHOLDER` are never sent: [`Wire`] reports vectored writes, so hyper keeps buffers separate rather
-//!   than copying them. If it ever copies a placeholder or drops a partly sent one, the queue detects that more bytes
-//!   were consumed than `sendfile` sent ([`SpanQueue::check`]), and fails the connection before its next byte.
+// - Bytes of `PLACEHOLDER` are never sent: [`ConnectionIo`] reports vectored writes, so hyper keeps buffers separate
+//   rather than copying them. If it ever copies a placeholder or drops a partly sent one, the queue detects that more
+//   bytes were consumed than `sendfile` sent ([`SpanQueue::check`]), and fails the connection before its next byte.
 //! - The tests `it::http::files` compare the bytes of local files that were sent in this way.
 //! - For a new version of hyper: change the pin, and run these tests and `bench/run --jobs large-down`.
 //!
@@ -33,7 +33,7 @@ use tokio::{
 
 use towpath_store::{Error, Fault, ReadHandle};
 
-use super::{http10::StatusLine, link::Link, watchdog::ConnectionWatchdog};
+use super::{connection_state::ConnectionState, http10::StatusLine, watchdog::ConnectionWatchdog};
 use crate::{
     Socket,
     fair_pool::{Lease, PeerProgress},
@@ -55,7 +55,7 @@ pub(super) struct SpanQueue(Mutex<Spans>);
 struct Spans {
     waiting: VecDeque<FileSpan>,
     /// The read that brings the next bytes of the first span into memory.
-    fetching: Option<Fetching>,
+    fetching: Option<PageCacheRead>,
     /// Bytes sent by `sendfile` that hyper has not yet consumed.
     ahead: u64,
     broken: bool,
@@ -79,11 +79,11 @@ pub(super) struct FileSpan {
 }
 
 /// A read that fills the page cache; its data are discarded.
-struct Fetching(BoxFuture<'static, towpath_store::Result<Vec<u8>>>);
+struct PageCacheRead(BoxFuture<'static, towpath_store::Result<Vec<u8>>>);
 
-impl std::fmt::Debug for Fetching {
+impl std::fmt::Debug for PageCacheRead {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Fetching")
+        f.write_str("PageCacheRead")
     }
 }
 
@@ -108,9 +108,9 @@ impl FileSpan {
         Ok(true)
     }
 
-    fn fetch(&self, count: usize) -> Fetching {
+    fn fetch(&self, count: usize) -> PageCacheRead {
         let (handle, offset) = (Arc::clone(&self.handle), self.offset);
-        Fetching(Box::pin(async move { handle.read_into(offset, count, Vec::with_capacity(count)).await }))
+        PageCacheRead(Box::pin(async move { handle.read_into(offset, count, Vec::with_capacity(count)).await }))
     }
 }
 
@@ -162,7 +162,7 @@ impl SpanQueue {
             }
             *fetching = Some(first.fetch(count));
         }
-        let Some(Fetching(read)) = fetching else { return Poll::Ready(Ok(())) };
+        let Some(PageCacheRead(read)) = fetching else { return Poll::Ready(Ok(())) };
         let read = ready!(read.poll_unpin(cx));
         *fetching = None;
         Poll::Ready(read.map(drop).map_err(|error| fail(failure, error)))
@@ -197,7 +197,7 @@ impl SpanQueue {
     }
 }
 
-/// Records the fault for the account of the response that it cuts short.
+/// Records the fault for the tracker of the response that it cuts short.
 fn fail(failure: &mut Option<Fault>, error: Error) -> io::Error {
     tracing::warn!(%error, "response aborted: reading the file failed");
     *failure = Some(error.fault());
@@ -207,12 +207,12 @@ fn fail(failure: &mut Option<Fault>, error: Error) -> io::Error {
 /// The first bytes of a connection, which distinguish HTTP/2 (`PRI * HTTP/2.0`, RFC 9113 §3.4) from HTTP/1.1: no
 /// method begins with them.
 #[derive(Debug, Default)]
-struct Opening {
+struct ConnectionPreface {
     bytes: [u8; 3],
     length: usize,
 }
 
-impl Opening {
+impl ConnectionPreface {
     fn take(&mut self, received: &[u8]) {
         for (slot, byte) in self.bytes[self.length..].iter_mut().zip(received) {
             *slot = *byte;
@@ -227,29 +227,29 @@ impl Opening {
 
 /// A connection that sends file spans and reports progress to its watchdog.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct ConnectionIo {
     socket: Socket,
     span_queue: Arc<SpanQueue>,
     watchdog: Arc<ConnectionWatchdog>,
     status_line: Arc<StatusLine>,
     activity: Arc<PeerProgress>,
     header_bytes: u64,
-    opening: Opening,
+    preface: ConnectionPreface,
 }
 
-impl Wire {
-    /// Creates the wire of `link` over `socket`. Spans may be queued only if the socket is plain. An HTTP/1.1 request
-    /// header of more than twice `header_bytes` ends the connection; a shorter one is rejected by its handler with a
-    /// response. (In HTTP/2 the body may arrive before the header is processed; hyper limits the header's size.)
-    pub(super) fn new(socket: Socket, link: &Link, header_bytes: u64) -> Self {
+impl ConnectionIo {
+    /// Creates the I/O of `connection` over `socket`. Spans may be queued only if the socket is plain. An HTTP/1.1
+    /// request header of more than twice `header_bytes` ends the connection; a shorter one is rejected by its handler
+    /// with a response. (In HTTP/2 the body may arrive before the header is processed; hyper limits the header's size.)
+    pub(super) fn new(socket: Socket, connection: &ConnectionState, header_bytes: u64) -> Self {
         Self {
             socket,
-            span_queue: Arc::clone(&link.span_queue),
-            watchdog: Arc::clone(&link.watchdog),
-            status_line: Arc::clone(&link.status_line),
-            activity: Arc::clone(&link.activity),
+            span_queue: Arc::clone(&connection.span_queue),
+            watchdog: Arc::clone(&connection.watchdog),
+            status_line: Arc::clone(&connection.status_line),
+            activity: Arc::clone(&connection.activity),
             header_bytes,
-            opening: Opening::default(),
+            preface: ConnectionPreface::default(),
         }
     }
 
@@ -284,23 +284,23 @@ fn is_mark(bytes: &[u8]) -> bool {
     !bytes.is_empty() && PLACEHOLDER.as_ptr_range().contains(&bytes.as_ptr())
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for ConnectionIo {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.socket).poll_read(cx, buffer))?;
         let received = buffer.filled().get(before..).unwrap_or_default();
-        self.opening.take(received);
+        self.preface.take(received);
         self.activity.record_progress(received.len());
         let is_too_long =
             !received.is_empty() && self.watchdog.record_received(received.len()) > self.header_bytes.saturating_mul(2);
-        if is_too_long && !self.opening.is_of_http2() {
+        if is_too_long && !self.preface.is_of_http2() {
             return Poll::Ready(Err(io::Error::other("the request header is too long")));
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for ConnectionIo {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }

@@ -6,7 +6,7 @@ use crate::names::Tag;
 
 /// Response to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct AltoResponse {
     /// Media type.
     pub media_type: &'static str,
     /// Version tag. Equal bodies have equal tags.
@@ -15,7 +15,7 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl AltoResponse {
     /// Serializes a document as a response.
     pub(crate) fn of(media_type: &'static str, document: &impl Serialize) -> Self {
         let body = serde_json::to_vec(document).expect("resource documents are serializable");

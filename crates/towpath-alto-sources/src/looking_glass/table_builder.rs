@@ -1,31 +1,31 @@
-//! State while parsing a text: the completed routes ([`Harvest`]) and the current one ([`Entry`]).
+//! State while parsing a text: the completed routes ([`TableBuilder`]) and the current one ([`Entry`]).
 
 use std::{collections::HashSet, net::IpAddr};
 
 use ipnet::IpNet;
 
-use super::{Skipped, Table, Why};
+use super::{ParsedTable, SkipReason, SkippedLine};
 use towpath_alto::route::{AsPath, Route};
 
 /// The table parsed so far.
-pub(super) struct Harvest {
+pub(super) struct TableBuilder {
     /// The current line, from 1.
     line: usize,
     /// Maximum number of routes.
     room: usize,
     is_full: bool,
-    table: Table,
+    table: ParsedTable,
     /// Prefixes that have a route.
     prefixes: HashSet<IpNet>,
     /// Deduplicated paths: a million routes have a tenth as many paths.
     paths: HashSet<AsPath>,
 }
 
-impl Harvest {
+impl TableBuilder {
     /// Creates an empty table with capacity for `room` routes.
     pub(super) fn with_room(room: usize) -> Self {
         let (prefixes, paths) = (HashSet::new(), HashSet::new());
-        Self { line: 0, room, is_full: false, table: Table::default(), prefixes, paths }
+        Self { line: 0, room, is_full: false, table: ParsedTable::default(), prefixes, paths }
     }
 
     /// Advances to the next line.
@@ -39,35 +39,35 @@ impl Harvest {
     }
 
     /// Marks the current line as skipped. Only the first reason is kept, since it causes the others.
-    pub(super) fn skip(&mut self, why: Why) {
-        self.skip_at(self.line, why);
+    pub(super) fn skip(&mut self, reason: SkipReason) {
+        self.skip_at(self.line, reason);
     }
 
-    fn skip_at(&mut self, line: usize, why: Why) {
+    fn skip_at(&mut self, line: usize, reason: SkipReason) {
         if self.table.skipped.last().is_none_or(|last| last.line != line) {
-            self.table.skipped.push(Skipped { line, why });
+            self.table.skipped.push(SkippedLine { line, reason });
         }
     }
 
-    /// Completes `draft`: adds it as a route, or skips it if it has no path.
-    fn close(&mut self, draft: Draft) {
-        let Draft { line, prefix, next_hop, path, .. } = draft;
+    /// Completes `route_builder`: adds it as a route, or skips it if it has no path.
+    fn close(&mut self, route_builder: RouteBuilder) {
+        let RouteBuilder { line, prefix, next_hop, path, .. } = route_builder;
         match path {
             Ok(as_path) => self.add(line, Route { prefix, next_hop, as_path }),
-            Err(why) => self.skip_at(line, why),
+            Err(reason) => self.skip_at(line, reason),
         }
     }
 
     fn add(&mut self, line: usize, mut route: Route) {
         if self.prefixes.contains(&route.prefix) {
-            self.skip_at(line, Why::Repeated);
+            self.skip_at(line, SkipReason::Repeated);
         } else if self.table.routes.len() < self.room {
             self.prefixes.insert(route.prefix);
             route.as_path = self.intern(route.as_path);
             self.table.routes.push(route);
         } else if !self.is_full {
             self.is_full = true;
-            self.skip_at(line, Why::TooManyRoutes);
+            self.skip_at(line, SkipReason::TooManyRoutes);
         }
     }
 
@@ -81,25 +81,25 @@ impl Harvest {
 
     /// Returns the table, with skipped lines sorted: a route is skipped after its last line, but reported at its
     /// first.
-    pub(super) fn into_table(mut self) -> Table {
+    pub(super) fn into_table(mut self) -> ParsedTable {
         self.table.skipped.sort_by_key(|skipped| skipped.line);
         self.table
     }
 }
 
 /// An active route being parsed.
-pub(super) struct Draft {
+pub(super) struct RouteBuilder {
     /// Its first line.
     line: usize,
     prefix: IpNet,
     next_hop: Option<IpAddr>,
     is_hop_chosen: bool,
     /// The path, or the reason to report if none follows.
-    path: Result<AsPath, Why>,
+    path: Result<AsPath, SkipReason>,
     is_path_told: bool,
 }
 
-impl Draft {
+impl RouteBuilder {
     /// Offers a next hop or an interface. The first one marked as chosen wins, else the first.
     pub(super) fn offer_next_hop(&mut self, hop: Option<IpAddr>, is_chosen: bool) {
         if self.is_hop_chosen {
@@ -112,7 +112,7 @@ impl Draft {
     }
 
     /// Sets the path. Later paths are variants and are ignored; routes of other protocols than BGP have none.
-    pub(super) fn note_path(&mut self, path: Result<AsPath, Why>) {
+    pub(super) fn note_path(&mut self, path: Result<AsPath, SkipReason>) {
         if !self.is_path_told {
             self.path = path;
             self.is_path_told = true;
@@ -124,48 +124,49 @@ impl Draft {
 #[derive(Default)]
 pub(super) struct Entry {
     prefix: Option<IpNet>,
-    draft: Option<Draft>,
+    route_builder: Option<RouteBuilder>,
 }
 
 impl Entry {
     /// Starts the routes of `prefix`; `None` if a prefix was expected but is malformed.
-    pub(super) fn begin(&mut self, prefix: Option<IpNet>, harvest: &mut Harvest) {
-        self.end(harvest);
+    pub(super) fn begin(&mut self, prefix: Option<IpNet>, builder: &mut TableBuilder) {
+        self.end(builder);
         self.prefix = prefix;
         if prefix.is_none() {
-            harvest.skip(Why::Prefix);
+            builder.skip(SkipReason::Prefix);
         }
     }
 
     /// Starts the next route of the prefix on this line. `path` is its path, or the reason to report if no path
     /// follows.
-    pub(super) fn route(&mut self, is_active: bool, path: Result<AsPath, Why>, harvest: &mut Harvest) {
-        self.close(harvest);
+    pub(super) fn route(&mut self, is_active: bool, path: Result<AsPath, SkipReason>, builder: &mut TableBuilder) {
+        self.close(builder);
         if !is_active {
             return;
         }
         let Some(prefix) = self.prefix else {
-            harvest.skip(Why::NoPrefix);
+            builder.skip(SkipReason::NoPrefix);
             return;
         };
-        let (line, is_path_told) = (harvest.line, path.is_ok());
-        self.draft = Some(Draft { line, prefix, next_hop: None, is_hop_chosen: false, path, is_path_told });
+        let (line, is_path_told) = (builder.line, path.is_ok());
+        self.route_builder =
+            Some(RouteBuilder { line, prefix, next_hop: None, is_hop_chosen: false, path, is_path_told });
     }
 
     /// Returns the active route being parsed, if any.
-    pub(super) fn draft(&mut self) -> Option<&mut Draft> {
-        self.draft.as_mut()
+    pub(super) fn route_builder(&mut self) -> Option<&mut RouteBuilder> {
+        self.route_builder.as_mut()
     }
 
     /// Ends the routes of the prefix.
-    pub(super) fn end(&mut self, harvest: &mut Harvest) {
-        self.close(harvest);
+    pub(super) fn end(&mut self, builder: &mut TableBuilder) {
+        self.close(builder);
         self.prefix = None;
     }
 
-    fn close(&mut self, harvest: &mut Harvest) {
-        if let Some(draft) = self.draft.take() {
-            harvest.close(draft);
+    fn close(&mut self, builder: &mut TableBuilder) {
+        if let Some(route_builder) = self.route_builder.take() {
+            builder.close(route_builder);
         }
     }
 }
@@ -174,29 +175,29 @@ impl Entry {
 mod tests {
     use super::*;
 
-    fn harvest(room: usize, prefixes: &[&str]) -> Table {
-        let (mut harvest, mut entry) = (Harvest::with_room(room), Entry::default());
+    fn parsed_table(room: usize, prefixes: &[&str]) -> ParsedTable {
+        let (mut builder, mut entry) = (TableBuilder::with_room(room), Entry::default());
         for prefix in prefixes {
-            harvest.next_line();
-            entry.begin(Some(prefix.parse().unwrap()), &mut harvest);
-            entry.route(true, Ok(AsPath::default()), &mut harvest);
+            builder.next_line();
+            entry.begin(Some(prefix.parse().unwrap()), &mut builder);
+            entry.route(true, Ok(AsPath::default()), &mut builder);
         }
-        entry.end(&mut harvest);
-        harvest.into_table()
+        entry.end(&mut builder);
+        builder.into_table()
     }
 
     #[test]
     fn routes_without_room_are_told_once() {
-        let table = harvest(2, &["10.0.0.0/8", "11.0.0.0/8", "12.0.0.0/8", "13.0.0.0/8"]);
+        let table = parsed_table(2, &["10.0.0.0/8", "11.0.0.0/8", "12.0.0.0/8", "13.0.0.0/8"]);
         assert_eq!(table.routes.len(), 2);
-        assert_eq!(table.skipped, [Skipped { line: 3, why: Why::TooManyRoutes }]);
+        assert_eq!(table.skipped, [SkippedLine { line: 3, reason: SkipReason::TooManyRoutes }]);
     }
 
     #[test]
     fn the_first_route_to_a_prefix_stays() {
-        let table = harvest(9, &["10.0.0.0/8", "11.0.0.0/8", "10.0.0.0/8"]);
+        let table = parsed_table(9, &["10.0.0.0/8", "11.0.0.0/8", "10.0.0.0/8"]);
         assert_eq!(table.routes.len(), 2);
-        assert_eq!(table.skipped, [Skipped { line: 3, why: Why::Repeated }]);
+        assert_eq!(table.skipped, [SkippedLine { line: 3, reason: SkipReason::Repeated }]);
     }
 
     #[test]
@@ -210,11 +211,12 @@ mod tests {
         ] {
             let prefix = "10.0.0.0/8".parse().unwrap();
             let path = Ok(AsPath::default());
-            let mut draft = Draft { line: 1, prefix, next_hop: None, is_hop_chosen: false, path, is_path_told: true };
+            let mut route_builder =
+                RouteBuilder { line: 1, prefix, next_hop: None, is_hop_chosen: false, path, is_path_told: true };
             for (hop, is_chosen) in offers {
-                draft.offer_next_hop(hop, is_chosen);
+                route_builder.offer_next_hop(hop, is_chosen);
             }
-            assert_eq!(draft.next_hop, winner);
+            assert_eq!(route_builder.next_hop, winner);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Addresses that a server may connect to on behalf of a client.
 //!
 //! A server that connects to URLs chosen by its clients could be abused to reach services of its own machine, its
-//! neighbours, or the metadata of a cloud (server-side request forgery). A [`Reach`] checks the address of each
-//! connection after name resolution, because a name can resolve to different addresses in two lookups, and because
-//! `0x7f.1` is an address too.
+// neighbours, or the metadata of a cloud (server-side request forgery). A [`DestinationPolicy`] checks the address of
+// each connection after name resolution, because a name can resolve to different addresses in two lookups, and because
+// `0x7f.1` is an address too.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -12,7 +12,7 @@ use std::{
 
 /// Permitted destinations of connections: public addresses, and the listed exceptions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reach {
+pub struct DestinationPolicy {
     everywhere: bool,
     networks: Vec<Network>,
     /// Lower case; an entry that begins with a dot matches all names with that suffix.
@@ -21,10 +21,10 @@ pub struct Reach {
 
 /// Error for text that is not a network, an address or a host name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no network (10.0.0.0/8, fd00::/8), address, host name, domain (.example.org) or `*`")]
-pub struct InvalidReach(String);
+#[error("`{0}` is not a network (10.0.0.0/8, fd00::/8), address, host name, domain (.example.org) or `*`")]
+pub struct InvalidDestination(String);
 
-impl Reach {
+impl DestinationPolicy {
     /// Permits any address: for programs whose destinations are chosen only by their own user.
     pub fn everywhere() -> Self {
         Self { everywhere: true, ..Self::public() }
@@ -40,20 +40,20 @@ impl Reach {
     ///
     /// # Errors
     /// Returns the first invalid entry.
-    pub fn beyond_public<T: AsRef<str>>(entries: &[T]) -> Result<Self, InvalidReach> {
-        let mut reach = Self::public();
+    pub fn beyond_public<T: AsRef<str>>(entries: &[T]) -> Result<Self, InvalidDestination> {
+        let mut policy = Self::public();
         for entry in entries.iter().map(|entry| entry.as_ref().trim()) {
             if entry == "*" {
-                reach.everywhere = true;
+                policy.everywhere = true;
             } else if let Ok(network) = entry.parse() {
-                reach.networks.push(network);
+                policy.networks.push(network);
             } else if is_host_name(entry) {
-                reach.hosts.push(entry.to_ascii_lowercase());
+                policy.hosts.push(entry.to_ascii_lowercase());
             } else {
-                return Err(InvalidReach(entry.to_owned()));
+                return Err(InvalidDestination(entry.to_owned()));
             }
         }
-        Ok(reach)
+        Ok(policy)
     }
 
     /// Returns whether a connection to `address`, to which `host` resolved, is permitted.
@@ -118,10 +118,10 @@ impl Network {
 }
 
 impl FromStr for Network {
-    type Err = InvalidReach;
+    type Err = InvalidDestination;
 
-    fn from_str(text: &str) -> Result<Self, InvalidReach> {
-        let invalid = || InvalidReach(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidDestination> {
+        let invalid = || InvalidDestination(text.to_owned());
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
@@ -279,9 +279,10 @@ mod tests {
 
     #[test]
     fn what_is_listed_is_permitted_too() {
-        let reach =
-            Reach::beyond_public(&["10.1.0.0/16", "fd00::/8", "127.0.0.1", "SE.example.org", ".grid.test"]).unwrap();
-        let permits = |host: &str, address: &str| reach.permits(host, address.parse().unwrap());
+        let policy =
+            DestinationPolicy::beyond_public(&["10.1.0.0/16", "fd00::/8", "127.0.0.1", "SE.example.org", ".grid.test"])
+                .unwrap();
+        let permits = |host: &str, address: &str| policy.permits(host, address.parse().unwrap());
         for (host, address, is_permitted) in [
             ("a", "10.1.2.3", true),
             ("a", "::ffff:10.1.2.3", true),
@@ -299,9 +300,9 @@ mod tests {
         ] {
             assert_eq!(permits(host, address), is_permitted, "{host} {address}");
         }
-        assert!(Reach::everywhere().permits("a", IpAddr::V4(Ipv4Addr::LOCALHOST)));
-        assert!(Reach::beyond_public(&["*"]).unwrap().permits("a", IpAddr::V4(Ipv4Addr::LOCALHOST)));
-        assert!(!Reach::public().permits("localhost", IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        assert!(DestinationPolicy::everywhere().permits("a", IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        assert!(DestinationPolicy::beyond_public(&["*"]).unwrap().permits("a", IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        assert!(!DestinationPolicy::public().permits("localhost", IpAddr::V4(Ipv4Addr::LOCALHOST)));
     }
 
     #[test]
@@ -320,9 +321,9 @@ mod tests {
             "http://a",
             ".",
         ] {
-            assert_eq!(Reach::beyond_public(&[entry]), Err(InvalidReach(entry.into())), "{entry}");
+            assert_eq!(DestinationPolicy::beyond_public(&[entry]), Err(InvalidDestination(entry.into())), "{entry}");
         }
-        assert!(Reach::beyond_public(&["0.0.0.0/0", "::/0", "host", "a-b.c_d"]).is_ok());
+        assert!(DestinationPolicy::beyond_public(&["0.0.0.0/0", "::/0", "host", "a-b.c_d"]).is_ok());
     }
 
     proptest! {

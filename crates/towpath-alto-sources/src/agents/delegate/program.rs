@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, process::Stdio, sync::Arc, time::Duration};
 
-use crate::program_protocol::{Cutter, MAX_LINE_BYTES, Reply};
+use crate::program_protocol::{LineSplitter, MAX_LINE_BYTES, Reply};
 use futures::FutureExt as _;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -11,10 +11,10 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 use towpath_alto::delegation::{DelegateRequest, Item};
-use towpath_proto::units::Span;
+use towpath_proto::units::HumanDuration;
 
 use super::{
-    super::program::{READ_BYTES, Running, log},
+    super::program::{ChildProcess, READ_BYTES, log},
     QueryFailure, ReportedValues,
 };
 
@@ -22,8 +22,8 @@ use super::{
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A program answering one request after another.
-pub(super) struct Dialogue {
-    program: Running,
+pub(super) struct DelegateProgram {
+    program: ChildProcess,
     requests: ChildStdin,
     answers: OutputReader,
     _logging: Option<AbortOnDropHandle<()>>,
@@ -32,7 +32,7 @@ pub(super) struct Dialogue {
 /// Reader for the program's output.
 struct OutputReader {
     output: ChildStdout,
-    cutter: Cutter,
+    splitter: LineSplitter,
     /// Name of the agent.
     name: Arc<str>,
     /// Whether unrequested items have already been logged.
@@ -40,7 +40,7 @@ struct OutputReader {
 }
 
 /// The answer to one request, as far as read.
-struct Answer {
+struct ProgramResponse {
     /// Requested items without a value yet.
     open: HashSet<Item>,
     values: ReportedValues,
@@ -53,18 +53,18 @@ struct Answer {
 }
 
 /// Error for output without a request: later answers could then belong to other requests.
-const UNREQUESTED_OUTPUT: &str = "the program says something that nobody asked; let it end each answer with one commit";
+const UNREQUESTED_OUTPUT: &str = "the program wrote output that was not requested; end each answer with one commit";
 
-impl Dialogue {
+impl DelegateProgram {
     /// Starts the program for the named agent.
     pub(super) fn open(command: &[String], name: &Arc<str>) -> Result<Self, String> {
         let cannot = |error| format!("{} cannot be started: {error}", command.first().map_or("", String::as_str));
-        let mut program = Running::start(command, Stdio::piped()).map_err(cannot)?;
+        let mut program = ChildProcess::start(command, Stdio::piped()).map_err(cannot)?;
         let pipes = (program.child.stdin.take(), program.child.stdout.take(), program.child.stderr.take());
         let (Some(requests), Some(output), errors) = pipes else { return Err("the program has no pipes".into()) };
         let logging = errors.map(|errors| AbortOnDropHandle::new(tokio::spawn(log(errors, Arc::clone(name)))));
-        let cutter = Cutter::new(MAX_LINE_BYTES);
-        let answers = OutputReader { output, cutter, name: Arc::clone(name), is_talkative: false };
+        let splitter = LineSplitter::new(MAX_LINE_BYTES);
+        let answers = OutputReader { output, splitter, name: Arc::clone(name), is_talkative: false };
         Ok(Self { program, requests, answers, _logging: logging })
     }
 
@@ -75,8 +75,8 @@ impl Dialogue {
     /// takes too long.
     pub(super) async fn request(&mut self, request: &DelegateRequest) -> Result<ReportedValues, QueryFailure> {
         match self.answers.wait_for_unrequested().now_or_never() {
-            Some(Broken::Unrequested) => return Err(QueryFailure::Unreachable(UNREQUESTED_OUTPUT.into())),
-            Some(Broken::Ended) => return Err(QueryFailure::Unreachable(self.program.finish().await)),
+            Some(ProgramFailure::Unrequested) => return Err(QueryFailure::Unreachable(UNREQUESTED_OUTPUT.into())),
+            Some(ProgramFailure::Ended) => return Err(QueryFailure::Unreachable(self.program.finish().await)),
             None => {}
         }
         let mut line = serde_json::to_vec(request).expect("questions can be written");
@@ -86,14 +86,16 @@ impl Dialogue {
             // If the program does not read it, the missing answer reveals that.
             let _ = requests.write_all(&line).await;
         };
-        let mut answer = Answer::to(request);
+        let mut answer = ProgramResponse::to(request);
         let both = async { tokio::join!(sending, answers.next(&mut answer)).1 };
         match timeout(PATIENCE, both).await {
             Ok(Ok(())) => Ok(answer.values),
-            Ok(Err(Broken::Ended)) => Err(QueryFailure::Unreachable(self.program.finish().await)),
-            Ok(Err(Broken::Unrequested)) => Err(QueryFailure::Partial(answer.values, UNREQUESTED_OUTPUT.into())),
+            Ok(Err(ProgramFailure::Ended)) => Err(QueryFailure::Unreachable(self.program.finish().await)),
+            Ok(Err(ProgramFailure::Unrequested)) => {
+                Err(QueryFailure::Partial(answer.values, UNREQUESTED_OUTPUT.into()))
+            }
             Err(_) => {
-                let trouble = format!("the program did not answer within {}", Span(PATIENCE));
+                let trouble = format!("the program did not respond within {}", HumanDuration(PATIENCE));
                 Err(QueryFailure::Partial(answer.values, trouble))
             }
         }
@@ -103,53 +105,53 @@ impl Dialogue {
     pub(super) async fn has_ended(&mut self) -> String {
         let Self { program, answers, .. } = self;
         let broken = tokio::select! {
-            () = program.has_ended() => Broken::Ended,
+            () = program.has_ended() => ProgramFailure::Ended,
             broken = answers.wait_for_unrequested() => broken,
         };
         match broken {
-            Broken::Ended => self.program.finish().await,
-            Broken::Unrequested => UNREQUESTED_OUTPUT.into(),
+            ProgramFailure::Ended => self.program.finish().await,
+            ProgramFailure::Unrequested => UNREQUESTED_OUTPUT.into(),
         }
     }
 }
 
 /// Why the program can answer no further requests.
-enum Broken {
+enum ProgramFailure {
     Ended,
     Unrequested,
 }
 
 impl OutputReader {
     /// Reads the next answer.
-    async fn next(&mut self, answer: &mut Answer) -> Result<(), Broken> {
+    async fn next(&mut self, answer: &mut ProgramResponse) -> Result<(), ProgramFailure> {
         let mut buffer = vec![0; READ_BYTES];
         while !answer.is_done {
             let length = match self.output.read(&mut buffer).await {
-                Ok(0) | Err(_) => return Err(Broken::Ended),
+                Ok(0) | Err(_) => return Err(ProgramFailure::Ended),
                 Ok(length) => length,
             };
-            let Self { cutter, name, is_talkative, .. } = self;
-            cutter.feed(&buffer[..length], |line| answer.take(line, name, is_talkative));
+            let Self { splitter, name, is_talkative, .. } = self;
+            splitter.feed(&buffer[..length], |line| answer.take(line, name, is_talkative));
         }
-        if answer.is_exceeded { Err(Broken::Unrequested) } else { Ok(()) }
+        if answer.is_exceeded { Err(ProgramFailure::Unrequested) } else { Ok(()) }
     }
 
     /// Waits for unrequested output or the end of output. Cancel-safe.
-    async fn wait_for_unrequested(&mut self) -> Broken {
+    async fn wait_for_unrequested(&mut self) -> ProgramFailure {
         let mut buffer = vec![0; READ_BYTES];
         let mut has_line = false;
         while !has_line {
             let length = match self.output.read(&mut buffer).await {
-                Ok(0) | Err(_) => return Broken::Ended,
+                Ok(0) | Err(_) => return ProgramFailure::Ended,
                 Ok(length) => length,
             };
-            self.cutter.feed(&buffer[..length], |line| has_line |= !line.trim_ascii().is_empty());
+            self.splitter.feed(&buffer[..length], |line| has_line |= !line.trim_ascii().is_empty());
         }
-        Broken::Unrequested
+        ProgramFailure::Unrequested
     }
 }
 
-impl Answer {
+impl ProgramResponse {
     fn to(request: &DelegateRequest) -> Self {
         let open = request.each().collect();
         Self { open, values: ReportedValues::new(), is_done: false, is_exceeded: false, skipped: 0 }
@@ -169,7 +171,7 @@ impl Answer {
             Ok(Some(Reply::Done)) => self.is_done = true,
             Err(fault) => {
                 if self.skipped == 0 {
-                    tracing::warn!("agent {name}: {fault}; skipping invalid lines of this answer");
+                    tracing::warn!("agent {name}: {fault}; skipping invalid lines of this response");
                 }
                 self.skipped += 1;
             }

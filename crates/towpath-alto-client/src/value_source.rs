@@ -18,14 +18,14 @@ const PROPERTIES: &[Service] = &[Service::PropertyMap, Service::EndpointProperti
 
 /// The source of a name's value. Resources are identified by their directory ids.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Need {
+pub(super) enum ValueSource {
     /// The path between a replica and the client.
-    Way {
+    Path {
         /// The name in the statement.
         name: String,
         /// Whether data flow from the client to the replica.
         reverse: bool,
-        way: Way,
+        query: PathQuery,
     },
     /// A property of one end.
     Property {
@@ -40,36 +40,36 @@ pub(super) enum Need {
     },
 }
 
-impl Need {
+impl ValueSource {
     /// Returns the name in the statement.
     pub(super) fn name(&self) -> &str {
         match self {
-            Self::Way { name, .. } | Self::Property { name, .. } => name,
+            Self::Path { name, .. } | Self::Property { name, .. } => name,
         }
     }
 
     /// Returns whether the values are ranks.
     pub(super) fn is_rank(&self) -> bool {
         match self {
-            Self::Way { way: Way::EndpointCosts { kind, .. } | Way::CostMap { kind, .. }, .. } => {
+            Self::Path { query: PathQuery::EndpointCosts { kind, .. } | PathQuery::CostMap { kind, .. }, .. } => {
                 kind.cost_mode == CostMode::Ordinal
             }
-            Self::Way { way: Way::PathVector { .. }, .. } | Self::Property { .. } => false,
+            Self::Path { query: PathQuery::PathVector { .. }, .. } | Self::Property { .. } => false,
         }
     }
 }
 
 /// The query for a value of a path.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Way {
+pub(super) enum PathQuery {
     EndpointCosts { resource: String, kind: CostType },
     CostMap { resource: String, map: String, kind: CostType },
-    PathVector { resource: String, elements: Elements },
+    PathVector { resource: String, elements: ElementAggregation },
 }
 
 /// Computes a value from the elements on a path.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Elements {
+pub(super) struct ElementAggregation {
     /// The property to aggregate; `None` counts each element as 1.
     pub(super) property: Option<PropertyName>,
     /// Counts only elements whose names start with this prefix.
@@ -80,39 +80,39 @@ pub(super) struct Elements {
 
 /// Resolves names to their sources.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Needs<'a> {
+pub(super) struct SourceResolver<'a> {
     pub(super) configuration: &'a Configuration,
     pub(super) directory: &'a Directory,
     /// Whether the client's address is known.
     pub(super) has_client: bool,
 }
 
-impl<'a> Needs<'a> {
+impl<'a> SourceResolver<'a> {
     /// Resolves `name`.
     ///
     /// # Errors
     /// If the directory has no matching resource or several, or if the client's address is required but unknown.
-    pub(super) fn of(&self, name: &str) -> Result<Need, ClientError> {
+    pub(super) fn of(&self, name: &str) -> Result<ValueSource, ClientError> {
         if let Some(property) = name.strip_prefix("src.") {
             return self.or_unknown(name, self.property(name, &property_spellings(property), None, true, None));
         }
         let metric_name = name.strip_prefix("dst.").unwrap_or(name);
         match self.configuration.metrics.get(metric_name) {
-            Some(metric) => self.configured_need(name, metric_name, metric),
-            None => self.unconfigured_need(name, metric_name),
+            Some(metric) => self.configured_source(name, metric_name, metric),
+            None => self.unconfigured_source(name, metric_name),
         }
     }
 
-    fn configured_need(&self, name: &str, metric_name: &str, metric: &Metric) -> Result<Need, ClientError> {
+    fn configured_source(&self, name: &str, metric_name: &str, metric: &Metric) -> Result<ValueSource, ClientError> {
         let costs = |cost_metric: &Option<CostMetric>| match cost_metric {
             Some(metric) => vec![metric.to_string()],
             None => spellings(metric_name),
         };
-        let way = match metric {
+        let query = match metric {
             Metric::PathVector {
                 resource_id, prop_name, element_prefix, prop_transformer, aggr_transformer, ..
             } => {
-                let elements = Elements {
+                let elements = ElementAggregation {
                     property: prop_name.clone(),
                     prefix: element_prefix.clone().unwrap_or_default(),
                     transformer: prop_transformer.clone(),
@@ -135,38 +135,43 @@ impl<'a> Needs<'a> {
                 return self.property(name, &names, resource_id.as_ref(), false, prop_transformer.clone());
             }
         };
-        Ok(Need::Way { name: name.to_owned(), reverse: metric.is_reverse(), way: way? })
+        Ok(ValueSource::Path { name: name.to_owned(), reverse: metric.is_reverse(), query: query? })
     }
 
     /// Resolves an unconfigured name: a cost metric of some resource, or a property.
-    fn unconfigured_need(&self, name: &str, metric_name: &str) -> Result<Need, ClientError> {
+    fn unconfigured_source(&self, name: &str, metric_name: &str) -> Result<ValueSource, ClientError> {
         let metrics = spellings(metric_name);
-        let is_missing = |way: &Result<Way, ClientError>| matches!(way, Err(ClientError::NoResource { .. }));
-        let mut way = self.endpoint_costs(name, &metrics, None);
-        if is_missing(&way) {
-            way = self.cost_map(name, &metrics, None, None);
+        let is_missing = |query: &Result<PathQuery, ClientError>| matches!(query, Err(ClientError::NoResource { .. }));
+        let mut query = self.endpoint_costs(name, &metrics, None);
+        if is_missing(&query) {
+            query = self.cost_map(name, &metrics, None, None);
         }
-        if is_missing(&way) {
+        if is_missing(&query) {
             let property = self.property(name, &property_spellings(metric_name), None, false, None);
             return self.or_unknown(name, property);
         }
-        Ok(Need::Way { name: name.to_owned(), reverse: false, way: way? })
+        Ok(ValueSource::Path { name: name.to_owned(), reverse: false, query: query? })
     }
 
     /// For an unconfigured name, a missing resource means that the name is unknown.
-    fn or_unknown(&self, name: &str, need: Result<Need, ClientError>) -> Result<Need, ClientError> {
-        match need {
+    fn or_unknown(&self, name: &str, source: Result<ValueSource, ClientError>) -> Result<ValueSource, ClientError> {
+        match source {
             Err(ClientError::NoResource { directory, .. }) => {
                 Err(ClientError::Unknown { name: name.to_owned(), directory, offers: self.directory.offers() })
             }
-            need => need,
+            source => source,
         }
     }
 
-    fn endpoint_costs(&self, name: &str, metrics: &[String], id: Option<&ResourceId>) -> Result<Way, ClientError> {
+    fn endpoint_costs(
+        &self,
+        name: &str,
+        metrics: &[String],
+        id: Option<&ResourceId>,
+    ) -> Result<PathQuery, ClientError> {
         let with = format!("the cost metric {}", metrics.join(" or "));
         let entry = self.resource(name, ENDPOINT_COSTS, id, &with, |entry| Some(rank(cost_type(entry, metrics)?)))?;
-        Ok(Way::EndpointCosts { resource: entry.id.clone(), kind: kind_of(entry, metrics) })
+        Ok(PathQuery::EndpointCosts { resource: entry.id.clone(), kind: kind_of(entry, metrics) })
     }
 
     /// Among several cost maps, prefers one of the default network map.
@@ -176,7 +181,7 @@ impl<'a> Needs<'a> {
         metrics: &[String],
         id: Option<&ResourceId>,
         map: Option<&str>,
-    ) -> Result<Way, ClientError> {
+    ) -> Result<PathQuery, ClientError> {
         let with = format!("the cost metric {}", metrics.join(" or "));
         let default_map = self.directory.default_map();
         let is_of = |entry: &Entry, map: &str| entry.uses.is_empty() || entry.uses.iter().any(|used| used == map);
@@ -195,15 +200,20 @@ impl<'a> Needs<'a> {
         if !self.has_client {
             return Err(ClientError::NeedsClient { name: name.to_owned() });
         }
-        Ok(Way::CostMap { resource: entry.id.clone(), map: map.to_owned(), kind: kind_of(entry, metrics) })
+        Ok(PathQuery::CostMap { resource: entry.id.clone(), map: map.to_owned(), kind: kind_of(entry, metrics) })
     }
 
-    fn path_vector(&self, name: &str, id: Option<&ResourceId>, elements: Elements) -> Result<Way, ClientError> {
+    fn path_vector(
+        &self,
+        name: &str,
+        id: Option<&ResourceId>,
+        elements: ElementAggregation,
+    ) -> Result<PathQuery, ClientError> {
         let property = elements.property.as_ref().map(PropertyName::as_str);
         let with = property.map_or_else(|| "paths".to_owned(), |property| format!("the property {property}"));
         let has = |entry: &Entry| property.is_none_or(|property| entry.properties.contains(property));
         let entry = self.resource(name, PATH_VECTORS, id, &with, |entry| has(entry).then_some(0))?;
-        Ok(Way::PathVector { resource: entry.id.clone(), elements })
+        Ok(PathQuery::PathVector { resource: entry.id.clone(), elements })
     }
 
     fn property(
@@ -213,7 +223,7 @@ impl<'a> Needs<'a> {
         id: Option<&ResourceId>,
         of_client: bool,
         transformer: Option<Pipeline>,
-    ) -> Result<Need, ClientError> {
+    ) -> Result<ValueSource, ClientError> {
         let with = format!("the property {}", names.join(" or "));
         let position = |entry: &Entry| names.iter().position(|name| entry.properties.contains(name));
         let entry = self.resource(name, PROPERTIES, id, &with, |entry| u8::try_from(position(entry)?).ok())?;
@@ -221,7 +231,13 @@ impl<'a> Needs<'a> {
             return Err(ClientError::NeedsClient { name: name.to_owned() });
         }
         let property = names[position(entry).expect("selected because it has one")].clone();
-        Ok(Need::Property { name: name.to_owned(), resource: entry.id.clone(), property, of_client, transformer })
+        Ok(ValueSource::Property {
+            name: name.to_owned(),
+            resource: entry.id.clone(),
+            property,
+            of_client,
+            transformer,
+        })
     }
 
     /// Returns the resource `id`, or the one among `services` with the lowest `rank`; resources without a rank do not

@@ -1,13 +1,13 @@
 //! Follows responses over the network, with retries.
 //!
-//! Each means has its tasks, which send changes to one [`Followed`]; a slow receiver makes them wait. After a lost
+//! Each means has its tasks, which send changes to one [`ChangeStream`]; a slow receiver makes them wait. After a lost
 //! connection or an invalid response they restart with a backoff that grows with consecutive failures; at the beginning
 //! only if something was received before. A refusal is permanent, except from a server that had the resource before: it
 //! may have been restarted, and have it again in a few minutes.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use crate::{ClientError, Document, EventReader, FollowTarget, Following, News, Request, Viewing};
+use crate::{ClientError, Document, EventReader, FollowEvent, FollowTarget, Request, StreamFollower, ViewFollower};
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::sleep};
 use towpath_store::{
     Backoff, Error, Fault,
@@ -17,7 +17,7 @@ use towpath_store::{
     },
 };
 
-use super::{AltoClient, AltoTrouble, requester::PATIENCE};
+use super::{AltoClient, AltoError, requester::PATIENCE};
 
 /// Default polling interval for responses that cannot be followed otherwise, and minimum interval.
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(60);
@@ -42,7 +42,7 @@ const MAX_ABSENCES: u32 = 14;
 
 /// Means of learning about changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Means {
+pub enum FollowMethod {
     /// The first of the following means that the directory supports.
     Offered {
         /// Polling interval if it supports neither streams nor views.
@@ -59,7 +59,7 @@ pub enum Means {
     },
 }
 
-impl Default for Means {
+impl Default for FollowMethod {
     fn default() -> Self {
         Self::Offered { every: DEFAULT_POLL_INTERVAL }
     }
@@ -79,48 +79,48 @@ pub struct Change {
 ///
 /// Memory: the responses as JSON, at most 128 MiB for a stream and 32 MiB per view, and the next change.
 #[derive(Debug)]
-pub struct Followed {
+pub struct ChangeStream {
     changes: mpsc::Receiver<ChangeResult>,
     _tasks: JoinSet<()>,
 }
 
-type ChangeResult = Result<Change, AltoTrouble>;
+type ChangeResult = Result<Change, AltoError>;
 
-impl Followed {
+impl ChangeStream {
     /// Starts to follow by the given means.
     pub(super) fn begin(
         client: &AltoClient,
         targets: BTreeMap<String, FollowTarget>,
-        means: Means,
-    ) -> Result<Self, AltoTrouble> {
+        means: FollowMethod,
+    ) -> Result<Self, AltoError> {
         if targets.is_empty() {
-            return Err(AltoTrouble::Unusable("nothing is to be followed".into()));
+            return Err(AltoError::Unusable("there are no resources to follow".into()));
         }
         let directory = client.directory();
         // A queue of one suffices: the server resends missed changes to a slow client.
         let (sender, changes) = mpsc::channel(1);
         let mut tasks = JoinSet::new();
         match means {
-            Means::Offered { every } => {
+            FollowMethod::Offered { every } => {
                 let means = match () {
-                    () if directory.has_stream(&targets) => Means::Stream,
-                    () if directory.has_views(&targets) => Means::Views,
-                    () => Means::Polling { every },
+                    () if directory.has_stream(&targets) => FollowMethod::Stream,
+                    () if directory.has_views(&targets) => FollowMethod::Views,
+                    () => FollowMethod::Polling { every },
                 };
                 return Self::begin(client, targets, means);
             }
-            Means::Stream => {
+            FollowMethod::Stream => {
                 let following = directory.stream(targets)?;
                 tasks.spawn(run_task(follow_by_stream(client.clone(), following, sender.clone()), sender));
             }
-            Means::Views => {
+            FollowMethod::Views => {
                 for (name, target) in targets {
                     let viewing = directory.view(&name, target)?;
                     let view = OpenView { client: client.clone(), viewing };
                     tasks.spawn(run_task(follow_by_view(view, sender.clone()), sender.clone()));
                 }
             }
-            Means::Polling { every } => {
+            FollowMethod::Polling { every } => {
                 for (name, target) in targets {
                     directory.request(&target.resource, target.input.as_ref())?;
                     let polling =
@@ -139,14 +139,14 @@ impl Followed {
     /// Returns an error if the server refuses a response or stops sending it: that one is no longer followed, the
     /// others are. If the server does not respond from the beginning, or memory limits are exceeded, the error applies
     /// to all responses of a stream.
-    pub async fn next(&mut self) -> Result<Change, AltoTrouble> {
-        let over = || Err(AltoTrouble::Unusable("nothing is followed any more".into()));
+    pub async fn next(&mut self) -> Result<Change, AltoError> {
+        let over = || Err(AltoError::Unusable("no resource is followed any more".into()));
         self.changes.recv().await.unwrap_or_else(over)
     }
 }
 
 /// Runs a task and sends its error, if any.
-async fn run_task(following: impl Future<Output = Result<(), AltoTrouble>>, sender: mpsc::Sender<ChangeResult>) {
+async fn run_task(following: impl Future<Output = Result<(), AltoError>>, sender: mpsc::Sender<ChangeResult>) {
     if let Err(trouble) = following.await {
         send(&sender, Err(trouble)).await;
     }
@@ -161,16 +161,16 @@ async fn send(sender: &mpsc::Sender<ChangeResult>, result: ChangeResult) {
 /// of their own, so that the others do not wait.
 async fn follow_by_stream(
     client: AltoClient,
-    mut following: Following,
+    mut following: StreamFollower,
     sender: mpsc::Sender<ChangeResult>,
-) -> Result<(), AltoTrouble> {
-    let (mut pauses, mut refused) = (Pauses::default(), JoinSet::new());
+) -> Result<(), AltoError> {
+    let (mut pauses, mut refused) = (RetryState::default(), JoinSet::new());
     while let Some(request) = following.next_request() {
         let Err(trouble) = read_stream(&client, &request, &mut following, &sender, &mut pauses).await else {
             continue;
         };
         let one = match &trouble {
-            AltoTrouble::Useless(ClientError::Refused { refusal, .. }) => following.without(refusal),
+            AltoError::Useless(ClientError::Refused { refusal, .. }) => following.without(refusal),
             _ => None,
         };
         match one {
@@ -188,10 +188,10 @@ async fn follow_by_stream(
 /// Follows one response by a stream until the server stops it.
 async fn follow_by_own_stream(
     client: AltoClient,
-    mut following: Following,
+    mut following: StreamFollower,
     sender: mpsc::Sender<ChangeResult>,
-    mut pauses: Pauses,
-) -> Result<(), AltoTrouble> {
+    mut pauses: RetryState,
+) -> Result<(), AltoError> {
     while let Some(request) = following.next_request() {
         if let Err(trouble) = read_stream(&client, &request, &mut following, &sender, &mut pauses).await {
             pauses.back_off(trouble).await?;
@@ -204,10 +204,10 @@ async fn follow_by_own_stream(
 async fn read_stream(
     client: &AltoClient,
     request: &Request,
-    following: &mut Following,
+    following: &mut StreamFollower,
     sender: &mpsc::Sender<ChangeResult>,
-    pauses: &mut Pauses,
-) -> Result<(), AltoTrouble> {
+    pauses: &mut RetryState,
+) -> Result<(), AltoError> {
     let mut stream = client.0.requester.subscribe(request).await?;
     let mut reader = EventReader::default();
     while let Some(piece) = stream.next().await? {
@@ -216,8 +216,8 @@ async fn read_stream(
             for news in following.take(event)? {
                 pauses.end();
                 let result: ChangeResult = match news {
-                    News::Changed { name, document } => Ok(Change { name, document }),
-                    News::Stopped { name, reason } => Err(ClientError::Stopped { name, reason }.into()),
+                    FollowEvent::Changed { name, document } => Ok(Change { name, document }),
+                    FollowEvent::Stopped { name, reason } => Err(ClientError::Stopped { name, reason }.into()),
                 };
                 send(sender, result).await;
             }
@@ -232,7 +232,7 @@ async fn read_stream(
 /// A view that is closed when no longer needed, because servers limit their number.
 struct OpenView {
     client: AltoClient,
-    viewing: Viewing,
+    viewing: ViewFollower,
 }
 
 impl Drop for OpenView {
@@ -255,8 +255,8 @@ impl OpenView {
 }
 
 /// Follows by a view, indefinitely.
-async fn follow_by_view(mut view: OpenView, sender: mpsc::Sender<ChangeResult>) -> Result<(), AltoTrouble> {
-    let mut pauses = Pauses::default();
+async fn follow_by_view(mut view: OpenView, sender: mpsc::Sender<ChangeResult>) -> Result<(), AltoError> {
+    let mut pauses = RetryState::default();
     loop {
         let before = view.viewing.view().map(str::to_owned);
         let step = view.step().await;
@@ -265,33 +265,33 @@ async fn follow_by_view(mut view: OpenView, sender: mpsc::Sender<ChangeResult>) 
             view.withdraw(left);
         }
         match step {
-            Ok(Step::Nothing) => {}
-            Ok(Step::Changed(document)) => {
+            Ok(ViewOutcome::Nothing) => {}
+            Ok(ViewOutcome::Changed(document)) => {
                 pauses.end();
                 let name = view.viewing.name().to_owned();
                 send(&sender, Ok(Change { name, document })).await;
             }
-            Ok(Step::Elsewhere(trouble)) if !pauses.has_worked && pauses.backoff.failures() >= MAX_REFUSALS => {
+            Ok(ViewOutcome::Elsewhere(trouble)) if !pauses.has_worked && pauses.backoff.failures() >= MAX_REFUSALS => {
                 return Err(trouble);
             }
-            Ok(Step::Elsewhere(trouble)) => pauses.wait(&trouble).await,
+            Ok(ViewOutcome::Elsewhere(trouble)) => pauses.wait(&trouble).await,
             Err(trouble) => pauses.back_off(trouble).await?,
         }
     }
 }
 
 /// Outcome of one request about a view.
-enum Step {
+enum ViewOutcome {
     /// The response changed.
     Changed(Arc<Document>),
     /// The response is unchanged.
     Nothing,
     /// The server refused the request; another one may succeed.
-    Elsewhere(AltoTrouble),
+    Elsewhere(AltoError),
 }
 
 impl OpenView {
-    async fn step(&mut self) -> Result<Step, AltoTrouble> {
+    async fn step(&mut self) -> Result<ViewOutcome, AltoError> {
         let request = self.viewing.next_request();
         let (waits, requester) = (self.viewing.waits(), &self.client.0.requester);
         let outcome = match waits {
@@ -301,13 +301,13 @@ impl OpenView {
         match outcome {
             Ok(reply) => {
                 let changed = self.viewing.take(&reply.url, &reply.media_type, &reply.body)?;
-                Ok(changed.map_or(Step::Nothing, Step::Changed))
+                Ok(changed.map_or(ViewOutcome::Nothing, ViewOutcome::Changed))
             }
             // No change within the wait time.
-            Err(trouble) if waits && trouble.is_late() => Ok(Step::Nothing),
+            Err(trouble) if waits && trouble.is_late() => Ok(ViewOutcome::Nothing),
             // A network failure is not a refusal, and content that is too large remains so.
             Err(trouble) if !trouble.is_passing() && !trouble.is_too_much() && self.viewing.note_refusal() => {
-                Ok(Step::Elsewhere(trouble))
+                Ok(ViewOutcome::Elsewhere(trouble))
             }
             Err(trouble) => Err(trouble),
         }
@@ -321,8 +321,8 @@ async fn follow_by_polling(
     target: FollowTarget,
     every: Duration,
     sender: mpsc::Sender<ChangeResult>,
-) -> Result<(), AltoTrouble> {
-    let mut pauses = Pauses::default();
+) -> Result<(), AltoError> {
+    let mut pauses = RetryState::default();
     let mut held: Option<Arc<Document>> = None;
     loop {
         match client.request(&target.resource, target.input.as_ref()).await {
@@ -343,7 +343,7 @@ async fn follow_by_polling(
 
 /// Retry state after failures.
 #[derive(Debug, Clone)]
-struct Pauses {
+struct RetryState {
     /// Counts failures since the last success.
     backoff: Backoff,
     /// Number of consecutive absences of a resource that existed before.
@@ -353,14 +353,14 @@ struct Pauses {
     failed: Option<Instant>,
 }
 
-impl Default for Pauses {
+impl Default for RetryState {
     fn default() -> Self {
         let backoff = Backoff::new(FIRST_PAUSE, MAX_PAUSE);
         Self { backoff, absences: 0, has_worked: false, failed: None }
     }
 }
 
-impl Pauses {
+impl RetryState {
     /// Resets the state after success.
     fn end(&mut self) {
         *self = Self { has_worked: true, ..Self::default() };
@@ -370,7 +370,7 @@ impl Pauses {
     ///
     /// # Errors
     /// Returns the error if a retry is pointless.
-    async fn back_off(&mut self, trouble: AltoTrouble) -> Result<(), AltoTrouble> {
+    async fn back_off(&mut self, trouble: AltoError) -> Result<(), AltoError> {
         if !self.is_retryable(&trouble) {
             return Err(trouble);
         }
@@ -379,12 +379,12 @@ impl Pauses {
     }
 
     /// Returns whether a retry is worthwhile.
-    fn is_retryable(&self, trouble: &AltoTrouble) -> bool {
+    fn is_retryable(&self, trouble: &AltoError) -> bool {
         let is_absent = trouble.is_absence() && self.absences < MAX_ABSENCES;
         self.has_worked && (trouble.is_passing() || is_absent)
     }
 
-    async fn wait(&mut self, trouble: &AltoTrouble) {
+    async fn wait(&mut self, trouble: &AltoError) {
         let now = clock::now();
         // Failures far apart are not consecutive.
         if self.failed.is_some_and(|before| now - before > STEADY) {
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn who_fails_again_and_again_comes_back_less_and_less_often() {
-        let mut pauses = Pauses::default();
+        let mut pauses = RetryState::default();
         let waited: Vec<_> = (0..20).map(|_| pauses.backoff.fail_jittered(0)).collect();
         assert!(waited.is_sorted() && waited[0] == FIRST_PAUSE / 2 && waited[19] == MAX_PAUSE / 2, "{waited:?}");
         assert!(pauses.backoff.fail_jittered(1023) < MAX_PAUSE);
@@ -414,11 +414,11 @@ mod tests {
 
     #[test]
     fn what_never_worked_and_what_will_never_work_is_not_begun_anew() {
-        let trouble = |fault| AltoTrouble::from(Error::new(fault, "trouble"));
+        let trouble = |fault| AltoError::from(Error::new(fault, "trouble"));
         let (gone, denied) = (trouble(Fault::Unavailable), trouble(Fault::PermissionDenied));
-        let unfit = AltoTrouble::from(ClientError::Unfit { name: "x".into(), problem: "y".into() });
-        assert!(!Pauses::default().is_retryable(&gone));
-        let mut pauses = Pauses::default();
+        let unfit = AltoError::from(ClientError::Unfit { name: "x".into(), problem: "y".into() });
+        assert!(!RetryState::default().is_retryable(&gone));
+        let mut pauses = RetryState::default();
         pauses.end();
         assert_eq!([&gone, &unfit, &denied].map(|trouble| pauses.is_retryable(trouble)), [true, true, false]);
     }
@@ -427,10 +427,10 @@ mod tests {
     async fn what_a_server_has_no_longer_is_waited_for_some_minutes() {
         let refused = |field: &str| {
             let body = format!(r#"{{"meta": {{"code": "E_INVALID_FIELD_VALUE", "field": "{field}"}}}}"#);
-            AltoTrouble::from(ClientError::refused("http://h/", body.as_bytes()))
+            AltoError::from(ClientError::refused("http://h/", body.as_bytes()))
         };
-        let missing = AltoTrouble::from(Error::new(Fault::NotFound, "it is not there"));
-        let mut pauses = Pauses::default();
+        let missing = AltoError::from(Error::new(Fault::NotFound, "it is not there"));
+        let mut pauses = RetryState::default();
         let absent = [refused("add/1/resource-id"), refused("resource-id"), missing];
         assert!(absent.iter().all(|trouble| !pauses.is_retryable(trouble)), "it never was there");
         pauses.end();
@@ -438,7 +438,7 @@ mod tests {
         assert!(!pauses.is_retryable(&refused("add/1/input/pids")));
         // Regardless of how long it was unreachable before.
         for _ in 0..2 * MAX_ABSENCES {
-            pauses.back_off(AltoTrouble::from(Error::new(Fault::Unavailable, "it is down"))).await.unwrap();
+            pauses.back_off(AltoError::from(Error::new(Fault::Unavailable, "it is down"))).await.unwrap();
         }
         let begun = clock::now();
         while pauses.back_off(absent[0].clone()).await.is_ok() {}

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Directory;
 use crate::{
     media,
-    names::{Malformed, ResourceId},
+    names::{ParseError, ResourceId},
     reserved::OTHERS,
 };
 
@@ -28,7 +28,7 @@ impl DirectoryUri {
     ///
     /// # Errors
     /// If the URI is malformed.
-    pub fn new(text: &str) -> Result<Self, Malformed> {
+    pub fn new(text: &str) -> Result<Self, ParseError> {
         let form =
             "http:// or https:// with a host, without user and fragment, at most 2048 printable ASCII characters";
         let is_printable = text.len() <= MAX_URI_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -36,7 +36,7 @@ impl DirectoryUri {
             Some(authority) if is_printable && is_host_and_port(authority) && !text.contains('#') => {
                 Ok(Self(text.to_owned()))
             }
-            _ => Err(Malformed::new("address of a directory", text, form)),
+            _ => Err(ParseError::new("address of a directory", text, form)),
         }
     }
 
@@ -78,9 +78,9 @@ fn is_host_and_port(authority: &str) -> bool {
 }
 
 impl FromStr for DirectoryUri {
-    type Err = Malformed;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, Malformed> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         Self::new(text)
     }
 }
@@ -98,9 +98,9 @@ impl From<DirectoryUri> for String {
 }
 
 impl TryFrom<String> for DirectoryUri {
-    type Error = Malformed;
+    type Error = ParseError;
 
-    fn try_from(text: String) -> Result<Self, Malformed> {
+    fn try_from(text: String) -> Result<Self, ParseError> {
         Self::new(&text)
     }
 }
@@ -108,12 +108,12 @@ impl TryFrom<String> for DirectoryUri {
 /// A directory of another server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Linked {
+pub struct LinkedDirectory {
     /// Its URI.
     pub url: DirectoryUri,
 }
 
-impl Linked {
+impl LinkedDirectory {
     /// Returns its entry in the directory that links to it.
     pub(super) fn entry(&self) -> Value {
         json!({ "uri": self.url.as_str(), "media-type": media::DIRECTORY })
@@ -124,7 +124,7 @@ impl Linked {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LinkFault {
     /// The id belongs to a resource.
-    #[error("linked directory {0}: call it otherwise: there is a resource of that name")]
+    #[error("linked directory {0}: a resource of that name exists; rename it")]
     Name(ResourceId),
     /// There are too many linked directories.
     #[error("there are {0} linked directories: link at most {MAX_LINKED}")]
@@ -136,7 +136,7 @@ impl Directory {
     ///
     /// # Errors
     /// If an id belongs to a resource, or there are more than 100 links.
-    pub fn with_linked(mut self, linked: BTreeMap<ResourceId, Linked>) -> Result<Self, LinkFault> {
+    pub fn with_linked(mut self, linked: BTreeMap<ResourceId, LinkedDirectory>) -> Result<Self, LinkFault> {
         if linked.len() > MAX_LINKED {
             return Err(LinkFault::TooMany(linked.len()));
         }
@@ -149,7 +149,7 @@ impl Directory {
     }
 
     /// Returns the linked directories of other servers, sorted by id.
-    pub fn linked(&self) -> impl Iterator<Item = (&ResourceId, &Linked)> {
+    pub fn linked(&self) -> impl Iterator<Item = (&ResourceId, &LinkedDirectory)> {
         self.linked.iter()
     }
 }
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
     use crate::network_state::tests::example;
 
-    fn linked(text: &str) -> BTreeMap<ResourceId, Linked> {
+    fn linked(text: &str) -> BTreeMap<ResourceId, LinkedDirectory> {
         toml::from_str(text).unwrap()
     }
 
@@ -193,7 +193,7 @@ mod tests {
         {
             let fault = directory.clone().with_linked(linked(&format!("[{name}]\nurl = \"http://h/\""))).unwrap_err();
             assert_eq!(fault, LinkFault::Name(ResourceId::new(name).unwrap()));
-            assert!(fault.to_string().contains("call it otherwise"), "{fault}");
+            assert!(fault.to_string().contains("rename it"), "{fault}");
         }
         let many = (0..=MAX_LINKED).map(|number| format!("[d{number}]\nurl = \"http://h/{number}\"\n"));
         let fault = directory.with_linked(linked(&many.collect::<String>())).unwrap_err();
@@ -231,7 +231,7 @@ mod tests {
         }
         assert!(DirectoryUri::new("HTTPS://h").unwrap().is_secure());
         assert!(!DirectoryUri::new("http://h/https://x").unwrap().is_secure());
-        let refusal = toml::from_str::<Linked>("url = \"directory\"").unwrap_err().to_string();
+        let refusal = toml::from_str::<LinkedDirectory>("url = \"directory\"").unwrap_err().to_string();
         assert!(refusal.contains("http:// or https://"), "{refusal}");
     }
 }

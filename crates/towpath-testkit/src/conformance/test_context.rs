@@ -14,7 +14,7 @@ use crate::pattern::Pattern;
 
 /// A store, and a directory for one check.
 #[derive(Debug, Clone)]
-pub(super) struct Bench {
+pub(super) struct TestContext {
     pub(super) store: Arc<dyn Store>,
     pub(super) caller: Caller,
     pub(super) directory: StorePath,
@@ -29,16 +29,16 @@ pub(super) fn ok<T>(result: Result<T>) -> T {
     result.unwrap_or_else(|error| panic!("unexpected: {error:?}"))
 }
 
-impl Bench {
+impl TestContext {
     pub(super) async fn set_up(fixture: &Fixture, check: &str) -> Self {
         let Fixture { store, caller, directory, heard_as, any_name } = fixture.clone();
         let can = store.capabilities();
-        let mut bench = Self { store, caller, directory, can, any_name, heard_as };
-        if bench.can.write {
-            bench.directory = bench.at(&check.replace("::", "."));
-            ok(bench.store.make_directory(&bench.caller, &bench.directory, false, None).await);
+        let mut context = Self { store, caller, directory, can, any_name, heard_as };
+        if context.can.write {
+            context.directory = context.at(&check.replace("::", "."));
+            ok(context.store.make_directory(&context.caller, &context.directory, false, None).await);
         }
-        bench
+        context
     }
 
     /// The path of `name` in the check's directory; it may have slashes.

@@ -17,7 +17,7 @@ use crate::{
 /// A topology of the network state, with the prefixes behind its nodes. An address belongs to the node of the longest
 /// matching prefix.
 #[derive(Debug, Clone, Default)]
-pub struct Attached {
+pub struct AttachedTopology {
     topology: Arc<Topology>,
     /// Node index for each prefix.
     nodes: PrefixMap<u32>,
@@ -37,7 +37,7 @@ pub enum AttachFault {
         node: NodeName,
     },
     /// A prefix is attached to two nodes.
-    #[error("topology {topology}: {prefix} is attached to '{first}' and to '{second}': leave it with one of them")]
+    #[error("topology {topology}: {prefix} is attached to '{first}' and to '{second}': remove it from one of them")]
     Twice {
         /// The topology.
         topology: TopologyName,
@@ -50,7 +50,7 @@ pub enum AttachFault {
     },
 }
 
-impl Attached {
+impl AttachedTopology {
     /// Attaches prefixes to the nodes of the topology.
     ///
     /// # Errors

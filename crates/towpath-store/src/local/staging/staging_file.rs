@@ -19,7 +19,7 @@ use super::{Area, FILE_PREFIX, JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX, RESUME_PREFIX
 use crate::{
     Overwrite, Result, ResumeKey,
     local::{
-        errno::{self, Doing as _},
+        errno::{self, ErrnoContext as _},
         root::Parent,
         write,
     },
@@ -32,7 +32,7 @@ const ATTEMPTS: usize = 8;
 
 /// The invisible file of an upload. Dropping it removes it, unless it was published, or is resumable and not empty.
 #[derive(Debug)]
-pub(in crate::local) struct Staged {
+pub(in crate::local) struct StagingFile {
     area: Arc<Area>,
     name: String,
     file: Arc<File>,
@@ -43,15 +43,15 @@ pub(in crate::local) struct Staged {
 }
 
 /// The result of opening the staging file of a key.
-pub(super) enum Found {
-    Staged(Staged),
+pub(super) enum StagingLookup {
+    Opened(StagingFile),
     /// Another upload is writing it.
     InUse,
     /// The file system does not support locks, so a running upload cannot be detected.
     Unlockable,
 }
 
-impl Staged {
+impl StagingFile {
     /// Creates a new file in `area`.
     pub(super) fn create(area: &Arc<Area>) -> rustix::io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -84,16 +84,16 @@ impl Staged {
     }
 
     /// Opens the file that the last upload with `key` left in `area`, or creates one.
-    pub(super) fn open_resumable(area: &Arc<Area>, key: ResumeKey) -> rustix::io::Result<Found> {
+    pub(super) fn open_resumable(area: &Arc<Area>, key: ResumeKey) -> rustix::io::Result<StagingLookup> {
         let name = format!("{RESUME_PREFIX}{key}");
         for _ in 0..ATTEMPTS {
             let (file, is_writable) = open_or_create(&area.directory, &name)?;
             match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => return Ok(Found::InUse),
+                Err(Errno::WOULDBLOCK) => return Ok(StagingLookup::InUse),
                 Err(errno) => {
                     tracing::debug!(%errno, "the staging directory does not support locks: uploads cannot be resumed");
-                    return Ok(Found::Unlockable);
+                    return Ok(StagingLookup::Unlockable);
                 }
             }
             // The previous holder of the lock may have published or removed it.
@@ -109,7 +109,7 @@ impl Staged {
                 Err(errno) => return Err(errno),
             };
             match is_there {
-                true if is_writable => return Ok(Found::Staged(Self::new(area, name, file, true))),
+                true if is_writable => return Ok(StagingLookup::Opened(Self::new(area, name, file, true))),
                 true => fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?,
                 false => {}
             }
@@ -141,7 +141,7 @@ impl Staged {
                 tracing::debug!("cannot set the group of a file; it keeps that of this process");
                 Ok(())
             }
-            outcome => outcome.doing("setting the group"),
+            outcome => outcome.context("setting the group"),
         }
     }
 
@@ -237,7 +237,7 @@ fn open_or_create(area: &OwnedFd, name: &str) -> rustix::io::Result<(File, bool)
     }
 }
 
-impl Drop for Staged {
+impl Drop for StagingFile {
     fn drop(&mut self) {
         if self.is_published() {
             return;

@@ -1,4 +1,4 @@
-//! The account of one request: one line in the access log and one count in the metrics when its response has ended.
+//! The tracker of one request: one line in the access log and one count in the metrics when its response has ended.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use towpath_store::{
     sys::clock::{self, Instant},
 };
 
-use super::{link::Link, watchdog::RequestGuard};
+use super::{connection_state::ConnectionState, watchdog::RequestGuard};
 use crate::{Service, access_log::Record, metrics::Face};
 
 /// Kept from a request's arrival to the last byte of its response. If dropped earlier, it counts as cancelled by the
 /// client unless reading a file failed.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(super) struct RequestTracker {
     service: Arc<Service>,
-    link: Arc<Link>,
+    connection: Arc<ConnectionState>,
     verb: &'static str,
     path: String,
     subject: Option<Arc<str>>,
@@ -27,18 +27,18 @@ pub(super) struct Account {
     _guard: RequestGuard,
 }
 
-impl Account {
-    /// Opens the account of a request for `path`, which must not contain the query.
+impl RequestTracker {
+    /// Opens the tracker of a request for `path`, which must not contain the query.
     pub(super) fn open(
         service: &Arc<Service>,
-        link: &Arc<Link>,
+        connection: &Arc<ConnectionState>,
         verb: &'static str,
         path: String,
         multiplexed: bool,
     ) -> Self {
         Self {
             service: Arc::clone(service),
-            link: Arc::clone(link),
+            connection: Arc::clone(connection),
             verb,
             path,
             subject: None,
@@ -47,7 +47,7 @@ impl Account {
             received: 0,
             refused: None,
             finished: false,
-            _guard: link.watchdog.begin_request(multiplexed),
+            _guard: connection.watchdog.begin_request(multiplexed),
         }
     }
 
@@ -73,23 +73,23 @@ impl Account {
         self.refused = Some(fault);
     }
 
-    /// Closes the account of a complete response.
+    /// Closes the tracker of a complete response.
     pub(super) fn finish(mut self) {
         self.finished = true;
     }
 
-    /// Closes the account of a response that was cut short by `fault`.
+    /// Closes the tracker of a response that was cut short by `fault`.
     pub(super) fn fail(mut self, fault: Fault) {
         self.refused = Some(fault);
     }
 }
 
-impl Drop for Account {
+impl Drop for RequestTracker {
     fn drop(&mut self) {
-        let cut_short = || self.link.span_queue.failure().unwrap_or(Fault::Cancelled);
+        let cut_short = || self.connection.span_queue.failure().unwrap_or(Fault::Cancelled);
         self.service.record_request(&Record {
             face: Face::Http,
-            peer: self.link.peer,
+            peer: self.connection.peer,
             subject: self.subject.as_deref(),
             verb: self.verb,
             path: format_args!("{}", self.path),

@@ -3,13 +3,13 @@
 use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
 use super::{
-    Present, Refusal, allowed_changes,
-    body::Tally,
+    CurrentNetwork, UpdateError, allowed_changes,
+    body::ByteCounter,
     graph::Limits,
     item::{Item, Key},
     request::FollowRequest,
 };
-use towpath_alto::{patch::Allowed, problem::Problem, resource::Resource};
+use towpath_alto::{patch::AllowedChanges, problem::Problem, resource::Resource};
 
 /// Maximum size of the latest responses and their inputs, in bytes, beyond which nothing new is followed. Ten meshes of
 /// 600 storages.
@@ -31,18 +31,18 @@ const MIN_BYTES: usize = 64 << 10;
 /// Time: [`MAX_TIME`] per network state as measured by the clock of [`Self::with_clock`], estimated from the last
 /// duration of each response, plus one response.
 #[derive(Debug)]
-pub struct Followed {
-    pub(super) allowed: fn(&Resource) -> Allowed,
+pub struct FollowedResponses {
+    pub(super) allowed: fn(&Resource) -> AllowedChanges,
     pub(super) most_bytes: usize,
     /// Time since an arbitrary start.
     pub(super) clock: fn() -> Duration,
     limits: Limits,
     items: HashMap<Arc<Key>, Item>,
     /// Counts the bytes of all existing responses and changes, including those being sent.
-    pub(super) tally: Tally,
+    pub(super) byte_counter: ByteCounter,
 }
 
-impl Followed {
+impl FollowedResponses {
     /// Creates an empty set. `limits` bounds the versions kept of each response.
     pub fn new(limits: Limits) -> Self {
         let clock = || Duration::ZERO;
@@ -52,7 +52,7 @@ impl Followed {
             clock,
             limits,
             items: HashMap::new(),
-            tally: Tally::default(),
+            byte_counter: ByteCounter::default(),
         }
     }
 
@@ -71,7 +71,7 @@ impl Followed {
     /// Recomputes each response from a new network state, records what changed, and drops responses without followers
     /// or that can no longer be computed. Returns whether a stream or a view may have updates. Takes the time of
     /// computing all the responses.
-    pub fn advance(&mut self, present: Present<'_>) -> bool {
+    pub fn advance(&mut self, present: CurrentNetwork<'_>) -> bool {
         self.drop_unused();
         let mut is_news = false;
         let bytes = self.limits.bytes.min(self.most_bytes / self.items.len().max(1));
@@ -79,8 +79,8 @@ impl Followed {
             item.graph.keep(bytes);
             let begun = (self.clock)();
             let resource = present.directory.find(key.resource().as_str());
-            let advanced =
-                resource.map(|resource| item.advance(key, resource, present, (self.allowed)(resource), &self.tally));
+            let advanced = resource
+                .map(|resource| item.advance(key, resource, present, (self.allowed)(resource), &self.byte_counter));
             item.took = (self.clock)().saturating_sub(begun);
             match advanced {
                 Some(Ok(has_changed)) => {
@@ -101,14 +101,14 @@ impl Followed {
     /// the last [`Self::advance`].
     ///
     /// # Errors
-    /// Returns an error if the resource does not exist or rejects `input`; [`Refusal::TooMany`] if [`MAX_BYTES`] or
+    /// Returns an error if the resource does not exist or rejects `input`; [`UpdateError::TooMany`] if [`MAX_BYTES`] or
     /// [`MAX_TIME`] is reached.
     pub(super) fn follow(
         &mut self,
         request: &FollowRequest,
         client: IpAddr,
-        present: Present<'_>,
-    ) -> Result<Arc<Key>, Refusal> {
+        present: CurrentNetwork<'_>,
+    ) -> Result<Arc<Key>, UpdateError> {
         self.drop_unused();
         let resource = present.directory.find(&request.resource);
         let resource = resource.ok_or_else(|| {
@@ -120,10 +120,10 @@ impl Followed {
             return Ok(Arc::clone(held));
         }
         if self.is_full() {
-            return Err(Refusal::TooMany);
+            return Err(UpdateError::TooMany);
         }
         let begun = (self.clock)();
-        let item = Item::new(&key, resource, present, self.limits, &self.tally);
+        let item = Item::new(&key, resource, present, self.limits, &self.byte_counter);
         let mut item = item.map_err(|problem| problem.within("input"))?;
         item.took = (self.clock)().saturating_sub(begun);
         self.items.insert(Arc::clone(&key), item);
@@ -139,7 +139,7 @@ impl Followed {
 
     fn is_full(&self) -> bool {
         let took: Duration = self.items.values().map(|item| item.took).sum();
-        took >= MAX_TIME || self.bytes() >= self.most_bytes || self.tally.bytes() >= 2 * self.most_bytes
+        took >= MAX_TIME || self.bytes() >= self.most_bytes || self.byte_counter.bytes() >= 2 * self.most_bytes
     }
 
     /// Returns the size of the latest responses and their inputs.
@@ -153,7 +153,7 @@ impl Followed {
     }
 }
 
-impl Default for Followed {
+impl Default for FollowedResponses {
     fn default() -> Self {
         Self::new(Limits::default())
     }

@@ -8,18 +8,18 @@ use serde_json::{Map, Value as Json};
 use super::{
     document::Document,
     error::{ClientError, printable_address},
-    need::Elements,
-    query_plan::Ends,
+    query_plan::TransferEndpoints,
+    value_source::ElementAggregation,
 };
 use towpath_alto::{address::PrefixMap, order::Value};
 
 /// A response and its origin.
-pub(super) struct Answer {
+pub(super) struct ServerResponse {
     address: String,
     document: Document,
 }
 
-impl Answer {
+impl ServerResponse {
     /// Parses a response from `address`.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl Answer {
     pub(super) fn member(&self, names: &[&str]) -> Result<&Map<String, Json>, ClientError> {
         self.document.member(names).ok_or_else(|| ClientError::Malformed {
             address: printable_address(&self.address),
-            what: "answer",
+            what: "response",
             problem: format!("it has no `{}`", names.join("` or `")),
         })
     }
@@ -59,7 +59,7 @@ pub(super) struct LocatedMap {
 
 impl LocatedMap {
     /// Reads the network map in a response (RFC 7285 §11.2.1.6).
-    pub(super) fn read(answer: &Answer) -> Result<Self, ClientError> {
+    pub(super) fn read(answer: &ServerResponse) -> Result<Self, ClientError> {
         let mut pids = PrefixMap::new();
         for (pid, types) in answer.member(&["network-map"])? {
             let lists = types.as_object().into_iter().flatten().filter_map(|(_, list)| list.as_array());
@@ -88,7 +88,11 @@ pub(super) fn address_of(text: &str) -> Option<IpAddr> {
 }
 
 /// Returns the cells of an endpoint cost map between the client and a replica (RFC 7285 §11.5.1.6).
-pub(super) fn cells<'a>(map: &'a Map<String, Json>, ends: &Ends, reverse: bool) -> Vec<(IpAddr, &'a Json)> {
+pub(super) fn cells<'a>(
+    map: &'a Map<String, Json>,
+    ends: &TransferEndpoints,
+    reverse: bool,
+) -> Vec<(IpAddr, &'a Json)> {
     let cells: Vec<(&String, &Json)> = match reverse {
         true => of_client(map, ends.client).and_then(Json::as_object).into_iter().flatten().collect(),
         false => map.iter().filter_map(|(end, row)| Some((end, of_client(row.as_object()?, ends.client)?))).collect(),
@@ -111,7 +115,7 @@ pub(super) fn elements<'a>(properties: &'a Map<String, Json>) -> HashMap<&'a str
     properties.iter().map(|(entity, values)| (name(entity), values)).collect()
 }
 
-impl Elements {
+impl ElementAggregation {
     /// Computes the metric from the elements on `path`. Elements without the property are ignored; if all lack it,
     /// the value is unknown.
     pub(super) fn value(&self, path: &Json, properties: &HashMap<&str, &Json>) -> Option<Value> {
@@ -158,8 +162,8 @@ mod tests {
     use super::*;
     use towpath_alto::order::Aggregate;
 
-    fn ends(client: Option<&str>) -> Ends {
-        Ends {
+    fn ends(client: Option<&str>) -> TransferEndpoints {
+        TransferEndpoints {
             client: client.map(|client| client.parse().unwrap()),
             replicas: ["192.0.2.1", "192.0.2.2"].map(|replica| replica.parse::<IpAddr>().unwrap()).into(),
         }
@@ -200,17 +204,17 @@ mod tests {
             "cern-pv.ane:autopath_2": { "as_path": "20965 24167 7539 1659" },
         });
         let by_element = elements(properties.as_object().unwrap());
-        let lengths = Elements {
+        let lengths = ElementAggregation {
             property: Some("as_path".parse().unwrap()),
             prefix: String::new(),
             transformer: Some("tolist | len".parse().unwrap()),
             aggregate: Aggregate::Sum,
         };
-        let value = |elements: &Elements, path: &Json| elements.value(path, &by_element);
+        let value = |elements: &ElementAggregation, path: &Json| elements.value(path, &by_element);
         assert_eq!(value(&lengths, &json!(["autolink_1", "autopath_1"])), Some(Value::Number(3.0)));
         assert_eq!(value(&lengths, &json!(["autolink_1", "autopath_2"])), Some(Value::Number(4.0)));
         assert_eq!(value(&lengths, &json!([["autopath_1"], 7])), None, "v7: several costs were not asked for");
-        let count = Elements { property: None, prefix: "autopath".into(), transformer: None, ..lengths };
+        let count = ElementAggregation { property: None, prefix: "autopath".into(), transformer: None, ..lengths };
         assert_eq!(value(&count, &json!(["autolink_1", "autopath_1", "autopath_9"])), Some(Value::Number(2.0)));
     }
 
@@ -240,7 +244,7 @@ mod tests {
             "PID2": { "ipv4": ["192.0.2.0/24", "198.51.100.0/24"] },
             "PID3": { "ipv4": ["192.0.2.0/25", "192.0.2.128/25"] },
         }});
-        let answer = Answer::read("http://h/", "application/alto-networkmap+json", body.to_string().as_bytes());
+        let answer = ServerResponse::read("http://h/", "application/alto-networkmap+json", body.to_string().as_bytes());
         let map = LocatedMap::read(&answer.unwrap()).unwrap();
         for (address, pid) in
             [("192.0.2.1", "PID3"), ("198.51.100.1", "PID2"), ("203.0.113.1", "PID1"), ("2001:db8::1", "PID0")]
@@ -251,10 +255,10 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_told() {
-        let read = |media_type, body: &str| Answer::read("http://h/x", media_type, body.as_bytes());
+        let read = |media_type, body: &str| ServerResponse::read("http://h/x", media_type, body.as_bytes());
         assert!(read("application/alto-costmap+json", "<html>").is_err());
         assert!(read("multipart/related;boundary=b", "--b\n\n{\n--b--").is_err());
         let error = read("application/alto-costmap+json", "{}").unwrap().member(&["cost-map"]).unwrap_err();
-        assert_eq!(error.to_string(), "http://h/x sent what is no answer: it has no `cost-map`");
+        assert_eq!(error.to_string(), "http://h/x sent an invalid response: it has no `cost-map`");
     }
 }

@@ -14,7 +14,7 @@ const MAX_CLIPPED_CHARS: usize = 120;
 
 /// Why a token was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum TokenError {
     #[error("it has more than {MAX_TOKEN_BYTES} bytes")]
     TooLong,
     #[error("it is malformed: {0}")]
@@ -29,11 +29,11 @@ pub(super) enum Refusal {
     },
     #[error("its key {} is not among those of {issuer}", key_name(.id.as_deref()))]
     UnknownKey { id: Option<String>, issuer: String },
-    #[error("its signature is forged or damaged: it was not made with the key that it names of {0}")]
+    #[error("its signature is forged or damaged: it was not made with the key of {0} that the token names")]
     Forged(String),
     #[error("it lacks the claim `{0}`")]
     Missing(&'static str),
-    #[error("its version `{0}` is not understood: `wlcg.ver` 1.x or `ver` scitoken:2.0 is")]
+    #[error("its version `{0}` is not supported: expected `wlcg.ver` 1.x or `ver` scitoken:2.0")]
     Version(String),
     #[error("it is a SciToken 1.0 (it has neither `wlcg.ver` nor `ver`), and those may not have the claim `{0}`")]
     UnknownClaim(String),
@@ -53,9 +53,9 @@ pub(super) enum Refusal {
     NoCapability(Profile),
 }
 
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Self {
-        Error::new(Fault::AuthenticationFailed, format!("the token is refused: {refusal}"))
+impl From<TokenError> for Error {
+    fn from(error: TokenError) -> Self {
+        Error::new(Fault::AuthenticationFailed, format!("the token is refused: {error}"))
     }
 }
 
@@ -69,7 +69,7 @@ pub(super) fn clip(text: &str) -> String {
 }
 
 fn twin_hint(twin: Option<&str>) -> String {
-    twin.map_or_else(String::new, |twin| format!(" (`{twin}` is: the slash at the end counts)"))
+    twin.map_or_else(String::new, |twin| format!(" (`{twin}` is: the trailing slash is significant)"))
 }
 
 fn key_name(id: Option<&str>) -> String {

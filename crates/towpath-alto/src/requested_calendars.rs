@@ -54,12 +54,12 @@ fn with_type_name(kind: &CostType, mut attributes: Map<String, Value>) -> Value 
 
 /// Calendars requested for the cost types of a query.
 #[derive(Debug, Default)]
-pub struct Calendared<'a> {
+pub struct RequestedCalendars<'a> {
     /// One entry per cost type in query order, or empty.
     of_types: Vec<Option<&'a Calendar>>,
 }
 
-impl<'a> Calendared<'a> {
+impl<'a> RequestedCalendars<'a> {
     /// Reads the `calendared` field of a request for the costs of `pairs` pairs: one boolean per cost type in
     /// `query`. It is ignored for types without a calendar. If absent, no calendars are returned (RFC 8896 §5.1).
     ///

@@ -7,18 +7,18 @@ use towpath_store::Metadata;
 
 /// The lies of a store to readers; none by default.
 #[derive(Debug, Clone, Default)]
-pub struct Lies {
+pub struct ReadFaults {
     /// Range of bytes that are read inverted.
     pub wrong: Range<u64>,
     /// When to return digests; they are those of the right bytes.
-    pub digests: Told,
+    pub digests: DigestAvailability,
     /// The reported size of files.
     pub size: Option<u64>,
 }
 
 /// When a store returns digests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Told {
+pub enum DigestAvailability {
     /// With the metadata, as far as they are known.
     #[default]
     Known,
@@ -28,7 +28,7 @@ pub enum Told {
     Nothing,
 }
 
-impl Lies {
+impl ReadFaults {
     /// Returns whether the content is wrong.
     pub(super) fn are_in_content(&self) -> bool {
         !self.wrong.is_empty()
@@ -36,7 +36,7 @@ impl Lies {
 
     /// Returns the reported metadata.
     pub(super) fn metadata(&self, mut metadata: Metadata) -> Metadata {
-        if self.digests != Told::Known {
+        if self.digests != DigestAvailability::Known {
             metadata.digests = Digests::default();
         }
         metadata.size = self.size.unwrap_or(metadata.size);

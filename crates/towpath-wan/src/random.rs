@@ -3,9 +3,9 @@
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): 64 bits of state,
 /// sufficient for packet loss.
 #[derive(Debug, Clone)]
-pub(crate) struct Chance(u64);
+pub(crate) struct SplitMix64(u64);
 
-impl Chance {
+impl SplitMix64 {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -40,13 +40,13 @@ impl Chance {
 /// The mean is the configured loss, and bursts have the configured mean length. Independent losses form bursts of 1/(1
 /// − loss) on average: shorter ones are impossible, so any smaller length results in independent losses.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Loss {
+pub(crate) struct GilbertModel {
     enter_bad: f64,
     stay_bad: f64,
     is_bad: bool,
 }
 
-impl Loss {
+impl GilbertModel {
     /// Creates the model. `probability` is from 0 to 1; `burst` is the mean number of consecutive losses.
     pub(crate) fn new(probability: f64, burst: f64) -> Self {
         if probability <= 0.0 {
@@ -62,8 +62,8 @@ impl Loss {
     }
 
     /// Returns whether the next segment is lost.
-    pub(crate) fn strikes(&mut self, chance: &mut Chance) -> bool {
-        self.is_bad = chance.strikes(if self.is_bad { self.stay_bad } else { self.enter_bad });
+    pub(crate) fn strikes(&mut self, random: &mut SplitMix64) -> bool {
+        self.is_bad = random.strikes(if self.is_bad { self.stay_bad } else { self.enter_bad });
         self.is_bad
     }
 }
@@ -75,10 +75,10 @@ mod tests {
     /// Returns the loss rate and the mean burst length over a million segments.
     fn measure(probability: f64, burst: f64) -> (f64, f64) {
         const SEGMENTS: u32 = 1_000_000;
-        let (mut chance, mut loss) = (Chance::new(7), Loss::new(probability, burst));
+        let (mut random, mut loss) = (SplitMix64::new(7), GilbertModel::new(probability, burst));
         let (mut lost, mut rows, mut before) = (0_u32, 0_u32, false);
         for _ in 0..SEGMENTS {
-            let now = loss.strikes(&mut chance);
+            let now = loss.strikes(&mut random);
             lost += u32::from(now);
             rows += u32::from(now && !before);
             before = now;
@@ -108,19 +108,19 @@ mod tests {
 
     #[test]
     fn the_seed_decides() {
-        let draw = |seed| (0..8).map(move |_| seed).scan(Chance::new(seed), |chance, _| Some(chance.next()));
+        let draw = |seed| (0..8).map(move |_| seed).scan(SplitMix64::new(seed), |random, _| Some(random.next()));
         assert!(draw(1).eq(draw(1)));
         assert!(draw(1).ne(draw(2)));
     }
 
     #[test]
     fn a_limit_is_reached_and_kept() {
-        let mut chance = Chance::new(3);
-        let drawn: Vec<u64> = (0..1000).map(|_| chance.up_to(3)).collect();
+        let mut random = SplitMix64::new(3);
+        let drawn: Vec<u64> = (0..1000).map(|_| random.up_to(3)).collect();
         for wanted in 0..=3 {
             assert!(drawn.contains(&wanted), "{wanted} never came");
         }
         assert!(drawn.iter().all(|drawn| *drawn <= 3));
-        assert_eq!(chance.up_to(0), 0);
+        assert_eq!(random.up_to(0), 0);
     }
 }

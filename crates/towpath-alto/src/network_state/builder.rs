@@ -8,15 +8,15 @@ use std::{
 use ipnet::IpNet;
 
 use super::{
-    Mesh, NetworkState, NetworkStateFault, Region, Routing, Series, Table, check_intervals, fault::MAP_NAME_LENGTH,
-    single,
+    CostSeries, CostTable, NetworkState, NetworkStateFault, PrefixCosts, Region, Routing, check_intervals,
+    fault::MAP_NAME_LENGTH, single,
 };
 use crate::{
     address::AddressType,
     agent_state::{AgentState, Cost},
     calendar::Calendar,
     cost::CostContext,
-    delegation::Askable,
+    delegation::OnDemandItems,
     entity::{Domain, Entity},
     geo::{self, Locations},
     names::{CostMetric, PidName, PropertyName, ResourceId, TopologyName},
@@ -31,20 +31,20 @@ type Cells = BTreeMap<(PidName, PidName), Cost>;
 
 /// A network state under construction.
 #[derive(Default)]
-pub(super) struct Draft {
+pub(super) struct NetworkStateBuilder {
     maps: BTreeMap<ResourceId, BTreeMap<PidName, BTreeSet<IpNet>>>,
     costs: BTreeMap<ResourceId, BTreeMap<CostMetric, Cells>>,
-    mesh: Mesh,
+    mesh: PrefixCosts,
     properties: Properties,
     routing: Routing,
     topologies: BTreeMap<TopologyName, TopologyFacts>,
     locations: Vec<Arc<Locations>>,
     contexts: BTreeMap<CostMetric, CostContext>,
     calendars: BTreeMap<CostMetric, Calendar>,
-    askable: Askable,
+    on_demand: OnDemandItems,
 }
 
-impl Draft {
+impl NetworkStateBuilder {
     pub(super) fn add(&mut self, facts: &AgentState) {
         for (id, pids) in &facts.network_map {
             let map = self.maps.entry(id.clone()).or_default();
@@ -74,7 +74,7 @@ impl Draft {
         self.locations.extend(facts.locations.clone());
         self.contexts.extend(facts.contexts.clone());
         self.calendars.extend(facts.calendars.clone());
-        self.askable.extend(&facts.askable);
+        self.on_demand.extend(&facts.on_demand);
         for costs in &facts.costs {
             let pair = (self.mesh.end(costs.src.0), self.mesh.end(costs.dst.0));
             for (metric, cost) in &costs.values {
@@ -109,10 +109,10 @@ impl Draft {
             let attached = facts.resolve_attachments(&name)?;
             self.routing.topologies.insert(name, attached);
         }
-        let Self { mesh, properties, routing, locations, contexts, calendars, askable, .. } = self;
+        let Self { mesh, properties, routing, locations, contexts, calendars, on_demand, .. } = self;
         let domains = domains(&properties, &locations);
         let geo_distance =
-            knows_positions(&domains, &askable).then(|| CostMetric::new(geo::DISTANCE).expect("a valid name"));
+            knows_positions(&domains, &on_demand).then(|| CostMetric::new(geo::DISTANCE).expect("a valid name"));
         let (at_s, profile, stale) = (None, None, BTreeMap::new());
         Ok(NetworkState {
             regions,
@@ -125,7 +125,7 @@ impl Draft {
             at_s,
             locations,
             geo_distance,
-            askable,
+            on_demand,
             profile,
             stale,
         })
@@ -144,9 +144,9 @@ fn domains(properties: &Properties, locations: &[Arc<Locations>]) -> BTreeMap<Do
 }
 
 /// Returns whether positions of addresses may be known.
-fn knows_positions(domains: &BTreeMap<Domain, BTreeSet<PropertyName>>, askable: &Askable) -> bool {
+fn knows_positions(domains: &BTreeMap<Domain, BTreeSet<PropertyName>>, on_demand: &OnDemandItems) -> bool {
     let of_addresses = domains.iter().filter(|(domain, _)| matches!(domain, Domain::Address(_)));
-    let mut known = of_addresses.map(|(_, names)| names).chain([&askable.properties]);
+    let mut known = of_addresses.map(|(_, names)| names).chain([&on_demand.properties]);
     known.any(|names| names.contains(geo::LATITUDE) && names.contains(geo::LONGITUDE))
 }
 
@@ -200,12 +200,12 @@ fn table(
     metric: &CostMetric,
     cells: Cells,
     calendar: Option<&Calendar>,
-) -> Result<(Table, Series), NetworkStateFault> {
+) -> Result<(CostTable, CostSeries), NetworkStateFault> {
     let number = |pid: &PidName| {
         let no_pid = || NetworkStateFault::NoPid { map: map.id().clone(), metric: metric.clone(), pid: pid.clone() };
         map.number(pid.as_str()).ok_or_else(no_pid)
     };
-    let (mut table, mut series) = (Table::with_capacity(cells.len()), Series::new());
+    let (mut table, mut series) = (CostTable::with_capacity(cells.len()), CostSeries::new());
     for ((src, dst), cost) in cells {
         let pair = (number(&src)?, number(&dst)?);
         table.insert(pair, single(metric, cost.value()));

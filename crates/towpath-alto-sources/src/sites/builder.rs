@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::{
-    Doubt, MAX_PLACES, SiteOptions, distance, pids,
+    MAX_PLACES, SiteOptions, SiteWarning, distance, pids,
     read::{NetRoute, Site},
 };
 use towpath_alto::{
@@ -21,36 +21,36 @@ use towpath_alto::{
 type EntityProperties = BTreeMap<PropertyName, Value>;
 
 /// Facts under construction.
-pub(super) struct Draft<'a> {
+pub(super) struct SiteListBuilder<'a> {
     options: &'a SiteOptions,
-    names: Names,
+    names: PropertyNames,
     pids: BTreeMap<PidName, BTreeSet<Prefix>>,
     /// The PID of each prefix.
     owners: HashMap<IpNet, PidName>,
     properties: BTreeMap<Entity, EntityProperties>,
     places: Vec<(PidName, Position)>,
-    doubts: Vec<Doubt>,
+    warnings: Vec<SiteWarning>,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> SiteListBuilder<'a> {
     /// Creates a draft without sites: all addresses are elsewhere.
     pub(super) fn new(options: &'a SiteOptions) -> Self {
         let full_ranges = AddressType::ALL.map(AddressType::full_range);
         Self {
             options,
-            names: Names::new(options.plain_names),
+            names: PropertyNames::new(options.plain_names),
             pids: BTreeMap::from([(pids::elsewhere(), full_ranges.map(Prefix).into())]),
             owners: HashMap::from(full_ranges.map(|prefix| (prefix, pids::elsewhere()))),
             properties: BTreeMap::new(),
             places: Vec::new(),
-            doubts: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 
     /// Records the number of sites without a name.
     pub(super) fn note_unnamed(&mut self, count: usize) {
         if count > 0 {
-            self.doubts.push(Doubt::Unnamed { count });
+            self.warnings.push(SiteWarning::Unnamed { count });
         }
     }
 
@@ -58,7 +58,7 @@ impl<'a> Draft<'a> {
     pub(super) fn add(&mut self, site: &Site, pid: &PidName) {
         let name = cut(&site.name);
         if pids::pid_name(&site.name).as_ref() != Some(pid) {
-            self.doubts.push(Doubt::Renamed { site: name.clone(), pid: pid.clone() });
+            self.warnings.push(SiteWarning::Renamed { site: name.clone(), pid: pid.clone() });
         }
         self.pids.entry(pid.clone()).or_default();
         let properties = self.site(site, pid, &name);
@@ -117,18 +117,18 @@ impl<'a> Draft<'a> {
     }
 
     fn refuse(&mut self, site: &str, field: &'static str, text: &str) {
-        self.doubts.push(Doubt::Field { site: site.to_owned(), field, text: cut(text) });
+        self.warnings.push(SiteWarning::Field { site: site.to_owned(), field, text: cut(text) });
     }
 
     /// Assigns the networks of a route to a PID, with these properties.
     fn networks(&mut self, route: &NetRoute, pid: &PidName, site: &str, properties: &[&EntityProperties]) {
         for text in &route.networks.unread {
-            self.doubts.push(Doubt::Prefix { site: site.to_owned(), text: cut(text) });
+            self.warnings.push(SiteWarning::Prefix { site: site.to_owned(), text: cut(text) });
         }
         for written in &route.networks.prefixes {
             let prefix = written.trunc();
             if prefix != *written {
-                self.doubts.push(Doubt::HostBits { site: site.to_owned(), prefix });
+                self.warnings.push(SiteWarning::HostBits { site: site.to_owned(), prefix });
             }
             if self.claim(prefix, pid, site) {
                 let properties = properties.iter().flat_map(|properties| properties.iter());
@@ -150,7 +150,7 @@ impl<'a> Draft<'a> {
             Entry::Occupied(owner) => {
                 if owner.get() != pid {
                     let first = owner.get().clone();
-                    self.doubts.push(Doubt::Twice { site: site.to_owned(), prefix, first });
+                    self.warnings.push(SiteWarning::Twice { site: site.to_owned(), prefix, first });
                 }
                 false
             }
@@ -158,11 +158,11 @@ impl<'a> Draft<'a> {
     }
 
     /// Returns the facts and the omitted items.
-    pub(super) fn finish(mut self) -> (AgentState, Vec<Doubt>) {
+    pub(super) fn finish(mut self) -> (AgentState, Vec<SiteWarning>) {
         let mut facts = AgentState::default();
         let count = self.places.len();
         if self.options.distances && count > MAX_PLACES {
-            self.doubts.push(Doubt::TooManyPlaces { count });
+            self.warnings.push(SiteWarning::TooManyPlaces { count });
         } else if self.options.distances && count > 0 {
             self.places.sort_by(|one, other| one.0.cmp(&other.0));
             let distances = distance::costs(&self.places);
@@ -172,7 +172,7 @@ impl<'a> Draft<'a> {
         }
         facts.network_map.insert(self.options.map.clone(), self.pids);
         facts.properties = self.properties;
-        (facts, self.doubts)
+        (facts, self.warnings)
     }
 }
 
@@ -193,7 +193,7 @@ fn cut(text: &str) -> String {
 }
 
 /// Property names.
-struct Names {
+struct PropertyNames {
     country: PropertyName,
     continent: PropertyName,
     asn: PropertyName,
@@ -204,7 +204,7 @@ struct Names {
     limit: PropertyName,
 }
 
-impl Names {
+impl PropertyNames {
     fn new(are_plain: bool) -> Self {
         let start = if are_plain { "" } else { "priv:" };
         let name = |text: &str| PropertyName::new(&format!("{start}{text}")).expect("a valid name");

@@ -13,7 +13,7 @@ use towpath_store::sys::net;
 
 /// The wrong part of its responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lie {
+pub enum Misbehavior {
     /// The reported size is too large, and the body ends early.
     Longer,
     /// Each answer ends in the middle.
@@ -30,26 +30,26 @@ pub enum Lie {
 
 /// The server, until it is dropped. Every path is its file.
 #[derive(Debug)]
-pub struct Liar {
+pub struct MisbehavingServer {
     port: u16,
     serving: JoinHandle<()>,
 }
 
-impl Drop for Liar {
+impl Drop for MisbehavingServer {
     fn drop(&mut self) {
         self.serving.abort();
     }
 }
 
-impl Liar {
+impl MisbehavingServer {
     /// Serves `content`, and lies about it. To be called within a runtime.
     ///
     /// # Panics
     /// No port is free.
-    pub fn start(lie: Option<Lie>, content: Bytes) -> Self {
+    pub fn start(misbehavior: Option<Misbehavior>, content: Bytes) -> Self {
         let listener = net::listen(([127, 0, 0, 1], 0).into()).expect("a port is free");
         let port = listener.local_addr().expect("it listens").port();
-        let file = Arc::new(File { lie, adler32: adler32(&content), content });
+        let file = Arc::new(File { misbehavior, adler32: adler32(&content), content });
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let file = Arc::clone(&file);
@@ -73,7 +73,7 @@ fn adler32(content: &[u8]) -> String {
 
 /// What is served.
 struct File {
-    lie: Option<Lie>,
+    misbehavior: Option<Misbehavior>,
     content: Bytes,
     adler32: String,
 }
@@ -90,7 +90,7 @@ impl File {
             }
             let Some(is_head) = is_head else { return Ok(()) };
             let (mut head, body, is_end) = self.answer(range.as_ref());
-            if is_head && self.lie == Some(Lie::EmptyHead) {
+            if is_head && self.misbehavior == Some(Misbehavior::EmptyHead) {
                 head = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nAccept-Ranges: bytes\r\n\r\n".to_owned();
             }
             stream.write_all(head.as_bytes()).await?;
@@ -106,27 +106,27 @@ impl File {
 
     /// Head and body, and whether the connection ends then.
     fn answer(&self, range: Option<&Range<usize>>) -> (String, Bytes, bool) {
-        let lie = self.lie;
-        let told = self.content.len() + if lie == Some(Lie::Longer) { 1000 } else { 0 };
+        let misbehavior = self.misbehavior;
+        let told = self.content.len() + if misbehavior == Some(Misbehavior::Longer) { 1000 } else { 0 };
         let wanted = range.map_or(0..told, |range| range.start.min(told)..range.end.min(told));
         let real = wanted.start.min(self.content.len())..wanted.end.min(self.content.len());
         let mut body = self.content.slice(real);
-        if lie == Some(Lie::OtherByte) && !body.is_empty() {
+        if misbehavior == Some(Misbehavior::OtherByte) && !body.is_empty() {
             let mut other = body.to_vec();
             other[0] ^= 1;
             body = other.into();
         }
         let length = wanted.len();
-        if lie == Some(Lie::CutOff) {
+        if misbehavior == Some(Misbehavior::CutOff) {
             body.truncate(length / 2);
         }
-        let shift = if lie == Some(Lie::OtherRange) { 1 } else { 0 };
+        let shift = if misbehavior == Some(Misbehavior::OtherRange) { 1 } else { 0 };
         let (first, last) = (wanted.start + shift, (wanted.end + shift).saturating_sub(1));
         let status = match range {
             Some(_) => format!("206 Partial Content\r\nContent-Range: bytes {first}-{last}/{told}"),
             None => "200 OK".into(),
         };
-        let adler32 = if lie == Some(Lie::OtherDigest) { "00000001" } else { &self.adler32 };
+        let adler32 = if misbehavior == Some(Misbehavior::OtherDigest) { "00000001" } else { &self.adler32 };
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nAccept-Ranges: bytes\r\nETag: \"1\"\r\nDigest: adler32={adler32}\r\n\r\n"
         );

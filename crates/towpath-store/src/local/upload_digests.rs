@@ -3,51 +3,54 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use towpath_proto::checksum::{Algorithms, Digests, Extent, ExtentDigests, Holes, Unknown};
+use towpath_proto::checksum::{Algorithms, CombineError, Digests, Extent, ExtentDigests, Holes};
 
-use super::in_order::{EarlyRoom, InOrder};
+use super::sequential_hasher::{ReorderMemory, SequentialHasher};
 
 /// The checksums of the data written so far.
 #[derive(Debug)]
-pub(super) struct Sums {
+pub(super) struct UploadDigests {
     extents: ExtentDigests,
-    in_order: Option<InOrder>,
+    sequential_hasher: Option<SequentialHasher>,
 }
 
-impl Sums {
+impl UploadDigests {
     /// Creates checksums of no data, for `wanted` and the algorithms that the store always keeps.
-    pub(super) fn new(wanted: Algorithms, room: &EarlyRoom) -> Self {
+    pub(super) fn new(wanted: Algorithms, room: &ReorderMemory) -> Self {
         let sequential: Algorithms = wanted.iter().filter(|algorithm| !algorithm.is_combinable()).collect();
         Self {
             extents: ExtentDigests::new(wanted.union(Algorithms::DEFAULT)),
-            in_order: (!sequential.is_empty()).then(|| InOrder::new(sequential, room)),
+            sequential_hasher: (!sequential.is_empty()).then(|| SequentialHasher::new(sequential, room)),
         }
     }
 
     /// Adds extents that are stored already. Algorithms that need the bytes in order cannot use them.
     pub(super) fn found(&mut self, parts: &[Extent]) {
         parts.iter().for_each(|part| self.extents.insert(*part));
-        self.in_order = self.in_order.take().filter(|_| parts.is_empty());
+        self.sequential_hasher = self.sequential_hasher.take().filter(|_| parts.is_empty());
     }
 
     /// Adds a piece and returns its checksums. They are computed without the lock, so that pieces are processed in
     /// parallel.
-    pub(super) fn add(sums: &Mutex<Self>, offset: u64, data: &Bytes) -> Option<Extent> {
-        let algorithms = lock(sums).extents.algorithms();
+    pub(super) fn add(upload_digests: &Mutex<Self>, offset: u64, data: &Bytes) -> Option<Extent> {
+        let algorithms = lock(upload_digests).extents.algorithms();
         let extent = Extent::of(algorithms, offset, data);
-        let mut sums = lock(sums);
+        let mut upload_digests = lock(upload_digests);
         if let Some(extent) = extent {
-            sums.extents.insert(extent);
+            upload_digests.extents.insert(extent);
         }
-        sums.in_order =
-            sums.in_order.take().and_then(|mut in_order| in_order.add(offset, data).ok().map(|()| in_order));
+        upload_digests.sequential_hasher = upload_digests
+            .sequential_hasher
+            .take()
+            .and_then(|mut sequential_hasher| sequential_hasher.add(offset, data).ok().map(|()| sequential_hasher));
         extent
     }
 
     /// Adjusts to a truncation or extension to `size`: checksums of truncated data are invalid.
     pub(super) fn truncate(&mut self, size: u64) {
         // Each may cover bytes that the other has given up.
-        let ends = self.extents.extents().map(Extent::end).chain(self.in_order.as_ref().map(InOrder::end));
+        let ends =
+            self.extents.extents().map(Extent::end).chain(self.sequential_hasher.as_ref().map(SequentialHasher::end));
         if ends.max().is_some_and(|end| end > size) {
             self.give_up(size);
         }
@@ -55,15 +58,19 @@ impl Sums {
 
     /// Marks the content from `offset` on as unknown.
     pub(super) fn give_up(&mut self, offset: u64) {
-        self.extents.give_up(Unknown::Rewritten { offset });
-        self.in_order = None;
+        self.extents.give_up(CombineError::Rewritten { offset });
+        self.sequential_hasher = None;
     }
 
     /// Returns the known digests of the file of `size` bytes; ranges that were never written count as zeros.
     pub(super) fn finish(&mut self, size: u64) -> Digests {
         let mut digests = self.extents.finish(size, Holes::AreZeros).unwrap_or_default();
-        let in_order = self.in_order.take().and_then(|in_order| in_order.finish(size)).unwrap_or_default();
-        in_order.iter().for_each(|digest| digests.insert(*digest));
+        let sequential_hasher = self
+            .sequential_hasher
+            .take()
+            .and_then(|sequential_hasher| sequential_hasher.finish(size))
+            .unwrap_or_default();
+        sequential_hasher.iter().for_each(|digest| digests.insert(*digest));
         digests
     }
 
@@ -73,8 +80,8 @@ impl Sums {
     }
 }
 
-fn lock(sums: &Mutex<Sums>) -> MutexGuard<'_, Sums> {
-    sums.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(upload_digests: &Mutex<UploadDigests>) -> MutexGuard<'_, UploadDigests> {
+    upload_digests.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -85,18 +92,19 @@ mod tests {
 
     #[test]
     fn bytes_that_were_cut_off_are_in_no_digest() {
-        let sums = Mutex::new(Sums::new(Algorithms::of(&[Algorithm::Md5]), &EarlyRoom::default()));
+        let upload_digests =
+            Mutex::new(UploadDigests::new(Algorithms::of(&[Algorithm::Md5]), &ReorderMemory::default()));
         // Too many separate extents for the combinable checksums; later writes fill the gaps.
         let pairs = DEFAULT_EXTENT_LIMIT as u64 + 1;
         let offsets = (0..pairs).map(|pair| 2 * pair + 1).chain((0..pairs).map(|pair| 2 * pair));
         offsets.for_each(|offset| {
-            Sums::add(&sums, offset, &Bytes::from_static(b"x"));
+            UploadDigests::add(&upload_digests, offset, &Bytes::from_static(b"x"));
         });
-        let mut sums = lock(&sums);
-        sums.truncate(2 * pairs);
-        assert!(sums.in_order.is_some(), "nothing is cut off");
-        sums.truncate(1);
-        sums.truncate(2 * pairs);
-        assert!(sums.finish(2 * pairs).is_empty());
+        let mut upload_digests = lock(&upload_digests);
+        upload_digests.truncate(2 * pairs);
+        assert!(upload_digests.sequential_hasher.is_some(), "nothing is cut off");
+        upload_digests.truncate(1);
+        upload_digests.truncate(2 * pairs);
+        assert!(upload_digests.finish(2 * pairs).is_empty());
     }
 }

@@ -2,14 +2,14 @@
 
 /// Splits the output of a program, in chunks of any size, into lines. Buffers at most one line, up to the size limit.
 #[derive(Debug)]
-pub struct Cutter {
+pub struct LineSplitter {
     /// The incomplete current line.
     begun: Vec<u8>,
     /// Maximum number of bytes kept per line.
     kept_bytes: usize,
 }
 
-impl Cutter {
+impl LineSplitter {
     /// Creates a cutter for lines of at most `longest_bytes`. One more byte is kept of longer lines, so that they can
     /// be detected.
     pub fn new(longest_bytes: usize) -> Self {

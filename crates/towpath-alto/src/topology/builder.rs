@@ -81,7 +81,7 @@ fn amount(value: &Scalar) -> Option<f64> {
 
 /// The topology read so far.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct TopologyBuilder {
     /// Whether links are directed by default.
     pub(super) is_directed: bool,
     nodes: Vec<WrittenNode>,
@@ -92,7 +92,7 @@ pub(super) struct Draft {
     excess: Option<TopologyError>,
 }
 
-impl Draft {
+impl TopologyBuilder {
     /// Creates an empty draft with these limits.
     pub(super) fn with_room(nodes: usize, links: usize) -> Self {
         Self { is_directed: false, nodes: Vec::new(), links: Vec::new(), room: (nodes, links), excess: None }
