@@ -25,7 +25,7 @@ use std::{
 
 use serde_json::Value as Json;
 use towpath_alto::order::Statement;
-use towpath_client::{Client, Outcome, Reply};
+use towpath_client::{Client, DocumentStatus, DocumentResponse};
 use towpath_store::sys::clock;
 
 use self::{
@@ -136,7 +136,7 @@ impl AltoClient {
         let held = self.cache().get(&key);
         let etag = held.as_ref().and_then(|held| held.etag.as_deref());
         let reply = self.0.requester.send_request(&request, etag, PATIENCE).await?;
-        if let (Outcome::Unchanged, Some(held)) = (reply.outcome, held) {
+        if let (DocumentStatus::Unchanged, Some(held)) = (reply.outcome, held) {
             return Ok(held);
         }
         let document = Arc::new(read(resource, &reply)?);
@@ -197,7 +197,7 @@ impl AltoClient {
 }
 
 /// Parses the response of a resource.
-fn read(resource: &str, reply: &Reply) -> Result<Document, AltoError> {
+fn read(resource: &str, reply: &DocumentResponse) -> Result<Document, AltoError> {
     let mut document = Document::parse(resource, &reply.url, &reply.media_type, &reply.body)?;
     document.etag.clone_from(&reply.etag);
     Ok(document)

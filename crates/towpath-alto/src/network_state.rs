@@ -538,7 +538,7 @@ pub(crate) mod tests {
             ("[cost-map.m.x.P]\nP = 1\n[cost-map.m.x-ordinal.P]\nP = 1", "x-ordinal"),
         ] {
             let fault = network_state(costs).unwrap_err().to_string();
-            assert!(fault.contains(&format!("cost map m: call metric {metric} otherwise")), "{fault}");
+            assert!(fault.contains(&format!("cost map m: rename metric {metric}")), "{fault}");
         }
         assert!(network_state("[cost-map.m.x-ordinal.P]\nP = 1").is_ok(), "there is no x");
     }
@@ -585,9 +585,9 @@ pub(crate) mod tests {
     #[test]
     fn c4_names_have_no_dots() {
         for (facts, expected) in [
-            ("[network-map.'a.b']\nP = ['0.0.0.0/0']", "network map a.b: call it otherwise"),
-            ("[network-map.m]\n'P.1' = ['0.0.0.0/0']", "PID P.1: call it otherwise"),
-            ("[properties.'.ane:L.1']\nx = 1", "element L.1: call it otherwise"),
+            ("[network-map.'a.b']\nP = ['0.0.0.0/0']", "network map a.b: rename it"),
+            ("[network-map.m]\n'P.1' = ['0.0.0.0/0']", "PID P.1: rename it"),
+            ("[properties.'.ane:L.1']\nx = 1", "element L.1: rename it"),
         ] {
             let fault = NetworkState::of([&AgentState::parse(facts).unwrap()]).unwrap_err().to_string();
             assert!(fault.starts_with(expected), "{fault}");

@@ -183,7 +183,7 @@ impl Tap {
 
     /// Determines whether sent data no longer arrive although a new connection works. If new connections fail too, the
     /// network is down and this connection may recover with it: it is given up only after two more retransmissions.
-    pub(crate) async fn way(&self) -> PathState {
+    pub(crate) async fn path_state(&self) -> PathState {
         let resends = net::vain_resends(&self.socket).unwrap_or(0);
         let compared = self.compared.load(Ordering::Relaxed);
         match resends {
@@ -293,11 +293,11 @@ mod tests {
         let (_listener, mut stream, tap, far) = connected().await;
         stream.write_all(b"it arrives").await.unwrap();
         far.readable().await.unwrap();
-        assert_eq!(tap.way().await, PathState::Good);
+        assert_eq!(tap.path_state().await, PathState::Good);
         deafen(&far);
         stream.write_all(b"it does not").await.unwrap();
-        let becomes = async |way| {
-            while tap.way().await != way {
+        let becomes = async |state| {
+            while tap.path_state().await != state {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
@@ -313,12 +313,12 @@ mod tests {
         stream.write_all(b"it does not arrive").await.unwrap();
         let unheard = async || {
             while net::vain_resends(&stream).unwrap() < DOUBTED_RESENDS + CUT_RESENDS {
-                assert_ne!(tap.way().await, PathState::Cut);
+                assert_ne!(tap.path_state().await, PathState::Cut);
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
         timeout(Duration::from_secs(60), unheard()).await.expect("it is sent again");
-        assert_eq!(tap.way().await, PathState::Doubtful, "a new one would not arrive either");
+        assert_eq!(tap.path_state().await, PathState::Doubtful, "a new one would not arrive either");
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@
 //! | one request over all its attempts: retry, redirect, backoff | `request`, `site`, `retry_state`, `target`; `features` are known capabilities |
 //! | one response as it arrives | `answer` |
 //! | a probe of the network | `probe` |
-//! | a request to a service that is not a storage | `inquiry` |
+//! | a request to a service that is not a storage | `document` |
 //! | connections: TCP, TLS, HTTP/1.1 | `pool`, `payload` |
 //!
 //! A first read: [`HttpStore`] creates a handle without a request. The read sends a GET with a range; the header of
@@ -29,7 +29,7 @@ mod concurrency;
 mod describe;
 mod digest;
 mod features;
-mod inquiry;
+mod document;
 mod listing;
 mod namespace;
 mod parts;
@@ -50,7 +50,7 @@ mod third_party;
 mod upload;
 mod vector;
 
-pub use inquiry::{Inquiry, Outcome, Reply, Subscription, form};
+pub use document::{DocumentRequest, DocumentStatus, DocumentResponse, Subscription, form};
 pub use probe::{Probe, Probed, Side, Trace};
 pub use site::Sites;
 pub use store::HttpStore;

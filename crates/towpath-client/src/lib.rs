@@ -36,7 +36,7 @@ use towpath_store::{Backoff, Caller, Error, Fault, Result, Store, StorePath};
 use dial::Dialer;
 pub use dial::{Connection, MAX_CONNECTIONS};
 pub use http::s3;
-pub use http::{Inquiry, Outcome, Probe, Probed, Reply, Side, Subscription, Trace, form};
+pub use http::{DocumentRequest, DocumentStatus, Probe, Probed, DocumentResponse, Side, Subscription, Trace, form};
 pub use options::ClientOptions;
 pub use token::TokenSource;
 use token::Tokens;
@@ -125,7 +125,7 @@ impl Client {
     /// `InvalidArgument` for an invalid URL; `Unavailable` and `TimedOut` without a response; `TooLarge` for a
     /// response that is too long; the fault of a status other than 200, unless the caller accepts the media type of
     /// its document.
-    pub async fn inquire(&self, url: &str, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
+    pub async fn inquire(&self, url: &str, caller: &Caller, inquiry: DocumentRequest<'_>) -> Result<DocumentResponse> {
         self.http.inquire(url, caller, inquiry).await
     }
 
@@ -134,7 +134,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Self::inquire`].
-    pub async fn subscribe(&self, url: &str, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Subscription> {
+    pub async fn subscribe(&self, url: &str, caller: &Caller, inquiry: DocumentRequest<'_>) -> Result<Subscription> {
         self.http.subscribe(url, caller, inquiry).await
     }
 

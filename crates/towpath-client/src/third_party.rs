@@ -34,7 +34,7 @@ pub struct SiteCopy<'a> {
     /// The destination file.
     pub to: &'a Url,
     /// The site that carries out the copy.
-    pub way: TransferMode,
+    pub mode: TransferMode,
     /// What to do if the destination exists.
     pub overwrite: Overwrite,
 }
@@ -53,17 +53,17 @@ impl Client {
     /// `Unsupported` if the sites do not support the copy, or not in this direction; errors of the site that carries
     /// out the copy.
     pub async fn copy_between(&self, caller: &Caller, copy: SiteCopy<'_>, written: OnProgress<'_>) -> Result<()> {
-        let SiteCopy { from, to, way, overwrite } = copy;
-        let (active, other) = if way == TransferMode::Pull { (to, from) } else { (from, to) };
+        let SiteCopy { from, to, mode, overwrite } = copy;
+        let (active, other) = if mode == TransferMode::Pull { (to, from) } else { (from, to) };
         let path_of = |url: &Url| {
             StorePath::parse(url.path()).map_err(|error| Error::new(Fault::InvalidArgument, error.to_string()))
         };
-        match (from.scheme().family(), to.scheme().family(), way) {
+        match (from.scheme().family(), to.scheme().family(), mode) {
             (Family::Http, Family::Http, _) => {
                 http::HttpStore::new(&self.http, other).check_name(&path_of(other)?)?;
                 let store = http::HttpStore::new(&self.http, active);
                 let active = path_of(active)?;
-                store.copy_with(caller, &active, http::PeerSite { url: other, way, overwrite }, written).await
+                store.copy_with(caller, &active, http::PeerSite { url: other, mode, overwrite }, written).await
             }
             (Family::Xrootd, Family::Xrootd, TransferMode::Pull) => {
                 let ends = [(from, path_of(from)?), (to, path_of(to)?)]

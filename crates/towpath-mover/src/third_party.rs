@@ -59,19 +59,19 @@ pub(crate) async fn copy(job: &Job, part: &Part, context: &CopyContext) -> Resul
     let written = AtomicU64::new(0);
     let advance = |bytes: u64| advance(part, &written, bytes.min(source.size));
     let mut last = None;
-    for way in [TransferMode::Pull, TransferMode::Push] {
-        let copy = SiteCopy { from: &from, to: &to, way, overwrite: context.options.overwrite };
+    for mode in [TransferMode::Pull, TransferMode::Push] {
+        let copy = SiteCopy { from: &from, to: &to, mode, overwrite: context.options.overwrite };
         match client.copy_between(&job.to.caller, copy, &advance).await {
             Ok(()) => {
                 advance(source.size);
-                let route = if way == TransferMode::Pull { Route::Pulled } else { Route::Pushed };
-                tracing::info!(from = %job.from, to = %job.to, %way, "third-party copy");
+                let route = if mode == TransferMode::Pull { Route::Pulled } else { Route::Pushed };
+                tracing::info!(from = %job.from, to = %job.to, way = %mode, "third-party copy");
                 stage.pass(Stage::Check);
                 return verify(job, context, &source, route).await.map(Some);
             }
             Err(error) if is_final(&error) => return Err(error),
             Err(error) => {
-                tracing::info!(from = %job.from, to = %job.to, %way, %error, "third-party copy failed");
+                tracing::info!(from = %job.from, to = %job.to, way = %mode, %error, "third-party copy failed");
                 last.get_or_insert(error);
             }
         }

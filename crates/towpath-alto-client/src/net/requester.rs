@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use towpath_alto::{media, update_services::EVENT_STREAM};
-use towpath_client::{Client, Inquiry, Outcome, Reply, Subscription};
+use towpath_client::{Client, DocumentRequest, DocumentStatus, DocumentResponse, Subscription};
 use towpath_proto::{http::media_type, url::Url};
 use towpath_store::{Caller, sys::clock};
 
@@ -81,7 +81,7 @@ impl Requester {
     ) -> Result<Directory, AltoError> {
         let accept = format!("{}, {}", media::DIRECTORY, media::ERROR);
         let request = Request { uri: uri.to_owned(), accept, document: None };
-        let inquiry = Inquiry { limit_bytes, ..inquiry(&request, None, patience) };
+        let inquiry = DocumentRequest { limit_bytes, ..inquiry(&request, None, patience) };
         let reply = check_outcome(self.client.inquire(uri, &self.caller(uri), inquiry).await?)?;
         Ok(Directory::parse(&reply.url, &reply.body)?)
     }
@@ -92,26 +92,26 @@ impl Requester {
         request: &Request,
         etag: Option<&str>,
         patience: Duration,
-    ) -> Result<Reply, AltoError> {
+    ) -> Result<DocumentResponse, AltoError> {
         let inquiry = inquiry(request, etag, patience);
         check_outcome(self.client.inquire(&request.uri, &self.caller(&request.uri), inquiry).await?)
     }
 
     /// Sends a request whose response may be delayed, outside of the concurrency limit for normal requests. `patience`
     /// limits each period of silence.
-    pub(super) async fn await_answer(&self, request: &Request, patience: Duration) -> Result<Reply, AltoError> {
+    pub(super) async fn await_answer(&self, request: &Request, patience: Duration) -> Result<DocumentResponse, AltoError> {
         let inquiry = inquiry(request, None, patience);
         let begun = self.client.subscribe(&request.uri, &self.caller(&request.uri), inquiry).await?;
         let (url, outcome, media_type) = (begun.url.clone(), begun.outcome, begun.media_type.clone());
         let body = begun.whole(MAX_ANSWER_BYTES).await?;
-        check_outcome(Reply { url, outcome, media_type, etag: None, body })
+        check_outcome(DocumentResponse { url, outcome, media_type, etag: None, body })
     }
 
     /// Sends a request with an endless response.
     pub(super) async fn subscribe(&self, request: &Request) -> Result<Subscription, AltoError> {
         let inquiry = inquiry(request, None, SILENCE);
         let subscription = self.client.subscribe(&request.uri, &self.caller(&request.uri), inquiry).await?;
-        if subscription.outcome == Outcome::Refused {
+        if subscription.outcome == DocumentStatus::Refused {
             let url = subscription.url.clone();
             let body = subscription.whole(MAX_ANSWER_BYTES).await?;
             return Err(ClientError::refused(&url, &body).into());
@@ -137,10 +137,10 @@ impl Requester {
 }
 
 /// Returns an error for a refusal.
-fn check_outcome(reply: Reply) -> Result<Reply, AltoError> {
+fn check_outcome(reply: DocumentResponse) -> Result<DocumentResponse, AltoError> {
     match reply.outcome {
-        Outcome::Refused => Err(ClientError::refused(&reply.url, &reply.body).into()),
-        Outcome::Content | Outcome::Unchanged => Ok(reply),
+        DocumentStatus::Refused => Err(ClientError::refused(&reply.url, &reply.body).into()),
+        DocumentStatus::Content | DocumentStatus::Unchanged => Ok(reply),
     }
 }
 
@@ -160,8 +160,8 @@ fn add(directory: &mut Directory, linked: Result<Directory, AltoError>) {
     }
 }
 
-fn inquiry<'a>(request: &'a Request, etag: Option<&'a str>, patience: Duration) -> Inquiry<'a> {
-    Inquiry {
+fn inquiry<'a>(request: &'a Request, etag: Option<&'a str>, patience: Duration) -> DocumentRequest<'a> {
+    DocumentRequest {
         accept: &request.accept,
         document: request.document.as_ref().map(|(media_type, document)| (*media_type, document.as_slice())),
         refusal_type: Some(media::ERROR),

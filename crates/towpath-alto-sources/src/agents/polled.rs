@@ -11,7 +11,7 @@ use std::{
 };
 
 use tokio::{sync::watch, task::spawn_blocking, time::sleep};
-use towpath_client::{Client, ClientOptions, Inquiry, Outcome, TokenSource};
+use towpath_client::{Client, ClientOptions, DocumentRequest, DocumentStatus, TokenSource};
 use towpath_store::{Caller, sys::disk};
 
 use super::{AgentHandle, pauses};
@@ -176,7 +176,7 @@ impl PolledAgent {
         };
         let form = form.map(towpath_client::form);
         let document = form.as_ref().map(|(media_type, document)| (*media_type, document.as_slice()));
-        let inquiry = Inquiry {
+        let inquiry = DocumentRequest {
             accept: "*/*",
             document,
             refusal_type: None,
@@ -186,7 +186,7 @@ impl PolledAgent {
         };
         let reply = self.client.inquire(url, &Caller::nobody(), inquiry).await.map_err(|error| error.to_string())?;
         let content = || (Content::Bytes(reply.body), reply.etag.map(DocumentVersion::Page));
-        Ok((reply.outcome != Outcome::Unchanged).then(content))
+        Ok((reply.outcome != DocumentStatus::Unchanged).then(content))
     }
 }
 

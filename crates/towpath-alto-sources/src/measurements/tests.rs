@@ -271,9 +271,9 @@ fn q2_bandwidth_is_told_by_its_newest_sample() {
 fn samples_that_do_not_fit_are_skipped() {
     for (line, reason) in [
         ("192.0.2.1,192.0.2.2,delay-ow,-1", "-1 is not a valid value: expected a number of 0 or more"),
-        ("192.0.2.1,192.0.2.2,delay-ow,NaN", "NaN is no value"),
-        ("192.0.2.1,192.0.2.2,delay-ow,inf", "inf is no value"),
-        ("192.0.2.1,192.0.2.2,lossrate,101", "101 is no value"),
+        ("192.0.2.1,192.0.2.2,delay-ow,NaN", "NaN is not a valid value"),
+        ("192.0.2.1,192.0.2.2,delay-ow,inf", "inf is not a valid value"),
+        ("192.0.2.1,192.0.2.2,lossrate,101", "101 is not a valid value"),
         ("192.0.2.1,192.0.2.2,delay-ow,", "there is no value"),
         ("192.0.2.1,192.0.2.2,delay-ow,5 ms", "'5 ms' is not a number"),
         ("192.0.2.1,192.0.2.2,delay,1", "'delay' is not a metric of RFC 9439"),
@@ -302,7 +302,7 @@ fn records_that_do_not_fit_are_skipped() {
         (r#"{"x": 1}"#, "this is neither an object with src, dst, metric and value, nor of iperf3"),
         (r#"{"src": "a", "dst": "b", "metric": "hopcount"}"#, "there is no value"),
         (r#"{"src": "a", "dst": "b", "metric": "hopcount", "value": null}"#, "there is no value"),
-        (r#"{"src": "a", "dst": "b", "metric": "hopcount", "value": [true]}"#, "NaN is no value"),
+        (r#"{"src": "a", "dst": "b", "metric": "hopcount", "value": [true]}"#, "NaN is not a valid value"),
         (r#"{"src": "a", "dst": "b", "metric": "hopcount", "value": {"1": 0.5}}"#, "0.5 is not a valid count"),
         (r#"{"source": "a", "destination": "b", "value": 1}"#, "it has no event type"),
         (r#"{"src": "a", "metric": "hopcount", "value": 1}"#, "an endpoint is missing"),

@@ -30,7 +30,7 @@ fn c4_what_no_resource_may_tell_is_one_line_that_is_skipped() {
     let message = fault(r#"{"metric": {"src": "::1", "dst": "::2", "metric": "hopcount", "value": 1.5}}"#);
     assert!(message.contains("costs by hopcount, ::1 to ::2: RFC 9439 allows whole numbers only"), "{message}");
     let message = fault(r#"{"property": {"entity": ".ane:L.1", "name": "priv:x", "value": 1}}"#);
-    assert!(message.contains("element L.1: call it otherwise"), "{message}");
+    assert!(message.contains("element L.1: rename it"), "{message}");
 }
 
 #[test]
@@ -119,8 +119,8 @@ fn what_is_wrong_with_a_line_is_told_with_its_number() {
             "'A' is not a valid prefix",
         ),
         (r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "hopcount", "value": -1}}"#, "is not a cost"),
-        (r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "src", "value": 1}}"#, "call it 'priv:src'"),
-        (r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "dst", "value": 1}}"#, "call it 'priv:dst'"),
+        (r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "src", "value": 1}}"#, "rename it to 'priv:src'"),
+        (r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "dst", "value": 1}}"#, "rename it to 'priv:dst'"),
         (r#"{"link": {"topology": "t", "from": "a"}}"#, "missing field `to`"),
         (r#"{"link": {"topology": "t", "from": "a", "to": "b", "speed": 1}}"#, "unknown field `speed`"),
         (

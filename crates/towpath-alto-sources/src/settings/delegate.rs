@@ -146,9 +146,9 @@ mod tests {
             ("url = 'http://h/'\ncommand = ['x']", "name either the `url`"),
             ("url = 'directory.json'", "is not an http or https URL"),
             ("command = ['x']", "name what the program provides"),
-            ("url = 'http://h/'\nwait = '2m'", "`wait` is 2m, and 1m at most"),
-            ("url = 'http://h/'\nkeep = '5s'", "`keep` is 5s, and 30s at least"),
-            ("url = 'http://h/'\nkeep = '31d'", "and 30d at most"),
+            ("url = 'http://h/'\nwait = '2m'", "`wait` is 2m, but must be at most 1m"),
+            ("url = 'http://h/'\nkeep = '5s'", "`keep` is 5s, but must be at least 30s"),
+            ("url = 'http://h/'\nkeep = '31d'", "must be at most 30d"),
             ("url = 'http://h/'\nmetrics = ['a b']", "'a b' is not a valid cost metric"),
             ("url = 'http://h/'\nwhat = 1", "unknown field `what`"),
         ] {

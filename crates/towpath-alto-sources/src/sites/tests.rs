@@ -207,7 +207,7 @@ fn what_is_no_list_is_refused() {
     let refusal = |text: &str| Sites::parse(text.as_bytes()).unwrap_err().to_string();
     assert!(refusal("").starts_with("the list of sites is not valid JSON: EOF while parsing a value at line 1"));
     assert!(refusal("{} x").contains("trailing characters"));
-    assert!(refusal("<html>").contains("no JSON"));
+    assert!(refusal("<html>").contains("not valid JSON"));
     for text in ["{}", "[]", "null", "7", "\"x\"", r#"{"error": "try again later"}"#, "[[{}]]"] {
         assert_eq!(Sites::parse(text.as_bytes()), Err(SitesError::NoSite), "{text}");
     }

@@ -145,7 +145,7 @@ fn what_static_files_say_is_taken_by_its_word() {
         ("links = [{ from = \"a\", to = \"b\", capacity = -1 }]", "0 or more"),
         ("links = [{ from = \"a\" }]", "missing field `to`"),
         ("links = [{ from = \"a\", to = \"b\", speed = 1 }]", "unknown field"),
-        ("attach = { \"\" = [] }", "no node name"),
+        ("attach = { \"\" = [] }", "not a valid node name"),
     ] {
         let error = AgentState::parse(&format!("[topology.t]\n{line}")).unwrap_err();
         assert!(error.contains(expected), "{line}: {error}");

@@ -303,7 +303,7 @@ fn v9_the_resource_takes_no_name_of_others() {
     };
     for name in ["path-vector", "default", "default-costs"] {
         let fault = named(name).unwrap_err().to_string();
-        assert!(fault.contains("call") && fault.contains(name), "{fault}");
+        assert!(fault.contains("rename") && fault.contains(name), "{fault}");
     }
     let (directory, _) = Directory::of(&named("defaults").unwrap());
     assert!(directory.find("defaults").is_some());

@@ -368,7 +368,7 @@ async fn who_may_not_connect_is_turned_away() {
     let agent = "[agents.routers]\nkind = 'bmp'\nlisten = '127.0.0.1:0'\nfrom = ['192.0.2.0/24']\n";
     let _served = serve(&directory, agent);
     let mut router = net::connect(collector(&directory).await).await.unwrap();
-    until_logged(&directory, "127.0.0.1 may not connect").await;
+    until_logged(&directory, "rejecting connection from 127.0.0.1").await;
     assert_eq!(router.read(&mut [0; 1]).await.unwrap_or(0), 0);
 }
 

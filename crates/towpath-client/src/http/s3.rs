@@ -47,7 +47,7 @@ pub struct Sites {
     options: Arc<ClientOptions>,
     http: Arc<HttpSites>,
     dialer: Arc<Dialer>,
-    ways: OnceLock<Result<ResolvedSettings>>,
+    resolved: OnceLock<Result<ResolvedSettings>>,
     sites: Mutex<HashMap<towpath_proto::url::Endpoint, Arc<Site>>>,
     budget: Arc<Budget>,
 }
@@ -63,21 +63,21 @@ impl Sites {
     /// Creates the set without any bucket; reads no settings yet.
     pub(crate) fn new(options: Arc<ClientOptions>, http: Arc<HttpSites>, dialer: Arc<Dialer>) -> Arc<Self> {
         let budget = Budget::new(options.window_bytes as u64);
-        Arc::new(Self { options, http, dialer, ways: OnceLock::new(), sites: Mutex::default(), budget })
+        Arc::new(Self { options, http, dialer, resolved: OnceLock::new(), sites: Mutex::default(), budget })
     }
 
-    fn ways(&self) -> Result<&ResolvedSettings> {
+    fn resolved_settings(&self) -> Result<&ResolvedSettings> {
         let find = || {
             let settings = Settings::find(&self.options.s3)?;
             let signer = Arc::new(Signer::new(&settings, &self.options, &self.dialer)?);
             Ok(ResolvedSettings { settings, signer })
         };
-        self.ways.get_or_init(find).as_ref().map_err(Clone::clone)
+        self.resolved.get_or_init(find).as_ref().map_err(Clone::clone)
     }
 
     /// Returns the bucket with this name.
     fn bucket(&self, name: &str) -> Result<bucket::Bucket> {
-        let ResolvedSettings { settings, signer } = self.ways()?;
+        let ResolvedSettings { settings, signer } = self.resolved_settings()?;
         let (endpoint, prefix) = settings.target_of(name);
         let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
         let site = sites

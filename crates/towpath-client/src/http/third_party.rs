@@ -19,7 +19,7 @@ const SILENCE: Duration = Duration::from_secs(90);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PeerSite<'a> {
     pub(crate) url: &'a Url,
-    pub(crate) way: TransferMode,
+    pub(crate) mode: TransferMode,
     pub(crate) overwrite: Overwrite,
 }
 
@@ -54,7 +54,7 @@ impl HttpStore {
     }
 
     fn request(&self, caller: &Caller, other: PeerSite<'_>) -> Result<Request> {
-        let PeerSite { url, way, overwrite } = other;
+        let PeerSite { url, mode, overwrite } = other;
         let endpoint = &self.site.endpoint;
         let may_hear_secrets = endpoint.tls || is_loopback(&endpoint.host);
         let has_secrets = url.query().is_some_and(|query| without_secrets(query) != query);
@@ -63,7 +63,7 @@ impl HttpStore {
             return Err(Error::new(Fault::Unsupported, message));
         }
         let overwrites = if overwrite == Overwrite::Replace { "T" } else { "F" };
-        let field = HeaderName::from_static(if way == TransferMode::Pull { "source" } else { "destination" });
+        let field = HeaderName::from_static(if mode == TransferMode::Pull { "source" } else { "destination" });
         let mut request = Request::new(&self.site, stat::method("COPY"))
             .with(field, url.expose())
             .with(HeaderName::from_static("overwrite"), overwrites)

@@ -37,19 +37,19 @@ struct State {
 #[derive(Debug)]
 enum Stage {
     Gathering { pieces: Vec<Bytes> },
-    Sending(Sending),
+    Sending(PutInFlight),
     Finished,
 }
 
 /// A PUT in flight.
 #[derive(Debug)]
-struct Sending {
+struct PutInFlight {
     body_channel: Arc<BodyChannel>,
     task: AbortOnDropHandle<Result<Metadata>>,
 }
 
 /// Whether a piece was accepted.
-enum Accepted {
+enum BufferOutcome {
     Yes,
     /// The buffer has no space.
     Full(Arc<BodyChannel>),
@@ -107,7 +107,7 @@ impl Upload {
     }
 
     /// Accepts the next piece. Does not wait, so that a cancelled write has either happened or not.
-    fn accept(&self, offset: u64, data: &Bytes) -> Result<Accepted> {
+    fn accept(&self, offset: u64, data: &Bytes) -> Result<BufferOutcome> {
         let mut state = self.state();
         if *self.next.borrow() != offset {
             return Err(self.cannot_go_back(*self.next.borrow(), offset));
@@ -127,7 +127,7 @@ impl Upload {
             Stage::Gathering { pieces } => pieces.push(data.clone()),
             Stage::Sending(sending) => {
                 if !sending.body_channel.offer(data)? {
-                    return Ok(Accepted::Full(Arc::clone(&sending.body_channel)));
+                    return Ok(BufferOutcome::Full(Arc::clone(&sending.body_channel)));
                 }
             }
         }
@@ -142,10 +142,10 @@ impl Upload {
         }
         drop(state);
         self.next.send_replace(end);
-        Ok(Accepted::Yes)
+        Ok(BufferOutcome::Yes)
     }
 
-    fn start(&self, body_channel: BodyChannel) -> Sending {
+    fn start(&self, body_channel: BodyChannel) -> PutInFlight {
         let (put, body_channel) = (Arc::clone(&self.put), Arc::new(body_channel));
         let sent = Arc::clone(&body_channel);
         let task = tokio::spawn(async move {
@@ -154,7 +154,7 @@ impl Upload {
             sent.fail(outcome.as_ref().err().cloned().unwrap_or_else(finished));
             outcome
         });
-        Sending { body_channel, task: AbortOnDropHandle::new(task) }
+        PutInFlight { body_channel, task: AbortOnDropHandle::new(task) }
     }
 
     /// Takes the state, so that no more data can be written; returns `None` if that was done before.
@@ -262,8 +262,8 @@ impl WriteHandle for Upload {
         self.turn(offset).await.map_err(located)?;
         loop {
             match self.accept(offset, &data).map_err(located)? {
-                Accepted::Yes => return Ok(()),
-                Accepted::Full(body_channel) => body_channel.room(data.len()).await,
+                BufferOutcome::Yes => return Ok(()),
+                BufferOutcome::Full(body_channel) => body_channel.room(data.len()).await,
             }
         }
     }
@@ -307,21 +307,21 @@ impl WriteHandle for Upload {
             CleanupGuard::after(&self.put, stage).run().await;
             return Err(located(error));
         }
-        let clean_up = CleanupGuard { put: Arc::clone(&self.put), sent_bytes: Some(size) };
+        let cleanup_guard = CleanupGuard { put: Arc::clone(&self.put), sent_bytes: Some(size) };
         let sent = self.send(stage, &digests, &expected, size).await;
         let (outcome, is_put) = match sent {
             Ok(reported) => (self.put.verify(reported, size, &digests, &expected).await, true),
             Err(error) => (Err(error), false),
         };
         match &outcome {
-            Ok(_) => clean_up.spare(),
+            Ok(_) => cleanup_guard.spare(),
             // A file of another client is kept.
             Err(error) if is_put && error.fault() != Fault::Changed => {
                 self.put.remove().await;
-                clean_up.spare();
+                cleanup_guard.spare();
             }
-            Err(error) if is_refusal(error) => clean_up.spare(),
-            Err(_) => clean_up.run().await,
+            Err(error) if is_refusal(error) => cleanup_guard.spare(),
+            Err(_) => cleanup_guard.run().await,
         }
         outcome.map_err(located)
     }

@@ -151,7 +151,7 @@ struct Waiting {
     /// later time (`waitresp`).
     deadline: Instant,
     /// The response received so far.
-    parts: Parts,
+    parts: SmallParts,
     /// Whether the server required credentials first; the request is sent again afterwards.
     refused_early: bool,
     /// Whether the request has been abandoned.
@@ -171,7 +171,7 @@ impl Waiting {
             streams: false,
             since: deadline,
             deadline,
-            parts: Parts::default(),
+            parts: SmallParts::default(),
             refused_early: false,
             given_up: true,
         }
@@ -186,13 +186,13 @@ impl Waiting {
 
 /// The nearly empty parts of a response since its last sufficient part.
 #[derive(Debug, Default)]
-struct Parts {
+struct SmallParts {
     since: Option<Instant>,
     number: u32,
     bytes: usize,
 }
 
-impl Parts {
+impl SmallParts {
     /// Number of nearly empty parts tolerated: a correct server may send a few short parts, with pauses between them.
     const FEW: u32 = 16;
 
@@ -401,7 +401,7 @@ impl Connection {
             streams,
             since,
             deadline,
-            parts: Parts::default(),
+            parts: SmallParts::default(),
             refused_early: false,
             given_up: false,
         };

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use towpath_client::{Client, Inquiry, Outcome, Subscription};
+use towpath_client::{Client, DocumentRequest, DocumentStatus, Subscription};
 use towpath_store::{Caller, Error, Fault};
 
 use super::web::{Reply, Web, error, options, reply};
@@ -10,8 +10,8 @@ use super::web::{Reply, Web, error, options, reply};
 const EVENTS: &str = "text/event-stream";
 const REFUSAL: &str = "application/refusal";
 
-fn inquiry() -> Inquiry<'static> {
-    Inquiry {
+fn inquiry() -> DocumentRequest<'static> {
+    DocumentRequest {
         accept: EVENTS,
         document: Some(("application/json", b"{}")),
         refusal_type: Some(REFUSAL),
@@ -46,7 +46,7 @@ async fn read(mut subscription: Subscription) -> (String, Result<(), Error>) {
 async fn an_answer_is_read_as_it_comes() {
     let web = Web::start(|_, _| events("data: a\n\n"));
     let subscription = subscribe(&web).await.unwrap();
-    assert_eq!((subscription.outcome, subscription.media_type.as_str()), (Outcome::Content, EVENTS));
+    assert_eq!((subscription.outcome, subscription.media_type.as_str()), (DocumentStatus::Content, EVENTS));
     assert_eq!(subscription.url, format!("http://{}/updates", web.address));
     let (read, end) = read(subscription).await;
     assert!(read == "data: a\n\n" && end.is_ok(), "{read} {end:?}");
@@ -72,7 +72,7 @@ async fn silence_and_breaks_are_told_with_what_came_before() {
 async fn a_refusal_is_read_whole_and_other_answers_are_errors() {
     let web = Web::start(|_, _| reply(400).with("content-type", REFUSAL).body("no"));
     let refused = subscribe(&web).await.unwrap();
-    assert_eq!(refused.outcome, Outcome::Refused);
+    assert_eq!(refused.outcome, DocumentStatus::Refused);
     assert_eq!(refused.whole(100).await.unwrap(), b"no");
     let long = Web::start(|_, _| reply(400).with("content-type", REFUSAL).body("no".repeat(100)));
     assert_eq!(error(subscribe(&long).await.unwrap().whole(100).await).fault(), Fault::TooLarge);

@@ -277,7 +277,7 @@ async fn markers_without_a_new_byte_do_not_hold_a_third_party_copy() {
         let told = Arc::clone(&told);
         async move {
             let from: Url = "https://other.example.org/f".parse().unwrap();
-            let copy = SiteCopy { from: &from, to: &to, way: TransferMode::Pull, overwrite: Overwrite::Refuse };
+            let copy = SiteCopy { from: &from, to: &to, mode: TransferMode::Pull, overwrite: Overwrite::Refuse };
             let client = Client::new(Arc::new(impatient()));
             client.copy_between(&caller(), copy, &|bytes| told.store(bytes, Ordering::Relaxed)).await
         }

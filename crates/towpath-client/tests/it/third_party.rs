@@ -22,12 +22,12 @@ fn answering(answer: impl Fn() -> Reply + Send + Sync + 'static) -> Web {
 }
 
 /// Has `site` copy with `other`; the outcome, and how many bytes it said were written.
-async fn copy(site: &Web, other: &str, way: TransferMode, options: ClientOptions) -> (Result<()>, u64) {
+async fn copy(site: &Web, other: &str, mode: TransferMode, options: ClientOptions) -> (Result<()>, u64) {
     let active: Url = format!("http://{}/here", site.address).parse().unwrap();
     let other: Url = other.parse().unwrap();
-    let (from, to) = if way == TransferMode::Pull { (&other, &active) } else { (&active, &other) };
+    let (from, to) = if mode == TransferMode::Pull { (&other, &active) } else { (&active, &other) };
     let told = AtomicU64::new(0);
-    let copy = SiteCopy { from, to, way, overwrite: Overwrite::Refuse };
+    let copy = SiteCopy { from, to, mode, overwrite: Overwrite::Refuse };
     let client = Client::new(Arc::new(options));
     let outcome = client.copy_between(&Caller::local(), copy, &|bytes| told.store(bytes, Ordering::Relaxed)).await;
     (outcome, told.into_inner())
@@ -39,14 +39,14 @@ fn options() -> ClientOptions {
 
 #[tokio::test]
 async fn the_site_is_asked_and_followed_to_its_verdict() {
-    for (status, way) in [(202, TransferMode::Pull), (201, TransferMode::Push)] {
+    for (status, mode) in [(202, TransferMode::Pull), (201, TransferMode::Push)] {
         let site = answering(move || reply(status).body(format!("{MARKERS}success: Created")).chunked());
-        let (outcome, told) = copy(&site, "https://other.example.org/f%20g?x=1", way, options()).await;
+        let (outcome, told) = copy(&site, "https://other.example.org/f%20g?x=1", mode, options()).await;
         outcome.unwrap();
         assert_eq!(told, 12);
         let asked = site.asked().pop().unwrap();
         assert_eq!((asked.method.as_str(), asked.target.as_str()), ("COPY", "/here"));
-        let field = if way == TransferMode::Pull { "source" } else { "destination" };
+        let field = if mode == TransferMode::Pull { "source" } else { "destination" };
         assert_eq!(asked.field(field), "https://other.example.org/f%20g?x=1");
         assert_eq!((asked.field("overwrite"), asked.field("credential")), ("F", "none"));
     }
@@ -116,9 +116,9 @@ async fn xrootd_is_not_named_a_file_with_a_question_mark() {
     let (store, _) = client.connect(&other).unwrap();
     let root = towpath_store::StorePath::root();
     store.stat(&Caller::local(), &root).await.unwrap_err();
-    for way in [TransferMode::Pull, TransferMode::Push] {
-        let (from, to) = if way == TransferMode::Pull { (&other, &active) } else { (&active, &other) };
-        let copy = SiteCopy { from, to, way, overwrite: Overwrite::Refuse };
+    for mode in [TransferMode::Pull, TransferMode::Push] {
+        let (from, to) = if mode == TransferMode::Pull { (&other, &active) } else { (&active, &other) };
+        let copy = SiteCopy { from, to, mode, overwrite: Overwrite::Refuse };
         let refused = client.copy_between(&Caller::local(), copy, &|_| ()).await.unwrap_err();
         assert_eq!(refused.fault(), Fault::InvalidArgument, "{refused}");
     }

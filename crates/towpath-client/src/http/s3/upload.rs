@@ -193,8 +193,8 @@ impl Upload {
             self.send_part(&mut state);
         }
         let State { pieces, reserved, parts, .. } = state;
-        let mut given_up = AbortGuard(parts);
-        let outcome = match &mut given_up.0 {
+        let mut abort_guard = AbortGuard(parts);
+        let outcome = match &mut abort_guard.0 {
             Some(parts) => parts.complete(crc32c_of(digests), self.only_new()).await,
             None => {
                 let content = joined(pieces);
@@ -210,7 +210,7 @@ impl Upload {
                 put
             }
         };
-        if let Some(parts) = given_up.0.take()
+        if let Some(parts) = abort_guard.0.take()
             && outcome.is_err()
         {
             parts.abort().await;

@@ -178,15 +178,15 @@ impl<I: AsyncRead + Unpin> Line<I> {
                 Err(_) => self.look()?,
             }
             let tap = self.shared.tap.get().and_then(Weak::upgrade);
-            let way = async || match &tap {
-                Some(tap) => tap.way().await,
+            let path_state = async || match &tap {
+                Some(tap) => tap.path_state().await,
                 None => PathState::Good,
             };
             tokio::select! {
                 biased;
                 // Data may arrive while the state of the path is determined.
                 received = self.input.read_buf(&mut limited) => return self.heard(received),
-                way = way() => match way {
+                state = path_state() => match state {
                     PathState::Good => {}
                     PathState::Doubtful => self.liveness.pause = FIRST_LOOK,
                     PathState::Cut => {

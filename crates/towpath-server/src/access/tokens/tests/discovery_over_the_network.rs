@@ -84,7 +84,7 @@ async fn bad_answers_make_it_unavailable_and_say_why() {
         (
             metadata("https://evil.example", &keys),
             CannedResponse::json(&jwks([ec()])),
-            "of another issuer, `https://evil.example`",
+            "belongs to another issuer, `https://evil.example`",
         ),
         (metadata(site.url(), "http://example.org/jwks"), CannedResponse::status(404), "not allowed"),
         (metadata(site.url(), "https://example.org/jwks"), CannedResponse::status(404), "not allowed"),

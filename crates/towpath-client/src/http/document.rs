@@ -29,7 +29,7 @@ const PLAIN_IN_FORMS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'*').remove(b'-').re
 
 /// The parameters of a request.
 #[derive(Debug, Clone, Copy)]
-pub struct Inquiry<'a> {
+pub struct DocumentRequest<'a> {
     /// The value of `Accept`.
     pub accept: &'a str,
     /// The body of a POST with its media type; `None` for a GET. Must be idempotent.
@@ -47,12 +47,12 @@ pub struct Inquiry<'a> {
 
 /// The response of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct DocumentResponse {
     /// The URL that responded, after all redirects: the base of relative references in the document. May contain
     /// secrets.
     pub url: String,
     /// The kind of the response.
-    pub outcome: Outcome,
+    pub outcome: DocumentStatus,
     /// `Content-Type` as sent; empty if absent.
     pub media_type: String,
     /// The entity tag of the version, if present.
@@ -68,7 +68,7 @@ pub struct Subscription {
     /// secrets.
     pub url: String,
     /// The kind of the response.
-    pub outcome: Outcome,
+    pub outcome: DocumentStatus,
     /// `Content-Type` as sent; empty if absent.
     pub media_type: String,
     /// The entity tag of the version, if present.
@@ -79,12 +79,12 @@ pub struct Subscription {
 
 /// The kind of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum DocumentStatus {
     /// The requested content.
     Content,
     /// The cached version is current.
     Unchanged,
-    /// An error response of [`Inquiry::refusal_type`].
+    /// An error response of [`DocumentRequest::refusal_type`].
     Refused,
 }
 
@@ -97,13 +97,13 @@ pub fn form(fields: &[(String, String)]) -> (&'static str, Vec<u8>) {
 
 impl Sites {
     /// Implements [`crate::Client::inquire`].
-    pub(crate) async fn inquire(&self, url: &str, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
+    pub(crate) async fn inquire(&self, url: &str, caller: &Caller, inquiry: DocumentRequest<'_>) -> Result<DocumentResponse> {
         let target = target_of(url)?;
         let asked = timeout(inquiry.patience, self.send_once(&target, caller, inquiry)).await;
         asked.unwrap_or_else(|_| Err(timed_out(target.root(), "the response")))
     }
 
-    async fn send_once(&self, target: &Target, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Reply> {
+    async fn send_once(&self, target: &Target, caller: &Caller, inquiry: DocumentRequest<'_>) -> Result<DocumentResponse> {
         let site = self.at(&target.endpoint);
         let request = request(&site, inquiry);
         let mut retry_state = site.retry_state(target).with_patience(inquiry.patience);
@@ -111,14 +111,14 @@ impl Sites {
             let begun = begin(&site, caller, &mut retry_state, &request, inquiry).await?;
             let Subscription { url, outcome, media_type, etag, answer, .. } = begun;
             match answer.whole(inquiry.limit_bytes).await {
-                Ok(body) => return Ok(Reply { url, outcome, media_type, etag, body }),
+                Ok(body) => return Ok(DocumentResponse { url, outcome, media_type, etag, body }),
                 Err(failure) => site.handle_failure(&mut retry_state, failure, &request).await?,
             }
         }
     }
 
     /// Implements [`crate::Client::subscribe`].
-    pub(crate) async fn subscribe(&self, url: &str, caller: &Caller, inquiry: Inquiry<'_>) -> Result<Subscription> {
+    pub(crate) async fn subscribe(&self, url: &str, caller: &Caller, inquiry: DocumentRequest<'_>) -> Result<Subscription> {
         let target = target_of(url)?;
         let site = self.at(&target.endpoint);
         // The stream may never end, so it must not hold a permit meant for short responses.
@@ -166,7 +166,7 @@ impl Subscription {
 }
 
 /// Creates the request of an inquiry.
-fn request(site: &Site, inquiry: Inquiry<'_>) -> Request {
+fn request(site: &Site, inquiry: DocumentRequest<'_>) -> Request {
     let method = if inquiry.document.is_some() { Method::POST } else { Method::GET };
     let mut request = Request::new(site, method).with(header::ACCEPT, inquiry.accept);
     if let Some((media_type, document)) = inquiry.document {
@@ -185,17 +185,17 @@ async fn begin(
     caller: &Caller,
     retry_state: &mut RetryState,
     request: &Request,
-    inquiry: Inquiry<'_>,
+    inquiry: DocumentRequest<'_>,
 ) -> Result<Subscription> {
     let answer = site.send_request(caller, retry_state, request).await?;
     let field = |name| answer.field(name).map(str::to_owned);
     let media_type = field(header::CONTENT_TYPE).unwrap_or_default();
     let is_refusal = inquiry.refusal_type.is_some_and(|wanted| media_type::is(&media_type, wanted));
     let outcome = match answer.status {
-        StatusCode::OK => Outcome::Content,
+        StatusCode::OK => DocumentStatus::Content,
         // 304 for a GET, 412 for a POST (RFC 9110 §13.1.2): no other condition is sent.
-        StatusCode::NOT_MODIFIED | StatusCode::PRECONDITION_FAILED if inquiry.etag.is_some() => Outcome::Unchanged,
-        _ if is_refusal => Outcome::Refused,
+        StatusCode::NOT_MODIFIED | StatusCode::PRECONDITION_FAILED if inquiry.etag.is_some() => DocumentStatus::Unchanged,
+        _ if is_refusal => DocumentStatus::Refused,
         _ => return Err(refusal::of(answer, &request.method, &site.credentials(caller)?).await),
     };
     let (url, etag) = (format!("{}{}", answer.target.root(), answer.target.path_and_query), field(header::ETAG));
