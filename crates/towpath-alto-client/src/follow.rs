@@ -1,9 +1,9 @@
 //! Client side of update streams (RFC 8895).
 //!
-// [`StreamFollower::next_request`] returns the request that opens the stream. Each event is passed to
-// [`StreamFollower::take`], which keeps the responses up to date. After a lost connection or a change that does not
-// apply, the caller opens a new stream with the then current request. It contains the versions held, and complete
-// responses replace them, so that no change is missed.
+//! [`StreamFollower::next_request`] returns the request that opens the stream. Each event is passed to
+//! [`StreamFollower::take`], which keeps the responses up to date. After a lost connection or a change that does not
+//! apply, the caller opens a new stream with the then current request. It contains the versions held, and complete
+//! responses replace them, so that no change is missed.
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 

@@ -1,10 +1,10 @@
 //! An ALTO client: obtains values for ordering replicas from a server. Outside of [`net`] it has no I/O and no clock.
 //!
 //! The caller fetches the documents. Given a [`Configuration`], it reads a [`Directory`] and creates a [`QueryPlan`] of
-// it for a [`Statement`](towpath_alto::order::Statement) and the [`TransferEndpoints`] of the paths: the client and its
-// replicas. While [`QueryPlan::next_request`] returns a request, the caller sends it and passes the response to
-// [`QueryPlan::take`]. Then [`QueryPlan::replica_values`] has the values, and each replica is a [`Candidate`] that the
-// statement can order.
+//! it for a [`Statement`](towpath_alto::order::Statement) and the [`TransferEndpoints`] of the paths: the client and
+//! its replicas. While [`QueryPlan::next_request`] returns a request, the caller sends it and passes the response to
+//! [`QueryPlan::take`]. Then [`QueryPlan::replica_values`] has the values, and each replica is a [`Candidate`] that the
+//! statement can order.
 //!
 //! Other resources are requested by id ([`Directory::request`]) and parsed as [`Document`]s. To follow changes, the
 //! caller opens one update stream for all of them ([`Directory::stream`]), whose bytes an [`EventReader`] splits into

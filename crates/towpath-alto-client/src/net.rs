@@ -25,7 +25,7 @@ use std::{
 
 use serde_json::Value as Json;
 use towpath_alto::order::Statement;
-use towpath_client::{Client, DocumentStatus, DocumentResponse};
+use towpath_client::{Client, DocumentResponse, DocumentStatus};
 use towpath_store::sys::clock;
 
 use self::{

@@ -253,7 +253,10 @@ fn what_cannot_be_asked_is_told_with_whose_fault_it_is() {
     for (name, expected) in [
         ("delai", "`delai` is neither a configured metric nor a cost metric or property of http://h/alto/directory"),
         ("src.delai", "`src.delai` is neither a configured metric"),
-        ("odd", "metric odd: the resource default of http://h/alto/directory is not the required endpoint cost service"),
+        (
+            "odd",
+            "metric odd: the resource default of http://h/alto/directory is not the required endpoint cost service",
+        ),
         ("distance", "`distance` depends on the client's address"),
         ("src.continent", "`src.continent` depends on the client's address"),
     ] {

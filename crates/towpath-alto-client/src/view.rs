@@ -1,9 +1,9 @@
 //! Client side of TIPS views (RFC 9569).
 //!
-// [`ViewFollower::next_request`] returns the next request: to open the view, to fetch the next edge of its updates
-// graph, or for a recommended edge. The response is passed to [`ViewFollower::take`]. After a rejected request,
-// [`ViewFollower::note_refusal`] selects another one: a recommended edge if the edge is gone, a new view if the view is
-// closed. The server responds to a request for the next edge once that version exists.
+//! [`ViewFollower::next_request`] returns the next request: to open the view, to fetch the next edge of its updates
+//! graph, or for a recommended edge. The response is passed to [`ViewFollower::take`]. After a rejected request,
+//! [`ViewFollower::note_refusal`] selects another one: a recommended edge if the edge is gone, a new view if the view
+//! is closed. The server responds to a request for the next edge once that version exists.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! Change notifications for clients that follow resources: update streams (RFC 8895) and TIPS views (RFC 9569).
 //!
-// [`FollowedResponses`] holds, for each followed resource and input, the versions of its response and the changes
-// between them. It receives each new network state once ([`FollowedResponses::advance`]); changes are computed once,
-// whatever the number of followers. A [`Stream`] pushes updates to its client as [`Event`]s. A [`View`] serves the
-// edges of the version graph on request. Both keep their resources alive: when the last follower is dropped, the
-// versions are dropped too.
+//! [`FollowedResponses`] holds, for each followed resource and input, the versions of its response and the changes
+//! between them. It receives each new network state once ([`FollowedResponses::advance`]); changes are computed once,
+//! whatever the number of followers. A [`Stream`] pushes updates to its client as [`Event`]s. A [`View`] serves the
+//! edges of the version graph on request. Both keep their resources alive: when the last follower is dropped, the
+//! versions are dropped too.
 //!
 //! The life of a stream: after [`Stream::open`], and after each new network state, [`Stream::next`] returns one event
 //! after another; [`Stream::control`] adds and removes resources. A slow client receives the changes it missed, or the
@@ -13,8 +13,8 @@
 //! Memory and time are bounded for all followed resources together, whatever the number of followers ([`MAX_BYTES`],
 //! [`MAX_TIME`]); content being sent takes additional memory.
 //!
-// Connections, waiting, stream and view addresses, and limits on their number are handled elsewhere. [`UpdateError`]
-// maps each failure to a status.
+//! Connections, waiting, stream and view addresses, and limits on their number are handled elsewhere. [`UpdateError`]
+//! maps each failure to a status.
 
 mod body;
 mod document;

@@ -3,8 +3,8 @@
 //! [`parse`] detects the router's dialect and parses the text into a [`ParsedTable`]; [`Dialect::parse`] uses a given
 //! dialect. [`first_block`] extracts the text from an HTML page. Lines are passed to the reader of the dialect, which
 //! keeps the current prefix and route and adds completed routes to the table. Lines that cannot be parsed are
-// reported in [`ParsedTable::skipped`] with their line numbers, and never guessed. An unrecognized line ends the
-// current entry, so that no route is assigned to another prefix.
+//! reported in [`ParsedTable::skipped`] with their line numbers, and never guessed. An unrecognized line ends the
+//! current entry, so that no route is assigned to another prefix.
 //!
 //! Rules common to all dialects:
 //! - One route per prefix, the active one. Of several next hops with equal cost, the one that the router marks as

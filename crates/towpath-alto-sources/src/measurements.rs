@@ -5,9 +5,9 @@
 //! the unit that RFC 9439 defines for its metric. [`Measurements::facts`] aggregates the samples: for several samples
 //! of the same ends and metric it computes the statistics of RFC 9439 §3.3, each under its own name.
 //!
-// An invalid sample is skipped and counted in [`SkippedSamples`]; the others are still used. A document of several
-// lines is parsed line by line if its first line is a complete JSON value, so that a truncated line counts as one
-// invalid sample.
+//! An invalid sample is skipped and counted in [`SkippedSamples`]; the others are still used. A document of several
+//! lines is parsed line by line if its first line is a complete JSON value, so that a truncated line counts as one
+//! invalid sample.
 //!
 //! This module neither measures nor fetches anything, and keeps no state between documents. It does not resolve host
 //! names: a name that is not an address is the name of a PID.

@@ -1,17 +1,17 @@
 //! Network facts printed by a program as lines of JSON.
 //!
 //! ```json
-// {"route": {"router": "ex2j.cern.ch", "prefix": "134.158.84.0/24", "next-hop": "192.65.184.145", "as-path": "20965
-// 2091 789"}} {"property": {"entity": "ipv4:134.158.84.0/24", "name": "priv:country", "value": "FR"}} {"metric":
-// {"src": "137.138.0.0/16", "dst": "134.158.84.23", "metric": "delay-ow", "value": 5300}} {"metric": {"map": "default",
-// "src": "CERN", "dst": "IN2P3", "metric": "routingcost", "value": 2}} {"link": {"topology": "site", "from": "edge",
-// "to": "storage", "capacity": 100e9, "attach": {"storage": ["192.0.2.0/28"]}}} {"withdraw": {"route": {"router":
-// "ex2j.cern.ch", "prefix": "134.158.84.0/24"}}} {"commit": {}}
+//! {"route": {"router": "ex2j.cern.ch", "prefix": "134.158.84.0/24", "next-hop": "192.65.184.145", "as-path": "20965
+//! 2091 789"}} {"property": {"entity": "ipv4:134.158.84.0/24", "name": "priv:country", "value": "FR"}} {"metric":
+//! {"src": "137.138.0.0/16", "dst": "134.158.84.23", "metric": "delay-ow", "value": 5300}} {"metric": {"map":
+//! "default", "src": "CERN", "dst": "IN2P3", "metric": "routingcost", "value": 2}} {"link": {"topology": "site",
+//! "from": "edge", "to": "storage", "capacity": 100e9, "attach": {"storage": ["192.0.2.0/28"]}}} {"withdraw": {"route":
+//! {"router": "ex2j.cern.ch", "prefix": "134.158.84.0/24"}}} {"commit": {}}
 //! ```
 //!
 //! A line sets a fact, or withdraws it by its key; the last line for a key wins. [`ProgramFacts`] keeps the facts and
-// applies changes only at a commit, all since the last one together. [`LineSplitter`] splits the output of a program
-// into lines.
+//! applies changes only at a commit, all since the last one together. [`LineSplitter`] splits the output of a program
+//! into lines.
 //!
 //! Units are those of [`towpath_alto::agent_state`]. With a `map`, both ends of a metric are PIDs, otherwise addresses
 //! or prefixes; between prefixes no metric can be named `src` or `dst`. `next-hop` and `as-path` are optional, as for a

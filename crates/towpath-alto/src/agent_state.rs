@@ -517,7 +517,10 @@ mod tests {
             ("[cost-map.x.routingcost.a]\nb = []", "one number per interval"),
             ("[cost-map.x.routingcost.a]\nb = \"1\"", "line 2"),
             ("{\"cost-map\": {\"x\": {\"tput\": {\"a\": {\"b\": [1, null]}}}}}", "invalid type: null"),
-            ("[calendars.tput]\nstart = \"noon\"\ntime-interval-size = 1\nnumber-of-intervals = 2", "not a valid start"),
+            (
+                "[calendars.tput]\nstart = \"noon\"\ntime-interval-size = 1\nnumber-of-intervals = 2",
+                "not a valid start",
+            ),
             ("[[costs]]\nsrc = \"192.0.2.1\"", "dst"),
             ("{\"properties\": {\"x\": {}}}", "'x' is not a valid entity"),
         ] {

@@ -1,8 +1,9 @@
 //! Cost calendars (RFC 8896): cost values per time interval, and the requests for them.
 //!
 //! [`Calendar`] defines the time intervals of a metric; agents publish it together with the costs
-// ([`crate::agent_state`]). [`RequestedCalendars`](crate::requested_calendars::RequestedCalendars) is the calendar part
-// of a request. Only numerical cost types have calendars: ordinal costs are ranks, which would differ in each interval.
+//! ([`crate::agent_state`]). [`RequestedCalendars`](crate::requested_calendars::RequestedCalendars) is the calendar
+//! part of a request. Only numerical cost types have calendars: ordinal costs are ranks, which would differ in each
+//! interval.
 //!
 //! Clients that do not request a calendar receive a single cost: that of the interval that contains the current time
 //! ([`NetworkState::at`](crate::network_state::NetworkState::at)), "the current value of the metric" (RFC 8896 §3.3.2).

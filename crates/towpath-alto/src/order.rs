@@ -1,8 +1,8 @@
 //! Ordering expression for replicas: `BY as_hopcount, delay_ow WHERE continent = "EU"`.
 //!
 //! A [`Statement`] is parsed once, lists the names that it needs ([`Statement::names`]), and orders candidates
-// ([`Statement::order`]), whose values it looks up through [`CandidateValues`]. [`Pipeline`] and [`Aggregate`] reduce
-// the properties along a path to one [`Value`].
+//! ([`Statement::order`]), whose values it looks up through [`CandidateValues`]. [`Pipeline`] and [`Aggregate`] reduce
+//! the properties along a path to one [`Value`].
 //!
 //! ```text
 //! statement := BY key {"," key} [WHERE condition]                      also BY=

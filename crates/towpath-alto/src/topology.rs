@@ -1,8 +1,8 @@
 //! Topologies: nodes and links of a network, and the prefixes attached to the nodes.
 //!
 //! [`Topology::parse`] reads the known fields of GraphML and node-link JSON and ignores the rest; static fact files
-// have a format of their own ([`TopologyFacts`]). Between two addresses that are [`AttachedTopology`] to one topology,
-// traffic takes the shortest path by weight, whose elements [`crate::path`] derives.
+//! have a format of their own ([`TopologyFacts`]). Between two addresses that are [`AttachedTopology`] to one topology,
+//! traffic takes the shortest path by weight, whose elements [`crate::path`] derives.
 //!
 //! There is one path per pair: if a network balances load over equal paths, always the same one of them is reported.
 

@@ -5,7 +5,7 @@ use std::{ffi::OsString, io::Write as _, sync::Arc, time::Duration};
 use futures::{StreamExt as _, stream};
 use serde_json::json;
 use tokio::io::{AsyncWriteExt as _, Stdout};
-use towpath_mover::{Mover, Nobody, StoreLocation};
+use towpath_mover::{Mover, NoopObserver, StoreLocation};
 use towpath_proto::{
     http::range::{RangeRequest, Resolution},
     units::size_text,
@@ -16,7 +16,7 @@ use crate::{
     args::{Cat, CopyOptions, MakeDirectory, Move, Paths, Ping, Sum},
     failure::{Failure, Tally},
     location::{StoreResolver, shown},
-    output::Described,
+    output::PathDescription,
 };
 
 /// Length of a read in bytes when a file is written to the standard output.
@@ -102,7 +102,7 @@ pub(crate) async fn stat(arguments: &Paths, resolver: &StoreResolver) -> Result<
         Ok(location.store.stat(&location.caller, &location.path).await?)
     };
     request_each(&arguments.paths, resolver, request, |typed, metadata| {
-        let described = Described::new(shown(typed), &metadata);
+        let described = PathDescription::new(shown(typed), &metadata);
         let text = if arguments.json { format!("{}\n", json!(described)) } else { paragraph(described) };
         Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
     })
@@ -110,7 +110,7 @@ pub(crate) async fn stat(arguments: &Paths, resolver: &StoreResolver) -> Result<
 }
 
 /// Returns the output of `towpath stat` for one path.
-fn paragraph(described: Described) -> String {
+fn paragraph(described: PathDescription) -> String {
     let unknown = || "unknown".to_string();
     let digests = if described.digests.is_empty() { unknown() } else { described.digests.join(" ") };
     let lines = [
@@ -128,7 +128,8 @@ fn paragraph(described: Described) -> String {
 /// Runs `towpath cat`. A whole file is verified against the digests that its storage knows.
 pub(crate) async fn cat(arguments: &Cat, resolver: &StoreResolver) -> Result<(), Failure> {
     let range = arguments.range.as_deref().map(parse_range).transpose()?;
-    let mover = Mover::new(CopyOptions::default().mover_options(Overwrite::Refuse, false, resolver), Arc::new(Nobody));
+    let mover =
+        Mover::new(CopyOptions::default().mover_options(Overwrite::Refuse, false, resolver), Arc::new(NoopObserver));
     for_each(&arguments.paths, resolver, async |_, location| {
         refuse_slash_of_file(&location).await?;
         // Asynchronous, so that signals are handled even if the pipe is not read.

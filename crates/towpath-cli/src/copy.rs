@@ -14,7 +14,8 @@ use std::{
 use futures::{StreamExt as _, TryStreamExt as _, future::ready};
 use serde_json::{Value, json};
 use towpath_mover::{
-    Account, Copied, Job, Jobs, Missed, Mover, Outcome, Sampler, Share, Trees, Verified, jobs, jobs_of,
+    Account, CopiedFile, FailedJob, Job, Jobs, Mover, Outcome, Sampler, SourceContribution, Trees, VerifiedDigest,
+    jobs, jobs_of,
 };
 use towpath_proto::{
     checksum::{Algorithm, Algorithms},
@@ -45,18 +46,18 @@ const MIN_GENERATION: usize = 8;
 
 /// The remaining files, where known without a listing: they are reported as failures when the copy gives up.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Rest {
+pub(crate) struct RemainingFiles {
     is_given_up: Arc<AtomicBool>,
 }
 
-impl Rest {
+impl RemainingFiles {
     /// Passes `jobs` on until the rest is given up.
     fn of(&self, jobs: Jobs) -> Jobs {
         let Self { is_given_up } = self.clone();
         let jobs = jobs.and_then(move |job| {
             ready(if is_given_up.load(Relaxed) {
                 let error = Error::new(Fault::Unavailable, "it was not tried, because a storage is unreachable");
-                Err(Missed { error: error.blamed_on(Blame::Network).at(&job.from.path), job })
+                Err(FailedJob { error: error.blamed_on(Blame::Network).at(&job.from.path), job })
             } else {
                 Ok(job)
             })
@@ -111,7 +112,7 @@ pub(crate) async fn run(arguments: &Copy, resolver: &StoreResolver, resumption: 
             let filter = arguments.filters.filter.clone();
             let trees = Trees { filter, umask: umask(), skip_existing: arguments.skip_existing };
             let trees = arguments.recursive.then_some(trees);
-            let rest = Rest::default();
+            let rest = RemainingFiles::default();
             let (jobs, is_walked) = match source {
                 arguments::Source::Named(pairs) => (jobs(pairs, trees, mover.progress())?, arguments.recursive),
                 arguments::Source::Listed(pairs) => (jobs_of(rest.of(pairs), trees, mover.progress()), false),
@@ -192,7 +193,7 @@ fn retry_command(arguments: &Copy, resolver: &StoreResolver, list: &str) -> Stri
 /// Runs the single copy from or to a stream.
 async fn run_pipe(
     mover: &Arc<Mover>,
-    copying: impl Future<Output = Result<Copied, Failure>>,
+    copying: impl Future<Output = Result<CopiedFile, Failure>>,
     reporter: &mut Reporter,
     total: &mut Total,
 ) -> Result<(), Failure> {
@@ -212,11 +213,11 @@ async fn run_pipe(
 }
 
 /// Copies files and reports each result. If a storage is unreachable, the rest is not tried, and is reported if a
-/// [`Rest`] is given.
+/// [`RemainingFiles`] is given.
 pub(crate) async fn run_jobs(
     options: &CopyOptions,
     mover: &Arc<Mover>,
-    (jobs, rest): (Jobs, Option<Rest>),
+    (jobs, rest): (Jobs, Option<RemainingFiles>),
     reporter: &mut Reporter,
     total: &mut Total,
 ) -> Result<(), Failure> {
@@ -228,7 +229,7 @@ pub(crate) async fn run_jobs(
     while let Some(outcome) = reporter.during(mover.progress(), outcomes.next()).await? {
         reporter.outcome(&outcome)?;
         match &outcome {
-            Outcome::Failed(missed) if is_out_of_reach(&missed.error) => out_of_reach += 1,
+            Outcome::Failed(failed_job) if is_out_of_reach(&failed_job.error) => out_of_reach += 1,
             _ => out_of_reach = 0,
         }
         total.add(&outcome);
@@ -256,11 +257,11 @@ impl Total {
         match outcome {
             Outcome::Skipped(_) => self.skipped += 1,
             Outcome::Copied(_, copied) => self.add_copied(copied),
-            Outcome::Failed(missed) => self.failures.add(missed),
+            Outcome::Failed(failed_job) => self.failures.add(failed_job),
         }
     }
 
-    fn add_copied(&mut self, copied: &Copied) {
+    fn add_copied(&mut self, copied: &CopiedFile) {
         self.files += 1;
         self.bytes += copied.bytes;
         if !copied.verified.is_empty() {
@@ -295,7 +296,7 @@ impl Verification {
 
 /// Returns the shares of the sources of a file in JSON; `None` for a single source.
 fn shares_of(job: &Job) -> Option<Value> {
-    let each = |share: &Share| {
+    let each = |share: &SourceContribution| {
         let mut line = json!({"from": share.from.to_string(), "bytes": share.bytes});
         if share.is_spare {
             line["spare"] = true.into();
@@ -320,7 +321,7 @@ pub(crate) fn line_of(outcome: &Outcome) -> Option<Value> {
 }
 
 /// Returns the origins of the digests of both ends in JSON.
-fn verified_by(by: &Verified) -> Value {
+fn verified_by(by: &VerifiedDigest) -> Value {
     json!({"algorithm": by.digest.algorithm().name(), "source": by.source.name(), "destination": by.destination.name()})
 }
 
@@ -332,7 +333,7 @@ fn line_without_shares(outcome: &Outcome) -> Option<(Value, &Job)> {
             let line = json!({"from": job.from.to_string(), "to": job.to.to_string(), "bytes": copied.bytes, "verified": verified, "verified_by": verified_by, "route": copied.route.name(), "seconds": copied.took.as_secs_f64()});
             Some((line, job))
         }
-        Outcome::Failed(Missed { job, error }) => {
+        Outcome::Failed(FailedJob { job, error }) => {
             let (fault, blame) = (error.fault().name(), error.blame().to_string());
             let line = json!({"from": job.from.to_string(), "to": job.to.to_string(), "error": fault, "at_fault": blame, "message": error.to_string(), "retry_may_succeed": error.is_retryable()});
             Some((line, job))

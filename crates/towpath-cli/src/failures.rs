@@ -20,7 +20,7 @@ use std::{
 use futures::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
-use towpath_mover::{FileProperties, Job, Jobs, Missed, Replicas, StoreLocation};
+use towpath_mover::{FailedJob, FileProperties, Job, Jobs, Replicas, StoreLocation};
 use towpath_proto::checksum::Digest;
 use towpath_store::{
     Error, Fault, StorePath,
@@ -45,7 +45,7 @@ pub(crate) struct FailureList {
     pub(crate) tally: Tally,
     /// Number of failures of each kind.
     faults: BTreeMap<&'static str, u64>,
-    list: Option<List>,
+    list: Option<FailureFile>,
     /// The path of the list once it is complete.
     listed: Option<PathBuf>,
     /// Failures to write the list.
@@ -61,7 +61,7 @@ pub(crate) struct FailureList {
 /// A list being written. It is renamed when it is complete, so that it may replace the list being read. An incomplete
 /// list is removed when dropped.
 #[derive(Debug)]
-struct List {
+struct FailureFile {
     path: PathBuf,
     unfinished: PathBuf,
     file: BufWriter<File>,
@@ -71,15 +71,15 @@ struct List {
 
 /// One line of a list.
 #[derive(Debug, Serialize, Deserialize)]
-struct Line {
-    from: Named,
-    to: Named,
+struct FailureEntry {
+    from: ListedLocation,
+    to: ListedLocation,
     error: String,
     message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    root: Option<Named>,
+    root: Option<ListedLocation>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    sources: Vec<Named>,
+    sources: Vec<ListedLocation>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     size: Option<u64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -89,7 +89,7 @@ struct Line {
 /// A location in a list.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Named {
+struct ListedLocation {
     #[serde(skip_serializing_if = "String::is_empty")]
     at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,12 +106,12 @@ impl FailureList {
     /// # Errors
     /// The file cannot be created.
     pub(crate) fn new(list: Option<&Path>) -> Result<Self, Failure> {
-        let list = list.map(List::create).transpose()?;
+        let list = list.map(FailureFile::create).transpose()?;
         Ok(Self { list, ..Self::default() })
     }
 
     /// Adds a failure, and prints it unless there are many.
-    pub(crate) fn add(&mut self, Missed { job, error }: &Missed) {
+    pub(crate) fn add(&mut self, FailedJob { job, error }: &FailedJob) {
         let row = error.fault().row();
         self.tally.add(error.fault().exit_code());
         self.may_succeed |= !is_hopeless(error);
@@ -147,7 +147,7 @@ impl FailureList {
 
     /// Completes and renames the list. Must be called before output that may fail and end the command.
     pub(crate) fn close_list(&mut self) {
-        match self.list.take().map(List::finish) {
+        match self.list.take().map(FailureFile::finish) {
             Some(Ok(path)) => self.listed = Some(path),
             Some(Err(error)) => self.unwritten.print(&error),
             None => {}
@@ -175,7 +175,7 @@ impl FailureList {
     }
 }
 
-impl List {
+impl FailureFile {
     fn create(path: &Path) -> Result<Self, Failure> {
         let mut unfinished = OsString::from(path);
         unfinished.push(format!(".{}.part", random::key()));
@@ -185,7 +185,7 @@ impl List {
     }
 
     fn add(&mut self, job: &Job, error: &Error) {
-        let written = serde_json::to_writer(&mut self.file, &Line::of(job, error)).map_err(io::Error::from);
+        let written = serde_json::to_writer(&mut self.file, &FailureEntry::of(job, error)).map_err(io::Error::from);
         if let Err(error) = written.and_then(|()| self.file.write_all(b"\n")) {
             self.error.get_or_insert(error);
         }
@@ -212,7 +212,7 @@ impl List {
     }
 }
 
-impl Drop for List {
+impl Drop for FailureFile {
     fn drop(&mut self) {
         if !self.is_over {
             self.discard();
@@ -221,7 +221,7 @@ impl Drop for List {
     }
 }
 
-impl Line {
+impl FailureEntry {
     fn of(job: &Job, error: &Error) -> Self {
         let Job { from, to, root, .. } = job;
         let root = root.as_ref().filter(|root| **root != from.path);
@@ -229,12 +229,12 @@ impl Line {
         let sources = replicas.map(Replicas::sources).unwrap_or_default();
         let FileProperties { size, digests } = replicas.map(Replicas::known).cloned().unwrap_or_default();
         Self {
-            from: Named::of(from),
-            to: Named::of(to),
+            from: ListedLocation::of(from),
+            to: ListedLocation::of(to),
             error: error.fault().name().to_owned(),
             message: error.to_string(),
-            root: root.map(|root| Named::of(&from.with_path(root.clone()))),
-            sources: sources.iter().map(Named::of).collect(),
+            root: root.map(|root| ListedLocation::of(&from.with_path(root.clone()))),
+            sources: sources.iter().map(ListedLocation::of).collect(),
             size,
             digests: digests.iter().map(|digest| format!("{}:{digest}", digest.algorithm())).collect(),
         }
@@ -266,7 +266,7 @@ impl Line {
     }
 }
 
-impl Named {
+impl ListedLocation {
     fn of(location: &StoreLocation) -> Self {
         let (at, as_nobody) = (location.at().to_owned(), location.caller.is_nobody);
         match std::str::from_utf8(location.path.as_bytes()) {
@@ -314,7 +314,7 @@ pub(crate) async fn read(path: &Path, resolver: &StoreResolver) -> Result<Jobs, 
         let left = if outcome.is_ok() { left.saturating_sub(1) } else { 0 };
         let outcome = outcome.map_err(|error| {
             let error = Error::new(Fault::Changed, format!("the list changed while it was read: {error}"));
-            Missed { job: list.clone(), error }
+            FailedJob { job: list.clone(), error }
         });
         Some((outcome, (lines, resolver, list, left)))
     })
@@ -337,7 +337,7 @@ async fn next(lines: &mut BufReader<tokio::fs::File>, resolver: &StoreResolver) 
 }
 
 fn job(line: &[u8], resolver: &StoreResolver) -> Result<Job, String> {
-    let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let line: FailureEntry = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     line.job(resolver)
 }
 
@@ -396,7 +396,8 @@ mod tests {
         for (left, outcomes) in [(2, vec![None, None]), (1, vec![None, Some(Fault::Changed)])] {
             let jobs = read(&path, &StoreResolver::new(&remote)).await.unwrap();
             disk::write(&path, &vec![line.as_slice(); left].join(&b'\n')).unwrap();
-            let outcomes_now: Vec<_> = jobs.map(|job| job.err().map(|missed| missed.error.fault())).collect().await;
+            let outcomes_now: Vec<_> =
+                jobs.map(|job| job.err().map(|failed_job| failed_job.error.fault())).collect().await;
             assert_eq!(outcomes_now, outcomes);
         }
     }

@@ -82,7 +82,7 @@ fn start_tracing(verbose: u8) {
         None => EnvFilter::new(level),
     };
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
-    log.with_writer(|| screen::Above).with_ansi(std::io::stderr().is_terminal()).init();
+    log.with_writer(|| screen::StderrWriter).with_ansi(std::io::stderr().is_terminal()).init();
 }
 
 fn start(cli: Cli) -> Result<(), Failure> {
@@ -109,10 +109,10 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     let resolver = StoreResolver::new(&cli.remote);
     // `None` for commands that leave nothing incomplete.
     let resumed_by = match &command {
-        Command::Cp(copy) if copy.paths.iter().any(|path| path == "-") => Some(Resumed::Message("")),
-        Command::Cp(_) => Some(Resumed::ByCopy),
-        Command::Sync(_) => Some(Resumed::Message("; run the same command again to continue")),
-        Command::Probe(_) => Some(Resumed::Message("; its scratch files were removed")),
+        Command::Cp(copy) if copy.paths.iter().any(|path| path == "-") => Some(ResumeHint::Message("")),
+        Command::Cp(_) => Some(ResumeHint::ByCopy),
+        Command::Sync(_) => Some(ResumeHint::Message("; run the same command again to continue")),
+        Command::Probe(_) => Some(ResumeHint::Message("; its scratch files were removed")),
         _ => None,
     };
     let resumption = Resumption::default();
@@ -127,8 +127,8 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     outcome.unwrap_or_else(|signal| {
         let consequence = match resumed_by {
             Some(_) if !is_clean => "; the destination does not respond: incomplete files may remain there".into(),
-            Some(Resumed::ByCopy) => format!("; to copy the rest, run {}", resumption.command()),
-            Some(Resumed::Message(message)) => message.into(),
+            Some(ResumeHint::ByCopy) => format!("; to copy the rest, run {}", resumption.command()),
+            Some(ResumeHint::Message(message)) => message.into(),
             None => String::new(),
         };
         Err(Failure::Interrupted { signal, consequence })
@@ -136,7 +136,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
 }
 
 /// The message about how to continue after an interruption.
-enum Resumed {
+enum ResumeHint {
     /// A fixed message.
     Message(&'static str),
     /// The command that copies the rest.

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::StreamExt as _;
-use towpath_mover::{StoreLocation, Unlisted, Walk};
+use towpath_mover::{ListingFailure, StoreLocation, Walk};
 use towpath_store::{Entry, Fault, ListOptions, Metadata, Printable};
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     commands::for_each,
     failure::{Failure, Tally},
     location::{StoreResolver, shown},
-    output::{self, Described},
+    output::{self, PathDescription},
 };
 
 /// Size of the output buffer in bytes.
@@ -97,8 +97,8 @@ async fn list_tree(
                 lines.add(arguments, &output::relative(&batch.directory, &location.path), batch.entries)?;
                 lines.print(out)?;
             }
-            Err(Unlisted { directory, error }) if directory == location.path => return Err(error.into()),
-            Err(Unlisted { error, .. }) => failed.print(&error),
+            Err(ListingFailure { directory, error }) if directory == location.path => return Err(error.into()),
+            Err(ListingFailure { error, .. }) => failed.print(&error),
         }
     }
     failed.outcome()
@@ -117,7 +117,7 @@ impl Lines {
     fn add(&mut self, arguments: &List, directory: &str, entries: Vec<Entry>) -> io::Result<()> {
         for entry in entries {
             let start = self.text.len();
-            let path = Below { directory, name: Printable(&entry.name) };
+            let path = DisplayPath { directory, name: Printable(&entry.name) };
             print_entry(arguments, path, &entry.metadata, &mut self.text)?;
             self.names.push((entry.name, start..self.text.len()));
         }
@@ -136,12 +136,12 @@ impl Lines {
 }
 
 /// The displayed path of an entry.
-struct Below<'a> {
+struct DisplayPath<'a> {
     directory: &'a str,
     name: Printable<'a>,
 }
 
-impl fmt::Display for Below<'_> {
+impl fmt::Display for DisplayPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.directory.is_empty() {
             write!(f, "{}/", self.directory)?;
@@ -152,7 +152,7 @@ impl fmt::Display for Below<'_> {
 
 fn print_entry(arguments: &List, path: impl fmt::Display, metadata: &Metadata, out: &mut impl Write) -> io::Result<()> {
     if arguments.json {
-        serde_json::to_writer(&mut *out, &Described::new(path.to_string(), metadata))?;
+        serde_json::to_writer(&mut *out, &PathDescription::new(path.to_string(), metadata))?;
         writeln!(out)
     } else if arguments.long {
         output::line(path, metadata, out)

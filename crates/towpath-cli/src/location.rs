@@ -7,7 +7,7 @@ use std::{
 };
 
 use tokio_util::task::TaskTracker;
-use towpath_client::{Client, ClientOptions, Waits, s3::S3Options};
+use towpath_client::{Client, ClientOptions, WaitReporter, s3::S3Options};
 use towpath_mover::{RemoteStores, StoreLocation};
 pub(crate) use towpath_proto::url::shown;
 use towpath_proto::url::{Location, Url};
@@ -54,7 +54,7 @@ impl StoreResolver {
                 path_style: remote.s3_addressing.map(|addressing| addressing == Addressing::Path),
                 keys: None,
             },
-            waits: Waits::new(|message| complain(message)),
+            waits: WaitReporter::new(|message| complain(message)),
             // The mover limits the bytes in flight per path.
             window_bytes: towpath_mover::MAX_BYTES as usize,
             ..ClientOptions::default()

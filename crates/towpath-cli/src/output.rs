@@ -12,7 +12,7 @@ use towpath_store::{FileKind, Metadata, StorePath};
 
 /// The JSON object of a path.
 #[derive(Debug, Serialize)]
-pub(crate) struct Described {
+pub(crate) struct PathDescription {
     /// The path as given, or the location.
     pub path: String,
     /// `file`, `directory` or `other`.
@@ -33,7 +33,7 @@ pub(crate) struct Described {
     pub digests: Vec<String>,
 }
 
-impl Described {
+impl PathDescription {
     /// Creates the object of `path`.
     pub(crate) fn new(path: String, metadata: &Metadata) -> Self {
         Self {

@@ -14,7 +14,7 @@ use std::{ffi::OsStr, time::Duration};
 use towpath_client::Probe;
 use towpath_mover::{
     Job, StoreLocation, Walk,
-    probe::{self, FileSet, Path, Prediction, StorageLine},
+    probe::{self, FileSet, PathMeasurement, Prediction, StorageMeasurement},
 };
 use towpath_proto::{
     probe::Direction,
@@ -27,7 +27,7 @@ use crate::{
     failure::Failure,
     location::{StoreResolver, shown},
 };
-use legs::Legs;
+use legs::ProbeResults;
 
 /// Duration of the first probe, which measures the round-trip time.
 const FIRST_LOOK: Duration = Duration::from_millis(100);
@@ -45,7 +45,7 @@ pub(crate) async fn run(arguments: &args::Probe, resolver: &StoreResolver) -> Re
         (None, Some(files), Some(bytes)) => Some((FileSet { files, bytes }, None)),
         _ => None,
     };
-    let mut legs = Legs::default();
+    let mut legs = ProbeResults::default();
     network(arguments, resolver, &url, &mut legs).await;
     if let Some(trace) = &mut trace {
         trace.write(&url, &legs.network)?;
@@ -79,7 +79,7 @@ fn length(arguments: &args::Probe) -> Duration {
 }
 
 /// Measures the network legs.
-async fn network(arguments: &args::Probe, resolver: &StoreResolver, url: &Url, legs: &mut Legs) {
+async fn network(arguments: &args::Probe, resolver: &StoreResolver, url: &Url, legs: &mut ProbeResults) {
     if url.scheme().family() == Family::S3 {
         let error = Error::new(Fault::Unsupported, "S3 servers do not support probes: only towpath servers do");
         return legs.skip("network", error);
@@ -101,7 +101,7 @@ async fn one_way(
     resolver: &StoreResolver,
     url: &Url,
     direction: Direction,
-    legs: &mut Legs,
+    legs: &mut ProbeResults,
 ) -> Result<(), Error> {
     let client = resolver.client();
     let first = Probe { direction, connections: 1, duration: FIRST_LOOK, interval: arguments.interval };
@@ -140,7 +140,7 @@ fn is_hopeless(error: &Error) -> bool {
 }
 
 /// Measures the legs that include the remote storage.
-async fn storage(arguments: &args::Probe, resolver: &StoreResolver, location: &StoreLocation, legs: &mut Legs) {
+async fn storage(arguments: &args::Probe, resolver: &StoreResolver, location: &StoreLocation, legs: &mut ProbeResults) {
     match location.store.stat(&location.caller, &location.path).await {
         Ok(metadata) if metadata.is_directory() => {
             legs.skip("storage read", Error::new(Fault::IsDirectory, "specify a large file to measure reads"));
@@ -177,14 +177,14 @@ async fn listed(location: &StoreLocation) -> Result<(FileSet, Option<Direction>)
 }
 
 /// Predicts the duration of a copy in the `wanted` direction, or else in each measured direction.
-fn predictions(legs: &Legs, set: FileSet, wanted: Option<Direction>) -> Vec<(Direction, Prediction)> {
+fn predictions(legs: &ProbeResults, set: FileSet, wanted: Option<Direction>) -> Vec<(Direction, Prediction)> {
     let directions = [Direction::Down, Direction::Up].into_iter();
     let directions = directions.filter(|direction| wanted.is_none_or(|wanted| wanted == *direction));
     directions.filter_map(|direction| Some((direction, Prediction::new(&path(legs, direction)?, set)))).collect()
 }
 
 /// Returns the measurements of a direction, if any.
-fn path(legs: &Legs, direction: Direction) -> Option<Path> {
+fn path(legs: &ProbeResults, direction: Direction) -> Option<PathMeasurement> {
     let storage = legs.storage(direction).map(|(_, line)| line);
     let far = match direction {
         Direction::Down => &legs.far_read,
@@ -195,25 +195,25 @@ fn path(legs: &Legs, direction: Direction) -> Option<Path> {
         Direction::Up => files.write_s,
     });
     match (legs.best(direction), far) {
-        (Some(line), _) => Some(Path {
+        (Some(line), _) => Some(PathMeasurement {
             round_trip: line.round_trip().unwrap_or_default(),
             connect: line.probed.connected,
             ramp: line.ramp(),
             settled_rate: line.settled_rate(),
             // The measured rate of a storage that keeps up with the network is only a lower bound.
-            storage_rate: storage.map(|storage| match Legs::is_slower(storage, line) {
+            storage_rate: storage.map(|storage| match ProbeResults::is_slower(storage, line) {
                 true => storage.rate(),
                 false => storage.rate().max(line.settled_rate()),
             }),
             seconds_a_file,
         }),
         // The leg of the remote storage includes the network.
-        (None, Some(far)) => Some(Path {
+        (None, Some(far)) => Some(PathMeasurement {
             round_trip: legs.round_trip.unwrap_or_default(),
             connect: Duration::ZERO,
             ramp: vec![(0.0, 0.0)],
             settled_rate: far.rate(),
-            storage_rate: storage.map(StorageLine::rate),
+            storage_rate: storage.map(StorageMeasurement::rate),
             seconds_a_file,
         }),
         (None, None) => None,

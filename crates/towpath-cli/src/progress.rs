@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use console::measure_text_width;
-use towpath_mover::{Active, Advance};
+use towpath_mover::{ActiveFile, ProgressSnapshot};
 use towpath_proto::units::size_text;
 use towpath_store::sys::clock::Instant;
 
@@ -52,14 +52,14 @@ fn weight(seconds: f64) -> f64 {
 }
 
 /// Returns the remaining seconds at this rate; `None` if unknown.
-pub(crate) fn eta_s(advance: &Advance, bytes_per_s: f64) -> Option<f64> {
+pub(crate) fn eta_s(advance: &ProgressSnapshot, bytes_per_s: f64) -> Option<f64> {
     (bytes_per_s >= 1.0).then(|| advance.ahead_bytes as f64 / bytes_per_s)
 }
 
 /// Returns the lines for a terminal of `rows` and `columns`: files, the number of further files, and the total. They
 /// leave one row free, and fit the width unless it is too small for anything.
 pub(crate) fn lines(
-    advance: &Advance,
+    advance: &ProgressSnapshot,
     bytes_per_s: f64,
     (files, count): (&[FileLine], usize),
     (rows, columns): (usize, usize),
@@ -82,8 +82,8 @@ pub(crate) struct FileLine {
     bytes: u64,
 }
 
-impl From<&Active> for FileLine {
-    fn from(file: &Active) -> Self {
+impl From<&ActiveFile> for FileLine {
+    fn from(file: &ActiveFile) -> Self {
         Self { name: file.from.to_string(), arrived_bytes: file.arrived_bytes(), bytes: file.bytes }
     }
 }
@@ -119,8 +119,9 @@ fn last_columns(text: &str, columns: usize) -> String {
 }
 
 /// Returns the line for all files. Parts that do not fit are omitted, the least important first.
-fn total(advance: &Advance, bytes_per_s: f64, columns: usize) -> String {
-    let Advance { found_files, is_all_found, ended_files, moved_bytes, ahead_bytes, verified_bytes, .. } = advance;
+fn total(advance: &ProgressSnapshot, bytes_per_s: f64, columns: usize) -> String {
+    let ProgressSnapshot { found_files, is_all_found, ended_files, moved_bytes, ahead_bytes, verified_bytes, .. } =
+        advance;
     // `+` and `at least` until all files are found.
     let (more, at_least) = if *is_all_found { ("", "") } else { ("+", "at least ") };
     let eta = eta_s(advance, bytes_per_s).map(|seconds| format!("ETA {at_least}{}", clock_time(seconds)));

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tokio::time::{Interval, MissedTickBehavior, interval_at};
-use towpath_mover::{Active, Advance, Job, Missed, Observer, Outcome, Progress, Share};
+use towpath_mover::{ActiveFile, FailedJob, Job, Observer, Outcome, Progress, ProgressSnapshot, SourceContribution};
 use towpath_store::{Kind, sys::clock};
 
 use crate::{
@@ -73,7 +73,7 @@ impl Reporter {
 
     /// Returns the observer for a mover.
     pub(crate) fn observer(&self) -> Arc<dyn Observer> {
-        Arc::new(Follower { follows_files: self.ticks.is_some(), events: self.events.clone() })
+        Arc::new(FileObserver { follows_files: self.ticks.is_some(), events: self.events.clone() })
     }
 
     /// Returns the event writer, if events were requested.
@@ -94,7 +94,7 @@ impl Reporter {
 
     /// Reports the result of a file.
     pub(crate) fn outcome(&self, outcome: &Outcome) -> io::Result<()> {
-        let (Outcome::Copied(job, _) | Outcome::Skipped(job) | Outcome::Failed(Missed { job, .. })) = outcome;
+        let (Outcome::Copied(job, _) | Outcome::Skipped(job) | Outcome::Failed(FailedJob { job, .. })) = outcome;
         self.report_shares(job);
         let is_needed = self.prints_json || self.events.is_some();
         let Some(line) = is_needed.then(|| copy::line_of(outcome)).flatten() else { return Ok(()) };
@@ -109,7 +109,7 @@ impl Reporter {
     /// Reports which of several sources were left out or not read, and why.
     fn report_shares(&self, job: &Job) {
         let shares = job.from.shares();
-        for Share { from, bytes, error, .. } in &shares {
+        for SourceContribution { from, bytes, error, .. } in &shares {
             tracing::info!(%from, bytes, "bytes read from this source");
             if let Some(error) = error {
                 // Some servers report NotFound to clients without permission.
@@ -172,7 +172,7 @@ impl Reporter {
     }
 }
 
-fn fields(advance: &Advance, bytes_per_s: f64, progress: &Progress) -> Value {
+fn fields(advance: &ProgressSnapshot, bytes_per_s: f64, progress: &Progress) -> Value {
     let (active, count) = progress.active(NAMED_FILES);
     let named = active.iter().map(
         |file| json!({"to": file.to.to_string(), "bytes": file.bytes, "arrived_bytes": file.arrived_bytes(), "seconds": file.since.elapsed().as_secs_f64()}),
@@ -193,17 +193,17 @@ fn fields(advance: &Advance, bytes_per_s: f64, progress: &Progress) -> Value {
 
 /// Records events of single files as they occur.
 #[derive(Debug)]
-struct Follower {
+struct FileObserver {
     follows_files: bool,
     events: Option<Arc<Events>>,
 }
 
-impl Observer for Follower {
+impl Observer for FileObserver {
     fn follows_files(&self) -> bool {
         self.follows_files
     }
 
-    fn begins(&self, file: &Arc<Active>) {
+    fn begins(&self, file: &Arc<ActiveFile>) {
         if let Some(events) = &self.events {
             let (from, to) = (file.from.to_string(), file.to.to_string());
             let fields = json!({"from": from, "to": to, "bytes": file.bytes, "present_bytes": file.present_bytes});

@@ -89,9 +89,9 @@ fn shown() -> MutexGuard<'static, Vec<String>> {
 
 /// The standard error stream, above the lines.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Above;
+pub(crate) struct StderrWriter;
 
-impl io::Write for Above {
+impl io::Write for StderrWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         above(|| io::stderr().write(bytes))
     }

@@ -11,7 +11,7 @@ use towpath_store::{
     local::{Durability, LocalOptions, LocalStore, Scope},
 };
 
-use self::transfers::Engine;
+use self::transfers::ThirdPartyCopier;
 use crate::{
     alto,
     args::{Config, ConfigAction, Serve},
@@ -39,7 +39,7 @@ pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
         disk_jobs: settings.limits.disk_threads,
     };
     let store: Arc<dyn Store> = Arc::new(LocalStore::open(&settings.root, options)?);
-    let transfers = Engine { ca: settings.third_party.ca.clone() };
+    let transfers = ThirdPartyCopier { ca: settings.third_party.ca.clone() };
     let server = Server::bind_with(store, Some(Arc::new(transfers)), &settings)?;
     // Before the readiness notification: a signal from now on stops the server gracefully.
     run(server, Interrupts::new()?).await

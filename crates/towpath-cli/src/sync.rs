@@ -10,7 +10,7 @@ use std::{
 
 use futures::{StreamExt as _, future};
 use serde_json::{Value, json};
-use towpath_mover::{Extra, Job, Jobs, Mover, Step, Steps, SyncOptions};
+use towpath_mover::{Extra, Job, Jobs, Mover, SyncAction, SyncActions, SyncOptions};
 use towpath_proto::units::size_text;
 use towpath_store::{Error, Fault, Overwrite, StorePath, sys::clock};
 
@@ -128,34 +128,34 @@ fn check_deletion(arguments: &Sync, extras: u64, source_entries: u64, total: &To
 
 impl StepOutput {
     /// Returns the files to copy; all other steps are reported as they arrive.
-    fn jobs(&self, steps: Steps) -> Jobs {
+    fn jobs(&self, steps: SyncActions) -> Jobs {
         let output = self.clone();
         let jobs = steps.filter_map(move |step| {
             future::ready(match step {
-                Ok(Step::Copy(job, _)) => Some(Ok(job)),
+                Ok(SyncAction::Copy(job, _)) => Some(Ok(job)),
                 Ok(step) => {
                     // A closed output does not stop the copies; the next report detects it.
                     let _ = output.report(&step);
                     None
                 }
-                Err(missed) => Some(Err(missed)),
+                Err(failed_job) => Some(Err(failed_job)),
             })
         });
         jobs.boxed()
     }
 
     /// Prints the actions of a dry run.
-    async fn report_all(&self, mut steps: Steps, total: &mut Total) -> Result<(), Failure> {
+    async fn report_all(&self, mut steps: SyncActions, total: &mut Total) -> Result<(), Failure> {
         while let Some(step) = steps.next().await {
             match step {
                 Ok(step) => {
-                    if let Step::Copy(job, _) = &step {
+                    if let SyncAction::Copy(job, _) = &step {
                         total.files += 1;
                         total.bytes += job.size.unwrap_or(0);
                     }
                     self.report(&step)?;
                 }
-                Err(missed) => total.failures.add(&missed),
+                Err(failed_job) => total.failures.add(&failed_job),
             }
             if let Some(events) = &self.events {
                 events.deliver()?;
@@ -165,29 +165,29 @@ impl StepOutput {
     }
 
     /// Counts a step, and prints it if requested.
-    fn report(&self, step: &Step) -> io::Result<()> {
+    fn report(&self, step: &SyncAction) -> io::Result<()> {
         let counts = &self.counts;
         let (counter, by) = match step {
-            Step::Same(files) => (&counts.same, *files),
-            Step::Touch(..) => (&counts.touched, 1),
-            Step::MakeDirectory(_) => (&counts.directories, 1),
-            Step::Extra(_) => (&counts.extras, 1),
-            Step::Copy(..) => return self.print(step),
+            SyncAction::Same(files) => (&counts.same, *files),
+            SyncAction::Touch(..) => (&counts.touched, 1),
+            SyncAction::MakeDirectory(_) => (&counts.directories, 1),
+            SyncAction::Extra(_) => (&counts.extras, 1),
+            SyncAction::Copy(..) => return self.print(step),
         };
         counter.fetch_add(by, Relaxed);
-        if matches!(step, Step::Extra(_)) && !self.deletes { Ok(()) } else { self.print(step) }
+        if matches!(step, SyncAction::Extra(_)) && !self.deletes { Ok(()) } else { self.print(step) }
     }
 
-    fn print(&self, step: &Step) -> io::Result<()> {
+    fn print(&self, step: &SyncAction) -> io::Result<()> {
         // Copies are reported when they end.
-        let is_reported = self.is_dry || !matches!(step, Step::Copy(..));
+        let is_reported = self.is_dry || !matches!(step, SyncAction::Copy(..));
         if let (Some(events), Some(fields)) = (&self.events, object(step).filter(|_| is_reported)) {
             events.note("action", fields);
         }
         screen::above(|| self.print_line(step))
     }
 
-    fn print_line(&self, step: &Step) -> io::Result<()> {
+    fn print_line(&self, step: &SyncAction) -> io::Result<()> {
         let mut out = io::stdout().lock();
         match (self.json, self.prints) {
             (true, _) => match object(step) {
@@ -200,11 +200,11 @@ impl StepOutput {
                     path => path,
                 };
                 match step {
-                    Step::Same(_) => Ok(()),
-                    Step::Copy(job, why) => writeln!(out, "copy {} ({})", path(&job.to.path), why.name()),
-                    Step::MakeDirectory(location) => writeln!(out, "mkdir {}/", path(&location.path)),
-                    Step::Touch(location, _) => writeln!(out, "touch {}", path(&location.path)),
-                    Step::Extra(Extra { location, is_directory }) => {
+                    SyncAction::Same(_) => Ok(()),
+                    SyncAction::Copy(job, why) => writeln!(out, "copy {} ({})", path(&job.to.path), why.name()),
+                    SyncAction::MakeDirectory(location) => writeln!(out, "mkdir {}/", path(&location.path)),
+                    SyncAction::Touch(location, _) => writeln!(out, "touch {}", path(&location.path)),
+                    SyncAction::Extra(Extra { location, is_directory }) => {
                         writeln!(out, "delete {}{}", path(&location.path), if *is_directory { "/" } else { "" })
                     }
                 }
@@ -255,15 +255,15 @@ impl StepOutput {
 }
 
 /// Returns the JSON of a step; `None` for unchanged files. A copy is printed with more details when it ends.
-fn object(step: &Step) -> Option<Value> {
+fn object(step: &SyncAction) -> Option<Value> {
     Some(match step {
-        Step::Same(_) => return None,
-        Step::Copy(job, why) => {
+        SyncAction::Same(_) => return None,
+        SyncAction::Copy(job, why) => {
             json!({"action": "copy", "from": job.from.to_string(), "to": job.to.to_string(), "bytes": job.size, "why": why.name()})
         }
-        Step::MakeDirectory(location) => json!({"action": "mkdir", "to": location.to_string()}),
-        Step::Touch(location, _) => json!({"action": "touch", "to": location.to_string()}),
-        Step::Extra(extra) => {
+        SyncAction::MakeDirectory(location) => json!({"action": "mkdir", "to": location.to_string()}),
+        SyncAction::Touch(location, _) => json!({"action": "touch", "to": location.to_string()}),
+        SyncAction::Extra(extra) => {
             json!({"action": "delete", "to": extra.location.to_string(), "directory": extra.is_directory})
         }
     })

@@ -59,7 +59,7 @@ fn build(network: &Network) -> Result<Wan, towpath_wan::Error> {
 }
 
 /// An emulator whose control socket is served by a separate thread.
-struct Held {
+struct RunningEmulator {
     name: String,
     wan: Arc<Wan>,
     server: thread::JoinHandle<Result<(StopConfirmation, Control), towpath_wan::Error>>,
@@ -67,7 +67,7 @@ struct Held {
     ended: oneshot::Receiver<()>,
 }
 
-impl Held {
+impl RunningEmulator {
     fn new(name: String, network: &Network) -> Result<Self, Failure> {
         let wan = Arc::new(build(network)?);
         let control = Control::open(&name)?;
@@ -103,7 +103,7 @@ impl Held {
 async fn hold(arguments: &Up) -> Result<(), Failure> {
     // From now on a signal does not end the process immediately: the hosts are removed first.
     let mut interrupts = Interrupts::new()?;
-    let mut held = Held::new(arguments.name.name.clone(), &arguments.network)?;
+    let mut held = RunningEmulator::new(arguments.name.name.clone(), &arguments.network)?;
     let outcome = match announce(&held.wan) {
         Ok(()) => tokio::select! {
             _ = &mut held.ended => Ok(()),
@@ -267,7 +267,7 @@ fn link_name(link: LinkName) -> String {
 async fn run_command(arguments: &Run) -> Result<(), Failure> {
     // As in `hold`.
     let mut interrupts = Interrupts::new()?;
-    let mut held = Held::new(towpath_wan::own_name(), &arguments.network)?;
+    let mut held = RunningEmulator::new(towpath_wan::own_name(), &arguments.network)?;
     let outcome = match start_command(arguments, &held) {
         Ok(status) => tokio::select! {
             Ok(status) = status => succeeded(status),
@@ -281,7 +281,10 @@ async fn run_command(arguments: &Run) -> Result<(), Failure> {
 }
 
 /// Starts the command in the first host, and returns a receiver of its exit status.
-fn start_command(arguments: &Run, held: &Held) -> Result<oneshot::Receiver<std::io::Result<ExitStatus>>, Failure> {
+fn start_command(
+    arguments: &Run,
+    held: &RunningEmulator,
+) -> Result<oneshot::Receiver<std::io::Result<ExitStatus>>, Failure> {
     let mut command = command(&arguments.command)?;
     command.env(NAME_VARIABLE, &held.name);
     let first = held.wan.hosts().first().ok_or(towpath_wan::Error::Ended)?;

@@ -36,12 +36,12 @@ pub(crate) struct Dialer {
     connections: AtomicUsize,
     asks_for_far_ends: AtomicBool,
     connected: AtomicU64,
-    taps: Mutex<Vec<Weak<Tap>>>,
+    taps: Mutex<Vec<Weak<ConnectionMonitor>>>,
 }
 
 /// Gives the dialer access to a connection while the connection's owner keeps it.
 #[derive(Debug)]
-pub(crate) struct Tap {
+pub(crate) struct ConnectionMonitor {
     number: u64,
     host: Arc<str>,
     port: u16,
@@ -133,14 +133,14 @@ impl Dialer {
         host: &str,
         port: u16,
         underway: &Arc<AtomicUsize>,
-    ) -> Result<(TcpStream, Arc<Tap>)> {
+    ) -> Result<(TcpStream, Arc<ConnectionMonitor>)> {
         let stream = connect(host, port, &self.options).await?;
         let duplicate = stream.as_fd().try_clone_to_owned();
         let socket =
             duplicate.map_err(|error| Error::from_errno(error.raw_os_error().unwrap_or(0), "watching a connection"))?;
         let number = self.connected.fetch_add(1, Ordering::Relaxed);
         let suiting = AbortOnDropHandle::new(tokio::spawn(net::suit_to_path(socket.as_raw_fd())));
-        let tap = Arc::new(Tap {
+        let tap = Arc::new(ConnectionMonitor {
             number,
             host: host.into(),
             port,
@@ -163,12 +163,12 @@ impl Dialer {
         taps.iter().filter_map(|tap| tap.look()).collect()
     }
 
-    fn taps(&self) -> MutexGuard<'_, Vec<Weak<Tap>>> {
+    fn taps(&self) -> MutexGuard<'_, Vec<Weak<ConnectionMonitor>>> {
         self.taps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Tap {
+impl ConnectionMonitor {
     /// Returns the state of the connection; `None` if the kernel does not report it.
     pub(crate) fn look(&self) -> Option<Connection> {
         Some(Connection {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     /// Returns the listener, both ends of a connection, and its tap; the listener would accept further connections.
-    async fn connected() -> (TcpListener, TcpStream, Arc<Tap>, TcpStream) {
+    async fn connected() -> (TcpListener, TcpStream, Arc<ConnectionMonitor>, TcpStream) {
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let port = listener.local_addr().unwrap().port();
         let dialer = Dialer::new(Arc::new(ClientOptions::default()));

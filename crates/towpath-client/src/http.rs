@@ -8,7 +8,7 @@
 //! | copies between this site and another | `third_party` |
 //! | metadata in responses; error responses | `describe`, `refusal` |
 //! | one request over all its attempts: retry, redirect, backoff | `request`, `site`, `retry_state`, `target`; `features` are known capabilities |
-//! | one response as it arrives | `answer` |
+//! | one response as it arrives | `response` |
 //! | a probe of the network | `probe` |
 //! | a request to a service that is not a storage | `document` |
 //! | connections: TCP, TLS, HTTP/1.1 | `pool`, `payload` |
@@ -23,13 +23,12 @@
 //!
 //! S3 uses the same sites: `s3`. Not here: caching.
 
-mod answer;
 mod body_channel;
 mod concurrency;
 mod describe;
 mod digest;
-mod features;
 mod document;
+mod features;
 mod listing;
 mod namespace;
 mod parts;
@@ -40,6 +39,7 @@ mod put;
 mod read;
 mod refusal;
 mod request;
+mod response;
 mod retry_state;
 pub mod s3;
 mod site;
@@ -50,8 +50,8 @@ mod third_party;
 mod upload;
 mod vector;
 
-pub use document::{DocumentRequest, DocumentStatus, DocumentResponse, Subscription, form};
-pub use probe::{Probe, Probed, Side, Trace};
+pub use document::{DocumentRequest, DocumentResponse, DocumentStatus, Subscription, form};
+pub use probe::{Probe, ProbeResult, Side, Trace};
 pub use site::Sites;
 pub use store::HttpStore;
 pub(crate) use third_party::PeerSite;

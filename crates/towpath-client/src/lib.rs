@@ -36,11 +36,13 @@ use towpath_store::{Backoff, Caller, Error, Fault, Result, Store, StorePath};
 use dial::Dialer;
 pub use dial::{Connection, MAX_CONNECTIONS};
 pub use http::s3;
-pub use http::{DocumentRequest, DocumentStatus, Probe, Probed, DocumentResponse, Side, Subscription, Trace, form};
+pub use http::{
+    DocumentRequest, DocumentResponse, DocumentStatus, Probe, ProbeResult, Side, Subscription, Trace, form,
+};
 pub use options::ClientOptions;
 pub use token::TokenSource;
 use token::Tokens;
-pub use waits::Waits;
+pub use waits::WaitReporter;
 
 /// A client for remote sites. All stores of one client share its connections.
 #[derive(Debug)]
@@ -113,7 +115,7 @@ impl Client {
     /// # Errors
     /// `Unsupported` if the server is not towpath, or too old; errors of the server; `Unavailable` if it is
     /// unreachable.
-    pub async fn probe(&self, url: &Url, probe: &Probe) -> Result<Probed> {
+    pub async fn probe(&self, url: &Url, probe: &Probe) -> Result<ProbeResult> {
         self.http.probe(url, probe).await
     }
 
@@ -125,23 +127,33 @@ impl Client {
     /// `InvalidArgument` for an invalid URL; `Unavailable` and `TimedOut` without a response; `TooLarge` for a
     /// response that is too long; the fault of a status other than 200, unless the caller accepts the media type of
     /// its document.
-    pub async fn inquire(&self, url: &str, caller: &Caller, inquiry: DocumentRequest<'_>) -> Result<DocumentResponse> {
-        self.http.inquire(url, caller, inquiry).await
+    pub async fn request_document(
+        &self,
+        url: &str,
+        caller: &Caller,
+        document_request: DocumentRequest<'_>,
+    ) -> Result<DocumentResponse> {
+        self.http.request_document(url, caller, document_request).await
     }
 
-    /// Like [`Self::inquire`], but the response is read as it arrives, for as long as the service sends; only its
-    /// beginning is retried.
+    /// Like [`Self::request_document`], but the response is read as it arrives, for as long as the service sends; only
+    /// its beginning is retried.
     ///
     /// # Errors
-    /// As [`Self::inquire`].
-    pub async fn subscribe(&self, url: &str, caller: &Caller, inquiry: DocumentRequest<'_>) -> Result<Subscription> {
-        self.http.subscribe(url, caller, inquiry).await
+    /// As [`Self::request_document`].
+    pub async fn subscribe(
+        &self,
+        url: &str,
+        caller: &Caller,
+        document_request: DocumentRequest<'_>,
+    ) -> Result<Subscription> {
+        self.http.subscribe(url, caller, document_request).await
     }
 
     /// Sends a DELETE for an http or https `url` of a service that is not a storage, with a timeout.
     ///
     /// # Errors
-    /// As [`Self::inquire`]; the fault of an unsuccessful status.
+    /// As [`Self::request_document`]; the fault of an unsuccessful status.
     pub async fn withdraw(&self, url: &str, caller: &Caller, patience: Duration) -> Result<()> {
         self.http.withdraw(url, caller, patience).await
     }

@@ -6,7 +6,7 @@ use http::HeaderMap;
 use towpath_proto::destination_policy::DestinationPolicy;
 use towpath_store::sys::processor;
 
-use crate::{TokenSource, Waits, s3::S3Options};
+use crate::{TokenSource, WaitReporter, s3::S3Options};
 
 /// Client options.
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ pub struct ClientOptions {
     /// requests.
     pub patience: Duration,
     /// Listener for waits that take longer than two seconds.
-    pub waits: Waits,
+    pub waits: WaitReporter,
     /// Maximum number of retries of one request after lost connections.
     pub retries: u32,
     /// Time during which one request is retried, counted from its start.
@@ -61,7 +61,7 @@ impl Default for ClientOptions {
             connect_timeout: Duration::from_secs(10),
             stall: Duration::from_secs(30),
             patience: Duration::from_secs(30 * 60),
-            waits: Waits::default(),
+            waits: WaitReporter::default(),
             retries: 5,
             retry_time: Duration::from_secs(5 * 60),
             window_bytes: 64 << 20,

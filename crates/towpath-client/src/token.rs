@@ -57,7 +57,7 @@ impl TokenSource {
 
 /// The reason why no credentials are sent to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Withheld {
+pub(crate) enum WithholdReason {
     /// There is a token, but the server was named without encryption: anyone could read the token, or impersonate the
     /// server.
     Unencrypted,

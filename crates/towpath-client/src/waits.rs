@@ -27,14 +27,14 @@ type Listener = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Reports the waits of a client. Clones share the state.
 #[derive(Clone, Default)]
-pub struct Waits(Option<Arc<Inner>>);
+pub struct WaitReporter(Option<Arc<Inner>>);
 
 struct Inner {
     listener: Listener,
     servers: Mutex<HashMap<String, (Instant, Duration)>>,
 }
 
-impl Waits {
+impl WaitReporter {
     /// Creates a reporter that calls `listener` with a sentence for each report. The listener must not block.
     pub fn new(listener: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(Inner { listener: Arc::new(listener), servers: Mutex::default() })))
@@ -99,7 +99,7 @@ impl Inner {
     }
 }
 
-impl fmt::Debug for Waits {
+impl fmt::Debug for WaitReporter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Waits({})", if self.0.is_some() { "on" } else { "off" })
     }
@@ -109,10 +109,10 @@ impl fmt::Debug for Waits {
 mod tests {
     use super::*;
 
-    fn listening() -> (Waits, Arc<Mutex<Vec<String>>>) {
+    fn listening() -> (WaitReporter, Arc<Mutex<Vec<String>>>) {
         let said = Arc::new(Mutex::new(Vec::new()));
         let listener = Arc::clone(&said);
-        (Waits::new(move |text| listener.lock().unwrap().push(text.to_owned())), said)
+        (WaitReporter::new(move |text| listener.lock().unwrap().push(text.to_owned())), said)
     }
 
     #[tokio::test(start_paused = true)]

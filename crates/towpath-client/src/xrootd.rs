@@ -8,7 +8,7 @@
 //! | the sessions of one user at one server, and the choice of a session for a request | `site`, `spread` |
 //! | one session and the files open in it | `session` |
 //! | one connection, requests multiplexed on it | `connection`, `sink` |
-//! | TCP, TLS, `protocol`, `login`, `auth` in the fewest flights | `flight`, `auth` |
+//! | TCP, TLS, `protocol`, `login`, `auth` in the fewest flights | `session_setup`, `auth` |
 //!
 //! A first read: [`XrootdStore`] creates a handle without a request. The read uses the site's session, which starts to
 //! connect. Open and pgread are submitted together, the pgread with the predicted handle; once TCP is connected,
@@ -21,7 +21,6 @@
 mod attributes;
 mod auth;
 mod connection;
-mod flight;
 mod listing;
 mod metadata;
 mod origin;
@@ -29,6 +28,7 @@ mod read;
 mod retry_state;
 mod server;
 mod session;
+mod session_setup;
 mod sink;
 mod site;
 mod sites;

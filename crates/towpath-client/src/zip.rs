@@ -33,7 +33,7 @@ pub(crate) struct ZipStore {
 }
 
 /// An open archive, with the directory entry of the member.
-struct Opened {
+struct OpenArchive {
     archive: Arc<dyn ReadHandle>,
     metadata: Metadata,
     member: Member,
@@ -51,7 +51,7 @@ impl ZipStore {
         Ok((store, member))
     }
 
-    async fn open_archive(&self, caller: &Caller) -> Result<Opened> {
+    async fn open_archive(&self, caller: &Caller) -> Result<OpenArchive> {
         let archive = self.inner.open(caller, &self.archive, OpenOptions::default()).await?;
         let mut metadata = archive.metadata().await?;
         let size = metadata.size;
@@ -77,7 +77,7 @@ impl ZipStore {
         metadata.size = member.bytes;
         metadata.digests = Digest::new(Algorithm::Crc32, &member.crc32.to_be_bytes()).into_iter().collect();
         metadata.version = None;
-        Ok(Opened { archive, metadata, member })
+        Ok(OpenArchive { archive, metadata, member })
     }
 
     fn unusable(&self, error: InvalidZip) -> Error {
@@ -146,7 +146,7 @@ impl Store for ZipStore {
 
     async fn open(&self, caller: &Caller, path: &StorePath, _options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
         self.check(path)?;
-        let Opened { archive, metadata, member } = self.open_archive(caller).await?;
+        let OpenArchive { archive, metadata, member } = self.open_archive(caller).await?;
         let header = read_exactly(&*archive, member.header_offset, zip::HEADER_BYTES as u64).await?;
         let behind = zip::content_offset(&header).map_err(|error| self.unusable(error))?;
         let start = member.header_offset.saturating_add(behind);

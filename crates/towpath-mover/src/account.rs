@@ -113,7 +113,7 @@ pub enum Leg {
 /// Statistics of one leg in one interval. Shares are fractions of the interval, averaged over connections weighted by
 /// the bytes that each carried.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Carried {
+pub(crate) struct LegSample {
     /// Bytes carried.
     pub(crate) bytes: u64,
     /// Connections that carried data.
@@ -150,7 +150,7 @@ pub(crate) struct Carried {
 
 /// Statistics of a copy over one interval.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Stretch {
+pub(crate) struct IntervalSample {
     /// Length of the interval.
     pub(crate) seconds: f64,
     /// Bytes written to the destination.
@@ -166,9 +166,9 @@ pub(crate) struct Stretch {
     /// Whether the rate limit delayed the copy both at the start and at the end of the interval.
     pub(crate) is_limited: bool,
     /// The leg from the source, if that is remote.
-    pub(crate) inbound: Option<Carried>,
+    pub(crate) inbound: Option<LegSample>,
     /// The leg to the destination, if that is remote.
-    pub(crate) outbound: Option<Carried>,
+    pub(crate) outbound: Option<LegSample>,
 }
 
 /// Totals of one leg over a whole copy.
@@ -244,29 +244,29 @@ impl Account {
     }
 
     /// Adds an interval.
-    pub(crate) fn add(&mut self, stretch: &Stretch) {
-        let shares = causes(stretch, self);
-        self.seconds += stretch.seconds;
-        self.bytes += stretch.transferred;
+    pub(crate) fn add(&mut self, interval: &IntervalSample) {
+        let shares = causes(interval, self);
+        self.seconds += interval.seconds;
+        self.bytes += interval.transferred;
         for leg in [Leg::In, Leg::Out] {
             let (carried, total) = match leg {
-                Leg::In => (&stretch.inbound, &mut self.inbound),
-                Leg::Out => (&stretch.outbound, &mut self.outbound),
+                Leg::In => (&interval.inbound, &mut self.inbound),
+                Leg::Out => (&interval.outbound, &mut self.outbound),
             };
             let Some(carried) = carried else { continue };
-            let is_full = |share: &&Share| (share.0, share.1) == (Cause::Bandwidth, Some(leg));
+            let is_full = |share: &&CauseShare| (share.0, share.1) == (Cause::Bandwidth, Some(leg));
             let full = shares.iter().find(is_full).map_or(0.0, |(_, _, share)| *share);
-            total.get_or_insert_default().add(carried, stretch.seconds, full);
+            total.get_or_insert_default().add(carried, interval.seconds, full);
         }
         for (cause, leg, share) in shares.into_iter().filter(|(_, _, share)| *share > 0.0) {
-            *self.spent.entry((cause, leg)).or_default() += share * stretch.seconds;
+            *self.spent.entry((cause, leg)).or_default() += share * interval.seconds;
         }
     }
 }
 
 impl LegTotal {
     /// Adds the data carried in `seconds`; the leg was full during the fraction `full` of that time.
-    fn add(&mut self, carried: &Carried, seconds: f64, full: f64) {
+    fn add(&mut self, carried: &LegSample, seconds: f64, full: f64) {
         self.bytes += carried.bytes;
         self.connections = self.connections.max(carried.connections);
         let measured = [self.round_trip, carried.round_trip].into_iter().filter(|round_trip| !round_trip.is_zero());
@@ -284,19 +284,19 @@ impl LegTotal {
 }
 
 /// A cause, its leg, and its fraction of an interval.
-type Share = (Cause, Option<Leg>, f64);
+type CauseShare = (Cause, Option<Leg>, f64);
 
 /// Returns the causes that limited an interval. Their shares add up to one.
-fn causes(stretch: &Stretch, before: &Account) -> Vec<Share> {
-    if stretch.is_limited {
+fn causes(interval: &IntervalSample, before: &Account) -> Vec<CauseShare> {
+    if interval.is_limited {
         return vec![(Cause::Limit, None, 1.0)];
     }
-    if stretch.processor > BUSY {
+    if interval.processor > BUSY {
         return vec![(Cause::Processor, None, 1.0)];
     }
-    let seconds = stretch.seconds.max(1e-9);
-    let held = |stages: &[Stage]| stages.iter().map(|stage| stretch.held.of(*stage)).sum::<f64>() / seconds;
-    let travels = |carried: &Option<Carried>| {
+    let seconds = interval.seconds.max(1e-9);
+    let held = |stages: &[Stage]| stages.iter().map(|stage| interval.held.of(*stage)).sum::<f64>() / seconds;
+    let travels = |carried: &Option<LegSample>| {
         carried.as_ref().map_or(0.0, |leg| leg.bytes as f64 / seconds * leg.round_trip.as_secs_f64())
     };
     let [reading, writing] = [held(&[Stage::Open, Stage::Read]), held(&[Stage::Write, Stage::Commit])];
@@ -306,26 +306,26 @@ fn causes(stretch: &Stretch, before: &Account) -> Vec<Share> {
     if reading + writing + aside.iter().map(|(held, _)| held).sum::<f64>() <= 0.0 {
         return vec![(Cause::Listing, None, 1.0)];
     }
-    let [read_excess, write_excess] = [reading - travels(&stretch.inbound), writing - travels(&stretch.outbound)];
+    let [read_excess, write_excess] = [reading - travels(&interval.inbound), writing - travels(&interval.outbound)];
     let most = read_excess.max(write_excess).max(0.0);
     if let Some((_, cause)) = aside.into_iter().filter(|(held, _)| *held > most).max_by(|a, b| a.0.total_cmp(&b.0)) {
         return vec![(cause, None, 1.0)];
     }
     let is_reading = read_excess >= write_excess;
     let (leg, carried, storage) = if is_reading {
-        let is_opening = stretch.held.of(Stage::Open) > stretch.held.of(Stage::Read);
-        (Leg::In, &stretch.inbound, if is_opening { Cause::FileOverhead } else { Cause::SourceRead })
+        let is_opening = interval.held.of(Stage::Open) > interval.held.of(Stage::Read);
+        (Leg::In, &interval.inbound, if is_opening { Cause::FileOverhead } else { Cause::SourceRead })
     } else {
-        let is_committing = stretch.held.of(Stage::Commit) > stretch.held.of(Stage::Write);
-        let is_overhead = is_committing && stretch.is_of_small_files;
-        (Leg::Out, &stretch.outbound, if is_overhead { Cause::FileOverhead } else { Cause::DestinationWrite })
+        let is_committing = interval.held.of(Stage::Commit) > interval.held.of(Stage::Write);
+        let is_overhead = is_committing && interval.is_of_small_files;
+        (Leg::Out, &interval.outbound, if is_overhead { Cause::FileOverhead } else { Cause::DestinationWrite })
     };
     match carried {
         None => vec![(storage, None, 1.0)],
         Some(carried) if carried.is_told => {
-            let is_own_window = travels(&stretch.inbound) + travels(&stretch.outbound)
-                > TURNOVER * stretch.window as f64
-                && reading + writing > 0.9 * stretch.window as f64;
+            let is_own_window = travels(&interval.inbound) + travels(&interval.outbound)
+                > TURNOVER * interval.window as f64
+                && reading + writing > 0.9 * interval.window as f64;
             let idle = if is_own_window { Cause::MoverWindow } else { storage };
             network(carried, leg, idle, storage)
         }
@@ -339,7 +339,7 @@ fn causes(stretch: &Stretch, before: &Account) -> Vec<Share> {
 
 /// Returns the causes that limited the sender of a leg. `idle` is the cause of an idle sender, `storage` that of a
 /// receiver that does not read. If the remote storage is the cause, the remote CPU may be the actual one.
-fn network(carried: &Carried, leg: Leg, idle: Cause, storage: Cause) -> Vec<Share> {
+fn network(carried: &LegSample, leg: Leg, idle: Cause, storage: Cause) -> Vec<CauseShare> {
     let far = |cause| match cause {
         Cause::MoverWindow => (cause, None),
         _ if carried.far_processor > BUSY => (Cause::FarProcessor, Some(leg)),

@@ -7,7 +7,7 @@ use towpath_proto::tcp::{CongestionControl, TcpInfo};
 use towpath_store::sys::{clock::Instant, processor};
 
 use crate::{
-    account::{Account, Carried, Leg, Stretch},
+    account::{Account, IntervalSample, Leg, LegSample},
     stage::Occupancy,
 };
 
@@ -45,22 +45,22 @@ pub(crate) struct Sample {
 #[derive(Debug)]
 pub(crate) struct AccountBuilder {
     last: Sample,
-    seen: HashMap<u64, Seen>,
+    seen: HashMap<u64, LastSample>,
     account: Account,
 }
 
 /// The last sample of a connection.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct LastSample {
     near: TcpInfo,
     /// Last statistics of the sender, and their time; `None` before the first report.
     sender: Option<(TcpInfo, Instant)>,
-    shares: Shares,
+    shares: LimitShares,
 }
 
 /// What limited the sender of one connection, as fractions of the time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Shares {
+struct LimitShares {
     is_told: bool,
     idle: f64,
     unasked: f64,
@@ -91,7 +91,7 @@ impl AccountBuilder {
         let [inbound, outbound] = self.carried(&sample);
         let last = &self.last;
         let (transferred, files) = (sample.transferred - last.transferred, sample.files - last.files);
-        let stretch = Stretch {
+        let interval = IntervalSample {
             seconds,
             transferred,
             held: sample.held.since(&last.held),
@@ -102,13 +102,13 @@ impl AccountBuilder {
             inbound,
             outbound,
         };
-        self.account.add(&stretch);
+        self.account.add(&interval);
         self.last = sample;
     }
 
     /// Returns the data carried on each leg since the last sample. A connection belongs to the leg in whose direction
     /// it carried more.
-    fn carried(&mut self, sample: &Sample) -> [Option<Carried>; 2] {
+    fn carried(&mut self, sample: &Sample) -> [Option<LegSample>; 2] {
         let mut legs = sample.is_remote.map(|is_remote| is_remote.then(Sum::default));
         // A sample shows only whether a connection has work at that moment; averaged over samples and connections this
         // is a fraction of the time.
@@ -124,7 +124,7 @@ impl AccountBuilder {
                 _ if received > acknowledged => Leg::In,
                 _ => Leg::Out,
             };
-            let now = Seen::after(before, connection, leg, sample.at);
+            let now = LastSample::after(before, connection, leg, sample.at);
             let (bytes, sum) = match leg {
                 Leg::In => (received, &mut legs[0]),
                 Leg::Out => (acknowledged, &mut legs[1]),
@@ -144,7 +144,7 @@ impl AccountBuilder {
     }
 }
 
-impl Seen {
+impl LastSample {
     /// Returns the state after another sample. The last report of a remote sender stays valid until the next one; the
     /// local sender always reports the current state.
     fn after(before: Option<&Self>, connection: &Connection, leg: Leg, at: Instant) -> Self {
@@ -157,23 +157,25 @@ impl Seen {
             Leg::Out => connection.far,
         };
         let last = before.and_then(|seen| seen.sender);
-        let shares = before.map_or_else(Shares::default, |seen| seen.shares);
+        let shares = before.map_or_else(LimitShares::default, |seen| seen.shares);
         let near = connection.info;
         let Some(said) = sender else { return Self { near, sender: last, shares } };
         match last {
             Some((info, _)) if leg == Leg::In && info == said => Self { near, sender: last, shares },
             Some((info, since)) => {
                 let most = receiver.map_or(0, |receiver| receiver.most_receive_buffer);
-                let shares = Shares::between(&info, &said, (at - since).as_secs_f64(), most);
+                let shares = LimitShares::between(&info, &said, (at - since).as_secs_f64(), most);
                 Self { near, sender: Some((said, at)), shares }
             }
             // The time of earlier data is unknown.
-            None => Self { near, sender: Some((said, at)), shares: Shares { opening: 1.0, is_told: true, ..shares } },
+            None => {
+                Self { near, sender: Some((said, at)), shares: LimitShares { opening: 1.0, is_told: true, ..shares } }
+            }
         }
     }
 }
 
-impl Shares {
+impl LimitShares {
     /// Attributes idle time to missing requests if the connection has no work.
     fn asked(self, has_work: bool) -> Self {
         if has_work { self } else { Self { unasked: self.idle, idle: 0.0, ..self } }
@@ -222,7 +224,7 @@ struct Sum {
     connections: usize,
     round_trip: Option<Duration>,
     stretch: f64,
-    shares: Shares,
+    shares: LimitShares,
     control: CongestionControl,
     most_send_buffer: u64,
     most_receive_buffer: u64,
@@ -232,7 +234,7 @@ struct Sum {
 
 impl Sum {
     /// Adds a connection that carried `bytes` and may have more work.
-    fn add(&mut self, connection: &Connection, leg: Leg, (bytes, has_work): (u64, bool), shares: &Shares) {
+    fn add(&mut self, connection: &Connection, leg: Leg, (bytes, has_work): (u64, bool), shares: &LimitShares) {
         let (near, far) = (connection.info, connection.far.unwrap_or_default());
         let (sender, receiver) = match leg {
             Leg::In => (far, near),
@@ -266,11 +268,11 @@ impl Sum {
         }
     }
 
-    fn mean(self, leg: Leg) -> Carried {
+    fn mean(self, leg: Leg) -> LegSample {
         // No connection has data to send, so none delays outgoing data.
         let is_idle = leg == Leg::Out && self.weight == 0.0;
         let told = self.told_weight.max(1.0);
-        Carried {
+        LegSample {
             bytes: self.bytes,
             connections: self.connections,
             round_trip: self.round_trip.unwrap_or_default(),

@@ -54,10 +54,10 @@ impl Fingerprint {
 
 /// A directory and its ancestors up to the root of the walk. Clones share them.
 #[derive(Debug, Clone)]
-pub(crate) struct Ancestry(Arc<Step>);
+pub(crate) struct Ancestry(Arc<AncestryNode>);
 
 #[derive(Debug)]
-struct Step {
+struct AncestryNode {
     id: Option<DirectoryId>,
     /// Empty before the directory is listed.
     listing: OnceLock<Fingerprint>,
@@ -67,13 +67,13 @@ struct Step {
 impl Ancestry {
     /// Creates the trail of the root of a walk.
     pub(crate) fn root(id: Option<DirectoryId>) -> Self {
-        Self(Arc::new(Step { id, listing: OnceLock::new(), above: None }))
+        Self(Arc::new(AncestryNode { id, listing: OnceLock::new(), above: None }))
     }
 
     /// Returns the trail of a subdirectory; `None` if it is this directory or one of its ancestors.
     pub(crate) fn enter(&self, id: Option<DirectoryId>) -> Option<Self> {
         let is_above = id.is_some() && self.upwards().any(|ancestry| ancestry.0.id == id);
-        (!is_above).then(|| Self(Arc::new(Step { id, listing: OnceLock::new(), above: Some(self.clone()) })))
+        (!is_above).then(|| Self(Arc::new(AncestryNode { id, listing: OnceLock::new(), above: Some(self.clone()) })))
     }
 
     /// Returns whether the directory is identified by its id alone, without its listing.

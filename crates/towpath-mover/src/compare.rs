@@ -38,7 +38,7 @@ pub(crate) struct EntrySummary {
 
 /// Why a file has to be copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum CopyReason {
     /// The destination has no such file.
     Missing,
     /// The sizes differ.
@@ -53,16 +53,16 @@ pub enum Why {
     Kind,
 }
 
-impl Why {
+impl CopyReason {
     /// Returns the name shown to users and in JSON output.
     pub fn name(self) -> &'static str {
         match self {
-            Why::Missing => "missing",
-            Why::Size => "size",
-            Why::Time => "time",
-            Why::Digest => "digest",
-            Why::Unproven => "unproven",
-            Why::Kind => "kind",
+            CopyReason::Missing => "missing",
+            CopyReason::Size => "size",
+            CopyReason::Time => "time",
+            CopyReason::Digest => "digest",
+            CopyReason::Unproven => "unproven",
+            CopyReason::Kind => "kind",
         }
     }
 }
@@ -75,9 +75,9 @@ pub(crate) enum Finding {
     /// The contents are equal; time or mode differ.
     Touched,
     /// The contents differ.
-    Differs(Why),
+    Differs(CopyReason),
     /// Only digests can decide. If they cannot be compared, the files count as different for this reason.
-    Unclear(Why),
+    Unclear(CopyReason),
 }
 
 impl EntrySummary {
@@ -91,22 +91,22 @@ impl EntrySummary {
 pub(crate) fn compare(source: &EntrySummary, found: &EntrySummary, by: Compare, keeps_times: bool) -> Finding {
     // A source that is not a file fails when it is opened.
     if source.kind != FileKind::File || found.kind != FileKind::File {
-        return Finding::Differs(Why::Kind);
+        return Finding::Differs(CopyReason::Kind);
     }
     if source.size != found.size {
-        return Finding::Differs(Why::Size);
+        return Finding::Differs(CopyReason::Size);
     }
     let times = source.mtime_ns.zip(found.mtime_ns);
     match (by, times) {
         (Compare::Size, _) => Finding::Same,
-        (Compare::Digest, _) if source.size > 0 => Finding::Unclear(Why::Digest),
+        (Compare::Digest, _) if source.size > 0 => Finding::Unclear(CopyReason::Digest),
         (_, Some((ours, theirs))) if is_same_time(ours, theirs) => Finding::Same,
         (Compare::Digest, Some(_)) if keeps_times => Finding::Touched,
         (Compare::Digest, _) => Finding::Same,
-        (Compare::Time, Some(_)) => Finding::Differs(Why::Time),
-        (_, None) => Finding::Unclear(Why::Unproven),
-        (_, Some(_)) if keeps_times => Finding::Unclear(Why::Time),
-        (_, Some((ours, theirs))) if theirs < ours => Finding::Unclear(Why::Time),
+        (Compare::Time, Some(_)) => Finding::Differs(CopyReason::Time),
+        (_, None) => Finding::Unclear(CopyReason::Unproven),
+        (_, Some(_)) if keeps_times => Finding::Unclear(CopyReason::Time),
+        (_, Some((ours, theirs))) if theirs < ours => Finding::Unclear(CopyReason::Time),
         (_, Some(_)) => Finding::Same,
     }
 }
@@ -134,8 +134,8 @@ pub(crate) async fn compare_digests(job: &Job, by: Compare, algorithm: Option<Al
     let keeps_times = to.store.capabilities().set_mtime;
     let is_timely = source.mtime_ns.zip(found.mtime_ns).is_none_or(|(ours, theirs)| is_same_time(ours, theirs));
     Ok(match agreement {
-        _ if (found.kind, found.size) != (FileKind::File, source.size) => Finding::Differs(Why::Size),
-        Agreement::Different(_) => Finding::Differs(Why::Digest),
+        _ if (found.kind, found.size) != (FileKind::File, source.size) => Finding::Differs(CopyReason::Size),
+        Agreement::Different(_) => Finding::Differs(CopyReason::Digest),
         Agreement::Same if keeps_times && !is_timely => Finding::Touched,
         Agreement::Same => Finding::Same,
         Agreement::Incomparable => {
@@ -175,20 +175,20 @@ mod tests {
         use {Compare::*, Finding::*};
         let directory = EntrySummary { kind: FileKind::Directory, ..file(0, 1) };
         for (source, found, by, keeps_times, finding) in [
-            (file(1, 5), file(2, 5), Auto, true, Differs(Why::Size)),
-            (file(0, 5), directory, Auto, true, Differs(Why::Kind)),
-            (EntrySummary { kind: FileKind::Other, ..file(0, 5) }, file(0, 5), Auto, true, Differs(Why::Kind)),
+            (file(1, 5), file(2, 5), Auto, true, Differs(CopyReason::Size)),
+            (file(0, 5), directory, Auto, true, Differs(CopyReason::Kind)),
+            (EntrySummary { kind: FileKind::Other, ..file(0, 5) }, file(0, 5), Auto, true, Differs(CopyReason::Kind)),
             (file(1, 5), file(1, 5), Auto, true, Same),
-            (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Auto, true, Unclear(Why::Time)),
-            (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Time, true, Differs(Why::Time)),
+            (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Auto, true, Unclear(CopyReason::Time)),
+            (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Time, true, Differs(CopyReason::Time)),
             (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Size, true, Same),
             (file(1, NS_PER_S), file(1, 3 * NS_PER_S), Auto, false, Same),
-            (file(1, 3 * NS_PER_S), file(1, NS_PER_S), Auto, false, Unclear(Why::Time)),
-            (file(1, None), file(1, 1), Auto, false, Unclear(Why::Unproven)),
-            (file(1, 5), file(1, None), Time, true, Unclear(Why::Unproven)),
-            (file(0, 5), file(0, None), Auto, true, Unclear(Why::Unproven)),
+            (file(1, 3 * NS_PER_S), file(1, NS_PER_S), Auto, false, Unclear(CopyReason::Time)),
+            (file(1, None), file(1, 1), Auto, false, Unclear(CopyReason::Unproven)),
+            (file(1, 5), file(1, None), Time, true, Unclear(CopyReason::Unproven)),
+            (file(0, 5), file(0, None), Auto, true, Unclear(CopyReason::Unproven)),
             (file(1, None), file(1, None), Size, true, Same),
-            (file(1, 5), file(1, 5), Digest, true, Unclear(Why::Digest)),
+            (file(1, 5), file(1, 5), Digest, true, Unclear(CopyReason::Digest)),
             (file(0, 5), file(0, 5), Digest, true, Same),
         ] {
             assert_eq!(compare(&source, &found, by, keeps_times), finding, "{source:?} {found:?} {by:?}");

@@ -7,8 +7,8 @@ use tokio::sync::Semaphore;
 use crate::{
     Job, Options,
     flow_control::{self, FlowControl},
-    limit::Limit,
     progress::{Observer, Progress},
+    rate_limiter::RateLimiter,
     stage::Stages,
     window::{Permit, Priority, Window},
 };
@@ -40,7 +40,7 @@ pub(crate) struct CopyContext {
     pub(crate) options: Options,
     pub(crate) progress: Arc<Progress>,
     pub(crate) stages: Stages,
-    pub(crate) limit: Limit,
+    pub(crate) limit: RateLimiter,
     pub(crate) window: Window,
     pub(crate) flow_control: FlowControl,
     /// Permits for third-party copies.
@@ -53,7 +53,7 @@ impl CopyContext {
         Self {
             progress: Progress::new(observer),
             stages: Stages::new(),
-            limit: Limit::new(options.limit_bytes_per_s),
+            limit: RateLimiter::new(options.limit_bytes_per_s),
             window: Window::new(flow_control::MIN_BYTES.min(options.window_bytes)),
             flow_control: FlowControl::new(options.client.clone(), options.window_bytes, options.nice),
             third_party_permits: Semaphore::new(MAX_THIRD_PARTY_COPIES),

@@ -19,15 +19,15 @@ use towpath_store::{Error, Fault, Overwrite, READ_BYTES, ReadHandle, Result, Wri
 
 use self::{
     commit::commit,
-    source::{Opened, SourceFile},
+    source::{OpenedSource, SourceFile},
 };
 pub(crate) use self::{resume::MIN_RESUMABLE_BYTES, source::resized};
 use crate::{
     Job,
     context::{CopyContext, FILE_BYTES, first_bytes},
-    copied::Copied,
+    copied_file::CopiedFile,
     extents, overlap,
-    progress::Part,
+    progress::FileProgress,
     stage::{Stage, StageGuard},
     unsized_source,
     window::{Permit, Priority},
@@ -84,13 +84,13 @@ impl Failure {
 }
 
 /// An error while bytes were moved.
-struct Broken {
+struct TransferError {
     error: Error,
     /// Whether the destination failed. Sources reconnect on their own.
     is_destinations: bool,
 }
 
-impl From<Error> for Broken {
+impl From<Error> for TransferError {
     fn from(error: Error) -> Self {
         Self { error, is_destinations: false }
     }
@@ -101,18 +101,18 @@ impl From<Error> for Broken {
 /// transit and compared again.
 pub(crate) async fn copy(
     job: &Job,
-    part: &Part,
+    part: &FileProgress,
     context: &CopyContext,
     permit: Permit,
     promised: &Digests,
-) -> Result<Copied, Failure> {
+) -> Result<CopiedFile, Failure> {
     let held = FILE_BYTES + first_bytes(job);
     // Bytes of a file of unknown size are counted once the size is known.
     context.limit.pass(if job.size.is_some() { held } else { FILE_BYTES }).await;
     let mut stage = context.stages.enter(Stage::Open, held);
     let mut source = match SourceFile::open(job, promised).await? {
-        Opened::File(source) => source,
-        Opened::Unsized(content) => {
+        OpenedSource::File(source) => source,
+        OpenedSource::Unsized(content) => {
             drop((permit, stage));
             return unsized_source::copy(job, part, context, content).await.map_err(Failure::Final);
         }
@@ -148,7 +148,7 @@ pub(crate) async fn copy(
 /// An open source and a begun upload.
 struct Transfer<'a> {
     job: &'a Job,
-    part: &'a Part,
+    part: &'a FileProgress,
     context: &'a CopyContext,
     source: SourceFile,
     target: Arc<dyn WriteHandle>,
@@ -161,7 +161,7 @@ struct Transfer<'a> {
 
 impl Transfer<'_> {
     /// Moves all missing bytes. Returns the permit of a small file, whose bytes are in flight until its commit.
-    async fn run(&mut self, stage: StageGuard<'_>, permit: Permit) -> Result<Option<Permit>, Broken> {
+    async fn run(&mut self, stage: StageGuard<'_>, permit: Permit) -> Result<Option<Permit>, TransferError> {
         let Self { job, part, context, source: SourceFile { handle, metadata, first }, target, .. } = self;
         let present = if self.is_resumable { first.beside(target.present()).await? } else { Vec::new() };
         let missing = extents::missing(metadata.size, &present);
@@ -196,7 +196,7 @@ impl Transfer<'_> {
     }
 
     /// Aborts the upload, unless it is resumable, and returns the failure of this attempt.
-    async fn abort(self, Broken { error, is_destinations }: Broken) -> Failure {
+    async fn abort(self, TransferError { error, is_destinations }: TransferError) -> Failure {
         let Self { job, part, source, target, missing_bytes, .. } = self;
         // Whether the server can resume uploads may have been unknown before this upload.
         let is_kept = self.is_resumable && job.to.store.capabilities().resume && error.fault() != Fault::Changed;
@@ -228,8 +228,8 @@ async fn move_pieces(
     target: &dyn WriteHandle,
     pieces: impl Iterator<Item = Range<u64>> + Send,
     context: &CopyContext,
-    part: &Part,
-) -> Result<(), Broken> {
+    part: &FileProgress,
+) -> Result<(), TransferError> {
     stream::iter(pieces)
         .then(|piece| async move {
             let length = piece.end - piece.start;
@@ -252,12 +252,18 @@ async fn move_pieces(
 }
 
 /// Writes a piece, which must have `length` bytes.
-async fn put(job: &Job, target: &dyn WriteHandle, offset: u64, piece: Vec<u8>, length: u64) -> Result<(), Broken> {
+async fn put(
+    job: &Job,
+    target: &dyn WriteHandle,
+    offset: u64,
+    piece: Vec<u8>,
+    length: u64,
+) -> Result<(), TransferError> {
     if piece.len() as u64 != length {
         return Err(source::resized().at(&job.from.path).into());
     }
     if length == 0 {
         return Ok(());
     }
-    target.write(offset, Bytes::from(piece)).await.map_err(|error| Broken { error, is_destinations: true })
+    target.write(offset, Bytes::from(piece)).await.map_err(|error| TransferError { error, is_destinations: true })
 }

@@ -18,7 +18,7 @@ use towpath_client::{Client, Connection};
 use towpath_store::sys::clock::{self, Instant};
 
 use crate::{
-    paths::Lesson,
+    paths::PathMetrics,
     tuner::{Tuner, least_buffer},
     window::Window,
 };
@@ -84,18 +84,18 @@ impl FlowControl {
     }
 
     /// Starts with the result of another copy over this path. Must be called before anything is moved.
-    pub(crate) fn start_from(&self, lesson: Lesson) {
+    pub(crate) fn start_from(&self, metrics: PathMetrics) {
         let mut round = self.round();
-        round.rates.push_back(lesson.bytes_per_s as f64);
-        round.tuner.start_from(lesson.connections);
+        round.rates.push_back(metrics.bytes_per_s as f64);
+        round.tuner.start_from(metrics.connections);
     }
 
     /// Returns the measured properties of the path; `None` if the copy was too short, or there was no number of
     /// connections to determine.
-    pub(crate) fn lesson(&self) -> Option<Lesson> {
+    pub(crate) fn path_metrics(&self) -> Option<PathMetrics> {
         let round = self.round();
         let connections = round.tuner.found()?;
-        Some(Lesson { connections, bytes_per_s: round.best() as u64 })
+        Some(PathMetrics { connections, bytes_per_s: round.best() as u64 })
     }
 
     /// Adapts the window at the end of a round. Must be called after every transfer; `ahead` is the number of remaining
@@ -203,8 +203,8 @@ mod tests {
         assert_eq!(windows(Duration::from_micros(50), &[1 << 30; 3]), [MIN_BYTES; 3]);
     }
 
-    /// Returns the lesson of a path after a minute, if the first sample showed a long path.
-    async fn found_with(client: &Arc<Client>) -> Option<Lesson> {
+    /// Returns the metrics of a path after a minute, if the first sample showed a long path.
+    async fn found_with(client: &Arc<Client>) -> Option<PathMetrics> {
         let flow_control = FlowControl::new(Some(Arc::clone(client)), MAX_BYTES, false);
         flow_control.round().tuner.observe(clock::now(), 0, RTT, None);
         let window = Window::new(MIN_BYTES);
@@ -212,7 +212,7 @@ mod tests {
             tokio::time::advance(RTT).await;
             flow_control.adapt(&window, None);
         }
-        flow_control.lesson()
+        flow_control.path_metrics()
     }
 
     #[tokio::test(start_paused = true)]

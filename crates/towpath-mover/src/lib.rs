@@ -2,8 +2,8 @@
 //!
 //! [`jobs`] lists trees and yields one [`Job`] per file; [`Sync`] yields jobs for the differences of two trees. A
 //! [`Mover`] runs jobs concurrently, limited only by the bytes in flight ([`window`]). Each job is copied by
-//! [`file::copy`] in pieces, and the digests of both ends are compared at the end. A failure is returned as [`Missed`]
-//! and does not stop other files.
+//! [`file::copy`] in pieces, and the digests of both ends are compared at the end. A failure is returned as
+//! [`FailedJob`] and does not stop other files.
 
 mod account;
 mod account_builder;
@@ -11,13 +11,12 @@ mod ancestry;
 mod compare;
 mod comparison;
 mod context;
-mod copied;
+mod copied_file;
 mod existing;
 mod extents;
 mod file;
 mod filter;
 mod flow_control;
-mod limit;
 mod location;
 mod mover;
 mod options;
@@ -26,6 +25,7 @@ mod paths;
 mod pending_directory;
 pub mod probe;
 mod progress;
+mod rate_limiter;
 mod remote_stores;
 mod removal;
 mod replicas;
@@ -38,29 +38,29 @@ mod tree;
 mod tuner;
 mod unsized_source;
 mod verdict;
-mod verified;
+mod verified_digest;
 mod walk;
 mod window;
 
 pub use account::{Account, Cause, Leg, LegTotal};
-pub use compare::{Compare, Why};
-pub use copied::{Copied, Route};
+pub use compare::{Compare, CopyReason};
+pub use copied_file::{CopiedFile, Route};
 pub use filter::{Filter, PatternError};
 pub use flow_control::MAX_BYTES;
 pub use location::{Server, StoreLocation};
 pub use mover::{Mover, Outcome};
 pub use options::Options;
-pub use progress::{Active, Advance, Nobody, Observer, Part, Progress};
+pub use progress::{ActiveFile, FileProgress, NoopObserver, Observer, Progress, ProgressSnapshot};
 pub use remote_stores::RemoteStores;
 pub use removal::Removal;
-pub use replicas::{FileProperties, Replicas, Share};
+pub use replicas::{FileProperties, Replicas, SourceContribution};
 pub use sampler::Sampler;
-pub use sync::{Extra, Step, Steps, Sync, SyncOptions};
+pub use sync::{Extra, Sync, SyncAction, SyncActions, SyncOptions};
 pub use third_party::ThirdParty;
 pub use tree::{Jobs, Trees, jobs, jobs_of};
 pub use verdict::Verdict;
-pub use verified::{DigestOrigin, Verified};
-pub use walk::{Batch, Unlisted, Walk};
+pub use verified_digest::{DigestOrigin, VerifiedDigest};
+pub use walk::{Batch, ListingFailure, Walk};
 
 use pending_directory::PendingDirectory;
 use towpath_store::{Error, Result, StorePath};
@@ -81,12 +81,12 @@ pub struct Job {
     /// Keeps the destination directory open for entries; its time is set after the last clone is dropped.
     pending_directory: Option<PendingDirectory>,
     /// Progress of the file, set when the file is found.
-    part: Option<Part>,
+    part: Option<FileProgress>,
 }
 
 /// A file, or a whole directory, that could not be copied.
 #[derive(Debug)]
-pub struct Missed {
+pub struct FailedJob {
     /// The failed job; it can be retried.
     pub job: Job,
     /// The reason.

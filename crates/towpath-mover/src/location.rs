@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use towpath_proto::url::Url;
 use towpath_store::{Caller, Error, Fault, PathError, Printable, Result, Store, StorePath};
 
-use crate::{Replicas, Share};
+use crate::{Replicas, SourceContribution};
 
 /// A path in a store.
 #[derive(Debug, Clone)]
@@ -57,7 +57,7 @@ impl StoreLocation {
     }
 
     /// Returns the contribution of each source, if this is a file with several replicas.
-    pub fn shares(&self) -> Vec<Share> {
+    pub fn shares(&self) -> Vec<SourceContribution> {
         self.replicas.as_ref().map(|replicas| replicas.shares()).unwrap_or_default()
     }
 

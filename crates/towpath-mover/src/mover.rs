@@ -16,12 +16,12 @@ use towpath_store::{
 };
 
 use crate::{
-    Job, Jobs, Missed, Options,
+    FailedJob, Job, Jobs, Options,
     account_builder::Sample,
     context::{CopyContext, FILE_BYTES, FIRST_BYTES},
-    copied::Copied,
+    copied_file::CopiedFile,
     existing, paths,
-    progress::{Observer, Part, Progress},
+    progress::{FileProgress, Observer, Progress},
     retry,
     stage::Stage,
     third_party,
@@ -40,16 +40,16 @@ const MAX_GATHERED_BYTES: u64 = 4 << 20;
 #[derive(Debug)]
 pub enum Outcome {
     /// The file was copied.
-    Copied(Job, Copied),
+    Copied(Job, CopiedFile),
     /// The destination already had the file.
     Skipped(Job),
     /// The file could not be copied, or its directory could not be listed.
-    Failed(Missed),
+    Failed(FailedJob),
 }
 
 /// The permits with which a file may begin.
 #[derive(Debug)]
-struct Admitted {
+struct FilePermits {
     /// Permit for the bytes that the destination buffers of it, held until the file ends.
     gathered: Option<Permit>,
     /// Permit for its first bytes.
@@ -87,8 +87,8 @@ impl Mover {
     ///
     /// # Errors
     /// Errors of both stores; `ChecksumMismatch` and `Changed` if the arrived data differ from the source.
-    pub async fn copy(&self, job: &Job) -> Result<Option<Copied>> {
-        let Admitted { permit, gathered: _gathered } = self.admitted(job).await;
+    pub async fn copy(&self, job: &Job) -> Result<Option<CopiedFile>> {
+        let FilePermits { permit, gathered: _gathered } = self.file_permits(job).await;
         self.copy_in(job, permit).await
     }
 
@@ -101,7 +101,7 @@ impl Mover {
             let mover = Arc::clone(&admitting);
             async move {
                 let job = job?;
-                let admitted = mover.admitted(&job).await;
+                let admitted = mover.file_permits(&job).await;
                 Ok((job, admitted))
             }
         })
@@ -109,10 +109,10 @@ impl Mover {
         .buffer_unordered(max_files)
     }
 
-    async fn outcome(self: Arc<Self>, admitted: Result<(Job, Admitted), Missed>) -> Outcome {
-        let (mut job, Admitted { permit, gathered }) = match admitted {
+    async fn outcome(self: Arc<Self>, admitted: Result<(Job, FilePermits), FailedJob>) -> Outcome {
+        let (mut job, FilePermits { permit, gathered }) = match admitted {
             Ok(admitted) => admitted,
-            Err(missed) => return Outcome::Failed(missed),
+            Err(failed_job) => return Outcome::Failed(failed_job),
         };
         let copying = tokio::spawn(async move {
             let copied = self.copy_in(&job, permit).await;
@@ -122,7 +122,7 @@ impl Mover {
             match copied {
                 Ok(Some(copied)) => Outcome::Copied(job, copied),
                 Ok(None) => Outcome::Skipped(job),
-                Err(error) => Outcome::Failed(Missed { job, error }),
+                Err(error) => Outcome::Failed(FailedJob { job, error }),
             }
         });
         AbortOnDropHandle::new(copying).await.expect("a copy does not panic, and only its owner aborts it")
@@ -135,13 +135,13 @@ impl Mover {
 
     /// Waits for the permits of a file. Each is from a separate window and all files acquire them in the same order, so
     /// that they cannot deadlock.
-    async fn admitted(&self, job: &Job) -> Admitted {
-        self.recall(job.from.at(), job.to.at()).await;
+    async fn file_permits(&self, job: &Job) -> FilePermits {
+        self.load_path_metrics(job.from.at(), job.to.at()).await;
         let gathered = match job.to.store.capabilities().write_any_order {
             true => None,
             false => Some(self.gathered.acquire(self.gathered_bytes(job), Priority::File).await),
         };
-        Admitted { gathered, permit: self.context.first_permit(job).await }
+        FilePermits { gathered, permit: self.context.first_permit(job).await }
     }
 
     /// Returns the number of bytes that a destination with ordered writes buffers of `job`, as counted against the
@@ -153,7 +153,7 @@ impl Mover {
         (FILE_BYTES + job.size.unwrap_or(MAX_GATHERED_BYTES).min(MAX_GATHERED_BYTES)).max(share)
     }
 
-    async fn copy_in(&self, job: &Job, permit: Permit) -> Result<Option<Copied>> {
+    async fn copy_in(&self, job: &Job, permit: Permit) -> Result<Option<CopiedFile>> {
         if self.context.options.skip_existing {
             let _stay = self.context.stages.enter(Stage::Open, FILE_BYTES);
             if existing::is_there(job).await? {
@@ -169,11 +169,11 @@ impl Mover {
         if !copied.verified.is_empty() {
             self.context.progress.verified(copied.bytes);
         }
-        Ok(Some(Copied { took: start.elapsed(), ..copied }))
+        Ok(Some(CopiedFile { took: start.elapsed(), ..copied }))
     }
 
     /// Copies a file through this machine.
-    async fn stream(&self, job: &Job, part: &Part, permit: Permit) -> Result<Copied> {
+    async fn stream(&self, job: &Job, part: &FileProgress, permit: Permit) -> Result<CopiedFile> {
         self.note_ends([job.from.is_remote(), job.to.is_remote()]);
         let copied = retry::copy(job, part, &self.context, permit).await;
         self.note_end();
@@ -193,16 +193,16 @@ impl Mover {
     }
 
     /// Applies the stored properties of the path between these ends ([`crate::StoreLocation::at`]), once per mover.
-    async fn recall(&self, from: &str, to: &str) {
+    async fn load_path_metrics(&self, from: &str, to: &str) {
         let begin = async || {
             let ends = paths::ends(from, to);
             // A nice copy starts with few connections, whatever was stored.
             if let Some(file) = self.context.options.paths.clone().filter(|_| !self.context.options.nice) {
                 let name = ends.clone();
-                let read = move || paths::recall(&file, &name, clock::unix_s());
-                if let Ok(Some(lesson)) = spawn_blocking(read).await {
-                    tracing::debug!(path = ends, ?lesson, "starting with the stored properties of the path");
-                    self.context.flow_control.start_from(lesson);
+                let read = move || paths::load(&file, &name, clock::unix_s());
+                if let Ok(Some(metrics)) = spawn_blocking(read).await {
+                    tracing::debug!(path = ends, metrics = ?metrics, "starting with the stored properties of the path");
+                    self.context.flow_control.start_from(metrics);
                 }
             }
             ends
@@ -216,9 +216,11 @@ impl Mover {
         let Options { paths: Some(file), limit_bytes_per_s: None, nice: false, .. } = &self.context.options else {
             return;
         };
-        let (Some(ends), Some(lesson)) = (self.ends.get().cloned(), self.context.flow_control.lesson()) else { return };
+        let (Some(ends), Some(metrics)) = (self.ends.get().cloned(), self.context.flow_control.path_metrics()) else {
+            return;
+        };
         let file = file.clone();
-        let write = move || paths::note(&file, &ends, lesson, clock::unix_s());
+        let write = move || paths::note(&file, &ends, metrics, clock::unix_s());
         if let Ok(Err(error)) = spawn_blocking(write).await {
             tracing::debug!(%error, "cannot store the properties of the path");
         }

@@ -2,8 +2,8 @@
 //! the modification time of its directory.
 //!
 //! Every pending entry of a directory holds a clone of its [`PendingDirectory`]. When the last clone is dropped, the
-//! directory is sent as [`Full`] to the receiver of [`channel`]. A [`PendingPermit`] is held from the first step to the
-//! last, which limits the number of such directories to [`MOST`].
+//! directory is sent as [`CompleteDirectory`] to the receiver of [`channel`]. A [`PendingPermit`] is held from the
+//! first step to the last, which limits the number of such directories to [`MOST`].
 
 use std::sync::{
     Arc, OnceLock,
@@ -24,26 +24,26 @@ type PendingPermit = OwnedSemaphorePermit;
 
 /// Keeps a directory open for further entries while any clone exists.
 #[derive(Debug, Clone)]
-pub(crate) struct PendingDirectory(Arc<Open>);
+pub(crate) struct PendingDirectory(Arc<PendingState>);
 
 #[derive(Debug)]
-struct Open {
-    full: OnceLock<Full>,
+struct PendingState {
+    full: OnceLock<CompleteDirectory>,
     is_changed: AtomicBool,
-    pending_directories: Fillings,
+    pending_directories: PendingDirectories,
     turn: Option<PendingPermit>,
 }
 
 /// Creates [`PendingDirectory`]s, within the limit of directories.
 #[derive(Debug, Clone)]
-pub(crate) struct Fillings {
-    sender: mpsc::UnboundedSender<(Full, Option<PendingPermit>)>,
+pub(crate) struct PendingDirectories {
+    sender: mpsc::UnboundedSender<(CompleteDirectory, Option<PendingPermit>)>,
     turns: Arc<Semaphore>,
 }
 
 /// A complete directory that needs its time and mode.
 #[derive(Debug)]
-pub(crate) struct Full {
+pub(crate) struct CompleteDirectory {
     /// The directory at both ends.
     pub(crate) ends: Job,
     pub(crate) changes: Changes,
@@ -51,30 +51,30 @@ pub(crate) struct Full {
 
 /// Returns the sender for new directories and the receiver of complete ones; each keeps its permit until that is
 /// dropped.
-pub(crate) fn channel() -> (Fillings, mpsc::UnboundedReceiver<(Full, Option<PendingPermit>)>) {
+pub(crate) fn channel() -> (PendingDirectories, mpsc::UnboundedReceiver<(CompleteDirectory, Option<PendingPermit>)>) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    (Fillings { sender, turns: Arc::new(Semaphore::new(MOST)) }, receiver)
+    (PendingDirectories { sender, turns: Arc::new(Semaphore::new(MOST)) }, receiver)
 }
 
-impl Fillings {
+impl PendingDirectories {
     /// Waits for a permit and opens a directory. Must not be awaited by a task on which another open directory depends.
     pub(crate) async fn begin(&self) -> PendingDirectory {
         // The semaphore is never closed.
         let turn = Arc::clone(&self.turns).acquire_owned().await.ok();
         let (full, is_changed) = (OnceLock::new(), AtomicBool::new(false));
-        PendingDirectory(Arc::new(Open { full, is_changed, pending_directories: self.clone(), turn }))
+        PendingDirectory(Arc::new(PendingState { full, is_changed, pending_directories: self.clone(), turn }))
     }
 }
 
 impl PendingDirectory {
     /// Returns the sender for further directories.
-    pub(crate) fn others(&self) -> Fillings {
+    pub(crate) fn others(&self) -> PendingDirectories {
         self.0.pending_directories.clone()
     }
 
     /// Sets the metadata to apply once the directory is complete, provided that an entry was added or removed, or
     /// `is_due`. Only the first call has an effect.
-    pub(crate) fn set(&self, full: Full, is_due: bool) {
+    pub(crate) fn set(&self, full: CompleteDirectory, is_due: bool) {
         let _ = self.0.full.set(full);
         if is_due {
             self.changes();
@@ -87,7 +87,7 @@ impl PendingDirectory {
     }
 }
 
-impl Drop for Open {
+impl Drop for PendingState {
     fn drop(&mut self) {
         if let Some(full) = self.full.take().filter(|_| self.is_changed.load(Relaxed)) {
             // A closed receiver means that the copy was cancelled.
@@ -96,7 +96,7 @@ impl Drop for Open {
     }
 }
 
-impl Full {
+impl CompleteDirectory {
     /// Applies the time and mode.
     pub(crate) async fn finish(&self) -> Result<()> {
         set(&self.ends.to, self.changes).await

@@ -14,10 +14,10 @@ use std::{collections::HashMap, path, time::Duration};
 use towpath_client::Connection;
 use towpath_store::sys::clock::{self, Instant};
 
-pub use network::{Line, network};
-pub use predict::{FileSet, Path, Prediction};
+pub use network::{NetworkMeasurement, network};
+pub use predict::{FileSet, PathMeasurement, Prediction};
 pub use scratch::Scratch;
-pub use storage::{Effort, Files, StorageLine, files, read, write};
+pub use storage::{Files, MeasurementOptions, StorageMeasurement, files, read, write};
 
 use crate::{
     Job,
@@ -34,18 +34,18 @@ const PLENTY: f64 = 1e15;
 /// Returns the initial number of connections of a copy like `job` according to the stored properties of its path
 /// ([`crate::Options::paths`]), if any.
 pub fn remembered_connections(paths: &path::Path, job: &Job) -> Option<usize> {
-    paths::recall(paths, &paths::ends(job.from.at(), job.to.at()), clock::unix_s()).map(|lesson| lesson.connections)
+    paths::load(paths, &paths::ends(job.from.at(), job.to.at()), clock::unix_s()).map(|metrics| metrics.connections)
 }
 
 /// Accumulates the account of one leg.
-struct Keeper {
+struct LegRecorder {
     account_builder: AccountBuilder,
     stage: Stage,
     began: Instant,
     is_remote: [bool; 2],
 }
 
-impl Keeper {
+impl LegRecorder {
     /// Creates the account of a leg that starts at `began` with all bytes in `stage`. `leg` is `None` for a storage
     /// without a network; `threads` is the CPU time that each thread of this process has used or waited for so far.
     fn new(began: Instant, leg: Option<Leg>, stage: Stage, threads: HashMap<u32, Duration>) -> Self {

@@ -2,7 +2,7 @@
 //! would take longer than the rest of the copy.
 //!
 //! A file is *found* when its path is known, *begins* when it is open at both ends, and *ends*, with or without
-//! success. Its [`Part`] travels with its job.
+//! success. Its [`FileProgress`] travels with its job.
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +35,7 @@ pub trait Observer: Send + Sync + fmt::Debug {
     }
 
     /// A file has begun.
-    fn begins(&self, _file: &Arc<Active>) {}
+    fn begins(&self, _file: &Arc<ActiveFile>) {}
 
     /// The copy waits because the destination has not yet released an earlier upload of the file.
     fn waits(&self, _job: &Job) {}
@@ -43,9 +43,9 @@ pub trait Observer: Send + Sync + fmt::Debug {
 
 /// An observer that ignores all events.
 #[derive(Debug)]
-pub struct Nobody;
+pub struct NoopObserver;
 
-impl Observer for Nobody {}
+impl Observer for NoopObserver {}
 
 /// Progress of a copy.
 #[derive(Debug)]
@@ -61,12 +61,12 @@ pub struct Progress {
     moved_bytes: AtomicU64,
     verified_bytes: AtomicU64,
     begun: AtomicU64,
-    active: Mutex<BTreeMap<u64, Arc<Active>>>,
+    active: Mutex<BTreeMap<u64, Arc<ActiveFile>>>,
 }
 
 /// Snapshot of the progress of a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Advance {
+pub struct ProgressSnapshot {
     /// Number of files found.
     pub found_files: u64,
     /// Whether all files have been found.
@@ -86,7 +86,7 @@ pub struct Advance {
 
 /// A file in flight.
 #[derive(Debug)]
-pub struct Active {
+pub struct ActiveFile {
     /// The source.
     pub from: StoreLocation,
     /// The destination.
@@ -102,19 +102,19 @@ pub struct Active {
 
 /// A listing, which may find files until it is dropped.
 #[derive(Debug)]
-pub(crate) struct List(Arc<Progress>);
+pub(crate) struct ListingGuard(Arc<Progress>);
 
 /// The progress of one file. The file ends when the last clone is dropped; its remaining bytes are then no longer
 /// expected.
 #[derive(Debug, Clone)]
-pub struct Part(Arc<Share>);
+pub struct FileProgress(Arc<FileState>);
 
 #[derive(Debug)]
-struct Share {
+struct FileState {
     progress: Arc<Progress>,
     left_bytes: AtomicU64,
     /// The file and its key in [`Progress::active`], once it has begun.
-    active: Mutex<Option<(u64, Arc<Active>)>>,
+    active: Mutex<Option<(u64, Arc<ActiveFile>)>>,
 }
 
 impl Progress {
@@ -135,18 +135,19 @@ impl Progress {
     }
 
     /// Starts a listing.
-    pub(crate) fn list(self: &Arc<Self>) -> List {
+    pub(crate) fn list(self: &Arc<Self>) -> ListingGuard {
         self.lists.fetch_add(1, Relaxed);
-        List(Arc::clone(self))
+        ListingGuard(Arc::clone(self))
     }
 
     /// Adds a file of `bytes`, if known.
-    pub fn find(self: &Arc<Self>, bytes: Option<u64>) -> Part {
+    pub fn find(self: &Arc<Self>, bytes: Option<u64>) -> FileProgress {
         let bytes = bytes.unwrap_or(0);
         self.found.fetch_add(1, Relaxed);
         self.ahead_bytes.fetch_add(bytes, Relaxed);
-        let share = Share { progress: Arc::clone(self), left_bytes: AtomicU64::new(bytes), active: Mutex::default() };
-        Part(Arc::new(share))
+        let state =
+            FileState { progress: Arc::clone(self), left_bytes: AtomicU64::new(bytes), active: Mutex::default() };
+        FileProgress(Arc::new(state))
     }
 
     /// Counts `files` that the destination already has.
@@ -157,8 +158,8 @@ impl Progress {
     }
 
     /// Returns a snapshot. The counters are read one by one, so they may be of slightly different moments.
-    pub fn now(&self) -> Advance {
-        Advance {
+    pub fn now(&self) -> ProgressSnapshot {
+        ProgressSnapshot {
             found_files: self.found.load(Relaxed),
             is_all_found: self.lists.load(Relaxed) == 0,
             ended_files: self.ended.load(Relaxed),
@@ -171,14 +172,14 @@ impl Progress {
 
     /// Returns at most `most` files in flight, the oldest first, and their total number. Empty if the observer does not
     /// follow files.
-    pub fn active(&self, most: usize) -> (Vec<Arc<Active>>, usize) {
+    pub fn active(&self, most: usize) -> (Vec<Arc<ActiveFile>>, usize) {
         let active = locked(&self.active);
         (active.values().take(most).cloned().collect(), active.len())
     }
 
     /// Returns the number of remaining bytes; `None` while it is unknown.
     pub(crate) fn ahead(&self) -> Option<u64> {
-        let Advance { is_all_found, ahead_bytes, .. } = self.now();
+        let ProgressSnapshot { is_all_found, ahead_bytes, .. } = self.now();
         is_all_found.then_some(ahead_bytes)
     }
 
@@ -203,7 +204,7 @@ impl Progress {
     }
 }
 
-impl Part {
+impl FileProgress {
     /// Reports that the file of `job` has begun, or was restarted by another route. The destination already has
     /// `present_bytes` of its `bytes`.
     pub(crate) fn begin(&self, job: &Job, bytes: u64, present_bytes: u64) {
@@ -213,7 +214,7 @@ impl Part {
             return;
         }
         let (from, to, since) = (job.from.clone(), job.to.clone(), clock::now());
-        let file = Arc::new(Active { from, to, bytes, present_bytes, since, moved_bytes: AtomicU64::new(0) });
+        let file = Arc::new(ActiveFile { from, to, bytes, present_bytes, since, moved_bytes: AtomicU64::new(0) });
         self.0.forget();
         let key = progress.begun.fetch_add(1, Relaxed);
         locked(&progress.active).insert(key, Arc::clone(&file));
@@ -223,7 +224,7 @@ impl Part {
 
     /// Sets the number of bytes to be moved, replacing the earlier number.
     pub fn expect(&self, bytes: u64) {
-        let Share { progress, left_bytes, .. } = &*self.0;
+        let FileState { progress, left_bytes, .. } = &*self.0;
         progress.observer.expect(bytes);
         progress.ahead_bytes.fetch_add(bytes, Relaxed);
         progress.ahead_bytes.fetch_sub(left_bytes.swap(bytes, Relaxed), Relaxed);
@@ -236,7 +237,7 @@ impl Part {
 
     /// Records that `bytes` have been written.
     pub fn transferred(&self, bytes: u64) {
-        let Share { progress, left_bytes, active } = &*self.0;
+        let FileState { progress, left_bytes, active } = &*self.0;
         progress.observer.transferred(bytes);
         progress.moved_bytes.fetch_add(bytes, Relaxed);
         progress.ahead_bytes.fetch_sub(bytes, Relaxed);
@@ -247,7 +248,7 @@ impl Part {
     }
 }
 
-impl Share {
+impl FileState {
     /// Removes the file from the files in flight.
     fn forget(&self) {
         if let Some((key, _)) = locked(&self.active).take() {
@@ -256,7 +257,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for FileState {
     fn drop(&mut self) {
         self.forget();
         self.progress.ended.fetch_add(1, Relaxed);
@@ -264,13 +265,13 @@ impl Drop for Share {
     }
 }
 
-impl Drop for List {
+impl Drop for ListingGuard {
     fn drop(&mut self) {
         self.0.lists.fetch_sub(1, Relaxed);
     }
 }
 
-impl Active {
+impl ActiveFile {
     /// Returns the number of its bytes at the destination.
     pub fn arrived_bytes(&self) -> u64 {
         self.present_bytes + self.moved_bytes.load(Relaxed)

@@ -30,7 +30,7 @@ use towpath_store::{
     ReadHandle, Result, Space, Store, StorePath, WriteHandle,
 };
 
-use self::{file::ReplicaFile, history::SourceHistory, share::Sharing};
+use self::{file::ReplicaFile, history::SourceHistory, share::SourcePool};
 use crate::{DigestOrigin, Job, StoreLocation};
 
 /// Properties of the file given with the list of sources, as in a Metalink.
@@ -44,7 +44,7 @@ pub struct FileProperties {
 
 /// The contribution of one source.
 #[derive(Debug, Clone)]
-pub struct Share {
+pub struct SourceContribution {
     /// The source.
     pub from: StoreLocation,
     /// Number of bytes it delivered.
@@ -61,7 +61,7 @@ pub struct Replicas {
     known: FileProperties,
     history: Mutex<SourceHistory>,
     /// State of the most recently opened handle.
-    sharing: Mutex<Option<Arc<Sharing>>>,
+    pool: Mutex<Option<Arc<SourcePool>>>,
 }
 
 /// The identity under which the upload of a file with several sources is resumed.
@@ -77,7 +77,7 @@ impl Replicas {
     /// Creates a file with `sources`, in order of preference: the first one that responds determines size and version.
     pub fn new(sources: Vec<StoreLocation>, known: FileProperties) -> Arc<Self> {
         let history = Mutex::new(SourceHistory::of(sources.len()));
-        Arc::new(Self { sources, known, history, sharing: Mutex::default() })
+        Arc::new(Self { sources, known, history, pool: Mutex::default() })
     }
 
     /// Returns the location to copy from, displayed as the first source; `None` without sources.
@@ -96,29 +96,29 @@ impl Replicas {
     }
 
     /// Returns the contribution of each source so far, in the order of the sources.
-    pub fn shares(&self) -> Vec<Share> {
-        let contributions = self.sharing().map(|sharing| sharing.contributions()).unwrap_or_default();
+    pub fn shares(&self) -> Vec<SourceContribution> {
+        let contributions = self.pool().map(|pool| pool.contributions()).unwrap_or_default();
         let history = self.history();
         let each = |(index, from): (usize, &StoreLocation)| {
             let contribution = contributions.get(index).cloned().unwrap_or_default();
             let error = contribution.error.or_else(|| history.error(index).cloned());
-            Share { from: from.clone(), bytes: contribution.bytes, error, is_spare: contribution.is_spare }
+            SourceContribution { from: from.clone(), bytes: contribution.bytes, error, is_spare: contribution.is_spare }
         };
         self.sources.iter().enumerate().map(each).collect()
     }
 
     /// Returns the origin of a digest of the file.
     pub(crate) fn origin(&self, digest: &Digest) -> DigestOrigin {
-        let origin = self.sharing().and_then(|sharing| sharing.origin(digest));
+        let origin = self.pool().and_then(|pool| pool.origin(digest));
         origin.unwrap_or(DigestOrigin::Computed)
     }
 
     /// Returns the identity under which an upload of the file is resumed; `None` while a digest is being computed,
     /// because nothing would prove that stored parts are of the same file.
     pub(crate) fn identity(&self, metadata: &Metadata) -> Option<Identity> {
-        let sharing = self.sharing()?;
-        if sharing.is_alone() {
-            return self.sources.get(sharing.lead()?).cloned().map(Identity::Alone);
+        let pool = self.pool()?;
+        if pool.is_alone() {
+            return self.sources.get(pool.lead()?).cloned().map(Identity::Alone);
         }
         let named = self.known.digests.iter().next();
         let digest = named.or(metadata.digests.iter().next()).copied()?;
@@ -134,8 +134,8 @@ impl Replicas {
         }
     }
 
-    fn sharing(&self) -> Option<Arc<Sharing>> {
-        self.sharing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn pool(&self) -> Option<Arc<SourcePool>> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn history(&self) -> MutexGuard<'_, SourceHistory> {
@@ -144,9 +144,9 @@ impl Replicas {
 
     async fn start(&self, options: OpenOptions) -> Result<ReplicaFile> {
         let (out, only) = self.history().start();
-        let sharing = Arc::new(Sharing::new(self.known.clone(), &out, only));
-        *self.sharing.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&sharing));
-        Ok(ReplicaFile::open(&self.sources, &options, sharing))
+        let pool = Arc::new(SourcePool::new(self.known.clone(), &out, only));
+        *self.pool.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&pool));
+        Ok(ReplicaFile::open(&self.sources, &options, pool))
     }
 }
 
@@ -267,7 +267,7 @@ impl Store for Replicas {
         // Only the sources that delivered data; all sources before the first read.
         let is_read = shares.iter().any(|share| share.bytes > 0);
         let good = shares.into_iter().filter(|share| share.error.is_none() && (share.bytes > 0 || !is_read));
-        let asked = good.map(|Share { from, .. }| async move {
+        let asked = good.map(|SourceContribution { from, .. }| async move {
             from.store.digest(&from.caller, &from.path, algorithm, progress).await
         });
         let (told, failed): (Vec<_>, Vec<_>) = join_all(asked).await.into_iter().partition(Result::is_ok);

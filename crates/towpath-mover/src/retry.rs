@@ -13,9 +13,9 @@ use towpath_store::{
 use crate::{
     Job,
     context::CopyContext,
-    copied::Copied,
+    copied_file::CopiedFile,
     file::{self, Failure},
-    progress::Part,
+    progress::FileProgress,
     window::Permit,
 };
 
@@ -49,7 +49,12 @@ struct CopyRetry {
 }
 
 /// Copies one file as [`file::copy`] does, with retries as long as they make progress.
-pub(crate) async fn copy(job: &Job, part: &Part, context: &CopyContext, mut permit: Permit) -> Result<Copied> {
+pub(crate) async fn copy(
+    job: &Job,
+    part: &FileProgress,
+    context: &CopyContext,
+    mut permit: Permit,
+) -> Result<CopiedFile> {
     let mut retry = CopyRetry::default();
     loop {
         let replicas = job.from.replicas();

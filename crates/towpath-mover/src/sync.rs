@@ -1,6 +1,6 @@
 //! Synchronization of a destination with a source, directory by directory.
 //!
-//! [`Sync::copying`] walks both trees and returns a [`Step`] for each difference. It creates directories and sets
+//! [`Sync::copying`] walks both trees and returns a [`SyncAction`] for each difference. It creates directories and sets
 //! times and modes itself; the caller passes files to a [`crate::Mover`]. Extra entries of the destination are only
 //! reported. [`Sync::deleting`] walks both trees once more and removes entries that were reported and are still extra:
 //! each is checked twice before its removal.
@@ -30,7 +30,7 @@ use towpath_store::{Changes, Result};
 pub(crate) use self::names::SMALL;
 
 use self::descent::Descent;
-use crate::{Compare, Filter, Job, Missed, Progress, StoreLocation, Trees, Why, overlap};
+use crate::{Compare, CopyReason, FailedJob, Filter, Job, Progress, StoreLocation, Trees, overlap};
 
 /// Maximum number of steps prepared ahead of the caller, so that many files and sizes are known in advance. A thousand
 /// take a megabyte.
@@ -84,12 +84,12 @@ pub struct Sync {
 
 /// An action to do, or already done.
 #[derive(Debug)]
-pub enum Step {
+pub enum SyncAction {
     /// This number of files is unchanged.
     Same(u64),
     /// A file has to be copied. The time of its directory is set after the job was dropped, and the steps end after
     /// that.
-    Copy(Job, Why),
+    Copy(Job, CopyReason),
     /// A directory was created, or would be in a dry run.
     MakeDirectory(StoreLocation),
     /// Time and mode were set, or would be in a dry run.
@@ -115,7 +115,7 @@ impl Extra {
 }
 
 /// Steps in the order of discovery. A failure concerns one file or directory and does not stop the others.
-pub type Steps = BoxStream<'static, Result<Step, Missed>>;
+pub type SyncActions = BoxStream<'static, Result<SyncAction, FailedJob>>;
 
 /// The two passes through the trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,14 +147,14 @@ impl Sync {
 
     /// Walks both trees and reports to `progress`. Directories are created, times and modes set; files are returned to
     /// be copied, and may replace others.
-    pub fn copying(self: &Arc<Self>, progress: &Arc<Progress>) -> Steps {
+    pub fn copying(self: &Arc<Self>, progress: &Arc<Progress>) -> SyncActions {
         self.steps(Pass::Copying, progress)
     }
 
     /// Walks both trees once more and removes entries that the source does not have, if [`Self::copying`] reported them
     /// and no listing of the source fails. Files whose copy was blocked by such an entry are returned to be copied now.
     /// Must be called only after [`Self::copying`] succeeded completely.
-    pub fn deleting(self: &Arc<Self>, progress: &Arc<Progress>) -> Steps {
+    pub fn deleting(self: &Arc<Self>, progress: &Arc<Progress>) -> SyncActions {
         self.steps(Pass::Deleting, progress)
     }
 
@@ -176,7 +176,7 @@ impl Sync {
         extras.contains(&extra.hash(&extras))
     }
 
-    fn steps(self: &Arc<Self>, pass: Pass, progress: &Arc<Progress>) -> Steps {
+    fn steps(self: &Arc<Self>, pass: Pass, progress: &Arc<Progress>) -> SyncActions {
         let (sender, steps) = mpsc::channel(STEPS);
         let descent = Descent::new(Arc::clone(self), pass, sender, Arc::clone(progress));
         let list = progress.list();

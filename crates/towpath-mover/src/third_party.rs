@@ -11,13 +11,13 @@ use towpath_proto::checksum::{Agreement, Digest};
 use towpath_store::{Blame, Error, Fault, Metadata, Result};
 
 use crate::{
-    Copied, DigestOrigin, Job,
+    CopiedFile, DigestOrigin, Job,
     context::{CopyContext, FILE_BYTES},
-    copied::Route,
+    copied_file::Route,
     overlap,
-    progress::Part,
+    progress::FileProgress,
     stage::Stage,
-    verified::verified,
+    verified_digest::verified,
 };
 
 /// Whether to request third-party copies.
@@ -38,7 +38,7 @@ pub enum ThirdParty {
 ///
 /// # Errors
 /// Errors that a copy through this machine would have too; with [`ThirdParty::Only`] all errors.
-pub(crate) async fn copy(job: &Job, part: &Part, context: &CopyContext) -> Result<Option<Copied>> {
+pub(crate) async fn copy(job: &Job, part: &FileProgress, context: &CopyContext) -> Result<Option<CopiedFile>> {
     let only = match context.options.third_party {
         ThirdParty::Never => return Ok(None),
         ThirdParty::Auto => false,
@@ -83,7 +83,7 @@ pub(crate) async fn copy(job: &Job, part: &Part, context: &CopyContext) -> Resul
 }
 
 /// Reports progress up to `bytes`.
-fn advance(part: &Part, written: &AtomicU64, bytes: u64) {
+fn advance(part: &FileProgress, written: &AtomicU64, bytes: u64) {
     let before = written.fetch_max(bytes, Relaxed);
     if bytes > before {
         part.transferred(bytes - before);
@@ -99,7 +99,7 @@ fn is_final(error: &Error) -> bool {
 }
 
 /// Compares sizes and digests of both files. Sites may have compared them already, but need not report it.
-async fn verify(job: &Job, context: &CopyContext, source: &Metadata, route: Route) -> Result<Copied> {
+async fn verify(job: &Job, context: &CopyContext, source: &Metadata, route: Route) -> Result<CopiedFile> {
     let Job { from, to, .. } = job;
     let arrived = to.store.stat(&to.caller, &to.path).await?;
     let mut pairs = (source.digests.clone(), arrived.digests.clone());
@@ -131,7 +131,7 @@ async fn verify(job: &Job, context: &CopyContext, source: &Metadata, route: Rout
         false => DigestOrigin::Reported,
     };
     let verified = verified((&pairs.0, origin), (&pairs.1, origin));
-    Ok(Copied { bytes: source.size, verified, route, took: Duration::ZERO })
+    Ok(CopiedFile { bytes: source.size, verified, route, took: Duration::ZERO })
 }
 
 #[cfg(test)]
@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        Mover, Nobody, Options, StoreLocation,
+        Mover, NoopObserver, Options, StoreLocation,
         mover::tests::{location, memory, options, put},
     };
 
@@ -160,7 +160,7 @@ mod tests {
         let job = Job::new(named(&store, "/file", "http://a/"), named(&store, "/copy", "root://b/"));
         for (third_party, transferred) in [(ThirdParty::Only, 0), (ThirdParty::Auto, 1000)] {
             let client = Some(Arc::new(Client::new(Arc::new(ClientOptions::default()))));
-            let mover = Mover::new(Options { third_party, client, ..options() }, Arc::new(Nobody));
+            let mover = Mover::new(Options { third_party, client, ..options() }, Arc::new(NoopObserver));
             let copied = mover.copy(&job).await;
             assert_eq!(copied.is_ok(), transferred > 0, "{copied:?}");
             let now = mover.progress().now();

@@ -5,13 +5,13 @@ use std::{future, sync::Arc, task::Poll};
 use futures::{StreamExt as _, TryStreamExt as _, stream, stream::BoxStream};
 use towpath_store::Result;
 
-use crate::{Filter, Job, Missed, Progress, Step, Sync, overlap};
+use crate::{FailedJob, Filter, Job, Progress, Sync, SyncAction, overlap};
 
 /// Maximum number of sources processed concurrently: enough to hide a round trip of 100 ms.
 const SOURCES: usize = 32;
 
 /// Jobs in the order of discovery. A failure concerns one file or directory and does not stop the others.
-pub type Jobs = BoxStream<'static, Result<Job, Missed>>;
+pub type Jobs = BoxStream<'static, Result<Job, FailedJob>>;
 
 /// The selection of files in trees.
 #[derive(Debug, Clone, Default)]
@@ -21,8 +21,8 @@ pub struct Trees {
     /// Permission bits cleared on every directory, independent of the source's mode.
     pub umask: u32,
     /// Whether to skip files that the destination lists with the size and time of their source (with a time that is not
-    /// older, if it does not preserve times). They are only counted ([`crate::Advance::skipped_files`]). Combine with
-    /// [`crate::Options::skip_existing`], which checks single files that listings do not decide.
+    /// older, if it does not preserve times). They are only counted ([`crate::ProgressSnapshot::skipped_files`]).
+    /// Combine with [`crate::Options::skip_existing`], which checks single files that listings do not decide.
     pub skip_existing: bool,
 }
 
@@ -51,18 +51,18 @@ pub fn jobs_of(pairs: Jobs, trees: Option<Trees>, progress: &Arc<Progress>) -> J
     let skipping = Arc::clone(&progress);
     let steps = pairs.map(move |ends| match ends {
         Ok(ends) => Sync::copy(ends, trees.clone()).copying(&progress),
-        Err(missed) => stream::iter([Err(missed)]).boxed(),
+        Err(failed_job) => stream::iter([Err(failed_job)]).boxed(),
     });
     let steps = steps.flatten_unordered(SOURCES);
     let jobs = steps.filter_map(move |step| {
         future::ready(match step {
-            Ok(Step::Copy(job, _)) => Some(Ok(job)),
-            Ok(Step::Same(files)) => {
+            Ok(SyncAction::Copy(job, _)) => Some(Ok(job)),
+            Ok(SyncAction::Same(files)) => {
                 skipping.skip(files);
                 None
             }
             Ok(_) => None,
-            Err(missed) => Some(Err(missed)),
+            Err(failed_job) => Some(Err(failed_job)),
         })
     });
     jobs.boxed()

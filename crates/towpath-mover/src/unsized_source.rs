@@ -10,13 +10,13 @@ use towpath_proto::checksum::{Agreement, Algorithm, Digest, Digests, Hasher};
 use towpath_store::{Blame, ContentStream, CreateOptions, Error, Expectation, Fault, Result, WriteHandle, sys::clock};
 
 use crate::{
-    DigestOrigin, Job, Part, StoreLocation,
+    DigestOrigin, FileProgress, Job, StoreLocation,
     comparison::{read_back, request_digest},
     context::{CopyContext, FILE_BYTES},
-    copied::{Copied, Route},
+    copied_file::{CopiedFile, Route},
     file::PIECE_BYTES,
     stage::Stage,
-    verified::verified,
+    verified_digest::verified,
     window::Priority,
 };
 
@@ -29,7 +29,12 @@ pub(crate) const COMPUTED: Algorithm = Algorithm::Crc32c;
 ///
 /// # Errors
 /// Errors of both stores; `ChecksumMismatch`.
-pub(crate) async fn copy(job: &Job, part: &Part, context: &CopyContext, content: ContentStream) -> Result<Copied> {
+pub(crate) async fn copy(
+    job: &Job,
+    part: &FileProgress,
+    context: &CopyContext,
+    content: ContentStream,
+) -> Result<CopiedFile> {
     let Job { from, to, .. } = job;
     let start = clock::now();
     let opening = context.stages.enter(Stage::Open, FILE_BYTES);
@@ -73,7 +78,7 @@ pub(crate) async fn copy(job: &Job, part: &Part, context: &CopyContext, content:
         _ => DigestOrigin::Streamed,
     };
     let verified = verified((&promised, source), (&computed, destination));
-    Ok(Copied { bytes, verified, route: Route::Streamed, took: start.elapsed() })
+    Ok(CopiedFile { bytes, verified, route: Route::Streamed, took: start.elapsed() })
 }
 
 /// Writes all of `input` in order, with as many pieces in flight as the window permits.
@@ -82,7 +87,7 @@ pub(crate) async fn write_all(
     input: impl AsyncRead + Unpin,
     target: &dyn WriteHandle,
     passed: &mut Hasher,
-    part: &Part,
+    part: &FileProgress,
 ) -> Result<()> {
     stream::try_unfold(input, |mut input| async move {
         let permit = context.acquire(PIECE_BYTES, Priority::Piece).await;

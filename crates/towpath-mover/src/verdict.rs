@@ -49,7 +49,7 @@ fn words(cause: Cause, leg: Option<Leg>, total: &LegTotal) -> (String, Option<St
         Some(Leg::In) => ("the source's server", "this machine"),
         _ => ("this machine", "the destination's server"),
     };
-    let path = Path(total);
+    let path = LegDisplay(total);
     match cause {
         Cause::Limit => ("the rate stayed below --limit".into(), Some("raise it".into())),
         Cause::Listing => (
@@ -142,9 +142,9 @@ fn words(cause: Cause, leg: Option<Leg>, total: &LegTotal) -> (String, Option<St
 }
 
 /// Displays a leg.
-struct Path<'a>(&'a LegTotal);
+struct LegDisplay<'a>(&'a LegTotal);
 
-impl fmt::Display for Path<'_> {
+impl fmt::Display for LegDisplay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let connections = self.0.connections;
         let plural = if connections == 1 { "" } else { "s" };

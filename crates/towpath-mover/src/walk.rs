@@ -52,7 +52,7 @@ pub struct Batch {
 
 /// A directory that could not be listed, not completely, or was not entered.
 #[derive(Debug)]
-pub struct Unlisted {
+pub struct ListingFailure {
     /// The directory.
     pub directory: StorePath,
     /// The reason.
@@ -72,37 +72,37 @@ impl Batch {
 
 /// A directory to be listed.
 #[derive(Debug)]
-struct Waiting {
+struct PendingListing {
     path: StorePath,
     ancestry: Ancestry,
 }
 
 /// A directory that is being listed.
 #[derive(Debug)]
-struct Running {
-    directory: Waiting,
+struct ActiveListing {
+    directory: PendingListing,
     listing: Fingerprint,
     /// Subdirectories that are entered once the directory is known not to be its own ancestor.
-    held: Vec<Waiting>,
+    held: Vec<PendingListing>,
     /// Set to cancel the listing.
     is_over: Arc<AtomicBool>,
 }
 
 /// A batch of a listing; `None` at its end.
-type Listed = (u64, Option<Result<Vec<Entry>>>);
+type ListingEvent = (u64, Option<Result<Vec<Entry>>>);
 
 /// The listing of a tree. It descends only into directories passed to [`Walk::enter`], because a removal must not
 /// follow links.
 pub struct Walk {
     root: StoreLocation,
     options: ListOptions,
-    waiting: Vec<Waiting>,
+    waiting: Vec<PendingListing>,
     waiting_bytes: usize,
     max_waiting_bytes: usize,
     numbers: u64,
-    running: HashMap<u64, Running>,
-    listings: SelectAll<BoxStream<'static, Listed>>,
-    unlisted: VecDeque<Unlisted>,
+    running: HashMap<u64, ActiveListing>,
+    listings: SelectAll<BoxStream<'static, ListingEvent>>,
+    unlisted: VecDeque<ListingFailure>,
 }
 
 impl Walk {
@@ -111,7 +111,7 @@ impl Walk {
         Self {
             root: root.clone(),
             options,
-            waiting: vec![Waiting { path: root.path.clone(), ancestry: Ancestry::root(None) }],
+            waiting: vec![PendingListing { path: root.path.clone(), ancestry: Ancestry::root(None) }],
             waiting_bytes: 0,
             max_waiting_bytes: MAX_WAITING_BYTES,
             numbers: 0,
@@ -128,22 +128,22 @@ impl Walk {
     }
 
     /// Adds the directory `path`, an entry of `batch`, to the walk. A directory that equals one of its ancestors is
-    /// returned as [`Unlisted`] instead; so is one that exceeds the memory limit.
+    /// returned as [`ListingFailure`] instead; so is one that exceeds the memory limit.
     pub fn enter(&mut self, batch: &Batch, path: StorePath, metadata: &Metadata) {
         let Some(running) = self.running.get_mut(&batch.number) else { return };
         let Some(ancestry) = running.directory.ancestry.enter(metadata.directory_id) else {
-            self.unlisted.push_back(Unlisted { error: loops(&path), directory: path });
+            self.unlisted.push_back(ListingFailure { error: loops(&path), directory: path });
             return;
         };
         if self.waiting_bytes + waiting_bytes(&path) > self.max_waiting_bytes {
             if !running.is_over.swap(true, Relaxed) {
                 let directory = running.directory.path.clone();
-                self.unlisted.push_back(Unlisted { error: too_many_directories(&directory), directory });
+                self.unlisted.push_back(ListingFailure { error: too_many_directories(&directory), directory });
             }
             return;
         }
         self.waiting_bytes += waiting_bytes(&path);
-        let directory = Waiting { path, ancestry };
+        let directory = PendingListing { path, ancestry };
         match running.directory.ancestry.is_identified() || !self.root.is_remote() {
             true => self.waiting.push(directory),
             false => running.held.push(directory),
@@ -152,7 +152,7 @@ impl Walk {
 
     /// Returns the next batch, or a directory that could not be listed, which does not stop the others. `None` once all
     /// entered directories are listed.
-    pub async fn next(&mut self) -> Option<Result<Batch, Unlisted>> {
+    pub async fn next(&mut self) -> Option<Result<Batch, ListingFailure>> {
         loop {
             if let Some(unlisted) = self.unlisted.pop_front() {
                 return Some(Err(unlisted));
@@ -179,14 +179,14 @@ impl Walk {
                 Some(Err(error)) => {
                     let Some(running) = self.running.get(&number) else { continue };
                     let directory = running.directory.path.clone();
-                    return Some(Err(Unlisted { error: error.at(&directory), directory }));
+                    return Some(Err(ListingFailure { error: error.at(&directory), directory }));
                 }
                 None => self.end(number).await,
             }
         }
     }
 
-    fn list(&mut self, directory: Waiting) {
+    fn list(&mut self, directory: PendingListing) {
         self.waiting_bytes = self.waiting_bytes.saturating_sub(waiting_bytes(&directory.path));
         let number = self.numbers;
         self.numbers += 1;
@@ -196,12 +196,13 @@ impl Walk {
         let listing = listing.take_while(move |_| future::ready(!goes_on.load(Relaxed)));
         let batches = listing.map(move |batch| (number, Some(batch)));
         self.listings.push(batches.chain(stream::iter([(number, None)])).boxed());
-        self.running.insert(number, Running { directory, listing: Fingerprint::default(), held: Vec::new(), is_over });
+        self.running
+            .insert(number, ActiveListing { directory, listing: Fingerprint::default(), held: Vec::new(), is_over });
     }
 
     /// Enters the deferred directories of a completed listing.
     async fn end(&mut self, number: u64) {
-        let Some(Running { directory, listing, held, .. }) = self.running.remove(&number) else { return };
+        let Some(ActiveListing { directory, listing, held, .. }) = self.running.remove(&number) else { return };
         if held.is_empty() {
             return;
         }
@@ -211,7 +212,7 @@ impl Walk {
             Err(error) => {
                 let held_bytes: usize = held.iter().map(|held| waiting_bytes(&held.path)).sum();
                 self.waiting_bytes = self.waiting_bytes.saturating_sub(held_bytes);
-                self.unlisted.push_back(Unlisted { directory: location.path, error });
+                self.unlisted.push_back(ListingFailure { directory: location.path, error });
             }
         }
     }

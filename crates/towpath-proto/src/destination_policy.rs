@@ -1,9 +1,9 @@
 //! Addresses that a server may connect to on behalf of a client.
 //!
 //! A server that connects to URLs chosen by its clients could be abused to reach services of its own machine, its
-// neighbours, or the metadata of a cloud (server-side request forgery). A [`DestinationPolicy`] checks the address of
-// each connection after name resolution, because a name can resolve to different addresses in two lookups, and because
-// `0x7f.1` is an address too.
+//! neighbours, or the metadata of a cloud (server-side request forgery). A [`DestinationPolicy`] checks the address of
+//! each connection after name resolution, because a name can resolve to different addresses in two lookups, and because
+//! `0x7f.1` is an address too.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},

@@ -1,9 +1,9 @@
 //! Requests and responses of network probes (docs/guides/probe.md).
 //!
 //! A probe is one HTTP request for `/.well-known/towpath/probe/PATH` with the field `Towpath-Probe`, which contains an
-// [`ProbeRequest`]: with GET the server sends bytes from memory, with POST it discards the body. Both responses consist
-// of frames, so that kernel statistics of the server's end of the connection can be interleaved with the data. A frame
-// is one byte for its kind, four bytes for the length of its payload (big-endian), and the payload:
+//! [`ProbeRequest`]: with GET the server sends bytes from memory, with POST it discards the body. Both responses
+//! consist of frames, so that kernel statistics of the server's end of the connection can be interleaved with the data.
+//! A frame is one byte for its kind, four bytes for the length of its payload (big-endian), and the payload:
 //!
 //! | kind | payload | maximum |
 //! | --- | --- | --- |

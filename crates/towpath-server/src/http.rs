@@ -1,11 +1,11 @@
 //! HTTP and WebDAV as a face of a store.
 //!
-// The life of a request: hyper reads it from the [`connection_io`]; [`routes`] determines its [`target`] and the
-// caller's [`identity`], and calls the function of its method ([`get`], [`put`], [`namespace`], [`copying`],
-// [`propfind`], [`third_party`], [`proppatch`], [`locking`], [`probe`]) with an [`exchange::Exchange`]. That function
-// checks access and locks, calls the store, and returns a response or a [`refusal`]. Bodies ([`body`]) are produced as
-// the client reads them; files are sent by `sendfile` where possible. After the last byte, the request's
-// [`request_tracker`] is written to log and metrics.
+//! The life of a request: hyper reads it from the [`connection_io`]; [`routes`] determines its [`target`] and the
+//! caller's [`identity`], and calls the function of its method ([`get`], [`put`], [`namespace`], [`copying`],
+//! [`propfind`], [`third_party`], [`proppatch`], [`locking`], [`probe`]) with an [`exchange::Exchange`]. That function
+//! checks access and locks, calls the store, and returns a response or a [`refusal`]. Bodies ([`body`]) are produced as
+//! the client reads them; files are sent by `sendfile` where possible. After the last byte, the request's
+//! [`request_tracker`] is written to log and metrics.
 //!
 //! A client's resource use is bounded: headers by size, time and number, requests per connection, memory per
 //! connection and in total ([`connection_state`]), and time without progress ([`watchdog`]).

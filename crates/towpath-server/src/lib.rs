@@ -117,7 +117,7 @@ impl Service {
     ///
     /// - a response without progress for `limits.stall`: `http/watchdog.rs`, `xrootd/response_writer.rs`;
     /// - a request without progress: `http/watchdog.rs` (header), `http/upload.rs` (body, answered by 408),
-    ///   `xrootd/connection.rs`;
+    ///   `xrootd/connection.rs`, `xrootd/bound.rs`;
     /// - slow progress while other clients wait for memory, files or a connection: [`fair_pool`].
     fn record_disconnect(&self, peer: SocketAddr, why: &str) {
         self.metrics.disconnected.inc();

@@ -2,9 +2,9 @@
 //!
 //! The life of a connection: [`login`] creates its session (handshake, `protocol`, TLS, `login`, `auth`) or joins it
 //! to an existing one (`bind`). Then [`connection`] reads requests; those that need no waiting are answered
-// immediately ([`immediate`]), the others become a [`job`] at their position in the [`request_queue`] of requests or,
-// if data follow, a [`write`]. Responses are sent through the [`response_writer`]. [`bound`] serves connections that
-// carry data for another one.
+//! immediately ([`immediate`]), the others become a [`job`] at their position in the [`request_queue`] of requests or,
+//! if data follow, a [`write`]. Responses are sent through the [`response_writer`]. [`bound`] serves connections that
+//! carry data for another one.
 //!
 //! | module | content |
 //! | --- | --- |

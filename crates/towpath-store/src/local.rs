@@ -5,10 +5,10 @@
 //! only cached paths and cached pages are read on the calling thread, which covers most requests to a busy server.
 //!
 //! Modules: `root` (resolution of paths), `inode` (status and attributes of one file), `read`, `vector` and
-// `vector_now` (reads), `staging`, `write`, `upload_digests` and `sequential_hasher` (uploads, invisible until the
-// commit), `journal` and `partial_upload` (resumable uploads), `copy`, `holes` (sparse files), `list`, `digests` and
-// `attributes` (stored as extended attributes in XRootD's layout; `digest_cache` caches them, `digest_flights` shares
-// their computation), `pool` (threads).
+//! `vector_now` (reads), `staging`, `write`, `upload_digests` and `sequential_hasher` (uploads, invisible until the
+//! commit), `journal` and `partial_upload` (resumable uploads), `copy`, `holes` (sparse files), `list`, `digests` and
+//! `attributes` (stored as extended attributes in XRootD's layout; `digest_cache` caches them, `digest_flights` shares
+//! their computation), `pool` (threads).
 //!
 //! Not included: authorization (the permissions of the process apply), and quotas beyond those of the file system.
 

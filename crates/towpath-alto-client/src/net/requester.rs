@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use towpath_alto::{media, update_services::EVENT_STREAM};
-use towpath_client::{Client, DocumentRequest, DocumentStatus, DocumentResponse, Subscription};
+use towpath_client::{Client, DocumentRequest, DocumentResponse, DocumentStatus, Subscription};
 use towpath_proto::{http::media_type, url::Url};
 use towpath_store::{Caller, sys::clock};
 
@@ -81,8 +81,8 @@ impl Requester {
     ) -> Result<Directory, AltoError> {
         let accept = format!("{}, {}", media::DIRECTORY, media::ERROR);
         let request = Request { uri: uri.to_owned(), accept, document: None };
-        let inquiry = DocumentRequest { limit_bytes, ..inquiry(&request, None, patience) };
-        let reply = check_outcome(self.client.inquire(uri, &self.caller(uri), inquiry).await?)?;
+        let document_request = DocumentRequest { limit_bytes, ..document_request(&request, None, patience) };
+        let reply = check_outcome(self.client.request_document(uri, &self.caller(uri), document_request).await?)?;
         Ok(Directory::parse(&reply.url, &reply.body)?)
     }
 
@@ -93,15 +93,19 @@ impl Requester {
         etag: Option<&str>,
         patience: Duration,
     ) -> Result<DocumentResponse, AltoError> {
-        let inquiry = inquiry(request, etag, patience);
-        check_outcome(self.client.inquire(&request.uri, &self.caller(&request.uri), inquiry).await?)
+        let document_request = document_request(request, etag, patience);
+        check_outcome(self.client.request_document(&request.uri, &self.caller(&request.uri), document_request).await?)
     }
 
     /// Sends a request whose response may be delayed, outside of the concurrency limit for normal requests. `patience`
     /// limits each period of silence.
-    pub(super) async fn await_answer(&self, request: &Request, patience: Duration) -> Result<DocumentResponse, AltoError> {
-        let inquiry = inquiry(request, None, patience);
-        let begun = self.client.subscribe(&request.uri, &self.caller(&request.uri), inquiry).await?;
+    pub(super) async fn await_answer(
+        &self,
+        request: &Request,
+        patience: Duration,
+    ) -> Result<DocumentResponse, AltoError> {
+        let document_request = document_request(request, None, patience);
+        let begun = self.client.subscribe(&request.uri, &self.caller(&request.uri), document_request).await?;
         let (url, outcome, media_type) = (begun.url.clone(), begun.outcome, begun.media_type.clone());
         let body = begun.whole(MAX_ANSWER_BYTES).await?;
         check_outcome(DocumentResponse { url, outcome, media_type, etag: None, body })
@@ -109,8 +113,8 @@ impl Requester {
 
     /// Sends a request with an endless response.
     pub(super) async fn subscribe(&self, request: &Request) -> Result<Subscription, AltoError> {
-        let inquiry = inquiry(request, None, SILENCE);
-        let subscription = self.client.subscribe(&request.uri, &self.caller(&request.uri), inquiry).await?;
+        let document_request = document_request(request, None, SILENCE);
+        let subscription = self.client.subscribe(&request.uri, &self.caller(&request.uri), document_request).await?;
         if subscription.outcome == DocumentStatus::Refused {
             let url = subscription.url.clone();
             let body = subscription.whole(MAX_ANSWER_BYTES).await?;
@@ -160,7 +164,7 @@ fn add(directory: &mut Directory, linked: Result<Directory, AltoError>) {
     }
 }
 
-fn inquiry<'a>(request: &'a Request, etag: Option<&'a str>, patience: Duration) -> DocumentRequest<'a> {
+fn document_request<'a>(request: &'a Request, etag: Option<&'a str>, patience: Duration) -> DocumentRequest<'a> {
     DocumentRequest {
         accept: &request.accept,
         document: request.document.as_ref().map(|(media_type, document)| (*media_type, document.as_slice())),

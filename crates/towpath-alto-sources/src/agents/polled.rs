@@ -176,7 +176,7 @@ impl PolledAgent {
         };
         let form = form.map(towpath_client::form);
         let document = form.as_ref().map(|(media_type, document)| (*media_type, document.as_slice()));
-        let inquiry = DocumentRequest {
+        let document_request = DocumentRequest {
             accept: "*/*",
             document,
             refusal_type: None,
@@ -184,7 +184,11 @@ impl PolledAgent {
             limit_bytes: ANSWER_BYTES,
             patience: ANSWER_TIME,
         };
-        let reply = self.client.inquire(url, &Caller::nobody(), inquiry).await.map_err(|error| error.to_string())?;
+        let reply = self
+            .client
+            .request_document(url, &Caller::nobody(), document_request)
+            .await
+            .map_err(|error| error.to_string())?;
         let content = || (Content::Bytes(reply.body), reply.etag.map(DocumentVersion::Page));
         Ok((reply.outcome != DocumentStatus::Unchanged).then(content))
     }

@@ -119,8 +119,14 @@ fn what_is_wrong_with_a_line_is_told_with_its_number() {
             "'A' is not a valid prefix",
         ),
         (r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "hopcount", "value": -1}}"#, "is not a cost"),
-        (r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "src", "value": 1}}"#, "rename it to 'priv:src'"),
-        (r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "dst", "value": 1}}"#, "rename it to 'priv:dst'"),
+        (
+            r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "src", "value": 1}}"#,
+            "rename it to 'priv:src'",
+        ),
+        (
+            r#"{"metric": {"src": "10.0.0.1", "dst": "10.0.0.2", "metric": "dst", "value": 1}}"#,
+            "rename it to 'priv:dst'",
+        ),
         (r#"{"link": {"topology": "t", "from": "a"}}"#, "missing field `to`"),
         (r#"{"link": {"topology": "t", "from": "a", "to": "b", "speed": 1}}"#, "unknown field `speed`"),
         (

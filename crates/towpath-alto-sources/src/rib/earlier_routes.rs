@@ -3,8 +3,8 @@
 //!
 //! A peer with such a name starts with that table at its first event, as if it had sent the table on a connection
 //! that ended ([`RouteTables::begin`]): the routes stay valid until the peer has resent a complete family, or until
-// [`EarlierRoutes::expire`] decides that the hold time is over. If a router has several tables (RFC 8671, RFC 9069),
-// each starts with the earlier one, because the last of them is used.
+//! [`EarlierRoutes::expire`] decides that the hold time is over. If a router has several tables (RFC 8671, RFC 9069),
+//! each starts with the earlier one, because the last of them is used.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -21,8 +21,8 @@ pub(crate) struct Probe {
     #[arg(long, conflicts_with = "connections")]
     pub sweep: bool,
     /// Direction in which to probe the network.
-    #[arg(long, value_enum, default_value_t = Ways::Both)]
-    pub direction: Ways,
+    #[arg(long, value_enum, default_value_t = ProbeDirections::Both)]
+    pub direction: ProbeDirections,
     /// Duration of each leg in seconds, 1 to 60.
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=60))]
     pub seconds: u32,
@@ -55,7 +55,7 @@ pub(crate) struct Probe {
 
 /// Directions of the network to probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Ways {
+pub(crate) enum ProbeDirections {
     /// From the server to this machine.
     Down,
     /// From this machine to the server.
@@ -64,7 +64,7 @@ pub(crate) enum Ways {
     Both,
 }
 
-impl Ways {
+impl ProbeDirections {
     /// Returns the directions in the order in which they are probed.
     pub(crate) fn directions(self) -> &'static [Direction] {
         match self {

@@ -12,7 +12,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
     task::spawn_blocking,
 };
-use towpath_mover::{Copied, Mover, StoreLocation};
+use towpath_mover::{CopiedFile, Mover, StoreLocation};
 use towpath_store::{Error, Fault, sys::disk};
 
 use super::arguments::Stream;
@@ -24,7 +24,7 @@ pub(super) async fn to_stream(
     from: &StoreLocation,
     stream: &Stream,
     may_replace: bool,
-) -> Result<Copied, Failure> {
+) -> Result<CopiedFile, Failure> {
     let mut out: Box<dyn AsyncWrite + Send + Unpin> = match stream {
         // Asynchronous, so that signals are handled even if the pipe is not read.
         Stream::Standard => Box::new(tokio::io::stdout()),
@@ -36,7 +36,7 @@ pub(super) async fn to_stream(
 }
 
 /// Writes a stream to a file.
-pub(super) async fn from_stream(mover: &Mover, stream: &Stream, to: &StoreLocation) -> Result<Copied, Failure> {
+pub(super) async fn from_stream(mover: &Mover, stream: &Stream, to: &StoreLocation) -> Result<CopiedFile, Failure> {
     let input: Box<dyn AsyncRead + Send + Unpin> = match stream {
         Stream::Standard => Box::new(tokio::io::stdin()),
         Stream::Special(location) => Box::new(opened(location, |path| disk::open(&path)).await?),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use towpath_mover::{
     StoreLocation,
-    probe::{self, Effort, Files, Line, Scratch, StorageLine},
+    probe::{self, Files, MeasurementOptions, NetworkMeasurement, Scratch, StorageMeasurement},
 };
 use towpath_proto::probe::Direction;
 use towpath_store::{Error, Fault};
@@ -33,17 +33,17 @@ const WINDOW: u64 = 16 << 20;
 
 /// The results of all legs.
 #[derive(Debug, Default)]
-pub(super) struct Legs {
+pub(super) struct ProbeResults {
     /// The network alone.
-    pub(super) network: Vec<Line>,
+    pub(super) network: Vec<NetworkMeasurement>,
     /// Read of a file at the server.
-    pub(super) far_read: Option<StorageLine>,
+    pub(super) far_read: Option<StorageMeasurement>,
     /// Write of a file to the server.
-    pub(super) far_write: Option<StorageLine>,
+    pub(super) far_write: Option<StorageMeasurement>,
     /// Read of a file on the local disk.
-    pub(super) near_read: Option<StorageLine>,
+    pub(super) near_read: Option<StorageMeasurement>,
     /// Write of a file to the local disk.
-    pub(super) near_write: Option<StorageLine>,
+    pub(super) near_write: Option<StorageMeasurement>,
     /// Cost per file at the server.
     pub(super) files: Option<Files>,
     /// Minimum round-trip time of all connections.
@@ -54,7 +54,7 @@ pub(super) struct Legs {
     pub(super) not_requested: Vec<(&'static str, &'static str)>,
 }
 
-impl Legs {
+impl ProbeResults {
     /// Records that a leg could not be measured.
     pub(super) fn skip(&mut self, leg: &'static str, error: Error) {
         self.skipped.push((leg, error));
@@ -75,13 +75,13 @@ impl Legs {
 
     /// Returns the network leg with the number of connections that a copy would use; `None` if this direction was not
     /// measured.
-    pub(super) fn best(&self, direction: Direction) -> Option<&Line> {
+    pub(super) fn best(&self, direction: Direction) -> Option<&NetworkMeasurement> {
         let lines = self.network.iter().filter(|line| line.probe.direction == direction);
         lines.max_by(|a, b| a.utility().total_cmp(&b.utility()))
     }
 
     /// Returns the slower of the two storages of a direction, with its name; `None` if neither was measured.
-    pub(super) fn storage(&self, direction: Direction) -> Option<(&'static str, &StorageLine)> {
+    pub(super) fn storage(&self, direction: Direction) -> Option<(&'static str, &StorageMeasurement)> {
         let ends = match direction {
             Direction::Down => [("storage read", &self.far_read), ("own disk write", &self.near_write)],
             Direction::Up => [("own disk read", &self.near_read), ("storage write", &self.far_write)],
@@ -92,19 +92,20 @@ impl Legs {
 
     /// Returns whether a copy would wait for the storage rather than for the network. The mean rate of the network
     /// counts too, because the storage leg also includes slow start.
-    pub(super) fn is_slower(storage: &StorageLine, network: &Line) -> bool {
+    pub(super) fn is_slower(storage: &StorageMeasurement, network: &NetworkMeasurement) -> bool {
         storage.rate() < SLOWER * network.mean_rate().min(network.settled_rate())
     }
 
-    fn effort(&self, direction: Direction, duration: Duration) -> Effort {
-        let holds = |line: &Line| line.settled_rate() * line.round_trip().unwrap_or_default().as_secs_f64();
+    fn measurement_options(&self, direction: Direction, duration: Duration) -> MeasurementOptions {
+        let holds =
+            |line: &NetworkMeasurement| line.settled_rate() * line.round_trip().unwrap_or_default().as_secs_f64();
         let window = self.best(direction).map_or(WINDOW, |line| (2.0 * holds(line)) as u64);
-        Effort { duration, window }
+        MeasurementOptions { duration, window }
     }
 
     /// Reads a file at the server.
     pub(super) async fn read(&mut self, resolver: &StoreResolver, file: &StoreLocation, length: Duration) {
-        match probe::read(&resolver.client(), file, self.effort(Direction::Down, length)).await {
+        match probe::read(&resolver.client(), file, self.measurement_options(Direction::Down, length)).await {
             Ok(line) => self.far_read = Some(line),
             Err(error) => self.skip("storage read", error),
         }
@@ -127,7 +128,7 @@ impl Legs {
             Ok(scratch) => scratch,
             Err(error) => return self.skip("storage write", error),
         };
-        match probe::write(&resolver.client(), &scratch, self.effort(Direction::Up, length)).await {
+        match probe::write(&resolver.client(), &scratch, self.measurement_options(Direction::Up, length)).await {
             Ok((line, _)) => self.far_write = Some(line),
             Err(error) => self.skip("storage write", error),
         }
@@ -150,11 +151,11 @@ impl Legs {
             Err(error) => return self.skip("own disk", error),
         };
         let client = resolver.client();
-        let effort = Effort { duration: length, window: WINDOW };
-        match probe::write(&client, &scratch, effort).await {
+        let options = MeasurementOptions { duration: length, window: WINDOW };
+        match probe::write(&client, &scratch, options).await {
             Ok((line, file)) => {
                 self.near_write = Some(line);
-                match probe::read(&client, &file, effort).await {
+                match probe::read(&client, &file, options).await {
                     Ok(line) => self.near_read = Some(line),
                     Err(error) => self.skip("own disk read", error),
                 }

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, io::Write as _, time::Duration};
 use serde_json::{Value, json};
 use towpath_mover::{
     Account, Verdict,
-    probe::{FileSet, Line, Prediction, StorageLine},
+    probe::{FileSet, NetworkMeasurement, Prediction, StorageMeasurement},
 };
 use towpath_proto::{
     probe::Direction,
@@ -13,7 +13,7 @@ use towpath_proto::{
     url::Url,
 };
 
-use super::legs::Legs;
+use super::legs::ProbeResults;
 use crate::{explain, failure::Failure, output::count_text};
 
 /// Files, and the predictions of the duration of their copy in each direction.
@@ -28,7 +28,7 @@ pub(super) fn network_name(direction: Direction) -> &'static str {
 }
 
 /// Returns the legs that include a storage, with their names.
-fn storages(legs: &Legs) -> Vec<(&'static str, &StorageLine)> {
+fn storages(legs: &ProbeResults) -> Vec<(&'static str, &StorageMeasurement)> {
     let all = [
         ("storage read", &legs.far_read),
         ("storage write", &legs.far_write),
@@ -39,7 +39,7 @@ fn storages(legs: &Legs) -> Vec<(&'static str, &StorageLine)> {
 }
 
 /// Prints the result.
-pub(super) fn print(as_json: bool, url: &Url, legs: &Legs, predictions: &Predictions) -> Result<(), Failure> {
+pub(super) fn print(as_json: bool, url: &Url, legs: &ProbeResults, predictions: &Predictions) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match as_json {
         true => writeln!(out, "{}", document(url, legs, predictions))?,
@@ -48,7 +48,7 @@ pub(super) fn print(as_json: bool, url: &Url, legs: &Legs, predictions: &Predict
     Ok(())
 }
 
-fn text(url: &Url, legs: &Legs, (set, predictions): &Predictions) -> String {
+fn text(url: &Url, legs: &ProbeResults, (set, predictions): &Predictions) -> String {
     let mut text = head(url, legs);
     let columns = ["leg", "conns", "rate", "settled", "rtt min/mean", "resent", "cwnd", "held up by"];
     text += &row(&columns.map(str::to_owned));
@@ -101,9 +101,9 @@ fn text(url: &Url, legs: &Legs, (set, predictions): &Predictions) -> String {
     text
 }
 
-fn head(url: &Url, legs: &Legs) -> String {
+fn head(url: &Url, legs: &ProbeResults) -> String {
     let server = legs.network.first().map_or("", |line| line.probed.server.as_str());
-    let round_trip = legs.network.iter().filter_map(Line::round_trip).chain(legs.round_trip).min();
+    let round_trip = legs.network.iter().filter_map(NetworkMeasurement::round_trip).chain(legs.round_trip).min();
     let round_trip = round_trip.map(|least| format!(", round trip {}", ms(least))).unwrap_or_default();
     let software = if server.is_empty() { String::new() } else { format!(" ({server})") };
     format!("{}{software}{round_trip}\n", url.endpoint())
@@ -118,7 +118,7 @@ fn row(cells: &[String; 8]) -> String {
     format!("{}\n", line.trim_end())
 }
 
-fn network_row(line: &Line) -> [String; 8] {
+fn network_row(line: &NetworkMeasurement) -> [String; 8] {
     let (sent, resent) = line.sent();
     let round_trip = match (line.round_trip(), line.mean_round_trip()) {
         (Some(least), Some(mean)) => format!("{:.1}/{}", least.as_secs_f64() * 1e3, ms(mean)),
@@ -142,14 +142,14 @@ fn held_up(verdict: Option<Verdict>) -> String {
 }
 
 /// Returns the verdict of each direction: the slowest leg, and the cause that limited it.
-fn verdicts(legs: &Legs) -> Vec<(&'static str, String)> {
+fn verdicts(legs: &ProbeResults) -> Vec<(&'static str, String)> {
     let ways = [Direction::Down, Direction::Up].into_iter();
     ways.filter_map(|direction| Some((direction.name(), slowest(legs, direction)?))).collect()
 }
 
-fn slowest(legs: &Legs, direction: Direction) -> Option<String> {
+fn slowest(legs: &ProbeResults, direction: Direction) -> Option<String> {
     match (legs.best(direction), legs.storage(direction)) {
-        (Some(network), Some((name, line))) if Legs::is_slower(line, network) => {
+        (Some(network), Some((name, line))) if ProbeResults::is_slower(line, network) => {
             let [slow, fast] = [line.rate(), network.mean_rate()].map(rate_text);
             let cause = Verdict::on(&line.account).map(|verdict| verdict.to_string()).unwrap_or_default();
             Some(format!("{name} is slower ({slow}) than the network ({fast}): {cause}"))
@@ -161,7 +161,7 @@ fn slowest(legs: &Legs, direction: Direction) -> Option<String> {
 }
 
 /// Returns the result in JSON.
-fn document(url: &Url, legs: &Legs, (set, predictions): &Predictions) -> Value {
+fn document(url: &Url, legs: &ProbeResults, (set, predictions): &Predictions) -> Value {
     let verdicts = verdicts(legs).into_iter().map(|(way, verdict)| (way.to_owned(), verdict.into()));
     let skipped = legs.skipped.iter().map(|(leg, error)| {
         json!({"leg": leg, "reason": error.to_string(), "error": error.fault().name(), "at_fault": error.blame().to_string()})
@@ -172,7 +172,7 @@ fn document(url: &Url, legs: &Legs, (set, predictions): &Predictions) -> Value {
     json!({
         "url": url.to_string(),
         "server": legs.network.first().map(|line| &line.probed.server),
-        "min_rtt_s": legs.network.iter().filter_map(Line::round_trip).chain(legs.round_trip).min().map(|least| least.as_secs_f64()),
+        "min_rtt_s": legs.network.iter().filter_map(NetworkMeasurement::round_trip).chain(legs.round_trip).min().map(|least| least.as_secs_f64()),
         "network": legs.network.iter().map(network).collect::<Vec<_>>(),
         "storage": storages.collect::<Vec<_>>(),
         "a_further_file": files,
@@ -182,7 +182,7 @@ fn document(url: &Url, legs: &Legs, (set, predictions): &Predictions) -> Value {
     })
 }
 
-fn network(line: &Line) -> Value {
+fn network(line: &NetworkMeasurement) -> Value {
     let (sent, resent) = line.sent();
     json!({
         "direction": line.probe.direction.name(),
@@ -202,7 +202,7 @@ fn network(line: &Line) -> Value {
     })
 }
 
-fn storage(name: &str, line: &StorageLine) -> Value {
+fn storage(name: &str, line: &StorageMeasurement) -> Value {
     json!({
         "leg": name,
         "bytes": line.bytes,

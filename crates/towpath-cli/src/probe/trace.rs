@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 use towpath_client::{Side, Trace};
-use towpath_mover::probe::Line;
+use towpath_mover::probe::NetworkMeasurement;
 use towpath_proto::{probe::Direction, url::Url};
 use towpath_store::sys::{clock, disk};
 
@@ -29,7 +29,7 @@ impl Writer {
     }
 
     /// Writes the whole trace.
-    pub(super) fn write(&mut self, url: &Url, lines: &[Line]) -> Result<(), Failure> {
+    pub(super) fn write(&mut self, url: &Url, lines: &[NetworkMeasurement]) -> Result<(), Failure> {
         let server = lines.first().map(|line| line.probed.server.as_str());
         writeln!(self.0, "{}", begin(url, server))?;
         for (number, line) in lines.iter().enumerate() {
@@ -53,7 +53,7 @@ fn begin(url: &Url, server: Option<&str>) -> Value {
     })
 }
 
-fn leg(number: usize, line: &Line) -> Value {
+fn leg(number: usize, line: &NetworkMeasurement) -> Value {
     json!({
         "type": "leg",
         "leg": number,
@@ -100,7 +100,7 @@ fn sample(leg: usize, direction: Direction, trace: &Trace) -> Value {
 mod tests {
     use std::{collections::BTreeSet, time::Duration};
 
-    use towpath_client::{Probe, Probed};
+    use towpath_client::{Probe, ProbeResult};
     use towpath_proto::tcp::TcpInfo;
 
     use super::*;
@@ -117,9 +117,13 @@ mod tests {
             duration: Duration::from_secs(5),
             interval: Duration::from_millis(100),
         };
-        let probed =
-            Probed { server: "towpath".into(), connected: Duration::ZERO, began: clock::now(), traces: Vec::new() };
-        let line = Line::new(probe, probed);
+        let probed = ProbeResult {
+            server: "towpath".into(),
+            connected: Duration::ZERO,
+            began: clock::now(),
+            traces: Vec::new(),
+        };
+        let line = NetworkMeasurement::new(probe, probed);
         let trace =
             Trace { connection: 0, side: Side::Server, at: Duration::from_millis(200), info: TcpInfo::default() };
         let url = "root://far.example.org//run7".parse().unwrap();

@@ -2,7 +2,7 @@ use towpath_store::sys::clock;
 
 use super::*;
 
-const ADVANCE: Advance = Advance {
+const ADVANCE: ProgressSnapshot = ProgressSnapshot {
     found_files: 20_000,
     is_all_found: false,
     ended_files: 12_345,
@@ -31,14 +31,14 @@ fn a_wide_terminal_shows_all() {
     assert_eq!(lines[8], "… and 231 more");
     let total = "3.00 GiB of 8.00 GiB+, 100.00 MiB/s, ETA at least 0:52, 12345/20000+ files, 1.00 GiB verified";
     assert_eq!(lines[9], total);
-    let all = Advance { is_all_found: true, ..ADVANCE };
+    let all = ProgressSnapshot { is_all_found: true, ..ADVANCE };
     let total = "3.00 GiB of 8.00 GiB, 1.00 MiB/s, ETA 1:25:20, 12345/20000 files, 1.00 GiB verified";
     assert_eq!(lines_of(&all, 1 << 20), [total]);
     let total = "3.00 GiB of 8.00 GiB, 0 B/s, 12345/20000 files, 1.00 GiB verified";
     assert_eq!(lines_of(&all, 0), [total], "nobody knows when");
 }
 
-fn lines_of(advance: &Advance, bytes_per_s: u32) -> Vec<String> {
+fn lines_of(advance: &ProgressSnapshot, bytes_per_s: u32) -> Vec<String> {
     lines(advance, f64::from(bytes_per_s), (&[], 0), (24, 100))
 }
 

@@ -19,13 +19,13 @@ const UMASK: u32 = 0o022;
 /// Copies files between the store of the server and other servers. Each copy has a separate client with separate
 /// credentials and connections.
 #[derive(Debug)]
-pub(super) struct Engine {
+pub(super) struct ThirdPartyCopier {
     /// PEM file with CA certificates to trust in addition to those of the system.
     pub(super) ca: Option<PathBuf>,
 }
 
 #[async_trait]
-impl Transfers for Engine {
+impl Transfers for ThirdPartyCopier {
     async fn copy(
         &self,
         store: &Arc<dyn Store>,
@@ -54,12 +54,12 @@ impl Transfers for Engine {
             paths: None,
             client: (!copy.opens_once).then(|| Arc::clone(&client)),
         };
-        let observer = Arc::new(Watcher(Arc::clone(progress)));
+        let observer = Arc::new(ProgressForwarder(Arc::clone(progress)));
         Mover::new(options, observer).copy(&job).await.map(drop)
     }
 }
 
-impl Engine {
+impl ThirdPartyCopier {
     fn options(&self, copy: &ThirdPartyCopy, destinations: &Arc<DestinationPolicy>) -> ClientOptions {
         let usual = ClientOptions::default();
         ClientOptions {
@@ -78,9 +78,9 @@ impl Engine {
 
 /// Reports the progress of a copy to the server.
 #[derive(Debug)]
-struct Watcher(Arc<Progress>);
+struct ProgressForwarder(Arc<Progress>);
 
-impl Observer for Watcher {
+impl Observer for ProgressForwarder {
     fn proves(&self) {
         self.0.proves();
     }

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use towpath_proto::xrootd::handshake::HANDSHAKE;
 use towpath_store::sys::{disk, net};
 
-use super::program::{Directory, Served};
+use super::program::{Directory, ServerProcess};
 
 const FACTS: &str = r#"
     [network-map.default]
@@ -48,12 +48,12 @@ pub(super) fn directory() -> Directory {
     directory
 }
 
-fn serve(directory: &Directory) -> Served {
-    Served::of(directory.command(["alto", "--config", "alto.toml"]))
+fn serve(directory: &Directory) -> ServerProcess {
+    ServerProcess::of(directory.command(["alto", "--config", "alto.toml"]))
 }
 
 /// Sends a request on a new connection, and returns the whole response.
-pub(super) async fn ask(served: &Served, what: &str, headers: &[(&str, &str)], body: &str) -> String {
+pub(super) async fn ask(served: &ServerProcess, what: &str, headers: &[(&str, &str)], body: &str) -> String {
     let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let length = body.len();
     let request =
@@ -200,7 +200,7 @@ async fn a_changed_file_is_taken_and_a_broken_one_is_not() {
     let directory = directory();
     let mut command = directory.command(["alto", "--config", "alto.toml"]);
     command.stderr(disk::create(&directory.host("log")).unwrap());
-    let served = Served::of(command);
+    let served = ServerProcess::of(command);
     let costs = async || ask(&served, "GET /default-routingcost", &[], "").await;
     expect(&costs().await, &["\"PID2\":5"]);
     directory.put("facts.toml", &FACTS.replace("PID2 = 5", "PID2 = 6"));

@@ -20,7 +20,7 @@ use towpath_store::sys::{disk, net};
 
 use super::{
     alto::{CONFIG, COSTS, ask, directory, expect},
-    program::{Directory, Served},
+    program::{Directory, ServerProcess},
 };
 
 /// A program that prints hop counts and keeps running. It ends when its output is closed.
@@ -46,13 +46,13 @@ exit 3
 const PROGRAM: &str = "[agents.hops]\nkind = 'program'\ncommand = ['sh', 'agent.sh']\n";
 
 /// Starts a server with these agents and the static agent, whose log is in the file `log`.
-pub(super) fn serve(directory: &Directory, agents: &str) -> Served {
+pub(super) fn serve(directory: &Directory, agents: &str) -> ServerProcess {
     directory.put("alto.toml", &format!("{CONFIG}{agents}"));
     let mut command = directory.command(["alto", "--config", "alto.toml"]);
     command
         .env("TOWPATH_LOG", "warn,towpath_alto_sources=info,towpath_alto_server=info")
         .stderr(disk::create(&directory.host("log")).unwrap());
-    Served::of(command)
+    ServerProcess::of(command)
 }
 
 /// Waits until the condition holds.
@@ -70,13 +70,13 @@ pub(super) async fn until_logged(directory: &Directory, told: &str) {
 }
 
 /// Returns the response with the hop count to 192.0.2.7.
-pub(super) async fn hops(served: &Served) -> String {
+pub(super) async fn hops(served: &ServerProcess) -> String {
     let question = r#"{"cost-type": {"cost-mode": "numerical", "cost-metric": "hopcount"}, "endpoints": {"dsts": ["ipv4:192.0.2.7"]}}"#;
     ask(served, "POST /endpoint-costs", &[("content-type", COSTS)], question).await
 }
 
 /// Returns the response with the path to `address`.
-pub(super) async fn way(served: &Served, address: &str) -> String {
+pub(super) async fn way(served: &ServerProcess, address: &str) -> String {
     let question = format!(
         r#"{{"cost-type": {{"cost-mode": "array", "cost-metric": "ane-path"}}, "endpoints": {{"dsts": ["ipv4:{address}"]}}}}"#
     );

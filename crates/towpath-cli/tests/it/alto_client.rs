@@ -14,7 +14,7 @@ use towpath_store::{Kind, sys::net};
 use super::{
     alto::{CONFIG, directory},
     alto_streams::{change, serve},
-    program::{Directory, Served},
+    program::{Directory, ServerProcess},
 };
 
 async fn open(ird: &str) -> Result<AltoClient, AltoError> {
@@ -22,7 +22,7 @@ async fn open(ird: &str) -> Result<AltoClient, AltoError> {
     AltoClient::open(Arc::new(Client::new(Arc::new(options))), ird, PATIENCE).await
 }
 
-async fn client_of(served: &Served) -> AltoClient {
+async fn client_of(served: &ServerProcess) -> AltoClient {
     open(&format!("http://{}/directory", served.address)).await.unwrap()
 }
 
@@ -100,9 +100,9 @@ async fn who_asks_again_and_again_has_what_there_is() {
 }
 
 /// Starts a server at this address that polls its file continuously.
-fn serve_at(directory: &Directory, address: &str) -> Served {
+fn serve_at(directory: &Directory, address: &str) -> ServerProcess {
     directory.put("alto.toml", &CONFIG.replace("1h", "100ms").replace("127.0.0.1:0", address));
-    Served::of(directory.command(["alto", "--config", "alto.toml"]))
+    ServerProcess::of(directory.command(["alto", "--config", "alto.toml"]))
 }
 
 #[tokio::test]
@@ -200,7 +200,7 @@ async fn i3_what_linked_directories_have_is_asked_too() {
     let files = Directory::new();
     files.put("ird.json", &json!({ "resources": resources }).to_string());
     files.put("map.json", r#"{"network-map": {"its own": {}}}"#);
-    let first = Served::start(&files.host("."));
+    let first = ServerProcess::start(&files.host("."));
     let client = open(&format!("http://{}/ird.json", first.address)).await.unwrap();
     let costs = client.request("default-routingcost", None).await.unwrap();
     assert!(costs.content().to_string().contains("\"PID2\":5"), "{costs:?}");
@@ -221,7 +221,7 @@ async fn i3_a_linked_directory_that_does_not_come_leaves_time_for_the_others() {
     });
     let files = Directory::new();
     files.put("ird.json", &json!({ "resources": resources }).to_string());
-    let first = Served::start(&files.host("."));
+    let first = ServerProcess::start(&files.host("."));
     let limit = Duration::from_secs(6);
     let options = ClientOptions { token: TokenSource::Nothing, retries: 1, ..ClientOptions::default() };
     let client = Arc::new(Client::new(Arc::new(options)));

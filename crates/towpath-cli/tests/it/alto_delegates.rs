@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant};
 use super::{
     alto::{CONFIG, COSTS, ask, directory, expect},
     alto_agents::{Web, answer, hops, serve, until, until_logged},
-    program::{Directory, Served},
+    program::{Directory, ServerProcess},
 };
 
 /// A program that knows hops to 192.0.2.7 and the name of each address, and logs its requests.
@@ -31,20 +31,20 @@ const PROGRAM: &str = "[agents.rack]\nkind = 'delegate'\ncommand = ['sh', 'asked
 const PROPERTIES: &str = "application/alto-endpointpropparams+json";
 
 /// Starts a server with an on-demand program, whose log is in the file `log`.
-fn serve_program(program: &str, settings: &str) -> (Directory, Served) {
+fn serve_program(program: &str, settings: &str) -> (Directory, ServerProcess) {
     let directory = directory();
     directory.put("asked.sh", program);
     let served = serve(&directory, &format!("{PROGRAM}{settings}"));
     (directory, served)
 }
 
-async fn rack(served: &Served, address: &str) -> String {
+async fn rack(served: &ServerProcess, address: &str) -> String {
     let question = format!(r#"{{"properties": ["priv:rack"], "endpoints": ["ipv4:{address}"]}}"#);
     ask(served, "POST /endpoint-properties", &[("content-type", PROPERTIES)], &question).await
 }
 
 /// Returns the response with the delay to this address.
-async fn delay(served: &Served, address: &str) -> String {
+async fn delay(served: &ServerProcess, address: &str) -> String {
     let question = format!(
         r#"{{"cost-type": {{"cost-mode": "numerical", "cost-metric": "delay-ow"}}, "endpoints": {{"dsts": ["ipv4:{address}"]}}}}"#
     );
@@ -116,7 +116,7 @@ async fn the_example_of_a_program_that_is_asked_works() {
 }
 
 /// Starts a server with the facts of [`directory`], and a second server that queries it.
-fn serve_two(settings: &str) -> (Directory, Served, Served) {
+fn serve_two(settings: &str) -> (Directory, ServerProcess, ServerProcess) {
     let far = directory();
     let server = serve(&far, "");
     let near = Directory::new();
@@ -208,7 +208,7 @@ fn listed(metric: &str) -> String {
 }
 
 /// Starts a server that queries the server at `web`.
-fn asks(web: &Web, settings: &str) -> (Directory, Served) {
+fn asks(web: &Web, settings: &str) -> (Directory, ServerProcess) {
     let near = Directory::new();
     near.put("facts.toml", "[network-map.default]\nall = ['0.0.0.0/0']\n");
     let served = serve(&near, &format!("[agents.far]\nkind = 'delegate'\nurl = '{}'\n{settings}", web.url()));

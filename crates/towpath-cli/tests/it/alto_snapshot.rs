@@ -16,7 +16,7 @@ use towpath_store::sys::{clock, disk, net};
 use super::{
     alto::{CONFIG, ask, directory, expect},
     alto_agents::{Web, announcement, answer, collector, hops, until, until_logged, way},
-    program::{Directory, Served},
+    program::{Directory, ServerProcess},
 };
 
 const PROGRAM: &str = "[agents.hops]\nkind = 'program'\ncommand = ['sh', 'agent.sh']\n";
@@ -32,13 +32,13 @@ while sleep 1; do echo; done
 const STALE: &str = "\"stale-agents\":{\"hops\":\"20";
 
 /// Starts a server with these agents, the static agent and the file `snapshot`, whose log is in the file `log`.
-fn serve(directory: &Directory, agents: &str) -> Served {
+fn serve(directory: &Directory, agents: &str) -> ServerProcess {
     directory.put("alto.toml", &format!("snapshot = 'snapshot'\n{CONFIG}{agents}"));
     let mut command = directory.command(["alto", "--config", "alto.toml"]);
     command
         .env("TOWPATH_LOG", "warn,towpath_alto_sources=info,towpath_alto_server=info")
         .stderr(disk::create(&directory.host("log")).unwrap());
-    Served::of(command)
+    ServerProcess::of(command)
 }
 
 /// Waits until the snapshot contains the text.
@@ -47,7 +47,7 @@ async fn until_kept(directory: &Directory, told: &str) {
 }
 
 /// Returns whether responses have no `stale-agents`.
-async fn is_fresh(served: &Served) -> bool {
+async fn is_fresh(served: &ServerProcess) -> bool {
     !ask(served, "GET /default", &[], "").await.contains("stale-agents")
 }
 

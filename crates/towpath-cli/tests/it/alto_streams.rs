@@ -11,7 +11,7 @@ use towpath_store::sys::{disk, net};
 
 use super::{
     alto::{CONFIG, ask, directory, expect},
-    program::{Directory, Served},
+    program::{Directory, ServerProcess},
 };
 
 const PARAMS: &str = "application/alto-updatestreamparams+json";
@@ -24,7 +24,7 @@ struct Events {
 }
 
 impl Events {
-    async fn open(served: &Served, request: &str) -> Self {
+    async fn open(served: &ServerProcess, request: &str) -> Self {
         let mut connection = net::connect(served.address).await.unwrap();
         let length = request.len();
         // A client of HTTP/1.0 gets the stream without chunks.
@@ -64,9 +64,9 @@ impl Events {
 }
 
 /// Starts a server that polls its file continuously.
-pub(super) fn serve(directory: &Directory) -> Served {
+pub(super) fn serve(directory: &Directory) -> ServerProcess {
     directory.put("alto.toml", &CONFIG.replace("1h", "100ms"));
-    Served::of(directory.command(["alto", "--config", "alto.toml"]))
+    ServerProcess::of(directory.command(["alto", "--config", "alto.toml"]))
 }
 
 /// Changes the file of facts.

@@ -5,14 +5,14 @@ use serde_json::Value;
 use super::{
     alto::{CONFIG, ask, directory, expect},
     alto_streams::{change, serve},
-    program::Served,
+    program::ServerProcess,
 };
 
 const PARAMS: [(&str, &str); 1] = [("content-type", "application/alto-tipsparams+json")];
 const COSTS: &str = r#"{"resource-id": "default-routingcost"}"#;
 
 /// Returns the path of a new view of the costs, and the response of the server.
-async fn open(served: &Served) -> (String, Value) {
+async fn open(served: &ServerProcess) -> (String, Value) {
     let answer = ask(served, "POST /tips", &PARAMS, COSTS).await;
     expect(&answer, &["200 OK", "content-type: application/alto-tips+json"]);
     let told: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
@@ -43,7 +43,7 @@ async fn t2_t3_changes_are_fetched_by_number() {
 async fn t2_views_are_where_the_server_is_from_outside() {
     let directory = directory();
     directory.put("alto.toml", &format!("url = 'https://alto.example.org/cern/'\n{CONFIG}"));
-    let served = Served::of(directory.command(["alto", "--config", "alto.toml"]));
+    let served = ServerProcess::of(directory.command(["alto", "--config", "alto.toml"]));
     let answer = ask(&served, "POST /tips", &PARAMS, COSTS).await;
     let told: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
     // Like a proxy that adds the path.

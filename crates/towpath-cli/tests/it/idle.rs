@@ -20,7 +20,7 @@ use towpath_proto::xrootd::{
 };
 use towpath_store::sys::net;
 
-use super::program::Served;
+use super::program::ServerProcess;
 
 const CONNECTIONS: u64 = 10_000;
 /// Descriptors that the test needs in addition to its connections.
@@ -94,7 +94,7 @@ async fn ten_thousand_idle_connections_are_held() {
     let directory = tempfile::tempdir().unwrap();
     let number = connections();
     for face in [xrootd(), http()] {
-        let served = Served::start(directory.path());
+        let served = ServerProcess::start(directory.path());
         face.connect(served.address).await;
         let before = served.resident_bytes();
         let connecting = stream::iter(0..number).map(|_| face.connect(served.address)).buffer_unordered(AT_ONCE);

@@ -16,7 +16,7 @@ use towpath_testkit::{
 
 use super::{
     plain_server::{PlainServer, Version},
-    program::{Directory, Outcome, Served},
+    program::{Directory, Outcome, ServerProcess},
 };
 
 /// Large enough for a request to compute a digest.
@@ -32,10 +32,10 @@ const HONEST: Pattern = Pattern::new(31);
 const OTHER: Pattern = Pattern::new(32);
 
 /// Serves a directory with `content` as `file`, below the working directory.
-fn serve(directory: &Directory, name: &str, content: &[u8]) -> Served {
+fn serve(directory: &Directory, name: &str, content: &[u8]) -> ServerProcess {
     std::fs::create_dir(directory.host(name)).unwrap();
     disk::write(&directory.host(name).join("file"), content).unwrap();
-    Served::start(&directory.host(name))
+    ServerProcess::start(&directory.host(name))
 }
 
 fn read(directory: &Directory, name: &str) -> Vec<u8> {

@@ -3,7 +3,7 @@
 use serde_json::json;
 use towpath_store::sys::disk;
 
-use super::program::{Directory, Outcome, Served};
+use super::program::{Directory, Outcome, ServerProcess};
 
 /// A client, a site near it and a site far away.
 const FACTS: &str = r#"
@@ -58,13 +58,13 @@ const FAR: &str = "root://198.51.100.1:1094//f";
 const UNKNOWN: &str = "root://203.0.113.1:1094//f";
 
 /// Creates a directory with a list, and starts a server.
-fn scene(list: &str) -> (Directory, Served) {
+fn scene(list: &str) -> (Directory, ServerProcess) {
     let directory = Directory::new();
     directory.put("facts.toml", FACTS);
     directory.put("alto.toml", SERVER);
     directory.put("client.toml", CLIENT);
     directory.put("list", list);
-    let served = Served::of(directory.command(["alto", "--config", "alto.toml"]));
+    let served = ServerProcess::of(directory.command(["alto", "--config", "alto.toml"]));
     (directory, served)
 }
 
@@ -73,7 +73,7 @@ fn lines() -> String {
 }
 
 /// Runs `towpath order list` with additional arguments.
-fn order(directory: &Directory, served: &Served, arguments: &[&str]) -> Outcome {
+fn order(directory: &Directory, served: &ServerProcess, arguments: &[&str]) -> Outcome {
     let ird = format!("http://{}/directory", served.address);
     let mut command = directory.command(["order", "--ird", ird.as_str(), "--config", "client.toml", "list"]);
     Outcome::from(command.args(arguments).output().unwrap())
@@ -115,7 +115,7 @@ metrics = {
     drop(served);
     directory.put("facts.toml", &format!("{FACTS}\n{DELAYS}"));
     directory.put("alto.toml", &format!("compatibility = 'openalto'\n{SERVER}"));
-    let served = Served::of(directory.command(["alto", "--config", "alto.toml"]));
+    let served = ServerProcess::of(directory.command(["alto", "--config", "alto.toml"]));
     let changes = [
         // The address of the server, and the names of its resources.
         ("https://alto.example.org/directory/default", format!("http://{}/directory", served.address)),
@@ -278,7 +278,7 @@ fn a_server_that_refuses_a_question_is_as_one_that_does_not_answer() {
         } },
     });
     directory.put("ird.json", &promises.to_string());
-    let files = Served::start(&directory.host("."));
+    let files = ServerProcess::start(&directory.host("."));
     let ird = format!("http://{}/ird.json", files.address);
     let run = |more: &[&str]| {
         let mut command = directory.command(["order", "--ird", ird.as_str(), "--by", "BY priv:gone", "list"]);

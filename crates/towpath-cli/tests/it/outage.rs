@@ -74,12 +74,12 @@ fn output(process: &mut Child) -> Lines<BufReader<ChildStdout>> {
 }
 
 /// A running copy.
-struct Copying {
+struct CopyProcess {
     process: Child,
     events: Lines<BufReader<ChildStdout>>,
 }
 
-impl Copying {
+impl CopyProcess {
     fn start(lab: &Lab, directory: &Directory, from: &str, to: &str) -> Self {
         let mut command = lab.command("1", directory, &["cp", "-q", "--events", "-", "--limit", LIMIT, from, to]);
         let mut process = command.spawn().unwrap();
@@ -117,12 +117,12 @@ fn copies_outlive_losses_and_an_outage() {
 
     let mut copies = Vec::new();
     for (scheme, url) in [("root", "root://198.18.0.2:1094/"), ("http", "http://198.18.0.2:1094")] {
-        copies.push(Copying::start(&lab, &local, &format!("{url}/file"), &format!("{scheme}-down")));
-        copies.push(Copying::start(&lab, &local, "file", &format!("{url}/{scheme}-up")));
+        copies.push(CopyProcess::start(&lab, &local, &format!("{url}/file"), &format!("{scheme}-down")));
+        copies.push(CopyProcess::start(&lab, &local, "file", &format!("{url}/{scheme}-up")));
     }
-    copies.iter_mut().for_each(Copying::advance);
+    copies.iter_mut().for_each(CopyProcess::advance);
     lab.lose_all_for("5s");
-    copies.into_iter().for_each(Copying::finish);
+    copies.into_iter().for_each(CopyProcess::finish);
 
     for (directory, way) in [(&local, "down"), (&remote, "up")] {
         for scheme in ["root", "http"] {

@@ -13,7 +13,7 @@ use towpath_proto::fault::TABLE;
 use towpath_store::sys::clock;
 
 use super::{
-    program::{Directory, Outcome, Served, towpath},
+    program::{Directory, Outcome, ServerProcess, towpath},
     wan::is_root,
 };
 
@@ -100,7 +100,7 @@ fn what_copies_have_found_out_is_what_is_probed() {
 #[test]
 fn what_is_not_permitted_is_said_and_the_rest_is_done() {
     let directory = Directory::new();
-    let served = Served::start(&directory.host(""));
+    let served = ServerProcess::start(&directory.host(""));
     let document = json(&directory.run(&format!("probe {} --seconds 1 --write --json", served.urls()[1])).expect(0));
     assert_eq!(unmeasured(&document), ["network up", "storage read", "storage write"]);
     let refused = &document["not_measured"][0];

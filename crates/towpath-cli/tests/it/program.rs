@@ -73,8 +73,8 @@ impl Directory {
     }
 
     /// Serves the directory, writable by all clients.
-    pub(super) fn serve(&self) -> Served {
-        Served::start_with(self.0.path(), &["--writable"])
+    pub(super) fn serve(&self) -> ServerProcess {
+        ServerProcess::start_with(self.0.path(), &["--writable"])
     }
 }
 
@@ -104,12 +104,12 @@ impl Outcome {
 }
 
 /// `towpath serve`, ended when dropped.
-pub(super) struct Served {
+pub(super) struct ServerProcess {
     process: Child,
     pub(super) address: SocketAddr,
 }
 
-impl Served {
+impl ServerProcess {
     /// Serves `directory` on a free port.
     pub(super) fn start(directory: &Path) -> Self {
         Self::start_with(directory, &[])
@@ -161,7 +161,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -12,7 +12,7 @@ use towpath_testkit::pattern::Pattern;
 
 use super::{
     plain_server::{PlainServer, Version},
-    program::{Directory, Outcome, Served},
+    program::{Directory, Outcome, ServerProcess},
 };
 
 const SIZE: u64 = 160 << 20;
@@ -109,7 +109,7 @@ fn a_download_that_was_killed_goes_on() {
     // A file that was just modified might change again without a new version over xroot.
     let large = disk::open(&remote.host("large")).unwrap();
     large.set_modified(UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
-    let server = Served::start(&remote.host(""));
+    let server = ServerProcess::start(&remote.host(""));
     for url in server.urls() {
         let url = format!("{url}/large");
         kill_a_download(&local, &url);

@@ -8,7 +8,7 @@ use tokio::{
 };
 use towpath_store::sys::net;
 
-use super::program::{Directory, Outcome, Served};
+use super::program::{Directory, Outcome, ServerProcess};
 
 /// Content of many pieces, as text, for readable comparisons.
 fn content() -> String {
@@ -18,8 +18,8 @@ fn content() -> String {
 /// A directory with several copies of the file, one of them different.
 struct Sites {
     directory: Directory,
-    good: [Served; 2],
-    wrong: Served,
+    good: [ServerProcess; 2],
+    wrong: ServerProcess,
     content: String,
 }
 
@@ -30,7 +30,7 @@ impl Sites {
             directory.put(&format!("{site}/file"), &content);
         }
         directory.put("wrong/file", "another");
-        let serve = |name: &str| Served::start(&directory.host(name));
+        let serve = |name: &str| ServerProcess::start(&directory.host(name));
         let (good, wrong) = ([serve("one"), serve("two")], serve("wrong"));
         Self { directory, good, wrong, content }
     }

@@ -24,7 +24,7 @@ struct Terminal {
 
 /// The contents of the terminal.
 #[derive(Debug, Default)]
-struct Seen {
+struct ScreenContents {
     /// The screens, without empty rows.
     screens: Vec<String>,
     /// Whether a line was ever wrapped.
@@ -45,7 +45,7 @@ impl Terminal {
 
     /// Runs a command, which must end with this exit code. After the first display of a rate, the terminal is resized
     /// to `other`.
-    fn run(self, directory: &Directory, line: &str, other: Option<(u16, u16)>, code: i32) -> Seen {
+    fn run(self, directory: &Directory, line: &str, other: Option<(u16, u16)>, code: i32) -> ScreenContents {
         let Self { ours, theirs } = self;
         let size = tcgetwinsize(&ours).unwrap();
         let mut command = directory.command(line.split(' '));
@@ -54,7 +54,7 @@ impl Terminal {
         // Reading ends when the other end is closed.
         drop(command);
         let mut parser = vt100::Parser::new(at_least_one(size.ws_row), at_least_one(size.ws_col), 0);
-        let (mut seen, mut other) = (Seen::default(), other);
+        let (mut seen, mut other) = (ScreenContents::default(), other);
         let mut output = File::from(ours);
         let mut buffer = [0; 64 << 10];
         while let Ok(length @ 1..) = output.read(&mut buffer) {
@@ -79,7 +79,7 @@ fn at_least_one(number: u16) -> NonZero<u16> {
     NonZero::new(number).unwrap()
 }
 
-impl Seen {
+impl ScreenContents {
     fn look(&mut self, screen: &vt100::Screen) {
         let text = screen.contents();
         let rows: Vec<_> = text.lines().filter(|row| !row.trim().is_empty()).collect();

@@ -3,10 +3,10 @@
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use towpath_store::sys::net;
 
-use super::program::{Directory, Served};
+use super::program::{Directory, ServerProcess};
 
 /// Returns the response of the server to a COPY of `target` with this additional header field.
-async fn copy(server: &Served, target: &str, field: &str) -> String {
+async fn copy(server: &ServerProcess, target: &str, field: &str) -> String {
     let mut stream = net::connect(server.address).await.unwrap();
     let request = format!("COPY {target} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n{field}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -23,8 +23,8 @@ async fn files_are_fetched_and_sent() {
     ours.put("export/none", "");
     ours.put("serve.toml", "[third_party]\nanonymous = true\nallow = [\"127.0.0.1\"]\n");
     let settings = ours.host("serve.toml");
-    let here = Served::start_with(&ours.host("export"), &["--writable", "--config", settings.to_str().unwrap()]);
-    let there = Served::start_with(&theirs.host("export"), &["--writable"]);
+    let here = ServerProcess::start_with(&ours.host("export"), &["--writable", "--config", settings.to_str().unwrap()]);
+    let there = ServerProcess::start_with(&theirs.host("export"), &["--writable"]);
     let fetched = copy(&here, "/copy", &format!("Source: http://{}/file", there.address)).await;
     assert!(fetched.starts_with("HTTP/1.1 202") && fetched.contains("\nsuccess: Created\n"), "{fetched}");
     let sent = copy(&here, "/copy", &format!("Destination: http://{}/back", there.address)).await;
@@ -38,7 +38,7 @@ async fn a_server_leads_nobody_to_its_own_machine() {
     directory.put("serve.toml", "[third_party]\nanonymous = true\n");
     let settings = directory.host("serve.toml");
     for (options, status) in [(vec![], "401"), (vec!["--config", settings.to_str().unwrap()], "403")] {
-        let here = Served::start_with(&directory.host(""), &[vec!["--writable"], options].concat());
+        let here = ServerProcess::start_with(&directory.host(""), &[vec!["--writable"], options].concat());
         let refused = copy(&here, "/copy", &format!("Source: http://{}/file", here.address)).await;
         assert!(refused.starts_with(&format!("HTTP/1.1 {status}")), "{refused}");
     }
@@ -52,8 +52,9 @@ async fn cp_has_storages_copy_between_themselves() {
     theirs.put("export/none", "");
     theirs.put("serve.toml", "[third_party]\nanonymous = true\nallow = [\"127.0.0.1\"]\n");
     let settings = theirs.host("serve.toml");
-    let here = Served::start_with(&ours.host("export"), &["--writable"]);
-    let there = Served::start_with(&theirs.host("export"), &["--writable", "--config", settings.to_str().unwrap()]);
+    let here = ServerProcess::start_with(&ours.host("export"), &["--writable"]);
+    let there =
+        ServerProcess::start_with(&theirs.host("export"), &["--writable", "--config", settings.to_str().unwrap()]);
     for (from, to) in std::iter::zip(here.urls(), there.urls()) {
         let copy = |options: &str, from: &str, to: &str| theirs.run(&format!("cp --json -v {options} {from} {to}"));
         let (file, name) = (format!("{from}/file"), to.split(':').next().unwrap());

@@ -13,7 +13,7 @@ use towpath_store::sys::disk;
 use super::program::{Directory, Outcome};
 
 /// Returns the URLs of the storage by xroot and HTTP, and the local path, each as a prefix of names.
-fn ends(directory: &Directory, served: &super::program::Served) -> [String; 3] {
+fn ends(directory: &Directory, served: &super::program::ServerProcess) -> [String; 3] {
     let [root, http] = served.urls();
     [format!("{root}/"), format!("{http}/"), format!("{}/", directory.host("").display())]
 }

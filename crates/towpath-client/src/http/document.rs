@@ -14,10 +14,10 @@ use towpath_proto::{
 use towpath_store::{Caller, Error, Fault, Result};
 
 use super::{
-    answer::Answer,
     payload::Payload,
     refusal,
     request::Request,
+    response::HttpResponse,
     retry_state::{Failure, RetryState},
     site::{Site, Sites},
     target::Target,
@@ -73,7 +73,7 @@ pub struct Subscription {
     pub media_type: String,
     /// The entity tag of the version, if present.
     pub etag: Option<String>,
-    answer: Answer,
+    answer: HttpResponse,
     patience: Duration,
 }
 
@@ -96,21 +96,31 @@ pub fn form(fields: &[(String, String)]) -> (&'static str, Vec<u8>) {
 }
 
 impl Sites {
-    /// Implements [`crate::Client::inquire`].
-    pub(crate) async fn inquire(&self, url: &str, caller: &Caller, inquiry: DocumentRequest<'_>) -> Result<DocumentResponse> {
+    /// Implements [`crate::Client::request_document`].
+    pub(crate) async fn request_document(
+        &self,
+        url: &str,
+        caller: &Caller,
+        document_request: DocumentRequest<'_>,
+    ) -> Result<DocumentResponse> {
         let target = target_of(url)?;
-        let asked = timeout(inquiry.patience, self.send_once(&target, caller, inquiry)).await;
+        let asked = timeout(document_request.patience, self.send_once(&target, caller, document_request)).await;
         asked.unwrap_or_else(|_| Err(timed_out(target.root(), "the response")))
     }
 
-    async fn send_once(&self, target: &Target, caller: &Caller, inquiry: DocumentRequest<'_>) -> Result<DocumentResponse> {
+    async fn send_once(
+        &self,
+        target: &Target,
+        caller: &Caller,
+        document_request: DocumentRequest<'_>,
+    ) -> Result<DocumentResponse> {
         let site = self.at(&target.endpoint);
-        let request = request(&site, inquiry);
-        let mut retry_state = site.retry_state(target).with_patience(inquiry.patience);
+        let request = request(&site, document_request);
+        let mut retry_state = site.retry_state(target).with_patience(document_request.patience);
         loop {
-            let begun = begin(&site, caller, &mut retry_state, &request, inquiry).await?;
+            let begun = begin(&site, caller, &mut retry_state, &request, document_request).await?;
             let Subscription { url, outcome, media_type, etag, answer, .. } = begun;
-            match answer.whole(inquiry.limit_bytes).await {
+            match answer.whole(document_request.limit_bytes).await {
                 Ok(body) => return Ok(DocumentResponse { url, outcome, media_type, etag, body }),
                 Err(failure) => site.handle_failure(&mut retry_state, failure, &request).await?,
             }
@@ -118,13 +128,20 @@ impl Sites {
     }
 
     /// Implements [`crate::Client::subscribe`].
-    pub(crate) async fn subscribe(&self, url: &str, caller: &Caller, inquiry: DocumentRequest<'_>) -> Result<Subscription> {
+    pub(crate) async fn subscribe(
+        &self,
+        url: &str,
+        caller: &Caller,
+        document_request: DocumentRequest<'_>,
+    ) -> Result<Subscription> {
         let target = target_of(url)?;
         let site = self.at(&target.endpoint);
         // The stream may never end, so it must not hold a permit meant for short responses.
-        let request = Request { prompt: false, ..request(&site, inquiry) };
-        let mut retry_state = site.retry_state(&target).with_patience(inquiry.patience);
-        let begun = timeout(inquiry.patience, begin(&site, caller, &mut retry_state, &request, inquiry)).await;
+        let request = Request { prompt: false, ..request(&site, document_request) };
+        let mut retry_state = site.retry_state(&target).with_patience(document_request.patience);
+        let begun =
+            timeout(document_request.patience, begin(&site, caller, &mut retry_state, &request, document_request))
+                .await;
         begun.unwrap_or_else(|_| Err(timed_out(target.root(), "the response")))
     }
 
@@ -165,15 +182,15 @@ impl Subscription {
     }
 }
 
-/// Creates the request of an inquiry.
-fn request(site: &Site, inquiry: DocumentRequest<'_>) -> Request {
-    let method = if inquiry.document.is_some() { Method::POST } else { Method::GET };
-    let mut request = Request::new(site, method).with(header::ACCEPT, inquiry.accept);
-    if let Some((media_type, document)) = inquiry.document {
+/// Creates the HTTP request of a document request.
+fn request(site: &Site, document_request: DocumentRequest<'_>) -> Request {
+    let method = if document_request.document.is_some() { Method::POST } else { Method::GET };
+    let mut request = Request::new(site, method).with(header::ACCEPT, document_request.accept);
+    if let Some((media_type, document)) = document_request.document {
         request = request.with(header::CONTENT_TYPE, media_type);
         request.payload = Payload::Whole(Bytes::copy_from_slice(document));
     }
-    match inquiry.etag {
+    match document_request.etag {
         Some(etag) => request.with(header::IF_NONE_MATCH, etag),
         None => request,
     }
@@ -185,21 +202,23 @@ async fn begin(
     caller: &Caller,
     retry_state: &mut RetryState,
     request: &Request,
-    inquiry: DocumentRequest<'_>,
+    document_request: DocumentRequest<'_>,
 ) -> Result<Subscription> {
     let answer = site.send_request(caller, retry_state, request).await?;
     let field = |name| answer.field(name).map(str::to_owned);
     let media_type = field(header::CONTENT_TYPE).unwrap_or_default();
-    let is_refusal = inquiry.refusal_type.is_some_and(|wanted| media_type::is(&media_type, wanted));
+    let is_refusal = document_request.refusal_type.is_some_and(|wanted| media_type::is(&media_type, wanted));
     let outcome = match answer.status {
         StatusCode::OK => DocumentStatus::Content,
         // 304 for a GET, 412 for a POST (RFC 9110 §13.1.2): no other condition is sent.
-        StatusCode::NOT_MODIFIED | StatusCode::PRECONDITION_FAILED if inquiry.etag.is_some() => DocumentStatus::Unchanged,
+        StatusCode::NOT_MODIFIED | StatusCode::PRECONDITION_FAILED if document_request.etag.is_some() => {
+            DocumentStatus::Unchanged
+        }
         _ if is_refusal => DocumentStatus::Refused,
         _ => return Err(refusal::of(answer, &request.method, &site.credentials(caller)?).await),
     };
     let (url, etag) = (format!("{}{}", answer.target.root(), answer.target.path_and_query), field(header::ETAG));
-    Ok(Subscription { url, outcome, media_type, etag, answer, patience: inquiry.patience })
+    Ok(Subscription { url, outcome, media_type, etag, answer, patience: document_request.patience })
 }
 
 /// Returns the error of a response that broke off after it had begun; it is not retried.

@@ -18,7 +18,7 @@ use towpath_proto::{
 };
 use towpath_store::{Blame, Caller, Entry, Error, Fault, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
 
-use super::{answer::Answer, describe, features, refusal, site::Site, stat, target::Target};
+use super::{describe, features, refusal, response::HttpResponse, site::Site, stat, target::Target};
 use crate::words::readable;
 
 /// Bytes to read of a response before it is cut: a few hundred entries.
@@ -53,13 +53,13 @@ pub(super) fn list(site: Arc<Site>, caller: Caller, path: StorePath, target: Tar
 struct Reader {
     /// The directory.
     path: StorePath,
-    answer: Answer,
-    cutter: Cutter,
+    answer: HttpResponse,
+    cutter: MultistatusSplitter,
     /// Path of the directory at the server that responded.
     directory: Vec<u8>,
     options: ListOptions,
-    entries: VecDeque<Found>,
-    names: Names,
+    entries: VecDeque<ListedEntry>,
+    names: NameSet,
     /// Site, caller and query of requests for missing sizes.
     site: Arc<Site>,
     caller: Caller,
@@ -71,7 +71,7 @@ struct Reader {
 
 /// An entry, and its path at the site if the response lacks its size: an unknown size is not 0. After a redirect the
 /// responding server has other paths; reads of the file start at the site, and so does the request for its size.
-struct Found {
+struct ListedEntry {
     entry: Entry,
     unsized_at: Option<StorePath>,
 }
@@ -106,7 +106,7 @@ impl Reader {
         }
         let directory = decode_href(answer.target.path()).map_err(|error| unusable(&answer, &error.to_string()))?;
         let directory = without_slash(&directory).to_vec();
-        let (cutter, entries, names) = (Cutter::default(), VecDeque::new(), Names::default());
+        let (cutter, entries, names) = (MultistatusSplitter::default(), VecDeque::new(), NameSet::default());
         let query = target.path_and_query.split_once('?').map(|(_, query)| query.to_owned());
         let (is_found, ended) = (false, false);
         let path = path.clone();
@@ -208,7 +208,7 @@ impl Reader {
         }
     }
 
-    fn found(&self, name: Bytes, entry: &dav::Entry) -> Result<Found> {
+    fn found(&self, name: Bytes, entry: &dav::Entry) -> Result<ListedEntry> {
         let mut metadata = describe::of_entry(entry);
         let is_file = metadata.kind == FileKind::File;
         let is_unsized = is_file && entry.size_bytes.is_none() && self.options.metadata;
@@ -220,7 +220,7 @@ impl Reader {
             let Metadata { kind, is_link, directory_id, size, .. } = metadata;
             metadata = Metadata { is_link, directory_id, ..Metadata::new(kind, if is_file { size } else { 0 }) };
         }
-        Ok(Found { entry: Entry { name, metadata }, unsized_at })
+        Ok(ListedEntry { entry: Entry { name, metadata }, unsized_at })
     }
 }
 
@@ -238,12 +238,12 @@ enum NameOrigin {
 /// The names of a listing so far, as keyed hashes, so that memory does not depend on the length of names. The
 /// probability that two of a million names have the same hash is 3e-8; the listing then fails.
 #[derive(Debug, Default)]
-struct Names {
+struct NameSet {
     state: RandomState,
     origins: HashMap<u64, NameOrigin>,
 }
 
-impl Names {
+impl NameSet {
     /// Adds a name. Returns whether it is new; `None` if both names cannot belong to the same entry.
     fn add(&mut self, name: &[u8], origin: NameOrigin) -> Option<bool> {
         use NameOrigin::{Below, Directory};
@@ -266,7 +266,7 @@ impl Names {
     }
 }
 
-impl Found {
+impl ListedEntry {
     /// Completes the entry with a request for its size, if it is missing. If that fails, the entry is kept as a
     /// special file, which is not read.
     async fn complete(self, site: &Site, caller: &Caller, query: Option<&str>) -> Entry {
@@ -296,14 +296,14 @@ fn not_a_directory() -> Error {
     Error::new(Fault::NotDirectory, "it is not a directory")
 }
 
-fn unusable(answer: &Answer, why: &str) -> Error {
+fn unusable(answer: &HttpResponse, why: &str) -> Error {
     let message = format!("invalid PROPFIND response from {}: {why}", answer.target.root());
     Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)
 }
 
 /// Cuts a multistatus response into documents.
 #[derive(Debug, Default)]
-struct Cutter {
+struct MultistatusSplitter {
     text: Vec<u8>,
     frame: Option<Frame>,
 }
@@ -319,7 +319,7 @@ struct Frame {
     tail: Vec<u8>,
 }
 
-impl Cutter {
+impl MultistatusSplitter {
     fn push(&mut self, data: &[u8]) {
         self.text.extend_from_slice(data);
     }
@@ -400,7 +400,7 @@ mod tests {
         let responses: String = (0..50).map(response).collect();
         let whole = format!("{HEAD}{responses}</a:multistatus>");
         for step in [1, 7, 100, 1000, 100_000] {
-            let mut cutter = Cutter::default();
+            let mut cutter = MultistatusSplitter::default();
             let mut found = Vec::new();
             for piece in whole.as_bytes().chunks(step) {
                 cutter.push(piece);
@@ -414,7 +414,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_cut_is_left_whole() {
-        let mut cutter = Cutter::default();
+        let mut cutter = MultistatusSplitter::default();
         cutter.push(b"<other><thing>");
         assert_eq!(cutter.cut(), None);
         assert_eq!(cutter.rest(), b"<other><thing>");

@@ -23,7 +23,7 @@ use towpath_proto::{
 };
 use towpath_store::{Blame, Error, Expectation, Fault, FileKind, MAX_PRESENT_EXTENTS, Metadata, Result, WriteHandle};
 
-use super::{answer::Answer, payload::Payload, put::Put, request::Request, stat::error_of};
+use super::{payload::Payload, put::Put, request::Request, response::HttpResponse, stat::error_of};
 
 /// Minimum size in bytes of a file that is sent in parts, if its size is known: for smaller files a single PUT has one
 /// round trip less. Files with a key are always sent in parts.
@@ -194,7 +194,7 @@ fn extents(text: &[u8], size: u64) -> Option<Vec<Extent>> {
 impl Put {
     /// Sends a request, and waits for at most `patience` if the server defers it. Creates missing parents if the
     /// options permit it.
-    async fn insist(&self, request: &Request, patience: Duration) -> Result<Answer> {
+    async fn insist(&self, request: &Request, patience: Duration) -> Result<HttpResponse> {
         let site = &self.store.site;
         let mut retry_state = site.retry_state(&self.store.target(&self.path)).with_patience(patience);
         let answer = site.send_request(&self.caller, &mut retry_state, request).await?;

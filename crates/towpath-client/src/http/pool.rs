@@ -31,7 +31,7 @@ use towpath_store::{
 use super::{payload::Payload, retry_state::Failure};
 use crate::{
     ClientOptions,
-    dial::{self, Dialer, Tap},
+    dial::{self, ConnectionMonitor, Dialer},
     tls::Tls,
 };
 
@@ -80,7 +80,7 @@ struct Idle {
 pub(super) struct Connection {
     pub(super) sender: SendRequest<Payload>,
     /// The statistics of the connection.
-    tap: Weak<Tap>,
+    tap: Weak<ConnectionMonitor>,
     /// 1 while a response is incomplete, else 0.
     underway: Arc<AtomicUsize>,
     _serving: AbortOnDropHandle<()>,
@@ -100,7 +100,7 @@ impl Connection {
     }
 
     /// Returns a handle for the statistics of the connection while it exists.
-    pub(super) fn tap(&self) -> Weak<Tap> {
+    pub(super) fn tap(&self) -> Weak<ConnectionMonitor> {
         Weak::clone(&self.tap)
     }
 }
@@ -195,7 +195,7 @@ impl Pool {
 async fn serve<T>(
     endpoint: &Endpoint,
     stream: T,
-    (tap, underway): (Arc<Tap>, Arc<AtomicUsize>),
+    (tap, underway): (Arc<ConnectionMonitor>, Arc<AtomicUsize>),
 ) -> Result<Connection, Failure>
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,

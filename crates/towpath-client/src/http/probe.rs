@@ -25,17 +25,17 @@ use towpath_store::{
 };
 
 use super::{
-    answer::Answer,
     body_channel::BodyChannel,
     payload::Payload,
     pool::Connection,
     refusal,
     request::Request,
+    response::HttpResponse,
     retry_state::Failure,
     site::{Site, Sites},
     target::Target,
 };
-use crate::{MAX_CONNECTIONS, dial::Tap};
+use crate::{MAX_CONNECTIONS, dial::ConnectionMonitor};
 
 /// Size in bytes of a piece that is offered to a connection.
 const PIECE_BYTES: usize = 256 << 10;
@@ -81,7 +81,7 @@ pub struct Trace {
 
 /// The result of a probe.
 #[derive(Debug, Clone)]
-pub struct Probed {
+pub struct ProbeResult {
     /// The name that the server reports.
     pub server: String,
     /// Time to connect: TCP, and TLS if used.
@@ -100,7 +100,7 @@ struct ConnectionTraces {
 
 impl Sites {
     /// Implements [`crate::Client::probe`].
-    pub(crate) async fn probe(&self, url: &Url, probe: &Probe) -> Result<Probed> {
+    pub(crate) async fn probe(&self, url: &Url, probe: &Probe) -> Result<ProbeResult> {
         let probe = &Probe {
             connections: probe.connections.clamp(1, MAX_CONNECTIONS),
             duration: probe.duration.min(MAX_PROBE),
@@ -120,7 +120,7 @@ impl Sites {
         let taps = connections.iter().map(Connection::tap).collect();
         let looking = tokio::spawn(look(taps, began, probe.interval, Arc::clone(&traces)));
         let looking = AbortOnDropHandle::new(looking);
-        let lines = connections.into_iter().enumerate().map(|(index, connection)| Line {
+        let lines = connections.into_iter().enumerate().map(|(index, connection)| ProbeConnection {
             site: &site,
             target: &target,
             probe,
@@ -128,19 +128,19 @@ impl Sites {
             index,
             connection,
         });
-        let results = try_join_all(lines.map(Line::run)).await?;
+        let results = try_join_all(lines.map(ProbeConnection::run)).await?;
         drop(looking);
         let mut traces = std::mem::take(&mut *traces.lock().unwrap_or_else(PoisonError::into_inner));
         let server =
             results.iter().map(|result| result.server.clone()).find(|server| !server.is_empty()).unwrap_or_default();
         traces.extend(results.into_iter().flat_map(|result| result.traces));
         traces.sort_by_key(|trace| trace.at);
-        Ok(Probed { server, connected: began - dialed, began, traces })
+        Ok(ProbeResult { server, connected: began - dialed, began, traces })
     }
 }
 
 /// Samples the connections at regular intervals, until all are closed.
-async fn look(taps: Vec<Weak<Tap>>, began: Instant, every: Duration, traces: Arc<Mutex<Vec<Trace>>>) {
+async fn look(taps: Vec<Weak<ConnectionMonitor>>, began: Instant, every: Duration, traces: Arc<Mutex<Vec<Trace>>>) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
@@ -154,7 +154,7 @@ async fn look(taps: Vec<Weak<Tap>>, began: Instant, every: Duration, traces: Arc
 }
 
 /// One connection of a probe.
-struct Line<'a> {
+struct ProbeConnection<'a> {
     site: &'a Site,
     target: &'a Target,
     probe: &'a Probe,
@@ -163,7 +163,7 @@ struct Line<'a> {
     connection: Connection,
 }
 
-impl Line<'_> {
+impl ProbeConnection<'_> {
     async fn run(mut self) -> Result<ConnectionTraces> {
         let Probe { direction, duration, interval, .. } = *self.probe;
         let body_channel = Arc::new(BodyChannel::new(None, Vec::new()));
@@ -202,7 +202,7 @@ impl Line<'_> {
         let arrived = clock::now() - self.began;
         let round_trip = self.connection.look().map(|seen| seen.info.min_rtt).unwrap_or_default();
         let Self { target, began, index, connection, site, .. } = self;
-        let answer = Answer::new(response, target.clone(), (connection, None), None, &site.options);
+        let answer = HttpResponse::new(response, target.clone(), (connection, None), None, &site.options);
         let server = answer.field(header::SERVER).unwrap_or_default().to_owned();
         if answer.status != StatusCode::OK || answer.field(header::CONTENT_TYPE) != Some(PROBE_TYPE) {
             return Err(match answer.status {
@@ -257,7 +257,7 @@ fn most_samples(duration: Duration, interval: Duration) -> usize {
 ///
 /// # Errors
 /// Those of the network; `Protocol` for an invalid response, or more than `most` samples.
-async fn samples(mut answer: Answer, until: Instant, most: usize) -> Result<Vec<Sample>> {
+async fn samples(mut answer: HttpResponse, until: Instant, most: usize) -> Result<Vec<Sample>> {
     let (mut frames, mut samples, mut ended) = (Frames::default(), Vec::new(), false);
     while !ended && let Ok(next) = timeout_at(until, answer.next()).await {
         let Some(bytes) = next.map_err(error_of)? else { break };

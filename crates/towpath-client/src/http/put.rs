@@ -14,7 +14,7 @@ use towpath_store::{
 };
 
 use super::{
-    answer::Answer, body_channel::BodyChannel, describe, payload::Payload, refusal, request::Request, stat,
+    body_channel::BodyChannel, describe, payload::Payload, refusal, request::Request, response::HttpResponse, stat,
     store::HttpStore,
 };
 use crate::dial::timed_out;
@@ -87,7 +87,7 @@ impl Put {
         self.accepted(answer, body_channel.taken_bytes()).await
     }
 
-    pub(super) async fn send_request(&self, request: &Request) -> Result<Answer> {
+    pub(super) async fn send_request(&self, request: &Request) -> Result<HttpResponse> {
         let site = &self.store.site;
         site.send_request(&self.caller, &mut site.retry_state(&self.store.target(&self.path)), request).await
     }
@@ -121,7 +121,7 @@ impl Put {
     }
 
     /// Returns the metadata of the new file in the response.
-    pub(super) async fn accepted(&self, answer: Answer, size: u64) -> Result<Metadata> {
+    pub(super) async fn accepted(&self, answer: HttpResponse, size: u64) -> Result<Metadata> {
         if answer.status == StatusCode::ACCEPTED {
             return self.promised(answer, size).await;
         }
@@ -139,7 +139,7 @@ impl Put {
 
     /// Returns the metadata of a new file after a 202 response, if it exists already. If it does not, nothing may be
     /// removed: the name may still belong to the file to be replaced.
-    async fn promised(&self, answer: Answer, size: u64) -> Result<Metadata> {
+    async fn promised(&self, answer: HttpResponse, size: u64) -> Result<Metadata> {
         let root = answer.target.root();
         answer.discard().await;
         let found = match self.look().await {
@@ -156,7 +156,7 @@ impl Put {
     }
 
     /// Returns the error for a response that rejects the upload.
-    pub(super) async fn refused(&self, answer: Answer) -> Error {
+    pub(super) async fn refused(&self, answer: HttpResponse) -> Error {
         let status = answer.status;
         let credentials = match self.store.site.credentials(&self.caller) {
             Ok(credentials) => credentials,

@@ -26,10 +26,10 @@ use towpath_store::{
 };
 
 use super::{
-    answer::Answer,
     describe::{self, Condition, Version},
     refusal,
     request::Request,
+    response::HttpResponse,
     retry_state::{Failure, RetryState},
     site::Site,
     stat,
@@ -141,7 +141,7 @@ impl RemoteFile {
 
     /// Like [`Self::settle`], for the response to a GET of a file of `size` bytes. If the condition was rejected by
     /// the server and omitted, the response must prove to be of the pinned version.
-    fn settle_answer(&self, answer: &Answer, size: u64, is_conditional: bool) -> Result<()> {
+    fn settle_answer(&self, answer: &HttpResponse, size: u64, is_conditional: bool) -> Result<()> {
         let (metadata, version) = describe::of_headers(&answer.headers, size);
         if !is_conditional {
             let wanted = self.wanted.as_ref().map(Version::of_tag);
@@ -255,7 +255,7 @@ impl RemoteFile {
     }
 
     /// Returns the error for a response that has no data and cannot be retried.
-    pub(super) async fn refused(&self, answer: Answer) -> Error {
+    pub(super) async fn refused(&self, answer: HttpResponse) -> Error {
         match self.site.credentials(&self.caller) {
             Ok(credentials) => refusal::of(answer, &Method::GET, &credentials).await,
             Err(error) => error,
@@ -264,7 +264,7 @@ impl RemoteFile {
 
     /// Returns whether `answer` means that the file is no longer at the target of a redirect; `retry_state` then
     /// restarts at the origin.
-    pub(super) fn is_gone(&self, answer: &Answer, retry_state: &mut RetryState) -> bool {
+    pub(super) fn is_gone(&self, answer: &HttpResponse, retry_state: &mut RetryState) -> bool {
         let gone = matches!(
             answer.status,
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND | StatusCode::GONE
@@ -347,7 +347,7 @@ impl Fetch<'_> {
     }
 
     /// Checks that the response has the requested range of the pinned version; pins the version if there is none.
-    async fn check_response(&mut self, answer: &mut Answer) -> Result<ResponseAction> {
+    async fn check_response(&mut self, answer: &mut HttpResponse) -> Result<ResponseAction> {
         match answer.status {
             StatusCode::PARTIAL_CONTENT => self.check_part(answer).await,
             // A response of rclone's S3 server (seen with 1.75).
@@ -365,7 +365,7 @@ impl Fetch<'_> {
 
     /// Handles a 416 response. Either the file ends before the range, or the server does not support ranges; then the
     /// whole file is requested. That response also detects a file that became shorter.
-    async fn check_unsatisfied(&mut self, answer: &mut Answer) -> Result<ResponseAction> {
+    async fn check_unsatisfied(&mut self, answer: &mut HttpResponse) -> Result<ResponseAction> {
         let Some(pinned) = self.file.pinned.get() else {
             answer.release_permit();
             return self.file.pin_by_stat().await.map(|_| ResponseAction::Again);
@@ -378,7 +378,7 @@ impl Fetch<'_> {
         Ok(ResponseAction::Again)
     }
 
-    async fn check_part(&mut self, answer: &mut Answer) -> Result<ResponseAction> {
+    async fn check_part(&mut self, answer: &mut HttpResponse) -> Result<ResponseAction> {
         let field = answer.field(header::CONTENT_RANGE).unwrap_or_default();
         let root = answer.target.root();
         let Some(ContentRange::Part { first, last, size }) = ContentRange::parse(field) else {
@@ -403,7 +403,7 @@ impl Fetch<'_> {
     }
 
     /// Handles an invalid range. XRootD (seen with 5.5.3) announces bytes beyond the end of a file, but a correct size.
-    fn check_impossible_part(&mut self, answer: &Answer, field: &str) -> Result<ResponseAction> {
+    fn check_impossible_part(&mut self, answer: &HttpResponse, field: &str) -> Result<ResponseAction> {
         match range::complete_length(field).filter(|size| self.file.pinned.get().is_none() && *size < self.end) {
             Some(size) => {
                 let (metadata, version) = describe::of_headers(&answer.headers, size);
@@ -417,7 +417,7 @@ impl Fetch<'_> {
     }
 
     /// Handles a server that always sends the whole file.
-    async fn check_whole(&mut self, answer: &mut Answer) -> Result<ResponseAction> {
+    async fn check_whole(&mut self, answer: &mut HttpResponse) -> Result<ResponseAction> {
         let root = answer.target.root();
         let features = &self.file.site.features;
         if self.first.is_some() && features.dav.possible() && !answer.headers.contains_key(header::ETAG) {
@@ -445,7 +445,7 @@ impl Fetch<'_> {
         Ok(ResponseAction::Part(0..size))
     }
 
-    fn check_refusal(&mut self, answer: &Answer) -> ResponseAction {
+    fn check_refusal(&mut self, answer: &HttpResponse) -> ResponseAction {
         if self.file.is_gone(answer, &mut self.retry_state) {
             return ResponseAction::Again;
         }
@@ -457,7 +457,7 @@ impl Fetch<'_> {
     }
 
     /// Receives the missing bytes from a body that is `part` of the file.
-    async fn receive(&mut self, mut answer: Answer, part: Range<u64>) -> Result<(), Failure> {
+    async fn receive(&mut self, mut answer: HttpResponse, part: Range<u64>) -> Result<(), Failure> {
         // The version is pinned: other calls may proceed.
         self.first = None;
         let end = self.end.min(part.end);

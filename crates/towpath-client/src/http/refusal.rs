@@ -4,8 +4,8 @@ use http::{HeaderMap, Method, StatusCode, header};
 use towpath_proto::{fault::FAULT_FIELD, http::challenge::BearerError, s3};
 use towpath_store::{Blame, Error, Fault};
 
-use super::{answer::Answer, site::Credentials};
-use crate::{token::Withheld, words::readable};
+use super::{response::HttpResponse, site::Credentials};
+use crate::{token::WithholdReason, words::readable};
 
 /// Maximum number of bytes to read of an error text.
 const TEXT_BYTES: usize = 8 << 10;
@@ -37,7 +37,7 @@ const MEANINGS: &[(&str, u16, Fault)] = &[
 ];
 
 /// Returns the error for `answer`, the response to a request with `method`.
-pub(super) async fn of(answer: Answer, method: &Method, credentials: &Credentials) -> Error {
+pub(super) async fn of(answer: HttpResponse, method: &Method, credentials: &Credentials) -> Error {
     let (status, root, headers) = (answer.status, answer.target.root(), answer.headers.clone());
     let text = if *method == Method::HEAD { Vec::new() } else { answer.beginning(TEXT_BYTES).await };
     if let Some(refusal) = s3::S3Error::parse(&text).or_else(|| elsewhere(status, &headers)) {
@@ -51,8 +51,8 @@ pub(super) async fn of(answer: Answer, method: &Method, credentials: &Credential
     }
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         message.push_str(match credentials.withheld() {
-            Some(Withheld::Unencrypted) => " (the bearer token is not sent without encryption: use https://)",
-            Some(Withheld::Nobody) => " (no credentials were sent)",
+            Some(WithholdReason::Unencrypted) => " (the bearer token is not sent without encryption: use https://)",
+            Some(WithholdReason::Nobody) => " (no credentials were sent)",
             None => "",
         });
     }

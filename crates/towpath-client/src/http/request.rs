@@ -65,7 +65,7 @@ impl Request {
 
     /// Returns whether the request names a second target, which must be at the same server. Then a redirect to another
     /// server cannot be followed, and a 502 of a gateway means that the second target is at another server.
-    pub(super) fn names_two(&self) -> bool {
+    pub(super) fn has_second_target(&self) -> bool {
         matches!(self.method.as_str(), "COPY" | "MOVE")
     }
 }

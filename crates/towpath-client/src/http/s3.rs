@@ -6,7 +6,7 @@
 //! | an object being read; written, in parts | `file`; `upload`, `parts`, `budget` |
 //! | single requests | `bucket` |
 //! | endpoints and credentials of buckets | `settings`, `profile` |
-//! | signatures, and sources of credentials (`object_store`) | `signer`, `messenger` |
+//! | signatures, and sources of credentials (`object_store`) | `signer`, `credential_client` |
 //!
 //! S3 is HTTP: requests use the same sites and connections as `http(s)://`, with the same retries and limits, and are
 //! signed. The crate `object_store` provides the signature and Amazon's ways to get credentials. Its own stores lack
@@ -15,9 +15,9 @@
 
 mod bucket;
 mod budget;
+mod credential_client;
 mod file;
 mod listing;
-mod messenger;
 mod names;
 mod parts;
 mod profile;

@@ -22,7 +22,6 @@ use towpath_store::{
 };
 
 use super::{
-    answer::Answer,
     body_channel::BodyChannel,
     concurrency::ConcurrencyLimit,
     features::{self, SiteFeatures},
@@ -30,6 +29,7 @@ use super::{
     pool::{Connection, Pool, Pools},
     refusal,
     request::Request,
+    response::HttpResponse,
     retry_state::{Failure, RetryState},
     s3::Signer,
     target::{Target, is_loopback},
@@ -37,7 +37,7 @@ use super::{
 use crate::{
     ClientOptions,
     dial::Dialer,
-    token::{Tokens, Withheld},
+    token::{Tokens, WithholdReason},
 };
 
 /// Time to wait for `100 Continue` before the body is sent anyway, as curl does; some sites do not support it.
@@ -117,7 +117,7 @@ pub(super) struct Site {
 #[derive(Debug, Default)]
 pub(super) struct Credentials {
     token: Option<Secret>,
-    withheld: Option<Withheld>,
+    withheld: Option<WithholdReason>,
 }
 
 impl Credentials {
@@ -127,7 +127,7 @@ impl Credentials {
     }
 
     /// Returns the reason why no token is sent, if there is one.
-    pub(super) fn withheld(&self) -> Option<Withheld> {
+    pub(super) fn withheld(&self) -> Option<WithholdReason> {
         self.withheld
     }
 }
@@ -160,7 +160,7 @@ impl Site {
     /// `AuthenticationFailed` for a configured token that cannot be used.
     pub(super) fn credentials(&self, caller: &Caller) -> Result<Credentials> {
         if caller.is_nobody {
-            return Ok(Credentials { token: None, withheld: Some(Withheld::Nobody) });
+            return Ok(Credentials { token: None, withheld: Some(WithholdReason::Nobody) });
         }
         if self.signer.is_some() {
             return Ok(Credentials::default());
@@ -173,7 +173,7 @@ impl Site {
         };
         let safe = self.endpoint.tls || is_loopback(&self.endpoint.host);
         let is_withheld = !safe && (token.is_some() || field.is_some());
-        let withheld = is_withheld.then_some(Withheld::Unencrypted);
+        let withheld = is_withheld.then_some(WithholdReason::Unencrypted);
         Ok(Credentials { withheld, token: token.filter(|_| safe) })
     }
 
@@ -191,7 +191,7 @@ impl Site {
         caller: &Caller,
         retry_state: &mut RetryState,
         request: &Request,
-    ) -> Result<Answer> {
+    ) -> Result<HttpResponse> {
         loop {
             let failure = match self.attempt(caller, retry_state.target(), request).await {
                 Ok(answer) => {
@@ -248,7 +248,7 @@ impl Site {
         Ok(())
     }
 
-    async fn attempt(&self, caller: &Caller, target: &Target, request: &Request) -> Result<Answer, Failure> {
+    async fn attempt(&self, caller: &Caller, target: &Target, request: &Request) -> Result<HttpResponse, Failure> {
         if target.endpoint == self.endpoint {
             self.check_name(target).map_err(Failure::Fatal)?;
         }
@@ -309,7 +309,7 @@ impl Site {
         *message.uri_mut() = uri;
         let headers = message.headers_mut();
         // As with the token below: never sent to the target of a redirect.
-        if target.endpoint == self.endpoint && credentials.withheld != Some(Withheld::Nobody) {
+        if target.endpoint == self.endpoint && credentials.withheld != Some(WithholdReason::Nobody) {
             headers.extend(self.options.headers.clone());
             if credentials.withheld.is_some() {
                 headers.remove(header::AUTHORIZATION);
@@ -348,7 +348,7 @@ impl Site {
         mut message: http::Request<Payload>,
         (mut connection, pool): (Connection, Arc<Pool>),
         permit: Option<OwnedSemaphorePermit>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<HttpResponse, Failure> {
         let lost = |error: hyper::Error| {
             let message = format!("no response from {}: {error}", target.root());
             Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
@@ -374,7 +374,7 @@ impl Site {
                 // An upload that gets its response before it is complete cannot continue, and its connection cannot be
                 // reused.
                 let pool = request.payload.is_sent().then_some(pool);
-                Ok(Answer::new(response, target.clone(), (connection, pool), permit, &self.options))
+                Ok(HttpResponse::new(response, target.clone(), (connection, pool), permit, &self.options))
             }
             Some(Err(mut error)) => {
                 let unsent = error.take_message().is_some();
@@ -449,7 +449,7 @@ fn check_name(target: &Target) -> Result<()> {
 /// Fails if the body of `answer` has a transfer coding other than a single `chunked`. None is requested (RFC 9112
 /// §7.4): the bytes of another coding are not the content, and without `chunked` as the last coding only the end of the
 /// connection marks the end of the body.
-fn check_coding(answer: &Answer) -> Result<(), Failure> {
+fn check_coding(answer: &HttpResponse) -> Result<(), Failure> {
     let mut fields = answer.headers.get_all(header::TRANSFER_ENCODING).iter();
     let is_known = match (fields.next(), fields.next()) {
         (None, _) => true,
@@ -464,14 +464,14 @@ fn check_coding(answer: &Answer) -> Result<(), Failure> {
 }
 
 /// Decides whether to use a response, or to retry.
-async fn classify(answer: Answer, request: &Request, credentials: &Credentials) -> Result<Answer, Failure> {
+async fn classify(answer: HttpResponse, request: &Request, credentials: &Credentials) -> Result<HttpResponse, Failure> {
     check_coding(&answer)?;
     if let Some(location) = answer.headers.get(header::LOCATION).filter(|_| is_redirect(answer.status, request)) {
         let next = answer.target.redirected(location.as_bytes()).map_err(Failure::Fatal)?;
         if request.of_file && answer.target.is_directory_form(&next) {
             return Err(Failure::Fatal(Error::new(Fault::IsDirectory, "it is a directory")));
         }
-        if request.names_two() && next.endpoint != answer.target.endpoint {
+        if request.has_second_target() && next.endpoint != answer.target.endpoint {
             let message = format!("{} redirects {} to another server", answer.target.root(), request.method);
             return Err(Failure::Fatal(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)));
         }
@@ -483,7 +483,9 @@ async fn classify(answer: Answer, request: &Request, credentials: &Credentials) 
             let when = answer.field(header::RETRY_AFTER).and_then(retry_after);
             Err(Failure::Later(refusal::of(answer, &request.method, credentials).await, when))
         }
-        StatusCode::REQUEST_TIMEOUT | StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT if !request.names_two() => {
+        StatusCode::REQUEST_TIMEOUT | StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT
+            if !request.has_second_target() =>
+        {
             Err(Failure::Lost(refusal::of(answer, &request.method, credentials).await))
         }
         _ => Ok(answer),

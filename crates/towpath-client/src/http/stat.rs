@@ -15,8 +15,8 @@ use towpath_proto::{
 use towpath_store::{Blame, Caller, Error, Fault, FileKind, Metadata, Result, StorePath};
 
 use super::{
-    answer::Answer, describe, features, payload::Payload, refusal, request::Request, retry_state::Failure, site::Site,
-    target::Target,
+    describe, features, payload::Payload, refusal, request::Request, response::HttpResponse, retry_state::Failure,
+    site::Site, target::Target,
 };
 use crate::words::readable;
 
@@ -42,9 +42,9 @@ pub(super) fn method(name: &'static str) -> Method {
 /// `NotFound`, and those of the request.
 pub(super) async fn stat(site: &Site, caller: &Caller, path: &StorePath, target: &Target) -> Result<Metadata> {
     match request_metadata(site, caller, target).await {
-        Ok(Found::Entry(entry)) => Ok(describe::of_entry(&entry)),
-        Ok(Found::Metadata(_)) if path.is_root() => Ok(Metadata::new(FileKind::Directory, 0)),
-        Ok(Found::Metadata(metadata)) => Ok(metadata),
+        Ok(StatResult::Entry(entry)) => Ok(describe::of_entry(&entry)),
+        Ok(StatResult::Metadata(_)) if path.is_root() => Ok(Metadata::new(FileKind::Directory, 0)),
+        Ok(StatResult::Metadata(metadata)) => Ok(metadata),
         Err(error) if error.fault() == Fault::IsDirectory => Ok(Metadata::new(FileKind::Directory, 0)),
         Err(error) => Err(error.at(path)),
     }
@@ -56,8 +56,8 @@ pub(super) async fn stat(site: &Site, caller: &Caller, path: &StorePath, target:
 /// `NotFound`, `Unsupported` if the server does not support WebDAV, and those of the request.
 pub(super) async fn entry(site: &Site, caller: &Caller, path: &StorePath, target: &Target) -> Result<Entry> {
     match request_metadata(site, caller, target).await.map_err(|error| error.at(path))? {
-        Found::Entry(entry) => Ok(*entry),
-        Found::Metadata(_) => Err(no_dav(target).at(path)),
+        StatResult::Entry(entry) => Ok(*entry),
+        StatResult::Metadata(_) => Err(no_dav(target).at(path)),
     }
 }
 
@@ -67,27 +67,27 @@ pub(super) fn no_dav(target: &Target) -> Error {
     Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage)
 }
 
-enum Found {
+enum StatResult {
     Entry(Box<Entry>),
     Metadata(Metadata),
 }
 
-async fn request_metadata(site: &Site, caller: &Caller, target: &Target) -> Result<Found> {
+async fn request_metadata(site: &Site, caller: &Caller, target: &Target) -> Result<StatResult> {
     if !site.features.dav.possible() {
-        return head(site, caller, target).await.map(Found::Metadata);
+        return head(site, caller, target).await.map(StatResult::Metadata);
     }
     let (mut retry_state, request) = (site.retry_state(target), propfind_request(site, "0"));
     let answer = loop {
         let answer = site.send_request(caller, &mut retry_state, &request).await?;
         match answer.status {
-            StatusCode::MULTI_STATUS => match Described::receive(answer).await {
+            StatusCode::MULTI_STATUS => match PropfindResponse::receive(answer).await {
                 Ok(described) => {
                     site.features.dav.learn(true);
                     let entry = described.entry()?;
                     return match entry.is_collection || entry.is_special || entry.size_bytes.is_some() {
-                        true => Ok(Found::Entry(Box::new(entry))),
+                        true => Ok(StatResult::Entry(Box::new(entry))),
                         // An unknown size is not 0.
-                        false => head(site, caller, target).await.map(Found::Metadata),
+                        false => head(site, caller, target).await.map(StatResult::Metadata),
                     };
                 }
                 Err(failure) => site.handle_failure(&mut retry_state, failure, &request).await?,
@@ -104,7 +104,7 @@ async fn request_metadata(site: &Site, caller: &Caller, target: &Target) -> Resu
         site.features.dav.learn(false);
     }
     answer.discard().await;
-    head(site, caller, target).await.map(Found::Metadata)
+    head(site, caller, target).await.map(StatResult::Metadata)
 }
 
 /// Creates a PROPFIND request of the given depth.
@@ -117,19 +117,19 @@ pub(super) fn propfind_request(site: &Site, depth: &'static str) -> Request {
 }
 
 /// A response to a PROPFIND of depth 0.
-struct Described {
+struct PropfindResponse {
     body: Vec<u8>,
     /// The server that responded, after all redirects.
     target: Target,
     is_from_xrootd: bool,
 }
 
-impl Described {
+impl PropfindResponse {
     /// Receives the response.
     ///
     /// # Errors
-    /// Those of [`Answer::whole`].
-    async fn receive(answer: Answer) -> Result<Self, Failure> {
+    /// Those of [`HttpResponse::whole`].
+    async fn receive(answer: HttpResponse) -> Result<Self, Failure> {
         let (target, is_from_xrootd) = (answer.target.clone(), features::is_xrootd(&answer.headers));
         Ok(Self { body: answer.whole(ANSWER_BYTES).await?, target, is_from_xrootd })
     }
@@ -185,7 +185,7 @@ fn names(path: &[u8]) -> Vec<&[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect()
 }
 
-/// Returns whether `entry` may be the resource with the `requested` names ([`Described::find`]).
+/// Returns whether `entry` may be the resource with the `requested` names ([`PropfindResponse::find`]).
 fn is_under_another_prefix(entry: &Entry, requested: &[&[u8]]) -> bool {
     let described = names(&entry.path);
     let is_suffix = described.ends_with(requested) || requested.ends_with(&described);
@@ -268,7 +268,7 @@ pub(super) async fn by_get(site: &Site, caller: &Caller, target: &Target) -> Res
 }
 
 /// Returns the file size in a 416 response (`Content-Range: bytes */N`, RFC 9110 §14.4), if present.
-pub(super) fn size_without_range(answer: &Answer) -> Option<u64> {
+pub(super) fn size_without_range(answer: &HttpResponse) -> Option<u64> {
     match ContentRange::parse(answer.field(header::CONTENT_RANGE)?)? {
         ContentRange::Unsatisfied { size } => Some(size),
         ContentRange::Part { .. } => None,
@@ -278,7 +278,7 @@ pub(super) fn size_without_range(answer: &Answer) -> Option<u64> {
 /// Returns the content coding of a response body, if there is one. If the file is stored encoded (as Apache's archives
 /// are, and objects with that attribute), the encoded body is the content of the file; if it is encoded for transfer,
 /// its length is unknown.
-pub(super) fn coding_of(answer: &Answer) -> Option<&str> {
+pub(super) fn coding_of(answer: &HttpResponse) -> Option<&str> {
     answer
         .field(header::CONTENT_ENCODING)
         .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("identity"))
@@ -292,7 +292,7 @@ pub(super) fn unknown_length(target: &Target) -> Error {
 }
 
 /// Returns the metadata in a response to HEAD; `None` without a length.
-fn described(answer: &Answer) -> Option<Metadata> {
+fn described(answer: &HttpResponse) -> Option<Metadata> {
     let size = answer.field(header::CONTENT_LENGTH)?.parse().ok()?;
     Some(describe::of_headers(&answer.headers, size).0)
 }
@@ -307,7 +307,7 @@ pub(super) async fn ask_head(
     target: &Target,
     wanted: &[Algorithm],
     wait: Duration,
-) -> Result<Answer> {
+) -> Result<HttpResponse> {
     let mut asks = !wanted.is_empty() && site.features.want_digest.possible();
     loop {
         let mut request = Request::new(site, Method::HEAD);
@@ -341,7 +341,7 @@ pub(super) fn with_wanted_digests(request: Request, wanted: &[Algorithm]) -> Req
 
 /// Returns whether the request may have been rejected because it requests a digest, as by XRootD without configured
 /// checksums. It should then be retried without.
-pub(super) fn may_refuse_wishes(answer: &Answer) -> bool {
+pub(super) fn may_refuse_wishes(answer: &HttpResponse) -> bool {
     matches!(answer.status, StatusCode::METHOD_NOT_ALLOWED | StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST)
 }
 

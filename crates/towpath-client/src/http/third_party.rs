@@ -9,7 +9,7 @@ use towpath_proto::{
 };
 use towpath_store::{Blame, Caller, Error, Fault, Overwrite, Result, StorePath, sys::clock};
 
-use super::{answer::Answer, refusal, request::Request, stat, store::HttpStore, target::is_loopback};
+use super::{refusal, request::Request, response::HttpResponse, stat, store::HttpStore, target::is_loopback};
 use crate::third_party::{OnProgress, TransferMode};
 
 /// Maximum time without a message from a site: three times the limit of HTTP-TPC.
@@ -85,7 +85,7 @@ impl HttpStore {
 
 /// Follows the markers to the result. They may report no new byte for `patience`, because a storage may have to recall
 /// or verify the file.
-async fn copy_outcome(answer: &mut Answer, patience: Duration, written: OnProgress<'_>) -> Result<()> {
+async fn copy_outcome(answer: &mut HttpResponse, patience: Duration, written: OnProgress<'_>) -> Result<()> {
     let mut reader = Reader::default();
     let mut stripes: Vec<u64> = Vec::new();
     let (mut last_progress, mut most) = (clock::now(), 0);

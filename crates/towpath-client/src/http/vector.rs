@@ -16,9 +16,9 @@ use towpath_proto::http::{
 use towpath_store::{ByteRange, Error, Fault, Result, VectorReads};
 
 use super::{
-    answer::Answer,
     describe,
     read::{RemoteFile, changed},
+    response::HttpResponse,
     retry_state::Failure,
 };
 
@@ -248,7 +248,7 @@ enum VectorFailure {
 }
 
 async fn receive(
-    mut answer: Answer,
+    mut answer: HttpResponse,
     mut parts: PartReader,
     size: u64,
     filling: &mut SpanBuffers,

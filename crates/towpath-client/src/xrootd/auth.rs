@@ -11,20 +11,20 @@ use towpath_proto::xrootd::{
 };
 use towpath_store::{Blame, Error, Fault, Result, Secret};
 
-use crate::{token::Withheld, words::readable};
+use crate::{token::WithholdReason, words::readable};
 
 /// The available credentials of this client.
 #[derive(Debug, Clone)]
-pub(super) struct Means {
+pub(super) struct AvailableCredentials {
     /// The bearer token, or the error of its lookup, which matters only if a server requires a token.
     pub token: Result<Option<Secret>>,
     /// The reason why no token is sent to this server, if there is one.
-    pub withheld: Option<Withheld>,
+    pub withheld: Option<WithholdReason>,
     /// User name of the login.
     pub user: String,
 }
 
-impl Means {
+impl AvailableCredentials {
     /// Returns the credentials for `offer`, on a connection with or without TLS; `None` if the offer cannot be used.
     pub(super) fn credentials(&self, offer: &SecurityProtocol, tls: bool) -> Result<Option<Auth>> {
         let credentials = match &*offer.name {
@@ -48,11 +48,11 @@ impl Means {
         let (why, remedy) = match refusal {
             Some(message) => (format!("refused the credentials: {}", readable(message)), ""),
             None if !names.contains(&"ztn") => ("offers no supported authentication protocol".into(), ""),
-            None if self.withheld == Some(Withheld::Unencrypted) => {
+            None if self.withheld == Some(WithholdReason::Unencrypted) => {
                 let why = "requires a bearer token, which is not sent to servers named without encryption";
                 (why.into(), "; use roots:// instead of root://")
             }
-            None if self.withheld == Some(Withheld::Nobody) => {
+            None if self.withheld == Some(WithholdReason::Nobody) => {
                 ("requires a bearer token, but no credentials were sent".into(), "")
             }
             None if !has_token => {
@@ -71,32 +71,32 @@ impl Means {
 mod tests {
     use super::*;
 
-    fn means(token: Option<&str>) -> Means {
-        Means { token: Ok(token.map(Secret::new)), withheld: None, user: "marie".into() }
+    fn available(token: Option<&str>) -> AvailableCredentials {
+        AvailableCredentials { token: Ok(token.map(Secret::new)), withheld: None, user: "marie".into() }
     }
 
     #[test]
     fn a_token_leaves_only_over_tls() {
         let offer = SecurityProtocol::ztn(4096);
-        assert_eq!(means(Some("t")).credentials(&offer, false).unwrap(), None);
-        let auth = means(Some("t")).credentials(&offer, true).unwrap().unwrap();
+        assert_eq!(available(Some("t")).credentials(&offer, false).unwrap(), None);
+        let auth = available(Some("t")).credentials(&offer, true).unwrap().unwrap();
         assert_eq!(auth.credential_type, *b"ztn\0");
-        assert_eq!(means(None).credentials(&offer, true).unwrap(), None);
+        assert_eq!(available(None).credentials(&offer, true).unwrap(), None);
     }
 
     #[test]
     fn what_is_not_spoken_is_left_out() {
         let gsi = SecurityProtocol { name: "gsi".into(), arguments: "v:10400".into() };
-        assert_eq!(means(Some("t")).credentials(&gsi, true).unwrap(), None);
-        assert!(means(None).credentials(&SecurityProtocol::unix(), false).unwrap().is_some());
+        assert_eq!(available(Some("t")).credentials(&gsi, true).unwrap(), None);
+        assert!(available(None).credentials(&SecurityProtocol::unix(), false).unwrap().is_some());
     }
 
     #[test]
     fn the_error_says_what_was_offered_and_what_to_do() {
-        let error = means(None).exhausted("se.example:1094", &[SecurityProtocol::ztn(4096)], true, None);
+        let error = available(None).exhausted("se.example:1094", &[SecurityProtocol::ztn(4096)], true, None);
         assert_eq!(error.fault(), Fault::AuthenticationFailed);
         assert!(error.message().contains("ztn") && error.message().contains("BEARER_TOKEN"), "{error}");
-        let error = means(Some("t")).exhausted("se.example:1094", &[SecurityProtocol::ztn(4096)], false, None);
+        let error = available(Some("t")).exhausted("se.example:1094", &[SecurityProtocol::ztn(4096)], false, None);
         assert!(error.message().contains("roots://"), "{error}");
     }
 }

@@ -7,14 +7,14 @@
 //! ```
 //!
 //! [`Connection::start`] returns immediately. Requests submitted while the connection is being established are sent in
-//! its first flight where that is permitted ([`super::flight`]). A connection lives until it is dropped or lost. After
-//! a drop, the queue, including its closes, is still sent. After a loss, every request in flight ends with a
+//! its first flight where that is permitted ([`super::session_setup`]). A connection lives until it is dropped or lost.
+//! After a drop, the queue, including its closes, is still sent. After a loss, every request in flight ends with a
 //! [`Failure`], and further requests are rejected.
 //!
 //! This module retries nothing: [`super::retry_state`] decides whether a request may be sent again.
 
 mod dial;
-mod line;
+mod monitored_input;
 mod reader;
 mod writer;
 
@@ -40,10 +40,10 @@ use towpath_store::{
 };
 
 use super::{
-    flight::{Established, reserved},
+    session_setup::{SessionInfo, reserved},
     sink::Sink,
 };
-use crate::{Waits, dial::Tap, options::MIN_PROGRESS_BYTES};
+use crate::{WaitReporter, dial::ConnectionMonitor, options::MIN_PROGRESS_BYTES};
 
 pub(super) use dial::Dial;
 pub(super) use writer::Payload;
@@ -82,18 +82,18 @@ impl Failure {
 
 /// The completion of a request.
 #[derive(Debug)]
-pub(super) struct Finished {
+pub(super) struct Completion {
     /// The data of the response, appended to the previous contents of the submitted buffer; also after a failure.
     pub buffer: Vec<u8>,
     /// Pages in the buffer that failed their checksum.
     pub bad_pages: Vec<Page>,
     /// The result of the request; for pgwrite with its extended response.
-    pub outcome: Result<Answer, Failure>,
+    pub outcome: Result<ResponseStatus, Failure>,
 }
 
 /// The part of a successful response that is not data.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum ResponseStatus {
     Ok,
     /// The last `status` response; its data are in the buffer.
     Status(towpath_proto::xrootd::response::StatusBody),
@@ -123,12 +123,12 @@ impl Exchange {
 
 /// A request in flight. Dropping it does not cancel the request; its response is discarded.
 #[derive(Debug)]
-pub(super) struct Pending(oneshot::Receiver<Finished>);
+pub(super) struct PendingResponse(oneshot::Receiver<Completion>);
 
-impl Pending {
+impl PendingResponse {
     /// Waits for the completion of the request.
-    pub(super) async fn finished(self) -> Finished {
-        self.0.await.unwrap_or_else(|_| Finished {
+    pub(super) async fn finished(self) -> Completion {
+        self.0.await.unwrap_or_else(|_| Completion {
             buffer: Vec::new(),
             bad_pages: Vec::new(),
             outcome: Err(Failure::Lost(Error::new(Fault::Internal, "the connection's task ended"))),
@@ -138,9 +138,9 @@ impl Pending {
 
 /// A request in flight, as seen by the reader.
 #[derive(Debug)]
-struct Waiting {
+struct PendingRequest {
     sink: Sink,
-    reply: oneshot::Sender<Finished>,
+    reply: oneshot::Sender<Completion>,
     _permit: Option<OwnedSemaphorePermit>,
     patient: bool,
     /// Whether the request is a listing, which may occupy the connection exclusively.
@@ -158,7 +158,7 @@ struct Waiting {
     given_up: bool,
 }
 
-impl Waiting {
+impl PendingRequest {
     /// Returns the table entry for an abandoned request: its response may still arrive, and must not be mistaken for
     /// that of another request.
     fn given_up(deadline: Instant) -> Self {
@@ -177,10 +177,10 @@ impl Waiting {
         }
     }
 
-    fn finish(self, outcome: Result<Answer, Failure>) {
+    fn finish(self, outcome: Result<ResponseStatus, Failure>) {
         let (buffer, bad_pages) = self.sink.into_parts();
         // The receiver may have been dropped.
-        let _ = self.reply.send(Finished { buffer, bad_pages, outcome });
+        let _ = self.reply.send(Completion { buffer, bad_pages, outcome });
     }
 }
 
@@ -215,15 +215,15 @@ impl SmallParts {
 
 /// State shared by the reader, the writer and the callers.
 #[derive(Debug)]
-struct Shared {
+struct ConnectionState {
     /// `host:port`, for messages.
     host: String,
-    waits: Waits,
+    waits: WaitReporter,
     table: Mutex<Table>,
     /// The server's capabilities, once the session is ready.
-    established: OnceLock<Established>,
+    established: OnceLock<SessionInfo>,
     /// The tap of the connection, once it is established.
-    tap: OnceLock<Weak<Tap>>,
+    tap: OnceLock<Weak<ConnectionMonitor>>,
     /// Notified when the session is ready, and when it is lost.
     settled: Notify,
     stall: Duration,
@@ -232,7 +232,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct Table {
-    waiting: HashMap<u16, Waiting>,
+    waiting: HashMap<u16, PendingRequest>,
     next: u16,
     /// The reason why further requests are rejected, if they are.
     lost: Option<Failure>,
@@ -241,7 +241,7 @@ struct Table {
     occupied: bool,
 }
 
-impl Shared {
+impl ConnectionState {
     fn table(&self) -> MutexGuard<'_, Table> {
         // No code panics while it holds the lock; even then the table would be consistent.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
@@ -264,10 +264,10 @@ impl Shared {
 
     /// Ends the requests sent before the login, now that a retry can succeed.
     fn end_early(&self) {
-        let early: Vec<Waiting> = {
+        let early: Vec<PendingRequest> = {
             let mut table = self.table();
             let early = table.waiting.extract_if(|_, waiting| waiting.refused_early);
-            let early: Vec<Waiting> = early.map(|(_, waiting)| waiting).collect();
+            let early: Vec<PendingRequest> = early.map(|(_, waiting)| waiting).collect();
             table.patient -= early.iter().filter(|waiting| waiting.patient).count();
             early
         };
@@ -293,7 +293,7 @@ impl Shared {
     }
 
     /// Ends a request that is not in the table. A listing releases the connection, even if it is still being read.
-    fn end(&self, waiting: Waiting, outcome: Result<Answer, Failure>) {
+    fn end(&self, waiting: PendingRequest, outcome: Result<ResponseStatus, Failure>) {
         if waiting.streams {
             self.table().occupied = false;
         }
@@ -305,14 +305,14 @@ impl Shared {
         if self.established.get().is_some() { Failure::Lost(error) } else { Failure::EarlyLoss(error) }
     }
 
-    fn take(&self, stream_id: StreamId) -> Option<Waiting> {
+    fn take(&self, stream_id: StreamId) -> Option<PendingRequest> {
         let mut table = self.table();
         let waiting = table.waiting.remove(&stream_id.number())?;
         table.patient -= usize::from(waiting.patient);
         Some(waiting)
     }
 
-    fn put_back(&self, stream_id: StreamId, waiting: Waiting) {
+    fn put_back(&self, stream_id: StreamId, waiting: PendingRequest) {
         let mut table = self.table();
         table.patient += usize::from(waiting.patient);
         table.waiting.insert(stream_id.number(), waiting);
@@ -323,9 +323,9 @@ impl Shared {
         let mut expired = Vec::new();
         {
             let mut table = self.table();
-            let late = |waiting: &&mut Waiting| waiting.deadline < now && !waiting.given_up;
+            let late = |waiting: &&mut PendingRequest| waiting.deadline < now && !waiting.given_up;
             for waiting in table.waiting.values_mut().filter(late) {
-                expired.push(std::mem::replace(waiting, Waiting::given_up(now)));
+                expired.push(std::mem::replace(waiting, PendingRequest::given_up(now)));
             }
             table.patient -= expired.iter().filter(|waiting| waiting.patient).count();
         }
@@ -362,8 +362,8 @@ impl Table {
 /// A connection, established or being established.
 #[derive(Debug)]
 pub(super) struct Connection {
-    shared: Arc<Shared>,
-    queue: mpsc::UnboundedSender<writer::Outgoing>,
+    shared: Arc<ConnectionState>,
+    queue: mpsc::UnboundedSender<writer::QueuedRequest>,
 }
 
 impl Connection {
@@ -372,7 +372,7 @@ impl Connection {
         let (queue, outgoing) = mpsc::unbounded_channel();
         let table =
             Table { waiting: HashMap::new(), next: reserved::FIRST_FREE, lost: None, patient: 0, occupied: false };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ConnectionState {
             host: dial.plan.host.clone(),
             waits: dial.waits.clone(),
             table: Mutex::new(table),
@@ -387,13 +387,13 @@ impl Connection {
     }
 
     /// Sends a request after those submitted before.
-    pub(super) fn submit(&self, exchange: Exchange) -> Pending {
+    pub(super) fn submit(&self, exchange: Exchange) -> PendingResponse {
         let (reply, pending) = oneshot::channel();
         let Exchange { request, payload, sink, permit, queue_permit, patient } = exchange;
         let since = clock::now();
         let deadline = since + self.shared.patience;
         let streams = matches!(sink, Sink::Stream(_));
-        let waiting = Waiting {
+        let waiting = PendingRequest {
             sink,
             reply,
             _permit: permit,
@@ -411,7 +411,7 @@ impl Connection {
             if let Some(failure) = refusal {
                 drop(table);
                 waiting.finish(Err(not_sent(failure)));
-                return Pending(pending);
+                return PendingResponse(pending);
             }
             let id = table.free_id();
             table.patient += usize::from(patient);
@@ -421,12 +421,12 @@ impl Connection {
         let mut head = BytesMut::new();
         request.encode(stream_id, &mut head);
         // The writer ends only when the connection is lost; the request then has been ended already, or is ended here.
-        if self.queue.send(writer::Outgoing { head: head.freeze(), payload, queue_permit }).is_err()
+        if self.queue.send(writer::QueuedRequest { head: head.freeze(), payload, queue_permit }).is_err()
             && let Some(waiting) = self.shared.take(stream_id)
         {
             waiting.finish(Err(Failure::NotSent(closed())));
         }
-        Pending(pending)
+        PendingResponse(pending)
     }
 
     /// Returns whether submitted requests can succeed.
@@ -456,12 +456,12 @@ impl Connection {
     }
 
     /// Returns the server's capabilities once the session was ready; also after it is lost.
-    pub(super) fn established(&self) -> Option<&Established> {
+    pub(super) fn established(&self) -> Option<&SessionInfo> {
         self.shared.established.get()
     }
 
     /// Returns the tap of the connection; `None` before the connection is established and after it is lost.
-    pub(super) fn tap(&self) -> Option<Arc<Tap>> {
+    pub(super) fn tap(&self) -> Option<Arc<ConnectionMonitor>> {
         self.shared.tap.get()?.upgrade()
     }
 }
@@ -499,9 +499,9 @@ mod tests {
     #[test]
     fn a_listing_gives_the_connection_back_also_if_nobody_reads_it() {
         let table = Table { waiting: HashMap::new(), next: 0, lost: None, patient: 0, occupied: false };
-        let shared = Shared {
+        let shared = ConnectionState {
             host: String::new(),
-            waits: Waits::default(),
+            waits: WaitReporter::default(),
             table: Mutex::new(table),
             established: OnceLock::new(),
             tap: OnceLock::new(),
@@ -510,7 +510,7 @@ mod tests {
             patience: Duration::ZERO,
         };
         assert!(shared.occupy());
-        let unread = Waiting { streams: true, ..Waiting::given_up(clock::now()) };
+        let unread = PendingRequest { streams: true, ..PendingRequest::given_up(clock::now()) };
         shared.end(unread, Err(Failure::Wait { seconds: 1 }));
         assert!(!shared.table().occupied);
     }

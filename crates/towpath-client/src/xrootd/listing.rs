@@ -17,11 +17,11 @@ use towpath_proto::xrootd::{
 use towpath_store::{Blame, Caller, Entry, Error, Fault, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
 
 use super::{
-    connection::{Exchange, Failure, Pending},
+    connection::{Exchange, Failure, PendingResponse},
     metadata,
     origin::Origin,
     retry_state::{RetryState, refusal},
-    sink::{Outlet, Piece, Sink},
+    sink::{ChunkSender, ResponseChunk, Sink},
     site::{Identity, Site},
     store::stat,
 };
@@ -36,7 +36,7 @@ const BATCH: usize = 1000;
 const CONCURRENT_STATS: usize = 64;
 
 /// A listing in progress.
-struct Walk {
+struct DirectoryListing {
     origin: Origin,
     caller: Caller,
     identity: Identity,
@@ -44,17 +44,17 @@ struct Walk {
     flags: DirlistOptions,
     retry_state: RetryState,
     /// The request in flight; `None` before the first poll and after the end.
-    answer: Option<Answer>,
+    answer: Option<ListingResponse>,
     finished: bool,
     /// Whether entries have been returned, so that the listing cannot be restarted.
     begun: bool,
 }
 
-struct Answer {
+struct ListingResponse {
     site: Arc<Site>,
-    pieces: mpsc::UnboundedReceiver<Piece>,
+    pieces: mpsc::UnboundedReceiver<ResponseChunk>,
     /// `None` after a successful end.
-    pending: Option<Pending>,
+    pending: Option<PendingResponse>,
     parser: DirlistParser,
 }
 
@@ -62,7 +62,7 @@ struct Answer {
 pub(super) fn list(origin: Origin, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing {
     // Names alone do not distinguish files and directories.
     let checksums = if options.digests { DirlistOptions::dcksm } else { DirlistOptions::NONE };
-    let walk = Walk {
+    let listing = DirectoryListing {
         identity: origin.identity(caller),
         caller: caller.clone(),
         retry_state: origin.retry_state(true),
@@ -73,26 +73,26 @@ pub(super) fn list(origin: Origin, caller: &Caller, path: &StorePath, options: L
         finished: false,
         begun: false,
     };
-    batches(walk).boxed()
+    batches(listing).boxed()
 }
 
-fn batches(walk: Walk) -> impl Stream<Item = Result<Vec<Entry>>> {
-    stream::unfold(walk, |mut walk| async move {
-        if walk.finished {
+fn batches(listing: DirectoryListing) -> impl Stream<Item = Result<Vec<Entry>>> {
+    stream::unfold(listing, |mut listing| async move {
+        if listing.finished {
             return None;
         }
-        let batch = walk.next().await;
+        let batch = listing.next().await;
         if batch.is_err() {
-            walk.finished = true;
+            listing.finished = true;
         }
         match batch {
-            Ok(batch) if batch.is_empty() && walk.finished => None,
-            other => Some((other.map_err(|error| error.at(&walk.path)), walk)),
+            Ok(batch) if batch.is_empty() && listing.finished => None,
+            other => Some((other.map_err(|error| error.at(&listing.path)), listing)),
         }
     })
 }
 
-impl Answer {
+impl ListingResponse {
     /// Returns the error of a listing that failed after entries were returned.
     fn broke_off(&self, failure: Failure) -> Error {
         match failure {
@@ -106,7 +106,7 @@ impl Answer {
     }
 }
 
-impl Walk {
+impl DirectoryListing {
     /// Returns the next batch; it is empty only at the end.
     async fn next(&mut self) -> Result<Vec<Entry>> {
         loop {
@@ -141,15 +141,15 @@ impl Walk {
         }
     }
 
-    async fn send_request(&mut self) -> Result<Answer> {
+    async fn send_request(&mut self) -> Result<ListingResponse> {
         let site = self.origin.sites.at(self.retry_state.server(), &self.identity);
-        let (outlet, pieces) = Outlet::new(ROOM_KIB);
+        let (sender, pieces) = ChunkSender::new(ROOM_KIB);
         let session = site.listing_session()?;
         let path = site.path(self.retry_state.server().path_of(&self.path), &self.retry_state.server().cgi).await?;
         let request = Dirlist { options: self.flags, wants_node: true, path };
-        let exchange = Exchange { sink: Sink::Stream(outlet), ..Exchange::new(request, 0) };
+        let exchange = Exchange { sink: Sink::Stream(sender), ..Exchange::new(request, 0) };
         let pending = Some(session.submit(exchange));
-        Ok(Answer { site, pieces, pending, parser: DirlistParser::new(self.flags) })
+        Ok(ListingResponse { site, pieces, pending, parser: DirlistParser::new(self.flags) })
     }
 
     /// Requests missing metadata of entries from a server without `dstat`.
@@ -166,7 +166,7 @@ impl Walk {
 }
 
 /// Parses the received entries. Returns each with whether it includes metadata.
-fn parse(answer: &mut Answer) -> Result<Vec<(Entry, bool)>> {
+fn parse(answer: &mut ListingResponse) -> Result<Vec<(Entry, bool)>> {
     let mut batch = Vec::new();
     while batch.len() < BATCH {
         let popped = answer.parser.pop();

@@ -32,7 +32,7 @@ use super::{
     origin::Origin,
     retry_state::RetryState,
     server::Server,
-    session::{Naming, OpenFile},
+    session::{HandleState, OpenFile},
     site::{Identity, Site},
 };
 use attempt::{PAGE_RETRIES, damaged, is_not_open};
@@ -163,7 +163,7 @@ impl RemoteFile {
     }
 
     async fn look_now(&self, stream: &ReadStream) -> Result<(), Failure> {
-        let Naming::Known(handle) = stream.file.naming() else { return Ok(()) };
+        let HandleState::Known(handle) = stream.file.handle_state() else { return Ok(()) };
         match (self.stat_handle(stream, handle).await, self.pinned.get()) {
             (Ok(stat), Some(pinned)) => {
                 let found = metadata::of_stat(&stat);
@@ -201,7 +201,7 @@ impl RemoteFile {
     {
         let start = buffer.len();
         let mut buffer = buffer;
-        if let Naming::Guessed(guess) = stream.file.naming() {
+        if let HandleState::Guessed(guess) = stream.file.handle_state() {
             let (attempt, opened) = futures::future::join(send(guess, None, buffer), stream.file.opened()).await;
             // The server's support of pages was predicted too.
             let unheard_of =

@@ -26,10 +26,10 @@ use towpath_proto::{
 use towpath_store::{Blame, Error, Fault, sys::clock};
 
 use super::{
-    connection::{Connection, Dial, Exchange, Failure, Pending},
-    flight::Established,
+    connection::{Connection, Dial, Exchange, Failure, PendingResponse},
     server::root_url,
-    spread::{Meter, Outlook},
+    session_setup::SessionInfo,
+    spread::{Meter, SessionLoad},
 };
 use slots::Slots;
 
@@ -85,12 +85,12 @@ impl Session {
     }
 
     /// Sends a request after those submitted before.
-    pub(super) fn submit(&self, exchange: Exchange) -> Pending {
+    pub(super) fn submit(&self, exchange: Exchange) -> PendingResponse {
         self.connection.submit(exchange)
     }
 
     /// Returns the server's capabilities once the session was ready; also after it is lost.
-    pub(super) fn established(&self) -> Option<&Established> {
+    pub(super) fn established(&self) -> Option<&SessionInfo> {
         self.connection.established()
     }
 
@@ -138,16 +138,16 @@ impl Session {
     }
 
     /// Returns the session's load in bytes and its rate.
-    pub(super) fn outlook(&self) -> Outlook {
-        self.meter().outlook(self.load.load(Ordering::Relaxed))
+    pub(super) fn session_load(&self) -> SessionLoad {
+        self.meter().session_load(self.load.load(Ordering::Relaxed))
     }
 
     /// Counts `bytes` as in flight until the result is dropped.
-    pub(super) fn loaded(self: &Arc<Self>, bytes: usize) -> Load {
+    pub(super) fn loaded(self: &Arc<Self>, bytes: usize) -> InFlightBytes {
         if self.load.fetch_add(bytes, Ordering::Relaxed) == 0 {
             self.meter().begins(clock::now());
         }
-        Load { session: Arc::clone(self), bytes }
+        InFlightBytes { session: Arc::clone(self), bytes }
     }
 
     /// Waits until a piece of a spread upload can be sent soon. Returns `None` if that is impossible.
@@ -193,7 +193,7 @@ impl Session {
     }
 
     /// Sends a close request.
-    fn close(self: &Arc<Self>, handle: FileHandle, ending: Option<CloseAction>) -> Closing {
+    fn close(self: &Arc<Self>, handle: FileHandle, ending: Option<CloseAction>) -> PendingClose {
         let exchange = Exchange {
             // The server may have to write out data, or compute checksums, before it can confirm the close.
             patient: true,
@@ -212,7 +212,7 @@ impl Session {
             // The result of most closes is not awaited.
             let _ = settled.send(finished.outcome.map(|_| finished.buffer.into()));
         });
-        Closing(outcome)
+        PendingClose(outcome)
     }
 
     /// Returns the error for a response that cannot be decoded.
@@ -225,7 +225,7 @@ impl Session {
 async fn settle(
     session: Arc<Session>,
     file: Weak<OpenFile>,
-    pending: Pending,
+    pending: PendingResponse,
     guess: Option<FileHandle>,
     (answer, parting): (watch::Sender<Option<Result<OpenReply, Failure>>>, Option<CloseAction>),
 ) {
@@ -250,12 +250,12 @@ async fn settle(
 
 /// Bytes counted as in flight in a session.
 #[derive(Debug)]
-pub(super) struct Load {
+pub(super) struct InFlightBytes {
     session: Arc<Session>,
     bytes: usize,
 }
 
-impl Drop for Load {
+impl Drop for InFlightBytes {
     fn drop(&mut self) {
         self.session.load.fetch_sub(self.bytes, Ordering::Relaxed);
         self.session.meter().carries(self.bytes, clock::now());
@@ -264,9 +264,9 @@ impl Drop for Load {
 
 /// A close in flight. Dropping it does not cancel the close.
 #[derive(Debug)]
-pub(super) struct Closing(oneshot::Receiver<Result<Bytes, Failure>>);
+pub(super) struct PendingClose(oneshot::Receiver<Result<Bytes, Failure>>);
 
-impl Closing {
+impl PendingClose {
     /// Waits for the response and returns its body, which is empty unless the close had a promise.
     pub(super) async fn done(self) -> Result<Bytes, Failure> {
         self.0
@@ -288,7 +288,7 @@ pub(super) struct OpenFile {
 
 /// The handle for a request that is sent now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Naming {
+pub(super) enum HandleState {
     Known(FileHandle),
     /// Predicted; to be compared with the response to the open.
     Guessed(FileHandle),
@@ -298,11 +298,11 @@ pub(super) enum Naming {
 
 impl OpenFile {
     /// Returns the handle for a request that is sent now.
-    pub(super) fn naming(&self) -> Naming {
+    pub(super) fn handle_state(&self) -> HandleState {
         match (&*self.answered.borrow(), self.guess) {
-            (Some(Ok(reply)), _) => Naming::Known(reply.handle),
-            (None, Some(guess)) => Naming::Guessed(guess),
-            _ => Naming::Unknown,
+            (Some(Ok(reply)), _) => HandleState::Known(reply.handle),
+            (None, Some(guess)) => HandleState::Guessed(guess),
+            _ => HandleState::Unknown,
         }
     }
 
@@ -327,14 +327,14 @@ impl OpenFile {
 
     /// Returns the handle if the file is known to be open and no close has been sent.
     pub(super) fn open_handle(&self) -> Option<FileHandle> {
-        match self.naming() {
-            Naming::Known(handle) if !self.closed.load(Ordering::Acquire) => Some(handle),
+        match self.handle_state() {
+            HandleState::Known(handle) if !self.closed.load(Ordering::Acquire) => Some(handle),
             _ => None,
         }
     }
 
     /// Sends the close if the file is open and not yet closed. Returns immediately.
-    pub(super) fn start_close(&self, ending: Option<CloseAction>) -> Option<Closing> {
+    pub(super) fn start_close(&self, ending: Option<CloseAction>) -> Option<PendingClose> {
         let handle = self.open_handle()?;
         if self.closed.swap(true, Ordering::AcqRel) {
             return None;

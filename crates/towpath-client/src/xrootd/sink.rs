@@ -22,29 +22,29 @@ pub(super) enum Sink {
     /// Verifies pages and removes their checksums.
     Pages(Pages),
     /// Passes the data on piece by piece, for listings.
-    Stream(Outlet),
+    Stream(ChunkSender),
     /// Discards the data: the request was cancelled.
     Nowhere,
 }
 
 /// The channel for the pieces of a streamed response to the caller.
 #[derive(Debug)]
-pub(super) struct Outlet {
-    pub(super) pieces: mpsc::UnboundedSender<Piece>,
+pub(super) struct ChunkSender {
+    pub(super) pieces: mpsc::UnboundedSender<ResponseChunk>,
     /// KiB that may be buffered between reader and caller.
     pub(super) room: Arc<Semaphore>,
 }
 
 /// A piece of a streamed response, with its permit for the buffer.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct ResponseChunk {
     pub(super) bytes: Bytes,
     pub(super) _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Outlet {
-    /// Creates an outlet that buffers at most `room_kib` KiB, and its receiver.
-    pub(super) fn new(room_kib: usize) -> (Self, mpsc::UnboundedReceiver<Piece>) {
+impl ChunkSender {
+    /// Creates a sender that buffers at most `room_kib` KiB, and its receiver.
+    pub(super) fn new(room_kib: usize) -> (Self, mpsc::UnboundedReceiver<ResponseChunk>) {
         let (pieces, outcome) = mpsc::unbounded_channel();
         (Self { pieces, room: Arc::new(Semaphore::new(room_kib)) }, outcome)
     }
@@ -62,13 +62,13 @@ impl Outlet {
             Err(_) => None,
         };
         // A dropped receiver is detected with the next response.
-        let _ = self.pieces.send(Piece { bytes, _permit: permit });
+        let _ = self.pieces.send(ResponseChunk { bytes, _permit: permit });
     }
 }
 
 /// A response that violates the protocol.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(super) enum BadAnswer {
+pub(super) enum InvalidResponse {
     #[error("it sent more data than requested")]
     TooMuch,
     #[error("it sent pages at the wrong offset")]
@@ -86,40 +86,40 @@ impl Sink {
     }
 
     /// Starts a response of `length` data bytes.
-    pub(super) fn begin(&mut self, head: &ResponseHead, length: u64) -> Result<(), BadAnswer> {
+    pub(super) fn begin(&mut self, head: &ResponseHead, length: u64) -> Result<(), InvalidResponse> {
         match (self, &head.status) {
             (Self::Nowhere, _) => Ok(()),
             (Self::Plain { buffer, limit }, None) => {
-                let length = usize::try_from(length).map_err(|_| BadAnswer::TooMuch)?;
+                let length = usize::try_from(length).map_err(|_| InvalidResponse::TooMuch)?;
                 if length > *limit {
-                    return Err(BadAnswer::TooMuch);
+                    return Err(InvalidResponse::TooMuch);
                 }
                 buffer.reserve(length);
                 Ok(())
             }
             (Self::Stream(_), None) => Ok(()),
             (Self::Pages(pages), Some(status)) => {
-                let status = PgReadStatus::from_body(status).map_err(|_| BadAnswer::WrongKind)?;
+                let status = PgReadStatus::from_body(status).map_err(|_| InvalidResponse::WrongKind)?;
                 pages.begin(status.offset, u64::from(status.data_len))
             }
             // The response to pgwrite, with a short list of bad pages.
             (Self::Plain { limit, .. }, Some(_)) if length <= *limit as u64 => Ok(()),
-            _ => Err(BadAnswer::WrongKind),
+            _ => Err(InvalidResponse::WrongKind),
         }
     }
 
-    /// Accepts bytes of the response; see [`Outlet`] for `alone`, which only a streamed response uses.
-    pub(super) async fn push(&mut self, bytes: Bytes, alone: impl FnOnce() -> bool) -> Result<(), BadAnswer> {
+    /// Accepts bytes of the response; see [`ChunkSender`] for `alone`, which only a streamed response uses.
+    pub(super) async fn push(&mut self, bytes: Bytes, alone: impl FnOnce() -> bool) -> Result<(), InvalidResponse> {
         match self {
             Self::Nowhere => Ok(()),
             Self::Plain { buffer, limit } => {
-                *limit = limit.checked_sub(bytes.len()).ok_or(BadAnswer::TooMuch)?;
+                *limit = limit.checked_sub(bytes.len()).ok_or(InvalidResponse::TooMuch)?;
                 buffer.extend_from_slice(&bytes);
                 Ok(())
             }
             Self::Pages(pages) => pages.push(&bytes),
-            Self::Stream(outlet) => {
-                outlet.push(bytes, alone).await;
+            Self::Stream(sender) => {
+                sender.push(bytes, alone).await;
                 Ok(())
             }
         }
@@ -138,10 +138,10 @@ impl Sink {
     }
 
     /// Records `length` bytes received into the buffer of [`Self::room`].
-    pub(super) fn received(&mut self, length: usize) -> Result<(), BadAnswer> {
+    pub(super) fn received(&mut self, length: usize) -> Result<(), InvalidResponse> {
         match self {
             Self::Plain { limit, .. } => {
-                *limit = limit.checked_sub(length).ok_or(BadAnswer::TooMuch)?;
+                *limit = limit.checked_sub(length).ok_or(InvalidResponse::TooMuch)?;
                 Ok(())
             }
             Self::Pages(pages) => pages.received(length),
@@ -150,7 +150,7 @@ impl Sink {
     }
 
     /// Ends the response started by [`Self::begin`].
-    pub(super) fn end(&mut self) -> Result<(), BadAnswer> {
+    pub(super) fn end(&mut self) -> Result<(), InvalidResponse> {
         match self {
             Self::Pages(pages) => pages.end(),
             _ => Ok(()),

@@ -19,19 +19,19 @@ use towpath_proto::xrootd::{PathAndCgi, ServerFlags, SessionId, auth::SecurityPr
 use towpath_store::{Blame, Error, Fault, Kind, Result, Secret, StorePath};
 
 use super::{
-    auth::Means,
+    auth::AvailableCredentials,
     connection::{Dial, Exchange, Failure},
-    flight::{Plan, TlsWish},
     server::Server,
     session::Session,
+    session_setup::{SetupOptions, TlsWish},
     sites::Sites,
-    spread::{self, Outlook},
+    spread::{self, SessionLoad},
 };
 use crate::{
     ClientOptions,
     dial::{Dialer, MAX_CONNECTIONS},
     tls::Tls,
-    token::{Tokens, Withheld},
+    token::{Tokens, WithholdReason},
 };
 
 /// The user at a server.
@@ -62,11 +62,11 @@ struct ServerTraits {
 
 /// The reported software and extensions of a server.
 #[derive(Debug, Clone, Copy)]
-struct Nature {
+struct ServerSoftware {
     is_ours: bool,
     /// Whether uploads can be resumed.
     resumes: bool,
-    sharing: Option<Sharing>,
+    reopen: Option<ReopenMethod>,
     /// Whether the server accepts percent-encoded paths, as reported with `towpath.node`
     /// ([`NodeInfo::KEY`](towpath_proto::xrootd::response::NodeInfo::KEY)).
     takes_encoded_paths: bool,
@@ -74,7 +74,7 @@ struct Nature {
 
 /// The way to open a file once more while it is being written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sharing {
+pub(super) enum ReopenMethod {
     /// A towpath server returns another handle of a named open file.
     ByHandle,
     /// An XRootD server accepts a further open of the same name.
@@ -86,9 +86,9 @@ fn is_split_on_the_wire(path: &StorePath) -> bool {
     path.as_bytes().contains(&b'?')
 }
 
-impl Nature {
+impl ServerSoftware {
     /// The value for a server that does not support the query, or responds like a third-party server.
-    const FOREIGN: Self = Self { is_ours: false, resumes: false, sharing: None, takes_encoded_paths: false };
+    const FOREIGN: Self = Self { is_ours: false, resumes: false, reopen: None, takes_encoded_paths: false };
 
     /// Parses the values of `version`, `towpath.resume`, `towpath.share` and `towpath.node`, one per line; an unknown
     /// word is echoed.
@@ -98,12 +98,12 @@ impl Nature {
         if version.starts_with(b"towpath") {
             let mut is_known = || lines.next() == Some(b"1");
             let resumes = is_known();
-            let sharing = is_known().then_some(Sharing::ByHandle);
-            return Self { is_ours: true, resumes, sharing, takes_encoded_paths: is_known() };
+            let reopen = is_known().then_some(ReopenMethod::ByHandle);
+            return Self { is_ours: true, resumes, reopen, takes_encoded_paths: is_known() };
         }
         // Such as `v5.5.3`; other implementations of the protocol report other versions.
         let is_xrootd = matches!(version, [b'v', digit, ..] if digit.is_ascii_digit());
-        Self { sharing: is_xrootd.then_some(Sharing::ByName), ..Self::FOREIGN }
+        Self { reopen: is_xrootd.then_some(ReopenMethod::ByName), ..Self::FOREIGN }
     }
 }
 
@@ -120,7 +120,7 @@ pub(super) struct Site {
     /// Sessions without open files.
     listings: Mutex<Vec<Arc<Session>>>,
     known: Mutex<ServerTraits>,
-    nature: OnceCell<Nature>,
+    software: OnceCell<ServerSoftware>,
     /// Permits for file data in flight, in KiB.
     window: Arc<Semaphore>,
     window_kib: u32,
@@ -141,7 +141,7 @@ impl Site {
             dialer: Arc::clone(&sites.dialer),
             slots: Mutex::default(),
             listings: Mutex::default(),
-            nature: OnceCell::new(),
+            software: OnceCell::new(),
             window: Arc::new(Semaphore::new(window_kib as usize)),
             window_kib,
         }
@@ -160,7 +160,7 @@ impl Site {
     /// Returns whether data should be sent as pages with checksums: the server supports them (assumed before the first
     /// response), and TLS, which detects corruption itself, is not used.
     pub(super) fn wants_pages(&self, session: &Session) -> bool {
-        let said = session.established().map(super::flight::Established::has_pages);
+        let said = session.established().map(super::session_setup::SessionInfo::has_pages);
         let known = self.known();
         !known.tls && said.or(known.pages).unwrap_or(true)
     }
@@ -169,7 +169,7 @@ impl Site {
     pub(super) fn next_session(&self) -> usize {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let known: Vec<_> =
-            slots.iter().map(|slot| slot.as_ref().map_or(Outlook::NEW, |session| session.outlook())).collect();
+            slots.iter().map(|slot| slot.as_ref().map_or(SessionLoad::NEW, |session| session.session_load())).collect();
         spread::choose(&known, self.dialer.connection_limit())
     }
 
@@ -226,12 +226,12 @@ impl Site {
 
     /// Returns whether the server has identified itself as towpath.
     pub(super) fn is_known_to_be_ours(&self) -> bool {
-        self.nature.get().is_some_and(|nature| nature.is_ours)
+        self.software.get().is_some_and(|software| software.is_ours)
     }
 
     /// Returns whether uploads can be resumed; `None` before the server has reported it.
     pub(super) fn resumes(&self) -> Option<bool> {
-        self.nature.get().map(|nature| nature.resumes)
+        self.software.get().map(|software| software.resumes)
     }
 
     /// Returns a path in the form of requests to this server. If the path needs encoding, the server is queried for its
@@ -254,7 +254,7 @@ impl Site {
     pub(super) fn path_now(&self, path: &StorePath, cgi: &Bytes) -> Result<PathAndCgi> {
         match is_split_on_the_wire(path) {
             false => Ok(PathAndCgi { path: Bytes::copy_from_slice(path.as_bytes()), cgi: cgi.clone() }),
-            true if self.nature.get().is_some_and(|nature| nature.takes_encoded_paths) => {
+            true if self.software.get().is_some_and(|software| software.takes_encoded_paths) => {
                 Ok(PathAndCgi::percent_encoded(path.as_bytes(), cgi))
             }
             true => {
@@ -266,12 +266,12 @@ impl Site {
     }
 
     /// Returns the way to open a file once more that is being written in `session`; `None` if no way is known.
-    pub(super) fn sharing(&self, session: &Session) -> Option<Sharing> {
+    pub(super) fn reopen_method(&self, session: &Session) -> Option<ReopenMethod> {
         let flags = session.established()?.flags;
         // Two opens at a proxy may be two separate opens at its origin.
         let is_proxy = flags.contains(ServerFlags::attrProxy) || flags.contains(ServerFlags::attrCache);
-        let sharing = self.nature.get()?.sharing?;
-        (sharing == Sharing::ByHandle || !is_proxy).then_some(sharing)
+        let reopen = self.software.get()?.reopen?;
+        (reopen == ReopenMethod::ByHandle || !is_proxy).then_some(reopen)
     }
 
     /// Returns whether the server may be towpath, which shows an upload only after its close and supports promises. The
@@ -286,23 +286,25 @@ impl Site {
 
     /// Like [`Self::may_be_ours`], with the query sent in `session`.
     async fn may_be_ours_by(&self, session: &Session) -> bool {
-        let answered = self.nature.get_or_try_init(|| async {
+        let answered = self.software.get_or_try_init(|| async {
             let words = Query::Config(Bytes::from_static(b"version towpath.resume towpath.share towpath.node"));
             let pending = session.submit(Exchange::new(words, 4096));
             let finished = pending.finished().await;
             match finished.outcome {
-                Ok(_) => Ok(Nature::of_answer(&finished.buffer)),
+                Ok(_) => Ok(ServerSoftware::of_answer(&finished.buffer)),
                 // A towpath server supports the query.
-                Err(Failure::Refused(reply)) if reply.fault().kind() != Kind::Unavailable => Ok(Nature::FOREIGN),
+                Err(Failure::Refused(reply)) if reply.fault().kind() != Kind::Unavailable => {
+                    Ok(ServerSoftware::FOREIGN)
+                }
                 Err(_) => Err(()),
             }
         });
-        answered.await.map_or(true, |nature| nature.is_ours)
+        answered.await.map_or(true, |software| software.is_ours)
     }
 
     /// Requests the server's statistics of all connections, concurrently, since the responses are independent.
     pub(super) async fn ask_far_ends(&self) {
-        if self.nature.get().is_some_and(|nature| !nature.is_ours) {
+        if self.software.get().is_some_and(|software| !software.is_ours) {
             return;
         }
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -341,21 +343,21 @@ impl Site {
             Identity { token: None, .. } => self.tokens.current(),
         };
         let withheld = match &token {
-            _ if self.identity.is_nobody => Some(Withheld::Nobody),
-            Ok(Some(_)) if !self.server.trusted => Some(Withheld::Unencrypted),
+            _ if self.identity.is_nobody => Some(WithholdReason::Nobody),
+            Ok(Some(_)) if !self.server.trusted => Some(WithholdReason::Unencrypted),
             _ => None,
         };
         let token = if self.server.trusted { token } else { Ok(None) };
         // With TLS and a token, credentials are probably required; requests sent before them would be in vain.
         let expects_auth = known.tls && !known.good && matches!(token, Ok(Some(_)));
-        let means = Means { token, withheld, user: self.identity.user.clone() };
+        let credentials = AvailableCredentials { token, withheld, user: self.identity.user.clone() };
         let tls = if known.tls {
             let made = self.tls.get_or_init(|| Tls::new(self.options.ca_file.as_deref()));
             Some(made.clone()?)
         } else {
             None
         };
-        let plan = Plan {
+        let plan = SetupOptions {
             host: self.server.name(),
             tls: if known.tls { TlsWish::Insist } else { TlsWish::Avoid },
             optimistic: !known.tls && !self.identity.careful,
@@ -363,7 +365,7 @@ impl Site {
             // sent early.
             patient: expects_auth || known.early_losses > u32::from(known.offer.is_some()),
             offer: known.offer.clone(),
-            means,
+            credentials,
             login_cgi: Bytes::clone(&self.server.login_cgi),
             previous,
         };

@@ -20,7 +20,7 @@ const MEASURE: Duration = Duration::from_millis(200);
 
 /// The load and the throughput of a session.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Outlook {
+pub(super) struct SessionLoad {
     /// Bytes of file data in flight.
     pub load: usize,
     /// Bytes that are no longer in flight.
@@ -29,8 +29,8 @@ pub(super) struct Outlook {
     pub rate: Option<f64>,
 }
 
-impl Outlook {
-    /// The outlook of a session that has not started.
+impl SessionLoad {
+    /// The load of a session that has not started.
     pub(super) const NEW: Self = Self { load: 0, carried: 0, rate: None };
 
     fn may_take_more(&self) -> bool {
@@ -40,17 +40,18 @@ impl Outlook {
 
 /// Returns the number of the session, out of `count`, for the next bulk request; `known` holds the first sessions. The
 /// first session carries all requests until it is busy.
-pub(super) fn choose(known: &[Outlook], count: usize) -> usize {
+pub(super) fn choose(known: &[SessionLoad], count: usize) -> usize {
     if known.first().is_none_or(|first| first.load < BUSY_BYTES) {
         return 0;
     }
-    let rates: Vec<f64> = known.iter().filter_map(|outlook| outlook.rate).collect();
+    let rates: Vec<f64> = known.iter().filter_map(|session| session.rate).collect();
     // A session without a rate counts like the average of the others.
     let usual = if rates.is_empty() { 1.0 } else { rates.iter().sum::<f64>() / rates.len() as f64 };
-    let wait = |outlook: &Outlook| (outlook.load + BUSY_BYTES) as f64 / outlook.rate.unwrap_or(usual).max(1.0);
-    let all = known.iter().chain(std::iter::repeat(&Outlook::NEW)).take(count).enumerate();
-    let order =
-        |a: &Outlook, b: &Outlook| b.may_take_more().cmp(&a.may_take_more()).then_with(|| wait(a).total_cmp(&wait(b)));
+    let wait = |session: &SessionLoad| (session.load + BUSY_BYTES) as f64 / session.rate.unwrap_or(usual).max(1.0);
+    let all = known.iter().chain(std::iter::repeat(&SessionLoad::NEW)).take(count).enumerate();
+    let order = |a: &SessionLoad, b: &SessionLoad| {
+        b.may_take_more().cmp(&a.may_take_more()).then_with(|| wait(a).total_cmp(&wait(b)))
+    };
     all.min_by(|(_, a), (_, b)| order(a, b)).map_or(0, |(number, _)| number)
 }
 
@@ -86,8 +87,8 @@ impl Meter {
     }
 
     /// Returns the state of the session, with `load` in flight.
-    pub(super) fn outlook(&self, load: usize) -> Outlook {
-        Outlook { load, carried: self.carried, rate: self.rate }
+    pub(super) fn session_load(&self, load: usize) -> SessionLoad {
+        SessionLoad { load, carried: self.carried, rate: self.rate }
     }
 }
 
@@ -99,46 +100,46 @@ mod tests {
 
     const PIECE: usize = 2 << 20;
 
-    fn outlook(load: usize, carried: usize, rate: Option<f64>) -> Outlook {
-        Outlook { load, carried, rate }
+    fn session_load(load: usize, carried: usize, rate: Option<f64>) -> SessionLoad {
+        SessionLoad { load, carried, rate }
     }
 
     /// Returns the bytes in flight of each of `count` sessions after `pieces` have been assigned.
-    fn spread(mut known: Vec<Outlook>, count: usize, pieces: usize) -> Vec<usize> {
+    fn spread(mut known: Vec<SessionLoad>, count: usize, pieces: usize) -> Vec<usize> {
         for _ in 0..pieces {
             let number = choose(&known, count);
-            known.resize(known.len().max(number + 1), Outlook::NEW);
+            known.resize(known.len().max(number + 1), SessionLoad::NEW);
             known[number].load += PIECE;
         }
-        known.iter().map(|outlook| outlook.load / PIECE).collect()
+        known.iter().map(|session| session.load / PIECE).collect()
     }
 
     #[test]
     fn the_first_session_does_everything_until_it_is_busy() {
         assert_eq!(choose(&[], 4), 0);
-        assert_eq!(choose(&[outlook(BUSY_BYTES - 1, 0, None)], 4), 0);
-        assert_eq!(choose(&[outlook(BUSY_BYTES, 0, None)], 4), 1);
-        assert_eq!(choose(&[outlook(BUSY_BYTES, 0, None); 4], 1), 0, "of those that may be used");
+        assert_eq!(choose(&[session_load(BUSY_BYTES - 1, 0, None)], 4), 0);
+        assert_eq!(choose(&[session_load(BUSY_BYTES, 0, None)], 4), 1);
+        assert_eq!(choose(&[session_load(BUSY_BYTES, 0, None); 4], 1), 0, "of those that may be used");
     }
 
     #[test]
     fn sessions_that_have_carried_nothing_share_alike_and_get_little() {
         assert_eq!(spread(Vec::new(), 4, 8), [2, 2, 2, 2]);
-        let carries = outlook(0, 100 << 20, Some(1e8));
+        let carries = session_load(0, 100 << 20, Some(1e8));
         assert_eq!(spread(vec![carries], 4, 32), [23, 3, 3, 3]);
     }
 
     #[test]
     fn each_gets_what_it_carries_in_the_same_time() {
-        let known = [4e7, 1e7, 2e7].map(|rate| outlook(0, 100 << 20, Some(rate)));
+        let known = [4e7, 1e7, 2e7].map(|rate| session_load(0, 100 << 20, Some(rate)));
         let loads = spread(known.to_vec(), 3, 70);
         assert!(loads.iter().zip([40, 10, 20]).all(|(load, share)| load.abs_diff(share) <= 1), "{loads:?}");
     }
 
     #[test]
     fn one_that_stands_still_gets_no_more() {
-        let stuck = outlook(8 * PIECE, 100 << 20, Some(1e7));
-        let moves = outlook(0, 100 << 20, Some(1e7));
+        let stuck = session_load(8 * PIECE, 100 << 20, Some(1e7));
+        let moves = session_load(0, 100 << 20, Some(1e7));
         assert_eq!(spread(vec![stuck, moves], 2, 8), [8, 8]);
     }
 
@@ -147,11 +148,11 @@ mod tests {
         let start = clock::now();
         let mut meter = Meter::new(start);
         meter.carries(PIECE, start + MEASURE / 2);
-        assert_eq!(meter.outlook(0).rate, None);
+        assert_eq!(meter.session_load(0).rate, None);
         let later = start + Duration::from_secs(60);
         meter.begins(later);
         meter.carries(PIECE, later + MEASURE);
-        let rate = meter.outlook(0).rate.unwrap();
+        let rate = meter.session_load(0).rate.unwrap();
         assert!((rate - PIECE as f64 / MEASURE.as_secs_f64()).abs() < 1.0, "{rate}");
     }
 }

@@ -29,7 +29,7 @@ const MAX_VECTOR_BYTES: usize = 4 << 20;
 /// Maximum number of concurrent requests of one vector; the window limits them too.
 const CONCURRENT: usize = 32;
 
-type Numbered = (usize, ByteRange);
+type IndexedRange = (usize, ByteRange);
 
 /// Returns the results of `ranges` as they arrive.
 pub(super) fn read(file: &RemoteFile, ranges: Vec<ByteRange>) -> VectorReads<'_> {
@@ -39,8 +39,8 @@ pub(super) fn read(file: &RemoteFile, ranges: Vec<ByteRange>) -> VectorReads<'_>
 }
 
 /// Groups ranges by request; a range that is too long for a common request forms its own group.
-fn groups(ranges: Vec<ByteRange>) -> Vec<Vec<Numbered>> {
-    let mut groups: Vec<Vec<Numbered>> = Vec::new();
+fn groups(ranges: Vec<ByteRange>) -> Vec<Vec<IndexedRange>> {
+    let mut groups: Vec<Vec<IndexedRange>> = Vec::new();
     let mut bytes = usize::MAX;
     for (index, range) in ranges.into_iter().enumerate() {
         let length = range.length.saturating_add(VectorElement::LEN);
@@ -61,7 +61,7 @@ fn groups(ranges: Vec<ByteRange>) -> Vec<Vec<Numbered>> {
     groups
 }
 
-async fn read_group(file: &RemoteFile, group: Vec<Numbered>) -> Vec<(usize, Result<Bytes>)> {
+async fn read_group(file: &RemoteFile, group: Vec<IndexedRange>) -> Vec<(usize, Result<Bytes>)> {
     if let [(index, range)] = group[..] {
         return vec![(index, read_alone(file, range).await)];
     }
@@ -85,7 +85,7 @@ fn beyond_end(file: &RemoteFile) -> Error {
 }
 
 /// Reads a group in one request. Returns `None` if that is not possible.
-async fn read_together(file: &RemoteFile, group: &[Numbered]) -> Option<Vec<(usize, Result<Bytes>)>> {
+async fn read_together(file: &RemoteFile, group: &[IndexedRange]) -> Option<Vec<(usize, Result<Bytes>)>> {
     let everyone_fails = |error: Error| {
         let error = error.at(&file.path);
         Some(group.iter().map(|(index, _)| (*index, Err(error.clone()))).collect())
@@ -114,7 +114,7 @@ async fn read_together(file: &RemoteFile, group: &[Numbered]) -> Option<Vec<(usi
     }
 }
 
-async fn request(stream: &ReadStream, handle: FileHandle, group: &[Numbered]) -> Attempt {
+async fn request(stream: &ReadStream, handle: FileHandle, group: &[IndexedRange]) -> Attempt {
     let session = &stream.file.session;
     let element = |range: &ByteRange| VectorElement { handle, length: range.length as u32, offset: range.offset };
     let elements: Vec<VectorElement> = group.iter().map(|(_, range)| element(range)).collect();
@@ -131,7 +131,7 @@ async fn request(stream: &ReadStream, handle: FileHandle, group: &[Numbered]) ->
 }
 
 /// Returns the data of each range, which share the memory of the response; `None` unless every range has a response.
-fn sort(group: &[Numbered], answer: Bytes) -> Option<Vec<(usize, Bytes)>> {
+fn sort(group: &[IndexedRange], answer: Bytes) -> Option<Vec<(usize, Bytes)>> {
     let mut wanted: HashMap<(u64, usize), Vec<usize>> = HashMap::new();
     for (index, range) in group.iter().rev() {
         wanted.entry((range.offset, range.length)).or_default().push(*index);

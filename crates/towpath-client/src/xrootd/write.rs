@@ -38,7 +38,7 @@ use towpath_store::{
 };
 
 use super::{
-    connection::{Exchange, Failure, Finished},
+    connection::{Completion, Exchange, Failure},
     metadata,
     origin::{Origin, with_pair},
     read::{Check, fetch},
@@ -161,7 +161,7 @@ impl Upload {
                 server,
                 shown: Arc::default(),
             };
-            let opening = Opening { target: Some(target.clone()), site: Arc::clone(&site) };
+            let opening = OpenGuard { target: Some(target.clone()), site: Arc::clone(&site) };
             let (opened, ()) = futures::future::join(target.file.opened(), target.query_visibility(&site)).await;
             opening.ended();
             match opened {
@@ -198,7 +198,7 @@ impl Upload {
     }
 
     /// Sends a request about the file over one of its connections. Returns the open that was used, and the response.
-    async fn request_about(&self, exchange: impl Fn(FileHandle) -> Exchange) -> Result<(Arc<OpenFile>, Finished)> {
+    async fn request_about(&self, exchange: impl Fn(FileHandle) -> Exchange) -> Result<(Arc<OpenFile>, Completion)> {
         let file = self.remaining().file;
         let handle = file.open_handle().unwrap_or(self.handle);
         match self.send_request(&file, None, || exchange(handle)).await {
@@ -320,19 +320,19 @@ impl Drop for Upload {
 }
 
 /// An open in flight. If it is no longer needed, the created file is removed.
-struct Opening {
+struct OpenGuard {
     target: Option<WriteTarget>,
     site: Arc<Site>,
 }
 
-impl Opening {
+impl OpenGuard {
     /// Marks the open as answered.
     fn ended(mut self) {
         self.target = None;
     }
 }
 
-impl Drop for Opening {
+impl Drop for OpenGuard {
     fn drop(&mut self) {
         let Some(target) = self.target.take() else { return };
         let (site, spawner) = (Arc::clone(&self.site), target.clone());

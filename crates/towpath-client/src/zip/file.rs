@@ -127,7 +127,7 @@ impl ReadHandle for DeflatedFile {
     }
 
     async fn stream(&self) -> Result<Option<ContentStream>> {
-        let inflating = Inflating {
+        let inflating = InflateStream {
             archive: Arc::clone(&self.archive),
             next: self.start,
             end: self.start.saturating_add(self.member.stored_bytes),
@@ -153,7 +153,7 @@ impl ReadHandle for DeflatedFile {
 }
 
 /// A member that is being decompressed.
-struct Inflating {
+struct InflateStream {
     archive: Arc<dyn ReadHandle>,
     /// Offset of the next read of the archive.
     next: u64,
@@ -166,7 +166,7 @@ struct Inflating {
     has_ended: bool,
 }
 
-impl Inflating {
+impl InflateStream {
     /// The next piece, never empty; none at the end.
     async fn piece(&mut self) -> Result<Option<Bytes>> {
         while !self.has_ended {

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use towpath_store::{Blame, Caller, Changes, CreateOptions, Fault, Overwrite, Result, Store};
 
-use crate::web::{Asked, Reply, Web, error, path, reply, serve_file};
+use crate::web::{ReceivedRequest, Reply, Web, error, path, reply, serve_file};
 
 /// What a server has: contents of files, none for directories.
 type Tree = BTreeMap<String, Option<Bytes>>;
@@ -54,7 +54,7 @@ fn described(name: &str, content: Option<&Bytes>) -> Reply {
 }
 
 /// Carries out the request.
-fn change(tree: &mut Tree, asked: &Asked, name: String) {
+fn change(tree: &mut Tree, asked: &ReceivedRequest, name: String) {
     let destination = || {
         let field = asked.field("destination");
         let (_, path) = field.split_once("//").and_then(|(_, rest)| rest.split_once('/')).unwrap();

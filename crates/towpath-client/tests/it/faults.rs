@@ -33,11 +33,11 @@ use crate::{
 /// not.
 pub(crate) struct Proxy {
     pub(crate) port: u16,
-    connections: Arc<Mutex<Vec<Arc<Passed>>>>,
+    connections: Arc<Mutex<Vec<Arc<ProxiedConnection>>>>,
 }
 
 /// What went over one connection.
-struct Passed {
+struct ProxiedConnection {
     /// Bytes of the client.
     sent: AtomicUsize,
     /// From the client.
@@ -65,7 +65,7 @@ impl Proxy {
         let counted = Arc::clone(&connections);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let passed = Arc::new(Passed {
+                let passed = Arc::new(ProxiedConnection {
                     sent: AtomicUsize::new(0),
                     socket: client.as_raw_fd(),
                     is_cut: AtomicBool::new(false),
@@ -100,7 +100,7 @@ impl Proxy {
     }
 }
 
-async fn relay(client: TcpStream, server: u16, cuts: [usize; 2], passed: Arc<Passed>) {
+async fn relay(client: TcpStream, server: u16, cuts: [usize; 2], passed: Arc<ProxiedConnection>) {
     let Ok(server) = net::connect(([127, 0, 0, 1], server).into()).await else { return };
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
     let answered = AtomicUsize::new(0);

@@ -11,7 +11,7 @@ use towpath_store::{Blame, ByteRange, Caller, Fault, OpenOptions, VersionTag};
 
 use crate::{
     peer::content,
-    web::{Asked, Reply, Web, error, path, reply, serve_file},
+    web::{ReceivedRequest, Reply, Web, error, path, reply, serve_file},
 };
 
 const SIZE: usize = 100_003;
@@ -296,7 +296,7 @@ async fn a_size_of_0_in_webdav_is_not_believed_of_a_file_that_is_opened() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_empty_is_empty() {
-    let empty = |asked: &Asked| serve_file(asked, &Bytes::new(), "\"v1\"").with(DATE.0, DATE.1);
+    let empty = |asked: &ReceivedRequest| serve_file(asked, &Bytes::new(), "\"v1\"").with(DATE.0, DATE.1);
     let server = Web::start(move |asked, _| match asked.method.as_str() {
         "PROPFIND" => multistatus(0, "<getetag>\"v1\"</getetag>"),
         _ => empty(asked),
@@ -341,7 +341,7 @@ async fn an_entity_tag_that_changes_between_ranges_is_another_version_whatever_w
         _ => {
             // Conditions are ignored, so that only the answer shows it.
             let headers = [(http::header::RANGE, asked.headers["range"].clone())].into_iter().collect();
-            let asked = Asked { headers, ..asked.clone() };
+            let asked = ReceivedRequest { headers, ..asked.clone() };
             serve_file(&asked, &data(), if before < 3 { "\"v1\"" } else { "\"v2\"" }).with(DATE.0, DATE.1)
         }
     });
@@ -398,7 +398,7 @@ async fn a_file_of_unknown_length_has_a_digest_if_its_end_is_known() {
 }
 
 /// A response with several ranges of version `etag`, each transformed by `range`.
-fn multipart(asked: &Asked, etag: &str, range: impl Fn(usize, usize) -> String) -> Reply {
+fn multipart(asked: &ReceivedRequest, etag: &str, range: impl Fn(usize, usize) -> String) -> Reply {
     let mut body = Vec::new();
     for part in asked.field("range").strip_prefix("bytes=").unwrap().split(',') {
         let (first, last) = part.split_once('-').unwrap();
@@ -412,7 +412,9 @@ fn multipart(asked: &Asked, etag: &str, range: impl Fn(usize, usize) -> String) 
 }
 
 /// The results of a read of two ranges from a server that answers a request for both with `several`.
-async fn vector(several: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Vec<towpath_store::Result<Bytes>> {
+async fn vector(
+    several: impl Fn(&ReceivedRequest) -> Reply + Send + Sync + 'static,
+) -> Vec<towpath_store::Result<Bytes>> {
     let server = Web::start(move |asked, _| match asked.field("range") {
         range if range.contains(',') => several(asked),
         _ => serve_file(asked, &data(), "\"v1\""),

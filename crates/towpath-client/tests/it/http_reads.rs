@@ -11,7 +11,7 @@ use towpath_store::{Blame, ByteRange, Caller, Fault, OpenOptions, Secret, Versio
 
 use crate::{
     peer::content,
-    web::{Asked, Reply, Web, error, options, path, reply, serve_file, store},
+    web::{ReceivedRequest, Reply, Web, error, options, path, reply, serve_file, store},
 };
 
 const SIZE: usize = 300_007;
@@ -22,7 +22,7 @@ fn data() -> Bytes {
 }
 
 /// A server without WebDAV that responds to GET with `get`, which gets the number of previous GETs.
-fn serve(get: impl Fn(&Asked, usize) -> Reply + Send + Sync + 'static) -> Web {
+fn serve(get: impl Fn(&ReceivedRequest, usize) -> Reply + Send + Sync + 'static) -> Web {
     let gets = std::sync::atomic::AtomicUsize::new(0);
     Web::start(move |asked, _| match asked.method {
         Method::GET => get(asked, gets.fetch_add(1, std::sync::atomic::Ordering::Relaxed)),
@@ -72,7 +72,7 @@ async fn a_first_read_behind_the_end_of_a_file_that_comes_whole_is_empty() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_changes_is_never_mixed() {
-    let bad: [fn(&Asked) -> Reply; 4] = [
+    let bad: [fn(&ReceivedRequest) -> Reply; 4] = [
         |_| reply(412),
         |asked| serve_file(asked, &data(), "\"v2\"").with("etag", "\"v2\""),
         |_| reply(200).with("etag", "\"v2\"").body(data()),
@@ -82,7 +82,7 @@ async fn a_file_that_changes_is_never_mixed() {
         let server = serve(move |asked, before| match before {
             0 => serve_file(asked, &data(), "\"v1\""),
             // The condition is ignored, so that only the response shows it.
-            _ => bad(&Asked {
+            _ => bad(&ReceivedRequest {
                 headers: [(header::RANGE, asked.headers["range"].clone())].into_iter().collect(),
                 ..asked.clone()
             }),

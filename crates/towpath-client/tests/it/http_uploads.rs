@@ -14,14 +14,14 @@ use towpath_store::{Caller, CreateOptions, Expectation, Fault, Overwrite, WriteH
 use crate::{
     peer::content,
     script::HANG,
-    web::{Asked, Reply, Web, error, hang_up, options, path, reply, serve_file, silence, store},
+    web::{ReceivedRequest, Reply, Web, error, hang_up, options, path, reply, serve_file, silence, store},
 };
 
 /// Too large to be sent in one go.
 const LARGE: usize = 3_000_000;
 
 /// A server without WebDAV that keeps one file.
-fn keep(put: impl Fn(&Asked, usize) -> Option<Reply> + Send + Sync + 'static) -> Web {
+fn keep(put: impl Fn(&ReceivedRequest, usize) -> Option<Reply> + Send + Sync + 'static) -> Web {
     let kept: Mutex<Option<Bytes>> = Mutex::default();
     Web::start(move |asked, before| {
         let mut kept = kept.lock().unwrap();
@@ -57,7 +57,7 @@ fn replace(size_hint: Option<u64>) -> CreateOptions {
     CreateOptions { overwrite: Overwrite::Replace, size_hint, ..CreateOptions::default() }
 }
 
-fn put_of(server: &Web) -> Asked {
+fn put_of(server: &Web) -> ReceivedRequest {
     server.asked().into_iter().rfind(|asked| asked.method == Method::PUT).unwrap()
 }
 
@@ -279,7 +279,7 @@ async fn writers_hear_why_an_upload_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_small_upload_is_sent_again_if_that_does_no_harm() {
-    let unlucky = |asked: &Asked, before: usize| {
+    let unlucky = |asked: &ReceivedRequest, before: usize| {
         let again = before > 0 && asked.field("if-none-match").is_empty();
         (!again).then(|| reply(502).body("try again"))
     };

@@ -10,7 +10,7 @@ use super::web::{Reply, Web, error, options, reply};
 const EVENTS: &str = "text/event-stream";
 const REFUSAL: &str = "application/refusal";
 
-fn inquiry() -> DocumentRequest<'static> {
+fn document_request() -> DocumentRequest<'static> {
     DocumentRequest {
         accept: EVENTS,
         document: Some(("application/json", b"{}")),
@@ -27,7 +27,7 @@ fn events(body: &'static str) -> Reply {
 
 async fn subscribe(web: &Web) -> Result<Subscription, Error> {
     let client = Client::new(Arc::new(options()));
-    client.subscribe(&format!("http://{}/updates", web.address), &Caller::nobody(), inquiry()).await
+    client.subscribe(&format!("http://{}/updates", web.address), &Caller::nobody(), document_request()).await
 }
 
 /// Reads the subscription; returns its content and its end.

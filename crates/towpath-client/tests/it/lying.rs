@@ -19,7 +19,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 use towpath_client::{
-    Client, ClientOptions, Waits,
+    Client, ClientOptions, WaitReporter,
     third_party::{SiteCopy, TransferMode},
 };
 use towpath_proto::{
@@ -291,7 +291,7 @@ async fn a_client_that_waits_says_for_what_once_and_then_sparsely() {
     for scheme in ["root", "http"] {
         let said = Arc::new(Mutex::new(Vec::new()));
         let listener = Arc::clone(&said);
-        let waits = Waits::new(move |text| listener.lock().unwrap().push(text.to_owned()));
+        let waits = WaitReporter::new(move |text| listener.lock().unwrap().push(text.to_owned()));
         let (stall, patience) = (Duration::from_secs(40), Duration::from_secs(40));
         let options = ClientOptions { waits, stall, patience, ..impatient() };
         let (port, _silent) = web("", "");

@@ -186,14 +186,14 @@ async fn a_server_without_tls_does_not_get_what_was_meant_to_be_encrypted() {
 }
 
 /// A server that admits only clients with a token, over TLS.
-struct Guarded {
+struct TokenServer {
     directory: tempfile::TempDir,
     port: u16,
     token: String,
     ca_file: Option<PathBuf>,
 }
 
-fn serve_guarded() -> Guarded {
+fn serve_guarded() -> TokenServer {
     const ISSUER: &str = "https://issuer.example";
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = certificate(&directory);
@@ -208,7 +208,7 @@ fn serve_guarded() -> Guarded {
         config.access.issuers = vec![IssuerConfig { issuer, base_path, keys: Some(keys), ca: None }];
     });
     let token = signing.token(&wlcg_claims(ISSUER, "storage.read:/ storage.modify:/"));
-    Guarded { directory, port, token, ca_file }
+    TokenServer { directory, port, token, ca_file }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -237,7 +237,7 @@ async fn tokens_follow_a_redirect_without_encryption_only_to_the_same_host() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_open_what_is_closed_to_others() {
-    let Guarded { directory, port, token, ca_file } = serve_guarded();
+    let TokenServer { directory, port, token, ca_file } = serve_guarded();
     let with = |token| ClientOptions { token, ca_file: ca_file.clone(), ..options() };
 
     let file = directory.path().join("token");

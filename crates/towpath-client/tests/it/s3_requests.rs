@@ -16,7 +16,7 @@ use towpath_store::{
 
 use crate::{
     peer::content,
-    web::{Asked, Reply, Web, error, options, path, reply, serve_file},
+    web::{ReceivedRequest, Reply, Web, error, options, path, reply, serve_file},
 };
 
 const PART: usize = 8 << 20;
@@ -42,7 +42,7 @@ fn empty_page() -> Reply {
 }
 
 /// An empty bucket that accepts uploads; method and query determine the response.
-fn empty_bucket(asked: &Asked) -> Reply {
+fn empty_bucket(asked: &ReceivedRequest) -> Reply {
     let query = asked.target.split_once('?').map_or("", |(_, query)| query);
     match asked.method.as_str() {
         "HEAD" => reply(404),
@@ -250,7 +250,7 @@ async fn an_object_of_which_no_version_was_told_may_be_anothers_and_stays() {
 type Objects = BTreeMap<String, String>;
 
 /// A server that keeps conditions.
-fn serve_objects(objects: &mut Objects, asked: &Asked) -> Reply {
+fn serve_objects(objects: &mut Objects, asked: &ReceivedRequest) -> Reply {
     let (path, query) = asked.target.split_once('?').unwrap_or((asked.target.as_str(), ""));
     let key = path.strip_prefix("/bucket/").unwrap_or_default();
     match asked.method.as_str() {
@@ -283,7 +283,7 @@ fn serve_objects(objects: &mut Objects, asked: &Asked) -> Reply {
 /// Renames `d` to `e` in a bucket with `d/a` and `d/b`, with `meanwhile` applied to it after each request; returns the
 /// final keys and the result.
 async fn moved(
-    meanwhile: impl Fn(&mut Objects, &Asked) + Send + Sync + 'static,
+    meanwhile: impl Fn(&mut Objects, &ReceivedRequest) + Send + Sync + 'static,
 ) -> (Objects, towpath_store::Result<()>) {
     let one = "\"one\"".to_owned();
     let objects = Arc::new(Mutex::new(Objects::from([("d/a".into(), one.clone()), ("d/b".into(), one)])));
@@ -366,7 +366,7 @@ async fn an_object_that_is_replaced_is_never_mixed() {
     let web = Web::start(|asked, before| {
         let etag = if before < 1 { "\"one\"" } else { "\"two\"" };
         // A server that knows no conditions.
-        let asked = Asked {
+        let asked = ReceivedRequest {
             headers: asked
                 .headers
                 .iter()

@@ -22,14 +22,14 @@ use towpath_store::{Caller, Error, ReadHandle, Store, StorePath, sys::net};
 
 /// The request of a client.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: Method,
     pub(crate) target: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Asked {
+impl ReceivedRequest {
     /// A header field; empty if there is none.
     pub(crate) fn field(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
@@ -164,7 +164,7 @@ impl Reply {
 }
 
 /// A file as a well-behaved server answers for it.
-pub(crate) fn serve_file(asked: &Asked, content: &Bytes, etag: &str) -> Reply {
+pub(crate) fn serve_file(asked: &ReceivedRequest, content: &Bytes, etag: &str) -> Reply {
     if !matches!(asked.field("if-match"), "" | "*") && asked.field("if-match") != etag {
         return reply(412);
     }
@@ -185,25 +185,25 @@ pub(crate) fn serve_file(asked: &Asked, content: &Bytes, etag: &str) -> Reply {
 #[derive(Debug)]
 pub(crate) struct Web {
     pub(crate) address: SocketAddr,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
     _serving: AbortOnDropHandle<()>,
 }
 
 impl Web {
     /// Starts a server that responds with `answer`, which gets the number of previous requests.
-    pub(crate) fn start(answer: impl Fn(&Asked, usize) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(answer: impl Fn(&ReceivedRequest, usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::new(false, answer)
     }
 
     /// A server that answers a request with `Expect` by its header alone.
-    pub(crate) fn start_impatient(answer: impl Fn(&Asked, usize) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) fn start_impatient(answer: impl Fn(&ReceivedRequest, usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::new(true, answer)
     }
 
-    fn new(impatient: bool, answer: impl Fn(&Asked, usize) -> Reply + Send + Sync + 'static) -> Self {
+    fn new(impatient: bool, answer: impl Fn(&ReceivedRequest, usize) -> Reply + Send + Sync + 'static) -> Self {
         let listener = net::listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
-        let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
+        let asked: Arc<Mutex<Vec<ReceivedRequest>>> = Arc::default();
         let (seen, answer) = (Arc::clone(&asked), Arc::new(answer));
         let serving = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
@@ -222,7 +222,7 @@ impl Web {
                             },
                         };
                         let target = parts.uri.to_string();
-                        let asked = Asked { method: parts.method, target, headers: parts.headers, body };
+                        let asked = ReceivedRequest { method: parts.method, target, headers: parts.headers, body };
                         let before = {
                             let mut seen = seen.lock().unwrap();
                             seen.push(asked.clone());
@@ -243,7 +243,7 @@ impl Web {
     }
 
     /// All requests so far.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<ReceivedRequest> {
         self.asked.lock().unwrap().clone()
     }
 

@@ -124,7 +124,7 @@ fn a_receivers_window_holds_up_only_if_it_turns_over() {
             rtt,
             ..sender(1)
         };
-        Shares::between(&TcpInfo::default(), &now, 1.0, 6 << 20)
+        LimitShares::between(&TcpInfo::default(), &now, 1.0, 6 << 20)
     };
     let full = shares(4 << 20, RTT);
     assert!((full.by_window - 0.9).abs() < 1e-9 && full.by_receiver == 0.0, "{full:?}");

@@ -10,10 +10,10 @@ use crate::{
     DigestOrigin, Job,
     comparison::{read_back, request_digest},
     context::{CopyContext, FILE_BYTES, first_bytes},
-    copied::{Copied, Route},
+    copied_file::{CopiedFile, Route},
     replicas,
     stage::Stage,
-    verified::verified,
+    verified_digest::verified,
 };
 
 /// Commits the upload. If a part of it is from an earlier run, `proof` is the digest that identified that part.
@@ -27,7 +27,7 @@ pub(super) async fn commit(
     promised: &Digests,
     proof: Option<Digest>,
     target: &dyn WriteHandle,
-) -> Result<Copied, Failure> {
+) -> Result<CopiedFile, Failure> {
     let from = &job.from;
     let held = FILE_BYTES + first_bytes(job);
     // With several sources, some digests may have arrived after the first bytes.
@@ -61,7 +61,7 @@ pub(super) async fn commit(
             _ => DigestOrigin::Reported,
         }),
     );
-    Ok(Copied { bytes: size, verified, route: Route::Streamed, took: Duration::ZERO })
+    Ok(CopiedFile { bytes: size, verified, route: Route::Streamed, took: Duration::ZERO })
 }
 
 /// Rejects data from several sources, in this or an earlier run, if no digest of the whole file would reveal a mixture.

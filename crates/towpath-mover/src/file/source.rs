@@ -20,7 +20,7 @@ pub(super) struct SourceFile {
 }
 
 /// The result of [`SourceFile::open`].
-pub(super) enum Opened {
+pub(super) enum OpenedSource {
     /// A file of known size.
     File(SourceFile),
     /// The content of a file of unknown size.
@@ -33,7 +33,7 @@ impl SourceFile {
     ///
     /// # Errors
     /// Those of the store; `IsDirectory` for a directory.
-    pub(super) async fn open(job: &Job, promised: &Digests) -> Result<Opened> {
+    pub(super) async fn open(job: &Job, promised: &Digests) -> Result<OpenedSource> {
         let from = &job.from;
         let options = OpenOptions { verifies_digests: promised.is_empty(), ..OpenOptions::default() };
         let opened = from.store.open(&from.caller, &from.path, options).await;
@@ -43,7 +43,7 @@ impl SourceFile {
             Ok(metadata) => metadata,
             Err(error) => {
                 let content = ContentStream::instead_of(error, &*handle).await;
-                return Ok(Opened::Unsized(content.map_err(|error| explain(job, error))?));
+                return Ok(OpenedSource::Unsized(content.map_err(|error| explain(job, error))?));
             }
         };
         if metadata.is_directory() {
@@ -51,7 +51,7 @@ impl SourceFile {
         }
         warn_of_time(from, &metadata);
         add_promised(&mut metadata.digests, promised);
-        Ok(Opened::File(Self { handle, metadata, first }))
+        Ok(OpenedSource::File(Self { handle, metadata, first }))
     }
 }
 

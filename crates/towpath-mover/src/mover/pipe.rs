@@ -16,13 +16,13 @@ use towpath_store::{
 
 use super::Mover;
 use crate::{
-    Copied, DigestOrigin, Route, StoreLocation, Verified,
+    CopiedFile, DigestOrigin, Route, StoreLocation, VerifiedDigest,
     context::{FILE_BYTES, FIRST_BYTES},
     extents,
     file::{PIECE_BYTES, resized},
     stage::{Stage, StageGuard},
     unsized_source::{COMPUTED, verify, warn_unless_proven, write_all},
-    verified::verified,
+    verified_digest::verified,
     window::{Permit, Priority},
 };
 
@@ -39,9 +39,9 @@ impl Mover {
     ///
     /// # Errors
     /// Errors of the store; `Io` if the input cannot be read.
-    pub async fn fill(&self, input: impl AsyncRead + Unpin, to: &StoreLocation) -> Result<Copied> {
+    pub async fn fill(&self, input: impl AsyncRead + Unpin, to: &StoreLocation) -> Result<CopiedFile> {
         let start = clock::now();
-        self.recall("", to.at()).await;
+        self.load_path_metrics("", to.at()).await;
         self.note_ends([false, to.is_remote()]);
         let opening = self.context.stages.enter(Stage::Open, FILE_BYTES);
         let digests = [COMPUTED].into_iter().collect();
@@ -83,9 +83,9 @@ impl Mover {
         &self,
         from: &StoreLocation,
         mut put: impl AsyncFnMut(Bytes) -> Result<(), E>,
-    ) -> Result<Copied, E> {
+    ) -> Result<CopiedFile, E> {
         let start = clock::now();
-        self.recall(from.at(), "").await;
+        self.load_path_metrics(from.at(), "").await;
         self.note_ends([from.is_remote(), false]);
         let permit = self.context.acquire(FIRST_BYTES, Priority::File).await;
         let mut stage = self.context.stages.enter(Stage::Open, FIRST_BYTES);
@@ -153,7 +153,7 @@ impl Mover {
         from: &StoreLocation,
         stream: ContentStream,
         mut put: impl AsyncFnMut(Bytes) -> Result<(), E>,
-    ) -> Result<Copied, E> {
+    ) -> Result<CopiedFile, E> {
         let start = clock::now();
         let has_proven_end = stream.has_proven_end();
         let ContentStream { mut pieces, digests: promised, .. } = stream;
@@ -198,17 +198,17 @@ impl Mover {
     }
 
     /// Records the end of a file with the digests of both ends.
-    fn passed(&self, start: Instant, bytes: u64, verified: Vec<Verified>) -> Copied {
+    fn passed(&self, start: Instant, bytes: u64, verified: Vec<VerifiedDigest>) -> CopiedFile {
         self.note_end();
         if !verified.is_empty() {
             self.context.progress.verified(bytes);
         }
-        Copied { bytes, verified, route: Route::Streamed, took: start.elapsed() }
+        CopiedFile { bytes, verified, route: Route::Streamed, took: start.elapsed() }
     }
 }
 
 /// Returns the verified digests of a file that was written to a pipe.
-fn verified_digests(promised: &Digests, computed: &Digests) -> Vec<Verified> {
+fn verified_digests(promised: &Digests, computed: &Digests) -> Vec<VerifiedDigest> {
     verified((promised, |_| DigestOrigin::Reported), (computed, |_| DigestOrigin::Streamed))
 }
 

@@ -22,7 +22,7 @@ use towpath_testkit::{
 };
 
 use super::*;
-use crate::{Nobody, StoreLocation, ThirdParty, Trees, file, flow_control, jobs};
+use crate::{NoopObserver, StoreLocation, ThirdParty, Trees, file, flow_control, jobs};
 
 /// Events received by an observer.
 #[derive(Debug, Default)]
@@ -131,7 +131,7 @@ async fn no_more_is_in_flight_than_the_window_holds() {
     let slow = FaultStore::new(memory(), Faults::default());
     let held = slow.hold("write");
     let to: Arc<dyn Store> = Arc::new(slow);
-    let mover = Mover::new(options(), Arc::new(Nobody));
+    let mover = Mover::new(options(), Arc::new(NoopObserver));
     // No bytes are requested together with the metadata of an empty file, so that all its bytes are pieces.
     let job = Job { size: Some(0), ..Job::new(location(&from, "/large"), location(&to, "/copy")) };
     let copying = tokio::spawn(async move { mover.copy(&job).await });
@@ -153,15 +153,15 @@ async fn no_more_files_are_under_way_than_what_is_gathered_of_them_permits() {
     let client = Client::new(Arc::default());
     let (to, path) = client.connect(&"http://127.0.0.1:1/copy".parse().unwrap()).unwrap();
     let to = StoreLocation::remote(to, Caller::local(), path, ("127.0.0.1".into(), 1), "http://127.0.0.1:1");
-    let mover = Mover::new(Options { window_bytes: 8 << 20, ..options() }, Arc::new(Nobody));
+    let mover = Mover::new(Options { window_bytes: 8 << 20, ..options() }, Arc::new(NoopObserver));
     let job = Job { size: Some(3 << 20), ..Job::new(location(&memory(), "/file"), to) };
-    let admitted = || mover.admitted(&job).now_or_never();
-    let Admitted { permit, gathered } = admitted().unwrap();
-    let _other = admitted().unwrap();
+    let file_permits = || mover.file_permits(&job).now_or_never();
+    let FilePermits { permit, gathered } = file_permits().unwrap();
+    let _other = file_permits().unwrap();
     drop(permit);
-    assert!(admitted().is_none(), "its first bytes were written, but it has not come to its end");
+    assert!(file_permits().is_none(), "its first bytes were written, but it has not come to its end");
     drop(gathered);
-    admitted().unwrap();
+    file_permits().unwrap();
 }
 
 #[tokio::test]
@@ -171,12 +171,14 @@ async fn a_file_that_fails_does_not_keep_others_from_arriving() {
     put(&from, "/b", Bytes::from_static(b"content")).await;
     put(&to, "/t/a", Bytes::from_static(b"was there")).await;
     let pair = |name: &str| Job::new(location(&from, &format!("/{name}")), location(&to, &format!("/t/{name}")));
-    let mover = Mover::new(options(), Arc::new(Nobody));
+    let mover = Mover::new(options(), Arc::new(NoopObserver));
     let jobs = jobs(["a", "b", "c"].map(pair).into(), None, mover.progress()).unwrap();
     let outcomes: Vec<_> = mover.run(jobs).collect().await;
     let fault = |name: &str| {
         outcomes.iter().find_map(|outcome| match outcome {
-            Outcome::Failed(Missed { job, error }) if job.from.to_string() == format!("/{name}") => Some(error.fault()),
+            Outcome::Failed(FailedJob { job, error }) if job.from.to_string() == format!("/{name}") => {
+                Some(error.fault())
+            }
             _ => None,
         })
     };
@@ -188,7 +190,7 @@ async fn a_file_that_fails_does_not_keep_others_from_arriving() {
 /// Copies a tree over an existing copy until `most` of its files have ended; returns the outcomes and the number of
 /// existing files.
 async fn rest_of_a_tree(from: &Arc<dyn Store>, to: &Arc<dyn Store>, most: usize) -> (Vec<Outcome>, u64) {
-    let mover = Mover::new(Options { skip_existing: true, ..options() }, Arc::new(Nobody));
+    let mover = Mover::new(Options { skip_existing: true, ..options() }, Arc::new(NoopObserver));
     let trees = Trees { skip_existing: true, ..Trees::default() };
     let pairs = vec![Job::new(location(from, "/s"), location(to, "/t"))];
     let jobs = jobs(pairs, Some(trees), mover.progress()).unwrap();
@@ -219,7 +221,7 @@ async fn a_tree_that_was_cut_off_goes_on_and_nothing_is_asked_of_files_that_are_
     let (rest, skipped) = rest_of_a_tree(&from, &to, FILES).await;
     assert_eq!(skipped as usize, FILES);
     let faults = rest.iter().filter_map(|outcome| match outcome {
-        Outcome::Failed(Missed { error, .. }) => Some(error.fault()),
+        Outcome::Failed(FailedJob { error, .. }) => Some(error.fault()),
         _ => None,
     });
     let mut faults: Vec<_> = faults.collect();
@@ -238,7 +240,7 @@ async fn a_copy_that_is_dropped_leaves_nothing() {
     let slow = FaultStore::new(memory(), Faults::default());
     let held = slow.hold("write");
     let to: Arc<dyn Store> = Arc::new(slow);
-    let mover = Mover::new(options(), Arc::new(Nobody));
+    let mover = Mover::new(options(), Arc::new(NoopObserver));
     let pair = Job::new(location(&from, "/large"), location(&to, "/copy"));
     let jobs = jobs(vec![pair], None, mover.progress()).unwrap();
     let mut outcomes = Box::pin(mover.run(jobs));
@@ -263,7 +265,7 @@ async fn a_destination_that_holds_a_lost_upload_is_waited_for() {
     let from = memory();
     put(&from, "/large", Pattern::new(1).bytes(0, 64 << 20)).await;
     let job = Job::new(location(&from, "/large"), location(&(Arc::new(slow) as _), "/copy"));
-    let mover = Mover::new(options(), Arc::new(Nobody));
+    let mover = Mover::new(options(), Arc::new(NoopObserver));
     let mut lost = Box::pin(mover.copy(&job));
     tokio::select! {
         () = held.reached() => {}
@@ -312,7 +314,7 @@ async fn a_limit_is_kept_and_told() {
     let (from, to) = (memory(), memory());
     put(&from, "/large", Pattern::new(1).bytes(0, 20 << 20)).await;
     let options = Options { limit_bytes_per_s: Some(1 << 20), ..options() };
-    let mover = Mover::new(options, Arc::new(Nobody));
+    let mover = Mover::new(options, Arc::new(NoopObserver));
     let sampler = crate::Sampler::begin(&mover);
     let start = clock::now();
     mover.copy(&Job::new(location(&from, "/large"), location(&to, "/copy"))).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use towpath_client::{Client, Connection, Probe, Probed, Side, Trace};
+use towpath_client::{Client, Connection, Probe, ProbeResult, Side, Trace};
 use towpath_proto::{probe::Direction, tcp::TcpInfo, url::Url};
 use towpath_store::{
     Result,
@@ -12,7 +12,7 @@ use towpath_store::{
     },
 };
 
-use super::Keeper;
+use super::LegRecorder;
 use crate::{
     account::{Account, Cause, Leg},
     sampler::{self, EVERY},
@@ -23,11 +23,11 @@ use crate::{
 
 /// Measurement of the network in one direction, over some connections.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct NetworkMeasurement {
     /// The parameters of the probe.
     pub probe: Probe,
     /// Statistics of both kernels.
-    pub probed: Probed,
+    pub probed: ProbeResult,
     /// What limited the transfer.
     pub account: Account,
     series: Vec<Series>,
@@ -44,7 +44,7 @@ struct Series {
 ///
 /// # Errors
 /// Errors of [`Client::probe`].
-pub async fn network(client: &Client, url: &Url, probe: &Probe) -> Result<Line> {
+pub async fn network(client: &Client, url: &Url, probe: &Probe) -> Result<NetworkMeasurement> {
     let mut threads = Vec::new();
     let watching = async {
         let mut ticks = sampler::ticks();
@@ -57,7 +57,7 @@ pub async fn network(client: &Client, url: &Url, probe: &Probe) -> Result<Line> 
         probed = client.probe(url, probe) => probed?,
         () = watching => unreachable!("it looks until it is dropped"),
     };
-    let mut line = Line::new(*probe, probed);
+    let mut line = NetworkMeasurement::new(*probe, probed);
     line.account = line.explain(threads);
     Ok(line)
 }
@@ -70,9 +70,9 @@ fn carried(direction: Direction, info: &TcpInfo) -> u64 {
     }
 }
 
-impl Line {
+impl NetworkMeasurement {
     /// Creates a measurement whose account is empty.
-    pub fn new(probe: Probe, probed: Probed) -> Self {
+    pub fn new(probe: Probe, probed: ProbeResult) -> Self {
         let mut series = vec![Series::default(); probe.connections];
         for (index, trace) in probed.traces.iter().enumerate() {
             match (series.get_mut(trace.connection), trace.side) {
@@ -96,15 +96,15 @@ impl Line {
         let (begins, ends) = (began + round_trip, began + self.probe.duration);
         let (before, during): (Vec<_>, Vec<_>) = threads.into_iter().partition(|(at, _)| *at <= begins);
         let used = before.into_iter().next_back().map(|(_, threads)| threads).unwrap_or_default();
-        let mut keeper = Keeper::new(begins, Some(leg), stage, used);
+        let mut recorder = LegRecorder::new(begins, Some(leg), stage, used);
         for (at, threads) in during.into_iter().filter(|(at, _)| *at <= ends) {
             let connections: Vec<_> =
                 (0..self.series.len()).filter_map(|number| self.seen(number, at - began)).collect();
             let transferred =
                 connections.iter().map(|connection| carried(self.probe.direction, &connection.info)).sum();
-            keeper.add(at, transferred, connections, threads);
+            recorder.add(at, transferred, connections, threads);
         }
-        keeper.account()
+        recorder.account()
     }
 
     /// Returns the last statistics of a connection at that time.
@@ -245,7 +245,7 @@ mod tests {
 
     /// Two download connections for two seconds, each at 10 MB/s after half a second without data. `info` returns the
     /// server's kernel statistics at a time.
-    fn probed(info: impl Fn(Duration) -> TcpInfo) -> Line {
+    fn probed(info: impl Fn(Duration) -> TcpInfo) -> NetworkMeasurement {
         let (duration, interval) = (Duration::from_secs(2), RTT);
         let probe = Probe { direction: Direction::Down, connections: 2, duration, interval };
         let mut traces = Vec::new();
@@ -265,11 +265,11 @@ mod tests {
             }
         }
         let began = clock::now();
-        let probed = Probed { server: String::new(), connected: RTT, began, traces };
+        let probed = ProbeResult { server: String::new(), connected: RTT, began, traces };
         // Earlier work of this process, an hour of it, must not affect the probe.
         let threads = HashMap::from([(1, Duration::from_secs(3600))]);
         let samples = (0..=10).map(|step| (began + EVERY * step, threads.clone())).collect();
-        let mut line = Line::new(probe, probed);
+        let mut line = NetworkMeasurement::new(probe, probed);
         line.account = line.explain(samples);
         line
     }

@@ -13,7 +13,7 @@ pub struct FileSet {
 
 /// Measurement of a path in one direction.
 #[derive(Debug, Clone)]
-pub struct Path {
+pub struct PathMeasurement {
     /// Minimum round trip.
     pub round_trip: Duration,
     /// Duration of the connection setup.
@@ -69,7 +69,7 @@ impl FileSet {
 
 impl Prediction {
     /// Predicts a copy of `set`. Network, storages and files overlap, so the slowest of them determines the duration.
-    pub fn new(path: &Path, set: FileSet) -> Self {
+    pub fn new(path: &PathMeasurement, set: FileSet) -> Self {
         let mut assumptions = vec!["the path carries no other traffic and does not change"];
         let setup_s = (path.connect + path.round_trip * (SETUP_ROUND_TRIPS + CLOSING_ROUND_TRIPS)).as_secs_f64();
         let network_s = path.seconds(set.bytes.saturating_add(set.files.saturating_mul(REQUEST_BYTES)) as f64);
@@ -99,7 +99,7 @@ impl Prediction {
     }
 }
 
-impl Path {
+impl PathMeasurement {
     /// Returns the duration of a transfer of `bytes`: as measured in the probe, and beyond it at the settled rate.
     fn seconds(&self, bytes: f64) -> f64 {
         let mut before = (0.0, 0.0);
@@ -121,8 +121,8 @@ mod tests {
     use super::*;
 
     /// 100 MB/s after one second of slow start, over 100 ms.
-    fn path() -> Path {
-        Path {
+    fn path() -> PathMeasurement {
+        PathMeasurement {
             round_trip: Duration::from_millis(100),
             connect: Duration::from_millis(100),
             ramp: vec![(0.0, 0.0), (0.5, 5e6), (1.0, 40e6), (2.0, 140e6)],
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    fn seconds(path: &Path, files: u64, bytes: u64) -> f64 {
+    fn seconds(path: &PathMeasurement, files: u64, bytes: u64) -> f64 {
         (Prediction::new(path, FileSet { files, bytes }).seconds * 1e3).round() / 1e3
     }
 
@@ -145,18 +145,18 @@ mod tests {
 
     #[test]
     fn the_slowest_decides() {
-        let slow = Path { storage_rate: Some(50e6), ..path() };
+        let slow = PathMeasurement { storage_rate: Some(50e6), ..path() };
         assert_eq!(seconds(&slow, 1, 1_000_000_000), 20.6);
-        let many = Path { seconds_a_file: Some(0.01), ..path() };
+        let many = PathMeasurement { seconds_a_file: Some(0.01), ..path() };
         assert_eq!(seconds(&many, 10_000, 100_000_000), 100.6);
         assert_eq!(Prediction::new(&many, FileSet { files: 10_000, bytes: 100_000_000 }).bound(), "files");
     }
 
     #[test]
     fn what_was_not_measured_is_said() {
-        let told = |path: &Path| Prediction::new(path, FileSet { files: 2, bytes: 2 }).assumptions.len();
+        let told = |path: &PathMeasurement| Prediction::new(path, FileSet { files: 2, bytes: 2 }).assumptions.len();
         assert_eq!(told(&path()), 3);
-        assert_eq!(told(&Path { storage_rate: Some(1.0), seconds_a_file: Some(1.0), ..path() }), 1);
+        assert_eq!(told(&PathMeasurement { storage_rate: Some(1.0), seconds_a_file: Some(1.0), ..path() }), 1);
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
         let mut set = FileSet { files: u64::MAX, bytes: u64::MAX - 1 };
         set.add(1000);
         assert_eq!(set, FileSet { files: u64::MAX, bytes: u64::MAX });
-        for path in [path(), Path { storage_rate: Some(0.0), settled_rate: 0.0, ..path() }] {
+        for path in [path(), PathMeasurement { storage_rate: Some(0.0), settled_rate: 0.0, ..path() }] {
             assert!(Prediction::new(&path, set).seconds.is_finite());
         }
     }

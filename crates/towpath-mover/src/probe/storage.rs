@@ -17,7 +17,7 @@ use towpath_store::{
     sys::{clock, disk, processor},
 };
 
-use super::{Keeper, Scratch};
+use super::{LegRecorder, Scratch};
 use crate::{
     StoreLocation,
     account::{Account, Leg},
@@ -45,7 +45,7 @@ const SYNCED_PIECES: usize = 64;
 
 /// Measurement of a storage in one direction.
 #[derive(Debug, Clone)]
-pub struct StorageLine {
+pub struct StorageMeasurement {
     /// Bytes that were read or written.
     pub bytes: u64,
     /// Duration in seconds; for writes, until the data were durable.
@@ -54,7 +54,7 @@ pub struct StorageLine {
     pub account: Account,
 }
 
-impl StorageLine {
+impl StorageMeasurement {
     /// Returns the rate in bytes per second.
     pub fn rate(&self) -> f64 {
         self.bytes as f64 / self.seconds.max(1e-9)
@@ -74,14 +74,14 @@ pub struct Files {
 
 /// Parameters of a storage measurement.
 #[derive(Debug, Clone, Copy)]
-pub struct Effort {
+pub struct MeasurementOptions {
     /// Approximate duration; the maximum is twice as long.
     pub duration: Duration,
     /// Desired bytes in flight: twice the bandwidth-delay product.
     pub window: u64,
 }
 
-impl Effort {
+impl MeasurementOptions {
     /// Returns the minimum duration of a valid measurement: half of the requested one, or less if the path is short.
     fn least(&self, round_trip: Duration) -> Duration {
         (round_trip * MIN_ROUND_TRIPS).max(LEAST).min(self.duration / 2)
@@ -96,7 +96,7 @@ impl Effort {
 ///
 /// # Errors
 /// Errors of the store; `InvalidArgument` for a file that is too short to measure, and `TimedOut` without any data.
-pub async fn read(client: &Client, file: &StoreLocation, effort: Effort) -> Result<StorageLine> {
+pub async fn read(client: &Client, file: &StoreLocation, options: MeasurementOptions) -> Result<StorageMeasurement> {
     let handle = file.store.open(&file.caller, &file.path, OpenOptions::default()).await?;
     let size = handle.metadata().await?.size;
     if size == 0 {
@@ -105,7 +105,7 @@ pub async fn read(client: &Client, file: &StoreLocation, effort: Effort) -> Resu
     if let Some(local) = handle.local_file() {
         disk::forget(&local);
     }
-    let ends = clock::now() + effort.duration;
+    let ends = clock::now() + options.duration;
     let transferred = AtomicU64::new(0);
     let pieces = (0..size).step_by(PIECE_BYTES).take_while(|_| clock::now() < ends);
     let reading = stream::iter(pieces)
@@ -118,17 +118,17 @@ pub async fn read(client: &Client, file: &StoreLocation, effort: Effort) -> Resu
                 if data.len() == length { Ok(()) } else { Err(Error::new(Fault::Truncated, "the file became shorter")) }
             }
         })
-        .buffer_unordered(effort.pieces())
+        .buffer_unordered(options.pieces())
         .try_collect::<()>();
-    match run_sampled(client, file, Stage::Read, &transferred, effort, reading).await? {
-        Ended::TooEarly(line) => {
+    match run_sampled(client, file, Stage::Read, &transferred, options, reading).await? {
+        TimedMeasurement::TooEarly(line) => {
             Err(Error::new(Fault::InvalidArgument, too_little(&line, "name a larger file")).at(&file.path))
         }
-        Ended::Done(line) | Ended::TooLate(line) => Ok(line),
+        TimedMeasurement::Done(line) | TimedMeasurement::TooLate(line) => Ok(line),
     }
 }
 
-fn too_little(line: &StorageLine, advice: &str) -> String {
+fn too_little(line: &StorageMeasurement, advice: &str) -> String {
     format!("too little data to measure: {} bytes in {:.2} s: {advice}", line.bytes, line.seconds)
 }
 
@@ -137,15 +137,19 @@ fn too_little(line: &StorageLine, advice: &str) -> String {
 /// # Errors
 /// Errors of the store; `NoSpace` with too little space to measure, and `TimedOut` if written data are not durable in
 /// time.
-pub async fn write(client: &Client, scratch: &Scratch, effort: Effort) -> Result<(StorageLine, StoreLocation)> {
+pub async fn write(
+    client: &Client,
+    scratch: &Scratch,
+    options: MeasurementOptions,
+) -> Result<(StorageMeasurement, StoreLocation)> {
     let file = scratch.file("large")?;
     let room = scratch.room().await;
     let handle = file.store.create(&file.caller, &file.path, CreateOptions::default()).await?;
-    let ends = clock::now() + effort.duration;
+    let ends = clock::now() + options.duration;
     let transferred = AtomicU64::new(0);
     let piece = Bytes::from(noise(PIECE_BYTES));
     let mut offsets = (0..room).step_by(PIECE_BYTES).take_while(|_| clock::now() < ends).peekable();
-    let side_by_side = if file.store.capabilities().write_any_order { effort.pieces() } else { 1 };
+    let side_by_side = if file.store.capabilities().write_any_order { options.pieces() } else { 1 };
     let put = async |offset| {
         handle.write(offset, piece.clone()).await?;
         transferred.fetch_add(PIECE_BYTES as u64, Relaxed);
@@ -161,12 +165,12 @@ pub async fn write(client: &Client, scratch: &Scratch, effort: Effort) -> Result
         }
         handle.commit(Expectation { size: Some(transferred.load(Relaxed)), ..Expectation::default() }).await.map(drop)
     };
-    let error = match run_sampled(client, &file, Stage::Write, &transferred, effort, writing).await? {
-        Ended::Done(line) => return Ok((line, file)),
-        Ended::TooEarly(line) => {
+    let error = match run_sampled(client, &file, Stage::Write, &transferred, options, writing).await? {
+        TimedMeasurement::Done(line) => return Ok((line, file)),
+        TimedMeasurement::TooEarly(line) => {
             Error::new(Fault::NoSpace, too_little(&line, "the probe uses only part of the free space"))
         }
-        Ended::TooLate(StorageLine { bytes, seconds, .. }) => Error::new(
+        TimedMeasurement::TooLate(StorageMeasurement { bytes, seconds, .. }) => Error::new(
             Fault::TimedOut,
             format!("{bytes} bytes were written, but were not durable within {seconds:.0} s"),
         ),
@@ -209,12 +213,12 @@ async fn each(names: impl Iterator<Item = String>, one: impl AsyncFn(String) -> 
 }
 
 /// A measurement of a storage, classified by when it ended.
-enum Ended {
+enum TimedMeasurement {
     /// Too early for a valid rate.
-    TooEarly(StorageLine),
-    Done(StorageLine),
+    TooEarly(StorageMeasurement),
+    Done(StorageMeasurement),
     /// Not in time; it was aborted.
-    TooLate(StorageLine),
+    TooLate(StorageMeasurement),
 }
 
 /// Runs `work` on `location` and samples it.
@@ -223,46 +227,46 @@ async fn run_sampled(
     location: &StoreLocation,
     stage: Stage,
     transferred: &AtomicU64,
-    effort: Effort,
+    options: MeasurementOptions,
     work: impl Future<Output = Result<()>>,
-) -> Result<Ended> {
+) -> Result<TimedMeasurement> {
     let leg = match stage {
         Stage::Read => Leg::In,
         _ => Leg::Out,
     };
     let began = clock::now();
-    let mut keeper = Keeper::new(began, location.is_remote().then_some(leg), stage, processor::time_wanted());
+    let mut recorder = LegRecorder::new(began, location.is_remote().then_some(leg), stage, processor::time_wanted());
     let connections = || if location.is_remote() { client.connections() } else { Vec::new() };
-    let sample = |keeper: &mut Keeper| {
-        keeper.add(clock::now(), transferred.load(Relaxed), connections(), processor::time_wanted());
+    let sample = |recorder: &mut LegRecorder| {
+        recorder.add(clock::now(), transferred.load(Relaxed), connections(), processor::time_wanted());
     };
     let watching = async {
         let mut ticks = sampler::ticks();
         loop {
             ticks.tick().await;
-            sample(&mut keeper);
+            sample(&mut recorder);
             client.ask_far_ends().await;
         }
     };
     let is_done = tokio::select! {
         outcome = work => outcome.map(|()| true)?,
-        () = sleep(effort.duration * 2) => false,
+        () = sleep(options.duration * 2) => false,
         () = watching => unreachable!("it looks until it is dropped"),
     };
     let (bytes, took) = (transferred.load(Relaxed), began.elapsed());
-    sample(&mut keeper);
+    sample(&mut recorder);
     let seconds = took.as_secs_f64();
     if bytes == 0 && !is_done {
         let message = format!("less than {PIECE_BYTES} bytes in {seconds:.0} s");
         return Err(Error::new(Fault::TimedOut, message).at(&location.path));
     }
     let round_trips = connections().into_iter().map(|connection| connection.info.min_rtt);
-    let least = effort.least(round_trips.filter(|round_trip| !round_trip.is_zero()).min().unwrap_or_default());
-    let line = StorageLine { bytes, seconds, account: keeper.account() };
+    let least = options.least(round_trips.filter(|round_trip| !round_trip.is_zero()).min().unwrap_or_default());
+    let line = StorageMeasurement { bytes, seconds, account: recorder.account() };
     Ok(match is_done {
-        true if took < least => Ended::TooEarly(line),
-        true => Ended::Done(line),
-        false => Ended::TooLate(line),
+        true if took < least => TimedMeasurement::TooEarly(line),
+        true => TimedMeasurement::Done(line),
+        false => TimedMeasurement::TooLate(line),
     })
 }
 

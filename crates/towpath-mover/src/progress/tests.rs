@@ -9,7 +9,7 @@ impl Observer for Follower {
         true
     }
 
-    fn begins(&self, file: &Arc<Active>) {
+    fn begins(&self, file: &Arc<ActiveFile>) {
         locked(&self.0).push(file.to.to_string());
     }
 }
@@ -21,10 +21,10 @@ fn job(name: &str) -> Job {
 
 #[test]
 fn a_file_counts_from_when_it_is_found_until_it_ends() {
-    let progress = Progress::new(Arc::new(Nobody));
+    let progress = Progress::new(Arc::new(NoopObserver));
     let list = progress.list();
     let (first, second) = (progress.find(Some(100)), progress.find(None));
-    let found = Advance { found_files: 2, ahead_bytes: 100, ..Advance::default() };
+    let found = ProgressSnapshot { found_files: 2, ahead_bytes: 100, ..ProgressSnapshot::default() };
     assert_eq!((progress.now(), progress.ahead()), (found, None));
     drop(list);
     assert_eq!(progress.ahead(), Some(100));
@@ -38,7 +38,13 @@ fn a_file_counts_from_when_it_is_found_until_it_ends() {
     drop(first);
     assert_eq!(progress.now().ended_files, 0);
     drop((clone, second));
-    let ended = Advance { found_files: 2, is_all_found: true, ended_files: 2, moved_bytes: 50, ..Advance::default() };
+    let ended = ProgressSnapshot {
+        found_files: 2,
+        is_all_found: true,
+        ended_files: 2,
+        moved_bytes: 50,
+        ..ProgressSnapshot::default()
+    };
     assert_eq!(progress.now(), ended, "what was not moved is no longer ahead");
     assert_eq!(progress.active(9).1, 0, "nobody follows files");
 }

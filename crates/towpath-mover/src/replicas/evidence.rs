@@ -11,11 +11,11 @@ const MAX_PIECES: usize = 1 << 16;
 
 /// The pieces received from each source.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Evidence(BTreeMap<u64, Given>);
+pub(super) struct Evidence(BTreeMap<u64, DeliveredPiece>);
 
 /// A piece delivered by a source.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Given {
+pub(super) struct DeliveredPiece {
     /// The source.
     pub(super) source: usize,
     /// Offset of its first byte in the file.
@@ -26,7 +26,7 @@ pub(super) struct Given {
     pub(super) crc32c: Digest,
 }
 
-impl Given {
+impl DeliveredPiece {
     /// Creates the record of the piece `data` at `offset`.
     fn of(source: usize, offset: u64, data: &[u8]) -> Self {
         Self { source, offset, bytes: data.len() as u64, crc32c: Hasher::digest_of(Algorithm::Crc32c, data) }
@@ -42,17 +42,17 @@ impl Evidence {
     /// Records a piece delivered by `source`.
     pub(super) fn note(&mut self, source: usize, offset: u64, data: &[u8]) {
         if self.0.len() < MAX_PIECES {
-            self.0.insert(offset, Given::of(source, offset, data));
+            self.0.insert(offset, DeliveredPiece::of(source, offset, data));
         }
     }
 
     /// Returns the last piece of the file that another source than `index` delivered.
-    pub(super) fn of_others_than(&self, index: usize) -> Option<Given> {
+    pub(super) fn of_others_than(&self, index: usize) -> Option<DeliveredPiece> {
         self.0.values().rev().find(|given| given.source != index).copied()
     }
 
     /// Returns the pieces that differ from the piece at the same offset in `right`.
-    pub(super) fn unlike<'a>(&'a self, right: &'a Self) -> impl Iterator<Item = &'a Given> {
+    pub(super) fn unlike<'a>(&'a self, right: &'a Self) -> impl Iterator<Item = &'a DeliveredPiece> {
         self.0.values().filter(|given| {
             right.0.get(&given.offset).is_some_and(|right| right.bytes == given.bytes && right.crc32c != given.crc32c)
         })

@@ -26,7 +26,7 @@ use towpath_store::{
 
 use super::{
     proof,
-    share::{Attempt, Handle, Sharing},
+    share::{Attempt, Handle, SourcePool},
 };
 use crate::{StoreLocation, file::MIN_RESUMABLE_BYTES};
 
@@ -39,7 +39,7 @@ const VECTOR_READS: usize = 32;
 /// An open file with several sources.
 #[derive(Debug)]
 pub(super) struct ReplicaFile {
-    sharing: Arc<Sharing>,
+    pool: Arc<SourcePool>,
     /// Whether no call has waited for a digest yet.
     is_undecided: AtomicBool,
     _openings: Vec<AbortOnDropHandle<()>>,
@@ -47,25 +47,25 @@ pub(super) struct ReplicaFile {
 
 impl ReplicaFile {
     /// Queries all sources; their responses arrive later.
-    pub(super) fn open(sources: &[StoreLocation], options: &OpenOptions, sharing: Arc<Sharing>) -> Self {
+    pub(super) fn open(sources: &[StoreLocation], options: &OpenOptions, pool: Arc<SourcePool>) -> Self {
         let open = |(index, from): (usize, &StoreLocation)| {
-            let (from, options, sharing) = (from.clone(), options.clone(), Arc::clone(&sharing));
+            let (from, options, pool) = (from.clone(), options.clone(), Arc::clone(&pool));
             AbortOnDropHandle::new(tokio::spawn(async move {
                 let answer = open_source(&from, options).await;
-                sharing.answered(index, answer.map_err(|error| error.at(&from.path)));
-                if let Some(overlap) = sharing.overlap(index).await {
-                    sharing.compared(index, overlap.is_same().await);
+                pool.answered(index, answer.map_err(|error| error.at(&from.path)));
+                if let Some(overlap) = pool.overlap(index).await {
+                    pool.compared(index, overlap.is_same().await);
                 }
             }))
         };
-        let asked = sources.iter().enumerate().filter(|(index, _)| sharing.is_asked(*index));
+        let asked = sources.iter().enumerate().filter(|(index, _)| pool.is_asked(*index));
         let mut openings: Vec<_> = asked.map(open).collect();
         if openings.len() > 1 {
-            let (sources, sharing) = (sources.to_vec(), Arc::clone(&sharing));
-            let proving = async move { proof::find(&sources, &sharing, GRACE).await };
+            let (sources, pool) = (sources.to_vec(), Arc::clone(&pool));
+            let proving = async move { proof::find(&sources, &pool, GRACE).await };
             openings.push(AbortOnDropHandle::new(tokio::spawn(proving)));
         }
-        Self { sharing, is_undecided: AtomicBool::new(true), _openings: openings }
+        Self { pool, is_undecided: AtomicBool::new(true), _openings: openings }
     }
 
     /// Reads a piece of the file from the source that delivers it first.
@@ -73,8 +73,8 @@ impl ReplicaFile {
         let mut attempts: FuturesUnordered<BoxFuture<'_, Result<Vec<u8>>>> = FuturesUnordered::new();
         let mut tried = Vec::new();
         loop {
-            let first = self.sharing.assign(offset, bytes, &tried).await?;
-            let mut ticket = self.sharing.offer(&first);
+            let first = self.pool.assign(offset, bytes, &tried).await?;
+            let mut ticket = self.pool.offer(&first);
             let mut late = Box::pin(sleep(first.late));
             tried.push(first.source());
             attempts.push(first.read(offset).boxed());
@@ -98,7 +98,7 @@ impl ReplicaFile {
 
     /// Assigns a late piece to a second source.
     fn second(&self, late: &mut std::pin::Pin<Box<Sleep>>, bytes: u64, tried: &[usize]) -> Option<Attempt> {
-        let attempt = self.sharing.assign_second(bytes, tried);
+        let attempt = self.pool.assign_second(bytes, tried);
         let wait = attempt.as_ref().map_or(GRACE, |attempt| attempt.late);
         late.set(sleep(wait));
         attempt
@@ -115,12 +115,12 @@ impl ReadHandle for ReplicaFile {
     /// For a resumable file this waits until it is known whether a digest is available, because the resume key depends
     /// on it.
     async fn metadata(&self) -> Result<Metadata> {
-        let agreed = self.sharing.agreed(GRACE).await?;
+        let agreed = self.pool.agreed(GRACE).await?;
         if agreed.size < MIN_RESUMABLE_BYTES || !self.is_undecided.swap(false, Relaxed) {
             return Ok(agreed);
         }
-        self.sharing.decided(GRACE).await;
-        self.sharing.agreed(GRACE).await
+        self.pool.decided(GRACE).await;
+        self.pool.agreed(GRACE).await
     }
 
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
@@ -128,12 +128,12 @@ impl ReadHandle for ReplicaFile {
     }
 
     async fn read_into(&self, offset: u64, length: usize, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
-        let size = self.sharing.agreed(GRACE).await?.size;
+        let size = self.pool.agreed(GRACE).await?.size;
         let bytes = (length as u64).min(size.saturating_sub(offset));
         if bytes == 0 && length > 0 {
             // Each source checks whether it still has the opened version.
             let beyond =
-                self.sharing.givers().into_iter().map(|handle| async move { handle.read(offset, length).await });
+                self.pool.givers().into_iter().map(|handle| async move { handle.read(offset, length).await });
             for data in future::try_join_all(beyond).await? {
                 buffer.extend_from_slice(&data);
             }

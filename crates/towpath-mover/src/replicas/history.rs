@@ -53,29 +53,29 @@ impl SourceHistory {
 impl Replicas {
     /// Returns whether a restart of a failed copy may succeed with other sources, or with one source at a time.
     pub(crate) fn may_do_better(&self, failure: &Failure) -> bool {
-        let Some(sharing) = self.sharing() else { return false };
+        let Some(pool) = self.pool() else { return false };
         let is_mismatch = matches!(failure, Failure::Unlike { .. });
-        if self.sources.len() < 2 || !(is_mismatch || sharing.has_lost_lead()) {
+        if self.sources.len() < 2 || !(is_mismatch || pool.has_lost_lead()) {
             return false;
         }
-        let contributions = sharing.contributions();
+        let contributions = pool.contributions();
         let mut history = self.history();
         history.restarts += 1;
-        history.is_alone |= is_mismatch || sharing.is_alone();
+        history.is_alone |= is_mismatch || pool.is_alone();
         for (out, contribution) in history.out.iter_mut().zip(&contributions) {
             // A source with another version than the lead is queried again, because another source may be the lead next
             // time.
-            let lasting = |error: &&Error| error.fault() != Fault::Changed || sharing.lead().is_none();
+            let lasting = |error: &&Error| error.fault() != Fault::Changed || pool.lead().is_none();
             let lasting = contribution.error.as_ref().filter(lasting);
             *out = out.take().or_else(|| lasting.cloned());
         }
         if let Failure::Unlike { promised, error } = failure {
             let mut givers = contributions.iter().enumerate().filter(|(_, contribution)| contribution.bytes > 0);
             match (givers.next(), givers.next()) {
-                (Some((only, giver)), None) if Some(giver.bytes) == sharing.size() => {
+                (Some((only, giver)), None) if Some(giver.bytes) == pool.size() => {
                     history.out[only].get_or_insert_with(|| unlike(promised, error));
                 }
-                _ => history.suspect = sharing.evidence(),
+                _ => history.suspect = pool.evidence(),
             }
         }
         // Each restart excludes a source, except for the one that begins to read one source at a time, and one that
@@ -85,9 +85,9 @@ impl Replicas {
 
     /// Excludes the sources whose earlier pieces differ from the data that arrived and match the promised digest.
     pub(crate) fn note_arrival(&self) {
-        let Some(sharing) = self.sharing() else { return };
+        let Some(pool) = self.pool() else { return };
         let mut history = self.history();
-        let (suspect, right) = (std::mem::take(&mut history.suspect), sharing.evidence());
+        let (suspect, right) = (std::mem::take(&mut history.suspect), pool.evidence());
         for given in suspect.unlike(&right) {
             let message = format!("its {} bytes at {} do not match the expected file", given.bytes, given.offset);
             let error = Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Storage);

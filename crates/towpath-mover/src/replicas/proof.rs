@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 use towpath_proto::checksum::{Algorithm, Digest};
 use towpath_store::Result;
 
-use super::share::Sharing;
+use super::share::SourcePool;
 use crate::StoreLocation;
 
 /// Minimum size in bytes for which a digest is computed: a smaller file is copied from one source before others could
@@ -19,18 +19,18 @@ const ALGORITHMS: [Algorithm; 2] = [Algorithm::Crc32c, Algorithm::Adler32];
 
 /// Requests the digest from the sources, starting with the lead, unless one is known. If no source can compute it, only
 /// the lead is read.
-pub(super) async fn find(sources: &[StoreLocation], sharing: &Sharing, grace: Duration) {
-    let Ok(agreed) = sharing.agreed(grace).await else { return };
+pub(super) async fn find(sources: &[StoreLocation], pool: &SourcePool, grace: Duration) {
+    let Ok(agreed) = pool.agreed(grace).await else { return };
     if agreed.size < MIN_BYTES {
         return;
     }
-    while let Some(index) = sharing.next_to_compute().await {
+    while let Some(index) = pool.next_to_compute().await {
         match compute(&sources[index]).await {
-            Some(digest) => return sharing.computed(index, digest),
-            None => sharing.computes_none(index),
+            Some(digest) => return pool.computed(index, digest),
+            None => pool.computes_none(index),
         }
     }
-    sharing.stay_alone();
+    pool.stay_alone();
 }
 
 /// Returns the digest computed by the storage; `None` if it does not support it, or fails.

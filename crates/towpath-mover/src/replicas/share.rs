@@ -51,7 +51,7 @@ const UNKNOWN_LATE: Duration = Duration::from_secs(3);
 
 /// The state shared by all sources of a file.
 #[derive(Debug)]
-pub(super) struct Sharing {
+pub(super) struct SourcePool {
     known: FileProperties,
     state: Mutex<State>,
     changed: Notify,
@@ -72,7 +72,7 @@ struct State {
     /// The pieces received from each source.
     evidence: Evidence,
     /// Pieces in flight with one source only, by read number.
-    pieces: BTreeMap<u64, Piece>,
+    pieces: BTreeMap<u64, PieceInFlight>,
     next_piece: u64,
     /// The end of the requested data.
     asked: u64,
@@ -122,7 +122,7 @@ struct DeliveryEstimate {
 }
 
 #[derive(Debug)]
-struct Piece {
+struct PieceInFlight {
     source: usize,
     bytes: u64,
     expected_end: Option<Instant>,
@@ -140,7 +140,7 @@ pub(super) struct Contribution {
     pub(super) is_spare: bool,
 }
 
-impl Sharing {
+impl SourcePool {
     /// Creates sources without information; those with an error are excluded from the beginning. With `only`, no other
     /// source is read.
     pub(super) fn new(known: FileProperties, out: &[Option<Error>], only: Option<usize>) -> Self {
@@ -306,7 +306,7 @@ impl Sharing {
             )
         });
         let expected_end = expected.map(|expected| attempt.started() + expected);
-        let piece = Piece { source: attempt.source(), bytes: attempt.bytes(), expected_end, helper: sender };
+        let piece = PieceInFlight { source: attempt.source(), bytes: attempt.bytes(), expected_end, helper: sender };
         state.pieces.insert(number, piece);
         Ticket::new(Arc::clone(self), number, helper)
     }
@@ -320,7 +320,7 @@ impl Sharing {
             return;
         }
         let now = clock::now();
-        let left = |piece: &Piece| piece.expected_end.map_or(f64::MAX, |end| (end - now).as_secs_f64());
+        let left = |piece: &PieceInFlight| piece.expected_end.map_or(f64::MAX, |end| (end - now).as_secs_f64());
         let slowest = state.pieces.iter().filter(|(_, piece)| piece.source != index);
         let slowest = slowest.max_by(|(_, a), (_, b)| left(a).total_cmp(&left(b)));
         let Some((&number, piece)) = slowest else { return };

@@ -8,7 +8,7 @@ use towpath_testkit::{
 
 use super::*;
 use crate::{
-    Job, Mover, Nobody, Options,
+    Job, Mover, NoopObserver, Options,
     mover::tests::{Counted, get, location, memory, options, put},
 };
 
@@ -36,7 +36,7 @@ fn of(stores: &[FaultStore], known: FileProperties) -> Arc<Replicas> {
 async fn copied(replicas: &Arc<Replicas>) -> Result<Bytes> {
     let to = memory();
     let job = Job::new(replicas.location().unwrap(), location(&to, "/copy"));
-    let done = Mover::new(options(), Arc::new(Nobody)).copy(&job).await;
+    let done = Mover::new(options(), Arc::new(NoopObserver)).copy(&job).await;
     let there = to.stat(&Caller::local(), &job.to.path).await;
     if done.is_err() {
         assert_eq!(there.unwrap_err().fault(), Fault::NotFound, "nothing is visible");

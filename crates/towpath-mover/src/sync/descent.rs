@@ -10,17 +10,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use towpath_store::{Changes, DirectoryId, Error, Fault, Metadata, Result, StorePath};
 
 use super::{
-    Extra, Pass, Purpose, Step, Sync,
-    names::{Chunks, LISTED, ListingMode, Names, READ_AHEAD, SMALL},
-    task::{Below, Task, is_tree},
+    Extra, Pass, Purpose, Sync, SyncAction,
+    names::{Chunks, DirectoryEntries, LISTED, ListingMode, READ_AHEAD, SMALL},
+    task::{Subdirectory, Task, is_tree},
 };
 use crate::{
-    Compare, Job, Missed, Progress, StoreLocation, Why,
+    Compare, CopyReason, FailedJob, Job, Progress, StoreLocation,
     ancestry::{Ancestry, loops},
     compare::{self, EntrySummary, Finding},
     overlap::{self, EndIds},
-    pending_directory::{self, Fillings, Full, PendingDirectory},
-    progress::List,
+    pending_directory::{self, CompleteDirectory, PendingDirectories, PendingDirectory},
+    progress::ListingGuard,
     removal::{self, Removal},
     walk::{MAX_WAITING_BYTES, too_many_directories, waiting_bytes},
 };
@@ -44,7 +44,7 @@ const HIDDEN: &str =
 pub(super) struct Descent {
     pub(super) sync: Arc<Sync>,
     pub(super) pass: Pass,
-    steps: mpsc::Sender<Result<Step, Missed>>,
+    steps: mpsc::Sender<Result<SyncAction, FailedJob>>,
     progress: Arc<Progress>,
     /// Permits to compare a large directory.
     large: Semaphore,
@@ -64,7 +64,7 @@ pub(super) struct Directory {
     pub(super) found: Option<EntrySummary>,
     /// Whether the filter accepts the directory itself, and not only its contents.
     pub(super) is_taken: bool,
-    pending_directories: Fillings,
+    pending_directories: PendingDirectories,
     /// The listing, once started.
     chunks: Option<Chunks>,
     rest: Option<Rest>,
@@ -77,13 +77,13 @@ struct Rest {
 }
 
 /// The receiver of the steps was dropped.
-pub(super) struct Unwanted;
+pub(super) struct ReceiverDropped;
 
 impl Descent {
     pub(super) fn new(
         sync: Arc<Sync>,
         pass: Pass,
-        steps: mpsc::Sender<Result<Step, Missed>>,
+        steps: mpsc::Sender<Result<SyncAction, FailedJob>>,
         progress: Arc<Progress>,
     ) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl Descent {
 
     /// Walks both trees until the caller drops the steps; returns when all directories are complete. The `list` of
     /// files ends when all are found.
-    pub(super) async fn run(self, list: List) {
+    pub(super) async fn run(self, list: ListingGuard) {
         let (pending_directories, mut full) = pending_directory::channel();
         let finishing = async {
             let mut finishing = FuturesUnordered::new();
@@ -122,10 +122,10 @@ impl Descent {
         future::join(walking, finishing).await;
     }
 
-    async fn walk(&self, pending_directories: Fillings) -> Result<(), Unwanted> {
+    async fn walk(&self, pending_directories: PendingDirectories) -> Result<(), ReceiverDropped> {
         let top = match self.top(pending_directories).await {
             Ok(top) => top,
-            Err(error) => return self.tell(Err(Missed { job: self.sync.ends.clone(), error })).await,
+            Err(error) => return self.tell(Err(FailedJob { job: self.sync.ends.clone(), error })).await,
         };
         let mut waiting = Vec::from_iter(top);
         let mut bytes: usize = waiting.iter().map(Directory::bytes).sum();
@@ -147,7 +147,7 @@ impl Descent {
             if let Some(directory) = below.drain(fitting..).next() {
                 let job = self.ends_of(&directory.path);
                 let error = too_many_directories(&directory.path.parent().unwrap_or(directory.path));
-                self.tell(Err(Missed { job, error })).await?;
+                self.tell(Err(FailedJob { job, error })).await?;
             }
             bytes += below.iter().map(Directory::bytes).sum::<usize>();
             // Depth first, in name order: this keeps the queue short.
@@ -161,7 +161,7 @@ impl Descent {
     }
 
     /// Returns the root of both trees; `None` if the source is a file, which is processed here.
-    async fn top(&self, pending_directories: Fillings) -> Result<Option<Directory>> {
+    async fn top(&self, pending_directories: PendingDirectories) -> Result<Option<Directory>> {
         let Sync { ends, options, purpose, .. } = &*self.sync;
         let Job { from, to, .. } = ends;
         let found = async {
@@ -197,7 +197,7 @@ impl Descent {
                     return Err(Error::new(Fault::IsDirectory, message).at(&to.path));
                 }
                 Some(found) => Some(self.file(ends.clone(), &known, &EntrySummary::of(found))),
-                None => Some(Task::copy(ends.clone(), &known, Why::Missing)),
+                None => Some(Task::copy(ends.clone(), &known, CopyReason::Missing)),
             };
             // If the receiver was dropped, there is nothing further to do.
             let _ = self.carry_out(Vec::from_iter(task)).await;
@@ -215,7 +215,7 @@ impl Descent {
             make_directory(to).await?;
         }
         if is_new {
-            let _ = self.tell(Ok(Step::MakeDirectory(to.clone()))).await;
+            let _ = self.tell(Ok(SyncAction::MakeDirectory(to.clone()))).await;
         }
         if is_new && !options.dry_run {
             known_ends.add_destination(to).await;
@@ -230,19 +230,19 @@ impl Descent {
 
     /// Processes one directory, or the next part of a large one. Returns its subdirectories, and the directory itself
     /// if it has more entries.
-    async fn directory(&self, mut directory: Directory) -> Result<Vec<Directory>, Unwanted> {
+    async fn directory(&self, mut directory: Directory) -> Result<Vec<Directory>, ReceiverDropped> {
         let mut below = Vec::new();
         let (job, names, has_more) = match self.list(&mut directory).await {
             Ok(listed) => listed,
             Err(error) => {
-                self.tell(Err(Missed { job: self.ends_of(&directory.path), error })).await?;
+                self.tell(Err(FailedJob { job: self.ends_of(&directory.path), error })).await?;
                 return Ok(below);
             }
         };
         if self.pass == Pass::Deleting
-            && let Some(missed) = self.hidden(&job, &names).await
+            && let Some(failed_job) = self.hidden(&job, &names).await
         {
-            self.tell(Err(missed)).await?;
+            self.tell(Err(failed_job)).await?;
             return Ok(below);
         }
         let pending_directory = match directory.rest.take() {
@@ -261,7 +261,7 @@ impl Descent {
                 self.sync.entries.fetch_add(1, Relaxed);
             }
             match self.entry(&job, &directory, &entry) {
-                Some(Task::Tell(Step::Same(count))) => same += count,
+                Some(Task::Tell(SyncAction::Same(count))) => same += count,
                 Some(Task::Tell(step)) => self.tell(Ok(step)).await?,
                 Some(task) => tasks.push(task),
                 None => {}
@@ -272,7 +272,7 @@ impl Descent {
         }
         below.extend(self.carry_out(tasks).await?);
         if same > 0 {
-            self.tell(Ok(Step::Same(same))).await?;
+            self.tell(Ok(SyncAction::Same(same))).await?;
         }
         if has_more {
             below.extend(self.postpone_rest(directory, pending_directory).await?);
@@ -281,18 +281,18 @@ impl Descent {
     }
 
     /// Lists a directory at both ends, or its next entries, and returns whether there are more.
-    async fn list(&self, directory: &mut Directory) -> Result<(Job, Names<'_>, bool)> {
+    async fn list(&self, directory: &mut Directory) -> Result<(Job, DirectoryEntries<'_>, bool)> {
         let job = self.sync.ends.counterpart(directory.path.clone())?;
         let is_begun = directory.rest.is_some();
         let (names, has_more) = if directory.found.is_none() || self.sync.purpose == Purpose::CopyAll {
             let begin = || Chunks::begin(&job.from, &self.ahead);
             let (chunk, has_more) = directory.chunks.get_or_insert_with(begin).next().await?;
-            (Names::of_source(chunk), has_more)
+            (DirectoryEntries::of_source(chunk), has_more)
         } else {
             // A file that [`ListingMode::Cheap`] does not find is checked again before it is copied.
             let mode =
                 if self.sync.purpose == Purpose::CopyMissing { ListingMode::Cheap } else { ListingMode::Complete };
-            (Names::list(&job, mode, &self.large).await?, false)
+            (DirectoryEntries::list(&job, mode, &self.large).await?, false)
         };
         if !is_begun {
             directory.ancestry.refuse_loop(&job.from, names.listing, LISTED).await?;
@@ -305,13 +305,13 @@ impl Descent {
         &self,
         directory: Directory,
         pending_directory: PendingDirectory,
-    ) -> Result<Option<Directory>, Unwanted> {
+    ) -> Result<Option<Directory>, ReceiverDropped> {
         let Ok(turn) = Arc::clone(&self.unfinished).try_acquire_owned() else {
             let message = format!(
                 "more than {MAX_UNFINISHED} nested directories have more than {SMALL} entries each: the rest of this one is skipped"
             );
             let error = Error::new(Fault::TooLarge, message).at(&directory.path);
-            self.tell(Err(Missed { job: self.ends_of(&directory.path), error })).await?;
+            self.tell(Err(FailedJob { job: self.ends_of(&directory.path), error })).await?;
             return Ok(None);
         };
         Ok(Some(Directory { rest: Some(Rest { pending_directory, _turn: turn }), ..directory }))
@@ -320,21 +320,21 @@ impl Descent {
     /// Detects a name of the source that the listing of the destination does not show, although it exists there under
     /// another spelling: some listed name without a counterpart may be the same file. This happens where names that
     /// differ in case or normalization are equal.
-    async fn hidden(&self, job: &Job, names: &Names<'_>) -> Option<Missed> {
+    async fn hidden(&self, job: &Job, names: &DirectoryEntries<'_>) -> Option<FailedJob> {
         let asked = self.unseen(job, names).into_iter().map(|job| async move {
             let error = match found(&job.to).await {
                 Ok(None) => return None,
                 Ok(Some(_)) => Error::new(Fault::Changed, HIDDEN).at(&job.to.path),
                 Err(error) => error,
             };
-            Some(Missed { job, error })
+            Some(FailedJob { job, error })
         });
         let asked: Vec<_> = asked.collect();
         pin!(stream::iter(asked).buffer_unordered(QUESTIONS).filter_map(future::ready)).next().await
     }
 
     /// Returns the entries to copy that are not listed at the destination, if that has other entries.
-    fn unseen(&self, job: &Job, names: &Names<'_>) -> Vec<Job> {
+    fn unseen(&self, job: &Job, names: &DirectoryEntries<'_>) -> Vec<Job> {
         if names.beside().all(|entry| entry.source.is_some()) {
             return Vec::new();
         }
@@ -347,7 +347,7 @@ impl Descent {
     }
 
     /// Runs `tasks` concurrently; returns the directories to be processed next.
-    async fn carry_out(&self, tasks: Vec<Task>) -> Result<Vec<Directory>, Unwanted> {
+    async fn carry_out(&self, tasks: Vec<Task>) -> Result<Vec<Directory>, ReceiverDropped> {
         let tasks: Vec<_> = tasks.into_iter().map(|task| self.one(task)).collect();
         let mut done = stream::iter(tasks).buffered(QUESTIONS);
         let mut below = Vec::new();
@@ -358,10 +358,10 @@ impl Descent {
     }
 
     /// Runs one task; returns the directory to be processed next, if any.
-    async fn one(&self, task: Task) -> Result<Option<Directory>, Unwanted> {
+    async fn one(&self, task: Task) -> Result<Option<Directory>, ReceiverDropped> {
         let outcome = match task {
             Task::Tell(step) => Ok(step),
-            Task::Miss(missed) => Err(missed),
+            Task::Miss(failed_job) => Err(failed_job),
             Task::Ask(ends, source) => self.compare_one(ends, &source).await,
             Task::Touch(ends, changes) => self.touch(ends, changes).await,
             Task::Make(below) => return self.make(below).await,
@@ -371,28 +371,28 @@ impl Descent {
         Ok(None)
     }
 
-    async fn compare_one(&self, ends: Job, source: &EntrySummary) -> Result<Step, Missed> {
+    async fn compare_one(&self, ends: Job, source: &EntrySummary) -> Result<SyncAction, FailedJob> {
         let options = &self.sync.options;
         match compare::compare_digests(&ends, options.compare, options.checksum).await {
-            Ok(Finding::Differs(why)) => Ok(Step::Copy(Job { size: Some(source.size), ..ends }, why)),
+            Ok(Finding::Differs(why)) => Ok(SyncAction::Copy(Job { size: Some(source.size), ..ends }, why)),
             Ok(Finding::Touched) => self.touch(ends, self.changes(source)).await,
-            Ok(Finding::Same | Finding::Unclear(_)) => Ok(Step::Same(1)),
-            Err(error) => Err(Missed { job: ends, error }),
+            Ok(Finding::Same | Finding::Unclear(_)) => Ok(SyncAction::Same(1)),
+            Err(error) => Err(FailedJob { job: ends, error }),
         }
     }
 
-    async fn touch(&self, ends: Job, changes: Changes) -> Result<Step, Missed> {
+    async fn touch(&self, ends: Job, changes: Changes) -> Result<SyncAction, FailedJob> {
         if !self.sync.options.dry_run
             && let Err(error) = pending_directory::set(&ends.to, changes).await
         {
-            return Err(Missed { job: ends, error });
+            return Err(FailedJob { job: ends, error });
         }
-        Ok(Step::Touch(ends.to, changes))
+        Ok(SyncAction::Touch(ends.to, changes))
     }
 
     /// Creates a directory if it is missing and itself selected. Otherwise it is created with its first entry.
-    async fn make(&self, below: Below) -> Result<Option<Directory>, Unwanted> {
-        let Below { ends, source, ancestry, found, is_taken } = below;
+    async fn make(&self, below: Subdirectory) -> Result<Option<Directory>, ReceiverDropped> {
+        let Subdirectory { ends, source, ancestry, found, is_taken } = below;
         let is_new = is_taken && found.is_none();
         let mut below = None;
         let made = async {
@@ -401,7 +401,7 @@ impl Descent {
             if is_new && !self.sync.options.dry_run { make_directory(&ends.to).await } else { Ok(()) }
         };
         if let Err(error) = made.await {
-            self.tell(Err(Missed { job: ends, error })).await?;
+            self.tell(Err(FailedJob { job: ends, error })).await?;
             return Ok(None);
         }
         let Some((pending_directories, ancestry)) =
@@ -411,7 +411,7 @@ impl Descent {
         };
         if is_new {
             ends.pending_directory.iter().for_each(PendingDirectory::changes);
-            self.tell(Ok(Step::MakeDirectory(ends.to))).await?;
+            self.tell(Ok(SyncAction::MakeDirectory(ends.to))).await?;
         }
         let path = ends.from.path;
         Ok(Some(Directory { path, source, ancestry, found, is_taken, pending_directories, chunks: None, rest: None }))
@@ -424,19 +424,19 @@ impl Descent {
         ends: Job,
         found: &EntrySummary,
         then: Option<Box<Task>>,
-    ) -> Result<Option<Directory>, Unwanted> {
+    ) -> Result<Option<Directory>, ReceiverDropped> {
         let extra = Extra { location: ends.to.clone(), is_directory: is_tree(found) };
         match self.pass {
             Pass::Copying => self.sync.note(&extra),
             Pass::Deleting => {
                 ends.pending_directory.iter().for_each(PendingDirectory::changes);
                 if let Err(error) = self.erase(&extra, found.directory_id).await {
-                    self.tell(Err(Missed { job: ends, error })).await?;
+                    self.tell(Err(FailedJob { job: ends, error })).await?;
                     return Ok(None);
                 }
             }
         }
-        self.tell(Ok(Step::Extra(extra))).await?;
+        self.tell(Ok(SyncAction::Extra(extra))).await?;
         match then {
             Some(then) if self.pass == Pass::Deleting || self.sync.options.dry_run => Box::pin(self.one(*then)).await,
             _ => Ok(None),
@@ -466,33 +466,33 @@ impl Descent {
     }
 
     /// Sets the time and mode of a complete directory.
-    async fn finish(&self, full: Full) {
+    async fn finish(&self, full: CompleteDirectory) {
         match full.finish().await {
             // A user may be allowed to create files in a directory of another user but not to set its times; and some
             // storages set times of files only.
             Err(error) if matches!(error.fault(), Fault::PermissionDenied | Fault::Unsupported) => {
                 tracing::info!(location = %full.ends.to, %error, "cannot set the time of a directory");
             }
-            Err(error) => drop(self.tell(Err(Missed { job: full.ends, error })).await),
+            Err(error) => drop(self.tell(Err(FailedJob { job: full.ends, error })).await),
             Ok(()) => {}
         }
     }
 
     /// Sends a step. A failure is final: a retry would have the same result.
-    async fn tell(&self, step: Result<Step, Missed>) -> Result<(), Unwanted> {
+    async fn tell(&self, step: Result<SyncAction, FailedJob>) -> Result<(), ReceiverDropped> {
         let step = match step {
-            Ok(Step::Copy(job, why)) => {
+            Ok(SyncAction::Copy(job, why)) => {
                 job.pending_directory.iter().for_each(PendingDirectory::changes);
                 let part = Some(self.progress.find(job.size));
-                Ok(Step::Copy(Job { part, ..job }, why))
+                Ok(SyncAction::Copy(Job { part, ..job }, why))
             }
-            Err(Missed { job, error }) => {
+            Err(FailedJob { job, error }) => {
                 let root = Some(self.sync.ends.root().clone());
-                Err(Missed { job: Job { root, pending_directory: None, ..job }, error })
+                Err(FailedJob { job: Job { root, pending_directory: None, ..job }, error })
             }
             step => step,
         };
-        self.steps.send(step).await.map_err(|_| Unwanted)
+        self.steps.send(step).await.map_err(|_| ReceiverDropped)
     }
 }
 

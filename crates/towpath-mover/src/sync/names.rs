@@ -38,7 +38,7 @@ const CHEAP: usize = 4;
 
 /// The entries of one directory at both ends.
 #[derive(Debug)]
-pub(super) struct Names<'a> {
+pub(super) struct DirectoryEntries<'a> {
     source: Entries,
     found: Entries,
     /// Fingerprint of the source's listing.
@@ -49,7 +49,7 @@ pub(super) struct Names<'a> {
 
 /// An entry of the source, of the destination, or of both.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Both<'a> {
+pub(super) struct EntryPair<'a> {
     pub(super) name: &'a [u8],
     pub(super) source: Option<EntrySummary>,
     pub(super) found: Option<EntrySummary>,
@@ -58,7 +58,7 @@ pub(super) struct Both<'a> {
     pub(super) are_ambiguous: [bool; 2],
 }
 
-impl<'a> Names<'a> {
+impl<'a> DirectoryEntries<'a> {
     /// Returns the entries of a source that is not compared.
     pub(super) fn of_source(Chunk { entries, listing }: Chunk) -> Self {
         Self { source: entries, found: Entries::new(), listing, _turn: None }
@@ -101,7 +101,7 @@ impl<'a> Names<'a> {
     }
 
     /// Returns the entries of both directories in name order, merged by name.
-    pub(super) fn beside(&self) -> impl Iterator<Item = Both<'_>> + Send {
+    pub(super) fn beside(&self) -> impl Iterator<Item = EntryPair<'_>> + Send {
         let mut source = self.source.iter().peekable();
         let mut found = self.found.iter().peekable();
         std::iter::from_fn(move || {
@@ -115,7 +115,12 @@ impl<'a> Names<'a> {
             let theirs = if order.is_ge() { found.next() } else { None };
             let (name, _) = ours.or(theirs)?;
             let are_ambiguous = [&mut source, &mut found].map(|end| end.next_if(|(next, _)| next == name).is_some());
-            Some(Both { name, source: ours.map(|ours| ours.1), found: theirs.map(|theirs| theirs.1), are_ambiguous })
+            Some(EntryPair {
+                name,
+                source: ours.map(|ours| ours.1),
+                found: theirs.map(|theirs| theirs.1),
+                are_ambiguous,
+            })
         })
     }
 }
@@ -262,8 +267,8 @@ mod tests {
             ours in proptest::collection::btree_set(proptest::collection::vec(any::<u8>(), 1..3), 0..20),
             theirs in proptest::collection::btree_set(proptest::collection::vec(any::<u8>(), 1..3), 0..20),
         ) {
-            let names = Names { source: entries(&ours, 1), found: entries(&theirs, 2), listing: Fingerprint::default(), _turn: None };
-            let both: Vec<Both> = names.beside().collect();
+            let names = DirectoryEntries { source: entries(&ours, 1), found: entries(&theirs, 2), listing: Fingerprint::default(), _turn: None };
+            let both: Vec<EntryPair> = names.beside().collect();
             let all: Vec<_> = ours.union(&theirs).cloned().collect();
             prop_assert_eq!(both.iter().map(|both| both.name.to_vec()).collect::<Vec<_>>(), all);
             for both in both {
@@ -278,7 +283,7 @@ mod tests {
         let known = |kind| EntrySummary::of(&Metadata::new(kind, 0));
         let [file, directory] = [FileKind::File, FileKind::Directory].map(|kind| (Box::from(*b"x"), known(kind)));
         let other = (Box::from(*b"y"), known(FileKind::File));
-        let names = Names {
+        let names = DirectoryEntries {
             source: vec![file.clone(), other],
             found: vec![file, directory],
             listing: Fingerprint::default(),

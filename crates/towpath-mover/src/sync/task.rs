@@ -3,16 +3,16 @@
 use towpath_store::{Changes, Error, Fault, FileKind, StorePath};
 
 use super::{
-    Pass, Purpose, Step, Sync,
+    Pass, Purpose, Sync, SyncAction,
     descent::{Descent, Directory},
-    names::Both,
+    names::EntryPair,
 };
 use crate::{
-    Job, Missed, Why,
+    CopyReason, FailedJob, Job,
     ancestry::Ancestry,
     compare::{self, EntrySummary, Finding, is_same_time},
     filter::Selection,
-    pending_directory::{Full, PendingDirectory},
+    pending_directory::{CompleteDirectory, PendingDirectory},
 };
 
 /// The mode of directories created by remote storages.
@@ -21,21 +21,21 @@ const USUAL_MODE: u32 = 0o755;
 /// The action for one entry.
 pub(super) enum Task {
     /// Report the step.
-    Tell(Step),
+    Tell(SyncAction),
     /// Query both ends whether the file is unchanged.
     Ask(Job, EntrySummary),
     /// Set time and mode.
     Touch(Job, Changes),
     /// Create a directory and process its entries.
-    Make(Below),
+    Make(Subdirectory),
     /// Remove an entry that only the destination has, then run the other task.
     Remove { ends: Job, found: EntrySummary, then: Option<Box<Task>> },
     /// Report a failure.
-    Miss(Missed),
+    Miss(FailedJob),
 }
 
 /// A subdirectory.
-pub(super) struct Below {
+pub(super) struct Subdirectory {
     pub(super) ends: Job,
     pub(super) source: EntrySummary,
     /// The trail of its parent directory.
@@ -47,19 +47,19 @@ pub(super) struct Below {
 }
 
 impl Task {
-    pub(super) fn copy(ends: Job, source: &EntrySummary, why: Why) -> Self {
-        Task::Tell(Step::Copy(Job { size: Some(source.size), ..ends }, why))
+    pub(super) fn copy(ends: Job, source: &EntrySummary, why: CopyReason) -> Self {
+        Task::Tell(SyncAction::Copy(Job { size: Some(source.size), ..ends }, why))
     }
 }
 
 impl Descent {
     /// Decides about one entry of `directory`, whose two ends are `job`.
-    pub(super) fn entry(&self, job: &Job, directory: &Directory, entry: &Both<'_>) -> Option<Task> {
+    pub(super) fn entry(&self, job: &Job, directory: &Directory, entry: &EntryPair<'_>) -> Option<Task> {
         let ends = job.from.join(entry.name).and_then(|from| Ok(Job::new(from, job.to.join(entry.name)?)));
         let ends = match ends {
             Ok(ends) => Job { pending_directory: job.pending_directory.clone(), ..ends },
             Err(_) if entry.source.is_none() && !self.tells_what_stays() => return None,
-            Err(error) => return Some(Task::Miss(Missed { job: job.clone(), error })),
+            Err(error) => return Some(Task::Miss(FailedJob { job: job.clone(), error })),
         };
         let is_copy = self.sync.purpose != Purpose::Alike;
         if is_copy && entry.source.is_none() {
@@ -68,7 +68,7 @@ impl Descent {
         let [is_ambiguous, is_found_ambiguous] = entry.are_ambiguous;
         if is_ambiguous || (is_found_ambiguous && !is_copy) {
             let error = Error::new(Fault::InvalidArgument, "a file and a directory have this name: both are skipped");
-            return Some(Task::Miss(Missed { error: error.at(&ends.from.path), job: ends }));
+            return Some(Task::Miss(FailedJob { error: error.at(&ends.from.path), job: ends }));
         }
         let Some(source) = entry.source else { return self.extra(&ends, directory, &entry.found?) };
         let judgement = self.wanted(&ends.from.path, &source)?;
@@ -84,21 +84,21 @@ impl Descent {
         let is_same_kind = found.is_some_and(|found| is_tree(&found) || (is_copy && is_there));
         let below = |found| {
             let (ends, ancestry) = (ends.clone(), directory.ancestry.clone());
-            Below { ends, source, ancestry, found, is_taken: judgement.is_taken }
+            Subdirectory { ends, source, ancestry, found, is_taken: judgement.is_taken }
         };
         match (is_directory, found) {
             (false, Some(_)) if is_there && source.kind == FileKind::Other => {
                 // The source may be an unreachable directory: a link to an unmounted file system, or a directory that a
                 // server does not describe.
                 let error = Error::new(Fault::NotRegular, "it is not a file, and the directory with this name is kept");
-                Some(Task::Miss(Missed { error: error.at(&ends.from.path), job: ends }))
+                Some(Task::Miss(FailedJob { error: error.at(&ends.from.path), job: ends }))
             }
             (true, Some(_)) if is_same_kind => Some(Task::Make(below(found))),
             (true, None) => Some(Task::Make(below(None))),
             (true, Some(found)) => Some(self.resolve_conflict(ends.clone(), &found, Task::Make(below(None)))),
-            (false, None) => Some(Task::copy(ends, &source, Why::Missing)),
+            (false, None) => Some(Task::copy(ends, &source, CopyReason::Missing)),
             (false, Some(found)) if is_there => {
-                let then = Task::copy(ends.clone(), &source, Why::Kind);
+                let then = Task::copy(ends.clone(), &source, CopyReason::Kind);
                 Some(self.resolve_conflict(ends, &found, then))
             }
             (false, Some(found)) if self.pass == Pass::Copying => Some(self.file(ends, &source, &found)),
@@ -120,17 +120,17 @@ impl Descent {
         let keeps_times = ends.to.store.capabilities().set_mtime;
         match compare::compare(source, found, self.sync.options.compare, keeps_times) {
             Finding::Same if self.sync.purpose == Purpose::CopyMissing && source.kind == FileKind::File => {
-                Task::Tell(Step::Same(1))
+                Task::Tell(SyncAction::Same(1))
             }
             // The copy queries both ends itself before it begins.
-            _ if self.sync.purpose == Purpose::CopyMissing => Task::copy(ends, source, Why::Missing),
+            _ if self.sync.purpose == Purpose::CopyMissing => Task::copy(ends, source, CopyReason::Missing),
             Finding::Differs(why) => Task::copy(ends, source, why),
             Finding::Unclear(_) => Task::Ask(ends, *source),
             Finding::Touched => Task::Touch(ends, self.changes(source)),
             Finding::Same if keeps_times && self.has_other_mode(source, found) => {
                 Task::Touch(ends, self.changes(source))
             }
-            Finding::Same => Task::Tell(Step::Same(1)),
+            Finding::Same => Task::Tell(SyncAction::Same(1)),
         }
     }
 
@@ -146,7 +146,7 @@ impl Descent {
             let message =
                 "it is not deleted: the source's listings omit names with a line break, so it may exist there";
             let error = Error::new(Fault::InvalidArgument, message).at(&ends.to.path);
-            return self.tells_what_stays().then(|| Task::Miss(Missed { job: ends.clone(), error }));
+            return self.tells_what_stays().then(|| Task::Miss(FailedJob { job: ends.clone(), error }));
         }
         Some(Task::Remove { ends: ends.clone(), found: *found, then: None })
     }
@@ -180,7 +180,7 @@ impl Descent {
         let remedy = if is_taken { "--delete removes it" } else { "the filter excludes it, so it is kept" };
         let message = format!("{what} is in the way: {remedy}");
         let error = Error::new(fault, message).at(&ends.to.path);
-        Task::Miss(Missed { job: ends, error })
+        Task::Miss(FailedJob { job: ends, error })
     }
 
     /// Sets the metadata to apply to `directory`, whose two ends are `ends`, when it is complete; none where the
@@ -199,7 +199,7 @@ impl Descent {
         let is_timely = times.is_some_and(|(wanted, found)| is_same_time(wanted, found));
         let changes = Changes { mode, mtime_ns: wanted.mtime_ns, size: None };
         let is_due = found.is_none() || mode.is_some() || !is_timely;
-        pending_directory.set(Full { ends: ends.clone(), changes }, is_due);
+        pending_directory.set(CompleteDirectory { ends: ends.clone(), changes }, is_due);
     }
 
     /// Returns the time and mode that the destination of a file or directory should have.

@@ -13,7 +13,7 @@ use towpath_store::{Fault, FileKind, ListOptions, Store};
 use self::generated::Generated;
 use super::*;
 use crate::{
-    Mover, Nobody, Progress, Walk,
+    Mover, NoopObserver, Progress, Walk,
     mover::tests::{get, location, memory, options, put},
 };
 
@@ -66,17 +66,17 @@ fn sync(from: &Arc<dyn Store>, to: &Arc<dyn Store>, options: SyncOptions) -> Arc
 }
 
 /// Runs the steps, copies the files, and returns the number of steps except unchanged files.
-async fn carry_out(steps: impl FnOnce(&Arc<Progress>) -> Steps) -> usize {
+async fn carry_out(steps: impl FnOnce(&Arc<Progress>) -> SyncActions) -> usize {
     let counted = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&counted);
     let options = crate::Options { overwrite: towpath_store::Overwrite::Replace, ..options() };
-    let mover = Mover::new(options, Arc::new(Nobody));
+    let mover = Mover::new(options, Arc::new(NoopObserver));
     let jobs = steps(mover.progress()).filter_map(move |step| {
         let job = match step.unwrap() {
-            Step::Same(_) => None,
+            SyncAction::Same(_) => None,
             step => {
                 count.fetch_add(1, Relaxed);
-                if let Step::Copy(job, _) = step { Some(Ok(job)) } else { None }
+                if let SyncAction::Copy(job, _) = step { Some(Ok(job)) } else { None }
             }
         };
         std::future::ready(job)
@@ -102,8 +102,8 @@ proptest! {
             let before = tree(&to, "/theirs").await;
             let options = SyncOptions { compare: Compare::Size, delete: true, ..SyncOptions::default() };
             let dry = SyncOptions { dry_run: true, ..options.clone() };
-            let planned = sync(&from, &to, dry).copying(&Progress::new(Arc::new(Nobody))).filter(|step| {
-                std::future::ready(!matches!(step, Ok(Step::Same(_))))
+            let planned = sync(&from, &to, dry).copying(&Progress::new(Arc::new(NoopObserver))).filter(|step| {
+                std::future::ready(!matches!(step, Ok(SyncAction::Same(_))))
             }).count().await;
             assert_eq!(tree(&to, "/theirs").await, before, "a dry run changes nothing");
 
@@ -124,9 +124,9 @@ async fn without_permission_what_is_in_the_way_stays() {
     let (from, to) = (memory(), memory());
     put(&from, "/ours/a", Bytes::from_static(b"file")).await;
     put(&to, "/theirs/a/b", Bytes::from_static(b"in the way")).await;
-    let progress = Progress::new(Arc::new(Nobody));
+    let progress = Progress::new(Arc::new(NoopObserver));
     let steps: Vec<_> = sync(&from, &to, SyncOptions::default()).copying(&progress).collect().await;
-    let [Err(Missed { job, error })] = steps.as_slice() else { panic!("{steps:?}") };
+    let [Err(FailedJob { job, error })] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!((job.to.to_string().as_str(), error.fault()), ("/theirs/a", Fault::IsDirectory));
     assert_eq!(get(&to, "/theirs/a/b").await.unwrap(), "in the way");
 }
@@ -140,13 +140,14 @@ async fn files_of_one_size_of_which_nothing_else_is_known_are_copied() {
     let from = foreign::Foreign::of(&inner);
     let reason = async |compare| {
         let options = SyncOptions { compare, ..SyncOptions::default() };
-        let steps = sync(&from, &to, options).copying(&Progress::new(Arc::new(Nobody)));
-        let reasons = steps
-            .filter_map(|step| std::future::ready(if let Ok(Step::Copy(_, why)) = step { Some(why) } else { None }));
+        let steps = sync(&from, &to, options).copying(&Progress::new(Arc::new(NoopObserver)));
+        let reasons = steps.filter_map(|step| {
+            std::future::ready(if let Ok(SyncAction::Copy(_, why)) = step { Some(why) } else { None })
+        });
         reasons.collect::<Vec<_>>().await
     };
-    assert_eq!(reason(Compare::Auto).await, [Why::Unproven]);
-    assert_eq!(reason(Compare::Digest).await, [Why::Digest]);
+    assert_eq!(reason(Compare::Auto).await, [CopyReason::Unproven]);
+    assert_eq!(reason(Compare::Digest).await, [CopyReason::Digest]);
     assert_eq!(reason(Compare::Size).await, []);
 }
 
@@ -173,7 +174,7 @@ async fn a_listing_waits_for_the_copies_of_what_it_has_told() {
     let from = Generated::new(1, FILES).await;
     let (source, target): (Arc<dyn Store>, _) = (Arc::clone(&from) as _, memory());
     let ends = Job::new(location(&source, "/"), location(&target, "/t"));
-    let mut steps = Sync::copy(ends, Trees::default()).copying(&Progress::new(Arc::new(Nobody)));
+    let mut steps = Sync::copy(ends, Trees::default()).copying(&Progress::new(Arc::new(NoopObserver)));
     let most = (names::READ_AHEAD + STEPS + 4 * SMALL) as u64;
     for taken in 0..100_000 {
         steps.next().await.unwrap().unwrap();
@@ -225,9 +226,9 @@ async fn large_directories_do_not_wait_for_each_other() {
     let options = SyncOptions { compare: Compare::Size, ..SyncOptions::default() };
     let sync = Sync::new(Job::new(location(&from, "/"), there), options).unwrap();
     let steps: Vec<_> =
-        tokio::time::timeout(Duration::from_secs(60), sync.copying(&Progress::new(Arc::new(Nobody))).collect())
+        tokio::time::timeout(Duration::from_secs(60), sync.copying(&Progress::new(Arc::new(NoopObserver))).collect())
             .await
             .expect("one waits for the other");
-    let same = steps.iter().map(|step| if let Ok(Step::Same(files)) = step { *files } else { 0 });
+    let same = steps.iter().map(|step| if let Ok(SyncAction::Same(files)) = step { *files } else { 0 });
     assert_eq!(same.sum::<u64>(), 2 * FILES as u64);
 }

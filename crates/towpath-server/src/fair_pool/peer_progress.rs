@@ -32,7 +32,7 @@ pub struct PeerProgress {
     /// Number of pieces that wait for the peer.
     waits: AtomicUsize,
     /// Time up to which the peer has moved enough, in milliseconds since `began`.
-    moved_ms: AtomicU64,
+    credit_ms: AtomicU64,
     /// Time of the peer's last progress, in milliseconds since `began`.
     last_ms: AtomicU64,
     end: CancellationToken,
@@ -59,13 +59,13 @@ impl PeerProgress {
     }
 
     fn of(waits: usize, end: CancellationToken) -> Self {
-        let (moved_ms, last_ms) = Default::default();
-        Self { began: clock::now(), waits: AtomicUsize::new(waits), moved_ms, last_ms, end }
+        let (credit_ms, last_ms) = Default::default();
+        Self { began: clock::now(), waits: AtomicUsize::new(waits), credit_ms, last_ms, end }
     }
 
     /// Records that the peer made enough progress until `now`.
     pub fn touch(&self, now: Instant) {
-        self.moved_ms.fetch_max(self.ms(now), Relaxed);
+        self.credit_ms.fetch_max(self.ms(now), Relaxed);
         self.last_ms.fetch_max(self.ms(now), Relaxed);
     }
 
@@ -73,7 +73,7 @@ impl PeerProgress {
     pub(crate) fn await_peer(self: &Arc<Self>) -> PeerWaitGuard {
         if self.waits.fetch_add(1, Relaxed) == 0 {
             let now = self.ms(clock::now());
-            self.moved_ms.store(now, Relaxed);
+            self.credit_ms.store(now, Relaxed);
             self.last_ms.store(now, Relaxed);
         }
         PeerWaitGuard(Arc::clone(self))
@@ -83,8 +83,8 @@ impl PeerProgress {
     pub(crate) fn record_progress(&self, bytes: usize) {
         if bytes > 0 && self.waits.load(Relaxed) > 0 {
             let now = self.ms(clock::now());
-            let bought = bytes as u64 / MIN_BYTES_PER_MS;
-            let _ = self.moved_ms.fetch_update(Relaxed, Relaxed, |moved| Some((moved + bought).min(now)));
+            let credit = bytes as u64 / MIN_BYTES_PER_MS;
+            let _ = self.credit_ms.fetch_update(Relaxed, Relaxed, |before| Some((before + credit).min(now)));
             self.last_ms.fetch_max(now, Relaxed);
         }
     }
@@ -96,7 +96,7 @@ impl PeerProgress {
     /// Ends the connection if its peer is no faster than `slowness`. Returns whether it does.
     pub(super) fn disconnect_if(&self, slowness: Slowness, now: Instant) -> bool {
         let (since, grace) = match slowness {
-            Slowness::Slow => (&self.moved_ms, GRACE),
+            Slowness::Slow => (&self.credit_ms, GRACE),
             Slowness::Idle => (&self.last_ms, IDLE_GRACE),
         };
         let unmoved_ms = self.ms(now).saturating_sub(since.load(Relaxed));

@@ -2,14 +2,14 @@
 //!
 //! hyper polls a body for buffers and writes them. The buffer of a file span is a slice of [`PLACEHOLDER`] of the
 //! same length, and the span itself is queued in the connection's [`SpanQueue`]. When hyper writes bytes of
-// `PLACEHOLDER`, [`ConnectionIo`] sends the span at the head of the queue instead. hyper thus orders, counts and
-// flushes spans like all bytes, and handles the rest of HTTP/1.1.
+//! `PLACEHOLDER`, [`ConnectionIo`] sends the span at the head of the queue instead. hyper thus orders, counts and
+//! flushes spans like all bytes, and handles the rest of HTTP/1.1.
 //!
 //! This depends on how hyper writes buffers, so `Cargo.toml` pins its version exactly. Three guards:
 //!
-// - Bytes of `PLACEHOLDER` are never sent: [`ConnectionIo`] reports vectored writes, so hyper keeps buffers separate
-//   rather than copying them. If it ever copies a placeholder or drops a partly sent one, the queue detects that more
-//   bytes were consumed than `sendfile` sent ([`SpanQueue::check`]), and fails the connection before its next byte.
+//! - Bytes of `PLACEHOLDER` are never sent: [`ConnectionIo`] reports vectored writes, so hyper keeps buffers separate
+//!   rather than copying them. If it ever copies a placeholder or drops a partly sent one, the queue detects that more
+//!   bytes were consumed than `sendfile` sent ([`SpanQueue::check`]), and fails the connection before its next byte.
 //! - The tests `it::http::files` compare the bytes of local files that were sent in this way.
 //! - For a new version of hyper: change the pin, and run these tests and `bench/run --jobs large-down`.
 //!

@@ -3,8 +3,8 @@
 //! hyper responds in the version of the request. ROOT's `TWebFile` probes a server with HTTP/1.0, and opens a
 //! connection per request unless the response says HTTP/1.1. Two effects of hyper's choice are kept: no chunked
 //! bodies for such clients, and a connection that closes after the response unless the request says `Connection:
-// keep-alive`. So the [`ConnectionIo`](super::connection_io::ConnectionIo) only replaces the eight bytes of the version
-// on sending.
+//! keep-alive`. So the [`ConnectionIo`](super::connection_io::ConnectionIo) only replaces the eight bytes of the
+//! version on sending.
 
 use std::{
     io::IoSlice,

@@ -2,9 +2,9 @@
 //!
 //! Each connection has one [`ConnectionWatchdog`]. The [`ConnectionIo`](super::connection_io::ConnectionIo) reports
 //! received bytes and a full socket; responses report their start, the progress of each piece, and their end. (Revoking
-// memory that a client holds while others wait is the job of [`crate::fair_pool`].) The connection calls
-// [`ConnectionWatchdog::check`] periodically, which compares the state with the limits, and ends when a timeout has
-// expired. This needs no timer per request, and works for HTTP/1.1 and HTTP/2 alike.
+//! memory that a client holds while others wait is the job of [`crate::fair_pool`].) The connection calls
+//! [`ConnectionWatchdog::check`] periodically, which compares the state with the limits, and ends when a timeout has
+//! expired. This needs no timer per request, and works for HTTP/1.1 and HTTP/2 alike.
 
 use std::{
     sync::{

@@ -2,8 +2,8 @@
 //!
 //! All requests come on the connection that logged in. A read with a path id is answered on the bound connection with
 //! that id. The data of a write with a path id arrive there without a header, in the order of the requests: the main
-// connection's reader queues a [`ExpectedData`] for each, and the reader of the bound connection receives them in turn.
-// Data may arrive before their request; at most [`MAX_AHEAD_BYTES`] are buffered, then TCP applies backpressure.
+//! connection's reader queues a [`ExpectedData`] for each, and the reader of the bound connection receives them in
+//! turn. Data may arrive before their request; at most [`MAX_AHEAD_BYTES`] are buffered, then TCP applies backpressure.
 
 use std::sync::Arc;
 

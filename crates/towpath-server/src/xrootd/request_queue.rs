@@ -2,10 +2,10 @@
 //!
 //! The protocol lets a server answer in any order, and clients rely on little: reads and writes of one open file may
 //! overtake each other, but not the `open` before them (its handle is predictable: the first is 0) nor the `close`
-// after them; and a request with a path must see the effects of earlier ones on names. So there is an [`RequestQueue`]
-// for each open file and one for names. The connection's reader takes a [`QueuePosition`] for each request as it
-// arrives; the task that serves it waits for that turn. Shared turns run concurrently; an exclusive one waits for all
-// earlier ones and delays all later ones.
+//! after them; and a request with a path must see the effects of earlier ones on names. So there is an [`RequestQueue`]
+//! for each open file and one for names. The connection's reader takes a [`QueuePosition`] for each request as it
+//! arrives; the task that serves it waits for that turn. Shared turns run concurrently; an exclusive one waits for all
+//! earlier ones and delays all later ones.
 
 use std::{pin::Pin, sync::Arc};
 

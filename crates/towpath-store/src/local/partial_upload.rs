@@ -70,7 +70,8 @@ impl PartialUpload {
         key: ResumeKey,
         size: u64,
     ) -> Result<Option<Self>> {
-        let Some(staging_file) = local.staging.open_resumable(&local.root, &parent.directory, owned(caller, key))?
+        let Some(staging_file) =
+            local.staging.open_resumable(&local.root, &parent.directory, key_of_caller(caller, key))?
         else {
             return Ok(None);
         };
@@ -164,7 +165,7 @@ impl PartialUpload {
 /// Returns the private key of `caller` for `key`, so that other callers cannot find the upload. Without a token it
 /// depends on the address only. Its first four bytes are the same for all uploads of a caller, so that they can be
 /// counted.
-fn owned(caller: &Caller, key: ResumeKey) -> ResumeKey {
+fn key_of_caller(caller: &Caller, key: ResumeKey) -> ResumeKey {
     let text = |part: &Option<std::sync::Arc<str>>| part.as_deref().unwrap_or_default().to_owned();
     let (issuer, subject) = (text(&caller.issuer), text(&caller.subject));
     let address =

@@ -14,11 +14,11 @@ use towpath_store::{Blame, Caller, Error, Fault, FileKind, Metadata, Result, Sto
 
 use crate::{
     http::{
-        answer::Answer,
         describe::{Condition, Version},
         payload::Payload,
         refusal,
         request::Request,
+        response::HttpResponse,
         site::Site,
         stat,
         target::Target,
@@ -90,12 +90,12 @@ impl Bucket {
     }
 
     /// Sends a request and returns the response if it is successful.
-    async fn send_request(&self, caller: &Caller, target: &Target, request: &Request) -> Result<Answer> {
+    async fn send_request(&self, caller: &Caller, target: &Target, request: &Request) -> Result<HttpResponse> {
         let answer = self.site.send_request(caller, &mut self.site.retry_state(target), request).await?;
         if answer.status.is_success() { Ok(answer) } else { Err(self.refused(answer, &request.method, caller).await) }
     }
 
-    pub(super) async fn refused(&self, answer: Answer, method: &Method, caller: &Caller) -> Error {
+    pub(super) async fn refused(&self, answer: HttpResponse, method: &Method, caller: &Caller) -> Error {
         match self.site.credentials(caller) {
             Ok(credentials) => refusal::of(answer, method, &credentials).await,
             Err(error) => error,

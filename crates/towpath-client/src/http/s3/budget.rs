@@ -33,14 +33,14 @@ struct State {
 
 /// Reserved bytes, released when dropped.
 #[derive(Debug)]
-pub(super) struct Reserved {
+pub(super) struct BudgetReservation {
     budget: Arc<Budget>,
     bytes: u64,
 }
 
 /// Marks a transfer in progress until it is dropped.
 #[derive(Debug)]
-pub(super) struct Sending(Arc<Budget>);
+pub(super) struct TransferGuard(Arc<Budget>);
 
 impl Budget {
     /// Creates a budget of `limit` bytes; a larger part is admitted alone.
@@ -53,7 +53,7 @@ impl Budget {
     }
 
     /// Waits until `bytes` are available, and reserves them.
-    pub(super) async fn reserve(self: &Arc<Self>, bytes: u64) -> Reserved {
+    pub(super) async fn reserve(self: &Arc<Self>, bytes: u64) -> BudgetReservation {
         let mut seen = None;
         loop {
             let changed = self.changed.notified();
@@ -64,7 +64,7 @@ impl Budget {
                 if fits || is_still {
                     state.used = state.used.saturating_add(bytes);
                     state.moves += 1;
-                    return Reserved { budget: Arc::clone(self), bytes };
+                    return BudgetReservation { budget: Arc::clone(self), bytes };
                 }
                 seen = Some(state.moves);
             }
@@ -78,15 +78,15 @@ impl Budget {
     }
 
     /// Records the start of a transfer.
-    pub(super) fn sending(self: &Arc<Self>) -> Sending {
+    pub(super) fn sending(self: &Arc<Self>) -> TransferGuard {
         let mut state = self.state();
         state.sending += 1;
         state.moves += 1;
-        Sending(Arc::clone(self))
+        TransferGuard(Arc::clone(self))
     }
 }
 
-impl Reserved {
+impl BudgetReservation {
     /// Splits off `bytes`, or all if fewer are left.
     pub(super) fn split(&mut self, bytes: u64) -> Self {
         let bytes = bytes.min(self.bytes);
@@ -95,7 +95,7 @@ impl Reserved {
     }
 }
 
-impl Drop for Reserved {
+impl Drop for BudgetReservation {
     fn drop(&mut self) {
         let mut state = self.budget.state();
         state.used = state.used.saturating_sub(self.bytes);
@@ -105,7 +105,7 @@ impl Drop for Reserved {
     }
 }
 
-impl Drop for Sending {
+impl Drop for TransferGuard {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.sending = state.sending.saturating_sub(1);

@@ -25,12 +25,12 @@ fn fault(fault: Fault, message: &str, path: &StorePath) -> Error {
 
 /// The copied objects: a number for each, because a tree may have millions of them.
 #[derive(Debug, Default)]
-struct Copied {
+struct CopiedObjects {
     numbers: HashSet<u64>,
     hasher: RandomState,
 }
 
-impl Copied {
+impl CopiedObjects {
     /// Returns a number that is equal for the same version of the same object.
     fn number(&self, object: &Object) -> u64 {
         let tag = object.etag.as_ref().map(|etag| etag.opaque());
@@ -197,8 +197,8 @@ impl Bucket {
     }
 
     /// Copies all objects whose keys begin with `old` to keys that begin with `new`.
-    async fn copy_all(&self, caller: &Caller, old: &str, new: &str) -> Result<Copied> {
-        let mut copied = Copied::default();
+    async fn copy_all(&self, caller: &Caller, old: &str, new: &str) -> Result<CopiedObjects> {
+        let mut copied = CopiedObjects::default();
         let mut pages = std::pin::pin!(listing::keys(self, caller, old));
         while let Some(page) = pages.try_next().await? {
             page.iter().for_each(|object| copied.add(object));
@@ -227,7 +227,7 @@ impl Bucket {
     }
 
     /// Removes the objects whose keys begin with `prefix` and that were copied.
-    async fn remove_copied(&self, caller: &Caller, prefix: &str, copied: &Copied) -> Result<()> {
+    async fn remove_copied(&self, caller: &Caller, prefix: &str, copied: &CopiedObjects) -> Result<()> {
         let mut staying = 0;
         let mut pages = std::pin::pin!(listing::keys(self, caller, prefix));
         while let Some(mut page) = pages.try_next().await? {

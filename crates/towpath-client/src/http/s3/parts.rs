@@ -9,7 +9,7 @@ use towpath_store::{Blame, Caller, Error, Fault, Result};
 
 use super::{
     bucket::Bucket,
-    budget::{Budget, Reserved},
+    budget::{Budget, BudgetReservation},
 };
 
 /// The destination of an upload.
@@ -51,7 +51,7 @@ impl MultipartUpload {
     }
 
     /// Sends the next part.
-    pub(super) fn send(&mut self, pieces: Vec<Bytes>, reserved: Vec<Reserved>) {
+    pub(super) fn send(&mut self, pieces: Vec<Bytes>, reserved: Vec<BudgetReservation>) {
         self.begun += 1;
         let (number, target, id) = (self.begun, self.target.clone(), self.id.clone());
         let sending = target.budget.sending();

@@ -24,7 +24,7 @@ use towpath_store::{
     sys::clock::{self, Instant},
 };
 
-use super::{messenger::Messenger, settings::Settings};
+use super::{credential_client::CredentialClient, settings::Settings};
 use crate::{
     ClientOptions,
     dial::Dialer,
@@ -51,7 +51,7 @@ impl Signer {
     pub(super) fn new(settings: &Settings, options: &Arc<ClientOptions>, dialer: &Arc<Dialer>) -> Result<Self> {
         let credentials = match settings {
             Settings { is_anonymous: true, .. } => None,
-            _ => Some(provider(settings, Messenger::new(options, dialer))?),
+            _ => Some(provider(settings, CredentialClient::new(options, dialer))?),
         };
         let (region, not_followed) = (settings.region.clone(), settings.not_followed);
         Ok(Self { region, credentials, not_followed, failed: Mutex::default() })
@@ -126,7 +126,7 @@ impl Signer {
 }
 
 /// Returns the source of credentials: static keys are available at once, others are requested on demand.
-fn provider(settings: &Settings, messenger: Messenger) -> Result<AwsCredentialProvider> {
+fn provider(settings: &Settings, credential_client: CredentialClient) -> Result<AwsCredentialProvider> {
     let retry = RetryConfig { max_retries: 1, retry_timeout: Duration::from_secs(5), ..RetryConfig::default() };
     // Keys and session token belong together: either all come from the environment or none.
     let builder = if settings.keys.is_some() { AmazonS3Builder::new() } else { AmazonS3Builder::from_env() };
@@ -134,7 +134,7 @@ fn provider(settings: &Settings, messenger: Messenger) -> Result<AwsCredentialPr
     let mut builder = builder
         .with_bucket_name("bucket")
         .with_region(&settings.region)
-        .with_http_connector(messenger)
+        .with_http_connector(credential_client)
         .with_retry(retry);
     if let Some(keys) = &settings.keys {
         builder = builder.with_access_key_id(&keys.id).with_secret_access_key(keys.secret.expose());
@@ -142,7 +142,7 @@ fn provider(settings: &Settings, messenger: Messenger) -> Result<AwsCredentialPr
             builder = builder.with_token(token.expose());
         }
     } else if !settings.asks_machine {
-        return Ok(Arc::new(Nothing));
+        return Ok(Arc::new(NoCredentials));
     }
     let built = builder.build();
     let store = built.map_err(|error| {
@@ -153,10 +153,10 @@ fn provider(settings: &Settings, messenger: Messenger) -> Result<AwsCredentialPr
 
 /// A provider without credentials.
 #[derive(Debug)]
-struct Nothing;
+struct NoCredentials;
 
 #[async_trait::async_trait]
-impl object_store::CredentialProvider for Nothing {
+impl object_store::CredentialProvider for NoCredentials {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {

@@ -20,7 +20,7 @@ use towpath_store::{
 
 use super::{
     bucket::crc32c_of,
-    budget::Reserved,
+    budget::BudgetReservation,
     parts::{MultipartUpload, UploadTarget, joined},
 };
 use crate::digest::compute;
@@ -61,7 +61,7 @@ struct State {
     /// The pieces of the part that is not full.
     pieces: Vec<Bytes>,
     gathered: u64,
-    reserved: Vec<Reserved>,
+    reserved: Vec<BudgetReservation>,
     parts: Option<MultipartUpload>,
 }
 
@@ -121,7 +121,7 @@ impl Upload {
 
     /// Reserves memory for the parts that begin within `length` bytes at `offset`; `gathered` bytes belong to an open
     /// part.
-    async fn reserve(&self, offset: u64, length: u64) -> Option<Reserved> {
+    async fn reserve(&self, offset: u64, length: u64) -> Option<BudgetReservation> {
         let gathered = self.state().as_ref().map_or(0, |state| state.gathered);
         let open = if gathered == 0 { 0 } else { self.part_bytes - gathered };
         let beyond = length.checked_sub(open).filter(|beyond| *beyond > 0)?;
@@ -131,7 +131,7 @@ impl Upload {
     }
 
     /// Accepts the next piece. Does not wait, so that a cancelled write has either happened or not.
-    fn accept(&self, offset: u64, mut data: Bytes, mut reserved: Option<Reserved>) -> Result<()> {
+    fn accept(&self, offset: u64, mut data: Bytes, mut reserved: Option<BudgetReservation>) -> Result<()> {
         let mut guard = self.state();
         let state = guard.as_mut().ok_or_else(finished)?;
         let next = *self.next.borrow();

@@ -15,12 +15,12 @@ use tokio_util::task::AbortOnDropHandle;
 use towpath_proto::xrootd::{Response, ResponseFramer};
 use towpath_store::{Blame, Error, Fault, Result};
 
-use super::{Failure, Shared, broken, reader::Reader, writer};
+use super::{ConnectionState, Failure, broken, reader::Reader, writer};
 use crate::{
-    Waits,
-    dial::{Dialer, Tap, timed_out},
+    WaitReporter,
+    dial::{ConnectionMonitor, Dialer, timed_out},
     tls::Tls,
-    xrootd::flight::{Flight, Plan, Progress, SetupFailure},
+    xrootd::session_setup::{Progress, SessionSetup, SetupFailure, SetupOptions},
 };
 
 /// The destination of a connection, and its options.
@@ -28,7 +28,7 @@ use crate::{
 pub(in crate::xrootd) struct Dial {
     pub(in crate::xrootd) host: String,
     pub(in crate::xrootd) port: u16,
-    pub(in crate::xrootd) plan: Plan,
+    pub(in crate::xrootd) plan: SetupOptions,
     /// Required if the plan wants TLS.
     pub(in crate::xrootd) tls: Option<Tls>,
     pub(in crate::xrootd) connect_timeout: Duration,
@@ -37,7 +37,7 @@ pub(in crate::xrootd) struct Dial {
     pub(in crate::xrootd) underway: Arc<AtomicUsize>,
     pub(in crate::xrootd) stall: Duration,
     pub(in crate::xrootd) patience: Duration,
-    pub(in crate::xrootd) waits: Waits,
+    pub(in crate::xrootd) waits: WaitReporter,
 }
 
 /// Maximum length of a response body before TLS, in bytes.
@@ -47,13 +47,17 @@ type Input = Box<dyn AsyncRead + Send + Unpin>;
 type Output = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Connects, and serves the connection until it is lost or dropped.
-pub(super) async fn run(dial: Dial, shared: Arc<Shared>, queue: mpsc::UnboundedReceiver<writer::Outgoing>) {
+pub(super) async fn run(
+    dial: Dial,
+    shared: Arc<ConnectionState>,
+    queue: mpsc::UnboundedReceiver<writer::QueuedRequest>,
+) {
     let host = dial.plan.host.clone();
     let failure = match open(dial).await {
-        Ok((input, output, flight, tap)) => {
+        Ok((input, output, setup, tap)) => {
             // The tap lives until this call ends.
             let _ = shared.tap.set(Arc::downgrade(&tap));
-            serve(host, &shared, input, output, flight, queue).await
+            serve(host, &shared, input, output, setup, queue).await
         }
         Err(failure) => setup_failed(failure),
     };
@@ -71,23 +75,23 @@ pub(super) fn setup_failed(failure: SetupFailure) -> Failure {
     }
 }
 
-async fn open(dial: Dial) -> Result<(Input, Output, Flight, Arc<Tap>), SetupFailure> {
+async fn open(dial: Dial) -> Result<(Input, Output, SessionSetup, Arc<ConnectionMonitor>), SetupFailure> {
     let connected = dial.dialer.connect(&dial.host, dial.port, &dial.underway).await;
     let (mut stream, tap) = connected.map_err(|error| match error.fault() {
         Fault::PermissionDenied => SetupFailure::Fatal(error),
         _ => SetupFailure::Broken(error),
     })?;
     let host = dial.plan.host.clone();
-    let mut flight = Flight::new(dial.plan);
-    if !flight.before_tls() {
+    let mut setup = SessionSetup::new(dial.plan);
+    if !setup.before_tls() {
         let (input, output) = stream.into_split();
-        return Ok((Box::new(input), Box::new(output), flight, tap));
+        return Ok((Box::new(input), Box::new(output), setup, tap));
     }
-    let starts_tls = timeout(dial.connect_timeout, negotiate(&host, &mut stream, &mut flight));
+    let starts_tls = timeout(dial.connect_timeout, negotiate(&host, &mut stream, &mut setup));
     let late = |what| SetupFailure::Broken(timed_out(&host, what));
     if !starts_tls.await.map_err(|_| late("the response to the first request"))?? {
         let (input, output) = stream.into_split();
-        return Ok((Box::new(input), Box::new(output), flight, tap));
+        return Ok((Box::new(input), Box::new(output), setup, tap));
     }
     let Some(tls) = &dial.tls else {
         return Err(SetupFailure::Fatal(Error::new(Fault::Internal, "TLS was requested, but is not configured")));
@@ -97,19 +101,19 @@ async fn open(dial: Dial) -> Result<(Input, Output, Flight, Arc<Tap>), SetupFail
         Fault::Unavailable => SetupFailure::Broken(error),
         _ => SetupFailure::Fatal(error),
     })?;
-    flight.tls_started();
+    setup.tls_started();
     let (input, output) = tokio::io::split(encrypted);
-    Ok((Box::new(input), Box::new(output), flight, tap))
+    Ok((Box::new(input), Box::new(output), setup, tap))
 }
 
 /// Exchanges the messages before TLS. Returns whether TLS is to be started now.
-async fn negotiate(host: &str, stream: &mut TcpStream, flight: &mut Flight) -> Result<bool, SetupFailure> {
+async fn negotiate(host: &str, stream: &mut TcpStream, setup: &mut SessionSetup) -> Result<bool, SetupFailure> {
     let lost = |error: std::io::Error| {
         let message = format!("the connection to {host} was lost: {error}");
         SetupFailure::Broken(Error::new(Fault::Unavailable, message).blamed_on(Blame::Network))
     };
     let garbled = |error| SetupFailure::Broken(broken(host, &error));
-    stream.write_all(&flight.take_output()).await.map_err(lost)?;
+    stream.write_all(&setup.take_output()).await.map_err(lost)?;
     let mut framer = ResponseFramer::new(EARLY_BODY_LIMIT);
     let mut head = None;
     loop {
@@ -120,11 +124,11 @@ async fn negotiate(host: &str, stream: &mut TcpStream, flight: &mut Flight) -> R
             && let Some(body) = framer.body().map_err(garbled)?
         {
             let response = Response::decode(&current.header, body).map_err(garbled)?;
-            let progress = flight.answer(current.header.stream_id, response)?;
+            let progress = setup.answer(current.header.stream_id, response)?;
             head = None;
             match progress {
                 Progress::StartTls => return Ok(true),
-                _ if !flight.before_tls() => return Ok(false),
+                _ if !setup.before_tls() => return Ok(false),
                 _ => continue,
             }
         }
@@ -137,16 +141,16 @@ async fn negotiate(host: &str, stream: &mut TcpStream, flight: &mut Flight) -> R
 /// Runs reader and writer until one of them ends.
 async fn serve(
     host: String,
-    shared: &Arc<Shared>,
+    shared: &Arc<ConnectionState>,
     input: Input,
     output: Output,
-    mut flight: Flight,
-    queue: mpsc::UnboundedReceiver<writer::Outgoing>,
+    mut setup: SessionSetup,
+    queue: mpsc::UnboundedReceiver<writer::QueuedRequest>,
 ) -> Failure {
     let (control, orders) = mpsc::unbounded_channel();
     let (gate, opened) = oneshot::channel();
-    let first = flight.take_output();
-    let gate = if flight.lets_requests_out() {
+    let first = setup.take_output();
+    let gate = if setup.lets_requests_out() {
         // The receiver is alive: it was created two lines above.
         let _ = gate.send(());
         None
@@ -155,7 +159,7 @@ async fn serve(
     };
     let writer = writer::run(output, first, opened, orders, queue);
     let mut writer = AbortOnDropHandle::new(tokio::spawn(writer));
-    let reader = Reader::new(host.clone(), input, Arc::clone(shared), control, flight, gate);
+    let reader = Reader::new(host.clone(), input, Arc::clone(shared), control, setup, gate);
     tokio::select! {
         failure = reader.run() => failure,
         ended = &mut writer => match ended {

@@ -14,12 +14,15 @@ use towpath_proto::xrootd::{
 };
 use towpath_store::{Blame, Error, Fault, sys::clock};
 
-use super::{Answer, Control, Failure, Shared, Waiting, broken, dial::setup_failed, line::Line};
+use super::{
+    ConnectionState, Control, Failure, PendingRequest, ResponseStatus, broken, dial::setup_failed,
+    monitored_input::MonitoredInput,
+};
 use crate::{
     words::readable,
     xrootd::{
-        flight::{Flight, Progress, reserved},
-        sink::{BadAnswer, Sink},
+        session_setup::{Progress, SessionSetup, reserved},
+        sink::{InvalidResponse, Sink},
     },
 };
 
@@ -43,7 +46,7 @@ const MAX_PROMISED_PATIENCES: u32 = 16;
 enum ReadFailure {
     Failure(Failure),
     Broken(DecodeError),
-    Bad(BadAnswer),
+    Bad(InvalidResponse),
 }
 
 impl From<DecodeError> for ReadFailure {
@@ -52,8 +55,8 @@ impl From<DecodeError> for ReadFailure {
     }
 }
 
-impl From<BadAnswer> for ReadFailure {
-    fn from(error: BadAnswer) -> Self {
+impl From<InvalidResponse> for ReadFailure {
+    fn from(error: InvalidResponse) -> Self {
         Self::Bad(error)
     }
 }
@@ -61,11 +64,11 @@ impl From<BadAnswer> for ReadFailure {
 /// The receiving half of a connection.
 pub(super) struct Reader<I> {
     host: String,
-    line: Line<I>,
+    input: MonitoredInput<I>,
     framer: ResponseFramer,
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionState>,
     control: Control,
-    flight: Flight,
+    setup: SessionSetup,
     gate: Option<oneshot::Sender<()>>,
     amid_bulk: bool,
 }
@@ -74,14 +77,14 @@ impl<I: AsyncRead + Unpin> Reader<I> {
     pub(super) fn new(
         host: String,
         input: I,
-        shared: Arc<Shared>,
+        shared: Arc<ConnectionState>,
         control: Control,
-        flight: Flight,
+        setup: SessionSetup,
         gate: Option<oneshot::Sender<()>>,
     ) -> Self {
         let framer = ResponseFramer::new(BODY_LIMIT);
-        let line = Line::new(input, Arc::clone(&shared), control.clone());
-        Self { host, line, framer, shared, control, flight, gate, amid_bulk: false }
+        let input = MonitoredInput::new(input, Arc::clone(&shared), control.clone());
+        Self { host, input, framer, shared, control, setup, gate, amid_bulk: false }
     }
 
     /// Serves the connection until it ends. Returns the reason.
@@ -89,9 +92,9 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         loop {
             let step = match self.framer.next() {
                 Ok(Some(head)) => {
-                    self.line.begin_answer();
+                    self.input.begin_answer();
                     let step = self.response(head).await;
-                    self.line.end_answer();
+                    self.input.end_answer();
                     step
                 }
                 Ok(None) => self.fill().await,
@@ -121,7 +124,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         let Some(mut waiting) = self.shared.take(stream_id) else {
             return Err(DecodeError::Invalid { what: "stream id of a response" }.into());
         };
-        self.line.answered();
+        self.input.answered();
         match status {
             Status::ok | Status::oksofar | Status::status => {
                 if waiting.reply.is_closed() {
@@ -134,8 +137,8 @@ impl<I: AsyncRead + Unpin> Reader<I> {
                 };
                 match poured {
                     Ok(_) if last => {
-                        self.line.record_progress();
-                        self.shared.end(waiting, Ok(head.status.map_or(Answer::Ok, Answer::Status)));
+                        self.input.record_progress();
+                        self.shared.end(waiting, Ok(head.status.map_or(ResponseStatus::Ok, ResponseStatus::Status)));
                     }
                     Ok(bytes) => self.part_came(stream_id, waiting, bytes),
                     Err(end) => {
@@ -160,11 +163,11 @@ impl<I: AsyncRead + Unpin> Reader<I> {
 
     /// Continues to wait for the rest of a response after a part of `bytes`, unless the response makes too little
     /// progress.
-    fn part_came(&mut self, stream_id: StreamId, mut waiting: Waiting, bytes: usize) {
+    fn part_came(&mut self, stream_id: StreamId, mut waiting: PendingRequest, bytes: usize) {
         let now = clock::now();
         if waiting.parts.came(bytes, now) {
             waiting.deadline = now + self.shared.patience;
-            self.line.record_progress();
+            self.input.record_progress();
         }
         if waiting.given_up || !waiting.parts.trickle(now, self.shared.stall) {
             return self.shared.put_back(stream_id, waiting);
@@ -172,22 +175,22 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         let message = format!("{} sends many response parts with almost no data", self.host);
         let error = Error::new(Fault::TimedOut, message).blamed_on(Blame::Storage);
         // Further parts may arrive, and must not be mistaken for the response to another request.
-        self.shared.put_back(stream_id, Waiting::given_up(now));
+        self.shared.put_back(stream_id, PendingRequest::given_up(now));
         self.shared.end(waiting, Err(Failure::Fatal(error)));
     }
 
     /// Processes a response without data.
-    fn verdict(&self, stream_id: StreamId, mut waiting: Waiting, response: Response) -> Result<(), ReadFailure> {
+    fn verdict(&self, stream_id: StreamId, mut waiting: PendingRequest, response: Response) -> Result<(), ReadFailure> {
         let failure = match response {
             // Before the login, a server rejects a request without processing it. The failure is reported when a retry
             // can succeed.
-            _ if !self.flight.is_done() => {
+            _ if !self.setup.is_done() => {
                 waiting.refused_early = true;
                 self.shared.put_back(stream_id, waiting);
                 return Ok(());
             }
             Response::Error(error) => Failure::Refused(error),
-            Response::Redirect(to) => Failure::Redirect { to, encrypted: self.flight.is_encrypted() },
+            Response::Redirect(to) => Failure::Redirect { to, encrypted: self.setup.is_encrypted() },
             Response::Wait(wait) => Failure::Wait { seconds: wait.seconds },
             Response::WaitResp(wait) => {
                 let promised = Duration::from_secs(u64::from(wait.seconds));
@@ -210,17 +213,17 @@ impl<I: AsyncRead + Unpin> Reader<I> {
 
     /// Processes the response to one of the connection's own requests.
     fn own(&mut self, stream_id: StreamId, response: Response) -> Result<(), ReadFailure> {
-        if self.flight.is_done() {
+        if self.setup.is_done() {
             return Ok(());
         }
-        let progress = self.flight.answer(stream_id, response);
+        let progress = self.setup.answer(stream_id, response);
         let progress = progress.map_err(|failure| ReadFailure::Failure(setup_failed(failure)))?;
         // The writer outlives the reader.
-        let _ = self.control.send(self.flight.take_output());
+        let _ = self.control.send(self.setup.take_output());
         match progress {
             Progress::Ready(established) => {
                 tracing::debug!(host = self.host, version = established.version, "session ready");
-                // Set once: a flight becomes ready once.
+                // Set once: a setup becomes ready once.
                 let _ = self.shared.established.set(established);
                 self.shared.end_early();
                 self.shared.settled.notify_waiters();
@@ -254,7 +257,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
             Err(error) => Err(error.into()),
         };
         match poured {
-            Ok(()) => self.shared.end(waiting, Ok(Answer::Ok)),
+            Ok(()) => self.shared.end(waiting, Ok(ResponseStatus::Ok)),
             // The request then fails with the other requests in flight, with an error that states who is to blame.
             Err(_) => self.shared.put_back(header.stream_id, waiting),
         }
@@ -280,7 +283,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
             match sink.room() {
                 Some((buffer, room)) if left >= DIRECT_BYTES && room > 0 => {
                     let limit = room.min(usize::try_from(left).unwrap_or(usize::MAX));
-                    let received = self.line.receive(buffer, limit).await.map_err(|why| self.end(&why))?;
+                    let received = self.input.receive(buffer, limit).await.map_err(|why| self.end(&why))?;
                     sink.received(received)?;
                     self.framer.received(received as u64);
                 }
@@ -303,7 +306,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
     async fn fill(&mut self) -> Result<(), ReadFailure> {
         let size = if self.amid_bulk { READ_AMID_BULK } else { SMALL_READ };
         self.framer.buffer().reserve(size);
-        self.line.receive(self.framer.buffer(), size).await.map_err(|why| self.end(&why))?;
+        self.input.receive(self.framer.buffer(), size).await.map_err(|why| self.end(&why))?;
         Ok(())
     }
 

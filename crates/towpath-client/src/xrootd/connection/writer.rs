@@ -115,7 +115,7 @@ impl Buf for Pages {
 
 /// A request to be sent.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct QueuedRequest {
     pub(super) head: Bytes,
     pub(super) payload: Payload,
     /// Released when the payload has been sent.
@@ -129,7 +129,7 @@ pub(super) async fn run(
     first: Bytes,
     mut gate: oneshot::Receiver<()>,
     mut orders: mpsc::UnboundedReceiver<Bytes>,
-    mut queue: mpsc::UnboundedReceiver<Outgoing>,
+    mut queue: mpsc::UnboundedReceiver<QueuedRequest>,
 ) -> io::Result<()> {
     let mut batch = BytesMut::from(first);
     let mut open = false;
@@ -143,7 +143,7 @@ pub(super) async fn run(
             if let Ok(order) = orders.try_recv() {
                 batch.extend_from_slice(&order);
             } else if open && let Some(outgoing) = next.take().or_else(|| queue.try_recv().ok()) {
-                let Outgoing { head, payload, queue_permit } = outgoing;
+                let QueuedRequest { head, payload, queue_permit } = outgoing;
                 batch.extend_from_slice(&head);
                 large = payload.gather_into(&mut batch).map(|payload| (payload, queue_permit));
             } else {

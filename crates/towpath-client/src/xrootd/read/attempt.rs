@@ -11,7 +11,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{Blame, ByteRange, Error, Fault};
 
 use crate::xrootd::{
-    connection::{Exchange, Failure, Finished},
+    connection::{Completion, Exchange, Failure},
     retry_state::refusal,
     session::Session,
     sink::{Pages, Sink},
@@ -66,8 +66,8 @@ impl Attempt {
     }
 }
 
-impl From<Finished> for Attempt {
-    fn from(finished: Finished) -> Self {
+impl From<Completion> for Attempt {
+    fn from(finished: Completion) -> Self {
         Self { buffer: finished.buffer, bad_pages: finished.bad_pages, outcome: finished.outcome.map(|_| ()) }
     }
 }

@@ -15,17 +15,17 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The last known state of a file, and its time.
 #[derive(Debug, Default)]
-pub(super) struct VersionCheck(Mutex<Seen>);
+pub(super) struct VersionCheck(Mutex<VersionState>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct VersionState {
     /// Time of the last check; `None` before the file has been opened.
     last: Option<Instant>,
     changed: bool,
 }
 
 impl VersionCheck {
-    fn with<T>(&self, act: impl FnOnce(&mut Seen) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut VersionState) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -7,7 +7,7 @@
 
 use towpath_proto::xrootd::page::{CRC_BYTES, PAGE_BYTES, Page, crc32c, encoded_len};
 
-use super::BadAnswer;
+use super::InvalidResponse;
 
 /// Maximum length in bytes of a run that is received before it is verified; it fits the cache of a core beside other
 /// data.
@@ -48,20 +48,20 @@ impl Pages {
     }
 
     /// Starts a piece of `wire` bytes, whose data start at `offset`.
-    pub(super) fn begin(&mut self, offset: u64, wire: u64) -> Result<(), BadAnswer> {
+    pub(super) fn begin(&mut self, offset: u64, wire: u64) -> Result<(), InvalidResponse> {
         if offset != self.offset && wire > 0 {
-            return Err(BadAnswer::WrongOffset);
+            return Err(InvalidResponse::WrongOffset);
         }
         // Checked before data enter the buffer, which would exceed the requested length.
         if wire > encoded_len(self.offset, self.left as u64) {
-            return Err(BadAnswer::TooMuch);
+            return Err(InvalidResponse::TooMuch);
         }
         self.wire_left = wire;
         Ok(())
     }
 
     /// Appends bytes that were received elsewhere.
-    pub(super) fn push(&mut self, mut bytes: &[u8]) -> Result<(), BadAnswer> {
+    pub(super) fn push(&mut self, mut bytes: &[u8]) -> Result<(), InvalidResponse> {
         while !bytes.is_empty() {
             let (_, room) = self.room();
             let (run, rest) = bytes.split_at_checked(room).filter(|_| room > 0).unwrap_or((bytes, &[]));
@@ -79,8 +79,8 @@ impl Pages {
     }
 
     /// Processes `length` bytes that were received at the end of the buffer.
-    pub(super) fn received(&mut self, length: usize) -> Result<(), BadAnswer> {
-        self.wire_left = self.wire_left.checked_sub(length as u64).ok_or(BadAnswer::TooMuch)?;
+    pub(super) fn received(&mut self, length: usize) -> Result<(), InvalidResponse> {
+        self.wire_left = self.wire_left.checked_sub(length as u64).ok_or(InvalidResponse::TooMuch)?;
         let end = self.buffer.len();
         let mut read = end.saturating_sub(length);
         let mut write = read;
@@ -94,7 +94,7 @@ impl Pages {
             }
             let page_left = self.page_bytes() - self.page_have;
             let take = page_left.min(end - read);
-            self.left = self.left.checked_sub(take).ok_or(BadAnswer::TooMuch)?;
+            self.left = self.left.checked_sub(take).ok_or(InvalidResponse::TooMuch)?;
             if read != write {
                 self.buffer.copy_within(read..read + take, write);
             }
@@ -109,10 +109,10 @@ impl Pages {
     }
 
     /// Ends a piece, whose last page may be short.
-    pub(super) fn end(&mut self) -> Result<(), BadAnswer> {
+    pub(super) fn end(&mut self) -> Result<(), InvalidResponse> {
         match (self.crc_have, self.page_have) {
             (0, _) => Ok(()),
-            (_, 0) => Err(BadAnswer::EmptyPage),
+            (_, 0) => Err(InvalidResponse::EmptyPage),
             _ => {
                 self.finish_page(self.buffer.len());
                 Ok(())
@@ -237,11 +237,11 @@ mod tests {
     fn more_than_was_asked_for_is_refused() {
         let encoded = wire(0, 5000);
         let mut pages = Pages::new(0, 4999, Vec::new());
-        assert_eq!(pages.begin(0, encoded.len() as u64), Err(BadAnswer::TooMuch));
+        assert_eq!(pages.begin(0, encoded.len() as u64), Err(InvalidResponse::TooMuch));
         pages.begin(0, wire(0, 4096).len() as u64).unwrap();
         pages.push(&encoded[..4100]).unwrap();
-        assert_eq!(pages.begin(4096, encoded.len() as u64 - 4100), Err(BadAnswer::TooMuch));
+        assert_eq!(pages.begin(4096, encoded.len() as u64 - 4100), Err(InvalidResponse::TooMuch));
         assert_eq!(pages.into_parts().0.len(), 4096);
-        assert_eq!(Pages::new(0, 10, Vec::new()).begin(5, 10), Err(BadAnswer::WrongOffset));
+        assert_eq!(Pages::new(0, 10, Vec::new()).begin(5, 10), Err(InvalidResponse::WrongOffset));
     }
 }

@@ -25,8 +25,8 @@ use crate::{
     xrootd::{
         connection::Failure,
         origin::with_pair,
-        session::{Closing, Load, OpenFile, Session},
-        site::Sharing,
+        session::{InFlightBytes, OpenFile, PendingClose, Session},
+        site::ReopenMethod,
     },
 };
 
@@ -56,7 +56,7 @@ pub(super) struct UploadStream {
     pub(super) handle: FileHandle,
     /// Permit for one of the pieces that are queued to be sent.
     pub(super) queue_permit: Option<OwnedSemaphorePermit>,
-    _load: Load,
+    _load: InFlightBytes,
 }
 
 impl UploadStreams {
@@ -100,7 +100,7 @@ impl UploadStreams {
     }
 
     /// Sends the closes of all open files but `file`. Returns those that were sent.
-    fn start_close(&self, file: &Arc<OpenFile>) -> Vec<Closing> {
+    fn start_close(&self, file: &Arc<OpenFile>) -> Vec<PendingClose> {
         let opens = self.opens();
         let others = opens.iter().filter(|other| !Arc::ptr_eq(other, file));
         others.filter_map(|other| other.start_close(other.parting())).collect()
@@ -157,17 +157,17 @@ impl Upload {
     /// Sends a further open of the file that `known` has open.
     fn open_again(&self, session: &Arc<Session>, known: &Arc<OpenFile>) -> Option<Arc<OpenFile>> {
         let WriteTarget { path, server, .. } = &self.target;
-        let (options, cgi, parting) = match self.site.sharing(&known.session)? {
-            Sharing::ByHandle => {
+        let (options, cgi, parting) = match self.site.reopen_method(&known.session)? {
+            ReopenMethod::ByHandle => {
                 let session_id = known.session.established()?.session_id;
                 let pair = SharedHandle { session_id, handle: known.open_handle()? }.pair();
                 (OpenFlags::open_updt, with_pair(&server.cgi, &pair), Some(CloseAction::Keep))
             }
             // Opaque information added by a redirector is valid for one open only.
-            Sharing::ByName if server.cgi == self.target.store.origin.server.cgi => {
+            ReopenMethod::ByName if server.cgi == self.target.store.origin.server.cgi => {
                 (OpenFlags::open_updt | OpenFlags::force | OpenFlags::retstat, server.cgi.clone(), None)
             }
-            Sharing::ByName => return None,
+            ReopenMethod::ByName => return None,
         };
         let open = Open { options, path: self.site.path_now(server.path_of(path), &cgi).ok()?, ..Open::default() };
         Some(session.open_again(open, parting))

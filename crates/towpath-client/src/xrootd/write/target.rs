@@ -22,9 +22,9 @@ use towpath_proto::xrootd::{
 use towpath_store::{Caller, Result, StorePath};
 
 use crate::xrootd::{
-    connection::{Exchange, Failure, Payload, Pending},
+    connection::{Exchange, Failure, Payload, PendingResponse},
     server::Server,
-    session::{Closing, OpenFile},
+    session::{OpenFile, PendingClose},
     site::Site,
     store::XrootdStore,
 };
@@ -46,9 +46,9 @@ pub(super) struct WriteTarget {
 }
 
 /// The requests sent to remove an upload.
-pub(super) struct Clearing {
-    closing: Option<Closing>,
-    removing: Option<Pending>,
+pub(super) struct UploadRemoval {
+    closing: Option<PendingClose>,
+    removing: Option<PendingResponse>,
 }
 
 impl WriteTarget {
@@ -64,7 +64,7 @@ impl WriteTarget {
     }
 
     /// Like [`Self::clear`], but logs errors.
-    pub(super) async fn clear_abandoned(&self, underway: Clearing) {
+    pub(super) async fn clear_abandoned(&self, underway: UploadRemoval) {
         if let Err(error) = self.clear(underway).await {
             tracing::warn!(path = %self.path, %error, "an abandoned upload could not be removed");
         }
@@ -80,9 +80,9 @@ impl WriteTarget {
     }
 
     /// Sends the requests that remove the file, in one flight; resumable data stay. Returns immediately.
-    pub(super) fn start_clear(&self) -> Clearing {
+    pub(super) fn start_clear(&self) -> UploadRemoval {
         if let Some(parting) = self.file.parting() {
-            return Clearing { closing: self.file.start_close(Some(parting)), removing: None };
+            return UploadRemoval { closing: self.file.start_close(Some(parting)), removing: None };
         }
         let shown = self.shown.load(Ordering::Acquire);
         let is_hidden = self.is_new && !shown;
@@ -95,19 +95,19 @@ impl WriteTarget {
         let path =
             self.site.path_now(self.server.path_of(&self.path), &self.server.cgi).ok().filter(|_| self.is_new && shown);
         let removing = path.map(|path| self.file.session.submit(Exchange::new(Rm { path }, 64 << 10)));
-        Clearing { closing, removing }
+        UploadRemoval { closing, removing }
     }
 
     /// Like [`Self::start_clear`], but resumable data are removed too.
-    pub(super) fn start_abandon(&self) -> Clearing {
+    pub(super) fn start_abandon(&self) -> UploadRemoval {
         if self.file.parting().is_some() {
-            return Clearing { closing: self.file.start_close(Some(CloseAction::Abandon)), removing: None };
+            return UploadRemoval { closing: self.file.start_close(Some(CloseAction::Abandon)), removing: None };
         }
         self.start_clear()
     }
 
     /// Waits until the file is removed; retries if the server could not remove it while it was open.
-    pub(super) async fn clear(&self, underway: Clearing) -> Result<()> {
+    pub(super) async fn clear(&self, underway: UploadRemoval) -> Result<()> {
         if let Some(closing) = underway.closing {
             // The file is removed whether the close succeeds or not.
             let _ = closing.done().await;

@@ -9,18 +9,18 @@ use towpath_testkit::{
 
 use super::*;
 use crate::{
-    Nobody, Options,
+    NoopObserver, Options,
     mover::tests::{get, location, memory, options, put, served_by},
 };
 
 const SIZES: [usize; 6] = [0, 1, FIRST_BYTES as usize, PIECE_BYTES as usize, PIECE_BYTES as usize + 1, 11 << 20];
 
 fn mover() -> Arc<Mover> {
-    Mover::new(options(), Arc::new(Nobody))
+    Mover::new(options(), Arc::new(NoopObserver))
 }
 
 /// Returns the data written to the pipe.
-async fn drained(mover: &Mover, from: &StoreLocation) -> (Result<Copied>, Vec<u8>) {
+async fn drained(mover: &Mover, from: &StoreLocation) -> (Result<CopiedFile>, Vec<u8>) {
     let mut given = Vec::new();
     let copied = mover
         .drain(from, async |piece: Bytes| {
@@ -82,7 +82,7 @@ async fn the_next_pieces_come_while_one_waits_for_the_pipe() {
     put(&from, "/large", Pattern::new(1).bytes(0, 12 << 20)).await;
     let before = store.calls();
     let mut given = 0;
-    let copied: Result<Copied> = mover()
+    let copied: Result<CopiedFile> = mover()
         .drain(&location(&from, "/large"), async |piece: Bytes| {
             // One open, one stat, and seven reads.
             while store.calls() < before + 9 {
@@ -101,7 +101,7 @@ async fn what_cannot_be_written_leaves_nothing() {
     put(&store, "/there", Bytes::from_static(b"old")).await;
     let error = mover().fill(&b"new"[..], &location(&store, "/there")).await.unwrap_err();
     assert_eq!((error.fault(), error.path().is_some()), (Fault::AlreadyExists, true));
-    let replacing = Mover::new(Options { overwrite: Overwrite::Replace, ..options() }, Arc::new(Nobody));
+    let replacing = Mover::new(Options { overwrite: Overwrite::Replace, ..options() }, Arc::new(NoopObserver));
     replacing.fill(&b"new"[..], &location(&store, "/there")).await.unwrap();
     assert_eq!(get(&store, "/there").await.unwrap(), "new");
     let broken = tokio_util::io::StreamReader::new(stream::iter([
@@ -119,7 +119,7 @@ async fn who_reads_no_more_ends_it() {
     let store = memory();
     put(&store, "/large", Pattern::new(1).bytes(0, 40 << 20)).await;
     let mut left = 3;
-    let outcome: Result<Copied> = mover()
+    let outcome: Result<CopiedFile> = mover()
         .drain(&location(&store, "/large"), async |_| {
             left -= 1;
             if left == 0 { Err(Error::new(Fault::Io, "nobody reads")) } else { Ok(()) }
@@ -150,7 +150,7 @@ async fn a_pipe_learns_that_it_was_given_something_else() {
 async fn pipes_keep_below_a_limit() {
     let store = memory();
     let options = Options { limit_bytes_per_s: Some(1 << 20), ..options() };
-    let mover = Mover::new(options, Arc::new(Nobody));
+    let mover = Mover::new(options, Arc::new(NoopObserver));
     let start = clock::now();
     mover.fill(&Pattern::new(1).bytes(0, 10 << 20)[..], &location(&store, "/file")).await.unwrap();
     // The last piece of 2 MiB starts when the time of the previous ones is over.

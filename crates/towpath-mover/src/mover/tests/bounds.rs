@@ -4,7 +4,7 @@ use super::{remote::serve, *};
 
 /// Copies `pairs` of `files` files and returns the duration in seconds.
 async fn seconds(options: Options, pairs: Vec<Job>, trees: Option<Trees>, files: usize) -> f64 {
-    let mover = Mover::new(options, Arc::new(Nobody));
+    let mover = Mover::new(options, Arc::new(NoopObserver));
     let jobs = jobs(pairs, trees, mover.progress()).unwrap();
     let start = clock::now();
     let outcomes: Vec<_> = mover.run(jobs).collect().await;
@@ -90,9 +90,9 @@ async fn a_nice_copy_has_few_uploads_under_way_over_http() {
     let (to, path) = client.connect(&"http://127.0.0.1:1/copy".parse().unwrap()).unwrap();
     let to = StoreLocation::remote(to, Caller::local(), path, ("127.0.0.1".into(), 1), "http://127.0.0.1:1");
     let most = |nice, size| {
-        let mover = Mover::new(Options { nice, ..options() }, Arc::new(Nobody));
+        let mover = Mover::new(Options { nice, ..options() }, Arc::new(NoopObserver));
         let job = Job { size, ..Job::new(location(&memory(), "/file"), to.clone()) };
-        let admitted = std::iter::from_fn(|| tokio::task::unconstrained(mover.admitted(&job)).now_or_never());
+        let admitted = std::iter::from_fn(|| tokio::task::unconstrained(mover.file_permits(&job)).now_or_never());
         admitted.take(20).collect::<Vec<_>>().len()
     };
     let sizes = [Some(1000), Some(1 << 20), Some(1 << 30), None];

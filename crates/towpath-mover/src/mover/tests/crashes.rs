@@ -141,7 +141,7 @@ async fn killed_and_copied_again(
     let dying = Arc::new(FaultStore::new(open(), Faults { crash_after: killed_at, ..Faults::default() }));
     let to: Arc<dyn Store> = Arc::clone(&dying) as _;
     let job = |to: &Arc<dyn Store>| Job::new(location(source, "/large"), location(to, "/copy"));
-    let outcome = Mover::new(options(), Arc::new(Nobody)).copy(&job(&to)).await;
+    let outcome = Mover::new(options(), Arc::new(NoopObserver)).copy(&job(&to)).await;
     let local = open();
     match get(&local, "/copy").await {
         Ok(found) => assert!(found == *content, "killed at {killed_at:?}: something else is visible"),

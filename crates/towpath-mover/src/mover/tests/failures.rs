@@ -11,8 +11,8 @@ fn local(directory: &tempfile::TempDir) -> Arc<dyn Store> {
     Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap())
 }
 
-async fn copy(from: StoreLocation, to: StoreLocation) -> Result<Option<Copied>> {
-    Mover::new(options(), Arc::new(Nobody)).copy(&Job::new(from, to)).await
+async fn copy(from: StoreLocation, to: StoreLocation) -> Result<Option<CopiedFile>> {
+    Mover::new(options(), Arc::new(NoopObserver)).copy(&Job::new(from, to)).await
 }
 
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn a_source_that_changes_in_the_middle_arrives_as_it_is_then() {
         let to: Arc<dyn Store> = Arc::new(slow);
         // Its pieces are requested one after the other, so that some are read after the change.
         let narrow = Options { window_bytes: 1 << 20, ..options() };
-        let mover = Mover::new(narrow, Arc::new(Nobody));
+        let mover = Mover::new(narrow, Arc::new(NoopObserver));
         let job = Job::new(location(&from, "/source"), location(&to, "/copy"));
         let copying = tokio::spawn(async move { mover.copy(&job).await });
         held.reached().await;
@@ -49,7 +49,7 @@ async fn a_source_that_changes_when_it_has_been_read_arrives_as_it_is_then() {
     let held = slow.hold("write");
     let to: Arc<dyn Store> = Arc::new(slow);
     let job = Job::new(from, location(&to, "/copy"));
-    let copying = tokio::spawn(async move { Mover::new(options(), Arc::new(Nobody)).copy(&job).await });
+    let copying = tokio::spawn(async move { Mover::new(options(), Arc::new(NoopObserver)).copy(&job).await });
     // The first read and two pieces.
     for _ in 0..3 {
         held.reached().await;
@@ -115,7 +115,7 @@ async fn of_two_copies_into_one_name_one_arrives_whole() {
     for overwrite in [Overwrite::Refuse, Overwrite::Replace] {
         let directory = tempfile::tempdir().unwrap();
         for to in [memory(), local(&directory)] {
-            let mover = Mover::new(Options { overwrite, ..options() }, Arc::new(Nobody));
+            let mover = Mover::new(Options { overwrite, ..options() }, Arc::new(NoopObserver));
             let jobs = ["/a", "/b"].map(|name| Job::new(location(&from, name), location(&to, "/copy")));
             let outcomes = futures::future::join_all(jobs.iter().map(|job| mover.copy(job))).await;
             let faults: Vec<_> =
@@ -180,12 +180,12 @@ async fn a_size_of_zero_is_not_taken_for_an_empty_file() {
     for (number, from) in [location(&from, "/file"), served_by(&server)].into_iter().enumerate() {
         // As listed before the file grew.
         let job = Job { size: Some(0), ..Job::new(from, location(&to, &format!("/{number}"))) };
-        let copied = Mover::new(options(), Arc::new(Nobody)).copy(&job).await.unwrap().unwrap();
+        let copied = Mover::new(options(), Arc::new(NoopObserver)).copy(&job).await.unwrap().unwrap();
         assert_eq!(copied.bytes, 300_000);
         assert_eq!(get(&to, &format!("/{number}")).await.unwrap(), content);
     }
     put(&from, "/empty", Bytes::new()).await;
     let job = Job { size: Some(0), ..Job::new(location(&from, "/empty"), location(&to, "/empty")) };
-    Mover::new(options(), Arc::new(Nobody)).copy(&job).await.unwrap().unwrap();
+    Mover::new(options(), Arc::new(NoopObserver)).copy(&job).await.unwrap().unwrap();
     assert_eq!(get(&to, "/empty").await.unwrap(), "");
 }

@@ -102,7 +102,7 @@ async fn a_large_file_goes_on_when_its_server_has_room_again() {
     let job = Job::new(location(&from, "/large"), at(&far, "/copy"));
     full.fail("write", 20, Fault::NoSpace);
     let narrow = || Options { window_bytes: 4 << 20, ..options() };
-    let error = Mover::new(narrow(), Arc::new(Nobody)).copy(&job).await.unwrap_err();
+    let error = Mover::new(narrow(), Arc::new(NoopObserver)).copy(&job).await.unwrap_err();
     assert_eq!(error.fault(), Fault::NoSpace, "{error}");
     assert_eq!(get(&local, "/copy").await.unwrap_err().fault(), Fault::NotFound);
 

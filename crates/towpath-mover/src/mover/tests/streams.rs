@@ -80,9 +80,9 @@ fn unsized_file(name: &str) -> StoreLocation {
 }
 
 /// Copies such a file; returns the result and the content of the destination.
-async fn copied(name: &str) -> (Result<Copied>, Option<Bytes>) {
+async fn copied(name: &str) -> (Result<CopiedFile>, Option<Bytes>) {
     let store = memory();
-    let mover = Mover::new(options(), Arc::new(Nobody));
+    let mover = Mover::new(options(), Arc::new(NoopObserver));
     let copied = mover.copy(&Job::new(unsized_file(name), location(&store, "/d/copy"))).await;
     (copied.map(|copied| copied.expect("nothing was there")), get(&store, "/d/copy").await.ok())
 }
@@ -110,7 +110,7 @@ async fn a_file_of_unknown_length_is_compared_if_that_is_wanted() {
     for (name, fault) in [("/chunked", None), ("/close-digest", None), ("/close", Some(Fault::Unsupported))] {
         let store = memory();
         let wanted = Options { checksum: Some(Algorithm::Md5), ..options() };
-        let copying = Mover::new(wanted, Arc::new(Nobody));
+        let copying = Mover::new(wanted, Arc::new(NoopObserver));
         let copied = copying.copy(&Job::new(unsized_file(name), location(&store, "/copy"))).await;
         let arrived = get(&store, "/copy").await.ok();
         match fault {
@@ -139,7 +139,7 @@ async fn a_file_of_unknown_length_that_is_not_whole_or_not_right_leaves_nothing(
 #[tokio::test]
 async fn a_file_of_unknown_length_goes_through_a_pipe() {
     for (name, fault) in [("/chunked", None), ("/close", None), ("/torn", Some(Fault::Unavailable))] {
-        let mover = Mover::new(options(), Arc::new(Nobody));
+        let mover = Mover::new(options(), Arc::new(NoopObserver));
         let mut given = Vec::new();
         let from = unsized_file(name);
         let drained = mover.drain(&from, async |piece: Bytes| {

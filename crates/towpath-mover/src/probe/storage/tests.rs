@@ -8,7 +8,7 @@ use towpath_testkit::fault::{FaultStore, Faults};
 
 use super::*;
 
-const EFFORT: Effort = Effort { duration: Duration::from_secs(1), window: 16 << 20 };
+const EFFORT: MeasurementOptions = MeasurementOptions { duration: Duration::from_secs(1), window: 16 << 20 };
 
 /// A store with 32 MiB of space, and its root.
 fn site() -> (FaultStore, StoreLocation) {
@@ -38,7 +38,7 @@ async fn a_file_that_ends_at_once_tells_nothing() {
 }
 
 /// Writes a file whose commit takes `commit`.
-async fn written(commit: Duration) -> Result<StorageLine> {
+async fn written(commit: Duration) -> Result<StorageMeasurement> {
     let (store, root) = site();
     let background = TaskTracker::new();
     let scratch = Scratch::new(&root, &background).await?;

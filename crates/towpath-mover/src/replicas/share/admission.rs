@@ -14,18 +14,18 @@ use std::{sync::Arc, time::Duration};
 use towpath_proto::checksum::{Agreement, Digest};
 use towpath_store::{Blame, Error, Fault, Metadata, Result};
 
-use super::{Handle, Sharing, Source, Standing, State, attempt::read_exactly};
+use super::{Handle, Source, SourcePool, Standing, State, attempt::read_exactly};
 use crate::{
     DigestOrigin,
     file::Failure,
-    replicas::{FileProperties, evidence::Given},
+    replicas::{FileProperties, evidence::DeliveredPiece},
 };
 
 /// A piece that a source must deliver identically to another source before it is read.
 #[derive(Debug)]
 pub(in super::super) struct Overlap {
     handle: Handle,
-    given: Given,
+    given: DeliveredPiece,
 }
 
 impl Overlap {
@@ -38,7 +38,7 @@ impl Overlap {
     }
 }
 
-impl Sharing {
+impl SourcePool {
     /// Waits for a source that may compute its digest, the lead first. Returns `None` if none is left, or if no digest
     /// is needed any more.
     pub(in super::super) async fn next_to_compute(&self) -> Option<usize> {

@@ -8,12 +8,12 @@ use towpath_store::{
     sys::clock::{self, Instant},
 };
 
-use super::{Handle, Sharing, Standing};
+use super::{Handle, SourcePool, Standing};
 
 /// A read of a piece from a source. Dropping it cancels the read.
 #[derive(Debug)]
 pub(in super::super) struct Attempt {
-    sharing: Arc<Sharing>,
+    pool: Arc<SourcePool>,
     source: usize,
     bytes: u64,
     started: Instant,
@@ -26,15 +26,15 @@ pub(in super::super) struct Attempt {
 /// The offer of a piece in flight to an idle source.
 #[derive(Debug)]
 pub(in super::super) struct Ticket {
-    sharing: Arc<Sharing>,
+    pool: Arc<SourcePool>,
     number: u64,
     helper: oneshot::Receiver<Attempt>,
     is_used: bool,
 }
 
 impl Attempt {
-    pub(super) fn new(sharing: Arc<Sharing>, source: usize, bytes: u64, handle: Handle, late: Duration) -> Self {
-        Self { sharing, source, bytes, started: clock::now(), handle, is_done: false, late }
+    pub(super) fn new(pool: Arc<SourcePool>, source: usize, bytes: u64, handle: Handle, late: Duration) -> Self {
+        Self { pool, source, bytes, started: clock::now(), handle, is_done: false, late }
     }
 
     /// Returns the index of the source.
@@ -57,7 +57,7 @@ impl Attempt {
     pub(in super::super) async fn read(mut self, offset: u64) -> Result<Vec<u8>> {
         let read = read_exactly(&self.handle, offset, self.bytes).await;
         self.is_done = true;
-        let mut state = self.sharing.state();
+        let mut state = self.pool.state();
         let source = &mut state.sources[self.source];
         match &read {
             Ok(data) => {
@@ -69,7 +69,7 @@ impl Attempt {
             }
             Err(error) => {
                 source.standing = Standing::Out(error.clone());
-                state.admit(&self.sharing.known);
+                state.admit(&self.pool.known);
             }
         }
         drop(state);
@@ -79,7 +79,7 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        let mut state = self.sharing.state();
+        let mut state = self.pool.state();
         let source = &mut state.sources[self.source];
         source.underway -= 1;
         source.underway_bytes -= self.bytes;
@@ -90,14 +90,14 @@ impl Drop for Attempt {
             source.learn(self.started, now, self.bytes);
         }
         drop(state);
-        self.sharing.changed.notify_waiters();
-        self.sharing.help(self.source);
+        self.pool.changed.notify_waiters();
+        self.pool.help(self.source);
     }
 }
 
 impl Ticket {
-    pub(super) fn new(sharing: Arc<Sharing>, number: u64, helper: oneshot::Receiver<Attempt>) -> Self {
-        Self { sharing, number, helper, is_used: false }
+    pub(super) fn new(pool: Arc<SourcePool>, number: u64, helper: oneshot::Receiver<Attempt>) -> Self {
+        Self { pool, number, helper, is_used: false }
     }
 
     /// Waits for a source to take over the piece, and returns its attempt; `None` if the piece was removed without one.
@@ -114,7 +114,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.sharing.state().pieces.remove(&self.number);
+        self.pool.state().pieces.remove(&self.number);
     }
 }
 

@@ -5,7 +5,7 @@ use towpath_proto::checksum::{Algorithms, Hasher};
 use towpath_store::local::{LocalOptions, LocalStore};
 
 use super::*;
-use crate::{Copied, DigestOrigin};
+use crate::{CopiedFile, DigestOrigin};
 
 /// Ranges of wrong bytes in a file of [`SIZE`] bytes: in its first piece, in the middle, and in its last byte.
 const PLACES: [std::ops::Range<u64>; 3] = [0..1, 9_000_000..9_000_100, SIZE as u64 - 1..SIZE as u64];
@@ -39,12 +39,12 @@ fn named(data: &Bytes) -> FileProperties {
 }
 
 /// Copies it to a new store; returns the content that arrived, with the result.
-async fn arrived(replicas: &Arc<Replicas>) -> Result<(Bytes, Copied)> {
+async fn arrived(replicas: &Arc<Replicas>) -> Result<(Bytes, CopiedFile)> {
     let to = memory();
     let job = Job::new(replicas.location().unwrap(), location(&to, "/copy"));
     // A small window, so that pieces are left when the other sources are admitted.
     let options = Options { window_bytes: 6 << 20, ..options() };
-    let done = Mover::new(options, Arc::new(Nobody)).copy(&job).await;
+    let done = Mover::new(options, Arc::new(NoopObserver)).copy(&job).await;
     let there = get(&to, "/copy").await;
     match done {
         Ok(copied) => Ok((there?, copied.unwrap())),
@@ -232,7 +232,7 @@ async fn parts_of_an_earlier_run_are_not_shown_without_the_digest_that_proves_th
         // The second source delivers most of the file.
         let replicas = of(&[lying_slowly(&stores[0], silent()), second], FileProperties::default());
         let job = Job::new(replicas.location().unwrap(), location(&to, "/copy"));
-        let mover = Mover::new(Options { window_bytes: 6 << 20, ..options() }, Arc::new(Nobody));
+        let mover = Mover::new(Options { window_bytes: 6 << 20, ..options() }, Arc::new(NoopObserver));
         tokio::select! {
             copied = mover.copy(&job) => Some(copied),
             () = async {

@@ -8,9 +8,9 @@ fn deleting() -> SyncOptions {
 
 /// Runs the second pass; returns its failures.
 async fn missed(sync: &Arc<Sync>) -> Vec<(String, Fault)> {
-    let steps: Vec<_> = sync.deleting(&Progress::new(Arc::new(Nobody))).collect().await;
+    let steps: Vec<_> = sync.deleting(&Progress::new(Arc::new(NoopObserver))).collect().await;
     let missed = steps.into_iter().filter_map(Result::err);
-    missed.map(|Missed { job, error }| (job.to.to_string(), error.fault())).collect()
+    missed.map(|FailedJob { job, error }| (job.to.to_string(), error.fault())).collect()
 }
 
 #[tokio::test]
@@ -62,8 +62,11 @@ async fn what_cannot_be_deleted_is_missed_and_keeps_nothing_else() {
 
     let dry =
         Sync::new(Job::new(from(), location(&to, "/theirs")), SyncOptions { dry_run: true, ..deleting() }).unwrap();
-    let planned: Vec<_> =
-        dry.copying(&Progress::new(Arc::new(Nobody))).filter_map(|step| std::future::ready(step.err())).collect().await;
+    let planned: Vec<_> = dry
+        .copying(&Progress::new(Arc::new(NoopObserver)))
+        .filter_map(|step| std::future::ready(step.err()))
+        .collect()
+        .await;
     assert_eq!(planned.len(), 1, "{planned:?}");
 
     let both = Sync::new(Job::new(from(), location(&to, "/theirs")), deleting()).unwrap();
@@ -93,8 +96,8 @@ async fn what_the_filter_leaves_out_stays_though_it_is_in_the_way() {
     let mut filter = Filter::default();
     filter.add("*.root", true).unwrap();
     let both = sync(&from, &to, SyncOptions { filter, ..deleting() });
-    let steps: Vec<_> = both.copying(&Progress::new(Arc::new(Nobody))).collect().await;
-    let [Err(Missed { job, error })] = steps.as_slice() else { panic!("{steps:?}") };
+    let steps: Vec<_> = both.copying(&Progress::new(Arc::new(NoopObserver))).collect().await;
+    let [Err(FailedJob { job, error })] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!((job.to.to_string().as_str(), error.fault()), ("/theirs/x", Fault::NotDirectory));
     assert!(missed(&both).await.contains(&("/theirs/x".to_owned(), Fault::NotDirectory)));
     assert_eq!(get(&to, "/theirs/x").await.unwrap(), "notes");

@@ -10,7 +10,7 @@ use towpath_store::{
 use towpath_testkit::fault::{FaultStore, Faults};
 
 use super::{foreign::Foreign, *};
-use crate::{Unlisted, overlap};
+use crate::{ListingFailure, overlap};
 
 fn local(root: &Path) -> Arc<dyn Store> {
     Arc::new(LocalStore::open(root, LocalOptions::default()).unwrap())
@@ -37,13 +37,13 @@ async fn looping(root: &Path) -> Arc<dyn Store> {
 async fn copied(from: &Arc<dyn Store>) -> (Tree, Vec<(String, Fault)>) {
     let to = memory();
     let (ends, trees) = (Job::new(behind("127.0.0.1", from, "/"), location(&to, "/t")), Trees::default());
-    let mover = Mover::new(options(), Arc::new(Nobody));
+    let mover = Mover::new(options(), Arc::new(NoopObserver));
     let jobs = crate::jobs(vec![ends], Some(trees), mover.progress()).unwrap();
     let outcomes: Vec<_> = mover.run(jobs).collect().await;
     let mut missed: Vec<_> = outcomes
         .into_iter()
         .filter_map(|outcome| match outcome {
-            crate::Outcome::Failed(Missed { job, error }) => Some((job.from.path.to_string(), error.fault())),
+            crate::Outcome::Failed(FailedJob { job, error }) => Some((job.from.path.to_string(), error.fault())),
             _ => None,
         })
         .collect();
@@ -77,7 +77,7 @@ async fn two_links_upwards_end_a_listing() {
                     walk.enter(&batch, batch.path_of(entry).unwrap(), &entry.metadata);
                 }
             }
-            Err(Unlisted { directory, .. }) => unlisted.push(directory.to_string()),
+            Err(ListingFailure { directory, .. }) => unlisted.push(directory.to_string()),
         }
     }
     unlisted.sort();
@@ -107,8 +107,8 @@ async fn refused(both: Result<Arc<Sync>>) -> Vec<Fault> {
         Ok(both) => both,
         Err(error) => return vec![error.fault()],
     };
-    let progress = Progress::new(Arc::new(Nobody));
-    let fault = |step: Result<Step, Missed>| std::future::ready(step.err().map(|missed| missed.error.fault()));
+    let progress = Progress::new(Arc::new(NoopObserver));
+    let fault = |step: Result<SyncAction, FailedJob>| std::future::ready(step.err().map(|missed| missed.error.fault()));
     let mut faults: Vec<_> = both.copying(&progress).filter_map(fault).collect().await;
     faults.extend(both.deleting(&progress).filter_map(fault).collect::<Vec<_>>().await);
     faults
@@ -188,7 +188,7 @@ async fn a_copy_into_a_directory_below_its_source_ends() {
     put(&whole, "/src/export/old", Bytes::from_static(b"x")).await;
     let export = local(&root.path().join("src/export"));
     let ends = Job::new(behind("127.0.0.2", &whole, "/src"), behind("127.0.0.1", &export, "/t"));
-    let mover = Mover::new(options(), Arc::new(Nobody));
+    let mover = Mover::new(options(), Arc::new(NoopObserver));
     let jobs = crate::jobs(vec![ends], Some(Trees::default()), mover.progress()).unwrap();
     let outcomes: Vec<_> = mover.run(jobs).collect().await;
     let missed = outcomes.iter().filter(|outcome| matches!(outcome, crate::Outcome::Failed(_))).count();
@@ -204,7 +204,7 @@ async fn what_is_listed_and_not_found_is_not_told_as_deleted() {
     let to: Arc<dyn Store> = Arc::new(Foreign { inner, unfound: Some("/theirs/dangling") });
     let both = sync(&from, &to, deleting());
     carry_out(|progress| both.copying(progress)).await;
-    let steps: Vec<_> = both.deleting(&Progress::new(Arc::new(Nobody))).collect().await;
-    let [Err(Missed { error, .. })] = steps.as_slice() else { panic!("{steps:?}") };
+    let steps: Vec<_> = both.deleting(&Progress::new(Arc::new(NoopObserver))).collect().await;
+    let [Err(FailedJob { error, .. })] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!(error.fault(), Fault::Changed);
 }

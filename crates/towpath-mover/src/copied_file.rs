@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use crate::verified::Verified;
+use crate::verified_digest::VerifiedDigest;
 
 /// A file that arrived.
 #[derive(Debug)]
-pub struct Copied {
+pub struct CopiedFile {
     /// Its size in bytes.
     pub bytes: u64,
     /// Digests that both ends have, and their origins. Empty if the source knew no digest and none was requested: then
     /// only the size was compared.
-    pub verified: Vec<Verified>,
+    pub verified: Vec<VerifiedDigest>,
     /// The route of its bytes.
     pub route: Route,
     /// Time from its permit to its commit.

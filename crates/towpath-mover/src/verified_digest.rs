@@ -4,7 +4,7 @@ use towpath_proto::checksum::{Digest, Digests};
 
 /// A digest of the whole file that both ends of a copy have, and where each value comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedDigest {
     /// The digest.
     pub digest: Digest,
     /// Origin of the source's value.
@@ -45,9 +45,9 @@ impl DigestOrigin {
 pub(crate) fn verified(
     (source, source_origin): (&Digests, impl Fn(&Digest) -> DigestOrigin),
     (destination, destination_origin): (&Digests, impl Fn(&Digest) -> DigestOrigin),
-) -> Vec<Verified> {
+) -> Vec<VerifiedDigest> {
     let shared = source.shared_with(destination);
-    let each = |digest: &Digest| Verified {
+    let each = |digest: &Digest| VerifiedDigest {
         digest: *digest,
         source: source_origin(digest),
         destination: destination_origin(digest),

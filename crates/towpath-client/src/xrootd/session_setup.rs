@@ -10,10 +10,11 @@
 //! | credentials that succeeded the last time | (TLS ·) `login`, `auth` and the first requests |
 //!
 //! A wrong assumption costs only a round trip or two. A server that requires credentials rejects the first requests,
-//! which the caller retries, or closes the connection (as 5.5.3 does), and the next connection uses [`Plan::patient`].
-//! A first flight must therefore contain only requests that may be repeated. If a server requires TLS, the flight fails
-//! with [`SetupFailure::NeedsTls`], and the caller connects again with [`Plan::tls`]. A flight before TLS contains no
-//! secrets: [`Plan::optimistic`] must not be set for requests that carry a token.
+//! which the caller retries, or closes the connection (as 5.5.3 does), and the next connection uses
+//! [`SetupOptions::patient`]. A first flight must therefore contain only requests that may be repeated. If a server
+//! requires TLS, the flight fails with [`SetupFailure::NeedsTls`], and the caller connects again with
+//! [`SetupOptions::tls`]. A flight before TLS contains no secrets: [`SetupOptions::optimistic`] must not be set for
+//! requests that carry a token.
 
 use bytes::{Bytes, BytesMut};
 use towpath_proto::xrootd::{
@@ -27,7 +28,7 @@ use towpath_proto::xrootd::{
 };
 use towpath_store::{Blame, Error, Fault};
 
-use super::auth::Means;
+use super::auth::AvailableCredentials;
 use crate::words::readable;
 
 /// Stream ids reserved for requests of the connection itself.
@@ -54,7 +55,7 @@ pub(super) enum TlsWish {
 
 /// Information available before the connection.
 #[derive(Debug, Clone)]
-pub(super) struct Plan {
+pub(super) struct SetupOptions {
     /// Name of the server, for messages.
     pub host: String,
     pub tls: TlsWish,
@@ -64,7 +65,7 @@ pub(super) struct Plan {
     pub patient: bool,
     /// The offer that led to the last successful login; `None` if the server required no credentials, or is unknown.
     pub offer: Option<SecurityProtocol>,
-    pub means: Means,
+    pub credentials: AvailableCredentials,
     /// Appended to the opaque information of the login, as requested by a redirect.
     pub login_cgi: Bytes,
     /// The previous session, to be ended.
@@ -73,7 +74,7 @@ pub(super) struct Plan {
 
 /// A session that is ready for requests.
 #[derive(Debug, Clone)]
-pub(super) struct Established {
+pub(super) struct SessionInfo {
     pub session_id: SessionId,
     pub version: u32,
     pub flags: ServerFlags,
@@ -81,7 +82,7 @@ pub(super) struct Established {
     pub offer: Option<SecurityProtocol>,
 }
 
-impl Established {
+impl SessionInfo {
     /// Returns whether `pgread` and `pgwrite` may be used.
     pub(super) fn has_pages(&self) -> bool {
         self.flags.contains(ServerFlags::suppgrw) && self.version >= PROTOCOL_VERSION_PGRW
@@ -91,12 +92,12 @@ impl Established {
 /// The next action of the connection after a response.
 #[derive(Debug)]
 pub(super) enum Progress {
-    /// Send the output of [`Flight::take_output`], and wait for the next response.
+    /// Send the output of [`SessionSetup::take_output`], and wait for the next response.
     More,
-    /// Start TLS now, then call [`Flight::tls_started`].
+    /// Start TLS now, then call [`SessionSetup::tls_started`].
     StartTls,
-    /// Send the output of [`Flight::take_output`]; the session is ready.
-    Ready(Established),
+    /// Send the output of [`SessionSetup::take_output`]; the session is ready.
+    Ready(SessionInfo),
 }
 
 /// The reason why a connection did not become a session.
@@ -124,8 +125,8 @@ enum Stage {
 
 /// The state of one connection until it becomes a session.
 #[derive(Debug)]
-pub(super) struct Flight {
-    plan: Plan,
+pub(super) struct SessionSetup {
+    plan: SetupOptions,
     stage: Stage,
     output: BytesMut,
     encrypted: bool,
@@ -133,18 +134,18 @@ pub(super) struct Flight {
     /// The response to the login, if it arrived before that to `protocol`: servers that process requests immediately,
     /// such as go-hep's, respond in any order.
     early_login: Option<Response>,
-    session: Established,
+    session: SessionInfo,
     offers: Vec<SecurityProtocol>,
     /// Number of processed offers.
     tried: usize,
 }
 
-impl Flight {
-    /// Creates the flight that `plan` describes, with its first output.
-    pub(super) fn new(plan: Plan) -> Self {
+impl SessionSetup {
+    /// Creates the setup that `plan` describes, with its first output.
+    pub(super) fn new(plan: SetupOptions) -> Self {
         let session =
-            Established { session_id: SessionId::default(), version: 0, flags: ServerFlags::NONE, offer: None };
-        let mut flight = Self {
+            SessionInfo { session_id: SessionId::default(), version: 0, flags: ServerFlags::NONE, offer: None };
+        let mut setup = Self {
             plan,
             stage: Stage::Handshake,
             output: BytesMut::from(&HANDSHAKE[..]),
@@ -155,11 +156,11 @@ impl Flight {
             offers: Vec::new(),
             tried: 0,
         };
-        flight.ask_protocol();
-        if flight.plan.optimistic {
-            flight.ask_login();
+        setup.ask_protocol();
+        if setup.plan.optimistic {
+            setup.ask_login();
         }
-        flight
+        setup
     }
 
     /// Returns the bytes to send now; may be empty.
@@ -195,7 +196,7 @@ impl Flight {
         self.ask_login();
     }
 
-    /// Processes the response to one of the flight's own requests.
+    /// Processes the response to one of the setup's own requests.
     pub(super) fn answer(&mut self, stream_id: StreamId, response: Response) -> Result<Progress, SetupFailure> {
         match response {
             Response::Wait(wait) => return Err(SetupFailure::Wait { seconds: wait.seconds }),
@@ -290,12 +291,12 @@ impl Flight {
                 return Ok(Progress::More);
             }
         }
-        let error = self.plan.means.exhausted(&self.plan.host, &self.offers, self.encrypted, refusal);
+        let error = self.plan.credentials.exhausted(&self.plan.host, &self.offers, self.encrypted, refusal);
         Err(SetupFailure::Fatal(error))
     }
 
     fn send_credentials(&mut self, offer: SecurityProtocol) -> Result<bool, Error> {
-        let Some(auth) = self.plan.means.credentials(&offer, self.encrypted)? else { return Ok(false) };
+        let Some(auth) = self.plan.credentials.credentials(&offer, self.encrypted)? else { return Ok(false) };
         Request::from(auth).encode(reserved::AUTH, &mut self.output);
         self.session.offer = Some(offer);
         Ok(true)
@@ -329,7 +330,7 @@ impl Flight {
         }
         let login = Login {
             pid: std::process::id(),
-            user: Login::pad_user(&self.plan.means.user),
+            user: Login::pad_user(&self.plan.credentials.user),
             ability: LoginAbility::fullurl | LoginAbility::readrdok | LoginAbility::hasipv64 | LoginAbility::redirflags,
             capver: Login::ASYNCRESP | Login::VERSION_TLS,
             cgi: cgi.freeze(),

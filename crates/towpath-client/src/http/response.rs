@@ -14,14 +14,14 @@ use super::{
     retry_state::Failure,
     target::Target,
 };
-use crate::{ClientOptions, Waits, options::MIN_PROGRESS_BYTES, waits::FIRST_NOTICE};
+use crate::{ClientOptions, WaitReporter, options::MIN_PROGRESS_BYTES, waits::FIRST_NOTICE};
 
 /// Maximum number of bytes to read of an unneeded body, so that its connection can be reused.
 const DISCARDED_BYTES: usize = 64 << 10;
 
 /// A response. Dropping it before the end of its body closes the connection, so that the server stops sending.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     /// The server that responded, after all redirects.
@@ -35,10 +35,10 @@ pub(super) struct Answer {
     recent_bytes: usize,
     /// Time without substantial progress, and its listener.
     waited: Duration,
-    waits: Waits,
+    waits: WaitReporter,
 }
 
-impl Answer {
+impl HttpResponse {
     /// Creates a response that came from `target` over `connection`, which is reused if it comes with a pool.
     pub(super) fn new(
         response: hyper::Response<Incoming>,

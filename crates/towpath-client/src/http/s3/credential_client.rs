@@ -28,13 +28,13 @@ const WAIT: Duration = Duration::from_secs(3);
 
 /// Sends the requests for credentials.
 #[derive(Debug, Clone)]
-pub(super) struct Messenger {
+pub(super) struct CredentialClient {
     options: Arc<ClientOptions>,
     dialer: Arc<Dialer>,
 }
 
-impl Messenger {
-    /// Creates a messenger that connects with `dialer`.
+impl CredentialClient {
+    /// Creates a client that connects with `dialer`.
     pub(super) fn new(options: &Arc<ClientOptions>, dialer: &Arc<Dialer>) -> Self {
         Self { options: Arc::clone(options), dialer: Arc::clone(dialer) }
     }
@@ -85,7 +85,7 @@ where
 }
 
 #[async_trait]
-impl HttpService for Messenger {
+impl HttpService for CredentialClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         match timeout(WAIT, self.carry(request)).await {
             Ok(carried) => carried.map_err(|error| HttpError::new(HttpErrorKind::Unknown, error)),
@@ -94,7 +94,7 @@ impl HttpService for Messenger {
     }
 }
 
-impl HttpConnector for Messenger {
+impl HttpConnector for CredentialClient {
     fn connect(&self, _options: &StoreOptions) -> object_store::Result<HttpClient> {
         Ok(HttpClient::new(self.clone()))
     }

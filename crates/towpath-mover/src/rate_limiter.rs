@@ -15,7 +15,7 @@ use towpath_store::sys::clock::{self, Instant};
 /// single packets. The first bytes of files of unknown size are counted only after their request, so that the first
 /// burst may be as large as the window.
 #[derive(Debug)]
-pub(crate) struct Limit {
+pub(crate) struct RateLimiter {
     /// `None` for no limit.
     bytes_per_s: Option<u64>,
     /// When the bytes admitted so far are due at the limited rate.
@@ -26,9 +26,9 @@ pub(crate) struct Limit {
 
 /// Counts a waiting transfer until it is dropped.
 #[derive(Debug)]
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaiterGuard<'a>(&'a AtomicUsize);
 
-impl Limit {
+impl RateLimiter {
     /// Creates a limit in bytes per second, or no limit.
     pub(crate) fn new(bytes_per_s: Option<u64>) -> Self {
         Self { bytes_per_s, free_at: Mutex::new(clock::now()), waiting: AtomicUsize::new(0) }
@@ -46,7 +46,7 @@ impl Limit {
             turn
         };
         if turn > now {
-            let _waiting = Waiting::begin(&self.waiting);
+            let _waiting = WaiterGuard::begin(&self.waiting);
             sleep_until(turn).await;
         }
     }
@@ -58,14 +58,14 @@ impl Limit {
     }
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> WaiterGuard<'a> {
     fn begin(waiting: &'a AtomicUsize) -> Self {
         waiting.fetch_add(1, Relaxed);
         Self(waiting)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -79,7 +79,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn bytes_take_their_time() {
-        let (start, limit) = (clock::now(), Limit::new(Some(1000)));
+        let (start, limit) = (clock::now(), RateLimiter::new(Some(1000)));
         for _ in 0..10 {
             limit.pass(500).await;
         }
@@ -98,7 +98,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_is_in_the_way_of_those_who_wait() {
-        let limit = Limit::new(Some(1000));
+        let limit = RateLimiter::new(Some(1000));
         limit.pass(500).await;
         assert!(!limit.is_in_the_way());
         let mut waits = [Box::pin(limit.pass(500)), Box::pin(limit.pass(500))];
@@ -113,7 +113,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_is_not_in_the_way_of_a_slower_network() {
-        let limit = Limit::new(Some(1000));
+        let limit = RateLimiter::new(Some(1000));
         for _ in 0..10 {
             limit.pass(500).await;
             // The network takes 0.6 s for bytes that the limit permits in 0.5 s.
@@ -126,7 +126,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn without_a_limit_nobody_waits() {
-        let (start, limit) = (clock::now(), Limit::new(None));
+        let (start, limit) = (clock::now(), RateLimiter::new(None));
         limit.pass(u64::MAX).await;
         assert_eq!(clock::now(), start);
         assert!(!limit.is_in_the_way());

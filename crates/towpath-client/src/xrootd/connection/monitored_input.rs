@@ -14,8 +14,8 @@ use tokio::{
 use towpath_proto::xrootd::{Request, request::Ping};
 use towpath_store::sys::clock::{self, Instant};
 
-use super::{Control, Shared};
-use crate::{dial::PathState, options::MIN_PROGRESS_BYTES, waits::FIRST_NOTICE, xrootd::flight::reserved};
+use super::{ConnectionState, Control};
+use crate::{dial::PathState, options::MIN_PROGRESS_BYTES, waits::FIRST_NOTICE, xrootd::session_setup::reserved};
 
 /// Interval between checks for expired requests; each check covers all requests in flight.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -95,9 +95,9 @@ impl Liveness {
 }
 
 /// The receiving end of a connection.
-pub(super) struct Line<I> {
+pub(super) struct MonitoredInput<I> {
     input: I,
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionState>,
     control: Control,
     liveness: Liveness,
     /// Whether a response has begun and its rest is expected; its request is not in the table meanwhile.
@@ -109,8 +109,8 @@ pub(super) struct Line<I> {
     progressed: Instant,
 }
 
-impl<I: AsyncRead + Unpin> Line<I> {
-    pub(super) fn new(input: I, shared: Arc<Shared>, control: Control) -> Self {
+impl<I: AsyncRead + Unpin> MonitoredInput<I> {
+    pub(super) fn new(input: I, shared: Arc<ConnectionState>, control: Control) -> Self {
         let now = clock::now();
         Self {
             input,
