@@ -45,13 +45,13 @@ pub(crate) struct Sample {
 #[derive(Debug)]
 pub(crate) struct AccountBuilder {
     last: Sample,
-    seen: HashMap<u64, LastSample>,
+    seen: HashMap<u64, LastConnectionSample>,
     account: Account,
 }
 
 /// The last sample of a connection.
 #[derive(Debug, Clone, Copy)]
-struct LastSample {
+struct LastConnectionSample {
     near: TcpInfo,
     /// Last statistics of the sender, and their time; `None` before the first report.
     sender: Option<(TcpInfo, Instant)>,
@@ -124,7 +124,7 @@ impl AccountBuilder {
                 _ if received > acknowledged => Leg::In,
                 _ => Leg::Out,
             };
-            let now = LastSample::after(before, connection, leg, sample.at);
+            let now = LastConnectionSample::after(before, connection, leg, sample.at);
             let (bytes, sum) = match leg {
                 Leg::In => (received, &mut legs[0]),
                 Leg::Out => (acknowledged, &mut legs[1]),
@@ -144,7 +144,7 @@ impl AccountBuilder {
     }
 }
 
-impl LastSample {
+impl LastConnectionSample {
     /// Returns the state after another sample. The last report of a remote sender stays valid until the next one; the
     /// local sender always reports the current state.
     fn after(before: Option<&Self>, connection: &Connection, leg: Leg, at: Instant) -> Self {

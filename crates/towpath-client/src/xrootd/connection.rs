@@ -82,7 +82,7 @@ impl Failure {
 
 /// The completion of a request.
 #[derive(Debug)]
-pub(super) struct Completion {
+pub(super) struct RequestCompletion {
     /// The data of the response, appended to the previous contents of the submitted buffer; also after a failure.
     pub buffer: Vec<u8>,
     /// Pages in the buffer that failed their checksum.
@@ -123,12 +123,12 @@ impl Exchange {
 
 /// A request in flight. Dropping it does not cancel the request; its response is discarded.
 #[derive(Debug)]
-pub(super) struct PendingResponse(oneshot::Receiver<Completion>);
+pub(super) struct PendingResponse(oneshot::Receiver<RequestCompletion>);
 
 impl PendingResponse {
     /// Waits for the completion of the request.
-    pub(super) async fn finished(self) -> Completion {
-        self.0.await.unwrap_or_else(|_| Completion {
+    pub(super) async fn finished(self) -> RequestCompletion {
+        self.0.await.unwrap_or_else(|_| RequestCompletion {
             buffer: Vec::new(),
             bad_pages: Vec::new(),
             outcome: Err(Failure::Lost(Error::new(Fault::Internal, "the connection's task ended"))),
@@ -138,9 +138,9 @@ impl PendingResponse {
 
 /// A request in flight, as seen by the reader.
 #[derive(Debug)]
-struct PendingRequest {
+struct InFlightRequest {
     sink: Sink,
-    reply: oneshot::Sender<Completion>,
+    reply: oneshot::Sender<RequestCompletion>,
     _permit: Option<OwnedSemaphorePermit>,
     patient: bool,
     /// Whether the request is a listing, which may occupy the connection exclusively.
@@ -158,7 +158,7 @@ struct PendingRequest {
     given_up: bool,
 }
 
-impl PendingRequest {
+impl InFlightRequest {
     /// Returns the table entry for an abandoned request: its response may still arrive, and must not be mistaken for
     /// that of another request.
     fn given_up(deadline: Instant) -> Self {
@@ -180,7 +180,7 @@ impl PendingRequest {
     fn finish(self, outcome: Result<ResponseStatus, Failure>) {
         let (buffer, bad_pages) = self.sink.into_parts();
         // The receiver may have been dropped.
-        let _ = self.reply.send(Completion { buffer, bad_pages, outcome });
+        let _ = self.reply.send(RequestCompletion { buffer, bad_pages, outcome });
     }
 }
 
@@ -215,7 +215,7 @@ impl SmallParts {
 
 /// State shared by the reader, the writer and the callers.
 #[derive(Debug)]
-struct ConnectionState {
+struct XrootdConnectionState {
     /// `host:port`, for messages.
     host: String,
     waits: WaitReporter,
@@ -232,7 +232,7 @@ struct ConnectionState {
 
 #[derive(Debug)]
 struct Table {
-    waiting: HashMap<u16, PendingRequest>,
+    waiting: HashMap<u16, InFlightRequest>,
     next: u16,
     /// The reason why further requests are rejected, if they are.
     lost: Option<Failure>,
@@ -241,7 +241,7 @@ struct Table {
     occupied: bool,
 }
 
-impl ConnectionState {
+impl XrootdConnectionState {
     fn table(&self) -> MutexGuard<'_, Table> {
         // No code panics while it holds the lock; even then the table would be consistent.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
@@ -264,10 +264,10 @@ impl ConnectionState {
 
     /// Ends the requests sent before the login, now that a retry can succeed.
     fn end_early(&self) {
-        let early: Vec<PendingRequest> = {
+        let early: Vec<InFlightRequest> = {
             let mut table = self.table();
             let early = table.waiting.extract_if(|_, waiting| waiting.refused_early);
-            let early: Vec<PendingRequest> = early.map(|(_, waiting)| waiting).collect();
+            let early: Vec<InFlightRequest> = early.map(|(_, waiting)| waiting).collect();
             table.patient -= early.iter().filter(|waiting| waiting.patient).count();
             early
         };
@@ -293,7 +293,7 @@ impl ConnectionState {
     }
 
     /// Ends a request that is not in the table. A listing releases the connection, even if it is still being read.
-    fn end(&self, waiting: PendingRequest, outcome: Result<ResponseStatus, Failure>) {
+    fn end(&self, waiting: InFlightRequest, outcome: Result<ResponseStatus, Failure>) {
         if waiting.streams {
             self.table().occupied = false;
         }
@@ -305,14 +305,14 @@ impl ConnectionState {
         if self.established.get().is_some() { Failure::Lost(error) } else { Failure::EarlyLoss(error) }
     }
 
-    fn take(&self, stream_id: StreamId) -> Option<PendingRequest> {
+    fn take(&self, stream_id: StreamId) -> Option<InFlightRequest> {
         let mut table = self.table();
         let waiting = table.waiting.remove(&stream_id.number())?;
         table.patient -= usize::from(waiting.patient);
         Some(waiting)
     }
 
-    fn put_back(&self, stream_id: StreamId, waiting: PendingRequest) {
+    fn put_back(&self, stream_id: StreamId, waiting: InFlightRequest) {
         let mut table = self.table();
         table.patient += usize::from(waiting.patient);
         table.waiting.insert(stream_id.number(), waiting);
@@ -323,9 +323,9 @@ impl ConnectionState {
         let mut expired = Vec::new();
         {
             let mut table = self.table();
-            let late = |waiting: &&mut PendingRequest| waiting.deadline < now && !waiting.given_up;
+            let late = |waiting: &&mut InFlightRequest| waiting.deadline < now && !waiting.given_up;
             for waiting in table.waiting.values_mut().filter(late) {
-                expired.push(std::mem::replace(waiting, PendingRequest::given_up(now)));
+                expired.push(std::mem::replace(waiting, InFlightRequest::given_up(now)));
             }
             table.patient -= expired.iter().filter(|waiting| waiting.patient).count();
         }
@@ -362,7 +362,7 @@ impl Table {
 /// A connection, established or being established.
 #[derive(Debug)]
 pub(super) struct Connection {
-    shared: Arc<ConnectionState>,
+    shared: Arc<XrootdConnectionState>,
     queue: mpsc::UnboundedSender<writer::QueuedRequest>,
 }
 
@@ -372,7 +372,7 @@ impl Connection {
         let (queue, outgoing) = mpsc::unbounded_channel();
         let table =
             Table { waiting: HashMap::new(), next: reserved::FIRST_FREE, lost: None, patient: 0, occupied: false };
-        let shared = Arc::new(ConnectionState {
+        let shared = Arc::new(XrootdConnectionState {
             host: dial.plan.host.clone(),
             waits: dial.waits.clone(),
             table: Mutex::new(table),
@@ -393,7 +393,7 @@ impl Connection {
         let since = clock::now();
         let deadline = since + self.shared.patience;
         let streams = matches!(sink, Sink::Stream(_));
-        let waiting = PendingRequest {
+        let waiting = InFlightRequest {
             sink,
             reply,
             _permit: permit,
@@ -499,7 +499,7 @@ mod tests {
     #[test]
     fn a_listing_gives_the_connection_back_also_if_nobody_reads_it() {
         let table = Table { waiting: HashMap::new(), next: 0, lost: None, patient: 0, occupied: false };
-        let shared = ConnectionState {
+        let shared = XrootdConnectionState {
             host: String::new(),
             waits: WaitReporter::default(),
             table: Mutex::new(table),
@@ -510,7 +510,7 @@ mod tests {
             patience: Duration::ZERO,
         };
         assert!(shared.occupy());
-        let unread = PendingRequest { streams: true, ..PendingRequest::given_up(clock::now()) };
+        let unread = InFlightRequest { streams: true, ..InFlightRequest::given_up(clock::now()) };
         shared.end(unread, Err(Failure::Wait { seconds: 1 }));
         assert!(!shared.table().occupied);
     }

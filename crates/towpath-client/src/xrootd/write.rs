@@ -38,7 +38,7 @@ use towpath_store::{
 };
 
 use super::{
-    connection::{Completion, Exchange, Failure},
+    connection::{Exchange, Failure, RequestCompletion},
     metadata,
     origin::{Origin, with_pair},
     read::{Check, fetch},
@@ -198,7 +198,10 @@ impl Upload {
     }
 
     /// Sends a request about the file over one of its connections. Returns the open that was used, and the response.
-    async fn request_about(&self, exchange: impl Fn(FileHandle) -> Exchange) -> Result<(Arc<OpenFile>, Completion)> {
+    async fn request_about(
+        &self,
+        exchange: impl Fn(FileHandle) -> Exchange,
+    ) -> Result<(Arc<OpenFile>, RequestCompletion)> {
         let file = self.remaining().file;
         let handle = file.open_handle().unwrap_or(self.handle);
         match self.send_request(&file, None, || exchange(handle)).await {

@@ -132,8 +132,7 @@ impl ReadHandle for ReplicaFile {
         let bytes = (length as u64).min(size.saturating_sub(offset));
         if bytes == 0 && length > 0 {
             // Each source checks whether it still has the opened version.
-            let beyond =
-                self.pool.givers().into_iter().map(|handle| async move { handle.read(offset, length).await });
+            let beyond = self.pool.givers().into_iter().map(|handle| async move { handle.read(offset, length).await });
             for data in future::try_join_all(beyond).await? {
                 buffer.extend_from_slice(&data);
             }

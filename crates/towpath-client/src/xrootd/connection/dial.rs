@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use towpath_proto::xrootd::{Response, ResponseFramer};
 use towpath_store::{Blame, Error, Fault, Result};
 
-use super::{ConnectionState, Failure, broken, reader::Reader, writer};
+use super::{Failure, XrootdConnectionState, broken, reader::Reader, writer};
 use crate::{
     WaitReporter,
     dial::{ConnectionMonitor, Dialer, timed_out},
@@ -49,7 +49,7 @@ type Output = Box<dyn AsyncWrite + Send + Unpin>;
 /// Connects, and serves the connection until it is lost or dropped.
 pub(super) async fn run(
     dial: Dial,
-    shared: Arc<ConnectionState>,
+    shared: Arc<XrootdConnectionState>,
     queue: mpsc::UnboundedReceiver<writer::QueuedRequest>,
 ) {
     let host = dial.plan.host.clone();
@@ -141,7 +141,7 @@ async fn negotiate(host: &str, stream: &mut TcpStream, setup: &mut SessionSetup)
 /// Runs reader and writer until one of them ends.
 async fn serve(
     host: String,
-    shared: &Arc<ConnectionState>,
+    shared: &Arc<XrootdConnectionState>,
     input: Input,
     output: Output,
     mut setup: SessionSetup,

@@ -14,7 +14,7 @@ use tokio::{
 use towpath_proto::xrootd::{Request, request::Ping};
 use towpath_store::sys::clock::{self, Instant};
 
-use super::{ConnectionState, Control};
+use super::{Control, XrootdConnectionState};
 use crate::{dial::PathState, options::MIN_PROGRESS_BYTES, waits::FIRST_NOTICE, xrootd::session_setup::reserved};
 
 /// Interval between checks for expired requests; each check covers all requests in flight.
@@ -97,7 +97,7 @@ impl Liveness {
 /// The receiving end of a connection.
 pub(super) struct MonitoredInput<I> {
     input: I,
-    shared: Arc<ConnectionState>,
+    shared: Arc<XrootdConnectionState>,
     control: Control,
     liveness: Liveness,
     /// Whether a response has begun and its rest is expected; its request is not in the table meanwhile.
@@ -110,7 +110,7 @@ pub(super) struct MonitoredInput<I> {
 }
 
 impl<I: AsyncRead + Unpin> MonitoredInput<I> {
-    pub(super) fn new(input: I, shared: Arc<ConnectionState>, control: Control) -> Self {
+    pub(super) fn new(input: I, shared: Arc<XrootdConnectionState>, control: Control) -> Self {
         let now = clock::now();
         Self {
             input,

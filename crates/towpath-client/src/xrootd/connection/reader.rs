@@ -15,7 +15,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{Blame, Error, Fault, sys::clock};
 
 use super::{
-    ConnectionState, Control, Failure, PendingRequest, ResponseStatus, broken, dial::setup_failed,
+    Control, Failure, InFlightRequest, ResponseStatus, XrootdConnectionState, broken, dial::setup_failed,
     monitored_input::MonitoredInput,
 };
 use crate::{
@@ -66,7 +66,7 @@ pub(super) struct Reader<I> {
     host: String,
     input: MonitoredInput<I>,
     framer: ResponseFramer,
-    shared: Arc<ConnectionState>,
+    shared: Arc<XrootdConnectionState>,
     control: Control,
     setup: SessionSetup,
     gate: Option<oneshot::Sender<()>>,
@@ -77,7 +77,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
     pub(super) fn new(
         host: String,
         input: I,
-        shared: Arc<ConnectionState>,
+        shared: Arc<XrootdConnectionState>,
         control: Control,
         setup: SessionSetup,
         gate: Option<oneshot::Sender<()>>,
@@ -163,7 +163,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
 
     /// Continues to wait for the rest of a response after a part of `bytes`, unless the response makes too little
     /// progress.
-    fn part_came(&mut self, stream_id: StreamId, mut waiting: PendingRequest, bytes: usize) {
+    fn part_came(&mut self, stream_id: StreamId, mut waiting: InFlightRequest, bytes: usize) {
         let now = clock::now();
         if waiting.parts.came(bytes, now) {
             waiting.deadline = now + self.shared.patience;
@@ -175,12 +175,17 @@ impl<I: AsyncRead + Unpin> Reader<I> {
         let message = format!("{} sends many response parts with almost no data", self.host);
         let error = Error::new(Fault::TimedOut, message).blamed_on(Blame::Storage);
         // Further parts may arrive, and must not be mistaken for the response to another request.
-        self.shared.put_back(stream_id, PendingRequest::given_up(now));
+        self.shared.put_back(stream_id, InFlightRequest::given_up(now));
         self.shared.end(waiting, Err(Failure::Fatal(error)));
     }
 
     /// Processes a response without data.
-    fn verdict(&self, stream_id: StreamId, mut waiting: PendingRequest, response: Response) -> Result<(), ReadFailure> {
+    fn verdict(
+        &self,
+        stream_id: StreamId,
+        mut waiting: InFlightRequest,
+        response: Response,
+    ) -> Result<(), ReadFailure> {
         let failure = match response {
             // Before the login, a server rejects a request without processing it. The failure is reported when a retry
             // can succeed.

@@ -11,7 +11,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{Blame, ByteRange, Error, Fault};
 
 use crate::xrootd::{
-    connection::{Completion, Exchange, Failure},
+    connection::{Exchange, Failure, RequestCompletion},
     retry_state::refusal,
     session::Session,
     sink::{Pages, Sink},
@@ -66,8 +66,8 @@ impl Attempt {
     }
 }
 
-impl From<Completion> for Attempt {
-    fn from(finished: Completion) -> Self {
+impl From<RequestCompletion> for Attempt {
+    fn from(finished: RequestCompletion) -> Self {
         Self { buffer: finished.buffer, bad_pages: finished.bad_pages, outcome: finished.outcome.map(|_| ()) }
     }
 }

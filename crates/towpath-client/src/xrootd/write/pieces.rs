@@ -14,7 +14,7 @@ use towpath_store::{Blame, ByteRange, Error, Fault, Result};
 
 use super::{Upload, not_open, streams::UploadStream, target::WriteTarget};
 use crate::xrootd::{
-    connection::{Completion, Exchange, Failure, Payload, ResponseStatus},
+    connection::{Exchange, Failure, Payload, RequestCompletion, ResponseStatus},
     session::OpenFile,
 };
 
@@ -124,7 +124,7 @@ impl Upload {
         file: &OpenFile,
         mut queue_permit: Option<OwnedSemaphorePermit>,
         exchange: impl Fn() -> Exchange,
-    ) -> Result<Completion, Failure> {
+    ) -> Result<RequestCompletion, Failure> {
         let mut retry_state = self.target.store.origin.retry_state(false);
         loop {
             if self.finished.load(Ordering::Acquire) {
@@ -133,7 +133,7 @@ impl Upload {
             let mut finished =
                 file.session.submit(Exchange { queue_permit: queue_permit.take(), ..exchange() }).finished().await;
             match std::mem::replace(&mut finished.outcome, Ok(ResponseStatus::Ok)) {
-                Ok(answer) => return Ok(Completion { outcome: Ok(answer), ..finished }),
+                Ok(answer) => return Ok(RequestCompletion { outcome: Ok(answer), ..finished }),
                 Err(failure @ Failure::Wait { .. }) => {
                     let waited = self.target.store.origin.handle_failure(&mut retry_state, &self.site, failure).await;
                     waited.map_err(Failure::Fatal)?;
@@ -165,7 +165,7 @@ fn paged(
 }
 
 /// Returns the pages that arrived damaged, according to the response to a write.
-fn damaged(file: &OpenFile, finished: Completion) -> Result<Vec<Page>, Failure> {
+fn damaged(file: &OpenFile, finished: RequestCompletion) -> Result<Vec<Page>, Failure> {
     let ResponseStatus::Status(status) = finished.outcome? else { return Ok(Vec::new()) };
     let status = PgWriteStatus::from_body(&status, Bytes::from(finished.buffer));
     Ok(status.map_err(|error| Failure::Fatal(file.session.garbled(&error)))?.bad_pages)
