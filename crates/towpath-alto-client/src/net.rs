@@ -203,7 +203,7 @@ fn read(resource: &str, reply: &DocumentResponse) -> Result<Document, AltoError>
     Ok(document)
 }
 
-/// Parses a configuration: TOML, or the format of the talk.
+/// Parses a configuration: TOML, in either of the two notations that [`Configuration`] accepts.
 ///
 /// # Errors
 /// Returns an error for another format or unknown keys.

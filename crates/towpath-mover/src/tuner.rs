@@ -110,8 +110,8 @@ impl Tuner {
         }
     }
 
-    /// Starts with half of the number that another copy found best for the path; if it still is, the first trial shows
-    /// it.
+    /// Starts with half of the number that another copy found best for the path; the first trial shows whether it still
+    /// is.
     pub(crate) fn start_from(&mut self, connections: usize) {
         self.remembered = Some((connections / 2).clamp(1, MAX_CONNECTIONS));
     }

@@ -208,7 +208,7 @@ async fn admit(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {
         None => "came from a network that has exhausted its share of limits.connections",
         Some(_lease) => match evicted.run_until_cancelled(serve(service, stream, peer, &activity)).await {
             Some(()) => return,
-            None => "was idle, and other clients needed the slot",
+            None => "was idle or slow, and other clients needed the slot",
         },
     };
     service.record_disconnect(peer, why);
