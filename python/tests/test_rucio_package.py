@@ -246,7 +246,7 @@ def test_when_pair_after_pair_fails_the_rest_is_not_tried():
     names = [f"S{number}" for number in range(30)]
     rucio = Rucio(failing=names)
     run = run_of(rucio, Server({f"192.0.2.{number}": number for number in range(1, 31)}))
-    with pytest.raises(distances.GivenUp, match="takes no distances"):
+    with pytest.raises(distances.GivenUp, match="accepts no distances"):
         run.of_all(storages(*names))
     assert run.summary.failed == distances.MAX_PAIRS_FAILED
 
@@ -261,7 +261,7 @@ def test_who_may_not_write_does_not_try_again():
 def test_a_destination_of_which_nothing_can_be_learnt_is_passed_over_and_five_are_enough():
     rucio, server = Rucio(), Server(COSTS, towpath.Unavailable("it does not answer"))
     run = run_of(rucio, server)
-    with pytest.raises(distances.GivenUp, match="tells nothing"):
+    with pytest.raises(distances.GivenUp, match="returned no costs"):
         run.of_all(storages(*"ABCDEFGH"))
     assert len(server.asked) == run.summary.surveys_failed == distances.MAX_SURVEYS_FAILED and rucio.written == []
     run = run_of(rucio, server)
@@ -742,7 +742,7 @@ def test_what_is_no_duration_is_told(text):
 
 @pytest.mark.parametrize(("words", "told"), [
     (["metalink", "s:f", "--by", "BY 7"], "column 4"),
-    (["metalink", "s:f", "--client", "here"], "no address"),
+    (["metalink", "s:f", "--client", "here"], "not an IP address"),
     (["metalink", "s:f", "--strict", "--fallback"], "not allowed with"),
     (["distances", "--once", "--every", "1h"], "not allowed with"),
     (["metalink"], "DID"),
