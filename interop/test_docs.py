@@ -100,6 +100,7 @@ def servers(documented, binary, tmp_path_factory):
 def here(servers, tmp_path):
     """A directory with the local files that the pages copy."""
     put(tmp_path / "data/run7/f.root")
+    put(tmp_path / "data/run7/g.root")
     put(tmp_path / "data/run7.root")
     (tmp_path / "f.root.meta4").write_text(at(example("guides/moving-data.md", "xml"), servers))
     return tmp_path

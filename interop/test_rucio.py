@@ -294,7 +294,7 @@ def test_other_sorters(wrapped):
 def test_nobody_answers(package, rucio):
     silent = rucio.site.serve("towpath.rucio.wsgi:application", TOWPATH_ALTO_IRD=f"http://{HOST}:{free_port()}/directory")
     assert rses(silent.replicas(f'alto;stmt="{BY}"')) == rses(silent.replicas(None)) == list(ADDRESSES)
-    assert "order that Rucio has by default" in silent.log.read_text()
+    assert "using Rucio's default order" in silent.log.read_text()
 
 
 @way("4: what cannot be a statement: 400, and the column")
