@@ -201,7 +201,7 @@ impl Mover {
                 let name = ends.clone();
                 let read = move || paths::load(&file, &name, clock::unix_s());
                 if let Ok(Some(metrics)) = spawn_blocking(read).await {
-                    tracing::debug!(path = ends, metrics = ?metrics, "starting with the stored properties of the path");
+                    tracing::debug!(path = ends, ?metrics, "starting with the stored properties of the path");
                     self.context.flow_control.start_from(metrics);
                 }
             }
