@@ -252,6 +252,17 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_exceeds_both_the_factor_and_the_variation() {
+        for (min_rtt_ms, rtt_ms, expected) in
+            [(100, 100, false), (100, 126, false), (100, 127, true), (0, 1, false), (0, 2, true)]
+        {
+            let ms = Duration::from_millis;
+            let info = TcpInfo { min_rtt: ms(min_rtt_ms), rtt: ms(rtt_ms), ..TcpInfo::default() };
+            assert_eq!(info.has_queue(), expected, "{min_rtt_ms} ms, {rtt_ms} ms");
+        }
+    }
+
+    #[test]
     fn a_server_that_echoes_the_question_told_nothing() {
         assert_eq!("towpath.tcp".parse::<TcpInfo>(), Err(NoTcpInfo));
         assert_eq!("".parse::<TcpInfo>(), Err(NoTcpInfo));

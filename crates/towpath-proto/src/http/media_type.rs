@@ -66,6 +66,7 @@ mod tests {
         ] {
             let media_type = MediaType::parse(text);
             assert!(media_type.is("multipart/related"), "{text}");
+            assert!(!media_type.is("multipart/mixed") && !media_type.is("multipart/related;boundary=a-b"), "{text}");
             assert_eq!(media_type.parameter("boundary"), Some("a-b"), "{text}");
             assert_eq!(media_type.parameter("type"), Some("application/alto-costmap+json"), "{text}");
             assert_eq!(media_type.parameter("other"), None);

@@ -99,6 +99,17 @@ fn refusals_say_what_happened_and_what_to_do() {
     assert_eq!(of("BadDigest"), Some(Fault::ChecksumMismatch));
     assert_eq!(of("InternalError"), None);
     assert_eq!(S3Error::parse(b"<html>no</html>"), None);
+    let advice = |code: &str| S3Error { code: code.into(), message: String::new(), region: None }.advice();
+    for (code, part) in [
+        ("PermanentRedirect", Some("AWS_REGION")),
+        ("RequestTimeTooSkewed", Some("clock")),
+        ("InvalidObjectState", Some("archived")),
+        ("NoSuchKey", None),
+    ] {
+        let advice = advice(code);
+        assert_eq!(part.is_some(), advice.is_some(), "{code}: {advice:?}");
+        assert!(advice.unwrap_or_default().contains(part.unwrap_or_default()), "{code}");
+    }
 }
 
 #[test]

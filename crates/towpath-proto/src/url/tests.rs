@@ -146,6 +146,8 @@ fn a_url_that_lacks_a_slash_is_no_local_path() {
         "a:b/c",
         "12:30/log",
         "x:/a",
+        "[::1:1094//p",
+        "::1]:1094//p",
     ] {
         assert_eq!(location(text), Ok(Location::Local(text.into())), "{text}");
     }

@@ -233,6 +233,41 @@ fn requests_that_change_something() {
 }
 
 #[test]
+fn attribute_values_are_bounded() {
+    let set = |length: usize| Fattr {
+        target: Target::Path("/f".into()),
+        operation: FattrOperation::Set { new: false, attributes: vec![("a".into(), vec![b'v'; length].into())] },
+    };
+    for (length, is_allowed) in [(Fattr::MAX_VALUE_BYTES, true), (Fattr::MAX_VALUE_BYTES + 1, false)] {
+        let mut out = BytesMut::new();
+        Request::from(set(length)).encode(STREAM, &mut out);
+        assert_eq!(decode(&out).is_ok(), is_allowed, "{length} bytes");
+    }
+}
+
+#[test]
+fn a_login_announces_that_the_client_takes_late_responses() {
+    let login = |capver| Login { capver, ..Login::default() };
+    assert!(login(Login::ASYNCRESP | Login::VERSION_TLS).understands_asynresp());
+    assert!(!login(Login::VERSION_TLS).understands_asynresp());
+}
+
+#[test]
+fn a_file_handle_is_a_big_endian_number() {
+    assert_eq!(FileHandle::from_number(0x0102_0304), HANDLE);
+    assert_eq!(HANDLE.number(), 0x0102_0304);
+}
+
+#[test]
+fn an_encoded_path_keeps_special_bytes() {
+    let encoded = PathAndCgi::percent_encoded(b"/a?b%20\n", b"k=v");
+    assert_eq!(encoded.path, "/a%3Fb%2520%0A");
+    assert_eq!(encoded.cgi, "k=v&towpath.encoded=1");
+    assert_eq!(*encoded.path_bytes(), *b"/a?b%20\n");
+    assert_eq!(*PathAndCgi::new("/a%3Fb").path_bytes(), *b"/a%3Fb");
+}
+
+#[test]
 fn rarely_needed_requests() {
     let prepare = Prepare {
         options: PrepareOptions::stage | PrepareOptions::notify,

@@ -357,6 +357,36 @@ const FROM_XROOTD: &str = r#"<?xml version="1.0" encoding="utf-8"?>
 </D:multistatus>"#;
 
 #[test]
+fn a_node_names_a_link_and_the_directory() {
+    let node_of = |text: &str| {
+        let body = format!(
+            "<d:multistatus xmlns:d='DAV:' xmlns:t='{TOWPATH}'><d:response><d:href>/f</d:href><d:propstat><d:prop>\
+            <t:node>{text}</t:node></d:prop><d:status>HTTP/1.1 200 OK</d:status></d:propstat></d:response></d:multistatus>"
+        );
+        let entry = entries(&body).unwrap().remove(0);
+        (entry.is_link, entry.directory_id)
+    };
+    for (text, expected) in [
+        ("link", (true, None)),
+        ("1f", (false, Some(0x1f))),
+        ("link 1f", (true, Some(0x1f))),
+        ("0", (false, None)),
+        ("", (false, None)),
+    ] {
+        assert_eq!(node_of(text), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn one_resource_of_a_listing_is_bounded() {
+    let entry = |bytes: usize| {
+        let name = "x".repeat(bytes);
+        entries(&format!("<multistatus xmlns='DAV:'><response><href>/{name}</href></response></multistatus>"))
+    };
+    assert_eq!(entry(Limits::RESPONSE.bytes + 1), Err(InvalidMultistatus::Xml(InvalidXml::TooLarge)));
+}
+
+#[test]
 fn an_answer_of_xrootd_is_read() {
     let directory =
         Entry { path: "/data".into(), is_collection: true, modified_s: Some(1_795_293_621), ..Entry::default() };
@@ -478,7 +508,9 @@ proptest! {
         element.write(&mut text);
         text.push_str("</root>");
         let root = Element::parse(text.as_bytes(), Limits::REQUEST);
-        prop_assert_eq!(root.map(|root| root.children), Ok(vec![element]), "{}", text);
+        prop_assert_eq!(root.map(|root| root.children), Ok(vec![element.clone()]), "{}", text);
+        let document = element.to_document();
+        prop_assert_eq!(Element::parse(document.as_bytes(), Limits::REQUEST), Ok(element), "{}", document);
     }
 
     #[test]
@@ -530,6 +562,11 @@ fn names_do_not_multiply() {
         format!("<p>{}</p>", "<a/>".repeat(600)),
     ] {
         assert_eq!(Element::parse(body.as_bytes(), Limits::REQUEST), Err(InvalidXml::TooLarge));
+    }
+    // Longest names.
+    let longest = "x".repeat(256);
+    for body in [format!("<p xmlns=\"{longest}\"/>"), format!("<{longest}/>")] {
+        assert!(Element::parse(body.as_bytes(), Limits::REQUEST).is_ok());
     }
     let body = b"<propfind xmlns='DAV:'><prop><a/><b/><a/><a xmlns='x'/></prop></propfind>";
     let names = vec![Name::dav("a"), Name::dav("b"), Name::new("x", "a")];

@@ -75,6 +75,7 @@ fn wishes_are_ordered_by_preference() {
     let wanted = DigestPreferences::parse_want_digest("md5, adler32;q=0.5");
     assert_eq!(wanted.best(Algorithms::DEFAULT), Some(Algorithm::Adler32));
     assert_eq!(wanted.best(Algorithms::of(&[Algorithm::Crc32c])), None);
+    assert!(!wanted.is_empty());
     assert!(DigestPreferences::parse_want_digest("sha").is_empty());
 }
 
