@@ -34,7 +34,7 @@ use self::{
 };
 
 pub use self::{
-    change_stream::{Change, ChangeStream, FollowMethod},
+    change_stream::{ChangeStream, FollowMethod, ResponseChange},
     discover::DiscoveryOptions,
     error::AltoError,
     ordering::{OrderedFile, OrderedList, RankedReplica, ReplicaRanker, order, rank},

@@ -33,7 +33,7 @@ mod wire;
 
 use self::{
     fact_table::FactTable,
-    wire::{Change, ProgramLine},
+    wire::{FactChange, ProgramLine},
 };
 pub use self::{line_splitter::LineSplitter, reply::Reply};
 use towpath_alto::{
@@ -119,7 +119,7 @@ pub enum LineFault {
 pub struct ProgramFacts {
     known: FactTable,
     /// Changes since the last commit.
-    pending: Vec<Change>,
+    pending: Vec<FactChange>,
     /// Number of facts in the pending changes.
     pending_facts: usize,
     /// Number of lines read.

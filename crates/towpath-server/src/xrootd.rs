@@ -9,7 +9,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`session`], [`files`] | state that outlives a request: identity, memory limits, bound connections, open files |
-//! | [`exchange`] | one request and its response: refusals, counters, log |
+//! | [`active_request`] | one request and its response: refusals, counters, log |
 //! | [`open`], [`read`], [`write`] | open files and their data |
 //! | [`metadata`], [`listing`], [`names`], [`attributes`], [`staging`], [`query`] | operations on paths |
 //! | [`third_party`] | copies between servers |
@@ -18,10 +18,10 @@
 //! Unsupported requests (`chkpoint`, `clone`, `gpfile`, ...) are rejected with an error response; only an unparsable
 //! request stream ends the connection.
 
+mod active_request;
 mod attributes;
 mod bound;
 mod connection;
-mod exchange;
 mod files;
 mod immediate;
 mod job;

@@ -68,7 +68,7 @@ impl Default for FollowMethod {
 /// A change of a response. Costs and the map of their PIDs change one after the other: `dependent-vtags` in the `meta`
 /// of the costs names the version of the map that they refer to (RFC 7285 §11.2.3.6).
 #[derive(Debug, Clone)]
-pub struct Change {
+pub struct ResponseChange {
     /// Name given by the follower.
     pub name: String,
     /// The current document.
@@ -84,7 +84,7 @@ pub struct ChangeStream {
     _tasks: JoinSet<()>,
 }
 
-type ChangeResult = Result<Change, AltoError>;
+type ChangeResult = Result<ResponseChange, AltoError>;
 
 impl ChangeStream {
     /// Starts to follow by the given means.
@@ -139,7 +139,7 @@ impl ChangeStream {
     /// Returns an error if the server refuses a response or stops sending it: that one is no longer followed, the
     /// others are. If the server does not respond from the beginning, or memory limits are exceeded, the error applies
     /// to all responses of a stream.
-    pub async fn next(&mut self) -> Result<Change, AltoError> {
+    pub async fn next(&mut self) -> Result<ResponseChange, AltoError> {
         let over = || Err(AltoError::Unusable("no resource is followed any more".into()));
         self.changes.recv().await.unwrap_or_else(over)
     }
@@ -216,7 +216,7 @@ async fn read_stream(
             for news in following.take(event)? {
                 pauses.end();
                 let result: ChangeResult = match news {
-                    FollowEvent::Changed { name, document } => Ok(Change { name, document }),
+                    FollowEvent::Changed { name, document } => Ok(ResponseChange { name, document }),
                     FollowEvent::Stopped { name, reason } => Err(ClientError::Stopped { name, reason }.into()),
                 };
                 send(sender, result).await;
@@ -269,7 +269,7 @@ async fn follow_by_view(mut view: OpenView, sender: mpsc::Sender<ChangeResult>) 
             Ok(ViewOutcome::Changed(document)) => {
                 pauses.end();
                 let name = view.viewing.name().to_owned();
-                send(&sender, Ok(Change { name, document })).await;
+                send(&sender, Ok(ResponseChange { name, document })).await;
             }
             Ok(ViewOutcome::Elsewhere(trouble)) if !pauses.has_worked && pauses.backoff.failures() >= MAX_REFUSALS => {
                 return Err(trouble);
@@ -330,7 +330,7 @@ async fn follow_by_polling(
                 pauses.end();
                 let is_same = |held: &Arc<Document>| Arc::ptr_eq(held, &document) || held.parts == document.parts;
                 if !held.as_ref().is_some_and(is_same) {
-                    let change = Change { name: name.clone(), document: Arc::clone(&document) };
+                    let change = ResponseChange { name: name.clone(), document: Arc::clone(&document) };
                     send(&sender, Ok(change)).await;
                 }
                 held = Some(document);

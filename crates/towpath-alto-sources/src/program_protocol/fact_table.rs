@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{
     LineFault,
     networks::Network,
-    wire::{Change, CostEndpoints, CostKey, PropertyKey},
+    wire::{CostEndpoints, CostKey, FactChange, PropertyKey},
 };
 use towpath_alto::{
     agent_state::{AgentState, Cost, Costs, Router},
@@ -42,7 +42,7 @@ impl FactTable {
     ///
     /// # Errors
     /// If a topology would be too large. The changes are left as they are.
-    pub(super) fn take(&mut self, changes: &mut Vec<Change>) -> Result<(), LineFault> {
+    pub(super) fn take(&mut self, changes: &mut Vec<FactChange>) -> Result<(), LineFault> {
         let changed = self.changed_networks(changes)?;
         self.networks.extend(changed);
         self.networks.retain(|_, network| !network.is_empty());
@@ -52,12 +52,12 @@ impl FactTable {
     }
 
     /// Returns the changed topologies as they would be after the changes.
-    fn changed_networks(&self, changes: &[Change]) -> Result<BTreeMap<TopologyName, Network>, LineFault> {
+    fn changed_networks(&self, changes: &[FactChange]) -> Result<BTreeMap<TopologyName, Network>, LineFault> {
         let mut changed: BTreeMap<TopologyName, Network> = BTreeMap::new();
         for change in changes {
             let (key, tie) = match change {
-                Change::Link(key, tie) => (key, Some(tie)),
-                Change::NoLink(key) => (key, None),
+                FactChange::Link(key, tie) => (key, Some(tie)),
+                FactChange::NoLink(key) => (key, None),
                 _ => continue,
             };
             let current = || self.networks.get(&key.0).cloned().unwrap_or_default();
@@ -69,24 +69,24 @@ impl FactTable {
         Ok(changed)
     }
 
-    fn apply(&mut self, change: Change) {
+    fn apply(&mut self, change: FactChange) {
         match change {
-            Change::Route(router, route) => self.add_route(router, route),
-            Change::Property(key, value) => {
+            FactChange::Route(router, route) => self.add_route(router, route),
+            FactChange::Property(key, value) => {
                 self.properties.insert(key, value);
             }
-            Change::Cost(key, cost) => {
+            FactChange::Cost(key, cost) => {
                 self.costs.insert(key, cost);
             }
-            Change::NoRoute(router, prefix) => self.remove_route(&router, prefix),
-            Change::NoProperty(key) => {
+            FactChange::NoRoute(router, prefix) => self.remove_route(&router, prefix),
+            FactChange::NoProperty(key) => {
                 self.properties.remove(&key);
             }
-            Change::NoCost(key) => {
+            FactChange::NoCost(key) => {
                 self.costs.remove(&key);
             }
             // Topologies are built as a whole.
-            Change::Link(..) | Change::NoLink(_) => {}
+            FactChange::Link(..) | FactChange::NoLink(_) => {}
         }
     }
 

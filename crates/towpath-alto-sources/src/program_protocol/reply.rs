@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     LineFault, parse,
-    wire::{Change, CostEndpoints},
+    wire::{CostEndpoints, FactChange},
 };
 use towpath_alto::{delegation::Item, entity::Entity};
 
@@ -26,11 +26,11 @@ impl Reply {
         let Some(line) = parse(line)? else { return Ok(None) };
         let reply = match line.into_change()? {
             None => return Ok(Some(Self::Done)),
-            Some(Change::Cost((CostEndpoints::Prefixes(from, to), metric), cost)) => {
+            Some(FactChange::Cost((CostEndpoints::Prefixes(from, to), metric), cost)) => {
                 let ends = Entity::Address(from.0).single_address().zip(Entity::Address(to.0).single_address());
                 ends.map(|(from, to)| (Item::Cost(metric, from, to), cost.value().into()))
             }
-            Some(Change::Property((entity, name), value)) => {
+            Some(FactChange::Property((entity, name), value)) => {
                 entity.single_address().map(|address| (Item::Property(name, address), value))
             }
             Some(_) => None,

@@ -78,7 +78,7 @@ pub(super) enum Withdrawal {
 
 /// A fact that is set or removed.
 #[derive(Debug)]
-pub(super) enum Change {
+pub(super) enum FactChange {
     Route(RouterName, Route),
     Property(PropertyKey, Value),
     Cost(CostKey, Cost),
@@ -111,16 +111,19 @@ impl CostEndpoints {
     }
 }
 
-impl Change {
+impl FactChange {
     /// Returns whether it removes a fact.
     pub(super) fn is_withdrawal(&self) -> bool {
-        matches!(self, Change::NoRoute(..) | Change::NoProperty(_) | Change::NoCost(_) | Change::NoLink(_))
+        matches!(
+            self,
+            FactChange::NoRoute(..) | FactChange::NoProperty(_) | FactChange::NoCost(_) | FactChange::NoLink(_)
+        )
     }
 
     /// Returns the number of facts it counts as.
     pub(super) fn facts(&self) -> usize {
         match self {
-            Change::Link(_, tie) => tie.facts(),
+            FactChange::Link(_, tie) => tie.facts(),
             _ => 1,
         }
     }
@@ -128,14 +131,14 @@ impl Change {
 
 impl ProgramLine {
     /// Converts the line to a change; `None` for a commit.
-    pub(super) fn into_change(self) -> Result<Option<Change>, LineFault> {
+    pub(super) fn into_change(self) -> Result<Option<FactChange>, LineFault> {
         Ok(Some(match self {
             ProgramLine::Route { router, prefix, next_hop, as_path } => {
-                Change::Route(router, Route { prefix: prefix.0, next_hop, as_path: path(&as_path)? })
+                FactChange::Route(router, Route { prefix: prefix.0, next_hop, as_path: path(&as_path)? })
             }
             ProgramLine::Property { entity, name, value } => {
                 check::property(&entity, &name, &value)?;
-                Change::Property((entity, name), check_length(value)?)
+                FactChange::Property((entity, name), check_length(value)?)
             }
             ProgramLine::Metric { map, src, dst, metric, value } => {
                 let ends = CostEndpoints::parse(map, &src, &dst)?;
@@ -143,7 +146,7 @@ impl ProgramLine {
                     return Err(LineFault::MetricName(metric));
                 }
                 check::cost(&metric, &value, || format!("{src} to {dst}"))?;
-                Change::Cost((ends, metric), value)
+                FactChange::Cost((ends, metric), value)
             }
             ProgramLine::Link { topology, from, to, capacity, length, weight, directed, attach } => {
                 if let Some(node) = attach.keys().find(|node| ![&from, &to].contains(node)) {
@@ -151,7 +154,7 @@ impl ProgramLine {
                 }
                 let key = (topology, from.clone(), to.clone());
                 let link = LinkFacts { from, to, capacity, length, weight, directed };
-                Change::Link(key, Arc::new(AttachedLink { link, attach }))
+                FactChange::Link(key, Arc::new(AttachedLink { link, attach }))
             }
             ProgramLine::Withdraw(withdrawn) => withdrawn.into_change()?,
             ProgramLine::Commit {} => return Ok(None),
@@ -160,14 +163,14 @@ impl ProgramLine {
 }
 
 impl Withdrawal {
-    fn into_change(self) -> Result<Change, ParseError> {
+    fn into_change(self) -> Result<FactChange, ParseError> {
         Ok(match self {
-            Withdrawal::Route { router, prefix } => Change::NoRoute(router, prefix.0),
-            Withdrawal::Property { entity, name } => Change::NoProperty((entity, name)),
+            Withdrawal::Route { router, prefix } => FactChange::NoRoute(router, prefix.0),
+            Withdrawal::Property { entity, name } => FactChange::NoProperty((entity, name)),
             Withdrawal::Metric { map, src, dst, metric } => {
-                Change::NoCost((CostEndpoints::parse(map, &src, &dst)?, metric))
+                FactChange::NoCost((CostEndpoints::parse(map, &src, &dst)?, metric))
             }
-            Withdrawal::Link { topology, from, to } => Change::NoLink((topology, from, to)),
+            Withdrawal::Link { topology, from, to } => FactChange::NoLink((topology, from, to)),
         })
     }
 }

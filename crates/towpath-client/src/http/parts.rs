@@ -47,7 +47,7 @@ const RESUME: HeaderName = HeaderName::from_static("towpath-resume");
 
 /// A large file being written in parts.
 #[derive(Debug)]
-pub(super) struct PartUpload {
+pub(super) struct PartsUpload {
     put: Arc<Put>,
     size: u64,
     /// The server's id of the upload.
@@ -59,7 +59,7 @@ pub(super) struct PartUpload {
     finished: AtomicBool,
 }
 
-impl PartUpload {
+impl PartsUpload {
     /// Begins an upload of a file of `size` bytes, or resumes one; returns `None` if the server does not support parts.
     ///
     /// # Errors
@@ -237,7 +237,7 @@ impl Put {
 }
 
 #[async_trait]
-impl WriteHandle for PartUpload {
+impl WriteHandle for PartsUpload {
     async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
         self.check_open()?;
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > self.size) {
@@ -318,7 +318,7 @@ impl WriteHandle for PartUpload {
     }
 }
 
-impl Drop for PartUpload {
+impl Drop for PartsUpload {
     /// Informs the server. Without a runtime no request is possible, and the server detects the loss by itself.
     fn drop(&mut self) {
         if self.finished.swap(true, Ordering::AcqRel) {

@@ -15,7 +15,7 @@ use towpath_store::{
 
 use super::{
     listing,
-    parts::PartUpload,
+    parts::PartsUpload,
     put::{InitialState, Put},
     read::{self, RemoteFile},
     site::{Site, Sites},
@@ -138,7 +138,7 @@ impl Store for HttpStore {
         };
         let put = Put { store: self.clone(), caller: caller.clone(), path: path.clone(), options, before };
         if let Some(size) = put.size_in_parts()?
-            && let Some(parts) = PartUpload::begin(&put, size).await.map_err(|error| error.at(path))?
+            && let Some(parts) = PartsUpload::begin(&put, size).await.map_err(|error| error.at(path))?
         {
             return Ok(Arc::new(parts));
         }

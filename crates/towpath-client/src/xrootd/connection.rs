@@ -101,7 +101,7 @@ pub(super) enum ResponseStatus {
 
 /// A request to be sent.
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(super) struct OutgoingRequest {
     pub request: Request,
     pub payload: Payload,
     pub sink: Sink,
@@ -113,7 +113,7 @@ pub(super) struct Exchange {
     pub patient: bool,
 }
 
-impl Exchange {
+impl OutgoingRequest {
     /// Creates a request whose response has at most `limit` bytes.
     pub(super) fn new(request: impl Into<Request>, limit: usize) -> Self {
         let sink = Sink::answer(limit);
@@ -387,9 +387,9 @@ impl Connection {
     }
 
     /// Sends a request after those submitted before.
-    pub(super) fn submit(&self, exchange: Exchange) -> PendingResponse {
+    pub(super) fn submit(&self, outgoing: OutgoingRequest) -> PendingResponse {
         let (reply, pending) = oneshot::channel();
-        let Exchange { request, payload, sink, permit, queue_permit, patient } = exchange;
+        let OutgoingRequest { request, payload, sink, permit, queue_permit, patient } = outgoing;
         let since = clock::now();
         let deadline = since + self.shared.patience;
         let streams = matches!(sink, Sink::Stream(_));

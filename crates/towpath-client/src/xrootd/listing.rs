@@ -17,7 +17,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{Blame, Caller, Entry, Error, Fault, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
 
 use super::{
-    connection::{Exchange, Failure, PendingResponse},
+    connection::{Failure, OutgoingRequest, PendingResponse},
     metadata,
     origin::Origin,
     retry_state::{RetryState, refusal},
@@ -147,8 +147,8 @@ impl DirectoryListing {
         let session = site.listing_session()?;
         let path = site.path(self.retry_state.server().path_of(&self.path), &self.retry_state.server().cgi).await?;
         let request = Dirlist { options: self.flags, wants_node: true, path };
-        let exchange = Exchange { sink: Sink::Stream(sender), ..Exchange::new(request, 0) };
-        let pending = Some(session.submit(exchange));
+        let outgoing = OutgoingRequest { sink: Sink::Stream(sender), ..OutgoingRequest::new(request, 0) };
+        let pending = Some(session.submit(outgoing));
         Ok(ListingResponse { site, pieces, pending, parser: DirlistParser::new(self.flags) })
     }
 

@@ -10,7 +10,7 @@ use towpath_store::{
 };
 
 use super::{
-    connection::{Exchange, Failure},
+    connection::{Failure, OutgoingRequest},
     retry_state::RetryState,
     server::{Server, join_cgi},
     session::Session,
@@ -123,15 +123,15 @@ impl Origin {
         loop {
             let site = self.sites.at(retry_state.server(), &identity);
             let path = site.path(retry_state.server().path_of(options.path), &retry_state.server().cgi).await?;
-            let mut exchange = Exchange::new(request(path), options.limit);
-            exchange.patient = options.patient;
+            let mut outgoing = OutgoingRequest::new(request(path), options.limit);
+            outgoing.patient = options.patient;
             let session: Arc<Session> = site.session(0)?;
             if !options.repeatable {
                 // A request sent before the response to the login may or may not have been processed if the connection
                 // is lost then.
                 session.settled().await;
             }
-            let finished = session.submit(exchange).finished().await;
+            let finished = session.submit(outgoing).finished().await;
             match finished.outcome {
                 Ok(_) => return Ok(Bytes::from(finished.buffer)),
                 Err(failure) => {

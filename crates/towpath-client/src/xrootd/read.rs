@@ -27,7 +27,7 @@ use towpath_store::{
 };
 
 use super::{
-    connection::{Exchange, Failure},
+    connection::{Failure, OutgoingRequest},
     metadata,
     origin::Origin,
     retry_state::RetryState,
@@ -182,7 +182,7 @@ impl RemoteFile {
     /// Requests the metadata, for servers that do not return them with the open.
     async fn stat_handle(&self, stream: &ReadStream, handle: FileHandle) -> Result<StatInfo, Failure> {
         let stat = Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target: Target::Handle(handle) };
-        let finished = stream.file.session.submit(Exchange::new(Request::from(stat), 64 << 10)).finished().await;
+        let finished = stream.file.session.submit(OutgoingRequest::new(Request::from(stat), 64 << 10)).finished().await;
         finished.outcome?;
         StatInfo::decode(Bytes::from(finished.buffer))
             .map_err(|error| Failure::Fatal(stream.file.session.garbled(&error)))

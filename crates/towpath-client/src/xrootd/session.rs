@@ -26,7 +26,7 @@ use towpath_proto::{
 use towpath_store::{Blame, Error, Fault, sys::clock};
 
 use super::{
-    connection::{Connection, Dial, Exchange, Failure, PendingResponse},
+    connection::{Connection, Dial, Failure, OutgoingRequest, PendingResponse},
     server::root_url,
     session_setup::SessionInfo,
     spread::{Meter, SessionLoad},
@@ -85,8 +85,8 @@ impl Session {
     }
 
     /// Sends a request after those submitted before.
-    pub(super) fn submit(&self, exchange: Exchange) -> PendingResponse {
-        self.connection.submit(exchange)
+    pub(super) fn submit(&self, outgoing: OutgoingRequest) -> PendingResponse {
+        self.connection.submit(outgoing)
     }
 
     /// Returns the server's capabilities once the session was ready; also after it is lost.
@@ -115,7 +115,7 @@ impl Session {
         let may_say = self.established().is_some() && !self.is_silent.load(Ordering::Relaxed);
         let Some(tap) = self.connection.tap().filter(|_| may_say) else { return };
         let query = Query::Config(Bytes::from_static(TCP_INFO_WORD));
-        let finished = self.submit(Exchange::new(query, MAX_TCP_INFO_BYTES)).finished().await;
+        let finished = self.submit(OutgoingRequest::new(query, MAX_TCP_INFO_BYTES)).finished().await;
         let is_silent = match finished.outcome {
             Ok(_) => !tap.record_peer_statistics(&finished.buffer),
             Err(failure) => matches!(failure, Failure::Refused(_)),
@@ -170,14 +170,14 @@ impl Session {
     }
 
     fn start_open(self: &Arc<Self>, open: Open, guess: bool, parting: Option<CloseAction>) -> Arc<OpenFile> {
-        let mut exchange = Exchange::new(Request::from(open), OPEN_ANSWER_BYTES);
+        let mut outgoing = OutgoingRequest::new(Request::from(open), OPEN_ANSWER_BYTES);
         // The file may have to be recalled from tape.
-        exchange.patient = true;
+        outgoing.patient = true;
         let (pending, guessed) = {
             // The prediction holds only if the opens are sent in the predicted order.
             let mut slots = self.slots();
             let guessed = slots.opening();
-            (self.submit(exchange), guessed)
+            (self.submit(outgoing), guessed)
         };
         let answer = watch::Sender::new(None);
         let answered = answer.subscribe();
@@ -194,15 +194,15 @@ impl Session {
 
     /// Sends a close request.
     fn close(self: &Arc<Self>, handle: FileHandle, ending: Option<CloseAction>) -> PendingClose {
-        let exchange = Exchange {
+        let outgoing = OutgoingRequest {
             // The server may have to write out data, or compute checksums, before it can confirm the close.
             patient: true,
-            ..Exchange::new(Request::from(Close { handle, ending }), OPEN_ANSWER_BYTES)
+            ..OutgoingRequest::new(Request::from(Close { handle, ending }), OPEN_ANSWER_BYTES)
         };
         let pending = {
             let mut slots = self.slots();
             slots.closing();
-            self.submit(exchange)
+            self.submit(outgoing)
         };
         let session = Arc::clone(self);
         let (settled, outcome) = oneshot::channel();

@@ -20,7 +20,7 @@ use towpath_store::{Blame, Error, Fault, Kind, Result, Secret, StorePath};
 
 use super::{
     auth::AvailableCredentials,
-    connection::{Dial, Exchange, Failure},
+    connection::{Dial, Failure, OutgoingRequest},
     server::Server,
     session::Session,
     session_setup::{SetupOptions, TlsWish},
@@ -288,7 +288,7 @@ impl Site {
     async fn may_be_ours_by(&self, session: &Session) -> bool {
         let answered = self.software.get_or_try_init(|| async {
             let words = Query::Config(Bytes::from_static(b"version towpath.resume towpath.share towpath.node"));
-            let pending = session.submit(Exchange::new(words, 4096));
+            let pending = session.submit(OutgoingRequest::new(words, 4096));
             let finished = pending.finished().await;
             match finished.outcome {
                 Ok(_) => Ok(ServerSoftware::of_answer(&finished.buffer)),

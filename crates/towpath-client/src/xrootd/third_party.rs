@@ -22,7 +22,7 @@ use towpath_store::{
 };
 
 use super::{
-    connection::{Exchange, Failure},
+    connection::{Failure, OutgoingRequest},
     metadata,
     origin::{Origin, with_pair},
     read::RemoteFile,
@@ -125,8 +125,9 @@ async fn open(
 }
 
 async fn sync(file: &OpenFile, handle: FileHandle) -> Result<()> {
-    let exchange = Exchange { patient: true, ..Exchange::new(Request::from(Sync { handle }), ANSWER_BYTES) };
-    let finished = file.session.submit(exchange).finished().await;
+    let outgoing =
+        OutgoingRequest { patient: true, ..OutgoingRequest::new(Request::from(Sync { handle }), ANSWER_BYTES) };
+    let finished = file.session.submit(outgoing).finished().await;
     finished.outcome.map(drop).map_err(|failure| error(file, failure))
 }
 
@@ -140,7 +141,7 @@ async fn watch(file: &OpenFile, handle: FileHandle, written: OnProgress<'_>) -> 
             ended = &mut ended => return ended,
             _ = looks.tick() => {
                 let stat = Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target: Target::Handle(handle) };
-                let answered = file.session.submit(Exchange::new(Request::from(stat), ANSWER_BYTES)).finished();
+                let answered = file.session.submit(OutgoingRequest::new(Request::from(stat), ANSWER_BYTES)).finished();
                 tokio::select! {
                     ended = &mut ended => return ended,
                     // The other request reports errors of the connection.

@@ -11,7 +11,7 @@ use towpath_proto::xrootd::{FileHandle, PathId, VectorElement, request::Readv, r
 use towpath_store::{ByteRange, Error, Fault, ReadHandle as _, Result, VectorReads};
 
 use super::{
-    connection::{Exchange, Failure},
+    connection::{Failure, OutgoingRequest},
     read::{Attempt, ReadStream, RemoteFile, reopen},
     sink::Sink,
 };
@@ -126,8 +126,8 @@ async fn request(stream: &ReadStream, handle: FileHandle, group: &[IndexedRange]
     let _load = session.loaded(limit);
     let sink = Sink::Plain { buffer: Vec::with_capacity(limit), limit };
     let readv = Readv { path_id: PathId::MAIN, elements };
-    let exchange = Exchange { sink, permit: Some(permit), ..Exchange::new(readv, 0) };
-    session.submit(exchange).finished().await.into()
+    let outgoing = OutgoingRequest { sink, permit: Some(permit), ..OutgoingRequest::new(readv, 0) };
+    session.submit(outgoing).finished().await.into()
 }
 
 /// Returns the data of each range, which share the memory of the response; `None` unless every range has a response.

@@ -38,7 +38,7 @@ use towpath_store::{
 };
 
 use super::{
-    connection::{Exchange, Failure, RequestCompletion},
+    connection::{Failure, OutgoingRequest, RequestCompletion},
     metadata,
     origin::{Origin, with_pair},
     read::{Check, fetch},
@@ -200,11 +200,11 @@ impl Upload {
     /// Sends a request about the file over one of its connections. Returns the open that was used, and the response.
     async fn request_about(
         &self,
-        exchange: impl Fn(FileHandle) -> Exchange,
+        outgoing: impl Fn(FileHandle) -> OutgoingRequest,
     ) -> Result<(Arc<OpenFile>, RequestCompletion)> {
         let file = self.remaining().file;
         let handle = file.open_handle().unwrap_or(self.handle);
-        match self.send_request(&file, None, || exchange(handle)).await {
+        match self.send_request(&file, None, || outgoing(handle)).await {
             Ok(finished) => Ok((file, finished)),
             Err(failure) => Err(self.error(&file, failure)),
         }
@@ -214,7 +214,8 @@ impl Upload {
     async fn stat(&self, file: &OpenFile) -> Result<StatInfo> {
         let handle = file.open_handle().unwrap_or(self.handle);
         let request = Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target: Subject::Handle(handle) };
-        let answered = self.send_request(file, None, || Exchange::new(Request::from(request.clone()), 64 << 10)).await;
+        let answered =
+            self.send_request(file, None, || OutgoingRequest::new(Request::from(request.clone()), 64 << 10)).await;
         let finished = answered.map_err(|failure| self.error(file, failure))?;
         StatInfo::decode(Bytes::from(finished.buffer)).map_err(|error| file.session.garbled(&error))
     }
@@ -420,7 +421,7 @@ impl WriteHandle for Upload {
         }
         self.send_tail().await.map_err(|error| error.at(&self.target.path))?;
         let request = |handle| Truncate { target: Subject::Handle(handle), size };
-        let answered = self.request_about(|handle| Exchange::new(request(handle), 64)).await;
+        let answered = self.request_about(|handle| OutgoingRequest::new(request(handle), 64)).await;
         answered.map_err(|error| error.at(&self.target.path))?;
         self.size.store(size, Ordering::Release);
         Ok(())
@@ -428,8 +429,9 @@ impl WriteHandle for Upload {
 
     async fn sync(&self) -> Result<()> {
         self.send_tail().await.map_err(|error| error.at(&self.target.path))?;
-        let answered =
-            self.request_about(|handle| Exchange { patient: true, ..Exchange::new(Sync { handle }, 64) }).await;
+        let answered = self
+            .request_about(|handle| OutgoingRequest { patient: true, ..OutgoingRequest::new(Sync { handle }, 64) })
+            .await;
         answered.map(|_| ()).map_err(|error| error.at(&self.target.path))
     }
 

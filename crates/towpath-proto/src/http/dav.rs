@@ -22,7 +22,7 @@ pub use self::{
     fields::{Depth, IfCondition, IfHeader, IfList, parse_coded_url, parse_timeout},
     multistatus::{Multistatus, error_body, lock_body},
     property::{ActiveLock, LockScope, Property, ResourceType},
-    request::{Action, Change, LockRequest, Propfind, Proppatch},
+    request::{Action, LockRequest, PropertyChange, Propfind, Proppatch},
     xml::{Element, InvalidXml, Limits, Name},
 };
 

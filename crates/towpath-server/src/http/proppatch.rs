@@ -10,7 +10,7 @@
 use http::Response;
 use hyper::body::Incoming;
 use towpath_proto::http::dav::{
-    Action, Change, DAV, Element, LCGDM, Limits, Multistatus, Name, OWNCLOUD, Property, Proppatch, TOWPATH,
+    Action, DAV, Element, LCGDM, Limits, Multistatus, Name, OWNCLOUD, Property, PropertyChange, Proppatch, TOWPATH,
 };
 use towpath_store::{
     Caller, Changes, Error, Fault, MAX_ATTRIBUTE_NAME_BYTES, MAX_ATTRIBUTE_VALUE_BYTES, Result, Store, StorePath,
@@ -62,7 +62,7 @@ pub(super) async fn answer(exchange: &Exchange, body: Incoming) -> Result<Respon
 /// Returns the status of each property: all 200, or one failure and 424 for the others.
 async fn carry_out(
     exchange: &Exchange,
-    changes: Vec<Change>,
+    changes: Vec<PropertyChange>,
     mtime_ns: Option<i64>,
 ) -> Result<Vec<(Name, u16)>, Refusal> {
     let mut refused: Option<(usize, u16)> =
@@ -94,7 +94,7 @@ async fn carry_out(
 }
 
 /// Returns the status of a change that is invalid independently of the store.
-fn objection(change: &Change) -> Option<u16> {
+fn objection(change: &PropertyChange) -> Option<u16> {
     if is_time(&change.name) {
         return if time_of(change).is_some() { None } else { Some(409) };
     }
@@ -119,7 +119,7 @@ fn status_of(error: &Error) -> u16 {
 }
 
 /// Returns the time that a change sets, in nanoseconds since the Unix epoch.
-fn time_of(change: &Change) -> Option<i64> {
+fn time_of(change: &PropertyChange) -> Option<i64> {
     match &change.action {
         Action::Set(element) => mtime_ns(&element.text),
         Action::Remove => None,
@@ -131,7 +131,7 @@ async fn set_time(exchange: &Exchange, mtime_ns: Option<i64>) -> Result<()> {
     exchange.store().change(exchange.caller(), exchange.path(), changes).await
 }
 
-async fn apply(exchange: &Exchange, change: &Change) -> Result<()> {
+async fn apply(exchange: &Exchange, change: &PropertyChange) -> Result<()> {
     if is_time(&change.name) {
         return set_time(exchange, time_of(change)).await;
     }
@@ -151,7 +151,12 @@ async fn set(exchange: &Exchange, name: &[u8], value: Option<&[u8]>) -> Result<(
 }
 
 /// Restores the values from before the changes made so far.
-async fn undo(exchange: &Exchange, made: &[Change], before: &[(bytes::Bytes, bytes::Bytes)], mtime_ns: Option<i64>) {
+async fn undo(
+    exchange: &Exchange,
+    made: &[PropertyChange],
+    before: &[(bytes::Bytes, bytes::Bytes)],
+    mtime_ns: Option<i64>,
+) {
     for change in made {
         let name = attribute(&change.name);
         let value = before.iter().find(|(known, _)| known == name.as_bytes()).map(|(_, value)| value.as_ref());

@@ -17,7 +17,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{Error, Fault, StorePath};
 
 use super::{
-    exchange::{ErrorResponse, Exchange, ServeResult},
+    active_request::{ActiveRequest, ErrorResponse, ServeResult},
     files::{FileAccess, OpenFile},
     session::Session,
 };
@@ -33,33 +33,37 @@ pub(super) struct PendingAttributes(Mutex<BTreeMap<Bytes, (Bytes, MemoryPermit)>
 /// The owner of the attributes that a request addresses.
 enum AttributeTarget<'a> {
     /// A file that has a name.
-    Named { exchange: &'a Exchange, identity: &'a Identity, path: &'a StorePath },
+    Named { active_request: &'a ActiveRequest, identity: &'a Identity, path: &'a StorePath },
     /// An upload.
     Upload { session: &'a Session, waiting: &'a PendingAttributes },
 }
 
 /// Handles `fattr` of a path.
-pub(super) async fn on_path(exchange: &Exchange, request: &Fattr) -> ServeResult {
+pub(super) async fn on_path(active_request: &ActiveRequest, request: &Fattr) -> ServeResult {
     let Target::Path(path) = &request.target else {
         return Err(ErrorResponse::new(Fault::InvalidArgument, "neither a path nor a handle is given").into());
     };
-    let (identity, path) = exchange.subject(path).await?;
-    on_named(exchange, &identity, &path, &request.operation).await
+    let (identity, path) = active_request.subject(path).await?;
+    on_named(active_request, &identity, &path, &request.operation).await
 }
 
 /// Handles `fattr` of an open file. The creator of an upload may set its attributes.
-pub(super) async fn on_file(exchange: &Exchange, file: &OpenFile, operation: &FattrOperation) -> ServeResult {
+pub(super) async fn on_file(
+    active_request: &ActiveRequest,
+    file: &OpenFile,
+    operation: &FattrOperation,
+) -> ServeResult {
     match &file.access {
         FileAccess::Write(writing) if writing.is_new() => {
-            let target = AttributeTarget::Upload { session: &exchange.session, waiting: &writing.attributes };
-            serve(exchange, &target, operation).await
+            let target = AttributeTarget::Upload { session: &active_request.session, waiting: &writing.attributes };
+            serve(active_request, &target, operation).await
         }
-        _ => on_named(exchange, &file.identity, &file.path, operation).await,
+        _ => on_named(active_request, &file.identity, &file.path, operation).await,
     }
 }
 
 async fn on_named(
-    exchange: &Exchange,
+    active_request: &ActiveRequest,
     identity: &Identity,
     path: &StorePath,
     operation: &FattrOperation,
@@ -68,18 +72,22 @@ async fn on_named(
         FattrOperation::Get(_) | FattrOperation::List { .. } => identity.check(Activity::Stat, path)?,
         FattrOperation::Set { .. } | FattrOperation::Del(_) => identity.check(Activity::Modify, path)?,
     }
-    serve(exchange, &AttributeTarget::Named { exchange, identity, path }, operation).await
+    serve(active_request, &AttributeTarget::Named { active_request, identity, path }, operation).await
 }
 
-async fn serve(exchange: &Exchange, target: &AttributeTarget<'_>, operation: &FattrOperation) -> ServeResult {
-    if !exchange.session.service.store.capabilities().attributes {
+async fn serve(
+    active_request: &ActiveRequest,
+    target: &AttributeTarget<'_>,
+    operation: &FattrOperation,
+) -> ServeResult {
+    if !active_request.session.service.store.capabilities().attributes {
         return Err(ErrorResponse::new(Fault::Unsupported, "this storage does not support attributes").into());
     }
     let results = match operation {
         FattrOperation::List { values } => {
             let entries = target.all().await?.into_iter();
             let entries = entries.map(|(name, value)| FattrEntry { name, value: values.then_some(value) });
-            return exchange.ok(&FattrList(entries.collect()).to_body());
+            return active_request.ok(&FattrList(entries.collect()).to_body());
         }
         FattrOperation::Get(names) => {
             let attributes = target.all().await?;
@@ -100,7 +108,7 @@ async fn serve(exchange: &Exchange, target: &AttributeTarget<'_>, operation: &Fa
             results
         }
     };
-    exchange.ok(&FattrResults(results).to_body(operation))
+    active_request.ok(&FattrResults(results).to_body(operation))
 }
 
 /// Sets the pending attributes on a file that has just been committed.
@@ -108,11 +116,11 @@ async fn serve(exchange: &Exchange, target: &AttributeTarget<'_>, operation: &Fa
 /// # Errors
 /// Those of the store. The file then exists and is complete, but lacks an attribute; the message says so.
 pub(super) async fn apply_pending(
-    exchange: &Exchange,
+    active_request: &ActiveRequest,
     file: &OpenFile,
     waiting: &PendingAttributes,
 ) -> towpath_store::Result<()> {
-    let target = AttributeTarget::Named { exchange, identity: &file.identity, path: &file.path };
+    let target = AttributeTarget::Named { active_request, identity: &file.identity, path: &file.path };
     let attributes = std::mem::take(&mut *waiting.lock());
     for (name, (value, _permit)) in attributes {
         target.set(&name, Some(&value), false).await.map_err(|error| {
@@ -126,8 +134,8 @@ pub(super) async fn apply_pending(
 impl AttributeTarget<'_> {
     async fn all(&self) -> towpath_store::Result<Vec<(Bytes, Bytes)>> {
         match self {
-            Self::Named { exchange, identity, path } => {
-                exchange.session.service.store.attributes(&identity.caller, path).await
+            Self::Named { active_request, identity, path } => {
+                active_request.session.service.store.attributes(&identity.caller, path).await
             }
             Self::Upload { waiting, .. } => Ok(waiting.all()),
         }
@@ -136,8 +144,8 @@ impl AttributeTarget<'_> {
     /// See the store's `set_attribute`.
     async fn set(&self, name: &Bytes, value: Option<&Bytes>, create: bool) -> towpath_store::Result<()> {
         match self {
-            Self::Named { exchange, identity, path } => {
-                let (store, value) = (&exchange.session.service.store, value.map(|value| &**value));
+            Self::Named { active_request, identity, path } => {
+                let (store, value) = (&active_request.session.service.store, value.map(|value| &**value));
                 store.set_attribute(&identity.caller, path, name, value, create).await
             }
             Self::Upload { session, waiting } => {

@@ -19,7 +19,7 @@ use towpath_proto::xrootd::{IncomingRequest, Request, RequestFramer, RequestHead
 use towpath_store::sys::clock;
 
 use super::{
-    exchange::{ErrorResponse, Exchange, Outcome, verb},
+    active_request::{ActiveRequest, ErrorResponse, Outcome, verb},
     job::{Job, path_id},
     response_writer::ResponseWriter,
     session::{RequestMemoryPermit, Session},
@@ -306,10 +306,10 @@ impl Connection {
         let memory = self.long_request.take().map(|request| request.memory);
         match Job::new(&self.session, request).await {
             Ok(job) => {
-                let exchange = Exchange::new(&self.session, &response_writer, header.code, header.stream_id);
+                let active_request = ActiveRequest::new(&self.session, &response_writer, header.code, header.stream_id);
                 self.tasks.spawn(async move {
-                    let served = job.run(&exchange).await;
-                    exchange.finish(served).await;
+                    let served = job.run(&active_request).await;
+                    active_request.finish(served).await;
                     drop((permit, memory));
                 });
             }

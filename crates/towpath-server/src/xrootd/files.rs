@@ -12,7 +12,9 @@ use std::sync::{
 use towpath_proto::xrootd::{FileHandle, page::Page};
 use towpath_store::{Error, Fault, Metadata, ReadHandle, StorePath, WriteHandle, sys::clock::Instant};
 
-use super::{attributes::PendingAttributes, exchange::ErrorResponse, request_queue::RequestQueue, third_party::Pull};
+use super::{
+    active_request::ErrorResponse, attributes::PendingAttributes, request_queue::RequestQueue, third_party::Pull,
+};
 use crate::{
     access::{Activity, Identity},
     fair_pool::{Lease, PeerProgress},

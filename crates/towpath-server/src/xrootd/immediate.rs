@@ -11,8 +11,8 @@ use towpath_proto::xrootd::{
 use towpath_store::StorePath;
 
 use super::{
+    active_request::{ErrorResponse, Outcome, verb},
     connection::Connection,
-    exchange::{ErrorResponse, Outcome, verb},
     metadata, query,
 };
 use crate::{log_server_fault, metrics::Face};

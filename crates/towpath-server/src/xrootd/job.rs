@@ -19,8 +19,8 @@ use towpath_proto::xrootd::{
 use towpath_store::sys::clock;
 
 use super::{
+    active_request::{ActiveRequest, ErrorResponse, ServeResult},
     attributes,
-    exchange::{ErrorResponse, Exchange, ServeResult},
     files::{FileAccess, Slot},
     listing, login, metadata, names, open, query,
     read::{self, pages, vector},
@@ -91,7 +91,7 @@ impl Job {
     }
 
     /// Waits for earlier requests, then serves this one.
-    pub(super) async fn run(self, exchange: &Exchange) -> ServeResult {
+    pub(super) async fn run(self, active_request: &ActiveRequest) -> ServeResult {
         let mut turns = Vec::with_capacity(self.turns.len());
         for turn in self.turns {
             turns.push(turn.wait().await);
@@ -102,10 +102,10 @@ impl Job {
             turns.clear();
         }
         match self.target {
-            RequestTarget::Open(request, slot) => open::open(exchange, &slot, &request).await,
-            RequestTarget::Vector(request, slots) => vector::readv(exchange, &slots, &request).await,
-            RequestTarget::File(request, slot) => on_file(exchange, &slot, &request).await,
-            RequestTarget::Other(request) => on_names(exchange, request).await,
+            RequestTarget::Open(request, slot) => open::open(active_request, &slot, &request).await,
+            RequestTarget::Vector(request, slots) => vector::readv(active_request, &slots, &request).await,
+            RequestTarget::File(request, slot) => on_file(active_request, &slot, &request).await,
+            RequestTarget::Other(request) => on_names(active_request, request).await,
         }
     }
 }
@@ -161,50 +161,52 @@ fn lock_mode_of_file(request: &Request) -> Option<(FileHandle, LockMode)> {
     }
 }
 
-async fn on_file(exchange: &Exchange, slot: &Slot, request: &Request) -> ServeResult {
+async fn on_file(active_request: &ActiveRequest, slot: &Slot, request: &Request) -> ServeResult {
     let file = slot.file()?;
-    exchange.set_path(&file.path);
+    active_request.set_path(&file.path);
     match request {
-        Request::Read(request) => read::read(exchange, file, request).await,
-        Request::PgRead(request) => pages::pgread(exchange, file, request).await,
-        Request::Stat(request) => metadata::stat_file(exchange, file, request).await,
-        Request::Fattr(request) => attributes::on_file(exchange, file, &request.operation).await,
+        Request::Read(request) => read::read(active_request, file, request).await,
+        Request::PgRead(request) => pages::pgread(active_request, file, request).await,
+        Request::Stat(request) => metadata::stat_file(active_request, file, request).await,
+        Request::Fattr(request) => attributes::on_file(active_request, file, &request.operation).await,
         Request::Sync(_) => match &file.access {
-            FileAccess::Pull(pull) => pull.sync(exchange).await,
+            FileAccess::Pull(pull) => pull.sync(active_request).await,
             _ => {
                 file.writing()?.handle.sync().await?;
-                exchange.done()
+                active_request.done()
             }
         },
         Request::Truncate(request) => {
             file.writing()?.handle.set_size(request.size).await?;
-            exchange.done()
+            active_request.done()
         }
-        Request::Close(request) => open::close(exchange, file, request.ending.as_ref()).await,
+        Request::Close(request) => open::close(active_request, file, request.ending.as_ref()).await,
         _ => Err(unsupported().into()),
     }
 }
 
-async fn on_names(exchange: &Exchange, request: Request) -> ServeResult {
+async fn on_names(active_request: &ActiveRequest, request: Request) -> ServeResult {
     match request {
-        Request::Stat(request) => metadata::stat_path(exchange, &request).await,
-        Request::Statx(request) => metadata::statx(exchange, &request).await,
-        Request::Locate(request) => listing::locate(exchange, &request).await,
-        Request::Dirlist(request) => listing::dirlist(exchange, &request).await,
-        Request::Mkdir(request) => names::mkdir(exchange, &request).await,
-        Request::Rm(request) => names::rm(exchange, &request).await,
-        Request::Rmdir(request) => names::rmdir(exchange, &request).await,
-        Request::Mv(request) => names::mv(exchange, &request).await,
-        Request::Chmod(request) => names::chmod(exchange, &request).await,
-        Request::Truncate(request) => names::truncate(exchange, &request).await,
-        Request::Fattr(request) => attributes::on_path(exchange, &request).await,
-        Request::Query(request) => query::query(exchange, request).await,
-        Request::Prepare(request) => staging::prepare(exchange, &request).await,
+        Request::Stat(request) => metadata::stat_path(active_request, &request).await,
+        Request::Statx(request) => metadata::statx(active_request, &request).await,
+        Request::Locate(request) => listing::locate(active_request, &request).await,
+        Request::Dirlist(request) => listing::dirlist(active_request, &request).await,
+        Request::Mkdir(request) => names::mkdir(active_request, &request).await,
+        Request::Rm(request) => names::rm(active_request, &request).await,
+        Request::Rmdir(request) => names::rmdir(active_request, &request).await,
+        Request::Mv(request) => names::mv(active_request, &request).await,
+        Request::Chmod(request) => names::chmod(active_request, &request).await,
+        Request::Truncate(request) => names::truncate(active_request, &request).await,
+        Request::Fattr(request) => attributes::on_path(active_request, &request).await,
+        Request::Query(request) => query::query(active_request, request).await,
+        Request::Prepare(request) => staging::prepare(active_request, &request).await,
         Request::Endsess(request) => {
-            exchange.session.service.sessions.end(request.session_id, &exchange.session)?;
-            exchange.done()
+            active_request.session.service.sessions.end(request.session_id, &active_request.session)?;
+            active_request.done()
         }
-        Request::Protocol(_) => exchange.ok(&login::protocol_reply(&exchange.session.service, exchange.session.peer)),
+        Request::Protocol(_) => {
+            active_request.ok(&login::protocol_reply(&active_request.session.service, active_request.session.peer))
+        }
         Request::Login(_) | Request::Auth(_) | Request::Bind(_) => {
             let code = towpath_proto::xrootd::ErrorCode::InvalidRequest;
             Err(ErrorResponse::with_code(code, "this connection is already logged in").into())

@@ -15,7 +15,7 @@ use towpath_proto::{
 use towpath_store::{Entry, ListOptions, Printable, Residency, StorePath};
 
 use super::{
-    exchange::{Exchange, FinalFrame, ServeResult},
+    active_request::{ActiveRequest, FinalFrame, ServeResult},
     metadata, query,
 };
 use crate::{
@@ -29,19 +29,19 @@ const ENTRY_BYTES: usize = 512;
 const SEND_BYTES: usize = 16 << 10;
 
 /// Handles `dirlist` in batches, so that memory does not grow with the directory.
-pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> ServeResult {
-    let (identity, path) = exchange.subject(&request.path).await?;
+pub(super) async fn dirlist(active_request: &ActiveRequest, request: &Dirlist) -> ServeResult {
+    let (identity, path) = active_request.subject(&request.path).await?;
     identity.check(Activity::List, &path)?;
     let with_digests = request.options.contains(DirlistOptions::dcksm);
     let options = ListOptions { metadata: request.options.with_stat(), digests: with_digests };
-    let algorithm = query::wanted_algorithm(exchange, &request.path)?;
-    let mut writer = DirlistWriter::new(exchange.stream_id, request, algorithm.name());
+    let algorithm = query::wanted_algorithm(active_request, &request.path)?;
+    let mut writer = DirlistWriter::new(active_request.stream_id, request, algorithm.name());
     let mut frames = BytesMut::new();
-    let _lease = exchange.session.lease_file(Class::Small, &exchange.session.sending).await?;
-    let mut batches = exchange.session.service.store.list(&identity.caller, &path, options);
+    let _lease = active_request.session.lease_file(Class::Small, &active_request.session.sending).await?;
+    let mut batches = active_request.session.service.store.list(&identity.caller, &path, options);
     while let Some(batch) = batches.next().await {
         let batch = batch?;
-        let _memory = exchange.session.memory_to_answer(frames.len() + batch.len() * ENTRY_BYTES).await;
+        let _memory = active_request.session.memory_to_answer(frames.len() + batch.len() * ENTRY_BYTES).await;
         for entry in batch {
             if request.options.contains(DirlistOptions::online) && entry.metadata.residency == Residency::Offline {
                 continue;
@@ -53,7 +53,7 @@ pub(super) async fn dirlist(exchange: &Exchange, request: &Dirlist) -> ServeResu
             }
         }
         if frames.len() > SEND_BYTES {
-            exchange.send(&frames).await?;
+            active_request.send(&frames).await?;
             frames.clear();
         }
     }
@@ -76,19 +76,19 @@ fn line(
 }
 
 /// Handles `locate`: all files are on this server.
-pub(super) async fn locate(exchange: &Exchange, request: &Locate) -> ServeResult {
+pub(super) async fn locate(active_request: &ActiveRequest, request: &Locate) -> ServeResult {
     let writable;
     if request.path.path.first() == Some(&b'*') {
-        writable = exchange.session.identity.check(Activity::CreateDirectory, &StorePath::root()).is_ok();
+        writable = active_request.session.identity.check(Activity::CreateDirectory, &StorePath::root()).is_ok();
     } else {
-        let (identity, path) = exchange.subject(&request.path).await?;
+        let (identity, path) = active_request.subject(&request.path).await?;
         identity.check(Activity::Stat, &path)?;
-        let found = exchange.session.service.store.stat(&identity.caller, &path).await?;
+        let found = active_request.session.service.store.stat(&identity.caller, &path).await?;
         let change = if found.is_directory() { Activity::CreateDirectory } else { Activity::Modify };
         writable = identity.check(change, &path).is_ok();
     }
-    let address = in_brackets(exchange.session.local);
-    exchange.ok(&Locations(vec![LocationInfo { manager: false, pending: false, writable, address }]))
+    let address = in_brackets(active_request.session.local);
+    active_request.ok(&Locations(vec![LocationInfo { manager: false, pending: false, writable, address }]))
 }
 
 /// Formats an address like the reference server: `[::127.0.0.1]:1094`.

@@ -19,7 +19,7 @@ use towpath_proto::xrootd::{
 use towpath_store::Fault;
 
 use super::{
-    exchange::ErrorResponse,
+    active_request::ErrorResponse,
     session::{Session, SessionParameters},
 };
 use crate::{

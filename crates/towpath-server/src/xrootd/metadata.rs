@@ -13,7 +13,7 @@ use towpath_proto::{
 use towpath_store::{DirectoryId, Fault, FileKind, Metadata, Residency, StorePath};
 
 use super::{
-    exchange::{ErrorResponse, Exchange, ServeResult},
+    active_request::{ActiveRequest, ErrorResponse, ServeResult},
     files::OpenFile,
 };
 use crate::access::{Activity, Identity};
@@ -89,35 +89,35 @@ pub(super) fn checksum(found: &Metadata, algorithm: Algorithm) -> Option<EntryCh
 }
 
 /// Handles `stat` of an open file.
-pub(super) async fn stat_file(exchange: &Exchange, file: &OpenFile, request: &Stat) -> ServeResult {
+pub(super) async fn stat_file(active_request: &ActiveRequest, file: &OpenFile, request: &Stat) -> ServeResult {
     if request.options.contains(StatOptions::vfs) {
-        return vfs(exchange, &file.identity, &file.path).await;
+        return vfs(active_request, &file.identity, &file.path).await;
     }
-    exchange.ok(&stat_info(&file.identity, &file.path, &file.metadata().await?))
+    active_request.ok(&stat_info(&file.identity, &file.path, &file.metadata().await?))
 }
 
 /// Handles `stat` of a path.
-pub(super) async fn stat_path(exchange: &Exchange, request: &Stat) -> ServeResult {
+pub(super) async fn stat_path(active_request: &ActiveRequest, request: &Stat) -> ServeResult {
     let Target::Path(path) = &request.target else {
         return Err(ErrorResponse::new(Fault::InvalidArgument, "neither a path nor a handle is given").into());
     };
-    let (identity, path) = exchange.subject(path).await?;
+    let (identity, path) = active_request.subject(path).await?;
     identity.check(Activity::Stat, &path)?;
     if request.options.contains(StatOptions::vfs) {
-        return vfs(exchange, &identity, &path).await;
+        return vfs(active_request, &identity, &path).await;
     }
-    let found = exchange.session.service.store.stat(&identity.caller, &path).await?;
-    exchange.ok(&match request.wants_node {
+    let found = active_request.session.service.store.stat(&identity.caller, &path).await?;
+    active_request.ok(&match request.wants_node {
         true => stat_info_with_node(&identity, &path, &found),
         false => stat_info(&identity, &path, &found),
     })
 }
 
-async fn vfs(exchange: &Exchange, identity: &Identity, path: &StorePath) -> ServeResult {
-    let space = exchange.session.service.store.space(&identity.caller, path).await?;
+async fn vfs(active_request: &ActiveRequest, identity: &Identity, path: &StorePath) -> ServeResult {
+    let space = active_request.session.service.store.space(&identity.caller, path).await?;
     let used = u128::from(space.total.saturating_sub(space.free));
     let percent = (used * 100).checked_div(u128::from(space.total)).unwrap_or(0);
-    exchange.ok(&VfsInfo {
+    active_request.ok(&VfsInfo {
         rw_nodes: 1,
         rw_free_mib: space.free >> 20,
         rw_used_percent: percent as u32,
@@ -136,7 +136,7 @@ fn kind_flags(found: &Metadata) -> StatFlags {
 }
 
 /// Handles `statx`: one byte per path. A missing path fails the request, as with the reference server.
-pub(super) async fn statx(exchange: &Exchange, request: &Statx) -> ServeResult {
+pub(super) async fn statx(active_request: &ActiveRequest, request: &Statx) -> ServeResult {
     let mut flags_of_all = Vec::new();
     for path in request.paths() {
         if flags_of_all.len() >= MAX_PATHS {
@@ -144,10 +144,10 @@ pub(super) async fn statx(exchange: &Exchange, request: &Statx) -> ServeResult {
                 ErrorResponse::new(Fault::NameTooLong, format!("more than {MAX_PATHS} paths in one request")).into()
             );
         }
-        let (identity, path) = exchange.subject(&path).await?;
+        let (identity, path) = active_request.subject(&path).await?;
         identity.check(Activity::Stat, &path)?;
-        let found = exchange.session.service.store.stat(&identity.caller, &path).await?;
+        let found = active_request.session.service.store.stat(&identity.caller, &path).await?;
         flags_of_all.push(kind_flags(&found));
     }
-    exchange.ok(&StatxReply(flags_of_all))
+    active_request.ok(&StatxReply(flags_of_all))
 }

@@ -6,7 +6,7 @@ use towpath_proto::xrootd::{
 };
 use towpath_store::{Changes, Error, Fault, Overwrite};
 
-use super::exchange::{ErrorResponse, Exchange, ServeResult, is_written_as_directory};
+use super::active_request::{ActiveRequest, ErrorResponse, ServeResult, is_written_as_directory};
 use crate::access::Activity;
 
 /// Returns the permission bits of a mode, the only ones in the protocol. Others would allow the remote creation of
@@ -16,37 +16,37 @@ pub(super) fn permissions(mode: Mode) -> u32 {
 }
 
 /// Handles `mkdir`. An existing directory is accepted only with `mkdirpath`, as by the reference server.
-pub(super) async fn mkdir(exchange: &Exchange, request: &Mkdir) -> ServeResult {
-    let (identity, path) = exchange.subject(&request.path).await?;
+pub(super) async fn mkdir(active_request: &ActiveRequest, request: &Mkdir) -> ServeResult {
+    let (identity, path) = active_request.subject(&request.path).await?;
     identity.check(Activity::CreateDirectory, &path)?;
     let parents = request.options.contains(MkdirOptions::mkdirpath);
     let mode = Some(permissions(request.mode)).filter(|mode| *mode != 0);
-    exchange.session.service.store.make_directory(&identity.caller, &path, parents, mode).await?;
-    exchange.done()
+    active_request.session.service.store.make_directory(&identity.caller, &path, parents, mode).await?;
+    active_request.done()
 }
 
 /// Handles `rm`.
-pub(super) async fn rm(exchange: &Exchange, request: &Rm) -> ServeResult {
-    let (identity, path) = exchange.subject(&request.path).await?;
+pub(super) async fn rm(active_request: &ActiveRequest, request: &Rm) -> ServeResult {
+    let (identity, path) = active_request.subject(&request.path).await?;
     identity.check(Activity::Modify, &path)?;
-    exchange.session.service.store.remove_file(&identity.caller, &path).await?;
-    exchange.done()
+    active_request.session.service.store.remove_file(&identity.caller, &path).await?;
+    active_request.done()
 }
 
 /// Handles `rmdir`.
-pub(super) async fn rmdir(exchange: &Exchange, request: &Rmdir) -> ServeResult {
-    let (identity, path) = exchange.subject(&request.path).await?;
+pub(super) async fn rmdir(active_request: &ActiveRequest, request: &Rmdir) -> ServeResult {
+    let (identity, path) = active_request.subject(&request.path).await?;
     identity.check(Activity::Modify, &path)?;
-    exchange.session.service.store.remove_directory(&identity.caller, &path).await?;
-    exchange.done()
+    active_request.session.service.store.remove_directory(&identity.caller, &path).await?;
+    active_request.done()
 }
 
 /// Handles `mv`. The new name may replace a file if the caller may modify it.
-pub(super) async fn mv(exchange: &Exchange, request: &Mv) -> ServeResult {
-    let (identity, from) = exchange.subject(&request.from).await?;
-    let (_, to) = exchange.subject(&request.to).await?;
+pub(super) async fn mv(active_request: &ActiveRequest, request: &Mv) -> ServeResult {
+    let (identity, from) = active_request.subject(&request.from).await?;
+    let (_, to) = active_request.subject(&request.to).await?;
     identity.check(Activity::Stat, &from)?;
-    let store = &exchange.session.service.store;
+    let store = &active_request.session.service.store;
     let is_directory = store.stat(&identity.caller, &from).await.is_ok_and(|found| found.is_directory());
     if !is_directory && is_written_as_directory(&request.to) {
         return Err(
@@ -60,7 +60,7 @@ pub(super) async fn mv(exchange: &Exchange, request: &Mv) -> ServeResult {
     }
     let overwrite = if replaces.is_ok() { Overwrite::Replace } else { Overwrite::Refuse };
     store.rename(&identity.caller, &from, &to, overwrite).await.map_err(|error| refused_replacing(error, replaces))?;
-    exchange.done()
+    active_request.done()
 }
 
 /// Returns the denial instead of `AlreadyExists` to a caller who may not replace files, so as not to reveal the
@@ -73,8 +73,8 @@ fn refused_replacing(error: Error, replaces: Result<(), Error>) -> Error {
 }
 
 /// Handles `chmod`, which also sets the time with [`Chmod::MTIME_KEY`].
-pub(super) async fn chmod(exchange: &Exchange, request: &Chmod) -> ServeResult {
-    let (identity, path) = exchange.subject(&request.path).await?;
+pub(super) async fn chmod(active_request: &ActiveRequest, request: &Chmod) -> ServeResult {
+    let (identity, path) = active_request.subject(&request.path).await?;
     identity.check(Activity::Modify, &path)?;
     let mtime_ns = match request.path.cgi_value(Chmod::MTIME_KEY) {
         None => None,
@@ -86,18 +86,18 @@ pub(super) async fn chmod(exchange: &Exchange, request: &Chmod) -> ServeResult {
     };
     let mode = Some(permissions(request.mode)).filter(|mode| *mode != 0 || mtime_ns.is_none());
     let changes = Changes { mode, mtime_ns, size: None };
-    exchange.session.service.store.change(&identity.caller, &path, changes).await?;
-    exchange.done()
+    active_request.session.service.store.change(&identity.caller, &path, changes).await?;
+    active_request.done()
 }
 
 /// Handles `truncate` of a path.
-pub(super) async fn truncate(exchange: &Exchange, request: &Truncate) -> ServeResult {
+pub(super) async fn truncate(active_request: &ActiveRequest, request: &Truncate) -> ServeResult {
     let Target::Path(path) = &request.target else {
         return Err(ErrorResponse::new(Fault::InvalidArgument, "neither a path nor a handle is given").into());
     };
-    let (identity, path) = exchange.subject(path).await?;
+    let (identity, path) = active_request.subject(path).await?;
     identity.check(Activity::Modify, &path)?;
     let changes = Changes { size: Some(request.size), ..Changes::default() };
-    exchange.session.service.store.change(&identity.caller, &path, changes).await?;
-    exchange.done()
+    active_request.session.service.store.change(&identity.caller, &path, changes).await?;
+    active_request.done()
 }

@@ -25,16 +25,16 @@ use towpath_proto::xrootd::{
 use towpath_store::{CreateOptions, Expectation, Fault, OpenOptions as StoreOptions, Overwrite, ResumeKey, StorePath};
 
 use super::{
+    active_request::{ActiveRequest, ErrorResponse, ServeResult, is_written_as_directory},
     attributes,
-    exchange::{ErrorResponse, Exchange, ServeResult, is_written_as_directory},
     files::{FileAccess, OpenFile, Slot, WritableFile},
     metadata, names, third_party,
 };
 use crate::access::{Activity, Identity, Person};
 
 /// Handles `open`. The file is stored in `slot`, which is released if the open fails.
-pub(super) async fn open(exchange: &Exchange, slot: &Arc<Slot>, request: &Open) -> ServeResult {
-    let opened = open_file(exchange, request).await;
+pub(super) async fn open(active_request: &ActiveRequest, slot: &Arc<Slot>, request: &Open) -> ServeResult {
+    let opened = open_file(active_request, request).await;
     let retstat = request.options.contains(OpenOptions::retstat);
     let answer = async {
         let file = opened?;
@@ -48,34 +48,34 @@ pub(super) async fn open(exchange: &Exchange, slot: &Arc<Slot>, request: &Open) 
             _ => None,
         };
         slot.set_file(file);
-        exchange.ok(&OpenReply { handle: slot.handle(), stat, checksum, present })
+        active_request.ok(&OpenReply { handle: slot.handle(), stat, checksum, present })
     };
     let answer = answer.await;
     if answer.is_err() {
-        exchange.session.files.release_slot(slot);
+        active_request.session.files.release_slot(slot);
     }
     answer
 }
 
-async fn open_file(exchange: &Exchange, request: &Open) -> ServeResult<OpenFile> {
-    let (mut identity, path) = exchange.subject(&request.path).await?;
+async fn open_file(active_request: &ActiveRequest, request: &Open) -> ServeResult<OpenFile> {
+    let (mut identity, path) = active_request.subject(&request.path).await?;
     if request.options.creates() && is_written_as_directory(&request.path) {
         return Err(ErrorResponse::new(Fault::IsDirectory, "a trailing slash means a directory").into());
     }
-    let store = &exchange.session.service.store;
+    let store = &active_request.session.service.store;
     let is_part_of_copy = third_party::is_part_of_copy(request);
     let access = if let Some(shared) = shared(&request.path)? {
-        FileAccess::Write(share(exchange, &identity, &path, shared)?)
+        FileAccess::Write(share(active_request, &identity, &path, shared)?)
     } else if request.options.creates() && is_part_of_copy {
-        FileAccess::Pull(Box::new(third_party::pull(exchange, request, &identity, &path).await?))
+        FileAccess::Pull(Box::new(third_party::pull(active_request, request, &identity, &path).await?))
     } else if request.options.creates() {
-        FileAccess::Write(Arc::new(create(exchange, &identity, &path, request).await?))
+        FileAccess::Write(Arc::new(create(active_request, &identity, &path, request).await?))
     } else if request.options.writes() {
         identity.check(Activity::Modify, &path)?;
         FileAccess::Write(Arc::new(WritableFile::update(store.update(&identity.caller, &path).await?)))
     } else {
         if is_part_of_copy {
-            identity = third_party::reader(exchange, request, identity, &path).await?;
+            identity = third_party::reader(active_request, request, identity, &path).await?;
         }
         identity.check(Activity::Read, &path)?;
         // Plain reads follow the current content, as with other servers. Checksums and copies refer to one version.
@@ -88,7 +88,7 @@ async fn open_file(exchange: &Exchange, request: &Open) -> ServeResult<OpenFile>
 
 /// Starts an upload. For a caller with `Create` but not `Modify`, the store rejects replacing a file.
 async fn create(
-    exchange: &Exchange,
+    active_request: &ActiveRequest,
     identity: &Identity,
     path: &StorePath,
     request: &Open,
@@ -100,7 +100,7 @@ async fn create(
     }
     let overwrite = if replaces && modifies.is_ok() { Overwrite::Replace } else { Overwrite::Refuse };
     let size_hint = announced_size(&request.path);
-    let resume = resume_key(&request.path)?.filter(|_| exchange.session.service.store.capabilities().resume);
+    let resume = resume_key(&request.path)?.filter(|_| active_request.session.service.store.capabilities().resume);
     let options = CreateOptions {
         overwrite,
         parents: makes_parents(request.options),
@@ -110,8 +110,9 @@ async fn create(
         ..CreateOptions::default()
     };
     // This first reads back the data of an interrupted upload.
-    let created =
-        exchange.with_wait_notices(exchange.session.service.store.create(&identity.caller, path, options)).await?;
+    let created = active_request
+        .with_wait_notices(active_request.session.service.store.create(&identity.caller, path, options))
+        .await?;
     match created {
         Ok(handle) => Ok(WritableFile::create(handle, size_hint, resume.is_some())),
         Err(error) if replaces && error.fault() == Fault::AlreadyExists => Err(modifies.err().unwrap_or(error).into()),
@@ -134,12 +135,12 @@ fn shared(path: &PathAndCgi) -> Result<Option<SharedHandle>, ErrorResponse> {
 
 /// Returns the file being written for another handle, if the caller is its owner and knows the session's id.
 fn share(
-    exchange: &Exchange,
+    active_request: &ActiveRequest,
     identity: &Identity,
     path: &StorePath,
     shared: SharedHandle,
 ) -> Result<Arc<WritableFile>, ErrorResponse> {
-    let asking = &exchange.session;
+    let asking = &active_request.session;
     let session = asking.service.sessions.find(shared.session_id, asking.peer);
     let slot = session.and_then(|session| session.files.find(shared.handle).ok());
     let file = slot.as_ref().and_then(|slot| slot.file().ok());
@@ -163,20 +164,24 @@ fn resume_key(path: &PathAndCgi) -> Result<Option<ResumeKey>, ErrorResponse> {
 }
 
 /// Handles `close`, whose handle has already been released.
-pub(super) async fn close(exchange: &Exchange, file: &OpenFile, ending: Option<&CloseAction>) -> ServeResult {
+pub(super) async fn close(
+    active_request: &ActiveRequest,
+    file: &OpenFile,
+    ending: Option<&CloseAction>,
+) -> ServeResult {
     let writing = match &file.access {
-        FileAccess::Read(_) => return exchange.done(),
-        FileAccess::Pull(pull) => return pull.close(exchange).await,
+        FileAccess::Read(_) => return active_request.done(),
+        FileAccess::Pull(pull) => return pull.close(active_request).await,
         FileAccess::Write(writing) => writing,
     };
     let promise = match ending {
         None => None,
         Some(CloseAction::Commit(promise)) => Some(promise),
         // Dropping the file releases it.
-        Some(CloseAction::Keep) => return exchange.done(),
+        Some(CloseAction::Keep) => return active_request.done(),
         Some(CloseAction::Abandon) => {
             writing.handle.abort().await?;
-            return exchange.done();
+            return active_request.done();
         }
     };
     if let Err(refusal) = sound(writing).await {
@@ -191,10 +196,10 @@ pub(super) async fn close(exchange: &Exchange, file: &OpenFile, ending: Option<&
         mtime_ns: promise.mtime_ns,
     });
     let committed = writing.handle.commit(expected).await?;
-    attributes::apply_pending(exchange, file, &writing.attributes).await?;
+    attributes::apply_pending(active_request, file, &writing.attributes).await?;
     match promise {
-        Some(_) => exchange.ok(&metadata::stat_info(&file.identity, &file.path, &committed)),
-        None => exchange.done(),
+        Some(_) => active_request.ok(&metadata::stat_info(&file.identity, &file.path, &committed)),
+        None => active_request.done(),
     }
 }
 

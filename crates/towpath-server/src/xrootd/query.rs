@@ -19,7 +19,7 @@ use towpath_store::{
 };
 
 use super::{
-    exchange::{ErrorResponse, Exchange, ServeResult},
+    active_request::{ActiveRequest, ErrorResponse, ServeResult},
     read::vector,
     session::{BIND_MAX, Session},
     staging, third_party,
@@ -42,22 +42,22 @@ const MAX_WORDS: usize = 64;
 const PIO_MAX: u32 = 5;
 
 /// Handles `query`, except for configuration queries, which are answered immediately.
-pub(super) async fn query(exchange: &Exchange, request: Query) -> ServeResult {
+pub(super) async fn query(active_request: &ActiveRequest, request: Query) -> ServeResult {
     match request {
-        Query::Checksum(path) => checksum(exchange, &path).await,
+        Query::Checksum(path) => checksum(active_request, &path).await,
         Query::ChecksumCancel(path) => {
-            let (identity, path) = exchange.subject(&path).await?;
+            let (identity, path) = active_request.subject(&path).await?;
             identity.check(Activity::Stat, &path)?;
-            exchange.session.cancel_checksums(&path);
-            exchange.done()
+            active_request.session.cancel_checksums(&path);
+            active_request.done()
         }
-        Query::Space(path) => space(exchange, &path).await,
-        Query::Xattr(path) => xattr(exchange, &path).await,
-        Query::Stats(_) => exchange.ok(&statistics(&exchange.session)),
+        Query::Space(path) => space(active_request, &path).await,
+        Query::Xattr(path) => xattr(active_request, &path).await,
+        Query::Stats(_) => active_request.ok(&statistics(&active_request.session)),
         Query::Prepare(_) => Err(staging::status().into()),
         Query::OpaqueHandle { handle, argument } if argument.trim_ascii_end() == third_party::CANCEL => {
-            exchange.session.files.find(handle)?.file()?.pull()?.cancel();
-            exchange.done()
+            active_request.session.files.find(handle)?.file()?.pull()?.cancel();
+            active_request.done()
         }
         other => {
             let message = format!("this server does not support query {}", other.kind());
@@ -127,8 +127,8 @@ fn checksum_list(session: &Session) -> Option<String> {
 }
 
 /// Returns the checksum requested by `cks.type` in the opaque part, or the default.
-pub(super) fn wanted_algorithm(exchange: &Exchange, path: &PathAndCgi) -> Result<Algorithm, ErrorResponse> {
-    let known = exchange.session.service.store.capabilities().digests;
+pub(super) fn wanted_algorithm(active_request: &ActiveRequest, path: &PathAndCgi) -> Result<Algorithm, ErrorResponse> {
+    let known = active_request.session.service.store.capabilities().digests;
     let Some(name) = path.cgi_value("cks.type") else {
         let first = ALGORITHMS.into_iter().find(|algorithm| known.contains(*algorithm));
         return Ok(first.unwrap_or(Algorithm::Adler32));
@@ -142,30 +142,31 @@ pub(super) fn wanted_algorithm(exchange: &Exchange, path: &PathAndCgi) -> Result
     })
 }
 
-async fn checksum(exchange: &Exchange, request: &PathAndCgi) -> ServeResult {
-    let algorithm = wanted_algorithm(exchange, request)?;
-    let (identity, path) = exchange.subject(request).await?;
+async fn checksum(active_request: &ActiveRequest, request: &PathAndCgi) -> ServeResult {
+    let algorithm = wanted_algorithm(active_request, request)?;
+    let (identity, path) = active_request.subject(request).await?;
     identity.check(Activity::Stat, &path)?;
-    let found = exchange.session.service.store.stat(&identity.caller, &path).await?;
+    let found = active_request.session.service.store.stat(&identity.caller, &path).await?;
     if let Some(digest) = found.digests.get(algorithm) {
-        return exchange.ok(&checksum_text(digest));
+        return active_request.ok(&checksum_text(digest));
     }
     // Computing reads the file, so it requires the right to read.
     identity.check(Activity::Read, &path)?;
-    let cancelled = exchange.session.register_checksum(exchange.stream_id, &path);
-    let digest = exchange.with_wait_notices(compute(exchange, &identity, &path, algorithm, &cancelled)).await?;
-    exchange.session.unregister_checksum(exchange.stream_id);
-    exchange.ok(&checksum_text(digest?))
+    let cancelled = active_request.session.register_checksum(active_request.stream_id, &path);
+    let digest =
+        active_request.with_wait_notices(compute(active_request, &identity, &path, algorithm, &cancelled)).await?;
+    active_request.session.unregister_checksum(active_request.stream_id);
+    active_request.ok(&checksum_text(digest?))
 }
 
 async fn compute(
-    exchange: &Exchange,
+    active_request: &ActiveRequest,
     identity: &Identity,
     path: &StorePath,
     algorithm: Algorithm,
     cancelled: &CancellationToken,
 ) -> towpath_store::Result<Digest> {
-    let store = &exchange.session.service.store;
+    let store = &active_request.session.service.store;
     tokio::select! {
         digest = store.digest(&identity.caller, path, algorithm, &|_| ()) => digest,
         () = cancelled.cancelled() => Err(Error::new(Fault::Cancelled, "the checksum was cancelled").at(path)),
@@ -176,28 +177,28 @@ fn checksum_text(digest: Digest) -> Text {
     Text::from(format!("{} {digest}", digest.algorithm()))
 }
 
-async fn space(exchange: &Exchange, path: &PathAndCgi) -> ServeResult {
-    let (identity, path) = exchange.subject(path).await?;
+async fn space(active_request: &ActiveRequest, path: &PathAndCgi) -> ServeResult {
+    let (identity, path) = active_request.subject(path).await?;
     identity.check(Activity::Stat, &path)?;
-    let space = exchange.session.service.store.space(&identity.caller, &path).await?;
+    let space = active_request.session.service.store.space(&identity.caller, &path).await?;
     let (total, free) = (space.total, space.free);
     let used = total.saturating_sub(free);
     let text =
         format!("oss.cgroup=public&oss.space={total}&oss.free={free}&oss.maxf={free}&oss.used={used}&oss.quota=-1");
-    exchange.ok(&Text::from(text))
+    active_request.ok(&Text::from(text))
 }
 
-async fn xattr(exchange: &Exchange, path: &PathAndCgi) -> ServeResult {
-    let (identity, path) = exchange.subject(path).await?;
+async fn xattr(active_request: &ActiveRequest, path: &PathAndCgi) -> ServeResult {
+    let (identity, path) = active_request.subject(path).await?;
     identity.check(Activity::Stat, &path)?;
-    let found = exchange.session.service.store.stat(&identity.caller, &path).await?;
+    let found = active_request.session.service.store.stat(&identity.caller, &path).await?;
     let kind = match found.kind {
         FileKind::File => 'f',
         FileKind::Directory => 'd',
         FileKind::Other => 'o',
     };
     let (size, mtime) = (found.size, found.mtime_s());
-    exchange.ok(&Text::from(format!("oss.cgroup=public&oss.type={kind}&oss.used={size}&oss.mt={mtime}")))
+    active_request.ok(&Text::from(format!("oss.cgroup=public&oss.type={kind}&oss.used={size}&oss.mt={mtime}")))
 }
 
 /// Returns the minimum that statistics clients expect.

@@ -15,7 +15,7 @@ use towpath_proto::xrootd::{ResponseHeader, Status, page, request::Read};
 use towpath_store::{Error, Fault, ReadHandle, StorePath};
 
 use super::{
-    exchange::{Exchange, FinalFrame, ServeResult, seal},
+    active_request::{ActiveRequest, FinalFrame, ServeResult, seal},
     files::OpenFile,
 };
 use crate::metrics::Face;
@@ -32,16 +32,16 @@ const FILE_PIECE_BYTES: u64 = 2 << 20;
 const FILE_MIN_BYTES: u32 = 64 << 10;
 
 /// Handles `read`.
-pub(super) async fn read(exchange: &Exchange, file: &OpenFile, request: &Read) -> ServeResult {
-    exchange.set_path(&file.path);
+pub(super) async fn read(active_request: &ActiveRequest, file: &OpenFile, request: &Read) -> ServeResult {
+    active_request.set_path(&file.path);
     if let Some(handle) = file.reader()
-        && exchange.response_writer.is_plain()
+        && active_request.response_writer.is_plain()
         && request.length > FILE_MIN_BYTES
         && let Some(local) = handle.local_file()
     {
-        return send_file(exchange, &**handle, &local, &file.path, request).await;
+        return send_file(active_request, &**handle, &local, &file.path, request).await;
     }
-    send_pieces(exchange, file, request).await
+    send_pieces(active_request, file, request).await
 }
 
 /// Returns the size of the pieces in which `file` is read from `offset`: whole pages, at most [`PIECE_BYTES`]. Memory
@@ -53,11 +53,11 @@ async fn piece_bytes(file: &OpenFile, offset: u64) -> towpath_store::Result<usiz
     Ok(piece.next_multiple_of(page::PAGE_BYTES))
 }
 
-async fn send_pieces(exchange: &Exchange, file: &OpenFile, request: &Read) -> ServeResult {
+async fn send_pieces(active_request: &ActiveRequest, file: &OpenFile, request: &Read) -> ServeResult {
     let mut offset = request.offset;
     let mut left = request.length as usize;
     let piece = piece_bytes(file, offset).await?;
-    let _memory = exchange.session.memory_to_answer(left.min(piece)).await;
+    let _memory = active_request.session.memory_to_answer(left.min(piece)).await;
     let mut frame = Vec::with_capacity(left.min(piece) + ResponseHeader::LEN);
     loop {
         let length = left.min(piece);
@@ -67,9 +67,9 @@ async fn send_pieces(exchange: &Exchange, file: &OpenFile, request: &Read) -> Se
         let got = frame.len().saturating_sub(ResponseHeader::LEN);
         left -= got.min(left);
         let last = got < length || left == 0;
-        seal(&mut frame, 0, exchange.stream_id, if last { Status::ok } else { Status::oksofar });
-        exchange.send(&frame).await?;
-        exchange.session.service.metrics.record_sent(Face::Xrootd, got as u64);
+        seal(&mut frame, 0, active_request.stream_id, if last { Status::ok } else { Status::oksofar });
+        active_request.send(&frame).await?;
+        active_request.session.service.metrics.record_sent(Face::Xrootd, got as u64);
         offset += got as u64;
         if last {
             return Ok(FinalFrame::sent(offset - request.offset));
@@ -78,7 +78,7 @@ async fn send_pieces(exchange: &Exchange, file: &OpenFile, request: &Read) -> Se
 }
 
 async fn send_file(
-    exchange: &Exchange,
+    active_request: &ActiveRequest,
     handle: &dyn ReadHandle,
     local: &Arc<File>,
     path: &StorePath,
@@ -90,14 +90,15 @@ async fn send_file(
     let mut offset = request.offset;
     while offset < end {
         let length = (end - offset).min(FILE_PIECE_BYTES);
-        let header = ResponseHeader { stream_id: exchange.stream_id, status: Status::oksofar, dlen: length as u32 };
-        let of_file = exchange.response_writer.send_file(&header.to_bytes(), local, offset, length).await?;
+        let header =
+            ResponseHeader { stream_id: active_request.stream_id, status: Status::oksofar, dlen: length as u32 };
+        let of_file = active_request.response_writer.send_file(&header.to_bytes(), local, offset, length).await?;
         handle.check_version()?;
         // A handle that follows the file has no version to compare.
         of_file.map_err(|error| Error::new(Fault::Io, format!("reading: {error}")).at(path))?;
-        exchange.session.service.metrics.record_sent(Face::Xrootd, length);
+        active_request.session.service.metrics.record_sent(Face::Xrootd, length);
         offset += length;
     }
-    let done = exchange.done()?;
+    let done = active_request.done()?;
     Ok(done.with_moved(end.saturating_sub(request.offset)))
 }

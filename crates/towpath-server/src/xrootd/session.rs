@@ -17,8 +17,8 @@ use towpath_proto::xrootd::{ErrorCode, PathId, SessionId, StreamId};
 use towpath_store::{Fault, StorePath, sys::random};
 
 use super::{
+    active_request::{ErrorResponse, Outcome, ServeResult},
     bound::BoundPath,
-    exchange::{ErrorResponse, Outcome, ServeResult},
     files::{Files, Slot},
     request_queue::RequestQueue,
 };

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use towpath_proto::xrootd::{PrepareOptions, PrepareOptionsX, request::Prepare};
 use towpath_store::{Fault, sys::random};
 
-use super::exchange::{ErrorResponse, Exchange, ServeResult};
+use super::active_request::{ActiveRequest, ErrorResponse, ServeResult};
 use crate::access::Activity;
 
 /// Maximum number of files in one request; each costs a store call.
@@ -15,9 +15,9 @@ const MAX_FILES: usize = 1024;
 
 /// Handles `prepare`: returns the id of the request if all files exist. Cancelling and evicting always succeed
 /// without effect.
-pub(super) async fn prepare(exchange: &Exchange, request: &Prepare) -> ServeResult {
+pub(super) async fn prepare(active_request: &ActiveRequest, request: &Prepare) -> ServeResult {
     if request.options.contains(PrepareOptions::cancel) || request.options_x.contains(PrepareOptionsX::evict) {
-        return exchange.done();
+        return active_request.done();
     }
     for (number, path) in request.paths().enumerate() {
         if number >= MAX_FILES {
@@ -25,13 +25,13 @@ pub(super) async fn prepare(exchange: &Exchange, request: &Prepare) -> ServeResu
                 ErrorResponse::new(Fault::NameTooLong, format!("more than {MAX_FILES} files in one request")).into()
             );
         }
-        let (identity, path) = exchange.subject(&path).await?;
+        let (identity, path) = active_request.subject(&path).await?;
         identity.check(Activity::Stage, &path)?;
-        exchange.session.service.store.stat(&identity.caller, &path).await?;
+        active_request.session.service.store.stat(&identity.caller, &path).await?;
     }
     let mut id = String::new();
     write!(id, "{:016x}", random::number()).expect("writing to a string does not fail");
-    exchange.ok(&Bytes::from(id))
+    active_request.ok(&Bytes::from(id))
 }
 
 /// Handles `query prepare`: requests complete immediately and are not tracked.

@@ -29,7 +29,7 @@ use towpath_proto::{
 use towpath_store::{Error, Fault, FileKind, Metadata, Overwrite, Result, StorePath};
 
 use super::{
-    exchange::{ErrorResponse, Exchange, ServeResult},
+    active_request::{ActiveRequest, ErrorResponse, ServeResult},
     open,
 };
 use crate::{
@@ -53,12 +53,12 @@ pub(super) fn is_part_of_copy(request: &Open) -> bool {
 
 /// At the source: returns the identity that opens the file for reading.
 pub(super) async fn reader(
-    exchange: &Exchange,
+    active_request: &ActiveRequest,
     request: &Open,
     identity: Arc<Identity>,
     path: &StorePath,
 ) -> ServeResult<Arc<Identity>> {
-    let third_party = &exchange.session.service.third_party;
+    let third_party = &active_request.session.service.third_party;
     if !third_party.settings.enabled {
         return Err(not_supported().into());
     }
@@ -68,7 +68,7 @@ pub(super) async fn reader(
             identity.check(Activity::Read, path)?;
             let addresses = addresses(text(host, "tpc.dst")?).await?;
             let ttl = number(&request.path, "tpc.ttl")?.map(Duration::from_secs);
-            let login = exchange.session.login.clone();
+            let login = active_request.session.login.clone();
             let grant = Grant::new(path.clone(), Arc::clone(&identity), login, addresses, ttl);
             third_party.rendezvous.grant(key, grant)?;
             Ok(identity)
@@ -77,8 +77,8 @@ pub(super) async fn reader(
             // The part after the login is the client's host as seen by the destination; the source may see another
             // address.
             let login = text(origin, "tpc.org")?.split('@').next().unwrap_or_default();
-            let attempt = OpenAttempt { path, login, address: exchange.session.peer.ip() };
-            let identity = exchange.with_wait_notices(third_party.rendezvous.take(&key, &attempt)).await??;
+            let attempt = OpenAttempt { path, login, address: active_request.session.peer.ip() };
+            let identity = active_request.with_wait_notices(third_party.rendezvous.take(&key, &attempt)).await??;
             Ok(identity)
         }
         _ => Err(invalid("exactly one of tpc.dst and tpc.org is required").into()),
@@ -87,18 +87,19 @@ pub(super) async fn reader(
 
 /// At the destination: parses the copy to make.
 pub(super) async fn pull(
-    exchange: &Exchange,
+    active_request: &ActiveRequest,
     request: &Open,
     identity: &Identity,
     path: &StorePath,
 ) -> ServeResult<Pull> {
-    let third_party = &exchange.session.service.third_party;
+    let third_party = &active_request.session.service.third_party;
     if !third_party.is_served() {
         return Err(not_supported().into());
     }
     third_party.admit(&identity.caller)?;
-    let overwrite = may_write(exchange, request, identity, path).await?;
-    let origin = format!("{}@{}", exchange.session.login, third_party::name_of(exchange.session.peer.ip()).await);
+    let overwrite = may_write(active_request, request, identity, path).await?;
+    let origin =
+        format!("{}@{}", active_request.session.login, third_party::name_of(active_request.session.peer.ip()).await);
     let copy = ThirdPartyCopy {
         direction: Direction::Pull,
         local: path.clone(),
@@ -115,7 +116,7 @@ pub(super) async fn pull(
 
 /// Checks the same rights and conditions as for an upload.
 async fn may_write(
-    exchange: &Exchange,
+    active_request: &ActiveRequest,
     request: &Open,
     identity: &Identity,
     path: &StorePath,
@@ -125,7 +126,7 @@ async fn may_write(
     if modifies.is_err() {
         identity.check(Activity::Create, path)?;
     }
-    let store = &exchange.session.service.store;
+    let store = &active_request.session.service.store;
     let is_there = |at: &StorePath| {
         let at = at.clone();
         async move {
@@ -235,27 +236,27 @@ enum Stage {
 
 impl Pull {
     /// Handles `sync`: the first one is answered immediately, the second one at the end of the copy.
-    pub(super) async fn sync(&self, exchange: &Exchange) -> ServeResult {
+    pub(super) async fn sync(&self, active_request: &ActiveRequest) -> ServeResult {
         let mut stage = self.stage.lock().await;
         match &*stage {
             Stage::Opened => {
                 *stage = Stage::Ready;
-                return exchange.done();
+                return active_request.done();
             }
             Stage::Ready => {}
             Stage::Ended(outcome) => {
                 outcome.clone()?;
-                return exchange.done();
+                return active_request.done();
             }
         }
-        let ended = exchange.with_wait_notices(self.run(exchange)).await?;
+        let ended = active_request.with_wait_notices(self.run(active_request)).await?;
         *stage = Stage::Ended(ended.clone());
         ended?;
-        exchange.done()
+        active_request.done()
     }
 
-    async fn run(&self, exchange: &Exchange) -> Result<()> {
-        let mut running = State::begin(&exchange.session.service, self.copy.clone()).await?;
+    async fn run(&self, active_request: &ActiveRequest) -> Result<()> {
+        let mut running = State::begin(&active_request.session.service, self.copy.clone()).await?;
         let _ = self.progress.set(Arc::clone(&running.progress));
         match self.cancelled.run_until_cancelled(running.finished()).await {
             Some(ended) => ended,
@@ -269,14 +270,14 @@ impl Pull {
     }
 
     /// Handles `close`: fails if the copy failed.
-    pub(super) async fn close(&self, exchange: &Exchange) -> ServeResult {
+    pub(super) async fn close(&self, active_request: &ActiveRequest) -> ServeResult {
         self.cancel();
         match &*self.stage.lock().await {
             Stage::Ended(outcome) => outcome.clone()?,
             // The copy was never started, so nothing is missing.
             Stage::Opened | Stage::Ready => {}
         }
-        exchange.done()
+        active_request.done()
     }
 
     /// Returns metadata with the bytes written so far.

@@ -19,8 +19,8 @@ use towpath_proto::xrootd::{
 use towpath_store::{Fault, WriteHandle};
 
 use super::{
+    active_request::{ActiveRequest, ErrorResponse, Failure, FinalFrame, ServeResult},
     connection::{CloseReason, Connection, DataSource, ending, memory_to_receive},
-    exchange::{ErrorResponse, Exchange, Failure, FinalFrame, ServeResult},
     files::{Slot, WritableFile},
     request_queue::{LockMode, QueuePosition},
     session::RequestMemoryPermit,
@@ -95,7 +95,7 @@ pub(super) async fn receive(
     let permit = connection.acquire_request_permit().await?;
     connection.flush().await?;
     let response_writer = path.as_ref().map_or(&connection.response_writer, |bound| &bound.response_writer);
-    let exchange = Exchange::new(&connection.session, response_writer, header.code, header.stream_id);
+    let active_request = ActiveRequest::new(&connection.session, response_writer, header.code, header.stream_id);
     let mut turns = Vec::new();
     for extent in &write_request.extents {
         turns.push(extent.slot.queue.enqueue(LockMode::Shared).await);
@@ -103,8 +103,8 @@ pub(super) async fn receive(
     let (sender, pieces) = mpsc::channel(MAX_PIECES_AHEAD);
     let expected_data = ExpectedData { extents, is_paged: write_request.pages.is_some(), sink: Sink::Task(sender) };
     connection.tasks.spawn(async move {
-        let served = serve(&exchange, &write_request, turns, pieces).await;
-        exchange.finish(served).await;
+        let served = serve(&active_request, &write_request, turns, pieces).await;
+        active_request.finish(served).await;
         drop(permit);
     });
     match path {
@@ -234,7 +234,7 @@ fn parse(connection: &Connection, request: Request) -> Result<WriteRequest, Erro
 
 /// Writes the pieces as they arrive, and responds.
 async fn serve(
-    exchange: &Exchange,
+    active_request: &ActiveRequest,
     write_request: &WriteRequest,
     turns: Vec<QueuePosition>,
     pieces: mpsc::Receiver<WriteChunk>,
@@ -256,8 +256,8 @@ async fn serve(
         }
     }
     let answer = match &write_request.pages {
-        None => exchange.done()?,
-        Some(request) => report_pages(exchange, write_request, request, bad_pages)?,
+        None => active_request.done()?,
+        Some(request) => report_pages(active_request, write_request, request, bad_pages)?,
     };
     Ok(answer.with_moved(write_request.wire_bytes()))
 }
@@ -344,8 +344,13 @@ fn strip_checksums(offset: u64, mut encoded: Vec<u8>) -> Vec<u8> {
 }
 
 /// Handles the end of `pgwrite`: reports the damaged pages, and tracks them until they are sent again.
-fn report_pages(exchange: &Exchange, write_request: &WriteRequest, request: &PgWrite, bad: Vec<Page>) -> ServeResult {
-    let Some(extent) = write_request.extents.first() else { return exchange.done() };
+fn report_pages(
+    active_request: &ActiveRequest,
+    write_request: &WriteRequest,
+    request: &PgWrite,
+    bad: Vec<Page>,
+) -> ServeResult {
+    let Some(extent) = write_request.extents.first() else { return active_request.done() };
     let writing = writing(extent)?;
     let mut known = writing.bad_pages();
     // Resent pages: one that is marked as such, or the whole range after the connection with the damaged ones was
@@ -357,7 +362,7 @@ fn report_pages(exchange: &Exchange, write_request: &WriteRequest, request: &PgW
         return Err(too_many_damaged().into());
     }
     let mut frame = BytesMut::new();
-    PgWriteStatus { offset: request.offset, bad_pages: bad }.encode(exchange.stream_id, &mut frame);
+    PgWriteStatus { offset: request.offset, bad_pages: bad }.encode(active_request.stream_id, &mut frame);
     Ok(FinalFrame::frame(frame))
 }
 

@@ -11,7 +11,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{Blame, ByteRange, Error, Fault};
 
 use crate::xrootd::{
-    connection::{Exchange, Failure, RequestCompletion},
+    connection::{Failure, OutgoingRequest, RequestCompletion},
     retry_state::refusal,
     session::Session,
     sink::{Pages, Sink},
@@ -90,16 +90,16 @@ pub(in crate::xrootd) async fn fetch(
         }
     };
     let wire_length = length as u32;
-    let exchange = if check.wants_pages() && site.wants_pages(session) {
+    let outgoing = if check.wants_pages() && site.wants_pages(session) {
         let flags = check.flags();
         let request = PgRead { handle, offset, length: wire_length, flags, ..PgRead::default() };
-        Exchange { sink: Sink::Pages(Pages::new(offset, length, buffer)), ..Exchange::new(request, 0) }
+        OutgoingRequest { sink: Sink::Pages(Pages::new(offset, length, buffer)), ..OutgoingRequest::new(request, 0) }
     } else {
         buffer.reserve(length);
         let request = Read { handle, offset, length: wire_length, ..Read::default() };
-        Exchange { sink: Sink::Plain { buffer, limit: length }, ..Exchange::new(request, 0) }
+        OutgoingRequest { sink: Sink::Plain { buffer, limit: length }, ..OutgoingRequest::new(request, 0) }
     };
-    session.submit(Exchange { permit: Some(permit), ..exchange }).finished().await.into()
+    session.submit(OutgoingRequest { permit: Some(permit), ..outgoing }).finished().await.into()
 }
 
 /// Returns whether the server rejected the handle as unknown.

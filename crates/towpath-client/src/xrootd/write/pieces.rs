@@ -14,7 +14,7 @@ use towpath_store::{Blame, ByteRange, Error, Fault, Result};
 
 use super::{Upload, not_open, streams::UploadStream, target::WriteTarget};
 use crate::xrootd::{
-    connection::{Exchange, Failure, Payload, RequestCompletion, ResponseStatus},
+    connection::{Failure, OutgoingRequest, Payload, RequestCompletion, ResponseStatus},
     session::OpenFile,
 };
 
@@ -63,8 +63,8 @@ impl Upload {
     ) -> Result<Vec<Page>, Failure> {
         let UploadStream { file, handle, .. } = stream;
         let checksums = checksums(range.offset, data);
-        let exchange = || paged(*handle, range.offset, data, Arc::clone(&checksums), flags);
-        let finished = self.send_request(file, queue_permit, exchange).await?;
+        let outgoing = || paged(*handle, range.offset, data, Arc::clone(&checksums), flags);
+        let finished = self.send_request(file, queue_permit, outgoing).await?;
         damaged(file, finished)
     }
 
@@ -123,15 +123,18 @@ impl Upload {
         &self,
         file: &OpenFile,
         mut queue_permit: Option<OwnedSemaphorePermit>,
-        exchange: impl Fn() -> Exchange,
+        outgoing: impl Fn() -> OutgoingRequest,
     ) -> Result<RequestCompletion, Failure> {
         let mut retry_state = self.target.store.origin.retry_state(false);
         loop {
             if self.finished.load(Ordering::Acquire) {
                 return Err(Failure::Fatal(not_open()));
             }
-            let mut finished =
-                file.session.submit(Exchange { queue_permit: queue_permit.take(), ..exchange() }).finished().await;
+            let mut finished = file
+                .session
+                .submit(OutgoingRequest { queue_permit: queue_permit.take(), ..outgoing() })
+                .finished()
+                .await;
             match std::mem::replace(&mut finished.outcome, Ok(ResponseStatus::Ok)) {
                 Ok(answer) => return Ok(RequestCompletion { outcome: Ok(answer), ..finished }),
                 Err(failure @ Failure::Wait { .. }) => {
@@ -145,9 +148,9 @@ impl Upload {
 }
 
 /// Creates a write without checksums.
-fn plain(handle: FileHandle, offset: u64, data: &Bytes) -> Exchange {
+fn plain(handle: FileHandle, offset: u64, data: &Bytes) -> OutgoingRequest {
     let request = Write { handle, offset, length: data.len() as u32, ..Write::default() };
-    Exchange { payload: Payload::Plain(data.clone()), ..Exchange::new(request, 0) }
+    OutgoingRequest { payload: Payload::Plain(data.clone()), ..OutgoingRequest::new(request, 0) }
 }
 
 /// Creates a write of pages with checksums.
@@ -157,11 +160,11 @@ fn paged(
     data: &Bytes,
     checksums: Arc<[[u8; page::CRC_BYTES]]>,
     flags: PageFlags,
-) -> Exchange {
+) -> OutgoingRequest {
     let length = page::encoded_len(offset, data.len() as u64) as u32;
     let request = PgWrite { handle, offset, flags, length, ..PgWrite::default() };
     let limit = 4 + 4 + 8 * PgWriteStatus::MAX_BAD_PAGES;
-    Exchange { payload: Payload::pages(offset, data.clone(), checksums), ..Exchange::new(request, limit) }
+    OutgoingRequest { payload: Payload::pages(offset, data.clone(), checksums), ..OutgoingRequest::new(request, limit) }
 }
 
 /// Returns the pages that arrived damaged, according to the response to a write.

@@ -22,7 +22,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{Caller, Result, StorePath};
 
 use crate::xrootd::{
-    connection::{Exchange, Failure, Payload, PendingResponse},
+    connection::{Failure, OutgoingRequest, Payload, PendingResponse},
     server::Server,
     session::{OpenFile, PendingClose},
     site::Site,
@@ -94,7 +94,7 @@ impl WriteTarget {
         // The path has been sent before, so it can be encoded.
         let path =
             self.site.path_now(self.server.path_of(&self.path), &self.server.cgi).ok().filter(|_| self.is_new && shown);
-        let removing = path.map(|path| self.file.session.submit(Exchange::new(Rm { path }, 64 << 10)));
+        let removing = path.map(|path| self.file.session.submit(OutgoingRequest::new(Rm { path }, 64 << 10)));
         UploadRemoval { closing, removing }
     }
 
@@ -121,11 +121,11 @@ impl WriteTarget {
 }
 
 /// Creates a write of one page with a deliberately wrong checksum.
-fn spoiling(handle: FileHandle) -> Exchange {
+fn spoiling(handle: FileHandle) -> OutgoingRequest {
     let byte = Bytes::from_static(b"x");
     let wrong: [u8; CRC_BYTES] = (!page::crc32c(&byte)).to_be_bytes();
     let length = page::encoded_len(0, 1) as u32;
     let request = PgWrite { handle, length, ..PgWrite::default() };
     let limit = 8 + 8 * PgWriteStatus::MAX_BAD_PAGES;
-    Exchange { payload: Payload::pages(0, byte, Arc::new([wrong])), ..Exchange::new(request, limit) }
+    OutgoingRequest { payload: Payload::pages(0, byte, Arc::new([wrong])), ..OutgoingRequest::new(request, limit) }
 }

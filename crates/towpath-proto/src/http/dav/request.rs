@@ -48,11 +48,11 @@ fn names(list: &Element) -> Vec<Name> {
 
 /// The changes of a PROPPATCH, in order (RFC 4918 §9.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proppatch(pub Vec<Change>);
+pub struct Proppatch(pub Vec<PropertyChange>);
 
 /// One change of a property.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct PropertyChange {
     /// The property.
     pub name: Name,
     /// The kind of change.
@@ -78,7 +78,7 @@ impl Proppatch {
                 continue; // Unknown elements are ignored (RFC 4918 §17).
             }
             for prop in instruction.children.into_iter().filter(|child| child.name.is_dav("prop")) {
-                changes.extend(prop.children.into_iter().map(|property| Change {
+                changes.extend(prop.children.into_iter().map(|property| PropertyChange {
                     name: property.name.clone(),
                     action: if set { Action::Set(property) } else { Action::Remove },
                 }));

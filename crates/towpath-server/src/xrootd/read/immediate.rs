@@ -10,8 +10,8 @@ use towpath_store::ReadHandle;
 
 use super::{
     super::{
+        active_request::{ErrorResponse, seal},
         connection::Connection,
-        exchange::{ErrorResponse, seal},
         immediate::ImmediateOutcome,
     },
     vector,

@@ -11,19 +11,23 @@ use towpath_proto::xrootd::{
 };
 
 use super::super::{
-    exchange::{Exchange, FinalFrame, ServeResult},
+    active_request::{ActiveRequest, FinalFrame, ServeResult},
     files::OpenFile,
 };
 use super::piece_bytes;
 use crate::metrics::Face;
 
 /// Handles `pgread`.
-pub(in crate::xrootd) async fn pgread(exchange: &Exchange, file: &OpenFile, request: &PgRead) -> ServeResult {
-    exchange.set_path(&file.path);
+pub(in crate::xrootd) async fn pgread(
+    active_request: &ActiveRequest,
+    file: &OpenFile,
+    request: &PgRead,
+) -> ServeResult {
+    active_request.set_path(&file.path);
     let mut offset = request.offset;
     let mut left = request.length as usize;
     let piece = piece_bytes(file, offset).await?;
-    let _memory = exchange.session.memory_to_answer(left.min(piece)).await;
+    let _memory = active_request.session.memory_to_answer(left.min(piece)).await;
     let mut data = Vec::with_capacity(left.min(piece));
     loop {
         // Pieces end at page boundaries, so that only the first and the last page of the response can be short.
@@ -34,8 +38,8 @@ pub(in crate::xrootd) async fn pgread(exchange: &Exchange, file: &OpenFile, requ
         let got = data.len();
         left -= got.min(left);
         let last = got < length || left == 0;
-        send(exchange, offset, &data, if last { StatusKind::Final } else { StatusKind::Partial }).await?;
-        exchange.session.service.metrics.record_sent(Face::Xrootd, got as u64);
+        send(active_request, offset, &data, if last { StatusKind::Final } else { StatusKind::Partial }).await?;
+        active_request.session.service.metrics.record_sent(Face::Xrootd, got as u64);
         offset += got as u64;
         if last {
             return Ok(FinalFrame::sent(offset - request.offset));
@@ -43,9 +47,9 @@ pub(in crate::xrootd) async fn pgread(exchange: &Exchange, file: &OpenFile, requ
     }
 }
 
-async fn send(exchange: &Exchange, offset: u64, data: &[u8], kind: StatusKind) -> ServeResult<()> {
+async fn send(active_request: &ActiveRequest, offset: u64, data: &[u8], kind: StatusKind) -> ServeResult<()> {
     let data_len = u32::try_from(page::encoded_len(offset, data.len() as u64)).unwrap_or(0);
-    let head = PgReadStatus { kind, offset, data_len }.to_bytes(exchange.stream_id);
+    let head = PgReadStatus { kind, offset, data_len }.to_bytes(active_request.stream_id);
     let checksums: Vec<[u8; CRC_BYTES]> = pages(offset, data).map(|page| page::crc32c(page).to_be_bytes()).collect();
     let mut slices = Vec::with_capacity(2 * checksums.len() + 1);
     slices.push(IoSlice::new(&head));
@@ -53,7 +57,7 @@ async fn send(exchange: &Exchange, offset: u64, data: &[u8], kind: StatusKind) -
         slices.push(IoSlice::new(checksum));
         slices.push(IoSlice::new(page));
     }
-    exchange.send_vectored(&mut slices).await
+    active_request.send_vectored(&mut slices).await
 }
 
 /// Splits `data`, which start at `offset`, at the page boundaries of the file.

@@ -17,7 +17,7 @@ use towpath_proto::xrootd::{
 use towpath_store::{ByteRange, Error, Fault, ReadBuffer, ReadHandle};
 
 use super::super::{
-    exchange::{ErrorResponse, Exchange, Failure, FinalFrame, ServeResult, seal},
+    active_request::{ActiveRequest, ErrorResponse, Failure, FinalFrame, ServeResult, seal},
     files::{FileAccess, Slot},
 };
 use crate::metrics::Face;
@@ -61,24 +61,24 @@ fn past_the_end() -> ErrorResponse {
 
 /// Handles `readv`; `slots` are the files of the elements.
 pub(in crate::xrootd) async fn readv(
-    exchange: &Exchange,
+    active_request: &ActiveRequest,
     slots: &HashMap<FileHandle, Arc<Slot>>,
     request: &Readv,
 ) -> ServeResult {
     for (handle, slot) in slots {
         let file = slot.file()?;
-        exchange.set_path(&file.path);
+        active_request.set_path(&file.path);
         let size = file.metadata().await?.size;
         let mut elements = request.elements.iter().filter(|element| element.handle == *handle);
         if elements.any(|element| element.offset.saturating_add(u64::from(element.length)) > size) {
             return Err(past_the_end().into());
         }
     }
-    let mut rest = send_cached(exchange, slots, &request.elements).await?;
+    let mut rest = send_cached(active_request, slots, &request.elements).await?;
     while !rest.is_empty() {
         let (group, behind) = rest.split_at(group_length(rest, GROUP_BYTES));
         rest = behind;
-        send_group(exchange, slots, group, status_before(rest)).await?;
+        send_group(active_request, slots, group, status_before(rest)).await?;
     }
     Ok(FinalFrame::sent(vector_bytes(&request.elements)))
 }
@@ -100,12 +100,12 @@ fn group_length(elements: &[VectorElement], limit_bytes: usize) -> usize {
 
 /// Sends groups while they can be read without waiting. Returns the remaining elements.
 async fn send_cached<'a>(
-    exchange: &Exchange,
+    active_request: &ActiveRequest,
     slots: &HashMap<FileHandle, Arc<Slot>>,
     elements: &'a [VectorElement],
 ) -> ServeResult<&'a [VectorElement]> {
     let frame_bytes = CACHED_GROUP_BYTES.min(answer_bytes(elements) as usize) + ResponseHeader::LEN;
-    let _memory = exchange.session.memory_to_answer(frame_bytes).await;
+    let _memory = active_request.session.memory_to_answer(frame_bytes).await;
     let mut frame = vec![0; frame_bytes];
     let mut rest = elements;
     while !rest.is_empty() {
@@ -116,9 +116,9 @@ async fn send_cached<'a>(
             Some(outcome) => outcome?,
         }
         rest = behind;
-        seal(frame, 0, exchange.stream_id, status_before(rest));
-        exchange.send(frame).await?;
-        exchange.session.service.metrics.record_sent(Face::Xrootd, vector_bytes(group));
+        seal(frame, 0, active_request.stream_id, status_before(rest));
+        active_request.send(frame).await?;
+        active_request.session.service.metrics.record_sent(Face::Xrootd, vector_bytes(group));
         // Each group has occupied this thread for some hundred microseconds.
         tokio::task::yield_now().await;
     }
@@ -168,20 +168,20 @@ pub(in crate::xrootd) fn read_now(
 }
 
 async fn send_group(
-    exchange: &Exchange,
+    active_request: &ActiveRequest,
     slots: &HashMap<FileHandle, Arc<Slot>>,
     group: &[VectorElement],
     status: Status,
 ) -> ServeResult<()> {
     let bytes = answer_bytes(group);
-    let memory = exchange.session.memory_to_answer(bytes as usize + group.len() * STORE_GAP_BYTES).await;
+    let memory = active_request.session.memory_to_answer(bytes as usize + group.len() * STORE_GAP_BYTES).await;
     let mut data = vec![Bytes::new(); group.len()];
     for (handle, slot) in slots {
         let indexed = group.iter().enumerate().filter(|(_, element)| element.handle == *handle && element.length > 0);
         let indices: Vec<usize> = indexed.map(|(index, _)| index).collect();
         read_elements(slot, group, &indices, &mut data).await?;
     }
-    let header = ResponseHeader { stream_id: exchange.stream_id, status, dlen: bytes as u32 }.to_bytes();
+    let header = ResponseHeader { stream_id: active_request.stream_id, status, dlen: bytes as u32 }.to_bytes();
     let heads: Vec<_> = group.iter().map(VectorElement::to_bytes).collect();
     let mut slices = Vec::with_capacity(2 * group.len() + 1);
     slices.push(IoSlice::new(&header));
@@ -189,9 +189,9 @@ async fn send_group(
         slices.push(IoSlice::new(head));
         slices.push(IoSlice::new(data));
     }
-    exchange.send_vectored(&mut slices).await?;
+    active_request.send_vectored(&mut slices).await?;
     drop(memory);
-    exchange.session.service.metrics.record_sent(Face::Xrootd, vector_bytes(group));
+    active_request.session.service.metrics.record_sent(Face::Xrootd, vector_bytes(group));
     Ok(())
 }
 

@@ -131,7 +131,7 @@ impl FinalFrame {
 
 /// A request being served.
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(super) struct ActiveRequest {
     pub(super) session: Arc<Session>,
     pub(super) stream_id: StreamId,
     pub(super) response_writer: Arc<ResponseWriter>,
@@ -144,7 +144,7 @@ pub(super) struct Exchange {
     answered: bool,
 }
 
-impl Exchange {
+impl ActiveRequest {
     /// Starts serving a request.
     pub(super) fn new(
         session: &Arc<Session>,
@@ -285,7 +285,7 @@ impl Exchange {
     }
 }
 
-impl Drop for Exchange {
+impl Drop for ActiveRequest {
     /// A request whose task panicked has no response, and its client would wait forever, so the session ends.
     fn drop(&mut self) {
         if !self.answered {
@@ -375,12 +375,12 @@ mod tests {
     #[tokio::test]
     async fn a_request_without_an_answer_ends_the_session() {
         let (session, response_writer, _client) = session(false).await;
-        let exchange = || Exchange::new(&session, &response_writer, RequestCode::open, StreamId::ZERO);
-        let done = exchange();
+        let active_request = || ActiveRequest::new(&session, &response_writer, RequestCode::open, StreamId::ZERO);
+        let done = active_request();
         let served = done.done();
         done.finish(served).await;
         assert!(!session.ended.is_cancelled());
-        drop(exchange());
+        drop(active_request());
         assert!(session.ended.is_cancelled());
     }
 
@@ -388,15 +388,15 @@ mod tests {
     async fn what_takes_hours_is_promised_again_before_the_client_gives_up() {
         let (session, response_writer, mut client) = session(true).await;
         tokio::time::pause();
-        let exchange = Exchange::new(&session, &response_writer, RequestCode::open, StreamId::ZERO);
-        exchange.with_wait_notices(tokio::time::sleep(Duration::from_hours(1))).await.unwrap();
+        let active_request = ActiveRequest::new(&session, &response_writer, RequestCode::open, StreamId::ZERO);
+        active_request.with_wait_notices(tokio::time::sleep(Duration::from_hours(1))).await.unwrap();
         let mut promise = BytesMut::new();
         let announced = WaitResp { seconds: NOTICE_TIMEOUT_S, message: String::new() };
         Response::WaitResp(announced).encode(StreamId::ZERO, &mut promise);
         let mut came = vec![0; 3 * promise.len()];
         client.read_exact(&mut came).await.unwrap();
         assert_eq!(came, promise.repeat(3));
-        let served = exchange.done();
-        exchange.finish(served).await;
+        let served = active_request.done();
+        active_request.finish(served).await;
     }
 }
