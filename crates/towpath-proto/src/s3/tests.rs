@@ -93,20 +93,19 @@ fn refusals_say_what_happened_and_what_to_do() {
     let refusal = S3Error::parse(body).unwrap();
     assert_eq!(refusal.fault(), Some(Fault::InvalidArgument));
     assert!(refusal.advice().unwrap().contains("AWS_REGION=eu-west-1"));
-    let of = |code: &str| S3Error { code: code.into(), message: String::new(), region: None }.fault();
-    assert_eq!(of("InvalidAccessKeyId"), Some(Fault::AuthenticationFailed));
-    assert_eq!(of("NoSuchBucket"), Some(Fault::NotFound));
-    assert_eq!(of("BadDigest"), Some(Fault::ChecksumMismatch));
-    assert_eq!(of("InternalError"), None);
+    let of = |code: &str| S3Error { code: code.into(), message: String::new(), region: None };
+    assert_eq!(of("InvalidAccessKeyId").fault(), Some(Fault::AuthenticationFailed));
+    assert_eq!(of("NoSuchBucket").fault(), Some(Fault::NotFound));
+    assert_eq!(of("BadDigest").fault(), Some(Fault::ChecksumMismatch));
+    assert_eq!(of("InternalError").fault(), None);
     assert_eq!(S3Error::parse(b"<html>no</html>"), None);
-    let advice = |code: &str| S3Error { code: code.into(), message: String::new(), region: None }.advice();
     for (code, part) in [
         ("PermanentRedirect", Some("AWS_REGION")),
         ("RequestTimeTooSkewed", Some("clock")),
         ("InvalidObjectState", Some("archived")),
         ("NoSuchKey", None),
     ] {
-        let advice = advice(code);
+        let advice = of(code).advice();
         assert_eq!(part.is_some(), advice.is_some(), "{code}: {advice:?}");
         assert!(advice.unwrap_or_default().contains(part.unwrap_or_default()), "{code}");
     }

@@ -379,11 +379,9 @@ fn a_node_names_a_link_and_the_directory() {
 
 #[test]
 fn one_resource_of_a_listing_is_bounded() {
-    let entry = |bytes: usize| {
-        let name = "x".repeat(bytes);
-        entries(&format!("<multistatus xmlns='DAV:'><response><href>/{name}</href></response></multistatus>"))
-    };
-    assert_eq!(entry(Limits::RESPONSE.bytes + 1), Err(InvalidMultistatus::Xml(InvalidXml::TooLarge)));
+    let name = "x".repeat(Limits::RESPONSE.bytes + 1);
+    let body = format!("<multistatus xmlns='DAV:'><response><href>/{name}</href></response></multistatus>");
+    assert_eq!(entries(&body), Err(InvalidMultistatus::Xml(InvalidXml::TooLarge)));
 }
 
 #[test]
