@@ -149,6 +149,24 @@ def test_xrdcp_without(token_area, clients, here):
     assert not (here / "file").exists()
 
 
+@pair("xrdcp", "the reason of a refused one is reported, roots:// and root://")
+def test_xrdcp_says_why(token_area, issuer, clients, here):
+    token_area.put("file", b"x")
+    scope = f"storage.read:{token_area.path}"
+    for token, why in [
+        (issuer.wlcg(scope, audience=AUDIENCE, lifetime_s=-600), b"expired"),
+        (issuer.wlcg(scope, audience="https://elsewhere.test"), AUDIENCE.encode()),
+        (issuer.wlcg("storage.read:/elsewhere", audience=AUDIENCE), b"it may read /elsewhere"),
+        (None, b"send a token"),
+    ]:
+        env = {"BEARER_TOKEN": token} if token else {}
+        refused = clients.run("xrdcp", "-s", token_area.url("file"), here / "file", status=None, **env)
+        assert refused.status != 0 and why in refused.err, (why, refused.err)
+    plain = token_area.url("file").replace("roots://", "root://")
+    refused = clients.run("towpath", "cat", plain, status=None, BEARER_TOKEN=issuer.wlcg(scope, audience=AUDIENCE))
+    assert refused.status != 0 and b"roots://" in refused.err, refused.err
+
+
 @pytest.mark.parametrize("scheme", [
     pytest.param("root", marks=pair("towpath", "cp down and up, roots://")),
     pytest.param("http", marks=pair("towpath", "cp down and up, https://")),

@@ -2,9 +2,12 @@
 //!
 //! A caller is anonymous, presents a bearer token (HTTP's `Authorization`, XRootD's `ztn`, or `authz=` in a request's
 //! opaque part), or logs in over HTTP with a password. Each becomes an [`Identity`]: a [`Caller`] with [`Grant`]s.
-//! [`Identity::check`] is called before each store operation. Paths are compared by whole components.
+//! Credentials add to the rights of anonymous callers; a caller whose token is refused keeps those, and the refusal is
+//! reported when they do not suffice. [`Identity::check`] is called before each store operation. Paths are compared by
+//! whole components.
 
 pub mod bearer;
+mod denial;
 pub mod tokens;
 
 use std::{
@@ -14,11 +17,16 @@ use std::{
 
 use towpath_store::{Caller, Error, Fault, Result, Secret, StorePath};
 
+pub(crate) use self::denial::{Denial, DenialLog, DenialReason};
 use crate::{
     StartError,
     config::{AccessConfig, Right},
+    metrics::Face,
     passwords::Passwords,
 };
+
+/// Maximum number of grants that a message lists.
+const MAX_DESCRIBED_GRANTS: usize = 8;
 
 /// The operation that a request performs on a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,60 +96,114 @@ impl Grant {
     }
 }
 
+/// How a request arrived.
+#[derive(Debug, Clone, Copy)]
+pub struct Channel {
+    /// The protocol.
+    pub face: Face,
+    /// Address of the client.
+    pub address: IpAddr,
+    /// Whether the connection uses TLS.
+    pub is_encrypted: bool,
+}
+
 /// An authenticated or anonymous caller with its grants.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Identity {
     /// The caller, as passed to stores.
     pub caller: Caller,
-    /// The caller's grants.
+    /// Grants of the caller's credentials.
     pub grants: Arc<[Grant]>,
-    /// Expiry of the grants, in seconds since the Unix epoch.
+    /// Expiry of these grants, in seconds since the Unix epoch.
     pub expires_s: Option<i64>,
+    /// Grants of all callers, with or without credentials.
+    pub(crate) public: Arc<[Grant]>,
+    /// Error of the credentials if they were refused; the caller is then anonymous.
+    pub(crate) refused: Option<Error>,
+    /// What an anonymous caller can do to get more rights.
+    pub(crate) advice: &'static str,
 }
 
 impl Identity {
     /// Checks that `activity` on `path` is allowed.
     ///
     /// # Errors
-    /// `AuthenticationFailed` for an anonymous caller (a token or a password may help) or an expired identity;
-    /// `PermissionDenied` otherwise.
+    /// The error of refused credentials; `AuthenticationFailed` for an anonymous caller (a token or a password may
+    /// help) or an expired token; `PermissionDenied` otherwise. All have a [reason](Error::reason), a [`DenialReason`].
     pub fn check(&self, activity: Activity, path: &StorePath) -> Result<()> {
-        if self.may(activity, path) { Ok(()) } else { Err(self.refusal(activity, path)) }
+        if self.may(activity, path) { Ok(()) } else { Err(self.denial(activity, path)) }
     }
 
     /// Like [`Self::check`], without an error message. Used for the stat text of each listing entry, which shows the
     /// reader's rights.
     pub fn may(&self, activity: Activity, path: &StorePath) -> bool {
-        !self.has_expired() && self.grants.iter().any(|grant| grant.allows(activity, path))
+        self.valid_grants().any(|grant| grant.allows(activity, path))
     }
 
     /// Whether the caller has any unexpired grant.
     pub(crate) fn has_rights(&self) -> bool {
-        !self.has_expired() && !self.grants.is_empty()
+        self.valid_grants().next().is_some()
+    }
+
+    /// Whether the request has a bearer token, valid or not.
+    pub(crate) fn has_token(&self) -> bool {
+        self.caller.token.is_some() || self.refused.is_some()
+    }
+
+    fn valid_grants(&self) -> impl Iterator<Item = &Grant> {
+        let own: &[Grant] = if self.has_expired() { &[] } else { &self.grants };
+        self.public.iter().chain(own)
     }
 
     fn has_expired(&self) -> bool {
         self.expires_s.is_some_and(|end| towpath_store::sys::clock::unix_s() >= end)
     }
 
-    fn refusal(&self, activity: Activity, path: &StorePath) -> Error {
-        if self.has_expired() {
-            return Error::new(Fault::AuthenticationFailed, "the token has expired: get a new one").at(path);
-        }
+    fn denial(&self, activity: Activity, path: &StorePath) -> Error {
         let verb = activity.verb();
         // A SciToken may lack a subject; the issuer is named instead.
-        let (fault, message) = match self.caller.subject.as_ref().or(self.caller.issuer.as_ref()) {
-            None => (
-                Fault::AuthenticationFailed,
-                format!("anonymous callers may not {verb} this: send a token, or log in if the server has passwords"),
-            ),
-            Some(subject) if self.caller.token.is_some() => {
-                (Fault::PermissionDenied, format!("the token of {subject} does not let it {verb} this"))
+        let subject = self.caller.subject.as_ref().or(self.caller.issuer.as_ref());
+        let error = match subject {
+            Some(subject) if !self.has_expired() => {
+                let (reason, message) = if self.caller.token.is_some() {
+                    let rights = describe(&self.grants);
+                    let message = format!("the token of {subject} does not let it {verb} this; it may {rights}");
+                    (DenialReason::MissingScope, message)
+                } else {
+                    (DenialReason::MissingRight, format!("{subject} may not {verb} this"))
+                };
+                Error::new(Fault::PermissionDenied, message).with_reason(reason.name())
             }
-            Some(subject) => (Fault::PermissionDenied, format!("{subject} may not {verb} this")),
+            _ => self.unauthenticated(&format!("{verb} this")),
         };
-        Error::new(fault, message).at(path)
+        error.at(path)
     }
+
+    /// Returns the error of a caller without valid credentials for an `action`: "read this".
+    pub(crate) fn unauthenticated(&self, action: &str) -> Error {
+        if let Some(refused) = &self.refused {
+            let message = format!("{}; anonymous callers may not {action}", refused.message());
+            return refused.clone().with_message(message);
+        }
+        let (reason, message) = if self.has_expired() {
+            (DenialReason::TokenExpired, "the token has expired: get a new one".to_owned())
+        } else {
+            (DenialReason::Anonymous, format!("anonymous callers may not {action}: {}", self.advice))
+        };
+        Error::new(Fault::AuthenticationFailed, message).with_reason(reason.name())
+    }
+}
+
+/// Describes grants in words: `read /a, create /b`.
+pub fn describe(grants: &[Grant]) -> String {
+    let shown = grants.iter().take(MAX_DESCRIBED_GRANTS);
+    let mut words: Vec<String> = shown.map(|grant| format!("{} {}", grant.right.name(), grant.path)).collect();
+    match grants.len().saturating_sub(MAX_DESCRIBED_GRANTS) {
+        _ if grants.is_empty() => words.push("do nothing".into()),
+        0 => {}
+        more => words.push(format!("and {more} more")),
+    }
+    words.join(", ")
 }
 
 /// A person, as far as callers can be identified: by the issuer and subject of a token, or by name and password. All
@@ -223,7 +285,7 @@ impl Access {
         // Token issuers are web URLs, so no issuer can have this name.
         let issuer = self.passwords.as_ref().map(|passwords| format!("realm:{}", passwords.realm()).into());
         let caller = Caller { subject: Some(name), issuer, address: Some(address), ..Caller::default() };
-        Identity { caller, grants, expires_s: None }
+        Identity { caller, grants, public: Arc::clone(&self.anonymous), ..Identity::default() }
     }
 
     /// Whether the server accepts tokens.
@@ -231,37 +293,56 @@ impl Access {
         self.tokens.is_some()
     }
 
-    /// Returns the identity of a caller at `address` without a token or a password.
-    pub fn anonymous(&self, address: IpAddr) -> Identity {
-        let caller = Caller { address: Some(address), ..Caller::default() };
-        Identity { caller, grants: Arc::clone(&self.anonymous), expires_s: None }
+    /// Whether anonymous callers have any right.
+    pub(crate) fn has_public_grants(&self) -> bool {
+        !self.anonymous.is_empty()
     }
 
-    /// Returns the identity of a caller at `address`, using the bearer token if the request has one. A server without
-    /// issuers ignores tokens, because clients send theirs to every server.
-    ///
-    /// # Errors
-    /// See [`Self::bearer`].
-    pub(crate) async fn identify(&self, token: Option<&Secret>, address: IpAddr) -> Result<Identity> {
-        match token.filter(|_| self.takes_tokens()) {
-            Some(token) => self.bearer(token.expose(), address).await,
-            None => Ok(self.anonymous(address)),
+    /// Returns the identity of a caller without a token or a password.
+    pub fn anonymous(&self, channel: &Channel) -> Identity {
+        let caller = Caller { address: Some(channel.address), ..Caller::default() };
+        let advice = self.advice(channel);
+        Identity { caller, public: Arc::clone(&self.anonymous), advice, ..Identity::default() }
+    }
+
+    /// Returns what an anonymous caller can do to get more rights.
+    fn advice(&self, channel: &Channel) -> &'static str {
+        match (channel.face, self.takes_tokens(), self.passwords.is_some()) {
+            (Face::Xrootd, true, _) if channel.is_encrypted => "send a token",
+            (Face::Xrootd, true, _) => "send a token, which needs encryption: use roots://",
+            (Face::Xrootd, false, true) => "log in with a password over https://",
+            (Face::Http, true, true) => "send a token, or log in with a password",
+            (Face::Http, true, false) => "send a token",
+            (Face::Http, false, true) => "log in with a password",
+            (_, false, false) => "this server accepts neither tokens nor passwords, so nobody may",
         }
     }
 
-    /// Authenticates a caller at `address` by its bearer token.
+    /// Returns the identity of a caller, using the bearer token if the request has one. A caller whose token is refused
+    /// is anonymous, and [`Identity::check`] returns the refusal where the rights of anonymous callers do not suffice.
+    /// A server without issuers ignores tokens, because clients send theirs to every server.
+    pub async fn identify(&self, token: Option<&Secret>, channel: &Channel) -> Identity {
+        match token.filter(|_| self.takes_tokens()) {
+            None => self.anonymous(channel),
+            Some(token) => match self.bearer(token.expose(), channel).await {
+                Ok(identity) => identity,
+                Err(refused) => Identity { refused: Some(refused), ..self.anonymous(channel) },
+            },
+        }
+    }
+
+    /// Authenticates a caller by its bearer token.
     ///
     /// # Errors
     /// `AuthenticationFailed` if the token is malformed, forged, expired, for another audience, or of an untrusted
     /// issuer; `Unavailable` if the issuer's keys are currently unavailable.
-    pub async fn bearer(&self, token: &str, address: IpAddr) -> Result<Identity> {
-        match &self.tokens {
-            Some(verifier) => verifier.identify(token, address).await,
-            None => Err(Error::new(
-                Fault::AuthenticationFailed,
-                "this server does not accept tokens: no issuer is configured",
-            )),
-        }
+    pub async fn bearer(&self, token: &str, channel: &Channel) -> Result<Identity> {
+        let Some(verifier) = &self.tokens else {
+            let message = "this server does not accept tokens: no issuer is configured";
+            return Err(Error::new(Fault::AuthenticationFailed, message).with_reason(DenialReason::TokenIssuer.name()));
+        };
+        let identity = verifier.identify(token, channel.address).await?;
+        Ok(Identity { public: Arc::clone(&self.anonymous), ..identity })
     }
 }
 
@@ -284,11 +365,12 @@ mod tests {
 
     fn holder(right: Right, at: &str) -> Identity {
         let caller = Caller { subject: Some("alice".into()), ..Caller::default() };
-        Identity {
-            caller,
-            grants: [Grant { right, path: path(at), directory: at.ends_with('/') }].into(),
-            expires_s: None,
-        }
+        let grants = [Grant { right, path: path(at), directory: at.ends_with('/') }].into();
+        Identity { caller, grants, ..Identity::default() }
+    }
+
+    fn channel(face: Face, is_encrypted: bool) -> Channel {
+        Channel { face, address: IpAddr::from([127, 0, 0, 1]), is_encrypted }
     }
 
     #[test]
@@ -372,7 +454,7 @@ mod tests {
     #[test]
     fn anonymous_reads_by_default_and_is_told_to_bring_a_token() {
         let access = Access::new(&AccessConfig::default()).unwrap();
-        let anybody = access.anonymous(IpAddr::from([127, 0, 0, 1]));
+        let anybody = access.anonymous(&channel(Face::Http, false));
         assert!(anybody.check(Activity::Read, &path("/x")).is_ok());
         assert_eq!(anybody.check(Activity::Create, &path("/x")).unwrap_err().fault(), Fault::AuthenticationFailed);
     }
@@ -390,7 +472,7 @@ mod tests {
             rule(Some(&["bob"]), "/own", Right::Create),
             rule(Some(&[]), "/", Right::Read),
         ];
-        let access = Access::new(&AccessConfig { users, ..AccessConfig::default() }).unwrap();
+        let access = Access::new(&AccessConfig { users, anonymous: Vec::new(), ..AccessConfig::default() }).unwrap();
         for (name, activity, at, allowed) in [
             ("alice", Activity::Read, "/public/x", true),
             ("carol", Activity::Read, "/public/x", true),
@@ -404,6 +486,44 @@ mod tests {
             let outcome = access.user(name.into(), [127, 0, 0, 1].into()).check(activity, &path(at));
             let expected = if allowed { Ok(()) } else { Err(Fault::PermissionDenied) };
             assert_eq!(outcome.map_err(|error| error.fault()), expected, "{name} {activity:?} {at}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_token_leaves_the_rights_of_anonymous_callers() {
+        let issuer = crate::config::IssuerConfig {
+            issuer: "https://issuer.example".into(),
+            base_path: "/".into(),
+            keys: None,
+            ca: None,
+        };
+        let access = Access::new(&AccessConfig { issuers: vec![issuer], ..AccessConfig::default() }).unwrap();
+        let refused = access.identify(Some(&Secret::new("no.token.")), &channel(Face::Http, true)).await;
+        assert!(refused.check(Activity::Read, &path("/x")).is_ok());
+        let error = refused.check(Activity::Create, &path("/x")).unwrap_err();
+        assert_eq!((error.fault(), error.reason()), (Fault::AuthenticationFailed, Some("token_malformed")));
+        assert!(error.message().ends_with("; anonymous callers may not create this"), "{error}");
+    }
+
+    #[test]
+    fn the_advice_to_anonymous_callers_fits_their_protocol() {
+        let issuer = crate::config::IssuerConfig {
+            issuer: "https://issuer.example".into(),
+            base_path: "/".into(),
+            keys: None,
+            ca: None,
+        };
+        let nothing = Access::new(&AccessConfig::default()).unwrap();
+        let tokens = Access::new(&AccessConfig { issuers: vec![issuer], ..AccessConfig::default() }).unwrap();
+        for (access, face, is_encrypted, part) in [
+            (&nothing, Face::Http, true, "neither tokens nor passwords"),
+            (&tokens, Face::Http, false, "send a token"),
+            (&tokens, Face::Xrootd, true, "send a token"),
+            (&tokens, Face::Xrootd, false, "roots://"),
+        ] {
+            let error =
+                access.anonymous(&channel(face, is_encrypted)).check(Activity::Create, &path("/x")).unwrap_err();
+            assert!(error.message().contains(part), "{error}");
         }
     }
 

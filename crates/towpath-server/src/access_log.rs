@@ -17,6 +17,7 @@ use towpath_store::{
 
 use crate::{
     StartError,
+    access::Denial,
     config::{AccessLogConfig, LogFormat},
     metrics::Face,
 };
@@ -31,14 +32,18 @@ pub struct Record<'a> {
     pub face: Face,
     /// Address of the client.
     pub peer: SocketAddr,
-    /// Subject of the client's token.
+    /// Subject of the client's token, or name of the user.
     pub subject: Option<&'a str>,
+    /// Issuer of the token, or realm of the user.
+    pub issuer: Option<&'a str>,
     /// The operation, named as in the protocol.
     pub verb: &'static str,
     /// The path, without its opaque part, which may contain a token.
     pub path: fmt::Arguments<'a>,
     /// The fault, if the request failed.
     pub fault: Option<Fault>,
+    /// Why the caller was denied the request, if it was.
+    pub denial: Option<&'a Denial>,
     /// Bytes of file data transferred.
     pub bytes: u64,
     /// Time from the arrival of the request to the end of the response: for HTTP until the last byte was sent, for
@@ -52,11 +57,17 @@ struct LogEntry<'a> {
     face: &'static str,
     peer: SocketAddr,
     subject: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    issuer: Option<&'a str>,
     verb: &'static str,
     path: fmt::Arguments<'a>,
     outcome: &'static str,
     bytes: u64,
     took_us: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a str>,
 }
 
 impl LogEntry<'_> {
@@ -66,7 +77,17 @@ impl LogEntry<'_> {
         let subject = self.subject.unwrap_or("-").escape_debug();
         let path = path.to_string();
         let path = path.escape_debug();
-        format!("{seconds}.{ms:03} {face} {peer} {subject} {verb} \"{path}\" {outcome} {bytes}B {took_us}us")
+        let mut line =
+            format!("{seconds}.{ms:03} {face} {peer} {subject} {verb} \"{path}\" {outcome} {bytes}B {took_us}us");
+        let quoted = |text: &str| format!("\"{}\"", text.escape_debug());
+        for (key, value) in [
+            ("issuer", self.issuer.map(quoted)),
+            ("reason", self.reason.map(str::to_owned)),
+            ("message", self.message.map(quoted)),
+        ] {
+            value.iter().for_each(|value| line.extend([" ", key, "=", value]));
+        }
+        line
     }
 }
 
@@ -118,11 +139,14 @@ impl AccessLog {
             face: record.face.name(),
             peer: record.peer,
             subject: record.subject,
+            issuer: record.issuer,
             verb: record.verb,
             path: record.path,
             outcome: record.fault.map_or("ok", Fault::name),
             bytes: record.bytes,
             took_us: u64::try_from(record.took.as_micros()).unwrap_or(u64::MAX),
+            reason: record.denial.map(|denial| denial.reason),
+            message: record.denial.map(|denial| &*denial.message),
         };
         let text = match format {
             LogFormat::Text => line.text(),
@@ -187,9 +211,11 @@ mod tests {
                 face: Face::Http,
                 peer: ([127, 0, 0, 1], 1).into(),
                 subject: None,
+                issuer: None,
                 verb: "GET",
                 path: format_args!("/f"),
                 fault: None,
+                denial: None,
                 bytes: 1,
                 took: Duration::from_millis(1),
             });

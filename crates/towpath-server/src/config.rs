@@ -131,6 +131,19 @@ pub enum Right {
     Modify,
 }
 
+impl Right {
+    /// Returns the name in settings and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Right::Stat => "stat",
+            Right::Stage => "stage",
+            Right::Read => "read",
+            Right::Create => "create",
+            Right::Modify => "modify",
+        }
+    }
+}
+
 /// A token issuer (one per virtual organization).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

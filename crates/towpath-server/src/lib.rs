@@ -93,6 +93,8 @@ pub struct Service {
     pub file_senders: Arc<Semaphore>,
     /// Counters.
     pub metrics: metrics::Metrics,
+    /// The log of denied requests.
+    denial_log: access::DenialLog,
     /// The access log: one line per request.
     pub access_log: access_log::AccessLog,
     /// TLS settings, if TLS is enabled.
@@ -110,6 +112,10 @@ impl Service {
     fn record_request(&self, record: &access_log::Record<'_>) {
         self.metrics.record_request(record.face, record.verb, record.fault, record.took.as_secs_f64());
         self.access_log.record(record);
+        if let Some(denial) = record.denial {
+            self.metrics.record_denial(record.face, denial.reason);
+            self.denial_log.record(record, denial);
+        }
     }
 
     /// Counts and logs that a slow client was disconnected, or one that was idle or violated the protocol; `why`

@@ -25,7 +25,7 @@ use towpath_store::{Store, memory::MemoryStore, sys::net};
 
 use crate::{
     MemoryPool, ServeConfig, Service, Socket, StartError,
-    access::Access,
+    access::{Access, DenialLog},
     access_log::AccessLog,
     application::{Application, HostedApplication},
     config::Limits,
@@ -129,6 +129,7 @@ impl Server {
             connections: FairPool::new(connections, 1, CONNECTIONS_ALPHA),
             files: FairPool::new(files, 1, 1),
             file_senders: Arc::new(Semaphore::new(config.limits.disk_threads.max(1))),
+            denial_log: DenialLog::default(),
             access_log: AccessLog::start(&config.access_log, metrics.log_lines_lost.clone())?,
             metrics,
             tls,

@@ -41,6 +41,12 @@ struct RequestLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DenialLabels {
+    face: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FaceLabels {
     face: &'static str,
 }
@@ -69,6 +75,7 @@ pub struct Metrics {
     /// Access log lines lost because the writer was too slow or failed.
     pub log_lines_lost: Counter,
     requests: Family<RequestLabels, Counter>,
+    denials: Family<DenialLabels, Counter>,
     seconds: Family<FaceLabels, Histogram>,
     sent: Family<FaceLabels, Counter>,
     received: Family<FaceLabels, Counter>,
@@ -85,6 +92,7 @@ impl Default for Metrics {
             disconnected: Counter::default(),
             log_lines_lost: Counter::default(),
             requests: Family::default(),
+            denials: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.000_05, 4.0, 12))),
             sent: Family::default(),
             received: Family::default(),
@@ -101,6 +109,7 @@ impl Default for Metrics {
         );
         registry.register("access_log_lines_lost", "Access log lines lost", metrics.log_lines_lost.clone());
         registry.register("requests", "Requests answered, by outcome", metrics.requests.clone());
+        registry.register("denials", "Requests denied for lack of rights, by reason", metrics.denials.clone());
         registry.register_with_unit("request", "Time to answer a request", Unit::Seconds, metrics.seconds.clone());
         registry.register_with_unit("sent", "File data sent", Unit::Bytes, metrics.sent.clone());
         registry.register_with_unit("received", "File data received", Unit::Bytes, metrics.received.clone());
@@ -117,6 +126,11 @@ impl Metrics {
         let outcome = fault.map_or("ok", Fault::name);
         self.requests.get_or_create(&RequestLabels { face: face.name(), verb, outcome }).inc();
         self.seconds.get_or_create(&FaceLabels { face: face.name() }).observe(seconds);
+    }
+
+    /// Counts one denied request. `reason` must come from a fixed set.
+    pub(crate) fn record_denial(&self, face: Face, reason: &'static str) {
+        self.denials.get_or_create(&DenialLabels { face: face.name(), reason }).inc();
     }
 
     /// Counts bytes of file data sent.

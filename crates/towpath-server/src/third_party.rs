@@ -30,7 +30,11 @@ use towpath_proto::{checksum::Algorithm, destination_policy::DestinationPolicy, 
 use towpath_store::{Blame, Caller, Error, Fault, Overwrite, Result, Secret, Store, StorePath, sys::net::Resolver};
 
 use self::rendezvous::Rendezvous;
-use crate::{Service, StartError, access::Person, config::ThirdPartyConfig};
+use crate::{
+    Service, StartError,
+    access::{Identity, Person},
+    config::ThirdPartyConfig,
+};
 
 /// Resolves host names chosen by clients, separately from all other lookups, because their name servers may be
 /// hostile or slow. 16 concurrent lookups: a copy needs one, and answers take milliseconds.
@@ -182,14 +186,11 @@ impl State {
     ///
     /// # Errors
     /// `AuthenticationFailed` for an anonymous caller, unless the settings allow it.
-    pub(crate) fn admit(&self, caller: &Caller) -> Result<()> {
-        if self.settings.anonymous || !Person::of(caller).is_anonymous() {
+    pub(crate) fn admit(&self, identity: &Identity) -> Result<()> {
+        if self.settings.anonymous || !Person::of(&identity.caller).is_anonymous() {
             return Ok(());
         }
-        Err(Error::new(
-            Fault::AuthenticationFailed,
-            "anonymous callers may not request third-party copies: send a token",
-        ))
+        Err(identity.unauthenticated("request third-party copies"))
     }
 
     /// Starts a copy if its destination is permitted and the limit on copies is not reached.

@@ -59,6 +59,7 @@ struct Inner {
     origin: Option<String>,
     code: Option<u32>,
     attempts: Option<Attempts>,
+    reason: Option<&'static str>,
 }
 
 /// Failed attempts of an operation.
@@ -80,6 +81,7 @@ impl Error {
             origin: None,
             code: None,
             attempts: None,
+            reason: None,
         }))
     }
 
@@ -121,6 +123,12 @@ impl Error {
     #[must_use]
     pub fn after_attempts(self, count: u32, elapsed: Duration) -> Self {
         if count < 2 { self } else { self.change(|inner| inner.attempts = Some(Attempts { count, elapsed })) }
+    }
+
+    /// Sets the name of the cause, more precise than the fault; for metrics and logs.
+    #[must_use]
+    pub fn with_reason(self, reason: &'static str) -> Self {
+        self.change(|inner| inner.reason = Some(reason))
     }
 
     /// Sets the party to blame.
@@ -183,6 +191,11 @@ impl Error {
     /// Returns whether the same request may succeed later.
     pub fn is_retryable(&self) -> bool {
         self.0.fault.retry() != Retry::No
+    }
+
+    /// Returns the name of the cause, if one was set.
+    pub fn reason(&self) -> Option<&'static str> {
+        self.0.reason
     }
 
     /// Returns the error in one line for people.

@@ -46,8 +46,10 @@ pub(super) async fn of(answer: HttpResponse, method: &Method, credentials: &Cred
     let mut message = words(&headers, &text);
     let bearer = bearer_error(&headers);
     if let Some(BearerError { code, description }) = &bearer {
-        let explained = description.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
-        message = format!("{message} ({})", readable(&format!("{code}{explained}"))).trim_start().to_owned();
+        // Servers repeat the body's words in the challenge.
+        let new = description.as_ref().map(|text| readable(text)).filter(|text| !message.contains(text));
+        let explained = new.map(|text| format!(": {text}")).unwrap_or_default();
+        message = format!("{message} ({}{explained})", readable(code)).trim_start().to_owned();
     }
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         message.push_str(match credentials.withheld() {

@@ -88,7 +88,8 @@ impl Origin {
             }
             _ => "did not respond".to_owned(),
         };
-        let pause = retry_state.after_failure(failure, site.is_known_good(), clock::now(), random::number())?;
+        let pause = retry_state.after_failure(failure, site.is_known_good(), clock::now(), random::number());
+        let pause = pause.map_err(|error| site.explain(error))?;
         if pause > Duration::ZERO {
             let name = retry_state.server().name();
             self.sites.options.waits.pause(&name, pause, format_args!("{name} {why}"));

@@ -80,6 +80,8 @@ pub(super) struct SessionInfo {
     pub flags: ServerFlags,
     /// The offer accepted by the login; `None` if no credentials were required.
     pub offer: Option<SecurityProtocol>,
+    /// The server's message if it refused other credentials before.
+    pub refusal: Option<String>,
 }
 
 impl SessionInfo {
@@ -143,8 +145,13 @@ pub(super) struct SessionSetup {
 impl SessionSetup {
     /// Creates the setup that `plan` describes, with its first output.
     pub(super) fn new(plan: SetupOptions) -> Self {
-        let session =
-            SessionInfo { session_id: SessionId::default(), version: 0, flags: ServerFlags::NONE, offer: None };
+        let session = SessionInfo {
+            session_id: SessionId::default(),
+            version: 0,
+            flags: ServerFlags::NONE,
+            offer: None,
+            refusal: None,
+        };
         let mut setup = Self {
             plan,
             stage: Stage::Handshake,
@@ -285,6 +292,9 @@ impl SessionSetup {
 
     /// Sends the credentials for the next usable offer.
     fn try_next_offer(&mut self, refusal: Option<&str>) -> Result<Progress, SetupFailure> {
+        if let Some(message) = refusal {
+            self.session.refusal = Some(readable(message));
+        }
         while let Some(offer) = self.offers.get(self.tried).cloned() {
             self.tried += 1;
             if self.send_credentials(offer).map_err(SetupFailure::Fatal)? {

@@ -58,6 +58,8 @@ struct ServerTraits {
     good: bool,
     /// Whether `pgread` and `pgwrite` can be used; `None` before the first response.
     pages: Option<bool>,
+    /// The server's message if it refused credentials before it admitted the caller with others.
+    refusal: Option<String>,
 }
 
 /// The reported software and extensions of a server.
@@ -320,9 +322,46 @@ impl Site {
             if let Some(established) = session.established() {
                 known.good = true;
                 known.pages = Some(established.has_pages());
-                known.offer.clone_from(&established.offer);
+                match &established.refusal {
+                    // The next session sends the token again: it may have been renewed.
+                    Some(_) => known.offer = None,
+                    None => known.offer.clone_from(&established.offer),
+                }
+                if known.refusal != established.refusal {
+                    known.refusal.clone_from(&established.refusal);
+                    self.tokens.forget();
+                    if let Some(refusal) = &known.refusal {
+                        let host = self.server.name();
+                        tracing::warn!("{host} refused the credentials and admitted you without them: {refusal}");
+                    }
+                }
             }
         }
+    }
+
+    /// Adds to an error about missing rights why the token did not help.
+    pub(super) fn explain(&self, error: Error) -> Error {
+        if !matches!(error.fault(), Fault::AuthenticationFailed | Fault::PermissionDenied) {
+            return error;
+        }
+        let known = self.known();
+        let addition = match &known.refusal {
+            Some(refusal) if !error.message().contains(refusal) => {
+                format!("the server refused the credentials: {refusal}")
+            }
+            None if !known.tls && self.has_token() => {
+                let advice = if error.message().contains("roots://") { "" } else { ": use roots://" };
+                format!("the bearer token is not sent without encryption{advice}")
+            }
+            _ => return error,
+        };
+        let message = format!("{} ({addition})", error.message());
+        error.with_message(message)
+    }
+
+    /// Whether the caller has a bearer token.
+    fn has_token(&self) -> bool {
+        self.identity.token.is_some() || (!self.identity.is_nobody && matches!(self.tokens.current(), Ok(Some(_))))
     }
 
     /// Records the reason why a session was lost.

@@ -194,6 +194,11 @@ struct TokenServer {
 }
 
 fn serve_guarded() -> TokenServer {
+    serve_guarded_with(Vec::new())
+}
+
+/// Serves with these rights of anonymous callers.
+fn serve_guarded_with(anonymous: Vec<AnonymousRule>) -> TokenServer {
     const ISSUER: &str = "https://issuer.example";
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = certificate(&directory);
@@ -203,7 +208,7 @@ fn serve_guarded() -> TokenServer {
     disk::write(&keys, jwks([&signing]).to_string().as_bytes()).unwrap();
     let port = serve(|config| {
         (config.tls.certificate, config.tls.key) = (Some(certificate), Some(key));
-        config.access.anonymous = Vec::new();
+        config.access.anonymous = anonymous;
         let (issuer, base_path) = (ISSUER.to_owned(), "/".to_owned());
         config.access.issuers = vec![IssuerConfig { issuer, base_path, keys: Some(keys), ca: None }];
     });
@@ -262,6 +267,30 @@ async fn tokens_open_what_is_closed_to_others() {
     let store = store_at("root", port, with(TokenSource::Nothing));
     store.make_directory(&with_token, &path("/f"), false, None).await.unwrap();
     assert!(!format!("{store:?} {error:?}").contains(&token));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_says_why_the_token_did_not_help() {
+    let public = AnonymousRule { path: "/".into(), allow: vec![Right::Read] };
+    let TokenServer { directory: _directory, port, token, ca_file } = serve_guarded_with(vec![public]);
+    let with = |token: &str| ClientOptions {
+        token: TokenSource::Fixed(Secret::new(token)),
+        ca_file: ca_file.clone(),
+        ..options()
+    };
+    let damaged = format!("{}AAAA", &token[..token.len() - 4]);
+    for (scheme, token, part) in [
+        ("roots", &damaged, "its signature is forged or damaged"),
+        ("https", &damaged, "its signature is forged or damaged"),
+        ("root", &token, "use roots://"),
+    ] {
+        let store = store_at(scheme, port, with(token));
+        assert!(store.stat(&caller(), &path("/")).await.unwrap().is_directory(), "{scheme}: public");
+        let error = store.make_directory(&caller(), &path("/d"), false, None).await.unwrap_err();
+        assert_eq!(error.fault(), Fault::AuthenticationFailed, "{scheme}: {error}");
+        assert_eq!(error.message().matches(part).count(), 1, "{scheme}: {error}");
+        assert!(!format!("{error:?}").contains(token.as_str()));
+    }
 }
 
 /// Long names, so that a listing greatly exceeds the buffer of its reader.

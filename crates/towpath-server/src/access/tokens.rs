@@ -173,6 +173,7 @@ impl VerifiedToken {
             address: Some(address),
             is_nobody: false,
         };
-        Identity { caller, grants: Arc::clone(&self.grants), expires_s: Some(self.expires_s) }
+        let (grants, expires_s) = (Arc::clone(&self.grants), Some(self.expires_s));
+        Identity { caller, grants, expires_s, ..Identity::default() }
     }
 }

@@ -81,7 +81,7 @@ impl Exchange {
     /// Adds a `BearerError` to the refusal if the request's token is the cause. A refusal by file permissions is not.
     pub(super) fn explain(&self, refusal: Refusal) -> Refusal {
         match refusal.fault() {
-            _ if self.caller().token.is_none() => refusal,
+            _ if !self.identity.has_token() => refusal,
             Fault::AuthenticationFailed => refusal.of_token(BearerError::INVALID_TOKEN),
             Fault::PermissionDenied if self.lacks_right.load(Relaxed) => {
                 refusal.of_token(BearerError::INSUFFICIENT_SCOPE)

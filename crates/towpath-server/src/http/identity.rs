@@ -7,7 +7,8 @@ use towpath_store::{Error, Fault, Secret};
 use super::{connection_state::ConnectionState, refusal::Refusal, respond::value, target::Target};
 use crate::{
     Service,
-    access::{Identity, bearer},
+    access::{Channel, Identity, bearer},
+    metrics::Face,
     passwords::{Authorization, LoginError, LoginRequest, Passwords},
 };
 
@@ -21,11 +22,11 @@ fn token_of(service: &Service, request: &Parts, target: &Target) -> Option<Secre
     token.or_else(|| target.token.clone()).filter(|_| service.access.takes_tokens())
 }
 
-/// Returns the identity of a request's sender. Credentials of unsupported schemes are ignored.
+/// Returns the identity of a request's sender. Credentials of unsupported schemes are ignored; see
+/// [`crate::access::Access::identify`] for refused tokens.
 ///
 /// # Errors
-/// `TlsRequired` on a plain connection if the server requires TLS, and for a password; [`LoginError`]; and the errors
-/// of [`crate::access::Access::identify`].
+/// `TlsRequired` on a plain connection if the server requires TLS, and for a password; and [`LoginError`].
 pub(super) async fn identify(
     service: &Service,
     connection: &ConnectionState,
@@ -42,11 +43,8 @@ pub(super) async fn identify(
         return log_in(service, passwords, connection, request, &authorization).await;
     }
     let token = token_of(service, request, target);
-    let identified = service.access.identify(token.as_ref(), connection.peer.ip()).await;
-    identified.map_err(|error| match error.fault() {
-        Fault::AuthenticationFailed if token.is_some() => Refusal::from(error).of_token(BearerError::INVALID_TOKEN),
-        _ => error.into(),
-    })
+    let channel = Channel { face: Face::Http, address: connection.peer.ip(), is_encrypted: connection.encrypted };
+    Ok(service.access.identify(token.as_ref(), &channel).await)
 }
 
 async fn log_in(
@@ -70,6 +68,14 @@ async fn log_in(
         }
         Err(denial) => Err(Error::from(denial).into()),
     }
+}
+
+/// Returns the challenge to add to a successful response if the token of the request was refused and the rights of
+/// anonymous callers sufficed (RFC 9110 §11.6.1 permits challenges in any response).
+pub(super) fn challenge_of_refused_token(identity: &Identity) -> Option<HeaderValue> {
+    let refused = identity.refused.as_ref().filter(|refused| refused.fault() == Fault::AuthenticationFailed)?;
+    let description = Some(refused.message().to_owned());
+    Some(value(BearerError { code: BearerError::INVALID_TOKEN.into(), description }))
 }
 
 /// Returns the challenges of a refusal (RFC 9110 §11.6.1): on 401 the supported schemes, by token or by password over

@@ -9,12 +9,15 @@ use super::{
     respond::{self, value},
     verb::ALLOW,
 };
+use crate::access::Denial;
 
 /// Why a request was rejected.
 #[derive(Debug)]
 pub(super) struct Refusal {
     status: StatusCode,
     fault: Fault,
+    /// Name of the cause of a denial, for metrics and logs.
+    reason: Option<&'static str>,
     text: String,
     headers: Vec<(HeaderName, HeaderValue)>,
     /// XML of the violated WebDAV condition (RFC 4918 §16).
@@ -29,8 +32,8 @@ impl Refusal {
     /// Creates a refusal with a status and a message.
     pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Self {
         let fault = Fault::from_http(status.as_u16());
-        let (headers, condition, has_stale_nonce, token_error) = Default::default();
-        Self { status, fault, text: text.into(), headers, condition, has_stale_nonce, token_error }
+        let (reason, headers, condition, has_stale_nonce, token_error) = Default::default();
+        Self { status, fault, reason, text: text.into(), headers, condition, has_stale_nonce, token_error }
     }
 
     /// Creates a 400.
@@ -114,6 +117,11 @@ impl Refusal {
         self.fault
     }
 
+    /// Returns the denial to log if the caller lacks a right.
+    pub(super) fn denial(&self) -> Option<Denial> {
+        Denial::of(self.fault, self.reason, &self.text)
+    }
+
     /// Returns the message.
     pub(super) fn text(&self) -> &str {
         &self.text
@@ -161,6 +169,6 @@ impl From<Error> for Refusal {
         let fault = error.fault();
         let status = StatusCode::from_u16(fault.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let text = format!("{error}\nAt fault: {}.", error.blame());
-        Self { fault, ..Self::new(status, text) }
+        Self { fault, reason: error.reason(), ..Self::new(status, text) }
     }
 }

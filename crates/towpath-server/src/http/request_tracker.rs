@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use towpath_store::{
-    Fault,
+    Caller, Fault,
     sys::clock::{self, Instant},
 };
 
-use super::{connection_state::ConnectionState, watchdog::RequestGuard};
-use crate::{Service, access_log::Record, metrics::Face};
+use super::{connection_state::ConnectionState, refusal::Refusal, watchdog::RequestGuard};
+use crate::{Service, access::Denial, access_log::Record, metrics::Face};
 
 /// Kept from a request's arrival to the last byte of its response. If dropped earlier, it counts as cancelled by the
 /// client unless reading a file failed.
@@ -19,10 +19,12 @@ pub(super) struct RequestTracker {
     verb: &'static str,
     path: String,
     subject: Option<Arc<str>>,
+    issuer: Option<Arc<str>>,
     began: Instant,
     sent: u64,
     received: u64,
     refused: Option<Fault>,
+    denial: Option<Denial>,
     finished: bool,
     _guard: RequestGuard,
 }
@@ -42,18 +44,21 @@ impl RequestTracker {
             verb,
             path,
             subject: None,
+            issuer: None,
             began: clock::now(),
             sent: 0,
             received: 0,
             refused: None,
+            denial: None,
             finished: false,
             _guard: connection.watchdog.begin_request(multiplexed),
         }
     }
 
-    /// Records the subject once the client is authenticated.
-    pub(super) fn set_subject(&mut self, subject: Option<Arc<str>>) {
-        self.subject = subject;
+    /// Records the caller once it is authenticated.
+    pub(super) fn set_caller(&mut self, caller: &Caller) {
+        self.subject.clone_from(&caller.subject);
+        self.issuer.clone_from(&caller.issuer);
     }
 
     /// Counts bytes of the response written to the connection.
@@ -68,9 +73,15 @@ impl RequestTracker {
         self.service.metrics.record_received(Face::Http, bytes);
     }
 
-    /// Records that the request is rejected for `fault`; its response is still to be sent.
+    /// Records that the operation failed after the response had begun.
     pub(super) fn set_fault(&mut self, fault: Fault) {
         self.refused = Some(fault);
+    }
+
+    /// Records that the request is rejected; its response is still to be sent.
+    pub(super) fn set_refusal(&mut self, refusal: &Refusal) {
+        self.refused = Some(refusal.fault());
+        self.denial = refusal.denial();
     }
 
     /// Closes the tracker of a complete response.
@@ -91,9 +102,11 @@ impl Drop for RequestTracker {
             face: Face::Http,
             peer: self.connection.peer,
             subject: self.subject.as_deref(),
+            issuer: self.issuer.as_deref(),
             verb: self.verb,
             path: format_args!("{}", self.path),
             fault: self.refused.or_else(|| (!self.finished).then(cut_short)),
+            denial: self.denial.as_ref(),
             bytes: self.sent + self.received,
             took: clock::now() - self.began,
         });

@@ -43,7 +43,7 @@ pub(super) async fn answer(
     let (outcome, mut tracker) = carry_out(Arc::clone(&service), &connection, verb, request, tracker).await;
     let mut response = outcome.unwrap_or_else(|refusal| {
         log_server_fault(connection.peer, refusal.fault(), refusal.text());
-        tracker.set_fault(refusal.fault());
+        tracker.set_refusal(&refusal);
         let challenges = identity::challenges(&service, &connection, &refusal);
         let mut response = refusal.into_response();
         challenges.into_iter().for_each(|challenge| {
@@ -99,7 +99,7 @@ async fn carry_out(
             return (Err(refusal), tracker);
         }
     };
-    tracker.set_subject(identity.caller.subject.clone());
+    tracker.set_caller(&identity.caller);
     let exchange = Exchange {
         holder: LeaseHolder::of(&identity.caller),
         service,
@@ -116,6 +116,9 @@ async fn carry_out(
     let mut outcome = dispatch(&exchange, body).await.map_err(|refusal| exchange.explain(refusal));
     if let Ok(response) = &mut outcome {
         insert_tcp_info(&exchange, response.headers_mut());
+        if let Some(challenge) = identity::challenge_of_refused_token(&exchange.identity) {
+            response.headers_mut().append(header::WWW_AUTHENTICATE, challenge);
+        }
     }
     (outcome, exchange.tracker.into_inner().unwrap_or_else(PoisonError::into_inner))
 }

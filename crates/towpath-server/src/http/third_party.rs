@@ -87,7 +87,7 @@ pub(super) async fn copy(exchange: &Exchange, endpoint: &RemoteEndpoint) -> Resu
         };
         return Err(Refusal::new(status, "this server makes no third-party copies"));
     }
-    exchange.service.third_party.admit(exchange.caller())?;
+    exchange.service.third_party.admit(&exchange.identity)?;
     let (direction, url) = match endpoint {
         RemoteEndpoint::Source(url) => (Direction::Pull, url),
         RemoteEndpoint::Destination(url) => (Direction::Push, url),

@@ -208,7 +208,7 @@ mod tests {
     }
 
     fn grant_of(caller: Caller, ttl_s: u64) -> Grant {
-        let identity = Identity { caller, grants: Vec::new().into(), expires_s: None };
+        let identity = Identity { caller, ..Identity::default() };
         let ttl = Some(Duration::from_secs(ttl_s));
         Grant::new(path("/f"), Arc::new(identity), "me.1".into(), vec![HOME], ttl)
     }

@@ -15,7 +15,7 @@ use towpath_store::{Blame, Error, Fault, PathError, StorePath, sys::clock};
 
 use super::{response_writer::ResponseWriter, session::Session};
 use crate::{
-    access::{Activity, Identity, bearer},
+    access::{Activity, Denial, Identity, bearer},
     log_server_fault,
 };
 
@@ -49,6 +49,8 @@ pub(super) struct ErrorResponse {
     pub(super) code: ErrorCode,
     /// The fault for counters and logs.
     pub(super) fault: Fault,
+    /// Name of the cause of a denial, for metrics and logs.
+    pub(super) reason: Option<&'static str>,
     /// The message for people.
     pub(super) message: String,
 }
@@ -56,12 +58,19 @@ pub(super) struct ErrorResponse {
 impl ErrorResponse {
     /// Creates a refusal with the code for `fault`.
     pub(super) fn new(fault: Fault, message: impl Into<String>) -> Self {
-        Self { code: ErrorCode(fault.xrootd_code()), fault, message: message.into() }
+        Self { code: ErrorCode(fault.xrootd_code()), fault, reason: None, message: message.into() }
     }
 
     /// Creates a refusal with a code of the protocol.
     pub(super) fn with_code(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, fault: Fault::from_xrootd(code.0), message: message.into() }
+        Self { code, fault: Fault::from_xrootd(code.0), reason: None, message: message.into() }
+    }
+}
+
+impl ErrorResponse {
+    /// Returns the denial to log if the caller lacks a right.
+    pub(super) fn denial(&self) -> Option<Denial> {
+        Denial::of(self.fault, self.reason, &self.message)
     }
 }
 
@@ -71,7 +80,7 @@ impl From<Error> for ErrorResponse {
             Blame::Caller => error.to_string(),
             blame => format!("{error} ({blame} is at fault)"),
         };
-        Self::new(error.fault(), message)
+        Self { reason: error.reason(), ..Self::new(error.fault(), message) }
     }
 }
 
@@ -138,7 +147,8 @@ pub(super) struct ActiveRequest {
     verb: &'static str,
     since: clock::Instant,
     path: OnceLock<StorePath>,
-    subject: OnceLock<Arc<str>>,
+    /// The identity of a token in the request's opaque part.
+    identity: OnceLock<Arc<Identity>>,
     /// Set once the client was notified that the response will come later.
     announced: OnceLock<()>,
     answered: bool,
@@ -159,7 +169,7 @@ impl ActiveRequest {
             verb: verb(code),
             since: clock::now(),
             path: OnceLock::new(),
-            subject: OnceLock::new(),
+            identity: OnceLock::new(),
             announced: OnceLock::new(),
             answered: false,
         }
@@ -173,11 +183,8 @@ impl ActiveRequest {
         let identity = match path.cgi_value("authz").and_then(bearer::in_authz) {
             None => Arc::clone(&self.session.identity),
             Some(token) => {
-                let identity = self.session.service.access.identify(Some(&token), self.session.peer.ip()).await?;
-                if let Some(subject) = &identity.caller.subject {
-                    let _ = self.subject.set(Arc::clone(subject));
-                }
-                Arc::new(identity)
+                let identity = self.session.service.access.identify(Some(&token), &self.session.channel()).await;
+                Arc::clone(self.identity.get_or_init(|| Arc::new(identity)))
             }
         };
         if is_written_as_directory(path)
@@ -259,29 +266,33 @@ impl ActiveRequest {
 
     /// Counts and logs, and returns the rest of the response; encodes a refusal into `frame`.
     fn conclude<'f>(&self, served: ServeResult, frame: &'f mut BytesMut) -> Option<&'f [u8]> {
-        let (fault, moved_bytes) = match served {
+        let mut outcome = Outcome {
+            verb: self.verb,
+            path: self.path.get(),
+            identity: self.identity.get(),
+            fault: None,
+            denial: None,
+            moved_bytes: 0,
+            since: self.since,
+        };
+        match served {
             Ok(answer) => {
                 *frame = answer.frame;
-                (None, answer.moved_bytes)
+                outcome.moved_bytes = answer.moved_bytes;
             }
             Err(Failure::Refused(refusal)) => {
                 log_server_fault(self.session.peer, refusal.fault, &refusal.message);
                 response::fault(self.stream_id, (refusal.code, refusal.fault), &refusal.message, frame);
-                (Some(refusal.fault), 0)
+                outcome.fault = Some(refusal.fault);
+                outcome.denial = refusal.denial();
             }
-            Err(Failure::Gone) => (Some(Fault::Cancelled), 0),
-        };
-        self.record(fault, moved_bytes);
+            Err(Failure::Gone) => outcome.fault = Some(Fault::Cancelled),
+        }
+        self.session.record(&outcome);
         if self.announced.get().is_some() {
             *frame = into_asynchronous(frame.split());
         }
         (!frame.is_empty()).then_some(frame)
-    }
-
-    fn record(&self, fault: Option<Fault>, moved_bytes: u64) {
-        let subject = self.subject.get();
-        let record = Outcome { verb: self.verb, path: self.path.get(), subject, fault, moved_bytes, since: self.since };
-        self.session.record(&record);
     }
 }
 
@@ -321,8 +332,9 @@ pub(super) struct Outcome<'a> {
     pub(super) verb: &'static str,
     pub(super) path: Option<&'a StorePath>,
     /// The caller, if not the session's own identity.
-    pub(super) subject: Option<&'a Arc<str>>,
+    pub(super) identity: Option<&'a Arc<Identity>>,
     pub(super) fault: Option<Fault>,
+    pub(super) denial: Option<Denial>,
     pub(super) moved_bytes: u64,
     pub(super) since: clock::Instant,
 }
@@ -337,7 +349,7 @@ pub(super) fn verb(code: RequestCode) -> &'static str {
 mod tests {
     use tokio::{io::AsyncReadExt as _, net::TcpStream};
     use tokio_util::sync::CancellationToken;
-    use towpath_store::{Caller, memory::MemoryStore, sys::net};
+    use towpath_store::{memory::MemoryStore, sys::net};
 
     use super::*;
     use crate::{
@@ -363,7 +375,7 @@ mod tests {
                 id: Session::new_id(),
                 peer: here,
                 local: here,
-                identity: Identity { caller: Caller::local(), grants: Vec::new().into(), expires_s: None },
+                identity: Identity::default(),
                 login: String::new(),
                 asynresp,
                 encrypted: false,

@@ -347,8 +347,9 @@ impl Connection {
         self.session.record(&Outcome {
             verb: verb(header.code),
             path: None,
-            subject: None,
+            identity: None,
             fault: Some(refusal.fault),
+            denial: refusal.denial(),
             moved_bytes: 0,
             since: self.since,
         });

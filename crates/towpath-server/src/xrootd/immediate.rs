@@ -80,6 +80,7 @@ impl Connection {
     ) {
         let moved_bytes = *outcome.as_ref().unwrap_or(&0);
         let fault = outcome.as_ref().err().map(|refusal| refusal.fault);
+        let denial = outcome.as_ref().err().and_then(ErrorResponse::denial);
         if let Err(refusal) = outcome {
             log_server_fault(self.session.peer, refusal.fault, &refusal.message);
             self.out.truncate(mark);
@@ -89,7 +90,7 @@ impl Connection {
             self.session.service.metrics.record_sent(Face::Xrootd, moved_bytes);
         }
         let (verb, since) = (verb(header.code), self.since);
-        self.session.record(&Outcome { verb, path, subject: None, fault, moved_bytes, since });
+        self.session.record(&Outcome { verb, path, identity: None, fault, denial, moved_bytes, since });
     }
 
     fn stat(&mut self, stream_id: StreamId, handle: FileHandle) -> ImmediateOutcome {

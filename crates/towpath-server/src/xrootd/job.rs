@@ -204,9 +204,7 @@ async fn on_names(active_request: &ActiveRequest, request: Request) -> ServeResu
             active_request.session.service.sessions.end(request.session_id, &active_request.session)?;
             active_request.done()
         }
-        Request::Protocol(_) => {
-            active_request.ok(&login::protocol_reply(&active_request.session.service, active_request.session.peer))
-        }
+        Request::Protocol(_) => active_request.ok(&login::protocol_reply(&active_request.session.service)),
         Request::Login(_) | Request::Auth(_) | Request::Bind(_) => {
             let code = towpath_proto::xrootd::ErrorCode::InvalidRequest;
             Err(ErrorResponse::with_code(code, "this connection is already logged in").into())

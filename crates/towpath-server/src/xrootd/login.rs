@@ -9,22 +9,27 @@ use std::{io, net::SocketAddr, sync::Arc};
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use towpath_proto::xrootd::{
-    ErrorCode, Expect, Limits, PROTOCOL_VERSION, ProtocolRequestFlags, Request, RequestFramer, RequestHeader,
-    ServerFlags, SessionId, StreamId,
+    ErrorCode, Expect, Limits, PROTOCOL_VERSION, ProtocolRequestFlags, Request, RequestCode, RequestFramer,
+    RequestHeader, ServerFlags, SessionId, StreamId,
     auth::{SecurityProtocol, UnixCredentials, ZtnCredentials, write_security_protocols},
     handshake::HandshakeReply,
     request::{Auth, Bind, Login, Protocol},
     response::{self, LoginReply, ProtocolReply},
 };
-use towpath_store::Fault;
+use towpath_store::{
+    Error, Fault,
+    sys::clock::{self, Instant},
+};
 
 use super::{
-    active_request::ErrorResponse,
+    active_request::{ErrorResponse, verb},
     session::{Session, SessionParameters},
 };
 use crate::{
     Service, Socket,
-    access::{Identity, tokens::MAX_TOKEN_BYTES},
+    access::{Channel, Identity, tokens::MAX_TOKEN_BYTES},
+    access_log::Record,
+    metrics::Face,
 };
 
 /// Maximum payload of requests other than writes, in bytes: a vector of 1,024 elements takes 16 KiB, 16 attributes 1
@@ -66,8 +71,16 @@ pub(super) async fn admit(
     // No list is sent before the session.
     let limits = Limits { argument_bytes, list_bytes: argument_bytes, bulk_bytes: MAX_WRITE_BYTES };
     let framer = RequestFramer::new(limits);
-    let mut sequence =
-        LoginSequence { service, peer, local, framer, out: BytesMut::new(), greeted: false, login: None };
+    let mut sequence = LoginSequence {
+        service,
+        peer,
+        local,
+        framer,
+        out: BytesMut::new(),
+        greeted: false,
+        login: None,
+        refused: None,
+    };
     sequence.run(socket).await
 }
 
@@ -81,6 +94,8 @@ struct LoginSequence<'a> {
     greeted: bool,
     /// Set between `login` and the end of the authentication.
     login: Option<PendingLogin>,
+    /// Error of a refused token. The client may fall back to another protocol, as an anonymous caller.
+    refused: Option<Error>,
 }
 
 /// A login that waits for its credentials.
@@ -154,7 +169,7 @@ impl LoginSequence<'_> {
             response::ok(StreamId::ZERO, &reply, &mut self.out);
         }
         let Some(incoming) = self.framer.next().map_err(io::Error::other)? else { return Ok(None) };
-        let stream_id = incoming.header.stream_id;
+        let (stream_id, since) = (incoming.header.stream_id, clock::now());
         let step = match incoming.request {
             Ok(Request::Protocol(request)) => Ok(self.protocol(stream_id, &request, encrypted)),
             Ok(Request::Login(request)) => self.login(stream_id, &request, encrypted),
@@ -169,6 +184,7 @@ impl LoginSequence<'_> {
             Err(error) => Err(error.into()),
         };
         let step = step.unwrap_or_else(|refusal| {
+            self.record(incoming.header.code, &refusal, since);
             response::fault(stream_id, (refusal.code, refusal.fault), &refusal.message, &mut self.out);
             LoginAction::Next
         });
@@ -180,8 +196,8 @@ impl LoginSequence<'_> {
     fn protocol(&mut self, stream_id: StreamId, request: &Protocol, encrypted: bool) -> LoginAction {
         let wants = request.flags.contains(ProtocolRequestFlags::wantTLS);
         let able = request.flags.intersects(ProtocolRequestFlags::ableTLS | ProtocolRequestFlags::wantTLS);
-        let mut reply = protocol_reply(self.service, self.peer);
-        let now = wants || (able && self.needs_tls() && request.expect != Expect::ExpNone);
+        let mut reply = protocol_reply(self.service);
+        let now = wants || (able && needs_tls(self.service) && request.expect != Expect::ExpNone);
         let mut step = LoginAction::Next;
         if now && !encrypted && self.service.tls.is_some() {
             reply.flags |= ServerFlags::gotoTLS;
@@ -191,19 +207,31 @@ impl LoginSequence<'_> {
         step
     }
 
-    fn needs_tls(&self) -> bool {
-        needs_tls(self.service, self.peer)
+    fn channel(&self, encrypted: bool) -> Channel {
+        Channel { face: Face::Xrootd, address: self.peer.ip(), is_encrypted: encrypted }
     }
 
-    fn anonymous_is_welcome(&self) -> bool {
-        anonymous_is_welcome(self.service, self.peer)
+    /// Counts and logs a refused request.
+    fn record(&self, code: RequestCode, refusal: &ErrorResponse, since: Instant) {
+        self.service.record_request(&Record {
+            face: Face::Xrootd,
+            peer: self.peer,
+            subject: None,
+            issuer: None,
+            verb: verb(code),
+            path: format_args!(""),
+            fault: Some(refusal.fault),
+            denial: refusal.denial().as_ref(),
+            bytes: 0,
+            took: since.elapsed(),
+        });
     }
 
     fn login(&mut self, stream_id: StreamId, request: &Login, encrypted: bool) -> Result<LoginAction, ErrorResponse> {
         if self.login.is_some() {
             return Err(ErrorResponse::with_code(ErrorCode::InvalidRequest, "this connection is already logged in"));
         }
-        if self.needs_tls() && !encrypted {
+        if needs_tls(self.service) && !encrypted {
             return Err(ErrorResponse::new(Fault::TlsRequired, "this server requires TLS: use roots://"));
         }
         let login = format!("{}.{}", String::from_utf8_lossy(request.user_name()), request.pid);
@@ -212,7 +240,7 @@ impl LoginSequence<'_> {
         let reply = LoginReply { session_id: pending.id, security: write_security_protocols(&offers) };
         response::ok(stream_id, &reply, &mut self.out);
         if offers.is_empty() {
-            let identity = self.service.access.anonymous(self.peer.ip());
+            let identity = self.service.access.anonymous(&self.channel(encrypted));
             return Ok(LoginAction::Admit(self.begin(&pending, identity, encrypted)));
         }
         self.login = Some(pending);
@@ -224,7 +252,7 @@ impl LoginSequence<'_> {
         let mut offers = Vec::new();
         if self.service.access.takes_tokens() && encrypted {
             offers.push(SecurityProtocol::ztn(MAX_TOKEN_BYTES));
-            if self.anonymous_is_welcome() {
+            if self.service.access.has_public_grants() {
                 offers.push(SecurityProtocol::unix());
             }
         }
@@ -237,22 +265,26 @@ impl LoginSequence<'_> {
         request: Auth,
         encrypted: bool,
     ) -> Result<LoginAction, ErrorResponse> {
-        let identity = self.identify(request).await?;
+        let identity = self.identify(request, encrypted).await?;
         response::ok(stream_id, &(), &mut self.out);
         let step = self.login.take().map(|pending| LoginAction::Admit(self.begin(&pending, identity, encrypted)));
         Ok(step.unwrap_or(LoginAction::Close))
     }
 
-    async fn identify(&self, request: Auth) -> Result<Identity, ErrorResponse> {
-        let access = &self.service.access;
+    async fn identify(&mut self, request: Auth, encrypted: bool) -> Result<Identity, ErrorResponse> {
+        let (access, channel) = (&self.service.access, self.channel(encrypted));
         match request.credential_type {
             ZtnCredentials::TYPE => {
                 let token = ZtnCredentials::decode(request.credentials, MAX_TOKEN_BYTES)?.token;
                 let token = std::str::from_utf8(&token)
                     .map_err(|_| ErrorResponse::new(Fault::AuthenticationFailed, "the token is not valid text"))?;
-                Ok(access.bearer(token, self.peer.ip()).await?)
+                let identified = access.bearer(token, &channel).await;
+                self.refused = identified.as_ref().err().cloned();
+                Ok(identified?)
             }
-            UnixCredentials::TYPE if self.anonymous_is_welcome() => Ok(access.anonymous(self.peer.ip())),
+            UnixCredentials::TYPE if access.has_public_grants() => {
+                Ok(Identity { refused: self.refused.take(), ..access.anonymous(&channel) })
+            }
             other => {
                 let name = other.escape_ascii();
                 let message = format!("the security protocol `{name}` was not offered");
@@ -299,27 +331,23 @@ impl LoginSequence<'_> {
     }
 }
 
-/// Returns the server's response to `protocol` for a client at `peer`; also used within a session.
-pub(super) fn protocol_reply(service: &Service, peer: SocketAddr) -> ProtocolReply {
+/// Returns the server's response to `protocol`; also used within a session.
+pub(super) fn protocol_reply(service: &Service) -> ProtocolReply {
     let mut flags = ServerFlags::isServer | ServerFlags::suppgrw | ServerFlags::supposc;
     if service.tls.is_some() {
         flags |= ServerFlags::haveTLS;
     }
-    if needs_tls(service, peer) {
+    if needs_tls(service) {
         flags |= ServerFlags::tlsLogin | ServerFlags::tlsData;
     }
     ProtocolReply { version: PROTOCOL_VERSION, flags, ..ProtocolReply::default() }
 }
 
 /// Whether TLS is required for everything: by configuration, or because only tokens have rights.
-fn needs_tls(service: &Service, peer: SocketAddr) -> bool {
+fn needs_tls(service: &Service) -> bool {
     let Some(tls) = &service.tls else { return false };
-    let only_tokens = service.access.takes_tokens() && !anonymous_is_welcome(service, peer);
+    let only_tokens = service.access.takes_tokens() && !service.access.has_public_grants();
     tls.required || only_tokens
-}
-
-fn anonymous_is_welcome(service: &Service, peer: SocketAddr) -> bool {
-    !service.access.anonymous(peer.ip()).grants.is_empty()
 }
 
 /// Encodes the response to `bind`: the path id of the connection, or the refusal.

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     Buffers, Service,
-    access::{Identity, Person},
+    access::{Channel, Identity, Person},
     access_log::Record,
     buffers::MemoryPermit,
     fair_pool::{Class, FILE_LEASE_TIMEOUT, Lease, LeaseHolder, PeerProgress},
@@ -249,17 +249,24 @@ impl Session {
             .ok_or_else(|| ErrorResponse::with_code(ErrorCode::ArgInvalid, "no connection with this path id is bound"))
     }
 
+    /// Returns how the session's requests arrive.
+    pub(super) fn channel(&self) -> Channel {
+        Channel { face: Face::Xrootd, address: self.peer.ip(), is_encrypted: self.encrypted }
+    }
+
     /// Counts and logs a completed request.
     pub(super) fn record(&self, outcome: &Outcome<'_>) {
-        let subject = outcome.subject.or(self.identity.caller.subject.as_ref());
+        let caller = &outcome.identity.unwrap_or(&self.identity).caller;
         let path: &dyn fmt::Display = outcome.path.map_or(&"", |path| path);
         self.service.record_request(&Record {
             face: Face::Xrootd,
             peer: self.peer,
-            subject: subject.map(|subject| &**subject),
+            subject: caller.subject.as_deref(),
+            issuer: caller.issuer.as_deref(),
             verb: outcome.verb,
             path: format_args!("{path}"),
             fault: outcome.fault,
+            denial: outcome.denial.as_ref(),
             bytes: outcome.moved_bytes,
             took: outcome.since.elapsed(),
         });

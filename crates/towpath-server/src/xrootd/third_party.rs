@@ -96,7 +96,7 @@ pub(super) async fn pull(
     if !third_party.is_served() {
         return Err(not_supported().into());
     }
-    third_party.admit(&identity.caller)?;
+    third_party.admit(identity)?;
     let overwrite = may_write(active_request, request, identity, path).await?;
     let origin =
         format!("{}@{}", active_request.session.login, third_party::name_of(active_request.session.peer.ip()).await);

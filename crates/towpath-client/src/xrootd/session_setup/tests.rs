@@ -125,7 +125,9 @@ fn credentials_are_tried_in_the_order_of_the_server() {
     assert!(matches!(setup.answer(reserved::AUTH, refusal(ErrorCode::AuthFailed)), Ok(Progress::More)));
     assert_eq!(requests(&mut setup, true), ["kXR_auth"]);
     let ready = setup.answer(reserved::AUTH, Response::Ok(Bytes::new()));
-    assert!(matches!(ready, Ok(Progress::Ready(session)) if session.offer.as_ref().unwrap().name == "unix"));
+    let Ok(Progress::Ready(session)) = ready else { panic!("{ready:?}") };
+    assert_eq!(session.offer.unwrap().name, "unix");
+    assert_eq!(session.refusal.as_deref(), Some("no"), "the fallback does not hide the refusal");
 }
 
 #[test]

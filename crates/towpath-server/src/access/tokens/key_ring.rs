@@ -26,6 +26,7 @@ use towpath_store::{
 };
 
 use super::{
+    super::DenialReason,
     jwt::Jwt,
     keys::{KeySet, KeySource, KeysError},
     token_error::{TokenError, clip},
@@ -181,6 +182,7 @@ impl KeyRing {
 fn unavailable(issuer: &str, why: &str) -> Error {
     Error::new(Fault::Unavailable, format!("the keys of {issuer} are not available now: {why}"))
         .blamed_on(Blame::Network)
+        .with_reason(DenialReason::IssuerUnreachable.name())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use towpath_store::{Error, Fault};
 
 use super::{
+    super::DenialReason,
     claims::Profile,
     jwt::{MAX_TOKEN_BYTES, NumericDate},
 };
@@ -53,9 +54,31 @@ pub(super) enum TokenError {
     NoCapability(Profile),
 }
 
+impl TokenError {
+    fn reason(&self) -> DenialReason {
+        match self {
+            Self::TooLong
+            | Self::Malformed(_)
+            | Self::Algorithm(_)
+            | Self::Missing(_)
+            | Self::Version(_)
+            | Self::UnknownClaim(_) => DenialReason::TokenMalformed,
+            Self::UnknownIssuer { .. } => DenialReason::TokenIssuer,
+            Self::UnknownKey { .. } | Self::Forged(_) => DenialReason::TokenForged,
+            Self::Expired { .. } => DenialReason::TokenExpired,
+            Self::NotYetValid(_) => DenialReason::TokenNotYetValid,
+            Self::Audience { .. } => DenialReason::TokenAudience,
+            Self::Pathless(_) | Self::ScopePath { .. } | Self::TooManyScopes(_) | Self::NoCapability(_) => {
+                DenialReason::TokenScope
+            }
+        }
+    }
+}
+
 impl From<TokenError> for Error {
     fn from(error: TokenError) -> Self {
-        Error::new(Fault::AuthenticationFailed, format!("the token is refused: {error}"))
+        let message = format!("the token is refused: {error}");
+        Error::new(Fault::AuthenticationFailed, message).with_reason(error.reason().name())
     }
 }
 

@@ -88,4 +88,20 @@ async fn challenges_say_what_is_wrong_with_a_token() {
         assert!(challenge.contains("error_description=\""), "{challenge}");
     }
     assert_eq!(ask(&bearer(wlcg_claims(ISSUER, "storage.read:/"))).await, (200, String::new()));
+
+    // Public rights remain; the refusal is reported with the response.
+    let mut expired = wlcg_claims(ISSUER, "storage.read:/");
+    expired["exp"] = 1.into();
+    for (token, challenge) in [(expired, "invalid_token"), (wlcg_claims(ISSUER, "storage.read:/other"), "")] {
+        let answer = site.ask("PROPFIND /d", &[("authorization", &bearer(token)), ("depth", "0")], "").await;
+        assert_eq!(answer.status, StatusCode::MULTI_STATUS);
+        assert!(answer.field("www-authenticate").contains(challenge), "{challenge}");
+    }
+    let metrics =
+        site.ask("GET /metrics", &[("authorization", &bearer(wlcg_claims(ISSUER, "storage.read:/")))], "").await;
+    let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
+    for (reason, count) in [("anonymous", 1), ("token_malformed", 1), ("token_expired", 1), ("missing_scope", 1)] {
+        let line = format!("towpath_denials_total{{face=\"http\",reason=\"{reason}\"}} {count}");
+        assert!(metrics.contains(&line), "{line} is not in {metrics}");
+    }
 }

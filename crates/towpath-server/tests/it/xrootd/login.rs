@@ -105,8 +105,12 @@ impl Client {
     }
 
     async fn code(&mut self, request: impl Into<towpath_proto::xrootd::Request>) -> ErrorCode {
+        self.error(request).await.0
+    }
+
+    async fn error(&mut self, request: impl Into<towpath_proto::xrootd::Request>) -> (ErrorCode, String) {
         match self.ask(request).await {
-            Response::Error(error) => error.code,
+            Response::Error(error) => (error.code, error.message),
             other => panic!("{other:?}"),
         }
     }
@@ -142,6 +146,48 @@ async fn a_token_in_tls_opens_what_it_is_for() {
     client.ok(open_request("/vo/foo/bar/x", OpenOptions::open_read)).await;
     assert_eq!(client.code(open_request("/vo/foo/bargain", OpenOptions::open_read)).await, ErrorCode::NotAuthorized);
     assert_eq!(client.code(open_request("/vo/foo/bar/x", OpenOptions::open_updt)).await, ErrorCode::NotAuthorized);
+}
+
+#[tokio::test]
+async fn a_refused_token_leaves_public_rights_and_is_reported_after_the_fallback() {
+    use towpath_server::config::{AnonymousRule, Right};
+    let secure = secure(|config| {
+        config.access.anonymous = vec![AnonymousRule { path: "/public".into(), allow: vec![Right::Read] }];
+    });
+    secure.site.put("/public/f", b"x").await;
+    secure.site.put("/vo/f", b"x").await;
+    let mut expired = wlcg_claims(ISSUER, "storage.read:/");
+    expired["aud"] = json!("https://se.example");
+    expired["exp"] = json!(1_700_000_000);
+    let mut client = secure.client().await;
+    client.ok(login()).await;
+    let refused = client.error(ztn(&secure.key.token(&expired))).await;
+    assert_eq!(refused.0, ErrorCode::AuthFailed);
+    assert!(refused.1.contains("expired"), "{}", refused.1);
+    let unix = UnixCredentials { user: "alice".into(), group: String::new() };
+    client.ok(Auth { credential_type: UnixCredentials::TYPE, credentials: unix.encode() }).await;
+    client.ok(open_request("/public/f", OpenOptions::open_read)).await;
+    let (code, message) = client.error(open_request("/vo/f", OpenOptions::open_read)).await;
+    assert_eq!(code, ErrorCode::AuthFailed);
+    assert!(message.contains("expired") && message.contains("anonymous callers may not read"), "{message}");
+
+    // A token of one request.
+    let authz = |path: &str, token: &str| Open {
+        options: OpenOptions::open_read,
+        path: PathAndCgi::from(path).with_cgi(format!("authz=Bearer%20{token}")),
+        ..Open::default()
+    };
+    client.ok(authz("/public/f", "for.ge.d")).await;
+    let (_, message) = client.error(authz("/vo/f", "for.ge.d")).await;
+    assert!(message.contains("malformed"), "{message}");
+
+    let mut alice = secure.client().await;
+    alice.ok(login()).await;
+    alice.ok(ztn(&secure.token("storage.read:/mine"))).await;
+    alice.ok(open_request("/public/f", OpenOptions::open_read)).await;
+    let (code, message) = alice.error(open_request("/vo/f", OpenOptions::open_read)).await;
+    assert_eq!(code, ErrorCode::NotAuthorized);
+    assert!(message.contains("it may read /vo/mine"), "{message}");
 }
 
 #[tokio::test]
