@@ -7,7 +7,6 @@ pub(crate) mod args;
 
 use std::{io::Write as _, path::Path, sync::Arc};
 
-use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
 use toml::{Table, Value};
@@ -24,7 +23,8 @@ use crate::{
     descriptors,
     failure::Failure,
     interrupt::Interrupts,
-    order, serve,
+    order,
+    serve::{self, ServerSignals},
 };
 
 /// Runs `towpath alto`.
@@ -69,12 +69,12 @@ async fn serve(arguments: &Alto) -> Result<(), Failure> {
     // Install the handlers before starting programs and announcing the server: an unhandled signal would end the
     // server but not the programs.
     let hangups = signal(SignalKind::hangup()).map_err(Failure::system("wait for SIGHUP"))?;
-    let mut interrupts = Interrupts::of(&[Signal::INT, Signal::TERM])?;
+    let mut signals = ServerSignals::new()?;
     let rucio = rucio(&settings.rucio)?;
     let mut agents = Agents::start(&settings.agents, Purpose::Serve, settings.snapshot.as_deref())?;
     let started = tokio::select! {
         started = start(&mut agents, &settings, rucio) => started,
-        signal = interrupts.next() => Err(Failure::Interrupted { signal, consequence: String::new() }),
+        signal = signals.interrupts.next() => Err(Failure::Interrupted { signal, consequence: String::new() }),
     };
     let (server, service) = match started {
         Ok(started) => started,
@@ -86,7 +86,7 @@ async fn serve(arguments: &Alto) -> Result<(), Failure> {
     let stopping = server.stopping();
     let looking_up = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&service).look_up_again_and_again()));
     let running_agents = tokio::spawn(towpath_alto_sources::run_agents(agents, service, hangups, stopping.clone()));
-    let outcome = serve::run(server, interrupts).await;
+    let outcome = serve::run(server, signals, || Ok(self::settings(arguments)?.server())).await;
     stopping.cancel();
     // Otherwise programs would outlive the server.
     let _ = running_agents.await;

@@ -79,6 +79,35 @@ impl Interrupts {
     }
 }
 
+/// SIGHUP for a server: an order to reload, or the end of its terminal.
+#[derive(Debug)]
+pub(crate) struct Hangups {
+    signals: unix::Signal,
+    has_terminal: bool,
+}
+
+impl Hangups {
+    /// Installs a handler for SIGHUP, which then no longer ends the process.
+    ///
+    /// # Errors
+    /// The system refuses a handler.
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let signals = unix::signal(SignalKind::hangup()).map_err(Failure::system("listen for SIGHUP"))?;
+        Ok(Self { signals, has_terminal: has_terminal() })
+    }
+
+    /// Waits for the next order to reload; returns `None` once the terminal of the process is closed.
+    pub(crate) async fn next(&mut self) -> Option<()> {
+        self.signals.recv().await?;
+        (!self.has_terminal || has_terminal()).then_some(())
+    }
+}
+
+/// Whether the process has a controlling terminal. The kernel takes it away before it sends SIGHUP for a closed one.
+fn has_terminal() -> bool {
+    disk::open(Path::new("/dev/tty")).is_ok()
+}
+
 /// Returns the exit code of a process that `signal` ended, as shells report it.
 pub(crate) fn exit_code(signal: Signal) -> u8 {
     128_u8.saturating_add(u8::try_from(signal.as_raw()).unwrap_or(0))

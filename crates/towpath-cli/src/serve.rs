@@ -4,8 +4,12 @@ mod transfers;
 
 use std::{io::Write as _, sync::Arc};
 
+use rustix::{
+    process::Signal,
+    time::{ClockId, clock_gettime},
+};
 use toml::{Table, Value};
-use towpath_server::{ServeConfig, Server, config::Durability as Configured};
+use towpath_server::{ServeConfig, Server, Service, config::Durability as Configured};
 use towpath_store::{
     Store,
     local::{Durability, LocalOptions, LocalStore, Scope},
@@ -17,10 +21,29 @@ use crate::{
     args::{Config, ConfigAction, Serve},
     config::{self, Layered},
     descriptors,
-    failure::Failure,
-    interrupt::{self, Interrupts},
+    failure::{Failure, complain},
+    interrupt::{self, Hangups, Interrupts},
     notify::notify_systemd,
 };
+
+/// The signals that a server handles.
+#[derive(Debug)]
+pub(crate) struct ServerSignals {
+    /// Stop the server.
+    pub interrupts: Interrupts,
+    /// Reload its settings.
+    pub hangups: Hangups,
+}
+
+impl ServerSignals {
+    /// Installs the handlers.
+    ///
+    /// # Errors
+    /// The system refuses a handler.
+    pub(crate) fn new() -> Result<Self, Failure> {
+        Ok(Self { interrupts: Interrupts::of(&[Signal::INT, Signal::TERM])?, hangups: Hangups::new()? })
+    }
+}
 
 /// Serves a directory until SIGINT or SIGTERM.
 pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
@@ -28,6 +51,8 @@ pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
     if origins.get("root").is_none_or(|(_, origin)| origin == "default") {
         return Err(Failure::Usage("the directory to serve is missing (`.` for the current directory)".into()));
     }
+    // Before the readiness notification: a signal from now on reloads the settings or stops the server gracefully.
+    let signals = ServerSignals::new()?;
     descriptors::raise_limit();
     let options = LocalOptions {
         scope: Scope::Export,
@@ -41,12 +66,16 @@ pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
     let store: Arc<dyn Store> = Arc::new(LocalStore::open(&settings.root, options)?);
     let transfers = ThirdPartyCopier { ca: settings.third_party.ca.clone() };
     let server = Server::bind_with(store, Some(Arc::new(transfers)), &settings)?;
-    // Before the readiness notification: a signal from now on stops the server gracefully.
-    run(server, Interrupts::new()?).await
+    run(server, signals, || Ok(load(arguments.config.as_deref(), flags(arguments))?.settings)).await
 }
 
-/// Prints the listening addresses, and serves until interrupted.
-pub(crate) async fn run(server: Server, mut interrupts: Interrupts) -> Result<(), Failure> {
+/// Prints the listening addresses, and serves until interrupted. `settings` loads the settings again for a reload.
+pub(crate) async fn run(
+    server: Server,
+    signals: ServerSignals,
+    settings: impl Fn() -> Result<ServeConfig, Failure>,
+) -> Result<(), Failure> {
+    let ServerSignals { mut interrupts, mut hangups } = signals;
     let mut stdout = std::io::stdout();
     for address in server.addresses() {
         writeln!(stdout, "listening on {address}")?;
@@ -54,11 +83,17 @@ pub(crate) async fn run(server: Server, mut interrupts: Interrupts) -> Result<()
     stdout.flush()?;
     notify_systemd("READY=1");
 
-    let stopping = server.stopping();
+    let (service, stopping) = (server.service(), server.stopping());
     let mut running = tokio::spawn(server.run());
-    tokio::select! {
-        ended = &mut running => return Err(Failure::internal(format!("the server stopped unexpectedly: {ended:?}"))),
-        _ = interrupts.next() => {}
+    loop {
+        tokio::select! {
+            ended = &mut running => return Err(Failure::internal(format!("the server stopped unexpectedly: {ended:?}"))),
+            _ = interrupts.next() => break,
+            hangup = hangups.next() => match hangup {
+                Some(()) => reload(&service, &settings),
+                None => break,
+            },
+        }
     }
     notify_systemd("STOPPING=1");
     tracing::info!("stopping: waiting for requests in flight");
@@ -67,6 +102,28 @@ pub(crate) async fn run(server: Server, mut interrupts: Interrupts) -> Result<()
         ended = running => ended.map_err(|error| Failure::internal(format!("the server failed: {error}"))),
         signal = interrupts.next() => std::process::exit(i32::from(interrupt::exit_code(signal))),
     }
+}
+
+/// Applies changed settings. Invalid ones are reported, and change nothing.
+fn reload(service: &Service, settings: impl Fn() -> Result<ServeConfig, Failure>) {
+    notify_systemd(&format!("RELOADING=1\nMONOTONIC_USEC={}", monotonic_us()));
+    match settings().and_then(|settings| Ok(service.reload(&settings)?)) {
+        Ok(changed) if changed.is_empty() => complain("reloaded the settings"),
+        Ok(changed) => {
+            complain(format_args!("reloaded the settings, except these, which need a restart: {}", changed.join(", ")));
+        }
+        Err(failure) => {
+            failure.print();
+            complain("the settings are invalid, so nothing was reloaded");
+        }
+    }
+    notify_systemd("READY=1");
+}
+
+/// Returns the time of `CLOCK_MONOTONIC` in microseconds.
+fn monotonic_us() -> i64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
 }
 
 /// Prints each setting with its value and origin.

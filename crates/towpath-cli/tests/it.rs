@@ -23,6 +23,7 @@ mod it {
     mod removing;
     mod resuming;
     mod secrets;
+    mod serving;
     mod several;
     mod special_files;
     mod syncing;

@@ -240,7 +240,7 @@ pub(crate) fn network_of(address: IpAddr) -> IpAddr {
 pub struct Access {
     anonymous: Arc<[Grant]>,
     tokens: Option<tokens::Verifier>,
-    passwords: Option<Passwords>,
+    passwords: Option<Arc<Passwords>>,
     users: Vec<UserGrants>,
 }
 
@@ -258,6 +258,15 @@ impl Access {
     /// # Errors
     /// [`StartError::Access`] for an invalid path, or for keys or passwords that cannot be read.
     pub fn new(config: &AccessConfig) -> Result<Self, StartError> {
+        Self::load(config, None)
+    }
+
+    /// Like [`Self::new`], but keeps the state of `previous`: the fetched keys of issuers, and the failed attempts to
+    /// log in.
+    ///
+    /// # Errors
+    /// See [`Self::new`].
+    pub(crate) fn load(config: &AccessConfig, previous: Option<&Self>) -> Result<Self, StartError> {
         let mut anonymous = Vec::new();
         for rule in &config.anonymous {
             anonymous.extend(grants("anonymous", &rule.path, &rule.allow)?);
@@ -268,13 +277,27 @@ impl Access {
             users.push(UserGrants { names: rule.names.clone(), grants });
         }
         let tokens = if config.issuers.is_empty() { None } else { Some(tokens::Verifier::new(config)?) };
-        let passwords = config.passwords.as_deref().map(|path| Passwords::new(path, &config.realm)).transpose()?;
+        if let Some((tokens, previous)) = tokens.as_ref().zip(previous.and_then(|previous| previous.tokens.as_ref())) {
+            tokens.adopt_keys(previous);
+        }
+        let kept = previous.and_then(|previous| previous.passwords.clone());
+        let passwords =
+            config.passwords.as_deref().map(|path| match kept.filter(|kept| kept.is_for(path, &config.realm)) {
+                Some(kept) => Ok(kept),
+                None => Passwords::new(path, &config.realm).map(Arc::new),
+            });
+        let passwords = passwords.transpose()?;
         Ok(Self { anonymous: anonymous.into(), tokens, passwords, users })
     }
 
     /// Returns the password authenticator, if configured.
     pub(crate) fn passwords(&self) -> Option<&Passwords> {
-        self.passwords.as_ref()
+        self.passwords.as_deref()
+    }
+
+    /// Fetches the keys of all issuers in the background; failures are logged.
+    pub(crate) fn fetch_keys(&self) {
+        self.tokens.iter().for_each(tokens::Verifier::fetch_keys);
     }
 
     /// Returns the identity of the password user `name` at `address`.

@@ -14,10 +14,12 @@ pub mod application;
 mod buffers;
 pub mod config;
 pub mod fair_pool;
+mod file_stamp;
 pub mod http;
 mod listener;
 pub mod metrics;
 mod passwords;
+mod reload;
 mod socket;
 pub mod third_party;
 mod tls;
@@ -34,6 +36,7 @@ pub use buffers::MemoryPool;
 pub use config::ServeConfig;
 use fair_pool::FairPool;
 pub use listener::Server;
+use reload::Reloadable;
 pub use socket::Socket;
 pub use towpath_proto::units;
 
@@ -74,8 +77,10 @@ pub struct Service {
     pub store: Arc<dyn Store>,
     /// The application that answers HTTP requests instead of the store, if any.
     application: Option<application::HostedApplication>,
+    /// The settings at the start of the server.
+    config: ServeConfig,
     /// The access policy.
-    pub access: access::Access,
+    access: Reloadable<access::Access>,
     /// Limits of one connection and of all connections.
     pub limits: config::Limits,
     /// State shared by HTTP connections: locks and multipart uploads.
@@ -96,9 +101,9 @@ pub struct Service {
     /// The log of denied requests.
     denial_log: access::DenialLog,
     /// The access log: one line per request.
-    pub access_log: access_log::AccessLog,
+    access_log: Reloadable<access_log::AccessLog>,
     /// TLS settings, if TLS is enabled.
-    pub tls: Option<tls::Tls>,
+    tls: Reloadable<Option<tls::Tls>>,
     /// Sessions of the xroot protocol.
     pub sessions: xrootd::Sessions,
     /// Name of the site, as reported by `query config sitename` and the listing page.
@@ -108,10 +113,20 @@ pub struct Service {
 }
 
 impl Service {
+    /// Returns the current access policy.
+    pub fn access(&self) -> Arc<access::Access> {
+        self.access.get()
+    }
+
+    /// Returns the current TLS settings; `None` if TLS is disabled.
+    pub(crate) fn tls(&self) -> Arc<Option<tls::Tls>> {
+        self.tls.get()
+    }
+
     /// Counts and logs a completed request.
     fn record_request(&self, record: &access_log::Record<'_>) {
         self.metrics.record_request(record.face, record.verb, record.fault, record.took.as_secs_f64());
-        self.access_log.record(record);
+        self.access_log.get().record(record);
         if let Some(denial) = record.denial {
             self.metrics.record_denial(record.face, denial.reason);
             self.denial_log.record(record, denial);

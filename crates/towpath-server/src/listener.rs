@@ -25,15 +25,15 @@ use towpath_store::{Store, memory::MemoryStore, sys::net};
 
 use crate::{
     MemoryPool, ServeConfig, Service, Socket, StartError,
-    access::{Access, DenialLog},
+    access::DenialLog,
     access_log::AccessLog,
     application::{Application, HostedApplication},
     config::Limits,
     fair_pool::{Class, FairPool, LeaseHolder, PeerProgress},
     http,
     metrics::Metrics,
+    reload::{self, Reloadable},
     third_party::{self, Transfers},
-    tls::Tls,
     xrootd,
 };
 
@@ -111,17 +111,14 @@ impl Server {
             .iter()
             .map(|&address| net::listen(address).map_err(|source| StartError::Listen { address, source }))
             .collect::<Result<Vec<_>, _>>()?;
-        let (access, tls) = (Access::new(&config.access)?, Tls::new(&config.tls)?);
-        if access.passwords().is_some() && tls.is_none() {
-            let why = "passwords are accepted over TLS only: configure a certificate in [tls]";
-            return Err(StartError::Access(why.into()));
-        }
+        let (access, tls) = reload::secure(config, None)?;
         let metrics = Metrics::default();
         let (connections, files) = descriptors(&config.limits);
         let service = Service {
             store,
             application,
-            access,
+            config: config.clone(),
+            access: Reloadable::new(access),
             limits: config.limits.clone(),
             http: http::State::new(config.http.clone(), config.probe.clone()),
             third_party: third_party::State::new(config.third_party.clone(), transfers)?,
@@ -130,9 +127,9 @@ impl Server {
             files: FairPool::new(files, 1, 1),
             file_senders: Arc::new(Semaphore::new(config.limits.disk_threads.max(1))),
             denial_log: DenialLog::default(),
-            access_log: AccessLog::start(&config.access_log, metrics.log_lines_lost.clone())?,
+            access_log: Reloadable::new(AccessLog::start(&config.access_log, metrics.log_lines_lost.clone())?),
             metrics,
-            tls,
+            tls: Reloadable::new(tls),
             sessions: xrootd::Sessions::default(),
             site: config.site.clone(),
             stopping: CancellationToken::new(),
@@ -157,6 +154,8 @@ impl Server {
 
     /// Serves until [`Self::stopping`] is cancelled, then drains requests in flight for up to the setting `drain`.
     pub async fn run(self) {
+        self.service.access().fetch_keys();
+        let _following = AbortOnDropHandle::new(tokio::spawn(reload::follow_certificate(Arc::clone(&self.service))));
         let connections = TaskTracker::new();
         let most = usize::try_from(descriptors(&self.service.limits).0).unwrap_or(usize::MAX);
         let slots = Arc::new(Semaphore::new(most.saturating_add(MAX_WAITING_CONNECTIONS).min(Semaphore::MAX_PERMITS)));
@@ -169,7 +168,7 @@ impl Server {
         if timeout(self.drain, connections.wait()).await.is_err() {
             tracing::warn!(left = connections.len(), "stopped with requests in flight");
         }
-        self.service.access_log.finish().await;
+        self.service.access_log.get().finish().await;
     }
 }
 
@@ -281,7 +280,8 @@ async fn recognize(service: &Service, stream: TcpStream) -> std::io::Result<Opti
     if first[0] != TLS_HANDSHAKE {
         return Ok(Some((protocol_of(first[0]), Socket::Plain(stream))));
     }
-    let Some(tls) = &service.tls else {
+    let tls = service.tls();
+    let Some(tls) = &*tls else {
         return Err(std::io::Error::other("the client uses TLS, but no certificate is configured"));
     };
     let mut stream = BufReader::new(tls.accept(stream).await?);

@@ -151,6 +151,11 @@ impl Passwords {
         })
     }
 
+    /// Whether these are the users in the file at `path` for `realm`.
+    pub(crate) fn is_for(&self, path: &Path, realm: &str) -> bool {
+        self.realm == realm && self.password_file.path() == path
+    }
+
     /// Returns the realm that clients show in their password prompt.
     pub(crate) fn realm(&self) -> &str {
         &self.realm

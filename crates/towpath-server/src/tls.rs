@@ -10,22 +10,23 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use towpath_store::sys::disk;
 
-use crate::{StartError, config::TlsConfig};
+use crate::{StartError, config::TlsConfig, file_stamp::FileStamp};
 
 /// Maximum size of a certificate chain or key file, in bytes.
 const MAX_PEM_BYTES: u64 = 1 << 20;
 
 /// TLS settings of the server.
 #[derive(Clone)]
-pub struct Tls {
+pub(crate) struct Tls {
     acceptor: TlsAcceptor,
-    /// Whether requests without TLS are rejected.
-    pub required: bool,
+    pub(crate) config: TlsConfig,
+    /// The versions of the certificate and of the key when they were read.
+    pub(crate) stamp: [Option<FileStamp>; 2],
 }
 
 impl std::fmt::Debug for Tls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tls").field("required", &self.required).finish_non_exhaustive()
+        f.debug_struct("Tls").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
@@ -34,13 +35,15 @@ impl Tls {
     ///
     /// # Errors
     /// [`StartError::Tls`] for files that cannot be read or do not match.
-    pub fn new(config: &TlsConfig) -> Result<Option<Self>, StartError> {
+    pub(crate) fn new(config: &TlsConfig) -> Result<Option<Self>, StartError> {
         let (certificate, key) = match (&config.certificate, &config.key) {
             (Some(certificate), Some(key)) => (certificate, key),
             (None, None) if !config.required => return Ok(None),
             (None, None) => return Err(StartError::Tls("it is required, but no certificate is configured".into())),
             _ => return Err(StartError::Tls("certificate and key must be set together: one is missing".into())),
         };
+        // Before the files are read: a change meanwhile is then found later.
+        let stamp = stamp(config);
         let chain = CertificateDer::pem_slice_iter(&read(certificate)?)
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| StartError::Tls(format!("{}: {error}", certificate.display())))?;
@@ -51,16 +54,30 @@ impl Tls {
             .with_single_cert(chain, private)
             .map_err(|error| StartError::Tls(format!("{}: {error}", certificate.display())))?;
         rustls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Some(Self { acceptor: TlsAcceptor::from(Arc::new(rustls)), required: config.required }))
+        let (acceptor, config) = (TlsAcceptor::from(Arc::new(rustls)), config.clone());
+        Ok(Some(Self { acceptor, stamp, config }))
+    }
+
+    /// Returns the current versions of the certificate and of the key.
+    pub(crate) fn stamp_of_files(&self) -> [Option<FileStamp>; 2] {
+        stamp(&self.config)
     }
 
     /// Performs the server side of the TLS handshake.
     ///
     /// # Errors
     /// The error of the connection, or the client's alert.
-    pub async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+    pub(crate) async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
         self.acceptor.accept(stream).await
     }
+}
+
+/// Returns the versions of the certificate and of the key; `None` for a file that cannot be accessed.
+fn stamp(config: &TlsConfig) -> [Option<FileStamp>; 2] {
+    [&config.certificate, &config.key].map(|path| {
+        let file = disk::open(path.as_ref()?).ok()?;
+        Some(FileStamp::of(&file.metadata().ok()?))
+    })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, StartError> {

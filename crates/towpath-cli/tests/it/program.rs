@@ -152,6 +152,16 @@ impl ServerProcess {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.process), signal).unwrap();
     }
 
+    /// Waits for the end of the server; returns its exit code.
+    pub(super) async fn ended(mut self) -> Option<i32> {
+        loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status.code();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    }
+
     /// Returns the resident memory of the process (`VmRSS`).
     pub(super) fn resident_bytes(&self) -> u64 {
         let status = disk::read(&PathBuf::from(format!("/proc/{}/status", self.process.id())), 1 << 20).unwrap();

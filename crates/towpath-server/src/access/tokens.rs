@@ -97,6 +97,20 @@ impl Verifier {
         Ok(Self { issuers, audiences: Audiences::new(&config.audiences), cache: TokenCache::default() })
     }
 
+    /// Copies the keys that `previous` has fetched, so that they need not be available now.
+    pub(crate) fn adopt_keys(&self, previous: &Self) {
+        for (name, issuer) in &self.issuers {
+            if let Some(known) = previous.issuers.get(name) {
+                issuer.keys.adopt(&known.keys);
+            }
+        }
+    }
+
+    /// Fetches the keys of all issuers in the background; failures are logged.
+    pub(crate) fn fetch_keys(&self) {
+        self.issuers.values().for_each(|issuer| issuer.keys.fetch());
+    }
+
     /// Authenticates the bearer of `token` at `address`. A token that was verified less than five minutes ago costs
     /// one hash.
     ///

@@ -7,7 +7,7 @@ use towpath_store::{Error, Fault, Secret};
 use super::{connection_state::ConnectionState, refusal::Refusal, respond::value, target::Target};
 use crate::{
     Service,
-    access::{Channel, Identity, bearer},
+    access::{Access, Channel, Identity, bearer},
     metrics::Face,
     passwords::{Authorization, LoginError, LoginRequest, Passwords},
 };
@@ -16,10 +16,10 @@ use crate::{
 const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("60");
 
 /// Returns the bearer token of a request if this server accepts tokens: clients send theirs to every server.
-fn token_of(service: &Service, request: &Parts, target: &Target) -> Option<Secret> {
+fn token_of(access: &Access, request: &Parts, target: &Target) -> Option<Secret> {
     let field = request.headers.get(header::AUTHORIZATION);
     let token = field.and_then(|value| bearer::in_credentials(value.to_str().ok()?));
-    token.or_else(|| target.token.clone()).filter(|_| service.access.takes_tokens())
+    token.or_else(|| target.token.clone()).filter(|_| access.takes_tokens())
 }
 
 /// Returns the identity of a request's sender. Credentials of unsupported schemes are ignored; see
@@ -33,22 +33,23 @@ pub(super) async fn identify(
     request: &Parts,
     target: &Target,
 ) -> Result<Identity, Refusal> {
-    if !connection.encrypted && service.tls.as_ref().is_some_and(|tls| tls.required) {
+    if !connection.encrypted && service.tls().as_ref().as_ref().is_some_and(|tls| tls.config.required) {
         return Err(Error::new(Fault::TlsRequired, "this server requires TLS: use https://").into());
     }
+    let access = service.access();
     let authorization = request.headers.get(header::AUTHORIZATION);
-    if let Some(passwords) = service.access.passwords()
+    if let Some(passwords) = access.passwords()
         && let Some(authorization) = authorization.and_then(|value| Authorization::of(value.as_bytes()))
     {
-        return log_in(service, passwords, connection, request, &authorization).await;
+        return log_in(&access, passwords, connection, request, &authorization).await;
     }
-    let token = token_of(service, request, target);
+    let token = token_of(&access, request, target);
     let channel = Channel { face: Face::Http, address: connection.peer.ip(), is_encrypted: connection.encrypted };
-    Ok(service.access.identify(token.as_ref(), &channel).await)
+    Ok(access.identify(token.as_ref(), &channel).await)
 }
 
 async fn log_in(
-    service: &Service,
+    access: &Access,
     passwords: &Passwords,
     connection: &ConnectionState,
     request: &Parts,
@@ -61,7 +62,7 @@ async fn log_in(
     let address = connection.peer.ip();
     let login = LoginRequest { method: request.method.as_str(), uri: &request.uri, address };
     match passwords.verify(authorization, login).await {
-        Ok(name) => Ok(service.access.user(name, address)),
+        Ok(name) => Ok(access.user(name, address)),
         Err(denial @ LoginError::Stale) => Err(Refusal::from(Error::from(denial)).of_stale_nonce()),
         Err(denial @ LoginError::TooMany) => {
             Err(Refusal::from(Error::from(denial)).with(header::RETRY_AFTER, RETRY_AFTER_S))
@@ -81,9 +82,10 @@ pub(super) fn challenge_of_refused_token(identity: &Identity) -> Option<HeaderVa
 /// Returns the challenges of a refusal (RFC 9110 §11.6.1): on 401 the supported schemes, by token or by password over
 /// TLS, and the error of the request's token (RFC 6750 §3). Empty for other refusals.
 pub(super) fn challenges(service: &Service, connection: &ConnectionState, refusal: &Refusal) -> Vec<HeaderValue> {
+    let access = service.access();
     let is_unauthorized = refusal.status() == StatusCode::UNAUTHORIZED;
-    let passwords = service.access.passwords().filter(|_| is_unauthorized && connection.encrypted);
-    let takes_bearer = is_unauthorized && (passwords.is_none() || service.access.takes_tokens());
+    let passwords = access.passwords().filter(|_| is_unauthorized && connection.encrypted);
+    let takes_bearer = is_unauthorized && (passwords.is_none() || access.takes_tokens());
     let mut challenges = Vec::new();
     match refusal.token_error() {
         Some(error) => challenges.push(value(error)),

@@ -7,7 +7,7 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    fs, io,
+    io,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -23,6 +23,7 @@ use towpath_store::{
 };
 
 use super::LoginError;
+use crate::file_stamp::FileStamp;
 
 /// Maximum size of the file, in bytes, and maximum number of lines.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -44,7 +45,7 @@ pub(super) struct PasswordFile {
 #[derive(Debug)]
 struct LoadedUsers {
     users: Arc<Users>,
-    stamp: Stamp,
+    stamp: FileStamp,
     checked: Instant,
     /// Why the current file was rejected; kept so that each error is logged once.
     last_error: Option<FileError>,
@@ -53,14 +54,6 @@ struct LoadedUsers {
 /// Users by name, each with the hash of the password in lowercase.
 #[derive(Debug)]
 pub(super) struct Users(HashMap<Arc<str>, Secret>);
-
-/// Identifies a version of the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Stamp {
-    inode: u64,
-    bytes: u64,
-    modified: (i64, i64),
-}
 
 /// Why a file was rejected.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -124,18 +117,11 @@ fn user(line: &str) -> Option<(&str, Secret)> {
     (is_name && is_hash).then(|| (name, Secret::new(hex.to_ascii_lowercase())))
 }
 
-impl Stamp {
-    fn of(metadata: &fs::Metadata) -> Self {
-        let modified = (metadata.mtime(), metadata.mtime_nsec());
-        Self { inode: metadata.ino(), bytes: metadata.len(), modified }
-    }
-}
-
 /// Reads the file at `path` unless it is the `known` version.
-fn read(path: &Path, known: Option<&Stamp>) -> Result<Option<(Users, Stamp)>, FileError> {
+fn read(path: &Path, known: Option<&FileStamp>) -> Result<Option<(Users, FileStamp)>, FileError> {
     let file = disk::open(path)?;
     let metadata = file.metadata()?;
-    let stamp = Stamp::of(&metadata);
+    let stamp = FileStamp::of(&metadata);
     if !metadata.is_file() {
         return Err(FileError::Kind);
     }
@@ -150,6 +136,11 @@ fn read(path: &Path, known: Option<&Stamp>) -> Result<Option<(Users, Stamp)>, Fi
 }
 
 impl PasswordFile {
+    /// Returns the path of the file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Opens and reads the file at `path`.
     pub(super) fn open(path: &Path) -> Result<Self, FileError> {
         let checked = clock::now();
@@ -182,7 +173,7 @@ impl PasswordFile {
     /// Loads the current file. If it is invalid, logs the error and keeps the previous users.
     fn reload(&self) {
         // Reads outside the lock: only one caller gets here, and the file system may be slow.
-        let known = self.loaded().stamp.clone();
+        let known = self.loaded().stamp;
         let found = read(&self.path, Some(&known));
         let mut loaded = self.loaded();
         match found {
@@ -206,7 +197,7 @@ impl PasswordFile {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs::Permissions, os::unix::fs::PermissionsExt as _};
+    use std::{fs, fs::Permissions, os::unix::fs::PermissionsExt as _};
 
     use super::*;
 

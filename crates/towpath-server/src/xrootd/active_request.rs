@@ -181,9 +181,9 @@ impl ActiveRequest {
         let at = StorePath::parse(&path.path_bytes())?;
         self.set_path(&at);
         let identity = match path.cgi_value("authz").and_then(bearer::in_authz) {
-            None => Arc::clone(&self.session.identity),
+            None => self.session.identity().await,
             Some(token) => {
-                let identity = self.session.service.access.identify(Some(&token), &self.session.channel()).await;
+                let identity = self.session.service.access().identify(Some(&token), &self.session.channel()).await;
                 Arc::clone(self.identity.get_or_init(|| Arc::new(identity)))
             }
         };
@@ -202,7 +202,7 @@ impl ActiveRequest {
 
     /// Records the path for the log.
     pub(super) fn set_path(&self, path: &StorePath) {
-        if self.session.service.access_log.is_on() {
+        if self.session.service.access_log.get().is_on() {
             let _ = self.path.set(path.clone());
         }
     }

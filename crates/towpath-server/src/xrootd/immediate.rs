@@ -54,7 +54,7 @@ impl Connection {
 
     /// Returns the path of the request's open file if the access log is enabled.
     fn path_to_log(&self, request: &Request) -> Option<StorePath> {
-        if !self.session.service.access_log.is_on() {
+        if !self.session.service.access_log.get().is_on() {
             return None;
         }
         let handle = match request {

@@ -79,7 +79,7 @@ fn line(
 pub(super) async fn locate(active_request: &ActiveRequest, request: &Locate) -> ServeResult {
     let writable;
     if request.path.path.first() == Some(&b'*') {
-        writable = active_request.session.identity.check(Activity::CreateDirectory, &StorePath::root()).is_ok();
+        writable = active_request.session.identity().await.may(Activity::CreateDirectory, &StorePath::root());
     } else {
         let (identity, path) = active_request.subject(&request.path).await?;
         identity.check(Activity::Stat, &path)?;

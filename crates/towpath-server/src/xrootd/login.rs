@@ -152,7 +152,7 @@ impl LoginSequence<'_> {
         if !self.framer.buffer().is_empty() {
             return Err(io::Error::other("the client sent plain text after requesting TLS"));
         }
-        match (socket, &self.service.tls) {
+        match (socket, &*self.service.tls()) {
             (Socket::Plain(stream), Some(tls)) => Ok(Socket::Tls(Box::new(BufReader::new(tls.accept(stream).await?)))),
             (socket, _) => Ok(socket),
         }
@@ -199,7 +199,7 @@ impl LoginSequence<'_> {
         let mut reply = protocol_reply(self.service);
         let now = wants || (able && needs_tls(self.service) && request.expect != Expect::ExpNone);
         let mut step = LoginAction::Next;
-        if now && !encrypted && self.service.tls.is_some() {
+        if now && !encrypted && self.service.tls().is_some() {
             reply.flags |= ServerFlags::gotoTLS;
             step = LoginAction::StartTls;
         }
@@ -240,7 +240,7 @@ impl LoginSequence<'_> {
         let reply = LoginReply { session_id: pending.id, security: write_security_protocols(&offers) };
         response::ok(stream_id, &reply, &mut self.out);
         if offers.is_empty() {
-            let identity = self.service.access.anonymous(&self.channel(encrypted));
+            let identity = self.service.access().anonymous(&self.channel(encrypted));
             return Ok(LoginAction::Admit(self.begin(&pending, identity, encrypted)));
         }
         self.login = Some(pending);
@@ -249,10 +249,10 @@ impl LoginSequence<'_> {
 
     /// Returns the authentication methods offered to the client; empty if none is required.
     fn offers(&self, encrypted: bool) -> Vec<SecurityProtocol> {
-        let mut offers = Vec::new();
-        if self.service.access.takes_tokens() && encrypted {
+        let (access, mut offers) = (self.service.access(), Vec::new());
+        if access.takes_tokens() && encrypted {
             offers.push(SecurityProtocol::ztn(MAX_TOKEN_BYTES));
-            if self.service.access.has_public_grants() {
+            if access.has_public_grants() {
                 offers.push(SecurityProtocol::unix());
             }
         }
@@ -272,7 +272,7 @@ impl LoginSequence<'_> {
     }
 
     async fn identify(&mut self, request: Auth, encrypted: bool) -> Result<Identity, ErrorResponse> {
-        let (access, channel) = (&self.service.access, self.channel(encrypted));
+        let (access, channel) = (self.service.access(), self.channel(encrypted));
         match request.credential_type {
             ZtnCredentials::TYPE => {
                 let token = ZtnCredentials::decode(request.credentials, MAX_TOKEN_BYTES)?.token;
@@ -334,7 +334,7 @@ impl LoginSequence<'_> {
 /// Returns the server's response to `protocol`; also used within a session.
 pub(super) fn protocol_reply(service: &Service) -> ProtocolReply {
     let mut flags = ServerFlags::isServer | ServerFlags::suppgrw | ServerFlags::supposc;
-    if service.tls.is_some() {
+    if service.tls().is_some() {
         flags |= ServerFlags::haveTLS;
     }
     if needs_tls(service) {
@@ -345,9 +345,10 @@ pub(super) fn protocol_reply(service: &Service) -> ProtocolReply {
 
 /// Whether TLS is required for everything: by configuration, or because only tokens have rights.
 fn needs_tls(service: &Service) -> bool {
-    let Some(tls) = &service.tls else { return false };
-    let only_tokens = service.access.takes_tokens() && !service.access.has_public_grants();
-    tls.required || only_tokens
+    let (access, tls) = (service.access(), service.tls());
+    let Some(tls) = &*tls else { return false };
+    let only_tokens = access.takes_tokens() && !access.has_public_grants();
+    tls.config.required || only_tokens
 }
 
 /// Encodes the response to `bind`: the path id of the connection, or the refusal.

@@ -105,7 +105,7 @@ fn config_value(session: &Session, word: &[u8], (socket, is_unasked): (RawFd, bo
         // Extension: another handle of a file open for writing can be opened with `towpath.share=…`.
         word if word == SharedHandle::KEY.as_bytes() => "1".into(),
         // Extension: the sender's TCP statistics. Not available to callers who have no rights here.
-        TCP_INFO_WORD if session.identity.has_rights() || session.files.has_open() => {
+        TCP_INFO_WORD if session.known_identity().has_rights() || session.files.has_open() => {
             let processor_percent = processor::percent_wanted_lately();
             TcpInfo { is_unasked, processor_percent, ..net::tcp_info(&socket).ok()? }.to_string()
         }

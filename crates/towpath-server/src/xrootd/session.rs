@@ -14,7 +14,7 @@ use std::{
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use towpath_proto::xrootd::{ErrorCode, PathId, SessionId, StreamId};
-use towpath_store::{Fault, StorePath, sys::random};
+use towpath_store::{Fault, Secret, StorePath, sys::random};
 
 use super::{
     active_request::{ErrorResponse, Outcome, ServeResult},
@@ -24,11 +24,12 @@ use super::{
 };
 use crate::{
     Buffers, Service,
-    access::{Channel, Identity, Person},
+    access::{Access, Channel, Identity, Person},
     access_log::Record,
     buffers::MemoryPermit,
     fair_pool::{Class, FILE_LEASE_TIMEOUT, Lease, LeaseHolder, PeerProgress},
     metrics::Face,
+    reload::Reloadable,
 };
 
 /// Maximum number of bound connections of a session, as reported by `query config bind_max`.
@@ -59,7 +60,7 @@ pub(super) struct Session {
     pub(super) peer: SocketAddr,
     /// The server's address on this connection.
     pub(super) local: SocketAddr,
-    pub(super) identity: Arc<Identity>,
+    identity: Reloadable<SessionIdentity>,
     /// The client's login name: `user.pid`.
     pub(super) login: String,
     /// Whether the client supports responses announced by `waitresp`.
@@ -86,6 +87,16 @@ pub(super) struct Session {
     uploads: Buffers,
     paths: Mutex<[Option<BoundPath>; BIND_MAX]>,
     checksums: Mutex<HashMap<StreamId, (StorePath, CancellationToken)>>,
+}
+
+/// The identity of a session's client.
+#[derive(Debug)]
+struct SessionIdentity {
+    identity: Arc<Identity>,
+    /// The access policy that it was derived from.
+    access: Arc<Access>,
+    /// The token of the login.
+    token: Option<Secret>,
 }
 
 /// The properties of a new session, from its login.
@@ -122,7 +133,11 @@ impl Session {
             sending: PeerProgress::new(revoked.clone()),
             receiving: PeerProgress::new(revoked.clone()),
             revoked,
-            identity: Arc::new(parameters.identity),
+            identity: Reloadable::new(SessionIdentity {
+                token: parameters.identity.caller.token.clone(),
+                identity: Arc::new(parameters.identity),
+                access: service.access(),
+            }),
             login: parameters.login,
             asynresp: parameters.asynresp,
             encrypted: parameters.encrypted,
@@ -249,6 +264,27 @@ impl Session {
             .ok_or_else(|| ErrorResponse::with_code(ErrorCode::ArgInvalid, "no connection with this path id is bound"))
     }
 
+    /// Returns the identity of the client under the current access policy.
+    pub(super) async fn identity(&self) -> Arc<Identity> {
+        let (current, access) = (self.identity.get(), self.service.access());
+        if Arc::ptr_eq(&current.access, &access) {
+            return Arc::clone(&current.identity);
+        }
+        let token = current.token.clone();
+        let mut identity = access.identify(token.as_ref(), &self.channel()).await;
+        if token.is_none() {
+            identity.refused.clone_from(&current.identity.refused);
+        }
+        let identity = Arc::new(identity);
+        self.identity.replace(SessionIdentity { identity: Arc::clone(&identity), access, token });
+        identity
+    }
+
+    /// Returns the identity at the last call of [`Self::identity`].
+    pub(super) fn known_identity(&self) -> Arc<Identity> {
+        Arc::clone(&self.identity.get().identity)
+    }
+
     /// Returns how the session's requests arrive.
     pub(super) fn channel(&self) -> Channel {
         Channel { face: Face::Xrootd, address: self.peer.ip(), is_encrypted: self.encrypted }
@@ -256,7 +292,8 @@ impl Session {
 
     /// Counts and logs a completed request.
     pub(super) fn record(&self, outcome: &Outcome<'_>) {
-        let caller = &outcome.identity.unwrap_or(&self.identity).caller;
+        let own = self.known_identity();
+        let caller = &outcome.identity.unwrap_or(&own).caller;
         let path: &dyn fmt::Display = outcome.path.map_or(&"", |path| path);
         self.service.record_request(&Record {
             face: Face::Xrootd,
@@ -310,7 +347,8 @@ impl Sessions {
     /// Ends the session `id` for `asking`, which must have the same identity. An unknown session has already ended.
     pub(super) fn end(&self, id: SessionId, asking: &Session) -> ServeResult<()> {
         let Some(session) = self.find(id, asking.peer) else { return Ok(()) };
-        if Person::of(&session.identity.caller) != Person::of(&asking.identity.caller) {
+        let person = |session: &Session| Person::of(&session.known_identity().caller);
+        if person(&session) != person(asking) {
             return Err(
                 ErrorResponse::with_code(ErrorCode::NotAuthorized, "the session belongs to another user").into()
             );

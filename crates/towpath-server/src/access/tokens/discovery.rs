@@ -13,8 +13,8 @@ use super::{
 
 /// Path of an issuer's metadata below its URL (OpenID Connect Discovery §4).
 const METADATA: &str = "/.well-known/openid-configuration";
-/// Timeout for fetching metadata and keys; a request waits for them.
-const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout for fetching metadata and keys. A request waits for them, and its client is to get a response within 10 s.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Fetches the keys of one issuer.
 #[derive(Debug)]
@@ -88,6 +88,10 @@ impl Discovery {
 
 #[async_trait]
 impl KeySource for Discovery {
+    fn name(&self) -> String {
+        self.issuer.clone()
+    }
+
     async fn load(&self) -> Result<KeySet, KeysError> {
         tokio::time::timeout(FETCH_TIMEOUT, self.find()).await.unwrap_or_else(|_| Err(DiscoveryError::TimedOut.into()))
     }

@@ -64,7 +64,7 @@ struct State {
     fetch: Option<SharedFetch>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct CachedKeys {
     keys: Arc<KeySet>,
     since: Instant,
@@ -87,6 +87,21 @@ impl KeyRing {
     pub(super) fn with_keys(source: Box<dyn KeySource>, keys: KeySet) -> Self {
         let cached = Some(CachedKeys { keys: Arc::new(keys), since: clock::now() });
         Self { source, state: Mutex::new(State { cached, ..State::default() }) }
+    }
+
+    /// Copies the keys of `previous` if this ring has none.
+    pub(super) fn adopt(&self, previous: &Self) {
+        let keys = previous.state().cached.clone();
+        let mut state = self.state();
+        state.cached = state.cached.take().or(keys);
+    }
+
+    /// Starts a fetch in the background, unless one is in flight or there are keys.
+    pub(super) fn fetch(self: &Arc<Self>) {
+        let mut state = self.state();
+        if state.cached.is_none() {
+            self.join_fetch(&mut state, clock::now(), Duration::ZERO);
+        }
     }
 
     /// Verifies the signature of `jwt`, which names `issuer`.
@@ -168,7 +183,9 @@ impl KeyRing {
                 state.failure = None;
             }
             Err(error) => {
-                tracing::warn!(source = ?self.source, %error, "failed to fetch the keys of a token issuer");
+                let consequence =
+                    if state.cached.is_some() { "using the known keys" } else { "its tokens are refused" };
+                tracing::warn!("cannot fetch the keys of {}, so {consequence}: {error}", self.source.name());
                 state.failure = Some(error.to_string());
             }
         }

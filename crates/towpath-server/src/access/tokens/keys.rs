@@ -20,6 +20,8 @@ const MAX_KEYS: usize = 64;
 /// A source of keys.
 #[async_trait]
 pub(super) trait KeySource: fmt::Debug + Send + Sync {
+    /// Returns the issuer or the file, for the log.
+    fn name(&self) -> String;
     /// Loads the issuer's current keys.
     async fn load(&self) -> Result<KeySet, KeysError>;
 }
@@ -120,6 +122,10 @@ impl KeyFile {
 
 #[async_trait]
 impl KeySource for KeyFile {
+    fn name(&self) -> String {
+        self.0.display().to_string()
+    }
+
     async fn load(&self) -> Result<KeySet, KeysError> {
         let file = self.clone();
         tokio::task::spawn_blocking(move || file.read())

@@ -27,6 +27,7 @@ const ISSUER: &str = "https://issuer.example";
 /// A site with TLS that accepts tokens, and the client's keys and certificates.
 struct TlsSite {
     site: Site,
+    config: ServeConfig,
     key: SigningKey,
     ca: rustls::pki_types::CertificateDer<'static>,
     _files: tempfile::TempDir,
@@ -41,6 +42,7 @@ fn secure(change: impl FnOnce(&mut ServeConfig)) -> TlsSite {
     disk::write(&certificate, certified.cert.pem().as_bytes()).unwrap();
     disk::write(&private, certified.signing_key.serialize_pem().as_bytes()).unwrap();
     disk::write(&keys, jwks([&key]).to_string().as_bytes()).unwrap();
+    let mut used = ServeConfig::default();
     let site = Site::with(Arc::new(MemoryStore::new(1 << 20)), |config| {
         config.tls.certificate = Some(certificate);
         config.tls.key = Some(private);
@@ -49,8 +51,9 @@ fn secure(change: impl FnOnce(&mut ServeConfig)) -> TlsSite {
             vec![IssuerConfig { issuer: ISSUER.into(), base_path: "/vo".into(), keys: Some(keys), ca: None }];
         config.access.anonymous.clear();
         change(config);
+        used = config.clone();
     });
-    TlsSite { site, key, ca: certified.cert.der().clone(), _files: files }
+    TlsSite { site, config: used, key, ca: certified.cert.der().clone(), _files: files }
 }
 
 impl TlsSite {
@@ -188,6 +191,32 @@ async fn a_refused_token_leaves_public_rights_and_is_reported_after_the_fallback
     let (code, message) = alice.error(open_request("/vo/f", OpenOptions::open_read)).await;
     assert_eq!(code, ErrorCode::NotAuthorized);
     assert!(message.contains("it may read /vo/mine"), "{message}");
+}
+
+#[tokio::test]
+async fn a_reload_changes_the_rights_of_a_session() {
+    let secure = secure(|_| {});
+    secure.site.put("/vo/f", b"x").await;
+    let mut alice = secure.client().await;
+    alice.ok(login()).await;
+    alice.ok(ztn(&secure.token("storage.read:/"))).await;
+    alice.ok(open_request("/vo/f", OpenOptions::open_read)).await;
+
+    let mut closed = secure.config.clone();
+    closed.access.issuers.clear();
+    closed.limits.files += 1;
+    assert_eq!(secure.site.service.reload(&closed).unwrap(), ["limits.files"]);
+    let (code, message) = alice.error(open_request("/vo/f", OpenOptions::open_read)).await;
+    assert_eq!(code, ErrorCode::AuthFailed, "{message}");
+
+    let mut invalid = secure.config.clone();
+    invalid.tls.certificate = Some("/missing".into());
+    let error = secure.site.service.reload(&invalid).unwrap_err().to_string();
+    assert!(error.contains("/missing"), "{error}");
+    alice.error(open_request("/vo/f", OpenOptions::open_read)).await;
+
+    assert!(secure.site.service.reload(&secure.config).unwrap().is_empty());
+    alice.ok(open_request("/vo/f", OpenOptions::open_read)).await;
 }
 
 #[tokio::test]

@@ -19,6 +19,10 @@ struct Script {
 
 #[async_trait]
 impl KeySource for Arc<Script> {
+    fn name(&self) -> String {
+        ISSUER.into()
+    }
+
     async fn load(&self) -> std::result::Result<KeySet, KeysError> {
         self.loads.fetch_add(1, Ordering::SeqCst);
         self.open.acquire().await.unwrap().forget();
