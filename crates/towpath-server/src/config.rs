@@ -14,6 +14,9 @@ use crate::units::{ByteSize, HumanDuration};
 /// Default port of XRootD servers.
 pub const DEFAULT_PORT: u16 = 1094;
 
+/// Name of the site if none is configured.
+pub(crate) const DEFAULT_SITE: &str = "towpath";
+
 /// All settings of `towpath serve`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -22,7 +25,8 @@ pub struct ServeConfig {
     pub root: PathBuf,
     /// Addresses to listen on. XRootD, HTTP and TLS share each port.
     pub listen: Vec<SocketAddr>,
-    /// Name of the site, as reported to clients.
+    /// Name of the site, as reported to clients. If it is empty: `towpath`, and on pages for browsers the host in their
+    /// URL.
     pub site: String,
     /// When an upload counts as durable: `none` (once the kernel has the data), `file` (once the data are on disk),
     /// `file-and-directory` (once the file name is on disk too).
@@ -273,7 +277,7 @@ impl Default for ServeConfig {
         Self {
             root: PathBuf::from("."),
             listen: vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT)],
-            site: "towpath".into(),
+            site: String::new(),
             durability: Durability::File,
             drain: HumanDuration(Duration::from_secs(30)),
             tls: TlsConfig::default(),

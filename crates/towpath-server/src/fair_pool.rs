@@ -321,6 +321,19 @@ impl State {
         }
     }
 
+    /// Returns `rest` of a lease.
+    fn shrink(&mut self, lease: &mut Lease, rest: u64) {
+        lease.amount -= rest;
+        self.free[lease.from] += rest;
+        for account in lease.holder.accounts() {
+            let Some(member) = self.members.get_mut(account) else { continue };
+            member.held[lease.from] -= rest;
+            if let Some((_, amount)) = member.leases.get_mut(&lease.id) {
+                *amount = lease.amount;
+            }
+        }
+    }
+
     fn enqueue(&mut self, pool: &Arc<Pool>, holder: &Arc<LeaseHolder>, request: Request) -> oneshot::Receiver<Lease> {
         let (granted, receiver) = oneshot::channel();
         let member = self.members.entry(Arc::clone(holder)).or_default();
@@ -420,6 +433,21 @@ impl State {
 }
 
 impl Lease {
+    /// Returns all but `amount` to the pool.
+    pub(crate) fn shrink_to(&mut self, amount: u64) {
+        let rest = self.amount.saturating_sub(amount.max(self.pool.unit));
+        if rest > 0 {
+            let pool = Arc::clone(&self.pool);
+            let unclaimed = {
+                let mut state = pool.state();
+                state.shrink(self, rest);
+                state.serve(&pool)
+            };
+            // Outside of the lock, because dropping leases locks it again.
+            drop(unclaimed);
+        }
+    }
+
     /// Whether the lease is from the reserve.
     pub(crate) fn is_of_reserve(&self) -> bool {
         self.from == RESERVE

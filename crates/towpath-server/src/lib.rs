@@ -23,6 +23,7 @@ mod reload;
 mod socket;
 pub mod third_party;
 mod tls;
+pub mod web_page;
 pub mod xrootd;
 
 use std::{fmt, net::SocketAddr, sync::Arc};
@@ -106,7 +107,7 @@ pub struct Service {
     tls: Reloadable<Option<tls::Tls>>,
     /// Sessions of the xroot protocol.
     pub sessions: xrootd::Sessions,
-    /// Name of the site, as reported by `query config sitename` and the listing page.
+    /// Configured name of the site; may be empty.
     pub site: String,
     /// Cancelled when the server stops: connections finish the requests in flight and accept no new ones.
     pub stopping: CancellationToken,
@@ -121,6 +122,11 @@ impl Service {
     /// Returns the current TLS settings; `None` if TLS is disabled.
     pub(crate) fn tls(&self) -> Arc<Option<tls::Tls>> {
         self.tls.get()
+    }
+
+    /// Returns the name of the site, as reported by `query config sitename` and in challenges.
+    fn site_name(&self) -> &str {
+        if self.site.is_empty() { config::DEFAULT_SITE } else { &self.site }
     }
 
     /// Counts and logs a completed request.

@@ -61,6 +61,15 @@ pub fn format_rfc3339(unix_s: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// Formats a time to the minute, such as `1994-11-06 08:49`. Times before the year 0 or after 9999 are clamped to that
+/// range.
+pub fn format_minute(unix_s: i64) -> String {
+    let unix_s = unix_s.clamp(FIRST_S, LAST_S);
+    let (year, month, day) = date_of_day(unix_s.div_euclid(86_400));
+    let second_of_day = unix_s.rem_euclid(86_400);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", second_of_day / 3600, second_of_day / 60 % 60)
+}
+
 /// Parses an RFC 3339 date and time; fractions of a second are dropped. `None` if the text is not one, or the date does
 /// not exist.
 pub fn parse_rfc3339(text: &str) -> Option<i64> {
@@ -138,6 +147,7 @@ mod tests {
             assert_eq!(parse(text), Some(784_111_777), "{text}");
         }
         assert_eq!(format(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(format_minute(784_111_777), "1994-11-06 08:49");
         for text in ["", "0", "1994-11-06T08:49:37Z", "Sun, 06 Nov 1994 08:49:37 CET", "Sun, 32 Nov 1994 08:49:37 GMT"]
         {
             assert_eq!(parse(text), None, "{text}");
@@ -158,6 +168,8 @@ mod tests {
             (-11_644_473_600, "Mon, 01 Jan 1601 00:00:00 GMT"),
         ] {
             assert_eq!(format(unix_s), text);
+            let minute = format_minute(unix_s);
+            assert!(text.contains(&minute[..4]) && text.contains(&minute[11..]), "{minute}");
             assert_eq!(parse(text), Some(unix_s));
         }
         for text in ["Thu, 31 Dec 1969 23:59:59 GMT", "Wed, 31 Dec 1969 24:59:59 GMT", "Wed, 31 Dec 1969 23:59 GMT"] {

@@ -49,6 +49,22 @@ fn the_reserve_serves_small_requests_of_a_holder_that_has_its_share() {
     assert_eq!(small.len(), 50, "half of the reserve");
 }
 
+#[tokio::test]
+async fn a_lease_can_be_shrunk() {
+    let pool = FairPool::new(1600, 1, 1);
+    let (first, progress) = (holder(1), PeerProgress::new(CancellationToken::new()));
+    let mut lease = pool.take(&first, 375, Class::Large, &progress).await;
+    let _more = pool.take(&first, 375, Class::Large, &progress).await;
+    let mut waiting = Box::pin(pool.take(&first, 300, Class::Large, &progress));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    lease.shrink_to(75);
+    assert!(waiting.now_or_never().is_some(), "the rest was returned");
+    lease.shrink_to(100);
+    assert_eq!(pool.free(), 1600 - 375 - 75);
+    drop((lease, _more));
+    assert_eq!(pool.free(), 1600);
+}
+
 #[test]
 fn a_network_of_ipv6_is_one_holder_and_a_person_another() {
     let at = |address: &str, subject: Option<&str>| {

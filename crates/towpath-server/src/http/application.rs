@@ -15,10 +15,7 @@ use futures::{
     future::{self, BoxFuture},
     stream::BoxStream,
 };
-use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
-    uri::{Authority, Scheme},
-};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header, uri::Scheme};
 use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
 use towpath_proto::http::condition::{Conditions, Decision, EntityTag, Validators};
@@ -156,11 +153,8 @@ impl ApplicationRequest {
 
 /// Returns the request URI with the host that the client sent, as RFC 9110 §7.1 requires.
 fn absolute(exchange: &Exchange) -> Uri {
-    let said = exchange.headers.get(header::HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
-    // User information is not part of the location.
-    let said = said.filter(|said| !said.as_str().contains('@'));
     let mut parts = exchange.uri.clone().into_parts();
-    parts.authority = parts.authority.or(said);
+    parts.authority = exchange.authority();
     let scheme = if exchange.connection.encrypted { Scheme::HTTPS } else { Scheme::HTTP };
     parts.scheme = parts.authority.as_ref().map(|_| scheme);
     Uri::from_parts(parts).unwrap_or_else(|_| exchange.uri.clone())

@@ -108,6 +108,12 @@ impl Claim {
         })
     }
 
+    /// Takes `bytes` that a response holds beside its pieces, once the share of its holder has room. They do not count
+    /// for the connection, whose memory the pieces wait for.
+    pub(super) async fn lease(&self, bytes: usize) -> Lease {
+        self.connection.all.take(&self.holder, bytes, &self.progress).await
+    }
+
     /// Converts an advance into memory for a response of `bytes`, once the holder's share permits it. Does not wait
     /// for the connection's own memory: if the response is longer than the advance and too little is free, the
     /// connection exceeds its limit by the difference.

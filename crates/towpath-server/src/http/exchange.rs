@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use http::{HeaderMap, HeaderName, Uri, Version, header};
+use http::{HeaderMap, HeaderName, Uri, Version, header, uri::Authority};
 use towpath_proto::http::{
     challenge::BearerError,
     condition::{Conditions, Decision},
@@ -147,6 +147,20 @@ impl Exchange {
                     _ => Refusal::precondition_failed(),
                 })
             }
+        }
+    }
+
+    /// Returns the host and port that the client sent, without user information, which is not part of a location.
+    pub(super) fn authority(&self) -> Option<Authority> {
+        let sent = self.headers.get(header::HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
+        self.uri.authority().cloned().or(sent.filter(|sent| !sent.as_str().contains('@')))
+    }
+
+    /// Returns the name of the site for pages: the configured one, or else the host that the client sent.
+    pub(super) fn site_name(&self) -> String {
+        match self.authority() {
+            Some(authority) if self.service.site.is_empty() => authority.host().to_owned(),
+            _ => self.service.site_name().to_owned(),
         }
     }
 

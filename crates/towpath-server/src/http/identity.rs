@@ -90,7 +90,9 @@ pub(super) fn challenges(service: &Service, connection: &ConnectionState, refusa
     match refusal.token_error() {
         Some(error) => challenges.push(value(error)),
         // A `Bearer` challenge has at least one parameter (RFC 6750 §3).
-        None if takes_bearer => challenges.push(value(format_args!("Bearer realm=\"{}\"", quotable(&service.site)))),
+        None if takes_bearer => {
+            challenges.push(value(format_args!("Bearer realm=\"{}\"", quotable(service.site_name()))));
+        }
         None => {}
     }
     let passwords = passwords.into_iter().flat_map(|passwords| passwords.challenges(refusal.has_stale_nonce()));

@@ -1,30 +1,42 @@
-//! Directory listings as HTML for people and as JSON for scripts (with `Accept: application/json`), produced as the
-//! client reads them.
+//! Directory listings as a page for browsers ([`html`]) and as JSON for scripts ([`json`], with
+//! `Accept: application/json`).
 //!
-//! Entries come in batches of a thousand, sorted within a batch; so most directories are sorted, and the largest need
-//! no more memory.
+//! A listing is collected before its response begins, so that it can be sorted, and an error while the directory is
+//! read still sets the status. The memory of the collected entries is limited to half of
+//! [`memory_of_connection`](crate::config::Limits::memory_of_connection): 4 MiB by default, enough for 65,000 names of
+//! 30 bytes, or 14,000 of 255 bytes. The entries of a larger directory are sent in the order of the store, and the page
+//! says that they are not sorted. An error then breaks the response off, and the page says that it is incomplete.
+//!
+//! The collected entries are counted in the pool of all connections until the response is sent. Their text is produced
+//! in pieces as the client reads it. A piece is small enough for the pool's reserve, so that listings that hold their
+//! entries do not wait for each other's memory. A directory is closed once it is collected.
 
-use std::fmt::Write as _;
+mod entry_list;
+mod html;
+mod json;
 
-use futures::{StreamExt as _, stream};
+use futures::{
+    Stream, StreamExt as _,
+    stream::{self, Fuse},
+};
 use http::{HeaderValue, Response, StatusCode, header};
-use serde::Serialize;
 use towpath_proto::http::date;
 use towpath_store::{Entry, FileKind, ListOptions, Listing, Metadata, Result, StorePath};
 
+use self::entry_list::{EntryList, EntryView, SortOrder};
 use super::{
     body::{Chunk, Content},
     connection_state::Claim,
     exchange::{Exchange, too_many_files},
-    propfind::{ENTRY_BYTES, MAX_RESERVE_ENTRIES},
+    propfind::MAX_RESERVE_ENTRIES,
     refusal::Refusal,
     respond, target,
     verb::Verb,
 };
-use crate::{access::Activity, fair_pool::Lease};
+use crate::{access::Activity, fair_pool::Lease, web_page};
 
-const STYLE: &str = "body{font:14px/1.5 system-ui,sans-serif;margin:2em}table{border-collapse:collapse}\
-    td,th{padding:0 1.5em 0 0;text-align:left;white-space:nowrap}td:nth-child(2){text-align:right}";
+/// Minimum size of a piece of the response, in bytes; the last one may be smaller.
+const PIECE_BYTES: usize = 32 << 10;
 
 /// The format of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,10 +56,10 @@ impl ListingFormat {
     }
 
     fn media_type(self) -> HeaderValue {
-        HeaderValue::from_static(match self {
-            ListingFormat::Html => "text/html; charset=utf-8",
-            ListingFormat::Json => "application/json",
-        })
+        match self {
+            ListingFormat::Html => web_page::HTML,
+            ListingFormat::Json => HeaderValue::from_static("application/json"),
+        }
     }
 }
 
@@ -61,10 +73,7 @@ pub(super) fn fields(exchange: &Exchange, metadata: &Metadata) -> Response<Conte
     headers.insert(header::CONTENT_TYPE, ListingFormat::wanted(exchange).media_type());
     headers.insert(header::VARY, HeaderValue::from_static("Accept"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'"),
-    );
+    headers.insert(header::CONTENT_SECURITY_POLICY, html::POLICY.clone());
     // A growing file changes the listing, but not the directory's modification time.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     if let Some(modified_s) = respond::validators(metadata).modified_s {
@@ -74,7 +83,7 @@ pub(super) fn fields(exchange: &Exchange, metadata: &Metadata) -> Response<Conte
 }
 
 /// Redirects to the URL with a trailing slash. Clients use it to distinguish directories from files (for example
-/// rclone's `http`).
+/// rclone's `http`), and links to entries are relative to it.
 fn redirect_to_slash(exchange: &Exchange) -> Response<Content> {
     let query = exchange.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let mut response = respond::empty(StatusCode::MOVED_PERMANENTLY);
@@ -88,167 +97,167 @@ pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Ref
     exchange.may(Activity::List)?;
     let lease = exchange.open_file().await?;
     let options = ListOptions { metadata: true, digests: false };
-    let mut listing = exchange.store().list(exchange.caller(), exchange.path(), options);
-    // Before the first entry, an error can still set the status.
-    let first = listing.next().await.transpose()?;
+    let mut listing = exchange.store().list(exchange.caller(), exchange.path(), options).fuse();
+    // Before the first piece, an error can still set the status.
+    let first = listing.next().await.transpose()?.unwrap_or_default();
     let metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
     let mut response = fields(exchange, &metadata);
     if response.status() != StatusCode::OK || exchange.verb == Verb::Head {
         return Ok(response);
     }
-    if lease.is_of_reserve() && first.as_ref().is_some_and(|first| first.len() > MAX_RESERVE_ENTRIES) {
+    if lease.is_of_reserve() && first.len() > MAX_RESERVE_ENTRIES {
         return Err(too_many_files());
     }
-    let page = Page {
-        format: ListingFormat::wanted(exchange),
-        directory: exchange.path().clone(),
-        site: exchange.service.site.clone(),
-        entries: 0,
-        first,
-        listing,
-        claim: exchange.claim(),
-        _lease: lease,
-    };
+    let page = Page::collect(exchange, first, OpenListing { listing, _lease: lease }).await?;
     *response.body_mut() = Content::Stream(page.stream().boxed(), None);
     Ok(response)
+}
+
+/// A directory being read.
+struct OpenListing {
+    listing: Fuse<Listing>,
+    /// The lease of the open directory.
+    _lease: Lease,
+}
+
+/// The part of a listing before its entries.
+#[derive(Debug)]
+struct ListingHead {
+    directory: StorePath,
+    site: String,
+    /// The order and the sums of the entries; `None` if there are too many to sort.
+    sorted: Option<(SortOrder, Totals)>,
+}
+
+/// The sums of the entries of a listing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Totals {
+    entries: u64,
+    directories: u64,
+    /// Total size of the files, in bytes.
+    bytes: u64,
+}
+
+impl Totals {
+    fn of(entries: &EntryList) -> Self {
+        let mut totals = Self::default();
+        entries.iter_from(0).for_each(|entry| totals.add(entry));
+        totals
+    }
+
+    fn add(&mut self, entry: EntryView<'_>) {
+        self.entries += 1;
+        self.directories += u64::from(entry.kind == FileKind::Directory);
+        let bytes = if entry.kind == FileKind::File { entry.size } else { 0 };
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
 }
 
 /// A listing being sent.
 struct Page {
     format: ListingFormat,
-    directory: StorePath,
-    site: String,
-    /// Number of entries written so far.
-    entries: u64,
-    first: Option<Vec<Entry>>,
-    listing: Listing,
+    head: ListingHead,
+    /// The entries in memory, and the number of those that were sent.
+    entries: EntryList,
+    sent: usize,
+    /// The sums of all entries that were sent.
+    totals: Totals,
+    /// The rest of the directory, if there are too many entries to sort.
+    rest: Option<OpenListing>,
     claim: Claim,
-    /// The lease of the open directory.
-    _lease: Lease,
-}
-
-/// An entry in JSON.
-#[derive(Serialize)]
-struct JsonEntry<'a> {
-    /// With replacement characters if it is not UTF-8; `href` is exact.
-    name: &'a str,
-    href: &'a str,
-    kind: &'static str,
-    size: Option<u64>,
-    mtime: Option<i64>,
+    /// The lease of the memory of `entries`.
+    _memory: Lease,
 }
 
 impl Page {
-    fn stream(mut self) -> impl futures::Stream<Item = Result<Chunk>> + Send {
-        let beginning = self.beginning();
-        stream::try_unfold((Some(self), beginning), |(page, mut text)| async move {
-            let Some(mut page) = page else { return Ok(None) };
-            let batch = match page.first.take() {
-                Some(first) => Some(first),
-                None => page.listing.next().await.transpose()?,
-            };
-            let bytes = text.len() + batch.as_ref().map_or(0, |entries| entries.len() * ENTRY_BYTES);
-            let reserved = page.claim.await_client(page.claim.reserve(bytes).await);
-            let rest = match batch {
-                Some(entries) => {
-                    page.write(&mut text, entries);
-                    Some(page)
-                }
-                None => {
-                    text.push_str(page.ending());
-                    None
-                }
-            };
-            Ok(Some((Chunk::Bytes(text.into(), Some(reserved)), (rest, String::new()))))
+    /// Reads the directory as far as its entries fit into memory, and sorts them if they are all.
+    async fn collect(exchange: &Exchange, first: Vec<Entry>, mut open: OpenListing) -> Result<Self> {
+        let claim = exchange.claim();
+        let max_bytes = usize::try_from(exchange.service.limits.memory_of_connection()).unwrap_or(usize::MAX);
+        let mut entries = EntryList::default();
+        entries.extend(first)?;
+        let mut next = open.listing.next().await.transpose()?;
+        let mut memory = claim.lease(if next.is_some() { max_bytes } else { entries.memory_bytes() }).await;
+        let mut is_complete = true;
+        while let Some(batch) = next {
+            entries.extend(batch)?;
+            // Buffers grow by doubling.
+            is_complete = entries.used_bytes() <= max_bytes / 2;
+            next = if is_complete { open.listing.next().await.transpose()? } else { None };
+        }
+        let order = SortOrder::of_query(exchange.uri.query());
+        let sorted = is_complete.then(|| {
+            entries.sort(order);
+            memory.shrink_to(entries.memory_bytes() as u64);
+            (order, Totals::of(&entries))
+        });
+        let head = ListingHead { directory: exchange.path().clone(), site: exchange.site_name(), sorted };
+        Ok(Self {
+            format: ListingFormat::wanted(exchange),
+            head,
+            entries,
+            sent: 0,
+            totals: Totals::default(),
+            rest: (!is_complete).then_some(open),
+            claim,
+            _memory: memory,
         })
     }
 
-    fn beginning(&mut self) -> String {
-        let path = self.directory.to_string();
-        match self.format {
-            ListingFormat::Json => {
-                let path = serde_json::to_string(&path).unwrap_or_default();
-                format!("{{\"path\":{path},\"entries\":[")
-            }
-            ListingFormat::Html => {
-                let (path, site) = (escape(&path), escape(&self.site));
-                let mut html = format!(
-                    "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{path} – {site}</title>\
-                     <style>{STYLE}</style></head>\n<body><h1>{path}</h1>\n<table>\
-                     <tr><th>Name</th><th>Size</th><th>Last change</th></tr>\n"
-                );
-                if let Some(parent) = self.directory.parent() {
-                    let href = target::encode(&parent, true);
-                    writeln!(html, "<tr><td><a href=\"{href}\">../</a></td><td></td><td></td></tr>").ok();
+    fn stream(self) -> impl Stream<Item = Result<Chunk>> + Send {
+        let head = match self.format {
+            ListingFormat::Html => html::head(&self.head),
+            ListingFormat::Json => json::head(&self.head),
+        };
+        stream::try_unfold(Some((self, head)), |state| async move {
+            let Some((mut page, mut text)) = state else { return Ok(None) };
+            let reserved = page.claim.reserve(text.len() + PIECE_BYTES).await;
+            let is_more = page.fill_piece(&mut text).await?;
+            let chunk = Chunk::Bytes(text.into(), Some(page.claim.await_client(reserved)));
+            Ok(Some((chunk, is_more.then(|| (page, String::new())))))
+        })
+    }
+
+    /// Adds entries until a piece is complete, or the end of the listing. Returns whether there are more.
+    async fn fill_piece(&mut self, text: &mut String) -> Result<bool> {
+        self.write_entries(text);
+        while text.len() < PIECE_BYTES {
+            let Some(batch) = self.next_batch().await? else {
+                match self.format {
+                    ListingFormat::Html => html::write_end(text, &self.totals),
+                    ListingFormat::Json => json::write_end(text),
                 }
-                html
+                return Ok(false);
+            };
+            self.entries.clear();
+            self.sent = 0;
+            self.entries.extend(batch)?;
+            self.write_entries(text);
+        }
+        Ok(true)
+    }
+
+    async fn next_batch(&mut self) -> Result<Option<Vec<Entry>>> {
+        match &mut self.rest {
+            Some(open) => open.listing.next().await.transpose(),
+            None => Ok(None),
+        }
+    }
+
+    /// Writes entries in memory until a piece is complete.
+    fn write_entries(&mut self, text: &mut String) {
+        for entry in self.entries.iter_from(self.sent) {
+            if text.len() >= PIECE_BYTES {
+                break;
             }
-        }
-    }
-
-    fn ending(&self) -> &'static str {
-        match self.format {
-            ListingFormat::Json => "\n]}\n",
-            ListingFormat::Html => "</table></body></html>\n",
-        }
-    }
-
-    fn write(&mut self, text: &mut String, mut entries: Vec<Entry>) {
-        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        for entry in &entries {
-            let Ok(path) = self.directory.join(&entry.name) else { continue };
-            let href = target::encode(&path, entry.metadata.is_directory());
             match self.format {
-                ListingFormat::Html => write_row(text, &href, entry),
+                ListingFormat::Html => html::write_entry(text, entry),
                 ListingFormat::Json => {
-                    text.push_str(if self.entries == 0 { "\n" } else { ",\n" });
-                    write_object(text, &href, entry);
+                    json::write_entry(text, &self.head.directory, entry, self.totals.entries == 0);
                 }
             }
-            self.entries += 1;
+            self.totals.add(entry);
+            self.sent += 1;
         }
     }
-}
-
-fn write_row(text: &mut String, href: &str, entry: &Entry) {
-    let name = escape(&String::from_utf8_lossy(&entry.name));
-    let (slash, size) = match entry.metadata.kind {
-        FileKind::Directory => ("/", String::new()),
-        _ => ("", entry.metadata.size.to_string()),
-    };
-    let changed = entry.metadata.mtime_ns.map(|_| date::format(entry.metadata.mtime_s())).unwrap_or_default();
-    writeln!(text, "<tr><td><a href=\"{href}\">{name}{slash}</a></td><td>{size}</td><td>{changed}</td></tr>").ok();
-}
-
-fn write_object(text: &mut String, href: &str, entry: &Entry) {
-    let metadata = &entry.metadata;
-    let kind = match metadata.kind {
-        FileKind::Directory => "directory",
-        FileKind::File => "file",
-        FileKind::Other => "other",
-    };
-    let line = JsonEntry {
-        name: &String::from_utf8_lossy(&entry.name),
-        href,
-        kind,
-        size: (metadata.kind == FileKind::File).then_some(metadata.size),
-        mtime: metadata.mtime_ns.map(|_| metadata.mtime_s()),
-    };
-    text.push_str(&serde_json::to_string(&line).unwrap_or_default());
-}
-
-/// Escapes text for HTML.
-fn escape(text: &str) -> String {
-    let mut html = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => html.push_str("&amp;"),
-            '<' => html.push_str("&lt;"),
-            '>' => html.push_str("&gt;"),
-            '"' => html.push_str("&quot;"),
-            '\'' => html.push_str("&#39;"),
-            other => html.push(other),
-        }
-    }
-    html
 }

@@ -37,7 +37,7 @@ const MAX_PIECE_BYTES: usize = 1 << 20;
 pub(super) const MAX_RESERVE_ENTRIES: usize = 200;
 
 /// Memory accounted for an entry of a listing with its line in a page, in bytes.
-pub(super) const ENTRY_BYTES: usize = 512;
+const ENTRY_BYTES: usize = 512;
 
 /// File types of `st_mode`.
 const S_IFREG: u32 = 0o100_000;

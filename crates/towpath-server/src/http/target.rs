@@ -60,7 +60,12 @@ pub(super) fn encode(path: &StorePath, directory: bool) -> String {
 pub(super) fn encode_name(directory: &StorePath, name: &[u8]) -> String {
     let directory = encode(directory, true);
     let separator = if directory.ends_with('/') { "" } else { "/" };
-    format!("{directory}{separator}{}", percent_encoding::percent_encode(name, NAME))
+    format!("{directory}{separator}{}", encode_relative(name))
+}
+
+/// Encodes a name as a URL relative to its directory. Colons are encoded, so that no name is taken for a scheme.
+pub(super) fn encode_relative(name: &[u8]) -> impl std::fmt::Display {
+    percent_encoding::percent_encode(name, NAME)
 }
 
 fn token_in(query: &str) -> Option<Secret> {

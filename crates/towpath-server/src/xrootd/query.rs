@@ -110,7 +110,7 @@ fn config_value(session: &Session, word: &[u8], (socket, is_unasked): (RawFd, bo
             TcpInfo { is_unasked, processor_percent, ..net::tcp_info(&socket).ok()? }.to_string()
         }
         b"role" => "server".into(),
-        b"sitename" if !session.service.site.is_empty() => session.service.site.clone(),
+        b"sitename" => session.service.site_name().into(),
         b"version" => concat!("towpath-", env!("CARGO_PKG_VERSION")).into(),
         _ => return None,
     })

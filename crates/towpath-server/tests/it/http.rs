@@ -6,6 +6,7 @@ mod files;
 mod framing;
 mod limits;
 mod links;
+mod listing_page;
 mod namespace;
 mod origins;
 mod passwords;

@@ -158,21 +158,6 @@ async fn names_of_any_bytes_are_found() {
 }
 
 #[tokio::test]
-async fn a_directory_is_a_page() {
-    let site = Site::in_memory();
-    site.ask("MKCOL /d%20%3Cb%3E", &[], "").await.expect(StatusCode::CREATED);
-    site.put("/d%20%3Cb%3E/f%26", "x").await.expect(StatusCode::CREATED);
-    let moved = site.get("/d%20%3Cb%3E?x=1").await.expect(StatusCode::MOVED_PERMANENTLY);
-    assert_eq!(moved.field("location"), "/d%20%3Cb%3E/?x=1");
-    let page = site.get("/d%20%3Cb%3E/").await.expect(StatusCode::OK);
-    assert!(page.field("content-type").starts_with("text/html"));
-    assert!(
-        page.text().contains("<h1>/d &lt;b&gt;</h1>") && page.text().contains("href=\"/d%20%3Cb%3E/f%26\">f&amp;<")
-    );
-    site.ask("HEAD /d%20%3Cb%3E/", &[], "").await.expect(StatusCode::OK);
-}
-
-#[tokio::test]
 async fn a_file_hides_the_servers_own_page() {
     let site = Site::in_memory();
     assert!(site.get("/metrics").await.expect(StatusCode::OK).text().contains("towpath_connections 1"));
