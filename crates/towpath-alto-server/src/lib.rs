@@ -6,9 +6,10 @@
 //! [`NetworkState`](towpath_alto::network_state::NetworkState) of them and replaces it as a whole, so that each request
 //! is answered from one network state. [`Delegates`] collects what a request needs from agents that are queried on
 //! demand. [`updates`] holds versions, events and views of answers without I/O and clock; streams and TIPS views carry
-//! them. [`Rucio`] is the table of distances for Rucio's sorter. [`settings`] are those of the role.
+//! them. [`Rucio`] is the table of distances for Rucio's sorter. `overview` is the page for browsers. [`settings`] are those of the role.
 
 mod delegates;
+mod overview;
 mod rucio;
 mod service;
 pub mod settings;

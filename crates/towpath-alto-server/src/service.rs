@@ -27,6 +27,7 @@ use towpath_store::sys::clock;
 
 use super::{
     delegates::{Delegates, RequestContext},
+    overview,
     rucio::{self, Rucio, Source},
     settings::DirectoryOptions,
     streams::Streams,
@@ -44,9 +45,9 @@ const LOOK_AT_DATE_EVERY_S: u64 = 60;
 /// A network state and its directory.
 #[derive(Debug)]
 pub(super) struct Snapshot {
-    network_state: NetworkState,
-    directory: Directory,
-    violations: Vec<DirectoryViolation>,
+    pub(super) network_state: NetworkState,
+    pub(super) directory: Directory,
+    pub(super) violations: Vec<DirectoryViolation>,
     /// When its costs expire, in seconds since 1970; `None` if they never do.
     over_s: Option<i64>,
 }
@@ -273,7 +274,15 @@ impl AltoService {
     ) -> Result<Response<Body>, RequestError> {
         let snapshot = self.snapshot();
         match (path, request.uri().query()) {
-            ("" | DIRECTORY, _) => directory(&snapshot, request),
+            ("", _) => {
+                let mut response = match request.method() == Method::GET && overview::is_wanted(request.headers()) {
+                    true => self.overview(&snapshot, request),
+                    false => directory(&snapshot, request)?,
+                };
+                response.headers_mut().append(header::VARY, HeaderValue::from_static("accept"));
+                Ok(response)
+            }
+            (DIRECTORY, _) => directory(&snapshot, request),
             (UPDATES, Some(key)) => self.control(key, request),
             (UPDATES, None) => self.follow(request, client),
             (TIPS, _) => self.open(request, client),
@@ -284,6 +293,12 @@ impl AltoService {
                 resource_answer(&snapshot, resource, request, caller)
             }
         }
+    }
+
+    /// Responds with the page for browsers.
+    fn overview(&self, snapshot: &Snapshot, request: &Request<Vec<u8>>) -> Response<Body> {
+        let host = request.uri().host().unwrap_or("towpath");
+        overview::respond(snapshot, &self.directory_options, host, self.rucio.is_some())
     }
 
     /// Responds with Rucio's distance table.
@@ -545,7 +560,7 @@ fn is_taken(headers: &HeaderMap, offered: &str) -> bool {
 }
 
 /// Returns the weight of a range, if present.
-fn quality(range: &str) -> Option<f64> {
+pub(super) fn quality(range: &str) -> Option<f64> {
     let mut parameters = range.split(';').skip(1).filter_map(|parameter| parameter.trim().split_once('='));
     parameters.find(|(name, _)| name.eq_ignore_ascii_case("q"))?.1.parse().ok()
 }

@@ -72,6 +72,8 @@ pub struct DirectoryOptions {
     pub linked: BTreeMap<ResourceId, LinkedDirectory>,
     /// Public URL; `None` to use that of the request.
     pub url: Option<PublicUrl>,
+    /// Kinds of the agents by name, for the page for browsers.
+    pub agents: BTreeMap<String, String>,
 }
 
 impl Default for AltoConfig {
@@ -100,7 +102,10 @@ impl Default for AltoConfig {
 impl AltoConfig {
     /// Returns the offer in addition to the facts of agents.
     pub fn directory_options(&self) -> DirectoryOptions {
-        DirectoryOptions { profile: self.compatibility.clone(), linked: self.linked.clone(), url: self.url.clone() }
+        let Self { compatibility, linked, url, agents, .. } = self.clone();
+        let kind = |agent| Some(serde_json::to_value(agent).ok()?.get("kind")?.as_str()?.to_owned());
+        let agents = agents.into_iter().map(|(name, agent)| (name, kind(agent).unwrap_or_default())).collect();
+        DirectoryOptions { profile: compatibility, linked, url, agents }
     }
 
     /// Returns the settings of the underlying server.

@@ -153,6 +153,11 @@ impl NetworkState {
         self
     }
 
+    /// Returns the stale agents, and since when (RFC 3339).
+    pub fn stale_agents(&self) -> &BTreeMap<String, String> {
+        &self.stale
+    }
+
     /// Sets the time, in seconds since 1970: costs that vary over time take the value of the current interval, or their
     /// mean if the calendar does not cover the time.
     #[must_use]

@@ -94,6 +94,38 @@ async fn resources_are_found_and_asked() {
 }
 
 #[tokio::test]
+async fn a_browser_gets_a_page() {
+    let directory = directory();
+    directory.put("alto.toml", &format!("{CONFIG}[linked.north]\nurl = 'https://a.example/?a&b'\n"));
+    let served = serve(&directory);
+    let accept = [("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")];
+    let page = ask(&served, "GET /", &accept, "").await;
+    expect(
+        &page,
+        &[
+            "HTTP/1.1 200 OK",
+            "content-type: text/html; charset=utf-8",
+            "vary: accept\r\n",
+            "content-security-policy: default-src 'none'; style-src 'sha256-",
+            "<h1>ALTO server – x</h1>",
+            "<a href=\"./directory\">",
+            "<td><a href=\"./default\">default</a><small>all PIDs with their prefixes</small><td>application/alto-networkmap+json",
+            "<td>endpoint-costs<small>costs between endpoints</small><td>application/alto-endpointcost+json<small>by POST of application/",
+            "<a href=\"https://a.example/?a&amp;b\">north</a>",
+            "<td>sites<small>static</small><td>no known problem",
+        ],
+    );
+    assert!(!page.contains("facts.toml"), "locations of sources are not shown: {page}");
+    expect(&ask(&served, "HEAD /", &accept, "").await, &["200 OK", "content-type: text/html"]);
+    expect(&ask(&served, "GET /directory", &accept, "").await, &["content-type: application/alto-directory+json"]);
+    expect(&ask(&served, "POST /", &accept, "").await, &["405 Method Not Allowed"]);
+    for accept in ["*/*", "application/alto-directory+json, text/html;q=0.5"] {
+        let answer = ask(&served, "GET /", &[("accept", accept)], "").await;
+        expect(&answer, &["content-type: application/alto-directory+json", "vary: accept\r\n"]);
+    }
+}
+
+#[tokio::test]
 async fn c3_what_is_wrong_with_a_request_is_told() {
     let directory = directory();
     let served = serve(&directory);

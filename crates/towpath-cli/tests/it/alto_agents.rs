@@ -392,6 +392,10 @@ async fn who_contradicts_others_is_stale_and_they_go_on() {
     )
     .await;
     until("answers say so", async || hopcount().await.contains(r#""stale-agents":{"pids":"#)).await;
+    expect(
+        &ask(&served, "GET /", &[("accept", "text/html")], "").await,
+        &["<td>pids<small>static</small><td>out of date since 20"],
+    );
     expect(&hopcount().await, &[r#""PID1":{"P":3}"#]);
     directory.put("other.toml", "[cost-map.default.hopcount.PID2]\nP = 4\n");
     until("others are heard", async || hopcount().await.contains(r#""PID2":{"P":4}"#)).await;
