@@ -22,9 +22,12 @@ COMMAND_LIMIT_S = 60
 CONTENT = b"root" + bytes(1000)
 """Content of every file named on the pages; docs/guides/moving-data.md shows its size and digest."""
 
-PAGES = ["get-started/first-steps.md", "guides/serve.md", "reference/cli.md", "guides/moving-data.md", "guides/sync.md", "concepts/verdict.md", "guides/probe.md"]
+PAGES = ["get-started/first-steps.md", "guides/serve.md", "reference/cli.md", "reference/coming-from.md", "guides/moving-data.md", "guides/sync.md", "concepts/verdict.md", "guides/probe.md"]
 MEASURED = ["concepts/verdict.md", "guides/probe.md"]
 """Pages whose output was measured over a long path; a short one is limited by other causes."""
+
+COMMANDS = ["cp", "sync", "ls", "find", "du", "stat", "rm", "mkdir", "mv", "cat", "sum", "df"]
+"""Commands in the tables of docs/reference/coming-from.md."""
 
 QUIET = re.compile(r"towpath (cp|sync) ")
 """Commands that may report their actions on standard error only."""
@@ -136,6 +139,35 @@ def test_settings(binary, tmp_path):
     done = subprocess.run([binary, "config", "show", "serve", "--config", file], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert f'site = "EXAMPLE-SITE"  # {file}' in done.stdout
+
+
+def options(binary: Path, command: str) -> set[str]:
+    """Returns the options in the help of a command."""
+    done = subprocess.run([binary, command, "--help"], capture_output=True, text=True, check=True)
+    return set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", done.stdout))
+
+
+def is_option(flag: str, known: set[str]) -> bool:
+    """Returns whether a flag is a known option, a predicate of `find` with one dash, or several short options."""
+    return flag in known or f"-{flag}" in known or all(f"-{letter}" in known for letter in flag[1:])
+
+
+def test_coming_from(binary):
+    """Every command and option of towpath in the tables of docs/reference/coming-from.md exists."""
+    lines = (DOCS / "reference/coming-from.md").read_text().splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| `")]
+    known = {name: options(binary, name) for name in COMMANDS}
+    missing = []
+    for foreign, ours in rows:
+        commands = ["cp", "sync"]
+        for span in re.findall(r"`([^`]*)`", foreign if ours.startswith("the same; ") or ours == "the same" else ours):
+            named = re.match(rf"(?:towpath )?({'|'.join(COMMANDS)})\b", span)
+            assert named or not span.startswith("towpath "), span
+            commands = [named[1]] if named else commands
+            flags = re.findall(r"(?<!\S)--?[A-Za-z][\w-]*", span)
+            missing += [f"{span}: {flag}" for flag in flags if not any(is_option(flag, known[name]) for name in commands)]
+    assert len(rows) > 60
+    assert missing == []
 
 
 def test_faults():

@@ -1,7 +1,13 @@
 //! The clap definition of the command line.
 
+mod checksum;
 mod copy_options;
+mod definition;
 mod filters;
+mod find;
+mod foreign;
+mod limit;
+mod listing;
 mod probe;
 
 use std::{
@@ -14,8 +20,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use towpath_mover::{Compare, ThirdParty};
 use towpath_proto::checksum::Algorithm;
 
+pub(crate) use checksum::ChecksumRequest;
 pub(crate) use copy_options::{CopyOptions, paths_file};
+pub(crate) use definition::definition;
 pub(crate) use filters::Filters;
+pub(crate) use find::{EntryKind, Find, with_two_dashes};
+pub(crate) use foreign::explain_foreign;
+pub(crate) use limit::Limit;
+pub(crate) use listing::{List, Space, Usage};
 pub(crate) use probe::Probe;
 
 use crate::output::quoted;
@@ -36,16 +48,16 @@ pub(crate) struct Cli {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Remote {
     /// PEM file with CA certificates to trust in addition to those of the system.
-    #[arg(long, global = true, value_name = "FILE", env = "TOWPATH_CA_FILE", help_heading = "Remote storages")]
+    #[arg(long, global = true, value_name = "FILE", env = "TOWPATH_CA_FILE", help_heading = definition::REMOTE)]
     pub ca_file: Option<PathBuf>,
     /// Endpoint URL for `s3://` buckets [default: AWS_ENDPOINT_URL, else the profile in ~/.aws, else Amazon].
-    #[arg(long, global = true, value_name = "URL", env = "TOWPATH_S3_ENDPOINT", help_heading = "Remote storages")]
+    #[arg(long, global = true, value_name = "URL", env = "TOWPATH_S3_ENDPOINT", help_heading = definition::REMOTE)]
     pub s3_endpoint: Option<String>,
     /// Region of `s3://` buckets [default: AWS_REGION, else the profile in ~/.aws, else us-east-1].
-    #[arg(long, global = true, value_name = "NAME", env = "TOWPATH_S3_REGION", help_heading = "Remote storages")]
+    #[arg(long, global = true, value_name = "NAME", env = "TOWPATH_S3_REGION", help_heading = definition::REMOTE)]
     pub s3_region: Option<String>,
     /// Position of the bucket name in requests [default: path with a custom endpoint, host for Amazon].
-    #[arg(long, global = true, value_name = "WHERE", env = "TOWPATH_S3_ADDRESSING", help_heading = "Remote storages")]
+    #[arg(long, global = true, value_name = "WHERE", env = "TOWPATH_S3_ADDRESSING", help_heading = definition::REMOTE)]
     pub s3_addressing: Option<Addressing>,
     /// Print more log messages on the standard error stream: -v for info, -vv for debug, -vvv for trace.
     #[arg(long, short = 'v', global = true, action = clap::ArgAction::Count)]
@@ -91,6 +103,10 @@ pub(crate) enum Command {
     Sync(Sync),
     /// List directories.
     Ls(List),
+    /// Print the paths in directory trees that fulfill conditions.
+    Find(Find),
+    /// Print the sum of the sizes of the files in directories.
+    Du(Usage),
     /// Print the metadata of files and directories.
     Stat(Paths),
     /// Write files, or a byte range of them, to the standard output.
@@ -104,13 +120,17 @@ pub(crate) enum Command {
     /// Remove files and directory trees.
     Rm(Remove),
     /// Print the total and free space of a storage.
-    Df(Paths),
+    Df(Space),
     /// Measure the round-trip time to a storage.
     Ping(Ping),
     /// Measure a network path and the storage at both ends, report the bottleneck, and predict the duration of a copy.
     Probe(Probe),
     /// Print settings and their origins.
     Config(Config),
+    /// Print the completion script of a shell.
+    Completions(Completions),
+    /// Write the manual pages of all commands.
+    Man(Man),
     /// Emulate a wide-area network on this machine: hosts that use the kernel's TCP, and links with configured rate,
     /// delay and loss.
     Wan(crate::wan::args::Wan),
@@ -146,11 +166,21 @@ pub(crate) struct Copy {
     #[arg(required_unless_present = "retry_from", num_args = 2.., value_name = "SOURCE... DESTINATION")]
     pub paths: Vec<OsString>,
     /// Copy directories recursively.
-    #[arg(long, short = 'r')]
+    #[arg(long, short = 'r', visible_short_alias = 'R')]
     pub recursive: bool,
     /// Replace existing files.
     #[arg(long, short = 'f')]
     pub force: bool,
+    /// Replace existing files that are older than their source; skip the others, whatever their size. To resume a copy,
+    /// use --skip-existing.
+    #[arg(long, short = 'u', conflicts_with = "skip_existing")]
+    pub update: bool,
+    /// Print the actions without performing them.
+    #[arg(long, short = 'n')]
+    pub dry_run: bool,
+    /// Ignored, for compatibility with `cp`: times and modes are always kept where both ends support it.
+    #[arg(long, short = 'p')]
+    pub preserve: bool,
     /// Skip files that exist with the same size and, if both ends know it, the same digest or modification time. Resume
     /// interrupted copies.
     #[arg(long)]
@@ -172,7 +202,7 @@ pub(crate) struct Copy {
     #[command(flatten)]
     pub options: CopyOptions,
     /// Retry the failures listed in FILE, written by `cp --failed-to`, instead of SOURCE and DESTINATION.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "no_target_directory"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "no_target_directory", "dry_run"])]
     pub retry_from: Option<PathBuf>,
     /// Filters for the files of a tree.
     #[command(flatten)]
@@ -238,6 +268,7 @@ impl From<CompareBy> for Compare {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WhenThirdParty {
     /// Try a third-party copy, then copy through this machine.
+    #[value(alias = "first")]
     Auto,
     /// Use third-party copies only; fail if they are not possible.
     Only,
@@ -262,23 +293,6 @@ impl From<WhenThirdParty> for ThirdParty {
             WhenThirdParty::Never => Self::Never,
         }
     }
-}
-
-/// Arguments of `ls`.
-#[derive(Debug, Args)]
-pub(crate) struct List {
-    /// Paths or URLs.
-    #[arg(required = true)]
-    pub paths: Vec<OsString>,
-    /// Print sizes, times and modes.
-    #[arg(long, short = 'l')]
-    pub long: bool,
-    /// List recursively.
-    #[arg(long, short = 'R')]
-    pub recursive: bool,
-    /// Print one JSON object per entry.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Arguments of the commands that only need paths.
@@ -347,8 +361,11 @@ pub(crate) struct Remove {
     #[arg(required = true)]
     pub paths: Vec<OsString>,
     /// Remove directories recursively.
-    #[arg(long, short = 'r')]
+    #[arg(long, short = 'r', visible_short_alias = 'R')]
     pub recursive: bool,
+    /// Ignore paths that do not exist.
+    #[arg(long, short = 'f')]
+    pub force: bool,
 }
 
 /// Arguments of `ping`.
@@ -362,6 +379,20 @@ pub(crate) struct Ping {
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// Shell that reads the script.
+    pub shell: clap_complete::Shell,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// Directory for the pages, such as `~/.local/share/man/man1`; created if it does not exist.
+    pub directory: PathBuf,
 }
 
 /// Arguments of `config`.

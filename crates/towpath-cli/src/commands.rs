@@ -5,7 +5,7 @@ use std::{ffi::OsString, io::Write as _, sync::Arc, time::Duration};
 use futures::{StreamExt as _, stream};
 use serde_json::json;
 use tokio::io::{AsyncWriteExt as _, Stdout};
-use towpath_mover::{Mover, NoopObserver, StoreLocation};
+use towpath_mover::{Mover, NoopObserver, SkipPolicy, StoreLocation};
 use towpath_proto::{
     http::range::{RangeRequest, Resolution},
     units::size_text,
@@ -13,10 +13,11 @@ use towpath_proto::{
 use towpath_store::{Error, Fault, OpenOptions, Overwrite, sys::clock};
 
 use crate::{
-    args::{Cat, CopyOptions, MakeDirectory, Move, Paths, Ping, Sum},
+    args::{Cat, CopyOptions, MakeDirectory, Move, Paths, Ping, Space, Sum},
     failure::{Failure, Tally},
     location::{StoreResolver, shown},
     output::PathDescription,
+    patterns::{Place, expanded, literal},
 };
 
 /// Length of a read in bytes when a file is written to the standard output.
@@ -26,19 +27,20 @@ const PIECES_AHEAD: usize = 4;
 /// Maximum number of requests in flight: enough to hide a round trip of 100 ms.
 const MAX_REQUESTS: usize = 64;
 
-/// Calls `run` for each path; errors are printed, and the remaining paths are still processed.
-pub(crate) async fn for_each<'a>(
-    paths: &'a [OsString],
-    resolver: &'a StoreResolver,
-    mut run: impl AsyncFnMut(&'a OsString, StoreLocation) -> Result<(), Failure>,
+/// Calls `run` for each place; errors are printed, and the remaining places are still processed.
+pub(crate) async fn for_each(
+    places: Vec<Place>,
+    resolver: &StoreResolver,
+    mut run: impl AsyncFnMut(&OsString, StoreLocation) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut failed = Tally::default();
-    for path in paths {
-        let outcome = match resolver.location(path) {
-            Ok(location) => run(path, location.clone()).await.map_err(|failure| failure.at(&location)),
+    let is_only = places.len() == 1;
+    for place in places {
+        let outcome = match place.and_then(|path| Ok((resolver.location(&path)?, path))) {
+            Ok((location, path)) => run(&path, location.clone()).await.map_err(|failure| failure.at(&location)),
             Err(failure) => Err(failure),
         };
-        count_failure(paths, outcome, &mut failed)?;
+        count_failure(is_only, outcome, &mut failed)?;
     }
     failed.outcome()
 }
@@ -55,38 +57,36 @@ pub(crate) async fn refuse_slash_of_file(location: &StoreLocation) -> Result<(),
     Ok(())
 }
 
-/// Like [`for_each`], with many requests in flight; results are printed in the order of the paths.
+/// Like [`for_each`], with many requests in flight; results are printed in the order of the places.
 async fn request_each<T>(
-    paths: &[OsString],
+    places: Vec<Place>,
     resolver: &StoreResolver,
     request: impl AsyncFn(StoreLocation) -> Result<T, Failure>,
     mut print: impl FnMut(&OsString, T) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let request = &request;
     let mut failed = Tally::default();
-    let mut responses = stream::iter(paths)
-        .map(|path| async move {
-            (
-                path,
-                async {
-                    let location = resolver.location(path)?;
-                    request(location.clone()).await.map_err(|failure| failure.at(&location))
-                }
-                .await,
-            )
+    let is_only = places.len() == 1;
+    let mut responses = stream::iter(places)
+        .map(|place| async move {
+            let path = place?;
+            let location = resolver.location(&path)?;
+            let response = request(location.clone()).await.map_err(|failure| failure.at(&location))?;
+            Ok((path, response))
         })
         .buffered(MAX_REQUESTS);
-    while let Some((path, response)) = responses.next().await {
-        count_failure(paths, response.and_then(|response| print(path, response)), &mut failed)?;
+    while let Some(response) = responses.next().await {
+        let outcome = response.and_then(|(path, response)| print(&path, response));
+        count_failure(is_only, outcome, &mut failed)?;
     }
     failed.outcome()
 }
 
 /// Prints and counts a failure, or returns it if it ends the command.
-fn count_failure(paths: &[OsString], outcome: Result<(), Failure>, failed: &mut Tally) -> Result<(), Failure> {
+fn count_failure(is_only: bool, outcome: Result<(), Failure>, failed: &mut Tally) -> Result<(), Failure> {
     match outcome {
         Ok(()) => Ok(()),
-        Err(failure) if paths.len() == 1 || failure.is_broken_pipe() => Err(failure),
+        Err(failure) if is_only || failure.is_broken_pipe() => Err(failure),
         Err(failure) => {
             failure.print();
             failed.add(failure.exit_code());
@@ -101,7 +101,7 @@ pub(crate) async fn stat(arguments: &Paths, resolver: &StoreResolver) -> Result<
         refuse_slash_of_file(&location).await?;
         Ok(location.store.stat(&location.caller, &location.path).await?)
     };
-    request_each(&arguments.paths, resolver, request, |typed, metadata| {
+    request_each(expanded(&arguments.paths, resolver).await, resolver, request, |typed, metadata| {
         let described = PathDescription::new(shown(typed), &metadata);
         let text = if arguments.json { format!("{}\n", json!(described)) } else { paragraph(described) };
         Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
@@ -128,9 +128,9 @@ fn paragraph(described: PathDescription) -> String {
 /// Runs `towpath cat`. A whole file is verified against the digests that its storage knows.
 pub(crate) async fn cat(arguments: &Cat, resolver: &StoreResolver) -> Result<(), Failure> {
     let range = arguments.range.as_deref().map(parse_range).transpose()?;
-    let mover =
-        Mover::new(CopyOptions::default().mover_options(Overwrite::Refuse, false, resolver), Arc::new(NoopObserver));
-    for_each(&arguments.paths, resolver, async |_, location| {
+    let options = CopyOptions::default().mover_options(Overwrite::Refuse, SkipPolicy::Nothing, resolver);
+    let mover = Mover::new(options, Arc::new(NoopObserver));
+    for_each(expanded(&arguments.paths, resolver).await, resolver, async |_, location| {
         refuse_slash_of_file(&location).await?;
         // Asynchronous, so that signals are handled even if the pipe is not read.
         let mut out = tokio::io::stdout();
@@ -185,7 +185,7 @@ pub(crate) async fn sum(arguments: &Sum, resolver: &StoreResolver) -> Result<(),
         refuse_slash_of_file(&location).await?;
         Ok(location.store.digest(&location.caller, &location.path, arguments.algorithm, &|_| {}).await?)
     };
-    request_each(&arguments.paths, resolver, request, |typed, digest| {
+    request_each(expanded(&arguments.paths, resolver).await, resolver, request, |typed, digest| {
         let mut out = std::io::stdout().lock();
         let path = shown(typed);
         if arguments.json {
@@ -201,8 +201,14 @@ pub(crate) async fn sum(arguments: &Sum, resolver: &StoreResolver) -> Result<(),
 
 /// Runs `towpath mkdir`.
 pub(crate) async fn make_directories(arguments: &MakeDirectory, resolver: &StoreResolver) -> Result<(), Failure> {
-    for_each(&arguments.paths, resolver, async |_, location| {
-        Ok(location.store.make_directory(&location.caller, &location.path, arguments.parents, None).await?)
+    for_each(literal(&arguments.paths), resolver, async |_, location| {
+        let made = location.store.make_directory(&location.caller, &location.path, arguments.parents, None).await;
+        Ok(made.map_err(|error| match error.fault() {
+            Fault::NotFound if !arguments.parents => {
+                error.with_message("its parent directory does not exist: use -p to create it")
+            }
+            _ => error,
+        })?)
     })
     .await
 }
@@ -224,16 +230,17 @@ pub(crate) async fn rename(arguments: &Move, resolver: &StoreResolver) -> Result
 }
 
 /// Runs `towpath df`.
-pub(crate) async fn space(arguments: &Paths, resolver: &StoreResolver) -> Result<(), Failure> {
-    for_each(&arguments.paths, resolver, async |typed, location| {
+pub(crate) async fn space(arguments: &Space, resolver: &StoreResolver) -> Result<(), Failure> {
+    for_each(literal(&arguments.paths), resolver, async |typed, location| {
         let space = location.store.space(&location.caller, &location.path).await?;
         let path = shown(typed);
         let mut out = std::io::stdout().lock();
         if arguments.json {
             return Ok(writeln!(out, "{}", json!({"path": path, "total": space.total, "free": space.free}))?);
         }
-        let (total, free) = (size_text(space.total), size_text(space.free));
-        Ok(writeln!(out, "{path}: {free} free of {total}")?)
+        let [free, total] = [space.free, space.total].map(|bytes| arguments.sizes.text(bytes));
+        let unit = if arguments.sizes.are_human() { "" } else { " bytes" };
+        Ok(writeln!(out, "{path}: {free} free of {total}{unit}")?)
     })
     .await
 }

@@ -1,6 +1,7 @@
 //! `towpath cp`: its arguments, and the report of the copies by [`towpath_mover`].
 
 mod arguments;
+mod dry_run;
 mod streams;
 
 use std::{
@@ -14,8 +15,8 @@ use std::{
 use futures::{StreamExt as _, TryStreamExt as _, future::ready};
 use serde_json::{Value, json};
 use towpath_mover::{
-    Account, CopiedFile, FailedJob, Job, Jobs, Mover, Outcome, Sampler, SourceContribution, Trees, VerifiedDigest,
-    jobs, jobs_of,
+    Account, CopiedFile, FailedJob, Job, Jobs, Mover, Outcome, ProgressSnapshot, Sampler, SkipPolicy,
+    SourceContribution, Trees, VerifiedDigest, jobs, jobs_of,
 };
 use towpath_proto::{
     checksum::{Algorithm, Algorithms},
@@ -31,7 +32,7 @@ use crate::{
     location::StoreResolver,
     output::count_text,
     reporter::Reporter,
-    umask,
+    screen, umask,
 };
 
 /// Number of generations without a success on an unreachable storage after which the rest is not tried, because each
@@ -77,6 +78,8 @@ pub(crate) struct Total {
     pub(crate) bytes: u64,
     pub(crate) verified: Verification,
     pub(crate) skipped: u64,
+    /// Files that continued an interrupted upload, and the bytes that they already had.
+    pub(crate) resumed: (u64, u64),
     pub(crate) failures: FailureList,
     /// How the time was spent; `None` before the copies have ended.
     pub(crate) account: Option<Account>,
@@ -94,10 +97,10 @@ pub(crate) struct Verification {
 pub(crate) async fn run(arguments: &Copy, resolver: &StoreResolver, resumption: &Resumption) -> Result<(), Failure> {
     let options = &arguments.options;
     let mut reporter = Reporter::new(options, "cp")?;
-    let overwrite = if arguments.force { Overwrite::Replace } else { Overwrite::Refuse };
+    let overwrite = if arguments.force || arguments.update { Overwrite::Replace } else { Overwrite::Refuse };
     let start = clock::now();
     let request = arguments::read(arguments, resolver).await?;
-    let mover = Mover::new(options.mover_options(overwrite, arguments.skip_existing, resolver), reporter.observer());
+    let mover = Mover::new(options.mover_options(overwrite, skip_policy(arguments), resolver), reporter.observer());
     let mut total = Total { failures: FailureList::new(options.failed_to.as_deref())?, ..Total::default() };
     match request {
         arguments::Request::ToStream(from, to) => {
@@ -110,7 +113,10 @@ pub(crate) async fn run(arguments: &Copy, resolver: &StoreResolver, resumption: 
         arguments::Request::Files(source, is_exact) => {
             resumption.set(arguments.recursive && is_exact);
             let filter = arguments.filters.filter.clone();
-            let trees = Trees { filter, umask: umask(), skip_existing: arguments.skip_existing };
+            let trees = Trees { filter, umask: umask(), skip: skip_policy(arguments), dry_run: arguments.dry_run };
+            if arguments.dry_run {
+                return dry_run::run(arguments, (&mover, trees), source, (reporter, total)).await;
+            }
             let trees = arguments.recursive.then_some(trees);
             let rest = RemainingFiles::default();
             let (jobs, is_walked) = match source {
@@ -125,11 +131,20 @@ pub(crate) async fn run(arguments: &Copy, resolver: &StoreResolver, resumption: 
     let seconds = start.elapsed().as_secs_f64();
     total.failures.close_list();
     reporter.end(|| summary(&total, seconds))?;
-    report(options, &total, seconds)?;
+    report(arguments, &total, seconds)?;
     total.failures.finish(total.files + total.skipped, |list| match list {
         Some(list) => retry_command(arguments, resolver, list),
         None => resumption.command(),
     })
+}
+
+/// Returns the existing files that the arguments skip.
+fn skip_policy(arguments: &Copy) -> SkipPolicy {
+    match (arguments.skip_existing, arguments.update) {
+        (true, _) => SkipPolicy::Same,
+        (_, true) => SkipPolicy::NotOlder,
+        _ => SkipPolicy::SameIfRefused,
+    }
 }
 
 /// The command that resumes an interrupted copy. Clones share information collected while the copy runs.
@@ -153,6 +168,7 @@ impl Resumption {
 /// Returns the summary in JSON.
 fn summary(total: &Total, seconds: f64) -> Value {
     let mut line = json!({"files": total.files, "bytes": total.bytes, "skipped": total.skipped, "failed": total.failures.tally.count, "seconds": seconds});
+    total.note_resumed(&mut line);
     total.verified.note(&mut line);
     if let Some(account) = &total.account {
         line["explained"] = explain::to_json(account);
@@ -161,16 +177,26 @@ fn summary(total: &Total, seconds: f64) -> Value {
 }
 
 /// Prints the summary, and the verdict.
-fn report(options: &CopyOptions, total: &Total, seconds: f64) -> Result<(), Failure> {
+fn report(arguments: &Copy, total: &Total, seconds: f64) -> Result<(), Failure> {
+    let options = &arguments.options;
     if options.json {
         writeln!(std::io::stdout(), "{}", summary(total, seconds))?;
     } else if !options.quiet && total.files + total.skipped > 0 {
         let rate = size_text((total.bytes as f64 / seconds.max(1e-9)) as u64);
-        let skipped = if total.skipped > 0 { format!("; {} already present", total.skipped) } else { String::new() };
+        let is_asked = skip_policy(arguments) != SkipPolicy::SameIfRefused;
+        if total.skipped > 0 && !is_asked {
+            let same = count_text(total.skipped, "file is", "files are");
+            complain(format_args!("{same} the same already: skipped (-f replaces them, --skip-existing expects them)"));
+        }
+        let skipped = match total.skipped {
+            0 => String::new(),
+            skipped if arguments.update => format!("; {skipped} not older"),
+            skipped => format!("; {skipped} already present"),
+        };
         let (files, bytes) = (count_text(total.files, "file", "files"), size_text(total.bytes));
         // Write errors are ignored.
-        let verified = total.verified.text(total.files);
-        let _ = writeln!(std::io::stderr(), "{files}, {bytes} in {seconds:.2} s, {rate}/s{verified}{skipped}");
+        let (verified, resumed) = (total.verified.text(total.files), total.resumed_text());
+        let _ = writeln!(std::io::stderr(), "{files}, {bytes} in {seconds:.2} s, {rate}/s{verified}{resumed}{skipped}");
     }
     if let Some(account) = &total.account {
         explain::print(account, options.explain, options.quiet || options.json);
@@ -180,7 +206,8 @@ fn report(options: &CopyOptions, total: &Total, seconds: f64) -> Result<(), Fail
 
 /// Returns the command that retries the failures in `list`.
 fn retry_command(arguments: &Copy, resolver: &StoreResolver, list: &str) -> String {
-    let mut words = vec!["towpath cp --skip-existing".to_owned()];
+    let skip = if arguments.update { "-u" } else { "--skip-existing" };
+    let mut words = vec![format!("towpath cp {skip}")];
     let flags = [(arguments.recursive, "-r"), (arguments.force, "-f")];
     words.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned()));
     words.extend(arguments.options.flags());
@@ -233,6 +260,7 @@ pub(crate) async fn run_jobs(
             _ => out_of_reach = 0,
         }
         total.add(&outcome);
+        print_digest(options, &outcome);
         if out_of_reach == LOST_GENERATIONS * generation {
             let message =
                 format!("{out_of_reach} files in a row failed because a storage is unreachable: the rest is not tried");
@@ -246,9 +274,23 @@ pub(crate) async fn run_jobs(
         }
     }
     mover.remember().await;
+    let ProgressSnapshot { resumed_files, resumed_bytes, .. } = mover.progress().now();
+    total.resumed = (resumed_files, resumed_bytes);
     // A sync reports the account of its copies, not of its deletions.
     total.account.get_or_insert_with(|| sampler.account());
     Ok(())
+}
+
+/// Prints the digest of a copy if `--checksum` requests that.
+fn print_digest(options: &CopyOptions, outcome: &Outcome) {
+    let (Some(request), Outcome::Copied(job, copied)) = (options.checksum, outcome) else { return };
+    let digests = copied.verified.iter().map(|by| by.digest);
+    if let (true, Some(digest)) =
+        (request.is_printed(), digests.into_iter().find(|digest| digest.algorithm() == request.algorithm))
+    {
+        // Write errors are ignored.
+        screen::above(|| drop(writeln!(std::io::stderr(), "{digest:#} {}", job.to)));
+    }
 }
 
 impl Total {
@@ -259,6 +301,21 @@ impl Total {
             Outcome::Copied(_, copied) => self.add_copied(copied),
             Outcome::Failed(failed_job) => self.failures.add(failed_job),
         }
+    }
+
+    /// Returns the resumed files as text for the summary.
+    pub(crate) fn resumed_text(&self) -> String {
+        match self.resumed {
+            (0, _) => String::new(),
+            (files, bytes) => format!("; {} resumed at {}", count_text(files, "file", "files"), size_text(bytes)),
+        }
+    }
+
+    /// Adds the resumed files to the JSON summary.
+    pub(crate) fn note_resumed(&self, line: &mut Value) {
+        let (files, bytes) = self.resumed;
+        line["files_resumed"] = files.into();
+        line["bytes_resumed"] = bytes.into();
     }
 
     fn add_copied(&mut self, copied: &CopiedFile) {

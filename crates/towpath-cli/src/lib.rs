@@ -15,12 +15,15 @@ mod events;
 mod explain;
 mod failure;
 mod failures;
+mod find;
 mod interrupt;
 mod list;
 mod location;
+mod manual;
 mod notify;
 mod order;
 mod output;
+mod patterns;
 mod probe;
 mod progress;
 mod remove;
@@ -28,12 +31,13 @@ mod reporter;
 mod screen;
 mod serve;
 mod sync;
+mod usage;
 mod wan;
 
 use std::{ffi::OsString, io::IsTerminal as _, process::ExitCode, time::Duration};
 
 use args::{Cli, Command};
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::FromArgMatches as _;
 use copy::Resumption;
 use failure::{Failure, complain};
 use interrupt::Interrupts;
@@ -47,7 +51,8 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// Runs the command line `arguments` (the name of the program first) and returns the exit code.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let parsed = Cli::command().try_get_matches_from(arguments).and_then(|matches| {
+    let arguments = args::with_two_dashes(arguments);
+    let parsed = args::definition().try_get_matches_from(arguments).and_then(|matches| {
         failure::set_command(matches.subcommand_name());
         Cli::from_arg_matches(&matches)
     });
@@ -55,7 +60,10 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // clap prints help and version on the standard output, with exit code 0.
-            let _ = error.print();
+            match args::explain_foreign(&error) {
+                Some(explanation) => complain(explanation),
+                None => drop(error.print()),
+            }
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
@@ -104,6 +112,8 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Alto(arguments) => return alto::run(&arguments).await,
         Command::Config(arguments) => return serve::show_config(&arguments),
         Command::Wan(arguments) => return wan::run(arguments).await,
+        Command::Completions(arguments) => return manual::print_completions(&arguments),
+        Command::Man(arguments) => return manual::write_pages(&arguments),
         command => command,
     };
     let resolver = StoreResolver::new(&cli.remote);
@@ -150,6 +160,8 @@ async fn run_client(command: Command, resolver: &StoreResolver, resumption: &Res
         Command::Cp(arguments) => copy::run(&arguments, resolver, resumption).await,
         Command::Sync(arguments) => sync::run(&arguments, resolver).await,
         Command::Ls(arguments) => list::list(&arguments, resolver).await,
+        Command::Find(arguments) => find::run(&arguments, resolver).await,
+        Command::Du(arguments) => usage::run(&arguments, resolver).await,
         Command::Stat(arguments) => commands::stat(&arguments, resolver).await,
         Command::Cat(arguments) => commands::cat(&arguments, resolver).await,
         Command::Sum(arguments) => commands::sum(&arguments, resolver).await,
@@ -160,9 +172,12 @@ async fn run_client(command: Command, resolver: &StoreResolver, resumption: &Res
         Command::Ping(arguments) => commands::ping(&arguments, resolver).await,
         Command::Probe(arguments) => probe::run(&arguments, resolver).await,
         Command::Order(arguments) => order::run(&arguments, resolver).await,
-        Command::Serve(_) | Command::Alto(_) | Command::Config(_) | Command::Wan(_) => {
-            Err(Failure::internal("not a client command"))
-        }
+        Command::Serve(_)
+        | Command::Alto(_)
+        | Command::Config(_)
+        | Command::Wan(_)
+        | Command::Completions(_)
+        | Command::Man(_) => Err(Failure::internal("not a client command")),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Resolves arguments to a store and a path in it.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt as _,
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex},
 };
@@ -162,6 +163,19 @@ impl StoreResolver {
             location.caller = Caller::nobody();
         }
         location
+    }
+}
+
+/// Returns the argument that names `path`, a path below `root`, which was typed as `typed`. `None` if a URL cannot
+/// represent it.
+pub(crate) fn argument_of(typed: &OsStr, root: &StorePath, path: &StorePath) -> Option<OsString> {
+    match Location::from_argument(typed).ok()? {
+        Location::Remote(url) => Some(url.with_path(path.as_bytes()).ok()?.expose().into()),
+        Location::Local(local) => {
+            let below = path.components().skip(root.components().count()).map(OsStr::from_bytes);
+            Some(below.fold(local, |path, name| path.join(name)).into())
+        }
+        Location::Standard => None,
     }
 }
 

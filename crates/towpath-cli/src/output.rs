@@ -8,6 +8,7 @@ use std::{
 };
 
 use serde::Serialize;
+use towpath_proto::units::size_text;
 use towpath_store::{FileKind, Metadata, StorePath};
 
 /// The JSON object of a path.
@@ -49,15 +50,24 @@ impl PathDescription {
 }
 
 /// Writes one line: kind, mode, size, time, `path`.
-pub(crate) fn line(path: impl fmt::Display, metadata: &Metadata, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn line(
+    path: impl fmt::Display,
+    metadata: &Metadata,
+    is_human: bool,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let kind = match metadata.kind {
         FileKind::Directory => 'd',
         FileKind::File => '-',
         FileKind::Other => '?',
     };
     match metadata.mode {
-        Some(mode) => write!(out, "{kind} {mode:04o} {:>14} ", metadata.size)?,
-        None => write!(out, "{kind} ---- {:>14} ", metadata.size)?,
+        Some(mode) => write!(out, "{kind} {mode:04o} ")?,
+        None => write!(out, "{kind} ---- ")?,
+    }
+    match is_human {
+        true => write!(out, "{:>10} ", size_text(metadata.size))?,
+        false => write!(out, "{:>14} ", metadata.size)?,
     }
     match metadata.mtime_ns {
         // Always 20 characters.

@@ -118,6 +118,11 @@ fn last_columns(text: &str, columns: usize) -> String {
     String::new()
 }
 
+/// Returns the line for all files, of any width.
+pub(crate) fn line(advance: &ProgressSnapshot, bytes_per_s: f64) -> String {
+    total(advance, bytes_per_s, usize::MAX)
+}
+
 /// Returns the line for all files. Parts that do not fit are omitted, the least important first.
 fn total(advance: &ProgressSnapshot, bytes_per_s: f64, columns: usize) -> String {
     let ProgressSnapshot { found_files, is_all_found, ended_files, moved_bytes, ahead_bytes, verified_bytes, .. } =

@@ -8,11 +8,14 @@ use crate::{
     commands::{for_each, refuse_slash_of_file},
     failure::{Failure, Tally},
     location::StoreResolver,
+    patterns::{Place, expanded},
 };
 
 /// Runs `towpath rm`.
 pub(crate) async fn run(arguments: &Remove, resolver: &StoreResolver) -> Result<(), Failure> {
-    for_each(&arguments.paths, resolver, async |_, location| {
+    let mut places = expanded(&arguments.paths, resolver).await;
+    places.retain(|place| !arguments.force || !is_missing(place));
+    for_each(places, resolver, async |_, location| {
         if location.path.is_root() {
             return Err(Failure::Usage(format!("{location}: the root of a storage cannot be removed")));
         }
@@ -22,10 +25,16 @@ pub(crate) async fn run(arguments: &Remove, resolver: &StoreResolver) -> Result<
             Err(error) if error.fault() == Fault::IsDirectory => {
                 Err(Error::new(Fault::IsDirectory, "it is a directory: use -r to remove it").at(&location.path).into())
             }
+            Err(error) if error.fault() == Fault::NotFound && arguments.force => Ok(()),
             outcome => Ok(outcome?),
         }
     })
     .await
+}
+
+/// Returns whether a pattern matches no path.
+fn is_missing(place: &Place) -> bool {
+    matches!(place, Err(Failure::Store(error)) if error.fault() == Fault::NotFound)
 }
 
 async fn remove_tree(root: &StoreLocation) -> Result<(), Failure> {

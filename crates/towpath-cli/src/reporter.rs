@@ -1,4 +1,5 @@
-//! Reports of the progress of a copy: on a terminal, as events for programs, both, or neither, at no cost.
+//! Reports of the progress of a copy: on a terminal, as events for programs, as occasional lines elsewhere, or not at
+//! all.
 
 use std::{
     io::{self, Write as _},
@@ -27,6 +28,10 @@ const TICK: Duration = Duration::from_millis(200);
 /// Number of ticks per progress event: one event per second.
 const TICKS_PER_EVENT: u64 = 5;
 
+/// Number of ticks per line on a standard error stream that is not a terminal: one every 30 seconds, so that the log of
+/// a batch job shows the rate, and stays short.
+const TICKS_PER_LINE: u64 = 150;
+
 /// Maximum number of files in flight that a progress event names.
 const NAMED_FILES: usize = 8;
 
@@ -34,6 +39,8 @@ const NAMED_FILES: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Reporter {
     is_watched: bool,
+    /// Whether lines are printed on a standard error stream that is not a terminal.
+    is_logged: bool,
     prints_json: bool,
     events: Option<Arc<Events>>,
     ticks: Option<Interval>,
@@ -56,13 +63,15 @@ impl Reporter {
             events.note("begin", json!({"command": command, "towpath": version, "time": time}));
         }
         let is_watched = !options.quiet && screen::is_there();
-        let ticks = (is_watched || events.is_some()).then(|| {
+        let is_logged = !options.quiet && !is_watched;
+        let ticks = (is_watched || is_logged || events.is_some()).then(|| {
             let mut ticks = interval_at(clock::now() + TICK, TICK);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         });
         Ok(Self {
             is_watched,
+            is_logged,
             prints_json: options.json,
             events,
             ticks,
@@ -73,7 +82,7 @@ impl Reporter {
 
     /// Returns the observer for a mover.
     pub(crate) fn observer(&self) -> Arc<dyn Observer> {
-        Arc::new(FileObserver { follows_files: self.ticks.is_some(), events: self.events.clone() })
+        Arc::new(FileObserver { follows_files: self.is_watched || self.events.is_some(), events: self.events.clone() })
     }
 
     /// Returns the event writer, if events were requested.
@@ -152,6 +161,11 @@ impl Reporter {
         }
     }
 
+    /// Returns whether a log gets a line at this tick.
+    fn is_line_due(&self) -> bool {
+        self.is_logged && self.tick_count.is_multiple_of(TICKS_PER_LINE)
+    }
+
     /// Reports the progress of a copy.
     pub(crate) fn report_progress(&mut self, progress: &Progress) -> io::Result<()> {
         self.tick_count += 1;
@@ -161,6 +175,9 @@ impl Reporter {
             let (active, count) = progress.active(progress::MAX_FILES);
             let files: Vec<_> = active.iter().map(|file| FileLine::from(&**file)).collect();
             screen::show(&progress::lines(&advance, bytes_per_s, (&files, count), screen::size()));
+        }
+        if self.is_line_due() {
+            complain(progress::line(&advance, bytes_per_s));
         }
         if let Some(events) = &self.events {
             if self.tick_count.is_multiple_of(TICKS_PER_EVENT) {
@@ -216,5 +233,29 @@ impl Observer for FileObserver {
             let message = format!("{}: waiting for an earlier upload of this file to end at the destination", job.to);
             events.note("notice", json!({"kind": "waiting", "message": message}));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A batch job has a line every 30 s, and no other work for it.
+    #[tokio::test(start_paused = true)]
+    async fn without_a_terminal_a_line_is_due_every_30_seconds() {
+        let mut reporter = Reporter::new(&CopyOptions::default(), "cp").unwrap();
+        // The tests may run on a terminal.
+        (reporter.is_watched, reporter.is_logged) = (false, true);
+        assert!(!reporter.observer().follows_files());
+        let start = clock::now();
+        let mut due = 0;
+        for _ in 0..2 * TICKS_PER_LINE {
+            reporter.tick().await;
+            reporter.tick_count += 1;
+            due += u64::from(reporter.is_line_due());
+        }
+        assert_eq!((due, start.elapsed().as_secs()), (2, 60));
+        let quiet = Reporter::new(&CopyOptions { quiet: true, ..CopyOptions::default() }, "cp").unwrap();
+        assert!(!quiet.is_logged && quiet.ticks.is_none());
     }
 }

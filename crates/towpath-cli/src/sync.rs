@@ -8,14 +8,14 @@ use std::{
     },
 };
 
-use futures::{StreamExt as _, future};
+use futures::{Stream, StreamExt as _, future};
 use serde_json::{Value, json};
-use towpath_mover::{Extra, Job, Jobs, Mover, SyncAction, SyncActions, SyncOptions};
+use towpath_mover::{Extra, FailedJob, Job, Jobs, Mover, SkipPolicy, SyncAction, SyncActions, SyncOptions};
 use towpath_proto::units::size_text;
 use towpath_store::{Error, Fault, Overwrite, StorePath, sys::clock};
 
 use crate::{
-    args::Sync,
+    args::{CopyOptions, Sync},
     copy::{Total, run_jobs},
     events::Events,
     explain,
@@ -38,9 +38,10 @@ struct Counts {
 
 /// Reports steps.
 #[derive(Debug, Clone)]
-struct StepOutput {
+pub(crate) struct StepOutput {
     counts: Arc<Counts>,
-    root: StorePath,
+    /// The destination, whose entries are printed relative to it; `None` prints both ends of each copy.
+    root: Option<StorePath>,
     json: bool,
     /// Whether the actions of a dry run are printed as text on the standard output.
     prints: bool,
@@ -53,12 +54,15 @@ struct StepOutput {
 /// Runs `towpath sync`.
 pub(crate) async fn run(arguments: &Sync, resolver: &StoreResolver) -> Result<(), Failure> {
     let options = &arguments.options;
+    if options.checksum.is_some_and(|request| request.expected().is_some()) {
+        return Err(Failure::Usage("--checksum with a digest requires one file: use cp".into()));
+    }
     let ends = Job::new(resolver.location(&arguments.source)?, resolver.location(&arguments.destination)?);
     let mut reporter = Reporter::new(options, "sync")?;
     let start = clock::now();
     let output = StepOutput {
         counts: Arc::default(),
-        root: ends.to.path.clone(),
+        root: Some(ends.to.path.clone()),
         json: options.json,
         prints: arguments.dry_run && !options.prints_events(),
         events: reporter.events().cloned(),
@@ -67,14 +71,15 @@ pub(crate) async fn run(arguments: &Sync, resolver: &StoreResolver) -> Result<()
     };
     let sync_options = SyncOptions {
         compare: arguments.compare.into(),
-        checksum: options.checksum,
+        checksum: options.algorithm(),
         filter: arguments.filters.filter.clone(),
         delete: arguments.delete,
         dry_run: arguments.dry_run,
         umask: umask(),
     };
     let sync = towpath_mover::Sync::new(ends, sync_options)?;
-    let mover = Mover::new(options.mover_options(Overwrite::Replace, false, resolver), reporter.observer());
+    let mover =
+        Mover::new(options.mover_options(Overwrite::Replace, SkipPolicy::Nothing, resolver), reporter.observer());
     let mut total = Total { failures: FailureList::new(options.failed_to.as_deref())?, ..Total::default() };
     match arguments.dry_run {
         true => output.report_all(sync.copying(mover.progress()), &mut total).await?,
@@ -127,6 +132,19 @@ fn check_deletion(arguments: &Sync, extras: u64, source_entries: u64, total: &To
 }
 
 impl StepOutput {
+    /// Creates the output of `cp --dry-run`.
+    pub(crate) fn of_copy(options: &CopyOptions, reporter: &Reporter) -> Self {
+        Self {
+            counts: Arc::default(),
+            root: None,
+            json: options.json,
+            prints: !options.prints_events(),
+            events: reporter.events().cloned(),
+            is_dry: true,
+            deletes: false,
+        }
+    }
+
     /// Returns the files to copy; all other steps are reported as they arrive.
     fn jobs(&self, steps: SyncActions) -> Jobs {
         let output = self.clone();
@@ -145,7 +163,12 @@ impl StepOutput {
     }
 
     /// Prints the actions of a dry run.
-    async fn report_all(&self, mut steps: SyncActions, total: &mut Total) -> Result<(), Failure> {
+    pub(crate) async fn report_all(
+        &self,
+        steps: impl Stream<Item = Result<SyncAction, FailedJob>>,
+        total: &mut Total,
+    ) -> Result<(), Failure> {
+        let mut steps = std::pin::pin!(steps);
         while let Some(step) = steps.next().await {
             match step {
                 Ok(step) => {
@@ -195,12 +218,17 @@ impl StepOutput {
                 None => Ok(()),
             },
             (false, true) => {
-                let path = |path: &StorePath| match relative(path, &self.root) {
-                    path if path.is_empty() => ".".to_owned(),
-                    path => path,
+                let path = |path: &StorePath| match self.root.as_ref().map(|root| relative(path, root)) {
+                    Some(path) if path.is_empty() => ".".to_owned(),
+                    Some(path) => path,
+                    None => path.to_string(),
                 };
                 match step {
                     SyncAction::Same(_) => Ok(()),
+                    SyncAction::Copy(Job { from, to, .. }, _) if self.root.is_none() => {
+                        writeln!(out, "copy {from} to {to}")
+                    }
+                    SyncAction::MakeDirectory(to) if self.root.is_none() => writeln!(out, "mkdir {to}/"),
                     SyncAction::Copy(job, why) => writeln!(out, "copy {} ({})", path(&job.to.path), why.name()),
                     SyncAction::MakeDirectory(location) => writeln!(out, "mkdir {}/", path(&location.path)),
                     SyncAction::Touch(location, _) => writeln!(out, "touch {}", path(&location.path)),
@@ -220,12 +248,13 @@ impl StepOutput {
     }
 
     /// Returns the summary in JSON.
-    fn summary(&self, total: &Total, seconds: f64) -> Value {
+    pub(crate) fn summary(&self, total: &Total, seconds: f64) -> Value {
         let [same, touched, directories, deleted] = self.counts();
         let mut line = json!({
             "files": total.files, "bytes": total.bytes, "same": same, "touched": touched, "directories": directories,
             "deleted": deleted, "failed": total.failures.tally.count, "seconds": seconds, "dry_run": self.is_dry,
         });
+        total.note_resumed(&mut line);
         total.verified.note(&mut line);
         if let Some(account) = &total.account {
             line["explained"] = explain::to_json(account);
@@ -234,7 +263,7 @@ impl StepOutput {
     }
 
     /// Prints the summary.
-    fn report_total(&self, total: &Total, seconds: f64, is_quiet: bool) -> Result<(), Failure> {
+    pub(crate) fn report_total(&self, total: &Total, seconds: f64, is_quiet: bool) -> Result<(), Failure> {
         if self.json {
             return Ok(writeln!(io::stdout(), "{}", self.summary(total, seconds))?);
         }
@@ -248,7 +277,8 @@ impl StepOutput {
                 count_text(touched, "file", "files")
             );
             let verified = if self.is_dry { String::new() } else { total.verified.text(total.files) };
-            let _ = writeln!(io::stderr(), "{files}{how} copied, {size}{verified}; {rest}; {seconds:.2} s");
+            let resumed = total.resumed_text();
+            let _ = writeln!(io::stderr(), "{files}{how} copied, {size}{verified}{resumed}; {rest}; {seconds:.2} s");
         }
         Ok(())
     }

@@ -13,7 +13,9 @@ mod it {
     mod ending;
     mod events;
     mod idle;
+    mod listing;
     mod lying;
+    mod manual;
     mod missing;
     mod order;
     mod outage;

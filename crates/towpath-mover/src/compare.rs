@@ -147,6 +147,13 @@ pub(crate) async fn compare_digests(job: &Job, by: Compare, algorithm: Option<Al
     })
 }
 
+/// Returns whether `found` is a file with a time that is not older than that of `source`.
+pub(crate) fn is_not_older(source: &EntrySummary, found: &EntrySummary) -> bool {
+    let are_files = (source.kind, found.kind) == (FileKind::File, FileKind::File);
+    let times = source.mtime_ns.zip(found.mtime_ns);
+    are_files && times.is_some_and(|(ours, theirs)| theirs >= ours || is_same_time(ours, theirs))
+}
+
 /// Returns whether two times are equal at the lower of both precisions: some protocols have whole seconds only, and
 /// some file systems microseconds.
 pub(crate) fn is_same_time(a_ns: i64, b_ns: i64) -> bool {
@@ -202,6 +209,14 @@ mod tests {
         assert!(!is_same_time(5 * NS_PER_S + 1_234, 5 * NS_PER_S + 2_345));
         assert!(!is_same_time(5 * NS_PER_S, 6 * NS_PER_S));
         assert!(is_same_time(-1, -NS_PER_S));
+    }
+
+    #[test]
+    fn a_file_without_a_time_is_older() {
+        assert!(is_not_older(&file(1, 5), &file(2, 5)) && is_not_older(&file(1, 5), &file(2, 7)));
+        assert!(is_not_older(&file(1, 5 * NS_PER_S + 7), &file(2, 5 * NS_PER_S)));
+        assert!(!is_not_older(&file(1, 2 * NS_PER_S), &file(1, NS_PER_S)));
+        assert!(!is_not_older(&file(1, None), &file(1, 5)) && !is_not_older(&file(1, 5), &file(1, None)));
     }
 
     #[test]

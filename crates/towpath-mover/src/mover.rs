@@ -11,12 +11,12 @@ use futures::{Stream, StreamExt as _};
 use tokio::{sync::OnceCell, task::spawn_blocking};
 use tokio_util::task::AbortOnDropHandle;
 use towpath_store::{
-    Result,
+    Fault, Result,
     sys::{clock, processor},
 };
 
 use crate::{
-    FailedJob, Job, Jobs, Options,
+    FailedJob, Job, Jobs, Options, SkipPolicy,
     account_builder::Sample,
     context::{CopyContext, FILE_BYTES, FIRST_BYTES},
     copied_file::CopiedFile,
@@ -41,7 +41,7 @@ const MAX_GATHERED_BYTES: u64 = 4 << 20;
 pub enum Outcome {
     /// The file was copied.
     Copied(Job, CopiedFile),
-    /// The destination already had the file.
+    /// The destination already had the file: [`Options::skip`] selects it, or it may not be replaced and is the same.
     Skipped(Job),
     /// The file could not be copied, or its directory could not be listed.
     Failed(FailedJob),
@@ -83,7 +83,7 @@ impl Mover {
     }
 
     /// Copies one file. Nothing is visible at the destination unless all of it arrived and was verified. Returns `None`
-    /// if the destination already had it. Dropping the future aborts the copy and removes its data.
+    /// if the destination already had it ([`Outcome::Skipped`]). Dropping the future aborts the copy and removes its data.
     ///
     /// # Errors
     /// Errors of both stores; `ChecksumMismatch` and `Changed` if the arrived data differ from the source.
@@ -153,13 +153,35 @@ impl Mover {
         (FILE_BYTES + job.size.unwrap_or(MAX_GATHERED_BYTES).min(MAX_GATHERED_BYTES)).max(share)
     }
 
-    async fn copy_in(&self, job: &Job, permit: Permit) -> Result<Option<CopiedFile>> {
-        if self.context.options.skip_existing {
-            let _stay = self.context.stages.enter(Stage::Open, FILE_BYTES);
-            if existing::is_there(job).await? {
-                return Ok(None);
-            }
+    /// Returns whether a copy would skip the file ([`Options::skip`]) without an attempt.
+    ///
+    /// # Errors
+    /// Those of both stores.
+    pub async fn is_skipped(&self, job: &Job) -> Result<bool> {
+        let policy = self.context.options.skip;
+        if !matches!(policy, SkipPolicy::Same | SkipPolicy::NotOlder) {
+            return Ok(false);
         }
+        let _stay = self.context.stages.enter(Stage::Open, FILE_BYTES);
+        existing::is_skipped(job, policy).await
+    }
+
+    /// Returns whether a file that the destination refused to replace is skipped.
+    pub async fn is_skipped_if_refused(&self, job: &Job) -> bool {
+        self.context.options.skip == SkipPolicy::SameIfRefused && existing::is_same(job).await.unwrap_or(false)
+    }
+
+    async fn copy_in(&self, job: &Job, permit: Permit) -> Result<Option<CopiedFile>> {
+        if self.is_skipped(job).await? {
+            return Ok(None);
+        }
+        match self.copy_new(job, permit).await {
+            Err(error) if error.fault() == Fault::AlreadyExists && self.is_skipped_if_refused(job).await => Ok(None),
+            outcome => outcome.map(Some),
+        }
+    }
+
+    async fn copy_new(&self, job: &Job, permit: Permit) -> Result<CopiedFile> {
         let start = clock::now();
         let part = job.part.clone().unwrap_or_else(|| self.context.progress.find(job.size));
         let copied = match third_party::copy(job, &part, &self.context).await? {
@@ -169,7 +191,7 @@ impl Mover {
         if !copied.verified.is_empty() {
             self.context.progress.verified(copied.bytes);
         }
-        Ok(Some(CopiedFile { took: start.elapsed(), ..copied }))
+        Ok(CopiedFile { took: start.elapsed(), ..copied })
     }
 
     /// Copies a file through this machine.

@@ -8,13 +8,28 @@ use towpath_store::Overwrite;
 
 use crate::third_party::ThirdParty;
 
+/// The files at the destination that are skipped, according to the metadata of both ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SkipPolicy {
+    /// None.
+    #[default]
+    Nothing,
+    /// Files that may not be replaced, and that a digest or a preserved time shows to be the same. They are compared
+    /// after the destination refused the copy, so that other files cost no request.
+    SameIfRefused,
+    /// Files that were copied before: same size, and same digest or time as far as both ends know it.
+    Same,
+    /// Files that are not older than their source, whatever their size.
+    NotOlder,
+}
+
 /// Options for all files of one mover.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The treatment of existing files.
     pub overwrite: Overwrite,
-    /// Skips files whose metadata at both ends show that they were copied before.
-    pub skip_existing: bool,
+    /// The existing files that are skipped.
+    pub skip: SkipPolicy,
     /// Digest to compare at both ends, even if an end must read the file to compute it.
     pub checksum: Option<Algorithm>,
     /// Permission bits cleared on every copy, independent of the source's mode.

@@ -9,7 +9,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -61,6 +61,8 @@ pub struct Progress {
     moved_bytes: AtomicU64,
     verified_bytes: AtomicU64,
     begun: AtomicU64,
+    resumed: AtomicU64,
+    resumed_bytes: AtomicU64,
     active: Mutex<BTreeMap<u64, Arc<ActiveFile>>>,
 }
 
@@ -74,7 +76,7 @@ pub struct ProgressSnapshot {
     /// Number of found files that have ended: copied, failed, or skipped.
     pub ended_files: u64,
     /// Number of files that were skipped because listings show them as already copied
-    /// ([`crate::Trees::skip_existing`]). They have no jobs.
+    /// ([`crate::Trees::skip`]). They have no jobs.
     pub skipped_files: u64,
     /// Bytes written to the destination.
     pub moved_bytes: u64,
@@ -82,6 +84,10 @@ pub struct ProgressSnapshot {
     pub ahead_bytes: u64,
     /// Bytes of files whose digest is the same at both ends.
     pub verified_bytes: u64,
+    /// Number of files that continue an interrupted upload of an earlier command.
+    pub resumed_files: u64,
+    /// Bytes that the destination already had of them.
+    pub resumed_bytes: u64,
 }
 
 /// A file in flight.
@@ -113,6 +119,8 @@ pub struct FileProgress(Arc<FileState>);
 struct FileState {
     progress: Arc<Progress>,
     left_bytes: AtomicU64,
+    /// Whether the file has begun; it begins again after a lost connection.
+    is_begun: AtomicBool,
     /// The file and its key in [`Progress::active`], once it has begun.
     active: Mutex<Option<(u64, Arc<ActiveFile>)>>,
 }
@@ -130,6 +138,8 @@ impl Progress {
             moved_bytes: AtomicU64::new(0),
             verified_bytes: AtomicU64::new(0),
             begun: AtomicU64::new(0),
+            resumed: AtomicU64::new(0),
+            resumed_bytes: AtomicU64::new(0),
             active: Mutex::default(),
         })
     }
@@ -145,8 +155,12 @@ impl Progress {
         let bytes = bytes.unwrap_or(0);
         self.found.fetch_add(1, Relaxed);
         self.ahead_bytes.fetch_add(bytes, Relaxed);
-        let state =
-            FileState { progress: Arc::clone(self), left_bytes: AtomicU64::new(bytes), active: Mutex::default() };
+        let state = FileState {
+            progress: Arc::clone(self),
+            left_bytes: AtomicU64::new(bytes),
+            is_begun: AtomicBool::new(false),
+            active: Mutex::default(),
+        };
         FileProgress(Arc::new(state))
     }
 
@@ -167,6 +181,8 @@ impl Progress {
             moved_bytes: self.moved_bytes.load(Relaxed),
             ahead_bytes: self.ahead_bytes.load(Relaxed),
             verified_bytes: self.verified_bytes.load(Relaxed),
+            resumed_files: self.resumed.load(Relaxed),
+            resumed_bytes: self.resumed_bytes.load(Relaxed),
         }
     }
 
@@ -210,6 +226,10 @@ impl FileProgress {
     pub(crate) fn begin(&self, job: &Job, bytes: u64, present_bytes: u64) {
         self.expect(bytes.saturating_sub(present_bytes));
         let progress = &self.0.progress;
+        if !self.0.is_begun.swap(true, Relaxed) && present_bytes > 0 {
+            progress.resumed.fetch_add(1, Relaxed);
+            progress.resumed_bytes.fetch_add(present_bytes, Relaxed);
+        }
         if !progress.observer.follows_files() {
             return;
         }
@@ -237,7 +257,7 @@ impl FileProgress {
 
     /// Records that `bytes` have been written.
     pub fn transferred(&self, bytes: u64) {
-        let FileState { progress, left_bytes, active } = &*self.0;
+        let FileState { progress, left_bytes, active, .. } = &*self.0;
         progress.observer.transferred(bytes);
         progress.moved_bytes.fetch_add(bytes, Relaxed);
         progress.ahead_bytes.fetch_sub(bytes, Relaxed);

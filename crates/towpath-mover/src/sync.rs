@@ -30,7 +30,7 @@ use towpath_store::{Changes, Result};
 pub(crate) use self::names::SMALL;
 
 use self::descent::Descent;
-use crate::{Compare, CopyReason, FailedJob, Filter, Job, Progress, StoreLocation, Trees, overlap};
+use crate::{Compare, CopyReason, FailedJob, Filter, Job, Progress, SkipPolicy, StoreLocation, Trees, overlap};
 
 /// Maximum number of steps prepared ahead of the caller, so that many files and sizes are known in advance. A thousand
 /// take a megabyte.
@@ -54,8 +54,8 @@ pub struct SyncOptions {
 }
 
 impl From<Trees> for SyncOptions {
-    fn from(Trees { filter, umask, .. }: Trees) -> Self {
-        Self { filter, umask, ..Self::default() }
+    fn from(Trees { filter, umask, dry_run, .. }: Trees) -> Self {
+        Self { filter, umask, dry_run, ..Self::default() }
     }
 }
 
@@ -66,8 +66,8 @@ enum Purpose {
     Alike,
     /// They are not examined: everything in the source is copied.
     CopyAll,
-    /// Existing entries stay; missing ones are copied.
-    CopyMissing,
+    /// Existing entries that the policy skips stay; all others are copied.
+    CopyUnless(SkipPolicy),
 }
 
 /// A source and a destination, each a tree or a file.
@@ -137,7 +137,10 @@ impl Sync {
 
     /// Creates a copy of `ends.from` as selected by `trees`.
     pub(crate) fn copy(ends: Job, trees: Trees) -> Arc<Self> {
-        let purpose = if trees.skip_existing { Purpose::CopyMissing } else { Purpose::CopyAll };
+        let purpose = match trees.skip {
+            SkipPolicy::Nothing | SkipPolicy::SameIfRefused if !trees.dry_run => Purpose::CopyAll,
+            policy => Purpose::CopyUnless(policy),
+        };
         Self::of(ends, trees.into(), purpose)
     }
 

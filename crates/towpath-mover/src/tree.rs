@@ -5,7 +5,7 @@ use std::{future, sync::Arc, task::Poll};
 use futures::{StreamExt as _, TryStreamExt as _, stream, stream::BoxStream};
 use towpath_store::Result;
 
-use crate::{FailedJob, Filter, Job, Progress, Sync, SyncAction, overlap};
+use crate::{FailedJob, Filter, Job, Progress, SkipPolicy, Sync, SyncAction, SyncActions, overlap};
 
 /// Maximum number of sources processed concurrently: enough to hide a round trip of 100 ms.
 const SOURCES: usize = 32;
@@ -20,10 +20,13 @@ pub struct Trees {
     pub filter: Filter,
     /// Permission bits cleared on every directory, independent of the source's mode.
     pub umask: u32,
-    /// Whether to skip files that the destination lists with the size and time of their source (with a time that is not
-    /// older, if it does not preserve times). They are only counted ([`crate::ProgressSnapshot::skipped_files`]).
-    /// Combine with [`crate::Options::skip_existing`], which checks single files that listings do not decide.
-    pub skip_existing: bool,
+    /// The files to skip according to the listings of both ends: for [`SkipPolicy::Same`] those with the size and time
+    /// of their source (with a time that is not older, if the destination does not preserve times). They are only
+    /// counted ([`crate::ProgressSnapshot::skipped_files`]). Combine with [`crate::Options::skip`], which checks single
+    /// files that listings do not decide.
+    pub skip: SkipPolicy,
+    /// Whether nothing is changed ([`crate::actions`]).
+    pub dry_run: bool,
 }
 
 /// Returns one job for each file of `pairs`. Directories are copied as selected by `trees`, including their times;
@@ -49,12 +52,7 @@ pub fn jobs_of(pairs: Jobs, trees: Option<Trees>, progress: &Arc<Progress>) -> J
         return pairs.map_ok(move |job| Job { part: Some(progress.find(job.size)), ..job }).boxed();
     };
     let skipping = Arc::clone(&progress);
-    let steps = pairs.map(move |ends| match ends {
-        Ok(ends) => Sync::copy(ends, trees.clone()).copying(&progress),
-        Err(failed_job) => stream::iter([Err(failed_job)]).boxed(),
-    });
-    let steps = steps.flatten_unordered(SOURCES);
-    let jobs = steps.filter_map(move |step| {
+    let jobs = actions_of(pairs.boxed(), trees, progress).filter_map(move |step| {
         future::ready(match step {
             Ok(SyncAction::Copy(job, _)) => Some(Ok(job)),
             Ok(SyncAction::Same(files)) => {
@@ -66,4 +64,21 @@ pub fn jobs_of(pairs: Jobs, trees: Option<Trees>, progress: &Arc<Progress>) -> J
         })
     });
     jobs.boxed()
+}
+
+/// Returns the actions that copy `pairs`, which are trees or files, without copying files.
+///
+/// # Errors
+/// Those of [`jobs`].
+pub fn actions(pairs: Vec<Job>, trees: Trees, progress: &Arc<Progress>) -> Result<SyncActions> {
+    overlap::refuse_clashes(&pairs)?;
+    Ok(actions_of(stream::iter(pairs.into_iter().map(Ok)).boxed(), trees, Arc::clone(progress)))
+}
+
+fn actions_of(pairs: Jobs, trees: Trees, progress: Arc<Progress>) -> SyncActions {
+    let actions = pairs.map(move |ends| match ends {
+        Ok(ends) => Sync::copy(ends, trees.clone()).copying(&progress),
+        Err(failed_job) => stream::iter([Err(failed_job)]).boxed(),
+    });
+    actions.flatten_unordered(SOURCES).boxed()
 }

@@ -3,12 +3,11 @@
 use std::{env, path::PathBuf};
 
 use clap::Args;
-use towpath_mover::{MAX_BYTES, Options};
+use towpath_mover::{MAX_BYTES, Options, SkipPolicy};
 use towpath_proto::checksum::Algorithm;
 use towpath_store::Overwrite;
-use towpath_wan::Rate;
 
-use super::WhenThirdParty;
+use super::{ChecksumRequest, Limit, WhenThirdParty};
 use crate::{descriptors, location::StoreResolver, umask};
 
 /// Default maximum number of files copied concurrently. Bytes in flight have their own limit; this limit leaves file
@@ -21,19 +20,21 @@ const DESCRIPTORS_PER_FILE: u64 = 4;
 /// Options of `cp` and `sync`.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct CopyOptions {
-    /// Compare this digest at both ends, even if that requires reading the file again.
-    #[arg(long, value_name = "ALGORITHM")]
-    pub checksum: Option<Algorithm>,
+    /// Compare this digest at both ends, even if that requires reading the file again. `adler32:print` also prints it,
+    /// `adler32:0a0b0c0d` compares both ends with this value.
+    #[arg(long, visible_alias = "cksum", value_name = "ALGORITHM[:WHAT]")]
+    pub checksum: Option<ChecksumRequest>,
     /// Use third-party copies between remote storages: `auto` tries them (the destination pulls, or the source pushes)
     /// before copying through this machine, `only` fails instead. The storage that does the transfer gets the token.
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = WhenThirdParty::Never)]
+    #[arg(long, visible_alias = "tpc", value_name = "WHEN", value_enum, default_value_t = WhenThirdParty::Never)]
     pub third_party: WhenThirdParty,
     /// Maximum number of files copied concurrently [default: as many as fill the path, up to 4096].
     #[arg(long, value_name = "N")]
     pub files: Option<usize>,
-    /// Maximum rate of data through this machine in bits per second, such as `200Mbit` or `1Gbit` [default: unlimited].
+    /// Maximum rate of data through this machine: bits per second as in `200Mbit`, or bytes per second as in `25MB/s` or
+    /// `24MiB/s` [default: unlimited].
     #[arg(long, value_name = "RATE")]
-    pub limit: Option<Rate>,
+    pub limit: Option<Limit>,
     /// Yield to other traffic on the path: open more than one connection only for a large gain in rate.
     #[arg(long)]
     pub nice: bool,
@@ -57,21 +58,26 @@ pub(crate) struct CopyOptions {
 
 impl CopyOptions {
     /// Returns the options of the mover.
-    pub(crate) fn mover_options(&self, overwrite: Overwrite, skip_existing: bool, resolver: &StoreResolver) -> Options {
+    pub(crate) fn mover_options(&self, overwrite: Overwrite, skip: SkipPolicy, resolver: &StoreResolver) -> Options {
         let permitted = usize::try_from(descriptors::raise_limit() / DESCRIPTORS_PER_FILE).unwrap_or(usize::MAX);
         Options {
             overwrite,
-            skip_existing,
-            checksum: self.checksum,
+            skip,
+            checksum: self.algorithm(),
             umask: umask(),
             third_party: self.third_party.into(),
             max_files: self.files.unwrap_or(MAX_FILES).min(permitted),
             window_bytes: MAX_BYTES,
-            limit_bytes_per_s: self.limit.map(|rate| rate.bits_per_s() / 8),
+            limit_bytes_per_s: self.limit.as_ref().map(|limit| limit.bytes_per_s),
             nice: self.nice,
             paths: paths_file(),
             client: Some(resolver.client()),
         }
+    }
+
+    /// Returns the algorithm of `--checksum`.
+    pub(crate) fn algorithm(&self) -> Option<Algorithm> {
+        self.checksum.map(|request| request.algorithm)
     }
 
     /// Returns whether events go to the standard output, which excludes all other output there.
@@ -84,9 +90,9 @@ impl CopyOptions {
         let words = [
             self.quiet.then(|| "-q".to_owned()),
             self.json.then(|| "--json".to_owned()),
-            self.checksum.map(|algorithm| format!("--checksum {algorithm}")),
+            self.checksum.map(|request| format!("--checksum {request}")),
             self.files.map(|files| format!("--files {files}")),
-            self.limit.map(|limit| format!("--limit {limit}")),
+            self.limit.as_ref().map(|limit| format!("--limit {limit}")),
             self.nice.then(|| "--nice".to_owned()),
             self.third_party.flag(),
         ];

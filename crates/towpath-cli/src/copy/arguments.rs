@@ -3,15 +3,19 @@
 use std::ffi::{OsStr, OsString};
 
 use towpath_mover::{FileProperties, Job, Jobs, Replicas, StoreLocation};
-use towpath_proto::metalink;
+use towpath_proto::{
+    checksum::{Digest, Digests},
+    metalink,
+};
 use towpath_store::{Error, Fault, OpenOptions};
 
 use crate::{
-    args::{Copy, CopyOptions, WhenThirdParty},
+    args::{ChecksumRequest, Copy, CopyOptions, WhenThirdParty},
     commands::refuse_slash_of_file,
     failure::Failure,
     failures,
     location::{CopyEndpoint, StoreResolver},
+    patterns::expanded,
 };
 
 /// The request of a `cp` command.
@@ -49,6 +53,7 @@ pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<R
     let Some((destination, sources)) = arguments.paths.split_last() else {
         return Err(Failure::Usage("a source and a destination are required".into()));
     };
+    let sources = &expanded(sources, resolver).await.into_iter().collect::<Result<Vec<_>, _>>()?;
     if !arguments.filters.filter.is_empty() && !arguments.recursive {
         return Err(Failure::Usage("--include, --exclude, --min-size and --max-size require -r".into()));
     }
@@ -74,8 +79,8 @@ pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<R
         }
         _ if needs_two_files(arguments) => {
             return Err(Failure::Usage(
-                "--checksum, --skip-existing, --failed-to, --third-party and -r do not support streams (`-`, a \
-                 device or a pipe)"
+                "--checksum, --skip-existing, --update, --dry-run, --failed-to, --third-party and -r do not support \
+                 streams (`-`, a device or a pipe)"
                     .into(),
             ));
         }
@@ -128,6 +133,9 @@ pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<R
         let job = of_several(arguments, resolver, first, &to, into)?;
         return Ok(Request::Files(Source::Named(vec![job]), !into));
     }
+    if let Some(expected) = arguments.options.checksum.and_then(ChecksumRequest::expected) {
+        return Ok(Request::Files(Source::Named(vec![with_digest(arguments, from, &to, into, expected)?]), !into));
+    }
     let mut jobs = Vec::new();
     for from in &from {
         match is_metalink(from) && !arguments.recursive && !arguments.as_is {
@@ -151,7 +159,9 @@ async fn end(arguments: &Copy, resolver: &StoreResolver, typed: &OsStr) -> Resul
 fn needs_two_files(arguments: &Copy) -> bool {
     let CopyOptions { checksum, failed_to, third_party, .. } = &arguments.options;
     let goes_elsewhere = *third_party != WhenThirdParty::Never;
-    checksum.is_some() || failed_to.is_some() || goes_elsewhere || arguments.skip_existing || arguments.recursive
+    let Copy { skip_existing, update, dry_run, recursive, .. } = *arguments;
+    let examines_files = skip_existing || update || dry_run || recursive;
+    checksum.is_some() || failed_to.is_some() || goes_elsewhere || examines_files
 }
 
 /// Refuses further sources where only one source can be read.
@@ -182,6 +192,25 @@ fn of_several(
         sources.push(resolver.location(source)?);
     }
     Ok(Job::new(together(sources, FileProperties::default())?, target(first, to, into)?))
+}
+
+/// Returns the job for one file with a digest from the command line.
+fn with_digest(
+    arguments: &Copy,
+    from: Vec<StoreLocation>,
+    to: &StoreLocation,
+    into: bool,
+    digest: Digest,
+) -> Result<Job, Failure> {
+    let [first] = from.as_slice() else {
+        return Err(Failure::Usage("--checksum with a digest requires exactly one source".into()));
+    };
+    if arguments.recursive || !arguments.sources.is_empty() {
+        return Err(Failure::Usage("--checksum with a digest does not support -r and --source".into()));
+    }
+    let to = target(first, to, into)?;
+    let known = FileProperties { size: None, digests: Digests::from_iter([digest]) };
+    Ok(Job::new(together(from, known)?, to))
 }
 
 /// Combines `sources` into one location.

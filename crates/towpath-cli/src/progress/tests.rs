@@ -10,6 +10,8 @@ const ADVANCE: ProgressSnapshot = ProgressSnapshot {
     moved_bytes: 3 << 30,
     ahead_bytes: 5 << 30,
     verified_bytes: 1 << 30,
+    resumed_files: 0,
+    resumed_bytes: 0,
 };
 
 fn files() -> Vec<FileLine> {
@@ -81,4 +83,12 @@ fn a_rate_is_that_of_late() {
     // From the first look on, whatever it is averaged over.
     let rate = Meter::new(now).rate(now + look, 200);
     assert!((rate - 1000.0).abs() < 1.0, "{rate}");
+}
+
+#[test]
+fn a_log_has_one_line_of_any_width() {
+    assert_eq!(
+        line(&ADVANCE, f64::from(1 << 20) * 100.0),
+        "3.00 GiB of 8.00 GiB+, 100.00 MiB/s, ETA at least 0:52, 12345/20000+ files, 1.00 GiB verified"
+    );
 }

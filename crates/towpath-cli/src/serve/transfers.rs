@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use towpath_client::{Client, ClientOptions, TokenSource};
-use towpath_mover::{Job, Mover, Observer, Options, RemoteStores, StoreLocation, ThirdParty};
+use towpath_mover::{Job, Mover, Observer, Options, RemoteStores, SkipPolicy, StoreLocation, ThirdParty};
 use towpath_proto::destination_policy::DestinationPolicy;
 use towpath_server::third_party::{Direction, Progress, ThirdPartyCopy, Transfers};
 use towpath_store::{Caller, Result, Store};
@@ -43,7 +43,7 @@ impl Transfers for ThirdPartyCopier {
         };
         let options = Options {
             overwrite: copy.overwrite,
-            skip_existing: false,
+            skip: SkipPolicy::Nothing,
             checksum: copy.checksum,
             umask: UMASK,
             third_party: ThirdParty::Never,

@@ -131,6 +131,9 @@ fn what_is_there_is_skipped_if_asked() {
     let directory = Directory::new();
     directory.put("s/same", "same");
     directory.put("s/changes", "before");
+    // A time of this moment shows nothing.
+    directory.age("s/same", 100);
+    directory.age("s/changes", 100);
     std::fs::create_dir(directory.host("t")).unwrap();
     let served = directory.serve();
     let [root, http] = served.urls();
@@ -139,10 +142,12 @@ fn what_is_there_is_skipped_if_asked() {
         std::fs::create_dir(directory.host("t")).unwrap();
         let line = format!("cp -r s {target}t").replace(".t", "t");
         directory.run(&line).expect(0);
-        directory.run(&line).expect(6);
+        let outcome = directory.run(&line).expect(0);
+        assert!(outcome.stderr.contains("2 files are the same already: skipped (-f replaces them"), "{outcome:?}");
         let outcome = directory.run(&format!("{line} --skip-existing")).expect(0);
         assert!(outcome.stderr.contains("0 files") && outcome.stderr.contains("2 already present"), "{outcome:?}");
         directory.put("t/s/changes", "other size");
+        directory.run(&line).expect(6);
         directory.run(&format!("{line} --skip-existing")).expect(6);
         let outcome = directory.run(&format!("{line} --skip-existing -f --json")).expect(0);
         assert!(outcome.stdout.contains("\"skipped\":1"), "{outcome:?}");
@@ -228,7 +233,7 @@ fn what_is_out_of_reach_is_not_tried_for_ever() {
 fn a_program_is_told_what_failed() {
     let directory = Directory::new();
     directory.put("s/a", "new");
-    directory.put("t/s/a", "old");
+    directory.put("t/s/a", "older");
     let outcome = directory.run("cp -r --json s t").expect(6);
     assert!(outcome.stdout.contains("\"error\":\"AlreadyExists\"") && outcome.stdout.contains("/t/s/a"), "{outcome:?}");
 }
@@ -253,4 +258,94 @@ fn a_copy_says_where_its_time_went() {
     }
     let told = directory.run("cp file other").expect(0).stderr;
     assert!(!told.contains("verdict"), "of a short copy nobody asked: {told}");
+}
+
+#[test]
+fn a_dry_run_prints_the_copies_and_changes_nothing() {
+    let directory = Directory::new();
+    directory.put("s/new", "new");
+    directory.put("s/d/same", "same");
+    directory.put("s/other", "longer than there");
+    directory.age("s/d/same", 100);
+    std::fs::create_dir_all(directory.host("t/s/d")).unwrap();
+    directory.run("cp -p s/d/same t/s/d/same").expect(0);
+    directory.put("t/s/other", "other");
+    let served = directory.serve();
+    let [root, http] = served.urls();
+    for (from, to) in [("", ""), (&format!("{root}/"), ""), ("", &format!("{root}/")), ("", &format!("{http}/"))] {
+        let outcome = directory.run(&format!("cp -R -n {from}s {to}t")).expect(6);
+        let lines: Vec<_> = outcome.stdout.lines().collect();
+        assert!(lines.len() == 1 && lines[0].starts_with("copy ") && lines[0].ends_with("/t/s/new"), "{outcome:?}");
+        assert!(outcome.stderr.contains("t/s/other: exists already"), "{outcome:?}");
+        assert!(outcome.stderr.contains("1 file to be copied") && outcome.stderr.contains("1 are the same"));
+        let outcome = directory.run(&format!("cp -r -f --dry-run {from}s {to}t/new")).expect(0);
+        assert_eq!(outcome.stdout.matches("copy ").count(), 3, "{outcome:?}");
+        assert_eq!(outcome.stdout.matches("mkdir ").count(), 2, "{outcome:?}");
+        let line = directory.run(&format!("cp -n --json {from}s/new {to}t/s")).expect(0).stdout;
+        assert!(line.contains("\"action\":\"copy\"") && line.contains("\"dry_run\":true"), "{line}");
+        directory.run(&format!("cp -n {from}s {to}t")).expect(5);
+        directory.run(&format!("cp -n {from}missing {to}t")).expect(3);
+        assert_eq!(directory.names("t/s"), ["d", "other"]);
+        assert_eq!(directory.names("t"), ["s"]);
+    }
+    directory.run("cp -n - t/stream").expect(2);
+}
+
+#[test]
+fn an_update_replaces_older_files_only() {
+    let directory = Directory::new();
+    let put = |name: &str, content: &str, seconds| {
+        directory.put(name, content);
+        directory.age(name, seconds);
+    };
+    let served = directory.serve();
+    let [root, http] = served.urls();
+    for to in ["", &format!("{root}/"), &format!("{http}/")] {
+        for (name, ours, theirs) in [("older", 200, 100), ("newer", 100, 200), ("same", 100, 100)] {
+            put(&format!("s/{name}"), "source", ours);
+            put(&format!("t/s/{name}"), "destination", theirs);
+        }
+        put("s/missing", "source", 1);
+        let outcome = directory.run(&format!("cp -r -u s {to}t")).expect(0);
+        assert!(outcome.stderr.contains("2 files") && outcome.stderr.contains("2 not older"), "{to}: {outcome:?}");
+        let contents = ["older", "newer", "same", "missing"].map(|name| directory.get(&format!("t/s/{name}")));
+        assert_eq!(contents, ["source", "destination", "destination", "source"], "{to}");
+        put("s/newer", "changed", 300);
+        directory.run(&format!("cp -u s/newer s/same {to}t/s")).expect(0);
+        assert_eq!(directory.get("t/s/newer"), "changed", "{to}");
+        assert_eq!(directory.get("t/s/same"), "destination", "{to}");
+        directory.run("rm -r s t").expect(0);
+    }
+    directory.run("cp -u --skip-existing a b").expect(2);
+}
+
+#[test]
+fn a_digest_is_printed_and_expected_as_by_xrdcp() {
+    let directory = Directory::new();
+    directory.put("file", "content");
+    let served = directory.serve();
+    let digest = directory.run("sum file").expect(0).stdout[..8].to_owned();
+    for (number, url) in served.urls().iter().enumerate() {
+        let outcome = directory.run(&format!("cp --cksum adler32:print {url}/file print-{number}")).expect(0);
+        assert!(outcome.stderr.contains(&format!("adler32:{digest} ")), "{outcome:?}");
+        directory.run(&format!("cp --cksum adler32:{digest} {url}/file right-{number}")).expect(0);
+        directory.run(&format!("cp --cksum adler32:source file {url}/source-{number}")).expect(0);
+        let outcome = directory.run(&format!("cp --cksum adler32:00000001 {url}/file wrong")).expect(7);
+        assert!(outcome.stderr.contains("adler32"), "{outcome:?}");
+        directory.run(&format!("cp --cksum adler32:00000001 file {url}/wrong")).expect(7);
+        assert!(!directory.host("wrong").exists());
+    }
+    directory.run("cp --cksum adler32:00000001 file file .").expect(2);
+    directory.run("sync --checksum adler32:00000001 file copy").expect(2);
+}
+
+#[test]
+fn options_of_other_programs_are_explained() {
+    let directory = Directory::new();
+    let outcome = directory.run("cp --transfers 8 a b").expect(2);
+    assert!(outcome.stderr.starts_with("towpath: no option --transfers (of rclone): use --files N"), "{outcome:?}");
+    let outcome = directory.run("copy a b").expect(2);
+    assert!(outcome.stderr.starts_with("towpath: no command copy (of rclone): use towpath cp -r"), "{outcome:?}");
+    let outcome = directory.run("cp --tpc first --limit 10MB/s missing b").expect(3);
+    assert!(outcome.stderr.contains("missing"), "{outcome:?}");
 }

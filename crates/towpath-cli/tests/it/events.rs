@@ -122,7 +122,7 @@ fn each_event_is_as_the_page_says() {
     assert!(count(&copy, "progress") >= 1, "it takes more than a second: {copy:?}");
     let again = run(&directory, "cp -r s copies", 0);
     assert_eq!([count(&again, "file_begin"), count(&again, "file_done")], [2, 2]);
-    let failed = run(&directory, "cp large copy", 6);
+    let failed = run(&directory, "cp s/b copy", 6);
     assert_eq!([count(&failed, "file_failed"), count(&failed, "file_done")], [1, 0]);
     let skipped = run(&directory, "cp --skip-existing large copy", 0);
     assert_eq!([count(&skipped, "file_begin"), skipped.last().unwrap()["skipped"].as_u64().unwrap() as usize], [0, 1]);

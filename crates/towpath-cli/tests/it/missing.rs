@@ -139,7 +139,7 @@ fn a_list_that_cannot_be_written_hides_nothing() {
     directory.put("s/a", "new");
     for number in 0..10 {
         directory.put(&format!("s/{number}"), "new");
-        directory.put(&format!("t/s/{number}"), "old");
+        directory.put(&format!("t/s/{number}"), "older");
     }
     directory.put("lost.part", "the user's");
     // Limits files to 512 bytes.
@@ -205,7 +205,7 @@ fn of_many_only_the_first_are_told() {
     let directory = Directory::new();
     for number in 0..250 {
         directory.put(&format!("s/{number}"), "new");
-        directory.put(&format!("t/s/{number}"), "old");
+        directory.put(&format!("t/s/{number}"), "older");
     }
     let outcome = directory.run("cp -r --failed-to lost s t").expect(6);
     assert_eq!(outcome.stderr.matches(": exists already\n").count(), 100, "{outcome:?}");

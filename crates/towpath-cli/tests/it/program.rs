@@ -5,6 +5,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
+    time::{Duration, SystemTime},
 };
 
 use rustix::process::Signal;
@@ -42,6 +43,12 @@ impl Directory {
         let path = self.host(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         disk::write(&path, content.as_bytes()).unwrap();
+    }
+
+    /// Sets the modification time of a file to this number of seconds after the Unix epoch.
+    pub(super) fn age(&self, name: &str, seconds: u64) {
+        let file = std::fs::File::options().write(true).open(self.host(name)).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
     }
 
     pub(super) fn get(&self, name: &str) -> String {

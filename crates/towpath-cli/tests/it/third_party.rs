@@ -69,7 +69,8 @@ async fn cp_has_storages_copy_between_themselves() {
         assert!(done.stdout.contains(&format!(r#""route":"{route}""#)), "{done:?}");
         assert_eq!(ours.get(&format!("export/{name}")), content);
         copy("--third-party only", &file, theirs.host("local").to_str().unwrap()).expect(5);
-        let exists = copy("--third-party auto", &file, &back);
+        theirs.put("export/other", "other");
+        let exists = copy("--third-party auto", &file, &format!("{to}/other")).expect(6);
         assert!(exists.stderr.contains("exists"), "{exists:?}");
     }
 }

@@ -49,7 +49,7 @@ impl Observer for Counted {
 pub(crate) fn options() -> Options {
     Options {
         overwrite: Overwrite::Refuse,
-        skip_existing: false,
+        skip: SkipPolicy::Nothing,
         checksum: None,
         umask: 0,
         third_party: ThirdParty::Never,
@@ -190,8 +190,8 @@ async fn a_file_that_fails_does_not_keep_others_from_arriving() {
 /// Copies a tree over an existing copy until `most` of its files have ended; returns the outcomes and the number of
 /// existing files.
 async fn rest_of_a_tree(from: &Arc<dyn Store>, to: &Arc<dyn Store>, most: usize) -> (Vec<Outcome>, u64) {
-    let mover = Mover::new(Options { skip_existing: true, ..options() }, Arc::new(NoopObserver));
-    let trees = Trees { skip_existing: true, ..Trees::default() };
+    let mover = Mover::new(Options { skip: SkipPolicy::Same, ..options() }, Arc::new(NoopObserver));
+    let trees = Trees { skip: SkipPolicy::Same, ..Trees::default() };
     let pairs = vec![Job::new(location(from, "/s"), location(to, "/t"))];
     let jobs = jobs(pairs, Some(trees), mover.progress()).unwrap();
     let progress = Arc::clone(mover.progress());

@@ -167,7 +167,7 @@ impl Descent {
         let found = async {
             match purpose {
                 Purpose::Alike => found(to).await,
-                Purpose::CopyMissing => Ok(found(to).await.unwrap_or(None)),
+                Purpose::CopyUnless(_) => Ok(found(to).await.unwrap_or(None)),
                 Purpose::CopyAll => Ok(None),
             }
         };
@@ -290,8 +290,11 @@ impl Descent {
             (DirectoryEntries::of_source(chunk), has_more)
         } else {
             // A file that [`ListingMode::Cheap`] does not find is checked again before it is copied.
-            let mode =
-                if self.sync.purpose == Purpose::CopyMissing { ListingMode::Cheap } else { ListingMode::Complete };
+            let mode = if matches!(self.sync.purpose, Purpose::CopyUnless(_)) {
+                ListingMode::Cheap
+            } else {
+                ListingMode::Complete
+            };
             (DirectoryEntries::list(&job, mode, &self.large).await?, false)
         };
         if !is_begun {

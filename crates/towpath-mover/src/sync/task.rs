@@ -8,7 +8,7 @@ use super::{
     names::EntryPair,
 };
 use crate::{
-    CopyReason, FailedJob, Job,
+    CopyReason, FailedJob, Job, SkipPolicy,
     ancestry::Ancestry,
     compare::{self, EntrySummary, Finding, is_same_time},
     filter::Selection,
@@ -118,12 +118,20 @@ impl Descent {
     /// Decides about a file that exists at both ends.
     pub(super) fn file(&self, ends: Job, source: &EntrySummary, found: &EntrySummary) -> Task {
         let keeps_times = ends.to.store.capabilities().set_mtime;
-        match compare::compare(source, found, self.sync.options.compare, keeps_times) {
-            Finding::Same if self.sync.purpose == Purpose::CopyMissing && source.kind == FileKind::File => {
-                Task::Tell(SyncAction::Same(1))
-            }
-            // The copy queries both ends itself before it begins.
-            _ if self.sync.purpose == Purpose::CopyMissing => Task::copy(ends, source, CopyReason::Missing),
+        let finding = compare::compare(source, found, self.sync.options.compare, keeps_times);
+        if let Purpose::CopyUnless(policy) = self.sync.purpose {
+            let is_skipped = match policy {
+                SkipPolicy::Nothing | SkipPolicy::SameIfRefused => false,
+                SkipPolicy::Same => finding == Finding::Same && source.kind == FileKind::File,
+                SkipPolicy::NotOlder => compare::is_not_older(source, found),
+            };
+            return match is_skipped {
+                true => Task::Tell(SyncAction::Same(1)),
+                // The copy queries both ends itself before it begins.
+                false => Task::copy(ends, source, CopyReason::Missing),
+            };
+        }
+        match finding {
             Finding::Differs(why) => Task::copy(ends, source, why),
             Finding::Unclear(_) => Task::Ask(ends, *source),
             Finding::Touched => Task::Touch(ends, self.changes(source)),
