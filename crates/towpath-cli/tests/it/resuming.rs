@@ -99,7 +99,11 @@ fn go_on(working: &Directory, url: &str, content: Pattern) -> (u64, u64) {
     let events = working.get("events");
     let mut events = events.lines().map(|event| serde_json::from_str::<Value>(event).unwrap());
     let begin = events.find(|event| event["event"] == "file_begin").unwrap();
-    (begin["present_bytes"].as_u64().unwrap(), moved(&told))
+    let present = begin["present_bytes"].as_u64().unwrap();
+    let summary: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
+    let resumed = ["files_resumed", "bytes_resumed"].map(|field| summary[field].as_u64().unwrap());
+    assert_eq!(resumed, [u64::from(present > 0), present]);
+    (present, moved(&told))
 }
 
 #[test]
