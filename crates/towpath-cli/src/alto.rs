@@ -16,6 +16,7 @@ use towpath_alto_server::{
 };
 use towpath_alto_sources::{Agents, AgentsError, Purpose};
 use towpath_server::Server;
+use towpath_store::sys::environment;
 
 use self::args::{Alto, AltoAction};
 use crate::{
@@ -37,7 +38,7 @@ pub(crate) async fn run(arguments: &Alto) -> Result<(), Failure> {
 
 /// Loads the layered settings of the role.
 pub(crate) fn load(file: Option<&Path>, flags: Table) -> Result<Layered<AltoConfig>, Failure> {
-    Ok(config::load("alto", file, config::environment(), flags)?)
+    Ok(config::load("alto", file, environment::variables(), flags)?)
 }
 
 fn settings(arguments: &Alto) -> Result<AltoConfig, Failure> {

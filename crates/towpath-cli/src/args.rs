@@ -19,6 +19,7 @@ use std::{
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use towpath_mover::{Compare, ThirdParty};
 use towpath_proto::checksum::Algorithm;
+use towpath_store::sys::environment;
 
 pub(crate) use checksum::ChecksumRequest;
 pub(crate) use copy_options::{CopyOptions, paths_file};
@@ -42,6 +43,17 @@ pub(crate) struct Cli {
     /// Access to remote storages.
     #[command(flatten)]
     pub remote: Remote,
+}
+
+/// Removes the environment variables that are empty from the options of `command` and its subcommands: clap would take
+/// an empty one for a value, and an empty variable counts as unset.
+pub(crate) fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty = |argument: &clap::Arg| {
+        let name = argument.get_env().map(OsStr::to_string_lossy);
+        name.is_some_and(|name| environment::variable(&name).is_none())
+    };
+    let without = |argument: clap::Arg| if is_empty(&argument) { argument.env(None::<&str>) } else { argument };
+    command.mut_args(without).mut_subcommands(without_empty_variables)
 }
 
 /// Options for access to remote storages.

@@ -74,11 +74,6 @@ pub(crate) fn load<T: Default + Serialize + DeserializeOwned>(
     Ok(Layered { settings, origins })
 }
 
-/// Returns the environment variables of this process that are valid UTF-8.
-pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-}
-
 fn read(path: &Path) -> Result<Table, ConfigError> {
     let origin = path.display().to_string();
     let bytes =

@@ -44,6 +44,7 @@ use interrupt::Interrupts;
 use location::StoreResolver;
 use rustix::fs::Mode;
 use tokio::time::timeout;
+use towpath_store::sys::environment;
 use tracing_subscriber::EnvFilter;
 
 /// How long an interrupted command waits for threads in a system call.
@@ -52,7 +53,8 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 /// Runs the command line `arguments` (the name of the program first) and returns the exit code.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments = args::with_two_dashes(arguments);
-    let parsed = args::definition().try_get_matches_from(arguments).and_then(|matches| {
+    let command = args::without_empty_variables(args::definition());
+    let parsed = command.try_get_matches_from(arguments).and_then(|matches| {
         failure::set_command(matches.subcommand_name());
         Cli::from_arg_matches(&matches)
     });
@@ -80,7 +82,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 fn start_tracing(verbose: u8) {
     let level = ["warn", "info", "debug", "trace"][usize::from(verbose.min(3))];
     // The option takes precedence over the environment.
-    let filter = std::env::var("TOWPATH_LOG").ok().filter(|_| verbose == 0).map(EnvFilter::try_new);
+    let filter = environment::text("TOWPATH_LOG").filter(|_| verbose == 0).map(EnvFilter::try_new);
     let filter = match filter {
         Some(Ok(filter)) => filter,
         Some(Err(error)) => {

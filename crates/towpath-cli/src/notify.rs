@@ -5,9 +5,11 @@ use std::os::{
     unix::net::{SocketAddr, UnixDatagram},
 };
 
+use towpath_store::sys::environment;
+
 /// Notifies systemd of `state` (`READY=1`, `STOPPING=1`) if the environment has `NOTIFY_SOCKET`.
 pub(crate) fn notify_systemd(state: &str) {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let Some(path) = environment::variable("NOTIFY_SOCKET") else { return };
     let bytes = path.as_encoded_bytes();
     let address = match bytes.strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name),

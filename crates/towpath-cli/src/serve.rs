@@ -13,6 +13,7 @@ use towpath_server::{ServeConfig, Server, Service, config::Durability as Configu
 use towpath_store::{
     Store,
     local::{Durability, LocalOptions, LocalStore, Scope},
+    sys::environment,
 };
 
 use self::transfers::ThirdPartyCopier;
@@ -142,7 +143,7 @@ pub(crate) fn show_config(arguments: &Config) -> Result<(), Failure> {
 }
 
 fn load(file: Option<&std::path::Path>, flags: Table) -> Result<Layered<ServeConfig>, Failure> {
-    Ok(config::load("serve", file, config::environment(), flags)?)
+    Ok(config::load("serve", file, environment::variables(), flags)?)
 }
 
 /// Returns the options of the command line as a layer of settings.

@@ -11,6 +11,7 @@ mod it {
     mod alto_views;
     mod copying;
     mod ending;
+    mod environment;
     mod events;
     mod idle;
     mod listing;

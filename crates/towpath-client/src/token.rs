@@ -6,7 +6,7 @@
 //! Tokens are valid for an hour and are renewed in place, so [`Tokens`] repeats the lookup periodically.
 
 use std::{
-    env, io,
+    io,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -17,6 +17,7 @@ use towpath_store::{
     sys::{
         clock::{self, Instant},
         disk::{self, RequiredOwner},
+        environment,
     },
 };
 
@@ -47,7 +48,7 @@ impl TokenSource {
     /// `AuthenticationFailed` for an explicitly named token file that cannot be read, and for text that is not a token.
     pub fn find(&self) -> Result<Option<Secret>> {
         match self {
-            Self::Discover => discover(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned())),
+            Self::Discover => discover(environment::text),
             Self::File(path) => read_file(path).and_then(|text| parse(&text, &path.display().to_string())),
             Self::Fixed(token) => Ok(Some(token.clone())),
             Self::Nothing => Ok(None),
@@ -101,16 +102,16 @@ impl Tokens {
     }
 }
 
-/// Discovers a token; `variable` returns the value of an environment variable.
+/// Discovers a token; `variable` returns the value of an environment variable that is not empty.
 fn discover(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Secret>> {
     if let Some(text) = variable("BEARER_TOKEN") {
         return parse(&text, "BEARER_TOKEN");
     }
-    if let Some(path) = variable("BEARER_TOKEN_FILE").filter(|path| !path.is_empty()) {
+    if let Some(path) = variable("BEARER_TOKEN_FILE") {
         return read_file(Path::new(&path)).and_then(|text| parse(&text, &path));
     }
     let name = format!("bt_u{}", rustix::process::geteuid().as_raw());
-    let directories = [variable("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()), Some("/tmp".to_owned())];
+    let directories = [variable("XDG_RUNTIME_DIR"), Some("/tmp".to_owned())];
     for path in directories.into_iter().flatten().map(|directory| Path::new(&directory).join(&name)) {
         let shown = path.display().to_string();
         match disk::read_regular(&path, MAX_TOKEN_BYTES, RequiredOwner::CurrentUser) {

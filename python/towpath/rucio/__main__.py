@@ -74,9 +74,9 @@ def parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--by", type=statement, default=judgement.DEFAULT_STATEMENT, metavar="STATEMENT",
                         help="statement for the order, such as 'BY as_hopcount,delay_ow WHERE continent=\"EU\"' [default: %(default)s]")
-    common.add_argument("--ird", default=os.environ.get("TOWPATH_ALTO_IRD"), metavar="URL",
+    common.add_argument("--ird", default=os.environ.get("TOWPATH_ALTO_IRD") or None, metavar="URL",
                         help="URL of the directory of the ALTO server [default: TOWPATH_ALTO_IRD, or default-ird in the file of --config]")
-    common.add_argument("--config", default=os.environ.get("TOWPATH_ALTO_CONFIG"), metavar="FILE",
+    common.add_argument("--config", default=os.environ.get("TOWPATH_ALTO_CONFIG") or None, metavar="FILE",
                         help="TOML file that defines metrics and the default server [default: TOWPATH_ALTO_CONFIG]")
     top = argparse.ArgumentParser(prog="python -m towpath.rucio", description="Order replicas and set distances in Rucio by ALTO costs.")
     commands = top.add_subparsers(dest="command", required=True)

@@ -1,11 +1,11 @@
 //! Options of copies and their reports, shared by `cp` and `sync`.
 
-use std::{env, path::PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use towpath_mover::{MAX_BYTES, Options, SkipPolicy};
 use towpath_proto::checksum::Algorithm;
-use towpath_store::Overwrite;
+use towpath_store::{Overwrite, sys::environment};
 
 use super::{ChecksumRequest, Limit, WhenThirdParty};
 use crate::{descriptors, location::StoreResolver, umask};
@@ -102,7 +102,7 @@ impl CopyOptions {
 
 /// Returns the file with the measured properties of network paths; `None` without a home directory.
 pub(crate) fn paths_file() -> Option<PathBuf> {
-    let directory = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let directory = |name: &str| environment::variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = directory("XDG_CACHE_HOME").or_else(|| directory("HOME").map(|home| home.join(".cache")));
     cache.map(|cache| cache.join("towpath/paths"))
 }

@@ -11,17 +11,19 @@ use std::{
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use towpath_store::sys::disk;
+use towpath_store::sys::{disk, environment};
 
 /// Returns the program with `arguments` and a clean environment.
 pub(super) fn towpath<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new("env");
     // Tests may run with ignored signals, as under `nohup`, which stay ignored.
     command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_towpath")]).args(arguments).stdin(Stdio::null());
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("TOWPATH_") || name.to_string_lossy().starts_with("BEARER_TOKEN") {
-            command.env_remove(name);
-        }
+    let is_setting = |name: &str| {
+        let name = name.to_ascii_uppercase();
+        name.starts_with("TOWPATH_") || name.starts_with("BEARER_TOKEN") || name.ends_with("_PROXY")
+    };
+    for (name, _) in environment::variables().filter(|(name, _)| is_setting(name)) {
+        command.env_remove(name);
     }
     command
 }

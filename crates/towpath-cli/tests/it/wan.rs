@@ -21,7 +21,10 @@ const SECOND: &str = "198.18.0.2";
 pub(super) fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        assert!(std::env::var_os("TOWPATH_REQUIRE_PEERS").is_none(), "towpath wan is to be tested, and needs root");
+        assert!(
+            towpath_store::sys::environment::variable("TOWPATH_REQUIRE_PEERS").is_none(),
+            "towpath wan is to be tested, and needs root"
+        );
         eprintln!("SKIPPED: towpath wan needs root");
     }
     is_root

@@ -1,6 +1,6 @@
 //! The store behind a `root://` or `roots://` URL.
 
-use std::{env, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use towpath_proto::{
 };
 use towpath_store::{
     Caller, Capabilities, Changes, CreateOptions, Error, Fault, ListOptions, Listing, Metadata, OpenOptions, Overwrite,
-    ReadHandle, Result, Space, Store, StorePath, WriteHandle,
+    ReadHandle, Result, Space, Store, StorePath, WriteHandle, sys::environment,
 };
 
 use super::{
@@ -59,7 +59,7 @@ impl XrootdStore {
             login_cgi: Bytes::new(),
             trusted: true,
         };
-        let user = url.user().map(str::to_owned).or_else(|| env::var("USER").ok()).filter(|user| !user.is_empty());
+        let user = url.user().map(str::to_owned).or_else(|| environment::text("USER")).filter(|user| !user.is_empty());
         let origin = Origin {
             sites: Arc::clone(sites),
             server,

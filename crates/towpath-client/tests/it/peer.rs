@@ -11,7 +11,7 @@ use std::{
 
 use tempfile::TempDir;
 use towpath_client::{Client, ClientOptions, TokenSource};
-use towpath_store::{Caller, Store, StorePath};
+use towpath_store::{Caller, Store, StorePath, sys::environment};
 
 /// The number of the unprivileged user.
 const NOBODY: u32 = 65534;
@@ -19,16 +19,16 @@ const NOBODY: u32 = 65534;
 /// A command that runs the server `name`, or none (and a word on why) where it is not installed. Where
 /// `TOWPATH_REQUIRE_PEERS` is set, as `make test` does, that is an error.
 pub(crate) fn peer(name: &str) -> Option<Command> {
-    let path = env::var_os("PATH").unwrap_or_default();
+    let path = environment::variable("PATH").unwrap_or_default();
     // Servers often lie where only root looks, and some come from PyPI (`interop/peers`).
-    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));
+    let cache = environment::variable("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(environment::variable("HOME")?).join(".cache")));
     let python = cache.map(|cache| cache.join("towpath/venv/bin"));
     let directories = env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from)).chain(python);
     let found = directories.map(|directory| directory.join(name)).find(|program| program.is_file());
     if found.is_none() {
         assert!(
-            env::var_os("TOWPATH_REQUIRE_PEERS").is_none(),
+            environment::variable("TOWPATH_REQUIRE_PEERS").is_none(),
             "there is no {name} to test against: run interop/peers"
         );
         eprintln!("SKIPPED: there is no {name} to test against");

@@ -17,6 +17,7 @@ use towpath_proto::xrootd::*;
 
 use super::{xrootd_arbitrary as arbitrary, xrootd_captures};
 
+#[allow(clippy::disallowed_methods, reason = "this crate does not depend on towpath-store")]
 fn config() -> ProptestConfig {
     let cases = std::env::var("TOWPATH_FUZZ_CASES").ok().and_then(|cases| cases.parse().ok());
     ProptestConfig { cases: cases.unwrap_or(256), ..ProptestConfig::default() }

@@ -23,7 +23,7 @@ const CHILD: &str = "TOWPATH_TEST_CRASH";
 /// Body of the child process: completes one upload, writes half of another, reports it, and waits to be killed.
 #[tokio::test]
 async fn child_writes_until_it_is_killed() {
-    let Some(root) = std::env::var_os(CHILD) else { return };
+    let Some(root) = towpath_store::sys::environment::variable(CHILD) else { return };
     let store = LocalStore::open(root.as_ref(), LocalOptions::default()).unwrap();
     let me = Caller::local();
     let whole = store.create(&me, &path("/whole"), CreateOptions::default()).await.unwrap();
@@ -73,7 +73,7 @@ const SIZE: u64 = 64 << 20;
 /// not align with blocks, reports its progress, and starts over when it is complete.
 #[tokio::test(flavor = "multi_thread")]
 async fn child_writes_an_upload_with_a_key_until_it_is_killed() {
-    let Some(root) = std::env::var_os(WRITING_CHILD) else { return };
+    let Some(root) = towpath_store::sys::environment::variable(WRITING_CHILD) else { return };
     let store = LocalStore::open(root.as_ref(), LocalOptions::default()).unwrap();
     let file = store.create(&Caller::local(), &path("/file"), resuming::options(SIZE)).await.unwrap();
     let present = file.present().await.unwrap();

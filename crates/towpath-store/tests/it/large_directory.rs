@@ -21,7 +21,7 @@ fn resident_bytes() -> u64 {
 /// Returns whether this test has its own process, so that it can measure its memory; otherwise runs it in one.
 fn is_in_its_own_process(test: &str) -> bool {
     const CHILD: &str = "TOWPATH_TEST_ALONE";
-    if std::env::var_os(CHILD).is_some() {
+    if towpath_store::sys::environment::variable(CHILD).is_some() {
         return true;
     }
     let mut alone = std::process::Command::new(std::env::current_exe().unwrap());

@@ -23,7 +23,7 @@ const TRACE_BYTES: u64 = 16 << 20;
 /// Body of the child process: changes files, each with its own name.
 #[tokio::test]
 async fn child_works_under_strace() {
-    let Some(root) = std::env::var_os(CHILD) else { return };
+    let Some(root) = towpath_store::sys::environment::variable(CHILD) else { return };
     let options = LocalOptions { durability: Durability::FileAndDirectory, ..LocalOptions::default() };
     let store = LocalStore::open(root.as_ref(), options).unwrap();
     let me = &Caller::local();

@@ -88,6 +88,7 @@ fn kill_9_leaves_nothing() {
 }
 
 /// The child process of the test above: creates a WAN and waits to be killed. On its own it tests nothing.
+#[allow(clippy::disallowed_methods, reason = "this crate does not depend on towpath-store")]
 #[test]
 fn is_killed() {
     if env::var_os(VICTIM).is_none() {

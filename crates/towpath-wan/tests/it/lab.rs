@@ -28,6 +28,7 @@ pub(crate) fn wan(builder: Builder) -> Option<Wan> {
     is_root().then(|| builder.build().expect("root can make a WAN"))
 }
 
+#[allow(clippy::disallowed_methods, reason = "this crate does not depend on towpath-store")]
 pub(crate) fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {

@@ -1,10 +1,10 @@
 //! The endpoint and credentials of buckets: from the user's options, else the environment, else a profile in `~/.aws`,
 //! in the order of Amazon's tools (<https://docs.aws.amazon.com/sdkref/latest/guide/settings-reference.html>).
 
-use std::{env, fmt, path::PathBuf};
+use std::{fmt, path::PathBuf};
 
 use towpath_proto::url::{Endpoint, Family, Url};
-use towpath_store::{Error, Fault, Result, Secret};
+use towpath_store::{Error, Fault, Result, Secret, sys::environment};
 
 use super::profile::Profile;
 
@@ -70,7 +70,7 @@ impl Settings {
     /// # Errors
     /// `InvalidArgument` for invalid values, and for files that cannot be read.
     pub(super) fn find(options: &S3Options) -> Result<Self> {
-        Self::find_in(options, |name| env::var(name).ok().filter(|value| !value.is_empty()))
+        Self::find_in(options, environment::text)
     }
 
     fn find_in(options: &S3Options, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {

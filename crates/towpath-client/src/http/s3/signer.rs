@@ -21,7 +21,10 @@ use towpath_proto::{
 };
 use towpath_store::{
     Blame, Error, Fault, Result,
-    sys::clock::{self, Instant},
+    sys::{
+        clock::{self, Instant},
+        environment,
+    },
 };
 
 use super::{credential_client::CredentialClient, settings::Settings};
@@ -61,7 +64,6 @@ impl Signer {
     /// because it could be modified in transit.
     ///
     /// # Errors
-    /// `AuthenticationFailed` if there are no credentials.
     /// `AuthenticationFailed` if there are no credentials.
     pub(in crate::http) async fn sign(&self, endpoint: &Endpoint, request: &mut http::Request<Payload>) -> Result<()> {
         let Some(credentials) = &self.credentials else { return Ok(()) };
@@ -129,7 +131,7 @@ impl Signer {
 fn provider(settings: &Settings, credential_client: CredentialClient) -> Result<AwsCredentialProvider> {
     let retry = RetryConfig { max_retries: 1, retry_timeout: Duration::from_secs(5), ..RetryConfig::default() };
     // Keys and session token belong together: either all come from the environment or none.
-    let builder = if settings.keys.is_some() { AmazonS3Builder::new() } else { AmazonS3Builder::from_env() };
+    let builder = if settings.keys.is_some() { AmazonS3Builder::new() } else { builder_from_environment() };
     // The bucket name is a placeholder: only the credentials are used.
     let mut builder = builder
         .with_bucket_name("bucket")
@@ -149,6 +151,15 @@ fn provider(settings: &Settings, credential_client: CredentialClient) -> Result<
         Error::new(Fault::InvalidArgument, format!("invalid S3 settings in the environment (AWS_…): {error}"))
     })?;
     Ok(Arc::clone(store.credentials()))
+}
+
+/// Returns a builder with the settings in the environment. Unlike `AmazonS3Builder::from_env`, it ignores empty variables.
+fn builder_from_environment() -> AmazonS3Builder {
+    let settings = environment::variables().filter(|(name, _)| name.starts_with("AWS_"));
+    settings.fold(AmazonS3Builder::new(), |builder, (name, value)| match name.to_ascii_lowercase().parse() {
+        Ok(key) => builder.with_config(key, value),
+        Err(_) => builder,
+    })
 }
 
 /// A provider without credentials.
