@@ -218,6 +218,33 @@ def start_rclone(directory: Path) -> Server:
     return server
 
 
+TINYPROXY = """\
+Port {port}
+Listen {host}
+Timeout 60
+MaxClients 100
+LogFile "{log}"
+LogLevel Connect
+{login}
+{ports}
+"""
+
+
+def start_tinyproxy(directory: Path, *, login: str = "", connect_ports: list[int]) -> Server:
+    """Starts tinyproxy, which opens tunnels to `connect_ports` only; `login` is `USER PASSWORD`."""
+    directory.mkdir(parents=True)
+    port, log = free_port(), directory / "log"
+    ports = "\n".join(f"ConnectPort {port}" for port in connect_ports)
+    text = TINYPROXY.format(port=port, host=HOST, log=log, login=f"BasicAuth {login}" if login else "", ports=ports)
+    (directory / "tinyproxy.conf").write_text(text)
+    hand_over(directory)
+    process = subprocess.Popen(["tinyproxy", "-d", "-c", directory / "tinyproxy.conf"], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **unprivileged())
+    server = Server("tinyproxy", directory, port, process, log)
+    wait_for_port(server, port)
+    return server
+
+
 def start_gohep(program: Path, directory: Path) -> Server:
     """Starts go-hep's XRootD server `program` on `directory/export`. It supports neither queries nor vector reads."""
     (directory / "export").mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@
 //! | one response as it arrives | `response` |
 //! | a probe of the network | `probe` |
 //! | a request to a service that is not a storage | `document` |
-//! | connections: TCP, TLS, HTTP/1.1 | `pool`, `payload` |
+//! | connections: TCP, TLS, HTTP/1.1, proxies | `pool`, `tunnel`, `payload` |
 //!
 //! A first read: [`HttpStore`] creates a handle without a request. The read sends a GET with a range; the header of
 //! the response has size, version and digests, which pins them; the body is received into the caller's buffer. Further
@@ -47,6 +47,7 @@ mod stat;
 mod store;
 mod target;
 mod third_party;
+mod tunnel;
 mod upload;
 mod vector;
 

@@ -6,6 +6,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`options`] | client options: tokens, certificates, timeouts, bytes in flight |
+//! | `proxy` | proxies for HTTP, WebDAV and S3 |
 //! | [`token`] | bearer token discovery |
 //! | [`xrootd`] | `root://` and `roots://` |
 //! | [`http`] | `http(s)://` and `dav(s)://` |
@@ -19,6 +20,7 @@ mod dial;
 mod digest;
 pub mod http;
 pub mod options;
+mod proxy;
 pub mod third_party;
 mod tls;
 pub mod token;
@@ -40,6 +42,7 @@ pub use http::{
     DocumentRequest, DocumentResponse, DocumentStatus, Probe, ProbeResult, Side, Subscription, Trace, form,
 };
 pub use options::ClientOptions;
+pub use proxy::{ProxySettings, ProxyUrl};
 pub use token::TokenSource;
 use token::Tokens;
 pub use waits::WaitReporter;
@@ -63,7 +66,7 @@ impl Client {
         let xrootd =
             xrootd::Sites::new(Arc::clone(&options), Arc::clone(&tokens), background.clone(), Arc::clone(&dialer));
         let http = http::Sites::new(Arc::clone(&options), tokens, background.clone(), Arc::clone(&dialer));
-        let s3 = s3::Sites::new(options, Arc::clone(&http), Arc::clone(&dialer));
+        let s3 = s3::Sites::new(options, Arc::clone(&http));
         Self { xrootd, http, s3, dialer, background }
     }
 

@@ -6,7 +6,7 @@ use http::HeaderMap;
 use towpath_proto::destination_policy::DestinationPolicy;
 use towpath_store::sys::processor;
 
-use crate::{TokenSource, WaitReporter, s3::S3Options};
+use crate::{ProxySettings, TokenSource, WaitReporter, s3::S3Options};
 
 /// Client options.
 #[derive(Debug, Clone)]
@@ -19,6 +19,9 @@ pub struct ClientOptions {
     pub s3: S3Options,
     /// Permitted addresses. Checked for each connection, whether the user or a redirect named the host.
     pub destinations: Arc<DestinationPolicy>,
+    /// Proxies for HTTP, WebDAV and S3; those of the environment by default. They are not used if `destinations` is
+    /// restricted, because the address is then known only to the proxy.
+    pub proxies: ProxySettings,
     /// Header fields for each HTTP request to the site of a URL, but not to redirect targets. The client's own fields
     /// take precedence. `Authorization` replaces a token, and is sent like one.
     pub headers: HeaderMap,
@@ -57,6 +60,7 @@ impl Default for ClientOptions {
             ca_file: None,
             s3: S3Options::default(),
             destinations: Arc::new(DestinationPolicy::everywhere()),
+            proxies: ProxySettings::from_environment(),
             headers: HeaderMap::new(),
             connect_timeout: Duration::from_secs(10),
             stall: Duration::from_secs(30),

@@ -6,7 +6,7 @@ use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use towpath_store::{Blame, Error, Fault, Result, sys::disk};
 
@@ -48,7 +48,10 @@ impl Tls {
     ///
     /// # Errors
     /// `AuthenticationFailed` if the certificate is not trusted, `Unavailable` if the connection is lost.
-    pub(crate) async fn start(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
+    pub(crate) async fn start<S>(&self, host: &str, stream: S) -> Result<TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
         let name = ServerName::try_from(towpath_proto::url::without_zone(host).to_owned())
             .map_err(|_| invalid(&format!("{host} is not a valid certificate name")))?;
         self.connector.connect(name, stream).await.map_err(|error| {

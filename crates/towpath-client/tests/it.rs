@@ -38,6 +38,8 @@ mod lying;
 mod own;
 #[path = "it/peer.rs"]
 mod peer;
+#[path = "it/proxies.rs"]
+mod proxies;
 #[path = "it/reference.rs"]
 mod reference;
 #[path = "it/resuming.rs"]

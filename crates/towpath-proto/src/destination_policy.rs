@@ -56,6 +56,11 @@ impl DestinationPolicy {
         Ok(policy)
     }
 
+    /// Returns whether any address is permitted.
+    pub fn is_everywhere(&self) -> bool {
+        self.everywhere
+    }
+
     /// Returns whether a connection to `address`, to which `host` resolved, is permitted.
     pub fn permits(&self, host: &str, address: IpAddr) -> bool {
         let canonical = address.to_canonical();

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
-use towpath_client::{Client, ClientOptions, TokenSource};
+use towpath_client::{Client, ClientOptions, ProxySettings, TokenSource};
 use towpath_mover::{Job, Mover, Observer, Options, RemoteStores, SkipPolicy, StoreLocation, ThirdParty};
 use towpath_proto::destination_policy::DestinationPolicy;
 use towpath_server::third_party::{Direction, Progress, ThirdPartyCopy, Transfers};
@@ -67,6 +67,8 @@ impl ThirdPartyCopier {
             token: TokenSource::Nothing,
             ca_file: self.ca.clone(),
             destinations: Arc::clone(destinations),
+            // A proxy would connect to addresses that this server may have to refuse.
+            proxies: ProxySettings::default(),
             headers: copy.headers.clone(),
             window_bytes: WINDOW_BYTES,
             connections: if copy.opens_once { 1 } else { usual.connections },

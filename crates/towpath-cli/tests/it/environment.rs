@@ -1,6 +1,6 @@
 //! Environment variables.
 
-use super::program::{Directory, Outcome};
+use super::program::{Directory, Outcome, ServerProcess};
 
 /// Variables that are errors if their empty value is used.
 const REFUSED_IF_EMPTY: [&str; 8] = [
@@ -30,4 +30,30 @@ fn an_empty_variable_counts_as_unset() {
     }
     let refused = run("cat f", Some("unknown")).expect(2);
     assert!(refused.stderr.contains("--s3-addressing"), "{refused:?}");
+}
+
+/// The proxy is a towpath server, which serves the path of every URL.
+#[test]
+fn the_proxy_in_the_environment_is_used_for_http_only() {
+    let directory = Directory::new();
+    directory.put("f", "content");
+    let server = ServerProcess::start(&directory.host(""));
+    let cat = |url: &str, variables: &[(&str, String)]| {
+        let mut command = directory.command(["cat", url]);
+        Outcome::from(command.envs(variables.iter().cloned()).output().unwrap())
+    };
+    let (proxy, address) = (format!("http://{}", server.address), server.address);
+    for variable in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
+        let proxied = cat("http://only-that-way.invalid/f", &[(variable, proxy.clone())]).expect(0);
+        assert_eq!(proxied.stdout, "content", "{variable}");
+    }
+    let nowhere = |variable| (variable, "http://127.0.0.1:1".to_owned());
+    let direct = [nowhere("http_proxy"), ("no_proxy", "127.0.0.1".to_owned())];
+    assert_eq!(cat(&format!("http://{address}/f"), &direct).expect(0).stdout, "content");
+    assert_eq!(cat(&format!("root://{address}//f"), &[nowhere("all_proxy")]).expect(0).stdout, "content");
+    let failed = cat(&format!("http://{address}/f"), &[nowhere("http_proxy")]);
+    assert!(
+        failed.code != Some(0) && failed.stderr.contains("the proxy http://127.0.0.1:1 (http_proxy)"),
+        "{failed:?}"
+    );
 }

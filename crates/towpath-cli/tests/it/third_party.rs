@@ -3,7 +3,7 @@
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use towpath_store::sys::net;
 
-use super::program::{Directory, ServerProcess};
+use super::program::{Directory, ServerProcess, towpath};
 
 /// Returns the response of the server to a COPY of `target` with this additional header field.
 async fn copy(server: &ServerProcess, target: &str, field: &str) -> String {
@@ -30,6 +30,22 @@ async fn files_are_fetched_and_sent() {
     let sent = copy(&here, "/copy", &format!("Destination: http://{}/back", there.address)).await;
     assert!(sent.contains("Stripe Bytes Transferred: 990000\n") && sent.contains("\nsuccess: Created\n"), "{sent}");
     assert!(ours.get("export/copy") == content && theirs.get("export/back") == content);
+}
+
+#[tokio::test]
+async fn copies_use_no_proxy() {
+    let directory = Directory::new();
+    directory.put("export/file", "content");
+    let there = ServerProcess::start(&directory.host("export"));
+    for allow in ["127.0.0.1", "*"] {
+        directory.put("serve.toml", &format!("[third_party]\nanonymous = true\nallow = [\"{allow}\"]\n"));
+        let settings = directory.host("serve.toml");
+        let mut command = towpath(["serve", "--listen", "127.0.0.1:0", "--writable", "--config"]);
+        command.arg(settings).arg(directory.host("export")).env("http_proxy", "http://127.0.0.1:1");
+        let here = ServerProcess::of(command);
+        let fetched = copy(&here, "/copy", &format!("Source: http://{}/file\r\nOverwrite: T", there.address)).await;
+        assert!(fetched.contains("\nsuccess: Created\n"), "{allow}: {fetched}");
+    }
 }
 
 #[tokio::test]

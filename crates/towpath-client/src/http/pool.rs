@@ -14,13 +14,15 @@ use std::{
     time::Duration,
 };
 
-use http::HeaderMap;
+use http::{HeaderMap, header};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
     time::timeout,
 };
+use tokio_rustls::client::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 use towpath_proto::{tcp::TCP_INFO_FIELD, url::Endpoint};
 use towpath_store::{
@@ -28,10 +30,16 @@ use towpath_store::{
     sys::clock::{self, Instant},
 };
 
-use super::{payload::Payload, retry_state::Failure};
+use super::{
+    payload::Payload,
+    retry_state::Failure,
+    target::{Target, is_loopback},
+    tunnel,
+};
 use crate::{
     ClientOptions,
     dial::{self, ConnectionMonitor, Dialer},
+    proxy::{Proxies, Proxy, ProxySettings},
     tls::Tls,
 };
 
@@ -61,6 +69,7 @@ const MAX_FIELDS: usize = 200;
 pub(super) struct Pools {
     options: Arc<ClientOptions>,
     dialer: Arc<Dialer>,
+    proxies: Proxies,
     tls: OnceLock<Result<Tls>>,
     pools: Mutex<HashMap<Endpoint, Arc<Pool>>>,
 }
@@ -83,12 +92,43 @@ pub(super) struct Connection {
     tap: Weak<ConnectionMonitor>,
     /// 1 while a response is incomplete, else 0.
     underway: Arc<AtomicUsize>,
+    /// The proxy that the connection leads through.
+    proxy: Option<Arc<Proxy>>,
     _serving: AbortOnDropHandle<()>,
 }
 
 impl Connection {
-    /// Records the server's statistics of its end of the connection.
+    /// Returns the proxy that forwards requests to `target`, rather than only their bytes.
+    pub(super) fn forwarder(&self, target: &Target) -> Option<&Arc<Proxy>> {
+        self.proxy.as_ref().filter(|_| !target.endpoint.tls)
+    }
+
+    /// Returns the name of `target` for messages about lost connections, with the proxy, if there is one.
+    pub(super) fn name(&self, target: &Target) -> String {
+        let root = target.root();
+        self.proxy.as_ref().map_or_else(|| root.clone(), |proxy| format!("{root} through {proxy}"))
+    }
+
+    /// Adds to `message` what a proxy that forwards it needs: the whole URL (RFC 9112 §3.2.2), and its credentials.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the target has invalid characters.
+    pub(super) fn address(&self, message: &mut http::Request<Payload>, target: &Target) -> Result<()> {
+        let Some(proxy) = self.forwarder(target) else { return Ok(()) };
+        let url = format!("{}{}", target.root(), target.path_and_query);
+        *message.uri_mut() =
+            url.parse().map_err(|_| Error::new(Fault::InvalidArgument, "the URL has invalid characters"))?;
+        if let Some(credentials) = &proxy.authorization {
+            message.headers_mut().insert(header::PROXY_AUTHORIZATION, credentials.clone());
+        }
+        Ok(())
+    }
+
+    /// Records the server's statistics of its end of the connection, unless that is its connection to a proxy.
     pub(super) fn note_far_end(&self, headers: &HeaderMap) {
+        if self.proxy.is_some() {
+            return;
+        }
         if let (Some(tap), Some(line)) = (self.tap.upgrade(), headers.get(TCP_INFO_FIELD)) {
             tap.record_peer_statistics(line.as_bytes());
         }
@@ -108,7 +148,10 @@ impl Connection {
 impl Pools {
     /// Creates the set without any connection.
     pub(super) fn new(options: Arc<ClientOptions>, dialer: Arc<Dialer>) -> Self {
-        Self { options, dialer, tls: OnceLock::new(), pools: Mutex::default() }
+        // The address of a server behind a proxy is not known here, so it could not be checked.
+        let direct = ProxySettings::default();
+        let proxies = Proxies::new(if options.destinations.is_everywhere() { &options.proxies } else { &direct });
+        Self { options, dialer, proxies, tls: OnceLock::new(), pools: Mutex::default() }
     }
 
     /// Returns whether statistics of remote ends are requested.
@@ -140,28 +183,74 @@ impl Pools {
         self.dial(&pool.endpoint).await
     }
 
-    /// Opens a connection to `endpoint`.
+    /// Returns whether data sent to `endpoint` cannot be read by others: they are encrypted, or stay on this machine.
+    pub(super) fn is_confidential(&self, endpoint: &Endpoint) -> bool {
+        let is_local = |proxy: Option<Arc<Proxy>>| proxy.is_none_or(|proxy| is_loopback(&proxy.endpoint.host));
+        endpoint.tls || (is_loopback(&endpoint.host) && self.proxies.of(endpoint).is_ok_and(is_local))
+    }
+
+    /// Opens a connection to `endpoint`, through a proxy if the settings have one for it.
     pub(super) async fn dial(&self, endpoint: &Endpoint) -> Result<Connection, Failure> {
-        let options = &self.options;
+        if let Some(proxy) = self.proxies.of(endpoint).map_err(Failure::Fatal)? {
+            return self.dial_through(proxy, endpoint).await;
+        }
+        let (stream, link) = self.connect(endpoint).await?;
+        if !endpoint.tls {
+            return serve(endpoint, stream, link).await;
+        }
+        serve(endpoint, self.encrypt(endpoint, stream).await?, link).await
+    }
+
+    async fn dial_through(&self, proxy: Arc<Proxy>, endpoint: &Endpoint) -> Result<Connection, Failure> {
+        let unreachable = |failure: Failure| failure.map(|error| proxy.unreachable(&error));
+        let (stream, link) = self.connect(&proxy.endpoint).await.map_err(unreachable)?;
+        let link = Link { proxy: Some(Arc::clone(&proxy)), ..link };
+        if !proxy.endpoint.tls {
+            return self.pass(&proxy, endpoint, stream, link).await;
+        }
+        let encrypted = self.encrypt(&proxy.endpoint, stream).await.map_err(unreachable)?;
+        self.pass(&proxy, endpoint, encrypted, link).await
+    }
+
+    /// Makes a connection to `proxy` one to `endpoint`.
+    async fn pass<S>(&self, proxy: &Proxy, endpoint: &Endpoint, stream: S, link: Link) -> Result<Connection, Failure>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        if !endpoint.tls {
+            return serve(endpoint, stream, link).await;
+        }
+        // The proxy resolves the name and connects meanwhile, possibly to several addresses.
+        let opened = timeout(self.options.stall, tunnel::open(proxy, endpoint, stream)).await;
+        let tunnel = opened.map_err(|_| Failure::NotSent(proxy.lost(endpoint, "no response")))??;
+        let encrypted = self.encrypt(endpoint, tunnel).await.map_err(|failure| {
+            failure.map(|error| error.clone().with_message(format!("{} (through {proxy})", error.message())))
+        })?;
+        serve(endpoint, encrypted, link).await
+    }
+
+    async fn connect(&self, endpoint: &Endpoint) -> Result<(TcpStream, Link), Failure> {
         let underway = Arc::new(AtomicUsize::new(1));
         let connected = self.dialer.connect(&endpoint.host, endpoint.port, &underway).await;
         let (stream, tap) = connected.map_err(|error| match error.fault() {
             Fault::PermissionDenied => Failure::Fatal(error),
             _ => Failure::NotSent(error),
         })?;
-        if !endpoint.tls {
-            return serve(endpoint, stream, (tap, underway)).await;
-        }
+        Ok((stream, Link { tap, underway, proxy: None }))
+    }
+
+    async fn encrypt<S>(&self, endpoint: &Endpoint, stream: S) -> Result<TlsStream<S>, Failure>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let options = &self.options;
         let tls = self.tls.get_or_init(|| Tls::new(options.ca_file.as_deref())).as_ref();
         let tls = tls.map_err(|error| Failure::Fatal(error.clone()))?;
         let started = timeout(options.connect_timeout, tls.start(&endpoint.host, stream)).await;
-        let encrypted = started.map_err(|_| Failure::NotSent(dial::timed_out(endpoint, "TLS")))?.map_err(|error| {
-            match error.fault() {
-                Fault::Unavailable => Failure::NotSent(error),
-                _ => Failure::Fatal(error),
-            }
-        })?;
-        serve(endpoint, encrypted, (tap, underway)).await
+        started.map_err(|_| Failure::NotSent(dial::timed_out(endpoint, "TLS")))?.map_err(|error| match error.fault() {
+            Fault::Unavailable => Failure::NotSent(error),
+            _ => Failure::Fatal(error),
+        })
     }
 }
 
@@ -192,11 +281,14 @@ impl Pool {
     }
 }
 
-async fn serve<T>(
-    endpoint: &Endpoint,
-    stream: T,
-    (tap, underway): (Arc<ConnectionMonitor>, Arc<AtomicUsize>),
-) -> Result<Connection, Failure>
+/// The lower layers of a connection.
+struct Link {
+    tap: Arc<ConnectionMonitor>,
+    underway: Arc<AtomicUsize>,
+    proxy: Option<Arc<Proxy>>,
+}
+
+async fn serve<T>(endpoint: &Endpoint, stream: T, link: Link) -> Result<Connection, Failure>
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -212,6 +304,7 @@ where
         Failure::NotSent(Error::new(Fault::Unavailable, message).blamed_on(Blame::Network))
     })?;
     let name = endpoint.to_string();
+    let Link { tap, underway, proxy } = link;
     let watched = Arc::downgrade(&tap);
     let serving = tokio::spawn(async move {
         let _tap = tap;
@@ -219,7 +312,7 @@ where
             tracing::debug!(server = name, %error, "connection ended");
         }
     });
-    Ok(Connection { sender, tap: watched, underway, _serving: AbortOnDropHandle::new(serving) })
+    Ok(Connection { sender, tap: watched, underway, proxy, _serving: AbortOnDropHandle::new(serving) })
 }
 
 impl fmt::Debug for Pools {

@@ -176,6 +176,7 @@ impl ProbeConnection<'_> {
         let request = request.with(http::HeaderName::from_static(PROBE_FIELD), ask.to_string());
         let credentials = self.site.credentials(&Caller::local())?;
         let mut message = self.site.message(self.target, &request, &credentials)?;
+        self.connection.address(&mut message, self.target)?;
         let sent = match direction {
             Direction::Down => {
                 timeout(self.site.options.connect_timeout, self.connection.sender.send_request(message)).await.ok()

@@ -39,6 +39,10 @@ const MEANINGS: &[(&str, u16, Fault)] = &[
 /// Returns the error for `answer`, the response to a request with `method`.
 pub(super) async fn of(answer: HttpResponse, method: &Method, credentials: &Credentials) -> Error {
     let (status, root, headers) = (answer.status, answer.target.root(), answer.headers.clone());
+    let forwarder = answer
+        .forwarder
+        .clone()
+        .filter(|_| matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) || status.is_server_error());
     let text = if *method == Method::HEAD { Vec::new() } else { answer.beginning(TEXT_BYTES).await };
     if let Some(refusal) = s3::S3Error::parse(&text).or_else(|| elsewhere(status, &headers)) {
         return of_s3(&root, status, method, &refusal);
@@ -62,6 +66,9 @@ pub(super) async fn of(answer: HttpResponse, method: &Method, credentials: &Cred
     let fault = named.or_else(|| fault_of_token(&bearer?.code)).unwrap_or_else(|| fault(method, status));
     if message.is_empty() {
         message = fault.phrase().to_owned();
+    }
+    if let Some(proxy) = forwarder {
+        message = format!("{message} (from the server, or from {proxy})");
     }
     let error = Error::new(fault, message).in_store(root).with_code(status.as_u16().into());
     if fault == Fault::Internal { error.blamed_on(Blame::Storage) } else { error }

@@ -14,7 +14,7 @@ use super::{
     retry_state::Failure,
     target::Target,
 };
-use crate::{ClientOptions, WaitReporter, options::MIN_PROGRESS_BYTES, waits::FIRST_NOTICE};
+use crate::{ClientOptions, WaitReporter, options::MIN_PROGRESS_BYTES, proxy::Proxy, waits::FIRST_NOTICE};
 
 /// Maximum number of bytes to read of an unneeded body, so that its connection can be reused.
 const DISCARDED_BYTES: usize = 64 << 10;
@@ -26,6 +26,8 @@ pub(super) struct HttpResponse {
     pub(super) headers: HeaderMap,
     /// The server that responded, after all redirects.
     pub(super) target: Target,
+    /// The proxy that forwarded the response, and may be its author.
+    pub(super) forwarder: Option<Arc<Proxy>>,
     body: Incoming,
     /// The connection; returned to the pool, if there is one, at the end of the body.
     connection: Option<(Connection, Option<Arc<Pool>>)>,
@@ -49,10 +51,12 @@ impl HttpResponse {
     ) -> Self {
         let (stall, waits) = (options.stall, options.waits.clone());
         let (parts, body) = response.into_parts();
+        let forwarder = connection.0.forwarder(&target).cloned();
         let mut answer = Self {
             status: parts.status,
             headers: parts.headers,
             target,
+            forwarder,
             body,
             connection: Some(connection),
             permit,

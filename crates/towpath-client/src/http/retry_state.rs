@@ -28,6 +28,19 @@ pub(super) enum Failure {
     Fatal(Error),
 }
 
+impl Failure {
+    /// Applies `change` to the error, if there is one.
+    pub(super) fn map(self, change: impl FnOnce(Error) -> Error) -> Self {
+        match self {
+            Self::NotSent(error) => Self::NotSent(change(error)),
+            Self::Lost(error) => Self::Lost(change(error)),
+            Self::Later(error, when) => Self::Later(change(error), when),
+            Self::Fatal(error) => Self::Fatal(change(error)),
+            Self::Redirect(_) => self,
+        }
+    }
+}
+
 /// The state of one request over all its attempts.
 #[derive(Debug)]
 pub(super) struct RetryState {

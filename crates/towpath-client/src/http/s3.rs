@@ -34,7 +34,7 @@ use std::{
 use towpath_store::Result;
 
 use super::{site::Site, site::Sites as HttpSites};
-use crate::{ClientOptions, dial::Dialer};
+use crate::ClientOptions;
 use budget::Budget;
 use settings::Settings;
 pub use settings::{S3Keys, S3Options};
@@ -46,7 +46,6 @@ pub use store::S3Store;
 pub struct Sites {
     options: Arc<ClientOptions>,
     http: Arc<HttpSites>,
-    dialer: Arc<Dialer>,
     resolved: OnceLock<Result<ResolvedSettings>>,
     sites: Mutex<HashMap<towpath_proto::url::Endpoint, Arc<Site>>>,
     budget: Arc<Budget>,
@@ -61,15 +60,15 @@ struct ResolvedSettings {
 
 impl Sites {
     /// Creates the set without any bucket; reads no settings yet.
-    pub(crate) fn new(options: Arc<ClientOptions>, http: Arc<HttpSites>, dialer: Arc<Dialer>) -> Arc<Self> {
+    pub(crate) fn new(options: Arc<ClientOptions>, http: Arc<HttpSites>) -> Arc<Self> {
         let budget = Budget::new(options.window_bytes as u64);
-        Arc::new(Self { options, http, dialer, resolved: OnceLock::new(), sites: Mutex::default(), budget })
+        Arc::new(Self { options, http, resolved: OnceLock::new(), sites: Mutex::default(), budget })
     }
 
     fn resolved_settings(&self) -> Result<&ResolvedSettings> {
         let find = || {
             let settings = Settings::find(&self.options.s3)?;
-            let signer = Arc::new(Signer::new(&settings, &self.options, &self.dialer)?);
+            let signer = Arc::new(Signer::new(&settings, &self.http.pools)?);
             Ok(ResolvedSettings { settings, signer })
         };
         self.resolved.get_or_init(find).as_ref().map_err(Clone::clone)

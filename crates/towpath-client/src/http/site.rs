@@ -32,7 +32,7 @@ use super::{
     response::HttpResponse,
     retry_state::{Failure, RetryState},
     s3::Signer,
-    target::{Target, is_loopback},
+    target::Target,
 };
 use crate::{
     ClientOptions,
@@ -54,7 +54,7 @@ pub struct Sites {
     options: Arc<ClientOptions>,
     tokens: Arc<Tokens>,
     background: TaskTracker,
-    pools: Arc<Pools>,
+    pub(super) pools: Arc<Pools>,
     /// Whether to yield to other traffic.
     is_nice: Arc<AtomicBool>,
     sites: Mutex<HashMap<Endpoint, Arc<Site>>>,
@@ -153,6 +153,11 @@ impl Site {
         self.signer.is_some()
     }
 
+    /// Returns whether data sent to the site cannot be read by others.
+    pub(super) fn is_confidential(&self) -> bool {
+        self.pools.is_confidential(&self.endpoint)
+    }
+
     /// Returns the credentials of `caller`: its own token, or the one in the options. A token is sent only over TLS or
     /// within this machine.
     ///
@@ -171,7 +176,7 @@ impl Site {
             None if field.is_some() => None,
             None => self.tokens.current()?,
         };
-        let safe = self.endpoint.tls || is_loopback(&self.endpoint.host);
+        let safe = self.is_confidential();
         let is_withheld = !safe && (token.is_some() || field.is_some());
         let withheld = is_withheld.then_some(WithholdReason::Unencrypted);
         Ok(Credentials { withheld, token: token.filter(|_| safe) })
@@ -349,8 +354,10 @@ impl Site {
         (mut connection, pool): (Connection, Arc<Pool>),
         permit: Option<OwnedSemaphorePermit>,
     ) -> Result<HttpResponse, Failure> {
+        connection.address(&mut message, target).map_err(Failure::Fatal)?;
+        let name = connection.name(target);
         let lost = |error: hyper::Error| {
-            let message = format!("no response from {}: {error}", target.root());
+            let message = format!("no response from {name}: {error}");
             Error::new(Fault::Unavailable, message).blamed_on(Blame::Network)
         };
         let root = target.root();
@@ -382,7 +389,7 @@ impl Site {
                 Err(if unsent { Failure::NotSent(error) } else { Failure::Lost(error) })
             }
             None => {
-                let message = format!("{} did not respond in time", target.root());
+                let message = format!("{name} did not respond in time");
                 Err(Failure::Lost(Error::new(Fault::TimedOut, message).blamed_on(Blame::Network)))
             }
         }
@@ -465,6 +472,11 @@ fn check_coding(answer: &HttpResponse) -> Result<(), Failure> {
 
 /// Decides whether to use a response, or to retry.
 async fn classify(answer: HttpResponse, request: &Request, credentials: &Credentials) -> Result<HttpResponse, Failure> {
+    if let Some(proxy) =
+        answer.forwarder.as_ref().filter(|_| answer.status == StatusCode::PROXY_AUTHENTICATION_REQUIRED)
+    {
+        return Err(Failure::Fatal(proxy.demands_password()));
+    }
     check_coding(&answer)?;
     if let Some(location) = answer.headers.get(header::LOCATION).filter(|_| is_redirect(answer.status, request)) {
         let next = answer.target.redirected(location.as_bytes()).map_err(Failure::Fatal)?;

@@ -55,10 +55,8 @@ impl HttpStore {
 
     fn request(&self, caller: &Caller, other: PeerSite<'_>) -> Result<Request> {
         let PeerSite { url, mode, overwrite } = other;
-        let endpoint = &self.site.endpoint;
-        let may_hear_secrets = endpoint.tls || is_loopback(&endpoint.host);
         let has_secrets = url.query().is_some_and(|query| without_secrets(query) != query);
-        if has_secrets && !may_hear_secrets {
+        if has_secrets && !self.site.is_confidential() {
             let message = "the secret in the other server's URL is sent only over TLS";
             return Err(Error::new(Fault::Unsupported, message));
         }

@@ -28,11 +28,7 @@ use towpath_store::{
 };
 
 use super::{credential_client::CredentialClient, settings::Settings};
-use crate::{
-    ClientOptions,
-    dial::Dialer,
-    http::{payload::Payload, target::Target},
-};
+use crate::http::{payload::Payload, pool::Pools, target::Target};
 
 /// Time for which a failure to get credentials is cached, so that many files do not each wait for the same failure.
 const BELIEVED: Duration = Duration::from_secs(30);
@@ -51,10 +47,10 @@ impl Signer {
     ///
     /// # Errors
     /// `InvalidArgument` for invalid environment variables.
-    pub(super) fn new(settings: &Settings, options: &Arc<ClientOptions>, dialer: &Arc<Dialer>) -> Result<Self> {
+    pub(super) fn new(settings: &Settings, pools: &Arc<Pools>) -> Result<Self> {
         let credentials = match settings {
             Settings { is_anonymous: true, .. } => None,
-            _ => Some(provider(settings, CredentialClient::new(options, dialer))?),
+            _ => Some(provider(settings, CredentialClient::new(Arc::clone(pools)))?),
         };
         let (region, not_followed) = (settings.region.clone(), settings.not_followed);
         Ok(Self { region, credentials, not_followed, failed: Mutex::default() })
