@@ -166,7 +166,8 @@ class Client:
     - `ird`: URL of the directory. Default: `default-ird` in the file `config`.
     - `token`: bearer token. Default: the token found by WLCG token discovery (`BEARER_TOKEN`, `BEARER_TOKEN_FILE`, `bt_u<uid>`). It is
       sent only to this server, and only over TLS or within this machine.
-    - `ca_file`: path of PEM certificates to trust in addition to those of the system. Default: the value of `TOWPATH_CA_FILE`.
+    - `ca_file`: file or directory of PEM certificates to trust in addition to those of the system and the grid. Default: the value
+      of `TOWPATH_CA_FILE`.
     - `config`: path of a TOML file that defines metrics, as for `towpath order --config`.
     - `timeout`: timeout of each call in seconds, above 0. Waiting for the next change has no timeout.
 

@@ -59,9 +59,13 @@ pub(crate) fn without_empty_variables(command: clap::Command) -> clap::Command {
 /// Options for access to remote storages.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Remote {
-    /// PEM file with CA certificates to trust in addition to those of the system.
-    #[arg(long, global = true, value_name = "FILE", env = "TOWPATH_CA_FILE", help_heading = definition::REMOTE)]
+    /// PEM file, or directory of such files, with CA certificates to trust in addition to those of the system and the
+    /// grid.
+    #[arg(long, global = true, value_name = "PATH", env = "TOWPATH_CA_FILE", help_heading = definition::REMOTE)]
     pub ca_file: Option<PathBuf>,
+    /// Accept any certificate, to try a server. Tokens and passwords are withheld.
+    #[arg(long, global = true, help_heading = definition::REMOTE)]
+    pub insecure: bool,
     /// Endpoint URL for `s3://` buckets [default: AWS_ENDPOINT_URL, else the profile in ~/.aws, else Amazon].
     #[arg(long, global = true, value_name = "URL", env = "TOWPATH_S3_ENDPOINT", help_heading = definition::REMOTE)]
     pub s3_endpoint: Option<String>,
@@ -83,6 +87,7 @@ impl Remote {
         let addressing = self.s3_addressing.and_then(|addressing| addressing.to_possible_value());
         let flags = [
             self.ca_file.as_ref().map(|file| word("--ca-file", file.as_os_str())),
+            self.insecure.then(|| "--insecure".to_owned()),
             self.s3_endpoint.as_ref().map(|endpoint| word("--s3-endpoint", OsStr::new(endpoint))),
             self.s3_region.as_ref().map(|region| word("--s3-region", OsStr::new(region))),
             addressing.map(|addressing| word("--s3-addressing", OsStr::new(addressing.get_name()))),

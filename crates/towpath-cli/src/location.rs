@@ -49,6 +49,7 @@ impl StoreResolver {
     pub(crate) fn new(remote: &Remote) -> Self {
         let options = ClientOptions {
             ca_file: remote.ca_file.clone(),
+            insecure: remote.insecure,
             s3: S3Options {
                 endpoint: remote.s3_endpoint.clone(),
                 region: remote.s3_region.clone(),
@@ -234,6 +235,7 @@ mod tests {
     fn resolver() -> StoreResolver {
         StoreResolver::new(&Remote {
             ca_file: None,
+            insecure: false,
             s3_endpoint: None,
             s3_region: None,
             s3_addressing: None,

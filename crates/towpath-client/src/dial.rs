@@ -4,7 +4,7 @@ use std::{
     fmt,
     os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
 };
@@ -16,7 +16,7 @@ use towpath_store::{
     sys::net::{self, TcpInfo},
 };
 
-use crate::ClientOptions;
+use crate::{ClientOptions, tls::Tls};
 
 /// Maximum number of connections for bulk data to one site.
 pub const MAX_CONNECTIONS: usize = 64;
@@ -37,6 +37,7 @@ pub(crate) struct Dialer {
     asks_for_far_ends: AtomicBool,
     connected: AtomicU64,
     taps: Mutex<Vec<Weak<ConnectionMonitor>>>,
+    tls: OnceLock<Result<Tls>>,
 }
 
 /// Gives the dialer access to a connection while the connection's owner keeps it.
@@ -97,7 +98,16 @@ impl Dialer {
             asks_for_far_ends: AtomicBool::new(false),
             connected: AtomicU64::new(0),
             taps: Mutex::default(),
+            tls: OnceLock::new(),
         }
+    }
+
+    /// Returns the TLS configuration of the client, which is created on first use.
+    ///
+    /// # Errors
+    /// As [`Tls::new`].
+    pub(crate) fn tls(&self) -> Result<Tls> {
+        self.tls.get_or_init(|| Tls::new(&self.options)).clone()
     }
 
     /// Returns the maximum number of concurrent connections for bulk data to one site.

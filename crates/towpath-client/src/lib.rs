@@ -43,6 +43,7 @@ pub use http::{
 };
 pub use options::ClientOptions;
 pub use proxy::{ProxySettings, ProxyUrl};
+pub use tls::{AuthorityPath, AuthoritySettings};
 pub use token::TokenSource;
 use token::Tokens;
 pub use waits::WaitReporter;

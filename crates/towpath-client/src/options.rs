@@ -6,15 +6,19 @@ use http::HeaderMap;
 use towpath_proto::destination_policy::DestinationPolicy;
 use towpath_store::sys::processor;
 
-use crate::{ProxySettings, TokenSource, WaitReporter, s3::S3Options};
+use crate::{AuthoritySettings, ProxySettings, TokenSource, WaitReporter, s3::S3Options};
 
 /// Client options.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
     /// Source of the bearer token, for calls without a token of their own.
     pub token: TokenSource,
-    /// File with certificates (PEM) of trusted authorities, in addition to the system's.
+    /// File or directory with certificates (PEM) of trusted authorities, in addition to `authorities`.
     pub ca_file: Option<PathBuf>,
+    /// Trusted authorities of the system and the grid.
+    pub authorities: AuthoritySettings,
+    /// Accept any certificate, with one warning per host. Tokens and passwords are then sent only within this machine.
+    pub insecure: bool,
     /// The location of `s3://` buckets.
     pub s3: S3Options,
     /// Permitted addresses. Checked for each connection, whether the user or a redirect named the host.
@@ -58,6 +62,8 @@ impl Default for ClientOptions {
         Self {
             token: TokenSource::Discover,
             ca_file: None,
+            authorities: AuthoritySettings::from_environment(),
+            insecure: false,
             s3: S3Options::default(),
             destinations: Arc::new(DestinationPolicy::everywhere()),
             proxies: ProxySettings::from_environment(),

@@ -1,17 +1,19 @@
-//! Client side of TLS: trusted authorities. Host names are always verified.
+//! Client side of TLS: trusted authorities, and the verification of certificates.
 
-use std::{path::Path, sync::Arc};
+mod authorities;
+mod certificate_error;
+mod unverified;
 
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
-};
+use std::sync::Arc;
+
+use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsConnector, client::TlsStream};
-use towpath_store::{Blame, Error, Fault, Result, sys::disk};
+use towpath_store::{Blame, Error, Fault, Result};
 
-/// Maximum size of a file of authorities, in bytes; the system's has 200 KiB.
-const LIMIT_BYTES: u64 = 8 << 20;
+use crate::ClientOptions;
+pub use authorities::{AuthorityPath, AuthoritySettings};
+use unverified::UnverifiedServers;
 
 /// Starts TLS on connections.
 #[derive(Clone)]
@@ -26,21 +28,21 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Creates a TLS configuration that trusts the system's authorities and those in `ca_file`.
+    /// Creates a TLS configuration that trusts the authorities in `options`, or any certificate if they say so.
     ///
     /// # Errors
-    /// `InvalidArgument` if `ca_file` cannot be read, or if there is no trusted certificate.
-    pub(crate) fn new(ca_file: Option<&Path>) -> Result<Self> {
-        let mut roots = RootCertStore::empty();
-        let (system, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        tracing::debug!(system, "loaded certificate authorities of the system");
-        if let Some(path) = ca_file {
-            add_file(&mut roots, path)?;
-        }
-        if roots.is_empty() {
-            return Err(invalid("no certificate authorities found: install ca-certificates or name a CA file"));
-        }
-        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    /// `InvalidArgument` if a named file or directory has no certificate, or if there is no trusted certificate.
+    pub(crate) fn new(options: &ClientOptions) -> Result<Self> {
+        let config = match options.insecure {
+            true => {
+                let verifier = Arc::new(UnverifiedServers::default());
+                ClientConfig::builder().dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
+            }
+            false => {
+                let roots = authorities::load(options.ca_file.as_deref(), &options.authorities)?;
+                ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()
+            }
+        };
         Ok(Self { connector: TlsConnector::from(Arc::new(config)) })
     }
 
@@ -57,26 +59,13 @@ impl Tls {
         self.connector.connect(name, stream).await.map_err(|error| {
             let rustls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
             match rustls {
-                Some(why @ rustls::Error::InvalidCertificate(_)) => {
-                    Error::new(Fault::AuthenticationFailed, format!("the certificate of {host} is not trusted: {why}"))
-                        .blamed_on(Blame::Storage)
-                }
+                Some(rustls::Error::InvalidCertificate(why)) => certificate_error::of(host, why),
                 _ => {
                     Error::new(Fault::Unavailable, format!("TLS with {host} failed: {error}")).blamed_on(Blame::Network)
                 }
             }
         })
     }
-}
-
-fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<()> {
-    let shown = path.display();
-    let pem = disk::read(path, LIMIT_BYTES).map_err(|error| invalid(&format!("CA file {shown}: {error}")))?;
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
-        let certificate = certificate.map_err(|error| invalid(&format!("CA file {shown}: {error}")))?;
-        roots.add(certificate).map_err(|error| invalid(&format!("CA file {shown}: {error}")))?;
-    }
-    Ok(())
 }
 
 fn invalid(message: &str) -> Error {

@@ -62,6 +62,8 @@ pub(crate) enum WithholdReason {
     /// There is a token, but the server was named without encryption: anyone could read the token, or impersonate the
     /// server.
     Unencrypted,
+    /// There is a token, but the certificate of the server is not verified ([`crate::ClientOptions::insecure`]).
+    Unverified,
     /// The caller is [anonymous](towpath_store::Caller::nobody).
     Nobody,
 }

@@ -58,6 +58,8 @@ mod scripted;
 mod silence;
 #[path = "it/third_party.rs"]
 mod third_party;
+#[path = "it/trust.rs"]
+mod trust;
 #[path = "it/upload_streams.rs"]
 mod upload_streams;
 #[path = "it/web.rs"]

@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
@@ -40,7 +40,6 @@ use crate::{
     ClientOptions,
     dial::{self, ConnectionMonitor, Dialer},
     proxy::{Proxies, Proxy, ProxySettings},
-    tls::Tls,
 };
 
 /// Maximum idle time of a kept connection. Servers close theirs after 60 to 75 s.
@@ -70,7 +69,6 @@ pub(super) struct Pools {
     options: Arc<ClientOptions>,
     dialer: Arc<Dialer>,
     proxies: Proxies,
-    tls: OnceLock<Result<Tls>>,
     pools: Mutex<HashMap<Endpoint, Arc<Pool>>>,
 }
 
@@ -151,7 +149,7 @@ impl Pools {
         // The address of a server behind a proxy is not known here, so it could not be checked.
         let direct = ProxySettings::default();
         let proxies = Proxies::new(if options.destinations.is_everywhere() { &options.proxies } else { &direct });
-        Self { options, dialer, proxies, tls: OnceLock::new(), pools: Mutex::default() }
+        Self { options, dialer, proxies, pools: Mutex::default() }
     }
 
     /// Returns whether statistics of remote ends are requested.
@@ -183,10 +181,12 @@ impl Pools {
         self.dial(&pool.endpoint).await
     }
 
-    /// Returns whether data sent to `endpoint` cannot be read by others: they are encrypted, or stay on this machine.
+    /// Returns whether data sent to `endpoint` cannot be read by others: they are encrypted for a verified server, or
+    /// stay on this machine.
     pub(super) fn is_confidential(&self, endpoint: &Endpoint) -> bool {
         let is_local = |proxy: Option<Arc<Proxy>>| proxy.is_none_or(|proxy| is_loopback(&proxy.endpoint.host));
-        endpoint.tls || (is_loopback(&endpoint.host) && self.proxies.of(endpoint).is_ok_and(is_local))
+        (endpoint.tls && !self.options.insecure)
+            || (is_loopback(&endpoint.host) && self.proxies.of(endpoint).is_ok_and(is_local))
     }
 
     /// Opens a connection to `endpoint`, through a proxy if the settings have one for it.
@@ -244,8 +244,7 @@ impl Pools {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let options = &self.options;
-        let tls = self.tls.get_or_init(|| Tls::new(options.ca_file.as_deref())).as_ref();
-        let tls = tls.map_err(|error| Failure::Fatal(error.clone()))?;
+        let tls = self.dialer.tls().map_err(Failure::Fatal)?;
         let started = timeout(options.connect_timeout, tls.start(&endpoint.host, stream)).await;
         started.map_err(|_| Failure::NotSent(dial::timed_out(endpoint, "TLS")))?.map_err(|error| match error.fault() {
             Fault::Unavailable => Failure::NotSent(error),

@@ -178,7 +178,8 @@ impl Site {
         };
         let safe = self.is_confidential();
         let is_withheld = !safe && (token.is_some() || field.is_some());
-        let withheld = is_withheld.then_some(WithholdReason::Unencrypted);
+        let reason = if self.endpoint.tls { WithholdReason::Unverified } else { WithholdReason::Unencrypted };
+        let withheld = is_withheld.then_some(reason);
         Ok(Credentials { withheld, token: token.filter(|_| safe) })
     }
 
@@ -526,6 +527,7 @@ fn retry_after(value: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ProxySettings, ProxyUrl};
 
     fn site() -> (Arc<Site>, Target) {
         let options = Arc::new(ClientOptions::default());
@@ -547,6 +549,29 @@ mod tests {
         let elsewhere = Failure::Redirect(target.redirected(b"/elsewhere").unwrap());
         site.handle_failure(&mut site.retry_state(&target), elsewhere, &request).await.unwrap_err();
         assert!(site.features.says_continue.certain());
+    }
+
+    #[test]
+    fn only_a_verified_server_or_this_machine_gets_credentials() {
+        let is_confidential = |url: &str, insecure: bool, proxy: Option<&str>| {
+            let proxy = proxy.map(|url| ProxyUrl { url: Secret::new(url), setting: String::new() });
+            let proxies = ProxySettings { http: proxy, ..ProxySettings::default() };
+            let options = Arc::new(ClientOptions { insecure, proxies, ..ClientOptions::default() });
+            let pools = Pools::new(Arc::clone(&options), Arc::new(Dialer::new(options)));
+            pools.is_confidential(&url.parse::<towpath_proto::url::Url>().unwrap().endpoint())
+        };
+        for (url, insecure, proxy, expected) in [
+            ("https://host/", false, None, true),
+            ("https://host/", true, None, false),
+            ("https://localhost/", true, None, true),
+            ("http://host/", false, None, false),
+            ("http://localhost/", false, None, true),
+            ("http://localhost/", false, Some("proxy.example"), false),
+            ("http://localhost/", false, Some("127.0.0.1"), true),
+            ("http://localhost/", false, Some("socks5://proxy.example"), false),
+        ] {
+            assert_eq!(is_confidential(url, insecure, proxy), expected, "{url} {insecure} {proxy:?}");
+        }
     }
 
     #[test]

@@ -52,6 +52,9 @@ impl AvailableCredentials {
                 let why = "requires a bearer token, which is not sent to servers named without encryption";
                 (why.into(), "; use roots:// instead of root://")
             }
+            None if self.withheld == Some(WithholdReason::Unverified) => {
+                ("requires a bearer token, which is not sent with --insecure".into(), "; use --ca-file instead")
+            }
             None if self.withheld == Some(WithholdReason::Nobody) => {
                 ("requires a bearer token, but no credentials were sent".into(), "")
             }

@@ -7,7 +7,7 @@
 //!
 //! The first session carries all requests; further ones are started when it is busy ([`super::spread`]).
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use futures::future;
@@ -30,7 +30,6 @@ use super::{
 use crate::{
     ClientOptions,
     dial::{Dialer, MAX_CONNECTIONS},
-    tls::Tls,
     token::{Tokens, WithholdReason},
 };
 
@@ -116,7 +115,6 @@ pub(super) struct Site {
     identity: Identity,
     options: Arc<ClientOptions>,
     tokens: Arc<Tokens>,
-    tls: Arc<OnceLock<Result<Tls>>>,
     dialer: Arc<Dialer>,
     slots: Mutex<Vec<Option<Arc<Session>>>>,
     /// Sessions without open files.
@@ -139,7 +137,6 @@ impl Site {
             identity,
             options: Arc::clone(options),
             tokens: Arc::clone(&sites.tokens),
-            tls: Arc::clone(&sites.tls),
             dialer: Arc::clone(&sites.dialer),
             slots: Mutex::default(),
             listings: Mutex::default(),
@@ -384,18 +381,14 @@ impl Site {
         let withheld = match &token {
             _ if self.identity.is_nobody => Some(WithholdReason::Nobody),
             Ok(Some(_)) if !self.server.trusted => Some(WithholdReason::Unencrypted),
+            Ok(Some(_)) if self.options.insecure => Some(WithholdReason::Unverified),
             _ => None,
         };
-        let token = if self.server.trusted { token } else { Ok(None) };
+        let token = if self.server.trusted && !self.options.insecure { token } else { Ok(None) };
         // With TLS and a token, credentials are probably required; requests sent before them would be in vain.
         let expects_auth = known.tls && !known.good && matches!(token, Ok(Some(_)));
         let credentials = AvailableCredentials { token, withheld, user: self.identity.user.clone() };
-        let tls = if known.tls {
-            let made = self.tls.get_or_init(|| Tls::new(self.options.ca_file.as_deref()));
-            Some(made.clone()?)
-        } else {
-            None
-        };
+        let tls = known.tls.then(|| self.dialer.tls()).transpose()?;
         let plan = SetupOptions {
             host: self.server.name(),
             tls: if known.tls { TlsWish::Insist } else { TlsWish::Avoid },

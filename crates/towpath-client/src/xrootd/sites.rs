@@ -3,18 +3,18 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use futures::future;
 use tokio_util::task::TaskTracker;
-use towpath_store::{Result, Secret};
+use towpath_store::Secret;
 
 use super::{
     server::Server,
     site::{Identity, Site},
 };
-use crate::{ClientOptions, dial::Dialer, tls::Tls, token::Tokens};
+use crate::{ClientOptions, dial::Dialer, token::Tokens};
 
 /// Maximum number of sites; beyond that, unused ones are dropped with their connections.
 const MAX_SITES: usize = 256;
@@ -25,7 +25,6 @@ pub struct Sites {
     pub(super) tokens: Arc<Tokens>,
     /// Tasks that clean up after dropped uploads.
     pub(super) background: TaskTracker,
-    pub(super) tls: Arc<OnceLock<Result<Tls>>>,
     pub(super) dialer: Arc<Dialer>,
     sites: Mutex<HashMap<Key, Arc<Site>>>,
 }
@@ -52,7 +51,7 @@ impl Sites {
         background: TaskTracker,
         dialer: Arc<Dialer>,
     ) -> Arc<Self> {
-        Arc::new(Self { options, tokens, background, tls: Arc::default(), dialer, sites: Mutex::default() })
+        Arc::new(Self { options, tokens, background, dialer, sites: Mutex::default() })
     }
 
     /// Returns the site of `identity` at `server`.

@@ -186,14 +186,14 @@ async fn a_server_without_tls_does_not_get_what_was_meant_to_be_encrypted() {
 }
 
 /// A server that admits only clients with a token, over TLS.
-struct TokenServer {
-    directory: tempfile::TempDir,
-    port: u16,
-    token: String,
-    ca_file: Option<PathBuf>,
+pub(crate) struct TokenServer {
+    pub(crate) directory: tempfile::TempDir,
+    pub(crate) port: u16,
+    pub(crate) token: String,
+    pub(crate) ca_file: Option<PathBuf>,
 }
 
-fn serve_guarded() -> TokenServer {
+pub(crate) fn serve_guarded() -> TokenServer {
     serve_guarded_with(Vec::new())
 }
 

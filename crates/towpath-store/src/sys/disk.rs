@@ -74,6 +74,18 @@ pub fn open_regular(path: &Path, owner: RequiredOwner) -> io::Result<fs::File> {
     }
 }
 
+/// Returns the paths of the entries of a directory, in no particular order.
+///
+/// # Errors
+/// Errors of the system, and `FileTooLarge` for a directory of more than `limit` entries.
+pub fn entries(directory: &Path, limit: usize) -> io::Result<Vec<PathBuf>> {
+    let entries: Vec<_> = fs::read_dir(directory)?.take(limit + 1).collect::<io::Result<_>>()?;
+    if entries.len() > limit {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {limit} entries")));
+    }
+    Ok(entries.iter().map(fs::DirEntry::path).collect())
+}
+
 /// Reads a small file that is already open.
 ///
 /// # Errors
