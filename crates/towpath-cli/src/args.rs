@@ -110,6 +110,8 @@ pub(crate) enum Addressing {
 pub(crate) enum Command {
     /// Serve a directory over XRootD, HTTP and WebDAV on one port.
     Serve(Serve),
+    /// Explain the access rules of a server.
+    Access(Access),
     /// Run an ALTO server (RFC 7285) for network maps, cost maps and endpoint properties.
     Alto(crate::alto::args::Alto),
     /// Sort a list of replicas by the path costs that an ALTO server reports.
@@ -164,6 +166,9 @@ pub(crate) struct Serve {
     /// Configuration file (TOML).
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Check the settings, the certificate and the token issuers, print who may do what, and exit.
+    #[arg(long)]
+    pub check: bool,
     /// Allow clients without a token to write. For tests and trusted networks only.
     #[arg(long)]
     pub writable: bool,
@@ -173,6 +178,37 @@ pub(crate) struct Serve {
     /// PEM file with the private key of the certificate.
     #[arg(long, value_name = "FILE", requires = "certificate")]
     pub key: Option<PathBuf>,
+}
+
+/// Arguments of `access`.
+#[derive(Debug, Args)]
+pub(crate) struct Access {
+    /// The subcommand.
+    #[command(subcommand)]
+    pub action: AccessAction,
+}
+
+/// Subcommands of `access`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AccessAction {
+    /// Print what a caller may do at a path of a server, and why.
+    Explain(AccessExplain),
+}
+
+/// Arguments of `access explain`.
+#[derive(Debug, Args)]
+pub(crate) struct AccessExplain {
+    /// Path in the export of the server.
+    pub path: String,
+    /// Configuration file of the server (TOML).
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// File with the bearer token of the caller; `-` for the standard input [default: an anonymous caller].
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Name of a user with a password.
+    #[arg(long, value_name = "NAME", conflicts_with = "token_file")]
+    pub user: Option<String>,
 }
 
 /// Arguments of `cp`.

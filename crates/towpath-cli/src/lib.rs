@@ -5,6 +5,7 @@
 //! paths and URLs to stores ([`location`]) and calls the stores. Data go to the standard output, everything else to the
 //! standard error stream. A [`Failure`] is printed once, here, and determines the exit code.
 
+mod access;
 mod alto;
 mod args;
 mod commands;
@@ -111,6 +112,7 @@ fn start(cli: Cli) -> Result<(), Failure> {
 async fn run(cli: Cli) -> Result<(), Failure> {
     let command = match cli.command {
         Command::Serve(arguments) => return serve::serve(&arguments).await,
+        Command::Access(arguments) => return access::run(&arguments).await,
         Command::Alto(arguments) => return alto::run(&arguments).await,
         Command::Config(arguments) => return serve::show_config(&arguments),
         Command::Wan(arguments) => return wan::run(arguments).await,
@@ -175,6 +177,7 @@ async fn run_client(command: Command, resolver: &StoreResolver, resumption: &Res
         Command::Probe(arguments) => probe::run(&arguments, resolver).await,
         Command::Order(arguments) => order::run(&arguments, resolver).await,
         Command::Serve(_)
+        | Command::Access(_)
         | Command::Alto(_)
         | Command::Config(_)
         | Command::Wan(_)

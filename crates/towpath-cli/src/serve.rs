@@ -18,7 +18,7 @@ use towpath_store::{
 
 use self::transfers::ThirdPartyCopier;
 use crate::{
-    alto,
+    access, alto,
     args::{Config, ConfigAction, Serve},
     config::{self, Layered},
     descriptors,
@@ -48,7 +48,8 @@ impl ServerSignals {
 
 /// Serves a directory until SIGINT or SIGTERM.
 pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
-    let Layered { settings, origins } = load(arguments.config.as_deref(), flags(arguments))?;
+    let layered = load(arguments.config.as_deref(), flags(arguments))?;
+    let Layered { settings, origins } = &layered;
     if origins.get("root").is_none_or(|(_, origin)| origin == "default") {
         return Err(Failure::Usage("the directory to serve is missing (`.` for the current directory)".into()));
     }
@@ -64,9 +65,14 @@ pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
         },
         disk_jobs: settings.limits.disk_threads,
     };
+    if arguments.check {
+        let root = LocalStore::open(&settings.root, options).map_err(|error| error.describe().to_string());
+        return access::check(&layered, root.map(|_| "can be opened".into())).await;
+    }
     let store: Arc<dyn Store> = Arc::new(LocalStore::open(&settings.root, options)?);
     let transfers = ThirdPartyCopier { ca: settings.third_party.ca.clone() };
-    let server = Server::bind_with(store, Some(Arc::new(transfers)), &settings)?;
+    let server = Server::bind_with(store, Some(Arc::new(transfers)), settings)?;
+    access::announce(&layered, &server.addresses());
     run(server, signals, || Ok(load(arguments.config.as_deref(), flags(arguments))?.settings)).await
 }
 
@@ -142,7 +148,7 @@ pub(crate) fn show_config(arguments: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-fn load(file: Option<&std::path::Path>, flags: Table) -> Result<Layered<ServeConfig>, Failure> {
+pub(crate) fn load(file: Option<&std::path::Path>, flags: Table) -> Result<Layered<ServeConfig>, Failure> {
     Ok(config::load("serve", file, environment::variables(), flags)?)
 }
 

@@ -51,6 +51,26 @@ pub enum Activity {
 }
 
 impl Activity {
+    /// All activities.
+    pub const ALL: [Self; 8] = [
+        Self::Stat,
+        Self::List,
+        Self::Read,
+        Self::Stage,
+        Self::Create,
+        Self::CreateDirectory,
+        Self::Rename,
+        Self::Modify,
+    ];
+
+    /// Returns the activity in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Activity::CreateDirectory => "create a directory",
+            other => other.verb(),
+        }
+    }
+
     fn verb(self) -> &'static str {
         match self {
             Activity::Stat => "ask about",
@@ -138,6 +158,22 @@ impl Identity {
     /// reader's rights.
     pub fn may(&self, activity: Activity, path: &StorePath) -> bool {
         self.valid_grants().any(|grant| grant.allows(activity, path))
+    }
+
+    /// Returns the grant that allows `activity` on `path`, and whether all callers have it.
+    ///
+    /// # Errors
+    /// See [`Self::check`].
+    pub fn explain(&self, activity: Activity, path: &StorePath) -> Result<(&Grant, bool)> {
+        let allows = |grant: &&Grant| grant.allows(activity, path);
+        let public = self.public.iter().find(allows).map(|grant| (grant, true));
+        let own = self.valid_grants().find(allows).map(|grant| (grant, false));
+        public.or(own).ok_or_else(|| self.denial(activity, path))
+    }
+
+    /// Returns the error of the credentials if they were refused; the caller is then anonymous.
+    pub fn refusal(&self) -> Option<&Error> {
+        self.refused.as_ref()
     }
 
     /// Whether the caller has any unexpired grant.
@@ -295,13 +331,22 @@ impl Access {
         self.passwords.as_deref()
     }
 
+    /// Fetches the keys of all issuers. Returns the number of usable keys of each issuer, or the reason why there are
+    /// none.
+    pub(crate) async fn check_issuers(&self) -> Vec<(String, std::result::Result<usize, String>)> {
+        match &self.tokens {
+            Some(tokens) => tokens.check_issuers().await,
+            None => Vec::new(),
+        }
+    }
+
     /// Fetches the keys of all issuers in the background; failures are logged.
     pub(crate) fn fetch_keys(&self) {
         self.tokens.iter().for_each(tokens::Verifier::fetch_keys);
     }
 
     /// Returns the identity of the password user `name` at `address`.
-    pub(crate) fn user(&self, name: Arc<str>, address: IpAddr) -> Identity {
+    pub fn user(&self, name: Arc<str>, address: IpAddr) -> Identity {
         let is_for = |names: &Vec<String>| names.iter().any(|known| **known == *name);
         let rules = self.users.iter().filter(|rule| rule.names.as_ref().is_none_or(is_for));
         let grants = rules.flat_map(|rule| rule.grants.iter().cloned()).collect();

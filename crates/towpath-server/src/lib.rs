@@ -12,6 +12,7 @@ pub mod access;
 pub mod access_log;
 pub mod application;
 mod buffers;
+pub mod check;
 pub mod config;
 pub mod fair_pool;
 mod file_stamp;

@@ -13,7 +13,7 @@ use towpath_store::sys::disk;
 use crate::{StartError, config::TlsConfig, file_stamp::FileStamp};
 
 /// Maximum size of a certificate chain or key file, in bytes.
-const MAX_PEM_BYTES: u64 = 1 << 20;
+pub(crate) const MAX_PEM_BYTES: u64 = 1 << 20;
 
 /// TLS settings of the server.
 #[derive(Clone)]

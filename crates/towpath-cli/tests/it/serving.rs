@@ -58,6 +58,94 @@ async fn sighup_reloads_the_rights_and_opens_the_log_again() {
     assert_eq!(logs, [2, 3], "{}", directory.get("access.log"));
 }
 
+/// A configuration with what a newcomer gets wrong: a directory that is missing, an issuer that does not respond.
+const FAULTY: &str = "
+root = 'data'
+listen = ['0.0.0.0:0']
+[access_log]
+path = 'missing/log'
+[tls]
+certificate = 'cert.pem'
+key = 'key.pem'
+[[access.anonymous]]
+path = '/inbox'
+allow = ['read', 'create']
+[[access.issuers]]
+issuer = 'http://127.0.0.1:9'
+base_path = '/vo'
+";
+
+fn certify(directory: &Directory) {
+    let made = rcgen::generate_simple_self_signed(["se.example.org".to_owned()]).unwrap();
+    directory.put("cert.pem", &made.cert.pem());
+    directory.put("key.pem", &made.signing_key.serialize_pem());
+}
+
+#[test]
+fn check_reports_each_part_of_the_settings_and_who_may_do_what() {
+    let directory = Directory::new();
+    directory.put("data/file", "x");
+    directory.put("serve.toml", FAULTY);
+    certify(&directory);
+    let outcome = directory.run("serve --config serve.toml --check").expect(2);
+    for part in [
+        "ok      root data: ",
+        "ok      certificate cert.pem: for se.example.org; it expires on 4096-01-01",
+        "FAILED  access log missing/log: No such file",
+        "FAILED  issuer http://127.0.0.1:9: ",
+        "WARNING access.anonymous: every client that reaches this server may write below /inbox",
+        "WARNING access.audiences: ",
+        "everyone                      /inbox  read, create",
+        "tokens of http://127.0.0.1:9  /vo     what their scopes grant below this path",
+    ] {
+        assert!(outcome.stdout.contains(part), "{part} is missing: {outcome:?}");
+    }
+    let good = FAULTY.split("[tls]").next().unwrap().replace("missing/log", "log").replace("0.0.0.0", "127.0.0.1");
+    directory.put("serve.toml", &good);
+    let outcome = directory.run("serve --config serve.toml --check").expect(0);
+    assert!(!outcome.stdout.contains("WARNING") && !directory.host("log").exists(), "{outcome:?}");
+}
+
+#[test]
+fn access_explain_says_what_a_caller_may_do_and_why() {
+    let directory = Directory::new();
+    directory.put("serve.toml", FAULTY);
+    directory.put("token", "not.a.token");
+    let outcome = directory.run("access explain /inbox/f --config serve.toml").expect(0);
+    for part in [
+        "an anonymous caller at /inbox/f:",
+        "  create              yes  everyone may create /inbox",
+        "  change or delete    no   anonymous callers may not change or delete this: send a token",
+    ] {
+        assert!(outcome.stdout.contains(part), "{part} is missing: {outcome:?}");
+    }
+    let outcome = directory.run("access explain /vo/f --config serve.toml --token-file token").expect(4);
+    let no = "  read                no   anonymous callers may not read this";
+    assert!(outcome.stdout.contains(no) && outcome.stderr.contains("malformed"), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn the_start_says_what_is_served_and_warns() {
+    let directory = Directory::new();
+    directory.put("data/file", "x");
+    directory.put("serve.toml", &FAULTY.replace("missing/log", "log"));
+    certify(&directory);
+    let mut command = directory.command(["serve", "--config", "serve.toml"]);
+    command.stderr(disk::create(&directory.host("err")).unwrap());
+    let served = ServerProcess::of(command);
+    let port = served.address.port();
+    wait_for(&directory, "cannot fetch the keys of http://127.0.0.1:9, so its tokens are refused: ").await;
+    for part in [
+        format!(
+            "serving data at roots://0.0.0.0:{port}/ https://0.0.0.0:{port}/; may write: everyone below /inbox, tokens"
+        ),
+        "warning: access.anonymous: every client".into(),
+        "warning: access.audiences: no audience".into(),
+    ] {
+        assert!(directory.get("err").contains(&part), "{part} is missing: {}", directory.get("err"));
+    }
+}
+
 /// `script`, which runs a command in a terminal of its own; the terminal is closed when this is dropped.
 struct Terminal(std::process::Child);
 

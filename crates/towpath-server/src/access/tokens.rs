@@ -106,6 +106,14 @@ impl Verifier {
         }
     }
 
+    /// Fetches the keys of all issuers; see [`super::Access::check_issuers`].
+    pub(crate) async fn check_issuers(&self) -> Vec<(String, Result<usize, String>)> {
+        let checks = self.issuers.iter().map(async |(name, issuer)| (name.clone(), issuer.keys.check().await));
+        let mut outcomes = futures::future::join_all(checks).await;
+        outcomes.sort();
+        outcomes
+    }
+
     /// Fetches the keys of all issuers in the background; failures are logged.
     pub(crate) fn fetch_keys(&self) {
         self.issuers.values().for_each(|issuer| issuer.keys.fetch());

@@ -73,6 +73,11 @@ impl KeySet {
         })
     }
 
+    /// Returns the number of keys.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether a key may have signed `jwt`.
     pub(super) fn has_key_of(&self, jwt: &Jwt<'_>) -> bool {
         self.candidates(jwt).next().is_some()
