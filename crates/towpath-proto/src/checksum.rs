@@ -47,12 +47,14 @@ pub enum Algorithm {
     Md5,
     /// SHA-256 (FIPS 180-4).
     Sha256,
+    /// SHA-1 (FIPS 180-4). Detects damage, but not forgery.
+    Sha1,
 }
 
 impl Algorithm {
     /// All algorithms, in their order.
-    pub const ALL: [Algorithm; 7] =
-        [Self::Adler32, Self::Crc32c, Self::Cksum, Self::Crc32, Self::Crc64, Self::Md5, Self::Sha256];
+    pub const ALL: [Algorithm; 8] =
+        [Self::Adler32, Self::Crc32c, Self::Cksum, Self::Crc32, Self::Crc64, Self::Md5, Self::Sha256, Self::Sha1];
 
     /// Returns XRootD's name of the algorithm, as in `query checksum`, configuration, and extended attributes.
     pub const fn name(self) -> &'static str {
@@ -64,6 +66,7 @@ impl Algorithm {
             Self::Crc64 => "crc64",
             Self::Md5 => "md5",
             Self::Sha256 => "sha256",
+            Self::Sha1 => "sha1",
         }
     }
 
@@ -73,6 +76,7 @@ impl Algorithm {
             Self::Adler32 | Self::Crc32c | Self::Cksum | Self::Crc32 => 4,
             Self::Crc64 => 8,
             Self::Md5 => 16,
+            Self::Sha1 => 20,
             Self::Sha256 => 32,
         }
     }
@@ -93,7 +97,7 @@ impl fmt::Display for Algorithm {
 
 /// Error for a checksum name that is not an [`Algorithm::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown checksum algorithm; known are adler32, crc32c, crc32, zcrc32, crc64, md5, sha256")]
+#[error("unknown checksum algorithm; known are adler32, crc32c, crc32, zcrc32, crc64, md5, sha1, sha256")]
 pub struct UnknownAlgorithm;
 
 impl FromStr for Algorithm {

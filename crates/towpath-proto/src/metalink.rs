@@ -112,6 +112,7 @@ impl MetalinkFile {
 /// Returns the algorithm with this name, either an IANA hash function name as in RFC 5854 or a name of this crate.
 fn algorithm(name: &str) -> Option<Algorithm> {
     match name.to_ascii_lowercase().as_str() {
+        "sha-1" => Some(Algorithm::Sha1),
         "sha-256" => Some(Algorithm::Sha256),
         other => other.parse().ok(),
     }

@@ -204,9 +204,10 @@ pub fn complete_body(parts: &[Part]) -> String {
 }
 
 /// Header fields with the digest of a whole object, and their algorithms.
-pub(crate) const CHECKSUM_FIELDS: [(&str, Algorithm); 3] = [
+pub(crate) const CHECKSUM_FIELDS: [(&str, Algorithm); 4] = [
     ("x-amz-checksum-crc32c", Algorithm::Crc32c),
     ("x-amz-checksum-crc32", Algorithm::Crc32),
+    ("x-amz-checksum-sha1", Algorithm::Sha1),
     ("x-amz-checksum-sha256", Algorithm::Sha256),
 ];
 

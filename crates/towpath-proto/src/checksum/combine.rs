@@ -21,7 +21,7 @@ pub(crate) fn combine(algorithm: Algorithm, first: u64, second: u64, second_byte
         Algorithm::Crc32 => Some(CRC32.shift(first, second_bytes) ^ second),
         // This CRC is not reflected, but the arithmetic here is: mirror input and output.
         Algorithm::Crc64 => Some(CRC64.shift(first.reverse_bits(), second_bytes).reverse_bits() ^ second),
-        Algorithm::Cksum | Algorithm::Md5 | Algorithm::Sha256 => None,
+        Algorithm::Cksum | Algorithm::Md5 | Algorithm::Sha1 | Algorithm::Sha256 => None,
     }
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn of_zeros(algorithm: Algorithm, bytes: u64) -> Option<u64> {
         Algorithm::Crc32c => Some(CRC32C.shift(ONES, bytes) ^ ONES),
         Algorithm::Crc32 => Some(CRC32.shift(ONES, bytes) ^ ONES),
         Algorithm::Crc64 => Some(0),
-        Algorithm::Cksum | Algorithm::Md5 | Algorithm::Sha256 => None,
+        Algorithm::Cksum | Algorithm::Md5 | Algorithm::Sha1 | Algorithm::Sha256 => None,
     }
 }
 

@@ -96,7 +96,7 @@ impl Sums {
             Algorithm::Crc32c => self.crc32c.into(),
             Algorithm::Crc32 => self.crc32.into(),
             Algorithm::Crc64 => self.crc64,
-            Algorithm::Cksum | Algorithm::Md5 | Algorithm::Sha256 => 0,
+            Algorithm::Cksum | Algorithm::Md5 | Algorithm::Sha1 | Algorithm::Sha256 => 0,
         }
     }
 
@@ -106,7 +106,7 @@ impl Sums {
             Algorithm::Crc32c => self.crc32c = value as u32,
             Algorithm::Crc32 => self.crc32 = value as u32,
             Algorithm::Crc64 => self.crc64 = value,
-            Algorithm::Cksum | Algorithm::Md5 | Algorithm::Sha256 => {}
+            Algorithm::Cksum | Algorithm::Md5 | Algorithm::Sha1 | Algorithm::Sha256 => {}
         }
     }
 }

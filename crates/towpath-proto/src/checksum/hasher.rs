@@ -2,6 +2,7 @@
 
 use crc_fast::CrcAlgorithm;
 use md5::Md5;
+use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 
 use super::{Algorithm, Algorithms, Digest, Digests};
@@ -28,6 +29,7 @@ enum State {
     /// The CRC of `cksum`, which appends the length to the data.
     Cksum(crc_fast::Digest),
     Md5(Box<Md5>),
+    Sha1(Box<Sha1>),
     Sha256(Box<Sha256>),
 }
 
@@ -87,6 +89,7 @@ impl State {
             Algorithm::Crc64 => crc(CrcAlgorithm::Crc64Ecma182),
             Algorithm::Cksum => State::Cksum(crc_fast::Digest::new(CrcAlgorithm::Crc32Cksum)),
             Algorithm::Md5 => State::Md5(Box::default()),
+            Algorithm::Sha1 => State::Sha1(Box::default()),
             Algorithm::Sha256 => State::Sha256(Box::default()),
         }
     }
@@ -96,6 +99,7 @@ impl State {
             State::Adler32(state) => state.write(piece),
             State::Crc(_, state) | State::Cksum(state) => state.update(piece),
             State::Md5(state) => state.update(piece),
+            State::Sha1(state) => state.update(piece),
             State::Sha256(state) => state.update(piece),
         }
     }
@@ -111,6 +115,7 @@ impl State {
                 Digest::from_integer(Algorithm::Cksum, state.finalize())
             }
             State::Md5(state) => of_output(Algorithm::Md5, &state.finalize()),
+            State::Sha1(state) => of_output(Algorithm::Sha1, &state.finalize()),
             State::Sha256(state) => of_output(Algorithm::Sha256, &state.finalize()),
         }
     }

@@ -23,6 +23,7 @@ fn check_values() {
         (Algorithm::Crc32, "00000000", "cbf43926"),
         (Algorithm::Crc64, "0000000000000000", "6c40df5f0b497347"),
         (Algorithm::Md5, "d41d8cd98f00b204e9800998ecf8427e", "25f9e794323b453885f5181f1b624d0b"),
+        (Algorithm::Sha1, "da39a3ee5e6b4b0d3255bfef95601890afd80709", "f7c3bc1d808e04732adf679965ccc34ca7ae3441"),
         (
             Algorithm::Sha256,
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",

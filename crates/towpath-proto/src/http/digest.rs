@@ -39,7 +39,7 @@ struct Name {
 
 /// Algorithms without a row have no name in HTTP. XRootD up to 5.5 responds to `crc32` with a CRC-32C, so that name is
 /// omitted.
-const NAMES: [Name; 5] = [
+const NAMES: [Name; 6] = [
     Name {
         algorithm: Algorithm::Adler32,
         rfc3230: "adler32",
@@ -67,6 +67,13 @@ const NAMES: [Name; 5] = [
         encoding: Encoding::Base64,
         rfc9530: "md5",
         owncloud: Some("MD5"),
+    },
+    Name {
+        algorithm: Algorithm::Sha1,
+        rfc3230: "sha",
+        encoding: Encoding::Base64,
+        rfc9530: "sha",
+        owncloud: Some("SHA1"),
     },
     Name {
         algorithm: Algorithm::Sha256,

@@ -35,7 +35,8 @@ fn the_best_source_comes_first_and_unknown_ones_not_at_all() {
     );
     assert_eq!(file.digests.get(Algorithm::Adler32).unwrap().to_string(), "091e01de");
     assert!(file.digests.get(Algorithm::Sha256).is_some());
-    assert_eq!(file.digests.iter().count(), 2);
+    assert!(file.digests.get(Algorithm::Sha1).is_some());
+    assert_eq!(file.digests.iter().count(), 3);
 }
 
 fn of(files: &str) -> Result<Vec<MetalinkFile>, InvalidMetalink> {

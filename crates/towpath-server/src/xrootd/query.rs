@@ -27,12 +27,13 @@ use super::{
 use crate::access::{Activity, Identity};
 
 /// Supported checksums in order of preference; the first is the default.
-const ALGORITHMS: [Algorithm; 7] = [
+const ALGORITHMS: [Algorithm; 8] = [
     Algorithm::Adler32,
     Algorithm::Crc32c,
     Algorithm::Cksum,
     Algorithm::Crc32,
     Algorithm::Md5,
+    Algorithm::Sha1,
     Algorithm::Sha256,
     Algorithm::Crc64,
 ];

@@ -438,7 +438,7 @@ fn answers_in_other_styles_are_read() {
         <response><href>https://h:2880/p/%C3%A9/</href><propstat><prop><getetag>\"1\"</getetag></prop>\
         <status>HTTP/1.1 404 Not Found</status></propstat></response>\
         <response><href> /p/x </href><propstat><prop><resourcetype/><getcontentlength>x</getcontentlength>\
-        <c:Checksums xmlns:c='http://www.dcache.org/2013/webdav'>adler32=091e01de,sha=x</c:Checksums></prop>\
+        <c:Checksums xmlns:c='http://www.dcache.org/2013/webdav'>adler32=091e01de,sha-512=x</c:Checksums></prop>\
         <status>HTTP/1.1 200 OK</status></propstat></response></multistatus>";
     let [directory, file] = entries(body).unwrap().try_into().unwrap();
     assert_eq!(directory, Entry { path: "/p/é".into(), is_collection: true, ..Entry::default() });

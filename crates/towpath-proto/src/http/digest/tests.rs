@@ -15,12 +15,13 @@ fn what_xrootd_answers_is_read() {
         ("crc32c=4waSgw==", Algorithm::Crc32c),
         ("crc32c=e3069283", Algorithm::Crc32c),
         ("md5=JfnnlDI7RTiF9RgfG2JNCw==", Algorithm::Md5),
+        ("sha=98O8HYCOBHMq32eZZczDTKeuNEE=", Algorithm::Sha1),
         ("UNIXcksum=930766865", Algorithm::Cksum),
         ("unixcksum=930766865 9 name", Algorithm::Cksum),
     ] {
         assert_eq!(parse_digest(value), Ok(of(&[algorithm])), "{value}");
     }
-    let two = parse_digest("ADLER32 = 91e01de , sha=abc, md5=JfnnlDI7RTiF9RgfG2JNCw==");
+    let two = parse_digest("ADLER32 = 91e01de , sha-512=abc, md5=JfnnlDI7RTiF9RgfG2JNCw==");
     assert_eq!(two, Ok(of(&[Algorithm::Adler32, Algorithm::Md5])));
     // The same bytes under a name that 5.5.3 also uses, but which is another checksum elsewhere.
     assert_eq!(parse_digest("crc32=4waSgw=="), Ok(Digests::new()));
@@ -38,6 +39,10 @@ fn fields_are_written_in_their_own_forms() {
         "adler=:CR4B3g==:, crc32c=:4waSgw==:, unixcksum=:N3pgEQ==:, md5=:JfnnlDI7RTiF9RgfG2JNCw==:"
     );
     assert_eq!(write_owncloud(&digests).unwrap(), "ADLER32:091e01de MD5:25f9e794323b453885f5181f1b624d0b");
+    let sha = of(&[Algorithm::Sha1]);
+    assert_eq!(write_digest(&sha).unwrap(), "sha=98O8HYCOBHMq32eZZczDTKeuNEE=");
+    assert_eq!(write_repr_digest(&sha).unwrap(), "sha=:98O8HYCOBHMq32eZZczDTKeuNEE=:");
+    assert_eq!(write_owncloud(&sha).unwrap(), "SHA1:f7c3bc1d808e04732adf679965ccc34ca7ae3441");
     assert_eq!(write_digest(&of(&[Algorithm::Crc64])), None);
     assert_eq!(write_repr_digest(&Digests::new()), None);
     assert_eq!(write_owncloud(&of(&[Algorithm::Crc32c])), None);
@@ -47,7 +52,7 @@ fn fields_are_written_in_their_own_forms() {
 fn a_value_that_cannot_be_read_is_not_the_same_as_none() {
     let adler = Err(InvalidField { algorithm: Algorithm::Adler32 });
     assert_eq!(parse_digest("adler32=xyz"), adler);
-    assert_eq!(parse_digest("sha=x, adler32="), adler);
+    assert_eq!(parse_digest("sha-512=x, adler32="), adler);
     assert_eq!(parse_repr_digest("adler=CR4B3g=="), adler);
     assert_eq!(parse_repr_digest("adler=:CR4B:"), adler);
     assert_eq!(parse_owncloud("ADLER32:0x1"), adler);
@@ -62,7 +67,7 @@ fn a_value_that_cannot_be_read_is_not_the_same_as_none() {
 fn wishes_are_ordered_by_preference() {
     let digest = |value| DigestPreferences::parse_want_digest(value).iter().collect::<Vec<_>>();
     assert_eq!(digest("adler32"), [Algorithm::Adler32]);
-    assert_eq!(digest("md5;q=0.3, adler32;q=1, sha;q=1"), [Algorithm::Adler32, Algorithm::Md5]);
+    assert_eq!(digest("md5;q=0.3, adler32;q=1, SHA;q=1, x;q=1"), [Algorithm::Adler32, Algorithm::Sha1, Algorithm::Md5]);
     assert_eq!(digest("MD5, Adler32"), [Algorithm::Md5, Algorithm::Adler32]);
     assert_eq!(digest("md5;q=0, adler32;q=0.001"), [Algorithm::Adler32]);
     assert_eq!(digest("md5;q=2, md5;q=1.0000, md5;q=.5, md5;q=-1, md5;q=1.001"), []);
@@ -76,7 +81,7 @@ fn wishes_are_ordered_by_preference() {
     assert_eq!(wanted.best(Algorithms::DEFAULT), Some(Algorithm::Adler32));
     assert_eq!(wanted.best(Algorithms::of(&[Algorithm::Crc32c])), None);
     assert!(!wanted.is_empty());
-    assert!(DigestPreferences::parse_want_digest("sha").is_empty());
+    assert!(DigestPreferences::parse_want_digest("sha-512").is_empty());
 }
 
 #[test]
