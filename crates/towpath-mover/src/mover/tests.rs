@@ -187,6 +187,25 @@ async fn a_file_that_fails_does_not_keep_others_from_arriving() {
     assert_eq!(get(&to, "/t/b").await.unwrap(), "content");
 }
 
+/// The memory store keeps digests, and no times of sources.
+#[tokio::test]
+async fn a_refused_file_is_skipped_only_if_it_is_the_same_and_the_policy_permits() {
+    let (from, to) = (memory(), memory());
+    for (name, ours, theirs) in [("/same", "content", "content"), ("/other", "content", "CONTENT")] {
+        put(&from, name, Bytes::from(ours)).await;
+        put(&to, name, Bytes::from(theirs)).await;
+    }
+    for (skip, is_skipped) in [(SkipPolicy::Nothing, false), (SkipPolicy::SameIfRefused, true)] {
+        let mover = Mover::new(Options { skip, ..options() }, Arc::new(NoopObserver));
+        let copy = async |name| {
+            let copied = mover.copy(&Job::new(location(&from, name), location(&to, name))).await;
+            copied.map(|copied| copied.is_some()).map_err(|error| error.fault())
+        };
+        assert_eq!(copy("/same").await, if is_skipped { Ok(false) } else { Err(Fault::AlreadyExists) }, "{skip:?}");
+        assert_eq!(copy("/other").await, Err(Fault::AlreadyExists), "{skip:?}");
+    }
+}
+
 /// Copies a tree over an existing copy until `most` of its files have ended; returns the outcomes and the number of
 /// existing files.
 async fn rest_of_a_tree(from: &Arc<dyn Store>, to: &Arc<dyn Store>, most: usize) -> (Vec<Outcome>, u64) {

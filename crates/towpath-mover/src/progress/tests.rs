@@ -32,6 +32,9 @@ fn a_file_counts_from_when_it_is_found_until_it_ends() {
     first.begin(&job("/a"), 110, 30);
     second.begin(&job("/b"), 7, 0);
     assert_eq!(progress.now().ahead_bytes, 87);
+    // After a lost connection a file begins again, and has not been resumed.
+    second.begin(&job("/b"), 7, 3);
+    second.begin(&job("/b"), 7, 0);
     first.transferred(50);
     assert_eq!((progress.now().moved_bytes, progress.now().ahead_bytes), (50, 37));
     let clone = first.clone();
@@ -43,6 +46,8 @@ fn a_file_counts_from_when_it_is_found_until_it_ends() {
         is_all_found: true,
         ended_files: 2,
         moved_bytes: 50,
+        resumed_files: 1,
+        resumed_bytes: 30,
         ..ProgressSnapshot::default()
     };
     assert_eq!(progress.now(), ended, "what was not moved is no longer ahead");
