@@ -252,6 +252,22 @@ def test_links(remote):
     assert not (remote.area.local / "tree").exists() and kept.read_bytes() == b"content"
 
 
+@against(XROOTD + XROOTD_HTTP + RCLONE + OURS, "find, du, patterns in URLs")
+def test_selection(remote):
+    for name, size in (("d/a.root", 1000), ("d/b.root", 2000), ("d/c.txt", 3000), ("d/e/f.root", 4000)):
+        remote.area.put(name, content(size))
+    found = remote.towpath("find", remote.url("d"), "-name", "*.root", "-type", "f", "-size", "+1500c").text.split()
+    assert sorted(found) == [remote.url("d/b.root"), remote.url("d/e/f.root")]
+    assert [remote.towpath("stat", "--json", url).status for url in found] == [0, 0]
+    (used,) = json_lines(remote.towpath("du", "-s", "--json", remote.url("d")))
+    assert (used["bytes"], used["files"], used["directories"]) == (10_000, 4, 1)
+    digests = remote.towpath("sum", remote.url("d/*.root")).text.splitlines()
+    assert [line.split()[1] for line in digests] == [remote.url("d/a.root"), remote.url("d/b.root")]
+    remote.towpath("rm", remote.url("*/*.root"))
+    assert sorted(path.name for path in (remote.area.local / "d").iterdir()) == ["c.txt", "e"]
+    assert b"no path matches" in remote.towpath("cat", remote.url("d/*.root"), status=3).err
+
+
 @against(XROOTD + OURS, "df")
 def test_space(remote):
     (found,) = json_lines(remote.towpath("df", "--json", remote.url()))

@@ -213,10 +213,12 @@ pub(crate) struct AccessExplain {
 
 /// Arguments of `cp`.
 #[derive(Debug, Args)]
+#[command(override_usage = "towpath cp [OPTIONS] SOURCE... DESTINATION\n       \
+                            towpath cp [OPTIONS] --retry-from FILE")]
 pub(crate) struct Copy {
     /// Sources, then the destination: paths, URLs (root, roots, http, https, dav, davs, s3), or `-` for a standard
     /// stream.
-    #[arg(required_unless_present = "retry_from", num_args = 2.., value_name = "SOURCE... DESTINATION")]
+    #[arg(required_unless_present = "retry_from", num_args = 2.., value_names = ["SOURCE", "DESTINATION"])]
     pub paths: Vec<OsString>,
     /// Copy directories recursively.
     #[arg(long, short = 'r', visible_short_alias = 'R')]
@@ -376,7 +378,7 @@ pub(crate) struct Sum {
     /// Paths or URLs.
     #[arg(required = true)]
     pub paths: Vec<OsString>,
-    /// Digest algorithm: adler32, crc32c, crc32, zcrc32, crc64, md5 or sha256.
+    /// Digest algorithm: adler32, crc32c, crc32, zcrc32, crc64, md5, sha1 or sha256.
     #[arg(long, short = 'a', default_value = "adler32")]
     pub algorithm: Algorithm,
     /// Print one JSON object per file.

@@ -35,8 +35,8 @@ pub(crate) enum Failure {
     InvalidFacts(String),
     /// The WAN emulator reported an error.
     Wan(towpath_wan::Error),
-    /// A child command failed, and printed its own error.
-    Command {
+    /// The failure was printed already, as by a child command.
+    Printed {
         /// Its exit code.
         exit: u8,
     },
@@ -88,6 +88,11 @@ impl Tally {
         self.add(error.fault().exit_code());
     }
 
+    /// Returns the result of the whole command, whose message was printed already.
+    pub(crate) fn printed_outcome(&self) -> Result<(), Failure> {
+        if self.count == 0 { Ok(()) } else { Err(Failure::Printed { exit: self.first_exit }) }
+    }
+
     /// Returns the result of the whole command.
     pub(crate) fn outcome(&self) -> Result<(), Failure> {
         match self.count {
@@ -128,7 +133,7 @@ impl Failure {
             Failure::Wan(towpath_wan::Error::Invalid(_)) => Exit::Usage as u8,
             Failure::Wan(towpath_wan::Error::Kernel { .. }) => Fault::Unavailable.exit_code(),
             Failure::Wan(towpath_wan::Error::Ended) => Fault::Internal.exit_code(),
-            Failure::Several { exit, .. } | Failure::Command { exit } => *exit,
+            Failure::Several { exit, .. } | Failure::Printed { exit } => *exit,
             // Same exit code as a program killed by SIGPIPE: no message, but not a success.
             Failure::Output(_) if self.is_broken_pipe() => interrupt::exit_code(Signal::PIPE),
             Failure::Output(error) => fault_of(error).exit_code(),
@@ -150,7 +155,7 @@ impl Failure {
             Failure::Start(error) => complain(error),
             Failure::InvalidFacts(faults) => faults.lines().for_each(complain),
             Failure::Wan(error) => complain(error),
-            Failure::Several { count: 1, .. } | Failure::Command { .. } => {}
+            Failure::Several { count: 1, .. } | Failure::Printed { .. } => {}
             Failure::Several { count, .. } => complain(format_args!("{count} errors")),
             Failure::Output(_) if self.is_broken_pipe() => {}
             Failure::Output(error) => complain(format_args!("cannot write the output: {}", os_message(error))),

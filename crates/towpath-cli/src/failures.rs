@@ -171,7 +171,8 @@ impl FailureList {
         if count > 0 && (self.may_succeed || self.is_cut_off) && (list.is_some() || count as u64 + others > 1) {
             complain(format_args!("to retry them: {}", retry(list.as_deref())));
         }
-        self.tally.outcome().and(self.unwritten.outcome())
+        // The number of failures was printed above.
+        self.tally.printed_outcome().and(self.unwritten.outcome())
     }
 }
 

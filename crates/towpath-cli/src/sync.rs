@@ -125,7 +125,8 @@ fn check_deletion(arguments: &Sync, extras: u64, source_entries: u64, total: &To
     }
     match arguments.max_delete {
         Some(most) if extras > most => {
-            refused(format!("nothing is deleted, because {extras} are more than --max-delete permits"))
+            let deletions = count_text(extras, "deletion is", "deletions are");
+            refused(format!("nothing is deleted, because {deletions} more than --max-delete permits"))
         }
         _ => Ok(()),
     }
@@ -271,11 +272,14 @@ impl StepOutput {
         if !is_quiet {
             let (files, size) = (count_text(total.files, "file", "files"), size_text(total.bytes));
             let how = if self.is_dry { " to be" } else { "" };
-            let rest = format!(
-                "{} made, {} touched, {deleted} deleted, {same} are the same",
-                count_text(directories, "directory", "directories"),
-                count_text(touched, "file", "files")
-            );
+            let made = count_text(directories, "directory", "directories");
+            let same = count_text(same, "is the same", "are the same");
+            // A copy neither sets the times of existing files nor deletes.
+            let others = match self.root {
+                Some(_) => format!(", {} touched, {deleted} deleted", count_text(touched, "file", "files")),
+                None => String::new(),
+            };
+            let rest = format!("{made} made{others}, {same}");
             let verified = if self.is_dry { String::new() } else { total.verified.text(total.files) };
             let resumed = total.resumed_text();
             let _ = writeln!(io::stderr(), "{files}{how} copied, {size}{verified}{resumed}; {rest}; {seconds:.2} s");

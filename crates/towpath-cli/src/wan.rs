@@ -139,7 +139,7 @@ fn start_holder() -> Result<(), Failure> {
     if line.is_empty() {
         let exit = forward_failure(&mut holder)
             .map_err(Failure::system("read the error of the process that holds the emulator"))?;
-        return Err(Failure::Command { exit });
+        return Err(Failure::Printed { exit });
     }
     Ok(write!(std::io::stdout(), "{line}")?)
 }
@@ -298,7 +298,7 @@ fn start_command(
 fn succeeded(status: std::io::Result<ExitStatus>) -> Result<(), Failure> {
     match exit_code(status.map_err(Failure::system("wait for the command"))?) {
         0 => Ok(()),
-        exit => Err(Failure::Command { exit }),
+        exit => Err(Failure::Printed { exit }),
     }
 }
 

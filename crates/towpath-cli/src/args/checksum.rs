@@ -41,7 +41,10 @@ impl FromStr for ChecksumRequest {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, action) = text.split_once(':').unwrap_or((text, "source"));
-        let algorithm = name.parse::<Algorithm>().map_err(|error| error.to_string())?;
+        // The option of rclone has no value, so that it takes the source for one.
+        let algorithm = name.parse::<Algorithm>().map_err(|error| {
+            format!("{error}; for --checksum of rclone, which takes no value, use towpath sync --compare digest")
+        })?;
         let action = match action {
             "source" => ChecksumAction::Compare,
             "print" => ChecksumAction::Print,

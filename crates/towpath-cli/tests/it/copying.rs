@@ -277,7 +277,7 @@ fn a_dry_run_prints_the_copies_and_changes_nothing() {
         let lines: Vec<_> = outcome.stdout.lines().collect();
         assert!(lines.len() == 1 && lines[0].starts_with("copy ") && lines[0].ends_with("/t/s/new"), "{outcome:?}");
         assert!(outcome.stderr.contains("t/s/other: exists already"), "{outcome:?}");
-        assert!(outcome.stderr.contains("1 file to be copied") && outcome.stderr.contains("1 are the same"));
+        assert!(outcome.stderr.contains("1 file to be copied") && outcome.stderr.contains("1 is the same"));
         let outcome = directory.run(&format!("cp -r -f --dry-run {from}s {to}t/new")).expect(0);
         assert_eq!(outcome.stdout.matches("copy ").count(), 3, "{outcome:?}");
         assert_eq!(outcome.stdout.matches("mkdir ").count(), 2, "{outcome:?}");
@@ -344,6 +344,8 @@ fn options_of_other_programs_are_explained() {
     let directory = Directory::new();
     let outcome = directory.run("cp --transfers 8 a b").expect(2);
     assert!(outcome.stderr.starts_with("towpath: no option --transfers (of rclone): use --files N"), "{outcome:?}");
+    let outcome = directory.run("sync --checksum a b").expect(2);
+    assert!(outcome.stderr.contains("use towpath sync --compare digest"), "{outcome:?}");
     let outcome = directory.run("copy a b").expect(2);
     assert!(outcome.stderr.starts_with("towpath: no command copy (of rclone): use towpath cp -r"), "{outcome:?}");
     let outcome = directory.run("cp --tpc first --limit 10MB/s missing b").expect(3);

@@ -143,7 +143,7 @@ fn an_empty_or_missing_source_empties_nothing() {
         assert!(outcome.stderr.contains("the source is empty"), "{outcome:?}");
         directory.run(&format!("sync --delete {from}missing {to}t")).expect(3);
         let outcome = directory.run(&format!("sync --delete --max-delete 1 {from}s {to}t")).expect(5);
-        assert!(outcome.stderr.contains("2 are more than --max-delete"), "{outcome:?}");
+        assert!(outcome.stderr.contains("2 deletions are more than --max-delete"), "{outcome:?}");
         assert_eq!(directory.get("t/extra"), "extra");
         assert_eq!(directory.get("t/gone/with/all"), "extra");
     });

@@ -149,3 +149,25 @@ fn nobody_who_wants_quiet_is_shown_anything() {
     let seen = Terminal::new(24, 100).run(&files(3), "cp -q -r --limit 200Mbit s t", None, 0);
     assert!(seen.screens.is_empty(), "{seen:?}");
 }
+
+/// Sizes have units on a terminal, and are exact with `--bytes`.
+#[test]
+fn sizes_on_a_terminal_have_units() {
+    let directory = Directory::new();
+    directory.put("file", &"x".repeat(3000));
+    for (line, expected) in
+        [("ls -l file", "2.93 KiB"), ("ls -l --bytes file", " 3000 "), ("du file", "2.93 KiB"), ("df .", "iB free of")]
+    {
+        let Terminal { ours, theirs } = Terminal::new(24, 80);
+        let mut command = directory.command(line.split(' '));
+        let mut process = command.stdout(theirs).spawn().unwrap();
+        drop(command);
+        let (mut output, mut text, mut buffer) = (File::from(ours), Vec::new(), [0; 4096]);
+        while let Ok(length @ 1..) = output.read(&mut buffer) {
+            text.extend_from_slice(&buffer[..length]);
+        }
+        assert!(process.wait().unwrap().success());
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains(expected), "{line}: {text}");
+    }
+}
