@@ -170,7 +170,11 @@ impl Pools {
     /// Returns a connection of `pool`, kept or new. A request that is not `repeatable` gets one that the server is
     /// unlikely to close at this moment.
     pub(super) async fn connection(&self, pool: &Pool, repeatable: bool) -> Result<Connection, Failure> {
-        while let Some(mut kept) = pool.take(repeatable) {
+        // tinyproxy (seen with 1.11.1) closes each connection after a response without announcing it.
+        let is_reliable = pool.endpoint.tls || matches!(self.proxies.of(&pool.endpoint), Ok(None));
+        while (repeatable || is_reliable)
+            && let Some(mut kept) = pool.take(repeatable)
+        {
             // The connection's task may not have processed the end of the last response yet. Or the server responded
             // before it had received the whole last request, and receives the rest slowly or never.
             if matches!(timeout(READY_WAIT, kept.sender.ready()).await, Ok(Ok(()))) {
