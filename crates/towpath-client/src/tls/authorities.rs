@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    env,
+    env, io,
     path::{Path, PathBuf},
 };
 
@@ -96,32 +96,34 @@ impl Authorities {
     }
 
     /// Adds the certificates of a file, or of the files in a directory.
-    fn add(&mut self, named: &AuthorityPath) -> Result<()> {
-        let AuthorityPath { path, setting } = named;
-        let place = if setting.is_empty() { String::new() } else { format!("{setting}: ") };
-        let failed = |why: &dyn std::fmt::Display| invalid(&format!("{place}{}: {why}", path.display()));
-        let files = match path.is_dir() {
-            true => certificate_files(path).map_err(|error| failed(&error))?,
-            false => vec![path.clone()],
-        };
-        let (mut found, mut skipped) = (0, 0);
-        for file in &files {
-            match disk::read(file, MAX_FILE_BYTES) {
-                Ok(pem) => {
-                    let (good, bad) = self.add_pem(&pem);
-                    (found, skipped) = (found + good, skipped + bad);
-                }
-                Err(error) if files.len() == 1 && file == path => return Err(failed(&error)),
-                Err(_) => skipped += 1,
+    ///
+    /// # Errors
+    /// `InvalidArgument` if a named path has no certificate.
+    fn add(&mut self, AuthorityPath { path, setting }: &AuthorityPath) -> Result<()> {
+        let is_named = !setting.is_empty();
+        let failed = |why: &dyn std::fmt::Display| invalid(&format!("{setting}: {}: {why}", path.display()));
+        match self.add_path(path) {
+            Err(error) if is_named => return Err(failed(&error)),
+            Ok((0, _)) if is_named => return Err(failed(&"no certificate (PEM) of an authority in it")),
+            Ok((found, skipped)) if skipped > 0 && is_named => {
+                tracing::warn!(path = %path.display(), found, skipped, "some files or certificates cannot be used");
             }
-        }
-        match (found, skipped) {
-            // The grid's directory may be empty where nobody named it.
-            (0, _) if !setting.is_empty() => return Err(failed(&"no certificate (PEM) of an authority in it")),
-            (_, 0) => tracing::debug!(path = %path.display(), found, "loaded certificate authorities"),
-            _ => tracing::warn!(path = %path.display(), found, skipped, "some certificates or files cannot be used"),
+            counts => tracing::debug!(path = %path.display(), ?counts, "loaded certificate authorities"),
         }
         Ok(())
+    }
+
+    /// Returns the numbers of certificates that can be used, and of files and certificates that cannot.
+    fn add_path(&mut self, path: &Path) -> io::Result<(usize, usize)> {
+        if !path.is_dir() {
+            return Ok(self.add_pem(&disk::read(path, MAX_FILE_BYTES)?));
+        }
+        let (mut found, mut skipped) = (0, 0);
+        for file in certificate_files(path)? {
+            let (good, bad) = disk::read(&file, MAX_FILE_BYTES).map_or((0, 1), |pem| self.add_pem(&pem));
+            (found, skipped) = (found + good, skipped + bad);
+        }
+        Ok((found, skipped))
     }
 
     /// Adds the certificates in `pem`. Returns the numbers of those that can and cannot be used.
@@ -151,7 +153,7 @@ impl Authorities {
 
 /// Returns the files of a directory that have certificates: `*.pem`, `*.crt`, and those named by a hash (`*.0`). The
 /// others are revocation lists, policies and descriptions.
-fn certificate_files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+fn certificate_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let has_certificates = |path: &PathBuf| {
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         matches!(extension, "pem" | "crt") || (!extension.is_empty() && extension.bytes().all(|c| c.is_ascii_digit()))
