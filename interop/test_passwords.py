@@ -7,7 +7,7 @@ import requests
 from requests.auth import HTTPBasicAuth, HTTPDigestAuth
 
 from clients import content
-from servers import start_towpath
+from servers import HOST, start_towpath
 from test_alto import serving
 from test_docs import COMMAND_LIMIT_S, commands
 
@@ -138,6 +138,34 @@ def test_requests(server, authority, scheme):
         answers = [session.get(server.http(f"/file?n={n}"), verify=str(authority.file)) for n in range(5)]
     assert [answer.content for answer in answers] == [b"x"] * 5
     assert sum(len(answer.history) for answer in answers) == (1 if scheme is HTTPDigestAuth else 0)
+
+
+@pytest.mark.parametrize("source", [
+    pytest.param("url", marks=pair("towpath", "in the URL: cat, cp up and down")),
+    pytest.param("netrc", marks=pair("towpath", "in ~/.netrc: cat, cp up and down")),
+])
+def test_towpath(server, clients, binary, here, source):
+    (server.root / "file").write_bytes(b"content")
+    (here / "up").write_bytes(content(100_001))
+    plain = server.http("/")
+    url = plain.replace("://", "://alice:Alice's@") if source == "url" else plain
+    (here / "netrc").write_text(f"machine {HOST} login alice password Alice's\n" if source == "netrc" else "")
+    run = [binary, "-vvv"]
+    for command in (["cat", url + "file"], ["cp", "--json", here / "up", url + "alice/up"], ["cp", "--json", url + "alice/up", here / "down"],
+                    ["rm", url + "alice/up"]):
+        done = clients.run(*run, *command, NETRC=str(here / "netrc"))
+        assert "Alice's" not in done.text + done.err.decode(), command
+    assert (here / "down").read_bytes() == content(100_001)
+    for other in (plain, plain.replace("://", "://alice:hush@")):
+        refused = clients.run(binary, "cat", other + "file", status=4, NETRC=str(here / "none"))
+        assert "401" in refused.err.decode() and "hush" not in refused.err.decode()
+
+
+@pair("towpath", "a ~/.netrc that cannot be used is named")
+def test_towpath_unusable_netrc(server, clients, binary, here):
+    (here / "netrc").write_text("machine\n")
+    refused = clients.run(binary, "cat", server.http("/file"), status=4, NETRC=str(here / "netrc"))
+    assert f"the passwords in {here / 'netrc'} cannot be used: line 1" in refused.err.decode()
 
 
 @pair("requests", "the ALTO server takes them too (RFC 7285 §8.3.5)")

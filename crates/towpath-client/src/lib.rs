@@ -6,6 +6,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`options`] | client options: tokens, certificates, timeouts, bytes in flight |
+//! | `passwords` | passwords of HTTP servers |
 //! | `proxy` | proxies for HTTP, WebDAV and S3 |
 //! | [`token`] | bearer token discovery |
 //! | [`xrootd`] | `root://` and `roots://` |
@@ -20,6 +21,7 @@ mod dial;
 mod digest;
 pub mod http;
 pub mod options;
+mod passwords;
 mod proxy;
 pub mod third_party;
 mod tls;
@@ -42,6 +44,7 @@ pub use http::{
     DocumentRequest, DocumentResponse, DocumentStatus, Probe, ProbeResult, Side, Subscription, Trace, form,
 };
 pub use options::ClientOptions;
+pub use passwords::PasswordSource;
 pub use proxy::{ProxySettings, ProxyUrl};
 pub use tls::{AuthorityPath, AuthoritySettings};
 pub use token::TokenSource;

@@ -6,13 +6,15 @@ use http::HeaderMap;
 use towpath_proto::destination_policy::DestinationPolicy;
 use towpath_store::sys::processor;
 
-use crate::{AuthoritySettings, ProxySettings, TokenSource, WaitReporter, s3::S3Options};
+use crate::{AuthoritySettings, PasswordSource, ProxySettings, TokenSource, WaitReporter, s3::S3Options};
 
 /// Client options.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
     /// Source of the bearer token, for calls without a token of their own.
     pub token: TokenSource,
+    /// Source of passwords for HTTP servers, for calls without a token.
+    pub passwords: PasswordSource,
     /// File or directory with certificates (PEM) of trusted authorities, in addition to `authorities`.
     pub ca_file: Option<PathBuf>,
     /// Trusted authorities of the system and the grid.
@@ -61,6 +63,7 @@ impl Default for ClientOptions {
     fn default() -> Self {
         Self {
             token: TokenSource::Discover,
+            passwords: PasswordSource::Discover,
             ca_file: None,
             authorities: AuthoritySettings::from_environment(),
             insecure: false,

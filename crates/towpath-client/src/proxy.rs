@@ -8,12 +8,12 @@ mod exceptions;
 
 use std::sync::Arc;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{HeaderValue, StatusCode};
 use percent_encoding::percent_decode_str;
 use towpath_proto::url::{Endpoint, Family, Url};
 use towpath_store::{Blame, Error, Fault, Result, Secret, sys::environment};
 
+use crate::passwords::basic;
 use exceptions::Exceptions;
 
 /// Default port of an `http://` proxy, as in curl.
@@ -134,7 +134,10 @@ impl Proxy {
         let has_port = url.port() != 80 || address.ends_with(":80");
         let port = if has_port { url.port() } else { default_port };
         let endpoint = Endpoint { family: Family::Http, tls, host: url.host().to_owned(), port };
-        Ok(Self { endpoint, authorization: user.map(basic), setting: setting.clone() })
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let login = user.map(|user| user.split_once(':').unwrap_or((user, "")));
+        let authorization = login.map(|(user, password)| basic(&decoded(user), &decoded(password))).transpose()?;
+        Ok(Self { endpoint, authorization, setting: setting.clone() })
     }
 
     /// Returns the error for a proxy that cannot be reached because of `error`.
@@ -172,16 +175,6 @@ impl Proxy {
         let code = StatusCode::PROXY_AUTHENTICATION_REQUIRED.as_u16();
         Error::new(Fault::AuthenticationFailed, message).with_code(code.into()).blamed_on(Blame::Caller)
     }
-}
-
-/// Returns the credentials of a user and a password, which are percent-encoded and separated by a colon (RFC 7617).
-fn basic(user: &str) -> HeaderValue {
-    let (name, password) = user.split_once(':').unwrap_or((user, ""));
-    let decoded = |text: &str| percent_decode_str(text).collect::<Vec<u8>>();
-    let pair = [decoded(name), vec![b':'], decoded(password)].concat();
-    let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(pair))).expect("base64 is valid");
-    value.set_sensitive(true);
-    value
 }
 
 #[cfg(test)]

@@ -36,6 +36,8 @@ mod listings;
 mod lying;
 #[path = "it/own.rs"]
 mod own;
+#[path = "it/passwords.rs"]
+mod passwords;
 #[path = "it/peer.rs"]
 mod peer;
 #[path = "it/proxies.rs"]

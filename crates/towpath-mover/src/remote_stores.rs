@@ -6,7 +6,7 @@ use std::{
 };
 
 use towpath_client::Client;
-use towpath_proto::url::{Endpoint, Family, Url};
+use towpath_proto::url::{Endpoint, Family, Password, Url};
 use towpath_store::{Caller, Result, Store, StorePath};
 
 use crate::StoreLocation;
@@ -22,8 +22,9 @@ pub struct RemoteStores {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Site {
     endpoint: Endpoint,
-    /// User to log in as.
+    /// User to log in as, and the password in the URL.
     user: Option<String>,
+    password: Option<Password>,
     /// Sent with every request.
     query: Option<String>,
     /// The path, if the store depends on it: a ZIP archive, or a directory of a bucket.
@@ -54,6 +55,7 @@ impl RemoteStores {
         let site = Site {
             endpoint: url.endpoint(),
             user: url.user().map(str::to_string),
+            password: url.password().cloned(),
             query: url.query().map(str::to_string),
             path: is_bound.then(|| url.path().to_vec()),
         };

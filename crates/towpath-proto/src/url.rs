@@ -117,10 +117,28 @@ impl Scheme {
 pub struct Url {
     scheme: Scheme,
     user: Option<String>,
+    password: Option<Password>,
     host: String,
     port: Option<u16>,
     path: Vec<u8>,
     query: Option<String>,
+}
+
+/// The password in an HTTP URL, percent-encoded. It prints as `<redacted>`.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Password(String);
+
+impl Password {
+    /// Returns the password as written. To be called only where it is sent.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<redacted>")
+    }
 }
 
 /// Everything that decides where and how to connect; URLs with equal endpoints can share a connection.
@@ -151,8 +169,8 @@ pub enum InvalidUrl {
     /// The port is not a number from 1 to 65535.
     #[error("the port of the URL is not a number from 1 to 65535")]
     Port,
-    /// The user name is empty, or followed by a password.
-    #[error("the user in the URL is not valid; a password must not be part of a URL")]
+    /// The user name is empty, or followed by a password in a URL that is not of the HTTP family.
+    #[error("the user in the URL is not valid; only an http or https URL may have a password")]
     User,
     /// A `..` component.
     #[error("the path of the URL has a component '..'")]
@@ -280,25 +298,39 @@ impl FromStr for Url {
         };
         let path_start = before_query.find('/').unwrap_or(before_query.len());
         let (authority, raw_path) = before_query.split_at(path_start);
-        let (user, host, port) = parse_authority(authority)?;
+        let Authority { user, password, host, port } = parse_authority(authority)?;
+        if password.is_some() && scheme.family() != Family::Http {
+            return Err(InvalidUrl::User);
+        }
         if scheme == Scheme::S3 && (user.is_some() || port.is_some() || query.is_some()) {
             return Err(InvalidUrl::S3);
         }
         let path: Vec<u8> = if encoded { percent_decode_str(raw_path).collect() } else { raw_path.into() };
         let query = query.filter(|query| !query.is_empty());
-        Ok(Self { scheme, user, host, port, path: clean_bytes(&path)?, query })
+        Ok(Self { scheme, user, password, host, port, path: clean_bytes(&path)?, query })
     }
 }
 
-type Authority = (Option<String>, String, Option<u16>);
+/// The parts of an authority.
+struct Authority {
+    user: Option<String>,
+    password: Option<Password>,
+    host: String,
+    port: Option<u16>,
+}
 
-/// Parses `[user@]host[:port]`.
+/// Parses `[user[:password]@]host[:port]`.
 fn parse_authority(authority: &str) -> Result<Authority, InvalidUrl> {
-    let (user, address) = match authority.rsplit_once('@') {
-        Some((user, address)) => (Some(user.to_owned()), address),
+    let (login, address) = match authority.rsplit_once('@') {
+        Some((login, address)) => (Some(login), address),
         None => (None, authority),
     };
-    if user.as_ref().is_some_and(|user| user.is_empty() || user.contains([':', '@'])) {
+    let (user, password) = match login.map(|login| login.split_once(':').unwrap_or((login, ""))) {
+        Some((user, "")) => (Some(user.to_owned()), None),
+        Some((user, password)) => (Some(user.to_owned()), Some(Password(password.to_owned()))),
+        None => (None, None),
+    };
+    if user.as_ref().is_some_and(|user| user.is_empty() || user.contains('@')) {
         return Err(InvalidUrl::User);
     }
     let (host, port) = if let Some(bracketed) = address.strip_prefix('[') {
@@ -320,7 +352,7 @@ fn parse_authority(authority: &str) -> Result<Authority, InvalidUrl> {
         }
         _ => return Err(InvalidUrl::Port),
     };
-    Ok((user, host, port))
+    Ok(Authority { user, password, host, port })
 }
 
 /// Parses an IPv6 address, optionally with a zone: `fe80::1%25eth0` (RFC 6874), or with a bare `%` as people write it.
@@ -428,6 +460,11 @@ impl Url {
         self.user.as_deref()
     }
 
+    /// Returns the password after the user name, if any.
+    pub fn password(&self) -> Option<&Password> {
+        self.password.as_ref()
+    }
+
     /// Returns the host name or address in lower case; IPv6 addresses without brackets, possibly with a zone
     /// (`fe80::1%eth0`).
     pub fn host(&self) -> &str {
@@ -500,7 +537,7 @@ impl Url {
         Ok(Self { path, ..self.clone() })
     }
 
-    /// Returns the URL with all its secrets, for the wire.
+    /// Returns the URL with all its secrets except the password, for the wire.
     pub fn expose(&self) -> String {
         self.written(self.query.as_deref())
     }

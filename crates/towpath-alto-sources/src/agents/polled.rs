@@ -11,7 +11,7 @@ use std::{
 };
 
 use tokio::{sync::watch, task::spawn_blocking, time::sleep};
-use towpath_client::{Client, ClientOptions, DocumentRequest, DocumentStatus, TokenSource};
+use towpath_client::{Client, ClientOptions, DocumentRequest, DocumentStatus, PasswordSource, TokenSource};
 use towpath_store::{Caller, sys::disk};
 
 use super::{AgentHandle, pauses};
@@ -53,10 +53,11 @@ enum DocumentVersion {
 /// A response and its version, unless unchanged.
 type PollResponse = Option<(Content, Option<DocumentVersion>)>;
 
-/// Creates an HTTP client without a token, since the servers are third parties.
+/// Creates an HTTP client without credentials, since the servers are third parties.
 pub(super) fn client() -> Client {
-    let stall = ANSWER_TIME;
-    Client::new(Arc::new(ClientOptions { token: TokenSource::Nothing, stall, retries: 1, ..ClientOptions::default() }))
+    let (token, passwords) = (TokenSource::Nothing, PasswordSource::Nothing);
+    let options = ClientOptions { token, passwords, stall: ANSWER_TIME, retries: 1, ..ClientOptions::default() };
+    Client::new(Arc::new(options))
 }
 
 impl PolledAgent {

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
-use towpath_client::{Client, ClientOptions, ProxySettings, TokenSource};
+use towpath_client::{Client, ClientOptions, PasswordSource, ProxySettings, TokenSource};
 use towpath_mover::{Job, Mover, Observer, Options, RemoteStores, SkipPolicy, StoreLocation, ThirdParty};
 use towpath_proto::destination_policy::DestinationPolicy;
 use towpath_server::third_party::{Direction, Progress, ThirdPartyCopy, Transfers};
@@ -63,8 +63,9 @@ impl ThirdPartyCopier {
     fn options(&self, copy: &ThirdPartyCopy, destinations: &Arc<DestinationPolicy>) -> ClientOptions {
         let usual = ClientOptions::default();
         ClientOptions {
-            // A token in the environment of the server must not be used on behalf of its clients.
+            // Tokens and passwords of the server's user must not be used on behalf of its clients.
             token: TokenSource::Nothing,
+            passwords: PasswordSource::Nothing,
             ca_file: self.ca.clone(),
             destinations: Arc::clone(destinations),
             // A proxy would connect to addresses that this server may have to refuse.

@@ -114,7 +114,7 @@ impl Sites {
         caller: &Caller,
         document_request: DocumentRequest<'_>,
     ) -> Result<DocumentResponse> {
-        let site = self.at(&target.endpoint);
+        let site = self.at(&target.endpoint, None);
         let request = request(&site, document_request);
         let mut retry_state = site.retry_state(target).with_patience(document_request.patience);
         loop {
@@ -135,7 +135,7 @@ impl Sites {
         document_request: DocumentRequest<'_>,
     ) -> Result<Subscription> {
         let target = target_of(url)?;
-        let site = self.at(&target.endpoint);
+        let site = self.at(&target.endpoint, None);
         // The stream may never end, so it must not hold a permit meant for short responses.
         let request = Request { prompt: false, ..request(&site, document_request) };
         let mut retry_state = site.retry_state(&target).with_patience(document_request.patience);
@@ -148,7 +148,7 @@ impl Sites {
     /// Implements [`crate::Client::withdraw`].
     pub(crate) async fn withdraw(&self, url: &str, caller: &Caller, patience: Duration) -> Result<()> {
         let target = target_of(url)?;
-        let site = self.at(&target.endpoint);
+        let site = self.at(&target.endpoint, None);
         let request = Request::new(&site, Method::DELETE);
         let mut retry_state = site.retry_state(&target).with_patience(patience);
         let asked = timeout(patience, site.send_request(caller, &mut retry_state, &request)).await;
@@ -238,6 +238,9 @@ fn target_of(url: &str) -> Result<Target> {
     if parsed.scheme().family() != Family::Http {
         return Err(invalid(format!("{}:// is neither http nor https", parsed.scheme().name())));
     }
+    if parsed.password().is_some() {
+        return Err(invalid("the URL of a service must have no password: write it to ~/.netrc".to_owned()));
+    }
     let root = Target { endpoint: parsed.endpoint(), path_and_query: "/".to_owned() };
     root.redirected(url.as_bytes()).map_err(|_| invalid("the URL has invalid characters".to_owned()))
 }
@@ -257,7 +260,7 @@ mod tests {
             let target = target_of(url).unwrap();
             assert_eq!((target.root().as_str(), target.path_and_query.as_str()), (root, path_and_query));
         }
-        for url in ["root://host//f", "host/f", "s3://b/k", "http://"] {
+        for url in ["root://host//f", "host/f", "s3://b/k", "http://", "https://user:password@host/"] {
             assert_eq!(target_of(url).unwrap_err().fault(), Fault::InvalidArgument, "{url}");
         }
     }

@@ -35,7 +35,7 @@ use super::{
     site::{Site, Sites},
     target::Target,
 };
-use crate::{MAX_CONNECTIONS, dial::ConnectionMonitor};
+use crate::{MAX_CONNECTIONS, dial::ConnectionMonitor, passwords::Login};
 
 /// Size in bytes of a piece that is offered to a connection.
 const PIECE_BYTES: usize = 256 << 10;
@@ -108,7 +108,7 @@ impl Sites {
             ..*probe
         };
         let endpoint = Endpoint { family: Family::Http, ..url.endpoint() };
-        let site = self.at(&endpoint);
+        let site = self.at(&endpoint, Login::of(url));
         let path = StorePath::parse(&[PROBE_PREFIX.as_bytes(), url.path()].concat())
             .map_err(|error| Error::new(Fault::InvalidArgument, format!("{endpoint}: {error}")))?;
         let target = Target::new(&endpoint, &path, url.query());

@@ -57,8 +57,8 @@ pub(super) async fn of(answer: HttpResponse, method: &Method, credentials: &Cred
     }
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         message.push_str(match credentials.withheld() {
-            Some(WithholdReason::Unencrypted) => " (the bearer token is not sent without encryption: use https://)",
-            Some(WithholdReason::Unverified) => " (the bearer token is not sent with --insecure: use --ca-file)",
+            Some(WithholdReason::Unencrypted) => " (credentials are not sent without encryption: use https://)",
+            Some(WithholdReason::Unverified) => " (credentials are not sent with --insecure: use --ca-file)",
             Some(WithholdReason::Nobody) => " (no credentials were sent)",
             None => "",
         });

@@ -37,6 +37,7 @@ use super::{
 use crate::{
     ClientOptions,
     dial::Dialer,
+    passwords::{Login, Passwords},
     token::{Tokens, WithholdReason},
 };
 
@@ -48,16 +49,20 @@ const MAX_SITES: usize = 256;
 
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("towpath/", env!("CARGO_PKG_VERSION")));
 
+/// A server, and the user in the URL.
+type SiteKey = (Endpoint, Option<Login>);
+
 /// The HTTP sites of one client.
 #[derive(Debug)]
 pub struct Sites {
     options: Arc<ClientOptions>,
     tokens: Arc<Tokens>,
+    passwords: Arc<Passwords>,
     background: TaskTracker,
     pub(super) pools: Arc<Pools>,
     /// Whether to yield to other traffic.
     is_nice: Arc<AtomicBool>,
-    sites: Mutex<HashMap<Endpoint, Arc<Site>>>,
+    sites: Mutex<HashMap<SiteKey, Arc<Site>>>,
 }
 
 impl Sites {
@@ -69,7 +74,16 @@ impl Sites {
         dialer: Arc<Dialer>,
     ) -> Arc<Self> {
         let pools = Arc::new(Pools::new(Arc::clone(&options), dialer));
-        Arc::new(Self { options, tokens, background, pools, is_nice: Arc::default(), sites: Mutex::default() })
+        let passwords = Arc::new(Passwords::new(options.passwords.clone()));
+        Arc::new(Self {
+            options,
+            tokens,
+            passwords,
+            background,
+            pools,
+            is_nice: Arc::default(),
+            sites: Mutex::default(),
+        })
     }
 
     /// Limits the number of concurrent requests to each site from now on.
@@ -77,13 +91,15 @@ impl Sites {
         self.is_nice.store(true, Relaxed);
     }
 
-    /// Returns the site at `endpoint`.
-    pub(super) fn at(&self, endpoint: &Endpoint) -> Arc<Site> {
+    /// Returns the site at `endpoint`, for calls of `login`.
+    pub(super) fn at(&self, endpoint: &Endpoint, login: Option<Login>) -> Arc<Site> {
+        let key = (endpoint.clone(), login);
         let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
-        if sites.len() >= MAX_SITES && !sites.contains_key(endpoint) {
+        if sites.len() >= MAX_SITES && !sites.contains_key(&key) {
             sites.retain(|_, site| Arc::strong_count(site) > 1);
         }
-        Arc::clone(sites.entry(endpoint.clone()).or_insert_with(|| Arc::new(Site::new(endpoint.clone(), self))))
+        let new = |(endpoint, login): &SiteKey| Site { login: login.clone(), ..Site::new(endpoint.clone(), self) };
+        Arc::clone(sites.entry(key).or_insert_with_key(|key| Arc::new(new(key))))
     }
 
     /// Creates a separate site at `endpoint`, whose requests are signed. It uses neither WebDAV nor `Want-Digest`.
@@ -103,6 +119,9 @@ pub(super) struct Site {
     pub(super) options: Arc<ClientOptions>,
     pub(super) features: Arc<SiteFeatures>,
     tokens: Arc<Tokens>,
+    passwords: Arc<Passwords>,
+    /// The user in the URL.
+    login: Option<Login>,
     /// Tasks that remove the remains of dropped uploads.
     pub(super) background: TaskTracker,
     /// Locked while the end of an upload is sent to the site.
@@ -117,10 +136,21 @@ pub(super) struct Site {
 #[derive(Debug, Default)]
 pub(super) struct Credentials {
     token: Option<Secret>,
+    /// The value of `Authorization` for a password, without a token.
+    password: Option<HeaderValue>,
     withheld: Option<WithholdReason>,
 }
 
 impl Credentials {
+    /// Returns the value of `Authorization`, if there are credentials to send.
+    fn authorization(&self) -> Result<Option<HeaderValue>> {
+        let Some(token) = &self.token else { return Ok(self.password.clone()) };
+        let mut value = HeaderValue::try_from(format!("Bearer {}", token.expose()))
+            .map_err(|_| Error::new(Fault::AuthenticationFailed, "the bearer token has invalid characters"))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+
     /// Returns the token to send.
     pub(super) fn token(&self) -> Option<&Secret> {
         self.token.as_ref()
@@ -134,11 +164,13 @@ impl Credentials {
 
 impl Site {
     fn new(endpoint: Endpoint, sites: &Sites) -> Self {
-        let Sites { options, tokens, background, pools, is_nice, .. } = sites;
+        let Sites { options, tokens, passwords, background, pools, is_nice, .. } = sites;
         Self {
             endpoint,
             options: Arc::clone(options),
             tokens: Arc::clone(tokens),
+            passwords: Arc::clone(passwords),
+            login: None,
             background: background.clone(),
             farewells: Arc::default(),
             features: Arc::default(),
@@ -158,29 +190,34 @@ impl Site {
         self.pools.is_confidential(&self.endpoint)
     }
 
-    /// Returns the credentials of `caller`: its own token, or the one in the options. A token is sent only over TLS or
-    /// within this machine.
+    /// Returns the credentials of `caller`: its own token, the password of the URL, the token in the options, or the
+    /// password for this server. They are sent only over TLS or within this machine.
     ///
     /// # Errors
-    /// `AuthenticationFailed` for a configured token that cannot be used.
+    /// `AuthenticationFailed` for a configured token or password that cannot be used.
     pub(super) fn credentials(&self, caller: &Caller) -> Result<Credentials> {
         if caller.is_nobody {
-            return Ok(Credentials { token: None, withheld: Some(WithholdReason::Nobody) });
+            return Ok(Credentials { withheld: Some(WithholdReason::Nobody), ..Credentials::default() });
         }
         if self.signer.is_some() {
             return Ok(Credentials::default());
         }
         let field = self.options.headers.get(header::AUTHORIZATION);
+        let has_password = self.login.as_ref().is_some_and(Login::has_password);
         let token = match &caller.token {
             Some(token) => Some(token.clone()),
-            None if field.is_some() => None,
+            None if field.is_some() || has_password => None,
             None => self.tokens.current()?,
         };
+        let password = match (&token, field) {
+            (None, None) => self.passwords.authorization(&self.endpoint.host, self.login.as_ref())?,
+            _ => None,
+        };
         let safe = self.is_confidential();
-        let is_withheld = !safe && (token.is_some() || field.is_some());
+        let is_withheld = !safe && (token.is_some() || password.is_some() || field.is_some());
         let reason = if self.endpoint.tls { WithholdReason::Unverified } else { WithholdReason::Unencrypted };
         let withheld = is_withheld.then_some(reason);
-        Ok(Credentials { withheld, token: token.filter(|_| safe) })
+        Ok(Credentials { withheld, token: token.filter(|_| safe), password: password.filter(|_| safe) })
     }
 
     /// Returns the retry state of a request to `target`.
@@ -334,10 +371,7 @@ impl Site {
             headers.insert("x-amz-checksum-mode", HeaderValue::from_static("ENABLED"));
         }
         // Never sent to the target of a redirect: access there is granted by signed URLs.
-        if let Some(token) = credentials.token.as_ref().filter(|_| target.endpoint == self.endpoint) {
-            let mut value = HeaderValue::try_from(format!("Bearer {}", token.expose()))
-                .map_err(|_| Error::new(Fault::AuthenticationFailed, "the bearer token has invalid characters"))?;
-            value.set_sensitive(true);
+        if let Some(value) = credentials.authorization()?.filter(|_| target.endpoint == self.endpoint) {
             headers.insert(header::AUTHORIZATION, value);
         }
         if matches!(request.payload, Payload::Stream(_)) && self.features.says_continue.possible() {
@@ -535,7 +569,7 @@ mod tests {
         let dialer = Arc::new(Dialer::new(Arc::clone(&options)));
         let sites = Sites::new(options, tokens, TaskTracker::new(), dialer);
         let url: towpath_proto::url::Url = "http://host/".parse().unwrap();
-        (sites.at(&url.endpoint()), Target::new(&url.endpoint(), &towpath_store::StorePath::root(), None))
+        (sites.at(&url.endpoint(), None), Target::new(&url.endpoint(), &towpath_store::StorePath::root(), None))
     }
 
     #[tokio::test]

@@ -24,6 +24,7 @@ use super::{
     upload::Upload,
     vector,
 };
+use crate::passwords::Login;
 
 /// Minimum size in bytes of a file for which free space is checked before the upload begins.
 const ROOM_CHECKED_BYTES: u64 = 1 << 30;
@@ -50,7 +51,7 @@ impl fmt::Debug for HttpStore {
 impl HttpStore {
     /// Creates the store of `url`, without a request. The query of the URL is sent with every request.
     pub fn new(sites: &Arc<Sites>, url: &Url) -> Self {
-        let site = sites.at(&url.endpoint());
+        let site = sites.at(&url.endpoint(), Login::of(url));
         if matches!(url.scheme(), Scheme::Dav | Scheme::Davs) {
             site.features.dav.learn(true);
         }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use tempfile::TempDir;
-use towpath_client::{Client, ClientOptions, ProxySettings, TokenSource};
+use towpath_client::{Client, ClientOptions, PasswordSource, ProxySettings, TokenSource};
 use towpath_store::{Caller, Store, StorePath, sys::environment};
 
 /// The number of the unprivileged user.
@@ -126,7 +126,12 @@ impl Drop for Xrootd {
 
 /// Options that look for no token and give up early.
 pub(crate) fn options() -> ClientOptions {
-    ClientOptions { token: TokenSource::Nothing, proxies: ProxySettings::default(), ..ClientOptions::default() }
+    ClientOptions {
+        token: TokenSource::Nothing,
+        passwords: PasswordSource::Nothing,
+        proxies: ProxySettings::default(),
+        ..ClientOptions::default()
+    }
 }
 
 /// The store at a port of this machine.

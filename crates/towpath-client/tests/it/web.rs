@@ -17,7 +17,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use tokio_util::task::AbortOnDropHandle;
-use towpath_client::{Client, ClientOptions, ProxySettings, TokenSource};
+use towpath_client::{Client, ClientOptions, PasswordSource, ProxySettings, TokenSource};
 use towpath_store::{Caller, Error, ReadHandle, Store, StorePath, sys::net};
 
 /// The request of a client.
@@ -277,6 +277,7 @@ pub(crate) fn store(url: &str, options: &ClientOptions) -> Arc<dyn Store> {
 pub(crate) fn options() -> ClientOptions {
     ClientOptions {
         token: TokenSource::Nothing,
+        passwords: PasswordSource::Nothing,
         proxies: ProxySettings::default(),
         stall: std::time::Duration::from_millis(500),
         retries: 2,

@@ -96,12 +96,32 @@ fn what_could_mislead_is_refused() {
         ("root://h:+1//a", InvalidUrl::Port),
         ("root://[::1]1//a", InvalidUrl::Port),
         ("root://@h//a", InvalidUrl::User),
-        ("https://joe:secret@h/a", InvalidUrl::User),
+        ("https://:secret@h/a", InvalidUrl::User),
+        ("https://joe:se@cret@h:x/a", InvalidUrl::Port),
+        ("root://joe:secret@h//a", InvalidUrl::User),
+        ("s3://joe:secret@h/a", InvalidUrl::User),
     ] {
         assert_eq!(error(text), expected, "{text}");
     }
     assert_eq!(error(&format!("root://h//{}", "a".repeat(MAX_URL_BYTES))), InvalidUrl::TooLong);
     assert_eq!(url("root://h:/a").port(), 1094);
+}
+
+#[test]
+fn the_password_of_a_url_is_never_printed() {
+    let with_password = url("https://joe:se%3Acret@h:8443/a?b");
+    assert_eq!(
+        (with_password.user(), with_password.password().map(Password::expose)),
+        (Some("joe"), Some("se%3Acret"))
+    );
+    assert_eq!((with_password.host(), with_password.port()), ("h", 8443));
+    for text in [format!("{with_password} {with_password:?}"), with_password.expose(), with_password.authority()] {
+        assert!(!text.contains("cret"), "{text}");
+    }
+    assert_eq!(format!("{:?}", with_password.password()), "Some(<redacted>)");
+    assert_eq!(with_password.with_path("/b").unwrap().password(), with_password.password());
+    assert_ne!(with_password, url("https://joe:other@h:8443/a?b"));
+    assert!(url("https://joe:@h/a").password().is_none());
 }
 
 #[test]
@@ -215,8 +235,8 @@ fn any_url() -> impl Strategy<Value = Url> {
         |(scheme, user, host, port, path, query)| {
             let path = clean_bytes(path.as_bytes()).ok()?;
             Some(match scheme {
-                Scheme::S3 => Url { scheme, user: None, host, port: None, path, query: None },
-                _ => Url { scheme, user, host, port, path, query },
+                Scheme::S3 => Url { scheme, user: None, password: None, host, port: None, path, query: None },
+                _ => Url { scheme, user, password: None, host, port, path, query },
             })
         },
     )
