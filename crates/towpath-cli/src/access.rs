@@ -11,7 +11,7 @@ use std::{
 use towpath_client::TokenSource;
 use towpath_proto::{fault::Exit, http::date};
 use towpath_server::{
-    ServeConfig,
+    ServeConfig, Server,
     access::{Access, Activity, Channel, Identity},
     check::{self, Finding, RightsRow, Severity},
     metrics::Face,
@@ -51,8 +51,8 @@ pub(crate) fn warnings(layered: &Layered<ServeConfig>) -> Vec<String> {
     warnings
 }
 
-/// Returns what is served, where, and who may write, in one line.
-pub(crate) fn summary(settings: &ServeConfig, addresses: &[SocketAddr]) -> String {
+/// Returns what is served, where, who may write, and where the metrics are, in one line.
+pub(crate) fn summary(settings: &ServeConfig, addresses: &[SocketAddr], monitoring: &[SocketAddr]) -> String {
     let mut text = format!("serving {} at", settings.root.display());
     let schemes = if settings.tls.certificate.is_some() { ["roots", "https"] } else { ["root", "http"] };
     for address in addresses {
@@ -66,6 +66,9 @@ pub(crate) fn summary(settings: &ServeConfig, addresses: &[SocketAddr]) -> Strin
         .collect();
     let writers = if writers.is_empty() { "nobody".to_owned() } else { writers.join(", ") };
     let _ = write!(text, "; may write: {writers}");
+    for (index, address) in monitoring.iter().enumerate() {
+        let _ = write!(text, "{} http://{address}/metrics", if index == 0 { "; metrics at" } else { "" });
+    }
     text
 }
 
@@ -176,8 +179,8 @@ fn caller(identity: &Identity) -> String {
     }
 }
 
-/// Prints what is served, and the warnings about the settings.
-pub(crate) fn announce(layered: &Layered<ServeConfig>, addresses: &[SocketAddr]) {
-    complain(summary(&layered.settings, addresses));
+/// Prints what `server` serves, and the warnings about its settings.
+pub(crate) fn announce(layered: &Layered<ServeConfig>, server: &Server) {
+    complain(summary(&layered.settings, &server.addresses(), &server.monitoring_addresses()));
     warnings(layered).iter().for_each(|warning| complain(format_args!("warning: {warning}")));
 }

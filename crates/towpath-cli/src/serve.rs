@@ -72,7 +72,7 @@ pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
     let store: Arc<dyn Store> = Arc::new(LocalStore::open(&settings.root, options)?);
     let transfers = ThirdPartyCopier { ca: settings.third_party.ca.clone() };
     let server = Server::bind_with(store, Some(Arc::new(transfers)), settings)?;
-    access::announce(&layered, &server.addresses());
+    access::announce(&layered, &server);
     run(server, signals, || Ok(load(arguments.config.as_deref(), flags(arguments))?.settings)).await
 }
 

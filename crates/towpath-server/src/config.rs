@@ -47,6 +47,8 @@ pub struct ServeConfig {
     pub limits: Limits,
     /// The access log.
     pub access_log: AccessLogConfig,
+    /// Ports for monitoring.
+    pub metrics: MetricsConfig,
 }
 
 /// When an upload counts as durable.
@@ -262,6 +264,15 @@ pub struct AccessLogConfig {
     pub format: LogFormat,
 }
 
+/// Ports for monitoring.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsConfig {
+    /// Addresses of ports with the metrics and the health of the server, and nothing else. They use plain HTTP and are
+    /// open to all clients that reach them.
+    pub listen: Vec<SocketAddr>,
+}
+
 /// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -287,6 +298,7 @@ impl Default for ServeConfig {
             probe: ProbeConfig::default(),
             limits: Limits::default(),
             access_log: AccessLogConfig::default(),
+            metrics: MetricsConfig::default(),
         }
     }
 }

@@ -57,7 +57,7 @@ use hyper_util::{
 
 use self::{connection_io::ConnectionIo, connection_state::ConnectionState, watchdog::TimeoutKind};
 use crate::{
-    Service, Socket,
+    Port, Service, Socket,
     config::{HttpConfig, Limits, ProbeConfig},
     fair_pool::PeerProgress,
 };
@@ -92,9 +92,9 @@ impl State {
     }
 }
 
-/// Serves one connection until it ends. Records the client's progress in `activity`.
-pub async fn serve(service: Arc<Service>, socket: Socket, peer: SocketAddr, activity: &Arc<PeerProgress>) {
-    let connection_state = Arc::new(ConnectionState::new(&service, &socket, peer, activity));
+/// Serves one connection to `port` until it ends. Records the client's progress in `activity`.
+pub async fn serve(service: Arc<Service>, port: Port, socket: Socket, peer: SocketAddr, activity: &Arc<PeerProgress>) {
+    let connection_state = Arc::new(ConnectionState::new(&service, port, &socket, peer, activity));
     let io = ConnectionIo::new(socket, &connection_state, service.limits.header_bytes.0);
     let builder = builder(&service);
     let answer = {

@@ -37,7 +37,7 @@ use buffers::Buffers;
 pub use buffers::MemoryPool;
 pub use config::ServeConfig;
 use fair_pool::FairPool;
-pub use listener::Server;
+pub use listener::{Port, Server};
 use reload::Reloadable;
 pub use socket::Socket;
 pub use towpath_proto::units;
@@ -93,6 +93,8 @@ pub struct Service {
     pub memory: MemoryPool,
     /// Pool of connections.
     pub connections: FairPool,
+    /// Pool of connections to the ports for monitoring.
+    monitoring_connections: FairPool,
     /// Pool of open files, listings in progress and uploads of all connections.
     pub files: FairPool,
     /// Limits the number of threads that send files; they block on the disk and briefly on clients, in addition to

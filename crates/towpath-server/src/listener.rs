@@ -7,6 +7,8 @@
 //! | other | HTTP/1.1, or HTTP/2 with its preface `PRI` |
 //!
 //! A connection is accepted only when a connection slot is free; until then it waits in the kernel's queue.
+//!
+//! Ports for monitoring have slots of their own, so that they respond when all other slots are taken.
 
 use std::{net::SocketAddr, os::fd::AsRawFd as _, sync::Arc, time::Duration};
 
@@ -45,6 +47,8 @@ const XROOTD_HANDSHAKE: u8 = 0;
 /// Share of the connections that one network may hold, relative to the free ones: three to one, because batch systems
 /// are behind one address.
 const CONNECTIONS_ALPHA: u64 = 3;
+/// Maximum number of connections to the ports for monitoring. Monitoring systems keep few connections.
+const MONITORING_CONNECTIONS: u64 = 64;
 /// Maximum number of connections beyond the limit that wait for a slot; further ones wait in the kernel's queue.
 const MAX_WAITING_CONNECTIONS: usize = 64;
 /// Maximum time that a connection from a network without connections waits for a slot.
@@ -58,7 +62,17 @@ const OTHER_DESCRIPTORS: u64 = 256;
 pub struct Server {
     service: Arc<Service>,
     listeners: Vec<TcpListener>,
+    monitoring_listeners: Vec<TcpListener>,
     drain: Duration,
+}
+
+/// The content of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Port {
+    /// The store or the application, by all protocols.
+    Main,
+    /// Metrics and health, by plain HTTP, for all clients.
+    Monitoring,
 }
 
 impl Server {
@@ -106,11 +120,7 @@ impl Server {
         application: Option<HostedApplication>,
         config: &ServeConfig,
     ) -> Result<Self, StartError> {
-        let listeners = config
-            .listen
-            .iter()
-            .map(|&address| net::listen(address).map_err(|source| StartError::Listen { address, source }))
-            .collect::<Result<Vec<_>, _>>()?;
+        let (listeners, monitoring_listeners) = (listen(&config.listen)?, listen(&config.metrics.listen)?);
         let (access, tls) = reload::secure(config, None)?;
         let metrics = Metrics::default();
         let (connections, files) = descriptors(&config.limits);
@@ -124,6 +134,7 @@ impl Server {
             third_party: third_party::State::new(config.third_party.clone(), transfers)?,
             memory: MemoryPool::new(config.limits.bytes.0),
             connections: FairPool::new(connections, 1, CONNECTIONS_ALPHA),
+            monitoring_connections: FairPool::new(MONITORING_CONNECTIONS, 1, CONNECTIONS_ALPHA),
             files: FairPool::new(files, 1, 1),
             file_senders: Arc::new(Semaphore::new(config.limits.disk_threads.max(1))),
             denial_log: DenialLog::default(),
@@ -134,12 +145,17 @@ impl Server {
             site: config.site.clone(),
             stopping: CancellationToken::new(),
         };
-        Ok(Self { service: Arc::new(service), listeners, drain: config.drain.0 })
+        Ok(Self { service: Arc::new(service), listeners, monitoring_listeners, drain: config.drain.0 })
     }
 
     /// Returns the listening addresses, with the actual port for each configured port 0.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+        addresses(&self.listeners)
+    }
+
+    /// Returns the addresses of the ports for monitoring, with the actual port for each configured port 0.
+    pub fn monitoring_addresses(&self) -> Vec<SocketAddr> {
+        addresses(&self.monitoring_listeners)
     }
 
     /// Returns the token that stops the server when cancelled.
@@ -157,11 +173,16 @@ impl Server {
         self.service.access().fetch_keys();
         let _following = AbortOnDropHandle::new(tokio::spawn(reload::follow_certificate(Arc::clone(&self.service))));
         let connections = TaskTracker::new();
-        let most = usize::try_from(descriptors(&self.service.limits).0).unwrap_or(usize::MAX);
-        let slots = Arc::new(Semaphore::new(most.saturating_add(MAX_WAITING_CONNECTIONS).min(Semaphore::MAX_PERMITS)));
-        for listener in self.listeners {
-            let (service, slots, tracker) = (Arc::clone(&self.service), Arc::clone(&slots), connections.clone());
-            connections.spawn(accept(listener, service, slots, tracker));
+        let most = descriptors(&self.service.limits).0;
+        let ports =
+            [(Port::Main, self.listeners, most), (Port::Monitoring, self.monitoring_listeners, MONITORING_CONNECTIONS)];
+        for (port, listeners, most) in ports {
+            let most = usize::try_from(most).unwrap_or(usize::MAX).saturating_add(MAX_WAITING_CONNECTIONS);
+            let slots = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+            for listener in listeners {
+                let (service, slots, tracker) = (Arc::clone(&self.service), Arc::clone(&slots), connections.clone());
+                connections.spawn(accept(listener, port, service, slots, tracker));
+            }
         }
         self.service.stopping.cancelled().await;
         connections.close();
@@ -172,7 +193,16 @@ impl Server {
     }
 }
 
-async fn accept(listener: TcpListener, service: Arc<Service>, slots: Arc<Semaphore>, tracker: TaskTracker) {
+fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, StartError> {
+    let listen = |&address| net::listen(address).map_err(|source| StartError::Listen { address, source });
+    addresses.iter().map(listen).collect()
+}
+
+fn addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {
+    listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+}
+
+async fn accept(listener: TcpListener, port: Port, service: Arc<Service>, slots: Arc<Semaphore>, tracker: TaskTracker) {
     loop {
         let accepted = tokio::select! {
             () = service.stopping.cancelled() => return,
@@ -186,7 +216,7 @@ async fn accept(listener: TcpListener, service: Arc<Service>, slots: Arc<Semapho
                 let service = Arc::clone(&service);
                 tracker.spawn(async move {
                     let _slot = slot;
-                    admit(&service, stream, peer).await;
+                    admit(&service, port, stream, peer).await;
                 });
             }
             (_, Err(error)) => {
@@ -199,14 +229,20 @@ async fn accept(listener: TcpListener, service: Arc<Service>, slots: Arc<Semapho
 }
 
 /// Serves a connection if the share of its network permits it, until it is evicted while idle.
-async fn admit(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr) {
+async fn admit(service: &Arc<Service>, port: Port, stream: TcpStream, peer: SocketAddr) {
     let evicted = CancellationToken::new();
     let activity = PeerProgress::watching(evicted.clone());
     let holder = LeaseHolder::at(peer.ip());
-    let lease = service.connections.take_soon(&holder, Class::Small, &activity, SLOT_TIMEOUT).await;
+    let (pool, exhausted) = match port {
+        Port::Main => (&service.connections, "came from a network that has exhausted its share of limits.connections"),
+        Port::Monitoring => {
+            (&service.monitoring_connections, "came from a network that has too many connections for monitoring")
+        }
+    };
+    let lease = pool.take_soon(&holder, Class::Small, &activity, SLOT_TIMEOUT).await;
     let why = match lease {
-        None => "came from a network that has exhausted its share of limits.connections",
-        Some(_lease) => match evicted.run_until_cancelled(serve(service, stream, peer, &activity)).await {
+        None => exhausted,
+        Some(_lease) => match evicted.run_until_cancelled(serve(service, port, stream, peer, &activity)).await {
             Some(()) => return,
             None => "was idle or slow, and other clients needed the slot",
         },
@@ -223,14 +259,14 @@ fn descriptors(limits: &Limits) -> (u64, u64) {
     (connections, files.max(1))
 }
 
-async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr, activity: &Arc<PeerProgress>) {
+async fn serve(service: &Arc<Service>, port: Port, stream: TcpStream, peer: SocketAddr, activity: &Arc<PeerProgress>) {
     service.metrics.accepted.inc();
     let _count_guard = ConnectionCountGuard::new(service);
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "failed to set TCP_NODELAY");
     }
     let _suiting = AbortOnDropHandle::new(tokio::spawn(net::suit_to_path(stream.as_raw_fd())));
-    let recognized = timeout(service.limits.handshake.0, recognize(service, stream));
+    let recognized = timeout(service.limits.handshake.0, recognize(service, port, stream));
     match service.stopping.run_until_cancelled(recognized).await {
         Some(Ok(Ok(Some((Protocol::Xrootd, _))))) if service.application.is_some() => {
             tracing::debug!(%peer, "rejected an XRootD client: this server has no files");
@@ -238,7 +274,9 @@ async fn serve(service: &Arc<Service>, stream: TcpStream, peer: SocketAddr, acti
         Some(Ok(Ok(Some((Protocol::Xrootd, socket))))) => {
             xrootd::serve(Arc::clone(service), socket, peer, activity).await;
         }
-        Some(Ok(Ok(Some((Protocol::Http, socket))))) => http::serve(Arc::clone(service), socket, peer, activity).await,
+        Some(Ok(Ok(Some((Protocol::Http, socket))))) => {
+            http::serve(Arc::clone(service), port, socket, peer, activity).await;
+        }
         None | Some(Ok(Ok(None))) => {}
         Some(Ok(Err(error))) => tracing::debug!(%peer, %error, "connection ended before its first request"),
         Some(Err(_)) => {
@@ -272,10 +310,18 @@ enum Protocol {
 
 /// Detects the protocol of a new connection without consuming its bytes. Returns `None` if the client disconnected
 /// without sending any.
-async fn recognize(service: &Service, stream: TcpStream) -> std::io::Result<Option<(Protocol, Socket)>> {
+async fn recognize(service: &Service, port: Port, stream: TcpStream) -> std::io::Result<Option<(Protocol, Socket)>> {
     let mut first = [0];
     if stream.peek(&mut first).await? == 0 {
         return Ok(None);
+    }
+    if port == Port::Monitoring {
+        return match first[0] {
+            TLS_HANDSHAKE | XROOTD_HANDSHAKE => {
+                Err(std::io::Error::other("the client does not use plain HTTP, as the ports of metrics.listen require"))
+            }
+            _ => Ok(Some((Protocol::Http, Socket::Plain(stream)))),
+        };
     }
     if first[0] != TLS_HANDSHAKE {
         return Ok(Some((protocol_of(first[0]), Socket::Plain(stream))));

@@ -146,6 +146,26 @@ async fn the_start_says_what_is_served_and_warns() {
     }
 }
 
+#[tokio::test]
+async fn the_start_names_the_ports_for_monitoring() {
+    let directory = Directory::new();
+    directory
+        .put("serve.toml", &format!("{}[metrics]\nlisten = ['127.0.0.1:0', '127.0.0.2:0']\n", config(&directory, "/")));
+    directory.put("data/file", "x");
+    let mut command = directory.command(["serve", "--config", "serve.toml"]);
+    command.stderr(disk::create(&directory.host("err")).unwrap());
+    let served = ServerProcess::of(command);
+    let lines = directory.get("err");
+    let (_, ports) = lines.split_once("; may write: nobody; metrics at ").unwrap();
+    let ports: Vec<_> = ports.lines().next().unwrap().split(' ').collect();
+    for (port, host) in ports.iter().zip(["127.0.0.1", "127.0.0.2"]) {
+        let address = port.strip_prefix("http://").and_then(|port| port.strip_suffix("/metrics")).unwrap();
+        assert!(address.starts_with(host) && net::connect(address.parse().unwrap()).await.is_ok(), "{port}");
+    }
+    assert_eq!(ports.len(), 2);
+    drop(served);
+}
+
 /// `script`, which runs a command in a terminal of its own; the terminal is closed when this is dropped.
 struct Terminal(std::process::Child);
 

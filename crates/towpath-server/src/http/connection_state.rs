@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{connection_io::SpanQueue, http10::StatusLine, watchdog::ConnectionWatchdog};
 use crate::{
-    Buffers, MemoryPool, Service, Socket,
+    Buffers, MemoryPool, Port, Service, Socket,
     buffers::MemoryPermit,
     fair_pool::{Lease, LeaseHolder, PeerProgress, PeerWaitGuard},
 };
@@ -22,6 +22,8 @@ const MAX_ADVANCES: u64 = 4;
 /// The state of one connection, with its memory limit in addition to the one for all connections.
 #[derive(Debug)]
 pub(super) struct ConnectionState {
+    /// The content of the port.
+    pub(super) port: Port,
     /// Address of the client.
     pub(super) peer: SocketAddr,
     /// File descriptor of the socket, which stays open while requests are processed.
@@ -134,12 +136,19 @@ impl Claim {
 
 impl ConnectionState {
     /// Creates the state of a new connection.
-    pub(super) fn new(service: &Service, socket: &Socket, peer: SocketAddr, activity: &Arc<PeerProgress>) -> Self {
+    pub(super) fn new(
+        service: &Service,
+        port: Port,
+        socket: &Socket,
+        peer: SocketAddr,
+        activity: &Arc<PeerProgress>,
+    ) -> Self {
         let own_bytes = service.limits.memory_of_connection();
         // A response of an application is computed before its length is known, so its advance is a part of the
         // connection's limit.
         let is_hosted = service.application.is_some();
         Self {
+            port,
             peer,
             socket: socket.as_raw_fd(),
             encrypted: socket.is_encrypted(),

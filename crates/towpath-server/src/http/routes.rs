@@ -21,7 +21,7 @@ use super::{
     upload,
     verb::{ALLOW, Verb},
 };
-use crate::{Service, fair_pool::LeaseHolder, log_server_fault};
+use crate::{Port, Service, fair_pool::LeaseHolder, log_server_fault};
 
 /// The value of `Server`.
 const SERVER: HeaderValue = HeaderValue::from_static(concat!("towpath/", env!("CARGO_PKG_VERSION")));
@@ -52,7 +52,9 @@ pub(super) async fn answer(
         response
     });
     response.headers_mut().insert(header::SERVER, SERVER);
-    cors::permit(&service, verb, origin, response.headers_mut());
+    if connection.port == Port::Main {
+        cors::permit(&service, verb, origin, response.headers_mut());
+    }
     if verb == Verb::Head {
         *response.body_mut() = Content::Empty;
     }
@@ -86,8 +88,9 @@ async fn carry_out(
 ) -> (Result<Response<Content>, Refusal>, RequestTracker) {
     let (parts, body) = request.into_parts();
     let begun = match check_head(&service, &parts) {
-        Ok(()) => match service_pages::health(&service, &parts.method, parts.uri.path()) {
-            Some(page) => return (Ok(page), tracker),
+        Ok(()) => match service_pages::without_rights(&service, connection.port, &parts) {
+            Some(Ok(page)) => return (Ok(page), tracker),
+            Some(Err(refusal)) => Err(refusal),
             None => begin(&service, connection, &parts).await,
         },
         Err(refusal) => Err(refusal),

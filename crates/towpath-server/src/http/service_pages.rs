@@ -1,13 +1,17 @@
 //! Pages about the server: metrics and health.
 //!
 //! They are at `/.well-known/towpath/metrics` and `/.well-known/towpath/health`, and also at the customary `/metrics`
-//! and `/healthz`. Exported files of the same name take precedence, except for the health page at its well-known
-//! path, which monitoring must reach without credentials ([`health`]).
+//! and `/healthz`. On the main port, exported files of the same name take precedence, and the metrics need the right
+//! to read; only the health page at its well-known path is for all clients. The ports for monitoring have these pages
+//! for all clients, and nothing else.
 
-use http::{HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 
-use super::{body::Content, exchange::Exchange, respond};
-use crate::Service;
+use super::{body::Content, exchange::Exchange, refusal::Refusal, respond};
+use crate::{Port, Service};
+
+/// Path of the health page that needs no rights on any port.
+const HEALTH_PATH: &str = "/.well-known/towpath/health";
 
 #[derive(Clone, Copy)]
 enum Page {
@@ -15,23 +19,38 @@ enum Page {
     Health,
 }
 
-const PAGES: [(&[u8], Page); 4] = [
-    (b"/.well-known/towpath/metrics", Page::Metrics),
-    (b"/.well-known/towpath/health", Page::Health),
-    (b"/metrics", Page::Metrics),
-    (b"/healthz", Page::Health),
+const PAGES: [(&str, Page); 4] = [
+    ("/.well-known/towpath/metrics", Page::Metrics),
+    (HEALTH_PATH, Page::Health),
+    ("/metrics", Page::Metrics),
+    ("/healthz", Page::Health),
 ];
 
-/// Returns the health page for any client that requests its well-known path.
-pub(super) fn health(service: &Service, method: &Method, path: &str) -> Option<Response<Content>> {
-    let asks = matches!(*method, Method::GET | Method::HEAD) && path == "/.well-known/towpath/health";
-    asks.then(|| render(service, Page::Health))
+/// Returns the response to a request that needs no rights: to any request on a port for monitoring, and to one for the
+/// health page at its well-known path on the main port.
+pub(super) fn without_rights(
+    service: &Service,
+    port: Port,
+    request: &Parts,
+) -> Option<Result<Response<Content>, Refusal>> {
+    let path = request.uri.path();
+    let is_read = matches!(request.method, Method::GET | Method::HEAD);
+    match port {
+        Port::Main => (is_read && path == HEALTH_PATH).then(|| Ok(render(service, Page::Health))),
+        Port::Monitoring => {
+            let not_found = || Refusal::new(StatusCode::NOT_FOUND, "this port has /metrics and /healthz only");
+            Some(page_at(path.as_bytes()).filter(|_| is_read).map(|page| render(service, page)).ok_or_else(not_found))
+        }
+    }
 }
 
 /// Returns the page at the target of a request that matches no file, if there is one.
 pub(super) fn find(exchange: &Exchange) -> Option<Response<Content>> {
-    let (_, page) = PAGES.iter().find(|(path, _)| *path == exchange.path().as_bytes())?;
-    Some(render(&exchange.service, *page))
+    page_at(exchange.path().as_bytes()).map(|page| render(&exchange.service, page))
+}
+
+fn page_at(path: &[u8]) -> Option<Page> {
+    PAGES.iter().find(|(known, _)| known.as_bytes() == path).map(|(_, page)| *page)
 }
 
 fn render(service: &Service, page: Page) -> Response<Content> {

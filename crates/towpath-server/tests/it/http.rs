@@ -7,6 +7,7 @@ mod framing;
 mod limits;
 mod links;
 mod listing_page;
+mod monitoring;
 mod namespace;
 mod origins;
 mod passwords;
