@@ -340,6 +340,11 @@ impl Access {
         }
     }
 
+    /// Returns each token issuer, and whether its keys could be fetched the last time.
+    pub(crate) fn issuers(&self) -> impl Iterator<Item = (Arc<str>, bool)> {
+        self.tokens.iter().flat_map(tokens::Verifier::issuers)
+    }
+
     /// Fetches the keys of all issuers in the background; failures are logged.
     pub(crate) fn fetch_keys(&self) {
         self.tokens.iter().for_each(tokens::Verifier::fetch_keys);

@@ -5,13 +5,10 @@ use std::{io, path::Path};
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use towpath_proto::http::date;
 use towpath_store::sys::{clock, disk};
-use x509_parser::{
-    extensions::GeneralName,
-    prelude::{FromDer as _, X509Certificate},
-};
 
 use crate::{
     ServeConfig,
+    certificate::CertificateInfo,
     config::{AccessConfig, IssuerConfig, Right, TlsConfig},
     reload,
 };
@@ -144,7 +141,8 @@ fn check_log(path: &str) -> Option<Finding> {
     // A missing file is not created here: its owner would be wrong if the server runs as another user.
     let problem = match disk::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            disk::open(path.parent().unwrap_or(Path::new("/"))).err()
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            disk::open(parent.unwrap_or(Path::new("."))).err()
         }
         _ => disk::append(path).err(),
     };
@@ -158,7 +156,7 @@ fn check_certificate(config: &TlsConfig) -> Option<Finding> {
     let path = config.certificate.as_ref()?;
     let subject = format!("certificate {}", path.display());
     Some(match certificate(path) {
-        Ok((names, expires_s)) => {
+        Ok(CertificateInfo { names, expires_s }) => {
             let left_s = expires_s - clock::unix_s();
             let day = date::format_rfc3339(expires_s);
             let (severity, when) = match left_s {
@@ -172,23 +170,8 @@ fn check_certificate(config: &TlsConfig) -> Option<Finding> {
     })
 }
 
-/// Returns the names in a certificate file, and its expiry in seconds since the Unix epoch.
-fn certificate(path: &Path) -> Result<(Vec<String>, i64), String> {
+fn certificate(path: &Path) -> Result<CertificateInfo, String> {
     let pem = disk::read(path, crate::tls::MAX_PEM_BYTES).map_err(|error| error.to_string())?;
     let der = CertificateDer::from_pem_slice(&pem).map_err(|error| error.to_string())?;
-    let (_, certificate) = X509Certificate::from_der(&der).map_err(|error| error.to_string())?;
-    let alternative = certificate.subject_alternative_name().map_err(|error| error.to_string())?;
-    let names = alternative.map(|names| names.value.general_names.iter().filter_map(name).collect());
-    Ok((names.unwrap_or_default(), certificate.validity().not_after.timestamp()))
-}
-
-fn name(name: &GeneralName<'_>) -> Option<String> {
-    match name {
-        GeneralName::DNSName(name) => Some((*name).to_owned()),
-        GeneralName::IPAddress(bytes) => match bytes.len() {
-            4 => <[u8; 4]>::try_from(*bytes).ok().map(|bytes| std::net::Ipv4Addr::from(bytes).to_string()),
-            _ => <[u8; 16]>::try_from(*bytes).ok().map(|bytes| std::net::Ipv6Addr::from(bytes).to_string()),
-        },
-        _ => None,
-    }
+    CertificateInfo::parse(&der)
 }

@@ -12,6 +12,7 @@ pub mod access;
 pub mod access_log;
 pub mod application;
 mod buffers;
+mod certificate;
 pub mod check;
 pub mod config;
 pub mod fair_pool;
@@ -102,6 +103,10 @@ pub struct Service {
     pub file_senders: Arc<Semaphore>,
     /// Counters.
     pub metrics: metrics::Metrics,
+    /// The space of the export.
+    space: metrics::SpaceCache,
+    /// Start of the server, in seconds since the Unix epoch.
+    started_s: i64,
     /// The log of denied requests.
     denial_log: access::DenialLog,
     /// The access log: one line per request.

@@ -23,7 +23,11 @@ use tokio_util::{
     sync::CancellationToken,
     task::{AbortOnDropHandle, TaskTracker},
 };
-use towpath_store::{Store, memory::MemoryStore, sys::net};
+use towpath_store::{
+    Store,
+    memory::MemoryStore,
+    sys::{clock, net},
+};
 
 use crate::{
     MemoryPool, ServeConfig, Service, Socket, StartError,
@@ -33,7 +37,7 @@ use crate::{
     config::Limits,
     fair_pool::{Class, FairPool, LeaseHolder, PeerProgress},
     http,
-    metrics::Metrics,
+    metrics::{Metrics, SpaceCache},
     reload::{self, Reloadable},
     third_party::{self, Transfers},
     xrootd,
@@ -140,6 +144,8 @@ impl Server {
             denial_log: DenialLog::default(),
             access_log: Reloadable::new(AccessLog::start(&config.access_log, metrics.log_lines_lost.clone())?),
             metrics,
+            space: SpaceCache::default(),
+            started_s: clock::unix_s(),
             tls: Reloadable::new(tls),
             sessions: xrootd::Sessions::default(),
             site: config.site.clone(),

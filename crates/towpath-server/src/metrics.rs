@@ -1,18 +1,31 @@
-//! Counters, exported to Prometheus at `/metrics`.
+//! Counters, and values that are read when they are requested, exported to Prometheus at `/metrics`.
+//!
+//! docs/guides/monitoring.md lists all of them.
+
+mod exposition;
+mod process;
+mod space;
+
+use std::{fmt, sync::Arc};
 
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
+    encoding::{
+        EncodeLabelSet, EncodeLabelValue, LabelValueEncoder,
+        text::{encode_eof, encode_registry},
+    },
     metrics::{
         counter::Counter,
         family::Family,
-        gauge::Gauge,
+        gauge::{ConstGauge, Gauge},
         histogram::{Histogram, exponential_buckets},
     },
     registry::{Registry, Unit},
 };
-use towpath_store::Fault;
+use towpath_store::{Caller, Fault};
 
-use crate::third_party::Direction;
+pub use self::exposition::Exposition;
+pub(crate) use self::space::SpaceCache;
+use crate::{Service, third_party::Direction};
 
 /// The protocol of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,6 +65,46 @@ struct FaceLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TransferLabels {
+    face: &'static str,
+    issuer: Issuer,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct IssuerLabels {
+    issuer: Issuer,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BuildLabels {
+    version: &'static str,
+}
+
+/// The issuer of a caller's credentials, as a label: a configured token issuer, `password`, or `anonymous`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Issuer(Option<Arc<str>>, &'static str);
+
+impl Issuer {
+    /// The label of callers without credentials.
+    pub(crate) const ANONYMOUS: Self = Self(None, "anonymous");
+
+    /// Returns the label of a caller.
+    pub(crate) fn of(caller: &Caller) -> Self {
+        match (&caller.issuer, &caller.token) {
+            (None, _) => Self::ANONYMOUS,
+            (Some(_), None) => Self(None, "password"),
+            (Some(issuer), Some(_)) => Self(Some(Arc::clone(issuer)), ""),
+        }
+    }
+}
+
+impl EncodeLabelValue for Issuer {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
+        EncodeLabelValue::encode(&self.0.as_deref().unwrap_or(self.1), encoder)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DirectionLabels {
     direction: &'static str,
 }
@@ -77,8 +130,8 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     denials: Family<DenialLabels, Counter>,
     seconds: Family<FaceLabels, Histogram>,
-    sent: Family<FaceLabels, Counter>,
-    received: Family<FaceLabels, Counter>,
+    sent: Family<TransferLabels, Counter>,
+    received: Family<TransferLabels, Counter>,
     copies: Family<CopyLabels, Counter>,
     copied: Family<DirectionLabels, Counter>,
 }
@@ -134,13 +187,13 @@ impl Metrics {
     }
 
     /// Counts bytes of file data sent.
-    pub(crate) fn record_sent(&self, face: Face, bytes: u64) {
-        self.sent.get_or_create(&FaceLabels { face: face.name() }).inc_by(bytes);
+    pub(crate) fn record_sent(&self, face: Face, issuer: &Issuer, bytes: u64) {
+        self.sent.get_or_create(&TransferLabels { face: face.name(), issuer: issuer.clone() }).inc_by(bytes);
     }
 
     /// Counts bytes of file data received.
-    pub(crate) fn record_received(&self, face: Face, bytes: u64) {
-        self.received.get_or_create(&FaceLabels { face: face.name() }).inc_by(bytes);
+    pub(crate) fn record_received(&self, face: Face, issuer: &Issuer, bytes: u64) {
+        self.received.get_or_create(&TransferLabels { face: face.name(), issuer: issuer.clone() }).inc_by(bytes);
     }
 
     /// Counts one finished third-party copy that wrote `bytes`, with its `fault`, if any.
@@ -149,11 +202,44 @@ impl Metrics {
         self.copies.get_or_create(&CopyLabels { direction, outcome }).inc();
         self.copied.get_or_create(&DirectionLabels { direction }).inc_by(bytes);
     }
+}
 
-    /// Renders all counters in the OpenMetrics text format.
-    pub fn render(&self) -> String {
+impl Service {
+    /// Renders all metrics.
+    pub async fn render_metrics(&self, format: Exposition) -> String {
         let mut text = String::new();
-        encode(&mut text, &self.registry).expect("writing to a string does not fail");
-        text
+        for registry in [&self.metrics.registry, &self.sample().await] {
+            encode_registry(&mut text, registry).expect("writing to a string does not fail");
+        }
+        encode_eof(&mut text).expect("writing to a string does not fail");
+        format.convert(text)
+    }
+
+    /// Reads the values that are not counted. Those that are not known are left out.
+    async fn sample(&self) -> Registry {
+        let mut root = Registry::default();
+        process::register(&mut root, self.started_s);
+        let registry = root.sub_registry_with_prefix("towpath");
+        let build: Family<BuildLabels, Gauge> = Family::default();
+        build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
+        registry.register("build_info", "Version of the server", build);
+        if let Some(expires_s) = self.tls().as_ref().as_ref().and_then(|tls| tls.expires_s) {
+            let (name, help) = ("certificate_expiry_timestamp", "Expiry of the certificate since the Unix epoch");
+            registry.register_with_unit(name, help, Unit::Seconds, ConstGauge::new(expires_s));
+        }
+        let issuers: Family<IssuerLabels, Gauge> = Family::default();
+        for (issuer, is_reachable) in self.access().issuers() {
+            let issuer = Issuer(Some(issuer), "");
+            issuers.get_or_create(&IssuerLabels { issuer }).set(is_reachable.into());
+        }
+        registry.register("issuer_reachable", "Whether the last fetch of the token issuer's keys succeeded", issuers);
+        if self.application.is_none()
+            && let Some(space) = self.space.get(&self.store).await
+        {
+            let [size, free] = [space.total, space.free].map(|bytes| ConstGauge::new(process::saturate(bytes)));
+            registry.register_with_unit("export_size", "Size of the file system of the export", Unit::Bytes, size);
+            registry.register_with_unit("export_free", "Free space of the export", Unit::Bytes, free);
+        }
+        root
     }
 }

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use towpath_store::sys::disk;
 
-use crate::{StartError, config::TlsConfig, file_stamp::FileStamp};
+use crate::{StartError, certificate::CertificateInfo, config::TlsConfig, file_stamp::FileStamp};
 
 /// Maximum size of a certificate chain or key file, in bytes.
 pub(crate) const MAX_PEM_BYTES: u64 = 1 << 20;
@@ -20,6 +20,8 @@ pub(crate) const MAX_PEM_BYTES: u64 = 1 << 20;
 pub(crate) struct Tls {
     acceptor: TlsAcceptor,
     pub(crate) config: TlsConfig,
+    /// Expiry of the certificate, in seconds since the Unix epoch, if it is known.
+    pub(crate) expires_s: Option<i64>,
     /// The versions of the certificate and of the key when they were read.
     pub(crate) stamp: [Option<FileStamp>; 2],
 }
@@ -47,6 +49,7 @@ impl Tls {
         let chain = CertificateDer::pem_slice_iter(&read(certificate)?)
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| StartError::Tls(format!("{}: {error}", certificate.display())))?;
+        let expires_s = chain.first().and_then(|own| Some(CertificateInfo::parse(own).ok()?.expires_s));
         let private = PrivateKeyDer::from_pem_slice(&read(key)?)
             .map_err(|error| StartError::Tls(format!("{}: {error}", key.display())))?;
         let mut rustls = ServerConfig::builder()
@@ -55,7 +58,7 @@ impl Tls {
             .map_err(|error| StartError::Tls(format!("{}: {error}", certificate.display())))?;
         rustls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let (acceptor, config) = (TlsAcceptor::from(Arc::new(rustls)), config.clone());
-        Ok(Some(Self { acceptor, stamp, config }))
+        Ok(Some(Self { acceptor, expires_s, stamp, config }))
     }
 
     /// Returns the current versions of the certificate and of the key.

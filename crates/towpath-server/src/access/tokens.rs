@@ -114,6 +114,11 @@ impl Verifier {
         outcomes
     }
 
+    /// Returns each issuer, and whether its keys could be fetched the last time.
+    pub(crate) fn issuers(&self) -> impl Iterator<Item = (Arc<str>, bool)> {
+        self.issuers.values().map(|issuer| (Arc::clone(&issuer.name), issuer.keys.is_reachable()))
+    }
+
     /// Fetches the keys of all issuers in the background; failures are logged.
     pub(crate) fn fetch_keys(&self) {
         self.issuers.values().for_each(|issuer| issuer.keys.fetch());

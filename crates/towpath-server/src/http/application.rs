@@ -63,7 +63,7 @@ async fn ask(exchange: &Exchange, hosted: &HostedApplication, body: Incoming) ->
     exchange.may(Activity::Read)?;
     let body = upload::text(exchange, body).await?;
     if matches!(exchange.verb, Verb::Get | Verb::Head)
-        && let Some(page) = service_pages::find(exchange)
+        && let Some(page) = service_pages::find(exchange).await
     {
         return Ok(page);
     }

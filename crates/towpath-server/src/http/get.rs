@@ -31,7 +31,7 @@ const SHORT_BYTES: u64 = READ_BYTES;
 /// Handles a GET or HEAD. HEAD is processed as a GET without its body, so that both have the same status and fields.
 pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     match get(exchange).await {
-        Err(refusal) if refusal.fault() == Fault::NotFound => service_pages::find(exchange).ok_or(refusal),
+        Err(refusal) if refusal.fault() == Fault::NotFound => service_pages::find(exchange).await.ok_or(refusal),
         answered => answered,
     }
 }

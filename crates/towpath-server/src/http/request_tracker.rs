@@ -8,7 +8,12 @@ use towpath_store::{
 };
 
 use super::{connection_state::ConnectionState, refusal::Refusal, watchdog::RequestGuard};
-use crate::{Service, access::Denial, access_log::Record, metrics::Face};
+use crate::{
+    Service,
+    access::Denial,
+    access_log::Record,
+    metrics::{Face, Issuer},
+};
 
 /// Kept from a request's arrival to the last byte of its response. If dropped earlier, it counts as cancelled by the
 /// client unless reading a file failed.
@@ -20,6 +25,8 @@ pub(super) struct RequestTracker {
     path: String,
     subject: Option<Arc<str>>,
     issuer: Option<Arc<str>>,
+    /// The label of the issuer in the metrics.
+    issuer_label: Issuer,
     began: Instant,
     sent: u64,
     received: u64,
@@ -45,6 +52,7 @@ impl RequestTracker {
             path,
             subject: None,
             issuer: None,
+            issuer_label: Issuer::ANONYMOUS,
             began: clock::now(),
             sent: 0,
             received: 0,
@@ -59,18 +67,19 @@ impl RequestTracker {
     pub(super) fn set_caller(&mut self, caller: &Caller) {
         self.subject.clone_from(&caller.subject);
         self.issuer.clone_from(&caller.issuer);
+        self.issuer_label = Issuer::of(caller);
     }
 
     /// Counts bytes of the response written to the connection.
     pub(super) fn sent(&mut self, bytes: u64) {
         self.sent += bytes;
-        self.service.metrics.record_sent(Face::Http, bytes);
+        self.service.metrics.record_sent(Face::Http, &self.issuer_label, bytes);
     }
 
     /// Counts received bytes of an upload.
     pub(super) fn received(&mut self, bytes: u64) {
         self.received += bytes;
-        self.service.metrics.record_received(Face::Http, bytes);
+        self.service.metrics.record_received(Face::Http, &self.issuer_label, bytes);
     }
 
     /// Records that the operation failed after the response had begun.

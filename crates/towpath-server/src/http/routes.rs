@@ -88,7 +88,7 @@ async fn carry_out(
 ) -> (Result<Response<Content>, Refusal>, RequestTracker) {
     let (parts, body) = request.into_parts();
     let begun = match check_head(&service, &parts) {
-        Ok(()) => match service_pages::without_rights(&service, connection.port, &parts) {
+        Ok(()) => match service_pages::without_rights(&service, connection.port, &parts).await {
             Some(Ok(page)) => return (Ok(page), tracker),
             Some(Err(refusal)) => Err(refusal),
             None => begin(&service, connection, &parts).await,

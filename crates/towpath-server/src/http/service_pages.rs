@@ -5,10 +5,10 @@
 //! to read; only the health page at its well-known path is for all clients. The ports for monitoring have these pages
 //! for all clients, and nothing else.
 
-use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
 
 use super::{body::Content, exchange::Exchange, refusal::Refusal, respond};
-use crate::{Port, Service};
+use crate::{Port, Service, metrics::Exposition};
 
 /// Path of the health page that needs no rights on any port.
 const HEALTH_PATH: &str = "/.well-known/towpath/health";
@@ -28,35 +28,39 @@ const PAGES: [(&str, Page); 4] = [
 
 /// Returns the response to a request that needs no rights: to any request on a port for monitoring, and to one for the
 /// health page at its well-known path on the main port.
-pub(super) fn without_rights(
+pub(super) async fn without_rights(
     service: &Service,
     port: Port,
     request: &Parts,
 ) -> Option<Result<Response<Content>, Refusal>> {
     let path = request.uri.path();
     let is_read = matches!(request.method, Method::GET | Method::HEAD);
-    match port {
-        Port::Main => (is_read && path == HEALTH_PATH).then(|| Ok(render(service, Page::Health))),
-        Port::Monitoring => {
-            let not_found = || Refusal::new(StatusCode::NOT_FOUND, "this port has /metrics and /healthz only");
-            Some(page_at(path.as_bytes()).filter(|_| is_read).map(|page| render(service, page)).ok_or_else(not_found))
+    let page = page_at(path.as_bytes()).filter(|_| is_read);
+    match (port, page) {
+        (Port::Main, Some(page)) if path == HEALTH_PATH => Some(Ok(render(service, &request.headers, page).await)),
+        (Port::Main, _) => None,
+        (Port::Monitoring, Some(page)) => Some(Ok(render(service, &request.headers, page).await)),
+        (Port::Monitoring, None) => {
+            Some(Err(Refusal::new(StatusCode::NOT_FOUND, "this port has /metrics and /healthz only")))
         }
     }
 }
 
 /// Returns the page at the target of a request that matches no file, if there is one.
-pub(super) fn find(exchange: &Exchange) -> Option<Response<Content>> {
-    page_at(exchange.path().as_bytes()).map(|page| render(&exchange.service, page))
+pub(super) async fn find(exchange: &Exchange) -> Option<Response<Content>> {
+    let page = page_at(exchange.path().as_bytes())?;
+    Some(render(&exchange.service, &exchange.headers, page).await)
 }
 
 fn page_at(path: &[u8]) -> Option<Page> {
     PAGES.iter().find(|(known, _)| known.as_bytes() == path).map(|(_, page)| *page)
 }
 
-fn render(service: &Service, page: Page) -> Response<Content> {
+async fn render(service: &Service, headers: &HeaderMap, page: Page) -> Response<Content> {
     let (status, media_type, text) = match page {
         Page::Metrics => {
-            (StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", service.metrics.render())
+            let format = Exposition::accepted(headers);
+            (StatusCode::OK, format.media_type(), service.render_metrics(format).await)
         }
         Page::Health if service.stopping.is_cancelled() => {
             (StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", "stopping\n".into())

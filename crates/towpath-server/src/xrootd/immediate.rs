@@ -3,19 +3,21 @@
 //! A request that needs more writes nothing and becomes a job ([`super::job`]): a read that is not in memory
 //! ([`super::read`]), a file that is still being opened, a long response.
 
+use std::sync::Arc;
+
 use bytes::{BufMut as _, BytesMut};
 use futures::FutureExt as _;
 use towpath_proto::xrootd::{
     FileHandle, Request, RequestHeader, StatOptions, StreamId, Target, request::Query, response,
 };
-use towpath_store::StorePath;
 
 use super::{
     active_request::{ErrorResponse, Outcome, verb},
     connection::Connection,
+    files::{OpenFile, Slot},
     metadata, query,
 };
-use crate::{log_server_fault, metrics::Face};
+use crate::log_server_fault;
 
 /// The outcome with the number of bytes of file data moved; `None` if the request has to wait.
 pub(super) type ImmediateOutcome = Option<Result<u64, ErrorResponse>>;
@@ -24,7 +26,7 @@ impl Connection {
     /// Answers the request if that needs no waiting. Returns whether it did.
     pub(super) fn try_answer(&mut self, header: &RequestHeader, request: &Request) -> bool {
         let mark = self.out.len();
-        let path = self.path_to_log(request);
+        let slot = self.slot_of(request);
         let outcome = match request {
             Request::Read(request) => self.try_read(header.stream_id, request),
             Request::Readv(request) => self.try_readv(header.stream_id, request),
@@ -48,15 +50,12 @@ impl Connection {
             self.out.truncate(mark);
             return false;
         };
-        self.conclude(header, outcome, mark, path.as_ref());
+        self.conclude(header, outcome, mark, slot.as_ref().and_then(|slot| slot.file().ok()));
         true
     }
 
-    /// Returns the path of the request's open file if the access log is enabled.
-    fn path_to_log(&self, request: &Request) -> Option<StorePath> {
-        if !self.session.service.access_log.get().is_on() {
-            return None;
-        }
+    /// Returns the handle of the request's open file, which may be closed by the request.
+    fn slot_of(&self, request: &Request) -> Option<Arc<Slot>> {
         let handle = match request {
             Request::Read(request) => request.handle,
             Request::Readv(request) => request.elements.first()?.handle,
@@ -68,7 +67,7 @@ impl Connection {
             },
             _ => return None,
         };
-        Some(self.session.files.find(handle).ok()?.file().ok()?.path.clone())
+        self.session.files.find(handle).ok()
     }
 
     fn conclude(
@@ -76,7 +75,7 @@ impl Connection {
         header: &RequestHeader,
         outcome: Result<u64, ErrorResponse>,
         mark: usize,
-        path: Option<&StorePath>,
+        file: Option<&OpenFile>,
     ) {
         let moved_bytes = *outcome.as_ref().unwrap_or(&0);
         let fault = outcome.as_ref().err().map(|refusal| refusal.fault);
@@ -86,9 +85,10 @@ impl Connection {
             self.out.truncate(mark);
             self.refuse(header.stream_id, &refusal);
         }
-        if moved_bytes > 0 {
-            self.session.service.metrics.record_sent(Face::Xrootd, moved_bytes);
+        if let Some(file) = file.filter(|_| moved_bytes > 0) {
+            self.session.record_sent(&file.identity, moved_bytes);
         }
+        let path = file.map(|file| &file.path);
         let (verb, since) = (verb(header.code), self.since);
         self.session.record(&Outcome { verb, path, identity: None, fault, denial, moved_bytes, since });
     }

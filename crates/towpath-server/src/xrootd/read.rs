@@ -12,13 +12,12 @@ pub(super) mod vector;
 use std::{fs::File, sync::Arc};
 
 use towpath_proto::xrootd::{ResponseHeader, Status, page, request::Read};
-use towpath_store::{Error, Fault, ReadHandle, StorePath};
+use towpath_store::{Error, Fault, ReadHandle};
 
 use super::{
     active_request::{ActiveRequest, FinalFrame, ServeResult, seal},
     files::OpenFile,
 };
-use crate::metrics::Face;
 
 /// Size of one buffer, in bytes, and thus the memory of one request. It stays in the processor's second-level cache
 /// between the copy out of the page cache and the copy into the socket.
@@ -39,7 +38,7 @@ pub(super) async fn read(active_request: &ActiveRequest, file: &OpenFile, reques
         && request.length > FILE_MIN_BYTES
         && let Some(local) = handle.local_file()
     {
-        return send_file(active_request, &**handle, &local, &file.path, request).await;
+        return send_file(active_request, &**handle, &local, file, request).await;
     }
     send_pieces(active_request, file, request).await
 }
@@ -69,7 +68,7 @@ async fn send_pieces(active_request: &ActiveRequest, file: &OpenFile, request: &
         let last = got < length || left == 0;
         seal(&mut frame, 0, active_request.stream_id, if last { Status::ok } else { Status::oksofar });
         active_request.send(&frame).await?;
-        active_request.session.service.metrics.record_sent(Face::Xrootd, got as u64);
+        active_request.session.record_sent(&file.identity, got as u64);
         offset += got as u64;
         if last {
             return Ok(FinalFrame::sent(offset - request.offset));
@@ -81,7 +80,7 @@ async fn send_file(
     active_request: &ActiveRequest,
     handle: &dyn ReadHandle,
     local: &Arc<File>,
-    path: &StorePath,
+    file: &OpenFile,
     request: &Read,
 ) -> ServeResult {
     handle.check_version()?;
@@ -95,8 +94,8 @@ async fn send_file(
         let of_file = active_request.response_writer.send_file(&header.to_bytes(), local, offset, length).await?;
         handle.check_version()?;
         // A handle that follows the file has no version to compare.
-        of_file.map_err(|error| Error::new(Fault::Io, format!("reading: {error}")).at(path))?;
-        active_request.session.service.metrics.record_sent(Face::Xrootd, length);
+        of_file.map_err(|error| Error::new(Fault::Io, format!("reading: {error}")).at(&file.path))?;
+        active_request.session.record_sent(&file.identity, length);
         offset += length;
     }
     let done = active_request.done()?;

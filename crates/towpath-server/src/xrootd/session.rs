@@ -28,7 +28,7 @@ use crate::{
     access_log::Record,
     buffers::MemoryPermit,
     fair_pool::{Class, FILE_LEASE_TIMEOUT, Lease, LeaseHolder, PeerProgress},
-    metrics::Face,
+    metrics::{Face, Issuer},
     reload::Reloadable,
 };
 
@@ -288,6 +288,16 @@ impl Session {
     /// Returns how the session's requests arrive.
     pub(super) fn channel(&self) -> Channel {
         Channel { face: Face::Xrootd, address: self.peer.ip(), is_encrypted: self.encrypted }
+    }
+
+    /// Counts bytes sent of a file that `identity` has opened.
+    pub(super) fn record_sent(&self, identity: &Identity, bytes: u64) {
+        self.service.metrics.record_sent(Face::Xrootd, &Issuer::of(&identity.caller), bytes);
+    }
+
+    /// Counts bytes received from callers with credentials of `issuer`.
+    pub(super) fn record_received(&self, issuer: &Issuer, bytes: u64) {
+        self.service.metrics.record_received(Face::Xrootd, issuer, bytes);
     }
 
     /// Counts and logs a completed request.

@@ -25,7 +25,7 @@ use super::{
     request_queue::{LockMode, QueuePosition},
     session::RequestMemoryPermit,
 };
-use crate::metrics::Face;
+use crate::metrics::Issuer;
 
 /// Maximum size of one piece, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
@@ -101,7 +101,10 @@ pub(super) async fn receive(
         turns.push(extent.slot.queue.enqueue(LockMode::Shared).await);
     }
     let (sender, pieces) = mpsc::channel(MAX_PIECES_AHEAD);
-    let expected_data = ExpectedData { extents, is_paged: write_request.pages.is_some(), sink: Sink::Task(sender) };
+    let file = write_request.extents.first().and_then(|extent| extent.slot.file().ok());
+    let issuer = file.map_or(Issuer::ANONYMOUS, |file| Issuer::of(&file.identity.caller));
+    let is_paged = write_request.pages.is_some();
+    let expected_data = ExpectedData { extents, is_paged, sink: Sink::Task(sender), issuer };
     connection.tasks.spawn(async move {
         let served = serve(&active_request, &write_request, turns, pieces).await;
         active_request.finish(served).await;
@@ -121,7 +124,8 @@ pub(super) async fn receive(
 pub(super) async fn discard_bound_data(connection: &mut Connection, header: &RequestHeader) -> Result<(), CloseReason> {
     if let Ok(Some(bound)) = connection.session.path(header.data_path()) {
         let sink = Sink::Discard { _permit: connection.acquire_request_permit().await? };
-        bound.expect(ExpectedData { extents: vec![(0, u64::from(header.dlen))], is_paged: false, sink });
+        let issuer = Issuer::of(&connection.session.known_identity().caller);
+        bound.expect(ExpectedData { extents: vec![(0, u64::from(header.dlen))], is_paged: false, sink, issuer });
     }
     Ok(())
 }
@@ -133,6 +137,8 @@ pub(super) struct ExpectedData {
     extents: Vec<(u64, u64)>,
     is_paged: bool,
     sink: Sink,
+    /// The issuer of the caller's credentials.
+    issuer: Issuer,
 }
 
 /// The destination of received data.
@@ -172,7 +178,7 @@ impl ExpectedData {
             let mut data = Vec::with_capacity(length);
             source.receive_data(length, &mut data).await?;
             source.session().received(length);
-            source.session().service.metrics.record_received(Face::Xrootd, length as u64);
+            source.session().record_received(&self.issuer, length as u64);
             left -= length as u64;
             let decoded_len = || page::decoded_len(offset, length as u64).unwrap_or(0);
             let file_bytes = if self.is_paged { decoded_len() } else { length as u64 };

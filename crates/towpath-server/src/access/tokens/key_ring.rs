@@ -104,6 +104,11 @@ impl KeyRing {
         }
     }
 
+    /// Whether the last fetch succeeded; `true` before the first one has ended.
+    pub(super) fn is_reachable(&self) -> bool {
+        self.state().failure.is_none()
+    }
+
     /// Loads the keys from their source. Returns their number, or the reason why they are not available.
     pub(super) async fn check(&self) -> std::result::Result<usize, String> {
         self.source.load().await.map(|keys| keys.len()).map_err(|error| error.to_string())

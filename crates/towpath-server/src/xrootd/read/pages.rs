@@ -15,7 +15,6 @@ use super::super::{
     files::OpenFile,
 };
 use super::piece_bytes;
-use crate::metrics::Face;
 
 /// Handles `pgread`.
 pub(in crate::xrootd) async fn pgread(
@@ -39,7 +38,7 @@ pub(in crate::xrootd) async fn pgread(
         left -= got.min(left);
         let last = got < length || left == 0;
         send(active_request, offset, &data, if last { StatusKind::Final } else { StatusKind::Partial }).await?;
-        active_request.session.service.metrics.record_sent(Face::Xrootd, got as u64);
+        active_request.session.record_sent(&file.identity, got as u64);
         offset += got as u64;
         if last {
             return Ok(FinalFrame::sent(offset - request.offset));

@@ -20,7 +20,6 @@ use super::super::{
     active_request::{ActiveRequest, ErrorResponse, Failure, FinalFrame, ServeResult, seal},
     files::{FileAccess, Slot},
 };
-use crate::metrics::Face;
 
 /// Maximum number of elements in a request (`readv_iov_max`).
 pub(in crate::xrootd) const MAX_ELEMENTS: usize = 1024;
@@ -118,7 +117,7 @@ async fn send_cached<'a>(
         rest = behind;
         seal(frame, 0, active_request.stream_id, status_before(rest));
         active_request.send(frame).await?;
-        active_request.session.service.metrics.record_sent(Face::Xrootd, vector_bytes(group));
+        record_sent(active_request, slots, group);
         // Each group has occupied this thread for some hundred microseconds.
         tokio::task::yield_now().await;
     }
@@ -191,8 +190,18 @@ async fn send_group(
     }
     active_request.send_vectored(&mut slices).await?;
     drop(memory);
-    active_request.session.service.metrics.record_sent(Face::Xrootd, vector_bytes(group));
+    record_sent(active_request, slots, group);
     Ok(())
+}
+
+/// Counts the bytes of a sent group for the caller that opened each file.
+fn record_sent(active_request: &ActiveRequest, slots: &HashMap<FileHandle, Arc<Slot>>, group: &[VectorElement]) {
+    for elements in of_one_file(group) {
+        let slot = elements.first().and_then(|element| slots.get(&element.handle));
+        if let Some(Ok(file)) = slot.map(|slot| slot.file()) {
+            active_request.session.record_sent(&file.identity, vector_bytes(elements));
+        }
+    }
 }
 
 /// Reads the elements of `group` at `indices`, all of one file, into the same indices of `data`.

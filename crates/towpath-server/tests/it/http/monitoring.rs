@@ -1,7 +1,15 @@
 //! Metrics and health.
 
+use std::time::Duration;
+
+use futures::FutureExt as _;
 use rcgen::generate_simple_self_signed;
-use towpath_store::sys::disk;
+use towpath_server::{config::IssuerConfig, metrics::Exposition};
+use towpath_store::sys::{clock, disk};
+use towpath_testkit::{
+    fault::{FaultStore, Faults},
+    issuer::{SigningKey, jwks, wlcg_claims},
+};
 
 use super::*;
 
@@ -90,4 +98,89 @@ async fn a_port_for_monitoring_bounds_headers() {
     let (_site, port) = start(Arc::new(MemoryStore::new(0)), config);
     let long = "x".repeat(5000);
     port.ask("GET /metrics", &[("x-long", &long)], "").await.expect(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+}
+
+#[tokio::test]
+async fn metrics_describe_the_server_and_its_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = closed_config(directory.path());
+    // Port 9 (discard) rejects connections.
+    let issuer = IssuerConfig { issuer: "http://127.0.0.1:9".into(), base_path: "/".into(), keys: None, ca: None };
+    config.access.issuers = vec![issuer];
+    let began_s = clock::unix_s();
+    let (_site, port) = start(Arc::new(MemoryStore::new(1 << 20)), config);
+    let metrics = loop {
+        let metrics = port.get("/metrics").await.text().to_owned();
+        if metrics.contains("\ntowpath_issuer_reachable{issuer=\"http://127.0.0.1:9\"} 0\n") {
+            break metrics;
+        }
+    };
+    let value = |name: &str| {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("{name} is missing: {metrics}")).parse::<f64>().unwrap()
+    };
+    assert_eq!([value("towpath_export_size_bytes"), value("towpath_export_free_bytes")], [(1 << 20) as f64; 2]);
+    assert_eq!(value(concat!("towpath_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"}")), 1.0);
+    assert!(value("towpath_certificate_expiry_timestamp_seconds") > began_s as f64);
+    assert!((began_s..=clock::unix_s()).contains(&(value("process_start_time_seconds") as i64)));
+    assert!(value("process_cpu_seconds_total") > 0.0);
+    assert!(value("process_resident_memory_bytes") > (1 << 20) as f64);
+    assert!((3.0..value("process_max_fds")).contains(&value("process_open_fds")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_do_not_wait_for_a_file_system_that_hangs() {
+    let store = FaultStore::new(Arc::new(MemoryStore::new(1 << 20)), Faults::default());
+    let server = Server::bind(Arc::new(store.clone()), &monitored(open_config())).unwrap();
+    let service = server.service();
+    let has_space = async || service.render_metrics(Exposition::Classic).await.contains("towpath_export_free_bytes");
+    assert!(has_space().await);
+    let gate = store.hold("space");
+    assert!(has_space().await, "the last value is recent");
+    tokio::time::advance(Duration::from_secs(10)).await;
+    for _ in 0..3 {
+        assert!(!has_space().await);
+    }
+    gate.reached().await;
+    assert!(gate.reached().now_or_never().is_none(), "only one call waits");
+    drop(gate);
+    assert!(has_space().await);
+}
+
+#[tokio::test]
+async fn metrics_are_openmetrics_for_clients_that_accept_it() {
+    let site = Site::in_memory();
+    let classic = site.get("/metrics").await;
+    assert_eq!(classic.field("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+    assert!(classic.text().contains("\n# TYPE towpath_connections_accepted_total counter\n"));
+    let accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+    let open = site.ask("GET /metrics", &[("accept", accept)], "").await;
+    assert_eq!(open.field("content-type"), "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert!(
+        open.text().contains("\n# TYPE towpath_connections_accepted counter\n") && open.text().ends_with("# EOF\n")
+    );
+}
+
+#[tokio::test]
+async fn bytes_are_counted_by_issuer() {
+    let key = SigningKey::es256("k");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    disk::write(file.path(), jwks([&key]).to_string().as_bytes()).unwrap();
+    let mut config = open_config();
+    let keys = Some(file.path().to_owned());
+    let name = "https://issuer.example";
+    config.access.issuers = vec![IssuerConfig { issuer: name.into(), base_path: "/".into(), keys, ca: None }];
+    let site = Site::in_memory_with(&config);
+    let token = format!("Bearer {}", key.token(&wlcg_claims(name, "storage.read:/")));
+    site.put("/file", "12345").await.expect(StatusCode::CREATED);
+    site.ask("GET /file", &[("authorization", &token)], "").await.expect(StatusCode::OK);
+    site.ask("GET /file", &[("authorization", "Bearer not.a.token"), ("range", "bytes=0-1")], "").await;
+    let metrics = site.service.render_metrics(Exposition::Classic).await;
+    for line in [
+        "towpath_received_bytes_total{face=\"http\",issuer=\"anonymous\"} 5\n",
+        "towpath_sent_bytes_total{face=\"http\",issuer=\"anonymous\"} 2\n",
+        "towpath_sent_bytes_total{face=\"http\",issuer=\"https://issuer.example\"} 5\n",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in {metrics}");
+    }
 }

@@ -435,7 +435,7 @@ async fn a_client_that_leaves_ends_its_copy() {
     }
     drop(held);
     assert!(!here.exists("/copy").await);
-    let metrics = here.service.metrics.render();
+    let metrics = here.service.render_metrics(towpath_server::metrics::Exposition::Classic).await;
     assert!(metrics.contains("copies_total{direction=\"pull\",outcome=\"Cancelled\"} 1"), "{metrics}");
 }
 

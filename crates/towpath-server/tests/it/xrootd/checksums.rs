@@ -123,7 +123,12 @@ async fn a_checksum_ends_when_its_client_leaves() {
     drop(peer);
     // Not a minute later, when requests in flight are cancelled.
     let ended = async {
-        while !site.service.metrics.render().contains("verb=\"query\",outcome=\"Cancelled\"") {
+        while !site
+            .service
+            .render_metrics(towpath_server::metrics::Exposition::Classic)
+            .await
+            .contains("verb=\"query\",outcome=\"Cancelled\"")
+        {
             tokio::task::yield_now().await;
         }
     };

@@ -12,7 +12,7 @@ use towpath_proto::{
         Response, ResponseFramer, ServerFlags,
         auth::{UnixCredentials, ZtnCredentials},
         handshake::HANDSHAKE,
-        request::{Auth, Endsess, Open, Ping, Prepare, Protocol, Query, Write},
+        request::{Auth, Endsess, Open, Ping, Prepare, Protocol, Query, Read, Write},
         response::{Body as _, LoginReply, ProtocolReply},
     },
 };
@@ -191,6 +191,34 @@ async fn a_refused_token_leaves_public_rights_and_is_reported_after_the_fallback
     let (code, message) = alice.error(open_request("/vo/f", OpenOptions::open_read)).await;
     assert_eq!(code, ErrorCode::NotAuthorized);
     assert!(message.contains("it may read /vo/mine"), "{message}");
+}
+
+#[tokio::test]
+async fn bytes_are_counted_by_the_issuer_of_the_token_that_opened_the_file() {
+    use towpath_server::{
+        config::{AnonymousRule, Right},
+        metrics::Exposition,
+    };
+    let secure = secure(|config| {
+        config.access.anonymous = vec![AnonymousRule { path: "/public".into(), allow: vec![Right::Read] }];
+    });
+    secure.site.put("/public/f", &[0; 3]).await;
+    secure.site.put("/vo/f", &[0; 5]).await;
+    let mut client = secure.client().await;
+    client.ok(login()).await;
+    let unix = UnixCredentials { user: "alice".into(), group: String::new() };
+    client.ok(Auth { credential_type: UnixCredentials::TYPE, credentials: unix.encode() }).await;
+    let authz = PathAndCgi::from("/vo/f").with_cgi(format!("authz=Bearer%20{}", secure.token("storage.read:/")));
+    for path in [PathAndCgi::from("/public/f"), authz] {
+        let opened = client.ok(Open { options: OpenOptions::open_read, path, ..Open::default() }).await;
+        let handle = FileHandle(opened[..4].try_into().unwrap());
+        client.ok(Read { handle, offset: 0, length: 100, ..Read::default() }).await;
+    }
+    let metrics = secure.site.service.render_metrics(Exposition::Classic).await;
+    for (issuer, bytes) in [("anonymous", 3), (ISSUER, 5)] {
+        let line = format!("towpath_sent_bytes_total{{face=\"xrootd\",issuer=\"{issuer}\"}} {bytes}\n");
+        assert!(metrics.contains(&line), "{line} is not in {metrics}");
+    }
 }
 
 #[tokio::test]

@@ -184,7 +184,7 @@ async fn vectors_beyond_their_limits() {
         assert_eq!(peer.ask(request).await.code(), code, "{count} elements");
     }
     assert_eq!(data_of(&peer.ask(elements(handle, &[(0, 3)])).await.ok(), &[(0, 3)]), content(3));
-    let metrics = site.service.metrics.render();
+    let metrics = site.service.render_metrics(towpath_server::metrics::Exposition::Classic).await;
     assert!(!metrics.contains("outcome=\"Io\""), "the storage is not at fault:\n{metrics}");
 }
 

@@ -143,7 +143,7 @@ async fn a_copy_can_be_cancelled_and_watched() {
         }
         assert!(to.get("/copy").await.is_none());
     }
-    let metrics = to.service.metrics.render();
+    let metrics = to.service.render_metrics(towpath_server::metrics::Exposition::Classic).await;
     assert!(metrics.contains("copies_total{direction=\"pull\",outcome=\"Cancelled\"} 2"), "{metrics}");
 }
 
