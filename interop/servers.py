@@ -40,6 +40,8 @@ class Server:
     log: Path
     http_port: int | None = None
     tls: bool = False
+    metrics: str = ""
+    """URL of the metrics on a port for monitoring, if there is one."""
     restart: Callable[[], subprocess.Popen] | None = None
     """Starts the server again on the same ports; only for servers that may crash."""
 

