@@ -5,7 +5,7 @@ export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(or $(HOME),$(error HOME is n
 TOWPATH = $(CARGO_TARGET_DIR)/release/towpath
 WHEELS = $(CARGO_TARGET_DIR)/wheels
 
-SCRIPTS = fuzz/run $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-far peers run xrootd-captures.sh)
+SCRIPTS = fuzz/run $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-far peers run xrootd-captures.sh) $(addprefix packaging/,wheel)
 
 .PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-versions bench-fuzz build lint fmt unit wheel python interop peers tools
 
@@ -41,11 +41,10 @@ unit: peers ## run the Rust tests; some use a real xrootd and nginx
 peers: ## install the software that the tests use, from apt and PyPI
 	interop/peers
 
-wheel: peers ## build the Python package, for Python 3.10 and newer
-	rm -f $(WHEELS)/towpath-*.whl
-	venv=$$(interop/peers --venv) && cd python && "$$venv/bin/maturin" build --release --strip --locked --quiet --out $(WHEELS)
+wheel: build ## build the Python package with the command, for Python 3.10 and newer
+	packaging/wheel $(TOWPATH) $(WHEELS)
 
-python: build wheel ## install the Python package in the environment of the peers, and run its tests
+python: peers wheel ## install the Python package in the environment of the peers, and run its tests
 	venv=$$(interop/peers --venv) && \
 	"$$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/towpath-*.whl && \
 	TOWPATH_BINARY=$(TOWPATH) PYTHONDONTWRITEBYTECODE=1 "$$venv/bin/python" -m pytest -q -p no:cacheprovider --rootdir python python/tests
