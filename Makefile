@@ -4,10 +4,11 @@
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(or $(HOME),$(error HOME is not set))/.cache)/towpath/target
 TOWPATH = $(CARGO_TARGET_DIR)/release/towpath
 WHEELS = $(CARGO_TARGET_DIR)/wheels
+PACKAGES = $(CARGO_TARGET_DIR)/packages
 
-SCRIPTS = fuzz/run $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-far peers run xrootd-captures.sh) $(addprefix packaging/,wheel)
+SCRIPTS = fuzz/run $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-far peers run xrootd-captures.sh) $(addprefix packaging/,build image test wheel)
 
-.PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-versions bench-fuzz build lint fmt unit wheel python interop peers tools
+.PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-versions bench-fuzz build lint fmt unit wheel python package interop peers tools
 
 demo: tools build ## run the demo: copy and read real ROOT files between two servers, explain a long path, order replicas
 	interop/demo $(TOWPATH)
@@ -48,6 +49,12 @@ python: peers wheel ## install the Python package in the environment of the peer
 	venv=$$(interop/peers --venv) && \
 	"$$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/towpath-*.whl && \
 	TOWPATH_BINARY=$(TOWPATH) PYTHONDONTWRITEBYTECODE=1 "$$venv/bin/python" -m pytest -q -p no:cacheprovider --rootdir python python/tests
+
+package: ## build the Debian package, RPM, tarball, wheel and container image, and test them, as root
+	interop/peers --packaging
+	packaging/build $(PACKAGES)
+	packaging/test $(PACKAGES)
+	@echo "the packages are in $(PACKAGES)"
 
 interop: build wheel ## run the interoperability tests with real clients and servers from apt and PyPI
 	interop/run $(TOWPATH)
