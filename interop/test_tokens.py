@@ -149,22 +149,27 @@ def test_xrdcp_without(token_area, clients, here):
     assert not (here / "file").exists()
 
 
-@pair("xrdcp", "the reason of a refused one is reported, roots:// and root://")
+@pair("xrdcp", "a missing scope is named, roots://")
 def test_xrdcp_says_why(token_area, issuer, clients, here):
     token_area.put("file", b"x")
+    token = issuer.wlcg("storage.read:/elsewhere", audience=AUDIENCE)
+    refused = clients.run("xrdcp", "-s", token_area.url("file"), here / "file", status=None, BEARER_TOKEN=token)
+    assert b"it may read /elsewhere" in refused.err, refused.err
+
+
+@pair("towpath", "the reason of a refused one is reported, roots:// and root://")
+def test_towpath_says_why(token_area, issuer, binary, clients):
+    token_area.put("file", b"x")
     scope = f"storage.read:{token_area.path}"
-    for token, why in [
-        (issuer.wlcg(scope, audience=AUDIENCE, lifetime_s=-600), b"expired"),
-        (issuer.wlcg(scope, audience="https://elsewhere.test"), AUDIENCE.encode()),
-        (issuer.wlcg("storage.read:/elsewhere", audience=AUDIENCE), b"it may read /elsewhere"),
-        (None, b"send a token"),
-    ]:
-        env = {"BEARER_TOKEN": token} if token else {}
-        refused = clients.run("xrdcp", "-s", token_area.url("file"), here / "file", status=None, **env)
-        assert refused.status != 0 and why in refused.err, (why, refused.err)
     plain = token_area.url("file").replace("roots://", "root://")
-    refused = clients.run("towpath", "cat", plain, status=None, BEARER_TOKEN=issuer.wlcg(scope, audience=AUDIENCE))
-    assert refused.status != 0 and b"roots://" in refused.err, refused.err
+    for url, token, why in [
+        (token_area.url("file"), issuer.wlcg(scope, audience=AUDIENCE, lifetime_s=-600), b"expired"),
+        (token_area.url("file"), issuer.wlcg(scope, audience="https://elsewhere.test"), AUDIENCE.encode()),
+        (token_area.url("file"), issuer.wlcg("storage.read:/elsewhere", audience=AUDIENCE), b"it may read /elsewhere"),
+        (plain, "not.a.token", b"malformed"),
+    ]:
+        refused = clients.run(binary, "cat", url, status=None, BEARER_TOKEN=token)
+        assert why in refused.err, (why, refused.err)
 
 
 @pytest.mark.parametrize("scheme", [
