@@ -107,9 +107,11 @@ def confined_server(base, binary):
     (directory / "export").mkdir(parents=True)
     hand_over(directory)
     owner = (directory / "export").stat()
+    # The user may have no access to the directory of the program.
+    program = shutil.copy(binary, directory / "program")
     wrapper = directory / "towpath"
     wrapper.write_text(WRAPPER.format(python="/usr/bin/python3", calls=allowed_calls(), user=owner.st_uid, group=owner.st_gid,
-                                      shared_group=SHARED_GROUP, binary=str(binary)))
+                                      shared_group=SHARED_GROUP, binary=str(program)))
     wrapper.chmod(0o755)
     config = '[third_party]\nanonymous = true\nallow = ["127.0.0.1"]\n'
     server = start_towpath(wrapper, directory, config=config)
