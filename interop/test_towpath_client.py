@@ -293,7 +293,8 @@ def test_between_servers(xrootd_area, area, clients, binary):
 @against([("xrootd_tls_area", "root", "xrootd 5.5 roots://"), *NGINX[1:]], "TLS refuses an unknown authority")
 def test_tls_unknown_authority(remote, here):
     remote.area.put("file", b"x")
-    other = Authority(here / "other").file
-    refused = remote.towpath("cp", remote.url("file"), here / "file", status=None, SSL_CERT_FILE=str(other), TOWPATH_CA_FILE=str(other))
+    other = str(Authority(here / "other").file)
+    refused = remote.towpath("cp", remote.url("file"), here / "file", status=None, SSL_CERT_FILE=other, TOWPATH_CA_FILE=other,
+                             X509_CERT_DIR="")
     assert b"certificate" in refused.err.lower()
     assert not (here / "file").exists()
