@@ -78,10 +78,9 @@ pub(crate) fn summary(settings: &ServeConfig, addresses: &[SocketAddr], monitori
 /// A part of the settings does not work.
 pub(crate) async fn check(layered: &Layered<ServeConfig>, root: Result<String, String>) -> Result<(), Failure> {
     let settings = &layered.settings;
-    let mut findings = check::check(settings).await;
-    findings.retain(|finding| finding.severity != Severity::Warning || finding.subject.starts_with("certificate"));
-    let mut lines: Vec<_> = findings
-        .iter()
+    let mut lines: Vec<_> = check::check(settings)
+        .await
+        .into_iter()
         .map(|Finding { severity, subject, detail }| {
             let word = match severity {
                 Severity::Good => "ok",

@@ -57,7 +57,7 @@ pub(crate) fn without_empty_variables(command: clap::Command) -> clap::Command {
 }
 
 /// Options for access to remote storages.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Remote {
     /// PEM file, or directory of such files, with CA certificates to trust in addition to those of the system and the
     /// grid.

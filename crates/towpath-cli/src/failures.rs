@@ -393,16 +393,8 @@ mod tests {
         let path = directory.path().join("lost");
         let line = br#"{"from": {"path": "/a"}, "to": {"path": "/b"}, "error": "Io", "message": ""}"#;
         disk::write(&path, &[line.as_slice(), line].join(&b'\n')).unwrap();
-        let remote = Remote {
-            ca_file: None,
-            insecure: false,
-            s3_endpoint: None,
-            s3_region: None,
-            s3_addressing: None,
-            verbose: 0,
-        };
         for (left, outcomes) in [(2, vec![None, None]), (1, vec![None, Some(Fault::Changed)])] {
-            let jobs = read(&path, &StoreResolver::new(&remote)).await.unwrap();
+            let jobs = read(&path, &StoreResolver::new(&Remote::default())).await.unwrap();
             disk::write(&path, &vec![line.as_slice(); left].join(&b'\n')).unwrap();
             let outcomes_now: Vec<_> =
                 jobs.map(|job| job.err().map(|failed_job| failed_job.error.fault())).collect().await;

@@ -233,14 +233,7 @@ mod tests {
     }
 
     fn resolver() -> StoreResolver {
-        StoreResolver::new(&Remote {
-            ca_file: None,
-            insecure: false,
-            s3_endpoint: None,
-            s3_region: None,
-            s3_addressing: None,
-            verbose: 0,
-        })
+        StoreResolver::new(&Remote::default())
     }
 
     #[tokio::test]

@@ -53,7 +53,7 @@ pub struct RightsRow {
 }
 
 /// Checks the certificate, the access log, the access rules, and that token issuers can be reached, which takes up to
-/// 8 s. `config` is not changed and nothing is served.
+/// 8 s. [`warnings`] are separate. Nothing is served.
 pub async fn check(config: &ServeConfig) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(check_certificate(&config.tls));
@@ -62,7 +62,6 @@ pub async fn check(config: &ServeConfig) -> Vec<Finding> {
         Ok((access, _)) => findings.extend(access.check_issuers().await.into_iter().map(issuer)),
         Err(error) => findings.push(Finding::new("settings", Severity::Failure, error.to_string())),
     }
-    findings.extend(warnings(config));
     findings
 }
 

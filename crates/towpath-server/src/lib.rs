@@ -112,7 +112,7 @@ pub struct Service {
     /// The access log: one line per request.
     access_log: Reloadable<access_log::AccessLog>,
     /// TLS settings, if TLS is enabled.
-    tls: Reloadable<Option<tls::Tls>>,
+    tls: Reloadable<Option<Arc<tls::Tls>>>,
     /// Sessions of the xroot protocol.
     pub sessions: xrootd::Sessions,
     /// Configured name of the site; may be empty.
@@ -128,8 +128,8 @@ impl Service {
     }
 
     /// Returns the current TLS settings; `None` if TLS is disabled.
-    pub(crate) fn tls(&self) -> Arc<Option<tls::Tls>> {
-        self.tls.get()
+    pub(crate) fn tls(&self) -> Option<Arc<tls::Tls>> {
+        self.tls.get().as_ref().clone()
     }
 
     /// Returns the name of the site, as reported by `query config sitename` and in challenges.

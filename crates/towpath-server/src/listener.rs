@@ -146,7 +146,7 @@ impl Server {
             metrics,
             space: SpaceCache::default(),
             started_s: clock::unix_s(),
-            tls: Reloadable::new(tls),
+            tls: Reloadable::new(tls.map(Arc::new)),
             sessions: xrootd::Sessions::default(),
             site: config.site.clone(),
             stopping: CancellationToken::new(),
@@ -332,8 +332,7 @@ async fn recognize(service: &Service, port: Port, stream: TcpStream) -> std::io:
     if first[0] != TLS_HANDSHAKE {
         return Ok(Some((protocol_of(first[0]), Socket::Plain(stream))));
     }
-    let tls = service.tls();
-    let Some(tls) = &*tls else {
+    let Some(tls) = service.tls() else {
         return Err(std::io::Error::other("the client uses TLS, but no certificate is configured"));
     };
     let mut stream = BufReader::new(tls.accept(stream).await?);

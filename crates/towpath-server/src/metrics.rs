@@ -223,7 +223,7 @@ impl Service {
         let build: Family<BuildLabels, Gauge> = Family::default();
         build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
         registry.register("build_info", "Version of the server", build);
-        if let Some(expires_s) = self.tls().as_ref().as_ref().and_then(|tls| tls.expires_s) {
+        if let Some(expires_s) = self.tls().and_then(|tls| tls.expires_s) {
             let (name, help) = ("certificate_expiry_timestamp", "Expiry of the certificate since the Unix epoch");
             registry.register_with_unit(name, help, Unit::Seconds, ConstGauge::new(expires_s));
         }

@@ -52,7 +52,7 @@ impl Service {
         let access_log = AccessLog::start(&config.access_log, self.metrics.log_lines_lost.clone())?;
         access.fetch_keys();
         self.access.replace(access);
-        self.tls.replace(tls);
+        self.tls.replace(tls.map(Arc::new));
         let old = self.access_log.replace(access_log);
         tokio::spawn(async move { old.finish().await });
         Ok(changed_keys(&self.config, config))
@@ -78,15 +78,14 @@ pub(crate) async fn follow_certificate(service: Arc<Service>) {
     let mut refused = None;
     loop {
         tokio::time::sleep(CERTIFICATE_INTERVAL).await;
-        let tls = service.tls.get();
-        let Some(tls) = &*tls else { continue };
+        let Some(tls) = service.tls() else { continue };
         let stamp = tls.stamp_of_files();
         if stamp == tls.stamp || refused == Some(stamp) {
             continue;
         }
         match Tls::new(&tls.config) {
             Ok(new) => {
-                service.tls.replace(new);
+                service.tls.replace(new.map(Arc::new));
                 tracing::info!("loaded the renewed certificate");
             }
             // The certificate may have been written, but not yet its key.
@@ -146,11 +145,12 @@ mod tests {
         config.tls.key = Some(directory.path().join("key"));
         let service = Server::bind(Arc::new(MemoryStore::new(0)), &config).unwrap().service();
         tokio::spawn(follow_certificate(Arc::clone(&service)));
-        let renewed = async |old: &Arc<Option<Tls>>| {
+        let current = || service.tls().unwrap();
+        let renewed = async |old: &Arc<Tls>| {
             tokio::time::sleep(CERTIFICATE_INTERVAL * 2).await;
-            !Arc::ptr_eq(old, &service.tls())
+            !Arc::ptr_eq(old, &current())
         };
-        let first = service.tls();
+        let first = current();
         assert!(!renewed(&first).await);
         disk::write(&directory.path().join("certificate"), b"half").unwrap();
         assert!(!renewed(&first).await);

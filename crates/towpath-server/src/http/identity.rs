@@ -33,7 +33,7 @@ pub(super) async fn identify(
     request: &Parts,
     target: &Target,
 ) -> Result<Identity, Refusal> {
-    if !connection.encrypted && service.tls().as_ref().as_ref().is_some_and(|tls| tls.config.required) {
+    if !connection.encrypted && service.tls().is_some_and(|tls| tls.config.required) {
         return Err(Error::new(Fault::TlsRequired, "this server requires TLS: use https://").into());
     }
     let access = service.access();

@@ -152,7 +152,7 @@ impl LoginSequence<'_> {
         if !self.framer.buffer().is_empty() {
             return Err(io::Error::other("the client sent plain text after requesting TLS"));
         }
-        match (socket, &*self.service.tls()) {
+        match (socket, self.service.tls()) {
             (Socket::Plain(stream), Some(tls)) => Ok(Socket::Tls(Box::new(BufReader::new(tls.accept(stream).await?)))),
             (socket, _) => Ok(socket),
         }
@@ -345,8 +345,8 @@ pub(super) fn protocol_reply(service: &Service) -> ProtocolReply {
 
 /// Whether TLS is required for everything: by configuration, or because only tokens have rights.
 fn needs_tls(service: &Service) -> bool {
-    let (access, tls) = (service.access(), service.tls());
-    let Some(tls) = &*tls else { return false };
+    let Some(tls) = service.tls() else { return false };
+    let access = service.access();
     let only_tokens = access.takes_tokens() && !access.has_public_grants();
     tls.config.required || only_tokens
 }
