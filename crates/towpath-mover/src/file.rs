@@ -19,6 +19,7 @@ use towpath_store::{Error, Fault, Overwrite, READ_BYTES, ReadHandle, Result, Wri
 
 use self::{
     commit::commit,
+    resume::Resume,
     source::{OpenedSource, SourceFile},
 };
 pub(crate) use self::{resume::MIN_RESUMABLE_BYTES, source::resized};
@@ -124,14 +125,16 @@ pub(crate) async fn copy(
     if context.options.overwrite == Overwrite::Replace {
         source.first.beside(overlap::refuse_same_file(job, &source.metadata)).await?;
     }
-    let options = target::create_options(job, context, &source.metadata);
+    let (resume, proof) = Resume::of(job, &source.metadata).map(|resume| (resume.key, resume.proof)).unzip();
+    let options = target::create_options(context, &source.metadata, resume);
     let is_resumable = options.resume.is_some();
     let target = match source.first.beside(target::begin(job, context, &mut stage, options)).await {
         // The number of missing bytes of a resumable upload is unknown until it has begun.
         Err(error) if !is_resumable => return Err(target::explain_no_space(job, size, error).await.into()),
         outcome => outcome?,
     };
-    let mut transfer = Transfer { job, part, context, source, target, is_resumable, missing_bytes: size, proof: None };
+    let proof = proof.flatten();
+    let mut transfer = Transfer { job, part, context, source, target, is_resumable, missing_bytes: size, proof };
     let held_permit = match transfer.run(stage, permit).await {
         Ok(permit) => permit,
         Err(broken) => return Err(transfer.abort(broken).await),
@@ -155,7 +158,7 @@ struct Transfer<'a> {
     is_resumable: bool,
     /// Bytes that were missing at the destination when the transfer began.
     missing_bytes: u64,
-    /// The digest that identified the parts of an earlier run, if there are any.
+    /// The digest that identified the parts of an earlier run, if there may be any.
     proof: Option<Digest>,
 }
 
@@ -166,8 +169,8 @@ impl Transfer<'_> {
         let present = if self.is_resumable { first.beside(target.present()).await? } else { Vec::new() };
         let missing = extents::missing(metadata.size, &present);
         self.missing_bytes = missing.iter().map(|range| range.end - range.start).sum();
-        if !present.is_empty() {
-            self.proof = job.from.replicas().and_then(|replicas| replicas.proof(metadata));
+        if present.is_empty() {
+            self.proof = None;
         }
         part.begin(job, metadata.size, metadata.size - self.missing_bytes);
         let first_length = if present.is_empty() { metadata.size.min(first_bytes(job)) } else { 0 };

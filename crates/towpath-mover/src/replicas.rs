@@ -125,15 +125,6 @@ impl Replicas {
         Some(Identity::Proved(self.sources.clone(), digest))
     }
 
-    /// Returns the digest that proves that an upload is of one file, if it may contain parts of several sources.
-    /// `metadata` are those of the file.
-    pub(crate) fn proof(&self, metadata: &Metadata) -> Option<Digest> {
-        match self.identity(metadata)? {
-            Identity::Proved(_, digest) => Some(digest),
-            Identity::Alone(_) => None,
-        }
-    }
-
     fn pool(&self) -> Option<Arc<SourcePool>> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

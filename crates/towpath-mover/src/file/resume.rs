@@ -2,6 +2,7 @@
 
 use std::iter;
 
+use towpath_proto::checksum::Digest;
 use towpath_store::{Metadata, ResumeKey, sys::clock};
 
 use crate::{Job, replicas::Identity};
@@ -14,33 +15,47 @@ pub(crate) const MIN_RESUMABLE_BYTES: u64 = 64 << 20;
 /// and one for clock skew.
 const MIN_VERSION_AGE_NS: i64 = 2_000_000_000;
 
-/// Returns the key under which a later run finds the parts of an interrupted upload. `None` for small files, for
-/// destinations that cannot resume, and if nothing would prove that the parts are of the same file: the source has no
-/// version, or an ambiguous one.
-pub(super) fn key(job: &Job, metadata: &Metadata) -> Option<ResumeKey> {
-    if metadata.size < MIN_RESUMABLE_BYTES || !job.to.store.capabilities().resume {
-        return None;
+/// How a later run finds the parts of an interrupted upload, and proves that they are of the same file.
+///
+/// Both belong together: the sources of a file may change from [`Identity::Proved`] to [`Identity::Alone`] while the
+/// upload begins, and parts found by the key of the former may be of several sources.
+pub(super) struct Resume {
+    /// The key under which the parts are stored.
+    pub(super) key: ResumeKey,
+    /// The digest of the whole file that the key contains, if the parts may be of several sources.
+    pub(super) proof: Option<Digest>,
+}
+
+impl Resume {
+    /// Returns how to resume the upload of a source with `metadata`. `None` for small files, for destinations that
+    /// cannot resume, and if nothing would prove that the parts are of the same file: the source has no version, or an
+    /// ambiguous one.
+    pub(super) fn of(job: &Job, metadata: &Metadata) -> Option<Self> {
+        if metadata.size < MIN_RESUMABLE_BYTES || !job.to.store.capabilities().resume {
+            return None;
+        }
+        let (size, to) = (metadata.size.to_le_bytes(), job.to.to_string());
+        let from = match job.from.replicas() {
+            None => job.from.to_string(),
+            Some(replicas) => match replicas.identity(metadata)? {
+                Identity::Alone(source) => source.to_string(),
+                Identity::Proved(sources, digest) => {
+                    let sources = sources.iter().map(ToString::to_string);
+                    let parts: Vec<_> = [to, format!("{digest:#}")].into_iter().chain(sources).collect();
+                    let parts = iter::once(size.as_slice()).chain(parts.iter().map(String::as_bytes));
+                    let key = ResumeKey::of(&parts.collect::<Vec<_>>());
+                    return Some(Self { key, proof: Some(digest) });
+                }
+            },
+        };
+        let version = match (&metadata.version, metadata.mtime_ns) {
+            _ if is_ambiguous(metadata, clock::unix_ns()) => return None,
+            (Some(version), _) => version.as_str().to_owned(),
+            (None, Some(mtime_ns)) => mtime_ns.to_string(),
+            (None, None) => return None,
+        };
+        Some(Self { key: ResumeKey::of(&[from.as_bytes(), &size, version.as_bytes(), to.as_bytes()]), proof: None })
     }
-    let (size, to) = (metadata.size.to_le_bytes(), job.to.to_string());
-    let from = match job.from.replicas() {
-        None => job.from.to_string(),
-        Some(replicas) => match replicas.identity(metadata)? {
-            Identity::Alone(source) => source.to_string(),
-            Identity::Proved(sources, digest) => {
-                let sources = sources.iter().map(ToString::to_string);
-                let parts: Vec<_> = [to, format!("{digest:#}")].into_iter().chain(sources).collect();
-                let parts = iter::once(size.as_slice()).chain(parts.iter().map(String::as_bytes));
-                return Some(ResumeKey::of(&parts.collect::<Vec<_>>()));
-            }
-        },
-    };
-    let version = match (&metadata.version, metadata.mtime_ns) {
-        _ if is_ambiguous(metadata, clock::unix_ns()) => return None,
-        (Some(version), _) => version.as_str().to_owned(),
-        (None, Some(mtime_ns)) => mtime_ns.to_string(),
-        (None, None) => return None,
-    };
-    Some(ResumeKey::of(&[from.as_bytes(), &size, version.as_bytes(), to.as_bytes()]))
 }
 
 /// Returns whether the file may change without a new version, because its modification time has whole seconds and that

@@ -3,9 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::sleep;
-use towpath_store::{CreateOptions, Error, Fault, Metadata, Result, Space, WriteHandle, sys::clock};
+use towpath_store::{CreateOptions, Error, Fault, Metadata, Result, ResumeKey, Space, WriteHandle, sys::clock};
 
-use super::resume;
 use crate::{
     Job,
     context::CopyContext,
@@ -20,7 +19,7 @@ const MAX_IN_USE_WAIT: Duration = Duration::from_secs(120);
 const IN_USE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Returns the options for a copy of a source with `metadata`.
-pub(super) fn create_options(job: &Job, context: &CopyContext, metadata: &Metadata) -> CreateOptions {
+pub(super) fn create_options(context: &CopyContext, metadata: &Metadata, resume: Option<ResumeKey>) -> CreateOptions {
     CreateOptions {
         overwrite: context.options.overwrite,
         parents: true,
@@ -28,7 +27,7 @@ pub(super) fn create_options(job: &Job, context: &CopyContext, metadata: &Metada
         size_hint: Some(metadata.size),
         mtime_ns: metadata.mtime_ns,
         digests: metadata.digests.algorithms(),
-        resume: resume::key(job, metadata),
+        resume,
     }
 }
 

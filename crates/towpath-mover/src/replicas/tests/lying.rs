@@ -221,36 +221,98 @@ async fn a_source_with_another_file_promises_nothing() {
 /// can be compared.
 #[tokio::test]
 async fn parts_of_an_earlier_run_are_not_shown_without_the_digest_that_proves_them() {
-    const BYTES: usize = 80 << 20;
-    let one = pattern(BYTES);
-    let mut other = one.to_vec();
-    (20 << 20..60 << 20).step_by(1 << 20).for_each(|at| other[at] ^= 1);
-    let stores = [store(&one).await, store(&other.into()).await];
-    let directory = tempfile::tempdir().unwrap();
-    let to: Arc<dyn Store> = Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap());
-    let copy = async |second: FaultStore| {
-        // The second source delivers most of the file.
-        let replicas = of(&[lying_slowly(&stores[0], silent()), second], FileProperties::default());
-        let job = Job::new(replicas.location().unwrap(), location(&to, "/copy"));
-        let mover = Mover::new(Options { window_bytes: 6 << 20, ..options() }, Arc::new(NoopObserver));
-        tokio::select! {
-            copied = mover.copy(&job) => Some(copied),
-            () = async {
-                // The state that a killed run leaves.
-                while given(&replicas).get(1).is_none_or(|bytes| *bytes < 20 << 20) {
-                    tokio::task::yield_now().await;
-                }
-            } => None,
-        }
+    let run = InterruptedCopy::of_two_files().await;
+    run.copy(&run.sources(run.lead(), run.lost()), async || ()).await;
+}
+
+/// As before, and the first source refuses to compute a digest only after the upload of the earlier run was found by
+/// the digest of the second.
+#[tokio::test]
+async fn the_digest_that_found_parts_of_an_earlier_run_must_prove_them() {
+    let run = InterruptedCopy::of_two_files().await;
+    let (lead, lost) = (run.lead(), run.lost());
+    let (computing, opening, present) = (lead.hold("digest"), lost.hold("open"), run.to.hold("present"));
+    let replicas = run.sources(lead, lost);
+    let hold = async || {
+        computing.reached().await;
+        drop(opening);
+        present.reached().await;
+        until(|| replicas.shares()[1].error.is_some()).await;
+        drop(computing);
+        until(|| replicas.pool().unwrap().is_alone()).await;
+        drop(present);
     };
-    assert!(copy(lying(&stores[1], ReadFaults::default())).await.is_none(), "it is killed");
-    let lost = lying(&stores[1], ReadFaults::default());
-    for name in ["read", "read_into"] {
-        lost.fail(name, 0, Fault::NotFound);
+    run.copy(&replicas, hold).await;
+}
+
+/// Waits until `condition` is met.
+async fn until(condition: impl Fn() -> bool) {
+    while !condition() {
+        tokio::task::yield_now().await;
     }
-    let copied = copy(lost).await.expect("it comes to its end").unwrap().expect("nothing was there");
-    assert!(get(&to, "/copy").await.unwrap() == one, "a mixture");
-    assert!(copied.verified.is_empty(), "{copied:?}");
+}
+
+/// The copy of two sources with different files, killed when it had parts of both: the second source gives its file a
+/// digest, the first does not.
+struct InterruptedCopy {
+    files: [Bytes; 2],
+    stores: [Arc<dyn Store>; 2],
+    to: FaultStore,
+    _directory: tempfile::TempDir,
+}
+
+impl InterruptedCopy {
+    async fn of_two_files() -> Self {
+        let one = pattern(80 << 20);
+        let mut other = one.to_vec();
+        (20 << 20..60 << 20).step_by(1 << 20).for_each(|at| other[at] ^= 1);
+        let files = [one, Bytes::from(other)];
+        let stores = [store(&files[0]).await, store(&files[1]).await];
+        let directory = tempfile::tempdir().unwrap();
+        let local: Arc<dyn Store> = Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap());
+        let run = Self { files, stores, to: FaultStore::new(local, Faults::default()), _directory: directory };
+        let replicas = run.sources(run.lead(), lying(&run.stores[1], ReadFaults::default()));
+        let (mover, job) = run.mover(&replicas);
+        // The second source delivers most of the file.
+        let is_enough = || given(&replicas).get(1).is_some_and(|bytes| *bytes >= 20 << 20);
+        tokio::select! {
+            _ = mover.copy(&job) => panic!("it is killed before its end"),
+            () = until(is_enough) => run,
+        }
+    }
+
+    /// Returns the first source.
+    fn lead(&self) -> FaultStore {
+        lying_slowly(&self.stores[0], silent())
+    }
+
+    /// Returns the second source, of which no data can be read at first.
+    fn lost(&self) -> FaultStore {
+        let lost = lying(&self.stores[1], ReadFaults::default());
+        for name in ["read", "read_into"] {
+            lost.fail(name, 0, Fault::NotFound);
+        }
+        lost
+    }
+
+    fn sources(&self, lead: FaultStore, second: FaultStore) -> Arc<Replicas> {
+        of(&[lead, second], FileProperties::default())
+    }
+
+    fn mover(&self, replicas: &Arc<Replicas>) -> (Arc<Mover>, Job) {
+        let to: Arc<dyn Store> = Arc::new(self.to.clone());
+        let job = Job::new(replicas.location().unwrap(), location(&to, "/copy"));
+        (Mover::new(Options { window_bytes: 6 << 20, ..options() }, Arc::new(NoopObserver)), job)
+    }
+
+    /// Copies again, which must give the file of the first source.
+    async fn copy(&self, replicas: &Arc<Replicas>, meanwhile: impl AsyncFnOnce()) {
+        let (mover, job) = self.mover(replicas);
+        let (copied, ()) = tokio::join!(mover.copy(&job), meanwhile());
+        let copied = copied.unwrap().expect("nothing was there");
+        assert!(get(&job.to.store, "/copy").await.unwrap() == self.files[0], "a mixture");
+        assert!(copied.verified.is_empty(), "{copied:?}");
+    }
 }
 
 /// The upload of a large file is resumed by its proving digest, or by its only possible source.
