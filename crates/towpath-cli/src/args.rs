@@ -13,12 +13,17 @@ mod probe;
 use std::{
     ffi::{OsStr, OsString},
     net::SocketAddr,
+    ops::RangeInclusive,
     path::PathBuf,
+    time::Duration,
 };
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use towpath_mover::{Compare, ThirdParty};
-use towpath_proto::checksum::Algorithm;
+use towpath_proto::{
+    checksum::Algorithm,
+    units::{HumanDuration, UnitError},
+};
 use towpath_store::sys::environment;
 
 pub(crate) use checksum::ChecksumRequest;
@@ -66,6 +71,10 @@ pub(crate) struct Remote {
     /// Accept any certificate, to try a server. Tokens and passwords are withheld.
     #[arg(long, global = true, help_heading = definition::REMOTE)]
     pub insecure: bool,
+    /// Maximum wait for a storage that is busy or silent, as in 90s or 10m [default: 30s on a terminal, else 30m].
+    #[arg(long, global = true, value_name = "TIME", env = "TOWPATH_WAIT", help_heading = definition::REMOTE,
+        value_parser = wait_time)]
+    pub wait: Option<HumanDuration>,
     /// Endpoint URL for `s3://` buckets [default: AWS_ENDPOINT_URL, else the profile in ~/.aws, else Amazon].
     #[arg(long, global = true, value_name = "URL", env = "TOWPATH_S3_ENDPOINT", help_heading = definition::REMOTE)]
     pub s3_endpoint: Option<String>,
@@ -88,6 +97,7 @@ impl Remote {
         let flags = [
             self.ca_file.as_ref().map(|file| word("--ca-file", file.as_os_str())),
             self.insecure.then(|| "--insecure".to_owned()),
+            self.wait.map(|wait| format!("--wait {wait}")),
             self.s3_endpoint.as_ref().map(|endpoint| word("--s3-endpoint", OsStr::new(endpoint))),
             self.s3_region.as_ref().map(|region| word("--s3-region", OsStr::new(region))),
             addressing.map(|addressing| word("--s3-addressing", OsStr::new(addressing.get_name()))),
@@ -95,6 +105,22 @@ impl Remote {
         flags.into_iter().flatten().collect()
     }
 }
+
+/// Parses the value of `--wait`.
+fn wait_time(text: &str) -> Result<HumanDuration, String> {
+    let wait: HumanDuration = text.parse().map_err(|error: UnitError| error.to_string())?;
+    match WAITS.contains(&wait.0) {
+        true => Ok(wait),
+        false => Err(format!(
+            "a wait is at least {} and at most {}",
+            HumanDuration(*WAITS.start()),
+            HumanDuration(*WAITS.end())
+        )),
+    }
+}
+
+/// Valid values of `--wait`: a response over a long path may take a second.
+const WAITS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 3600);
 
 /// Position of the bucket name in requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

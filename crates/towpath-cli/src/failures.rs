@@ -381,7 +381,7 @@ fn is_printable(word: &OsStr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Remote;
+    use crate::{args::Remote, location::Requests};
 
     fn retry_command(line: &str, flags: &[&str]) -> String {
         once_more(line.split(' ').map(OsString::from), flags)
@@ -394,7 +394,7 @@ mod tests {
         let line = br#"{"from": {"path": "/a"}, "to": {"path": "/b"}, "error": "Io", "message": ""}"#;
         disk::write(&path, &[line.as_slice(), line].join(&b'\n')).unwrap();
         for (left, outcomes) in [(2, vec![None, None]), (1, vec![None, Some(Fault::Changed)])] {
-            let jobs = read(&path, &StoreResolver::new(&Remote::default())).await.unwrap();
+            let jobs = read(&path, &StoreResolver::new(&Remote::default(), Requests::Long)).await.unwrap();
             disk::write(&path, &vec![line.as_slice(); left].join(&b'\n')).unwrap();
             let outcomes_now: Vec<_> =
                 jobs.map(|job| job.err().map(|failed_job| failed_job.error.fault())).collect().await;

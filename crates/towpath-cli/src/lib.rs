@@ -42,7 +42,7 @@ use clap::FromArgMatches as _;
 use copy::Resumption;
 use failure::{Failure, complain};
 use interrupt::Interrupts;
-use location::StoreResolver;
+use location::{Requests, StoreResolver};
 use rustix::fs::Mode;
 use tokio::time::timeout;
 use towpath_store::sys::environment;
@@ -120,7 +120,11 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Man(arguments) => return manual::write_pages(&arguments),
         command => command,
     };
-    let resolver = StoreResolver::new(&cli.remote);
+    let requests = match &command {
+        Command::Cp(_) | Command::Sync(_) | Command::Sum(_) | Command::Probe(_) => Requests::Long,
+        _ => Requests::Short,
+    };
+    let resolver = StoreResolver::new(&cli.remote, requests);
     // `None` for commands that leave nothing incomplete.
     let resumed_by = match &command {
         Command::Cp(copy) if copy.paths.iter().any(|path| path == "-") => Some(ResumeHint::Message("")),

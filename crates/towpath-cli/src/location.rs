@@ -2,9 +2,11 @@
 
 use std::{
     ffi::{OsStr, OsString},
+    io::{self, IsTerminal as _},
     os::unix::ffi::OsStrExt as _,
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use tokio_util::task::TaskTracker;
@@ -34,6 +36,39 @@ pub(crate) enum CopyEndpoint {
     Stream(StoreLocation),
 }
 
+/// Maximum wait for a storage on a terminal, where a person waits too.
+const TERMINAL_WAIT: Duration = Duration::from_secs(30);
+
+/// The requests of a command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Requests {
+    /// Each has its response at once.
+    Short,
+    /// Some take long, such as checksums, and an interruption of the network must not end the command.
+    Long,
+}
+
+impl Requests {
+    /// Returns client options with limits of the time that a request waits: the time `chosen`, or, if the command runs
+    /// on a terminal, [`TERMINAL_WAIT`].
+    fn limited(self, chosen: Option<Duration>) -> ClientOptions {
+        let options = ClientOptions::default();
+        let Some(wait) = chosen.or_else(|| io::stderr().is_terminal().then_some(TERMINAL_WAIT)) else { return options };
+        let retries = if chosen.is_some() { u32::MAX } else { options.retries };
+        let options = ClientOptions { max_wait: Some(wait), retries, ..options };
+        match self {
+            Self::Short => {
+                ClientOptions { patience: wait, retry_time: wait, stall: options.stall.min(wait), ..options }
+            }
+            Self::Long => ClientOptions {
+                patience: options.patience.max(wait),
+                retry_time: options.retry_time.max(wait),
+                ..options
+            },
+        }
+    }
+}
+
 /// Resolves arguments to stores, with one store per site, whose connections are shared. Clones share the stores.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreResolver {
@@ -45,8 +80,9 @@ pub(crate) struct StoreResolver {
 }
 
 impl StoreResolver {
-    /// Creates a resolver with the options `remote`.
-    pub(crate) fn new(remote: &Remote) -> Self {
+    /// Creates a resolver with the options `remote` for a command whose requests are `requests`.
+    pub(crate) fn new(remote: &Remote, requests: Requests) -> Self {
+        let options = requests.limited(remote.wait.map(|wait| wait.0));
         let options = ClientOptions {
             ca_file: remote.ca_file.clone(),
             insecure: remote.insecure,
@@ -59,7 +95,7 @@ impl StoreResolver {
             waits: WaitReporter::new(|message| complain(message)),
             // The mover limits the bytes in flight per path.
             window_bytes: towpath_mover::MAX_BYTES as usize,
-            ..ClientOptions::default()
+            ..options
         };
         Self {
             local: Arc::default(),
@@ -233,7 +269,7 @@ mod tests {
     }
 
     fn resolver() -> StoreResolver {
-        StoreResolver::new(&Remote::default())
+        StoreResolver::new(&Remote::default(), Requests::Short)
     }
 
     #[tokio::test]

@@ -33,6 +33,7 @@ mod it {
     mod terminal;
     mod third_party;
     mod times;
+    mod waiting;
     mod walking;
     mod wan;
 }

@@ -3,8 +3,8 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use http::HeaderMap;
-use towpath_proto::destination_policy::DestinationPolicy;
-use towpath_store::sys::processor;
+use towpath_proto::{destination_policy::DestinationPolicy, units::HumanDuration};
+use towpath_store::{Error, sys::processor};
 
 use crate::{AuthoritySettings, PasswordSource, ProxySettings, TokenSource, WaitReporter, s3::S3Options};
 
@@ -38,9 +38,10 @@ pub struct ClientOptions {
     /// then counts as lost. A connection whose bytes are not acknowledged is abandoned much sooner, if another one can
     /// be established.
     pub stall: Duration,
-    /// Maximum duration of slow operations (recall from tape, checksums), and of the total of waits that a storage
-    /// requests.
+    /// Maximum duration of slow operations (recall from tape, checksums).
     pub patience: Duration,
+    /// Maximum total of the waits that a storage requests for one request before it responds; `patience` by default.
+    pub max_wait: Option<Duration>,
     /// Listener for waits that take longer than two seconds.
     pub waits: WaitReporter,
     /// Maximum number of retries of one request after lost connections.
@@ -54,6 +55,44 @@ pub struct ClientOptions {
     /// is received on a core of its own. Default: half the cores, at most four; the other cores write and verify
     /// meanwhile.
     pub connections: usize,
+}
+
+/// The limit of the waits that a storage requests for one request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitLimit {
+    longest: Duration,
+    /// Whether it is [`ClientOptions::max_wait`].
+    is_chosen: bool,
+}
+
+impl ClientOptions {
+    /// Returns the limit of the waits that a storage requests for one request; `is_slow` is whether the request is a
+    /// slow operation.
+    pub(crate) fn wait_limit(&self, is_slow: bool) -> WaitLimit {
+        let chosen = self.max_wait.filter(|_| !is_slow);
+        WaitLimit { longest: chosen.unwrap_or(self.patience), is_chosen: chosen.is_some() }
+    }
+}
+
+impl WaitLimit {
+    /// Limits the waits to `longest`, if that is less.
+    pub(crate) fn at_most(self, longest: Duration) -> Self {
+        if longest < self.longest { Self { longest, is_chosen: false } } else { self }
+    }
+
+    /// Returns whether a request may wait for `total`.
+    pub(crate) fn permits(&self, total: Duration) -> bool {
+        total <= self.longest
+    }
+
+    /// Adds to the error of a request that would have to wait longer how to permit it.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        if !self.is_chosen {
+            return error;
+        }
+        let message = format!("{}; use --wait to wait longer than {}", error.message(), HumanDuration(self.longest));
+        error.with_message(message)
+    }
 }
 
 /// Minimum number of response bytes within the stall time; a server that sends less does not make progress.
@@ -74,6 +113,7 @@ impl Default for ClientOptions {
             connect_timeout: Duration::from_secs(10),
             stall: Duration::from_secs(30),
             patience: Duration::from_secs(30 * 60),
+            max_wait: None,
             waits: WaitReporter::default(),
             retries: 5,
             retry_time: Duration::from_secs(5 * 60),

@@ -49,10 +49,11 @@ impl WaitReporter {
         }
     }
 
-    /// Reports a `pause` before a retry or a response, and its reason `why`, if the pause is long.
-    pub(crate) fn pause(&self, server: &str, pause: Duration, why: impl fmt::Display) {
-        if pause >= FIRST_NOTICE {
-            self.say(server, || format!("retrying in {} s: {why}", pause.as_secs()));
+    /// Reports a `pause` before a retry or a response, and its reason `why`, if the pause ends two seconds or more
+    /// after the request began; `elapsed` is the time since then.
+    pub(crate) fn pause(&self, server: &str, elapsed: Duration, pause: Duration, why: impl fmt::Display) {
+        if elapsed + pause >= FIRST_NOTICE {
+            self.say(server, || format!("retrying in {} s: {why}", pause.as_secs_f64().ceil()));
         }
     }
 
@@ -123,8 +124,10 @@ mod tests {
         assert!(said.lock().unwrap().is_empty());
         waits.during("a", seconds, tokio::time::sleep(Duration::from_secs(200))).await;
         assert_eq!(*said.lock().unwrap(), ["2", "12", "32", "72", "152"]);
-        waits.pause("b", Duration::from_secs(1), "busy");
-        waits.pause("b", Duration::from_secs(30), "busy");
+        waits.pause("b", Duration::ZERO, Duration::from_secs(1), "busy");
+        waits.pause("b", Duration::from_secs(1), Duration::from_secs(30), "busy");
         assert_eq!(said.lock().unwrap().last().unwrap(), "retrying in 30 s: busy");
+        waits.pause("c", Duration::from_millis(900), Duration::from_millis(1200), "busy");
+        assert_eq!(said.lock().unwrap().last().unwrap(), "retrying in 2 s: busy");
     }
 }

@@ -17,14 +17,14 @@ use rustix::{
 use super::program::Directory;
 
 /// Both ends of a pseudoterminal.
-struct Terminal {
+pub(super) struct Terminal {
     ours: OwnedFd,
     theirs: OwnedFd,
 }
 
 /// The contents of the terminal.
 #[derive(Debug, Default)]
-struct ScreenContents {
+pub(super) struct ScreenContents {
     /// The screens, without empty rows.
     screens: Vec<String>,
     /// Whether a line was ever wrapped.
@@ -33,7 +33,7 @@ struct ScreenContents {
 }
 
 impl Terminal {
-    fn new(rows: u16, columns: u16) -> Self {
+    pub(super) fn new(rows: u16, columns: u16) -> Self {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&ours).unwrap();
         unlockpt(&ours).unwrap();
@@ -45,7 +45,7 @@ impl Terminal {
 
     /// Runs a command, which must end with this exit code. After the first display of a rate, the terminal is resized
     /// to `other`.
-    fn run(self, directory: &Directory, line: &str, other: Option<(u16, u16)>, code: i32) -> ScreenContents {
+    pub(super) fn run(self, directory: &Directory, line: &str, other: Option<(u16, u16)>, code: i32) -> ScreenContents {
         let Self { ours, theirs } = self;
         let size = tcgetwinsize(&ours).unwrap();
         let mut command = directory.command(line.split(' '));
@@ -90,7 +90,7 @@ impl ScreenContents {
 
     /// Returns whether a screen contains all of these texts at once.
     #[track_caller]
-    fn expect(&self, words: &[&str]) {
+    pub(super) fn expect(&self, words: &[&str]) {
         let found = self.screens.iter().any(|screen| words.iter().all(|word| screen.contains(word)));
         assert!(found, "{words:?} were not seen in {:#?}", self.screens);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use towpath_store::{Backoff, Blame, Error, Fault, sys::clock::Instant};
 
 use super::target::Target;
-use crate::{BACKOFF, ClientOptions, FIRST_BACKOFF};
+use crate::{BACKOFF, ClientOptions, FIRST_BACKOFF, options::WaitLimit};
 
 /// Maximum number of redirects followed for one request; browsers allow 20, XRootD clients 16.
 const MAX_REDIRECTS: usize = 16;
@@ -50,7 +50,7 @@ pub(super) struct RetryState {
     started: Instant,
     retries: u32,
     retry_time: Duration,
-    patience: Duration,
+    wait_limit: WaitLimit,
     backoff: Backoff,
     waited: Duration,
     visited: Vec<Target>,
@@ -66,7 +66,7 @@ impl RetryState {
             started: now,
             retries: options.retries,
             retry_time: options.retry_time,
-            patience: options.patience,
+            wait_limit: options.wait_limit(false),
             backoff: BACKOFF,
             waited: Duration::ZERO,
             visited: Vec::new(),
@@ -75,7 +75,12 @@ impl RetryState {
 
     /// Limits the total of waits requested by the server to `patience`.
     pub(super) fn with_patience(self, patience: Duration) -> Self {
-        Self { patience: self.patience.min(patience), ..self }
+        Self { wait_limit: self.wait_limit.at_most(patience), ..self }
+    }
+
+    /// Returns the time since the request started, or last made progress.
+    pub(super) fn elapsed(&self, now: Instant) -> Duration {
+        now - self.started
     }
 
     /// Returns the target of the next request.
@@ -155,7 +160,7 @@ impl RetryState {
 
     fn retry_lost(&mut self, error: Error, now: Instant, chance: u64) -> Result<Duration, Error> {
         let delay = self.backoff.fail_jittered(chance);
-        let spent = now - self.started;
+        let spent = self.elapsed(now);
         if self.backoff.failures() > self.retries || spent > self.retry_time {
             return Err(error.after_attempts(self.backoff.failures(), spent));
         }
@@ -175,11 +180,14 @@ impl RetryState {
         let when = when.filter(|when| *when >= FIRST_BACKOFF);
         let pause = when.unwrap_or_else(|| self.backoff.fail_jittered(chance));
         self.waited += pause;
-        let enough = match when {
-            Some(_) => self.waited > self.patience,
-            None => self.backoff.failures() > self.retries || now - self.started > self.retry_time,
+        let elapsed = self.elapsed(now);
+        let error = match when {
+            Some(_) if self.wait_limit.permits(self.waited) => return Ok(pause),
+            Some(_) => self.wait_limit.explain(error),
+            None if self.backoff.failures() <= self.retries && elapsed <= self.retry_time => return Ok(pause),
+            None => error,
         };
-        if enough { Err(error.after_attempts(self.backoff.failures(), now - self.started)) } else { Ok(pause) }
+        Err(error.after_attempts(self.backoff.failures(), elapsed))
     }
 }
 

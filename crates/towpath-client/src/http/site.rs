@@ -285,7 +285,8 @@ impl Site {
         };
         let pause = retry_state.after_failure(failure, repeatable, answers, clock::now(), random::number())?;
         if !pause.is_zero() {
-            self.options.waits.pause(&retry_state.target().root(), pause, why);
+            let elapsed = retry_state.elapsed(clock::now());
+            self.options.waits.pause(&retry_state.target().root(), elapsed, pause, why);
             sleep(pause).await;
         }
         Ok(())

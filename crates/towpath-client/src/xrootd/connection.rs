@@ -48,6 +48,10 @@ use crate::{WaitReporter, dial::ConnectionMonitor, options::MIN_PROGRESS_BYTES};
 pub(super) use dial::Dial;
 pub(super) use writer::Payload;
 
+/// Maximum total time of repeated promises of a response (`waitresp`), in units of [`crate::ClientOptions::patience`]:
+/// 16 × 30 minutes are eight hours.
+const MAX_PROMISED_PATIENCES: u32 = 16;
+
 /// The reason why a request failed.
 #[derive(Debug, Clone)]
 pub(super) enum Failure {
@@ -150,6 +154,8 @@ struct InFlightRequest {
     /// Time at which the request fails, unless data arrived for it meanwhile or the server promised a response for a
     /// later time (`waitresp`).
     deadline: Instant,
+    /// Latest deadline that promises of a response can set.
+    last_deadline: Instant,
     /// The response received so far.
     parts: SmallParts,
     /// Whether the server required credentials first; the request is sent again afterwards.
@@ -171,6 +177,7 @@ impl InFlightRequest {
             streams: false,
             since: deadline,
             deadline,
+            last_deadline: deadline,
             parts: SmallParts::default(),
             refused_early: false,
             given_up: true,
@@ -228,6 +235,8 @@ struct XrootdConnectionState {
     settled: Notify,
     stall: Duration,
     patience: Duration,
+    /// See [`crate::ClientOptions::max_wait`].
+    max_wait: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -381,6 +390,7 @@ impl Connection {
             settled: Notify::new(),
             stall: dial.stall,
             patience: dial.patience,
+            max_wait: dial.max_wait,
         });
         runtime.spawn(dial::run(dial, Arc::clone(&shared), outgoing));
         Self { shared, queue }
@@ -392,6 +402,8 @@ impl Connection {
         let OutgoingRequest { request, payload, sink, permit, queue_permit, patient } = outgoing;
         let since = clock::now();
         let deadline = since + self.shared.patience;
+        let longest_promise = self.shared.patience * MAX_PROMISED_PATIENCES;
+        let last_deadline = since + self.shared.max_wait.filter(|_| !patient).unwrap_or(longest_promise);
         let streams = matches!(sink, Sink::Stream(_));
         let waiting = InFlightRequest {
             sink,
@@ -401,6 +413,7 @@ impl Connection {
             streams,
             since,
             deadline,
+            last_deadline,
             parts: SmallParts::default(),
             refused_early: false,
             given_up: false,
@@ -508,6 +521,7 @@ mod tests {
             settled: Notify::new(),
             stall: Duration::ZERO,
             patience: Duration::ZERO,
+            max_wait: None,
         };
         assert!(shared.occupy());
         let unread = InFlightRequest { streams: true, ..InFlightRequest::given_up(clock::now()) };

@@ -92,7 +92,8 @@ impl Origin {
         let pause = pause.map_err(|error| site.explain(error))?;
         if pause > Duration::ZERO {
             let name = retry_state.server().name();
-            self.sites.options.waits.pause(&name, pause, format_args!("{name} {why}"));
+            let elapsed = retry_state.elapsed(clock::now());
+            self.sites.options.waits.pause(&name, elapsed, pause, format_args!("{name} {why}"));
             tokio::time::sleep(pause).await;
         }
         Ok(())
@@ -120,7 +121,8 @@ impl Origin {
         request: impl Fn(PathAndCgi) -> Request + Send,
     ) -> Result<Bytes> {
         let identity = self.identity(caller);
-        let mut retry_state = self.retry_state(options.repeatable);
+        let wait_limit = self.sites.options.wait_limit(options.patient);
+        let mut retry_state = self.retry_state(options.repeatable).with_wait_limit(wait_limit);
         loop {
             let site = self.sites.at(retry_state.server(), &identity);
             let path = site.path(retry_state.server().path_of(options.path), &retry_state.server().cgi).await?;

@@ -21,7 +21,7 @@ use super::{
     connection::Failure,
     server::{Server, is_host, join_cgi},
 };
-use crate::{BACKOFF, ClientOptions, FIRST_BACKOFF, words::readable};
+use crate::{BACKOFF, ClientOptions, FIRST_BACKOFF, options::WaitLimit, words::readable};
 
 /// Maximum number of redirects of one request; the reference client has the same limit.
 const MAX_REDIRECTS: usize = 16;
@@ -42,7 +42,7 @@ pub(super) struct RetryState {
     started: Instant,
     retries: u32,
     retry_time: Duration,
-    patience: Duration,
+    wait_limit: WaitLimit,
     backoff: Backoff,
     early: u32,
     waited: Duration,
@@ -61,13 +61,23 @@ impl RetryState {
             started: now,
             retries: options.retries,
             retry_time: options.retry_time,
-            patience: options.patience,
+            wait_limit: options.wait_limit(false),
             backoff: BACKOFF,
             early: 0,
             waited: Duration::ZERO,
             visited: Vec::new(),
             tried: Vec::new(),
         }
+    }
+
+    /// Sets the limit of requested waits.
+    pub(super) fn with_wait_limit(self, wait_limit: WaitLimit) -> Self {
+        Self { wait_limit, ..self }
+    }
+
+    /// Returns the time since the request started.
+    pub(super) fn elapsed(&self, now: Instant) -> Duration {
+        now - self.started
     }
 
     /// Returns the server for the next attempt.
@@ -133,7 +143,7 @@ impl RetryState {
 
     fn retry_lost(&mut self, error: Error, now: Instant, chance: u64) -> Result<Duration, Error> {
         let delay = self.backoff.fail_jittered(chance);
-        let spent = now - self.started;
+        let spent = self.elapsed(now);
         if self.backoff.failures() > self.retries || spent > self.retry_time {
             return Err(error.after_attempts(self.backoff.failures(), spent));
         }
@@ -160,8 +170,9 @@ impl RetryState {
             return Err(error);
         }
         let delay = self.backoff.fail_jittered(chance);
-        if self.backoff.failures() > self.retries {
-            return Err(error.after_attempts(self.backoff.failures(), now - self.started));
+        let spent = self.elapsed(now);
+        if self.backoff.failures() > self.retries || spent > self.retry_time {
+            return Err(error.after_attempts(self.backoff.failures(), spent));
         }
         Ok(delay)
     }
@@ -178,13 +189,14 @@ impl RetryState {
     fn wait_requested(&mut self, seconds: u32) -> Result<Duration, Error> {
         // A wait of 0 seconds means an immediate retry, but not a loop without pause.
         let wait = Duration::from_secs(u64::from(seconds)).max(FIRST_BACKOFF);
-        if self.waited + wait > self.patience {
+        if !self.wait_limit.permits(self.waited + wait) {
             let message = format!(
                 "{} requested a wait of {seconds} s after {} s of waiting",
                 self.server.name(),
                 self.waited.as_secs()
             );
-            return Err(Error::new(Fault::TimedOut, message).blamed_on(Blame::Storage));
+            let error = Error::new(Fault::TimedOut, message).blamed_on(Blame::Storage);
+            return Err(self.wait_limit.explain(error));
         }
         self.waited += wait;
         Ok(wait)

@@ -409,8 +409,10 @@ impl Site {
             connect_timeout: self.options.connect_timeout,
             dialer: Arc::clone(&self.dialer),
             underway: Arc::default(),
-            stall: self.options.stall,
+            // Half, because a connection counts as lost after twice this time.
+            stall: self.options.stall.min(self.options.retry_time / 2),
             patience: self.options.patience,
+            max_wait: self.options.max_wait,
             waits: self.options.waits.clone(),
         })
     }

@@ -37,6 +37,7 @@ pub(in crate::xrootd) struct Dial {
     pub(in crate::xrootd) underway: Arc<AtomicUsize>,
     pub(in crate::xrootd) stall: Duration,
     pub(in crate::xrootd) patience: Duration,
+    pub(in crate::xrootd) max_wait: Option<Duration>,
     pub(in crate::xrootd) waits: WaitReporter,
 }
 

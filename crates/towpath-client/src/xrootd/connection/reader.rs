@@ -38,10 +38,6 @@ const SMALL_READ: usize = 64 << 10;
 /// copy.
 const READ_AMID_BULK: usize = 512;
 
-/// Maximum total time of repeated promises of a response (`waitresp`), in units of [`crate::ClientOptions::patience`]:
-/// 16 × 30 minutes are eight hours.
-const MAX_PROMISED_PATIENCES: u32 = 16;
-
 /// The reason why the connection cannot be used any more.
 enum ReadFailure {
     Failure(Failure),
@@ -201,8 +197,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
                 let promised = Duration::from_secs(u64::from(wait.seconds));
                 let promised = promised.max(self.shared.stall).min(self.shared.patience);
                 // Promises may be renewed, but not indefinitely.
-                let latest = waiting.since + self.shared.patience * MAX_PROMISED_PATIENCES;
-                waiting.deadline = (clock::now() + promised).min(latest);
+                waiting.deadline = (clock::now() + promised).min(waiting.last_deadline);
                 waiting.patient = true;
                 self.shared.put_back(stream_id, waiting);
                 return Ok(());

@@ -175,6 +175,16 @@ fn waits_are_honoured_up_to_a_bound() {
 }
 
 #[test]
+fn a_chosen_limit_of_waits_is_named_when_it_is_reached() {
+    let options = ClientOptions { max_wait: Some(Duration::from_secs(30)), ..ClientOptions::default() };
+    let retry_state = || RetryState::new(origin(), true, &options, clock::now());
+    let error = next(&mut retry_state(), Failure::Wait { seconds: 31 }).unwrap_err();
+    assert!(error.message().ends_with("use --wait to wait longer than 30s"), "{error}");
+    let mut slow = retry_state().with_wait_limit(options.wait_limit(true));
+    assert_eq!(next(&mut slow, Failure::Wait { seconds: 31 }).unwrap(), Duration::from_secs(31));
+}
+
+#[test]
 fn early_requests_are_repeated_a_few_times() {
     let mut retry_state = retry_state(false);
     for _ in 0..MAX_EARLY {

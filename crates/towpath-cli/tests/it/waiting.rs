@@ -1,0 +1,70 @@
+//! Storages that are busy or silent: the client reports the wait, and gives up after the time of `--wait`, or after 30 s
+//! on a terminal.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpListener,
+    thread,
+};
+
+use super::{program::Directory, terminal::Terminal};
+
+/// Starts a server that responds to each request with `response`, or accepts requests and stays silent if that is
+/// empty. Returns its URL. Its thread ends with the process.
+fn server(response: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut buffer = [0; 16 << 10];
+                while let Ok(1..) = stream.read(&mut buffer) {
+                    stream.write_all(response.as_bytes()).unwrap();
+                }
+            });
+        }
+    });
+    format!("http://127.0.0.1:{port}/data")
+}
+
+/// A response that requests a wait of `$seconds`.
+macro_rules! busy {
+    ($seconds:literal) => {
+        concat!("HTTP/1.1 503 Busy\r\nRetry-After: ", $seconds, "\r\nContent-Length: 0\r\n\r\n")
+    };
+}
+
+#[test]
+fn on_a_terminal_a_storage_is_given_up_after_30_s() {
+    let directory = Directory::new();
+    for command in ["ls URL", "cp URL t", "sync URL t"] {
+        // A storage that requests a longer wait is given up immediately.
+        let line = command.replace("URL", &server(busy!(60)));
+        let seen = Terminal::new(24, 200).run(&directory, &line, None, 8);
+        seen.expect(&["use --wait to wait longer than 30s"]);
+    }
+}
+
+#[test]
+fn a_client_says_that_it_waits_and_gives_up_when_told() {
+    let directory = Directory::new();
+    for (response, words) in [
+        (busy!(3), ["retrying in 3 s: ", "use --wait to wait longer than 4s"]),
+        ("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", ["retrying in ", "503"]),
+        ("", ["no response to ", "did not respond in time"]),
+    ] {
+        let outcome = directory.run(&format!("ls --wait 4s {}", server(response)));
+        assert_ne!(outcome.code, Some(0), "{outcome:?}");
+        for word in words {
+            assert!(outcome.stderr.contains(word), "{word}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn a_wait_has_bounds() {
+    let directory = Directory::new();
+    for wait in ["0s", "8d", "soon"] {
+        directory.run(&format!("ls --wait {wait} http://127.0.0.1:9/")).expect(2);
+    }
+}
