@@ -1,25 +1,27 @@
 //! Storages that are busy or silent: the client reports the wait, and gives up after the time of `--wait`, or after 30 s
 //! on a terminal.
 
-use std::{
-    io::{Read as _, Write as _},
-    net::TcpListener,
-    thread,
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    runtime::Runtime,
 };
+use towpath_store::sys::net;
 
 use super::{program::Directory, terminal::Terminal};
 
 /// Starts a server that responds to each request with `response`, or accepts requests and stays silent if that is
-/// empty. Returns its URL. Its thread ends with the process.
-fn server(response: &'static str) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+/// empty. Returns its URL. It ends with the runtime.
+fn server(runtime: &Runtime, response: &'static str) -> String {
+    let _guard = runtime.enter();
+    let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
     let port = listener.local_addr().unwrap().port();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            thread::spawn(move || {
+    runtime.spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
                 let mut buffer = [0; 16 << 10];
-                while let Ok(1..) = stream.read(&mut buffer) {
-                    stream.write_all(response.as_bytes()).unwrap();
+                while let Ok(1..) = stream.read(&mut buffer).await {
+                    // A closed connection is not an error.
+                    let _ = stream.write_all(response.as_bytes()).await;
                 }
             });
         }
@@ -36,10 +38,10 @@ macro_rules! busy {
 
 #[test]
 fn on_a_terminal_a_storage_is_given_up_after_30_s() {
-    let directory = Directory::new();
+    let (directory, runtime) = (Directory::new(), Runtime::new().unwrap());
     for command in ["ls URL", "cp URL t", "sync URL t"] {
         // A storage that requests a longer wait is given up immediately.
-        let line = command.replace("URL", &server(busy!(60)));
+        let line = command.replace("URL", &server(&runtime, busy!(60)));
         let seen = Terminal::new(24, 200).run(&directory, &line, None, 8);
         seen.expect(&["use --wait to wait longer than 30s"]);
     }
@@ -47,13 +49,13 @@ fn on_a_terminal_a_storage_is_given_up_after_30_s() {
 
 #[test]
 fn a_client_says_that_it_waits_and_gives_up_when_told() {
-    let directory = Directory::new();
+    let (directory, runtime) = (Directory::new(), Runtime::new().unwrap());
     for (response, words) in [
         (busy!(3), ["retrying in 3 s: ", "use --wait to wait longer than 4s"]),
         ("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", ["retrying in ", "503"]),
         ("", ["no response to ", "did not respond in time"]),
     ] {
-        let outcome = directory.run(&format!("ls --wait 4s {}", server(response)));
+        let outcome = directory.run(&format!("ls --wait 4s {}", server(&runtime, response)));
         assert_ne!(outcome.code, Some(0), "{outcome:?}");
         for word in words {
             assert!(outcome.stderr.contains(word), "{word}: {outcome:?}");
