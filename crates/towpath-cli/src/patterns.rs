@@ -77,7 +77,7 @@ async fn matching(typed: &OsStr, url: &Url, resolver: &StoreResolver) -> Result<
     paths.sort_unstable();
     let slash: &[u8] = if is_directory { b"/" } else { b"" };
     let urls = paths.iter().map(|path| match url.with_path([path.as_bytes(), slash].concat()) {
-        Ok(url) => Ok(OsString::from(url.expose())),
+        Ok(url) => Ok(OsString::from(url.expose_with_password())),
         Err(error) => Err(Failure::Usage(format!("{}: a match cannot be written as a URL: {error}", shown(typed)))),
     });
     urls.collect()

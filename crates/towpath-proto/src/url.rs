@@ -539,12 +539,18 @@ impl Url {
 
     /// Returns the URL with all its secrets except the password, for the wire.
     pub fn expose(&self) -> String {
-        self.written(self.query.as_deref())
+        self.written(None, self.query.as_deref())
     }
 
-    fn written(&self, query: Option<&str>) -> String {
+    /// Returns the URL with all its secrets, for an argument to be parsed again.
+    pub fn expose_with_password(&self) -> String {
+        self.written(self.password.as_ref(), self.query.as_deref())
+    }
+
+    fn written(&self, password: Option<&Password>, query: Option<&str>) -> String {
         let (name, host) = (self.scheme.name(), BracketedHost(&self.host));
-        let user = self.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+        let password = password.map(|password| format!(":{}", password.expose())).unwrap_or_default();
+        let user = self.user.as_ref().map(|user| format!("{user}{password}@")).unwrap_or_default();
         let port = self.port.map(|port| format!(":{port}")).unwrap_or_default();
         let path = match self.scheme.family() {
             // XRootD's own clients require the second slash for an absolute path.
@@ -559,7 +565,7 @@ impl Url {
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let query = self.query.as_deref().map(redact);
-        f.write_str(&self.written(query.as_deref()))
+        f.write_str(&self.written(None, query.as_deref()))
     }
 }
 

@@ -254,6 +254,7 @@ proptest! {
             let path = url.path();
             prop_assert!(path.starts_with(b"/") && !path.windows(2).any(|two| two == b"//"));
             prop_assert!(path.split(|byte| *byte == b'/').all(|component| component != b".." && component != b"."));
+            prop_assert_eq!(url.expose_with_password().parse::<Url>(), Ok(url.clone()));
             prop_assert_eq!(url.expose().parse::<Url>(), Ok(Url { password: None, ..url }));
         }
     }
