@@ -15,7 +15,7 @@ use towpath_alto::{compatibility::Profile, directory::LinkedDirectory, names::Re
 use towpath_alto_sources::settings::agent::AgentConfig;
 use towpath_server::{
     ServeConfig,
-    config::{AccessConfig, AccessLogConfig, Limits, TlsConfig},
+    config::{AccessConfig, AccessLogConfig, Limits, TlsConfig, listen},
     units::HumanDuration,
 };
 
@@ -28,7 +28,9 @@ const DEFAULT_PORT: u16 = 8096;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AltoConfig {
-    /// Addresses to listen on. HTTP/1.1, HTTP/2 and TLS share each port.
+    /// Addresses to listen on: `192.0.2.1:8096`, a host name, or a port for all addresses of this machine (`8096`).
+    /// HTTP/1.1, HTTP/2 and TLS share each port.
+    #[serde(deserialize_with = "listen::addresses::<DEFAULT_PORT, _>")]
     pub listen: Vec<SocketAddr>,
     /// Public URL, if a proxy terminates TLS or adds a path (`https://alto.example.org/path`): views are announced
     /// beneath it. By default they are announced beneath the URL of the request.

@@ -44,7 +44,7 @@ pub(crate) fn load(file: Option<&Path>, flags: Table) -> Result<Layered<AltoConf
 fn settings(arguments: &Alto) -> Result<AltoConfig, Failure> {
     let mut flags = Table::new();
     if !arguments.listen.is_empty() {
-        let addresses = arguments.listen.iter().map(|address| Value::String(address.to_string()));
+        let addresses = arguments.listen.iter().cloned().map(Value::String);
         flags.insert("listen".into(), Value::Array(addresses.collect()));
     }
     let settings = load(arguments.config.as_deref(), flags)?.settings;

@@ -12,7 +12,6 @@ mod probe;
 
 use std::{
     ffi::{OsStr, OsString},
-    net::SocketAddr,
     ops::RangeInclusive,
     path::PathBuf,
     time::Duration,
@@ -186,9 +185,9 @@ pub(crate) enum Command {
 pub(crate) struct Serve {
     /// Directory to export.
     pub directory: Option<PathBuf>,
-    /// Address to listen on; may be repeated [default: 127.0.0.1:1094].
+    /// Address to listen on, or a port for all addresses; may be repeated [default: 127.0.0.1:1094].
     #[arg(long, value_name = "ADDR:PORT")]
-    pub listen: Vec<SocketAddr>,
+    pub listen: Vec<String>,
     /// Configuration file (TOML).
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -489,6 +488,19 @@ pub(crate) struct Config {
 pub(crate) enum ConfigAction {
     /// Print every setting of a role with its value and origin.
     Show(ConfigShow),
+    /// Print a settings file with every setting of a role, its default and its meaning, as comments.
+    Example(ConfigExample),
+    /// Print the reference page of the documentation.
+    #[command(hide = true)]
+    Reference,
+}
+
+/// Arguments of `config example`.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigExample {
+    /// Role: `serve`.
+    #[arg(value_parser = ["serve"])]
+    pub role: String,
 }
 
 /// Arguments of `config show`.

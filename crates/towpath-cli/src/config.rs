@@ -3,11 +3,17 @@
 //! A layer is a TOML table. Layers are merged key by key, arrays whole. The environment names a key by its path:
 //! `limits.idle` of `serve` is `TOWPATH_SERVE_LIMITS_IDLE`; its value is TOML, or else plain text.
 
+pub(crate) mod description;
+pub(crate) mod pages;
+mod place;
+
 use std::{collections::BTreeMap, path::Path};
 
 use serde::{Serialize, de::DeserializeOwned};
 use toml::{Table, Value};
 use towpath_store::sys::disk;
+
+use self::place::PlacedError;
 
 /// Maximum size of a settings file in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -53,11 +59,14 @@ pub(crate) fn load<T: Default + Serialize + DeserializeOwned>(
     flags: Table,
 ) -> Result<Layered<T>, ConfigError> {
     let defaults = Table::try_from(T::default()).map_err(|error| wrong("defaults", &error.to_string()))?;
+    let from_environment = environment_layer(role, &defaults, environment);
     let mut layers = vec![("default".to_string(), defaults)];
+    let mut text = String::new();
     if let Some(path) = file {
-        layers.push((path.display().to_string(), read(path)?));
+        text = read(path)?;
+        let origin = path.display().to_string();
+        layers.push((origin.clone(), text.parse().map_err(|error| wrong_file::<Table>(&origin, &text, &error))?));
     }
-    let from_environment = environment_layer(role, &layers[0].1, environment);
     layers.extend(from_environment);
     layers.push(("flag".into(), flags));
 
@@ -67,19 +76,34 @@ pub(crate) fn load<T: Default + Serialize + DeserializeOwned>(
         merge(&mut merged, layer, &origin, "", &mut origins);
         // Each layer is checked separately, so that an error names its layer.
         if let Err(error) = merged.clone().try_into::<T>() {
-            return Err(wrong(&origin, error.message()));
+            let is_file = file.is_some_and(|path| origin == path.display().to_string());
+            return Err(if is_file {
+                wrong_file::<T>(&origin, &text, &error)
+            } else {
+                wrong(&origin, error.message())
+            });
         }
     }
     let settings = merged.try_into().map_err(|error| wrong("settings", error.message()))?;
     Ok(Layered { settings, origins })
 }
 
-fn read(path: &Path) -> Result<Table, ConfigError> {
+fn read(path: &Path) -> Result<String, ConfigError> {
     let origin = path.display().to_string();
     let bytes =
         disk::read(path, MAX_FILE_BYTES).map_err(|source| ConfigError::Unreadable { path: origin.clone(), source })?;
-    let text = String::from_utf8(bytes).map_err(|_| wrong(&origin, "it is not UTF-8"))?;
-    text.parse().map_err(|error: toml::de::Error| wrong(&origin, error.to_string().trim_end()))
+    String::from_utf8(bytes).map_err(|_| wrong(&origin, "it is not UTF-8"))
+}
+
+/// Creates the error of the file `origin` with the contents `text`, with line and key if the file alone has it.
+fn wrong_file<T: DeserializeOwned>(origin: &str, text: &str, error: &toml::de::Error) -> ConfigError {
+    match place::find::<T>(text) {
+        None => wrong(origin, error.message()),
+        Some(PlacedError { line, key: None, message }) => wrong(&format!("{origin}:{line}"), &message),
+        Some(PlacedError { line, key: Some(key), message }) => {
+            wrong(&format!("{origin}:{line}"), &format!("{key}: {message}"))
+        }
+    }
 }
 
 /// Returns one layer for each environment variable of the role.
@@ -197,6 +221,59 @@ mod tests {
         let error = load_with(&[], "lisen = []").unwrap_err().to_string();
         assert!(error.starts_with("flag: unknown field `lisen`"), "{error}");
         assert!(error.ends_with("did you mean `listen`?"), "{error}");
+    }
+
+    #[test]
+    fn an_error_of_a_file_has_its_line_and_key() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("serve.toml");
+        let name = path.display();
+        for (text, expected) in [
+            ("root = '/'\n[limits]\nidle = 'soon'\n", ":3: limits.idle: `soon` is not a duration"),
+            ("[limits]\nidle = '1h'\nidel = '2h'\n", ":3: limits.idel: unknown field `idel`"),
+            (
+                "\n[[access.anonymous]]\npath = '/'\nallow = ['red']\n",
+                ":4: access.anonymous.allow: unknown variant `red`",
+            ),
+            ("\n[[access.issuers]]\nbase_path = '/'\n", ": missing field `issuer`"),
+            ("root = '/'\n\nlisten = [\n", ":"),
+            ("listen = ['host:x']\n", ":1: listen: `host:x` has no valid port"),
+        ] {
+            disk::write(&path, text.as_bytes()).unwrap();
+            let error = load::<ServeConfig>("serve", Some(&path), std::iter::empty(), Table::new()).unwrap_err();
+            let error = error.to_string();
+            let place = error.strip_prefix(&name.to_string()).unwrap_or_else(|| panic!("{error}"));
+            assert!(place.contains(expected) && place.starts_with(':'), "{text}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn the_example_is_a_valid_file_with_every_setting() {
+        let sections = description::sections::<ServeConfig>();
+        let example = pages::example("serve", &sections);
+        let defaults: ServeConfig = toml::from_str(&example).unwrap();
+        assert_eq!(Table::try_from(defaults).unwrap(), Table::try_from(ServeConfig::default()).unwrap());
+        // Without the comment marks of settings and headers.
+        let is_setting = |line: &&str| line.starts_with('[') || (line.starts_with('#') && !line.starts_with("# "));
+        let lines = example.lines().filter(is_setting).map(|line| line.trim_start_matches('#'));
+        let all: Table = lines.collect::<Vec<_>>().join("\n").parse().unwrap();
+        for section in sections.iter().filter(|section| !section.is_array) {
+            let at = |table: &Value, name: &String| table.get(name).cloned();
+            let table =
+                section.path.iter().try_fold(Value::Table(all.clone()), |table, name| at(&table, name)).unwrap();
+            section.settings.iter().for_each(|setting| assert!(table.get(&setting.name).is_some(), "{setting:?}"));
+        }
+        all.try_into::<ServeConfig>().expect("the examples are values of the right types");
+    }
+
+    #[test]
+    fn the_page_of_the_documentation_is_current() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/settings.md");
+        let page = disk::read(&path, MAX_FILE_BYTES).unwrap();
+        let sections = description::sections::<ServeConfig>();
+        let is_current = pages::reference(&[("serve", sections)]).as_bytes() == page;
+        assert!(is_current, "run `towpath config reference > docs/reference/settings.md`");
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! `towpath serve` and `towpath config show serve`.
+//! `towpath serve` and `towpath config`.
 
 mod transfers;
 
-use std::{io::Write as _, sync::Arc};
+use std::{collections::BTreeMap, io::Write as _, sync::Arc};
 
 use rustix::{
     process::Signal,
@@ -19,8 +19,12 @@ use towpath_store::{
 use self::transfers::ThirdPartyCopier;
 use crate::{
     access, alto,
-    args::{Config, ConfigAction, Serve},
-    config::{self, Layered},
+    args::{Config, ConfigAction, ConfigShow, Serve},
+    config::{
+        self, Layered,
+        description::{self, Section},
+        pages,
+    },
     descriptors,
     failure::{Failure, complain},
     interrupt::{self, Hangups, Interrupts},
@@ -133,19 +137,31 @@ fn monotonic_us() -> i64 {
     now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
 }
 
-/// Prints each setting with its value and origin.
+/// Runs `towpath config`.
 pub(crate) fn show_config(arguments: &Config) -> Result<(), Failure> {
-    let ConfigAction::Show(show) = &arguments.action;
-    let file = show.config.as_deref();
-    let origins = match &*show.role {
-        "alto" => alto::load(file, Table::new())?.origins,
-        _ => load(file, Table::new())?.origins,
+    let sections = description::sections::<ServeConfig>();
+    let text = match &arguments.action {
+        ConfigAction::Show(show) => settings_text(show, &sections)?,
+        ConfigAction::Example(example) => pages::example(&example.role, &sections),
+        ConfigAction::Reference => pages::reference(&[("serve", sections)]),
     };
-    let mut stdout = std::io::stdout().lock();
-    for (key, (value, origin)) in origins {
-        writeln!(stdout, "{key} = {value}  # {origin}")?;
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+/// Returns a line for each setting with its value and origin; unset ones are comments.
+fn settings_text(show: &ConfigShow, sections: &[Section]) -> Result<String, Failure> {
+    let file = show.config.as_deref();
+    let is_alto = show.role == "alto";
+    let origins = if is_alto { alto::load(file, Table::new())?.origins } else { load(file, Table::new())?.origins };
+    let set = origins.iter().map(|(key, (value, origin))| (key.clone(), format!("{key} = {value}  # {origin}\n")));
+    let mut lines: BTreeMap<_, _> = set.collect();
+    // The entries of an array are the value of the array.
+    for section in sections.iter().filter(|section| !is_alto && !section.is_array) {
+        for key in section.settings.iter().map(|setting| section.key(setting)) {
+            lines.entry(key).or_insert_with_key(|key| format!("# {key} is unset\n"));
+        }
     }
-    Ok(())
+    Ok(lines.into_values().collect())
 }
 
 pub(crate) fn load(file: Option<&std::path::Path>, flags: Table) -> Result<Layered<ServeConfig>, Failure> {
@@ -160,7 +176,7 @@ fn flags(arguments: &Serve) -> Table {
         flags.insert("root".into(), text(directory));
     }
     if !arguments.listen.is_empty() {
-        let addresses = arguments.listen.iter().map(|address| Value::String(address.to_string()));
+        let addresses = arguments.listen.iter().cloned().map(Value::String);
         flags.insert("listen".into(), Value::Array(addresses.collect()));
     }
     if let (Some(certificate), Some(key)) = (&arguments.certificate, &arguments.key) {

@@ -79,6 +79,37 @@ impl fmt::Display for HumanDuration {
     }
 }
 
+#[cfg(feature = "schema")]
+mod schema {
+    use std::borrow::Cow;
+
+    use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+    use super::{ByteSize, HumanDuration};
+
+    /// Implements the schema of a type that is written as text in this format.
+    macro_rules! text {
+        ($name:ident, $format:literal) => {
+            impl JsonSchema for $name {
+                fn inline_schema() -> bool {
+                    true
+                }
+
+                fn schema_name() -> Cow<'static, str> {
+                    stringify!($name).into()
+                }
+
+                fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                    json_schema!({ "type": "string", "format": $format })
+                }
+            }
+        };
+    }
+
+    text!(ByteSize, "size");
+    text!(HumanDuration, "time");
+}
+
 /// Formats a number of bytes with a binary unit and two decimals: `1.50 GiB`.
 pub fn size_text(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];

@@ -200,7 +200,8 @@ impl Server {
 }
 
 fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, StartError> {
-    let listen = |&address| net::listen(address).map_err(|source| StartError::Listen { address, source });
+    let listen =
+        |&address| net::listen_beside(address, addresses).map_err(|source| StartError::Listen { address, source });
     addresses.iter().map(listen).collect()
 }
 

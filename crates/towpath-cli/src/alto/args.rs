@@ -1,6 +1,6 @@
 //! Arguments of `towpath alto`.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
@@ -14,9 +14,9 @@ pub(crate) struct Alto {
     /// Configuration file (TOML), including the agents that supply facts about the network.
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Address to listen on; may be repeated [default: 127.0.0.1:8096].
+    /// Address to listen on, or a port for all addresses; may be repeated [default: 127.0.0.1:8096].
     #[arg(long, value_name = "ADDR:PORT")]
-    pub listen: Vec<SocketAddr>,
+    pub listen: Vec<String>,
 }
 
 /// Subcommands of `alto`.

@@ -4,7 +4,12 @@ mod control;
 mod info;
 mod resolver;
 
-use std::{io, net::SocketAddr, os::fd::AsFd, time::Duration};
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    os::fd::AsFd,
+    time::Duration,
+};
 
 use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -31,8 +36,21 @@ const PROBES: u32 = 4;
 /// # Errors
 /// Errors of the system: the address is in use, or not local.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    listen_beside(address, &[])
+}
+
+/// Like [`listen`], for one of several addresses of a server. `[::]` includes all addresses of IPv4, unless `0.0.0.0`
+/// with the same port is in `all`.
+///
+/// # Errors
+/// As [`listen`].
+pub fn listen_beside(address: SocketAddr, all: &[SocketAddr]) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
+    if address.is_ipv6() {
+        let of_ipv4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+        sockopt::set_ipv6_v6only(&socket, all.contains(&of_ipv4))?;
+    }
     notice_loss(&socket)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
@@ -83,5 +101,21 @@ mod tests {
             assert_eq!(sockopt::tcp_keepidle(&stream).unwrap() + probes, LOST);
             assert_eq!(u128::from(sockopt::tcp_user_timeout(&stream).unwrap()), LOST.as_millis());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv6Addr;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_listens_on_all_addresses_of_both_families() {
+        let of_ipv4 = listen((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap();
+        let port = of_ipv4.local_addr().unwrap().port();
+        let all = [(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()];
+        assert_eq!(listen(all[1]).unwrap_err().kind(), io::ErrorKind::AddrInUse, "it includes IPv4");
+        listen_beside(all[1], &all).unwrap();
     }
 }
