@@ -84,7 +84,7 @@ pub fn url(input: &[u8]) {
     let _ = decode_href(text);
     let Ok(location) = text.parse::<Location>() else { return };
     if let Some(url) = location.url() {
-        let again = url.expose().parse::<Location>();
+        let again = url.expose_with_password().parse::<Location>();
         assert_eq!(again.as_ref().ok().and_then(Location::url), Some(url), "a printed URL is another one");
     }
 }

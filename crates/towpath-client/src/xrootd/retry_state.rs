@@ -123,7 +123,7 @@ impl RetryState {
                 Err(Error::new(Fault::AuthenticationFailed, message).blamed_on(Blame::Storage))
             }
             // The next connection is more cautious: no request is sent before the session is ready.
-            Failure::EarlyLoss(_) if self.early == 0 => {
+            Failure::EarlyLoss(_) if self.early == 0 && self.elapsed(now) <= self.retry_time => {
                 self.early += 1;
                 Ok(Duration::ZERO)
             }

@@ -164,6 +164,8 @@ fn what_was_lost_before_the_login_is_tried_again_with_care() {
     let mut retry_state = retry_state(false);
     assert_eq!(retry_state.after_failure(early(), false, clock::now(), 0).unwrap(), Duration::ZERO);
     assert!(retry_state.after_failure(early(), false, clock::now(), 0).is_err(), "a server that never answered");
+    let late = clock::now() + ClientOptions::default().retry_time + Duration::from_secs(1);
+    assert!(self::retry_state(false).after_failure(early(), false, late, 0).is_err(), "it took too long");
 }
 
 #[test]
