@@ -88,6 +88,8 @@ pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
     #[tokio::test]
@@ -102,13 +104,6 @@ mod tests {
             assert_eq!(u128::from(sockopt::tcp_user_timeout(&stream).unwrap()), LOST.as_millis());
         }
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::Ipv6Addr;
-
-    use super::*;
 
     #[tokio::test]
     async fn a_server_listens_on_all_addresses_of_both_families() {
