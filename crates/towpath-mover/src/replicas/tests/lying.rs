@@ -305,13 +305,15 @@ impl InterruptedCopy {
         (Mover::new(Options { window_bytes: 6 << 20, ..options() }, Arc::new(NoopObserver)), job)
     }
 
-    /// Copies again, which must give the file of the first source.
+    /// Copies again, which must give the file of the first source, or that of the second one with its digest.
     async fn copy(&self, replicas: &Arc<Replicas>, meanwhile: impl AsyncFnOnce()) {
         let (mover, job) = self.mover(replicas);
         let (copied, ()) = tokio::join!(mover.copy(&job), meanwhile());
         let copied = copied.unwrap().expect("nothing was there");
-        assert!(get(&job.to.store, "/copy").await.unwrap() == self.files[0], "a mixture");
-        assert!(copied.verified.is_empty(), "{copied:?}");
+        let there = get(&job.to.store, "/copy").await.unwrap();
+        // On a busy machine the earlier run may have had all that differs from the second source, which is then proved.
+        let expected = &self.files[usize::from(!copied.verified.is_empty())];
+        assert!(there == *expected, "a mixture: {copied:?}");
     }
 }
 
