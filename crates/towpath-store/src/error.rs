@@ -105,6 +105,12 @@ impl Error {
         })
     }
 
+    /// Replaces the path, which was that of the same object in another namespace.
+    #[must_use]
+    pub fn moved_to(self, path: StorePath) -> Self {
+        self.change(|inner| inner.path = Some(path))
+    }
+
     /// Sets the remote store: `origin` is its URL up to the path, such as `root://host:1094/`. The last call counts, so
     /// that a command can name the store as its user did.
     #[must_use]

@@ -12,6 +12,7 @@
 
 mod attribute;
 mod caller;
+mod combined;
 mod error;
 pub mod local;
 pub mod memory;
@@ -24,6 +25,7 @@ pub mod sys;
 
 pub use attribute::{MAX_ATTRIBUTE_NAME_BYTES, MAX_ATTRIBUTE_VALUE_BYTES};
 pub use caller::{Caller, Secret};
+pub use combined::{CombinedStore, nested_pair};
 pub use error::{Blame, Description, Error, Fault, Kind, Result, gone, os_message};
 pub use metadata::{DirectoryId, FileKind, Metadata, Residency, Space, VersionTag};
 pub use path::{MAX_NAME_BYTES, MAX_PATH_BYTES, PathError, Printable, StorePath, is_obeyed};

@@ -115,6 +115,29 @@ impl StorePath {
         Ok(Self(joined.into()))
     }
 
+    /// Returns the path of `inner`, an absolute path, below this one: `/a` and `/b/c` are `/a/b/c`.
+    ///
+    /// # Errors
+    /// [`PathError::TooLong`].
+    pub fn concat(&self, inner: &Self) -> Result<Self, PathError> {
+        let path = match (self.is_root(), inner.is_root()) {
+            (true, _) => return Ok(inner.clone()),
+            (_, true) => return Ok(self.clone()),
+            _ => [&*self.0, &*inner.0].concat(),
+        };
+        if path.len() > MAX_PATH_BYTES { Err(PathError::TooLong) } else { Ok(Self(path.into())) }
+    }
+
+    /// Returns the absolute path below `prefix`, the inverse of [`Self::concat`]; `None` if it is elsewhere.
+    pub fn relative_to(&self, prefix: &Self) -> Option<Self> {
+        if !self.is_within(prefix) {
+            return None;
+        }
+        let start = if prefix.is_root() { 0 } else { prefix.0.len() };
+        let rest = &self.0[start..];
+        Some(if rest.is_empty() { Self::root() } else { Self(rest.into()) })
+    }
+
     /// Returns whether `self` is `prefix` or a descendant of it, by whole components: `/foo/bar` contains `/foo/bar/x`,
     /// not `/foo/bargain`.
     pub fn is_within(&self, prefix: &Self) -> bool {
@@ -186,6 +209,19 @@ mod tests {
 
     fn path(text: &str) -> StorePath {
         StorePath::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn concatenation_and_its_inverse() {
+        for (prefix, inner, whole) in [("/", "/a", "/a"), ("/a", "/", "/a"), ("/a", "/b/c", "/a/b/c"), ("/", "/", "/")]
+        {
+            let whole = path(whole);
+            assert_eq!(path(prefix).concat(&path(inner)).unwrap(), whole);
+            assert_eq!(whole.relative_to(&path(prefix)).unwrap(), path(inner));
+        }
+        assert_eq!(path("/ab").relative_to(&path("/a")), None);
+        let long = path(&"/x".repeat(MAX_PATH_BYTES / 2));
+        assert_eq!(path("/a").concat(&long), Err(PathError::TooLong));
     }
 
     #[test]

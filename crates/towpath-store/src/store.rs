@@ -410,3 +410,24 @@ pub struct Capabilities {
     /// Interrupted uploads can be resumed ([`CreateOptions::resume`]).
     pub resume: bool,
 }
+
+impl Capabilities {
+    /// Returns what both stores support.
+    pub fn common(&self, other: &Self) -> Self {
+        Self {
+            write: self.write && other.write,
+            write_any_order: self.write_any_order && other.write_any_order,
+            update: self.update && other.update,
+            remove_tree: self.remove_tree && other.remove_tree,
+            rename: self.rename && other.rename,
+            copy: self.copy && other.copy,
+            attributes: self.attributes && other.attributes,
+            set_mtime: self.set_mtime && other.set_mtime,
+            read_bytes: self.read_bytes.min(other.read_bytes),
+            vector_ranges: self.vector_ranges.min(other.vector_ranges),
+            vector_range_bytes: self.vector_range_bytes.min(other.vector_range_bytes),
+            digests: self.digests.intersection(other.digests),
+            resume: self.resume && other.resume,
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Several stores in one namespace, each below a prefix of its own.
+//!
+//! [`CombinedStore`] passes a call to the store whose prefix contains the path, with the prefix removed; errors carry
+//! the full path. The directories above the prefixes exist only as names: they can be queried and listed, and not
+//! changed. Nothing is renamed or copied from one store to another. `docs/rfcs/0007-exports.md` explains the design.
+
+mod handles;
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{FutureExt as _, StreamExt as _, stream};
+use towpath_proto::checksum::{Algorithm, Digest};
+
+use self::handles::{CombinedReadHandle, CombinedWriteHandle};
+use crate::{
+    Caller, Capabilities, Changes, CreateOptions, Entry, Error, Fault, FileKind, ListOptions, Listing, Metadata,
+    OpenOptions, Overwrite, ReadHandle, Result, Space, Store, StorePath, WriteHandle, sys::clock,
+};
+
+/// Permission bits of the directories above the prefixes.
+const READ_ONLY_DIRECTORY: u32 = 0o555;
+
+/// Several stores in one namespace.
+#[derive(Debug)]
+pub struct CombinedStore {
+    members: Vec<Arc<Member>>,
+    /// What all members support.
+    capabilities: Capabilities,
+    /// Creation of this store, in nanoseconds since the Unix epoch: the time of the directories above the prefixes.
+    created_ns: i64,
+}
+
+/// A store and its place in the namespace.
+#[derive(Debug)]
+struct Member {
+    prefix: StorePath,
+    store: Arc<dyn Store>,
+}
+
+impl Member {
+    /// Returns the path in this store of a path in the namespace; `None` if it is elsewhere.
+    fn inner(&self, path: &StorePath) -> Option<StorePath> {
+        path.relative_to(&self.prefix)
+    }
+
+    /// Returns `error` with its path in the namespace.
+    fn locate(&self, error: Error) -> Error {
+        locate(&self.prefix, error)
+    }
+}
+
+/// Returns the error of a store at `prefix` with its path in the namespace. A path that would be too long is kept.
+fn locate(prefix: &StorePath, error: Error) -> Error {
+    match error.path().and_then(|path| prefix.concat(path).ok()) {
+        Some(path) => error.moved_to(path),
+        None => error,
+    }
+}
+
+fn not_found(path: &StorePath) -> Error {
+    Error::new(Fault::NotFound, Fault::NotFound.phrase()).at(path)
+}
+
+/// Returns the first two paths of which one contains the other.
+pub fn nested_pair(paths: &[StorePath]) -> Option<(&StorePath, &StorePath)> {
+    let nested = |a: &StorePath, b: &StorePath| a.is_within(b) || b.is_within(a);
+    let mut pairs = paths.iter().enumerate().flat_map(|(index, a)| paths[..index].iter().map(move |b| (b, a)));
+    pairs.find(|(a, b)| nested(a, b))
+}
+
+impl CombinedStore {
+    /// Combines stores, each below its prefix.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there is no store, or if a prefix contains another.
+    pub fn new(members: Vec<(StorePath, Arc<dyn Store>)>) -> Result<Self> {
+        let prefixes: Vec<_> = members.iter().map(|(prefix, _)| prefix.clone()).collect();
+        if let Some((a, b)) = nested_pair(&prefixes) {
+            return Err(Error::new(Fault::InvalidArgument, format!("one of {a} and {b} contains the other")));
+        }
+        let capabilities = members.iter().map(|(_, store)| store.capabilities()).reduce(|a, b| a.common(&b));
+        let capabilities =
+            capabilities.ok_or_else(|| Error::new(Fault::InvalidArgument, "there is no store to combine"))?;
+        let members = members.into_iter().map(|(prefix, store)| Arc::new(Member { prefix, store })).collect();
+        Ok(Self { members, capabilities, created_ns: clock::unix_s().saturating_mul(1_000_000_000) })
+    }
+
+    /// Returns the store that contains `path`, and the path in it.
+    fn find(&self, path: &StorePath) -> Option<(&Arc<Member>, StorePath)> {
+        self.members.iter().find_map(|member| Some((member, member.inner(path)?)))
+    }
+
+    /// Like [`Self::find`], for a file.
+    ///
+    /// # Errors
+    /// `IsDirectory` or `NotFound`.
+    fn file(&self, path: &StorePath) -> Result<(&Arc<Member>, StorePath)> {
+        self.find(path).ok_or_else(|| {
+            let fault = if self.is_above(path) { Fault::IsDirectory } else { Fault::NotFound };
+            Error::new(fault, fault.phrase()).at(path)
+        })
+    }
+
+    /// Like [`Self::find`], for something that is changed or removed.
+    ///
+    /// # Errors
+    /// `ReadOnly` or `NotFound`.
+    fn changeable(&self, path: &StorePath) -> Result<(&Arc<Member>, StorePath)> {
+        self.find(path).ok_or_else(|| if self.is_above(path) { self.read_only(path) } else { not_found(path) })
+    }
+
+    /// Like [`Self::find`], for something that is created.
+    ///
+    /// # Errors
+    /// `ReadOnly`.
+    fn creatable(&self, path: &StorePath) -> Result<(&Arc<Member>, StorePath)> {
+        self.find(path).ok_or_else(|| self.read_only(path))
+    }
+
+    fn read_only(&self, path: &StorePath) -> Error {
+        let prefixes: Vec<_> = self.members.iter().map(|member| member.prefix.to_string()).collect();
+        let message = format!("only the exports can be changed: {}", prefixes.join(", "));
+        Error::new(Fault::ReadOnly, message).at(path)
+    }
+
+    /// Whether `path` is a directory above a prefix.
+    fn is_above(&self, path: &StorePath) -> bool {
+        self.members.iter().any(|member| member.prefix.is_within(path))
+    }
+
+    /// Returns the store of both paths, and the paths in it.
+    fn both(&self, from: &StorePath, to: &StorePath) -> Result<(&Arc<Member>, StorePath, StorePath)> {
+        let (source, inner_from) = self.changeable(from)?;
+        let (target, inner_to) = self.creatable(to)?;
+        if !Arc::ptr_eq(source, target) {
+            let (here, there) = (&source.prefix, &target.prefix);
+            let message = format!("{here} and {there} are different exports: copy the data, then remove the source");
+            return Err(Error::new(Fault::Unsupported, message).at(from));
+        }
+        Ok((source, inner_from, inner_to))
+    }
+
+    /// Returns the metadata of a directory above the prefixes.
+    fn directory(&self) -> Metadata {
+        Metadata {
+            mtime_ns: Some(self.created_ns),
+            mode: Some(READ_ONLY_DIRECTORY),
+            ..Metadata::new(FileKind::Directory, 0)
+        }
+    }
+
+    /// Returns the entries of a directory above the prefixes. An entry whose store does not respond with metadata has
+    /// those of the directory.
+    fn list_above(&self, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing {
+        let depth = path.components().count();
+        let below = self.members.iter().filter(|member| member.prefix.is_within(path));
+        let names: BTreeSet<_> = below.filter_map(|member| member.prefix.components().nth(depth)).collect();
+        let entries: Vec<_> = names
+            .into_iter()
+            .map(|name| {
+                let at = path.join(name).ok().filter(|_| options.metadata);
+                let member = at.and_then(|at| self.members.iter().find(|member| member.prefix == at)).cloned();
+                (Bytes::copy_from_slice(name), member)
+            })
+            .collect();
+        let (caller, directory) = (caller.clone(), self.directory());
+        let batch = async move {
+            let mut batch = Vec::new();
+            for (name, member) in entries {
+                let found = match member {
+                    Some(member) => member.store.stat(&caller, &StorePath::root()).await.ok(),
+                    None => None,
+                };
+                batch.push(Entry { name, metadata: found.unwrap_or_else(|| directory.clone()) });
+            }
+            Ok(batch)
+        };
+        batch.into_stream().boxed()
+    }
+}
+
+#[async_trait]
+impl Store for CombinedStore {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities.clone()
+    }
+
+    async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {
+        match self.find(path) {
+            Some((member, inner)) => member.store.stat(caller, &inner).await.map_err(|error| member.locate(error)),
+            None if self.is_above(path) => Ok(self.directory()),
+            None => Err(not_found(path)),
+        }
+    }
+
+    fn list(&self, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing {
+        match self.find(path) {
+            Some((member, inner)) => {
+                let listing = member.store.list(caller, &inner, options);
+                let member = Arc::clone(member);
+                listing.map(move |batch| batch.map_err(|error| member.locate(error))).boxed()
+            }
+            None if self.is_above(path) => self.list_above(caller, path, options),
+            None => {
+                let error = not_found(path);
+                stream::once(async { Err(error) }).boxed()
+            }
+        }
+    }
+
+    async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
+        let (member, inner) = self.file(path)?;
+        let handle = member.store.open(caller, &inner, options).await.map_err(|error| member.locate(error))?;
+        Ok(Arc::new(CombinedReadHandle { handle, prefix: member.prefix.clone() }))
+    }
+
+    async fn create(&self, caller: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
+        let (member, inner) = self.creatable(path)?;
+        let options = CreateOptions { resume: options.resume.filter(|_| self.capabilities.resume), ..options };
+        let handle = member.store.create(caller, &inner, options).await.map_err(|error| member.locate(error))?;
+        Ok(Arc::new(CombinedWriteHandle { handle, prefix: member.prefix.clone() }))
+    }
+
+    async fn update(&self, caller: &Caller, path: &StorePath) -> Result<Arc<dyn WriteHandle>> {
+        let (member, inner) = self.file(path)?;
+        let handle = member.store.update(caller, &inner).await.map_err(|error| member.locate(error))?;
+        Ok(Arc::new(CombinedWriteHandle { handle, prefix: member.prefix.clone() }))
+    }
+
+    async fn make_directory(&self, caller: &Caller, path: &StorePath, parents: bool, mode: Option<u32>) -> Result<()> {
+        if self.find(path).is_none() && self.is_above(path) {
+            let error = Error::new(Fault::AlreadyExists, "it exists already").at(path);
+            return if parents { Ok(()) } else { Err(error) };
+        }
+        let (member, inner) = self.creatable(path)?;
+        let made = member.store.make_directory(caller, &inner, parents, mode).await;
+        made.map_err(|error| member.locate(error))
+    }
+
+    async fn remove_file(&self, caller: &Caller, path: &StorePath) -> Result<()> {
+        let (member, inner) = self.file(path)?;
+        member.store.remove_file(caller, &inner).await.map_err(|error| member.locate(error))
+    }
+
+    async fn remove_directory(&self, caller: &Caller, path: &StorePath) -> Result<()> {
+        let (member, inner) = self.changeable(path)?;
+        member.store.remove_directory(caller, &inner).await.map_err(|error| member.locate(error))
+    }
+
+    async fn remove_tree(&self, caller: &Caller, path: &StorePath) -> Result<()> {
+        let (member, inner) = self.changeable(path)?;
+        member.store.remove_tree(caller, &inner).await.map_err(|error| member.locate(error))
+    }
+
+    async fn rename(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
+        let (member, from, to) = self.both(from, to)?;
+        member.store.rename(caller, &from, &to, overwrite).await.map_err(|error| member.locate(error))
+    }
+
+    async fn copy(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
+        let (member, from, to) = self.both(from, to)?;
+        member.store.copy(caller, &from, &to, overwrite).await.map_err(|error| member.locate(error))
+    }
+
+    async fn change(&self, caller: &Caller, path: &StorePath, changes: Changes) -> Result<()> {
+        let (member, inner) = self.changeable(path)?;
+        member.store.change(caller, &inner, changes).await.map_err(|error| member.locate(error))
+    }
+
+    async fn digest(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        algorithm: Algorithm,
+        progress: &(dyn Fn(u64) + Send + Sync),
+    ) -> Result<Digest> {
+        let (member, inner) = self.file(path)?;
+        let digest = member.store.digest(caller, &inner, algorithm, progress).await;
+        digest.map_err(|error| member.locate(error))
+    }
+
+    async fn attributes(&self, caller: &Caller, path: &StorePath) -> Result<Vec<(Bytes, Bytes)>> {
+        match self.find(path) {
+            Some((member, inner)) => {
+                member.store.attributes(caller, &inner).await.map_err(|error| member.locate(error))
+            }
+            None => self.stat(caller, path).await.map(|_| Vec::new()),
+        }
+    }
+
+    async fn set_attribute(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        name: &[u8],
+        value: Option<&[u8]>,
+        create: bool,
+    ) -> Result<()> {
+        let (member, inner) = self.changeable(path)?;
+        let set = member.store.set_attribute(caller, &inner, name, value, create).await;
+        set.map_err(|error| member.locate(error))
+    }
+
+    async fn space(&self, caller: &Caller, path: &StorePath) -> Result<Space> {
+        match self.find(path) {
+            Some((member, inner)) => member.store.space(caller, &inner).await.map_err(|error| member.locate(error)),
+            None => {
+                self.stat(caller, path).await?;
+                let below = self.members.iter().filter(|member| member.prefix.is_within(path));
+                let prefixes: Vec<_> = below.map(|member| member.prefix.to_string()).collect();
+                let message = format!("the exports have separate spaces: query one of {}", prefixes.join(", "));
+                Err(Error::new(Fault::Unsupported, message).at(path))
+            }
+        }
+    }
+}

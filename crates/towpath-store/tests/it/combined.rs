@@ -1,0 +1,144 @@
+//! Several stores in one namespace.
+
+use std::sync::Arc;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use towpath_store::{
+    Caller, CombinedStore, CreateOptions, Expectation, Fault, FileKind, ListOptions, OpenOptions, Overwrite, Result,
+    Store, StorePath,
+    local::{LocalOptions, LocalStore},
+    memory::MemoryStore,
+};
+use towpath_testkit::{
+    conformance::{self, Fixture},
+    fault::{FaultStore, Faults},
+};
+
+fn path(text: &str) -> StorePath {
+    StorePath::parse(text.as_bytes()).unwrap()
+}
+
+/// Returns a store with `/a`, `/vo/b` and `/vo/c`.
+fn combined() -> CombinedStore {
+    let member = |prefix: &str| (path(prefix), Arc::new(MemoryStore::new(1 << 20)) as Arc<dyn Store>);
+    CombinedStore::new(vec![member("/a"), member("/vo/b"), member("/vo/c")]).unwrap()
+}
+
+async fn write(store: &CombinedStore, at: &str) -> Result<()> {
+    let handle = store.create(&Caller::local(), &path(at), CreateOptions::default()).await?;
+    handle.write(0, at.to_owned().into()).await?;
+    handle.commit(Expectation::default()).await.map(drop)
+}
+
+async fn names(store: &CombinedStore, at: &str) -> Result<Vec<String>> {
+    let batches = store.list(&Caller::local(), &path(at), ListOptions { metadata: true, digests: false });
+    let entries: Vec<_> = batches.try_concat().await?;
+    let mut names: Vec<_> = entries.iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned()).collect();
+    names.sort();
+    Ok(names)
+}
+
+#[tokio::test]
+async fn a_combined_store_keeps_the_promises() {
+    let directory = tempfile::tempdir().unwrap();
+    let local = LocalStore::open(directory.path(), LocalOptions::default()).unwrap();
+    let local: Arc<dyn Store> = Arc::new(local);
+    let alone = CombinedStore::new(vec![(path("/vo/data"), Arc::clone(&local))]).unwrap();
+    // What one store does not support, no store does: for instance resumption, by a store in memory.
+    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new(0));
+    let beside = CombinedStore::new(vec![(path("/memory"), memory), (path("/vo/data"), local)]).unwrap();
+    assert_eq!([alone.capabilities().resume, beside.capabilities().resume], [true, false]);
+    for (store, name) in [(alone, "alone"), (beside, "beside")] {
+        let directory = path("/vo/data").join(name.as_bytes()).unwrap();
+        store.make_directory(&Caller::local(), &directory, false, None).await.unwrap();
+        conformance::check(&Fixture { directory, ..Fixture::new(Arc::new(store)) }).await;
+    }
+}
+
+#[tokio::test]
+async fn directories_above_the_stores_can_be_listed_and_not_changed() {
+    let (store, caller) = (combined(), Caller::local());
+    write(&store, "/vo/b/file").await.unwrap();
+    assert_eq!(names(&store, "/").await.unwrap(), ["a", "vo"]);
+    assert_eq!(names(&store, "/vo").await.unwrap(), ["b", "c"]);
+    assert_eq!(names(&store, "/vo/b").await.unwrap(), ["file"]);
+    assert_eq!(names(&store, "/b").await.unwrap_err().fault(), Fault::NotFound);
+    for at in ["/", "/vo", "/vo/b"] {
+        assert_eq!(store.stat(&caller, &path(at)).await.unwrap().kind, FileKind::Directory, "{at}");
+        assert!(store.remove_directory(&caller, &path(at)).await.is_err(), "{at}");
+        assert_eq!(store.remove_file(&caller, &path(at)).await.unwrap_err().fault(), Fault::IsDirectory, "{at}");
+        store.make_directory(&caller, &path(at), true, None).await.unwrap();
+        let again = store.make_directory(&caller, &path(at), false, None).await;
+        assert_eq!(again.unwrap_err().fault(), Fault::AlreadyExists, "{at}");
+    }
+    for at in ["/file", "/vo/file"] {
+        let error = write(&store, at).await.unwrap_err();
+        assert_eq!(error.fault(), Fault::ReadOnly);
+        assert!(error.message().ends_with("/a, /vo/b, /vo/c"), "{error}");
+        let missing = store.remove_file(&caller, &path(at)).await.unwrap_err();
+        assert_eq!((missing.fault(), missing.path()), (Fault::NotFound, Some(&path(at))));
+    }
+}
+
+#[tokio::test]
+async fn nothing_moves_from_one_store_to_another() {
+    let (store, caller) = (combined(), Caller::local());
+    write(&store, "/a/x").await.unwrap();
+    for outcome in [
+        store.rename(&caller, &path("/a/x"), &path("/vo/b/x"), Overwrite::Refuse).await,
+        store.copy(&caller, &path("/a/x"), &path("/vo/b/x"), Overwrite::Refuse).await,
+    ] {
+        assert_eq!(outcome.unwrap_err().fault(), Fault::Unsupported);
+    }
+    assert_eq!(names(&store, "/vo/b").await.unwrap(), [""; 0]);
+    store.rename(&caller, &path("/a/x"), &path("/a/y"), Overwrite::Refuse).await.unwrap();
+    assert_eq!(names(&store, "/a").await.unwrap(), ["y"]);
+}
+
+#[tokio::test]
+async fn the_space_of_several_stores_is_that_of_each() {
+    let (store, caller) = (combined(), Caller::local());
+    assert_eq!(store.space(&caller, &path("/vo/b")).await.unwrap().total, 1 << 20);
+    let error = store.space(&caller, &path("/vo")).await.unwrap_err();
+    assert_eq!(error.fault(), Fault::Unsupported);
+    assert!(error.message().ends_with("one of /vo/b, /vo/c"), "{error}");
+    assert_eq!(store.space(&caller, &path("/none")).await.unwrap_err().fault(), Fault::NotFound);
+}
+
+#[tokio::test]
+async fn errors_have_the_path_in_the_namespace() {
+    let directory = tempfile::tempdir().unwrap();
+    let local = LocalStore::open(directory.path(), LocalOptions::default()).unwrap();
+    let store = CombinedStore::new(vec![(path("/vo/b"), Arc::new(local))]).unwrap();
+    let (caller, file) = (Caller::local(), path("/vo/b/file"));
+    let missing = store.open(&caller, &file, OpenOptions::default()).await.unwrap_err();
+    assert_eq!(missing.path(), Some(&file));
+    write(&store, "/vo/b/file").await.unwrap();
+    let handle = store.open(&caller, &file, OpenOptions::default()).await.unwrap();
+    std::fs::write(directory.path().join("file"), "changed").unwrap();
+    let changed = handle.read(0, 1 << 10).await.unwrap_err();
+    assert_eq!((changed.fault(), changed.path()), (Fault::Changed, Some(&file)));
+    let listing = store.list(&caller, &file, ListOptions::default()).next().await.unwrap().unwrap_err();
+    assert_eq!(listing.path(), Some(&file));
+}
+
+#[tokio::test]
+async fn a_store_that_fails_is_still_listed() {
+    let broken = FaultStore::new(Arc::new(MemoryStore::new(1 << 20)), Faults::default());
+    let member: Arc<dyn Store> = Arc::new(MemoryStore::new(1 << 20));
+    let store = CombinedStore::new(vec![(path("/a"), Arc::new(broken.clone())), (path("/b"), member)]).unwrap();
+    broken.fail("stat", 0, Fault::Io);
+    assert_eq!(names(&store, "/").await.unwrap(), ["a", "b"]);
+    broken.fail("stat", 0, Fault::Io);
+    assert_eq!(store.stat(&Caller::local(), &path("/a")).await.unwrap_err().fault(), Fault::Io);
+}
+
+#[test]
+fn nested_prefixes_are_refused() {
+    let member = |prefix: &str| (path(prefix), Arc::new(MemoryStore::new(0)) as Arc<dyn Store>);
+    for (a, b) in [("/a", "/a"), ("/a", "/a/b"), ("/", "/b")] {
+        let error = CombinedStore::new(vec![member(a), member(b)]).unwrap_err();
+        assert_eq!(error.fault(), Fault::InvalidArgument, "{a} {b}");
+    }
+    assert!(CombinedStore::new(Vec::new()).is_err());
+}
