@@ -109,10 +109,10 @@ def free_port() -> int:
 
 
 def start_towpath(binary: Path, directory: Path, *, config: str = "", writable: bool = True, tls: bool = False) -> Server:
-    """Starts `towpath serve` on `directory/export`, with a configuration file if `config` is not empty."""
+    """Starts `towpath serve` on `directory/export`, or the exports in `config`, a settings file if it is not empty."""
     export = directory / "export"
     export.mkdir(parents=True, exist_ok=True)
-    command = [binary, "serve", export, "--listen", f"{HOST}:0"]
+    command = [binary, "serve", *([] if "[[export]]" in config else [export]), "--listen", f"{HOST}:0"]
     if writable:
         command.append("--writable")
     if config:

@@ -11,7 +11,7 @@ use std::{
 use towpath_client::TokenSource;
 use towpath_proto::{fault::Exit, http::date};
 use towpath_server::{
-    ServeConfig, Server,
+    ServeConfig, Server, StartError,
     access::{Access, Activity, Channel, Identity},
     check::{self, Finding, RightsRow, Severity},
     metrics::Face,
@@ -35,8 +35,11 @@ pub(crate) async fn run(arguments: &args::Access) -> Result<(), Failure> {
 }
 
 /// Returns settings of a server that are valid, but probably not intended.
-pub(crate) fn warnings(layered: &Layered<ServeConfig>) -> Vec<String> {
-    let mut warnings: Vec<String> = check::warnings(&layered.settings)
+///
+/// # Errors
+/// The exports or the access rules are invalid.
+pub(crate) fn warnings(layered: &Layered<ServeConfig>) -> Result<Vec<String>, StartError> {
+    let mut warnings: Vec<String> = check::warnings(&layered.settings)?
         .into_iter()
         .map(|Finding { subject, detail, .. }| format!("{subject}: {detail}"))
         .collect();
@@ -48,18 +51,40 @@ pub(crate) fn warnings(layered: &Layered<ServeConfig>) -> Vec<String> {
                 .into(),
         );
     }
-    warnings
+    Ok(warnings)
+}
+
+/// Returns the path in URLs and the directory of each export.
+fn directories(settings: &ServeConfig) -> Vec<(&str, &Path)> {
+    match &*settings.export {
+        [] => vec![("/", &settings.root)],
+        exports => exports.iter().map(|export| (&*export.prefix, &*export.root)).collect(),
+    }
 }
 
 /// Returns what is served, where, who may write, and where the metrics are, in one line.
-pub(crate) fn summary(settings: &ServeConfig, addresses: &[SocketAddr], monitoring: &[SocketAddr]) -> String {
-    let mut text = format!("serving {} at", settings.root.display());
+///
+/// # Errors
+/// The exports or the access rules are invalid.
+pub(crate) fn summary(
+    settings: &ServeConfig,
+    addresses: &[SocketAddr],
+    monitoring: &[SocketAddr],
+) -> Result<String, StartError> {
+    let directories: Vec<_> = directories(settings)
+        .into_iter()
+        .map(|(prefix, root)| match prefix {
+            "/" => root.display().to_string(),
+            prefix => format!("{} as {prefix}", root.display()),
+        })
+        .collect();
+    let mut text = format!("serving {} at", directories.join(", "));
     let schemes = if settings.tls.certificate.is_some() { ["roots", "https"] } else { ["root", "http"] };
     for address in addresses {
         let [xrootd, http] = schemes;
         let _ = write!(text, " {xrootd}://{address}/ {http}://{address}/");
     }
-    let writers: Vec<_> = check::rights(&settings.access)
+    let writers: Vec<_> = check::rights(settings)?
         .into_iter()
         .filter(|row| row.may_write)
         .map(|RightsRow { who, path, .. }| format!("{who} below {path}"))
@@ -69,36 +94,43 @@ pub(crate) fn summary(settings: &ServeConfig, addresses: &[SocketAddr], monitori
     for (index, address) in monitoring.iter().enumerate() {
         let _ = write!(text, "{} http://{address}/metrics", if index == 0 { "; metrics at" } else { "" });
     }
-    text
+    Ok(text)
 }
 
-/// Prints the state of the settings, and the access rules as a table.
+/// Prints the state of the settings, and the access rules as a table. `open_root` tries to open a directory.
 ///
 /// # Errors
 /// A part of the settings does not work.
-pub(crate) async fn check(layered: &Layered<ServeConfig>, root: Result<String, String>) -> Result<(), Failure> {
+pub(crate) async fn check(
+    layered: &Layered<ServeConfig>,
+    open_root: impl Fn(&Path) -> towpath_store::Result<()>,
+) -> Result<(), Failure> {
     let settings = &layered.settings;
-    let mut lines: Vec<_> = check::check(settings)
-        .await
-        .into_iter()
-        .map(|Finding { severity, subject, detail }| {
-            let word = match severity {
-                Severity::Good => "ok",
-                Severity::Warning => "WARNING",
-                Severity::Failure => "FAILED",
-            };
-            (word, format!("{subject}: {detail}"))
-        })
-        .collect();
-    let (word, detail) = root.map_or_else(|error| ("FAILED", error), |state| ("ok", state));
-    lines.insert(0, (word, format!("root {}: {detail}", settings.root.display())));
-    lines.extend(warnings(layered).into_iter().map(|warning| ("WARNING", warning)));
+    let roots = directories(settings).into_iter().map(|(_, root)| {
+        let (word, detail) = match open_root(root) {
+            Ok(()) => ("ok", "can be opened".to_owned()),
+            Err(error) => ("FAILED", error.describe().to_string()),
+        };
+        (word, format!("root {}: {detail}", root.display()))
+    });
+    let findings = check::check(settings).await.into_iter().map(|Finding { severity, subject, detail }| {
+        let word = match severity {
+            Severity::Good => "ok",
+            Severity::Warning => "WARNING",
+            Severity::Failure => "FAILED",
+        };
+        (word, format!("{subject}: {detail}"))
+    });
+    let mut lines: Vec<_> = roots.chain(findings).collect();
+    // An error of the rules is one of the findings.
+    let warnings = warnings(layered).unwrap_or_default();
+    lines.extend(warnings.into_iter().map(|warning| ("WARNING", warning)));
 
     let mut stdout = std::io::stdout().lock();
     for (word, line) in &lines {
         writeln!(stdout, "{word:<8}{line}")?;
     }
-    let rows = check::rights(&settings.access);
+    let rows = check::rights(settings).unwrap_or_default();
     let rows = rows.into_iter().map(|RightsRow { who, path, rights, .. }| [who, path, rights]);
     let header = ["who", "path", "may"].map(str::to_owned);
     writeln!(stdout, "\n{}", table(&std::iter::once(header).chain(rows).collect::<Vec<_>>()))?;
@@ -121,7 +153,7 @@ async fn explain(arguments: &AccessExplain) -> Result<(), Failure> {
     let settings = serve::load(arguments.config.as_deref(), toml::Table::new())?.settings;
     let path = StorePath::parse(arguments.path.as_bytes())
         .map_err(|error| Failure::Usage(format!("the path `{}` is invalid: {error}", arguments.path)))?;
-    let access = Access::new(&settings.access)?;
+    let access = Access::new(&settings)?;
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let channel = Channel { face: Face::Http, address, is_encrypted: true };
     let identity = match &arguments.user {
@@ -179,7 +211,11 @@ fn caller(identity: &Identity) -> String {
 }
 
 /// Prints what `server` serves, and the warnings about its settings.
-pub(crate) fn announce(layered: &Layered<ServeConfig>, server: &Server) {
-    complain(summary(&layered.settings, &server.addresses(), &server.monitoring_addresses()));
-    warnings(layered).iter().for_each(|warning| complain(format_args!("warning: {warning}")));
+///
+/// # Errors
+/// The exports or the access rules are invalid.
+pub(crate) fn announce(layered: &Layered<ServeConfig>, server: &Server) -> Result<(), StartError> {
+    complain(summary(&layered.settings, &server.addresses(), &server.monitoring_addresses())?);
+    warnings(layered)?.iter().for_each(|warning| complain(format_args!("warning: {warning}")));
+    Ok(())
 }

@@ -2,16 +2,16 @@
 
 mod transfers;
 
-use std::{collections::BTreeMap, io::Write as _, sync::Arc};
+use std::{collections::BTreeMap, io::Write as _, path::Path, sync::Arc};
 
 use rustix::{
     process::Signal,
     time::{ClockId, clock_gettime},
 };
 use toml::{Table, Value};
-use towpath_server::{ServeConfig, Server, Service, config::Durability as Configured};
+use towpath_server::{ServeConfig, Server, Service, config::Durability as Configured, exports::Exports};
 use towpath_store::{
-    Store,
+    CombinedStore, Store,
     local::{Durability, LocalOptions, LocalStore, Scope},
     sys::environment,
 };
@@ -54,8 +54,17 @@ impl ServerSignals {
 pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
     let layered = load(arguments.config.as_deref(), flags(arguments))?;
     let Layered { settings, origins } = &layered;
-    if origins.get("root").is_none_or(|(_, origin)| origin == "default") {
-        return Err(Failure::Usage("the directory to serve is missing (`.` for the current directory)".into()));
+    let has_root = origins.get("root").is_some_and(|(_, origin)| origin != "default");
+    match (has_root, settings.export.is_empty()) {
+        (false, true) => {
+            let message = "the directory to serve is missing (`.` for the current directory)";
+            return Err(Failure::Usage(message.into()));
+        }
+        (true, false) => {
+            let message = "the settings have both `root` and [[export]]: remove one, or give no directory";
+            return Err(Failure::Usage(message.into()));
+        }
+        _ => {}
     }
     // Before the readiness notification: a signal from now on reloads the settings or stops the server gracefully.
     let signals = ServerSignals::new()?;
@@ -70,14 +79,27 @@ pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
         disk_jobs: settings.limits.disk_threads,
     };
     if arguments.check {
-        let root = LocalStore::open(&settings.root, options).map_err(|error| error.describe().to_string());
-        return access::check(&layered, root.map(|_| "can be opened".into())).await;
+        let is_usable = |root: &Path| LocalStore::open(root, options.clone()).map(drop);
+        return access::check(&layered, is_usable).await;
     }
-    let store: Arc<dyn Store> = Arc::new(LocalStore::open(&settings.root, options)?);
+    let store = open_store(settings, &options)?;
     let transfers = ThirdPartyCopier { ca: settings.third_party.ca.clone() };
     let server = Server::bind_with(store, Some(Arc::new(transfers)), settings)?;
-    access::announce(&layered, &server);
+    access::announce(&layered, &server)?;
     run(server, signals, || Ok(load(arguments.config.as_deref(), flags(arguments))?.settings)).await
+}
+
+/// Opens the exported directories.
+fn open_store(settings: &ServeConfig, options: &LocalOptions) -> Result<Arc<dyn Store>, Failure> {
+    let open =
+        |root: &Path| -> Result<Arc<dyn Store>, Failure> { Ok(Arc::new(LocalStore::open(root, options.clone())?)) };
+    if settings.export.is_empty() {
+        return open(&settings.root);
+    }
+    let roots = settings.export.iter().map(|export| open(&export.root));
+    let prefixes = Exports::new(settings)?.prefixes().cloned().collect::<Vec<_>>();
+    let members = prefixes.into_iter().zip(roots).map(|(prefix, store)| Ok((prefix, store?)));
+    Ok(Arc::new(CombinedStore::new(members.collect::<Result<_, Failure>>()?)?))
 }
 
 /// Prints the listening addresses, and serves until interrupted. `settings` loads the settings again for a reload.
@@ -164,13 +186,13 @@ fn settings_text(show: &ConfigShow, sections: &[Section]) -> Result<String, Fail
     Ok(lines.into_values().collect())
 }
 
-pub(crate) fn load(file: Option<&std::path::Path>, flags: Table) -> Result<Layered<ServeConfig>, Failure> {
+pub(crate) fn load(file: Option<&Path>, flags: Table) -> Result<Layered<ServeConfig>, Failure> {
     Ok(config::load("serve", file, environment::variables(), flags)?)
 }
 
 /// Returns the options of the command line as a layer of settings.
 fn flags(arguments: &Serve) -> Table {
-    let text = |text: &std::path::Path| Value::String(text.to_string_lossy().into_owned());
+    let text = |text: &Path| Value::String(text.to_string_lossy().into_owned());
     let mut flags = Table::new();
     if let Some(directory) = &arguments.directory {
         flags.insert("root".into(), text(directory));

@@ -13,6 +13,7 @@ mod it {
     mod ending;
     mod environment;
     mod events;
+    mod exports;
     mod idle;
     mod listing;
     mod lying;

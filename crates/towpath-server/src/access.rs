@@ -8,6 +8,7 @@
 
 pub mod bearer;
 mod denial;
+mod rules;
 pub mod tokens;
 
 use std::{
@@ -17,10 +18,14 @@ use std::{
 
 use towpath_store::{Caller, Error, Fault, Result, Secret, StorePath};
 
-pub(crate) use self::denial::{Denial, DenialLog, DenialReason};
+pub(crate) use self::{
+    denial::{Denial, DenialLog, DenialReason},
+    rules::{Callers, Rule, rules},
+};
 use crate::{
-    StartError,
-    config::{AccessConfig, Right},
+    ServeConfig, StartError,
+    config::{IssuerConfig, Right},
+    exports::Exports,
     metrics::Face,
     passwords::Passwords,
 };
@@ -142,13 +147,15 @@ pub struct Identity {
     pub(crate) refused: Option<Error>,
     /// What an anonymous caller can do to get more rights.
     pub(crate) advice: &'static str,
+    /// The exports of the server.
+    pub(crate) exports: Arc<Exports>,
 }
 
 impl Identity {
     /// Checks that `activity` on `path` is allowed.
     ///
     /// # Errors
-    /// The error of refused credentials; `AuthenticationFailed` for an anonymous caller (a token or a password may
+    /// `ReadOnly` if the export is read-only; the error of refused credentials; `AuthenticationFailed` for an anonymous caller (a token or a password may
     /// help) or an expired token; `PermissionDenied` otherwise. All have a [reason](Error::reason), a [`DenialReason`].
     pub fn check(&self, activity: Activity, path: &StorePath) -> Result<()> {
         if self.may(activity, path) { Ok(()) } else { Err(self.denial(activity, path)) }
@@ -157,15 +164,22 @@ impl Identity {
     /// Like [`Self::check`], without an error message. Used for the stat text of each listing entry, which shows the
     /// reader's rights.
     pub fn may(&self, activity: Activity, path: &StorePath) -> bool {
-        self.valid_grants().any(|grant| grant.allows(activity, path))
+        let is_granted = || match self.exports.required(activity, path) {
+            Some(required) => self.valid_grants().any(|grant| grant.allows(required, path)),
+            None => true,
+        };
+        self.exports.check(activity, path).is_ok() && is_granted()
     }
 
     /// Returns the grant that allows `activity` on `path`, and whether all callers have it.
     ///
     /// # Errors
-    /// See [`Self::check`].
+    /// See [`Self::check`]; `NotFound` outside of the exports.
     pub fn explain(&self, activity: Activity, path: &StorePath) -> Result<(&Grant, bool)> {
-        let allows = |grant: &&Grant| grant.allows(activity, path);
+        self.exports.check(activity, path)?;
+        let outside = || Error::new(Fault::NotFound, "no export contains this path").at(path);
+        let required = self.exports.required(activity, path).ok_or_else(outside)?;
+        let allows = |grant: &&Grant| grant.allows(required, path);
         let public = self.public.iter().find(allows).map(|grant| (grant, true));
         let own = self.valid_grants().find(allows).map(|grant| (grant, false));
         public.or(own).ok_or_else(|| self.denial(activity, path))
@@ -196,6 +210,9 @@ impl Identity {
     }
 
     fn denial(&self, activity: Activity, path: &StorePath) -> Error {
+        if let Err(error) = self.exports.check(activity, path) {
+            return error;
+        }
         let verb = activity.verb();
         // A SciToken may lack a subject; the issuer is named instead.
         let subject = self.caller.subject.as_ref().or(self.caller.issuer.as_ref());
@@ -278,6 +295,7 @@ pub struct Access {
     tokens: Option<tokens::Verifier>,
     passwords: Option<Arc<Passwords>>,
     users: Vec<UserGrants>,
+    exports: Arc<Exports>,
 }
 
 /// Rights of users with a password.
@@ -292,8 +310,9 @@ impl Access {
     /// Builds the policy from `config`.
     ///
     /// # Errors
-    /// [`StartError::Access`] for an invalid path, or for keys or passwords that cannot be read.
-    pub fn new(config: &AccessConfig) -> Result<Self, StartError> {
+    /// [`StartError::Export`] for invalid exports; [`StartError::Access`] for an invalid path, or for keys or passwords
+    /// that cannot be read.
+    pub fn new(config: &ServeConfig) -> Result<Self, StartError> {
         Self::load(config, None)
     }
 
@@ -302,15 +321,22 @@ impl Access {
     ///
     /// # Errors
     /// See [`Self::new`].
-    pub(crate) fn load(config: &AccessConfig, previous: Option<&Self>) -> Result<Self, StartError> {
-        let mut anonymous = Vec::new();
-        for rule in &config.anonymous {
-            anonymous.extend(grants("anonymous", &rule.path, &rule.allow)?);
+    pub(crate) fn load(config: &ServeConfig, previous: Option<&Self>) -> Result<Self, StartError> {
+        let exports = Exports::new(config)?;
+        let (mut anonymous, mut users) = (Vec::new(), Vec::new());
+        for rule in rules(config, &exports)? {
+            match rule.callers {
+                Callers::Everyone => anonymous.extend(rule.grants()),
+                Callers::Users(names) => {
+                    users.push(UserGrants { names: names.map(<[_]>::to_vec), grants: rule.grants().collect() });
+                }
+            }
         }
-        let mut users = Vec::new();
-        for rule in &config.users {
-            let grants = grants("users", &rule.path, &rule.allow)?;
-            users.push(UserGrants { names: rule.names.clone(), grants });
+        let config = &config.access;
+        for IssuerConfig { issuer, base_path, .. } in &config.issuers {
+            if StorePath::parse(base_path.as_bytes()).is_ok_and(|base| !exports.meet(&base)) {
+                return Err(StartError::Access(format!("issuer `{issuer}`: no export contains {base_path}")));
+            }
         }
         let tokens = if config.issuers.is_empty() { None } else { Some(tokens::Verifier::new(config)?) };
         if let Some((tokens, previous)) = tokens.as_ref().zip(previous.and_then(|previous| previous.tokens.as_ref())) {
@@ -323,7 +349,7 @@ impl Access {
                 None => Passwords::new(path, &config.realm).map(Arc::new),
             });
         let passwords = passwords.transpose()?;
-        Ok(Self { anonymous: anonymous.into(), tokens, passwords, users })
+        Ok(Self { anonymous: anonymous.into(), tokens, passwords, users, exports: Arc::new(exports) })
     }
 
     /// Returns the password authenticator, if configured.
@@ -358,7 +384,13 @@ impl Access {
         // Token issuers are web URLs, so no issuer can have this name.
         let issuer = self.passwords.as_ref().map(|passwords| format!("realm:{}", passwords.realm()).into());
         let caller = Caller { subject: Some(name), issuer, address: Some(address), ..Caller::default() };
-        Identity { caller, grants, public: Arc::clone(&self.anonymous), ..Identity::default() }
+        Identity { grants, ..self.identity(caller) }
+    }
+
+    /// Returns an identity with the rights of all callers.
+    fn identity(&self, caller: Caller) -> Identity {
+        let (public, exports) = (Arc::clone(&self.anonymous), Arc::clone(&self.exports));
+        Identity { caller, public, exports, ..Identity::default() }
     }
 
     /// Whether the server accepts tokens.
@@ -374,8 +406,7 @@ impl Access {
     /// Returns the identity of a caller without a token or a password.
     pub fn anonymous(&self, channel: &Channel) -> Identity {
         let caller = Caller { address: Some(channel.address), ..Caller::default() };
-        let advice = self.advice(channel);
-        Identity { caller, public: Arc::clone(&self.anonymous), advice, ..Identity::default() }
+        Identity { advice: self.advice(channel), ..self.identity(caller) }
     }
 
     /// Returns what an anonymous caller can do to get more rights.
@@ -414,23 +445,20 @@ impl Access {
             let message = "this server does not accept tokens: no issuer is configured";
             return Err(Error::new(Fault::AuthenticationFailed, message).with_reason(DenialReason::TokenIssuer.name()));
         };
-        let identity = verifier.identify(token, channel.address).await?;
-        Ok(Identity { public: Arc::clone(&self.anonymous), ..identity })
+        let verified = verifier.identify(token, channel.address).await?;
+        let Identity { caller, grants, expires_s, .. } = verified;
+        Ok(Identity { grants, expires_s, ..self.identity(caller) })
     }
-}
-
-/// Converts a rule into grants.
-fn grants(kind: &str, path: &str, allow: &[Right]) -> Result<Vec<Grant>, StartError> {
-    let at = StorePath::parse(path.as_bytes())
-        .map_err(|error| StartError::Access(format!("{kind} path `{path}`: {error}")))?;
-    let directory = path.ends_with('/');
-    Ok(allow.iter().map(|right| Grant { right: *right, path: at.clone(), directory }).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::UserRule;
+    use crate::config::{AccessConfig, UserRule};
+
+    fn access(config: AccessConfig) -> Result<Access, StartError> {
+        Access::new(&ServeConfig { access: config, ..ServeConfig::default() })
+    }
 
     fn path(text: &str) -> StorePath {
         StorePath::parse(text.as_bytes()).unwrap()
@@ -526,7 +554,7 @@ mod tests {
 
     #[test]
     fn anonymous_reads_by_default_and_is_told_to_bring_a_token() {
-        let access = Access::new(&AccessConfig::default()).unwrap();
+        let access = Access::new(&ServeConfig::default()).unwrap();
         let anybody = access.anonymous(&channel(Face::Http, false));
         assert!(anybody.check(Activity::Read, &path("/x")).is_ok());
         assert_eq!(anybody.check(Activity::Create, &path("/x")).unwrap_err().fault(), Fault::AuthenticationFailed);
@@ -545,7 +573,7 @@ mod tests {
             rule(Some(&["bob"]), "/own", Right::Create),
             rule(Some(&[]), "/", Right::Read),
         ];
-        let access = Access::new(&AccessConfig { users, anonymous: Vec::new(), ..AccessConfig::default() }).unwrap();
+        let access = access(AccessConfig { users, anonymous: Vec::new(), ..AccessConfig::default() }).unwrap();
         for (name, activity, at, allowed) in [
             ("alice", Activity::Read, "/public/x", true),
             ("carol", Activity::Read, "/public/x", true),
@@ -570,7 +598,7 @@ mod tests {
             keys: None,
             ca: None,
         };
-        let access = Access::new(&AccessConfig { issuers: vec![issuer], ..AccessConfig::default() }).unwrap();
+        let access = access(AccessConfig { issuers: vec![issuer], ..AccessConfig::default() }).unwrap();
         let refused = access.identify(Some(&Secret::new("no.token.")), &channel(Face::Http, true)).await;
         assert!(refused.check(Activity::Read, &path("/x")).is_ok());
         let error = refused.check(Activity::Create, &path("/x")).unwrap_err();
@@ -586,8 +614,8 @@ mod tests {
             keys: None,
             ca: None,
         };
-        let nothing = Access::new(&AccessConfig::default()).unwrap();
-        let tokens = Access::new(&AccessConfig { issuers: vec![issuer], ..AccessConfig::default() }).unwrap();
+        let nothing = Access::new(&ServeConfig::default()).unwrap();
+        let tokens = access(AccessConfig { issuers: vec![issuer], ..AccessConfig::default() }).unwrap();
         for (access, face, is_encrypted, part) in [
             (&nothing, Face::Http, true, "neither tokens nor passwords"),
             (&tokens, Face::Http, false, "send a token"),

@@ -4,18 +4,26 @@ use std::{io, path::Path};
 
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use towpath_proto::http::date;
-use towpath_store::sys::{clock, disk};
+use towpath_store::{
+    StorePath,
+    sys::{clock, disk},
+};
 
 use crate::{
-    ServeConfig,
+    ServeConfig, StartError,
+    access::{self, Activity, Callers, Rule},
     certificate::CertificateInfo,
-    config::{AccessConfig, IssuerConfig, Right, TlsConfig},
+    config::{ExportConfig, IssuerConfig, Right, TlsConfig},
+    exports::Exports,
     reload,
 };
 
 /// Remaining lifetime of a certificate below which a warning is due, in seconds: automatic renewals have been failing
 /// by then.
 const SOON_S: i64 = 7 * 24 * 3600;
+
+/// All callers, with or without credentials.
+const EVERYONE: &str = "everyone";
 
 /// The state of one part of the settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,55 +89,89 @@ fn issuer((name, keys): (String, Result<usize, String>)) -> Finding {
 }
 
 /// Returns settings that are valid, but probably not intended.
-pub fn warnings(config: &ServeConfig) -> Vec<Finding> {
+///
+/// # Errors
+/// [`StartError`] for invalid exports or rules.
+pub fn warnings(config: &ServeConfig) -> Result<Vec<Finding>, StartError> {
     let access = &config.access;
     let is_remote = config.listen.iter().any(|address| !address.ip().is_loopback());
-    let writable = access.anonymous.iter().filter(|rule| may_write(&rule.allow));
-    let writable: Vec<&str> = writable.map(|rule| rule.path.as_str()).collect();
+    let rights = rights(config)?;
+    let writable: Vec<&str> =
+        rights.iter().filter(|row| row.who == EVERYONE && row.may_write).map(|row| row.path.as_str()).collect();
     let mut warnings = Vec::new();
+    let mut warn = |subject: &str, detail: String| warnings.push(Finding::new(subject, Severity::Warning, detail));
     if is_remote && !writable.is_empty() {
         let detail = format!("every client that reaches this server may write below {}", writable.join(", "));
-        warnings.push(Finding::new("access.anonymous", Severity::Warning, detail));
+        warn("access.anonymous", detail);
     }
     if !access.issuers.is_empty() && access.audiences.is_empty() {
-        let detail = "no audience is configured: only tokens for any server are accepted";
-        warnings.push(Finding::new("access.audiences", Severity::Warning, detail));
+        warn("access.audiences", "no audience is configured: only tokens for any server are accepted".into());
     }
     if !access.issuers.is_empty() && config.tls.certificate.is_none() {
-        let detail = "no certificate is configured: clients do not send tokens without encryption";
-        warnings.push(Finding::new("tls", Severity::Warning, detail));
+        warn("tls", "no certificate is configured: clients do not send tokens without encryption".into());
     }
-    warnings
+    for ExportConfig { prefix, access, .. } in &config.export {
+        let anonymous = access.anonymous.iter().flatten().map(|rule| &rule.path);
+        let users = access.users.iter().flatten().map(|rule| &rule.path);
+        for path in anonymous.chain(users).filter(|path| is_below(path, prefix)) {
+            let detail = format!("the path {path} begins at the prefix {prefix}: it means {prefix}{path}");
+            warn("export.access", detail);
+        }
+    }
+    Ok(warnings)
+}
+
+/// Whether `path` is written as if it did not begin at the prefix.
+fn is_below(path: &str, prefix: &str) -> bool {
+    let [path, prefix] = [path, prefix].map(|path| StorePath::parse(path.as_bytes()));
+    path.ok().zip(prefix.ok()).is_some_and(|(path, prefix)| !prefix.is_root() && path.is_within(&prefix))
 }
 
 fn may_write(rights: &[Right]) -> bool {
     rights.iter().any(|right| matches!(right, Right::Create | Right::Modify))
 }
 
-/// Returns the rights that `access` grants.
-pub fn rights(access: &AccessConfig) -> Vec<RightsRow> {
-    let words = |allow: &[Right]| match allow {
-        [] => "nothing".to_owned(),
-        rights => rights.iter().map(|right| right.name()).collect::<Vec<_>>().join(", "),
+/// Returns the rights that the settings grant, and the exports that limit them.
+///
+/// # Errors
+/// [`StartError`] for invalid exports or rules.
+pub fn rights(config: &ServeConfig) -> Result<Vec<RightsRow>, StartError> {
+    let exports = Exports::new(config)?;
+    let row = |who: &str, path: &StorePath, allow: &[Right]| {
+        let is_writable = exports.check(Activity::Modify, path).is_ok();
+        let allow: Vec<_> = allow.iter().copied().filter(|right| is_writable || !may_write(&[*right])).collect();
+        let rights = match &*allow {
+            [] => "nothing".to_owned(),
+            rights => rights.iter().map(|right| right.name()).collect::<Vec<_>>().join(", "),
+        };
+        RightsRow { who: who.to_owned(), path: path.to_string(), rights, may_write: may_write(&allow) }
     };
-    let row = |who: String, path: &str, allow: &[Right]| RightsRow {
-        who,
-        path: path.to_owned(),
-        rights: words(allow),
-        may_write: may_write(allow),
-    };
-    let anonymous = access.anonymous.iter().map(|rule| row("everyone".into(), &rule.path, &rule.allow));
-    let users = access.users.iter().filter(|_| access.passwords.is_some()).map(|rule| {
-        let who = rule.names.as_ref().map_or("all users with a password".into(), |names| names.join(", "));
-        row(who, &rule.path, &rule.allow)
-    });
-    let tokens = access.issuers.iter().map(|IssuerConfig { issuer, base_path, .. }| RightsRow {
-        who: format!("tokens of {issuer}"),
-        path: base_path.clone(),
-        rights: "what their scopes grant below this path".into(),
-        may_write: true,
-    });
-    anonymous.chain(users).chain(tokens).collect()
+    let mut rows = Vec::new();
+    for Rule { callers, paths, allow, .. } in access::rules(config, &exports)? {
+        let who = match callers {
+            Callers::Everyone => EVERYONE.to_owned(),
+            Callers::Users(_) if config.access.passwords.is_none() => continue,
+            Callers::Users(None) => "all users with a password".to_owned(),
+            Callers::Users(Some(names)) => names.join(", "),
+        };
+        rows.extend(paths.iter().map(|path| row(&who, path, allow)));
+    }
+    rows.extend(config.access.issuers.iter().map(|IssuerConfig { issuer, base_path, .. }| {
+        let base = StorePath::parse(base_path.as_bytes());
+        RightsRow {
+            who: format!("tokens of {issuer}"),
+            path: base_path.clone(),
+            rights: "what their scopes grant below this path".into(),
+            may_write: base.is_ok_and(|base| exports.check(Activity::Modify, &base).is_ok()),
+        }
+    }));
+    rows.extend(exports.read_only().map(|prefix| RightsRow {
+        who: "nobody".into(),
+        path: prefix.to_string(),
+        rights: "change anything: the export is read-only".into(),
+        may_write: false,
+    }));
+    Ok(rows)
 }
 
 fn check_log(path: &str) -> Option<Finding> {

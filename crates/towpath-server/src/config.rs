@@ -24,8 +24,10 @@ pub(crate) const DEFAULT_SITE: &str = "towpath";
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServeConfig {
-    /// The exported directory. Nothing outside it is accessed.
+    /// The exported directory, if there is only one. Nothing outside it is accessed.
     pub root: PathBuf,
+    /// Several exported directories, each at a path of its own, instead of `root`.
+    pub export: Vec<ExportConfig>,
     /// Addresses to listen on: `192.0.2.1:1094`, a host name, or a port for all addresses of this machine (`1094`).
     /// XRootD, HTTP and TLS share each port.
     #[serde(deserialize_with = "listen::addresses::<DEFAULT_PORT, _>")]
@@ -53,6 +55,52 @@ pub struct ServeConfig {
     pub access_log: AccessLogConfig,
     /// Ports for monitoring.
     pub metrics: MetricsConfig,
+}
+
+/// An exported directory.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExportConfig {
+    /// The path at which clients see the directory, such as `/atlas`. It must not contain that of another export.
+    pub prefix: String,
+    /// The directory. Nothing outside it is accessed.
+    pub root: PathBuf,
+    /// Whether its content can be changed by callers with the right to do so. If not, no rule and no token allows it.
+    #[serde(default = "is_true")]
+    pub writable: bool,
+    /// Access rules of this export.
+    #[serde(default, skip_serializing_if = "ExportAccess::is_empty")]
+    pub access: ExportAccess,
+}
+
+/// Access rules of one export. Their paths begin at its prefix: `/` is the whole export.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ExportAccess {
+    /// Rights of callers without a token or a password in this export, instead of those in `access.anonymous`. Paths
+    /// begin at the prefix.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub anonymous: Option<Vec<AnonymousRule>>,
+    /// Rights of users who logged in with a password in this export, instead of those in `access.users`. Paths begin at
+    /// the prefix.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub users: Option<Vec<UserRule>>,
+}
+
+impl ExportAccess {
+    fn is_empty(&self) -> bool {
+        self.anonymous.is_none() && self.users.is_none()
+    }
+}
+
+impl Default for ExportConfig {
+    fn default() -> Self {
+        Self { prefix: root_path(), root: PathBuf::from("."), writable: true, access: ExportAccess::default() }
+    }
+}
+
+fn is_true() -> bool {
+    true
 }
 
 /// When an upload counts as durable.
@@ -160,7 +208,7 @@ impl Right {
 pub struct IssuerConfig {
     /// URL of the issuer, exactly as in the token's `iss` claim.
     pub issuer: String,
-    /// Path in this export that the issuer's paths are relative to.
+    /// Path that the issuer's paths are relative to.
     #[serde(default = "root_path")]
     pub base_path: String,
     /// File with the issuer's keys (JWKS). Without it the keys are fetched through OpenID discovery.
@@ -240,7 +288,7 @@ pub struct Limits {
     pub bytes_per_connection: ByteSize,
     /// Memory for the responses of all connections.
     pub bytes: ByteSize,
-    /// Number of threads for disk I/O.
+    /// Number of threads for disk I/O. Each export has as many, so that a slow file system delays no other.
     pub disk_threads: usize,
     /// Maximum number of open files, listings and uploads of all connections, limited by the file descriptors left
     /// beside connections.
@@ -292,6 +340,7 @@ impl Default for ServeConfig {
     fn default() -> Self {
         Self {
             root: PathBuf::from("."),
+            export: Vec::new(),
             listen: vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT)],
             site: String::new(),
             durability: Durability::File,

@@ -15,6 +15,7 @@ mod buffers;
 mod certificate;
 pub mod check;
 pub mod config;
+pub mod exports;
 pub mod fair_pool;
 mod file_stamp;
 pub mod http;
@@ -60,6 +61,9 @@ pub enum StartError {
     /// The access rules are invalid.
     #[error("access: {0}")]
     Access(String),
+    /// The exports are invalid.
+    #[error("export: {0}")]
+    Export(String),
     /// The rules of third-party copies are invalid.
     #[error("third_party: {0}")]
     ThirdParty(String),
@@ -82,6 +86,8 @@ pub struct Service {
     application: Option<application::HostedApplication>,
     /// The settings at the start of the server.
     config: ServeConfig,
+    /// The exports in the store.
+    exports: exports::Exports,
     /// The access policy.
     access: Reloadable<access::Access>,
     /// Limits of one connection and of all connections.
@@ -103,8 +109,8 @@ pub struct Service {
     pub file_senders: Arc<Semaphore>,
     /// Counters.
     pub metrics: metrics::Metrics,
-    /// The space of the export.
-    space: metrics::SpaceCache,
+    /// The space of each export.
+    space: Vec<metrics::SpaceCache>,
     /// Start of the server, in seconds since the Unix epoch.
     started_s: i64,
     /// The log of denied requests.

@@ -35,6 +35,7 @@ use crate::{
     access_log::AccessLog,
     application::{Application, HostedApplication},
     config::Limits,
+    exports::Exports,
     fair_pool::{Class, FairPool, LeaseHolder, PeerProgress},
     http,
     metrics::{Metrics, SpaceCache},
@@ -126,6 +127,7 @@ impl Server {
     ) -> Result<Self, StartError> {
         let (listeners, monitoring_listeners) = (listen(&config.listen)?, listen(&config.metrics.listen)?);
         let (access, tls) = reload::secure(config, None)?;
+        let exports = Exports::new(config)?;
         let metrics = Metrics::default();
         let (connections, files) = descriptors(&config.limits);
         let service = Service {
@@ -144,7 +146,8 @@ impl Server {
             denial_log: DenialLog::default(),
             access_log: Reloadable::new(AccessLog::start(&config.access_log, metrics.log_lines_lost.clone())?),
             metrics,
-            space: SpaceCache::default(),
+            space: exports.prefixes().cloned().map(SpaceCache::new).collect(),
+            exports,
             started_s: clock::unix_s(),
             tls: Reloadable::new(tls.map(Arc::new)),
             sessions: xrootd::Sessions::default(),

@@ -8,6 +8,7 @@ mod space;
 
 use std::{fmt, sync::Arc};
 
+use futures::future::join_all;
 use prometheus_client::{
     encoding::{
         EncodeLabelSet, EncodeLabelValue, LabelValueEncoder,
@@ -78,6 +79,12 @@ struct IssuerLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BuildLabels {
     version: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ExportLabels {
+    /// The path of the export.
+    export: String,
 }
 
 /// The issuer of a caller's credentials, as a label: a configured token issuer, `password`, or `anonymous`.
@@ -233,13 +240,25 @@ impl Service {
             issuers.get_or_create(&IssuerLabels { issuer }).set(is_reachable.into());
         }
         registry.register("issuer_reachable", "Whether the last fetch of the token issuer's keys succeeded", issuers);
-        if self.application.is_none()
-            && let Some(space) = self.space.get(&self.store).await
-        {
-            let [size, free] = [space.total, space.free].map(|bytes| ConstGauge::new(process::saturate(bytes)));
-            registry.register_with_unit("export_size", "Size of the file system of the export", Unit::Bytes, size);
-            registry.register_with_unit("export_free", "Free space of the export", Unit::Bytes, free);
+        if self.application.is_none() {
+            self.register_space(registry).await;
         }
         root
+    }
+
+    /// Registers the space of each export, if its file system responds.
+    async fn register_space(&self, registry: &mut Registry) {
+        let [responsive, sizes, free]: [Family<ExportLabels, Gauge>; 3] = Default::default();
+        let queries = self.space.iter().map(|cache| async { (&cache.prefix, cache.get(&self.store).await) });
+        for (prefix, space) in join_all(queries).await {
+            let labels = ExportLabels { export: prefix.to_string() };
+            responsive.get_or_create(&labels).set(space.is_some().into());
+            let Some(space) = space else { continue };
+            sizes.get_or_create(&labels).set(process::saturate(space.total));
+            free.get_or_create(&labels).set(process::saturate(space.free));
+        }
+        registry.register("export_responsive", "Whether the file system of an export responds", responsive);
+        registry.register_with_unit("export_size", "Size of the file system of an export", Unit::Bytes, sizes);
+        registry.register_with_unit("export_free", "Free space of an export", Unit::Bytes, free);
     }
 }

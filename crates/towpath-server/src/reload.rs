@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{ServeConfig, Service, StartError, access::Access, access_log::AccessLog, tls::Tls};
+use crate::{ServeConfig, Service, StartError, access::Access, access_log::AccessLog, config::ExportAccess, tls::Tls};
 
 /// Interval between two checks of the certificate's files. Certificates are renewed days before they expire.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(30);
@@ -65,7 +65,7 @@ impl Service {
 /// # Errors
 /// [`StartError`] for invalid settings.
 pub(crate) fn secure(config: &ServeConfig, previous: Option<&Access>) -> Result<(Access, Option<Tls>), StartError> {
-    let (access, tls) = (Access::load(&config.access, previous)?, Tls::new(&config.tls)?);
+    let (access, tls) = (Access::load(config, previous)?, Tls::new(&config.tls)?);
     if access.passwords().is_some() && tls.is_none() {
         let why = "passwords are accepted over TLS only: configure a certificate in [tls]";
         return Err(StartError::Access(why.into()));
@@ -99,11 +99,20 @@ pub(crate) async fn follow_certificate(service: Arc<Service>) {
 
 /// Returns the paths of the values that differ between `old` and `new`, except those that a reload applies.
 fn changed_keys(old: &ServeConfig, new: &ServeConfig) -> Vec<String> {
-    let values = [old, new].map(|config| serde_json::to_value(config).unwrap_or_default());
+    let values = [old, new].map(|config| serde_json::to_value(without_export_rights(config)).unwrap_or_default());
     let mut keys = Vec::new();
     compare("", &values[0], &values[1], &mut keys);
     keys.retain(|key| !RELOADED.contains(&key.split('.').next().unwrap_or_default()));
     keys
+}
+
+/// Returns `config` without the settings of exports that a reload applies.
+fn without_export_rights(config: &ServeConfig) -> ServeConfig {
+    let mut config = config.clone();
+    for export in &mut config.export {
+        (export.writable, export.access) = (true, ExportAccess::default());
+    }
+    config
 }
 
 fn compare(path: &str, old: &Value, new: &Value, keys: &mut Vec<String>) {

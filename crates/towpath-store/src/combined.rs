@@ -2,7 +2,7 @@
 //!
 //! [`CombinedStore`] passes a call to the store whose prefix contains the path, with the prefix removed; errors carry
 //! the full path. The directories above the prefixes exist only as names: they can be queried and listed, and not
-//! changed. Nothing is renamed or copied from one store to another. `docs/rfcs/0007-exports.md` explains the design.
+//! changed. Nothing is renamed from one store to another; the data of a copy pass through this process. `docs/rfcs/0007-exports.md` explains the design.
 
 mod handles;
 
@@ -15,8 +15,8 @@ use towpath_proto::checksum::{Algorithm, Digest};
 
 use self::handles::{CombinedReadHandle, CombinedWriteHandle};
 use crate::{
-    Caller, Capabilities, Changes, CreateOptions, Entry, Error, Fault, FileKind, ListOptions, Listing, Metadata,
-    OpenOptions, Overwrite, ReadHandle, Result, Space, Store, StorePath, WriteHandle, sys::clock,
+    Caller, Capabilities, Changes, CreateOptions, Entry, Error, Expectation, Fault, FileKind, ListOptions, Listing,
+    Metadata, OpenOptions, Overwrite, READ_BYTES, ReadHandle, Result, Space, Store, StorePath, WriteHandle, sys::clock,
 };
 
 /// Permission bits of the directories above the prefixes.
@@ -130,16 +130,31 @@ impl CombinedStore {
         self.members.iter().any(|member| member.prefix.is_within(path))
     }
 
-    /// Returns the store of both paths, and the paths in it.
-    fn both(&self, from: &StorePath, to: &StorePath) -> Result<(&Arc<Member>, StorePath, StorePath)> {
-        let (source, inner_from) = self.changeable(from)?;
-        let (target, inner_to) = self.creatable(to)?;
-        if !Arc::ptr_eq(source, target) {
-            let (here, there) = (&source.prefix, &target.prefix);
-            let message = format!("{here} and {there} are different exports: copy the data, then remove the source");
-            return Err(Error::new(Fault::Unsupported, message).at(from));
+    /// Copies a file with its mode, known digests and user attributes from one store to another. The copy becomes
+    /// visible when its size and digests are those of the source; its attributes are set right after that. Takes memory
+    /// for [`READ_BYTES`].
+    async fn copy_across(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
+        let source = self.open(caller, from, OpenOptions::default()).await?;
+        let Metadata { size, mode, digests, .. } = source.metadata().await?;
+        let attributes = if self.capabilities.attributes { self.attributes(caller, from).await? } else { Vec::new() };
+        let (size_hint, wanted) = (Some(size), digests.algorithms());
+        let options = CreateOptions { overwrite, mode, size_hint, digests: wanted, ..CreateOptions::default() };
+        let target = self.create(caller, to, options).await?;
+        let mut offset = 0;
+        while offset < size {
+            let piece = source.read(offset, READ_BYTES).await?;
+            if piece.is_empty() {
+                return Err(Error::new(Fault::Changed, "the source was truncated during the copy").at(from));
+            }
+            let end = offset + piece.len() as u64;
+            target.write(offset, piece).await?;
+            offset = end;
         }
-        Ok((source, inner_from, inner_to))
+        target.commit(Expectation { size: Some(size), digests, mtime_ns: None }).await?;
+        for (name, value) in attributes {
+            self.set_attribute(caller, to, &name, Some(&value), false).await?;
+        }
+        Ok(())
     }
 
     /// Returns the metadata of a directory above the prefixes.
@@ -255,13 +270,23 @@ impl Store for CombinedStore {
     }
 
     async fn rename(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
-        let (member, from, to) = self.both(from, to)?;
-        member.store.rename(caller, &from, &to, overwrite).await.map_err(|error| member.locate(error))
+        let ((source, inner_from), (target, inner_to)) = (self.changeable(from)?, self.creatable(to)?);
+        if !Arc::ptr_eq(source, target) {
+            let (here, there) = (&source.prefix, &target.prefix);
+            let message = format!("{here} and {there} are different exports: copy the data, then remove the source");
+            return Err(Error::new(Fault::Unsupported, message).at(from));
+        }
+        let renamed = source.store.rename(caller, &inner_from, &inner_to, overwrite).await;
+        renamed.map_err(|error| source.locate(error))
     }
 
     async fn copy(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
-        let (member, from, to) = self.both(from, to)?;
-        member.store.copy(caller, &from, &to, overwrite).await.map_err(|error| member.locate(error))
+        let ((source, inner_from), (target, inner_to)) = (self.file(from)?, self.creatable(to)?);
+        if !Arc::ptr_eq(source, target) {
+            return self.copy_across(caller, from, to, overwrite).await;
+        }
+        let copied = source.store.copy(caller, &inner_from, &inner_to, overwrite).await;
+        copied.map_err(|error| source.locate(error))
     }
 
     async fn change(&self, caller: &Caller, path: &StorePath, changes: Changes) -> Result<()> {

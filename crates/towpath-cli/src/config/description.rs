@@ -85,7 +85,10 @@ impl<'a> Schemas<'a> {
                 }),
             }
         }
-        sections.push(section);
+        // A table that contains only other tables needs no header.
+        if section.path.is_empty() || !section.settings.is_empty() {
+            sections.push(section);
+        }
         for (table, section) in below {
             self.describe(table, section, sections);
         }

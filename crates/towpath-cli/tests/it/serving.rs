@@ -20,7 +20,7 @@ fn config(directory: &Directory, path: &str) -> String {
 }
 
 /// Waits until the standard error stream of the server contains `text`.
-async fn wait_for(directory: &Directory, text: &str) {
+pub(super) async fn wait_for(directory: &Directory, text: &str) {
     while !directory.get("err").contains(text) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

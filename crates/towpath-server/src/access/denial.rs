@@ -27,6 +27,8 @@ pub(crate) enum DenialReason {
     MissingScope,
     /// The user does not have the right.
     MissingRight,
+    /// The export is read-only.
+    ReadOnly,
     /// The request must use TLS.
     TlsRequired,
     /// The credentials are wrong or of an unknown kind: a name, a password, a security protocol.
@@ -54,6 +56,7 @@ impl DenialReason {
             Self::Anonymous => "anonymous",
             Self::MissingScope => "missing_scope",
             Self::MissingRight => "missing_right",
+            Self::ReadOnly => "read_only",
             Self::TlsRequired => "tls_required",
             Self::Credentials => "credentials",
             Self::TokenMalformed => "token_malformed",

@@ -62,9 +62,7 @@ pub(super) fn depth(exchange: &Exchange) -> Result<Depth, Refusal> {
 /// Handles a DELETE.
 pub(super) async fn delete(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     let path = exchange.path();
-    if path.is_root() {
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "the root of the export cannot be removed"));
-    }
+    refuse_fixed(exchange, path)?;
     exchange.may(Activity::Modify)?;
     let metadata = match exchange.store().stat(exchange.caller(), path).await {
         Ok(metadata) => Some(metadata),
@@ -192,6 +190,7 @@ impl Destination {
             let text = "source and destination are the same, or one contains the other";
             return Err(Refusal::new(StatusCode::FORBIDDEN, text));
         }
+        refuse_fixed(exchange, &path)?;
         if existing.is_some() && overwrite(exchange)? == Overwrite::Refuse {
             return Err(Refusal::destination_exists());
         }
@@ -225,6 +224,14 @@ impl Destination {
     }
 }
 
+/// Refuses to remove or replace the directory of an export, or one above.
+fn refuse_fixed(exchange: &Exchange, path: &StorePath) -> Result<(), Refusal> {
+    match exchange.service.exports.is_fixed(path) {
+        true => Err(Refusal::new(StatusCode::FORBIDDEN, "the root of an export cannot be removed or replaced")),
+        false => Ok(()),
+    }
+}
+
 /// Whether `path` is the given directory or inside it, by name or through a link.
 async fn lies_in(
     exchange: &Exchange,
@@ -234,12 +241,12 @@ async fn lies_in(
     if path.is_within(directory) {
         return Ok(true);
     }
-    let Some(id) = metadata.filter(|metadata| metadata.is_directory()).and_then(|metadata| metadata.file_id) else {
-        return Ok(false);
-    };
+    // An inode number alone is unique in one file system only.
+    let identity = |of: &Metadata| Some((of.file_id.filter(|_| of.is_directory())?, of.directory_id));
+    let Some(id) = metadata.and_then(identity) else { return Ok(false) };
     let mut above = Some(path.clone());
     while let Some(path) = above {
-        if exchange.metadata_of(&path).await?.is_some_and(|found| found.is_directory() && found.file_id == Some(id)) {
+        if exchange.metadata_of(&path).await?.is_some_and(|found| identity(&found) == Some(id)) {
             return Ok(true);
         }
         above = path.parent();
@@ -305,9 +312,7 @@ pub(super) async fn rename(exchange: &Exchange) -> Result<Response<Content>, Ref
     if source.is_directory() && depth(exchange)? != Depth::Infinity {
         return Err(Refusal::bad_request("a directory is moved with its content: Depth must be infinity"));
     }
-    if path.is_root() {
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "the root of the export cannot be removed"));
-    }
+    refuse_fixed(exchange, path)?;
     exchange.check_conditions(Some(&source))?;
     locking::may_remove(exchange, path).await?;
     let destination = Destination::of(exchange, &source).await?;

@@ -8,6 +8,7 @@ use towpath_store::{
     Store, StorePath,
     local::{LocalOptions, LocalStore},
     memory::MemoryStore,
+    sys::disk,
 };
 use towpath_testkit::{
     conformance::{self, Fixture},
@@ -81,18 +82,49 @@ async fn directories_above_the_stores_can_be_listed_and_not_changed() {
 }
 
 #[tokio::test]
-async fn nothing_moves_from_one_store_to_another() {
+async fn nothing_is_renamed_from_one_store_to_another() {
     let (store, caller) = (combined(), Caller::local());
     write(&store, "/a/x").await.unwrap();
-    for outcome in [
-        store.rename(&caller, &path("/a/x"), &path("/vo/b/x"), Overwrite::Refuse).await,
-        store.copy(&caller, &path("/a/x"), &path("/vo/b/x"), Overwrite::Refuse).await,
-    ] {
-        assert_eq!(outcome.unwrap_err().fault(), Fault::Unsupported);
-    }
+    let renamed = store.rename(&caller, &path("/a/x"), &path("/vo/b/x"), Overwrite::Refuse).await;
+    assert_eq!(renamed.unwrap_err().fault(), Fault::Unsupported);
     assert_eq!(names(&store, "/vo/b").await.unwrap(), [""; 0]);
     store.rename(&caller, &path("/a/x"), &path("/a/y"), Overwrite::Refuse).await.unwrap();
     assert_eq!(names(&store, "/a").await.unwrap(), ["y"]);
+}
+
+#[tokio::test]
+async fn a_copy_from_one_store_to_another_is_the_same() {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let member = |prefix: &str, directory: &tempfile::TempDir| {
+        let store = LocalStore::open(directory.path(), LocalOptions::default()).unwrap();
+        (path(prefix), Arc::new(store) as Arc<dyn Store>)
+    };
+    let store = CombinedStore::new(vec![member("/a", &directories[0]), member("/b", &directories[1])]).unwrap();
+    let (caller, from, to) = (Caller::local(), path("/a/x"), path("/b/x"));
+    let content: Vec<u8> = (0..5_000_001_u32).map(|number| (number % 251) as u8).collect();
+    let handle = store.create(&caller, &from, CreateOptions { mode: Some(0o640), ..CreateOptions::default() });
+    let handle = handle.await.unwrap();
+    handle.write(0, content.clone().into()).await.unwrap();
+    handle.commit(Expectation::default()).await.unwrap();
+    store.set_attribute(&caller, &from, b"colour", Some(b"red"), false).await.unwrap();
+
+    store.copy(&caller, &from, &to, Overwrite::Refuse).await.unwrap();
+    let [original, copy] = [store.stat(&caller, &from).await.unwrap(), store.stat(&caller, &to).await.unwrap()];
+    assert_eq!((copy.size, copy.mode, &copy.digests), (original.size, original.mode, &original.digests));
+    assert!(!copy.digests.is_empty());
+    assert_eq!(store.attributes(&caller, &to).await.unwrap(), [("colour".into(), "red".into())]);
+    assert_eq!(disk::read(&directories[1].path().join("x"), 1 << 30).unwrap(), content);
+    for (from, to, fault) in [
+        ("/a/x", "/b/x", Fault::AlreadyExists),
+        ("/a/none", "/b/y", Fault::NotFound),
+        ("/a", "/b/y", Fault::IsDirectory),
+        ("/", "/b/y", Fault::IsDirectory),
+        ("/a/x", "/c", Fault::ReadOnly),
+    ] {
+        let refused = store.copy(&caller, &path(from), &path(to), Overwrite::Refuse).await;
+        assert_eq!(refused.unwrap_err().fault(), fault, "{from} {to}");
+    }
+    assert_eq!(names(&store, "/b").await.unwrap(), ["x"]);
 }
 
 #[tokio::test]
@@ -115,7 +147,7 @@ async fn errors_have_the_path_in_the_namespace() {
     assert_eq!(missing.path(), Some(&file));
     write(&store, "/vo/b/file").await.unwrap();
     let handle = store.open(&caller, &file, OpenOptions::default()).await.unwrap();
-    std::fs::write(directory.path().join("file"), "changed").unwrap();
+    disk::write(&directory.path().join("file"), b"changed").unwrap();
     let changed = handle.read(0, 1 << 10).await.unwrap_err();
     assert_eq!((changed.fault(), changed.path()), (Fault::Changed, Some(&file)));
     let listing = store.list(&caller, &file, ListOptions::default()).next().await.unwrap().unwrap_err();

@@ -119,7 +119,9 @@ async fn metrics_describe_the_server_and_its_process() {
         let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
         line.unwrap_or_else(|| panic!("{name} is missing: {metrics}")).parse::<f64>().unwrap()
     };
-    assert_eq!([value("towpath_export_size_bytes"), value("towpath_export_free_bytes")], [(1 << 20) as f64; 2]);
+    let space = ["size", "free"].map(|name| value(&format!("towpath_export_{name}_bytes{{export=\"/\"}}")));
+    assert_eq!(space, [(1 << 20) as f64; 2]);
+    assert_eq!(value("towpath_export_responsive{export=\"/\"}"), 1.0);
     assert_eq!(value(concat!("towpath_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"}")), 1.0);
     assert!(value("towpath_certificate_expiry_timestamp_seconds") > began_s as f64);
     assert!((began_s..=clock::unix_s()).contains(&(value("process_start_time_seconds") as i64)));
