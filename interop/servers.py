@@ -130,7 +130,7 @@ def start_towpath(binary: Path, directory: Path, *, config: str = "", writable: 
     return Server("towpath", export, int(match[1]), process, log, tls=tls)
 
 
-def start_xrootd(directory: Path, *, config: str = "", http: bool = True, tls: bool = False) -> Server:
+def start_xrootd(directory: Path, *, config: str = "", http: bool = True, tls: bool = False, tpc: bool = True) -> Server:
     """Starts a real xrootd on `directory/export`, as an unprivileged user (it refuses to run as root)."""
     for name in ("export", "run"):
         (directory / name).mkdir(parents=True, exist_ok=True)
@@ -145,7 +145,7 @@ def start_xrootd(directory: Path, *, config: str = "", http: bool = True, tls: b
         "xrd.network nodnr norpipa",
         "xrootd.async off",
         "xrootd.chksum max 4 adler32 crc32c md5",
-        "ofs.tpc ttl 30 60 autorm pgm /usr/bin/xrdcp --server",
+        "ofs.tpc ttl 30 60 autorm pgm /usr/bin/xrdcp --server" if tpc else "",
         config,
     ]
     if http:

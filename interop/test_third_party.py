@@ -10,7 +10,7 @@ import pytest
 
 from clients import adler32, content, eventually
 from conftest import AUDIENCE, PEER_AUDIENCE
-from servers import HOST
+from servers import HOST, start_xrootd
 
 SIZE = 20_000_123
 
@@ -234,3 +234,18 @@ def test_digest(area, peer_area, clients):
     copy(peer_area, "copy", clients, Source=area.http("file"))
     head = clients.run("curl", "-sSI", "-H", "Want-Digest: adler32", peer_area.http("copy")).text
     assert f"adler32={adler32(data)}" in head
+
+
+@pytest.mark.pair("towpath cp", "--third-party to an xrootd 5.5 without third-party copies")
+def test_no_third_party_copies(area, base, binary, clients):
+    data = content(SIZE)
+    area.put("file", data)
+    server = start_xrootd(base / "xrootd-without-tpc", http=False, tpc=False)
+    try:
+        refused = clients.run(binary, "cp", "--third-party", "only", area.url("file"), server.url("/copy"), status=None)
+        assert b"does not support third-party copies" in refused.err
+        assert not (server.root / "copy").exists()
+        clients.run(binary, "cp", "--third-party", "auto", area.url("file"), server.url("/copy"))
+        assert (server.root / "copy").read_bytes() == data
+    finally:
+        server.stop()

@@ -64,6 +64,11 @@ impl Origin {
         site.may_be_ours().await && site.is_known_to_be_ours()
     }
 
+    /// Returns whether the server is known to reject third-party copies, with a request if it is unknown.
+    pub(super) async fn lacks_third_party(&self, caller: &Caller) -> bool {
+        self.sites.at(&self.server, &self.identity(caller)).lacks_third_party().await
+    }
+
     /// Creates the retry state of a request that starts now.
     pub(super) fn retry_state(&self, repeatable: bool) -> RetryState {
         RetryState::new(self.server.clone(), repeatable, &self.sites.options, clock::now())

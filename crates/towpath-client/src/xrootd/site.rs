@@ -71,6 +71,8 @@ struct ServerSoftware {
     /// Whether the server accepts percent-encoded paths, as reported with `towpath.node`
     /// ([`NodeInfo::KEY`](towpath_proto::xrootd::response::NodeInfo::KEY)).
     takes_encoded_paths: bool,
+    /// Whether third-party copies are disabled.
+    lacks_third_party: bool,
 }
 
 /// The way to open a file once more while it is being written.
@@ -89,22 +91,32 @@ fn is_split_on_the_wire(path: &StorePath) -> bool {
 
 impl ServerSoftware {
     /// The value for a server that does not support the query, or responds like a third-party server.
-    const FOREIGN: Self = Self { is_ours: false, resumes: false, reopen: None, takes_encoded_paths: false };
+    const FOREIGN: Self =
+        Self { is_ours: false, resumes: false, reopen: None, takes_encoded_paths: false, lacks_third_party: false };
 
-    /// Parses the values of `version`, `towpath.resume`, `towpath.share` and `towpath.node`, one per line; an unknown
-    /// word is echoed.
+    /// The words of the query.
+    const WORDS: &'static [u8] = b"version towpath.resume towpath.share towpath.node tpc";
+
+    /// Parses the values of [`Self::WORDS`], one per line; an unknown word is echoed.
     fn of_answer(answer: &[u8]) -> Self {
         let mut lines = answer.split(|byte| *byte == b'\n');
-        let version = lines.next().unwrap_or_default();
-        if version.starts_with(b"towpath") {
-            let mut is_known = || lines.next() == Some(b"1");
-            let resumes = is_known();
-            let reopen = is_known().then_some(ReopenMethod::ByHandle);
-            return Self { is_ours: true, resumes, reopen, takes_encoded_paths: is_known() };
-        }
+        let mut next = || lines.next().unwrap_or_default();
+        let (version, resume, share, node, tpc) = (next(), next(), next(), next(), next());
         // Such as `v5.5.3`; other implementations of the protocol report other versions.
         let is_xrootd = matches!(version, [b'v', digit, ..] if digit.is_ascii_digit());
-        Self { reopen: is_xrootd.then_some(ReopenMethod::ByName), ..Self::FOREIGN }
+        let is_ours = version.starts_with(b"towpath");
+        let lacks_third_party = (is_ours || is_xrootd) && tpc == b"tpc";
+        if !is_ours {
+            let reopen = is_xrootd.then_some(ReopenMethod::ByName);
+            return Self { reopen, lacks_third_party, ..Self::FOREIGN };
+        }
+        Self {
+            is_ours,
+            resumes: resume == b"1",
+            reopen: (share == b"1").then_some(ReopenMethod::ByHandle),
+            takes_encoded_paths: node == b"1",
+            lacks_third_party,
+        }
     }
 }
 
@@ -286,7 +298,7 @@ impl Site {
     /// Like [`Self::may_be_ours`], with the query sent in `session`.
     async fn may_be_ours_by(&self, session: &Session) -> bool {
         let answered = self.software.get_or_try_init(|| async {
-            let words = Query::Config(Bytes::from_static(b"version towpath.resume towpath.share towpath.node"));
+            let words = Query::Config(Bytes::from_static(ServerSoftware::WORDS));
             let pending = session.submit(OutgoingRequest::new(words, 4096));
             let finished = pending.finished().await;
             match finished.outcome {
@@ -299,6 +311,16 @@ impl Site {
             }
         });
         answered.await.map_or(true, |software| software.is_ours)
+    }
+
+    /// Returns whether the server is known to reject third-party copies, with a query if it is unknown. A redirector
+    /// may lack what its servers have.
+    pub(super) async fn lacks_third_party(&self) -> bool {
+        self.may_be_ours().await;
+        let is_manager = |session: Arc<Session>| {
+            session.established().is_some_and(|established| established.flags.contains(ServerFlags::isManager))
+        };
+        self.software.get().is_some_and(|software| software.lacks_third_party) && !self.session(0).is_ok_and(is_manager)
     }
 
     /// Requests the server's statistics of all connections, concurrently, since the responses are independent.

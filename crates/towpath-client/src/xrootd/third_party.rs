@@ -64,6 +64,10 @@ pub(crate) async fn copy_between(
         giver.name(),
         found.size
     );
+    // An XRootD server without third-party copies would create an empty file.
+    if destination.lacks_third_party(caller).await {
+        return Err(unsupported(&destination.server.host));
+    }
     let replaces = if overwrite == Overwrite::Replace { OpenFlags::delete } else { OpenFlags::new };
     let flags = OpenFlags::open_updt | OpenFlags::mkpath | replaces;
     let (copy, taker) = open(&destination, caller, &to, None, flags, &ordered).await?;
@@ -154,14 +158,16 @@ async fn watch(file: &OpenFile, handle: FileHandle, written: OnProgress<'_>) -> 
     }
 }
 
+fn unsupported(host: &str) -> Error {
+    Error::new(Fault::Unsupported, format!("{host} does not support third-party copies"))
+}
+
 /// Converts a failure into the error of a copy, which cannot be resumed.
 fn error(file: &OpenFile, failure: Failure) -> Error {
     let host = &file.session.host;
     match failure {
         // The error response of an XRootD server without third-party copies.
-        Failure::Refused(reply) if reply.message.contains("tpc not supported") => {
-            Error::new(Fault::Unsupported, format!("{host} does not support third-party copies"))
-        }
+        Failure::Refused(reply) if reply.message.contains("tpc not supported") => unsupported(host),
         Failure::Refused(reply) => refusal(&file.session.root(), &reply),
         Failure::Fatal(error) | Failure::Lost(error) | Failure::EarlyLoss(error) | Failure::NotSent(error) => error,
         Failure::Redirect { .. } | Failure::Wait { .. } | Failure::TooEarly | Failure::Occupied => {
