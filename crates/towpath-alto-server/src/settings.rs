@@ -10,6 +10,7 @@ use std::{
     path::PathBuf,
 };
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use towpath_alto::{compatibility::Profile, directory::LinkedDirectory, names::ResourceId};
 use towpath_alto_sources::settings::agent::AgentConfig;
@@ -25,18 +26,18 @@ use self::{public_url::PublicUrl, rucio::RucioConfig};
 const DEFAULT_PORT: u16 = 8096;
 
 /// All settings of `towpath alto`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AltoConfig {
     /// Addresses to listen on: `192.0.2.1:8096`, a host name, or a port for all addresses of this machine (`8096`).
     /// HTTP/1.1, HTTP/2 and TLS share each port.
     #[serde(deserialize_with = "listen::addresses::<DEFAULT_PORT, _>")]
     pub listen: Vec<SocketAddr>,
-    /// Public URL, if a proxy terminates TLS or adds a path (`https://alto.example.org/path`): views are announced
-    /// beneath it. By default they are announced beneath the URL of the request.
+    /// Public URL of this server, if a proxy terminates TLS or adds a path: TIPS views are announced beneath it. By
+    /// default they are announced beneath the URL of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<PublicUrl>,
-    /// How long requests in flight may continue after a stop signal.
+    /// Maximum time that requests in flight may take to finish after the server begins to stop.
     pub drain: HumanDuration,
     /// TLS.
     pub tls: TlsConfig,
@@ -45,23 +46,25 @@ pub struct AltoConfig {
     /// Origins whose pages may read responses (`https://dashboard.example.org`; `*`: all). Requests from such a page
     /// have the rights of the user's network location.
     pub origins: Vec<String>,
-    /// Limits.
+    /// Limits of one connection and of all connections.
     pub limits: Limits,
     /// The access log.
     pub access_log: AccessLogConfig,
-    /// Additionally offer paths in the format of another program: `openalto`, whose resource is then `cern-pv`, or
-    /// `openalto:NAME`; `openalto-client` for OpenALTO's own client.
+    /// Additionally offer paths in the format of another program: `openalto` for clients of OpenALTO's server,
+    /// `openalto-client` for OpenALTO's public client. The name of the resource is `cern-pv` unless it follows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compatibility: Option<Profile>,
-    /// Directories of other servers linked from this one, by name.
+    /// Directories of other servers that this server's directory refers to, by name (1 to 64 of A-Z a-z 0-9
+    /// : @ _ - .).
     pub linked: BTreeMap<ResourceId, LinkedDirectory>,
-    /// Rucio's distance table.
+    /// Rucio's distance table. It is disabled without `rses`.
     pub rucio: RucioConfig,
-    /// File for the facts of servers, programs and routers, but not of local files. After a restart they are used until
-    /// the agents report again.
+    /// File for the facts of servers, programs and routers, but not of local files. The server writes it, and after a
+    /// restart uses the facts until the agents report again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<PathBuf>,
-    /// Sources of facts about the network, by name. Later names take precedence.
+    /// Agents, the sources of facts about the network, by name. At least one is required. If facts contradict each other,
+    /// those of the later name in alphabetical order take precedence.
     pub agents: BTreeMap<String, AgentConfig>,
 }
 

@@ -112,6 +112,13 @@ impl<'de> Deserialize<'de> for Prefix {
     }
 }
 
+#[cfg(feature = "schema")]
+towpath_proto::text_schema!(
+    Prefix,
+    "an address, or a prefix without host bits, such as `192.0.2.0/24` or `2001:db8::/32`",
+    "192.0.2.0/24"
+);
+
 #[cfg(test)]
 mod tests {
     use super::*;

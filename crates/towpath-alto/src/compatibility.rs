@@ -56,6 +56,8 @@ const RESOURCE: &str = "cern-pv";
 /// Maximum length of the resource id. With a dot and a part name of the same maximum length, it stays within 64
 /// characters (RFC 9275 §6.6).
 const NAME_LENGTH: usize = 31;
+/// The form of a profile.
+const FORM: &str = "openalto, openalto-client, or one of them with :NAME (as openalto:NAME), with a resource id of at most 31 characters";
 
 impl Profile {
     /// Returns the id of the resource that the profile adds.
@@ -69,13 +71,15 @@ impl Profile {
     }
 }
 
+#[cfg(feature = "schema")]
+towpath_proto::text_schema!(Profile, FORM, "openalto");
+
 /// Parses `openalto` or `openalto-client`, optionally with `:NAME`; the default resource id is `cern-pv`.
 impl FromStr for Profile {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let form = "openalto, openalto-client, or one of them with :NAME (as openalto:NAME), with a resource id of at most 31 characters";
-        let malformed = || ParseError::new("compatibility profile", text, form);
+        let malformed = || ParseError::new("compatibility profile", text, FORM);
         let (kind, name) = text.split_once(':').unwrap_or((text, RESOURCE));
         let entry = FORMS.iter().find(|(entry, _)| *entry == kind && name.len() <= NAME_LENGTH);
         let form = entry.map(|(_, form)| *form).ok_or_else(malformed)?;

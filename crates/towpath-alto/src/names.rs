@@ -84,6 +84,9 @@ macro_rules! names {
                 Self::new(&text).map_err(de::Error::custom)
             }
         }
+
+        #[cfg(feature = "schema")]
+        towpath_proto::text_schema!($name, $form, "NAME");
     )*};
 }
 

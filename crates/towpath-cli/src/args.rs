@@ -498,8 +498,8 @@ pub(crate) enum ConfigAction {
 /// Arguments of `config example`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigExample {
-    /// Role: `serve`.
-    #[arg(value_parser = ["serve"])]
+    /// Role: `serve` or `alto`.
+    #[arg(value_parser = ["serve", "alto"])]
     pub role: String,
 }
 

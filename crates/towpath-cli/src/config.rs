@@ -3,8 +3,9 @@
 //! A layer is a TOML table. Layers are merged key by key, arrays whole. The environment names a key by its path:
 //! `limits.idle` of `serve` is `TOWPATH_SERVE_LIMITS_IDLE`; its value is TOML, or else plain text.
 
-pub(crate) mod description;
-pub(crate) mod pages;
+pub(crate) mod command;
+mod description;
+mod pages;
 mod place;
 
 use std::{collections::BTreeMap, path::Path};
@@ -187,98 +188,4 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use towpath_server::ServeConfig;
-
-    fn load_with(environment: &[(&str, &str)], flags: &str) -> Result<Layered<ServeConfig>, ConfigError> {
-        let environment = environment.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-        load("serve", None, environment, flags.parse().unwrap())
-    }
-
-    #[test]
-    fn flags_win_over_the_environment_which_wins_over_defaults() {
-        let layered = load_with(&[("TOWPATH_SERVE_SITE", "env"), ("TOWPATH_SERVE_LIMITS_IDLE", "5s")], "site = 'flag'");
-        let Layered { settings, origins } = layered.unwrap();
-        assert_eq!(settings.site, "flag");
-        assert_eq!(settings.limits.idle.to_string(), "5s");
-        assert_eq!(origins["site"].1, "flag");
-        assert_eq!(origins["limits.idle"].1, "environment TOWPATH_SERVE_LIMITS_IDLE");
-        assert_eq!(origins["limits.stall"].1, "default");
-    }
-
-    #[test]
-    fn every_setting_can_be_made_in_the_environment() {
-        for (key, (value, _)) in load_with(&[], "").unwrap().origins {
-            let name = format!("TOWPATH_SERVE_{}", key.replace('.', "_").to_uppercase());
-            let origins = load_with(&[(&name, &value.to_string())], "").unwrap().origins;
-            assert_eq!(origins[&key].1, format!("environment {name}"));
-        }
-    }
-
-    #[test]
-    fn an_unknown_key_is_refused_with_the_nearest_known_one() {
-        let error = load_with(&[], "lisen = []").unwrap_err().to_string();
-        assert!(error.starts_with("flag: unknown field `lisen`"), "{error}");
-        assert!(error.ends_with("did you mean `listen`?"), "{error}");
-    }
-
-    #[test]
-    fn an_error_of_a_file_has_its_line_and_key() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("serve.toml");
-        let name = path.display();
-        for (text, expected) in [
-            ("root = '/'\n[limits]\nidle = 'soon'\n", ":3: limits.idle: `soon` is not a duration"),
-            ("[limits]\nidle = '1h'\nidel = '2h'\n", ":3: limits.idel: unknown field `idel`"),
-            (
-                "\n[[access.anonymous]]\npath = '/'\nallow = ['red']\n",
-                ":4: access.anonymous.allow: unknown variant `red`",
-            ),
-            ("\n[[access.issuers]]\nbase_path = '/'\n", ": missing field `issuer`"),
-            ("root = '/'\n\nlisten = [\n", ":"),
-            ("listen = ['host:x']\n", ":1: listen: `host:x` has no valid port"),
-        ] {
-            disk::write(&path, text.as_bytes()).unwrap();
-            let error = load::<ServeConfig>("serve", Some(&path), std::iter::empty(), Table::new()).unwrap_err();
-            let error = error.to_string();
-            let place = error.strip_prefix(&name.to_string()).unwrap_or_else(|| panic!("{error}"));
-            assert!(place.contains(expected) && place.starts_with(':'), "{text}: {error}");
-            assert_eq!(error.lines().count(), 1, "{error}");
-        }
-    }
-
-    #[test]
-    fn the_example_is_a_valid_file_with_every_setting() {
-        let sections = description::sections::<ServeConfig>();
-        let example = pages::example("serve", &sections);
-        let defaults: ServeConfig = toml::from_str(&example).unwrap();
-        assert_eq!(Table::try_from(defaults).unwrap(), Table::try_from(ServeConfig::default()).unwrap());
-        // Without the comment marks of settings and headers.
-        let is_setting = |line: &&str| line.starts_with('[') || (line.starts_with('#') && !line.starts_with("# "));
-        let lines = example.lines().filter(is_setting).map(|line| line.trim_start_matches('#'));
-        let all: Table = lines.collect::<Vec<_>>().join("\n").parse().unwrap();
-        for section in sections.iter().filter(|section| !section.is_array) {
-            let at = |table: &Value, name: &String| table.get(name).cloned();
-            let table =
-                section.path.iter().try_fold(Value::Table(all.clone()), |table, name| at(&table, name)).unwrap();
-            section.settings.iter().for_each(|setting| assert!(table.get(&setting.name).is_some(), "{setting:?}"));
-        }
-        all.try_into::<ServeConfig>().expect("the examples are values of the right types");
-    }
-
-    #[test]
-    fn the_page_of_the_documentation_is_current() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/settings.md");
-        let page = disk::read(&path, MAX_FILE_BYTES).unwrap();
-        let sections = description::sections::<ServeConfig>();
-        let is_current = pages::reference(&[("serve", sections)]).as_bytes() == page;
-        assert!(is_current, "run `towpath config reference > docs/reference/settings.md`");
-    }
-
-    #[test]
-    fn a_wrong_value_names_its_layer() {
-        let error = load_with(&[("TOWPATH_SERVE_LIMITS_IDLE", "soon")], "").unwrap_err().to_string();
-        assert!(error.starts_with("environment TOWPATH_SERVE_LIMITS_IDLE: `soon` is not a duration"), "{error}");
-    }
-}
+mod tests;

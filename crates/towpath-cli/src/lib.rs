@@ -114,7 +114,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Serve(arguments) => return serve::serve(&arguments).await,
         Command::Access(arguments) => return access::run(&arguments).await,
         Command::Alto(arguments) => return alto::run(&arguments).await,
-        Command::Config(arguments) => return serve::show_config(&arguments),
+        Command::Config(arguments) => return config::command::run(&arguments),
         Command::Wan(arguments) => return wan::run(arguments).await,
         Command::Completions(arguments) => return manual::print_completions(&arguments),
         Command::Man(arguments) => return manual::write_pages(&arguments),

@@ -1,8 +1,8 @@
-//! `towpath serve` and `towpath config`.
+//! `towpath serve`.
 
 mod transfers;
 
-use std::{collections::BTreeMap, io::Write as _, path::Path, sync::Arc};
+use std::{io::Write as _, path::Path, sync::Arc};
 
 use rustix::{
     process::Signal,
@@ -18,13 +18,9 @@ use towpath_store::{
 
 use self::transfers::ThirdPartyCopier;
 use crate::{
-    access, alto,
-    args::{Config, ConfigAction, ConfigShow, Serve},
-    config::{
-        self, Layered,
-        description::{self, Section},
-        pages,
-    },
+    access,
+    args::Serve,
+    config::{self, Layered},
     descriptors,
     failure::{Failure, complain},
     interrupt::{self, Hangups, Interrupts},
@@ -159,33 +155,7 @@ fn monotonic_us() -> i64 {
     now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
 }
 
-/// Runs `towpath config`.
-pub(crate) fn show_config(arguments: &Config) -> Result<(), Failure> {
-    let sections = description::sections::<ServeConfig>();
-    let text = match &arguments.action {
-        ConfigAction::Show(show) => settings_text(show, &sections)?,
-        ConfigAction::Example(example) => pages::example(&example.role, &sections),
-        ConfigAction::Reference => pages::reference(&[("serve", sections)]),
-    };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
-}
-
-/// Returns a line for each setting with its value and origin; unset ones are comments.
-fn settings_text(show: &ConfigShow, sections: &[Section]) -> Result<String, Failure> {
-    let file = show.config.as_deref();
-    let is_alto = show.role == "alto";
-    let origins = if is_alto { alto::load(file, Table::new())?.origins } else { load(file, Table::new())?.origins };
-    let set = origins.iter().map(|(key, (value, origin))| (key.clone(), format!("{key} = {value}  # {origin}\n")));
-    let mut lines: BTreeMap<_, _> = set.collect();
-    // The entries of an array are the value of the array.
-    for section in sections.iter().filter(|section| !is_alto && !section.is_array) {
-        for key in section.settings.iter().map(|setting| section.key(setting)) {
-            lines.entry(key).or_insert_with_key(|key| format!("# {key} is unset\n"));
-        }
-    }
-    Ok(lines.into_values().collect())
-}
-
+/// Loads the layered settings of the role.
 pub(crate) fn load(file: Option<&Path>, flags: Table) -> Result<Layered<ServeConfig>, Failure> {
     Ok(config::load("serve", file, environment::variables(), flags)?)
 }

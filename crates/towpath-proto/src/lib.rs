@@ -7,6 +7,8 @@ pub mod http;
 pub mod metalink;
 pub mod probe;
 pub mod s3;
+#[cfg(feature = "schema")]
+pub mod schema;
 pub mod tcp;
 pub mod units;
 pub mod url;

@@ -80,35 +80,9 @@ impl fmt::Display for HumanDuration {
 }
 
 #[cfg(feature = "schema")]
-mod schema {
-    use std::borrow::Cow;
-
-    use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-
-    use super::{ByteSize, HumanDuration};
-
-    /// Implements the schema of a type that is written as text in this format.
-    macro_rules! text {
-        ($name:ident, $format:literal) => {
-            impl JsonSchema for $name {
-                fn inline_schema() -> bool {
-                    true
-                }
-
-                fn schema_name() -> Cow<'static, str> {
-                    stringify!($name).into()
-                }
-
-                fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                    json_schema!({ "type": "string", "format": $format })
-                }
-            }
-        };
-    }
-
-    text!(ByteSize, "size");
-    text!(HumanDuration, "time");
-}
+crate::text_schema!(ByteSize, None::<&str>, "64MiB");
+#[cfg(feature = "schema")]
+crate::text_schema!(HumanDuration, None::<&str>, "30s");
 
 /// Formats a number of bytes with a binary unit and two decimals: `1.50 GiB`.
 pub fn size_text(bytes: u64) -> String {

@@ -4,13 +4,19 @@ use std::fmt;
 
 use http::Uri;
 use serde::{Deserialize, Serialize};
-use towpath_proto::url::Url;
+use towpath_proto::{text_schema, url::Url};
 
 /// The URL beneath which clients reach the server, including any path prefix that a proxy strips. Without a trailing
 /// slash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PublicUrl(String);
+
+text_schema!(
+    PublicUrl,
+    "a URL that begins with https://HOST or http://HOST, without user, password, query and fragment",
+    "https://alto.example.org/path"
+);
 
 impl TryFrom<String> for PublicUrl {
     type Error = String;

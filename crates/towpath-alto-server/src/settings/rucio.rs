@@ -2,22 +2,23 @@
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, path::PathBuf, str::FromStr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use towpath_alto::names::PidName;
+use towpath_proto::text_schema;
 
-/// Contents of Rucio's distance table; disabled without storages.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+/// Rucio's distance table. It is disabled without `rses`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RucioConfig {
-    /// Storages by RSE name: each an address, a PID of the default map, or a host.
+    /// Storages by RSE name: up to 99 printable ASCII characters without spaces, commas and quotes.
     pub rses: BTreeMap<Name, SiteLocation>,
-    /// Sites by the names that Rucio's clients report (`SITE_NAME`), in the same form; by default each PID of the
-    /// default map.
+    /// Sites by the names that Rucio's clients report (`SITE_NAME`). By default each PID of the default map.
     pub sites: BTreeMap<Name, SiteLocation>,
-    /// Default statement for requests without one (`stmt`).
+    /// Statement for requests without one (`stmt`), as for `towpath order`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statement: Option<String>,
-    /// Definitions of the names in statements: a file, as for `--config` of `towpath order`.
+    /// File with the definitions of the names in statements, as for `--config` of `towpath order`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<PathBuf>,
 }
@@ -35,6 +36,11 @@ impl Name {
     }
 }
 
+/// The form of a name.
+const FORM: &str = "up to 99 printable ASCII characters without spaces, commas and quotes";
+
+text_schema!(Name, FORM, "NAME");
+
 impl TryFrom<String> for Name {
     type Error = String;
 
@@ -43,9 +49,7 @@ impl TryFrom<String> for Name {
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !b",\"".contains(&byte);
         match (1..=99).contains(&name.len()) && name.bytes().all(is_plain) {
             true => Ok(Self(name)),
-            false => Err(format!(
-                "{name:?} is not a valid name: expected up to 99 printable ASCII characters without spaces, commas and quotes"
-            )),
+            false => Err(format!("{name:?} is not a valid name: expected {FORM}")),
         }
     }
 }
@@ -65,6 +69,8 @@ pub enum SiteLocation {
     /// The PID of this name if it is in the default map, else the host.
     Named(String),
 }
+
+text_schema!(SiteLocation, "an address, a PID of the default map, or a host", "192.0.2.1");
 
 impl FromStr for SiteLocation {
     type Err = String;

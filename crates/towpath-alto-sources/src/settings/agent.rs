@@ -10,13 +10,14 @@ use std::{
     time::Duration,
 };
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use towpath_alto::{
     agent_state::Prefix,
     names::{NodeName, ResourceId, RouterName, TopologyName},
 };
-use towpath_proto::units::HumanDuration;
 use towpath_proto::url::{Family, Location};
+use towpath_proto::{text_schema, units::HumanDuration};
 
 use super::delegate::DelegateConfig;
 use towpath_proto::url::shown;
@@ -35,15 +36,15 @@ const MAX_HOLD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const MAX_QUERIES: usize = 1000;
 
 /// A source of facts about a part of the network.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum AgentConfig {
-    /// Facts, TOML or JSON.
+    /// Facts in TOML or JSON.
     Static {
-        /// The file, or its `url`.
+        /// The document with the facts. The setting may also be named `url`.
         #[serde(alias = "url")]
         file: Source,
-        /// Polling interval: by default `5s` for files, `5m` for URLs.
+        /// Polling interval, at least `100ms`. By default `5s` for files, and `5m` with a URL.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<HumanDuration>,
     },
@@ -52,59 +53,60 @@ pub enum AgentConfig {
     Mrt {
         /// The dumps, oldest first.
         files: Vec<PathBuf>,
-        /// Polling interval.
+        /// Polling interval, at least `100ms`. By default `5s`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<HumanDuration>,
     },
     /// Sites with their prefixes, in the JSON of WLCG's registry (CRIC): a network map with a PID per site, their
     /// properties, and their distances as costs.
     Sites {
-        /// The list, or its `url`.
+        /// The list of sites. The setting may also be named `url`.
         #[serde(alias = "url")]
         file: Source,
-        /// Name of the network map.
+        /// Name of the network map that the sites become.
         #[serde(default = "default_map")]
         map: ResourceId,
-        /// Polling interval.
+        /// Polling interval, at least `100ms`. By default `5s` for files, and `5m` with a URL.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<HumanDuration>,
     },
     /// Measurements between addresses or prefixes, or between PIDs of other agents: CSV, JSON, iperf3, perfSONAR,
     /// `towpath probe --json`.
     Measurements {
-        /// The results: files, or URLs.
+        /// The results.
         files: Vec<Source>,
-        /// The measuring end, for results that name only the remote end.
+        /// Address, prefix or PID of the measuring end, for results that name only the remote end. Without it, such results
+        /// are skipped.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         here: Option<String>,
-        /// Source of the values, for perfSONAR archive pages, which do not contain it.
+        /// Address or PID of the source of the values, for pages of perfSONAR archives, which do not contain it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<String>,
-        /// Destination of the values, likewise.
+        /// Address or PID of the destination of the values, for pages of perfSONAR archives.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         destination: Option<String>,
-        /// Event type of the values, likewise, e.g. `throughput`.
+        /// Event type of the values, for pages of perfSONAR archives, such as `throughput`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         event: Option<String>,
         /// The network map that PIDs in the results refer to.
         #[serde(default = "default_map")]
         map: ResourceId,
-        /// Polling interval.
+        /// Polling interval, at least `100ms`. By default `5s` for files, and `5m` with a URL.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<HumanDuration>,
     },
     /// A topology of nodes and links: GraphML, or node-link JSON. Paths between prefixes attached to its nodes are
     /// shortest paths.
     Topology {
-        /// The topology file, or its `url`.
+        /// The document with the topology. The setting may also be named `url`.
         #[serde(alias = "url")]
         file: Source,
-        /// Name of the topology.
+        /// Name of the topology in responses and messages.
         name: TopologyName,
-        /// Prefixes behind each node.
+        /// Prefixes behind each node, by its name in the document.
         #[serde(default)]
         attach: BTreeMap<NodeName, BTreeSet<Prefix>>,
-        /// Polling interval.
+        /// Polling interval, at least `100ms`. By default `5s` for files, and `5m` with a URL.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<HumanDuration>,
     },
@@ -112,22 +114,22 @@ pub enum AgentConfig {
     /// the distances between them.
     #[serde(rename = "geoip")]
     GeoIp {
-        /// The database, decompressed.
+        /// Path of the database, decompressed.
         file: PathBuf,
-        /// Polling interval.
+        /// Polling interval, at least `100ms`. By default `5s`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<HumanDuration>,
     },
     /// Routes of one router as printed by a looking glass (Junos, FRR, IOS, BIRD): text, or the page with it.
     LookingGlass {
-        /// A file with the output, or the `url` to query.
+        /// A file with the output, or the URL to query. The setting may also be named `url`.
         #[serde(alias = "url")]
         file: Source,
-        /// Form fields, sent by POST; without any, a GET is sent.
+        /// Form fields to send to the URL by POST, by name. Without any, a GET is sent.
         #[serde(default)]
         form: BTreeMap<String, String>,
-        /// Values of the form field `args`; the form is sent once per value. A query without routes is ignored as long
-        /// as another one has routes.
+        /// Values of the form field `args`, at most 1000; the form is sent once per value. A query without routes is
+        /// ignored as long as another one has routes.
         #[serde(default)]
         queries: Vec<String>,
         /// Name of the router.
@@ -135,7 +137,7 @@ pub enum AgentConfig {
         /// Prefixes behind the router; by default all that no other router serves.
         #[serde(default)]
         serves: Vec<Prefix>,
-        /// Polling interval.
+        /// Polling interval, at least `100ms`. By default `5s` for files, and `5m` with a URL.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refresh: Option<HumanDuration>,
     },
@@ -147,19 +149,20 @@ pub enum AgentConfig {
     /// Routers that send their routes over BMP (RFC 7854). Each of their peers is a router that serves the prefixes it
     /// originates.
     Bmp {
-        /// Address to listen on.
+        /// Address and port to listen on.
+        #[schemars(extend("examples" = ["192.0.2.1:11019"]))]
         listen: SocketAddr,
-        /// Prefixes that may connect.
+        /// Prefixes from which routers may connect.
         #[serde(default = "loopback")]
         from: Vec<Prefix>,
         /// How long changes are collected before they are applied.
         #[serde(default = "settle")]
         settle: HumanDuration,
-        /// How long routes stay valid without being sent again.
+        /// How long routes stay valid after their router disconnects, unless it sends them again. At most `30d`.
         #[serde(default = "hold")]
         hold: HumanDuration,
     },
-    /// An agent queried on demand.
+    /// Another ALTO server, or a program, queried on demand for facts that no other agent has.
     Delegate(DelegateConfig),
 }
 
@@ -291,6 +294,8 @@ impl<'de> Deserialize<'de> for Source {
         String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }
+
+text_schema!(Source, "a path, or an http or https URL", "...");
 
 fn default_map() -> ResourceId {
     ResourceId::new("default").expect("a valid name")

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use towpath_alto::{
     delegation::OnDemandItems,
@@ -24,29 +25,29 @@ const MAX_KEEP: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const MIN_REFRESH: Duration = Duration::from_secs(1);
 
 /// Another ALTO server, or a program, queried on demand for facts that no other agent has.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DelegateConfig {
-    /// URL of a server's directory, as an alternative to `command`.
+    /// URL of a server's directory. Either it or `command` is required.
+    #[schemars(extend("accepted" = "an http or https URL", "examples" = ["https://alto.example.org/directory"]))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     url: Option<Source>,
-    /// A program and its arguments, run without a shell. It reads questions and prints the answers.
+    /// A program and its arguments, run without a shell. It reads queries and prints their results.
     #[serde(default)]
     command: Vec<String>,
-    /// Metrics of costs between addresses to request from it.
+    /// Metrics of costs between addresses to request, such as `delay-ow`. A program requires them or `properties`.
     #[serde(default)]
     metrics: BTreeSet<CostMetric>,
-    /// Properties of addresses to request from it. If neither they nor metrics are set, all that a server's directory
-    /// offers.
+    /// Properties of addresses to request. If neither they nor `metrics` are set, all that a server's directory offers.
     #[serde(default)]
     properties: BTreeSet<PropertyName>,
-    /// How long a request waits for it.
+    /// How long a client's request waits for the results, at most `1m`.
     #[serde(default = "wait")]
     pub wait: HumanDuration,
-    /// How long its answers are valid, including negative ones.
+    /// How long results are valid, also those without a value: from `30s` to `30d`.
     #[serde(default = "keep")]
     pub keep: HumanDuration,
-    /// Interval at which a server's directory is read.
+    /// Interval at which a server's directory is read, at least `1s`. By default `5m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     refresh: Option<HumanDuration>,
 }

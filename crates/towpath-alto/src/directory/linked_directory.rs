@@ -15,6 +15,10 @@ use crate::{
 /// Maximum length of a directory URI in bytes.
 const MAX_URI_BYTES: usize = 2048;
 
+/// The form of a directory URI.
+const FORM: &str =
+    "http:// or https:// with a host, without user and fragment, at most 2048 printable ASCII characters";
+
 /// Maximum number of linked directories: clients read them all.
 const MAX_LINKED: usize = 100;
 
@@ -29,14 +33,12 @@ impl DirectoryUri {
     /// # Errors
     /// If the URI is malformed.
     pub fn new(text: &str) -> Result<Self, ParseError> {
-        let form =
-            "http:// or https:// with a host, without user and fragment, at most 2048 printable ASCII characters";
         let is_printable = text.len() <= MAX_URI_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic());
         match authority(text) {
             Some(authority) if is_printable && is_host_and_port(authority) && !text.contains('#') => {
                 Ok(Self(text.to_owned()))
             }
-            _ => Err(ParseError::new("address of a directory", text, form)),
+            _ => Err(ParseError::new("address of a directory", text, FORM)),
         }
     }
 
@@ -105,11 +107,15 @@ impl TryFrom<String> for DirectoryUri {
     }
 }
 
+#[cfg(feature = "schema")]
+towpath_proto::text_schema!(DirectoryUri, FORM, "https://alto.example.org/directory");
+
 /// A directory of another server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LinkedDirectory {
-    /// Its URI.
+    /// URL of the other server's directory.
     pub url: DirectoryUri,
 }
 
