@@ -60,9 +60,40 @@ fn an_error_of_a_file_has_its_line_and_key() {
         ("root = '/'\n[limits]\nidle = 'soon'\n", ":3: limits.idle: `soon` is not a duration"),
         ("[limits]\nidle = '1h'\nidel = '2h'\n", ":3: limits.idel: unknown field `idel`"),
         ("\n[[access.anonymous]]\npath = '/'\nallow = ['red']\n", ":4: access.anonymous.allow: unknown variant `red`"),
+        ("\n[[access.issuers]]\nbase_path = '/'\n", ":2: access.issuers: missing field `issuer`"),
         ("root = '/'\n\nlisten = [\n", ":"),
         ("listen = ['host:x']\n", ":1: listen: `host:x` has no valid port"),
         ("listen = [\n1094,\n[1095],\n]\n", ":1: listen: an address is a port"),
+    ]);
+}
+
+#[test]
+fn an_error_of_an_agent_has_its_line_and_key() {
+    let many: String = (0..1000).map(|name| format!("[agents.{name}]\nkind = 'geoip'\nfile = 'f'\n")).collect();
+    let topology = "[agents.t]\nkind = 'topology'\nname = 't'\nfile = 'f'\n";
+    assert_errors::<AltoConfig>(&[
+        ("[agents.a]\nkind = 'bmp'\nfrom = []\nlisten = 'x'\n", ":4: agents.a.listen: invalid socket address"),
+        ("[agents.a]\nkind = 'statc'\nfile = 'f'\n", ":2: agents.a.kind: unknown variant `statc`"),
+        ("\n[agents.a]\nfile = 'f'\n", ":2: agents.a: missing field `kind`"),
+        ("\n[agents.a]\nkind = 'static'\n", ":2: agents.a: missing field `file`"),
+        ("[agents.a]\nkind = 'topology'\nfile = 'f'\n", ":1: agents.a: missing field `name`"),
+        (&format!("{many}{topology}refresh = 'x'\n"), ":3005: agents.t.refresh: `x` is not a duration"),
+        ("[agents.a]\nkind = 'static'\nfile = 'f'\nrefersh = '1s'\n", ":4: agents.a.refersh: unknown field"),
+        ("[agents.a]\nfile = 'f'\nurl = 'f'\nkind = 'static'\n", ":2: agents.a.file: duplicate field `file`"),
+        (
+            "[agents.a]\nkind = 'static'\nfile = 'f'\n[agents.m]\nkind = 'measurements'\nfiles = [\n'f',\n'root://h//f',\n]\n",
+            ":8: agents.m.files: this is neither a file nor an http or https URL",
+        ),
+        (
+            &format!("{topology}attach = {{ N = [\n'192.0.2.0/24',\n'192.0.2.1/24'] }}\n"),
+            ":7: agents.t.attach.N: '192.0.2.1/24' is not a valid prefix",
+        ),
+        (
+            &format!("{topology}[agents.t.attach]\nN = [['192.0.2.0/24']]\n"),
+            ":6: agents.t.attach.N: invalid type: sequence",
+        ),
+        ("[rucio.rses]\nA = 'a b'\n", ":2: rucio.rses.A: \"a b\" is not an address"),
+        ("[linked.north]\nurl = 'ftp://h/'\n", ":2: linked.north.url: 'ftp://h/' is not a valid address"),
     ]);
 }
 
