@@ -33,9 +33,9 @@ def get(url: str, **fields: str) -> str:
         return response.read().decode()
 
 
-def metrics(server: Server) -> dict[str, str]:
-    """Returns the types of all metrics of a server by name."""
-    return dict(re.findall(r"^# TYPE (\w+) (\w+)$", get(server.metrics), re.MULTILINE))
+def metrics(*urls: str) -> dict[str, str]:
+    """Returns the types of all metrics at these addresses by name."""
+    return dict(found for url in urls for found in re.findall(r"^# TYPE (\w+) (\w+)$", get(url), re.MULTILINE))
 
 
 def series(found: dict[str, str]) -> set[str]:
@@ -84,6 +84,30 @@ keys = "{issuer.keys}"
         started.stop()
 
 
+@pytest.fixture(scope="module")
+def alto(base, binary):
+    """An ALTO server with an agent; the address of its metrics."""
+    directory = base / "monitored-alto"
+    directory.mkdir()
+    port = free_port()
+    (directory / "facts.toml").write_text('[network-map.default]\nall = ["0.0.0.0/0", "::/0"]\n')
+    (directory / "alto.toml").write_text(f"""
+listen = ["{HOST}:0"]
+metrics.listen = ["{HOST}:{port}"]
+[agents.facts]
+kind = "static"
+file = "facts.toml"
+""")
+    command = [binary, "alto", "--config", "alto.toml"]
+    process = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout.readline().startswith("listening on ")
+        yield f"http://{HOST}:{port}/metrics"
+    finally:
+        process.terminate()
+        process.wait()
+
+
 def use(server: Server, clients, authority: Authority) -> None:
     """Sends requests that change every metric."""
     curl = ["curl", "--silent", "--fail", "--cacert", str(authority.file)]
@@ -96,18 +120,18 @@ def use(server: Server, clients, authority: Authority) -> None:
 
 
 @pytest.fixture(scope="module")
-def prometheus(base, server):
-    """A Prometheus that scrapes the server and evaluates the alerts; its address."""
+def prometheus(base, server, alto):
+    """A Prometheus that scrapes both servers and evaluates the alerts; its address."""
     directory = base / "prometheus"
     directory.mkdir()
     port = free_port()
-    target = urllib.parse.urlsplit(server.metrics).netloc
+    targets = json.dumps([urllib.parse.urlsplit(url).netloc for url in (server.metrics, alto)])
     (directory / "prometheus.yml").write_text(f"""
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}
 rule_files: ["{RULES}"]
 scrape_configs:
   - job_name: towpath
-    static_configs: [{{targets: ["{target}"]}}]
+    static_configs: [{{targets: {targets}}}]
 """)
     promtool("check", "config", directory / "prometheus.yml")
     command = ["prometheus", f"--config.file={directory}/prometheus.yml", f"--storage.tsdb.path={directory}/data"]
@@ -126,9 +150,9 @@ scrape_configs:
 
 
 def is_up(address: str) -> bool:
-    """Returns whether Prometheus has scraped the server."""
+    """Returns whether Prometheus has scraped both servers."""
     try:
-        return [found["value"][1] for found in query(address, 'up{job="towpath"}')] == ["1"]
+        return [found["value"][1] for found in query(address, 'up{job="towpath"}')] == ["1", "1"]
     except OSError:
         return False
 
@@ -152,17 +176,18 @@ def dashboard_expressions() -> list[str]:
 
 
 @pair("promtool check metrics: the metrics follow the conventions")
-def test_conventions(server):
-    assert promtool("check", "metrics", stdin=get(server.metrics)) == ""
+def test_conventions(server, alto):
+    for url in (server.metrics, alto):
+        assert promtool("check", "metrics", stdin=get(url)) == ""
 
 
 @pair("promtool check rules, test rules: the alerts fire when they must")
-def test_alerts(server):
+def test_alerts(server, alto):
     assert "SUCCESS" in promtool("check", "rules", RULES)
     promtool("test", "rules", RULES.with_name("towpath.test.yml"))
     tested = set(re.findall(r"alertname: (\w+)", RULES.with_name("towpath.test.yml").read_text()))
     assert tested == set(re.findall(r"alert: (\w+)", RULES.read_text()))
-    assert set(NAME.findall(RULES.read_text())) <= series(metrics(server))
+    assert set(NAME.findall(RULES.read_text())) <= series(metrics(server.metrics, alto))
 
 
 @pair("a scrape: the target is up, and the alerts are loaded")
@@ -173,8 +198,8 @@ def test_scrape(prometheus, server):
 
 
 @pair("the dashboard: every expression is valid and has data")
-def test_dashboard(prometheus, server):
-    known = series(metrics(server))
+def test_dashboard(prometheus, server, alto):
+    known = series(metrics(server.metrics, alto))
     for expression in dashboard_expressions():
         assert set(NAME.findall(expression)) <= known, expression
         query(prometheus, expression)
@@ -185,8 +210,8 @@ def test_dashboard(prometheus, server):
 
 
 @pair("the guide lists all metrics")
-def test_guide(server):
+def test_guide(server, alto):
     listed = re.findall(r"^\| `((?:towpath|process)_\w+)` \| (\w+) \|", PAGE.read_text(), re.MULTILINE)
-    assert sorted(listed) == sorted(metrics(server).items())
+    assert sorted(listed) == sorted(metrics(server.metrics, alto).items())
     alerts = re.findall(r"^\| `(Towpath\w+)` \|", PAGE.read_text(), re.MULTILINE)
     assert alerts == re.findall(r"alert: (\w+)", RULES.read_text())

@@ -9,6 +9,7 @@
 //! them. [`Rucio`] is the table of distances for Rucio's sorter. `overview` is the page for browsers. [`settings`] are those of the role.
 
 mod delegates;
+mod metrics;
 mod overview;
 mod rucio;
 mod service;

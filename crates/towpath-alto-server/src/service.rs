@@ -9,6 +9,7 @@ use std::{
 
 use crate::updates::{self, CurrentNetwork, EVENT_STREAM, UPDATE_STREAM_PARAMS};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tokio::time::sleep;
 use towpath_alto::{
@@ -20,14 +21,14 @@ use towpath_alto::{
     problem::Problem,
     resource::{AltoResponse, Caller, Resource},
 };
-use towpath_alto_sources::{Consumer, StaleAgent};
+use towpath_alto_sources::{AgentStatistics, Consumer, StaleAgent};
 use towpath_proto::{http::media_type, url::decode_href};
 use towpath_server::application::{Application, Body, Reply};
 use towpath_store::sys::clock;
 
 use super::{
     delegates::{Delegates, RequestContext},
-    overview,
+    metrics, overview,
     rucio::{self, Rucio, Source},
     settings::DirectoryOptions,
     streams::Streams,
@@ -111,6 +112,7 @@ pub struct AltoService {
     directory_options: DirectoryOptions,
     rucio: Option<Rucio>,
     delegates: Delegates,
+    agents: Vec<Arc<AgentStatistics>>,
     streams: Arc<Streams>,
     views: Views,
 }
@@ -129,7 +131,7 @@ impl AltoService {
         let streams = Streams::new();
         let views = Views::new(Arc::clone(&streams));
         let delegates = Delegates::new(Vec::new());
-        Ok(Self { snapshot, directory_options, rucio: None, delegates, streams, views })
+        Ok(Self { snapshot, directory_options, rucio: None, delegates, agents: Vec::new(), streams, views })
     }
 
     /// Adds Rucio's distance table.
@@ -140,6 +142,11 @@ impl AltoService {
     /// Adds the delegates.
     pub fn with_delegates(self, delegates: Delegates) -> Self {
         Self { delegates, ..self }
+    }
+
+    /// Adds the statistics of the agents, for monitoring.
+    pub fn with_agents(self, agents: Vec<Arc<AgentStatistics>>) -> Self {
+        Self { agents, ..self }
     }
 
     fn serve(&self, snapshot: Snapshot) {
@@ -245,6 +252,14 @@ impl Application for AltoService {
             None => Err(RequestError::NotFound),
         };
         reply.unwrap_or_else(|refusal| refusal.into_response().into())
+    }
+
+    fn register_metrics(&self, registry: &mut Registry) {
+        let snapshot = self.snapshot();
+        metrics::register_resources(registry, &snapshot);
+        metrics::register_followers(registry, self.streams.count(), self.views.count());
+        let stale = snapshot.network_state.stale_agents();
+        metrics::register_agents(registry, self.agents.iter().map(|agent| &**agent), |name| stale.contains_key(name));
     }
 }
 

@@ -16,7 +16,7 @@ use towpath_alto::{compatibility::Profile, directory::LinkedDirectory, names::Re
 use towpath_alto_sources::settings::agent::AgentConfig;
 use towpath_server::{
     ServeConfig,
-    config::{AccessConfig, AccessLogConfig, Limits, TlsConfig, listen},
+    config::{AccessConfig, AccessLogConfig, Limits, MetricsConfig, TlsConfig, listen},
     units::HumanDuration,
 };
 
@@ -50,6 +50,8 @@ pub struct AltoConfig {
     pub limits: Limits,
     /// The access log.
     pub access_log: AccessLogConfig,
+    /// Ports for monitoring.
+    pub metrics: MetricsConfig,
     /// Additionally offer paths in the format of another program: `openalto` for clients of OpenALTO's server,
     /// `openalto-client` for OpenALTO's public client. The name of the resource is `cern-pv` unless it follows.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +85,7 @@ pub struct DirectoryOptions {
 
 impl Default for AltoConfig {
     fn default() -> Self {
-        let ServeConfig { drain, tls, access, limits, access_log, .. } = ServeConfig::default();
+        let ServeConfig { drain, tls, access, limits, access_log, metrics, .. } = ServeConfig::default();
         let listen = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT)];
         let (url, origins, compatibility, linked, rucio, snapshot, agents) = Default::default();
         Self {
@@ -95,6 +97,7 @@ impl Default for AltoConfig {
             origins,
             limits,
             access_log,
+            metrics,
             compatibility,
             linked,
             rucio,
@@ -115,7 +118,7 @@ impl AltoConfig {
 
     /// Returns the settings of the underlying server.
     pub fn server(&self) -> ServeConfig {
-        let Self { listen, drain, tls, access, limits, access_log, .. } = self.clone();
-        ServeConfig { listen, drain, tls, access, limits, access_log, ..ServeConfig::default() }
+        let Self { listen, drain, tls, access, limits, access_log, metrics, .. } = self.clone();
+        ServeConfig { listen, drain, tls, access, limits, access_log, metrics, ..ServeConfig::default() }
     }
 }

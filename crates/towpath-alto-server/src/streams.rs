@@ -206,6 +206,11 @@ impl Streams {
         self.news.subscribe()
     }
 
+    /// Returns the number of open streams.
+    pub(super) fn count(&self) -> usize {
+        self.all().len()
+    }
+
     fn all(&self) -> MutexGuard<'_, HashMap<Key, Arc<StreamState>>> {
         lock(&self.open)
     }

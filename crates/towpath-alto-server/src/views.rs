@@ -111,6 +111,11 @@ impl Views {
         })
     }
 
+    /// Returns the number of open views.
+    pub(super) fn count(&self) -> usize {
+        self.all().len()
+    }
+
     /// Closes views that are idle: their responses take memory, and time for each new network state.
     pub(super) fn forget_idle(&self) {
         self.close_idle(IDLE);

@@ -22,6 +22,7 @@ mod news;
 mod pauses;
 mod polled;
 mod program;
+mod statistics;
 
 use std::{
     collections::BTreeMap,
@@ -45,6 +46,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use towpath_alto::{agent_state::AgentState, names::Tag};
 use towpath_store::sys::clock;
 
+pub use self::statistics::AgentStatistics;
 use self::{bmp::Collector, delegate::DelegateAgent, news::FactReport, polled::PolledAgent};
 use super::{
     query_batcher::QueryBatcher,
@@ -133,12 +135,19 @@ struct Report {
 struct AgentHandle {
     agent: usize,
     name: Arc<str>,
+    statistics: Arc<AgentStatistics>,
     reports: mpsc::Sender<Report>,
 }
 
 impl AgentHandle {
-    /// Waits for room in the queue. The receiver is gone only when the server stops, which agents can ignore.
+    fn new(agent: usize, name: &Arc<str>, reports: &mpsc::Sender<Report>) -> Self {
+        let statistics = Arc::new(AgentStatistics::new(Arc::clone(name)));
+        Self { agent, name: Arc::clone(name), statistics, reports: reports.clone() }
+    }
+
+    /// Counts the report, and waits for room in the queue. The receiver is gone only when the server stops, which agents can ignore.
     async fn report(&self, agent_data: Option<AgentData>, trouble: Option<String>) {
+        self.statistics.record(trouble.is_some());
         let _ = self.reports.send(Report { agent: self.agent, agent_data, trouble }).await;
     }
 }
@@ -180,6 +189,7 @@ struct Agent {
 #[derive(Debug)]
 pub struct Agents {
     agents: Vec<Agent>,
+    statistics: Vec<Arc<AgentStatistics>>,
     /// Query batchers of the delegates.
     query_batchers: Vec<Arc<QueryBatcher>>,
     reports: mpsc::Receiver<Report>,
@@ -209,12 +219,14 @@ impl Agents {
         let (anew, reload) = watch::channel(());
         let client = Arc::new(polled::client());
         let (mut agents, mut query_batchers, mut lives) = (Vec::new(), Vec::new(), Vec::new());
+        let mut statistics = Vec::new();
         for (name, config) in configs {
             config.check().map_err(|fault| AgentsError::Settings(format!("agent {name}: {fault}")))?;
             let remembered = remembered.remove(name);
             let knows = Arc::new(AtomicBool::new(remembered.is_some()));
             let name: Arc<str> = name.as_str().into();
-            let handle = AgentHandle { agent: agents.len(), name: Arc::clone(&name), reports: sender.clone() };
+            let handle = AgentHandle::new(agents.len(), &name, &sender);
+            statistics.push(Arc::clone(&handle.statistics));
             let (update_mode, life) = match config {
                 AgentConfig::Program { command } => {
                     (UpdateMode::Reporting, program::run(command.clone(), handle).boxed())
@@ -245,7 +257,17 @@ impl Agents {
         // Only now, so that no agent runs unless all can.
         let tasks = lives.into_iter().map(|life| AbortOnDropHandle::new(tokio::spawn(life))).collect();
         let snapshot = snapshot.map(SnapshotWriter::new);
-        Ok(Self { agents, query_batchers, reports, anew, tasks, pids: Pids::default(), has_news: false, snapshot })
+        Ok(Self {
+            agents,
+            statistics,
+            query_batchers,
+            reports,
+            anew,
+            tasks,
+            pids: Pids::default(),
+            has_news: false,
+            snapshot,
+        })
     }
 
     /// Waits until each agent has reported, in this run or an earlier one, or [`Purpose::patience`] has passed. For
@@ -283,6 +305,11 @@ impl Agents {
     /// Returns the facts of all agents.
     pub fn facts(&self) -> impl Iterator<Item = &AgentState> {
         self.agents.iter().map(|agent| &agent.reported.facts)
+    }
+
+    /// Returns the statistics of all agents.
+    pub fn statistics(&self) -> Vec<Arc<AgentStatistics>> {
+        self.statistics.clone()
     }
 
     /// Returns the batchers of the delegates in order of precedence.

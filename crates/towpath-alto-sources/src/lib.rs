@@ -23,6 +23,6 @@ mod snapshot;
 mod sources;
 
 pub use self::{
-    agents::{Agents, AgentsError, Consumer, Purpose, StaleAgent, run_agents},
+    agents::{AgentStatistics, Agents, AgentsError, Consumer, Purpose, StaleAgent, run_agents},
     query_batcher::{ItemLookup, QueryBatcher},
 };

@@ -91,10 +91,16 @@ pub(crate) fn summary(
         .collect();
     let writers = if writers.is_empty() { "nobody".to_owned() } else { writers.join(", ") };
     let _ = write!(text, "; may write: {writers}");
-    for (index, address) in monitoring.iter().enumerate() {
-        let _ = write!(text, "{} http://{address}/metrics", if index == 0 { "; metrics at" } else { "" });
+    if let Some(places) = metrics_places(monitoring) {
+        let _ = write!(text, "; {places}");
     }
     Ok(text)
+}
+
+/// Returns the URLs of the metrics at the addresses of the ports for monitoring, in words; `None` without such ports.
+pub(crate) fn metrics_places(monitoring: &[SocketAddr]) -> Option<String> {
+    let urls: Vec<_> = monitoring.iter().map(|address| format!("http://{address}/metrics")).collect();
+    (!urls.is_empty()).then(|| format!("metrics at {}", urls.join(" ")))
 }
 
 /// Prints the state of the settings, and the access rules as a table. `open_root` tries to open a directory.

@@ -20,9 +20,10 @@ use towpath_store::sys::environment;
 
 use self::args::{Alto, AltoAction};
 use crate::{
+    access,
     config::{self, Layered},
     descriptors,
-    failure::Failure,
+    failure::{Failure, complain},
     interrupt::Interrupts,
     order,
     serve::{self, ServerSignals},
@@ -115,12 +116,14 @@ async fn start(
             Err(fault) => return Err(Failure::InvalidFacts(fault.to_string())),
         }
     };
-    let service = service.with_rucio(rucio).with_delegates(Delegates::new(agents.query_batchers()));
+    let delegates = Delegates::new(agents.query_batchers());
+    let service = service.with_rucio(rucio).with_delegates(delegates).with_agents(agents.statistics());
     service.violations().iter().for_each(|lack| tracing::warn!("{lack}"));
     service.look_up().await;
     service.table_problems().iter().for_each(|lost| tracing::warn!("{lost}"));
     let service = Arc::new(service);
     let server = Server::bind_application(Arc::clone(&service) as _, settings.origins.clone(), &settings.server())?;
+    access::metrics_places(&server.monitoring_addresses()).into_iter().for_each(complain);
     Ok((server, service))
 }
 

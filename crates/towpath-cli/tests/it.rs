@@ -6,6 +6,7 @@ mod it {
     mod alto_agents;
     mod alto_client;
     mod alto_delegates;
+    mod alto_metrics;
     mod alto_snapshot;
     mod alto_streams;
     mod alto_views;

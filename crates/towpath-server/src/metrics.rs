@@ -240,8 +240,9 @@ impl Service {
             issuers.get_or_create(&IssuerLabels { issuer }).set(is_reachable.into());
         }
         registry.register("issuer_reachable", "Whether the last fetch of the token issuer's keys succeeded", issuers);
-        if self.application.is_none() {
-            self.register_space(registry).await;
+        match &self.application {
+            Some(hosted) => hosted.register_metrics(registry),
+            None => self.register_space(registry).await,
         }
         root
     }

@@ -1,5 +1,7 @@
 //! The ALTO server as a program: its HTTP interface and command line.
 
+use std::net::SocketAddr;
+
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -54,11 +56,16 @@ fn serve(directory: &Directory) -> ServerProcess {
 
 /// Sends a request on a new connection, and returns the whole response.
 pub(super) async fn ask(served: &ServerProcess, what: &str, headers: &[(&str, &str)], body: &str) -> String {
+    request(served.address, what, headers, body).await
+}
+
+/// Like [`ask`], to an address.
+pub(super) async fn request(address: SocketAddr, what: &str, headers: &[(&str, &str)], body: &str) -> String {
     let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let length = body.len();
     let request =
         format!("{what} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}");
-    let mut stream = net::connect(served.address).await.unwrap();
+    let mut stream = net::connect(address).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();

@@ -15,16 +15,17 @@ use super::{
 };
 
 const PARAMS: &str = "application/alto-updatestreamparams+json";
-const BOTH: &str = r#"{"add": {"costs": {"resource-id": "default-routingcost"}, "map": {"resource-id": "default"}}}"#;
+pub(super) const BOTH: &str =
+    r#"{"add": {"costs": {"resource-id": "default-routingcost"}, "map": {"resource-id": "default"}}}"#;
 
 /// The response of a server, read incrementally.
-struct Events {
+pub(super) struct Events {
     connection: TcpStream,
     text: String,
 }
 
 impl Events {
-    async fn open(served: &ServerProcess, request: &str) -> Self {
+    pub(super) async fn open(served: &ServerProcess, request: &str) -> Self {
         let mut connection = net::connect(served.address).await.unwrap();
         let length = request.len();
         // A client of HTTP/1.0 gets the stream without chunks.
@@ -34,7 +35,7 @@ impl Events {
     }
 
     /// Waits for the text `told`, and returns everything received up to it.
-    async fn until(&mut self, told: &str) -> String {
+    pub(super) async fn until(&mut self, told: &str) -> String {
         let reading = async {
             while !self.text.contains(told) {
                 let mut bytes = [0; 4096];

@@ -38,7 +38,7 @@ async fn request_items(
     delegated.query_batcher.open(delegated.config.on_demand());
     items.iter().for_each(|item| drop(delegated.query_batcher.look_up(item, true, clock::now())));
     let (reports, _) = mpsc::channel(1);
-    let handle = AgentHandle { agent: 0, name: "x".into(), reports };
+    let handle = AgentHandle::new(0, &"x".into(), &reports);
     let trouble = delegated
         .request_all(delegated.query_batcher.next().await, source, &handle, &mut RestartBackoff::default())
         .await;

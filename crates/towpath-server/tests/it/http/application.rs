@@ -18,6 +18,7 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use prometheus_client::{metrics::gauge::ConstGauge, registry::Registry};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -65,6 +66,10 @@ impl TestApplication {
 }
 
 impl Application for TestApplication {
+    fn register_metrics(&self, registry: &mut Registry) {
+        registry.register("example", "An example", ConstGauge::new(7_i64));
+    }
+
     fn answer(&self, request: &Request<Vec<u8>>, _: IpAddr, is_again: bool) -> Reply {
         self.asked.fetch_add(1, SeqCst);
         let whole = |length| Body::Whole(vec![b'a'; length]);
@@ -233,6 +238,14 @@ async fn a_stream_is_asked_for_no_more_than_its_client_takes() {
     let mut answer = Vec::new();
     connection.read_to_end(&mut answer).await.unwrap();
     assert_eq!(answer.iter().filter(|byte| **byte == b'~').count(), pieces << 20);
+}
+
+#[tokio::test]
+async fn the_metrics_include_those_of_the_application() {
+    let (site, _application, _streams) = start(&open_config());
+    let response = site.get("/metrics").await.expect(StatusCode::OK);
+    let metrics = response.text();
+    assert!(metrics.contains("\ntowpath_example 7\n") && !metrics.contains("towpath_export"), "{metrics}");
 }
 
 #[tokio::test]
