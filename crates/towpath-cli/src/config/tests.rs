@@ -112,7 +112,7 @@ fn assert_example<T: Default + Serialize + DeserializeOwned + JsonSchema>(role: 
             SectionForm::Kind { value, .. } if name == description::NAME => value.clone(),
             _ => name.clone(),
         };
-        let at = |table: &Value, name: String| table.get(name).cloned();
+        let at = |table: &Value, name: String| table.get(0).unwrap_or(table).get(name).cloned();
         let found =
             section.path.iter().map(name_of).try_fold(Value::Table(all.clone()), |table, name| at(&table, name));
         let found = found.unwrap_or_else(|| panic!("{section:?}"));
