@@ -141,8 +141,8 @@ def test_requests(server, authority, scheme):
 
 
 @pytest.mark.parametrize("source", [
-    pytest.param("url", marks=pair("towpath", "in the URL: cat, cp up and down")),
-    pytest.param("netrc", marks=pair("towpath", "in ~/.netrc: cat, cp up and down")),
+    pytest.param("url", marks=pair("towpath", "in the URL: cat, cp up and down, with patterns")),
+    pytest.param("netrc", marks=pair("towpath", "in ~/.netrc: cat, cp up and down, with patterns")),
 ])
 def test_towpath(server, clients, binary, here, source):
     (server.root / "file").write_bytes(b"content")
@@ -151,11 +151,13 @@ def test_towpath(server, clients, binary, here, source):
     url = plain.replace("://", "://alice:Alice's@") if source == "url" else plain
     (here / "netrc").write_text(f"machine {HOST} login alice password Alice's\n" if source == "netrc" else "")
     run = [binary, "-vvv"]
-    for command in (["cat", url + "file"], ["cp", "--json", here / "up", url + "alice/up"], ["cp", "--json", url + "alice/up", here / "down"],
+    (here / "many").mkdir()
+    for command in (["cat", url + "file"], ["cat", url + "fil[e]"], ["cp", "--json", url + "*le", here / "many/"], ["cp", "--json", here / "up", url + "alice/up"], ["cp", "--json", url + "alice/up", here / "down"],
                     ["rm", url + "alice/up"]):
         done = clients.run(*run, *command, NETRC=str(here / "netrc"))
         assert "Alice's" not in done.text + done.err.decode(), command
     assert (here / "down").read_bytes() == content(100_001)
+    assert (here / "many/file").read_bytes() == b"content"
     for other in (plain, plain.replace("://", "://alice:hush@")):
         refused = clients.run(binary, "cat", other + "file", status=4, NETRC=str(here / "none"))
         assert "401" in refused.err.decode() and "hush" not in refused.err.decode()
