@@ -39,6 +39,10 @@ pub(super) const MAX_LIST_BYTES: u32 = 2 << 20;
 /// Maximum data in one write, in bytes. They are never buffered completely.
 const MAX_WRITE_BYTES: u64 = i32::MAX as u64;
 
+/// Space for received bytes: enough for handshake, `protocol` and `login`, which a client may send together. They must
+/// be read together, see [`LoginSequence::has_unsent_tls_demand`].
+const FLIGHT_BYTES: usize = 1 << 10;
+
 /// A connection that completed its login.
 pub(super) struct AuthenticatedConnection {
     pub(super) socket: Socket,
@@ -78,6 +82,7 @@ pub(super) async fn admit(
         framer,
         out: BytesMut::new(),
         greeted: false,
+        has_unsent_tls_demand: false,
         login: None,
         refused: None,
     };
@@ -92,6 +97,9 @@ struct LoginSequence<'a> {
     framer: RequestFramer,
     out: BytesMut,
     greeted: bool,
+    /// Whether the response to `protocol` that demands TLS is unsent. Requests received until it is sent come from a
+    /// client that does not know of the demand, and may continue with TLS.
+    has_unsent_tls_demand: bool,
     /// Set between `login` and the end of the authentication.
     login: Option<PendingLogin>,
     /// Error of a refused token. The client may fall back to another protocol, as an anonymous caller.
@@ -119,6 +127,7 @@ impl LoginSequence<'_> {
             match self.step(socket.is_encrypted()).await? {
                 None => {
                     self.send(&mut socket).await?;
+                    self.framer.buffer().reserve(FLIGHT_BYTES);
                     if socket.read_buf(self.framer.buffer()).await? == 0 {
                         return Ok(None);
                     }
@@ -143,6 +152,7 @@ impl LoginSequence<'_> {
     }
 
     async fn send(&mut self, socket: &mut Socket) -> io::Result<()> {
+        self.has_unsent_tls_demand = false;
         socket.write_all(&self.out.split()).await?;
         socket.flush().await
     }
@@ -203,6 +213,7 @@ impl LoginSequence<'_> {
             reply.flags |= ServerFlags::gotoTLS;
             step = LoginAction::StartTls;
         }
+        self.has_unsent_tls_demand = !encrypted && needs_tls(self.service);
         response::ok(stream_id, &reply, &mut self.out);
         step
     }
@@ -213,6 +224,8 @@ impl LoginSequence<'_> {
 
     /// Counts and logs a refused request.
     fn record(&self, code: RequestCode, refusal: &ErrorResponse, since: Instant) {
+        let is_unaware = refusal.fault == Fault::TlsRequired && self.has_unsent_tls_demand;
+        let denial = refusal.denial().filter(|_| !is_unaware);
         self.service.record_request(&Record {
             face: Face::Xrootd,
             peer: self.peer,
@@ -221,7 +234,7 @@ impl LoginSequence<'_> {
             verb: verb(code),
             path: format_args!(""),
             fault: Some(refusal.fault),
-            denial: refusal.denial().as_ref(),
+            denial: denial.as_ref(),
             bytes: 0,
             took: since.elapsed(),
         });

@@ -16,7 +16,7 @@ use towpath_proto::{
         response::{Body as _, LoginReply, ProtocolReply},
     },
 };
-use towpath_server::{ServeConfig, config::IssuerConfig};
+use towpath_server::{ServeConfig, config::IssuerConfig, metrics::Exposition};
 use towpath_store::{memory::MemoryStore, sys::disk};
 use towpath_testkit::issuer::{SigningKey, jwks, wlcg_claims};
 
@@ -274,6 +274,22 @@ async fn without_tls_only_anonymous() {
     let reply = ProtocolReply::decode(peer.answer(1).await.ok()).unwrap();
     assert!(reply.flags.contains(ServerFlags::haveTLS | ServerFlags::tlsLogin));
     assert_eq!(peer.answer(2).await.code(), ErrorCode::TLSRequired);
+}
+
+/// A client sends `protocol` and `login` together, and connects again with TLS if the server requires that.
+#[tokio::test]
+async fn only_a_login_that_ignores_required_tls_is_a_denial() {
+    let secure = secure(|config| config.tls.required = true);
+    let metrics = || secure.site.service.render_metrics(Exposition::Classic);
+    let mut peer = Peer::silent(&secure.site).await;
+    peer.send(&[HANDSHAKE.to_vec(), encode(1, protocol()), encode(2, login())].concat()).await;
+    peer.answer(0).await.ok();
+    peer.answer(1).await.ok();
+    assert_eq!(peer.answer(2).await.code(), ErrorCode::TLSRequired);
+    assert!(!metrics().await.contains("towpath_denials_total{"));
+    assert_eq!(peer.ask(login()).await.code(), ErrorCode::TLSRequired);
+    let line = "towpath_denials_total{face=\"xrootd\",reason=\"tls_required\"} 1";
+    assert!(metrics().await.contains(line), "{}", metrics().await);
 }
 
 #[tokio::test]
