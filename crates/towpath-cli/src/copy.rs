@@ -81,7 +81,8 @@ pub(crate) struct Total {
     /// Files that continued an interrupted upload, and the bytes that they already had.
     pub(crate) resumed: (u64, u64),
     pub(crate) failures: FailureList,
-    /// How the time was spent; `None` before the copies have ended.
+    /// How the time was spent; `None` before the copies have ended, and if it says nothing about copies
+    /// ([`Self::explain`]).
     pub(crate) account: Option<Account>,
 }
 
@@ -227,9 +228,11 @@ async fn run_pipe(
     let sampler = Sampler::begin(mover);
     let outcome = reporter.during(mover.progress(), copying).await?;
     mover.remember().await;
-    total.account = Some(sampler.account());
     match outcome {
-        Ok(copied) => total.add_copied(&copied),
+        Ok(copied) => {
+            total.add_copied(&copied);
+            total.explain(&sampler, false);
+        }
         Err(failure) if failure.is_broken_pipe() => return Err(failure),
         Err(failure) => {
             failure.print();
@@ -250,6 +253,7 @@ pub(crate) async fn run_jobs(
 ) -> Result<(), Failure> {
     let generation = options.files.unwrap_or(GENERATION).max(MIN_GENERATION);
     let sampler = Sampler::begin(mover);
+    let is_walked = rest.is_none();
     let jobs = if let Some(rest) = &rest { rest.of(jobs) } else { jobs };
     let mut outcomes = std::pin::pin!(Arc::clone(mover).run(jobs));
     let mut out_of_reach = 0;
@@ -276,8 +280,7 @@ pub(crate) async fn run_jobs(
     mover.remember().await;
     let ProgressSnapshot { resumed_files, resumed_bytes, .. } = mover.progress().now();
     total.resumed = (resumed_files, resumed_bytes);
-    // A sync reports the account of its copies, not of its deletions.
-    total.account.get_or_insert_with(|| sampler.account());
+    total.explain(&sampler, is_walked);
     Ok(())
 }
 
@@ -300,6 +303,15 @@ impl Total {
             Outcome::Skipped(_) => self.skipped += 1,
             Outcome::Copied(_, copied) => self.add_copied(copied),
             Outcome::Failed(failed_job) => self.failures.add(failed_job),
+        }
+    }
+
+    /// Sets how the time was spent if a file was copied, or if a listing of all files found none to copy. The time of
+    /// failed attempts would be put down to causes that the user can do nothing about.
+    fn explain(&mut self, sampler: &Sampler, is_walked: bool) {
+        if self.files > 0 || (is_walked && self.failures.tally.count == 0) {
+            // A sync reports the account of its copies, not of its deletions.
+            self.account.get_or_insert_with(|| sampler.account());
         }
     }
 

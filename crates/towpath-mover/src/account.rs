@@ -27,6 +27,8 @@ pub enum Cause {
     FileOverhead,
     /// The destination had not yet released an earlier upload of the same file.
     EarlierUpload,
+    /// Pauses before retries of files whose copy broke off.
+    Retry,
     /// The read rate of the source storage.
     SourceRead,
     /// The write rate of the destination storage.
@@ -57,11 +59,12 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Limit,
         Self::Listing,
         Self::FileOverhead,
         Self::EarlierUpload,
+        Self::Retry,
         Self::SourceRead,
         Self::DestinationWrite,
         Self::Checksum,
@@ -84,6 +87,7 @@ impl Cause {
             Self::Listing => "listing",
             Self::FileOverhead => "file overhead",
             Self::EarlierUpload => "earlier upload",
+            Self::Retry => "retry",
             Self::SourceRead => "source read",
             Self::DestinationWrite => "destination write",
             Self::Checksum => "checksum",
@@ -300,8 +304,12 @@ fn causes(interval: &IntervalSample, before: &Account) -> Vec<CauseShare> {
         carried.as_ref().map_or(0.0, |leg| leg.bytes as f64 / seconds * leg.round_trip.as_secs_f64())
     };
     let [reading, writing] = [held(&[Stage::Open, Stage::Read]), held(&[Stage::Write, Stage::Commit])];
-    let aside =
-        [(Stage::Check, Cause::Checksum), (Stage::Wait, Cause::EarlierUpload), (Stage::Elsewhere, Cause::ThirdParty)];
+    let aside = [
+        (Stage::Check, Cause::Checksum),
+        (Stage::Wait, Cause::EarlierUpload),
+        (Stage::Elsewhere, Cause::ThirdParty),
+        (Stage::Retry, Cause::Retry),
+    ];
     let aside = aside.map(|(stage, cause)| (held(&[stage]), cause));
     if reading + writing + aside.iter().map(|(held, _)| held).sum::<f64>() <= 0.0 {
         return vec![(Cause::Listing, None, 1.0)];

@@ -12,10 +12,11 @@ use towpath_store::{
 
 use crate::{
     Job,
-    context::CopyContext,
+    context::{CopyContext, FILE_BYTES, first_bytes},
     copied_file::CopiedFile,
     file::{self, Failure},
     progress::FileProgress,
+    stage::Stage,
     window::Permit,
 };
 
@@ -69,6 +70,7 @@ pub(crate) async fn copy(
             true => retry.after_source_failure(failure),
             false => retry.backoff_after(failure)?,
         };
+        let _stage = context.stages.enter(Stage::Retry, FILE_BYTES + first_bytes(job));
         let seconds = backoff.as_secs();
         tracing::warn!(from = %job.from, to = %job.to, %error, seconds, "retrying the copy");
         sleep(backoff).await;

@@ -24,10 +24,12 @@ pub(crate) enum Stage {
     Check,
     /// Third-party copy between two sites.
     Elsewhere,
+    /// Backoff before a retry of the file.
+    Retry,
 }
 
 /// Number of stages.
-const STAGES: usize = 7;
+const STAGES: usize = 8;
 
 /// Counts the bytes in each stage.
 #[derive(Debug)]

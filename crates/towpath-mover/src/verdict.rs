@@ -66,6 +66,10 @@ fn words(cause: Cause, leg: Option<Leg>, total: &LegTotal) -> (String, Option<St
                 .into(),
             None,
         ),
+        Cause::Retry => (
+            "copies broke off, and paused before their retries".into(),
+            Some("check the messages above for the reason".into()),
+        ),
         Cause::SourceRead => {
             ("the storage of the source was slower than the network".into(), Some("check the source's disks".into()))
         }

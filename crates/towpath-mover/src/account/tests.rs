@@ -64,6 +64,7 @@ fn between_disks_it_is_the_one_before_which_bytes_gather() {
     assert_eq!(cause(&interval(Stage::Check)), (Cause::Checksum, None));
     assert_eq!(cause(&interval(Stage::Wait)), (Cause::EarlierUpload, None));
     assert_eq!(cause(&interval(Stage::Elsewhere)), (Cause::ThirdParty, None));
+    assert_eq!(cause(&interval(Stage::Retry)), (Cause::Retry, None));
     assert_eq!(cause(&IntervalSample { held: Occupancy::default(), ..interval(Stage::Read) }), (Cause::Listing, None));
     assert_eq!(cause(&IntervalSample { is_limited: true, ..interval(Stage::Read) }), (Cause::Limit, None));
     assert_eq!(cause(&IntervalSample { processor: 0.99, ..interval(Stage::Read) }), (Cause::Processor, None));
@@ -188,7 +189,7 @@ proptest! {
         is_of_small_files: bool,
         processor in 0.0..1.0_f64,
     ) {
-        let stages = [Stage::Open, Stage::Wait, Stage::Read, Stage::Write, Stage::Commit, Stage::Check, Stage::Elsewhere];
+        let stages = [Stage::Open, Stage::Wait, Stage::Read, Stage::Write, Stage::Commit, Stage::Check, Stage::Elsewhere, Stage::Retry];
         let held = stages.into_iter().zip(held).fold(Occupancy::default(), |held, (stage, area)| held.with(stage, area));
         let [inbound, outbound] = legs;
         let mut account = Account::default();

@@ -4,6 +4,7 @@ use towpath_store::{Blame, sys::disk};
 use towpath_testkit::misbehaving_server::{MisbehavingServer, Misbehavior};
 
 use super::*;
+use crate::{Cause, Sampler};
 
 const PATTERN: Pattern = Pattern::new(5);
 
@@ -104,6 +105,20 @@ async fn a_file_too_small_to_go_on_is_begun_anew_when_its_destination_is_lost() 
     let gone = FaultStore::new(memory(), Faults { crash_after: Some(1), ..Faults::default() });
     let error = copy(location(&from, "/file"), location(&(Arc::new(gone) as _), "/copy")).await.unwrap_err();
     assert_eq!(error.fault(), Fault::Unavailable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pauses_before_retries_are_not_put_down_to_the_listing() {
+    let from = memory();
+    put(&from, "/file", PATTERN.bytes(0, 10_000)).await;
+    let flaky = FaultStore::new(memory(), Faults::default());
+    flaky.fail("write", 0, Fault::Unavailable);
+    let to: Arc<dyn Store> = Arc::new(flaky);
+    let mover = Mover::new(options(), Arc::new(NoopObserver));
+    let sampler = Sampler::begin(&mover);
+    mover.copy(&Job::new(location(&from, "/file"), location(&to, "/copy"))).await.unwrap();
+    let spent = sampler.account().spent();
+    assert_eq!(spent.first().map(|(cause, ..)| *cause), Some(Cause::Retry), "{spent:?}");
 }
 
 #[tokio::test]
