@@ -147,11 +147,11 @@ impl fmt::Debug for Replicas {
     }
 }
 
-/// Names the contributing sources of `job` in `error`, if it is a checksum mismatch.
+/// Names the contributing sources of `job` in `error`, if it is a checksum mismatch and there are several sources.
 pub(crate) fn with_givers(job: &Job, error: Error) -> Error {
-    let givers: Vec<_> =
-        job.from.shares().iter().filter(|share| share.bytes > 0).map(|share| share.from.to_string()).collect();
-    if error.fault() != Fault::ChecksumMismatch || givers.is_empty() {
+    let shares = job.from.shares();
+    let givers: Vec<_> = shares.iter().filter(|share| share.bytes > 0).map(|share| share.from.to_string()).collect();
+    if error.fault() != Fault::ChecksumMismatch || shares.len() < 2 || givers.is_empty() {
         return error;
     }
     let message = format!("{}: its parts came from {}", error.message(), givers.join(" and "));

@@ -60,6 +60,8 @@ struct Inner {
     code: Option<u32>,
     attempts: Option<Attempts>,
     reason: Option<&'static str>,
+    /// Overrides the fault's row of the error table.
+    is_retryable: Option<bool>,
 }
 
 /// Failed attempts of an operation.
@@ -82,6 +84,7 @@ impl Error {
             code: None,
             attempts: None,
             reason: None,
+            is_retryable: None,
         }))
     }
 
@@ -135,6 +138,13 @@ impl Error {
     #[must_use]
     pub fn with_reason(self, reason: &'static str) -> Self {
         self.change(|inner| inner.reason = Some(reason))
+    }
+
+    /// Sets whether the same request may succeed later, if the fault alone does not decide that: damaged data may
+    /// arrive intact the next time, but not data that differ from the digest that the user expects.
+    #[must_use]
+    pub fn with_retryable(self, is_retryable: bool) -> Self {
+        self.change(|inner| inner.is_retryable = Some(is_retryable))
     }
 
     /// Sets the party to blame.
@@ -196,7 +206,7 @@ impl Error {
 
     /// Returns whether the same request may succeed later.
     pub fn is_retryable(&self) -> bool {
-        self.0.fault.retry() != Retry::No
+        self.0.is_retryable.unwrap_or(self.0.fault.retry() != Retry::No)
     }
 
     /// Returns the name of the cause, if one was set.

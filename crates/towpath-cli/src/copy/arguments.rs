@@ -191,7 +191,8 @@ fn of_several(
     for source in &arguments.sources {
         sources.push(resolver.location(source)?);
     }
-    Ok(Job::new(together(sources, FileProperties::default())?, target(first, to, into)?))
+    let digests = arguments.options.checksum.and_then(ChecksumRequest::expected).into_iter().collect();
+    Ok(Job::new(together(sources, FileProperties { size: None, digests })?, target(first, to, into)?))
 }
 
 /// Returns the job for one file with a digest from the command line.
@@ -205,8 +206,8 @@ fn with_digest(
     let [first] = from.as_slice() else {
         return Err(Failure::Usage("--checksum with a digest requires exactly one source".into()));
     };
-    if arguments.recursive || !arguments.sources.is_empty() {
-        return Err(Failure::Usage("--checksum with a digest does not support -r and --source".into()));
+    if arguments.recursive {
+        return Err(Failure::Usage("--checksum with a digest does not support -r".into()));
     }
     let to = target(first, to, into)?;
     let known = FileProperties { size: None, digests: Digests::from_iter([digest]) };

@@ -355,7 +355,39 @@ fn a_digest_is_printed_and_expected_as_by_xrdcp() {
         assert!(!directory.host("wrong").exists());
     }
     directory.run("cp --cksum adler32:00000001 file file .").expect(2);
+    directory.run("cp -r --cksum adler32:00000001 file copy").expect(2);
     directory.run("sync --checksum adler32:00000001 file copy").expect(2);
+}
+
+#[test]
+fn a_digest_other_than_the_expected_one_is_reported_with_both_values() {
+    let directory = Directory::new();
+    directory.put("file", "content");
+    let served = directory.serve();
+    let digest = directory.run("sum file").expect(0).stdout[..8].to_owned();
+    let [root, http] = served.urls();
+    // A server reports the digests of the files that it received with each response over HTTP.
+    directory.run(&format!("cp file {root}/known")).expect(0);
+    let differs = format!("its adler32 is {digest}, expected 00000001");
+    let arrived = format!("the data have adler32:{digest}, but adler32:00000001 was expected");
+    for (sources, message) in [
+        (format!("{http}/known"), &differs),
+        (format!("--source {http}/known {http}/known"), &differs),
+        (format!("{root}/known"), &arrived),
+        (format!("{root}/file"), &arrived),
+        (format!("{http}/file"), &arrived),
+        ("file".to_owned(), &arrived),
+    ] {
+        let outcome = directory.run(&format!("cp --checksum adler32:00000001 {sources} wrong")).expect(7);
+        assert!(outcome.stderr.contains(message), "{outcome:?}");
+        assert!(!outcome.stderr.contains("at fault") && !outcome.stderr.contains("a retry may"), "{outcome:?}");
+        assert!(!directory.host("wrong").exists());
+    }
+    let line = format!("cp --checksum adler32:00000001 --source {http}/file {root}/file wrong");
+    let outcome = directory.run(&line).expect(7);
+    assert!(!outcome.stderr.contains("a retry may"), "{outcome:?}");
+    let line = format!("cp --checksum adler32:{digest} --source {http}/file {root}/known right");
+    directory.run(&line).expect(0);
 }
 
 #[test]

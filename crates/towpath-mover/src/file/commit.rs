@@ -88,10 +88,17 @@ fn commit_failure(job: &Job, error: Error, promised: Digests) -> Failure {
     if error.fault() != Fault::ChecksumMismatch || !to.checks_on_the_way() {
         return Failure::Final(error.at(&to.path));
     }
-    let message = format!("its data do not match its digest: {}", error.message());
-    let error = Error::new(Fault::ChecksumMismatch, message);
-    match from.is_remote() || from.replicas().is_some() {
-        true => Failure::Unlike { error: error.blamed_on(Blame::Network).at(&from.path), promised },
-        false => Failure::Final(error.blamed_on(Blame::Storage).at(&from.path)),
+    let mismatch = |digest: &str| {
+        let message = format!("its data do not match {digest} digest: {}", error.message());
+        Error::new(Fault::ChecksumMismatch, message).at(&from.path)
+    };
+    match from.replicas() {
+        // Either the data or the expectation may be wrong.
+        Some(replicas) if !replicas.known().digests.is_empty() => {
+            let error = mismatch("the expected").blamed_on(Blame::Caller).with_retryable(false);
+            Failure::Unlike { error, promised }
+        }
+        None if !from.is_remote() => Failure::Final(mismatch("its").blamed_on(Blame::Storage)),
+        _ => Failure::Unlike { error: mismatch("its").blamed_on(Blame::Network), promised },
     }
 }

@@ -100,5 +100,5 @@ impl Replicas {
 fn unlike(promised: &Digests, error: &Error) -> Error {
     let promised: Vec<_> = promised.iter().map(|digest| format!("{digest:#}")).collect();
     let message = format!("its data do not match the expected file, which has {}", promised.join(", "));
-    Error::new(Fault::ChecksumMismatch, message).blamed_on(error.blame())
+    Error::new(Fault::ChecksumMismatch, message).blamed_on(error.blame()).with_retryable(error.is_retryable())
 }

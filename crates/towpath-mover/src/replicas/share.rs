@@ -218,10 +218,10 @@ impl SourcePool {
                 Standing::Out(Error::new(Fault::IsDirectory, "it is a directory"))
             }
             Ok((metadata, _)) if size_differs(&metadata) => Standing::Out(differs("size")),
-            Ok((metadata, _)) if matches!(metadata.digests.compare(&self.known.digests), Agreement::Different(_)) => {
-                Standing::Out(differs("digest"))
-            }
-            Ok((metadata, handle)) => Standing::Answered(metadata, handle),
+            Ok((metadata, handle)) => match unexpected(&metadata.digests, &self.known.digests) {
+                Some(error) => Standing::Out(error),
+                None => Standing::Answered(metadata, handle),
+            },
             Err(error) => Standing::Out(error),
         };
         state.settle(&self.known, false);
@@ -394,6 +394,15 @@ impl Source {
         }));
         self.last_end = Some(now);
     }
+}
+
+/// Returns the error of a source that reports a different digest than the `expected` one; `None` if it does not.
+fn unexpected(reported: &Digests, expected: &Digests) -> Option<Error> {
+    let Agreement::Different(algorithm) = reported.compare(expected) else { return None };
+    let (found, expected) = (reported.get(algorithm)?, expected.get(algorithm)?);
+    let message = format!("its {algorithm} is {found}, expected {expected}");
+    // Either of them may be wrong.
+    Some(Error::new(Fault::ChecksumMismatch, message).blamed_on(Blame::Caller).with_retryable(false))
 }
 
 /// Returns the error of a source that has a different file.

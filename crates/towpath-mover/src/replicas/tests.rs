@@ -1,5 +1,6 @@
 use futures::FutureExt as _;
 use proptest::prelude::*;
+use towpath_proto::checksum::Hasher;
 use towpath_store::{CreateOptions, memory::MemoryStore};
 use towpath_testkit::{
     fault::{DigestAvailability, FaultStore, Faults, ReadFaults},
@@ -99,6 +100,27 @@ async fn a_source_with_another_version_is_left_out() {
         let digests = towpath_proto::checksum::Hasher::digest(towpath_proto::checksum::Algorithms::DEFAULT, &data);
         let replicas = of(&[wrong, right.clone()], FileProperties { size, digests });
         assert!(copied(&replicas).await.unwrap() == data, "what is known beforehand counts, whoever stands first");
+        assert!(replicas.shares()[0].error.is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_source_with_another_digest_than_the_expected_one_is_left_out_for_good() {
+    let (data, other) = (pattern(SIZE), Pattern::new(4).bytes(0, SIZE));
+    let (right, wrong) = (source(&data, Faults::default()).await, source(&other, Faults::default()).await);
+    let known = || FileProperties { size: None, digests: Hasher::digest_of(Algorithm::Crc32c, &data).into() };
+    let expected = Hasher::digest_of(Algorithm::Crc32c, &data);
+    let message = format!("its crc32c is {}, expected {expected}", Hasher::digest_of(Algorithm::Crc32c, &other));
+    for order in [[wrong.clone(), right.clone()], [right, wrong.clone()]] {
+        let replicas = of(&order, known());
+        assert!(copied(&replicas).await.unwrap() == data);
+        let errors: Vec<_> = replicas.shares().into_iter().filter_map(|share| share.error).collect();
+        assert_eq!(errors.iter().map(Error::message).collect::<Vec<_>>(), [&message]);
+    }
+    for sources in [&[wrong.clone()][..], &[wrong.clone(), wrong.clone()]] {
+        let error = copied(&of(sources, known())).await.unwrap_err();
+        assert!(error.fault() == Fault::ChecksumMismatch && error.message().contains(&message), "{error:?}");
+        assert!(!error.is_retryable());
     }
 }
 

@@ -306,7 +306,7 @@ impl State {
             return Err(only.clone());
         }
         let message = format!("all {} sources failed; one of them: {error}", errors.len());
-        Err(Error::new(error.fault(), message).blamed_on(error.blame()))
+        Err(Error::new(error.fault(), message).blamed_on(error.blame()).with_retryable(error.is_retryable()))
     }
 
     /// Returns the error of the only source that may be read, if it was lost.
