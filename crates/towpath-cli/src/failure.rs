@@ -85,7 +85,7 @@ impl Tally {
     /// Prints and adds the error of a store.
     pub(crate) fn print(&mut self, error: &Error) {
         print_error(error);
-        self.add(error.fault().exit_code());
+        self.add(error.exit_code());
     }
 
     /// Returns the result of the whole command, whose message was printed already.
@@ -124,7 +124,7 @@ impl Failure {
     /// Returns the exit code, from the error table.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Failure::Store(error) => error.fault().exit_code(),
+            Failure::Store(error) => error.exit_code(),
             Failure::Usage(_) | Failure::Config(_) => Exit::Usage as u8,
             Failure::Start(StartError::Tls(_) | StartError::Access(_)) => Exit::Usage as u8,
             Failure::Start(_) | Failure::System { .. } => Fault::Unavailable.exit_code(),

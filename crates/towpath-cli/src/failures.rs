@@ -113,7 +113,7 @@ impl FailureList {
     /// Adds a failure, and prints it unless there are many.
     pub(crate) fn add(&mut self, FailedJob { job, error }: &FailedJob) {
         let row = error.fault().row();
-        self.tally.add(error.fault().exit_code());
+        self.tally.add(error.exit_code());
         self.may_succeed |= !is_hopeless(error);
         *self.faults.entry(row.phrase).or_default() += 1;
         if let Some(list) = &mut self.list {

@@ -114,7 +114,7 @@ impl std::fmt::Display for Proxy {
 impl Proxy {
     /// Parses the URL of a proxy. Its text is in no error: it may contain a password.
     fn parse(ProxyUrl { url, setting }: &ProxyUrl) -> Result<Self> {
-        let invalid = |why: &str| Error::new(Fault::InvalidArgument, format!("the proxy in {setting} {why}"));
+        let invalid = |why: &str| Error::invalid_setting(format!("the proxy in {setting} {why}"));
         let (scheme, rest) = url.expose().trim().split_once("://").unwrap_or(("http", url.expose().trim()));
         let (tls, default_port) = match scheme.to_ascii_lowercase().as_str() {
             "http" => (false, HTTP_PORT),

@@ -55,7 +55,7 @@ impl Tls {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let name = ServerName::try_from(towpath_proto::url::without_zone(host).to_owned())
-            .map_err(|_| invalid(&format!("{host} is not a valid certificate name")))?;
+            .map_err(|_| Error::new(Fault::InvalidArgument, format!("{host} is not a valid certificate name")))?;
         self.connector.connect(name, stream).await.map_err(|error| {
             let rustls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
             match rustls {
@@ -66,8 +66,4 @@ impl Tls {
             }
         })
     }
-}
-
-fn invalid(message: &str) -> Error {
-    Error::new(Fault::InvalidArgument, message)
 }

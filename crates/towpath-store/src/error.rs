@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use towpath_proto::fault::Retry;
+use towpath_proto::fault::{Exit, Retry};
 pub use towpath_proto::fault::{Fault, Kind};
 
 use crate::StorePath;
@@ -62,6 +62,8 @@ struct Inner {
     reason: Option<&'static str>,
     /// Overrides the fault's row of the error table.
     is_retryable: Option<bool>,
+    /// Whether an option or an environment variable is invalid, not the request.
+    concerns_setting: bool,
 }
 
 /// Failed attempts of an operation.
@@ -85,7 +87,14 @@ impl Error {
             attempts: None,
             reason: None,
             is_retryable: None,
+            concerns_setting: false,
         }))
+    }
+
+    /// Creates the error of an invalid option or environment variable, which `message` names. It is found by the first
+    /// request that needs the setting, but concerns none of the stores.
+    pub fn invalid_setting(message: impl Into<String>) -> Self {
+        Self::new(Fault::InvalidArgument, message).change(|inner| inner.concerns_setting = true)
     }
 
     /// Creates the error of a failed system call on a local disk.
@@ -168,6 +177,12 @@ impl Error {
     /// Returns the kind of failure.
     pub fn fault(&self) -> Fault {
         self.0.fault
+    }
+
+    /// Returns the exit code of a process whose main task failed with this error: that of a wrong command line for
+    /// [`Self::invalid_setting`], and else that of the fault.
+    pub fn exit_code(&self) -> u8 {
+        if self.0.concerns_setting { Exit::Usage as u8 } else { self.0.fault.exit_code() }
     }
 
     /// Returns what the caller can do about it.

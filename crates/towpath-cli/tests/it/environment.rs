@@ -32,6 +32,37 @@ fn an_empty_variable_counts_as_unset() {
     assert!(refused.stderr.contains("--s3-addressing"), "{refused:?}");
 }
 
+/// Nothing listens at the addresses: the settings are checked before.
+#[test]
+fn an_unusable_setting_is_a_wrong_command_line_and_is_named() {
+    let directory = Directory::new();
+    directory.put("empty.pem", "");
+    let run = |line: &str, variables: &[(&str, &str)]| {
+        let mut command = directory.command(line.split(' '));
+        Outcome::from(command.envs(variables.iter().copied()).output().unwrap())
+    };
+    let missing = "No such file or directory";
+    for url in ["https://127.0.0.1:1/f", "davs://127.0.0.1:1/f", "roots://127.0.0.1:1//f"] {
+        for (command, option) in [("ls", "missing.pem"), ("stat", "empty.pem")] {
+            let outcome = run(&format!("{command} --ca-file {option} {url}"), &[]).expect(2);
+            assert!(outcome.stderr.contains(&format!("--ca-file: {option}: ")), "{outcome:?}");
+            assert!(!outcome.stderr.contains("os error"), "{outcome:?}");
+        }
+        for variable in ["SSL_CERT_FILE", "SSL_CERT_DIR", "X509_CERT_DIR"] {
+            let outcome = run(&format!("cp {url} copy"), &[(variable, "/missing")]).expect(2);
+            assert!(outcome.stderr.contains(&format!("{variable}: /missing: {missing}")), "{outcome:?}");
+        }
+    }
+    for (url, variable) in [("https://127.0.0.1:1/f", "https_proxy"), ("http://127.0.0.1:1/f", "all_proxy")] {
+        let outcome = run(&format!("cat {url}"), &[(variable, "socks5://p:1")]).expect(2);
+        assert!(outcome.stderr.contains(&format!("the proxy in {variable} is a SOCKS proxy")), "{outcome:?}");
+    }
+    let outcome = run("ls s3://bucket/f", &[("AWS_ENDPOINT_URL", "ftp://host")]).expect(2);
+    assert!(outcome.stderr.contains("S3 endpoint"), "{outcome:?}");
+    // A command that needs no TLS ignores the authorities.
+    run("stat empty.pem", &[("SSL_CERT_FILE", "/missing")]).expect(0);
+}
+
 /// The proxy is a towpath server, which serves the path of every URL.
 #[test]
 fn the_proxy_in_the_environment_is_used_for_http_only() {

@@ -195,6 +195,10 @@ impl Pools {
 
     /// Opens a connection to `endpoint`, through a proxy if the settings have one for it.
     pub(super) async fn dial(&self, endpoint: &Endpoint) -> Result<Connection, Failure> {
+        if endpoint.tls {
+            // Invalid settings are reported whether or not the server can be reached.
+            self.dialer.tls().map_err(Failure::Fatal)?;
+        }
         if let Some(proxy) = self.proxies.of(endpoint).map_err(Failure::Fatal)? {
             return self.dial_through(proxy, endpoint).await;
         }

@@ -11,11 +11,9 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 use towpath_store::{
-    Result,
+    Error, Result, os_message,
     sys::{disk, environment},
 };
-
-use super::invalid;
 
 /// The directory of the grid's authorities (IGTF), on machines that have one.
 const GRID_DIRECTORY: &str = "/etc/grid-security/certificates";
@@ -74,7 +72,8 @@ pub(super) fn load(ca_file: Option<&Path>, settings: &AuthoritySettings) -> Resu
         authorities.add(named)?;
     }
     if authorities.roots.is_empty() {
-        return Err(invalid("no certificate authorities found: install ca-certificates or name a CA with --ca-file"));
+        let message = "no certificate authorities found: install ca-certificates or name a CA with --ca-file";
+        return Err(Error::invalid_setting(message));
     }
     Ok(authorities.roots)
 }
@@ -101,10 +100,10 @@ impl Authorities {
     /// `InvalidArgument` if a named path has no certificate.
     fn add(&mut self, AuthorityPath { path, setting }: &AuthorityPath) -> Result<()> {
         let is_named = !setting.is_empty();
-        let failed = |why: &dyn std::fmt::Display| invalid(&format!("{setting}: {}: {why}", path.display()));
+        let failed = |why: &str| Error::invalid_setting(format!("{setting}: {}: {why}", path.display()));
         match self.add_path(path) {
-            Err(error) if is_named => return Err(failed(&error)),
-            Ok((0, _)) if is_named => return Err(failed(&"no certificate (PEM) of an authority in it")),
+            Err(error) if is_named => return Err(failed(&os_message(&error))),
+            Ok((0, _)) if is_named => return Err(failed("no certificate (PEM) of an authority in it")),
             Ok((found, skipped)) if skipped > 0 && is_named => {
                 tracing::warn!(path = %path.display(), found, skipped, "some files or certificates cannot be used");
             }

@@ -4,7 +4,7 @@
 use std::{fmt, path::PathBuf};
 
 use towpath_proto::url::{Endpoint, Family, Url};
-use towpath_store::{Error, Fault, Result, Secret, sys::environment};
+use towpath_store::{Error, Result, Secret, sys::environment};
 
 use super::profile::Profile;
 
@@ -86,7 +86,7 @@ impl Settings {
         });
         let region = region.unwrap_or_else(|| REGION.into());
         if !region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
-            return Err(invalid("the S3 region has invalid characters"));
+            return Err(Error::invalid_setting("the S3 region has invalid characters"));
         }
         let path_style = options.path_style.or_else(|| match profile.get("s3.addressing_style") {
             Some("path") => Some(true),
@@ -144,15 +144,11 @@ fn keys_of(profile: &Profile) -> Option<S3Keys> {
 }
 
 fn parse_endpoint(text: &str) -> Result<Endpoint> {
-    let url: Url = text.parse().map_err(|error| invalid(&format!("the S3 endpoint: {error}")))?;
+    let url: Url = text.parse().map_err(|error| Error::invalid_setting(format!("the S3 endpoint: {error}")))?;
     if url.scheme().family() != Family::Http || url.path() != b"/" || url.query().is_some() || url.user().is_some() {
-        return Err(invalid("the S3 endpoint must have the form http[s]://HOST[:PORT]"));
+        return Err(Error::invalid_setting("the S3 endpoint must have the form http[s]://HOST[:PORT]"));
     }
     Ok(Endpoint { family: Family::S3, ..url.endpoint() })
-}
-
-fn invalid(message: &str) -> Error {
-    Error::new(Fault::InvalidArgument, message)
 }
 
 impl fmt::Debug for Settings {
@@ -164,7 +160,7 @@ impl fmt::Debug for Settings {
 
 #[cfg(test)]
 mod tests {
-    use towpath_store::sys::disk;
+    use towpath_store::{Fault, sys::disk};
 
     use super::*;
 
