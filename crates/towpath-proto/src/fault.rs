@@ -94,6 +94,8 @@ pub enum Fault {
     PermissionDenied,
     /// Credentials are missing, expired, forged or not understood; the message has the reason.
     AuthenticationFailed,
+    /// The server's certificate does not prove its identity; the credentials of the caller do not matter.
+    ServerUntrusted,
     /// The peer requires an encrypted connection.
     TlsRequired,
     /// The file system or the export is read-only.

@@ -20,6 +20,7 @@ pub mod fair_pool;
 mod file_stamp;
 pub mod http;
 mod listener;
+mod log_limit;
 pub mod metrics;
 mod passwords;
 mod reload;
@@ -115,6 +116,7 @@ pub struct Service {
     started_s: i64,
     /// The log of denied requests.
     denial_log: access::DenialLog,
+    tls_refusal_log: log_limit::LogLimit,
     /// The access log: one line per request.
     access_log: Reloadable<access_log::AccessLog>,
     /// TLS settings, if TLS is enabled.

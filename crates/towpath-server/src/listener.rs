@@ -10,11 +10,11 @@
 //!
 //! Ports for monitoring have slots of their own, so that they respond when all other slots are taken.
 
-use std::{net::SocketAddr, os::fd::AsRawFd as _, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, os::fd::AsRawFd as _, sync::Arc, time::Duration};
 
 use rustix::process::{Resource, getrlimit};
 use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},
     sync::Semaphore,
     time::timeout,
@@ -38,6 +38,7 @@ use crate::{
     exports::Exports,
     fair_pool::{Class, FairPool, LeaseHolder, PeerProgress},
     http,
+    log_limit::LogLimit,
     metrics::{Metrics, SpaceCache},
     reload::{self, Reloadable},
     third_party::{self, Transfers},
@@ -46,6 +47,10 @@ use crate::{
 
 /// Content type byte of a TLS handshake record (RFC 8446 §5.1).
 const TLS_HANDSHAKE: u8 = 0x16;
+/// A fatal alert `handshake_failure` in a record of TLS 1.2 (RFC 5246 §7.2), which clients of all versions understand.
+const HANDSHAKE_FAILURE: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 40];
+/// Maximum number of bytes received from a client whose TLS connection is refused: one record.
+const MAX_HELLO_BYTES: u64 = (1 << 14) + 5;
 /// First byte of the xroot handshake.
 const XROOTD_HANDSHAKE: u8 = 0;
 
@@ -144,6 +149,7 @@ impl Server {
             files: FairPool::new(files, 1, 1),
             file_senders: Arc::new(Semaphore::new(config.limits.disk_threads.max(1))),
             denial_log: DenialLog::default(),
+            tls_refusal_log: LogLimit::default(),
             access_log: Reloadable::new(AccessLog::start(&config.access_log, metrics.log_lines_lost.clone())?),
             metrics,
             space: exports.prefixes().cloned().map(SpaceCache::new).collect(),
@@ -320,28 +326,42 @@ enum Protocol {
 
 /// Detects the protocol of a new connection without consuming its bytes. Returns `None` if the client disconnected
 /// without sending any.
-async fn recognize(service: &Service, port: Port, stream: TcpStream) -> std::io::Result<Option<(Protocol, Socket)>> {
+async fn recognize(service: &Service, port: Port, stream: TcpStream) -> io::Result<Option<(Protocol, Socket)>> {
     let mut first = [0];
     if stream.peek(&mut first).await? == 0 {
         return Ok(None);
     }
-    if port == Port::Monitoring {
-        return match first[0] {
-            TLS_HANDSHAKE | XROOTD_HANDSHAKE => {
-                Err(std::io::Error::other("the client does not use plain HTTP, as the ports of metrics.listen require"))
-            }
-            _ => Ok(Some((Protocol::Http, Socket::Plain(stream)))),
-        };
+    let (is_tls, is_monitoring) = (first[0] == TLS_HANDSHAKE, port == Port::Monitoring);
+    if is_monitoring && first[0] == XROOTD_HANDSHAKE {
+        return Err(io::Error::other("the client does not use HTTP, as the ports of metrics.listen require"));
     }
-    if first[0] != TLS_HANDSHAKE {
+    if !is_tls {
         return Ok(Some((protocol_of(first[0]), Socket::Plain(stream))));
     }
-    let Some(tls) = service.tls() else {
-        return Err(std::io::Error::other("the client uses TLS, but no certificate is configured"));
+    let Some(tls) = service.tls().filter(|_| !is_monitoring) else {
+        refuse_tls(service, port, stream).await?;
+        return Ok(None);
     };
     let mut stream = BufReader::new(tls.accept(stream).await?);
     let Some(&first) = stream.fill_buf().await?.first() else { return Ok(None) };
     Ok(Some((protocol_of(first), Socket::Tls(Box::new(stream)))))
+}
+
+/// Responds to a ClientHello with an alert, so that the client can report why it gets no connection, and logs it.
+async fn refuse_tls(service: &Service, port: Port, mut stream: TcpStream) -> io::Result<()> {
+    if let Some(unlogged) = service.tls_refusal_log.admit() {
+        let peer = stream.peer_addr()?;
+        let why = match port {
+            Port::Main => "no certificate is configured (tls.certificate)",
+            Port::Monitoring => "the ports of metrics.listen use plain HTTP",
+        };
+        tracing::warn!(%peer, unlogged, "refused a TLS connection: {why}");
+    }
+    stream.write_all(&HANDSHAKE_FAILURE).await?;
+    stream.shutdown().await?;
+    // Unread bytes would turn the end of the connection into a reset, and the client might lose the alert.
+    tokio::io::copy(&mut stream.take(MAX_HELLO_BYTES), &mut tokio::io::sink()).await?;
+    Ok(())
 }
 
 fn protocol_of(first: u8) -> Protocol {

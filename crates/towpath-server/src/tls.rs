@@ -8,7 +8,7 @@ use rustls::{
 };
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
-use towpath_store::sys::disk;
+use towpath_store::{os_message, sys::disk};
 
 use crate::{StartError, certificate::CertificateInfo, config::TlsConfig, file_stamp::FileStamp};
 
@@ -55,7 +55,13 @@ impl Tls {
         let mut rustls = ServerConfig::builder()
             .with_no_client_auth()
             .with_single_cert(chain, private)
-            .map_err(|error| StartError::Tls(format!("{}: {error}", certificate.display())))?;
+            .map_err(|error| match error {
+                rustls::Error::InconsistentKeys(_) => {
+                    format!("{}: it is not the key of the certificate {}", key.display(), certificate.display())
+                }
+                error => format!("{}: {error}", certificate.display()),
+            })
+            .map_err(StartError::Tls)?;
         rustls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let (acceptor, config) = (TlsAcceptor::from(Arc::new(rustls)), config.clone());
         Ok(Some(Self { acceptor, expires_s, stamp, config }))
@@ -84,5 +90,6 @@ fn stamp(config: &TlsConfig) -> [Option<FileStamp>; 2] {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, StartError> {
-    disk::read(path, MAX_PEM_BYTES).map_err(|error| StartError::Tls(format!("{}: {error}", path.display())))
+    disk::read(path, MAX_PEM_BYTES)
+        .map_err(|error| StartError::Tls(format!("{}: {}", path.display(), os_message(&error))))
 }

@@ -42,7 +42,9 @@ impl AltoError {
     /// Returns whether the server or the network is at fault, not the caller.
     pub fn is_servers(&self) -> bool {
         match self {
-            Self::Unanswered(error) => !matches!(error.fault(), Fault::AuthenticationFailed | Fault::PermissionDenied),
+            Self::Unanswered(error) => {
+                !matches!(error.fault(), Fault::AuthenticationFailed | Fault::PermissionDenied | Fault::ServerUntrusted)
+            }
             Self::Useless(error) => !error.is_caller_error(),
             Self::Unusable(_) | Self::Unfound(_) => false,
         }

@@ -37,7 +37,7 @@ pub(super) fn of(host: &str, why: &CertificateError) -> Error {
         }
         other => format!("is not trusted ({other}): name its CA with --ca-file, or try with --insecure"),
     };
-    Error::new(Fault::AuthenticationFailed, format!("the certificate of {host} {problem}")).blamed_on(Blame::Storage)
+    Error::new(Fault::ServerUntrusted, format!("the certificate of {host} {problem}")).blamed_on(Blame::Storage)
 }
 
 /// Returns the names, which have the form `DnsName("host")` or `IpAddress(address)`.

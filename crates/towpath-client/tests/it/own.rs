@@ -159,7 +159,7 @@ pub(crate) async fn check_trust(store: impl Fn(u16, ClientOptions) -> Arc<dyn St
     let port = serve(|config| (config.tls.certificate, config.tls.key) = (Some(certificate), Some(key)));
 
     let error = store(port, options()).stat(&caller(), &path("/")).await.unwrap_err();
-    assert_eq!((error.fault(), error.blame()), (Fault::AuthenticationFailed, Blame::Storage), "{error}");
+    assert_eq!((error.fault(), error.blame()), (Fault::ServerUntrusted, Blame::Storage), "{error}");
 
     let store = store(port, ClientOptions { ca_file, ..options() });
     assert!(store.stat(&caller(), &path("/")).await.unwrap().is_directory());
@@ -198,7 +198,7 @@ pub(crate) fn serve_guarded() -> TokenServer {
 }
 
 /// Serves with these rights of anonymous callers.
-fn serve_guarded_with(anonymous: Vec<AnonymousRule>) -> TokenServer {
+pub(crate) fn serve_guarded_with(anonymous: Vec<AnonymousRule>) -> TokenServer {
     const ISSUER: &str = "https://issuer.example";
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = certificate(&directory);

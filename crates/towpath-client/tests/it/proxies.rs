@@ -113,7 +113,7 @@ async fn https_goes_through_a_tunnel() {
     assert!(heads[0].contains("\r\nProxy-Authorization: Basic YWxpY2U6c2VjcmV0\r\n"), "{heads:?}");
 
     let error = error(store(url, &distrustful).stat(&Caller::local(), &path("/")).await);
-    assert_eq!(error.fault(), Fault::AuthenticationFailed, "{error}");
+    assert_eq!(error.fault(), Fault::ServerUntrusted, "{error}");
     assert!(error.to_string().contains("(through the proxy http://127.0.0.1:"), "{error}");
 }
 

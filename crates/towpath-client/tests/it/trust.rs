@@ -74,8 +74,26 @@ async fn errors_of_certificates_are_plain_and_name_the_flag() {
             let error = error(server.stat(scheme, with_ca(&ca)).await);
             assert!(error.to_string().contains(&format!("the certificate of localhost {words}")), "{scheme}: {error}");
             assert!(error.to_string().contains("--insecure"), "{scheme}: {error}");
-            assert_eq!((error.fault(), error.blame()), (Fault::AuthenticationFailed, Blame::Storage), "{error}");
+            let described = error.describe().to_string();
+            assert!(
+                described.contains(&format!("the server is not trusted: the certificate of localhost {words}")),
+                "{described}"
+            );
+            assert_eq!((error.fault(), error.blame()), (Fault::ServerUntrusted, Blame::Storage), "{error}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_tls_is_reported_as_such() {
+    let (port, other) = (serve(|_| ()), TlsServer::start(|_| ()));
+    let any_ca = other.certificate();
+    for (scheme, words) in
+        [("https", "the server may not support TLS: use http:// or root://"), ("roots", "does not support TLS")]
+    {
+        let error = error(store_at(scheme, port, with_ca(&any_ca)).stat(&Caller::local(), &path("/")).await);
+        assert_eq!((error.fault(), error.blame()), (Fault::TlsRequired, Blame::Storage), "{scheme}: {error}");
+        assert!(error.message().contains(words) && !error.is_retryable(), "{scheme}: {error}");
     }
 }
 

@@ -1,22 +1,10 @@
 //! Denials: their reasons in metrics and logs, and the log of the server.
 
-use std::{
-    fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::fmt;
 
-use towpath_store::{
-    Fault,
-    sys::clock::{self, Instant},
-};
+use towpath_store::Fault;
 
-use crate::access_log::Record;
-
-/// Maximum number of denials logged per [`WINDOW`]. Scanners cause thousands per second.
-const MAX_LOGGED: u64 = 20;
-/// The window of [`MAX_LOGGED`].
-const WINDOW: Duration = Duration::from_secs(60);
+use crate::{access_log::Record, log_limit::LogLimit};
 
 /// Why a request was denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,21 +83,14 @@ impl Denial {
     }
 }
 
-/// Logs denials, at most [`MAX_LOGGED`] per [`WINDOW`]. The metric counts all.
+/// Logs denials, at a limited rate. The metric counts all.
 #[derive(Debug, Default)]
-pub(crate) struct DenialLog(Mutex<Window>);
-
-#[derive(Debug, Default)]
-struct Window {
-    since: Option<Instant>,
-    /// Denials in this window.
-    count: u64,
-}
+pub(crate) struct DenialLog(LogLimit);
 
 impl DenialLog {
     /// Logs the denial of the request in `record`.
     pub(crate) fn record(&self, record: &Record<'_>, denial: &Denial) {
-        let Some(unlogged) = self.admit(clock::now()) else { return };
+        let Some(unlogged) = self.0.admit() else { return };
         if unlogged > 0 {
             tracing::warn!("{unlogged} denials were not logged; the metric towpath_denials counts all");
         }
@@ -123,22 +104,6 @@ impl DenialLog {
             message = denial.message.escape_debug(),
             reason = denial.reason,
         );
-    }
-
-    /// Returns the number of denials since the last logged one if this one may be logged.
-    fn admit(&self, now: Instant) -> Option<u64> {
-        let mut window = self.window();
-        let mut unlogged = 0;
-        if window.since.is_none_or(|since| now.duration_since(since) >= WINDOW) {
-            unlogged = window.count.saturating_sub(MAX_LOGGED);
-            *window = Window { since: Some(now), count: 0 };
-        }
-        window.count += 1;
-        (window.count <= MAX_LOGGED).then_some(unlogged)
-    }
-
-    fn window(&self) -> MutexGuard<'_, Window> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -161,17 +126,6 @@ impl fmt::Display for Caller<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn denials_beyond_the_maximum_are_counted_and_reported_in_the_next_window() {
-        let log = DenialLog::default();
-        let start = clock::now();
-        let logged = (0..MAX_LOGGED + 7).filter(|_| log.admit(start) == Some(0)).count();
-        assert_eq!(logged as u64, MAX_LOGGED);
-        assert_eq!(log.admit(start + WINDOW / 2), None);
-        assert_eq!(log.admit(start + WINDOW), Some(8));
-        assert_eq!(log.admit(start + WINDOW), Some(0));
-    }
 
     #[test]
     fn a_denial_without_a_reason_has_that_of_its_fault() {

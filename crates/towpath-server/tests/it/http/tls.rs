@@ -7,9 +7,13 @@ use http_body_util::BodyExt as _;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::TlsConnector;
-use towpath_server::ServeConfig;
-use towpath_store::sys::{disk, net};
+use towpath_server::{ServeConfig, Server};
+use towpath_store::{
+    memory::MemoryStore,
+    sys::{disk, net},
+};
 use towpath_testkit::pattern::Pattern;
 
 use super::{Site, open_config, request};
@@ -45,6 +49,29 @@ async fn who_comes_without_tls_is_told_to_upgrade() {
         assert_eq!((answer.field("upgrade"), answer.field("connection")), ("TLS/1.2, HTTP/1.1", "upgrade"));
     }
     assert!(!site.exists("/file").await);
+}
+
+#[tokio::test]
+async fn tls_without_a_certificate_is_refused_with_an_alert() {
+    let site = Site::in_memory();
+    let mut stream = net::connect(site.address).await.unwrap();
+    // The beginning of a record, longer than the first read of the server.
+    let hello = [&[0x16, 3, 1, 0x20, 0][..], &[1; 2000]].concat();
+    stream.write_all(&hello).await.unwrap();
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).await.unwrap();
+    assert_eq!(response, [0x15, 3, 3, 0, 2, 2, 40]);
+}
+
+#[tokio::test]
+async fn a_key_of_another_certificate_is_named() {
+    let (mut config, mut other) = (open_config(), open_config());
+    let _directories = [certify(&mut config).0, certify(&mut other).0];
+    config.tls.key = other.tls.key;
+    let store = Arc::new(MemoryStore::new(0));
+    let error = Server::bind(store, &config).unwrap_err().to_string();
+    assert!(error.contains("it is not the key of the certificate"), "{error}");
+    assert!(!error.contains("KeyMismatch"), "{error}");
 }
 
 #[tokio::test]
