@@ -66,6 +66,16 @@ pub(crate) enum WithholdReason {
     Unverified,
     /// The caller is [anonymous](towpath_store::Caller::nobody).
     Nobody,
+    /// No credentials were found.
+    Missing,
+}
+
+/// Advice for a caller without credentials, where a server accepts tokens.
+pub(crate) const NO_TOKEN: &str = "no bearer token was found: set BEARER_TOKEN_FILE";
+
+/// Returns whether the message of a towpath server says that no credentials would help.
+pub(crate) fn are_credentials_useless(message: &str) -> bool {
+    message.contains("accepts neither tokens nor passwords")
 }
 
 /// The token of one client, with periodic lookups.
@@ -92,6 +102,11 @@ impl Tokens {
             Some((when, token)) if now - *when < KEPT => token.clone(),
             _ => found.insert((now, self.source.find())).1.clone(),
         }
+    }
+
+    /// Returns whether tokens are looked up at all.
+    pub(crate) fn are_used(&self) -> bool {
+        !matches!(self.source, TokenSource::Nothing)
     }
 
     /// Drops a rejected token, so that the next request repeats the lookup.

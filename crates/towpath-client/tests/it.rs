@@ -8,6 +8,8 @@ mod accepted;
 mod changes;
 #[path = "it/dav_answers.rs"]
 mod dav_answers;
+#[path = "it/denials.rs"]
+mod denials;
 #[path = "it/failing_store.rs"]
 mod failing_store;
 #[path = "it/far_ends.rs"]

@@ -78,7 +78,7 @@ impl Activity {
 
     fn verb(self) -> &'static str {
         match self {
-            Activity::Stat => "ask about",
+            Activity::Stat => "stat",
             Activity::Stage => "stage",
             Activity::Read => "read",
             Activity::List => "list",
@@ -159,6 +159,16 @@ impl Identity {
     /// help) or an expired token; `PermissionDenied` otherwise. All have a [reason](Error::reason), a [`DenialReason`].
     pub fn check(&self, activity: Activity, path: &StorePath) -> Result<()> {
         if self.may(activity, path) { Ok(()) } else { Err(self.denial(activity, path)) }
+    }
+
+    /// Checks the right to stat `path`, whose metadata decide which right is needed for `activity`, which includes the
+    /// right to stat. The error is about `activity`, the purpose of the request, and does not reveal whether the path
+    /// exists.
+    ///
+    /// # Errors
+    /// See [`Self::check`].
+    pub(crate) fn check_stat_before(&self, activity: Activity, path: &StorePath) -> Result<()> {
+        if self.may(Activity::Stat, path) { Ok(()) } else { Err(self.denial(activity, path)) }
     }
 
     /// Like [`Self::check`], without an error message. Used for the stat text of each listing entry, which shows the

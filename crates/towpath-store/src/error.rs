@@ -253,6 +253,8 @@ impl fmt::Display for Description<'_> {
         let is_redundant = error.path().is_some() && cause.trim_start_matches("it ").eq_ignore_ascii_case(phrase);
         match error.fault() {
             _ if is_redundant => write!(f, "{phrase}{code}")?,
+            // Such as the phrase and advice.
+            _ if message.starts_with(phrase) => write!(f, "{phrase}{code}{}", &message[phrase.len()..])?,
             // The message says which argument and why.
             Fault::InvalidArgument => write!(f, "{message}{code}")?,
             _ => write!(f, "{phrase}{code}: {message}")?,
@@ -323,6 +325,16 @@ impl fmt::Debug for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_phrase_of_a_fault_is_not_repeated() {
+        let path = StorePath::parse(b"/a").unwrap();
+        let error = Error::new(Fault::Unavailable, Fault::Unavailable.phrase()).with_code(503).at(&path);
+        let end = "; at fault: the storage; a retry may succeed";
+        assert_eq!(error.describe().to_string(), format!("/a: the service cannot be reached (503){end}"));
+        let advised = error.clone().with_message(format!("{}; use --wait", error.message()));
+        assert_eq!(advised.describe().to_string(), format!("/a: the service cannot be reached (503); use --wait{end}"));
+    }
 
     #[test]
     fn an_error_reports_the_attempts_of_its_outermost_series() {

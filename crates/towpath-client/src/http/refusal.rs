@@ -5,7 +5,10 @@ use towpath_proto::{fault::FAULT_FIELD, http::challenge::BearerError, s3};
 use towpath_store::{Blame, Error, Fault};
 
 use super::{response::HttpResponse, site::Credentials};
-use crate::{token::WithholdReason, words::readable};
+use crate::{
+    token::{NO_TOKEN, WithholdReason, are_credentials_useless},
+    words::readable,
+};
 
 /// Maximum number of bytes to read of an error text.
 const TEXT_BYTES: usize = 8 << 10;
@@ -49,30 +52,55 @@ pub(super) async fn of(answer: HttpResponse, method: &Method, credentials: &Cred
     }
     let mut message = words(&headers, &text);
     let bearer = bearer_error(&headers);
-    if let Some(BearerError { code, description }) = &bearer {
-        // Servers repeat the body's words in the challenge.
-        let new = description.as_ref().map(|text| readable(text)).filter(|text| !message.contains(text));
-        let explained = new.map(|text| format!(": {text}")).unwrap_or_default();
-        message = format!("{message} ({}{explained})", readable(code)).trim_start().to_owned();
-    }
-    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        message.push_str(match credentials.withheld() {
-            Some(WithholdReason::Unencrypted) => " (credentials are not sent without encryption: use https://)",
-            Some(WithholdReason::Unverified) => " (credentials are not sent with --insecure: use --ca-file)",
-            Some(WithholdReason::Nobody) => " (no credentials were sent)",
-            None => "",
-        });
+    if let Some(bearer) = &bearer {
+        message = with_bearer_error(&message, bearer);
     }
     let named = headers.get(FAULT_FIELD).and_then(|name| Fault::from_name(name.to_str().ok()?));
     let fault = named.or_else(|| fault_of_token(&bearer?.code)).unwrap_or_else(|| fault(method, status));
     if message.is_empty() {
         message = fault.phrase().to_owned();
     }
+    if let Some(advice) = advice(status, &headers, credentials, &message) {
+        message = format!("{message} ({advice})");
+    }
     if let Some(proxy) = forwarder {
         message = format!("{message} (from the server, or from {proxy})");
     }
     let error = Error::new(fault, message).in_store(root).with_code(status.as_u16().into());
     if fault == Fault::Internal { error.blamed_on(Blame::Storage) } else { error }
+}
+
+/// Adds the error of the bearer token to the message in a response. Responses to HEAD have no message.
+fn with_bearer_error(message: &str, BearerError { code, description }: &BearerError) -> String {
+    let code = readable(code);
+    // Servers repeat the body's words in the challenge.
+    let new = description.as_ref().map(|text| readable(text)).filter(|text| !message.contains(text));
+    match (message.is_empty(), new) {
+        (true, Some(text)) => format!("{text} ({code})"),
+        (true, None) => code,
+        (false, Some(text)) => format!("{message} ({code}: {text})"),
+        (false, None) => format!("{message} ({code})"),
+    }
+}
+
+/// Returns the reason why a denied request had no credentials, and what to do about it.
+fn advice(status: StatusCode, headers: &HeaderMap, credentials: &Credentials, message: &str) -> Option<&'static str> {
+    let is_denied = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+    if !is_denied || are_credentials_useless(message) {
+        return None;
+    }
+    match credentials.withheld()? {
+        WithholdReason::Unencrypted => Some("credentials are not sent without encryption: use https://"),
+        WithholdReason::Unverified => Some("credentials are not sent with --insecure: use --ca-file"),
+        WithholdReason::Nobody => Some("no credentials were sent"),
+        WithholdReason::Missing => (status == StatusCode::UNAUTHORIZED && accepts_tokens(headers)).then_some(NO_TOKEN),
+    }
+}
+
+/// Returns whether the server accepts bearer tokens, according to the challenges in its response.
+fn accepts_tokens(headers: &HeaderMap) -> bool {
+    let is_bearer = |field: &str| field.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"));
+    headers.get_all(header::WWW_AUTHENTICATE).iter().any(|field| field.to_str().is_ok_and(is_bearer))
 }
 
 /// Returns the error for a response 202 whose effect has not happened, or cannot be observed because of `unseen`. The
@@ -185,6 +213,20 @@ mod tests {
         assert_eq!(of("PUT", 507), Fault::NoSpace);
         assert_eq!(of("GET", 401), Fault::AuthenticationFailed);
         assert_eq!(of("GET", 202), Fault::Unavailable);
+    }
+
+    #[test]
+    fn the_error_of_a_token_is_added_to_the_message_once() {
+        let error = |description: Option<&str>| BearerError {
+            code: "invalid_token".into(),
+            description: description.map(str::to_owned),
+        };
+        let with = |message, description| with_bearer_error(message, &error(description));
+        // As in the response to HEAD, and to GET of a towpath server.
+        assert_eq!(with("", Some("/a: it expired")), "/a: it expired (invalid_token)");
+        assert_eq!(with("/a: it expired", Some("/a: it expired")), "/a: it expired (invalid_token)");
+        assert_eq!(with("refused", Some("it expired")), "refused (invalid_token: it expired)");
+        assert_eq!(with("", None), "invalid_token");
     }
 
     #[test]

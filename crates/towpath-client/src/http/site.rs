@@ -156,7 +156,7 @@ impl Credentials {
         self.token.as_ref()
     }
 
-    /// Returns the reason why no token is sent, if there is one.
+    /// Returns the reason why no credentials are sent, if there is one.
     pub(super) fn withheld(&self) -> Option<WithholdReason> {
         self.withheld
     }
@@ -216,7 +216,8 @@ impl Site {
         let safe = self.is_confidential();
         let is_withheld = !safe && (token.is_some() || password.is_some() || field.is_some());
         let reason = if self.endpoint.tls { WithholdReason::Unverified } else { WithholdReason::Unencrypted };
-        let withheld = is_withheld.then_some(reason);
+        let is_missing = self.tokens.are_used() && token.is_none() && password.is_none() && field.is_none();
+        let withheld = is_withheld.then_some(reason).or(is_missing.then_some(WithholdReason::Missing));
         Ok(Credentials { withheld, token: token.filter(|_| safe), password: password.filter(|_| safe) })
     }
 

@@ -12,7 +12,7 @@ use towpath_proto::{
     },
     url::decode_href,
 };
-use towpath_store::{Blame, Caller, Error, Fault, FileKind, Metadata, Result, StorePath};
+use towpath_store::{Blame, Caller, Error, Fault, FileKind, Kind, Metadata, Result, StorePath};
 
 use super::{
     describe, features, payload::Payload, refusal, request::Request, response::HttpResponse, retry_state::Failure,
@@ -103,8 +103,11 @@ async fn request_metadata(site: &Site, caller: &Caller, target: &Target) -> Resu
     if matches!(answer.status, StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) {
         site.features.dav.learn(false);
     }
-    answer.discard().await;
-    head(site, caller, target).await.map(StatResult::Metadata)
+    let refused = refusal::of(answer, &request.method, &credentials).await;
+    let found = head(site, caller, target).await.map(StatResult::Metadata);
+    // The response to HEAD has no message, and that to GET is about the right to read.
+    let is_same_denial = |error: &Error| error.kind() == Kind::Denied && error.fault() == refused.fault();
+    found.map_err(|error| if is_same_denial(&error) { refused.clone() } else { error })
 }
 
 /// Creates a PROPFIND request of the given depth.

@@ -131,6 +131,7 @@ impl DirectoryListing {
             };
             match pending.finished().await.outcome {
                 Ok(_) => {
+                    answer.site.warn_of_refusal();
                     answer.parser.finish();
                     self.answer = Some(answer);
                 }

@@ -141,7 +141,10 @@ impl Origin {
             }
             let finished = session.submit(outgoing).finished().await;
             match finished.outcome {
-                Ok(_) => return Ok(Bytes::from(finished.buffer)),
+                Ok(_) => {
+                    site.warn_of_refusal();
+                    return Ok(Bytes::from(finished.buffer));
+                }
                 Err(failure) => {
                     self.handle_failure(&mut retry_state, &site, failure)
                         .await

@@ -368,7 +368,10 @@ impl ReadHandle for RemoteFile {
                 Err(failure) => Err(failure),
             };
             match found {
-                Ok(pinned) => return Ok(pinned),
+                Ok(pinned) => {
+                    stream.site.warn_of_refusal();
+                    return Ok(pinned);
+                }
                 Err(failure) => {
                     self.abandon(&stream);
                     self.origin

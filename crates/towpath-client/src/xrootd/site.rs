@@ -30,7 +30,7 @@ use super::{
 use crate::{
     ClientOptions,
     dial::{Dialer, MAX_CONNECTIONS},
-    token::{Tokens, WithholdReason},
+    token::{NO_TOKEN, Tokens, WithholdReason, are_credentials_useless},
 };
 
 /// The user at a server.
@@ -59,6 +59,8 @@ struct ServerTraits {
     pages: Option<bool>,
     /// The server's message if it refused credentials before it admitted the caller with others.
     refusal: Option<String>,
+    /// Whether the refusal was reported, by a warning or in an error.
+    is_refusal_reported: bool,
 }
 
 /// The reported software and extensions of a server.
@@ -348,13 +350,24 @@ impl Site {
                 }
                 if known.refusal != established.refusal {
                     known.refusal.clone_from(&established.refusal);
+                    known.is_refusal_reported = false;
                     self.tokens.forget();
-                    if let Some(refusal) = &known.refusal {
-                        let host = self.server.name();
-                        tracing::warn!("{host} refused the credentials and admitted you without them: {refusal}");
-                    }
                 }
             }
+        }
+    }
+
+    /// Called after a successful request. Warns that the server refused the credentials and admitted the caller without
+    /// them, unless that was reported, by a warning or in an error ([`Self::explain`]).
+    pub(super) fn warn_of_refusal(&self) {
+        self.learn();
+        let mut known = self.known();
+        if let Some(refusal) = &known.refusal
+            && !known.is_refusal_reported
+        {
+            let host = self.server.name();
+            tracing::warn!("{host} refused the credentials and admitted you without them: {refusal}");
+            known.is_refusal_reported = true;
         }
     }
 
@@ -363,19 +376,37 @@ impl Site {
         if !matches!(error.fault(), Fault::AuthenticationFailed | Fault::PermissionDenied) {
             return error;
         }
-        let known = self.known();
+        let mut known = self.known();
+        known.is_refusal_reported |= known.refusal.is_some();
         let addition = match &known.refusal {
-            Some(refusal) if !error.message().contains(refusal) => {
-                format!("the server refused the credentials: {refusal}")
-            }
-            None if !known.tls && self.has_token() => {
-                let advice = if error.message().contains("roots://") { "" } else { ": use roots://" };
-                format!("the bearer token is not sent without encryption{advice}")
-            }
-            _ => return error,
+            Some(refusal) if error.message().contains(refusal) => None,
+            Some(refusal) => Some(format!("the server refused the credentials: {refusal}")),
+            None => self.explain_missing_token(&error, known.tls),
         };
-        let message = format!("{} ({addition})", error.message());
-        error.with_message(message)
+        match addition {
+            Some(addition) => error.clone().with_message(format!("{} ({addition})", error.message())),
+            None => error,
+        }
+    }
+
+    /// Returns why no token was sent to the server that denied a request with `error`.
+    fn explain_missing_token(&self, error: &Error, is_encrypted: bool) -> Option<String> {
+        let message = error.message();
+        let has_token = self.has_token();
+        match () {
+            () if are_credentials_useless(message) || self.identity.is_nobody => None,
+            () if has_token && !is_encrypted => {
+                let advice = if message.contains("roots://") { "" } else { ": use roots://" };
+                Some(format!("the bearer token is not sent without encryption{advice}"))
+            }
+            () if has_token && self.options.insecure => {
+                Some("the bearer token is not sent with --insecure: use --ca-file".into())
+            }
+            () if !has_token && self.tokens.are_used() && error.fault() == Fault::AuthenticationFailed => {
+                Some(NO_TOKEN.into())
+            }
+            () => None,
+        }
     }
 
     /// Whether the caller has a bearer token.

@@ -14,8 +14,8 @@ use towpath_proto::{
     },
 };
 use towpath_store::{
-    Caller, Capabilities, Changes, CreateOptions, Error, Fault, ListOptions, Listing, Metadata, OpenOptions, Overwrite,
-    ReadHandle, Result, Space, Store, StorePath, WriteHandle, sys::environment,
+    Caller, Capabilities, Changes, CreateOptions, Error, Fault, Kind, ListOptions, Listing, Metadata, OpenOptions,
+    Overwrite, ReadHandle, Result, Space, Store, StorePath, WriteHandle, sys::environment,
 };
 
 use super::{
@@ -166,9 +166,14 @@ impl Store for XrootdStore {
     async fn make_directory(&self, caller: &Caller, path: &StorePath, parents: bool, mode: Option<u32>) -> Result<()> {
         let options = if parents { MkdirOptions::mkdirpath } else { MkdirOptions::NONE };
         let mode = metadata::mode_bits(mode.unwrap_or(0o755));
-        if !parents && self.exists(caller, path).await? {
+        if !parents {
             // The reference server reports success for an existing directory.
-            return Err(Error::new(Fault::AlreadyExists, "it exists already").at(path));
+            match self.exists(caller, path).await {
+                Ok(true) => return Err(Error::new(Fault::AlreadyExists, "it exists already").at(path)),
+                // Without the right to find out, the response to the request itself counts.
+                Err(error) if error.kind() != Kind::Denied => return Err(error),
+                Ok(false) | Err(_) => {}
+            }
         }
         let request_options = if parents { RequestOptions::new(path) } else { RequestOptions::change(path) };
         match self.origin.send_request(caller, request_options, |path| Mkdir { options, mode, path }.into()).await {

@@ -165,7 +165,10 @@ impl Upload {
             let (opened, ()) = futures::future::join(target.file.opened(), target.query_visibility(&site)).await;
             opening.ended();
             match opened {
-                Ok(reply) => return Self::of_reply(target, site, reply),
+                Ok(reply) => {
+                    site.warn_of_refusal();
+                    return Self::of_reply(target, site, reply);
+                }
                 Err(failure) => origin.handle_failure(&mut retry_state, &site, failure).await?,
             }
         }

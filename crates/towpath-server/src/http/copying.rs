@@ -21,7 +21,7 @@ pub(super) async fn copy(exchange: &Exchange) -> Result<Response<Content>, Refus
         return third_party::copy(exchange, &other).await;
     }
     let path = exchange.path();
-    exchange.may(Activity::Stat)?;
+    exchange.may_stat_before(Activity::Read, path)?;
     let source = exchange.store().stat(exchange.caller(), path).await?;
     exchange.refuse_slash_of_file(Some(&source))?;
     exchange.may(if source.is_directory() { Activity::List } else { Activity::Read })?;

@@ -78,6 +78,13 @@ impl Exchange {
         checked
     }
 
+    /// Checks the right to stat `path`, see [`Identity::check_stat_before`].
+    pub(super) fn may_stat_before(&self, activity: Activity, path: &StorePath) -> Result<()> {
+        let checked = self.identity.check_stat_before(activity, path);
+        self.lacks_right.fetch_or(checked.is_err(), Relaxed);
+        checked
+    }
+
     /// Adds a `BearerError` to the refusal if the request's token is the cause. A refusal by file permissions is not.
     pub(super) fn explain(&self, refusal: Refusal) -> Refusal {
         match refusal.fault() {

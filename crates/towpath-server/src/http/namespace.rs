@@ -179,8 +179,7 @@ impl Destination {
     /// overwrite an existing resource.
     pub(super) async fn of(exchange: &Exchange, source: &Metadata) -> Result<Self, Refusal> {
         let path = path_of_destination(exchange)?;
-        // The refusal must not reveal the existence of a path to a caller who may not stat it.
-        exchange.may_at(Activity::Stat, &path)?;
+        exchange.may_stat_before(Activity::Create, &path)?;
         let existing = exchange.metadata_of(&path).await?;
         // Creating a directory with content needs more than `CreateDirectory`, which also applies above the granted
         // paths.
@@ -305,7 +304,7 @@ fn is_elsewhere(exchange: &Exchange, uri: &http::Uri) -> bool {
 /// Handles a MOVE.
 pub(super) async fn rename(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     let path = exchange.path();
-    exchange.may(Activity::Stat)?;
+    exchange.may_stat_before(Activity::Rename, path)?;
     let source = exchange.store().stat(exchange.caller(), path).await?;
     exchange.refuse_slash_of_file(Some(&source))?;
     exchange.may(if source.is_directory() { Activity::Modify } else { Activity::Rename })?;

@@ -54,8 +54,7 @@ impl<'a> PutRequest<'a> {
         if exchange.target.slash {
             return Err(not_a_directory());
         }
-        // The refusal must not reveal the existence of a path to a caller who may not stat it.
-        exchange.may(Activity::Stat)?;
+        exchange.may_stat_before(Activity::Create, exchange.path())?;
         let existing = exchange.metadata().await?;
         exchange.may(if existing.is_some() { Activity::Modify } else { Activity::Create })?;
         if existing.as_ref().is_some_and(Metadata::is_directory) {

@@ -150,8 +150,7 @@ async fn may_pull(exchange: &Exchange, overwrite: Overwrite) -> Result<Overwrite
     if exchange.target.slash {
         return Err(Refusal::method_not_allowed("a directory cannot be fetched"));
     }
-    // The refusal must not reveal the existence of a path to a caller who may not stat it.
-    exchange.may(Activity::Stat)?;
+    exchange.may_stat_before(Activity::Create, exchange.path())?;
     let existing = exchange.metadata().await?;
     match &existing {
         Some(existing) if existing.is_directory() => {
@@ -190,7 +189,7 @@ async fn parent_exists(exchange: &Exchange) -> Result<(), Refusal> {
 
 /// Checks that the caller may read the local file.
 async fn may_push(exchange: &Exchange) -> Result<(), Refusal> {
-    exchange.may(Activity::Stat)?;
+    exchange.may_stat_before(Activity::Read, exchange.path())?;
     let source: Metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
     exchange.may(Activity::Read)?;
     exchange.check_conditions(Some(&source))?;

@@ -45,7 +45,7 @@ pub(super) async fn rmdir(active_request: &ActiveRequest, request: &Rmdir) -> Se
 pub(super) async fn mv(active_request: &ActiveRequest, request: &Mv) -> ServeResult {
     let (identity, from) = active_request.subject(&request.from).await?;
     let (_, to) = active_request.subject(&request.to).await?;
-    identity.check(Activity::Stat, &from)?;
+    identity.check_stat_before(Activity::Rename, &from)?;
     let store = &active_request.session.service.store;
     let is_directory = store.stat(&identity.caller, &from).await.is_ok_and(|found| found.is_directory());
     if !is_directory && is_written_as_directory(&request.to) {
