@@ -122,11 +122,8 @@ impl FailureList {
         let count = self.tally.count;
         match count {
             0..=MAX_PRINTED => {
-                // The failed end of the copy, as the user wrote it.
-                let is_destination =
-                    self.is_deleting || error.path().is_some_and(|path| *path == job.to.path && *path != job.from.path);
-                let location = if is_destination { &job.to } else { &job.from };
-                print_error(&location.locate(error.clone()));
+                let error = error.clone();
+                print_error(&if self.is_deleting { job.to.locate(error) } else { job.locate(error) });
             }
             _ if count == MAX_PRINTED + 1 => {
                 complain(format_args!("more than {MAX_PRINTED} failures: further ones are only counted"));

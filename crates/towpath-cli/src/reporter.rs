@@ -9,7 +9,9 @@ use std::{
 
 use serde_json::{Value, json};
 use tokio::time::{Interval, MissedTickBehavior, interval_at};
-use towpath_mover::{ActiveFile, FailedJob, Job, Observer, Outcome, Progress, ProgressSnapshot, SourceContribution};
+use towpath_mover::{
+    ActiveFile, FailedJob, Job, Observer, Outcome, Progress, ProgressSnapshot, RetryNotice, SourceContribution,
+};
 use towpath_store::{Kind, sys::clock};
 
 use crate::{
@@ -232,6 +234,13 @@ impl Observer for FileObserver {
         if let Some(events) = &self.events {
             let message = format!("{}: waiting for an earlier upload of this file to end at the destination", job.to);
             events.note("notice", json!({"kind": "waiting", "message": message}));
+        }
+    }
+
+    fn retries(&self, _job: &Job, notice: &RetryNotice) {
+        complain(notice);
+        if let Some(events) = &self.events {
+            events.note("notice", json!({"kind": "retrying", "message": notice.to_string()}));
         }
     }
 }

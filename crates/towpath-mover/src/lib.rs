@@ -54,6 +54,7 @@ pub use progress::{ActiveFile, FileProgress, NoopObserver, Observer, Progress, P
 pub use remote_stores::RemoteStores;
 pub use removal::Removal;
 pub use replicas::{FileProperties, Replicas, SourceContribution};
+pub use retry::RetryNotice;
 pub use sampler::Sampler;
 pub use sync::{Extra, Sync, SyncAction, SyncActions, SyncOptions};
 pub use third_party::ThirdParty;
@@ -97,6 +98,12 @@ impl Job {
     /// Creates a job of unknown size.
     pub fn new(from: StoreLocation, to: StoreLocation) -> Self {
         Self { from, to, size: None, root: None, pending_directory: None, part: None }
+    }
+
+    /// Adds the failed end of the copy to `error`, as its user wrote it.
+    pub fn locate(&self, error: Error) -> Error {
+        let is_destination = error.path().is_some_and(|path| *path == self.to.path && *path != self.from.path);
+        if is_destination { self.to.locate(error) } else { self.from.locate(error) }
     }
 
     /// Returns the path that filter patterns are relative to.

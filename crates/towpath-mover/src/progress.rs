@@ -15,7 +15,7 @@ use std::{
 
 use towpath_store::sys::clock::{self, Instant};
 
-use crate::{Job, StoreLocation};
+use crate::{Job, StoreLocation, retry::RetryNotice};
 
 /// Receives events of a copy as they happen. Called from many tasks; must not block. For polling see [`Progress::now`].
 pub trait Observer: Send + Sync + fmt::Debug {
@@ -39,6 +39,11 @@ pub trait Observer: Send + Sync + fmt::Debug {
 
     /// The copy waits because the destination has not yet released an earlier upload of the file.
     fn waits(&self, _job: &Job) {}
+
+    /// The copy of a file failed, and is retried.
+    fn retries(&self, job: &Job, notice: &RetryNotice) {
+        tracing::warn!(from = %job.from, to = %job.to, "{notice}");
+    }
 }
 
 /// An observer that ignores all events.
@@ -217,6 +222,11 @@ impl Progress {
     /// Reports that the destination has not yet released an earlier upload of `job`.
     pub(crate) fn waits(&self, job: &Job) {
         self.observer.waits(job);
+    }
+
+    /// Reports a retry of `job`.
+    pub(crate) fn retries(&self, job: &Job, notice: &RetryNotice) {
+        self.observer.retries(job, notice);
     }
 }
 

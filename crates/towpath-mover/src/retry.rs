@@ -1,7 +1,7 @@
 //! Retries of a copy: it resumes after a lost connection, restarts if nothing was kept or the source changed, and
 //! restarts once if the data arrived corrupted.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use tokio::time::sleep;
 use towpath_proto::checksum::Digests;
@@ -31,6 +31,37 @@ const MAX_SOURCE_CHANGES: u32 = 3;
 
 /// Maximum number of restarts because one version of the source arrived corrupted.
 const MAX_CORRUPTIONS: u32 = 1;
+
+/// The next attempt of a copy, displayed in one line: `retrying in 2 s (attempt 3 of 7): REASON`.
+#[derive(Debug)]
+pub struct RetryNotice {
+    /// Pause before the attempt.
+    pub pause: Duration,
+    /// Number of the attempt in its series, counted from 1, and of the last one; `None` if other sources are used.
+    pub attempt: Option<(u32, u32)>,
+    /// The error of the last attempt.
+    pub error: Error,
+}
+
+impl RetryNotice {
+    fn immediate(error: Error, attempt: Option<(u32, u32)>) -> Self {
+        Self { pause: Duration::ZERO, attempt, error }
+    }
+}
+
+impl fmt::Display for RetryNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pause.as_secs_f64().ceil() {
+            0.0 => f.write_str("retrying now")?,
+            seconds => write!(f, "retrying in {seconds} s")?,
+        }
+        match self.attempt {
+            Some((number, last)) => write!(f, " (attempt {number} of {last})")?,
+            None => f.write_str(" with other sources")?,
+        }
+        write!(f, ": {}", self.error)
+    }
+}
 
 /// The retry state of one copy.
 #[derive(Debug)]
@@ -66,14 +97,14 @@ pub(crate) async fn copy(
             }
             Err(failure) => failure,
         };
-        let (backoff, error) = match replicas.is_some_and(|replicas| replicas.may_do_better(&failure)) {
+        let retry_notice = match replicas.is_some_and(|replicas| replicas.may_do_better(&failure)) {
             true => retry.after_source_failure(failure),
             false => retry.backoff_after(failure)?,
         };
         let _stage = context.stages.enter(Stage::Retry, FILE_BYTES + first_bytes(job));
-        let seconds = backoff.as_secs();
-        tracing::warn!(from = %job.from, to = %job.to, %error, seconds, "retrying the copy");
-        sleep(backoff).await;
+        let retry_notice = RetryNotice { error: job.locate(retry_notice.error), ..retry_notice };
+        context.progress.retries(job, &retry_notice);
+        sleep(retry_notice.pause).await;
         permit = context.first_permit(job).await;
     }
 }
@@ -92,15 +123,15 @@ impl Default for CopyRetry {
 }
 
 impl CopyRetry {
-    /// Returns the backoff before the next attempt, and the error that it follows.
+    /// Returns the next attempt.
     ///
     /// # Errors
     /// The error of the copy if it is not retried.
-    fn backoff_after(&mut self, failure: Failure) -> Result<(Duration, Error)> {
+    fn backoff_after(&mut self, failure: Failure) -> Result<RetryNotice> {
         match failure {
             Failure::Changed(error) if self.source_changes < MAX_SOURCE_CHANGES => {
                 *self = Self { source_changes: self.source_changes + 1, ..Self::default() };
-                Ok((Duration::ZERO, error))
+                Ok(RetryNotice::immediate(error, Some((self.source_changes + 1, MAX_SOURCE_CHANGES + 1))))
             }
             Failure::BrokenOff { error, missing_bytes } => {
                 if self.missing_bytes.is_none_or(|before| missing_bytes < before) {
@@ -116,21 +147,20 @@ impl CopyRetry {
             Failure::Unlike { error, promised } if self.corruptions < MAX_CORRUPTIONS => {
                 self.corruptions += 1;
                 self.promised = promised;
-                Ok((Duration::ZERO, error))
+                Ok(RetryNotice::immediate(error, Some((self.corruptions + 1, MAX_CORRUPTIONS + 1))))
             }
             failure => Err(self.explain_existing(failure.into())),
         }
     }
 
-    /// Returns the backoff before an attempt with other sources of the file, and the error that it follows. Digests
-    /// promised of the file still hold.
-    fn after_source_failure(&mut self, failure: Failure) -> (Duration, Error) {
+    /// Returns the next attempt, with other sources of the file. Digests promised of the file still hold.
+    fn after_source_failure(&mut self, failure: Failure) -> RetryNotice {
         let mut promised = std::mem::take(&mut self.promised);
         if let Failure::Unlike { promised: digests, .. } = &failure {
             digests.iter().for_each(|digest| promised.insert(*digest));
         }
         *self = Self { promised, ..Self::default() };
-        (Duration::ZERO, failure.into())
+        RetryNotice::immediate(failure.into(), None)
     }
 
     /// Returns `error`, which ends the copy. If the destination already exists, the message says that an earlier
@@ -143,15 +173,16 @@ impl CopyRetry {
         error.with_message(message)
     }
 
-    /// Returns the backoff after the loss of a connection.
+    /// Returns the next attempt after the loss of a connection.
     ///
     /// # Errors
     /// `error` if there have been too many losses in a row.
-    fn after_loss(&mut self, error: Error) -> Result<(Duration, Error)> {
+    fn after_loss(&mut self, error: Error) -> Result<RetryNotice> {
         if self.backoff.failures() == MAX_LOSSES {
             return Err(error.after_attempts(MAX_LOSSES + 1, self.since.elapsed()));
         }
-        Ok((self.backoff.fail(), error))
+        let pause = self.backoff.fail();
+        Ok(RetryNotice { pause, attempt: Some((self.backoff.failures() + 1, MAX_LOSSES + 1)), error })
     }
 }
 
@@ -171,7 +202,7 @@ mod tests {
 
     /// Returns the backoff in seconds before the next attempt; none if there is no further attempt.
     fn backoff_after(retry: &mut CopyRetry, failure: Failure) -> Option<u64> {
-        retry.backoff_after(failure).ok().map(|(backoff, _)| backoff.as_secs())
+        retry.backoff_after(failure).ok().map(|notice| notice.pause.as_secs())
     }
 
     #[test]
@@ -185,6 +216,18 @@ mod tests {
             [broken_off(0), lost(), broken_off(0), lost(), lost()].map(|failure| backoff_after(&mut retry, failure));
         assert_eq!(backoffs, [2, 4, 8, 16, 30].map(Some));
         assert_eq!(backoff_after(&mut retry, lost()), None);
+    }
+
+    #[test]
+    fn a_retry_is_announced_with_its_pause_and_its_number() {
+        let mut retry = CopyRetry::default();
+        retry.backoff_after(broken_off(9)).unwrap();
+        let notice = retry.backoff_after(broken_off(9)).unwrap().to_string();
+        assert_eq!(notice, "retrying in 2 s (attempt 3 of 7): as it was");
+        let notice = retry.backoff_after(Failure::Changed(error(Fault::Changed))).unwrap().to_string();
+        assert_eq!(notice, "retrying now (attempt 2 of 4): as it was");
+        let notice = retry.after_source_failure(broken_off(9)).to_string();
+        assert_eq!(notice, "retrying now with other sources: as it was");
     }
 
     #[test]
