@@ -251,7 +251,8 @@ pub(crate) async fn ping(arguments: &Ping, resolver: &StoreResolver) -> Result<(
     let mut times = Vec::new();
     for _ in 0..=arguments.count.max(1) {
         let start = clock::now();
-        location.store.stat(&location.caller, &location.path).await?;
+        let responded = location.store.stat(&location.caller, &location.path).await;
+        responded.map_err(|error| location.locate(error))?;
         times.push(start.elapsed());
     }
     let first = times.remove(0);

@@ -13,6 +13,9 @@ pub(crate) const MAX_FILES: usize = 8;
 /// Averaging time of the rate: long enough for a readable display, short enough to show changes.
 const SMOOTHING: Duration = Duration::from_secs(4);
 
+/// Maximum remaining time that is shown: a longer one only says that the copy stalls.
+const MAX_ETA_S: f64 = 30.0 * 86_400.0;
+
 /// Minimum number of columns of a file name beside its progress.
 const MIN_NAME: usize = 12;
 
@@ -51,9 +54,10 @@ fn weight(seconds: f64) -> f64 {
     (-seconds / SMOOTHING.as_secs_f64()).exp()
 }
 
-/// Returns the remaining seconds at this rate; `None` if unknown.
+/// Returns the remaining seconds at this rate; `None` if unknown, or more than [`MAX_ETA_S`].
 pub(crate) fn eta_s(advance: &ProgressSnapshot, bytes_per_s: f64) -> Option<f64> {
-    (bytes_per_s >= 1.0).then(|| advance.ahead_bytes as f64 / bytes_per_s)
+    let seconds = (bytes_per_s >= 1.0).then(|| advance.ahead_bytes as f64 / bytes_per_s);
+    seconds.filter(|seconds| *seconds <= MAX_ETA_S)
 }
 
 /// Returns the lines for a terminal of `rows` and `columns`: files, the number of further files, and the total. They

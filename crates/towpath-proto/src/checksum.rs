@@ -100,12 +100,26 @@ impl fmt::Display for Algorithm {
 #[error("unknown checksum algorithm; known are adler32, crc32c, crc32, zcrc32, crc64, md5, sha1, sha256")]
 pub struct UnknownAlgorithm;
 
+/// Other names: those of the hash function registry of IANA (RFC 9530, Metalink), and analogous ones. `crc-32` is not
+/// among them, because XRootD and other software use it for different algorithms.
+const ALIASES: [(&str, Algorithm); 4] = [
+    ("sha-1", Algorithm::Sha1),
+    ("sha-256", Algorithm::Sha256),
+    ("adler-32", Algorithm::Adler32),
+    ("crc-32c", Algorithm::Crc32c),
+];
+
 impl FromStr for Algorithm {
     type Err = UnknownAlgorithm;
 
-    /// Parses an XRootD checksum name, case-insensitively.
+    /// Parses an XRootD checksum name, or a hyphenated name in [`ALIASES`], case-insensitively.
     fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
-        Self::ALL.into_iter().find(|known| known.name().eq_ignore_ascii_case(name)).ok_or(UnknownAlgorithm)
+        let names = Self::ALL.into_iter().map(|known| (known.name(), known)).chain(ALIASES);
+        names
+            .into_iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, known)| known)
+            .ok_or(UnknownAlgorithm)
     }
 }
 

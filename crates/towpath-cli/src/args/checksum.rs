@@ -79,6 +79,7 @@ mod tests {
             assert_eq!(text.parse::<ChecksumRequest>().unwrap().to_string(), text);
         }
         assert_eq!("md5:source".parse::<ChecksumRequest>().unwrap().to_string(), "md5");
+        assert_eq!("SHA-256:print".parse::<ChecksumRequest>().unwrap().to_string(), "sha256:print");
         for text in ["", "md4", "adler32:", "adler32:xyz", "md5:00", "auto"] {
             assert!(text.parse::<ChecksumRequest>().is_err(), "{text}");
         }

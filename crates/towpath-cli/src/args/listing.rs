@@ -47,8 +47,8 @@ pub(crate) struct List {
     /// List recursively.
     #[arg(long, short = 'R')]
     pub recursive: bool,
-    /// Ignored, for compatibility with `ls`: names with a leading dot are always listed.
-    #[arg(long, short = 'a')]
+    /// Ignored, like -A, for compatibility with `ls`: names with a leading dot are always listed.
+    #[arg(long, short = 'a', visible_short_alias = 'A')]
     pub all: bool,
     /// Sort by size, largest first; with -R over the whole tree.
     #[arg(long, short = 'S', conflicts_with = "by_time")]

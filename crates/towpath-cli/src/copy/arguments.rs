@@ -100,7 +100,7 @@ pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<R
         }
         (CopyEndpoint::Location(to), [CopyEndpoint::Standard]) => return Ok(Request::FromStream(Stream::Standard, to)),
         (CopyEndpoint::Location(to), [CopyEndpoint::Stream(from)]) => {
-            let to = target(from, &to, is_directory(&to).await?)?;
+            let to = target(from, &to, is_directory(&to, true).await?)?;
             return Ok(Request::FromStream(Stream::Special(from.clone()), to));
         }
         (CopyEndpoint::Standard | CopyEndpoint::Stream(_), [CopyEndpoint::Standard | CopyEndpoint::Stream(_)]) => {
@@ -116,9 +116,10 @@ pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<R
         .filter_map(|end| if let CopyEndpoint::Location(location) = end { Some(location) } else { None })
         .collect();
     for location in &from {
-        refuse_slash_of_file(location).await?;
+        refuse_slash_of_file(location).await.map_err(|failure| failure.at(location))?;
     }
-    let into = !arguments.no_target_directory && is_directory(&to).await?;
+    let is_single_file = from.len() == 1 && !arguments.recursive;
+    let into = !arguments.no_target_directory && is_directory(&to, is_single_file).await?;
     if from.len() > 1 && arguments.no_target_directory {
         return Err(Failure::Usage("-T requires exactly one source".into()));
     }
@@ -233,8 +234,9 @@ async fn of_metalink(
     into: bool,
     resolver: &StoreResolver,
 ) -> Result<Vec<Job>, Failure> {
-    let file = from.store.open(&from.caller, &from.path, OpenOptions::default()).await?;
-    let size = file.metadata().await?.size;
+    let opened = from.store.open(&from.caller, &from.path, OpenOptions::default()).await;
+    let file = opened.map_err(|error| from.locate(error))?;
+    let size = file.metadata().await.map_err(|error| from.locate(error))?.size;
     if size > metalink::LIMITS.bytes as u64 {
         let message = format!("the Metalink is larger than {} bytes", metalink::LIMITS.bytes);
         return Err(Error::new(Fault::TooLarge, message).at(&from.path).into());
@@ -262,17 +264,26 @@ async fn of_metalink(
     jobs.collect()
 }
 
-async fn is_directory(location: &StoreLocation) -> Result<bool, Failure> {
+/// Returns whether a destination is a directory. A caller without the right to find out may still write a single file
+/// with that name; else the copy reports the missing right to write.
+async fn is_directory(location: &StoreLocation, is_single_file: bool) -> Result<bool, Failure> {
     if location.path.is_root() {
         return Ok(true);
     }
-    match location.store.stat(&location.caller, &location.path).await {
+    let found = location.store.stat(&location.caller, &location.path).await;
+    let is_denied = |error: &Error| matches!(error.fault(), Fault::AuthenticationFailed | Fault::PermissionDenied);
+    match found.map_err(|error| location.locate(error)) {
         Ok(metadata) if location.is_directory && !metadata.is_directory() => {
             let message = "it is a file, but its name ends in a slash";
             Err(Error::new(Fault::NotDirectory, message).at(&location.path).into())
         }
         Ok(metadata) => Ok(metadata.is_directory()),
         Err(error) if error.fault() == Fault::NotFound => Ok(location.is_directory),
+        Err(error) if is_denied(&error) && is_single_file => Ok(location.is_directory),
+        Err(error) if is_denied(&error) => {
+            let message = format!("cannot check whether it is a directory: {}", error.message());
+            Err(error.with_message(message).into())
+        }
         Err(error) => Err(error.into()),
     }
 }

@@ -30,7 +30,8 @@ pub(super) async fn to_stream(
         Stream::Standard => Box::new(tokio::io::stdout()),
         Stream::Special(location) => Box::new(opened(location, move |path| to_write(&path, may_replace)).await?),
     };
-    let copied = mover.drain(from, async |piece| Ok::<_, Failure>(out.write_all(&piece).await?)).await?;
+    let copied = mover.drain(from, async |piece| Ok::<_, Failure>(out.write_all(&piece).await?)).await;
+    let copied = copied.map_err(|failure| failure.at(from))?;
     out.flush().await?;
     Ok(copied)
 }
@@ -41,7 +42,9 @@ pub(super) async fn from_stream(mover: &Mover, stream: &Stream, to: &StoreLocati
         Stream::Standard => Box::new(tokio::io::stdin()),
         Stream::Special(location) => Box::new(opened(location, |path| disk::open(&path)).await?),
     };
-    Ok(mover.fill(input, to).await?)
+    let copied = mover.fill(input, to).await;
+    // An error without a path is that of the input.
+    Ok(copied.map_err(|error| if error.path().is_some() { to.locate(error) } else { error })?)
 }
 
 /// Calls `open` for a local path on a separate thread, because opening a pipe waits for its other end.

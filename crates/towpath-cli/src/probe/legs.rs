@@ -107,7 +107,7 @@ impl ProbeResults {
     pub(super) async fn read(&mut self, resolver: &StoreResolver, file: &StoreLocation, length: Duration) {
         match probe::read(&resolver.client(), file, self.measurement_options(Direction::Down, length)).await {
             Ok(line) => self.far_read = Some(line),
-            Err(error) => self.skip("storage read", error),
+            Err(error) => self.skip("storage read", file.locate(error)),
         }
         self.note_round_trip(resolver);
     }
@@ -126,7 +126,7 @@ impl ProbeResults {
         };
         let scratch = match Scratch::new(&above, resolver.afterwards()).await {
             Ok(scratch) => scratch,
-            Err(error) => return self.skip("storage write", error),
+            Err(error) => return self.skip("storage write", above.locate(error)),
         };
         match probe::write(&resolver.client(), &scratch, self.measurement_options(Direction::Up, length)).await {
             Ok((line, _)) => self.far_write = Some(line),

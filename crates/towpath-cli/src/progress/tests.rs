@@ -86,6 +86,14 @@ fn a_rate_is_that_of_late() {
 }
 
 #[test]
+fn a_stalled_copy_shows_no_remaining_time() {
+    let stalled = line(&ADVANCE, 300.0);
+    assert!(!stalled.contains("ETA"), "{stalled}");
+    assert_eq!((eta_s(&ADVANCE, 300.0), eta_s(&ADVANCE, 0.0)), (None, None));
+    assert!(eta_s(&ADVANCE, 3000.0).is_some());
+}
+
+#[test]
 fn a_log_has_one_line_of_any_width() {
     assert_eq!(
         line(&ADVANCE, f64::from(1 << 20) * 100.0),

@@ -2,7 +2,7 @@
 
 use std::{os::unix::fs::PermissionsExt, process::Command};
 
-use super::program::Directory;
+use super::program::{Directory, ServerProcess};
 
 #[test]
 fn a_tree_is_not_copied_into_itself() {
@@ -388,6 +388,28 @@ fn a_digest_other_than_the_expected_one_is_reported_with_both_values() {
     assert!(!outcome.stderr.contains("a retry may"), "{outcome:?}");
     let line = format!("cp --checksum adler32:{digest} --source {http}/file {root}/known right");
     directory.run(&line).expect(0);
+}
+
+#[test]
+fn an_upload_without_rights_is_refused_for_the_upload() {
+    let directory = Directory::new();
+    directory.put("file", "content");
+    directory.put("data/public/file", "content");
+    let settings =
+        "listen = ['127.0.0.1:0']\nroot = 'data'\n[[access.anonymous]]\npath = '/public'\nallow = ['read']\n";
+    directory.put("serve.toml", settings);
+    let served = ServerProcess::of(directory.command(["serve", "--config", "serve.toml"]));
+    for url in served.urls() {
+        for line in ["cp file URL/inbox/file", "cp -f file URL/inbox/file", "cp -q - URL/inbox/file", "mkdir URL/inbox"]
+        {
+            let outcome = directory.run(&line.replace("URL", &url)).expect(4);
+            assert!(outcome.stderr.contains("anonymous callers may not create this"), "{line}: {outcome:?}");
+            assert!(!outcome.stderr.contains("stat this"), "{line}: {outcome:?}");
+        }
+        let outcome = directory.run(&format!("cp -r data {url}/inbox")).expect(4);
+        assert!(outcome.stderr.contains("cannot check whether it is a directory: "), "{outcome:?}");
+        assert!(outcome.stderr.contains("may not stat this"), "{outcome:?}");
+    }
 }
 
 #[test]

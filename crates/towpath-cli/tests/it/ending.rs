@@ -132,3 +132,17 @@ fn settings_that_make_no_sense_are_said_to() {
         "{outcome:?}"
     );
 }
+
+#[test]
+fn messages_name_the_object_as_the_user_did() {
+    let directory = Directory::new();
+    directory.put("file", "content");
+    for url in ["root://127.0.0.1:1//a", "http://127.0.0.1:1/a"] {
+        let lines = ["ping URL", "cp file URL", "cp -r file URL", "cp URL x", "cp URL -", "cp - URL", "cp URL.meta4 x"];
+        for line in lines {
+            let outcome = directory.run(&line.replace("URL", url)).expect(8);
+            let command = line.split(' ').next().unwrap();
+            assert!(outcome.stderr.starts_with(&format!("towpath: {command}: {url}")), "{line}: {outcome:?}");
+        }
+    }
+}

@@ -225,3 +225,13 @@ fn an_existing_name_takes_precedence_over_a_pattern() {
     directory.run(&format!("mkdir {}/new*", served.urls()[0])).expect(0);
     assert_eq!(directory.names(""), ["new*", "tree"]);
 }
+
+#[test]
+fn names_with_a_leading_dot_are_listed_with_and_without_the_flags_of_ls() {
+    let directory = Directory::new();
+    directory.put("d/.hidden", "x");
+    for flags in ["", "-a ", "-A ", "-lA "] {
+        let outcome = directory.run(&format!("ls {flags}d")).expect(0);
+        assert!(outcome.stdout.contains(".hidden"), "{flags}: {outcome:?}");
+    }
+}

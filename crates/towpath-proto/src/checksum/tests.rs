@@ -42,6 +42,11 @@ fn names_are_read_in_any_case_and_unknown_ones_refused() {
         assert_eq!(algorithm.name().to_uppercase().parse(), Ok(algorithm));
         assert!(algorithm.digest_bytes() <= Digest::MAX_BYTES);
     }
+    for (name, algorithm) in [("sha-256", Algorithm::Sha256), ("SHA-1", Algorithm::Sha1), ("SHA256", Algorithm::Sha256)]
+    {
+        assert_eq!(name.parse(), Ok(algorithm));
+    }
+    assert_eq!("crc-32".parse::<Algorithm>(), Err(UnknownAlgorithm));
     assert_eq!("sha512".parse::<Algorithm>(), Err(UnknownAlgorithm));
     assert_eq!("".parse::<Algorithm>(), Err(UnknownAlgorithm));
 }
