@@ -111,15 +111,25 @@ pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<R
             return Err(Failure::Usage(message.into()));
         }
     };
-    let from: Vec<StoreLocation> = from
-        .into_iter()
-        .filter_map(|end| if let CopyEndpoint::Location(location) = end { Some(location) } else { None })
-        .collect();
+    let from = from.into_iter().filter_map(|end| match end {
+        CopyEndpoint::Location(location) => Some(location),
+        CopyEndpoint::Standard | CopyEndpoint::Stream(_) => None,
+    });
+    files(arguments, resolver, from.collect(), &to).await
+}
+
+/// Returns the request for copies of files and trees to `to`.
+async fn files(
+    arguments: &Copy,
+    resolver: &StoreResolver,
+    from: Vec<StoreLocation>,
+    to: &StoreLocation,
+) -> Result<Request, Failure> {
     for location in &from {
         refuse_slash_of_file(location).await.map_err(|failure| failure.at(location))?;
     }
     let is_single_file = from.len() == 1 && !arguments.recursive;
-    let into = !arguments.no_target_directory && is_directory(&to, is_single_file).await?;
+    let into = !arguments.no_target_directory && is_directory(to, is_single_file).await?;
     if from.len() > 1 && arguments.no_target_directory {
         return Err(Failure::Usage("-T requires exactly one source".into()));
     }
@@ -131,17 +141,17 @@ pub(super) async fn read(arguments: &Copy, resolver: &StoreResolver) -> Result<R
     if let [first] = from.as_slice()
         && !arguments.sources.is_empty()
     {
-        let job = of_several(arguments, resolver, first, &to, into)?;
+        let job = of_several(arguments, resolver, first, to, into)?;
         return Ok(Request::Files(Source::Named(vec![job]), !into));
     }
     if let Some(expected) = arguments.options.checksum.and_then(ChecksumRequest::expected) {
-        return Ok(Request::Files(Source::Named(vec![with_digest(arguments, from, &to, into, expected)?]), !into));
+        return Ok(Request::Files(Source::Named(vec![with_digest(arguments, from, to, into, expected)?]), !into));
     }
     let mut jobs = Vec::new();
     for from in &from {
         match is_metalink(from) && !arguments.recursive && !arguments.as_is {
-            true => jobs.extend(of_metalink(from, &to, into, resolver).await?),
-            false => jobs.push(Job::new(from.clone(), target(from, &to, into)?)),
+            true => jobs.extend(of_metalink(from, to, into, resolver).await?),
+            false => jobs.push(Job::new(from.clone(), target(from, to, into)?)),
         }
     }
     Ok(Request::Files(Source::Named(jobs), !into))
