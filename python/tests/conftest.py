@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,12 @@ import pytest
 START_DEADLINE_S = 20
 STOP_DEADLINE_S = 15
 HOST = "127.0.0.1"
+
+
+def pytest_configure():
+    """Restores the handler of SIGINT, so that programs can be interrupted also where signals are ignored, such as in
+    a shell's background jobs."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass

@@ -81,29 +81,36 @@ struct ExportRules<'a> {
 pub(crate) fn rules<'a>(config: &'a ServeConfig, exports: &'a Exports) -> Result<Vec<Rule<'a>>, StartError> {
     // Without `[[export]]` there is one export, without rules of its own.
     let own = config.export.iter().map(|export| Some(&export.access)).chain(iter::repeat(None));
-    let own: Vec<(&StorePath, Option<&ExportAccess>)> = exports.prefixes().zip(own).collect();
-    let anonymous = own.iter().map(|(prefix, own)| ExportRules {
-        prefix,
-        own: own.and_then(|own| own.anonymous.as_ref()).map(|own| own.iter().map(WrittenRule::from).collect()),
-    });
-    let users = own.iter().map(|(prefix, own)| ExportRules {
-        prefix,
-        own: own.and_then(|own| own.users.as_ref()).map(|own| own.iter().map(WrittenRule::from).collect()),
-    });
-    let AccessConfig { anonymous: for_all, users: for_users, .. } = &config.access;
-    let mut rules = place("anonymous", for_all.iter().map(WrittenRule::from), &anonymous.collect::<Vec<_>>())?;
-    rules.extend(place("users", for_users.iter().map(WrittenRule::from), &users.collect::<Vec<_>>())?);
+    let exports: Vec<(&StorePath, Option<&ExportAccess>)> = exports.prefixes().zip(own).collect();
+    let AccessConfig { anonymous, users, .. } = &config.access;
+    let mut rules = place("anonymous", anonymous, &own_rules(&exports, |own| own.anonymous.as_deref()))?;
+    rules.extend(place("users", users, &own_rules(&exports, |own| own.users.as_deref()))?);
     Ok(rules)
 }
 
+/// Returns each export with its own rules of one kind.
+fn own_rules<'a, Own: 'a>(
+    exports: &[(&'a StorePath, Option<&'a ExportAccess>)],
+    kind: impl Fn(&'a ExportAccess) -> Option<&'a [Own]>,
+) -> Vec<ExportRules<'a>>
+where
+    WrittenRule<'a>: From<&'a Own>,
+{
+    let written = |own: &'a [Own]| own.iter().map(WrittenRule::from).collect();
+    exports.iter().map(|(prefix, own)| ExportRules { prefix, own: own.and_then(&kind).map(written) }).collect()
+}
+
 /// Returns the rules of one kind: those of `[access]`, and those of the exports.
-fn place<'a>(
+fn place<'a, Common: 'a>(
     kind: &str,
-    common: impl Iterator<Item = WrittenRule<'a>>,
+    common: &'a [Common],
     exports: &[ExportRules<'a>],
-) -> Result<Vec<Rule<'a>>, StartError> {
+) -> Result<Vec<Rule<'a>>, StartError>
+where
+    WrittenRule<'a>: From<&'a Common>,
+{
     let mut rules = Vec::new();
-    for written in common {
+    for written in common.iter().map(WrittenRule::from) {
         let path = parse(kind, written.path)?;
         rules.push(written.at(covered(&path, exports).map_err(|why| refused(kind, written.path, &why))?));
     }
