@@ -122,7 +122,8 @@ impl Reporter {
         let shares = job.from.shares();
         for SourceContribution { from, bytes, error, .. } in &shares {
             tracing::info!(%from, bytes, "bytes read from this source");
-            if let Some(error) = error {
+            // The error of the only source is that of the copy.
+            if let Some(error) = error.as_ref().filter(|_| shares.len() > 1) {
                 // Some servers report NotFound to clients without permission.
                 let is_stranger = from.caller.is_nobody && matches!(error.kind(), Kind::Denied | Kind::NotFound);
                 let advice = if is_stranger { "; use --trust-metalink to send it your credentials" } else { "" };

@@ -355,7 +355,8 @@ async fn refuse_tls(service: &Service, port: Port, mut stream: TcpStream) -> io:
             Port::Main => "no certificate is configured (tls.certificate)",
             Port::Monitoring => "the ports of metrics.listen use plain HTTP",
         };
-        tracing::warn!(%peer, unlogged, "refused a TLS connection: {why}");
+        let more = if unlogged > 0 { format!("; {unlogged} more were not logged") } else { String::new() };
+        tracing::warn!(%peer, "refused a TLS connection: {why}{more}");
     }
     stream.write_all(&HANDSHAKE_FAILURE).await?;
     stream.shutdown().await?;

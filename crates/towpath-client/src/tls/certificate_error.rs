@@ -15,8 +15,11 @@ pub(super) fn of(host: &str, why: &CertificateError) -> Error {
         i64::try_from(time.as_secs()).map_or_else(|_| "an unknown date".to_owned(), date::format)
     };
     let problem = match why {
-        // A trusted authority has the same name and another key.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+        // In the other cases a trusted authority has the name of the issuer and another key, such as the `localhost` of
+        // Debian's ssl-cert.
+        CertificateError::UnknownIssuer
+        | CertificateError::BadSignature
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
             "is signed by an unknown authority: name its CA with --ca-file, or try with --insecure".to_owned()
         }
         CertificateError::ExpiredContext { not_after, .. } => {
@@ -51,4 +54,25 @@ fn names(presented: &[String]) -> String {
         names.push("…".to_owned());
     }
     names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_with_the_same_name_and_another_key_is_unknown() {
+        let (signature_algorithm_id, public_key_algorithm_id) = (vec![1], vec![2]);
+        let other_kind = CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext {
+            signature_algorithm_id,
+            public_key_algorithm_id,
+        };
+        for why in [CertificateError::BadSignature, other_kind] {
+            let error = of("host", &why);
+            assert!(
+                error.message().starts_with("the certificate of host is signed by an unknown authority: "),
+                "{error}"
+            );
+        }
+    }
 }
