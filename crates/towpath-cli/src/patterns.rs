@@ -16,7 +16,7 @@ use towpath_proto::url::{Location, Url};
 use towpath_store::{Error, Fault, ListOptions, StorePath};
 
 use crate::{
-    failure::{Failure, is_out_of_reach},
+    failure::Failure,
     location::{StoreResolver, shown},
 };
 
@@ -65,8 +65,9 @@ async fn matching(typed: &OsStr, url: &Url, resolver: &StoreResolver) -> Result<
     let location = resolver.location(typed)?;
     match location.store.stat(&location.caller, &location.path).await {
         Ok(_) => return Ok(vec![typed.to_owned()]),
-        Err(error) if is_out_of_reach(&error) => return Err(Failure::from(error).at(&location)),
-        Err(_) => {}
+        Err(error) if matches!(error.fault(), Fault::NotFound | Fault::NotDirectory) => {}
+        // The name may exist. As a pattern it would name other files, which `rm` would remove.
+        Err(error) => return Err(Failure::from(error).at(&location)),
     }
     let is_directory = url.path().ends_with(b"/");
     let mut paths = expand(&location, is_directory).await.map_err(|failure| failure.at(&location))?;

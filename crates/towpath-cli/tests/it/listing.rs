@@ -227,6 +227,17 @@ fn an_existing_name_takes_precedence_over_a_pattern() {
 }
 
 #[test]
+fn a_name_that_cannot_be_queried_is_not_taken_for_a_pattern() {
+    let (directory, served) = tree();
+    directory.link("tree/*.root", "/etc/passwd");
+    for url in served.urls() {
+        let refused = directory.run(&format!("rm {url}/tree/*.root")).expect(4);
+        assert!(refused.stderr.contains("leads out of the store"), "{refused:?}");
+    }
+    assert_eq!(directory.names("tree"), ["*.root", ".hidden", "a.root", "b.root", "c.txt", "d"]);
+}
+
+#[test]
 fn names_with_a_leading_dot_are_listed_with_and_without_the_flags_of_ls() {
     let directory = Directory::new();
     directory.put("d/.hidden", "x");
