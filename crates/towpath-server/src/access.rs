@@ -155,7 +155,7 @@ impl Identity {
     /// Checks that `activity` on `path` is allowed.
     ///
     /// # Errors
-    /// `ReadOnly` if the export is read-only; the error of refused credentials; `AuthenticationFailed` for an anonymous caller (a token or a password may
+    /// `ReadOnly` if the export is read-only; `NotFound` outside of the exports; the error of refused credentials; `AuthenticationFailed` for an anonymous caller (a token or a password may
     /// help) or an expired token; `PermissionDenied` otherwise. All have a [reason](Error::reason), a [`DenialReason`].
     pub fn check(&self, activity: Activity, path: &StorePath) -> Result<()> {
         if self.may(activity, path) { Ok(()) } else { Err(self.denial(activity, path)) }
@@ -174,11 +174,8 @@ impl Identity {
     /// Like [`Self::check`], without an error message. Used for the stat text of each listing entry, which shows the
     /// reader's rights.
     pub fn may(&self, activity: Activity, path: &StorePath) -> bool {
-        let is_granted = || match self.exports.required(activity, path) {
-            Some(required) => self.valid_grants().any(|grant| grant.allows(required, path)),
-            None => true,
-        };
-        self.exports.check(activity, path).is_ok() && is_granted()
+        let allows = |required| self.valid_grants().any(|grant| grant.allows(required, path));
+        self.exports.check(activity, path).is_ok() && self.exports.required(activity, path).is_some_and(allows)
     }
 
     /// Returns the grant that allows `activity` on `path`, and whether all callers have it.
@@ -187,12 +184,16 @@ impl Identity {
     /// See [`Self::check`]; `NotFound` outside of the exports.
     pub fn explain(&self, activity: Activity, path: &StorePath) -> Result<(&Grant, bool)> {
         self.exports.check(activity, path)?;
-        let outside = || Error::new(Fault::NotFound, "no export contains this path").at(path);
-        let required = self.exports.required(activity, path).ok_or_else(outside)?;
+        let required = self.exports.required(activity, path).ok_or_else(|| self.denial(activity, path))?;
         let allows = |grant: &&Grant| grant.allows(required, path);
         let public = self.public.iter().find(allows).map(|grant| (grant, true));
         let own = self.valid_grants().find(allows).map(|grant| (grant, false));
         public.or(own).ok_or_else(|| self.denial(activity, path))
+    }
+
+    /// Whether the caller may read all exports.
+    pub(crate) fn may_read_all(&self) -> bool {
+        self.exports.prefixes().all(|prefix| self.may(Activity::Read, prefix))
     }
 
     /// Returns the error of the credentials if they were refused; the caller is then anonymous.
@@ -222,6 +223,9 @@ impl Identity {
     fn denial(&self, activity: Activity, path: &StorePath) -> Error {
         if let Err(error) = self.exports.check(activity, path) {
             return error;
+        }
+        if self.exports.required(activity, path).is_none() {
+            return Error::new(Fault::NotFound, "no export contains this path").at(path);
         }
         let verb = activity.verb();
         // A SciToken may lack a subject; the issuer is named instead.

@@ -65,6 +65,16 @@ impl Exports {
         self.0.iter().filter(|export| !export.is_writable).map(|export| &export.prefix)
     }
 
+    /// Whether an export contains both paths.
+    pub(crate) fn share(&self, a: &StorePath, b: &StorePath) -> bool {
+        self.0.iter().any(|export| a.is_within(&export.prefix) && b.is_within(&export.prefix))
+    }
+
+    /// Whether `path` is strictly above an export.
+    pub(crate) fn is_above(&self, path: &StorePath) -> bool {
+        self.0.iter().any(|export| export.prefix.is_within(path) && export.prefix != *path)
+    }
+
     /// Whether an export contains `path`, or lies below it.
     pub(crate) fn meet(&self, path: &StorePath) -> bool {
         self.0.iter().any(|export| path.is_within(&export.prefix) || export.prefix.is_within(path))
@@ -78,12 +88,11 @@ impl Exports {
 
     /// Returns the activity that rights must allow for `activity` on `path`. The directories above the exports contain
     /// only names from the settings, so the right to query them suffices to list them. `None` outside of the exports:
-    /// nothing exists there.
+    /// nothing exists there, and nothing is allowed.
     pub(crate) fn required(&self, activity: Activity, path: &StorePath) -> Option<Activity> {
-        let is_above = self.0.iter().any(|export| export.prefix.is_within(path) && export.prefix != *path);
         match activity {
             _ if !self.meet(path) => None,
-            Activity::List if is_above => Some(Activity::Stat),
+            Activity::List if self.is_above(path) => Some(Activity::Stat),
             activity => Some(activity),
         }
     }
@@ -100,7 +109,8 @@ impl Exports {
                 let message = format!("the export {} is read-only", export.prefix);
                 Err(Error::new(Fault::ReadOnly, message).with_reason(DenialReason::ReadOnly.name()).at(path))
             }
-            None if changes && !self.meet(path) => {
+            // A client may create directories from the root on; those above the exports exist.
+            None if changes && !(activity == Activity::CreateDirectory && self.is_above(path)) => {
                 let prefixes: Vec<_> = self.prefixes().map(ToString::to_string).collect();
                 let message = format!("only the exports can be changed: {}", prefixes.join(", "));
                 Err(Error::new(Fault::ReadOnly, message).at(path))

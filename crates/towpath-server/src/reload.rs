@@ -46,8 +46,15 @@ impl Service {
     /// restart, such as `limits.connections`.
     ///
     /// # Errors
-    /// [`StartError`] as at the start of the server; then nothing has changed.
+    /// [`StartError`] as at the start of the server, and [`StartError::Export`] if other directories are exported; then
+    /// nothing has changed.
     pub fn reload(&self, config: &ServeConfig) -> Result<Vec<String>, StartError> {
+        let changed = changed_keys(&self.config, config);
+        // The new rights must not apply to the directories that are served now.
+        if changed.iter().any(|key| key == "root" || key == "export") {
+            let why = "the exported directories have changed, which needs a restart";
+            return Err(StartError::Export(why.into()));
+        }
         let (access, tls) = secure(config, Some(&self.access()))?;
         let access_log = AccessLog::start(&config.access_log, self.metrics.log_lines_lost.clone())?;
         access.fetch_keys();
@@ -55,7 +62,7 @@ impl Service {
         self.tls.replace(tls.map(Arc::new));
         let old = self.access_log.replace(access_log);
         tokio::spawn(async move { old.finish().await });
-        Ok(changed_keys(&self.config, config))
+        Ok(changed)
     }
 }
 

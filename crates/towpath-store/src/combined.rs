@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::{FutureExt as _, StreamExt as _, stream};
+use futures::{StreamExt as _, stream};
 use towpath_proto::checksum::{Algorithm, Digest};
 
 use self::handles::{CombinedReadHandle, CombinedWriteHandle};
@@ -26,7 +26,7 @@ const READ_ONLY_DIRECTORY: u32 = 0o555;
 #[derive(Debug)]
 pub struct CombinedStore {
     members: Vec<Arc<Member>>,
-    /// What all members support.
+    /// What all members support that can be written, or all members if none can.
     capabilities: Capabilities,
     /// Creation of this store, in nanoseconds since the Unix epoch: the time of the directories above the prefixes.
     created_ns: i64,
@@ -80,7 +80,11 @@ impl CombinedStore {
         if let Some((a, b)) = nested_pair(&prefixes) {
             return Err(Error::new(Fault::InvalidArgument, format!("one of {a} and {b} contains the other")));
         }
-        let capabilities = members.iter().map(|(_, store)| store.capabilities()).reduce(|a, b| a.common(&b));
+        let common = |is_included: fn(&Capabilities) -> bool| {
+            let all = members.iter().map(|(_, store)| store.capabilities());
+            all.filter(is_included).reduce(|a, b| a.common(&b))
+        };
+        let capabilities = common(|store| store.write).or_else(|| common(|_| true));
         let capabilities =
             capabilities.ok_or_else(|| Error::new(Fault::InvalidArgument, "there is no store to combine"))?;
         let members = members.into_iter().map(|(prefix, store)| Arc::new(Member { prefix, store })).collect();
@@ -166,33 +170,15 @@ impl CombinedStore {
         }
     }
 
-    /// Returns the entries of a directory above the prefixes. An entry whose store does not respond with metadata has
-    /// those of the directory.
-    fn list_above(&self, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing {
+    /// Returns the entries of a directory above the prefixes. They are not queried: a store that does not respond must
+    /// not delay the others.
+    fn list_above(&self, path: &StorePath) -> Listing {
         let depth = path.components().count();
         let below = self.members.iter().filter(|member| member.prefix.is_within(path));
         let names: BTreeSet<_> = below.filter_map(|member| member.prefix.components().nth(depth)).collect();
-        let entries: Vec<_> = names
-            .into_iter()
-            .map(|name| {
-                let at = path.join(name).ok().filter(|_| options.metadata);
-                let member = at.and_then(|at| self.members.iter().find(|member| member.prefix == at)).cloned();
-                (Bytes::copy_from_slice(name), member)
-            })
-            .collect();
-        let (caller, directory) = (caller.clone(), self.directory());
-        let batch = async move {
-            let mut batch = Vec::new();
-            for (name, member) in entries {
-                let found = match member {
-                    Some(member) => member.store.stat(&caller, &StorePath::root()).await.ok(),
-                    None => None,
-                };
-                batch.push(Entry { name, metadata: found.unwrap_or_else(|| directory.clone()) });
-            }
-            Ok(batch)
-        };
-        batch.into_stream().boxed()
+        let entry = |name| Entry { name: Bytes::copy_from_slice(name), metadata: self.directory() };
+        let batch = names.into_iter().map(entry).collect();
+        stream::once(async { Ok(batch) }).boxed()
     }
 }
 
@@ -217,7 +203,7 @@ impl Store for CombinedStore {
                 let member = Arc::clone(member);
                 listing.map(move |batch| batch.map_err(|error| member.locate(error))).boxed()
             }
-            None if self.is_above(path) => self.list_above(caller, path, options),
+            None if self.is_above(path) => self.list_above(path),
             None => {
                 let error = not_found(path);
                 stream::once(async { Err(error) }).boxed()

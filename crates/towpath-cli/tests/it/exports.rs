@@ -119,12 +119,28 @@ async fn an_export_can_be_neither_removed_nor_renamed_nor_replaced() {
         let response = ask(&served, request, &fields, "").await;
         assert!(response.starts_with("HTTP/1.1 403 Forbidden"), "{request}: {response}");
     }
+    let vo = ask(&served, "COPY /vo/", &[("Destination", "/public/inbox/vo")], "").await;
+    expect(&vo, &["403 Forbidden", "copied one by one"]);
     let from_public = async |method| {
         ask(&served, &format!("{method} /public/inbox"), &[("Destination", "/vo/atlas/inbox")], "").await
     };
     expect(&from_public("MOVE").await, &["401 Unauthorized"]);
     expect(&from_public("COPY").await, &["201 Created"]);
     assert_eq!(directory.get("disk1/atlas/inbox/x"), "disk2/inbox/x");
+    // The old content of the destination stays.
+    directory.put(
+        "serve.toml",
+        &EXPORTS.replace(
+            "access.anonymous = [{ path = '/', allow = ['read'] }, ",
+            "access.anonymous = [{ path = '/', allow = ['read', 'modify'] }, ",
+        ),
+    );
+    served.signal(Signal::HUP);
+    wait_for(&directory, "reloaded the settings\n").await;
+    directory.put("disk2/kept/file", "x");
+    let replacing = ask(&served, "MOVE /vo/atlas/run1", &[("Destination", "/public/kept")], "").await;
+    expect(&replacing, &["501 Not Implemented", "different exports"]);
+    assert_eq!(directory.get("disk2/kept/file"), "x");
     // As between two file systems.
     let moved = ask(&served, "MOVE /vo/atlas/run1/a", &[("Destination", "/public/inbox/a")], "").await;
     expect(&moved, &["501 Not Implemented", "different exports"]);
@@ -143,14 +159,24 @@ async fn a_reload_changes_the_rights_of_exports() {
     let served = serve(&directory);
     let get = async |path: &str| ask(&served, &format!("GET {path}"), &[], "").await;
     expect(&get("/public/hello").await, &["200 OK"]);
+    expect(&get("/metrics").await, &["200 OK"]);
     directory.put("serve.toml", &EXPORTS.replace("path = '/', allow = ['read']", "path = '/inbox', allow = ['read']"));
     served.signal(Signal::HUP);
     wait_for(&directory, "reloaded the settings\n").await;
     expect(&get("/public/hello").await, &["401 Unauthorized"]);
     expect(&get("/public/inbox/x").await, &["200 OK"]);
-    directory.put("serve.toml", &EXPORTS.replace("disk3", "disk4"));
-    served.signal(Signal::HUP);
-    wait_for(&directory, "except these, which need a restart: export").await;
+    // The metrics need the right to read all exports.
+    expect(&get("/metrics").await, &["404 Not Found"]);
+    // Other exports than those that are served: their rights must not apply to the old directories.
+    let only_archive = EXPORTS.split("[[export]]\nprefix = '/public'").next().unwrap();
+    for (settings, count) in [(EXPORTS.replace("disk3", "disk4"), 1), (only_archive.to_owned(), 2)] {
+        directory.put("serve.toml", &settings);
+        served.signal(Signal::HUP);
+        while directory.get("err").matches("have changed, which needs a restart").count() < count {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        expect(&get("/public/hello").await, &["401 Unauthorized"]);
+    }
 }
 
 #[test]

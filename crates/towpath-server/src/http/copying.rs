@@ -25,6 +25,10 @@ pub(super) async fn copy(exchange: &Exchange) -> Result<Response<Content>, Refus
     let source = exchange.store().stat(exchange.caller(), path).await?;
     exchange.refuse_slash_of_file(Some(&source))?;
     exchange.may(if source.is_directory() { Activity::List } else { Activity::Read })?;
+    // Its members have rights of their own.
+    if exchange.service.exports.is_above(path) {
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "the exports in this directory are copied one by one"));
+    }
     let depth = namespace::depth(exchange)?;
     if depth == Depth::One {
         return Err(Refusal::bad_request("the Depth of a copy is 0 or infinity"));

@@ -315,6 +315,11 @@ pub(super) async fn rename(exchange: &Exchange) -> Result<Response<Content>, Ref
     exchange.check_conditions(Some(&source))?;
     locking::may_remove(exchange, path).await?;
     let destination = Destination::of(exchange, &source).await?;
+    // Before the destination is removed.
+    if !exchange.service.exports.share(path, &destination.path) {
+        let text = "source and destination are in different exports: copy the data, then remove the source";
+        return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, text).of(Fault::Unsupported));
+    }
     let mut failures = Failures::default();
     let overwrite = destination.clear(exchange, &source, &mut failures).await?;
     if !failures.is_empty() {

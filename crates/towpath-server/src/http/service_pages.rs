@@ -8,7 +8,7 @@
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
 
 use super::{body::Content, exchange::Exchange, refusal::Refusal, respond};
-use crate::{Port, Service, metrics::Exposition};
+use crate::{Port, Service, access::Activity, metrics::Exposition};
 
 /// Path of the health page that needs no rights on any port.
 const HEALTH_PATH: &str = "/.well-known/towpath/health";
@@ -48,7 +48,9 @@ pub(super) async fn without_rights(
 
 /// Returns the page at the target of a request that matches no file, if there is one.
 pub(super) async fn find(exchange: &Exchange) -> Option<Response<Content>> {
-    let page = page_at(exchange.path().as_bytes())?;
+    // No rule applies outside of the exports. There the pages need the right to read all exports.
+    let may = exchange.identity.may(Activity::Read, exchange.path()) || exchange.identity.may_read_all();
+    let page = page_at(exchange.path().as_bytes()).filter(|_| may)?;
     Some(render(&exchange.service, &exchange.headers, page).await)
 }
 
