@@ -44,12 +44,15 @@ pub(crate) fn warnings(layered: &Layered<ServeConfig>) -> Result<Vec<String>, St
         .map(|Finding { subject, detail, .. }| format!("{subject}: {detail}"))
         .collect();
     let is_default = layered.origins.get("access.anonymous").is_some_and(|(_, origin)| origin == "default");
-    if is_default && !layered.settings.access.issuers.is_empty() {
-        warnings.push(
-            "access.anonymous: every client may read everything, because this is the default: set `anonymous = []` in \
+    let exports = &layered.settings.export;
+    let open: Vec<_> = exports.iter().filter(|export| export.access.anonymous.is_none()).collect();
+    if is_default && !layered.settings.access.issuers.is_empty() && (exports.is_empty() || !open.is_empty()) {
+        let prefixes = open.iter().map(|export| &*export.prefix).collect::<Vec<_>>().join(", ");
+        let part = if exports.is_empty() { "everything".to_owned() } else { prefixes };
+        warnings.push(format!(
+            "access.anonymous: every client may read {part}, because this is the default: set `anonymous = []` in \
              [access] to let only tokens in"
-                .into(),
-        );
+        ));
     }
     Ok(warnings)
 }

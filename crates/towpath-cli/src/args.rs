@@ -446,6 +446,9 @@ pub(crate) struct Remove {
     /// Ignore paths that do not exist.
     #[arg(long, short = 'f')]
     pub force: bool,
+    /// Take the characters of patterns in URLs literally.
+    #[arg(long)]
+    pub no_glob: bool,
 }
 
 /// Arguments of `ping`.

@@ -2,7 +2,7 @@
 //!
 //! `*` matches any part of a name, `[a-c]` one character, `{a,b}` alternatives, each within one name; a leading dot must
 //! be written. A shell expands the patterns of local paths itself. An existing path whose name contains these characters
-//! takes precedence over the pattern.
+//! takes precedence over the pattern. In a percent-encoded URL, `%2A` is a literal `*`; in all URLs, `[*]` is.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -12,16 +12,16 @@ use std::{
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use globset::{GlobBuilder, GlobMatcher};
 use towpath_mover::StoreLocation;
-use towpath_proto::url::{Location, Url};
+use towpath_proto::url::{Family, Location, Url, decode_href};
 use towpath_store::{Error, Fault, ListOptions, StorePath};
 
-use crate::{
-    failure::Failure,
-    location::{StoreResolver, shown},
-};
+use crate::{failure::Failure, location::StoreResolver};
 
 /// Maximum memory for the matches of one pattern in bytes: about a million paths.
 const MAX_MATCHED_BYTES: usize = 128 << 20;
+
+/// The special characters of patterns, percent-encoded.
+const SPECIAL: [&str; 7] = ["%2A", "%2C", "%3F", "%5B", "%5D", "%7B", "%7D"];
 
 /// Maximum number of directories listed concurrently.
 const LISTINGS: usize = 32;
@@ -39,14 +39,53 @@ pub(crate) async fn expanded(paths: &[OsString], resolver: &StoreResolver) -> Ve
     let mut places = Vec::new();
     for path in paths {
         match Location::from_argument(path) {
-            Ok(Location::Remote(url)) if has_pattern(url.path()) => match matching(path, &url, resolver).await {
-                Ok(urls) => places.extend(urls.into_iter().map(Ok)),
-                Err(failure) => places.push(Err(failure)),
+            Ok(Location::Remote(url)) => match pattern(path, &url) {
+                Some(pattern) => match matching(path, (&url, &pattern), resolver).await {
+                    Ok(matches) => places.extend(matches),
+                    Err(failure) => places.push(Err(failure)),
+                },
+                None => places.push(Ok(path.clone())),
             },
             _ => places.push(Ok(path.clone())),
         }
     }
     places
+}
+
+/// Returns the path of `url`, which was typed as `typed`, with escaped special characters; `None` if it is not a
+/// pattern.
+fn pattern(typed: &OsStr, url: &Url) -> Option<Vec<u8>> {
+    if url.scheme().family() == Family::Xrootd {
+        return Some(url.path().to_vec()).filter(|path| has_pattern(path));
+    }
+    let (_, rest) = typed.to_str()?.split_once("://")?;
+    let path = &rest[rest.find('/')?..];
+    let path = path.split(['?', '#']).next().filter(|path| has_pattern(path.as_bytes()))?;
+    decode_href(&escaped(path)).ok()
+}
+
+/// Puts each percent-encoded special character of the percent-encoded `path` into a class of its own: `%2A` becomes
+/// `[%2A]`.
+fn escaped(path: &str) -> String {
+    let mut escaped = String::with_capacity(path.len());
+    let mut is_in_class = false;
+    let mut rest = path;
+    while let Some(character) = rest.chars().next() {
+        let encoded = rest.get(..3).filter(|start| SPECIAL.iter().any(|special| special.eq_ignore_ascii_case(start)));
+        let part = encoded.unwrap_or(&rest[..character.len_utf8()]);
+        match (part, is_in_class) {
+            ("[", _) => is_in_class = true,
+            ("]", _) => is_in_class = false,
+            _ => {}
+        }
+        if encoded.is_some() && !is_in_class {
+            escaped.extend(["[", part, "]"]);
+        } else {
+            escaped.push_str(part);
+        }
+        rest = &rest[part.len()..];
+    }
+    escaped
 }
 
 fn has_pattern(path: &[u8]) -> bool {
@@ -60,33 +99,40 @@ fn matcher(name: &[u8]) -> Option<GlobMatcher> {
     Some(glob.compile_matcher())
 }
 
-/// Returns the URLs that match the path of `url`, which was typed as `typed`.
-async fn matching(typed: &OsStr, url: &Url, resolver: &StoreResolver) -> Result<Vec<OsString>, Failure> {
+/// Returns the URLs that match `pattern`, the path of `url`, which was typed as `typed`.
+async fn matching(
+    typed: &OsStr,
+    (url, pattern): (&Url, &[u8]),
+    resolver: &StoreResolver,
+) -> Result<Vec<Place>, Failure> {
     let location = resolver.location(typed)?;
     match location.store.stat(&location.caller, &location.path).await {
-        Ok(_) => return Ok(vec![typed.to_owned()]),
+        Ok(_) => return Ok(vec![Ok(typed.to_owned())]),
         Err(error) if matches!(error.fault(), Fault::NotFound | Fault::NotDirectory) => {}
         // The name may exist. As a pattern it would name other files, which `rm` would remove.
         Err(error) => return Err(Failure::from(error).at(&location)),
     }
-    let is_directory = url.path().ends_with(b"/");
-    let mut paths = expand(&location, is_directory).await.map_err(|failure| failure.at(&location))?;
+    let mut paths = expand(&location, pattern).await.map_err(|failure| failure.at(&location))?;
     if paths.is_empty() {
         let message = "no path matches the pattern, and none has this name";
         return Err(Failure::from(Error::new(Fault::NotFound, message)).at(&location));
     }
     paths.sort_unstable();
-    let slash: &[u8] = if is_directory { b"/" } else { b"" };
-    let urls = paths.iter().map(|path| match url.with_path([path.as_bytes(), slash].concat()) {
+    let slash: &[u8] = if pattern.ends_with(b"/") { b"/" } else { b"" };
+    let place = |path: StorePath| match url.with_path([path.as_bytes(), slash].concat()) {
         Ok(url) => Ok(OsString::from(url.expose_with_password())),
-        Err(error) => Err(Failure::Usage(format!("{}: a match cannot be written as a URL: {error}", shown(typed)))),
-    });
-    urls.collect()
+        Err(_) => {
+            let error = Error::new(Fault::InvalidArgument, "its name cannot be written in a URL").at(&path);
+            Err(Failure::from(error).at(&location))
+        }
+    };
+    Ok(paths.into_iter().map(place).collect())
 }
 
-/// Returns the existing paths that match the path of `location`: directories only, if `is_directory`.
-async fn expand(location: &StoreLocation, is_directory: bool) -> Result<Vec<StorePath>, Failure> {
-    let names: Vec<&[u8]> = location.path.components().collect();
+/// Returns the existing paths in the store of `location` that match `pattern`: directories only, if it ends in a slash.
+async fn expand(location: &StoreLocation, pattern: &[u8]) -> Result<Vec<StorePath>, Failure> {
+    let is_directory = pattern.ends_with(b"/");
+    let names: Vec<&[u8]> = pattern.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
     let mut found = vec![StorePath::root()];
     let mut is_guessed = false;
     for (index, name) in names.iter().enumerate() {
@@ -185,6 +231,26 @@ async fn is_listable(location: &StoreLocation, path: &StorePath, error: &Error) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn encoded_special_characters_are_literal() {
+        for (typed, path) in [
+            ("root://h//a%2A*", Some("/a%2A*")),
+            ("root://h//a", None),
+            ("http://h/a%2Ab", None),
+            ("http://[::1]/a", None),
+            ("http://h/a?b=*", None),
+            ("http://h/a%2a*/b%20c%3Fd", Some("/a[*]*/b c[?]d")),
+            ("http://h/[%2A%5D]%5B", Some("/[*]][[]")),
+            ("s3://bucket/{a%2Cb,c}/", Some("/{a[,]b,c}/")),
+        ] {
+            let url: Url = typed.parse().unwrap();
+            let found = pattern(OsStr::new(typed), &url);
+            assert_eq!(found.as_deref(), path.map(str::as_bytes), "{typed}");
+        }
+        let matcher = matcher(b"a[*]*[?]").unwrap();
+        assert!(matcher.is_match("a*bc?") && !matcher.is_match("abc?") && !matcher.is_match("a*bcd"));
+    }
 
     #[test]
     fn names_without_a_valid_pattern_are_literal() {

@@ -8,12 +8,13 @@ use crate::{
     commands::{for_each, refuse_slash_of_file},
     failure::{Failure, Tally},
     location::StoreResolver,
-    patterns::{Place, expanded},
+    patterns::{Place, expanded, literal},
 };
 
 /// Runs `towpath rm`.
 pub(crate) async fn run(arguments: &Remove, resolver: &StoreResolver) -> Result<(), Failure> {
-    let mut places = expanded(&arguments.paths, resolver).await;
+    let mut places =
+        if arguments.no_glob { literal(&arguments.paths) } else { expanded(&arguments.paths, resolver).await };
     places.retain(|place| !arguments.force || !is_missing(place));
     for_each(places, resolver, async |_, location| {
         if location.path.is_root() {

@@ -122,15 +122,20 @@ impl Reporter {
         let shares = job.from.shares();
         for SourceContribution { from, bytes, error, .. } in &shares {
             tracing::info!(%from, bytes, "bytes read from this source");
-            // The error of the only source is that of the copy.
-            if let Some(error) = error.as_ref().filter(|_| shares.len() > 1) {
-                // Some servers report NotFound to clients without permission.
-                let is_stranger = from.caller.is_nobody && matches!(error.kind(), Kind::Denied | Kind::NotFound);
-                let advice = if is_stranger { "; use --trust-metalink to send it your credentials" } else { "" };
-                let message = format!("source {from} was left out: {error}{advice}");
-                complain(&message);
-                self.notice("source_left_out", &message);
-            }
+            let Some(error) = error else { continue };
+            // Some servers report NotFound to clients without permission.
+            let is_stranger = from.caller.is_nobody && matches!(error.kind(), Kind::Denied | Kind::NotFound);
+            // The error of the only source is reported as that of the copy.
+            let message = match (shares.len(), is_stranger) {
+                (1, false) => continue,
+                (1, true) => format!("use --trust-metalink to send your credentials to {from}"),
+                (_, false) => format!("source {from} was left out: {error}"),
+                (_, true) => {
+                    format!("source {from} was left out: {error}; use --trust-metalink to send it your credentials")
+                }
+            };
+            complain(&message);
+            self.notice("source_left_out", &message);
         }
         let spare: Vec<_> = shares.iter().filter(|share| share.is_spare).map(|share| share.from.to_string()).collect();
         if let (Some(read), false) = (shares.iter().find(|share| share.bytes > 0), spare.is_empty()) {

@@ -48,20 +48,8 @@ impl ServerSignals {
 
 /// Serves a directory until SIGINT or SIGTERM.
 pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
-    let layered = load(arguments.config.as_deref(), flags(arguments))?;
-    let Layered { settings, origins } = &layered;
-    let has_root = origins.get("root").is_some_and(|(_, origin)| origin != "default");
-    match (has_root, settings.export.is_empty()) {
-        (false, true) => {
-            let message = "the directory to serve is missing (`.` for the current directory)";
-            return Err(Failure::Usage(message.into()));
-        }
-        (true, false) => {
-            let message = "the settings have both `root` and [[export]]: remove one, or give no directory";
-            return Err(Failure::Usage(message.into()));
-        }
-        _ => {}
-    }
+    let layered = load_for(arguments)?;
+    let settings = &layered.settings;
     // Before the readiness notification: a signal from now on reloads the settings or stops the server gracefully.
     let signals = ServerSignals::new()?;
     descriptors::raise_limit();
@@ -82,7 +70,19 @@ pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
     let transfers = ThirdPartyCopier { ca: settings.third_party.ca.clone() };
     let server = Server::bind_with(store, Some(Arc::new(transfers)), settings)?;
     access::announce(&layered, &server)?;
-    run(server, signals, || Ok(load(arguments.config.as_deref(), flags(arguments))?.settings)).await
+    run(server, signals, || Ok(load_for(arguments)?.settings)).await
+}
+
+/// Loads the settings, which must name the directories to serve in one way.
+fn load_for(arguments: &Serve) -> Result<Layered<ServeConfig>, Failure> {
+    let layered = load(arguments.config.as_deref(), flags(arguments))?;
+    let has_root = layered.origins.get("root").is_some_and(|(_, origin)| origin != "default");
+    let problem = match (has_root, layered.settings.export.is_empty()) {
+        (false, true) => "the directory to serve is missing (`.` for the current directory)",
+        (true, false) => "the settings have both `root` and [[export]]: remove one, or give no directory",
+        _ => return Ok(layered),
+    };
+    Err(Failure::Usage(problem.into()))
 }
 
 /// Opens the exported directories.
@@ -95,7 +95,16 @@ fn open_store(settings: &ServeConfig, options: &LocalOptions) -> Result<Arc<dyn 
     let roots = settings.export.iter().map(|export| open(&export.root));
     let prefixes = Exports::new(settings)?.prefixes().cloned().collect::<Vec<_>>();
     let members = prefixes.into_iter().zip(roots).map(|(prefix, store)| Ok((prefix, store?)));
-    Ok(Arc::new(CombinedStore::new(members.collect::<Result<_, Failure>>()?)?))
+    let members = members.collect::<Result<Vec<_>, Failure>>()?;
+    if members.iter().any(|(_, store)| store.capabilities().attributes) {
+        let lacks_attributes = |store: &dyn Store| store.capabilities().write && !store.capabilities().attributes;
+        for (prefix, _) in members.iter().filter(|(_, store)| lacks_attributes(&**store)) {
+            complain(format_args!(
+                "warning: the file system of the export {prefix} has no extended attributes: no export offers them"
+            ));
+        }
+    }
+    Ok(Arc::new(CombinedStore::new(members)?))
 }
 
 /// Prints the listening addresses, and serves until interrupted. `settings` loads the settings again for a reload.

@@ -72,6 +72,37 @@ impl ClientOptions {
         let chosen = self.max_wait.filter(|_| !is_slow);
         WaitLimit { longest: chosen.unwrap_or(self.patience), is_chosen: chosen.is_some() }
     }
+
+    /// Returns the time limit of retries.
+    pub(crate) fn retry_time(&self) -> RetryTime {
+        RetryTime { longest: self.retry_time, unknown: self.max_wait }
+    }
+
+    /// Returns `silence`, the time without data after which a connection counts as lost, limited by the maximum wait for
+    /// a server that has never responded.
+    pub(crate) fn silence_permitted(&self, silence: Duration, known_good: bool) -> Duration {
+        self.max_wait.filter(|_| !known_good).map_or(silence, |wait| wait.min(silence))
+    }
+}
+
+/// The time limit of the retries of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RetryTime {
+    longest: Duration,
+    /// With a server that has never responded: [`ClientOptions::max_wait`], because its address may be wrong.
+    unknown: Option<Duration>,
+}
+
+impl RetryTime {
+    /// Returns whether a request that started `elapsed` ago may be sent again. `known_good` is whether its server has
+    /// responded before.
+    pub(crate) fn permits(self, elapsed: Duration, known_good: bool) -> bool {
+        match self.unknown {
+            // A server that was silent for half of the time would be silent again.
+            Some(unknown) if !known_good => elapsed < unknown / 2,
+            _ => elapsed <= self.longest,
+        }
+    }
 }
 
 impl WaitLimit {

@@ -409,12 +409,13 @@ pub(crate) fn clean_bytes(path: &[u8]) -> Result<Vec<u8>, InvalidUrl> {
     Ok(clean)
 }
 
-/// Characters that RFC 3986 §3.3 does not allow in a path, and `%` itself.
+/// Characters that RFC 3986 §3.3 does not allow in a path, `%` itself, and `*`, which would be a pattern in an argument.
 const NOT_IN_PATH: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
     .add(b'#')
     .add(b'%')
+    .add(b'*')
     .add(b'<')
     .add(b'>')
     .add(b'?')

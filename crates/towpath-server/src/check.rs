@@ -110,6 +110,16 @@ pub fn warnings(config: &ServeConfig) -> Result<Vec<Finding>, StartError> {
     if !access.issuers.is_empty() && config.tls.certificate.is_none() {
         warn("tls", "no certificate is configured: clients do not send tokens without encryption".into());
     }
+    for (a, b) in overlapping(&config.export) {
+        let detail = format!(
+            "{} ({}) and {} ({}) share files, each with its own access rules: the wider ones decide",
+            a.prefix,
+            a.root.display(),
+            b.prefix,
+            b.root.display()
+        );
+        warn("export.root", detail);
+    }
     for ExportConfig { prefix, access, .. } in &config.export {
         let anonymous = access.anonymous.iter().flatten().map(|rule| &rule.path);
         let users = access.users.iter().flatten().map(|rule| &rule.path);
@@ -119,6 +129,16 @@ pub fn warnings(config: &ServeConfig) -> Result<Vec<Finding>, StartError> {
         }
     }
     Ok(warnings)
+}
+
+/// Returns the pairs of exports of which one directory contains the other, or is the same.
+fn overlapping(exports: &[ExportConfig]) -> Vec<(&ExportConfig, &ExportConfig)> {
+    // A directory that cannot be opened is an error of its own.
+    let resolved = |export: &ExportConfig| export.root.canonicalize().unwrap_or_else(|_| export.root.clone());
+    let exports: Vec<_> = exports.iter().map(|export| (export, resolved(export))).collect();
+    let is_nested = |a: &Path, b: &Path| a.starts_with(b) || b.starts_with(a);
+    let pairs = exports.iter().enumerate().flat_map(|(index, b)| exports[..index].iter().map(move |a| (a, b)));
+    pairs.filter(|((_, a), (_, b))| is_nested(a, b)).map(|((a, _), (b, _))| (*a, *b)).collect()
 }
 
 /// Whether `path` is written as if it did not begin at the prefix.

@@ -38,6 +38,16 @@ impl<T> Reloadable<T> {
     pub(crate) fn replace(&self, value: T) -> Arc<T> {
         std::mem::replace(&mut self.0.write().unwrap_or_else(PoisonError::into_inner), Arc::new(value))
     }
+
+    /// Replaces the value if it is still `old`, and returns whether it was.
+    fn replace_if(&self, old: &Arc<T>, value: T) -> bool {
+        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let is_current = Arc::ptr_eq(&current, old);
+        if is_current {
+            *current = Arc::new(value);
+        }
+        is_current
+    }
 }
 
 impl Service {
@@ -85,15 +95,18 @@ pub(crate) async fn follow_certificate(service: Arc<Service>) {
     let mut refused = None;
     loop {
         tokio::time::sleep(CERTIFICATE_INTERVAL).await;
-        let Some(tls) = service.tls() else { continue };
+        let current = service.tls.get();
+        let Some(tls) = &*current else { continue };
         let stamp = tls.stamp_of_files();
         if stamp == tls.stamp || refused == Some(stamp) {
             continue;
         }
         match Tls::new(&tls.config) {
+            // A reload at the same time has read the files itself, and may have changed the settings.
             Ok(new) => {
-                service.tls.replace(new.map(Arc::new));
-                tracing::info!("loaded the renewed certificate");
+                if service.tls.replace_if(&current, new.map(Arc::new)) {
+                    tracing::info!("loaded the renewed certificate");
+                }
             }
             // The certificate may have been written, but not yet its key.
             Err(error) => {
@@ -172,6 +185,17 @@ mod tests {
         assert!(!renewed(&first).await);
         certify(directory.path());
         assert!(renewed(&first).await);
+    }
+
+    #[test]
+    fn a_value_that_was_replaced_meanwhile_stays() {
+        let held = Reloadable::new(1);
+        let first = held.get();
+        held.replace(2);
+        assert!(!held.replace_if(&first, 3));
+        assert_eq!(*held.get(), 2);
+        assert!(held.replace_if(&held.get(), 3));
+        assert_eq!(*held.get(), 3);
     }
 
     #[test]

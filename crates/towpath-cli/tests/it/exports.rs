@@ -167,6 +167,10 @@ async fn a_reload_changes_the_rights_of_exports() {
     expect(&get("/public/inbox/x").await, &["200 OK"]);
     // The metrics need the right to read all exports.
     expect(&get("/metrics").await, &["404 Not Found"]);
+    // A server has one directory or exports, also after a reload.
+    directory.put("serve.toml", &format!("root = 'disk1'\n{EXPORTS}"));
+    served.signal(Signal::HUP);
+    wait_for(&directory, "both `root` and [[export]]").await;
     // Other exports than those that are served: their rights must not apply to the old directories.
     let only_archive = EXPORTS.split("[[export]]\nprefix = '/public'").next().unwrap();
     for (settings, count) in [(EXPORTS.replace("disk3", "disk4"), 1), (only_archive.to_owned(), 2)] {
@@ -194,6 +198,12 @@ fn check_and_explain_know_exports() {
     ] {
         assert!(table.stdout.contains(part), "{part} is missing: {}", table.stdout);
     }
+    assert!(!table.stdout.contains("WARNING"), "{}", table.stdout);
+    directory.put("serve.toml", &EXPORTS.replace("root = 'disk3'", "root = 'disk2/../disk2/inbox'"));
+    let table = directory.run("serve --config serve.toml --check").expect(0);
+    let shared = "export.root: /public (disk2) and /archive (disk2/../disk2/inbox) share files";
+    assert!(table.stdout.contains(shared), "{}", table.stdout);
+    directory.put("serve.toml", EXPORTS);
     let explained = directory.run("access explain /archive/old --config serve.toml").expect(0);
     let outside = directory.run("access explain /typo --config serve.toml").expect(0);
     assert!(outside.stdout.contains("read                no   no export contains this path"), "{}", outside.stdout);

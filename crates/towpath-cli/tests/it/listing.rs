@@ -227,6 +227,34 @@ fn an_existing_name_takes_precedence_over_a_pattern() {
 }
 
 #[test]
+fn a_name_with_an_asterisk_is_removed_alone_however_often() {
+    let (directory, served) = tree();
+    for url in served.urls() {
+        directory.put("tree/[*].root", "x");
+        let found = directory.run(&format!("find {url}/tree --name [[]*.root")).expect(0).stdout;
+        let found = found.trim_end();
+        for no_glob in [false, true] {
+            // The text of an XRootD URL cannot say whether a character is literal.
+            let option = if no_glob || url.starts_with("root") { "--no-glob " } else { "" };
+            directory.put("tree/[*].root", "x");
+            directory.run(&format!("rm {option}{found}")).expect(0);
+            directory.run(&format!("rm {option}{found}")).expect(3);
+        }
+        assert_eq!(directory.names("tree"), [".hidden", "a.root", "b.root", "c.txt", "d"], "{found}");
+    }
+}
+
+#[test]
+fn a_match_that_no_url_can_name_is_reported_and_the_others_are_removed() {
+    let (directory, served) = tree();
+    directory.put("tree/q?.root", "x");
+    let root = &served.urls()[0];
+    let outcome = directory.run(&format!("rm {root}/tree/*.root"));
+    assert!(outcome.code != Some(0) && outcome.stderr.contains("cannot be written in a URL"), "{outcome:?}");
+    assert_eq!(directory.names("tree"), [".hidden", "c.txt", "d", "q?.root"]);
+}
+
+#[test]
 fn a_name_that_cannot_be_queried_is_not_taken_for_a_pattern() {
     let (directory, served) = tree();
     directory.link("tree/*.root", "/etc/passwd");

@@ -64,6 +64,18 @@ fn a_client_says_that_it_waits_and_gives_up_when_told() {
 }
 
 #[test]
+fn a_silent_storage_is_asked_once() {
+    let (directory, runtime) = (Directory::new(), Runtime::new().unwrap());
+    directory.put("f", "content");
+    for command in ["cp URL t", "cp f URL", "sync URL t", "sum URL"] {
+        let line = command.replace("URL", &server(&runtime, ""));
+        let outcome = directory.run(&format!("-vv {line} --wait 2s"));
+        assert_ne!(outcome.code, Some(0), "{outcome:?}");
+        assert_eq!(outcome.stderr.matches("attempt failed").count(), 1, "{outcome:?}");
+    }
+}
+
+#[test]
 fn a_wait_has_bounds() {
     let directory = Directory::new();
     for wait in ["0s", "8d", "soon"] {

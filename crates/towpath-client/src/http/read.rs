@@ -57,8 +57,8 @@ pub(super) struct RemoteFile {
     target: Target,
     /// If set, reads of any other version fail.
     wanted: Option<VersionTag>,
-    /// Locked by the call that sends the first request.
-    first: tokio::sync::Mutex<()>,
+    /// Locked by the call that sends the first request. Its error, if the site did not respond.
+    first: tokio::sync::Mutex<Option<Error>>,
     pinned: OnceLock<PinnedMetadata>,
     /// The version in the first response to a GET. The pinned version may come from PROPFIND or HEAD, which may have
     /// no entity tag, or another one.
@@ -104,10 +104,12 @@ impl RemoteFile {
         if let Some(pinned) = self.pinned.get() {
             return Ok(pinned);
         }
-        let _first = self.first.lock().await;
-        match self.pinned.get() {
-            Some(pinned) => Ok(pinned),
-            None => self.pin_by_stat().await,
+        let first = self.first.lock().await;
+        match (self.pinned.get(), &*first) {
+            (Some(pinned), _) => Ok(pinned),
+            // A site that has never responded is not waited for again.
+            (None, Some(error)) if !self.site.features.answers.certain() => Err(error.clone()),
+            (None, _) => self.pin_by_stat().await,
         }
     }
 
@@ -292,7 +294,7 @@ struct Fetch<'a> {
     buffer: Vec<u8>,
     retry_state: RetryState,
     /// Held until metadata are pinned.
-    first: Option<MutexGuard<'a, ()>>,
+    first: Option<MutexGuard<'a, Option<Error>>>,
     /// Whether to request digests with the first request.
     wishes: bool,
     /// Whether the server checks the version; otherwise only the client compares the response.
@@ -329,7 +331,12 @@ impl Fetch<'_> {
             if self.first.is_some() && self.wishes && self.file.site.features.want_digest.possible() {
                 request = stat::with_wanted_digests(request, &stat::WANTED);
             }
-            let mut answer = self.file.site.send_request(&self.file.caller, &mut self.retry_state, &request).await?;
+            let sent = self.file.site.send_request(&self.file.caller, &mut self.retry_state, &request).await;
+            let mut answer = sent.inspect_err(|error| {
+                if let Some(first) = &mut self.first {
+                    **first = Some(error.clone());
+                }
+            })?;
             let part = match self.check_response(&mut answer).await? {
                 ResponseAction::Part(part) => part,
                 ResponseAction::Again => continue,

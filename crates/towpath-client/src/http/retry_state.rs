@@ -8,7 +8,10 @@ use std::time::Duration;
 use towpath_store::{Backoff, Blame, Error, Fault, sys::clock::Instant};
 
 use super::target::Target;
-use crate::{BACKOFF, ClientOptions, FIRST_BACKOFF, options::WaitLimit};
+use crate::{
+    BACKOFF, ClientOptions, FIRST_BACKOFF,
+    options::{RetryTime, WaitLimit},
+};
 
 /// Maximum number of redirects followed for one request; browsers allow 20, XRootD clients 16.
 const MAX_REDIRECTS: usize = 16;
@@ -49,7 +52,7 @@ pub(super) struct RetryState {
     has_first_target: bool,
     started: Instant,
     retries: u32,
-    retry_time: Duration,
+    retry_time: RetryTime,
     wait_limit: WaitLimit,
     backoff: Backoff,
     waited: Duration,
@@ -65,7 +68,7 @@ impl RetryState {
             has_first_target: false,
             started: now,
             retries: options.retries,
-            retry_time: options.retry_time,
+            retry_time: options.retry_time(),
             wait_limit: options.wait_limit(false),
             backoff: BACKOFF,
             waited: Duration::ZERO,
@@ -143,7 +146,7 @@ impl RetryState {
                 Err(error.with_message(message))
             }
             Failure::NotSent(error) if !known_good && self.target == self.origin => Err(error),
-            Failure::NotSent(error) | Failure::Lost(error) => self.retry_lost(error, now, chance),
+            Failure::NotSent(error) | Failure::Lost(error) => self.retry_lost(error, known_good, now, chance),
             Failure::Later(error, when) => self.wait_requested(error, when, now, chance),
         }
     }
@@ -158,10 +161,11 @@ impl RetryState {
         Err(Error::new(Fault::Protocol, format!("{} {problem}", self.origin.root())).blamed_on(Blame::Storage))
     }
 
-    fn retry_lost(&mut self, error: Error, now: Instant, chance: u64) -> Result<Duration, Error> {
+    fn retry_lost(&mut self, error: Error, known_good: bool, now: Instant, chance: u64) -> Result<Duration, Error> {
         let delay = self.backoff.fail_jittered(chance);
         let spent = self.elapsed(now);
-        if self.backoff.failures() > self.retries || spent > self.retry_time {
+        let is_known = known_good || self.target != self.origin;
+        if self.backoff.failures() > self.retries || !self.retry_time.permits(spent, is_known) {
             return Err(error.after_attempts(self.backoff.failures(), spent));
         }
         self.return_to_origin();
@@ -184,7 +188,9 @@ impl RetryState {
         let error = match when {
             Some(_) if self.wait_limit.permits(self.waited) => return Ok(pause),
             Some(_) => self.wait_limit.explain(error),
-            None if self.backoff.failures() <= self.retries && elapsed <= self.retry_time => return Ok(pause),
+            None if self.backoff.failures() <= self.retries && self.retry_time.permits(elapsed, true) => {
+                return Ok(pause);
+            }
             None => error,
         };
         Err(error.after_attempts(self.backoff.failures(), elapsed))
@@ -235,6 +241,20 @@ mod tests {
     fn a_server_that_never_answered_is_called_once() {
         assert!(retry_state().after_failure(Failure::NotSent(broken()), true, false, clock::now(), 0).is_err());
         assert!(retry_state().after_failure(Failure::Lost(broken()), true, false, clock::now(), 0).is_ok());
+    }
+
+    #[test]
+    fn a_server_that_never_answered_is_waited_for_no_longer_than_the_maximum_wait() {
+        let mut retry_state = retry_state();
+        let options = ClientOptions { max_wait: Some(Duration::from_secs(30)), ..ClientOptions::default() };
+        retry_state.retry_time = options.retry_time();
+        let mut lost = |after_s, known_good| {
+            let now = clock::now() + Duration::from_secs(after_s);
+            retry_state.after_failure(Failure::Lost(broken()), true, known_good, now, 0).is_ok()
+        };
+        assert!(lost(1, false) && !lost(30, false) && lost(30, true));
+        assert_eq!(options.silence_permitted(Duration::from_secs(60), false), Duration::from_secs(30));
+        assert_eq!(options.silence_permitted(Duration::from_secs(60), true), Duration::from_secs(60));
     }
 
     #[test]

@@ -21,7 +21,11 @@ use super::{
     connection::Failure,
     server::{Server, is_host, join_cgi},
 };
-use crate::{BACKOFF, ClientOptions, FIRST_BACKOFF, options::WaitLimit, words::readable};
+use crate::{
+    BACKOFF, ClientOptions, FIRST_BACKOFF,
+    options::{RetryTime, WaitLimit},
+    words::readable,
+};
 
 /// Maximum number of redirects of one request; the reference client has the same limit.
 const MAX_REDIRECTS: usize = 16;
@@ -41,7 +45,7 @@ pub(super) struct RetryState {
     repeatable: bool,
     started: Instant,
     retries: u32,
-    retry_time: Duration,
+    retry_time: RetryTime,
     wait_limit: WaitLimit,
     backoff: Backoff,
     early: u32,
@@ -60,7 +64,7 @@ impl RetryState {
             repeatable,
             started: now,
             retries: options.retries,
-            retry_time: options.retry_time,
+            retry_time: options.retry_time(),
             wait_limit: options.wait_limit(false),
             backoff: BACKOFF,
             early: 0,
@@ -123,7 +127,7 @@ impl RetryState {
                 Err(Error::new(Fault::AuthenticationFailed, message).blamed_on(Blame::Storage))
             }
             // The next connection is more cautious: no request is sent before the session is ready.
-            Failure::EarlyLoss(_) if self.early == 0 && self.elapsed(now) <= self.retry_time => {
+            Failure::EarlyLoss(_) if self.early == 0 && self.retry_time.permits(self.elapsed(now), known_good) => {
                 self.early += 1;
                 Ok(Duration::ZERO)
             }
@@ -144,7 +148,7 @@ impl RetryState {
     fn retry_lost(&mut self, error: Error, now: Instant, chance: u64) -> Result<Duration, Error> {
         let delay = self.backoff.fail_jittered(chance);
         let spent = self.elapsed(now);
-        if self.backoff.failures() > self.retries || spent > self.retry_time {
+        if self.backoff.failures() > self.retries || !self.retry_time.permits(spent, true) {
             return Err(error.after_attempts(self.backoff.failures(), spent));
         }
         if self.is_redirected() {
@@ -171,7 +175,7 @@ impl RetryState {
         }
         let delay = self.backoff.fail_jittered(chance);
         let spent = self.elapsed(now);
-        if self.backoff.failures() > self.retries || spent > self.retry_time {
+        if self.backoff.failures() > self.retries || !self.retry_time.permits(spent, true) {
             return Err(error.after_attempts(self.backoff.failures(), spent));
         }
         Ok(delay)

@@ -463,7 +463,7 @@ impl Site {
             dialer: Arc::clone(&self.dialer),
             underway: Arc::default(),
             // Half, because a connection counts as lost after twice this time.
-            stall: self.options.stall.min(self.options.retry_time / 2),
+            stall: self.options.silence_permitted(self.options.stall * 2, known.good).min(self.options.retry_time) / 2,
             patience: self.options.patience,
             max_wait: self.options.max_wait,
             waits: self.options.waits.clone(),

@@ -146,7 +146,12 @@ fn covered(path: &StorePath, exports: &[ExportRules<'_>]) -> Result<Vec<StorePat
     if below.is_empty() {
         return Err("no export contains this path".to_owned());
     }
-    Ok(below.iter().filter(|export| export.own.is_none()).map(|export| export.prefix.clone()).collect())
+    let paths: Vec<_> =
+        below.iter().filter(|export| export.own.is_none()).map(|export| export.prefix.clone()).collect();
+    if paths.is_empty() && !path.is_root() {
+        return Err("all exports below it have rules of their own, which replace this one".to_owned());
+    }
+    Ok(paths)
 }
 
 fn parse(kind: &str, path: &str) -> Result<StorePath, StartError> {
@@ -205,9 +210,10 @@ mod tests {
             ("/c", "no export contains this path"),
             ("/a/x", "the export /a has rules of its own"),
             ("/a", "the export /a has rules of its own"),
+            ("/d", "all exports below it have rules of their own"),
             ("c", "must start with /"),
         ] {
-            let exports = [("/a", Some(&own[..])), ("/b", None)];
+            let exports = [("/a", Some(&own[..])), ("/b", None), ("/d/e", Some(&own[..]))];
             let error = grants(&[rule(path, Right::Read)], &exports).unwrap_err().to_string();
             assert!(error.starts_with(&format!("access: anonymous path `{path}`: ")), "{error}");
             assert!(error.contains(problem), "{error}");

@@ -4,7 +4,7 @@ use futures::StreamExt as _;
 use http::{Response, StatusCode, header, uri::Authority};
 use hyper::body::{Body as _, Incoming};
 use towpath_proto::http::dav::{Depth, Multistatus};
-use towpath_store::{Error, Fault, FileKind, ListOptions, Metadata, Overwrite, StorePath, gone};
+use towpath_store::{Error, Fault, FileKind, ListOptions, Metadata, Overwrite, StorePath, gone, sys::random};
 
 use super::{body::Content, exchange::Exchange, locking, refusal::Refusal, respond, target, third_party};
 use crate::access::Activity;
@@ -320,15 +320,35 @@ pub(super) async fn rename(exchange: &Exchange) -> Result<Response<Content>, Ref
         let text = "source and destination are in different exports: copy the data, then remove the source";
         return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, text).of(Fault::Unsupported));
     }
-    let mut failures = Failures::default();
-    let overwrite = destination.clear(exchange, &source, &mut failures).await?;
-    if !failures.is_empty() {
-        return Ok(failures.answer(StatusCode::NO_CONTENT));
-    }
-    let renamed = exchange.store().rename(exchange.caller(), path, &destination.path, overwrite).await;
-    // The source existed a moment ago, so the missing path is the destination's parent.
-    renamed.map_err(|error| Refusal::from(error).or_status(Fault::NotFound, StatusCode::CONFLICT))?;
+    let failures = replace(exchange, &source, &destination).await?;
     let locks = &exchange.service.http.locks;
     locks.forget(path);
-    Ok(respond::empty(destination.success()))
+    Ok(failures.answer(destination.success()))
+}
+
+/// Renames the source to the name of the destination. An existing directory, or file in place of a directory, gets a
+/// temporary name first, so that it is still there if the source cannot be renamed, for example because it is on
+/// another mount. Returns the failures to remove it.
+async fn replace(exchange: &Exchange, source: &Metadata, destination: &Destination) -> Result<Failures, Refusal> {
+    let (store, caller, path) = (exchange.store(), exchange.caller(), exchange.path());
+    let replaced = destination.existing.as_ref().filter(|existing| existing.is_directory() || source.is_directory());
+    let mut failures = Failures::default();
+    let Some(_) = replaced else {
+        let overwrite = if destination.existing.is_some() { Overwrite::Replace } else { Overwrite::Refuse };
+        let renamed = store.rename(caller, path, &destination.path, overwrite).await;
+        // The source existed a moment ago, so the missing path is the destination's parent.
+        renamed.map_err(|error| Refusal::from(error).or_status(Fault::NotFound, StatusCode::CONFLICT))?;
+        return Ok(failures);
+    };
+    let parent = destination.path.parent().unwrap_or_else(StorePath::root);
+    let aside = member(&parent, format!(".replaced-{}", random::key()).as_bytes())?;
+    store.rename(caller, &destination.path, &aside, Overwrite::Refuse).await?;
+    if let Err(error) = store.rename(caller, path, &destination.path, Overwrite::Refuse).await {
+        if let Err(error) = store.rename(caller, &aside, &destination.path, Overwrite::Refuse).await {
+            tracing::error!("a MOVE failed, and {} is still called {aside}: {error}", destination.path);
+        }
+        return Err(error.into());
+    }
+    remove(exchange, &aside, &mut failures).await?;
+    Ok(failures)
 }

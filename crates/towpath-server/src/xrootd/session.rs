@@ -275,7 +275,12 @@ impl Session {
         if token.is_none() {
             identity.refused.clone_from(&current.identity.refused);
         }
+        // Keys that are unavailable now may be available at the next request.
+        let is_final = identity.refused.as_ref().is_none_or(|error| error.fault() != Fault::Unavailable);
         let identity = Arc::new(identity);
+        if !is_final {
+            return identity;
+        }
         self.identity.replace(SessionIdentity { identity: Arc::clone(&identity), access, token });
         identity
     }

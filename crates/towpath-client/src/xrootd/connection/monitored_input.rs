@@ -85,11 +85,13 @@ impl Liveness {
             *self = Self::new(now);
             return Verdict::Wait;
         }
-        self.pause = (self.pause * 2).min(stall);
-        let silence = if patient { patience.max(stall * 2) } else { stall * 2 };
-        if now - self.heard >= silence || now - self.answered >= patience.max(stall * 2) {
+        let longest = patience.max(stall * 2);
+        let silence = if patient { longest } else { stall * 2 };
+        let left = silence.saturating_sub(now - self.heard).min(longest.saturating_sub(now - self.answered));
+        if left.is_zero() {
             return Verdict::Dead;
         }
+        self.pause = (self.pause * 2).min(stall).min(left);
         if std::mem::replace(&mut self.pinged, true) { Verdict::Wait } else { Verdict::Ping }
     }
 }

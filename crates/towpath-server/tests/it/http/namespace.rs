@@ -1,7 +1,11 @@
 //! DELETE, MKCOL, MOVE, COPY.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use towpath_server::config::{AnonymousRule, Right};
+use towpath_store::{Fault, memory::MemoryStore};
+use towpath_testkit::fault::{FaultStore, Faults};
 
 use super::{Site, open_config};
 
@@ -92,6 +96,29 @@ async fn nothing_goes_onto_what_holds_it() {
         }
         assert_eq!(site.get("/tree/d/b").await.text(), "b");
     }
+}
+
+#[tokio::test]
+async fn a_directory_stays_if_nothing_can_be_moved_to_its_name() {
+    let store = FaultStore::new(Arc::new(MemoryStore::new(1 << 30)), Faults::default());
+    let site = Site::start(Arc::new(store.clone()), &open_config());
+    plant(&site).await;
+    site.put("/file", "f").await.expect(StatusCode::CREATED);
+    for source in ["/tree/d", "/file"] {
+        site.ask("MKCOL /old", &[], "").await;
+        site.put("/old/x", "x").await;
+        // As between two mounts of one export. The first rename is that of the directory itself.
+        store.fail("rename", 1, Fault::Unsupported);
+        let moving = format!("MOVE {source}");
+        site.ask(&moving, &[("destination", "/old")], "").await.expect(StatusCode::NOT_IMPLEMENTED);
+        assert_eq!(site.get("/old/x").await.text(), "x");
+        assert!(site.exists(source).await);
+        site.ask(&moving, &[("destination", "/old")], "").await.expect(StatusCode::NO_CONTENT);
+        assert!(!site.exists("/old/x").await && !site.exists(source).await);
+        site.ask("DELETE /old", &[], "").await.expect(StatusCode::NO_CONTENT);
+    }
+    let left = site.ask("PROPFIND /", &[("depth", "1")], "").await;
+    assert!(!left.text().contains("replaced"), "{}", left.text());
 }
 
 #[tokio::test]
