@@ -243,14 +243,21 @@ pub struct Description<'a>(&'a Error);
 impl fmt::Display for Description<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(error) = self;
-        let (phrase, message) = (error.fault().phrase(), error.message());
+        let phrase = error.fault().phrase();
+        let is_of_object = |message: &&str| message.starts_with(phrase);
+        let message = error.message().strip_prefix("it ").filter(is_of_object).unwrap_or(error.message());
         if let Some(object) = error.object() {
             write!(f, "{object}: ")?;
         }
         let code = error.code().map(|code| format!(" ({code})")).unwrap_or_default();
         // `opening: No such file or directory` and `it is a directory` say no more than the phrase.
         let cause = message.rsplit_once(": ").map_or(message, |(_, cause)| cause);
-        let is_redundant = error.path().is_some() && cause.trim_start_matches("it ").eq_ignore_ascii_case(phrase);
+        let is_system_message = || {
+            let system_error = std::io::Error::from_raw_os_error(error.fault().errno());
+            matches!(error.kind(), Kind::NotFound | Kind::Conflict) && cause == os_message(&system_error)
+        };
+        let is_phrase = cause.trim_start_matches("it ").eq_ignore_ascii_case(phrase);
+        let is_redundant = error.path().is_some() && (is_phrase || is_system_message());
         match error.fault() {
             _ if is_redundant => write!(f, "{phrase}{code}")?,
             // Such as the phrase and advice.
@@ -334,6 +341,16 @@ mod tests {
         assert_eq!(error.describe().to_string(), format!("/a: the service cannot be reached (503){end}"));
         let advised = error.clone().with_message(format!("{}; use --wait", error.message()));
         assert_eq!(advised.describe().to_string(), format!("/a: the service cannot be reached (503); use --wait{end}"));
+        for (fault, message, described) in [
+            (Fault::IsDirectory, "it is a directory: use -r to copy it", "/a: is a directory: use -r to copy it"),
+            (Fault::NotEmpty, "removing: Directory not empty", "/a: the directory is not empty"),
+            (Fault::AlreadyExists, "creating: File exists", "/a: exists already"),
+            (Fault::Io, "reading: Input/output error", "/a: the storage failed: reading: Input/output error"),
+        ] {
+            let text = Error::new(fault, message).at(&path).describe().to_string();
+            assert!(text.starts_with(described), "{text}");
+            assert!(fault == Fault::Io || text == described, "{text}");
+        }
     }
 
     #[test]

@@ -123,7 +123,7 @@ impl HttpStore {
             });
         }
         if !self.is_empty(caller, path).await? {
-            return Err(Error::new(Fault::NotEmpty, "the directory still has entries").at(path));
+            return Err(Error::new(Fault::NotEmpty, Fault::NotEmpty.phrase()).at(path));
         }
         self.delete(caller, path, &self.directory_target(path)).await
     }
@@ -211,7 +211,7 @@ impl HttpStore {
             _ if overwrite == Overwrite::Refuse => (Fault::AlreadyExists, "it exists already"),
             (false, true) => (Fault::IsDirectory, "it is a directory"),
             (true, false) => (Fault::NotDirectory, "it is not a directory"),
-            (true, true) if !self.is_empty(caller, to).await? => (Fault::NotEmpty, "the directory still has entries"),
+            (true, true) if !self.is_empty(caller, to).await? => (Fault::NotEmpty, Fault::NotEmpty.phrase()),
             _ => return Ok(()),
         };
         Err(Error::new(fault, message).at(to))

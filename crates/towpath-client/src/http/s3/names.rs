@@ -123,7 +123,7 @@ impl Bucket {
             [only] if only.key == marker.as_bytes() => {
                 self.delete(caller, &marker).await.map_err(|error| error.at(path))
             }
-            _ => Err(fault(Fault::NotEmpty, "it is not empty", path)),
+            _ => Err(fault(Fault::NotEmpty, Fault::NotEmpty.phrase(), path)),
         }
     }
 
@@ -266,7 +266,7 @@ impl Bucket {
                 let marker = prefix_of(to)?;
                 let page = self.page(caller, &marker, false, 2, None).await?;
                 let is_empty = page.objects.iter().all(|object| object.key == marker.as_bytes());
-                if is_empty { Ok(()) } else { Err(fault(Fault::NotEmpty, "it is not empty", to)) }
+                if is_empty { Ok(()) } else { Err(fault(Fault::NotEmpty, Fault::NotEmpty.phrase(), to)) }
             }
             (false, false) => Ok(()),
         }
