@@ -26,7 +26,7 @@ PAGES = ["get-started/first-steps.md", "guides/serve.md", "reference/cli.md", "r
 MEASURED = ["concepts/verdict.md", "guides/probe.md"]
 """Pages whose output was measured over a long path; a short one is limited by other causes."""
 
-COMMANDS = ["cp", "sync", "ls", "find", "du", "stat", "rm", "mkdir", "mv", "cat", "sum", "df"]
+COMMANDS = ["cp", "sync", "ls", "find", "du", "stat", "rm", "mkdir", "rmdir", "mv", "cat", "sum", "df"]
 """Commands in the tables of docs/reference/coming-from.md."""
 
 QUIET = re.compile(r"towpath (cp|sync) ")

@@ -159,6 +159,8 @@ pub(crate) enum Command {
     Sum(Sum),
     /// Create directories.
     Mkdir(MakeDirectory),
+    /// Remove empty directories.
+    Rmdir(RemoveDirectory),
     /// Rename a file or directory within one storage.
     Mv(Move),
     /// Remove files and directory trees.
@@ -420,6 +422,14 @@ pub(crate) struct MakeDirectory {
     /// Create missing parent directories, and accept existing directories.
     #[arg(long, short = 'p')]
     pub parents: bool,
+}
+
+/// Arguments of `rmdir`.
+#[derive(Debug, Args)]
+pub(crate) struct RemoveDirectory {
+    /// Paths or URLs. A `*` in a quoted URL matches any part of a name.
+    #[arg(required = true)]
+    pub paths: Vec<OsString>,
 }
 
 /// Arguments of `mv`.

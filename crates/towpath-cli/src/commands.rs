@@ -1,4 +1,4 @@
-//! The commands for single paths, except `ls`: `stat`, `cat`, `sum`, `mkdir`, `mv`, `df`, `ping`.
+//! The commands for single paths, except `ls`: `stat`, `cat`, `sum`, `mkdir`, `rmdir`, `mv`, `df`, `ping`.
 
 use std::{ffi::OsString, io::Write as _, sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use towpath_proto::{
 use towpath_store::{Error, Fault, OpenOptions, Overwrite, sys::clock};
 
 use crate::{
-    args::{Cat, CopyOptions, MakeDirectory, Move, Paths, Ping, Space, Sum},
+    args::{Cat, CopyOptions, MakeDirectory, Move, Paths, Ping, RemoveDirectory, Space, Sum},
     failure::{Failure, Tally},
     location::{StoreResolver, shown},
     output::PathDescription,
@@ -55,6 +55,14 @@ pub(crate) async fn refuse_slash_of_file(location: &StoreLocation) -> Result<(),
         return Err(Error::new(Fault::NotDirectory, message).at(&location.path).into());
     }
     Ok(())
+}
+
+/// Refuses to remove the root of a storage.
+pub(crate) fn refuse_root(location: &StoreLocation) -> Result<(), Failure> {
+    match location.path.is_root() {
+        true => Err(Failure::Usage(format!("{location}: the root of a storage cannot be removed"))),
+        false => Ok(()),
+    }
 }
 
 /// Like [`for_each`], with many requests in flight; results are printed in the order of the places.
@@ -209,6 +217,15 @@ pub(crate) async fn make_directories(arguments: &MakeDirectory, resolver: &Store
             }
             _ => error,
         })?)
+    })
+    .await
+}
+
+/// Runs `towpath rmdir`.
+pub(crate) async fn remove_directories(arguments: &RemoveDirectory, resolver: &StoreResolver) -> Result<(), Failure> {
+    for_each(expanded(&arguments.paths, resolver).await, resolver, async |_, location| {
+        refuse_root(&location)?;
+        Ok(location.store.remove_directory(&location.caller, &location.path).await?)
     })
     .await
 }

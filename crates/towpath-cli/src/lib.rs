@@ -174,6 +174,7 @@ async fn run_client(command: Command, resolver: &StoreResolver, resumption: &Res
         Command::Cat(arguments) => commands::cat(&arguments, resolver).await,
         Command::Sum(arguments) => commands::sum(&arguments, resolver).await,
         Command::Mkdir(arguments) => commands::make_directories(&arguments, resolver).await,
+        Command::Rmdir(arguments) => commands::remove_directories(&arguments, resolver).await,
         Command::Mv(arguments) => commands::rename(&arguments, resolver).await,
         Command::Rm(arguments) => remove::run(&arguments, resolver).await,
         Command::Df(arguments) => commands::space(&arguments, resolver).await,

@@ -5,7 +5,7 @@ use towpath_store::{Error, Fault};
 
 use crate::{
     args::Remove,
-    commands::{for_each, refuse_slash_of_file},
+    commands::{for_each, refuse_root, refuse_slash_of_file},
     failure::{Failure, Tally},
     location::StoreResolver,
     patterns::{Place, expanded, literal},
@@ -17,9 +17,7 @@ pub(crate) async fn run(arguments: &Remove, resolver: &StoreResolver) -> Result<
         if arguments.no_glob { literal(&arguments.paths) } else { expanded(&arguments.paths, resolver).await };
     places.retain(|place| !arguments.force || !is_missing(place));
     for_each(places, resolver, async |_, location| {
-        if location.path.is_root() {
-            return Err(Failure::Usage(format!("{location}: the root of a storage cannot be removed")));
-        }
+        refuse_root(&location)?;
         refuse_slash_of_file(&location).await?;
         match location.store.remove_file(&location.caller, &location.path).await {
             Err(error) if error.fault() == Fault::IsDirectory && arguments.recursive => remove_tree(&location).await,

@@ -50,3 +50,28 @@ fn a_directory_and_a_root_are_not_removed_unasked() {
     directory.run("rm missing").expect(3);
     assert_eq!(directory.names(""), ["precious", "tree"]);
 }
+
+#[test]
+fn rmdir_removes_only_empty_directories() {
+    let directory = tree();
+    let served = directory.serve();
+    for prefix in ["".to_owned()].into_iter().chain(served.urls().map(|url| format!("{url}/"))) {
+        for name in ["one", "two"] {
+            std::fs::create_dir(directory.host(&format!("tree/{name}"))).unwrap();
+        }
+        let line =
+            ["tree/one", "tree/deep", "tree/two/", "tree/missing"].map(|name| format!("{prefix}{name}")).join(" ");
+        let outcome = directory.run(&format!("rmdir {line}")).expect(6);
+        let (deep, missing) = outcome.stderr.split_once('\n').unwrap();
+        assert!(deep.contains("tree/deep: the directory is not empty"), "{outcome:?}");
+        assert_eq!(deep.matches("not empty").count(), 1, "{outcome:?}");
+        assert!(missing.contains("tree/missing: no such file"), "{outcome:?}");
+        assert_eq!(directory.names("tree"), ["a", "dangling", "deep", "directory-link", "empty"], "{prefix}");
+        directory.run(&format!("rmdir {prefix}tree/a")).expect(5);
+        let outcome = directory.run(&format!("rmdir {prefix}")).expect(2);
+        assert!(prefix.is_empty() || outcome.stderr.contains("the root of a storage"), "{outcome:?}");
+    }
+    let outcome = directory.run(&format!("rmdir {}/tree/*e*", served.urls()[0])).expect(6);
+    assert!(outcome.stderr.contains("deep: the directory is not empty"), "{outcome:?}");
+    assert_eq!(directory.names("tree"), ["a", "dangling", "deep", "directory-link"]);
+}
